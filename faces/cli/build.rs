@@ -16,7 +16,7 @@ fn compiler() -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_string())
 }
 
-/// Returns the folders of sources that end up in the binary, if this package is in its workspace.
+/// Returns the source folders that are compiled into the binary; empty outside its workspace.
 fn sources() -> Vec<PathBuf> {
     let root = Path::new("../..");
     let folders = |path: PathBuf| std::fs::read_dir(path).into_iter().flatten().flatten();
@@ -30,7 +30,7 @@ fn sources() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns the suite's optional libraries that the features switch on, with their versions in the lock file.
+/// Returns the suite's optional libraries enabled by features, with their versions in the lock file.
 fn peers() -> Vec<String> {
     let read = |path: &str| {
         println!("cargo:rerun-if-changed={path}");
@@ -38,7 +38,7 @@ fn peers() -> Vec<String> {
     };
     let (manifest, lock) = (read("../../lab/suite/Cargo.toml"), read("../../Cargo.lock"));
     let is_on = |feature: &str| {
-        // The suite's default feature.
+        // Default feature of the suite.
         let name = feature.to_uppercase().replace('-', "_");
         feature == "peers" || std::env::var_os(format!("CARGO_FEATURE_{name}")).is_some()
     };
@@ -51,7 +51,7 @@ fn peers() -> Vec<String> {
     };
     let suite = package("handover-suite").and_then(|it| it.get("dependencies"));
     let with_version = |name: &str| {
-        // A library that is there in several versions is listed with the version.
+        // A library present in several versions is listed with the version.
         let mut listed = suite.into_iter().flat_map(texts).filter_map(|it| it.strip_prefix(name));
         let listed = listed.find_map(|it| it.strip_prefix(' '));
         let version = listed.or_else(|| package(name)?.get("version")?.as_str())?;
@@ -60,7 +60,7 @@ fn peers() -> Vec<String> {
     names.into_iter().filter_map(with_version).collect()
 }
 
-/// Returns the texts in a list.
+/// Returns the strings in a TOML list.
 fn texts(list: &Value) -> impl Iterator<Item = &str> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str)
 }

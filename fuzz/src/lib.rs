@@ -1,6 +1,6 @@
-//! Fuzz targets for the parsers of untrusted input, as functions of bytes. Each must hold for every
-//! input: a panic is a bug. `fuzz_targets/` passes them to libFuzzer, and the tests of the command
-//! line replay `corpus/` through them.
+//! Fuzz targets for the parsers of untrusted input, as functions of bytes. Each property must hold for
+//! every input: a panic is a bug. `fuzz_targets/` passes the functions to libFuzzer, and the tests of the
+//! command line replay `corpus/` with them.
 
 #![deny(unsafe_code)]
 
@@ -28,7 +28,7 @@ use std::sync::OnceLock;
 /// Fuzz target: accepts any bytes, and panics if a property is violated.
 pub type Target = fn(&[u8]);
 
-/// All targets with their names, which are also the names of their corpus folders.
+/// All fuzz targets with their names, which are also the names of their corpus folders.
 pub const ALL: &[(&str, Target)] = &[
     ("units", units),
     ("import", import),
@@ -43,7 +43,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("bulk", bulk),
 ];
 
-/// Rates, sizes, times and counts as users write them: an accepted text prints to one that parses
+/// Fuzzes rates, sizes, times and counts as users write them: an accepted text prints to one that parses
 /// to the same value; an error is one line.
 pub fn units(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
@@ -63,9 +63,15 @@ pub fn units(bytes: &[u8]) {
             units::format_bytes_rate(number),
             units::format_count(number),
         ] {
-            assert!(!shown.is_empty() && !shown.chars().any(char::is_control), "{number:e}");
+            assert!(
+                !shown.is_empty() && !shown.chars().any(char::is_control),
+                "{number:e} is shown as {shown:?}"
+            );
             // Values within the range of clocks and counters fit a table's column.
-            assert!(number.abs() > 1e18 || shown.chars().count() <= 16, "{number:e}: {shown}");
+            assert!(
+                number.abs() > 1e18 || shown.chars().count() <= 16,
+                "{number:e} is shown in more than 16 characters: {shown}"
+            );
         }
     }
 }
@@ -81,27 +87,27 @@ fn comes_back<T: FromStr<Err: Display> + Display>(text: &str) {
     }
 }
 
-/// Import of an untrusted export: it is refused with one line, or its export imports to the same
-/// again.
+/// Fuzzes the import of an export: it is rejected with an error of one line, or the export of the
+/// imported runs imports to the same runs.
 pub fn import(bytes: &[u8]) {
     match handover_store::import_bytes(bytes) {
         Ok(exported) => {
             let again = handover_store::import_bytes(&exported).ok();
-            assert!(again.as_ref() == Some(&exported), "it came back as another one");
+            assert!(again.as_ref() == Some(&exported), "the second import exported other bytes");
         }
         Err(refused) => assert_is_one_line(&refused.to_string()),
     }
 }
 
-/// Display of an untrusted export: whatever its texts contain, the page is well-formed and has only
+/// Fuzzes the display of an export: whatever texts it contains, the page is well-formed and has only
 /// known elements, and terminal output has no control characters.
 pub fn page(mut bytes: &[u8]) {
-    let mut store = Store::in_memory().expect("a store in memory");
+    let mut store = Store::in_memory().expect("create a store in memory");
     if store.import(&mut bytes).is_err() {
         return;
     }
-    let runs = store.runs().expect("what was imported");
-    let document = |id: &str| store.load(id).expect("what was imported");
+    let runs = store.runs().expect("list the imported runs");
+    let document = |id: &str| store.load(id).expect("load an imported run");
     let documents: Vec<Document> = runs.iter().map(|run| document(&run.id)).collect();
     for one in &documents {
         let others: Vec<_> =
@@ -130,7 +136,7 @@ const ELEMENTS: &[&str] = &[
     "meta", "p", "path", "polyline", "rect", "script", "section", "span", "style", "summary",
     "svg", "table", "tbody", "td", "text", "th", "thead", "title", "tr",
 ];
-/// Attributes that a page must not contain: they lead out of the page or execute something.
+/// Attributes that a page must not contain: they load resources or execute scripts.
 const ATTRIBUTES_NEVER: &[&str] = &["action", "formaction", "href", "src", "srcdoc", "srcset"];
 
 fn assert_is_a_page(page: &str) {
@@ -139,22 +145,24 @@ fn assert_is_a_page(page: &str) {
     let mut scripts_count = 0;
     for element in tree.descendants().filter(roxmltree::Node::is_element) {
         let name = element.tag_name().name();
-        assert!(ELEMENTS.contains(&name), "<{name}>");
+        assert!(ELEMENTS.contains(&name), "the page contains the unknown element <{name}>");
         scripts_count += usize::from(name == "script");
         for attribute in element.attributes() {
             let name = attribute.name();
-            assert!(!name.starts_with("on") && !ATTRIBUTES_NEVER.contains(&name), "{name}");
+            assert!(
+                !name.starts_with("on") && !ATTRIBUTES_NEVER.contains(&name),
+                "forbidden attribute {name}"
+            );
         }
     }
     // The data; `as_xml` has removed the page's own script.
-    assert!(scripts_count <= 1, "{scripts_count} scripts");
-    assert!(!page.contains("<!--"), "what a script's data may not hold");
+    assert!(scripts_count <= 1, "the page has {scripts_count} scripts, more than 1");
+    assert!(!page.contains("<!--"), "the script's data contains `<!--`");
 }
 
-/// Returns the page without parts that are not XML: doctype, own script, elements without an end
-/// tag.
+/// Removes the parts of a page that are not XML: doctype, script, elements without an end tag.
 fn as_xml(page: &str) -> String {
-    let page = page.strip_prefix("<!DOCTYPE html>").expect("a doctype");
+    let page = page.strip_prefix("<!DOCTYPE html>").expect("the page starts without a doctype");
     let (before, after) = match page.split_once("\n<script>\n") {
         Some((before, after)) => (before, after.split_once("</script>").expect("its end").1),
         None => (page, ""),
@@ -179,15 +187,15 @@ fn assert_is_text(text: &str) {
         '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
         other => other.is_control(),
     };
-    assert!(!text.chars().any(is_control), "{text:?}");
+    assert!(!text.chars().any(is_control), "control character in {text:?}");
 }
 
 args! {
-    /// Arguments like those of floor/memcpy and lock/passed.
+    /// Arguments of the declared benchmarks, like those of floor/memcpy and lock/passed.
     struct Moved {
-        /// Bytes moved at a time.
+        /// Size of a transfer in bytes.
         size_bytes: Bytes = 65536 (smoke 64, range 1 ..= 268435456),
-        /// Threads that take part.
+        /// Number of participating threads.
         threads_count: u32 = 2 (smoke 2, range 1 ..= 64),
     }
 }
@@ -206,7 +214,7 @@ impl<const PLACE: usize> Workload for Declared<PLACE> {
     fn sample(&mut self, _: &mut Samples) {}
 }
 
-/// Stand-in for the suite, which takes ten minutes to compile with a fuzzer's instrumentation.
+/// Replacement of the suite, which takes ten minutes to compile with a fuzzer's instrumentation.
 const SUITE: &[&[Bench]] = &[
     &[Bench::one::<Declared<0>>(Contender::floor("libc"))],
     &[
@@ -216,8 +224,8 @@ const SUITE: &[&[Bench]] = &[
     ],
 ];
 
-/// Selection of benchmarks: a pattern in the first line and `--set NAME=VALUE` in the others. Every
-/// selected benchmark is selected by its own id, and every value is within its bounds.
+/// Fuzzes the selection of benchmarks: a pattern in the first line and `--set NAME=VALUE` in the others.
+/// Every selected benchmark is selected by its own id, and every value is within its bounds.
 pub fn args(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.split('\n');
@@ -230,7 +238,7 @@ pub fn args(bytes: &[u8]) {
             return;
         }
     };
-    assert!(!selections.is_empty(), "{pattern:?} chooses nothing, and is not refused");
+    assert!(!selections.is_empty(), "{pattern:?} was accepted, but selects no benchmark");
     for selection in selections {
         let again = select(SUITE, &[selection.spec.id.to_string()]);
         let again = again.unwrap_or_default();
@@ -240,8 +248,8 @@ pub fn args(bytes: &[u8]) {
             for (name, value) in &sets {
                 let before = values.clone();
                 if let Err(refused) = values.set(name, value) {
-                    assert!(refused.to_string().contains(name), "{refused}");
-                    assert_eq!(values, before, "refused, and yet set");
+                    assert!(refused.to_string().contains(name), "no {name} in the error {refused}");
+                    assert_eq!(values, before, "the value was rejected, but set");
                 }
             }
             for param in bench.params() {
@@ -251,9 +259,9 @@ pub fn args(bytes: &[u8]) {
     }
 }
 
-/// Set of flows: an accepted text prints to one that parses to the same set, has as many flows as
-/// it says, and a scheduler can hold each; an error is one line with a column within the text or
-/// just after it.
+/// Fuzzes sets of flows: an accepted text prints to one that parses to the same set, has as many flows
+/// as it states, and a scheduler can hold each; an error is one line with a column within the text or
+/// directly after it.
 pub fn flowset(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     match text.parse::<FlowSet>() {
@@ -273,14 +281,17 @@ pub fn flowset(bytes: &[u8]) {
         Err(refused) => {
             assert_is_one_line(&refused.to_string());
             let (columns, parts) = (text.chars().count() + 1, text.split(',').count());
-            assert!((1..=columns).contains(&refused.column), "{text:?}: {refused}");
-            assert!((1..=parts).contains(&refused.part), "{text:?}: {refused}");
+            assert!(
+                (1..=columns).contains(&refused.column),
+                "column outside of {text:?}: {refused}"
+            );
+            assert!((1..=parts).contains(&refused.part), "part outside of {text:?}: {refused}");
         }
     }
 }
 
-/// Program for the clients of `sched`: every accepted line can be sent; the first other line is
-/// refused with one line and a position in the text.
+/// Fuzzes programs for the clients of `sched`: every accepted line can be sent; the first other line is
+/// rejected with an error of one line and a position in the text.
 pub fn program(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     match load::parse(&text) {
@@ -288,7 +299,7 @@ pub fn program(bytes: &[u8]) {
             for (thread, specs) in program.threads() {
                 assert!(thread < THREADS_MAX && specs == program.of(thread) && !specs.is_empty());
                 for spec in specs {
-                    assert!(spec.duration_ns > 0, "{spec:?}");
+                    assert!(spec.duration_ns > 0, "an accepted line has no duration: {spec:?}");
                     assert!((1..=BANDWIDTH_MAX_BPS).contains(&spec.bandwidth_bps), "{spec:?}");
                     assert!((1..=LENGTH_MAX_BYTES).contains(&spec.length_bytes), "{spec:?}");
                     assert!((1..=BURST_MAX_PACKETS).contains(&spec.burst_packets), "{spec:?}");
@@ -300,14 +311,17 @@ pub fn program(bytes: &[u8]) {
             assert_is_one_line(&refused.to_string());
             let line = text.lines().nth(refused.line - 1).unwrap_or_default();
             let columns = line.chars().count() + 1;
-            assert!((1..=columns).contains(&refused.column), "{text:?}: {refused}");
+            assert!(
+                (1..=columns).contains(&refused.column),
+                "column outside of {text:?}: {refused}"
+            );
         }
     }
 }
 
-/// Trace, unchanged and with corrected checksums, alone and with itself as its rings: times do not
-/// decrease, there are no more events than the bytes can hold, and calls are paired in every
-/// format.
+/// Fuzzes the trace reader, with unchanged and with corrected checksums, alone and with the bytes also as
+/// its rings: times do not decrease, there are no more events than the bytes can hold, and calls are
+/// paired in every format.
 pub fn trace_reader(bytes: &[u8]) {
     let repair_checksums = read::repair_checksums(bytes.to_vec());
     let mended_stream = || (repair_checksums.clone(), None);
@@ -331,7 +345,10 @@ fn trace_is_sound(trace: Trace<Vec<u8>>, events_max: usize) {
         last_ticks = event.ticks;
         count += 1;
     }
-    assert!(count <= events_max, "{count} events of {events_max}");
+    assert!(
+        count <= events_max,
+        "{count} events were read, more than {events_max} fit into the bytes"
+    );
     let _ = (trace.missing().total(), trace.end(), trace.program(), trace.realtime_ns(last_ticks));
     let traces = Traces::in_memory(trace);
     let names = Names::all(&traces);
@@ -349,11 +366,11 @@ fn trace_is_sound(trace: Trace<Vec<u8>>, events_max: usize) {
     assert!(estimated.is_ok_and(|estimate| estimate.events == count as u64));
 }
 
-/// Messages on a connection: the messages, and a final error, do not depend on how the stream is
-/// cut; an accepted message is framed so that it decodes to the same; and no more bytes are kept
-/// than have arrived.
+/// Fuzzes messages on a connection: the messages, and a final error, do not depend on how the stream
+/// is cut; an accepted message can be framed so that it decodes to the same; and no more bytes are
+/// buffered than have arrived.
 ///
-/// The first byte gives the length of the pieces.
+/// The first byte determines the length of the pieces.
 pub fn frames(bytes: &[u8]) {
     let Some((&cut, stream)) = bytes.split_first() else { return };
     let cut = usize::from(cut).max(1);
@@ -372,16 +389,16 @@ fn cut_anyhow<C: Codec>(codec: &C, stream: &[u8], cut: usize) {
     }
     let mut framed = Vec::new();
     for message in &whole.0 {
-        codec.encode(message, &mut framed).expect("what was as long as allowed before");
+        codec.encode(message, &mut framed).expect("encode a decoded message");
     }
     assert_eq!(messages_of(codec, [&framed[..]]), (whole.0, None));
 }
 
-/// Frames of a peer of the procedure calls, and its greeting: the frames, and a final error, do not
-/// depend on how the stream is cut; an accepted frame encodes to the same bytes; and no more bytes
-/// are kept than the reader's buffer and twice the bytes that have arrived.
+/// Fuzzes frames of a peer of the procedure calls, and its greeting: the frames, and a final error, do
+/// not depend on how the stream is cut; an accepted frame encodes to the same bytes; and no more bytes
+/// are buffered than the reader's buffer and twice the bytes that have arrived.
 ///
-/// The first byte gives the length of the pieces.
+/// The first byte determines the length of the pieces.
 pub fn rpc_frames(bytes: &[u8]) {
     const BODY_MAX: u32 = 100;
     let Some((&cut, stream)) = bytes.split_first() else { return };
@@ -435,12 +452,12 @@ pub fn rpc_frames(bytes: &[u8]) {
         (written, None)
     };
     let whole = read(stream.len().max(1));
-    assert!(stream.starts_with(&whole.0), "it was written otherwise than it came");
+    assert!(stream.starts_with(&whole.0), "an accepted frame encodes to other bytes");
     assert_eq!(whole, read(usize::from(cut).max(1)));
 }
 
-/// Messages about bulk transfers, including handles: an accepted message is consistent and encodes
-/// to bytes that decode to the same message.
+/// Fuzzes messages about bulk transfers, including handles: an accepted message is consistent and
+/// encodes to bytes that decode to the same message.
 pub fn bulk(bytes: &[u8]) {
     match rpc::BulkMessage::decode(bytes) {
         Ok(message) => {
@@ -467,11 +484,11 @@ pub fn bulk(bytes: &[u8]) {
     }
 }
 
-/// TLS on a connection of our own: arbitrary bytes in place of a handshake, for either side; and
-/// data in records after the handshake, intact and tampered with. The result does not depend on how
-/// records are cut; intact records open to the data that was sealed, which decodes to the same
-/// messages; of tampered records only the data before the change comes out; and no more bytes are
-/// kept than have arrived.
+/// Fuzzes TLS connections: arbitrary bytes in place of a handshake, for client and server; and data in
+/// records after the handshake, intact and tampered with. The result does not depend on how records are
+/// cut; intact records open to the data that was sealed, which decodes to the same messages; of
+/// tampered records only the data before the change is returned; and no more bytes are buffered than
+/// have arrived.
 ///
 /// The first byte selects the case and the length of the pieces.
 pub fn records(bytes: &[u8]) {
@@ -484,13 +501,18 @@ pub fn records(bytes: &[u8]) {
                 let mut tls = if side == 0 { ends.server() } else { ends.client() };
                 let (mut plain, mut out) = (Vec::new(), Vec::new());
                 let refused = tls.open(&mut [], &mut plain, &mut out).err();
-                assert_eq!(refused, None, "nothing has come");
+                assert_eq!(refused, None, "opening an empty input failed");
                 let refused = rest.chunks(pieces_bytes).find_map(|piece| {
                     let refused = tls.open(&mut piece.to_vec(), &mut plain, &mut out).err();
-                    assert!(tls.held_bytes() <= 2 * rest.len() + 64, "more is kept than has come");
+                    let held = tls.held_bytes();
+                    let limit = 2 * rest.len() + 64;
+                    assert!(held <= limit, "{held} bytes are buffered, more than {limit}");
                     refused
                 });
-                assert!(plain.is_empty() && !tls.is_ready(), "nobody has a key");
+                assert!(
+                    plain.is_empty() && !tls.is_ready(),
+                    "data was decrypted, or the handshake completed, without a key"
+                );
                 refused.inspect(|it| assert_is_one_line(&it.to_string()))
             };
             let (whole, pieces) = (of_stranger(rest.len().max(1)), of_stranger(cut));
@@ -499,16 +521,16 @@ pub fn records(bytes: &[u8]) {
         2 => {
             let (mut client, mut server) = ends.shaken();
             let mut sealed = Vec::new();
-            // As at least two records.
+            // Sealed as at least two records.
             for part in [rest, rest] {
-                client.seal(part, &[], &mut sealed).expect("the handshake is done");
+                client.seal(part, &[], &mut sealed).expect("seal after the handshake");
             }
             let (mut plain, mut out) = (Vec::new(), Vec::new());
             for piece in sealed.chunks_mut(cut * 7) {
-                server.open(piece, &mut plain, &mut out).expect("nobody has touched it");
+                server.open(piece, &mut plain, &mut out).expect("open an intact record");
             }
             assert_eq!(plain, [rest, rest].concat());
-            assert_eq!(server.held_bytes(), 0, "a buffer is kept for nothing");
+            assert_eq!(server.held_bytes(), 0, "the empty buffer was not freed");
             let codec = LengthPrefixed::new(100);
             let direct = messages_of(&codec, [rest, rest]);
             assert_eq!(messages_of(&codec, plain.chunks(cut)).0, direct.0);
@@ -517,7 +539,7 @@ pub fn records(bytes: &[u8]) {
             let Some((&[high, low, change], rest)) = rest.split_first_chunk() else { return };
             let (mut client, mut server) = ends.shaken();
             let mut sealed = Vec::new();
-            client.seal(rest, &[], &mut sealed).expect("the handshake is done");
+            client.seal(rest, &[], &mut sealed).expect("seal after the handshake");
             let at = usize::from(u16::from_be_bytes([high, low]));
             let is_changed = change > 0 && at < sealed.len();
             if is_changed {
@@ -527,54 +549,55 @@ pub fn records(bytes: &[u8]) {
             for piece in sealed.chunks_mut(cut * 7) {
                 if let Err(refused) = server.open(piece, &mut plain, &mut out) {
                     assert_is_one_line(&refused.to_string());
-                    assert!(is_changed, "nobody has touched it: {refused}");
+                    assert!(is_changed, "an intact record was rejected: {refused}");
                     break;
                 }
             }
-            assert!(rest.starts_with(&plain), "what came is not what was sent");
+            assert!(rest.starts_with(&plain), "the opened data differ from the sealed data");
         }
     }
 }
 
-/// Two ends that accept any certificate.
+/// Client and server configurations that accept any certificate.
 struct Ends {
     client: tls::Client,
     server: tls::Server,
 }
 
-/// Returns the ends, created once, as generating a certificate takes a while.
+/// Returns the configurations, created once, as generating a certificate takes a while.
 fn ends() -> &'static Ends {
     static ENDS: OnceLock<Ends> = OnceLock::new();
     ENDS.get_or_init(|| {
-        let identity = tls::Identity::generate(&["localhost"]).expect("a certificate");
+        let identity = tls::Identity::generate(&["localhost"]).expect("generate a certificate");
         let options = tls::ClientOptions::default();
         Ends {
-            client: tls::Client::new(tls::Verify::Nothing, options).expect("a client"),
-            server: tls::Server::new(&identity, tls::ServerOptions::default()).expect("a server"),
+            client: tls::Client::new(tls::Verify::Nothing, options).expect("create a client"),
+            server: tls::Server::new(&identity, tls::ServerOptions::default())
+                .expect("create a server"),
         }
     })
 }
 
 impl Ends {
     fn client(&self) -> Tls {
-        Tls::client(&self.client, "localhost", 0).expect("a client")
+        Tls::client(&self.client, "localhost", 0).expect("create a client")
     }
 
     fn server(&self) -> Tls {
-        Tls::server(&self.server, 0).expect("a server")
+        Tls::server(&self.server, 0).expect("create a server")
     }
 
-    /// Returns both ends after their handshake.
+    /// Returns a client and a server after their handshake.
     fn shaken(&self) -> (Tls, Tls) {
         let (mut client, mut server) = (self.client(), self.server());
         let (mut plain, mut to_client, mut to_server) = (Vec::new(), Vec::new(), Vec::new());
         loop {
-            client.open(&mut to_client, &mut plain, &mut to_server).expect("a handshake");
+            client.open(&mut to_client, &mut plain, &mut to_server).expect("the handshake failed");
             to_client.clear();
             if to_server.is_empty() {
                 break;
             }
-            server.open(&mut to_server, &mut plain, &mut to_client).expect("a handshake");
+            server.open(&mut to_server, &mut plain, &mut to_client).expect("the handshake failed");
             to_server.clear();
         }
         assert!(client.is_ready() && server.is_ready() && plain.is_empty());
@@ -596,12 +619,18 @@ fn messages_of<'a, C: Codec>(codec: &C, pieces: impl IntoIterator<Item = &'a [u8
         if let Err(refused) = taken {
             return (messages, Some(refused));
         }
-        assert!(inbound.capacity_bytes() <= 2 * came + 64, "more is kept than has come");
+        let held = inbound.capacity_bytes();
+        let limit = 2 * came + 64;
+        assert!(held <= limit, "{held} bytes are buffered, more than {limit}");
     }
     (messages, None)
 }
 
 fn assert_is_one_line(said: &str) {
-    assert!(!said.is_empty() && !said.chars().any(char::is_control), "{said:?}");
-    assert!(said.chars().count() <= 1000, "{} characters: {said}", said.chars().count());
+    assert!(!said.is_empty() && !said.chars().any(char::is_control), "not one line: {said:?}");
+    assert!(
+        said.chars().count() <= 1000,
+        "the error has {} characters, more than 1000: {said}",
+        said.chars().count()
+    );
 }

@@ -1,8 +1,8 @@
 //! Compiles the recording library, C and a little assembly, into a shared object that the crate
 //! embeds.
 //!
-//! It works on x86-64 Linux only; elsewhere an empty file takes its place, and recording is
-//! refused.
+//! The library supports x86-64 Linux only; elsewhere an empty file takes its place, and recording
+//! fails with an error.
 
 #[path = "../../mechanisms/probe/src/layout.rs"]
 #[allow(dead_code, missing_docs, reason = "shared with handover-probe, which uses all of it")]
@@ -16,7 +16,7 @@ use std::process::Command;
 const SOURCES: [&str; 8] =
     ["bus.c", "config.c", "lane.c", "thread.c", "hooks.c", "functions.c", "probes.c", "entry.S"];
 
-/// Numbers of the trace's format, under their names in C.
+/// Constants of the trace format, under their names in C.
 const NUMBERS: [(&str, u64); 51] = [
     ("MAGIC", layout::MAGIC),
     ("PAGE", layout::PAGE_BYTES),
@@ -71,7 +71,7 @@ const NUMBERS: [(&str, u64); 51] = [
     ("BLOCK_HEADER_BYTES", 8 * layout::BLOCK_HEADER_WORDS),
 ];
 
-/// Returns a C header that defines the numbers; the assembler reads it too, so that only those
+/// Returns a C header that defines the constants; the assembler reads it too, so that only values
 /// that need it have a suffix.
 fn c_header() -> String {
     let suffix = |value| if value > i32::MAX as u64 { "ull" } else { "" };
@@ -85,17 +85,17 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=../../mechanisms/probe/include");
     let Some(out) = env::var_os("OUT_DIR").map(PathBuf::from) else {
-        panic!("cargo sets OUT_DIR");
+        panic!("OUT_DIR is not set: run the build script by cargo");
     };
     let library = out.join("libhandover-trace.so");
     let is = |name: &str, value: &str| env::var(name).is_ok_and(|set| set == value);
     if is("CARGO_CFG_TARGET_ARCH", "x86_64") && is("CARGO_CFG_TARGET_OS", "linux") {
         if let Err(error) = std::fs::write(out.join("format.h"), c_header()) {
-            panic!("{}: {error}", out.join("format.h").display());
+            panic!("write {}: {error}", out.join("format.h").display());
         }
         build(&out, &library);
     } else if let Err(error) = std::fs::write(&library, "") {
-        panic!("{}: {error}", library.display());
+        panic!("write {}: {error}", library.display());
     }
 }
 
@@ -121,7 +121,7 @@ fn build(out: &Path, library: &Path) {
     compile.arg("-I").arg(out).arg("-o").arg(library);
     match compile.status() {
         Ok(status) if status.success() => {}
-        Ok(status) => panic!("the recording library was not built ({status}) by {compile:?}"),
-        Err(error) => panic!("the C compiler could not be started: {error}; by {compile:?}"),
+        Ok(status) => panic!("compile the recording library: {status} from {compile:?}"),
+        Err(error) => panic!("start the C compiler: {error}; the command is {compile:?}"),
     }
 }

@@ -2,17 +2,17 @@
 //! not trigger rules about code.
 //!
 //! Both parts keep the length and the line breaks of the source: bytes that do not belong to a part
-//! are replaced by spaces. An offset or a line number therefore means the same place in the source,
+//! are replaced by spaces. An offset or a line number therefore means the same location in the source,
 //! in the code and in the comments. String and character literals belong to neither part.
 
 use ra_ap_rustc_lexer::{FrontmatterAllowed, LiteralKind, TokenKind, tokenize};
 
-/// The two parts of a source file.
+/// Code and comments of a source file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lexed {
-    /// The source with literals and comments blanked.
+    /// Source text with literals and comments replaced by spaces.
     pub code: String,
-    /// The source with everything but comments blanked.
+    /// Source text with everything but comments replaced by spaces.
     pub comments: String,
 }
 
@@ -92,7 +92,7 @@ mod tests {
         assert_code("a '\\", "a");
     }
 
-    /// Generates text from fragments that are hard for a lexer.
+    /// Generates text from fragments that are difficult for a lexer.
     fn tricky() -> impl Strategy<Value = String> {
         let pieces = [
             "\"", "'", "\\", "r", "b", "c", "br", "#", "r#\"", "\"#", "//", "/*", "*/", "\n", "'a",
@@ -130,7 +130,7 @@ mod tests {
 
         #[test]
         fn any_text_inside_a_raw_string_is_blanked(text in tricky()) {
-            prop_assume!(!text.contains("\"####"), "it ends the string itself");
+            prop_assume!(!text.contains("\"####"), "the text ends the raw string");
             let code = lex(&format!("a r####\"{text}\"#### z")).code;
             prop_assert_eq!(code.split_whitespace().collect::<Vec<_>>(), ["a", "z"]);
         }

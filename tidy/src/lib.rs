@@ -10,7 +10,7 @@ mod tree;
 mod violation;
 
 pub use lexer::{Lexed, lex};
-pub use lists::{Listed, Lists, WORKSPACE};
+pub use lists::{Exemption, Lists, WORKSPACE};
 pub use manifest::{Crate, Dependency, Entry, Manifest};
 pub use source::{Source, words};
 pub use tree::Tree;

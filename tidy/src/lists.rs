@@ -1,34 +1,34 @@
-//! Exceptions to the rules, each with its reason. An entry that is no longer needed is itself a
-//! violation, so the lists stay current.
+//! Exceptions to the rules, each with its reason. An unneeded entry is itself a violation, so the lists
+//! stay current.
 
 /// A file, or a folder if `path` ends in `/`, that is exempt from a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct Exemption {
     /// Path relative to the workspace root.
     pub path: &'static str,
-    /// Reason for the exemption.
+    /// Reason for the exception.
     pub reason: &'static str,
 }
 
-impl Listed {
+impl Exemption {
     /// Returns `true` if this entry covers the file at `path`.
     pub fn covers(&self, path: &str) -> bool {
         path == self.path || (self.path.ends_with('/') && path.starts_with(self.path))
     }
 }
 
-/// Exception lists of one workspace.
+/// All lists of exceptions of a workspace.
 #[derive(Clone, Copy, Debug)]
 pub struct Lists {
     /// Files and folders that may contain `unsafe`: `raw.rs` files and `raw/` folders, each private
-    /// to a crate with a safe API. The reason says what needs `unsafe`.
-    pub raw: &'static [Listed],
+    /// to a crate with a safe API. The reason names the code that needs `unsafe`.
+    pub raw: &'static [Exemption],
     /// Other files with `unsafe`: FFI tests, the C ABI, macro expansions.
-    pub unsafe_elsewhere: &'static [Listed],
+    pub unsafe_elsewhere: &'static [Exemption],
     /// Files longer than 1,500 lines.
-    pub long: &'static [Listed],
-    /// Files that must contain words and paths that public text must not contain.
-    pub spelling: &'static [Listed],
+    pub long: &'static [Exemption],
+    /// Files that may contain words and paths that public text must not contain.
+    pub spelling: &'static [Exemption],
 }
 
 impl Lists {
@@ -40,12 +40,12 @@ impl Lists {
 pub const WORKSPACE: Lists =
     Lists { raw: RAW, unsafe_elsewhere: UNSAFE_ELSEWHERE, long: LONG, spelling: SPELLING };
 
-const fn listed(path: &'static str, reason: &'static str) -> Listed {
-    Listed { path, reason }
+const fn listed(path: &'static str, reason: &'static str) -> Exemption {
+    Exemption { path, reason }
 }
 
 #[rustfmt::skip]
-const RAW: &[Listed] = &[
+const RAW: &[Exemption] = &[
     listed("base/src/raw/", "processor instructions, prctl and getrusage"),
     listed("base/tests/raw/", "a counting allocator, for several crates"),
     listed("faces/program/src/raw.rs", "a parent-death signal, malloc_trim, and code that runs before main"),
@@ -67,15 +67,15 @@ const RAW: &[Listed] = &[
 ];
 
 #[rustfmt::skip]
-const UNSAFE_ELSEWHERE: &[Listed] = &[
+const UNSAFE_ELSEWHERE: &[Exemption] = &[
 ];
 
 #[rustfmt::skip]
-const LONG: &[Listed] = &[
+const LONG: &[Exemption] = &[
 ];
 
 #[rustfmt::skip]
-const SPELLING: &[Listed] = &[
+const SPELLING: &[Exemption] = &[
     listed("tidy/src/rules/words.rs", "contains the words that the rule finds"),
     listed("tidy/src/tests/planted.rs", "plants the words for the test of the rule"),
 ];

@@ -1,25 +1,25 @@
-//! Cargo manifests, flattened to keys with their lines.
+//! Cargo manifests, flattened to dotted keys with their line numbers.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::source::line_at;
 
-/// A manifest's values, each with its key and its line.
+/// Values of a manifest, each with its key and its line.
 #[derive(Clone, Debug)]
 pub struct Manifest {
     /// Path relative to the workspace root.
     pub path: String,
-    /// Every value that is not a table, in the order of the file's tables.
+    /// All values that are not tables, in the order of the file.
     pub entries: Vec<Entry>,
-    /// Line number and message of the TOML syntax error, if any.
+    /// Line number and message of the TOML syntax error; `None` for a valid manifest.
     pub error: Option<(usize, String)>,
 }
 
 /// One value of a manifest.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Keys that lead to the value; the values of an array share the array's keys.
+    /// Keys on the path to the value; the values of an array share the array's keys.
     pub keys: Vec<String>,
     /// The value as text: strings without quotes, numbers and booleans as printed.
     pub value: String,
@@ -30,9 +30,9 @@ pub struct Entry {
 /// One dependency of a crate, of any kind and for any target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dependency {
-    /// The package's name, even if the crate renames the dependency.
+    /// Name of the package, even if the crate renames the dependency.
     pub package: String,
-    /// The table that lists it: `dependencies`, `dev-dependencies` or `build-dependencies`.
+    /// Name of the table: `dependencies`, `dev-dependencies` or `build-dependencies`.
     pub kind: String,
     /// `true` if version and source come from the workspace.
     pub inherited: bool,
@@ -43,18 +43,18 @@ pub struct Dependency {
 /// A crate of the workspace.
 #[derive(Clone, Debug)]
 pub struct Crate {
-    /// Its folder, relative to the workspace root.
+    /// Folder of the crate, relative to the workspace root.
     pub folder: String,
-    /// Its package name; empty when the manifest has none.
+    /// Package name; empty if the manifest has none.
     pub name: String,
-    /// Its manifest.
+    /// Manifest of the crate.
     pub manifest: Manifest,
     /// Dependencies of the crate.
     pub dependencies: Vec<Dependency>,
 }
 
 impl Manifest {
-    /// Flattens `text`. Text that is not TOML yields no entries, and `error` is set.
+    /// Flattens the manifest `text`. Text that is not TOML yields no entries, and `error` is set.
     pub fn parse(path: &str, text: &str) -> Self {
         let mut entries = Vec::new();
         let error = match DeTable::parse(text) {
@@ -70,7 +70,7 @@ impl Manifest {
         Self { path: path.to_owned(), entries, error }
     }
 
-    /// Returns the first value at a dotted key, with its line.
+    /// Returns the first value at a dotted key, with its line; `None` if the key is missing.
     pub fn get(&self, key: &str) -> Option<(&str, usize)> {
         self.array(key).next()
     }
@@ -139,12 +139,12 @@ impl Crate {
     }
 
     /// Returns the crate's short name: its folder without the first component, with `-` for `/`. A
-    /// subcrate's name thus begins with the name of its parent crate.
+    /// subcrate's name thus starts with the name of its parent crate.
     pub fn short_name(&self) -> String {
         self.folder.split_once('/').map_or(&*self.folder, |(_, rest)| rest).replace('/', "-")
     }
 
-    /// Returns the folder of the parent crate: `mechanisms/probe` for `mechanisms/probe/macros`.
+    /// Returns the folder of the parent crate, `mechanisms/probe` for `mechanisms/probe/macros`, or `None`.
     pub fn parent(&self) -> Option<&str> {
         self.folder.rsplit_once('/').map(|(parent, _)| parent).filter(|parent| parent.contains('/'))
     }

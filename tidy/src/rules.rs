@@ -1,5 +1,5 @@
-//! The rules of this workspace, one per file. Each has been seen to fail: `src/tests/planted.rs`
-//! plants violations of every rule in a conforming tree and expects exactly that report.
+//! The rules of this workspace, one per file. Each is tested to fail: `src/tests/planted.rs` plants
+//! violations of every rule in a conforming tree and expects exactly that report.
 
 pub mod banned;
 pub mod circles;
@@ -17,18 +17,18 @@ pub mod words;
 
 use crate::{Tree, Violation};
 
-/// A rule of the workspace.
+/// A rule that the workspace must conform to.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// The rule's name, as used in violations.
+    /// Name of the rule, as used in violations.
     pub name: &'static str,
     /// Requirement of the rule, as a sentence.
     pub requirement: &'static str,
-    /// Finds violations of the rule.
+    /// Function that finds violations of the rule.
     pub check: fn(&Tree) -> Vec<Violation>,
 }
 
-/// Every rule.
+/// All rules of the workspace.
 pub const RULES: &[Rule] = &[
     Rule {
         name: rungs::NAME,

@@ -1,23 +1,23 @@
-//! A Rust source file as the rules read it.
+//! A Rust source file in the form that the rules need.
 
 use crate::lexer::lex;
 
-/// A Rust source file, split into code and comments, with its test code marked.
+/// Rust source file, split into code and comments, with its test code marked.
 #[derive(Clone, Debug)]
 pub struct Source<'a> {
     /// Path relative to the workspace root.
     pub path: &'a str,
     /// Unmodified text of the file.
     pub text: &'a str,
-    /// Text with literals and comments blanked, at the same length.
+    /// Text with literals and comments replaced by spaces, at the same length.
     pub code: String,
-    /// Text with everything but comments blanked, at the same length.
+    /// Text with everything but comments replaced by spaces, at the same length.
     pub comments: String,
     tests: Vec<bool>,
 }
 
 impl<'a> Source<'a> {
-    /// Splits `text` and marks its test code.
+    /// Splits `text` into code and comments and marks its test code.
     pub fn new(path: &'a str, text: &'a str) -> Self {
         let lexed = lex(text);
         let whole = is_test_path(path);
@@ -59,7 +59,7 @@ impl<'a> Source<'a> {
         lines
     }
 
-    /// Returns every path that the file imports, in full, with the line of its last part.
+    /// Returns every path that the file imports, in full, with the line of its last component.
     pub fn imports(&self) -> Vec<(String, usize)> {
         let mut imports = Vec::new();
         for (start, end) in self.use_ranges() {
@@ -108,7 +108,7 @@ fn is_test_path(path: &str) -> bool {
     path.split('/').any(|part| matches!(part, "tests" | "benches" | "tests.rs"))
 }
 
-/// Walks a use tree and calls `leaf` with each full path and the offset of its last part.
+/// Calls `leaf` with each full path of a use tree and the offset of its last component.
 fn expand(tree: &str, prefix: &str, leaf: &mut dyn FnMut(String, usize)) {
     let mut depth = 0_usize;
     let mut start = 0;
@@ -173,7 +173,7 @@ fn item_end(code: &str, from: usize) -> usize {
     code.len()
 }
 
-/// Returns the offset of the bracket that closes the bracket at `open`.
+/// Returns the offset of the bracket that closes the bracket at `open`; `None` if it is missing.
 fn closing(code: &str, open: usize) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, c) in code[open..].char_indices() {

@@ -8,7 +8,7 @@ use crate::{Crate, Lists, Manifest, Source, Violation, WORKSPACE};
 /// Folders with build output or downloads instead of sources.
 const BUILT: [&str; 4] = [".git", "target", "dist", "node_modules"];
 
-/// A file tree, from path to text, with the exception lists of the rules.
+/// File tree, from path to text, with the exceptions to the rules.
 ///
 /// Paths are relative to the workspace root and use `/`. A file that is not UTF-8 is present with
 /// an empty text.
@@ -42,7 +42,7 @@ impl Tree {
                 Ok(bytes) => {
                     files.insert(path, String::from_utf8(bytes).unwrap_or_default());
                 }
-                // In the index but not on disk, or a link to a folder: not a file to read.
+                // In the index but not on disk, or a link to a folder: there is no file to read.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) if error.kind() == io::ErrorKind::IsADirectory => {}
                 Err(error) => return Err(error),
@@ -51,7 +51,7 @@ impl Tree {
         Ok(Self { files, lists: WORKSPACE })
     }
 
-    /// Returns the text of the file at `path`.
+    /// Returns the text of the file at `path`; `None` if it does not exist.
     pub fn text(&self, path: &str) -> Option<&str> {
         self.files.get(path).map(String::as_str)
     }
@@ -77,7 +77,7 @@ impl Tree {
         self.files.insert(path.into(), text.into());
     }
 
-    /// Removes the file at `path`, and returns its text.
+    /// Removes the file at `path` and returns its text; `None` if it does not exist.
     pub fn remove(&mut self, path: &str) -> Option<String> {
         self.files.remove(path)
     }
@@ -109,7 +109,7 @@ impl Tree {
             .collect()
     }
 
-    /// Creates a violation in tidy's own lists, at the line that names `entry`.
+    /// Creates a violation for an unneeded exception, at the line in lists.rs that names `entry`.
     pub fn stale(&self, rule: &'static str, entry: &str, what: &str) -> Violation {
         const LISTS: &str = "tidy/src/lists.rs";
         let quoted = format!("\"{entry}\"");

@@ -1,17 +1,17 @@
 use std::fmt;
 
-/// A location that breaks a rule of the workspace, and the remedy.
+/// Location that violates a rule of the workspace, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Violation {
-    /// File, relative to the workspace root.
+    /// Path of the file, relative to the workspace root.
     pub path: String,
     /// Line in the file, counted from 1.
     pub line: usize,
-    /// The rule's name, as in [`rules::RULES`](crate::rules::RULES).
+    /// Name of the rule, as in [`rules::RULES`](crate::rules::RULES).
     pub rule: &'static str,
     /// Description of the violation.
     pub what: String,
-    /// Replacement or remedy.
+    /// Remedy, such as the replacement.
     pub instead: String,
 }
 

@@ -1,9 +1,9 @@
 //! `cargo xtask layouts`: links one commit several times, each time with the functions in a new
 //! random order.
 //!
-//! A function's place in memory alone moves a short figure by some percent (Mytkowicz and others,
+//! The address of a function alone changes a short figure by some percent (Mytkowicz and others,
 //! *Producing Wrong Data Without Doing Anything Obviously Wrong!*, ASPLOS 2009). A comparison with
-//! several links a side counts this effect as noise.
+//! several links per side counts this effect as noise.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use crate::workspace::Workspace;
 /// Options of `layouts`: number of links, and the output folder.
 #[derive(clap::Args, Debug)]
 pub struct LayoutsOptions {
-    /// Folder for the binaries, named handover-1 and on
+    /// Folder for the binaries, which are named handover-1, handover-2, and so on
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
-    /// Number of binaries
+    /// Number of binaries to link
     #[arg(long, value_name = "COUNT", default_value = "5")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=50))]
     count: u32,
@@ -33,7 +33,7 @@ pub struct LayoutsOptions {
 pub fn layouts(options: &LayoutsOptions) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     fs::create_dir_all(&options.folder)
-        .with_context(|| format!("making {}", options.folder.display()))?;
+        .with_context(|| format!("create the folder {}", options.folder.display()))?;
     let linker = linker()?;
     for number in 0..options.count {
         Run::new("cargo rustc --release --package handover --bin handover --")
@@ -48,16 +48,16 @@ pub fn layouts(options: &LayoutsOptions) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Linker that can shuffle functions.
+/// Linker that can shuffle functions, and its options.
 struct Linker {
-    /// Options that select the linker; none for the default linker.
+    /// Options that select the linker; empty for the default linker.
     selected_by: Vec<String>,
-    /// Option for shuffling, up to the seed.
+    /// Option for shuffling, without the seed at its end.
     shuffle: &'static str,
 }
 
 impl Linker {
-    /// Returns rustc's options for the order of this seed.
+    /// Returns rustc's options for the function order of this seed.
     fn arguments(&self, seed: u32) -> Vec<String> {
         let order = format!("{}{seed}", self.shuffle);
         let links = self.selected_by.iter().chain([&order]);
@@ -83,11 +83,11 @@ fn linker() -> Result<Linker> {
     fs::write(&source, "fn main() {}").context("write a program")?;
     let links = |it: &Linker| link(&source, &it.arguments(1)).is_ok();
     linkers.into_iter().find(links).context(
-        "no linker here has --shuffle-sections: neither the compiler's default nor its lld, nor lld or mold; install lld or mold",
+        "no linker with --shuffle-sections found: neither the compiler's default nor its lld, nor lld or mold; install lld or mold",
     )
 }
 
-/// Compiles and links a program beside its source; returns the binary's path.
+/// Compiles and links a program in the folder of its source; returns the binary's path.
 fn link(source: &Path, arguments: &[String]) -> Result<PathBuf> {
     let binary = source.with_extension("");
     Run::new("rustc --edition 2024 -o").args([&binary, source]).args(arguments).read()?;

@@ -1,5 +1,5 @@
-//! `cargo xtask peers`: runs other tracers and handover's own on the same C program; or the classic programs
-//! beside C loops and the originals.
+//! `cargo xtask peers`: runs other tracers and handover's own on the same C program; or compares the classic programs
+//! with C loops and the originals.
 
 mod classics;
 
@@ -17,13 +17,13 @@ use crate::workspace::Workspace;
 /// Options of `peers`.
 #[derive(clap::Args, Debug)]
 pub struct PeersOptions {
-    /// Calls that are traced in each run
+    /// Number of calls that are traced in each run
     #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     calls: u64,
-    /// Runs of each tracer, in turn; the table has their medians
+    /// Number of runs of each tracer, in turn; the table has their medians
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
-    /// Install nothing; leave out missing tracers
+    /// Do not install missing tracers; leave them out
     #[arg(long)]
     no_install: bool,
     /// Binary of handover [default: a new release build]
@@ -45,7 +45,7 @@ const PATCHABLE: &str = "-fpatchable-function-entry=5";
 const HOOKS: &str = "-finstrument-functions";
 const MCOUNT: &str = "-pg";
 
-/// LTTng's hooks for programs that were compiled with `-finstrument-functions`.
+/// LTTng's library with hooks for programs compiled with `-finstrument-functions`.
 const LTTNG_HOOKS: &str = "liblttng-ust-cyg-profile-fast.so.1";
 const LTTNG_CHANNEL: &str = "enable-channel --userspace --subbuf-size=4M --num-subbuf=8 calls";
 
@@ -86,7 +86,7 @@ const TRACERS: [Tracer; 9] = [
     Tracer { name: "LTTng-UST", flag: HOOKS, kind: TracerKind::Lttng },
 ];
 
-/// Figures of one run.
+/// Figures of one traced run.
 #[derive(Clone, Copy, Debug, Default)]
 struct TracerFigures {
     bare_cycles: f64,
@@ -148,11 +148,15 @@ pub fn peers(options: &PeersOptions) -> Result<ExitCode> {
 }
 
 fn install(options: &PeersOptions, packages: &[&str]) -> Result<()> {
-    ensure!(!options.no_install, "{} is not installed", packages.join(" and "));
+    ensure!(
+        !options.no_install,
+        "{} is not installed; install it, or leave out --no-install",
+        packages.join(" and ")
+    );
     debian(packages)
 }
 
-/// Returns `true` if a program works here or has been installed; records the error otherwise.
+/// Returns `true` if a program works or could be installed; otherwise adds the error to `left_out`.
 fn has(options: &PeersOptions, check: &str, packages: &[&str], left_out: &mut Vec<String>) -> bool {
     if Run::new(check).succeeds() {
         return true;
@@ -164,8 +168,8 @@ fn has(options: &PeersOptions, check: &str, packages: &[&str], left_out: &mut Ve
     installed.is_ok()
 }
 
-/// Reports on margo's own performance programs, the originals of handover's `margo-*` tools. Debian
-/// has no package of them.
+/// Returns a note on margo's own performance programs, the originals of handover's `margo-*` tools, of
+/// which Debian has no package.
 fn margo() -> Option<String> {
     let why = "margo: no margo-p2p-latency on the PATH, and Debian has no package of it (from source: \
                spack install mochi-margo); handover's own margo-* programs take its options";
@@ -186,7 +190,7 @@ fn compile(folder: &Path, index: usize, flag: &str) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// LTTng's session daemon, unless one ran before; the daemon ends when this value is dropped.
+/// LTTng's session daemon, unless one was running before; stopped on drop.
 struct Session {
     daemon: Option<Child>,
 }
@@ -236,7 +240,7 @@ impl Drop for Session {
     }
 }
 
-/// Parameters of a traced run.
+/// Parameters of a traced run of the program.
 struct TracedRun<'a> {
     binary: &'a Path,
     folder: &'a Path,
@@ -308,7 +312,7 @@ impl TracedRun<'_> {
     }
 }
 
-/// Returns the size of a file, or of all files in a folder.
+/// Returns the size of a file, or the total size of the files in a folder.
 fn bytes_of(path: &Path) -> Result<u64> {
     let Ok(data) = std::fs::symlink_metadata(path) else { return Ok(0) };
     if !data.is_dir() {

@@ -1,4 +1,4 @@
-//! Command runner: passes output through, counts tests, limits the time.
+//! Runner of commands: passes output through, counts tests, limits the time.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -13,10 +13,10 @@ use anyhow::{Context, Result, anyhow, bail};
 /// Maximum number of lines of a failed command's output in an error message.
 const END_LINES_MAX: usize = 120;
 
-/// A command to run. Its `Display` form is the line to type in a shell.
+/// A command to run. Its `Display` form can be typed in a shell.
 pub struct Run {
     command: Command,
-    /// Text shown in place of the command, if not empty.
+    /// Text shown instead of the command, unless empty.
     name: String,
     settings: Vec<String>,
     timeout: Option<Duration>,
@@ -63,19 +63,19 @@ impl Run {
         self
     }
 
-    /// Shows `name` in place of the command.
+    /// Shows `name` instead of the command.
     pub fn named(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
         self
     }
 
-    /// Removes an environment variable; this is not shown.
+    /// Removes an environment variable, which is not shown.
     pub fn unset(mut self, name: &str) -> Self {
         self.command.env_remove(name);
         self
     }
 
-    /// Runs in `folder`.
+    /// Runs the command in `folder`.
     pub fn within(mut self, folder: &Path) -> Self {
         self.command.current_dir(folder);
         self
@@ -87,7 +87,7 @@ impl Run {
         self
     }
 
-    /// Runs the command with its output passing through.
+    /// Runs the command and passes its output through.
     ///
     /// # Errors
     /// If the command cannot be started, is killed, takes too long or exits with a failure.
@@ -98,8 +98,8 @@ impl Run {
         self.ensure_success(status.success(), &status.to_string())
     }
 
-    /// Runs the command with its output passing through, and counts the tests that passed by the
-    /// lines `test result: ok. N passed` of the standard runner.
+    /// Runs the command, passes its output through, and returns the number of tests that passed, from
+    /// the lines `test result: ok. N passed` of the standard runner.
     pub fn count(mut self) -> Result<u64> {
         println!("$ {self}");
         self.command.stdout(Stdio::piped());
@@ -113,8 +113,8 @@ impl Run {
         Ok(passed)
     }
 
-    /// Runs the command, prints its output once it has ended, and counts the tests that passed. For
-    /// commands that run in parallel with others.
+    /// Runs the command, prints its output after it has exited, and returns the number of tests that
+    /// passed. For commands that run in parallel with others.
     ///
     /// # Errors
     /// Those of [`run`](Self::run). The message contains the end of the output, so that a list of errors at the end
@@ -185,7 +185,7 @@ impl Run {
         Ok(Output { status, stdout: text(stdout), stderr: text(stderr) })
     }
 
-    /// Returns `true` if the command runs here and succeeds within 60 s; prints nothing.
+    /// Returns `true` if the command can be started and succeeds within 60 s; prints nothing.
     pub fn succeeds(self) -> bool {
         self.at_most(Duration::from_secs(60)).output().is_ok_and(|output| output.status.success())
     }
@@ -205,7 +205,7 @@ impl Run {
             if start.elapsed() > timeout {
                 child.kill()?;
                 child.wait()?;
-                bail!("`{self}` took longer than {} s", timeout.as_secs());
+                bail!("`{self}` was killed after its time limit of {} s", timeout.as_secs());
             }
             thread::sleep(Duration::from_millis(20));
         }
@@ -259,7 +259,7 @@ fn pass_and_count(from: impl Read, mut to: impl Write) -> u64 {
     passed
 }
 
-/// Returns the last lines of a failed command's output; of the standard test runner, the part about the failed tests.
+/// Returns the last lines of a failed command's output; of the standard test runner, those about the failed tests.
 fn end_of(output: &str) -> String {
     let lines: Vec<&str> = output.lines().collect();
     let failures = lines.iter().position(|line| *line == "failures:").unwrap_or(0);
@@ -267,7 +267,7 @@ fn end_of(output: &str) -> String {
     lines[start..].join("\n")
 }
 
-/// Returns the number of tests that passed, from the last line of the standard runner.
+/// Returns the number of passed tests in the last line of the standard runner, or 0.
 fn passed_in(line: &str) -> u64 {
     let counted = line.trim_start().strip_prefix("test result: ok. ");
     counted.and_then(|rest| rest.split(' ').next()?.parse().ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! The steps of `cargo xtask test`.
+//! Steps of `cargo xtask test`.
 
 pub mod binary;
 pub mod chromium;

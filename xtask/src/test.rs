@@ -30,14 +30,14 @@ pub struct TestOptions {
     only: Vec<Step>,
 }
 
-/// The steps, in their order.
+/// Steps of a test run, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Step {
     /// The sources are formatted
     Fmt,
-    /// Every test and example compiles, and clippy finds nothing in the crates that differ from origin/HEAD
+    /// Every test and example compiles, and clippy has no findings in the crates that differ from origin/HEAD
     Build,
-    /// The sources keep the rules, and each rule has been seen to fail
+    /// The sources conform to the tidy rules
     Tidy,
     /// Every test passes
     Tests,
@@ -47,44 +47,44 @@ pub enum Step {
     Binary,
     /// A browser shows the report
     Chromium,
-    /// The libraries' documentation builds, and the examples in it work
+    /// The examples in the libraries' documentation work, and the documentation builds
     Doctests,
-    /// The loom models find no bad interleaving
+    /// The loom models pass
     Loom,
-    /// The portable mechanisms' tests without the code for Linux and x86_64
+    /// The portable mechanisms' tests pass without the code for Linux and x86_64
     Portable,
-    /// The dependencies' licences, bans and sources
+    /// The dependencies' licences, bans and sources are allowed
     Deny,
     /// Miri finds no undefined behaviour in the mechanisms
     Miri,
-    /// Clippy finds nothing with all features, and with none (with --long)
+    /// Clippy has no findings with all features, and with none (with --long)
     Clippy,
     /// The documentation of everything builds (with --long)
     Docs,
-    /// The release binary measures, and survives its faults (with --long)
+    /// The release binary measures, and passes the fault tests (with --long)
     Release,
-    /// The mechanisms' tests under ThreadSanitizer and AddressSanitizer (with --long)
+    /// The mechanisms' tests pass under ThreadSanitizer and AddressSanitizer (with --long)
     Sanitizers,
-    /// Every fuzz target, for a minute (with --long)
+    /// Every fuzz target runs for a minute (with --long)
     Fuzz,
-    /// A hundred million messages, each accounted for (with --long)
+    /// A soak test of a hundred million messages passes, each accounted for (with --long)
     Soak,
     /// The binary with fat LTO measures (with --long)
     Dist,
 }
 
-/// The part of a test run to which a step belongs.
+/// Phase of a test run to which a step belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Runs before all others, one step after another.
+    /// Runs before all other phases, one step after another.
     First,
-    /// Runs built programs, which mostly wait, in parallel with the next two.
+    /// Runs built programs, which mostly wait, in parallel with the next two phases.
     Programs,
-    /// Compiles, and runs what it compiled.
+    /// Compiles code, and runs it.
     Compiler,
     /// Analyses sources and dependencies.
     Analysis,
-    /// Runs after all others, with `--long`.
+    /// Runs after all other phases, with `--long`.
     Long,
 }
 
@@ -105,7 +105,7 @@ impl Step {
         }
     }
 
-    /// Returns the steps of a phase.
+    /// Returns the steps of a phase, in order.
     fn of(phase: Phase) -> Vec<Self> {
         let steps = Self::value_variants().iter().copied();
         steps.filter(|step| step.phase() == phase).collect()
@@ -140,28 +140,28 @@ impl Step {
     }
 }
 
-/// Inputs and results of the steps.
+/// Inputs and results shared by the steps.
 #[derive(Clone, Debug)]
 pub struct Context {
     /// The workspace.
     pub workspace: Workspace,
     /// `true` if `--long` was given.
     pub long: bool,
-    /// With `--changed`, the packages to test.
+    /// Packages to test with `--changed`; `None` for all.
     pub affected: Option<BTreeSet<String>>,
-    /// `true` if steps were named with `--only`.
+    /// `true` if steps were selected with `--only`.
     pub only: bool,
     /// Names of the crates that differ from `origin/HEAD`.
     pub differing: BTreeSet<String>,
     /// `true` if clippy is installed: the build then also lints.
     pub has_clippy: bool,
-    /// A folder that is removed at the end.
+    /// Temporary folder, removed at the end.
     pub temporary: PathBuf,
-    /// The test programs, once they are built.
+    /// Test programs; `None` until they are built.
     pub programs: Option<Vec<Program>>,
-    /// Number of tests passed in the current step.
+    /// Number of tests that passed in the current step.
     pub tests: u64,
-    /// `true` if the ladder has run in `temporary`.
+    /// `true` if the smoke run was done in `temporary`.
     pub ladder_ran: bool,
     skipped: Vec<String>,
 }
@@ -185,7 +185,7 @@ impl Context {
             .set("CLIPPY_ARGS", "-Dwarnings")
     }
 
-    /// Returns `true` if a package is to be tested.
+    /// Returns `true` if the tests of a package are to be run.
     pub fn includes(&self, package: &str) -> bool {
         self.affected.as_ref().is_none_or(|affected| affected.contains(package))
     }
@@ -206,7 +206,7 @@ struct StepResult {
     outcome: &'static str,
 }
 
-/// The steps that ran, the lines about skipped checks, and the steps that failed.
+/// Results of the steps, notes on skipped checks, and the failed steps.
 #[derive(Default)]
 struct Report {
     done: Vec<StepResult>,
@@ -221,7 +221,7 @@ impl Report {
         self.failed.extend(other.failed);
     }
 
-    /// Runs steps one after another, up to the first that fails.
+    /// Runs steps one after another, until one fails.
     fn run(&mut self, steps: &[Step], context: &mut Context) {
         for step in steps.iter().copied() {
             println!("\n== {}", step.name());
@@ -273,7 +273,7 @@ impl Report {
     }
 }
 
-/// Runs the steps; exit code 1 if one fails.
+/// Runs the steps; the exit code is 1 if one fails.
 pub fn test(options: &TestOptions) -> Result<ExitCode> {
     let start = Instant::now();
     let temporary = TempDir::with_prefix("handover-test-").context("create a temporary folder")?;

@@ -1,4 +1,4 @@
-//! The workspace, its crates and its target folder, as reported by cargo.
+//! Workspace, crates and target folder, as reported by cargo.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use serde::Deserialize;
 
 use crate::run::Run;
 
-/// Cargo workspace.
+/// Cargo workspace with its crates.
 #[derive(Clone, Debug)]
 pub struct Workspace {
     /// Root folder.
     pub root: PathBuf,
-    /// Cargo's target folder.
+    /// Target folder of cargo.
     pub target: PathBuf,
-    /// Crates, by folder.
+    /// Crates, sorted by folder.
     pub crates: Vec<Crate>,
 }
 
@@ -28,7 +28,7 @@ pub struct Crate {
     pub folder: PathBuf,
     /// Names of the examples.
     pub examples: Vec<String>,
-    /// Names of the packages that the crate, its tests or its build script need.
+    /// Names of the packages on which the crate, its tests or its build script depend.
     pub dependencies: Vec<String>,
 }
 
@@ -105,7 +105,7 @@ impl Workspace {
             "git diff --name-only HEAD",
             "git diff --name-only origin/HEAD...HEAD",
         ]
-        // Nothing differs where there is no repository, or no origin.
+        // Nothing differs without a repository, or without an origin.
         .map(|line| Run::new(line).within(&self.root).read().unwrap_or_default())
         .concat();
         let differs =
@@ -113,7 +113,7 @@ impl Workspace {
         self.crates.iter().filter(differs).map(|one| one.name.clone()).collect()
     }
 
-    /// Returns the path of the binary in this profile; the file exists once it is built.
+    /// Returns the path of the binary in this profile; the file exists after it is built.
     pub fn binary(&self, profile: &str) -> PathBuf {
         self.target.join(profile).join("handover")
     }

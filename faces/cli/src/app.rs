@@ -1,4 +1,4 @@
-//! The command line: one definition, from which help, completions and man page derive.
+//! The command line: one definition, from which help, completions and man page are derived.
 
 use crate::commands;
 use crate::exit::{self, usage};
@@ -94,7 +94,7 @@ enum Command {
 
 /// Options of every command that uses the store.
 #[derive(Debug, Args)]
-pub struct Db {
+pub struct StoreOption {
     /// File of the store [default: handover/results.db in the user's data folder]
     #[arg(long, value_name = "FILE")]
     pub db: Option<PathBuf>,
@@ -106,7 +106,7 @@ pub struct RunOptions {
     /// Length of the measurement: smoke (once, to check that it works), quick, full
     #[arg(long, value_name = "NAME", default_value = "quick")]
     pub profile: Profile,
-    /// Leave out the peers
+    /// Leave out the peers (alternative implementations)
     #[arg(long)]
     pub no_peers: bool,
     /// Placement of the participants relative to each other: near, far, smt or same
@@ -119,19 +119,19 @@ pub struct RunOptions {
     /// Time for each benchmark, 100ms to 1h, instead of the profile's
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     pub time: Option<Duration>,
-    /// Run a busy thread beside the participants
+    /// Run a busy thread next to the participants
     #[arg(long)]
     pub neighbour: bool,
     /// Run participants as processes instead of threads
     #[arg(long)]
     pub processes: bool,
-    /// Set an argument of every selected benchmark that takes it
+    /// Set an argument of every selected benchmark that has it
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     pub set: Vec<(String, String)>,
     /// Name of the run, for `compare` and `show`; several runs may share a name
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub name: Option<String>,
-    /// Number of runs, each in a process of its own; `compare` needs five per side
+    /// Number of runs, each in a separate process; `compare` needs five per side
     #[arg(long, value_name = "COUNT", default_value = "1", conflicts_with = "json")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     pub repeat: u32,
@@ -154,7 +154,7 @@ pub struct RunOptions {
     #[arg(long, conflicts_with = "report")]
     pub no_report: bool,
     #[command(flatten)]
-    pub db: Db,
+    pub db: StoreOption,
 }
 
 impl RunOptions {
@@ -209,19 +209,19 @@ pub struct Show {
     #[arg(long)]
     pub all: bool,
     #[command(flatten)]
-    pub db: Db,
+    pub db: StoreOption,
 }
 
 #[derive(Debug, Args)]
 pub struct Report {
-    /// Run, and runs to show beside it: ids, prefixes, names, or positions from the end (-1)
+    /// Run, and runs to show for comparison: ids, prefixes, names, or positions from the end (-1)
     #[arg(value_name = "RUN", allow_negative_numbers = true, default_value = "last")]
     pub runs: Vec<String>,
     /// File of the report
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     pub output: PathBuf,
     #[command(flatten)]
-    pub db: Db,
+    pub db: StoreOption,
 }
 
 #[derive(Debug, Args)]
@@ -230,7 +230,7 @@ pub struct Runs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub db: Db,
+    pub db: StoreOption,
 }
 
 #[derive(Debug, Args)]
@@ -242,21 +242,21 @@ pub struct Export {
     #[arg(long, value_name = "FORM", default_value = "jsonl")]
     pub to: String,
     #[command(flatten)]
-    pub db: Db,
+    pub db: StoreOption,
 }
 
 #[derive(Debug, Args)]
 pub struct Import {
-    /// File; `-` for standard input
+    /// Input file; `-` for standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     #[command(flatten)]
-    pub db: Db,
+    pub db: StoreOption,
 }
 
 #[derive(Debug, Args)]
 pub struct Links {
-    /// Folder; created if it does not exist
+    /// Folder for the links; created if it does not exist
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
 }
@@ -274,7 +274,7 @@ fn name(text: &str) -> Result<String, String> {
     Ok(text.to_string())
 }
 
-/// Parses a number of seconds, 0.1 to 600.
+/// Parses a duration of 0.1 to 600 seconds.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds".to_string())?;
     match (0.1..=600.0).contains(&seconds) {
@@ -290,7 +290,7 @@ pub(crate) fn assignment(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Returns the parser. A negative number is a value of any option, so that the error names the option's range.
+/// Returns the parser. Options accept negative numbers, so that the error names the valid range.
 fn parser() -> clap::Command {
     App::command().mut_subcommands(|command| {
         command.mut_args(|arg| match arg.get_action().takes_values() {
@@ -307,7 +307,7 @@ fn parse(words: &[impl AsRef<OsStr>]) -> Result<App, clap::Error> {
     parsed.map_err(|refused| refused.format(&mut parser))
 }
 
-/// Parses the command line, runs the command, and returns the exit code.
+/// Parses the command line and runs the command; returns the exit code and the error to print.
 pub fn main(words: impl Iterator<Item = OsString>) -> (ExitCode, Option<anyhow::Error>) {
     let mut words = as_subcommand(words.collect());
     handover_classic::Program::reorder(&mut words);
@@ -318,7 +318,7 @@ pub fn main(words: impl Iterator<Item = OsString>) -> (ExitCode, Option<anyhow::
     }
 }
 
-/// Returns the parser's message in one line, without the usage: argument, value, and remedy.
+/// Formats the parser's error in one line, without the usage: argument, value, and remedy.
 fn one_line(refused: &clap::Error) -> String {
     let text = refused.render().to_string();
     let said = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
@@ -335,7 +335,7 @@ fn one_line(refused: &clap::Error) -> String {
         line.push_str(listed.unwrap_or(part));
     }
     if refused.kind() == ErrorKind::ArgumentConflict && line.starts_with("the subcommand") {
-        line.push_str("; write options after the command");
+        line.push_str("; place options after the command");
     }
     let unknown =
         matches!(refused.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand);
@@ -345,11 +345,11 @@ fn one_line(refused: &clap::Error) -> String {
     line
 }
 
-/// Replaces the program's name by a subcommand: called by a classic program's name, by that
-/// program; called by cargo, by `handover bench`.
+/// Inserts the subcommand for a program name: the classic program of that name or, if called by
+/// cargo, `handover bench`.
 fn as_subcommand(mut words: Vec<OsString>) -> Vec<OsString> {
     if words.first().is_some_and(|called| names::is_cargos(called)) {
-        // Cargo repeats the subcommand's name.
+        // Cargo passes the subcommand's name as the first argument.
         let repeated = usize::from(words.get(1).is_some_and(|word| word == "handover"));
         words.splice(0..=repeated, ["handover".into(), "bench".into()]);
         return words;
@@ -435,7 +435,7 @@ mod tests {
             assert!(lab.is_ok(), "{line}: {:?}", lab.err());
             planned += 1;
         }
-        assert!(planned >= 5, "{planned} were found");
+        assert!(planned >= 5, "only {planned} command lines were found");
     }
 
     #[test]
@@ -450,7 +450,7 @@ mod tests {
     }
 
     fn refused(words: &[&str]) -> String {
-        one_line(&parse(words).expect_err("a bad command line"))
+        one_line(&parse(words).expect_err("the invalid command line was accepted"))
     }
 
     #[test]

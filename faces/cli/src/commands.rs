@@ -1,4 +1,4 @@
-//! The lab's commands.
+//! Commands of the lab.
 
 pub mod anatomy;
 pub mod bench;

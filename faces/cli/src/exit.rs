@@ -1,11 +1,11 @@
-//! Exit codes of the lab's errors, beside those of every program.
+//! Exit codes of the lab's errors, in addition to those common to all programs.
 
 pub use handover_program::exit::*;
 
 use handover_harness::{ParticipantError, PlanError};
 use handover_store::StoreError;
 
-/// Converts an error of a participant's environment variable: a usage error, like a wrong argument.
+/// Converts an error of a participant's environment variable to a usage error, like an invalid argument.
 pub fn of_participant(refused: ParticipantError) -> anyhow::Error {
     match refused {
         ParticipantError::NotAnAssignment(_) => usage(refused),
@@ -13,7 +13,7 @@ pub fn of_participant(refused: ParticipantError) -> anyhow::Error {
     }
 }
 
-/// Converts an error of a plan: a usage error, unless the machine's topology could not be read.
+/// Converts an error of a plan to a usage error, unless the machine's topology could not be read.
 pub fn of_plan(refused: PlanError) -> anyhow::Error {
     match refused {
         PlanError::Topology(_) => refused.into(),
@@ -21,7 +21,7 @@ pub fn of_plan(refused: PlanError) -> anyhow::Error {
     }
 }
 
-/// Converts an error of opening a store: a usage error, unless the system lacks descriptors or
+/// Converts an error of opening a store to a usage error, unless the system lacks descriptors or
 /// space.
 pub fn of_store(refused: StoreError) -> anyhow::Error {
     match refused {

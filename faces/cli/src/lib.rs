@@ -10,8 +10,8 @@ use handover_classic::names;
 use handover_program::console;
 use std::process::ExitCode;
 
-/// Runs the program that the command line names: `handover`, or the classic program whose name the
-/// binary has.
+/// Runs the program requested on the command line: `handover`, or the classic program by whose name
+/// the binary was called.
 pub fn main() -> ExitCode {
     #[cfg(feature = "mpi")]
     if let Some(played) = handover_suite::mpi::dispatch_rank() {
@@ -28,7 +28,7 @@ pub fn main() -> ExitCode {
 
 fn ended((code, error): (ExitCode, Option<anyhow::Error>)) -> ExitCode {
     if let Some(error) = error {
-        // Errors name the program by the name that the user typed.
+        // Errors start with the program name that the user typed.
         let called = std::env::args_os().next().unwrap_or_default();
         let name = names::called_as(&called).map_or("handover", |classic| classic.command);
         console::print_error(format_args!("{name}: {}", exit::chain(&error)));

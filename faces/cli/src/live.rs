@@ -1,15 +1,15 @@
-//! The live view of a run: the ladder as it fills up, on a terminal.
+//! Live view of a run on a terminal: the ladder, filled with figures as they are measured.
 //!
-//! **It must not disturb what it shows.** There is no drawing thread: the measuring thread calls
+//! **It must not disturb the measurement that it shows.** There is no drawing thread: the measuring thread calls
 //! [`Live`] between two blocks, when no participant runs, and only then are keys read, the view
 //! drawn, or a clock read. This happens at most [four times a second](DRAW_INTERVAL), and then the CPUs are
 //! left for [two milliseconds](SETTLE_TIME) to the programs that paint the output (a terminal, a
 //! multiplexer, sshd), which would otherwise run during the next round: altogether one part in a
 //! hundred of a run. Only changes are drawn, some hundred bytes in one write. While a block of some
-//! seconds is measured, the view stands still.
+//! seconds is measured, the view does not change.
 //!
-//! [`ladder`] draws the ladder and knows no terminal; [`screen`] is the terminal, which it restores
-//! on every way out: the run's end, an error, a panic in any thread, a second Ctrl-C.
+//! [`ladder`] draws the ladder, independent of a terminal; [`screen`] is the terminal, which it
+//! restores in every case: the run's end, an error, a panic in any thread, a second Ctrl-C.
 
 mod ladder;
 mod screen;
@@ -26,25 +26,25 @@ use std::time::{Duration, Instant};
 
 pub use screen::restore;
 
-/// Minimum interval between two draws.
+/// Minimum interval between two drawings of the view.
 const DRAW_INTERVAL: Duration = Duration::from_millis(250);
-/// Time left to the programs that show the view.
+/// Pause after a drawing, for the programs that display it.
 const SETTLE_TIME: Duration = Duration::from_millis(2);
 
-/// A run's view on its terminal, until it is dropped.
+/// Live view of a run on its terminal, until dropped.
 pub struct Live {
     terminal: Terminal<Screen>,
     ladder: Ladder,
     began: Instant,
     drawn: Option<Instant>,
     interrupted: Arc<AtomicBool>,
-    /// Lines to print once the view is gone.
+    /// Lines to print after the view is closed.
     messages: Vec<String>,
 }
 
 impl Live {
-    /// Takes the terminal, if standard error is one that can show a view and this process is in its
-    /// foreground. `q` raises `interrupted`. `over` is the argument that a sweep varies.
+    /// Opens the view; `None` if standard error is no capable terminal or this process is not in its
+    /// foreground. The key `q` sets `interrupted`. `over` is the argument that a sweep varies.
     pub fn start(
         lab: &Lab,
         profile: &str,
@@ -60,13 +60,13 @@ impl Live {
         Some(Live { terminal, ladder, began: Instant::now(), drawn: None, interrupted, messages })
     }
 
-    /// Shows that a visit to a benchmark begins; `visit` is its number and the number of visits.
+    /// Shows the start of a visit to a benchmark; `visit` is its number and the number of visits.
     pub fn begin(&mut self, visit: (usize, usize), group: usize) {
         self.ladder.begin(visit, group);
         self.update();
     }
 
-    /// Shows the number of blocks done, out of at most `most`.
+    /// Shows the number of blocks measured, out of at most `most`.
     pub fn block(&mut self, done: u32, most: u32) {
         self.ladder.block(done, most);
         self.update();
@@ -77,13 +77,13 @@ impl Live {
         self.ladder.records(records);
     }
 
-    /// Shows a line now, and prints it again when the view is gone.
+    /// Shows a line now, and prints it again after the view is closed.
     pub fn print_line(&mut self, line: String) {
         self.ladder.add_message(line.clone());
         self.messages.push(line);
     }
 
-    /// Reads the keys and draws, if it is time to.
+    /// Reads the keys and draws the view, if the interval is over.
     fn update(&mut self) {
         if self.drawn.is_some_and(|drawn| drawn.elapsed() < DRAW_INTERVAL) || screen::is_left() {
             return;
@@ -97,7 +97,7 @@ impl Live {
         }
         self.ladder.is_ending = self.interrupted.load(Ordering::Relaxed);
         let since = self.began.elapsed();
-        // A terminal that is gone cannot be drawn on; the run goes on without it.
+        // A closed terminal cannot be drawn on; the run continues without it.
         let _ = self.terminal.draw(|frame| {
             let area = frame.area();
             self.ladder.draw(since, area, frame.buffer_mut());

@@ -10,11 +10,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// Interval at which a child is polled: long enough not to disturb its measurements.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Time given to a child to end by the terminal's signal.
+/// Time within which a child must exit after the terminal's signal.
 const GRACE_PERIOD: Duration = Duration::from_secs(3);
 
-/// Runs a command until it ends, with an empty standard input. The command is asked to end when
-/// this process is interrupted, and when this process ends first. Call it from the main thread.
+/// Runs a command until it exits, with an empty standard input. The command gets a signal to stop
+/// when this process is interrupted or exits first. Call it from the main thread.
 pub fn run(command: &mut Command, interrupted: &AtomicBool) -> anyhow::Result<ExitStatus> {
     let shown = command.get_program().to_string_lossy().into_owned();
     raw::end_with_parent(command, Signal::TERM);

@@ -1,4 +1,4 @@
-//! The terminal: its width, colour and characters; and the signals that ask the process to end.
+//! The terminal: its width, colour and characters; and the signals that request the process to stop.
 
 use crate::raw;
 use handover_report::Style;
@@ -12,11 +12,11 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-/// Width used if there is no terminal, and the minimum width.
+/// Default width without a terminal, and the minimum width, in columns.
 const WIDTH_DEFAULT: usize = 120;
 const WIDTH_MIN: usize = 30;
 
-/// Standard output. Its error messages begin with "standard output".
+/// Standard output. Its error messages start with "standard output".
 pub struct Out(Stdout);
 
 /// Returns standard output.
@@ -48,13 +48,13 @@ pub fn print_help(help: &clap::Error) -> io::Result<()> {
     }
 }
 
-/// Prefixes an error of standard output with its origin.
+/// Adds the prefix "standard output" to an error.
 fn of_output(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("standard output: {error}"))
 }
 
 /// Writes one line to standard error. Control characters are escaped, and the middle of a line
-/// longer than 1,000 characters is left out, as it may repeat an argument or a name from a file.
+/// longer than 1,000 characters is omitted, as it may repeat an argument or a name from a file.
 /// A failure to write (no reader, a full disk) is ignored.
 pub fn print_error(line: impl fmt::Display) {
     let mut text = printable(&shortened(&line.to_string()));
@@ -62,8 +62,8 @@ pub fn print_error(line: impl fmt::Display) {
     let _ = stderr().lock().write_all(text.as_bytes());
 }
 
-/// Maximum length of a line, and the length of the kept end of a longer line: an error ends with
-/// its cause and the remedy.
+/// Maximum length of a line, and the length of the end that is kept of a longer line: an error ends
+/// with its cause and the remedy.
 const LINE_CHARS_MAX: usize = 1000;
 const LINE_END_CHARS: usize = 400;
 
@@ -77,7 +77,7 @@ fn shortened(line: &str) -> String {
     format!("{start} … {end}")
 }
 
-/// Escapes the control characters of a text from an unknown source, so that it cannot control the
+/// Escapes the control characters of an untrusted text, so that it cannot control the
 /// terminal.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -90,25 +90,25 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// Returns the number of columns, from `COLUMNS` or the terminal.
+/// Returns the width in columns, from `COLUMNS` or the terminal.
 pub fn width() -> usize {
     let requested = std::env::var("COLUMNS").ok().and_then(|text| text.parse::<usize>().ok());
     let of_terminal = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
     requested.or_else(of_terminal).unwrap_or(WIDTH_DEFAULT).max(WIDTH_MIN)
 }
 
-/// Returns the style of standard output.
+/// Returns the output style for standard output.
 pub fn style(all: bool) -> Style {
     Style { color: stdout().is_terminal() && !no_color() && !is_dumb(), unicode: unicode(), all }
 }
 
-/// Returns `true` if a full-screen view is wanted: on a capable terminal, unless colour is
-/// declined.
+/// Returns `true` if a full-screen view should be used: on a capable terminal, unless colour is
+/// disabled.
 pub fn wants_live_view() -> bool {
     stderr().is_terminal() && !no_color() && !is_dumb()
 }
 
-/// Returns `true` if standard error is a terminal, so that a progress bar makes sense.
+/// Returns `true` if standard error is a terminal, so that a progress bar is useful.
 pub fn wants_progress_bar() -> bool {
     stderr().is_terminal()
 }
@@ -121,7 +121,7 @@ fn no_color() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty())
 }
 
-/// Returns `true` if the locale is UTF-8 or is not set.
+/// Returns `true` if the locale is UTF-8 or unset.
 fn unicode() -> bool {
     let said = ["LC_ALL", "LC_CTYPE", "LANG"]
         .iter()
@@ -132,24 +132,24 @@ fn unicode() -> bool {
     })
 }
 
-/// Makes a write beyond the file size limit fail, as on a full disk; otherwise SIGXFSZ would end
+/// Makes a write beyond the file size limit fail, as on a full disk; by default SIGXFSZ terminates
 /// the process.
 ///
 /// # Errors
-/// If the system refuses the handler.
+/// If the signal handler cannot be installed.
 pub fn ignore_file_size_signal() -> io::Result<()> {
     let nobody_asks = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, nobody_asks).map(drop)
 }
 
-/// Signals that ask a program to end; a second one ends it at once.
+/// Signals that request a program to stop; a second one terminates it at once.
 const SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
 /// Exit code after a second signal.
 const INTERRUPTED: i32 = 130;
 
-/// Returns a flag that SIGINT, SIGTERM and, unless it is ignored, SIGHUP set. A second SIGINT or
-/// SIGTERM ends the process at once, with 130. A second SIGHUP does not: the kernel and a shell
-/// both send one.
+/// Returns a flag that is set by SIGINT, SIGTERM and, unless it is ignored, SIGHUP. A second SIGINT
+/// or SIGTERM terminates the process at once, with 130. A second SIGHUP does not: the kernel and a
+/// shell both send one.
 ///
 /// # Errors
 /// If the system refuses a handler.
@@ -167,7 +167,7 @@ pub fn interrupted() -> io::Result<Arc<AtomicBool>> {
 /// Makes SIGHUP set a flag, unless the process was started with SIGHUP ignored.
 ///
 /// # Errors
-/// If the system refuses the handler.
+/// If the signal handler cannot be installed.
 pub fn set_on_hangup(flag: &Arc<AtomicBool>) -> io::Result<()> {
     const SIGHUP: i32 = signal_hook::consts::SIGHUP;
     match raw::is_ignored(SIGHUP) {
@@ -176,12 +176,12 @@ pub fn set_on_hangup(flag: &Arc<AtomicBool>) -> io::Result<()> {
     }
 }
 
-/// Returns a flag as [`interrupted`] does, and calls `last_action` before a second signal ends the
-/// process. `last_action` may do more than a signal handler may, and hence runs in a thread that waits
-/// for signals.
+/// Returns a flag as [`interrupted`] does, and calls `last_action` before a second signal terminates
+/// the process. `last_action` may do more than a signal handler may, and hence runs in a thread that
+/// waits for signals.
 ///
 /// # Errors
-/// If the system refuses a handler or the thread.
+/// If a signal handler cannot be installed, or the thread not started.
 pub fn interrupted_after(last_action: fn()) -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let (mut signals, told) = UnixStream::pair()?;
@@ -202,7 +202,7 @@ pub fn interrupted_after(last_action: fn()) -> io::Result<Arc<AtomicBool>> {
             last_action();
             said.send(())
         });
-        // A blocked terminal must not keep the process from ending.
+        // A blocked terminal must not prevent the process from exiting.
         let _ = last.map(|_| printed.recv_timeout(LAST_ACTION_MAX));
         signal_hook::low_level::exit(INTERRUPTED);
     })?;

@@ -16,12 +16,12 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// Turns any error into a usage error.
+/// Converts any error to a usage error.
 pub fn usage(error: impl fmt::Display) -> anyhow::Error {
     anyhow::Error::new(Usage(error.to_string()))
 }
 
-/// Error of a measurement that SIGINT, SIGTERM or SIGHUP ended.
+/// Error of a measurement that was interrupted by SIGINT, SIGTERM or SIGHUP.
 #[derive(Debug)]
 pub struct Interrupted;
 
@@ -33,7 +33,7 @@ impl fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-/// Error of a measurement that a signal ended before its first result.
+/// Error of a measurement that was interrupted before its first result.
 #[derive(Debug)]
 pub struct InterruptedEarly;
 
@@ -45,13 +45,13 @@ impl fmt::Display for InterruptedEarly {
 
 impl std::error::Error for InterruptedEarly {}
 
-/// Exit code of a child program, to be passed on without a message.
+/// Exit code of a child program, returned without an error message.
 #[derive(Debug)]
 pub struct ChildExit(pub u8);
 
 impl fmt::Display for ChildExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the program ended with exit code {}", self.0)
+        write!(f, "the program exited with code {}", self.0)
     }
 }
 
@@ -76,8 +76,8 @@ pub fn code(outcome: anyhow::Result<()>) -> (ExitCode, Option<anyhow::Error>) {
     (ExitCode::from(code), Some(error))
 }
 
-/// Returns an error with its causes, the outermost first. A cause whose text is contained already
-/// is left out, as many errors repeat theirs.
+/// Formats an error with its causes, the outermost first. A cause whose text is already contained
+/// is omitted, as many errors repeat theirs.
 pub fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -89,7 +89,7 @@ pub fn chain(error: &anyhow::Error) -> String {
     text
 }
 
-/// Returns `true` if the output went to a pipe without a reader.
+/// Returns `true` if the error is a write to a pipe without a reader.
 pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause

@@ -1,4 +1,4 @@
-//! Files that are written: without blocking, and replaced atomically.
+//! File output without blocking, and atomic replacement of files.
 
 use rustix::fs::{FlockOperation, OFlags, fcntl_getfl, fcntl_setfl, flock};
 use rustix::io::Errno;
@@ -75,12 +75,12 @@ pub fn replace_by<T>(path: &Path, write: impl FnOnce(&File) -> io::Result<T>) ->
     Ok(written)
 }
 
-/// New content of a file, which appears there as a whole by [`commit`](Self::commit), as [`replace`]
-/// describes. Dropped before, it leaves the file as it was.
+/// New content of a file, written to a partial file that [`commit`](Self::commit) puts in place, as
+/// [`replace`] describes. If dropped before, the file remains unchanged.
 #[derive(Debug)]
 pub struct Replacement {
     file: File,
-    /// The partial file and the one that it replaces; `None` if the file is written in place.
+    /// Paths of the partial file and of its target; `None` if the file is written in place.
     names: Option<(PathBuf, PathBuf)>,
 }
 
@@ -90,7 +90,7 @@ impl Replacement {
     /// # Errors
     /// If it cannot be created.
     pub fn begin(path: &Path) -> io::Result<Replacement> {
-        // A symbolic link stays, and its target is replaced.
+        // A symbolic link remains, and its target is replaced.
         let target = resolve(path)?;
         let there = fs::metadata(&target).ok();
         let in_place = || Ok(Replacement { file: create(&target)?, names: None });
@@ -106,9 +106,9 @@ impl Replacement {
                 made => made?,
             };
             // Held for as long as the file is open: shows other processes that it is in use. Fails
-            // on a file system without locks; then the process id alone shows that.
+            // on a file system without locks; then only the process id shows that.
             let _ = flock(&file, FlockOperation::LockExclusive);
-            // Another process may have taken it for a leftover before it was locked.
+            // Another process may have removed it as a leftover before it was locked.
             if file.metadata()?.nlink() > 0 {
                 break file;
             }
@@ -120,10 +120,10 @@ impl Replacement {
         Ok(replacement)
     }
 
-    /// Makes the content that was written the file's.
+    /// Replaces the target by the partial file.
     ///
     /// # Errors
-    /// If the partial file cannot be renamed; the file is then as it was.
+    /// If the partial file cannot be renamed; the target is then unchanged.
     pub fn commit(mut self) -> io::Result<()> {
         if let Some((beside, target)) = &self.names {
             fs::rename(beside, target)?;
@@ -149,7 +149,7 @@ fn remove_leftovers(target: &Path) {
     }
 }
 
-/// Returns `true` if there is no other process with this number.
+/// Returns `true` if no other process has this id.
 fn is_ended(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let is_own = |pid: Pid| pid == rustix::process::getpid();
@@ -157,7 +157,7 @@ fn is_ended(pid: u32) -> bool {
 }
 
 /// Removes a regular file that no process has locked. A process of another pid namespace may be
-/// writing it, with a number that no process has here.
+/// writing it, with an id that no process has here.
 fn remove_unlocked(path: &Path) -> io::Result<()> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -203,7 +203,11 @@ mod tests {
         assert_eq!(fs::read_to_string(&page).expect("a page"), "the new one");
         assert_eq!(fs::metadata(&page).expect("a page").permissions().mode() & 0o777, 0o640);
         assert!(fs::symlink_metadata(&link).expect("a link").is_symlink());
-        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2, "nothing beside");
+        assert_eq!(
+            fs::read_dir(folder.path()).expect("a folder").count(),
+            2,
+            "the folder has further files"
+        );
     }
 
     #[test]
@@ -216,10 +220,14 @@ mod tests {
         assert_eq!(fs::read_to_string(&page).expect("a page"), "the old one");
         drop(replacement);
         assert_eq!(fs::read_to_string(&page).expect("a page"), "the old one");
-        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "nothing beside");
+        assert_eq!(
+            fs::read_dir(folder.path()).expect("a folder").count(),
+            1,
+            "the folder has further files"
+        );
     }
 
-    /// Name of the variable that makes this test program a writer of that file.
+    /// Environment variable that makes this test program write the named file.
     const WRITER: &str = "HANDOVER_TEST_WRITER";
 
     /// Not a test: the process that [`partial_file_of_a_killed_writer_is_removed_by_the_next`] kills.
@@ -281,7 +289,7 @@ mod tests {
     fn locked_partial_file_is_kept() {
         let folder = tempfile::tempdir().expect("a folder");
         let page = folder.path().join("page.html");
-        // As a process of another pid namespace holds it.
+        // As if held by a process of another pid namespace.
         let partial = folder.path().join(".page.html.1073741824.part");
         let file = File::create_new(&partial).expect("a file");
         flock(&file, FlockOperation::LockExclusive).expect("a lock");

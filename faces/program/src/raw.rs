@@ -1,4 +1,4 @@
-//! All unsafe code of the commands: settings of processes and of the C library that have no safe interface.
+//! All unsafe code of the commands: settings of processes and of the C library without a safe interface.
 
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use std::io;
@@ -7,15 +7,15 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Makes the kernel send `signal` to the process that `command` starts when the thread that starts
-/// it ends, in whatever way. Call it from the main thread, which ends with its process.
+/// Makes the kernel send `signal` to the process started by `command` when the starting thread
+/// ends for any reason. Call it from the main thread, which ends with its process.
 pub fn end_with_parent(command: &mut Command, signal: Signal) {
     let parent = getpid();
     let tie = move || {
         set_parent_process_death_signal(Some(signal))?;
         match getppid() == Some(parent) {
             true => Ok(()),
-            // The parent has ended before the line above, so no signal would be sent.
+            // The parent has exited before the line above, so no signal would be sent.
             false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
         }
     };
@@ -24,7 +24,7 @@ pub fn end_with_parent(command: &mut Command, signal: Signal) {
     unsafe { command.pre_exec(tie) };
 }
 
-/// Returns `true` if this process ignores a signal, as `nohup` makes its program ignore SIGHUP.
+/// Returns `true` if this process ignores a signal, as a program started by `nohup` ignores SIGHUP.
 pub fn is_ignored(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: the new action is null, so the call only writes to `action`, which is valid for
@@ -44,7 +44,7 @@ pub fn trim_heap() {
     }
 }
 
-/// Returns `true` if standard output was closed when the process was started. The Rust runtime
+/// Returns `true` if standard output was closed when the process started. The Rust runtime
 /// opens `/dev/null` in its place before `main`, so that output would be lost without an error.
 pub fn is_stdout_closed() -> bool {
     // Relaxed: written before main, by the only thread.

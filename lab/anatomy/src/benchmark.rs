@@ -1,4 +1,4 @@
-//! Benchmarks that can be taken apart, and the sites that mark their hand-offs.
+//! Benchmarks whose hand-offs can be broken down into stages, and their probe sites.
 
 /// Meaning of an event within a hand-off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub(crate) enum Mark {
     WakeCall,
     /// The woken receiver runs.
     Awake,
-    /// The sender has finished its own part. If both sides share a thread, the event precedes the
+    /// The sender has finished its part. If both sides share a thread, the event precedes the
     /// next receive.
     SendDone,
     /// The work has reached the intermediate thread.
@@ -18,68 +18,68 @@ pub(crate) enum Mark {
     Process,
     /// The intermediate thread is about to send the work back.
     Reply,
-    /// The receiver has the work: this hand-off ends, and the next begins.
+    /// The receiver has the work: this hand-off ends, and the next one starts.
     Receive,
     /// An interruption between receive and send: the harness reads the clock.
     Interrupt,
 }
 
-/// Event at which a hand-off begins.
+/// Event at which a hand-off starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Begin {
-    /// The end of the previous hand-off: all time belongs to some hand-off.
+pub(crate) enum StartEvent {
+    /// End of the previous hand-off, so that all time belongs to some hand-off.
     PreviousReceive,
-    /// The send: the sender's time before it is not part of the hand-off.
+    /// Send of the work: the sender's earlier time is not part of the hand-off.
     Send,
 }
 
-/// Threads that a hand-off passes through.
+/// Threads through which a hand-off passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// One thread to another.
+    /// From one thread to another.
     OneWay,
     /// All on one thread.
     SameThread,
-    /// One thread to another and back.
+    /// From one thread to another and back.
     RoundTrip,
 }
 
-/// Event values that must be equal at the send and at the receive.
+/// Event values that must match between the send and the receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
-    /// None: only the strict alternation of hand-offs is checked.
+    /// No value: only the strict alternation of hand-offs is checked.
     None,
-    /// All values: the object, and the position where there is one.
+    /// All values: the object and, if there is one, the position.
     Values,
 }
 
-/// Number of stages; the stages follow in the order in which a hand-off passes them.
+/// Number of possible stages; the constants below are their indices, in order of time.
 pub(crate) const STAGES_COUNT: usize = 6;
-/// Stage from the begin to the send.
+/// Index of the stage from the start of the hand-off to the send.
 pub(crate) const BEFORE_SEND: usize = 0;
-/// Stage from the send to `SendDone`.
+/// Index of the stage from the send to `SendDone`.
 pub(crate) const AFTER_SEND: usize = 1;
-/// Stage from the send until the sender begins to wake the sleeper.
+/// Index of the stage from the send until the sender starts to wake the sleeper.
 pub(crate) const BEFORE_WAKE: usize = 2;
-/// Stage from the last of the sender's marks to the receive, if the receiver did not sleep.
+/// Index of the stage from the sender's last mark to the receive, if the receiver did not sleep.
 pub(crate) const NOTICE: usize = 3;
-/// Stage from the last of the sender's marks until the sleeper runs.
+/// Index of the stage from the sender's last mark until the sleeping receiver runs.
 pub(crate) const WAKE: usize = 4;
-/// Stage from the wake-up of the sleeper to the receive.
+/// Index of the stage from the wake-up of the sleeper to the receive.
 pub(crate) const RESUME: usize = 5;
-/// Stage of a round trip from `SendDone` (or `Send`) until the other thread has the work.
+/// Index of a round trip's stage from `SendDone` (or `Send`) until the other thread has the work.
 pub(crate) const OUTWARD: usize = BEFORE_WAKE;
-/// Stage of a round trip in which the other thread processes the work.
+/// Index of a round trip's stage in which the other thread processes the work.
 pub(crate) const PROCESSING: usize = NOTICE;
-/// Stage of a round trip from the end of the processing until the other thread sends the work back.
+/// Index of a round trip's stage from the end of the processing until the other thread replies.
 pub(crate) const BEFORE_REPLY: usize = WAKE;
-/// Stage of a round trip from the reply to its receive.
+/// Index of a round trip's stage from the reply to its receive.
 pub(crate) const REPLY: usize = RESUME;
 
-/// Name of the stage in which a sleeper wakes.
+/// Name of the stage in which a sleeping receiver wakes up.
 pub(crate) const WAKE_NAME: &str = "wake";
 
-/// A stage's name and description; an empty name if no hand-off of the benchmark passes the stage.
+/// Name and description of a stage; an empty name if no hand-off of the benchmark has the stage.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StageText {
     pub name: &'static str,
@@ -92,24 +92,24 @@ const fn stage(name: &'static str, description: &'static str) -> StageText {
 
 const NOT_PASSED: StageText = stage("", "");
 
-/// Benchmark with sites at the stages of a hand-off.
+/// Benchmark with probe sites at the stages of a hand-off.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct InstrumentedBenchmark {
-    /// The benchmark's id.
+    /// Id of the benchmark.
     pub spec: &'static str,
-    /// The contenders whose sites are compiled into every build.
+    /// Contenders whose probe sites are compiled into every build.
     default_contenders: &'static [&'static str],
-    /// The contenders whose sites need the feature `probes-hot`, as these sites cost time even when
-    /// off.
+    /// Contenders whose probe sites need the feature `probes-hot`, as these sites cost time even when
+    /// disabled.
     hot_contenders: &'static [&'static str],
-    /// Description of one hand-off.
+    /// Description of one hand-off of the benchmark.
     pub handoff: &'static str,
-    /// The floor's id, the number of hand-offs that it covers, and the stage that contains it.
+    /// Id of the floor, the number of hand-offs that it covers, and the stage that contains it.
     pub(crate) floor: Option<(&'static str, f64, usize)>,
-    /// The benchmark's part whose figure is the time of this many hand-offs.
+    /// Index of the part whose figure is the time of hand-offs, and the number of these hand-offs.
     pub(crate) figure: Option<(usize, f64)>,
-    pub(crate) begin: Begin,
+    pub(crate) begin: StartEvent,
     pub(crate) route: Route,
     pub(crate) key: Key,
     /// Number of values of an event.
@@ -118,20 +118,20 @@ pub struct InstrumentedBenchmark {
     pub(crate) stages: [StageText; STAGES_COUNT],
 }
 
-/// The site, in every benchmark, at which the harness reads the clock between two batches of
+/// Probe site of every benchmark at which the harness reads the clock between two batches of
 /// operations.
 pub(crate) const BATCH_SITE: &str = "lab.batch";
 
 impl InstrumentedBenchmark {
-    /// Returns the contenders whose sites this build has, the usual ones first; empty if
-    /// `probes-hot` is missing.
+    /// Returns the contenders whose probe sites this build has, the default ones first; empty if the
+    /// benchmark needs `probes-hot` and the build lacks it.
     #[must_use]
     pub fn contenders(&self) -> Vec<&'static str> {
         let hot_contenders = if cfg!(feature = "probes-hot") { self.hot_contenders } else { &[] };
         self.default_contenders.iter().chain(hot_contenders).copied().collect()
     }
 
-    /// Returns the pattern of the sites to enable.
+    /// Returns a pattern that matches the probe sites to enable.
     #[must_use]
     pub fn pattern(&self) -> String {
         let names = self.sites.iter().map(|(name, _)| *name);
@@ -149,10 +149,10 @@ impl InstrumentedBenchmark {
     /// Returns `true` if operations are timed in batches, with an event of `BATCH_SITE` between
     /// batches.
     pub(crate) fn has_batches(&self) -> bool {
-        self.figure.is_some() && self.begin == Begin::PreviousReceive
+        self.figure.is_some() && self.begin == StartEvent::PreviousReceive
     }
 
-    /// Returns `true` if the stage begins on one thread and ends on another.
+    /// Returns `true` if the stage starts on one thread and ends on another.
     pub(crate) fn crosses_threads(&self, stage: usize) -> bool {
         match self.route {
             Route::OneWay => stage == NOTICE || stage == WAKE,
@@ -161,18 +161,18 @@ impl InstrumentedBenchmark {
         }
     }
 
-    /// Returns `true` if a sleeper wakes in the stage.
+    /// Returns `true` if a sleeping receiver wakes up in the stage.
     pub(crate) fn wakes_receiver(&self, stage: usize) -> bool {
         self.route != Route::RoundTrip && stage == WAKE
     }
 
-    /// Returns the indices of the stages that hand-offs of this benchmark may pass.
+    /// Returns the indices of the stages that hand-offs of this benchmark may have.
     pub(crate) fn stages_passed(&self) -> Vec<usize> {
         (0..STAGES_COUNT).filter(|stage| !self.stages[*stage].name.is_empty()).collect()
     }
 }
 
-/// Returns the instrumented benchmark with the id `spec`.
+/// Returns the instrumented benchmark with the id `spec`; `None` if there is none.
 #[must_use]
 pub fn find(spec: &str) -> Option<&'static InstrumentedBenchmark> {
     INSTRUMENTED_BENCHMARKS.iter().find(|benchmark| benchmark.spec == spec)
@@ -203,7 +203,7 @@ const EVENT: InstrumentedBenchmark = InstrumentedBenchmark {
     handoff: HALF_ROUND_TRIP,
     floor: Some(("floor/cache-line", 2.0, NOTICE)),
     figure: Some((0, 2.0)),
-    begin: Begin::PreviousReceive,
+    begin: StartEvent::PreviousReceive,
     route: Route::OneWay,
     key: Key::Values,
     values_count: 1,
@@ -241,7 +241,7 @@ const RING_STAGES: [StageText; STAGES_COUNT] = [
     NOT_PASSED,
 ];
 
-/// All instrumented benchmarks.
+/// All benchmarks with probe sites at the stages of a hand-off.
 pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
     InstrumentedBenchmark {
         spec: "lock/passed",
@@ -250,7 +250,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "the lock from one thread to another",
         floor: Some(("floor/cache-line", 2.0, NOTICE)),
         figure: None,
-        begin: Begin::PreviousReceive,
+        begin: StartEvent::PreviousReceive,
         route: Route::OneWay,
         key: Key::Values,
         values_count: 1,
@@ -271,7 +271,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "a notification to a receiver that has had time to fall asleep",
         floor: Some(("floor/futex", 2.0, WAKE)),
         figure: Some((1, 1.0)),
-        begin: Begin::Send,
+        begin: StartEvent::Send,
         route: Route::OneWay,
         key: Key::None,
         values_count: 1,
@@ -293,7 +293,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "a notification from one side to the other: half of a round trip",
         floor: Some(("floor/cache-line", 2.0, NOTICE)),
         figure: Some((0, 2.0)),
-        begin: Begin::PreviousReceive,
+        begin: StartEvent::PreviousReceive,
         route: Route::OneWay,
         key: Key::None,
         values_count: 1,
@@ -307,7 +307,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "a request, or its reply: half of a round trip",
         floor: Some(("floor/cache-line", 2.0, NOTICE)),
         figure: Some((0, 2.0)),
-        begin: Begin::PreviousReceive,
+        begin: StartEvent::PreviousReceive,
         route: Route::OneWay,
         key: Key::Values,
         values_count: 2,
@@ -321,7 +321,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "an item from one thread to the other: half of a round trip",
         floor: Some(("floor/cache-line", 2.0, NOTICE)),
         figure: Some((0, 2.0)),
-        begin: Begin::PreviousReceive,
+        begin: StartEvent::PreviousReceive,
         route: Route::OneWay,
         key: Key::Values,
         values_count: 2,
@@ -335,7 +335,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "a message of a machine to itself",
         floor: None,
         figure: Some((0, 1.0)),
-        begin: Begin::PreviousReceive,
+        begin: StartEvent::PreviousReceive,
         route: Route::SameThread,
         key: Key::Values,
         values_count: 1,
@@ -360,7 +360,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "a value from one fiber to another on the same worker: half of a round trip",
         floor: None,
         figure: Some((0, 1.0)),
-        begin: Begin::PreviousReceive,
+        begin: StartEvent::PreviousReceive,
         route: Route::SameThread,
         key: Key::None,
         values_count: 1,
@@ -388,7 +388,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "the messages read from one connection at a time, and their answers",
         floor: None,
         figure: None,
-        begin: Begin::PreviousReceive,
+        begin: StartEvent::PreviousReceive,
         route: Route::SameThread,
         key: Key::None,
         values_count: 1,
@@ -413,7 +413,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "a packet from a client through the arbiter and back",
         floor: Some(("floor/cache-line", 2.0, OUTWARD)),
         figure: Some((0, 1.0)),
-        begin: Begin::PreviousReceive,
+        begin: StartEvent::PreviousReceive,
         route: Route::RoundTrip,
         key: Key::Values,
         values_count: 2,
@@ -443,7 +443,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
         handoff: "a call from one endpoint to another, and its answer",
         floor: Some(("floor/cache-line", 2.0, OUTWARD)),
         figure: Some((0, 1.0)),
-        begin: Begin::PreviousReceive,
+        begin: StartEvent::PreviousReceive,
         route: Route::RoundTrip,
         key: Key::Values,
         values_count: 1,
@@ -479,7 +479,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_course_sends_receives_and_contains_the_stage_of_its_floor() {
+    fn each_benchmark_sends_receives_and_has_the_stage_of_its_floor() {
         for benchmark in INSTRUMENTED_BENCHMARKS {
             let has = |wanted: Mark| benchmark.sites.iter().any(|(_, mark)| *mark == wanted);
             assert!(has(Mark::Send) && has(Mark::Receive), "{}", benchmark.spec);
@@ -495,7 +495,7 @@ mod tests {
             let named = |stage: usize| !benchmark.stages[stage].name.is_empty();
             assert_eq!(
                 named(BEFORE_SEND),
-                benchmark.begin == Begin::PreviousReceive,
+                benchmark.begin == StartEvent::PreviousReceive,
                 "{}",
                 benchmark.spec
             );
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn site_and_stage_names_of_a_course_are_unique() {
+    fn site_and_stage_names_of_a_benchmark_are_unique() {
         for benchmark in INSTRUMENTED_BENCHMARKS {
             let mut names: Vec<_> = benchmark
                 .stages_passed()

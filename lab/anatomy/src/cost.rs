@@ -1,4 +1,4 @@
-//! The probes' own cost: the time from one event to the next with no other work between them.
+//! Cost of the probes: the time from one event to the next with no other work in between.
 
 use crate::error::AnatomyError;
 use crate::statistics::ns;
@@ -6,13 +6,13 @@ use handover_probe::read::Trace;
 use handover_probe::{Config, Recording, disable, enable, probe};
 use std::path::Path;
 
-/// Number of consecutive events in one row; a row fits into the ring.
+/// Number of consecutive events in one series; a series fits into the ring.
 const EVENTS_COUNT: u64 = 4096;
-/// Number of rows; the fastest counts, as others may have been interrupted.
+/// Number of series; the fastest counts, as others may have been interrupted.
 const ROWS_COUNT: u64 = 8;
 const SITES: &str = "anatomy.cost*";
 
-/// Returns the cost of an event without a value, with one value and with two, in nanoseconds.
+/// Returns the cost in nanoseconds of an event without a value, with one value and with two.
 pub(crate) fn site_ns(folder: &Path) -> Result<[f64; 3], AnatomyError> {
     let path = folder.join("cost.trace");
     let recording = Recording::start(Config::last(&path))?;
@@ -30,7 +30,7 @@ pub(crate) fn site_ns(folder: &Path) -> Result<[f64; 3], AnatomyError> {
         Trace::open(&path).map_err(|source| AnatomyError::Read { path: path.clone(), source })?;
     let mut least = [f64::MAX; 3];
     for thread in 0..trace.threads().len() {
-        // The current row: its site, the time of its first event, and the number of events after
+        // The current series: its site, the time of its first event, and the number of events after
         // the first.
         let mut row: Option<(u32, u64, u64)> = None;
         for event in trace.events(thread) {
@@ -51,7 +51,7 @@ pub(crate) fn site_ns(folder: &Path) -> Result<[f64; 3], AnatomyError> {
             }
         }
     }
-    // Zero for a row that was not found whole, which happens if the ring is smaller than it should
+    // Zero for a series that was not completely recorded, if the ring is smaller than it should
     // be.
     Ok(least.map(|ns| if ns == f64::MAX { 0.0 } else { ns }))
 }

@@ -1,37 +1,37 @@
-//! The crate's error type.
+//! Error type of the crate.
 
 use handover_harness::Fault;
 use handover_probe::{StartError, SwitchError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Error of measuring an anatomy.
+/// Error of measuring the stages of a hand-off.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnatomyError {
-    /// The benchmark could not be run.
+    /// The benchmark failed to run.
     #[error(transparent)]
     Fault(#[from] Fault),
-    /// A recording could not begin.
+    /// A recording could not be started.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The sites could not be switched.
+    /// The probe sites could not be enabled or disabled.
     #[error(transparent)]
     Switch(#[from] SwitchError),
     /// A trace could not be read.
     #[error("{path}: {source}", path = path.display())]
     Read {
-        /// The trace.
+        /// Path of the trace.
         path: PathBuf,
-        /// The cause.
+        /// Cause of the failure.
         source: handover_probe::ReadError,
     },
-    /// A file or a folder could not be made, written or removed.
+    /// A file or a folder could not be created, written or removed.
     #[error("{path}: {source}", path = path.display())]
     File {
-        /// The file or folder.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// The cause.
+        /// Cause of the failure.
         source: io::Error,
     },
     /// The participants' processes use different clocks, so their traces have no common time line.
@@ -44,17 +44,17 @@ pub enum AnatomyError {
         "{spec}: only {handoffs_count} complete hand-offs were recorded ({mismatched} had contradictory events); measure longer (--seconds), with each participant on its own CPU"
     )]
     TooFew {
-        /// The benchmark.
+        /// Id of the benchmark.
         spec: &'static str,
         /// Number of complete hand-offs.
         handoffs_count: u64,
-        /// Number of hand-offs whose events contradicted each other.
+        /// Number of hand-offs whose events were contradictory.
         mismatched: u64,
     },
-    /// The benchmark yielded no figure to print beside the stages.
-    #[error("{spec}: the benchmark yielded no figure")]
+    /// The benchmark measured no figure.
+    #[error("{spec}: the benchmark measured no figure to compare the stages with")]
     NoFigure {
-        /// The benchmark.
+        /// Id of the benchmark.
         spec: &'static str,
     },
 }

@@ -1,34 +1,34 @@
-//! Pure reconstruction of hand-offs from events; events that do not fit are counted and left out,
-//! never guessed.
+//! Reconstruction of hand-offs from events, without I/O; events that do not match are counted and
+//! excluded, never guessed.
 
 use crate::benchmark::{
-    AFTER_SEND, BEFORE_REPLY, BEFORE_SEND, BEFORE_WAKE, Begin, InstrumentedBenchmark, Key, Mark,
-    NOTICE, OUTWARD, PROCESSING, REPLY, RESUME, Route, STAGES_COUNT, WAKE,
+    AFTER_SEND, BEFORE_REPLY, BEFORE_SEND, BEFORE_WAKE, InstrumentedBenchmark, Key, Mark, NOTICE,
+    OUTWARD, PROCESSING, REPLY, RESUME, Route, STAGES_COUNT, StartEvent, WAKE,
 };
 use handover_record::Unmatched;
 
-/// An event with its mark.
+/// Trace event with its meaning for the hand-off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MarkedEvent {
     pub mark: Mark,
     pub ticks: u64,
-    /// Index among the threads of all processes.
+    /// Index of the thread among those of all processes.
     pub thread: u32,
     pub values: [u64; 2],
     /// Index of the process; one object has different addresses in different processes.
     pub process: u32,
 }
 
-/// A hand-off, from begin to end.
+/// A complete hand-off, from start to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handoff {
     pub begin_ticks: u64,
     pub from_thread: u32,
     pub to_thread: u32,
-    /// Duration of each stage; zero if the stage was not passed, and possibly if it was: see
-    /// `passed`.
+    /// Duration of each stage in ticks; zero if the hand-off has no such stage, or if the stage was
+    /// that short: see `passed`.
     pub stages_ticks: [u32; STAGES_COUNT],
-    /// A bit for each stage that was passed.
+    /// Bit set with one bit for each stage that the hand-off has.
     pub passed: u8,
 }
 
@@ -42,14 +42,14 @@ impl Handoff {
     }
 }
 
-/// Holder of the work.
+/// State of the work that is handed over.
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// Unknown.
+    /// Unknown holder, before the first receive or after a mismatch.
     Unknown,
     /// Held by a thread since a given time.
     Held { by: u32, since: u64, is_interrupted: bool },
-    /// On its way.
+    /// Sent, and not yet received.
     InFlight(Flight),
     /// Received before the send was recorded; the sender's next event must be the send.
     ReceivedEarly { by: u32, since: u64, is_interrupted: bool, received: MarkedEvent },
@@ -58,7 +58,7 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 struct Flight {
     from: u32,
-    /// `None` if the begin is unknown; the hand-off is then left out.
+    /// Start of the hand-off; `None` if unknown, which excludes the hand-off.
     begin: Option<u64>,
     sent: MarkedEvent,
     send_done: Option<u64>,
@@ -68,11 +68,11 @@ struct Flight {
     round: [Option<u64>; 3],
 }
 
-/// State machine that consumes one round's events in the order of time.
+/// State machine that consumes one round's events in order of time.
 #[derive(Debug)]
 pub(crate) struct HandoffTracker<'a> {
     benchmark: &'a InstrumentedBenchmark,
-    /// `true` if operations are timed one by one: a hand-off then begins after the harness has read the
+    /// `true` if operations are timed one by one: a hand-off then starts after the harness has read the
     /// clock.
     is_timed_singly: bool,
     state: State,
@@ -83,7 +83,7 @@ pub(crate) struct HandoffTracker<'a> {
     pub unmatched: Unmatched,
 }
 
-/// Maximum reordering between threads, in events: a sender's event that is later is taken as missing.
+/// Maximum reordering between threads, in events: a later event of the sender counts as missing.
 const REORDERING_MAX: usize = 8;
 
 impl<'a> HandoffTracker<'a> {
@@ -101,7 +101,7 @@ impl<'a> HandoffTracker<'a> {
         }
     }
 
-    /// Consumes the next event, and appends the hand-offs that it ends to `ended`.
+    /// Consumes the next event, and appends the hand-offs that it completes to `ended`.
     pub fn next(&mut self, event: MarkedEvent, ended: &mut Vec<Handoff>) {
         match (self.state, event.mark) {
             (State::ReceivedEarly { by, .. }, _)
@@ -142,19 +142,19 @@ impl<'a> HandoffTracker<'a> {
 
     fn send(&mut self, event: MarkedEvent) {
         let begin = match (self.state, self.benchmark.begin) {
-            (State::Held { by, since, is_interrupted: false }, Begin::PreviousReceive)
+            (State::Held { by, since, is_interrupted: false }, StartEvent::PreviousReceive)
                 if by == event.thread =>
             {
                 Some(since)
             }
-            (State::Held { by, is_interrupted: true, .. }, Begin::PreviousReceive)
+            (State::Held { by, is_interrupted: true, .. }, StartEvent::PreviousReceive)
                 if by == event.thread =>
             {
                 self.unmatched.begun_anew += 1;
                 None
             }
-            (State::Held { .. } | State::Unknown, Begin::Send) => Some(event.ticks),
-            (State::Unknown, Begin::PreviousReceive) => None,
+            (State::Held { .. } | State::Unknown, StartEvent::Send) => Some(event.ticks),
+            (State::Unknown, StartEvent::PreviousReceive) => None,
             // Sent twice, or sent by a thread that does not have the work.
             _ => {
                 self.unmatched.mismatched += 1;
@@ -192,7 +192,7 @@ impl<'a> HandoffTracker<'a> {
             }
             State::Held { by, since, is_interrupted } => {
                 let is_across = self.benchmark.route == Route::OneWay && by != event.thread;
-                if self.benchmark.begin == Begin::PreviousReceive && is_across {
+                if self.benchmark.begin == StartEvent::PreviousReceive && is_across {
                     self.state =
                         State::ReceivedEarly { by, since, is_interrupted, received: event };
                 } else {
@@ -206,8 +206,8 @@ impl<'a> HandoffTracker<'a> {
         None
     }
 
-    /// Resolves an early receive: `event` must be the sender's event, or there is none and the
-    /// receive is mismatched. Events that were held back are then processed.
+    /// Resolves an early receive: `event` must be the sender's event, otherwise the receive is
+    /// mismatched. Deferred events are then processed.
     fn resolve_early_receive(&mut self, event: MarkedEvent, ended: &mut Vec<Handoff>) {
         let State::ReceivedEarly { by, since, is_interrupted, received } = self.state else {
             return;
@@ -239,7 +239,7 @@ impl<'a> HandoffTracker<'a> {
 }
 
 impl InstrumentedBenchmark {
-    /// Returns `true` if `received` can end the hand-off `flight`.
+    /// Returns `true` if `received` can complete the hand-off `flight`.
     fn can_receive(&self, flight: &Flight, received: &MarkedEvent) -> bool {
         match self.route {
             Route::OneWay => flight.from != received.thread,
@@ -250,7 +250,7 @@ impl InstrumentedBenchmark {
         }
     }
 
-    /// Returns `true` if both events name the same object. Always `true` across processes, where
+    /// Returns `true` if both events refer to the same object. Always `true` across processes, where
     /// addresses differ.
     fn is_same_object(&self, sent: &MarkedEvent, received: &MarkedEvent) -> bool {
         match self.key {
@@ -265,7 +265,7 @@ impl Flight {
         match mark {
             Mark::SendDone if event.thread == self.from => self.send_done = Some(event.ticks),
             Mark::WakeCall if event.thread == self.from => self.wake_called = Some(event.ticks),
-            // A sleep may end without a reason; the end of the last sleep counts.
+            // A sleep may end spuriously; the end of the last sleep counts.
             Mark::Awake if event.thread != self.from => {
                 self.woken = Some((event.thread, event.ticks));
             }
@@ -299,7 +299,7 @@ impl Flight {
             handoff.passed |= 1 << stage;
             at = until;
         };
-        if benchmark.begin == Begin::PreviousReceive {
+        if benchmark.begin == StartEvent::PreviousReceive {
             pass(BEFORE_SEND, self.sent.ticks);
         }
         if let Some(send_done) = self.send_done {

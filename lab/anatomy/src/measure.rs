@@ -1,4 +1,4 @@
-//! Measurement with the sites alternately on and off.
+//! Measurement with the probe sites alternately on and off.
 
 use crate::benchmark::InstrumentedBenchmark;
 use crate::cost;
@@ -19,33 +19,33 @@ use std::time::{Duration, Instant};
 /// Parameters of [`measure`].
 #[derive(Clone, Debug)]
 pub struct MeasurementOptions {
-    /// The benchmark and its sites.
+    /// Benchmark with its probe sites.
     pub benchmark: &'static InstrumentedBenchmark,
-    /// The contender, one of [`InstrumentedBenchmark::contenders()`].
+    /// Name of the contender, one of [`InstrumentedBenchmark::contenders()`].
     pub contender: String,
     /// Duration of the measurement; at least one round of each kind is run.
     pub time: Duration,
-    /// `true` if the probes' own cost is subtracted.
+    /// `true` to subtract the cost of the probes.
     pub net: bool,
-    /// The folder to which the traces of the slowest hand-offs are copied; created if it does not
+    /// Folder to which the traces of the slowest hand-offs are copied; created if it does not
     /// exist.
     pub outliers: Option<PathBuf>,
 }
 
-/// Size of each thread's ring, which keeps the newest events: some ten thousand hand-offs. It keeps
-/// the copied traces small; of a longer round, only the end is seen.
+/// Size of each thread's ring, which holds the newest events, of some ten thousand hand-offs: the
+/// copied traces stay small, and of a longer round only the end is evaluated.
 const RING_BYTES: u64 = 1 << 20;
-/// Number of first rounds with the sites on that are not evaluated: they run cold code.
+/// Number of initial recorded rounds that are not evaluated, because they run cold code.
 const ROUNDS_COLD: u32 = 1;
-/// Time limit, in multiples of the requested time, for collecting enough hand-offs on a busy
-/// machine.
+/// Time limit for collecting enough hand-offs on a busy machine, as a multiple of the requested
+/// time.
 const DURATION_FACTOR_MAX: u32 = 20;
-/// Divisor of the requested time that gives the warm-up time.
+/// Divisor of the requested time that gives the time limit of the warm-up.
 const WARM_SHARE: u32 = 10;
 
-/// Runs the benchmark with the sites alternately off and on, and breaks the time of one hand-off
-/// down. Returns the records of the rounds with the sites off; that of `options.contender` holds
-/// the anatomy.
+/// Runs the benchmark with the probe sites alternately off and on, and breaks the time of a hand-off
+/// down into stages. Returns the records of the rounds with the sites off; the record of
+/// `options.contender` has the anatomy.
 ///
 /// `lab` must have selected this benchmark from `all`.
 ///
@@ -120,7 +120,7 @@ impl Analysis<'_> {
             sites: self.benchmark.pattern(),
             ring_bytes: RING_BYTES,
         };
-        let round = session.watched(&to, interrupted)?;
+        let round = session.recorded_round(&to, interrupted)?;
         self.rounds += 1;
         if self.rounds > ROUNDS_COLD {
             self.analyze(&folder, &round)?;

@@ -1,4 +1,4 @@
-//! The slowest hand-offs, each with its trace.
+//! Slowest hand-offs, each with its trace.
 
 use crate::benchmark::InstrumentedBenchmark;
 use crate::error::AnatomyError;
@@ -12,16 +12,16 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Maximum number of outliers.
+/// Maximum number of slow hand-offs that are reported.
 pub(crate) const OUTLIERS_MAX: usize = 10;
-/// Share of the excess time from which on the time off the CPU is reported as the likely cause.
+/// Share of the excess above which time off the CPU is reported as the likely cause.
 const DELAY_SHARE: f64 = 0.25;
 
 #[derive(Clone, Debug)]
 struct KeptHandoff {
     handoff: Handoff,
     folder: PathBuf,
-    /// `None` until the whole round has been read.
+    /// Report of the hand-off; `None` until its round has been read completely.
     outlier: Option<AnatomyOutlier>,
     is_run_delay_known: bool,
 }
@@ -35,7 +35,7 @@ impl Outliers {
         Self::default()
     }
 
-    /// Keeps a hand-off of the round whose traces lie in `folder`, if it is among the slowest.
+    /// Adds a hand-off of the round whose traces lie in `folder`, if it is among the slowest.
     pub fn offer(&mut self, handoff: &Handoff, folder: &Path) {
         let total = handoff.total_ticks();
         if self.0.len() == OUTLIERS_MAX
@@ -60,12 +60,12 @@ impl Outliers {
         }
     }
 
-    /// Returns `true` if a kept hand-off belongs to the round whose traces lie in `folder`.
+    /// Returns `true` if one of the slowest hand-offs belongs to the round with traces in `folder`.
     pub fn has_round(&self, folder: &Path) -> bool {
         self.0.iter().any(|kept| kept.folder == folder)
     }
 
-    /// Adds the facts about the round to the outliers whose traces lie in `folder`.
+    /// Adds facts about the round to the outliers whose traces lie in `folder`.
     pub fn describe(
         &mut self,
         folder: &Path,
@@ -145,8 +145,8 @@ impl Outliers {
     }
 }
 
-/// Returns the time in nanoseconds that at least one of the two threads was off the CPU within
-/// `time`.
+/// Returns the time in nanoseconds within `time` in which at least one of the two threads was off
+/// the CPU.
 fn off_cpu_ns(spans: &[OffCpuSpan], tids: [u64; 2], time: Range<i64>) -> u64 {
     let thread_ids = spans.iter().filter(|span| tids.contains(&span.tid));
     let mut parts: Vec<(i64, i64)> = thread_ids
@@ -174,8 +174,8 @@ fn off_cpu(is_waking: bool, outlier: &AnatomyOutlier, is_run_delay_known: bool) 
     }
 }
 
-/// Copies a round's traces; the file, or the first of several as the reader takes them for a
-/// family: `STEM.trace`, and `STEM.trace.PID` of the others.
+/// Copies a round's traces to `STEM.trace` and, for further processes, `STEM.trace.PID`, which the
+/// reader recognizes as one family. Returns the name of the first file.
 fn copy(from: &Path, to: &Path, stem: &str) -> Result<String, AnatomyError> {
     let listed = std::fs::read_dir(from).map_err(AnatomyError::at(from))?;
     let mut paths: Vec<PathBuf> = listed.filter_map(|entry| Some(entry.ok()?.path())).collect();

@@ -1,4 +1,4 @@
-//! Translation of trace events to the hand-off marks of a benchmark.
+//! Translation of trace events to the marks of a benchmark's hand-offs.
 
 use crate::benchmark::{InstrumentedBenchmark, Mark};
 use crate::follow::MarkedEvent;
@@ -6,16 +6,16 @@ use handover_probe::read::{Event, Trace};
 use std::collections::HashMap;
 use std::fs::File;
 
-/// Reads the events of one round.
+/// Reader of one round's events.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    /// The mark of each site, by trace and site number.
+    /// Meaning of each site's events, by trace and site number.
     marks: Vec<HashMap<u32, Mark>>,
     /// Index of each trace's first thread in `threads`.
     first_threads: Vec<u32>,
-    /// Time from which no thread has overwritten events; earlier events are ignored.
+    /// Time from which on no thread has overwritten events; earlier events are ignored.
     begin_ticks: u64,
-    /// `true` once the first batch has begun: the code before it runs cold.
+    /// `true` once the first batch has started: the code before it runs cold.
     is_warm: bool,
     has_batches: bool,
     /// Kernel thread ids of all traces' threads.
@@ -54,7 +54,7 @@ impl Reader {
     }
 
     /// Returns the event's mark with its time, thread and values; `None` if the site has no mark or
-    /// the event is too early.
+    /// the event precedes the evaluated time.
     pub fn marked_event(&mut self, trace: usize, event: &Event) -> Option<MarkedEvent> {
         let mark = *self.marks.get(trace)?.get(&event.site)?;
         self.is_warm |= mark == Mark::Interrupt;

@@ -1,15 +1,15 @@
-//! Pure statistics: stages of a typical hand-off from many hand-offs.
+//! Statistics of hand-offs: the stages of typical and of slow ones, without I/O.
 
 use crate::benchmark::{BEFORE_SEND, InstrumentedBenchmark, Route, STAGES_COUNT, WAKE_NAME};
 use crate::follow::Handoff;
 use handover_base::clock;
 use handover_record::{AnatomyBand, AnatomyFloor, AnatomyStage};
 
-/// Maximum number of hand-offs kept. When this many are kept, every second one is dropped, and from
-/// then on only every second one is added.
+/// Maximum number of hand-offs in a sample. When full, every second one is dropped, and from then on
+/// only every second one is added.
 const KEPT_MAX: usize = 1 << 19;
 
-/// A sample of hand-offs, and their number.
+/// Sample of hand-offs, and their total number.
 #[derive(Debug)]
 pub(crate) struct HandoffSample {
     kept: Vec<Handoff>,
@@ -41,7 +41,7 @@ impl HandoffSample {
         self.kept.push(handoff);
     }
 
-    /// Returns all statistics; `net_ns` is subtracted from each stage that begins and ends on one
+    /// Returns all statistics; `net_ns` is subtracted from each stage that starts and ends on one
     /// thread. `None` if there are fewer than [`COUNT_MIN`] hand-offs.
     pub fn statistics(
         mut self,
@@ -111,7 +111,7 @@ impl HandoffSample {
 /// Minimum number of hand-offs for statistics.
 pub(crate) const COUNT_MIN: u64 = 16;
 
-/// Bands of hand-offs from typical to slow: name, and range as shares of the sorted times.
+/// Groups of hand-offs from typical to slow: name, and range as shares of the sorted times.
 const BANDS: &[(&str, f64, f64)] = &[
     ("middle half", 0.25, 0.75),
     ("75 to 90 %", 0.75, 0.9),
@@ -127,7 +127,7 @@ pub(crate) struct HandoffStatistics {
     pub bands: Vec<AnatomyBand>,
 }
 
-/// Conversion of a hand-off's stages to nanoseconds.
+/// Conversion of a hand-off's stages from ticks to nanoseconds.
 struct Times<'a> {
     benchmark: &'a InstrumentedBenchmark,
     net_ns: f64,
@@ -156,7 +156,7 @@ fn means(handoffs: &[Handoff], times: &Times<'_>, stages_passed: &[usize]) -> Ve
     let count = handoffs.len().max(1) as f64;
     let mean = |stage: &usize| {
         let sum: f64 = handoffs.iter().map(|one| times.of(one, *stage)).sum();
-        // A stage that is shorter than the probes' cost would come out negative.
+        // A stage shorter than the probes' cost would become negative.
         (sum / count).max(0.0)
     };
     stages_passed.iter().map(mean).collect()
@@ -172,11 +172,11 @@ fn quantile(sorted: &[f64], q: f64) -> f64 {
     sorted.get((last as f64 * q).round() as usize).copied().unwrap_or(0.0)
 }
 
-/// Formats the sum in one line of whole nanoseconds that add up. The floor is split off from the
-/// stage that contains it.
+/// Formats the sum of the stages in one line of whole nanoseconds that add up. The floor is split
+/// off from the stage that contains it.
 pub(crate) fn line(stages: &[AnatomyStage], floor: Option<&AnatomyFloor>) -> String {
     let mut parts: Vec<(&str, f64)> = Vec::new();
-    // Stages of zero are left out, except the waking: zero there means that no receiver slept.
+    // Stages of zero are omitted, except the wake-up: zero there means that no receiver slept.
     for stage in stages.iter().filter(|stage| stage.mean_ns >= 0.5 || stage.name == WAKE_NAME) {
         match floor.filter(|_| stage.has_floor) {
             Some(floor) if stage.mean_ns > 0.0 => {
@@ -194,7 +194,7 @@ pub(crate) fn line(stages: &[AnatomyStage], floor: Option<&AnatomyFloor>) -> Str
     format!("{} = {:.0} ns", text.join(" + "), total.round())
 }
 
-/// Rounds to whole numbers that add up to the rounded sum: the largest fractions are rounded up.
+/// Rounds to integers that add up to the rounded sum: those with the largest fractions are rounded up.
 fn round_to_sum(parts: &[f64]) -> Vec<u64> {
     let mut whole: Vec<u64> = parts.iter().map(|part| part.max(0.0) as u64).collect();
     let total = parts.iter().sum::<f64>().round().max(0.0) as u64;
@@ -213,14 +213,14 @@ fn round_to_sum(parts: &[f64]) -> Vec<u64> {
 
 /// Returns the index of the stage that is farthest above its median, and the excess.
 pub(crate) fn slow_stage(stages_ns: &[f64], stages: &[AnatomyStage]) -> (usize, f64) {
-    // Most hand-offs did not pass a rare stage, so its usual time is zero, not the median of those
-    // that did.
+    // Most hand-offs do not have a rare stage, so its usual time is zero, not the median of those
+    // that have it.
     let usual = |stage: &AnatomyStage| if stage.passed > 0.5 { stage.p50_ns } else { 0.0 };
     let excess = stages_ns.iter().zip(stages).map(|(ns, stage)| ns - usual(stage));
     excess.enumerate().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((BEFORE_SEND, 0.0))
 }
 
-const _: () = assert!(STAGES_COUNT <= 8, "`passed` has a bit for each stage");
+const _: () = assert!(STAGES_COUNT <= 8, "`passed` has fewer bits than there are stages");
 
 #[cfg(test)]
 mod tests {
@@ -286,7 +286,7 @@ mod tests {
         );
         assert!(
             (statistics.total.p50_ns / sum - 1.0).abs() < 0.02,
-            "the middle half surrounds the median"
+            "the median lies outside the middle half"
         );
         assert!(
             statistics.bands.windows(2).all(|two| {

@@ -1,8 +1,8 @@
-//! Type-erased benchmarks: a workload with one contender, as suites list it and the lab runs it.
+//! Type-erased benchmarks: a workload with one contender, as listed by suites and run by the lab.
 
-use crate::crew::{self, SetupFn, Stage, Together};
+use crate::crew::{self, SetupFn, SharedBenchmark, Stage};
 use crate::fault::Fault;
-use crate::samples::Notes;
+use crate::samples::ParticipantResult;
 use crate::workload::{Handover, Role, Workload};
 use handover_record::{Args, Contender, Param, Spec, Values};
 use std::fmt;
@@ -23,9 +23,9 @@ pub struct Bench {
     participants: Participants,
 }
 
-/// Lists benchmarks, one a row: `one` participant or `many`, the kind and the name of the contender,
-/// the way it waits, calls of further methods of [`Contender`](crate::Contender), the workload, and
-/// the condition under which it is built.
+/// Lists benchmarks, one a row: `one` participant or `many`, the kind and name of the contender, how
+/// it waits, calls of further methods of [`Contender`](crate::Contender), the workload, and the
+/// condition under which it is built.
 ///
 /// ```
 /// # use handover_harness::{Bench, Fault, Samples, Setup, Spec, Workload, benches};
@@ -57,10 +57,10 @@ macro_rules! benches {
     };
 }
 
-/// The part that depends on the workload's type; kept small, as a suite has hundreds of types.
+/// Setup or sampling function with the workload's type; small, as a suite has hundreds of types.
 #[derive(Clone, Copy)]
 enum Participants {
-    One { play: fn(&Stage) -> Result<Notes, Fault> },
+    One { play: fn(&Stage) -> Result<ParticipantResult, Fault> },
     Several { setup: SetupFn },
 }
 
@@ -97,22 +97,22 @@ impl Bench {
         }
     }
 
-    /// Returns the declaration.
+    /// Returns the benchmark's declaration.
     pub fn spec(&self) -> &'static Spec {
         self.spec
     }
 
-    /// Returns the contender.
+    /// Returns the contender that the benchmark measures.
     pub fn contender(&self) -> Contender {
         self.contender
     }
 
-    /// Returns the declarations of the arguments.
+    /// Returns the declarations of the benchmark's arguments.
     pub fn params(&self) -> &'static [Param] {
         self.params
     }
 
-    /// Returns the participants' roles for these arguments.
+    /// Returns the participants' roles for these argument values.
     pub fn roles(&self, values: &Values) -> Vec<Role> {
         (self.roles)(values)
     }
@@ -131,7 +131,7 @@ impl Bench {
         &self,
         stage: &Stage,
         interrupted: &AtomicBool,
-    ) -> Result<Vec<Notes>, Fault> {
+    ) -> Result<Vec<ParticipantResult>, Fault> {
         if stage.processes && !self.processes {
             return Err(Fault::Unsupported(format!(
                 "{} [{}] cannot run its participants as processes; leave out --processes for it",
@@ -146,14 +146,14 @@ impl Bench {
         }
     }
 
-    /// Returns what a participant's process needs to play; fails for a benchmark with one
-    /// participant.
-    pub(crate) fn together(&self) -> Result<Together, Fault> {
+    /// Returns what a participant's process needs for its part in a round; fails for a benchmark with
+    /// one participant.
+    pub(crate) fn shared_benchmark(&self) -> Result<SharedBenchmark, Fault> {
         match self.participants {
             Participants::One { .. } => {
-                Err(Fault::new("a benchmark of one participant has no partner"))
+                Err(Fault::new("a benchmark of one participant has no processes to start"))
             }
-            Participants::Several { setup } => Ok(Together {
+            Participants::Several { setup } => Ok(SharedBenchmark {
                 spec: self.spec,
                 contender: self.contender.name,
                 params: self.params,

@@ -4,15 +4,15 @@ use perf_event::events::Hardware;
 use perf_event::{Builder, Counter};
 use std::sync::OnceLock;
 
-/// Instructions, cycles and cache misses, counted together.
+/// Hardware counters of instructions, cycles and cache misses, read together.
 pub(crate) struct Group {
     group: perf_event::Group,
     counters: [Counter; 3],
 }
 
 impl Group {
-    /// Starts counting on the calling thread; `None` if `wanted` is false or counting is not
-    /// possible.
+    /// Starts counting on the calling thread; `None` if `wanted` is `false` or the counters are not
+    /// available.
     pub(crate) fn open(wanted: bool) -> Option<Group> {
         if !wanted || !available() {
             return None;
@@ -31,7 +31,7 @@ impl Group {
         Ok(Group { group, counters })
     }
 
-    /// Stops counting; `None` if the counters were never scheduled on the hardware.
+    /// Stops counting and returns the counts; `None` if the counters were never scheduled on the CPU.
     pub(crate) fn read(mut self) -> Option<[u64; 3]> {
         self.group.disable().ok()?;
         let counts = self.group.read().ok()?;
@@ -40,7 +40,7 @@ impl Group {
     }
 }
 
-/// Returns `true` if this machine lets this process count; tested once.
+/// Returns `true` if this process may use hardware counters; tested once.
 pub(crate) fn available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| {

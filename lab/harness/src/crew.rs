@@ -5,22 +5,22 @@ mod processes;
 mod stage;
 mod threads;
 
-pub(crate) use processes::{PARTICIPANT_VARIABLE, ParticipantProcess, Together};
+pub(crate) use processes::{PARTICIPANT_VARIABLE, ParticipantProcess, SharedBenchmark};
 pub(crate) use stage::{PATIENCE, SetupFn, Stage, setup_erased};
 pub(crate) use threads::{play_alone, round_alone};
 
 use crate::fault::Fault;
-use crate::samples::Notes;
+use crate::samples::ParticipantResult;
 use crate::workload::Role;
 use std::sync::atomic::AtomicBool;
 
-/// Plays a round of several participants, as threads or processes as the stage says.
+/// Runs a round of several participants, as threads or processes according to `stage`.
 pub(crate) fn round_together(
     stage: &Stage,
     roles: &[Role],
     setup: SetupFn,
     interrupted: &AtomicBool,
-) -> Result<Vec<Notes>, Fault> {
+) -> Result<Vec<ParticipantResult>, Fault> {
     if stage.processes {
         processes::round(stage, roles, setup, interrupted)
     } else {

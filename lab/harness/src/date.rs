@@ -1,9 +1,9 @@
-//! Dates in the format in which they are stored.
+//! Dates as they are stored: in nanoseconds since the Unix epoch.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Returns nanoseconds since the Unix epoch, negative before it; `None` for a date before 1677 or
-/// after 2262, which 64 bits cannot hold.
+/// Converts a date to nanoseconds since the Unix epoch, negative before it; `None` for a date
+/// before 1677 or after 2262, which 64 bits cannot hold.
 ///
 /// ```
 /// use std::time::{Duration, UNIX_EPOCH};
@@ -18,6 +18,6 @@ pub fn unix_ns(date: SystemTime) -> Option<i64> {
     }
 }
 
-/// Error of a run that cannot begin at this machine's date.
-pub const DATE_REFUSED: &str =
+/// Error message for a run at a date that cannot be stored.
+pub const DATE_OUT_OF_RANGE: &str =
     "this machine's clock is before 1677 or after 2262; set it, as runs are stored by their date";

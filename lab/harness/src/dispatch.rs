@@ -10,25 +10,25 @@ use crate::process;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParticipantError {
-    /// The variable that makes a process a participant has another value: it was set by hand.
+    /// The environment variable that assigns a participant has an invalid value: a user set it.
     #[error("{PARTICIPANT_VARIABLE} is set by handover for its own participants; unset it: {0}")]
     NotAnAssignment(String),
-    /// The participant could not be set up, or its coordinator has ended.
+    /// The participant could not be set up, or its coordinator has exited.
     #[error("participant {index}: {fault}")]
     Fault {
         /// The participant's index.
         index: usize,
-        /// The fault.
+        /// Cause of the failure.
         fault: Fault,
     },
-    /// The pass could not begin, or its run has ended.
-    #[error("a pass: {0}")]
+    /// The pass could not start, or the process of its run has exited.
+    #[error("pass of a run: {0}")]
     Pass(Fault),
 }
 
-/// Runs the pass or the participant that this process was started as, and reports the result; the
-/// caller must then exit, with success or with the error. Returns `None` at once in any other
-/// process.
+/// Runs the pass or the participant that this process was started for, and reports the result; the
+/// caller must then exit, with success or with the error. Returns `None` in any process that was
+/// not started for a pass or a participant.
 ///
 /// Call it first in `main` of every program that runs a [`Lab`](crate::Lab): each pass of a run is
 /// the same program started again, and so is each participant that is a process. A program that
@@ -45,8 +45,8 @@ pub enum ParticipantError {
 /// }
 /// ```
 ///
-/// It takes over the descriptors that the starting process left open for it, so it must run before
-/// anything else opens or takes over descriptors.
+/// It takes ownership of descriptors inherited from the starting process, so it must run before
+/// anything else opens descriptors or takes ownership of them.
 ///
 /// # Errors
 /// Fails if the assignment is invalid, or if the process cannot report to its parent. A fault
@@ -70,8 +70,10 @@ fn play_assignment(all: &[&'static [Bench]], assignment: &str) -> Result<(), Par
         let mut benches = all.iter().flat_map(|benches| benches.iter());
         let bench = benches
             .find(|it| it.spec().id == spec && it.contender().name == contender)
-            .ok_or_else(|| Fault::new(format!("no benchmark {spec} [{contender}]")))?;
-        bench.together()
+            .ok_or_else(|| {
+                Fault::new(format!("this program has no benchmark {spec} [{contender}]"))
+            })?;
+        bench.shared_benchmark()
     });
     played.map_err(|fault| ParticipantError::Fault { index, fault })
 }

@@ -13,11 +13,11 @@ use measured::Measured;
 use std::path::Path;
 use std::time::Duration;
 
-/// Examines this machine and returns the findings, worst first. Never fails: an unreadable fact is
-/// a finding.
+/// Examines this machine and returns the findings, worst first. Never fails: a fact that cannot be
+/// read is a finding.
 ///
 /// For `time`, one thread spins on each CPU that this process may use, at most 16, to measure steal
-/// and slowdown; zero skips this. The kernel counts steal in steps of 10 ms, so less than a second
+/// and slowdown; zero skips this. The kernel counts steal in units of 10 ms, so less than a second
 /// says little about it.
 pub fn examine(time: Duration) -> Vec<Finding> {
     let facts = Facts::read(Path::new("/"));

@@ -1,4 +1,4 @@
-//! Error type of measurement; a fault ends in an error, never in a hang.
+//! Error type of measurement; a failure is reported as an error, never as a hang.
 
 use rustix::io::Errno;
 use std::time::Duration;
@@ -7,47 +7,47 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The workload could not be set up, or found its own result wrong.
+    /// The workload could not be set up, or detected a wrong result.
     #[error("{0}")]
     Workload(String),
     /// A participant panicked.
     #[error("participant {role} panicked: {message}")]
     Panicked {
-        /// The participant's role.
+        /// Role of the participant.
         role: String,
         /// The panic message.
         message: String,
     },
-    /// A participant did not finish: it waits for an event that never comes.
-    #[error("participant {role} did not finish within {after:?}; it was given up")]
+    /// A participant did not finish in time: it may wait for an event that never occurs.
+    #[error("participant {role} did not finish within {after:?}; the round was abandoned")]
     Stuck {
-        /// The participant's role.
+        /// Role of the participant.
         role: String,
-        /// Time after which it was given up.
+        /// Time limit that passed.
         after: Duration,
     },
-    /// A participant's process ended before its work was done.
+    /// A participant's process exited before its work was done.
     #[error("participant {role} died: {status}")]
     Died {
-        /// The participant's role.
+        /// Role of the participant.
         role: String,
-        /// The exit status.
+        /// Exit status of the process.
         status: String,
     },
     /// A thread or process could not be started.
     #[error("participant {role} could not be started: {why}")]
     Start {
-        /// The participant's role.
+        /// Role of the participant.
         role: String,
-        /// The system's error, with a hint.
+        /// Error of the system, with a hint.
         why: String,
     },
-    /// The process of a pass could not be started, or ended too early.
-    #[error("pass {pass} was lost with its process: {why}")]
+    /// The process of a pass could not be started, or exited too early.
+    #[error("the process of pass {pass} failed: {why}")]
     Pass {
-        /// The pass's number, from 1.
+        /// Number of the pass, from 1.
         pass: u32,
-        /// The reason.
+        /// Cause of the failure.
         why: String,
     },
     /// A round of a contender failed.
@@ -55,13 +55,13 @@ pub enum Fault {
     Contender {
         /// Name of the contender, or id of the floor.
         contender: String,
-        /// Reason.
+        /// Cause of the failure.
         fault: Box<Fault>,
     },
-    /// The workload was asked for what it cannot do.
+    /// The workload does not support a requested option.
     #[error("{0}")]
     Unsupported(String),
-    /// The run was asked to stop, for example by SIGINT.
+    /// The run was stopped on request, for example by SIGINT.
     #[error("interrupted")]
     Interrupted,
 }
@@ -71,7 +71,7 @@ impl Fault {
         matches!(self, Fault::Interrupted)
     }
 
-    /// The fault with the name of the contender whose round it ended; an interruption is nobody's.
+    /// Adds the contender's name to a fault of its round; an interruption stays without a name.
     pub(crate) fn of_contender(self, name: &str) -> Fault {
         if self.is_interrupted() {
             return self;
@@ -79,12 +79,12 @@ impl Fault {
         Fault::Contender { contender: name.to_string(), fault: Box::new(self) }
     }
 
-    /// A fault in the workload's own words.
+    /// Creates a fault with a message of the workload.
     pub fn new(why: impl Into<String>) -> Fault {
         Fault::Workload(why.into())
     }
 
-    /// Creates a fault from an error that a workload met.
+    /// Creates a fault from an error that occurred in a workload.
     pub fn of(error: impl std::fmt::Display) -> Fault {
         Fault::Workload(error.to_string())
     }

@@ -1,4 +1,4 @@
-//! Capture of the machine's description, by which a reader judges if two runs can be compared.
+//! Description of the machine, from which a reader judges if two runs can be compared.
 
 use crate::counters;
 use crate::raw;
@@ -8,7 +8,7 @@ use handover_record::{Cache, Host};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Reads the host's description. Never fails: fields that cannot be read stay empty.
+/// Reads the description of this machine. Never fails: fields that cannot be read stay empty.
 pub fn capture() -> Host {
     let uname = rustix::system::uname();
     // Host names are set by users and may contain control characters.
@@ -94,12 +94,12 @@ fn memory_bytes(meminfo: &str) -> u64 {
         .map_or(0, |kibibytes: u64| kibibytes * 1024)
 }
 
-/// State of turbo: the file that switches it, and if it is on.
+/// Turbo frequencies: the kernel file that switches them, and the current state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turbo {
     pub(crate) on: bool,
     pub(crate) file: &'static str,
-    /// Text that turns it off when written to `file`.
+    /// Text that disables turbo when written to `file`.
     pub(crate) off: &'static str,
 }
 
@@ -114,12 +114,12 @@ impl Files<'_> {
         self.0.join(path.trim_start_matches('/'))
     }
 
-    /// Returns the file's trimmed text, which may be empty.
+    /// Returns the file's trimmed text, which may be empty; `None` if the file cannot be read.
     pub(crate) fn text(&self, path: &str) -> Option<String> {
         Some(fs::read_to_string(self.path(path)).ok()?.trim().to_string())
     }
 
-    /// Returns the file's trimmed text; `None` if it is empty.
+    /// Returns the file's trimmed text; `None` if it is empty or cannot be read.
     pub(crate) fn line(&self, path: &str) -> Option<String> {
         self.text(path).filter(|text| !text.is_empty())
     }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strange_cpuinfo_is_read_without_fault() {
+    fn malformed_cpuinfo_is_read_without_error() {
         let mut host = Host::default();
         describe_cpu(&mut host, "model name\t: Odd: CPU\nmicrocode\t: 0x1\nno colon\n:\n");
         assert_eq!(host.cpu_model, "Odd: CPU");

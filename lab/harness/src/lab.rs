@@ -1,4 +1,4 @@
-//! The run: passes over the benchmarks, in processes of their own.
+//! The run: passes over the benchmarks, each in a separate process.
 
 pub(crate) mod child;
 mod lane;
@@ -15,7 +15,7 @@ use crate::process;
 use handover_base::clock;
 use handover_base::random::SplitMix64;
 use handover_record::Record;
-use pass::{Order, Report, Wanted};
+use pass::{PassOrder, PlannedVisit, Report};
 pub use plan::{Group, Lab, Outcome, Plan, PlanError, Profile, Watch};
 use plan::{NULL_PREFIX, Schedule};
 use progress::Progress;
@@ -23,10 +23,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 impl Lab {
-    /// Measures in several passes over all benchmarks, each pass in a process of its own if the
+    /// Measures in several passes over all benchmarks, each pass in a separate process if the
     /// program calls [`dispatch_partner`](crate::dispatch_partner); a smoke run has one pass, in
-    /// this process. Polls `interrupted` between rounds (about every 10 ms), and then ends with
-    /// what was measured.
+    /// this process. Polls `interrupted` between rounds (about every 10 ms); if it is set, stops and
+    /// returns the results so far.
     pub fn run(&self, watch: &mut dyn Watch, interrupted: &AtomicBool) -> Outcome {
         self.run_by(self.schedule(), watch, interrupted)
     }
@@ -60,7 +60,7 @@ impl Lab {
     }
 }
 
-/// Divisor of a benchmark's time that gives the maximum warm-up time.
+/// Divisor of a benchmark's time that gives the time limit of its warm-up.
 const WARM_SHARE: u32 = 10;
 
 /// A run in progress.
@@ -70,18 +70,18 @@ struct Running<'a> {
     interrupted: &'a AtomicBool,
     began: Instant,
     schedule: Schedule,
-    /// The state of each benchmark; `None` if it could not begin.
+    /// State of each benchmark; `None` if it could not be started.
     progress: Vec<Option<Progress>>,
     pass: u32,
-    /// Number of visits begun, in all passes.
+    /// Number of visits started, in all passes.
     visits: usize,
-    /// The benchmark being visited.
+    /// Index of the benchmark being visited.
     current: Option<usize>,
-    /// Benchmarks that this pass has still to visit.
+    /// Benchmarks that this pass has not yet visited.
     pending: Vec<usize>,
-    /// `true` if the observer could not keep the records.
+    /// `true` if the observer could not store the records.
     is_refused: bool,
-    /// The records last reported, by benchmark.
+    /// Records reported last, by benchmark.
     records: Vec<Vec<Record>>,
     outcome: Outcome,
 }
@@ -118,7 +118,7 @@ impl Running<'_> {
         }
     }
 
-    /// Visits the pending benchmarks; returns early if one ends the pass's process.
+    /// Visits the pending benchmarks; returns early if one terminates the pass's process.
     fn go_by(&mut self) {
         let order = self.order();
         let (lab, interrupted) = (self.lab, self.interrupted);
@@ -143,19 +143,19 @@ impl Running<'_> {
         self.fault(lost, None, &fault);
     }
 
-    /// Returns the remaining work of the pass.
-    fn order(&self) -> Order {
+    /// Returns the work that remains for the pass.
+    fn order(&self) -> PassOrder {
         let Schedule { passes, blocks_min, blocks_max, total } = self.schedule;
         let wanted = |group: &usize| {
             let progress = self.progress[*group].as_ref();
-            Wanted {
+            PlannedVisit {
                 group: *group,
                 weight: progress.map_or(0, Progress::weight),
                 known: progress.map_or_else(Vec::new, Progress::known),
             }
         };
         let each = total.map_or(Duration::MAX, |total| total / self.lab.groups.len().max(1) as u32);
-        Order {
+        PassOrder {
             pass: self.pass,
             seed: self.lab.seed,
             sequence: self.pending.iter().map(wanted).collect(),
@@ -168,7 +168,7 @@ impl Running<'_> {
         }
     }
 
-    /// Handles a pass's report; returns `false` if the pass must end.
+    /// Handles a report of a pass; returns `false` to stop the pass.
     fn take(&mut self, report: Report) -> bool {
         match report {
             Report::Begin { group } => {
@@ -197,7 +197,7 @@ impl Running<'_> {
             Report::End { steal } => {
                 let lanes =
                     self.progress.iter_mut().flatten().flat_map(|progress| &mut progress.lanes);
-                lanes.for_each(|lane| lane.note_steal(self.pass, steal));
+                lanes.for_each(|lane| lane.add_steal(self.pass, steal));
             }
         }
         // Relaxed: the flag publishes no other data.
@@ -225,18 +225,18 @@ impl Running<'_> {
             let Outcome { null_one, null_several, .. } = &self.outcome;
             let least = if record.parties.use_several_cpus() { null_several } else { null_one };
             let least = least.unwrap_or(0.0);
-            ratios::keep_if_visible(&mut record.warnings, record.floor.as_ref(), least);
+            ratios::remove_if_undetectable(&mut record.warnings, record.floor.as_ref(), least);
         }
         if !self.watch.records(&self.records[index]) {
             let id = group.selection.spec.id.to_string();
-            self.outcome.faults.push((id, "could not be kept".to_string()));
+            self.outcome.faults.push((id, "its records could not be stored".to_string()));
             self.is_refused = true;
         }
     }
 
-    /// Reports the results of all passes after the first.
+    /// Reports the results of all passes and returns the outcome.
     fn finish(mut self) -> Outcome {
-        // The null benchmarks first: they give the smallest difference that this run can see.
+        // The null benchmarks first: they give the smallest difference that this run can detect.
         let is_other =
             |index: &usize| !self.lab.groups[*index].selection.spec.id.starts_with(NULL_PREFIX);
         let mut order: Vec<usize> = (0..self.progress.len()).collect();
@@ -246,15 +246,15 @@ impl Running<'_> {
                 self.report(index);
             }
             let id = self.lab.groups[index].selection.spec.id;
-            note_null(&mut self.outcome, id, &self.records[index]);
+            store_null_difference(&mut self.outcome, id, &self.records[index]);
         }
         self.outcome.records = self.records.into_iter().flatten().collect();
         self.outcome
     }
 }
 
-/// Notes by how much the two equal contenders of a null benchmark differ.
-fn note_null(outcome: &mut Outcome, id: &str, records: &[Record]) {
+/// Stores by how much the two equal contenders of a null benchmark differ.
+fn store_null_difference(outcome: &mut Outcome, id: &str, records: &[Record]) {
     if !id.starts_with(NULL_PREFIX) {
         return;
     }

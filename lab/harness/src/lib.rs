@@ -29,7 +29,7 @@ mod trace;
 mod workload;
 
 pub use bench::Bench;
-pub use date::{DATE_REFUSED, unix_ns};
+pub use date::{DATE_OUT_OF_RANGE, unix_ns};
 pub use dispatch::{ParticipantError, dispatch_partner};
 pub use fault::Fault;
 pub use host::capture as capture_host;

@@ -1,48 +1,48 @@
-//! Warnings about figures, stored with the figures.
+//! Warnings about figures, which are stored with the figures.
 
 use crate::stats::{self, Estimate, Modes};
 use handover_record::{Round, Warning, WarningCode};
 use std::collections::BTreeSet;
 
-/// Share of steal above which the hypervisor is named as the disturbance.
+/// Share of steal above which the warning names the hypervisor as the cause.
 const STEAL_MAX: f64 = 0.02;
-/// Involuntary switches above which a round is marked; one or two are the kernel's own work.
+/// Number of involuntary switches above which a round counts as disturbed; one or two are normal.
 const ROUND_SWITCHES_MAX: u64 = 3;
-/// Share of disturbed rounds or samples above which a warning is given although the undisturbed
+/// Share of disturbed rounds or samples above which a warning is issued although the undisturbed
 /// ones are too few for a figure.
 const MARKED_MAX: f64 = 0.25;
 /// Relative difference above which the figure without disturbed samples is reported.
 const UNDISTURBED_MAX: f64 = 0.02;
-/// Half-width of an interval, relative to the figure, above which it is warned about at the end of
-/// a run.
+/// Half-width of an interval, relative to the figure, above which the end of a run adds a
+/// warning.
 const HALF_WIDTH_MAX: f64 = 0.04;
 /// Relative difference between the first and the last third of the rounds above which a drift is
 /// reported, if their intervals do not overlap. The median of all rounds lies in between, and the
 /// rounds are spread over the whole run, so a smaller drift moves the median less than two runs
 /// differ anyway.
 const DRIFT_MAX: f64 = 0.15;
-/// Smallest time that is claimed to be measurable.
+/// Smallest time in ns that the method can measure.
 const RESOLUTION_NS: f64 = 0.2;
-/// Factor by which the rate may differ from one CPU's rate at the figure's time, in either
-/// direction.
+/// Maximum factor, in either direction, between the measured rate and the rate computed from the
+/// figure.
 const RATE_MAX: f64 = 1.5;
-/// Minimum number of rounds for statements about their spread.
+/// Minimum number of rounds for statements about their distribution.
 pub(crate) const ROUNDS_MIN: usize = 15;
 
-/// Returns `true` if other work disturbed a round. Steal does not count: the kernel counts it in
-/// steps as long as a round, over all CPUs.
-pub(crate) fn is_marked(switches_involuntary: u64, crowded: bool) -> bool {
+/// Returns `true` if foreign work disturbed a round. Steal is ignored: the kernel counts it in
+/// units as long as a round, over all CPUs.
+pub(crate) fn is_disturbed(switches_involuntary: u64, crowded: bool) -> bool {
     !crowded && switches_involuntary > ROUND_SWITCHES_MAX
 }
 
-/// Facts about one figure.
+/// Facts about one figure, from which its warnings are derived.
 #[derive(Clone, Copy)]
 pub(crate) struct Findings<'a> {
     pub rounds: &'a [Round],
     pub figure: Estimate,
-    /// The figure without disturbed rounds and samples.
+    /// Figure without disturbed rounds and samples.
     pub undisturbed: Option<f64>,
-    /// The kind of values that has two modes, and the modes.
+    /// Kind of the bimodal values (operations, rounds or passes), and their two modes.
     pub modes: Option<(&'static str, Modes)>,
     pub is_time: bool,
     pub is_smoke: bool,
@@ -82,7 +82,8 @@ pub(crate) fn warnings(found: &Findings<'_>) -> Vec<Warning> {
         say(WarningCode::Drift, text);
     }
     if is_time && figure.median < RESOLUTION_NS {
-        let text = format!("below {RESOLUTION_NS} ns, the least that this method can measure");
+        let text =
+            format!("below {RESOLUTION_NS} ns, the smallest time that this method can measure");
         say(WarningCode::Resolution, text);
     }
     said
@@ -140,8 +141,8 @@ fn drift(rounds: &[Round]) -> Option<f64> {
     (apart && first.median > 0.0 && by.abs() > DRIFT_MAX).then_some(by)
 }
 
-/// Returns a warning if the rate and the time per operation do not agree: several participants work
-/// at a time, or the rate includes work that the figure does not.
+/// Returns a warning if the rate contradicts the time per operation: several participants work at
+/// the same time, or the rate includes work that the figure excludes.
 pub(crate) fn rate(rate_per_s: f64, figure_ns: f64, at_a_time: f64) -> Option<Warning> {
     let product = rate_per_s * figure_ns / 1e9 / at_a_time.max(1.0);
     let is_far = product > 0.0 && !(1.0 / RATE_MAX..=RATE_MAX).contains(&product);
@@ -157,7 +158,7 @@ pub(crate) fn rate(rate_per_s: f64, figure_ns: f64, at_a_time: f64) -> Option<Wa
 mod tests {
     use super::*;
 
-    /// Two rounds per pass.
+    /// Returns two rounds per pass with these medians.
     fn rounds(medians: impl Iterator<Item = f64>) -> Vec<Round> {
         let round =
             |(place, median): (u32, f64)| Round { pass: place / 2, median, ..Round::default() };

@@ -1,24 +1,23 @@
-//! Times in which a runnable thread was off the CPU, from the kernel's context-switch records.
+//! Spans in which a runnable thread was off the CPU, from the kernel's context-switch records.
 
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};
 use serde::{Deserialize, Serialize};
 
-/// A time span in which a runnable thread was off the CPU because another thread had it.
+/// A time span in which a thread was runnable while another thread ran on its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OffCpuSpan {
-    /// The kernel's thread id.
+    /// Thread id assigned by the kernel.
     pub tid: u64,
-    /// Begin, in ns on CLOCK_MONOTONIC.
+    /// Start of the span, in ns on CLOCK_MONOTONIC.
     pub from_ns: i64,
-    /// End, in ns on CLOCK_MONOTONIC.
+    /// End of the span, in ns on CLOCK_MONOTONIC.
     pub until_ns: i64,
 }
 
-/// Size of the record buffer: some thousand switches. The kernel drops records when the buffer is
-/// full.
+/// Size of the record buffer: some thousand switches. If it is full, the kernel drops records.
 const ROOM_BYTES: usize = 1 << 16;
-/// PERF_RECORD_SWITCH, PERF_RECORD_LOST, and bits of `misc`: the thread leaves the CPU, and is
+/// PERF_RECORD_SWITCH, PERF_RECORD_LOST, and flags of `misc`: the thread is switched out, and is
 /// still runnable.
 const RECORD_SWITCH: u32 = 14;
 const RECORD_LOST: u32 = 2;
@@ -76,7 +75,7 @@ mod tests {
     #[test]
     fn preempted_thread_has_off_cpu_spans_and_sleeping_thread_has_none() {
         if Switches::open().is_none() {
-            println!("skipped: switches of a thread: the kernel does not tell of them");
+            println!("skipped: the kernel does not report context switches of a thread");
             return;
         }
         let now_ns = || {
@@ -102,7 +101,7 @@ mod tests {
                 while Instant::now() < until {
                     std::thread::yield_now();
                 }
-                let spans = switches.read().expect("room for them");
+                let spans = switches.read().expect("the record buffer was full");
                 if !spans.is_empty() || Instant::now() > deadline {
                     break (begin_ns, spans);
                 }

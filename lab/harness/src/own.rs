@@ -1,8 +1,7 @@
-//! The complete program of a user's own workloads, run by `cargo bench` and read by `cargo
-//! handover`.
+//! Main program for a user's own workloads, run by `cargo bench` and read by `cargo handover`.
 
 use crate::bench::Bench;
-use crate::date::{DATE_REFUSED, unix_ns};
+use crate::date::{DATE_OUT_OF_RANGE, unix_ns};
 use crate::dispatch::dispatch_partner;
 use crate::fault::Fault;
 use crate::lab::{Lab, Plan, Profile, Watch};
@@ -28,10 +27,10 @@ const USAGE: &str = "\
   --test             the same as --profile smoke
   --time TIME        what each benchmark may take, as in 500ms
   --no-peers         leave out the peers
-  --set NAME=VALUE   set an argument of every benchmark that takes it";
+  --set NAME=VALUE   set an argument of every benchmark that has it";
 
-/// Runs a whole program that measures `suites`: `fn main() -> ExitCode { bench_main(&[ALL]) }`, in
-/// a bench target with `harness = false`.
+/// Runs a complete benchmark program for `suites`: `fn main() -> ExitCode { bench_main(&[ALL]) }`,
+/// in a bench target with `harness = false`.
 ///
 /// Prints a line for each figure, or with `--jsonl` the run in the format of `handover import`; the
 /// figures can then be listed, shown, compared and followed like handover's own. `cargo handover`
@@ -47,7 +46,7 @@ pub fn bench_main(suites: &[&'static [Bench]]) -> ExitCode {
             Err(refused) => fail(&refused, 1),
         };
     }
-    match Asked::parse(std::env::args().skip(1)) {
+    match BenchOptions::parse(std::env::args().skip(1)) {
         Ok(asked) => answer(&suites, &asked).unwrap_or_else(|refused| fail(&refused, 2)),
         Err(refused) => fail(&refused, 2),
     }
@@ -70,7 +69,7 @@ fn fail(refused: &dyn std::fmt::Display, code: u8) -> ExitCode {
 
 /// The parsed command line.
 #[derive(Debug, Default)]
-struct Asked {
+struct BenchOptions {
     patterns: Vec<String>,
     plan: Plan,
     help: bool,
@@ -78,9 +77,9 @@ struct Asked {
     jsonl: bool,
 }
 
-impl Asked {
-    fn parse(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
-        let mut asked = Asked::default();
+impl BenchOptions {
+    fn parse(mut words: impl Iterator<Item = String>) -> Result<BenchOptions, String> {
+        let mut asked = BenchOptions::default();
         while let Some(word) = words.next() {
             let (option, inline) = match word.split_once('=') {
                 Some((option, value)) if option.starts_with("--") => {
@@ -124,7 +123,7 @@ impl Asked {
     }
 }
 
-fn answer(suites: &[&'static [Bench]], asked: &Asked) -> Result<ExitCode, String> {
+fn answer(suites: &[&'static [Bench]], asked: &BenchOptions) -> Result<ExitCode, String> {
     let mut patterns = asked.patterns.clone();
     if patterns.is_empty() {
         patterns.push("*".to_string());
@@ -139,7 +138,7 @@ fn answer(suites: &[&'static [Bench]], asked: &Asked) -> Result<ExitCode, String
     }
     let lab = Lab::new(suites, &patterns, asked.plan.clone()).map_err(|it| it.to_string())?;
     if asked.jsonl {
-        // Ends with its parent: cargo does not pass on the signals of the program that reads the
+        // Terminated with its parent: cargo does not forward the signals of the program that reads the
         // output.
         let _ = set_parent_process_death_signal(Some(Signal::TERM));
     }
@@ -160,16 +159,16 @@ fn answer(suites: &[&'static [Bench]], asked: &Asked) -> Result<ExitCode, String
 
 fn print(text: &str) -> Result<ExitCode, String> {
     match io::stdout().write_all(text.as_bytes()) {
-        // The reader has closed the pipe and needs no more.
+        // The reader has closed the pipe and needs no more output.
         Err(refused) if refused.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        Err(refused) => Err(format!("standard output: {refused}")),
+        Err(refused) => Err(format!("write to standard output: {refused}")),
         Ok(()) => Ok(ExitCode::SUCCESS),
     }
 }
 
 /// Returns the description of a run of the lab that begins now.
 pub(crate) fn begin(lab: &Lab) -> Result<Run, String> {
-    let started_unix_ns = unix_ns(SystemTime::now()).ok_or(DATE_REFUSED)?;
+    let started_unix_ns = unix_ns(SystemTime::now()).ok_or(DATE_OUT_OF_RANGE)?;
     let words: Vec<String> =
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let of_cargo = |name: &str| std::env::var(name).unwrap_or_default();
@@ -190,7 +189,7 @@ pub(crate) fn begin(lab: &Lab) -> Result<Run, String> {
     })
 }
 
-/// Formats a run as an export: a line for the run, then a line for each record.
+/// Formats a run for export: a line for the run, then a line for each record.
 fn lines(run: &Run, records: &[Record]) -> Result<String, String> {
     let of = |value: Result<Value, serde_json::Error>, about: Value| -> Result<String, String> {
         let mut line = value.map_err(|refused| refused.to_string())?;
@@ -207,7 +206,7 @@ fn lines(run: &Run, records: &[Record]) -> Result<String, String> {
     Ok(text)
 }
 
-/// Observer that prints faults and counts them.
+/// Observer that prints faults to standard error and counts them.
 struct Faults(usize);
 
 impl Watch for Faults {
@@ -217,7 +216,7 @@ impl Watch for Faults {
     }
 }
 
-/// Null benchmark: swaps a word in fresh memory, measured twice.
+/// Null benchmark: swaps a word in fresh memory; measured twice.
 struct Twice(Box<AtomicU64>);
 
 impl Workload for Twice {
@@ -245,8 +244,8 @@ const NULLS: &[Bench] =
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> Result<Asked, String> {
-        Asked::parse(line.split_whitespace().map(str::to_string))
+    fn parsed(line: &str) -> Result<BenchOptions, String> {
+        BenchOptions::parse(line.split_whitespace().map(str::to_string))
     }
 
     #[test]
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_arguments_are_refused_with_the_way_out() {
+    fn invalid_arguments_are_rejected_with_a_remedy() {
         for (line, why) in [
             ("--nope", "--nope: no such option; --help lists them"),
             ("--profile", "--profile: needs a value"),

@@ -1,4 +1,4 @@
-//! The pace of a core: the current duration of a short loop of known work.
+//! The pace of a core: the current duration of a short loop of fixed work.
 //!
 //! A hardware thread whose sibling is busy runs at half to two thirds of its pace. In a virtual
 //! machine the sibling often belongs to another guest, comes and goes by the millisecond, and is
@@ -7,18 +7,18 @@
 //! same participants run: on a machine that hides which CPUs share a core, a participant that slows
 //! its partner is part of every round, and no disturbance.
 //!
-//! Slow samples are counted and never left out: a record also holds its figure without them.
+//! Slow samples are counted and never dropped: a record also holds its figure without them.
 
 use handover_base::clock;
 use std::hint::black_box;
 
-/// Turns of the loop: about 1 µs, which is 100 steps even of a clock with steps of 10 ns.
+/// Iterations of the loop: about 1 µs, which is 100 ticks even of a clock with a resolution of 10 ns.
 const TURNS: u64 = 4096;
-/// Factor over the fastest loop from which a loop counts as slowed. A busy sibling costs a third at
-/// least; frequencies differ by less between one second and the next.
+/// Factor over the fastest loop from which a loop counts as slowed. A busy sibling costs at least a
+/// third; frequencies differ less from one second to the next.
 const SLOWED: f64 = 1.2;
 
-/// Times one loop, in ticks: a turn takes one cycle on a core with an idle sibling.
+/// Times one loop, in ticks; an iteration takes one cycle on a core with an idle sibling.
 pub(crate) fn lap_ticks() -> u64 {
     let began = clock::ticks();
     for turn in 0..TURNS {
@@ -27,12 +27,12 @@ pub(crate) fn lap_ticks() -> u64 {
     clock::ticks().saturating_sub(began).max(1)
 }
 
-/// Returns `true` if a loop of `ticks` was slowed, given the fastest one (0: none is known).
+/// Returns `true` if a loop of `ticks` was slowed compared with the fastest one (0 if unknown).
 pub(crate) fn is_slower(ticks: u64, fastest: u64) -> bool {
     fastest > 0 && ticks as f64 > fastest as f64 * SLOWED
 }
 
-/// Returns the lower of two fastest loops; 0 stands for none.
+/// Returns the shorter of two loop times in ticks; 0 stands for unknown.
 pub(crate) fn fastest(one: u64, other: u64) -> u64 {
     match (one, other) {
         (0, known) | (known, 0) => known,
@@ -45,9 +45,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loop_is_slow_only_beside_a_faster_one() {
+    fn loop_is_slow_only_compared_with_a_faster_one() {
         assert!(lap_ticks() > 0);
-        assert!(!is_slower(1_000, 0), "nothing to compare it with");
+        assert!(!is_slower(1_000, 0), "slower than an unknown loop");
         assert!(!is_slower(1_190, 1_000) && is_slower(1_210, 1_000));
         assert_eq!((fastest(0, 7), fastest(7, 0), fastest(9, 7), fastest(0, 0)), (7, 7, 7, 0));
     }

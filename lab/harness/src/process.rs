@@ -1,4 +1,4 @@
-//! This program, started again as a child.
+//! Child processes that run this program again.
 
 use crate::raw::start_again;
 use rustix::io::retry_on_intr;
@@ -10,10 +10,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// `true` if this program, started again, runs the pass or the participant that it is started for.
+/// `true` if `main` calls [`dispatch_partner`](crate::dispatch_partner), so that a child can run a pass.
 static CAN_START_AGAIN: AtomicBool = AtomicBool::new(false);
 
-/// Notes that this program calls [`dispatch_partner`](crate::dispatch_partner).
+/// Records that this program calls [`dispatch_partner`](crate::dispatch_partner).
 pub(crate) fn allow_start_again() {
     // Relaxed: the flag publishes no other data.
     CAN_START_AGAIN.store(true, Ordering::Relaxed);
@@ -28,13 +28,13 @@ pub(crate) fn can_start_again() -> bool {
 /// A child process; killed and waited for when dropped.
 pub(crate) struct Process {
     id: Pid,
-    /// The exit status once it has been waited for; from then on its id may be another process's.
+    /// Exit status once the child was waited for; from then on its id may belong to another process.
     ended: Option<ExitStatus>,
 }
 
 impl Process {
     /// Starts this program with one argument.
-    pub fn with_word(word: &str) -> io::Result<Process> {
+    pub fn with_argument(word: &str) -> io::Result<Process> {
         Process::start(std::env::vars_os(), Some(CString::new(word)?))
     }
 
@@ -54,7 +54,7 @@ impl Process {
         Ok(Process { id: start_again(&environment?, word.as_deref())?, ended: None })
     }
 
-    /// Returns its exit status if it has ended.
+    /// Returns the child's exit status; `None` while it runs.
     pub fn status(&mut self) -> Option<ExitStatus> {
         self.wait(WaitOptions::NOHANG)
     }

@@ -1,6 +1,6 @@
 //! Proof of the method: known costs are planted as benchmarks and read back from the records.
 //!
-//! The planted benchmarks take the same path as all others. Their costs are kept by the clock's
+//! The planted benchmarks take the same path as all others. Their costs are timed by the clock's
 //! counter, whose rate is measured here independently from `CLOCK_MONOTONIC`: they contain nothing
 //! of the harness's arithmetic, and a slow core does not change them.
 
@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-/// The planted benchmarks. Their ids begin with `proof/`.
+/// Benchmarks with planted costs. Their ids start with `proof/`.
 pub const ALL: &[Bench] = &[
     Bench::one::<Constant<1_000>>(PLANTED),
     Bench::one::<Constant<2_000>>(PLANTED),
@@ -35,47 +35,47 @@ pub const ALL: &[Bench] = &[
     Bench::one::<TwoModes>(PLANTED),
     Bench::one::<Drift>(PLANTED),
     Bench::one::<Stalled>(PLANTED),
-    Bench::one::<Beside<100>>(PLANTED),
-    Bench::one::<Beside<150>>(Contender::peer("slowed")),
+    Bench::one::<SlowedPeer<100>>(PLANTED),
+    Bench::one::<SlowedPeer<150>>(Contender::peer("slowed")),
     Bench::one::<Layout<false>>(PLANTED),
     Bench::one::<Layout<true>>(Contender::peer("padded")),
 ];
 
 const PLANTED: Contender = Contender::ours("planted");
 
-/// Every `TAIL_EVERY`th operation takes `TAIL_TIMES` times longer.
+/// Interval and factor of the slow operations in [`Tail`].
 const TAIL_EVERY: u64 = 50;
 const TAIL_TIMES: u64 = 64;
-/// The two costs of [`TwoModes`]; one of `MODES_CYCLE` rounds has the slower one.
+/// Costs of the two modes of [`TwoModes`]; one of `MODES_CYCLE` rounds has the slower one.
 const MODES_PS: [u64; 2] = [6_000, 20_000];
 const MODES_CYCLE: u64 = 3;
-/// Cost of [`Drift`] at the beginning, and its relative increase at the end.
+/// Cost of [`Drift`] at the start, and its relative increase at the end.
 const DRIFT_NS: f64 = 100.0;
 const DRIFT_BY: f64 = 0.5;
-/// Load of [`Stalled`]: the period and service time of requests, and one stall per cycle.
+/// Load of [`Stalled`]: period and service time of requests, and one stall per cycle.
 const PERIOD_NS: u64 = 20_000;
 const SERVICE_NS: u64 = 2_000;
 const CYCLE_NS: u64 = 10_000_000;
 const STALL_NS: u64 = 1_000_000;
-/// Length of the waits by which lateness is measured.
+/// Duration of the waits that measure how late a wait ends.
 const LATE_PS: u64 = 1_000_000;
-/// Turns of a three-cycle loop in an operation of [`Layout`].
+/// Iterations of a three-cycle loop in one operation of [`Layout`].
 const LAYOUT_TURNS: u64 = 64;
 
-/// Spins for exact times by the counter.
+/// Spins for exact durations, timed by the clock's counter.
 #[derive(Clone, Copy, Debug)]
-pub struct Keeper {
+pub struct SpinTimer {
     ticks_per_ns: f64,
-    /// Delay of a wait's end due to its last reading and its return.
+    /// Time from the counter's last reading to the return of a wait.
     late_ticks: u64,
 }
 
-impl Keeper {
-    /// Takes the counter's rate from `CLOCK_MONOTONIC`, once per process.
-    pub fn new() -> Keeper {
-        static KEEPER: OnceLock<Keeper> = OnceLock::new();
+impl SpinTimer {
+    /// Measures the counter's rate against `CLOCK_MONOTONIC`, once per process.
+    pub fn new() -> SpinTimer {
+        static KEEPER: OnceLock<SpinTimer> = OnceLock::new();
         *KEEPER.get_or_init(|| {
-            // The pair of readings closest together: no interruption came between the two clocks.
+            // The pair of readings closest together: no interrupt occurred between the two clocks.
             let both = || {
                 let pair = |_| {
                     let (before, now, after) = (clock::ticks(), Instant::now(), clock::ticks());
@@ -88,7 +88,7 @@ impl Keeper {
             let last = both();
             let ns = last.2.duration_since(first.2).as_nanos() as f64;
             let ticks_per_ns = last.1.saturating_sub(first.1) as f64 / ns;
-            let keeper = Keeper { ticks_per_ns, late_ticks: 0 };
+            let keeper = SpinTimer { ticks_per_ns, late_ticks: 0 };
             let median_of = |keep: &dyn Fn(u64)| {
                 let timed = |_| {
                     let began = clock::ticks();
@@ -101,7 +101,7 @@ impl Keeper {
             let readings_ticks = median_of(&|_| ());
             let kept_ticks = median_of(&|_| keep_constant(keeper, 1, LATE_PS));
             let late_ticks = kept_ticks.saturating_sub(keeper.ticks(LATE_PS) + readings_ticks);
-            Keeper { ticks_per_ns, late_ticks }
+            SpinTimer { ticks_per_ns, late_ticks }
         })
     }
 
@@ -118,14 +118,14 @@ impl Keeper {
     }
 }
 
-impl Default for Keeper {
-    fn default() -> Keeper {
-        Keeper::new()
+impl Default for SpinTimer {
+    fn default() -> SpinTimer {
+        SpinTimer::new()
     }
 }
 
-/// Operations that take `PS` picoseconds each.
-struct Constant<const PS: u64>(Keeper);
+/// Benchmark whose operations take `PS` picoseconds each.
+struct Constant<const PS: u64>(SpinTimer);
 
 impl<const PS: u64> Workload for Constant<PS> {
     type Args = ();
@@ -148,7 +148,7 @@ impl<const PS: u64> Workload for Constant<PS> {
     .ladder();
 
     fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Constant(Keeper::new()))
+        Ok(Constant(SpinTimer::new()))
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -156,9 +156,9 @@ impl<const PS: u64> Workload for Constant<PS> {
     }
 }
 
-/// Does `n` operations of `ps` picoseconds each.
+/// Runs `n` operations of `ps` picoseconds each.
 #[inline]
-fn keep_constant(keeper: Keeper, n: u64, ps: u64) {
+fn keep_constant(keeper: SpinTimer, n: u64, ps: u64) {
     let began = clock::ticks();
     for i in 0..n {
         black_box(i);
@@ -166,9 +166,9 @@ fn keep_constant(keeper: Keeper, n: u64, ps: u64) {
     keeper.wait(began, n.saturating_mul(ps));
 }
 
-/// Operations of `NS` nanoseconds, of which every 50th takes 64 times longer.
+/// Benchmark whose operations take `NS` nanoseconds, every 50th of them 64 times longer.
 struct Tail<const NS: u64> {
-    keeper: Keeper,
+    keeper: SpinTimer,
     done: u64,
 }
 
@@ -184,7 +184,7 @@ impl<const NS: u64> Workload for Tail<NS> {
     };
 
     fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Tail { keeper: Keeper::new(), done: 0 })
+        Ok(Tail { keeper: SpinTimer::new(), done: 0 })
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -200,9 +200,9 @@ impl<const NS: u64> Workload for Tail<NS> {
     }
 }
 
-/// Operations that are slower in every third round.
+/// Benchmark whose operations are slower in every third round.
 struct TwoModes {
-    keeper: Keeper,
+    keeper: SpinTimer,
     ps: u64,
 }
 
@@ -213,12 +213,12 @@ impl Workload for TwoModes {
             .ladder();
 
     fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
-        // Relaxed: a counter that publishes no other data. Processes begin at different places of
+        // Relaxed: a counter that publishes no other data. Processes start at different points of
         // the cycle.
         static ROUNDS: OnceLock<AtomicU64> = OnceLock::new();
         let rounds = ROUNDS.get_or_init(|| AtomicU64::new(u64::from(std::process::id())));
         let is_slow = rounds.fetch_add(1, Ordering::Relaxed).is_multiple_of(MODES_CYCLE);
-        Ok(TwoModes { keeper: Keeper::new(), ps: MODES_PS[usize::from(is_slow)] })
+        Ok(TwoModes { keeper: SpinTimer::new(), ps: MODES_PS[usize::from(is_slow)] })
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -227,21 +227,21 @@ impl Workload for TwoModes {
 }
 
 args! {
-/// Begin and duration of the drift.
+/// Start and duration of the planted drift.
 pub struct DriftArgs {
-    /// The date of its begin in seconds since the Unix epoch.
+    /// Start of the drift, in seconds since the Unix epoch.
     began_s: u64 = 0 (smoke 0, range 0..=2147483647),
-    /// Duration.
+    /// Duration of the drift in ms.
     lasts_ms: u64 = 1000 (smoke 1, range 1..=2147483647),
 } }
 
-/// A cost that grows during the run.
+/// Benchmark whose cost grows during the run.
 struct Drift {
-    keeper: Keeper,
+    keeper: SpinTimer,
     ps: u64,
 }
 
-/// Returns the date in milliseconds since the Unix epoch.
+/// Returns the current time in milliseconds since the Unix epoch.
 fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
@@ -258,7 +258,7 @@ impl Workload for Drift {
     fn setup(args: &DriftArgs, _: &mut Setup) -> Result<Self, Fault> {
         let share = now_ms().saturating_sub(args.began_s * 1000) as f64 / args.lasts_ms as f64;
         let ns = DRIFT_NS * (1.0 + DRIFT_BY * share.min(1.0));
-        Ok(Drift { keeper: Keeper::new(), ps: (ns * 1000.0) as u64 })
+        Ok(Drift { keeper: SpinTimer::new(), ps: (ns * 1000.0) as u64 })
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -266,8 +266,8 @@ impl Workload for Drift {
     }
 }
 
-/// Requests at fixed times, regardless of stalls of their server; each is timed from its due time.
-struct Stalled(Keeper);
+/// Benchmark of requests at fixed times, regardless of server stalls; each is timed from its due time.
+struct Stalled(SpinTimer);
 
 impl Workload for Stalled {
     type Args = ();
@@ -278,7 +278,7 @@ impl Workload for Stalled {
     .ladder();
 
     fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Stalled(Keeper::new()))
+        Ok(Stalled(SpinTimer::new()))
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -296,8 +296,8 @@ impl Workload for Stalled {
     }
 }
 
-/// Returns the time at which a server that is free at `at_ns` begins: it stalls in the middle of
-/// each cycle.
+/// Returns the earliest start of service for a server that is free at `at_ns`: it stalls in the
+/// middle of each cycle.
 fn free_ns(at_ns: u64) -> u64 {
     let stalled_ns = (at_ns + CYCLE_NS / 2) % CYCLE_NS;
     if stalled_ns < STALL_NS { at_ns + STALL_NS - stalled_ns } else { at_ns }
@@ -316,10 +316,10 @@ fn stalled_latencies_ns() -> Vec<f64> {
     all
 }
 
-/// Two contenders that differ by a known factor.
-struct Beside<const NS: u64>(Keeper);
+/// Benchmark of two contenders whose costs differ by a known factor.
+struct SlowedPeer<const NS: u64>(SpinTimer);
 
-impl<const NS: u64> Workload for Beside<NS> {
+impl<const NS: u64> Workload for SlowedPeer<NS> {
     type Args = ();
     const SPEC: Spec = Spec::new(
         "proof/slowed-peer",
@@ -328,7 +328,7 @@ impl<const NS: u64> Workload for Beside<NS> {
     .ladder();
 
     fn setup(_: &(), _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Beside(Keeper::new()))
+        Ok(SlowedPeer(SpinTimer::new()))
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -336,7 +336,7 @@ impl<const NS: u64> Workload for Beside<NS> {
     }
 }
 
-/// One function at two alignments.
+/// Benchmark of one function at two alignments.
 struct Layout<const PADDED: bool>;
 
 impl<const PADDED: bool> Workload for Layout<PADDED> {
@@ -356,7 +356,7 @@ impl<const PADDED: bool> Workload for Layout<PADDED> {
     }
 }
 
-/// Returns arguments, in the form of [`Plan::set`](crate::Plan::set), for a run that begins now and
+/// Returns arguments, in the form of [`Plan::set`](crate::Plan::set), for a run that starts now and
 /// takes `lasts`.
 pub fn arguments(lasts: Duration) -> Vec<(String, String)> {
     let lasts_ms = lasts.as_millis().clamp(1, 1 << 30);
@@ -457,7 +457,7 @@ pub fn read(records: &[Record], null: Option<f64>) -> Vec<Proof> {
     proofs
 }
 
-/// Returns the constant, in ns, of the benchmark with this id.
+/// Returns the planted constant cost, in ns, of the benchmark `id`.
 fn constant_ns(id: &str) -> Option<f64> {
     let span: units::Span = id.strip_prefix("proof/")?.parse().ok()?;
     Some(span.0 as f64)
@@ -471,7 +471,7 @@ mod tests {
     fn stall_delays_a_tenth_of_the_requests() {
         let all = stalled_latencies_ns();
         assert_eq!(all.len(), 500);
-        assert_eq!(all[250], SERVICE_NS as f64, "most are not delayed");
+        assert_eq!(all[250], SERVICE_NS as f64, "most requests were delayed");
         let delayed = all.iter().filter(|it| **it > SERVICE_NS as f64).count();
         assert!(
             (50..60).contains(&delayed),
@@ -487,13 +487,13 @@ mod tests {
     }
 
     #[test]
-    fn run_without_records_keeps_nothing() {
+    fn run_without_records_passes_no_proof() {
         let proofs = read(&[], None);
-        assert!(proofs.len() > 20 && proofs.iter().all(|it| !it.is_kept()));
+        assert!(proofs.len() > 20 && proofs.iter().all(|it| !it.is_proven()));
     }
 
     #[test]
-    fn figure_within_its_bound_or_interval_is_kept() {
+    fn figure_within_its_bound_or_interval_passes_the_proof() {
         let proof = |read: f64, ends| Proof {
             what: "a cost".to_string(),
             unit: "ns".to_string(),
@@ -502,9 +502,9 @@ mod tests {
             bound: 1.0,
             ends,
         };
-        assert!(proof(100.9, None).is_kept() && !proof(101.1, None).is_kept());
-        assert!(proof(103.0, Some((99.0, 107.0))).is_kept());
+        assert!(proof(100.9, None).is_proven() && !proof(101.1, None).is_proven());
+        assert!(proof(103.0, Some((99.0, 107.0))).is_proven());
         assert!(!proof(103.0, Some((99.0, 107.0))).is_within_bound());
-        assert!(!proof(103.0, Some((101.0, 107.0))).is_kept());
+        assert!(!proof(103.0, Some((101.0, 107.0))).is_proven());
     }
 }

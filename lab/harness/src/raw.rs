@@ -1,5 +1,5 @@
-//! Memory shared between processes, and the start of processes. All `unsafe` code of this crate is
-//! here.
+//! Memory shared between processes, and the start of processes. All `unsafe` code of this crate is in
+//! this module.
 
 use handover_base::futex::{self, Scope};
 use handover_base::sync::shared::{AtomicU32, Ordering};
@@ -18,7 +18,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use zerocopy::FromZeros;
 
-/// A mapped memfd: zero when created, at least page-aligned, and the same memory in every process
+/// Mapped memfd: all zero when created, at least page-aligned, and the same memory in every process
 /// that maps the same descriptor.
 struct Mapping {
     start: NonNull<u8>,
@@ -61,7 +61,7 @@ impl Drop for Mapping {
     }
 }
 
-/// A `T` in memory that the participants share, as threads or as processes; all zero at first.
+/// A `T` in memory that the participants share, as threads or as processes; initially all zero.
 ///
 /// As with an [`Arc`], only `&T` is accessible, so a region is covariant in `T`. A `T` that is not
 /// `Sync` is not accessible:
@@ -89,16 +89,16 @@ impl<T: fmt::Debug + FromZeros + Sync> fmt::Debug for Region<T> {
 }
 
 impl<T: FromZeros + Sync> Region<T> {
-    const ALIGNED: () = assert!(align_of::<T>() <= 4096, "a region is only page-aligned");
+    const ALIGNED: () = assert!(align_of::<T>() <= 4096, "the type needs more than page alignment");
 
-    /// Creates a region and returns it with its descriptor.
+    /// Creates a region and returns it with its memfd.
     pub(crate) fn make() -> rustix::io::Result<(Region<T>, OwnedFd)> {
         let fd = memfd_create("handover-region", MemfdFlags::CLOEXEC)?;
         ftruncate(&fd, size_of::<T>().max(1) as u64)?;
         Ok((Region::attach(&fd)?, fd))
     }
 
-    /// Maps the region of a descriptor that another process created.
+    /// Maps the region of a memfd that another process created.
     pub(crate) fn attach(fd: &OwnedFd) -> rustix::io::Result<Region<T>> {
         let () = Self::ALIGNED;
         let bytes = size_of::<T>().max(1);
@@ -133,7 +133,7 @@ pub(crate) struct ControlWords {
     pub(crate) stopped: AtomicU32,
 }
 
-/// The starting line and the finish of a round.
+/// Barriers at the start and the end of a round.
 #[derive(Clone)]
 pub(crate) struct Control {
     region: Region<ControlWords>,
@@ -149,11 +149,11 @@ impl fmt::Debug for Control {
     }
 }
 
-/// Values of `go` other than 0 (undecided): the round has begun, or has been called off.
+/// Values of the flag `go`: the round has started, or was cancelled; 0 is undecided.
 const GO: u32 = 1;
-const CALLED_OFF: u32 = 2;
+const CANCELLED: u32 = 2;
 
-/// Number of polls at the starting line before a participant sleeps there.
+/// Number of polls at the starting line before a participant sleeps.
 const START_SPINS_MAX: u32 = 2000;
 
 impl Control {
@@ -174,9 +174,8 @@ impl Control {
         &self.region
     }
 
-    /// Blocks until every participant has arrived; returns `false` if the round was called off
-    /// instead. If a participant died before, the others wait until the coordinator's patience
-    /// ends.
+    /// Blocks until every participant has arrived; returns `false` if the round was cancelled instead.
+    /// If a participant died before, the others wait until the coordinator's time limit.
     #[must_use]
     pub(crate) fn start_line(&self, spin: bool) -> bool {
         let words = self.words();
@@ -206,16 +205,16 @@ impl Control {
         }
     }
 
-    /// Releases all participants that wait at the starting line or arrive later: a participant is
-    /// missing, so the last one never arrives.
-    pub(crate) fn call_off(&self) {
+    /// Cancels the round: releases all participants that wait at the starting line or arrive later.
+    /// For a missing participant, without which the line would never open.
+    pub(crate) fn cancel_round(&self) {
         let words = self.words();
         // Release: pairs with the Acquire loads of `go` in start_line().
-        words.go.store(CALLED_OFF, Ordering::Release);
+        words.go.store(CANCELLED, Ordering::Release);
         futex::wake(&words.go, u32::MAX, Scope::Shared);
     }
 
-    /// Notes that a measured participant has ended; the last one stops the serving participants.
+    /// Records that a measured participant has finished; the last one stops the serving participants.
     pub(crate) fn finish(&self) {
         let words = self.words();
         // AcqRel: gathers the writes of every measured participant, for the Release below to
@@ -227,7 +226,7 @@ impl Control {
     }
 }
 
-/// Takes ownership of descriptors that the starting process left open under these numbers.
+/// Takes ownership of inherited descriptors with these numbers.
 pub(crate) fn take_over(numbers: &[i32]) -> rustix::io::Result<Vec<OwnedFd>> {
     let mut fds = Vec::new();
     for number in numbers {
@@ -262,7 +261,7 @@ pub(crate) fn start_again(environment: &[CString], word: Option<&CStr>) -> io::R
             // SAFETY: `_exit` ends this process without running any of the parent's handlers.
             unsafe { libc::_exit(errno.raw_os_error()) }
         }
-        child => Ok(Pid::from_raw(child).expect("fork gives the parent a positive number")),
+        child => Ok(Pid::from_raw(child).expect("fork returned a negative process id")),
     }
 }
 
@@ -276,7 +275,7 @@ fn become_program(
     setpgid(None, None)?;
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() != Some(parent) {
-        // The parent ended before the death signal was set.
+        // The parent exited before the death signal was set.
         return Err(rustix::io::Errno::SRCH);
     }
     for standard in [libc::STDIN_FILENO, libc::STDOUT_FILENO] {
@@ -350,7 +349,7 @@ pub(crate) fn multiply(turns: u64, is_padded: bool) {
     }
 }
 
-/// Returns the C library's name and version; `None` if it does not tell them.
+/// Returns the C library's name and version; `None` if unknown.
 pub(crate) fn libc_version() -> Option<String> {
     #[cfg(all(target_env = "gnu", not(miri)))]
     {
@@ -371,7 +370,7 @@ mod tests {
     use std::cell::Cell;
 
     #[test]
-    fn two_attachments_of_one_descriptor_are_the_same_memory() {
+    fn two_mappings_of_one_descriptor_share_memory() {
         let (ours, fd) = Region::<AtomicU32>::make().unwrap();
         let theirs = Region::<AtomicU32>::attach(&fd).unwrap();
         assert_eq!(theirs.load(Ordering::Relaxed), 0);
@@ -388,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_too_short_for_the_type_is_refused() {
+    fn memfd_too_short_for_the_type_is_rejected() {
         let (_ours, fd) = Region::<u8>::make().unwrap();
         assert!(Region::<[u64; 4]>::attach(&fd).is_err());
     }

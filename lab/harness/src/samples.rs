@@ -1,9 +1,9 @@
-//! The stopwatch that a workload uses, and its results.
+//! Stopwatch of a workload, and its samples.
 
 use crate::off_cpu::OffCpuSpan;
 use crate::pace;
 use crate::raw::Control;
-use crate::spent::Spent;
+use crate::spent::ResourceUsage;
 use handover_base::clock;
 use handover_base::random::SplitMix64;
 use handover_base::sync::shared::Ordering;
@@ -14,9 +14,8 @@ use std::hint::black_box;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Maximum number of samples kept of one part in one round. When full, every second sample is
-/// dropped, and from then on only every second one is added, so that 64 KiB represent the whole
-/// round.
+/// Maximum number of samples of one part in one round. When full, every second sample is dropped,
+/// and from then on only every second one is added, so that 64 KiB represent the whole round.
 const SAMPLES_MAX: usize = 8192;
 
 /// Minimum duration of a batch, so that reading the clock takes less than 1 % of it.
@@ -30,13 +29,13 @@ const SINGLES_LOOK_NS: u64 = 50_000;
 /// Maximum time that a participant waits for its core's full pace before a round.
 const PACE_WAIT_MAX_NS: u64 = 3_000_000;
 
-/// Flag of a kept sample that was taken beside a slow loop. No time has this bit set.
+/// Flag of a sample that was taken while the core was slowed. No time has this bit set.
 const SLOWED: u64 = 1 << 63;
 
-/// Average number of batches between operations that are timed alone.
+/// Average number of batches per operation that is timed alone.
 const BATCHES_PER_ALONE: usize = 4;
 
-/// Time from which on a smoke run needs only as many turns as it has batches.
+/// Time after which a smoke run needs only as many iterations as it has batches.
 const SMOKE_NS: u64 = 20_000_000;
 
 /// Timing parameters of a round; the same for every round of a benchmark, except the seed and the
@@ -45,18 +44,18 @@ const SMOKE_NS: u64 = 20_000_000;
 pub(crate) struct Timing {
     /// Duration of a measured participant's round.
     pub round_ns: u64,
-    /// Operations in a batch; 0 to determine it.
+    /// Number of operations in a batch; 0 to determine it.
     pub batch: u64,
     /// Maximum number of batches; 0 for no limit but the time. Set by smoke runs.
     pub batches_max: u32,
     /// Pause before each hand-over.
     pub idle_gap_ns: u64,
-    /// `true` if the pace of the participants' cores is watched; `false` if the participants
-    /// themselves, or a requested neighbour, slow each other.
+    /// `true` if the pace of the participants' cores is monitored; `false` if the participants, or a
+    /// requested neighbour, slow each other.
     pub watch_pace: bool,
-    /// Ticks of the fastest loop of earlier rounds; 0 if unknown.
+    /// Duration of the fastest pace loop of earlier rounds, in ticks; 0 if unknown.
     pub pace_ticks: u64,
-    /// Seed for the places of operations that are timed alone.
+    /// Seed for the choice of operations that are timed alone.
     pub seed: u64,
     /// [`Spec::pipelined`](handover_record::Spec::pipelined): no operation is timed alone.
     pub pipelined: bool,
@@ -64,72 +63,72 @@ pub(crate) struct Timing {
 
 /// Measurements of one participant in one round.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Notes {
-    pub parts: Vec<PartNotes>,
+pub(crate) struct ParticipantResult {
+    pub parts: Vec<PartSamples>,
     pub counters: BTreeMap<String, f64>,
     pub bytes_per_op: u64,
     /// Number of operations in progress at a time, of which each sample times one; 0 stands for 1.
     #[serde(default)]
     pub abreast: u64,
     pub wall_ns: u64,
-    /// Resources of the whole process during the round: its worker threads, and children that ended.
-    pub used: Spent,
-    /// Resources of the participant's own thread.
-    pub own: Spent,
-    /// `true` for a serving participant, which has no samples, if its core was slow at its begin or
-    /// at its end.
+    /// Resources used by the whole process in the round, including worker threads and exited children.
+    pub used: ResourceUsage,
+    /// Resources used by the participant's own thread.
+    pub own: ResourceUsage,
+    /// `true` for a serving participant, which has no samples, if its core was slow at the start or
+    /// end of the round.
     pub slowed: bool,
-    /// Ticks of the fastest loop of this round, in which every participant runs; 0 if the pace was
-    /// not watched.
+    /// Duration in ticks of this round's fastest pace loop, with every participant running; 0 if the
+    /// pace was not monitored.
     pub pace_ticks: u64,
     pub hardware: Option<[u64; 3]>,
-    /// In a recorded round: spans in which the thread was runnable and off the CPU.
+    /// Spans in which the thread was runnable and off the CPU, in a recorded round.
     #[serde(default)]
     pub off_cpu: Option<Vec<OffCpuSpan>>,
 }
 
-/// Marks, with a probe, that the harness runs between two batches of operations.
+/// Probe site that marks the harness's work between two batches of operations.
 #[inline(always)]
 fn between_batches() {
     handover_probe::probe!("lab.batch");
 }
 
-/// Samples of one part: ticks of `batch` operations each, or values that the workload recorded.
+/// Samples of one part: ticks of `batch` operations each, or values recorded by the workload.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct PartNotes {
+pub(crate) struct PartSamples {
     pub batch: u64,
-    /// Has [`SLOWED`] set in samples that were taken while the core ran below its pace.
+    /// Samples; those taken while the core was slowed have the flag [`SLOWED`].
     samples: Vec<u64>,
     pub samples_total: u64,
     /// `true` if the samples are values recorded by the workload, in thousandths of the spec's
     /// unit, instead of times.
     pub has_values: bool,
     pub ops_total: u64,
-    /// Operations that are in no sample: those of warm-up, and those timed alone.
+    /// Number of operations that are in no sample: in warm-up, or timed alone.
     pub ops_beside: u64,
-    /// Ticks of operations drawn at random and timed alone, less the cost of the readings; `None` if
-    /// none are drawn.
+    /// Ticks of operations drawn at random and timed alone, less the cost of the clock readings;
+    /// `None` if none are drawn.
     pub alone: Option<Vec<u64>>,
     /// `true` if the workload timed single operations between other work: the rate is then by the
     /// wall clock.
     pub singles: bool,
     stride: u32,
     skipped: u32,
-    /// Number of first samples that have already been judged by the core's pace.
+    /// Number of leading samples whose core was already classified as slowed or not.
     #[serde(skip)]
     judged: usize,
 }
 
-/// Returns an empty list for samples whose memory was written to: no page fault of the round is due to it.
+/// Returns an empty list whose memory was already written to, so that adding samples causes no page fault.
 fn touched() -> Vec<u64> {
     let mut samples = vec![u64::MAX; SAMPLES_MAX];
     samples.clear();
     samples
 }
 
-impl PartNotes {
-    fn new() -> PartNotes {
-        PartNotes {
+impl PartSamples {
+    fn new() -> PartSamples {
+        PartSamples {
             batch: 1,
             samples: touched(),
             samples_total: 0,
@@ -144,7 +143,7 @@ impl PartNotes {
         }
     }
 
-    /// Judges the samples added since the last call.
+    /// Sets the slowed flag of the samples added since the last call, if `slowed`.
     fn judge(&mut self, slowed: bool) {
         if slowed && !self.has_values {
             self.samples[self.judged..].iter_mut().for_each(|sample| *sample |= SLOWED);
@@ -152,21 +151,20 @@ impl PartNotes {
         self.judged = self.samples.len();
     }
 
-    /// Returns `true` if there is no sample.
+    /// Returns `true` if the part has no samples.
     pub(crate) fn is_empty(&self) -> bool {
         self.samples.is_empty()
     }
 
-    /// Returns each kept sample per operation, in the order of time, and `true` if its core was
-    /// slowed.
+    /// Returns each sample per operation, in order of time, and `true` if its core was slowed.
     pub(crate) fn figures(&self) -> impl Iterator<Item = (f64, bool)> {
         self.samples
             .iter()
             .map(|sample| (self.figure(sample & !SLOWED, self.batch), sample & SLOWED != 0))
     }
 
-    /// Converts a sample, or a sum of samples, to one operation: in ns, or in the spec's unit for
-    /// recorded values.
+    /// Converts a sum of samples over `ops` operations to one operation: in ns, or in the spec's unit
+    /// for recorded values.
     pub(crate) fn figure(&self, sum: u64, ops: u64) -> f64 {
         let thousandths = if self.has_values { sum } else { clock::ps(sum) };
         thousandths as f64 / 1000.0 / ops.max(1) as f64
@@ -207,7 +205,7 @@ pub struct Samples {
     timing: Timing,
     control: Option<Control>,
     measured: bool,
-    parts: Vec<PartNotes>,
+    parts: Vec<PartSamples>,
     counters: BTreeMap<String, f64>,
     bytes_per_op: u64,
     abreast: u64,
@@ -216,7 +214,7 @@ pub struct Samples {
     rounds_left: u32,
     turns_count: u32,
     usage_began: [Usage; 2],
-    /// Time of the next pace loop; and the result of the last one.
+    /// Time of the next pace loop, in ticks; and the result of the last loop.
     look_ticks: u64,
     slowed: bool,
     fastest_ticks: u64,
@@ -234,7 +232,7 @@ impl Samples {
             timing,
             control,
             measured,
-            parts: (0..parts_count.max(1)).map(|_| PartNotes::new()).collect(),
+            parts: (0..parts_count.max(1)).map(|_| PartSamples::new()).collect(),
             counters: BTreeMap::new(),
             bytes_per_op: 0,
             abreast: 1,
@@ -250,9 +248,9 @@ impl Samples {
         }
     }
 
-    /// Waits, before the starting line, until this participant's core runs at its pace (at most 3
-    /// ms): a round of several participants that begins with all cores quiet is more often quiet
-    /// throughout.
+    /// Waits, before the starting line, until this participant's core runs at full pace (at most 3
+    /// ms): a round of several participants that starts with undisturbed cores is more often
+    /// undisturbed to the end.
     pub(crate) fn await_pace(&self) {
         if !self.timing.watch_pace {
             return;
@@ -267,7 +265,7 @@ impl Samples {
         self.rounds_left = if self.timing.batches_max == 0 {
             u32::MAX
         } else {
-            // A smoke run still includes the steady state of a hand-over: a few hundred turns.
+            // A smoke run still includes the steady state of a hand-over: a few hundred iterations.
             self.timing.batches_max.saturating_mul(100)
         };
         self.turns_count = 0;
@@ -279,7 +277,7 @@ impl Samples {
         self.deadline_ticks = self.began_ticks + clock::ticks_from_ns(self.timing.round_ns);
     }
 
-    pub(crate) fn end(mut self) -> Notes {
+    pub(crate) fn end(mut self) -> ParticipantResult {
         let wall_ns = clock::ns(clock::ticks().saturating_sub(self.began_ticks)).max(1);
         let [thread_began, process_began] = self.usage_began;
         let own = usage::thread() - thread_began;
@@ -289,7 +287,7 @@ impl Samples {
             self.look_at_pace(0);
             self.slowed |= before;
         }
-        Notes {
+        ParticipantResult {
             parts: self.parts,
             counters: self.counters,
             bytes_per_op: self.bytes_per_op,
@@ -305,9 +303,8 @@ impl Samples {
     }
 
     /// Times `operations(n)`, which must do the operation `n` times, repeatedly until the round's
-    /// time is up. The harness chooses `n`: large enough that reading the clock takes less than 1 %
-    /// of a batch, or 1 if every contender's operation takes more than twenty readings of the
-    /// clock.
+    /// time is over. The harness chooses `n`: large enough that reading the clock takes less than 1 %
+    /// of a batch, or 1 if every contender's operation takes more than twenty clock readings.
     #[inline]
     pub fn batches(&mut self, operations: impl FnMut(u64)) {
         self.batches_of(0, operations);
@@ -360,8 +357,8 @@ impl Samples {
             if ended >= self.look_ticks {
                 self.look_at_pace(BATCHES_LOOK_NS);
                 if self.control.is_some() {
-                    // Untimed: another participant that spins for a limited time may have gone to
-                    // sleep during the pace loop, and a batch is of operations in a row.
+                    // Untimed: another participant that spins for a limited time may have gone to sleep
+                    // during the pace loop, and a batch is of operations in a row.
                     operations(1);
                     self.parts[part].ops_beside += 1;
                 }
@@ -370,12 +367,12 @@ impl Samples {
         between_batches();
     }
 
-    /// Times one operation alone, at a random place of a batch, so that a cost that recurs every
+    /// Times one operation alone, at a random position in a batch, so that a cost that recurs every
     /// few operations is sampled at its true frequency.
     #[inline(never)]
     fn time_alone(&mut self, part: usize, batch: u64, operations: &mut impl FnMut(u64)) {
         let before = self.random.below(batch as usize) as u64;
-        // Workloads count down from their number of operations, and would not end at none.
+        // Workloads count down from their number of operations, and would not end at 0.
         if before > 0 {
             operations(before);
         }
@@ -388,7 +385,7 @@ impl Samples {
         notes.alone.get_or_insert_default().push(ticks);
     }
 
-    /// Doubles the batch until it lasts long enough.
+    /// Finds the batch size by doubling until a batch lasts long enough.
     fn find_batch(operations: &mut impl FnMut(u64)) -> u64 {
         let enough_ticks = clock::ticks_from_ns(BATCH_MIN_NS);
         let mut timed = |batch| {
@@ -414,9 +411,9 @@ impl Samples {
         }
     }
 
-    /// Returns `true` if the participant must go on; for workloads that time single operations
-    /// themselves, and for serving participants. A measured participant ends when its time is up, a
-    /// serving one when every measured one has ended.
+    /// Returns `true` if the participant must continue; for workloads that time single operations
+    /// themselves, and for serving participants. A measured participant ends when its time is over, a
+    /// serving one when every measured one has finished.
     ///
     /// Cost: one reading of the clock for a measured participant, one load of a shared word for a
     /// serving one.
@@ -441,7 +438,7 @@ impl Samples {
         now < self.deadline_ticks
     }
 
-    /// Judges the samples since the last pace loop by that loop and a new one.
+    /// Sets the slowed flag of the samples since the last pace loop, by that loop and a new one.
     #[cold]
     fn look_at_pace(&mut self, next_ns: u64) {
         let now = self.lap_is_slow();
@@ -452,15 +449,15 @@ impl Samples {
         self.look_ticks = clock::ticks() + clock::ticks_from_ns(next_ns);
     }
 
-    /// Times a pace loop while every participant runs; returns `true` if it is slower than the
-    /// fastest.
+    /// Times a pace loop while every participant runs; returns `true` if it was slowed compared with
+    /// the fastest one.
     fn lap_is_slow(&mut self) -> bool {
         let ticks = pace::lap_ticks();
         self.fastest_ticks = pace::fastest(self.fastest_ticks, ticks);
         pace::is_slower(ticks, pace::fastest(self.timing.pace_ticks, self.fastest_ticks))
     }
 
-    /// Returns `true` if every measured participant has ended. Cost: one load of a shared word.
+    /// Returns `true` if every measured participant has finished. Cost: one load of a shared word.
     #[inline]
     pub fn stopped(&self) -> bool {
         // Acquire: pairs with the Release in Control::finish; the writes of the measured
@@ -490,14 +487,13 @@ impl Samples {
         let notes = &mut self.parts[part];
         notes.batch = ops.max(1);
         notes.note(ticks, ops);
-        // The turn itself was counted when it began.
+        // The iteration itself was counted when it started.
         let more = u32::try_from(ops.saturating_sub(1)).unwrap_or(u32::MAX);
         self.rounds_left = self.rounds_left.saturating_sub(more);
     }
 
     /// Records a value of the part at `part` that is no time, in the spec's unit: bytes, or a
-    /// count. It is exact to a thousandth, and neither a slowed core nor other work on the core
-    /// affects it.
+    /// count. It is exact to a thousandth, and independent of slowed cores and other work on them.
     ///
     /// # Panics
     /// Panics if the spec has no such part.
@@ -507,8 +503,7 @@ impl Samples {
         notes.note((figure.max(0.0) * 1000.0).round() as u64, 1); // `as` saturates
     }
 
-    /// Adds to a counter that goes into the record under `name`, divided by the number of
-    /// operations.
+    /// Adds `count` to a counter of the record, which is reported under `name` per operation.
     pub fn tally(&mut self, name: &str, count: f64) {
         *self.counters.entry(name.to_string()).or_default() += count;
     }
@@ -519,7 +514,7 @@ impl Samples {
     }
 
     /// Sets the number of operations that this participant has in progress at a time; each sample
-    /// times one of them, and the rate is that of all.
+    /// times one of them, and the rate covers all.
     pub fn abreast(&mut self, count: u64) {
         self.abreast = count.max(1);
     }
@@ -532,7 +527,7 @@ impl Samples {
     }
 }
 
-/// Returns the cost of two fenced readings of the clock: the median of many pairs.
+/// Returns the cost of two fenced clock readings: the median of many pairs.
 fn readings_ticks() -> u64 {
     static TICKS: OnceLock<u64> = OnceLock::new();
     *TICKS.get_or_init(|| {
@@ -545,8 +540,8 @@ fn readings_ticks() -> u64 {
     })
 }
 
-/// Returns the cost of the empty operation, in ns: alone between two readings of the clock, and in
-/// a batch.
+/// Returns the cost of the empty operation, in ns: alone between two clock readings, and in a
+/// batch.
 pub(crate) fn empty_ns() -> (f64, f64) {
     let timing = Timing { round_ns: 300_000, ..Timing::default() };
     let mut single = Samples::new(timing, 1, true, None);
@@ -578,7 +573,7 @@ mod tests {
 
     #[test]
     fn thinning_keeps_the_whole_round_represented() {
-        let mut part = PartNotes::new();
+        let mut part = PartSamples::new();
         for tick in 0..100_000u64 {
             part.note(tick, 1);
         }
@@ -590,8 +585,8 @@ mod tests {
     }
 
     #[test]
-    fn samples_of_a_slowed_core_are_kept_and_marked() {
-        let mut part = PartNotes::new();
+    fn samples_of_a_slowed_core_are_included_and_flagged() {
+        let mut part = PartSamples::new();
         for (count, ticks, slowed) in [(30, 100, false), (70, 200, true)] {
             (0..count).for_each(|_| part.note(ticks, 1));
             part.judge(slowed);
@@ -600,7 +595,7 @@ mod tests {
         assert_eq!((slow.len(), part.figures().count(), part.ops_total), (70, 100, 100));
         assert!(
             slow.iter().all(|ns| *ns == part.figure(200, 1)),
-            "the mark is no part of the time"
+            "the slowed flag changed the time"
         );
     }
 
@@ -619,8 +614,8 @@ mod tests {
     }
 
     #[test]
-    fn thinning_keeps_the_marks_of_slow_samples() {
-        let mut part = PartNotes::new();
+    fn thinning_preserves_the_flags_of_slow_samples() {
+        let mut part = PartSamples::new();
         for stretch in 0..1000u64 {
             let slowed = stretch % 3 == 0;
             (0..37).for_each(|_| part.note(if slowed { 200 } else { 100 }, 1));
@@ -632,7 +627,7 @@ mod tests {
     }
 
     #[test]
-    fn operation_timed_alone_meets_every_place_of_a_pattern() {
+    fn operations_timed_alone_cover_every_position_of_a_pattern() {
         let mut alone = [0u32; 8];
         // Repeated with new seeds, as a round may be interrupted for its whole time.
         for seed in 0.. {
@@ -641,14 +636,18 @@ mod tests {
             samples.begin();
             let mut done = 0u64;
             samples.batches(|n| {
-                assert!(n > 0, "no workload is asked for no operation");
+                assert!(n > 0, "the workload was called with 0 operations");
                 if n == 1 {
                     alone[done as usize % 8] += 1;
                 }
                 done += black_box(n);
             });
             let part = &samples.end().parts[0];
-            assert_eq!(part.ops_total + part.ops_beside, done, "each operation is accounted for");
+            assert_eq!(
+                part.ops_total + part.ops_beside,
+                done,
+                "an operation was counted twice or not at all"
+            );
             if alone.iter().sum::<u32>() > 800 {
                 break;
             }

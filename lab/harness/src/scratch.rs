@@ -8,8 +8,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// A folder that is removed on drop. A lock on it, released by the kernel when the process ends,
-/// marks it as in use.
+/// A temporary folder that is removed on drop. A file lock, released by the kernel when the process
+/// exits, marks it as in use.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
@@ -17,8 +17,8 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Creates a folder in `within` whose name begins with `prefix`, and removes this user's
-    /// folders with that prefix that no process uses any more.
+    /// Creates a folder in `within` whose name starts with `prefix`, and removes this user's folders
+    /// with that prefix that no process uses any more.
     ///
     /// # Errors
     /// Fails if no folder can be created there.
@@ -54,7 +54,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Locks this user's folder at `path`; `None` if there is no such folder, or it is already locked.
+/// Locks this user's folder at `path`; `None` if it does not exist or is already locked.
 fn locked(path: &Path) -> Option<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = openat(CWD, path, flags, Mode::empty()).ok()?;
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folder_in_use_stays_and_folder_of_a_killed_process_goes() {
+    fn folder_in_use_remains_and_folder_of_a_killed_process_is_removed() {
         let around = tempfile::tempdir().expect("a folder");
         let used = Scratch::new("program-", around.path()).expect("a folder");
         let [left, other] = ["program-left", "another"].map(|name| around.path().join(name));
@@ -91,7 +91,7 @@ mod tests {
         }
         let next = Scratch::new("program-", around.path()).expect("a folder");
         assert!(used.path().exists() && next.path().exists() && other.join("file").exists());
-        assert!(!left.exists(), "nobody uses it");
+        assert!(!left.exists(), "the unused folder was not removed");
         let paths = [used.path().to_path_buf(), next.path().to_path_buf()];
         drop((used, next));
         assert!(!paths.iter().any(|path| path.exists()));

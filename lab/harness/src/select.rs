@@ -4,42 +4,42 @@ use crate::bench::Bench;
 use globset::{Glob, GlobSet};
 use handover_record::{ContenderKind, Spec};
 
-/// A spec with its contenders, and the floors that are measured in the same blocks.
+/// Selected benchmark: a spec with its contenders, and the floors measured in the same blocks.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// The declaration.
+    /// Declaration of the benchmark.
     pub spec: &'static Spec,
-    /// Its contenders, in the order of the suite.
+    /// Contenders of the benchmark, in the order of the suite.
     pub contenders: Vec<&'static Bench>,
-    /// The floors named by the spec and its parts: id, benchmark, and index of the part.
+    /// Floors named by the spec and its parts: id, benchmark, and index of the part.
     pub floors: Vec<(&'static str, &'static Bench, usize)>,
 }
 
-/// Error of a pattern that selects nothing.
+/// Error for a pattern that selects nothing.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SelectError {
-    /// No id equals, begins with, or matches the pattern.
-    #[error("{pattern}: no benchmark by this name{hint}; `handover list` shows them all")]
+    /// No id equals, starts with, or matches the pattern.
+    #[error("{pattern}: no benchmark matches{hint}; `handover list` shows all ids")]
     Unknown {
-        /// The pattern.
+        /// Pattern as the user wrote it.
         pattern: String,
-        /// The nearest id.
+        /// Suggestion of the nearest id; empty if none is similar.
         hint: String,
     },
-    /// An invalid glob.
-    #[error("{pattern}: not a pattern: {why}; write a prefix of an id or a glob such as 'lock/*'")]
+    /// The pattern is an invalid glob.
+    #[error("{pattern}: invalid glob: {why}; write a prefix of an id or a glob such as 'lock/*'")]
     Glob {
-        /// The pattern.
+        /// Pattern as the user wrote it.
         pattern: String,
-        /// The reason.
+        /// Error of the glob parser.
         why: String,
     },
 }
 
 /// Returns the benchmarks that the patterns select, each once, in the order of the suite; without a
-/// pattern, those on the ladder. A pattern is an id (of a spec or of one of its figures), a prefix
-/// of ids, or a glob over ids. An id selects only itself, even if other ids begin with it.
+/// pattern, those of the default run. A pattern is an id (of a spec or of one of its figures), a
+/// prefix of ids, or a glob over ids. An id selects only itself, even if other ids start with it.
 ///
 /// # Errors
 /// Fails if a pattern selects nothing; the error names the nearest id.
@@ -81,7 +81,7 @@ pub fn select(
     Ok(wanted.map(|(spec, _)| selection(spec, &benches)).collect())
 }
 
-/// Predicate on ids.
+/// Predicate on the id of a benchmark or figure.
 type Matcher = Box<dyn Fn(&str) -> bool>;
 
 /// Returns `true` if the spec's id or that of one of its figures matches.
@@ -99,7 +99,7 @@ fn matcher(pattern: &str) -> Result<Matcher, SelectError> {
         let prefix = pattern.to_string();
         return Ok(Box::new(move |id| id.starts_with(&prefix)));
     }
-    // Unlike a `GlobMatcher`, a `GlobSet` refuses a glob that is too large or too deep for an
+    // Unlike a `GlobMatcher`, a `GlobSet` rejects a glob that is too large or too deep for an
     // automaton.
     let set = Glob::new(pattern).and_then(|glob| GlobSet::builder().add(glob).build());
     let glob = set.map_err(|refused| SelectError::Glob {
@@ -143,7 +143,7 @@ fn selection(spec: &'static Spec, benches: &[&'static Bench]) -> Selection {
     Selection { spec, contenders, floors }
 }
 
-/// Returns a figure that serves as a floor beside others, with its id as a static string.
+/// Returns a benchmark that can be a floor of others, with its id and the index of its part.
 pub(crate) fn floor(
     id: &str,
     benches: &[&'static Bench],
@@ -153,8 +153,8 @@ pub(crate) fn floor(
     (bench.spec().id == id).then_some((bench.spec().id, bench, part))
 }
 
-/// Returns the contender that yields the figure with this id, and the index of its part: a floor, wherever it is listed,
-/// or the first if there is none.
+/// Returns the contender that measures the figure `id`, and the index of its part: a floor if there is one,
+/// or else the first contender.
 fn figure(id: &str, benches: &[&'static Bench]) -> Option<(&'static Bench, usize)> {
     let yields = |bench: &&'static Bench| {
         let part = bench.spec().figure_ids().iter().position(|it| it == id)?;

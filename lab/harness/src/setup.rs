@@ -6,9 +6,9 @@ use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use zerocopy::FromZeros;
 
-/// Source of the things that a workload's participants share. The same setup code runs once for
+/// Source of the resources that a workload's participants share. The same setup code runs once for
 /// threads, and once in every process if the participants are processes: the first process creates
-/// each thing, and the others get those things in the order of their requests.
+/// each resource, and the others inherit these in the order of their requests.
 #[derive(Debug)]
 pub struct Setup {
     cpus: Vec<u32>,
@@ -31,15 +31,15 @@ impl Setup {
         }
     }
 
-    /// Returns a `T` in memory that all participants share, all zero at first, on its own page.
+    /// Returns a zeroed `T` in memory that all participants share, on its own page.
     ///
     /// # Errors
     /// Fails without memory or a free descriptor.
     pub fn region<T: FromZeros + Sync>(&mut self) -> Result<Region<T>, Fault> {
         if let Some(given) = &mut self.given {
-            let fd = given
-                .next()
-                .ok_or_else(|| Fault::new("the setup differs between the processes"))?;
+            let fd = given.next().ok_or_else(|| {
+                Fault::new("the setup requests more shared resources than in the first process")
+            })?;
             return Ok(Region::attach(&fd)?);
         }
         let (region, fd) = Region::make()?;
@@ -55,9 +55,9 @@ impl Setup {
     /// Fails if `make` fails, or without a free descriptor.
     pub fn fd(&mut self, make: impl FnOnce() -> Result<OwnedFd, Fault>) -> Result<OwnedFd, Fault> {
         if let Some(given) = &mut self.given {
-            return given
-                .next()
-                .ok_or_else(|| Fault::new("the setup differs between the processes"));
+            return given.next().ok_or_else(|| {
+                Fault::new("the setup requests more shared resources than in the first process")
+            });
         }
         let fd = make()?;
         if self.processes {
@@ -80,7 +80,8 @@ impl Setup {
             second = Some(made);
             Ok(first)
         })?;
-        let second = self.fd(|| second.ok_or_else(|| Fault::new("made one descriptor of two")))?;
+        let second =
+            self.fd(|| second.ok_or_else(|| Fault::new("`make` returned no second descriptor")))?;
         Ok((first, second))
     }
 
@@ -89,12 +90,12 @@ impl Setup {
         &self.cpus
     }
 
-    /// Returns `true` if participants share a CPU, so that one that polls must let the others run.
+    /// Returns `true` if participants share a CPU, so that one that polls must yield to the others.
     pub fn is_crowded(&self) -> bool {
         are_shared(&self.cpus)
     }
 
-    /// Returns `true` if the participants are processes.
+    /// Returns `true` if the participants are processes rather than threads.
     pub fn processes(&self) -> bool {
         self.processes
     }
@@ -119,7 +120,7 @@ pub(crate) fn inheritable(fd: impl AsFd) -> Result<(), Fault> {
     Ok(fcntl_setfd(fd, FdFlags::empty())?)
 }
 
-/// Returns the numbers under which a child finds inherited descriptors.
+/// Returns the descriptor numbers that a child inherits.
 pub(crate) fn numbers(fds: &[OwnedFd]) -> Vec<i32> {
     fds.iter().map(AsRawFd::as_raw_fd).collect()
 }

@@ -1,4 +1,4 @@
-//! Smoke test: every benchmark of a suite, once, with its smallest arguments.
+//! Smoke test: runs every benchmark of a suite once, with its smallest arguments.
 
 use crate::bench::Bench;
 use crate::fault::Fault;
@@ -8,11 +8,11 @@ use handover_record::ContenderKind;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
-/// Runs every benchmark of a suite once, correct rather than fast, in threads and, where they can, in
-/// processes; prints a line for each and the closing line `N passed, N failed`. The body of a
+/// Runs every benchmark of a suite once as a test, in threads and, where supported, in processes;
+/// prints a line for each and the closing line `N passed, N failed`. The body of a
 /// `harness = false` test; it dispatches participants' processes itself.
 ///
-/// Arguments that do not begin with a dash are patterns, as for [`select`](crate::select).
+/// Arguments that do not start with a dash are patterns, as for [`select`](crate::select).
 pub fn smoke(all: &[&'static [Bench]]) -> ExitCode {
     match crate::dispatch_partner(all) {
         Some(Ok(())) => return ExitCode::SUCCESS,
@@ -86,7 +86,7 @@ impl Watch for Quiet {
     }
 }
 
-/// Returns the figures that are declared, not optional, and missing.
+/// Returns the ids of declared, non-optional figures that the run did not measure.
 fn missing(
     selection: &Selection,
     records: &[handover_record::Record],
@@ -97,7 +97,7 @@ fn missing(
         spec.parts.iter().any(|part| part.optional && id.ends_with(&format!("/{}", part.name)))
     };
     let mut absent = Vec::new();
-    // A floor beside other contenders has figures only for those that wait as it does.
+    // A floor next to other contenders has figures only for those that wait in the same way.
     let has_others =
         selection.contenders.iter().any(|it| it.contender().kind != ContenderKind::Floor);
     for bench in selection.contenders.iter().filter(|bench| !processes || bench.in_processes()) {

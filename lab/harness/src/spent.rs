@@ -4,23 +4,23 @@ use handover_base::usage::Usage;
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 
-/// CPU time, context switches and page faults; those of several rounds or participants add up.
+/// CPU time, context switches and page faults used; those of several rounds or participants add up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Spent {
+pub(crate) struct ResourceUsage {
     pub user_ns: u64,
     pub system_ns: u64,
     pub switches_voluntary: u64,
     pub switches_involuntary: u64,
     pub faults_minor: u64,
     pub faults_major: u64,
-    /// Time in which a participant's thread waited for a CPU although it could have run; `None` for a process, and if
+    /// Time in which a participant's thread was runnable and waited for a CPU; `None` for a process, and if
     /// the kernel does not report it.
     pub delayed_ns: Option<u64>,
 }
 
-impl From<Usage> for Spent {
-    fn from(used: Usage) -> Spent {
-        Spent {
+impl From<Usage> for ResourceUsage {
+    fn from(used: Usage) -> ResourceUsage {
+        ResourceUsage {
             user_ns: used.user_ns,
             system_ns: used.system_ns,
             switches_voluntary: used.switches_voluntary,
@@ -32,8 +32,8 @@ impl From<Usage> for Spent {
     }
 }
 
-impl AddAssign for Spent {
-    fn add_assign(&mut self, other: Spent) {
+impl AddAssign for ResourceUsage {
+    fn add_assign(&mut self, other: ResourceUsage) {
         for (sum, more) in self.counts_mut().into_iter().zip(other.counts()) {
             *sum += more;
         }
@@ -43,10 +43,10 @@ impl AddAssign for Spent {
     }
 }
 
-impl Spent {
-    /// Returns what is left after `part` is taken away. Threads and process are read one after the other, so that a
+impl ResourceUsage {
+    /// Returns the difference to `part`. Threads and process are read one after the other, so that a
     /// difference may be slightly below zero; it is then zero.
-    pub fn without(mut self, part: Spent) -> Spent {
+    pub fn without(mut self, part: ResourceUsage) -> ResourceUsage {
         for (count, part) in self.counts_mut().into_iter().zip(part.counts()) {
             *count = count.saturating_sub(part);
         }

@@ -5,8 +5,8 @@
 //! address space and its moment. [`of_independent`] is for other values: it decides whether a
 //! benchmark needs more time and whether its rounds drifted.
 
-/// Returns the middle value, or the mean of the two middle values of an even count; 0 for no
-/// values.
+/// Returns the median: the middle value, or the mean of the two middle values of an even count; 0
+/// for no values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     median_of(&mut sorted)
@@ -35,45 +35,45 @@ pub fn quantile_sorted(sorted: &[f64], q: f64) -> f64 {
     sorted[rank.saturating_sub(1).min(sorted.len() - 1)]
 }
 
-/// Minimum number of passes for a 95 % interval of their median: the least and the greatest of five
-/// passes enclose it in 94 of 100 cases.
+/// Minimum number of passes for a 95 % interval of their median: the smallest and the greatest of
+/// five passes enclose it in only 94 of 100 cases.
 pub const PASSES_MIN: usize = 6;
 /// Confidence level of the intervals.
 const CONFIDENCE: f64 = 0.95;
-/// Number of values above which their binomial distribution is taken as normal.
+/// Number of values above which their binomial distribution is approximated by a normal one.
 const COUNT_NORMAL_MIN: usize = 200;
 
-/// A figure with the ends of its 95 % interval, if there are enough passes.
+/// A median with its 95 % interval, if there are enough passes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The median.
+    /// Median of the values.
     pub median: f64,
-    /// Lower and upper end of the interval.
+    /// Lower and upper bound of the 95 % interval.
     pub ends: Option<(f64, f64)>,
 }
 
 impl Estimate {
-    /// Returns half the width relative to the figure, if there is an interval.
+    /// Returns half the interval's width relative to the median; `None` without an interval.
     pub fn half_width(&self) -> Option<f64> {
         let (low, high) = self.ends?;
         Some(if self.median == 0.0 { 0.0 } else { (high - low).abs() / 2.0 / self.median.abs() })
     }
 
-    /// Applies an increasing function to each number.
+    /// Applies an increasing function to the median and the bounds.
     pub fn map(self, through: impl Fn(f64) -> f64) -> Estimate {
         let ends = self.ends.map(|(low, high)| (through(low), through(high)));
         Estimate { median: through(self.median), ends }
     }
 }
 
-/// Returns the median of the passes' figures, which are in the order of time, and its 95 % interval.
+/// Returns the median of the passes' figures, given in order of time, with its 95 % interval.
 ///
 /// The interval lies between two order statistics, interpolated (Hettmansperger and Sheather,
-/// *Confidence intervals based on interpolated order statistics*, 1986), which assumes nothing about
-/// the figures' distribution, but that passes are independent. Where passes resemble those next to
-/// them, as on a host whose other guests come and go by the minute, `n` passes are worth fewer, and
-/// the ends are moved outwards by the square root of that, at most to the least and the greatest
-/// pass. An interval cannot show a disturbance that is the same in all passes of its run.
+/// *Confidence intervals based on interpolated order statistics*, 1986), which assumes that passes
+/// are independent, and nothing about the figures' distribution. If neighbouring passes are
+/// correlated, as on a host whose other guests change by the minute, `n` passes are worth fewer, and
+/// the bounds are moved outwards by the square root of that, at most to the extreme passes. An
+/// interval cannot show a disturbance that is the same in all passes of its run.
 ///
 /// The Hodges-Lehmann interval is narrower, but assumes symmetry, and noise only makes figures
 /// greater: see the simulations among the tests.
@@ -81,7 +81,7 @@ pub fn over_passes(figures: &[f64]) -> Estimate {
     estimate(figures, widening_factor(figures))
 }
 
-/// Returns the median of independent values and its 95 % interval, as [`over_passes`] does.
+/// Returns the median of independent values with its 95 % interval, as [`over_passes`] does.
 pub fn of_independent(values: &[f64]) -> Estimate {
     estimate(values, 1.0)
 }
@@ -100,8 +100,8 @@ fn estimate(values: &[f64], factor: f64) -> Estimate {
     Estimate { median, ends: Some(ends) }
 }
 
-/// Returns the rank, from 0 and interpolated, of the lower end of the 95 % interval of the median of
-/// `count` independent values.
+/// Returns the rank, from 0 and interpolated, of the lower bound of the 95 % interval of the median
+/// of `count` independent values.
 fn end_rank(count: usize) -> f64 {
     if count > COUNT_NORMAL_MIN {
         let n = count as f64;
@@ -133,8 +133,8 @@ fn at_rank(sorted: &[f64], rank: f64) -> f64 {
 }
 
 /// Returns the factor, at least 1, by which serial correlation widens the interval of the median of
-/// values in the order of time: the square root of (1 + r) / (1 - r) with the serial correlation r
-/// of their ranks (Bartels, *The rank version of von Neumann's ratio test for randomness*, 1982).
+/// values in order of time: the square root of (1 + r) / (1 - r) with the serial correlation r of
+/// their ranks (Bartels, *The rank version of von Neumann's ratio test for randomness*, 1982).
 fn widening_factor(values: &[f64]) -> f64 {
     let rank = |value: &f64| {
         let less = values.iter().filter(|it| *it < value).count();
@@ -152,7 +152,7 @@ fn widening_factor(values: &[f64]) -> f64 {
     ((1.0 + correlation) / (1.0 - correlation)).sqrt()
 }
 
-/// Two modes of a sample: share and median of each.
+/// Two modes of a distribution: share and median of each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Modes {
     /// Share and median of the faster mode.
@@ -169,11 +169,11 @@ const MODES_RATIO_MIN: f64 = 1.5;
 /// wider mode means one broad distribution.
 const MODE_SPREAD_MAX: f64 = 0.5;
 
-/// Minimum distance between modes in steps of the clock: closer values are one mode that the
-/// clock's steps divide.
+/// Minimum distance between modes in clock ticks: closer values are one mode that the clock's
+/// resolution divides.
 const MODES_STEPS_MIN: f64 = 4.0;
 
-/// Minimum number of values to have modes, and in one mode.
+/// Minimum number of values for a search of modes, and in each mode.
 const MODES_VALUES_MIN: u64 = 8;
 const MODE_VALUES_MIN: f64 = 2.0;
 
@@ -329,10 +329,10 @@ mod tests {
                 least_of_other = least_of_other.min(coverage(count, || draw(&mut random), other));
             }
         }
-        assert!(least_of_other < 0.92, "as good, and narrower: take it: {least_of_other}");
+        assert!(least_of_other < 0.92, "the signed-rank interval also covers {least_of_other}");
     }
 
-    /// Pass figures of which each has a share of the one before, with a tail upwards.
+    /// Returns a source of correlated pass figures: each contains `share` of its predecessor.
     fn spells(seed: u64, share: f64) -> impl FnMut() -> f64 {
         let (mut random, mut state) = (SplitMix64::new(seed), 0.0);
         move || {
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_passes_have_an_interval_without_width_and_a_trend_one_of_all_passes() {
+    fn interval_of_equal_passes_is_empty_and_of_a_trend_spans_all_passes() {
         assert_eq!(ends_of(&[2.0; 8]), (2.0, 2.0));
         assert_eq!(ends_of(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]), (1.0, 8.0));
         let alternating = [1.0, 5.0, 2.0, 6.0, 3.0, 7.0, 4.0, 8.0];
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn one_mode_with_a_few_outliers_stays_one() {
+    fn outliers_of_one_mode_are_no_second_mode() {
         let mut samples = noise(5, 1000, 300.0, 0.2);
         assert_eq!(modes(&samples, 0.0), None);
         samples.extend(noise(6, 50, 9000.0, 0.1));

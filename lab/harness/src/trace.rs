@@ -1,22 +1,22 @@
-//! Recording of a round with the probes' sites on.
+//! Recording of a round with probe sites enabled.
 
 use crate::fault::Fault;
 use handover_probe::{Config, Recording};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Sites to enable in a round, and the destination of the recording.
+/// Probe sites to enable in a round, and the destination of the recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceTo {
-    /// An empty folder for this recording alone; each process writes a file.
+    /// Empty folder for this recording only; each process writes one file.
     pub folder: PathBuf,
-    /// The sites, in the form that [`handover_probe::enable`] takes.
+    /// Probe sites, in the form that [`handover_probe::enable`] accepts.
     pub sites: String,
-    /// Size of each thread's ring, which keeps the newest events.
+    /// Size of each thread's ring buffer, which holds the newest events.
     pub ring_bytes: u64,
 }
 
-/// Records this process until dropped.
+/// Recording of this process, stopped on drop.
 pub(crate) struct Tracing<'a> {
     sites: &'a str,
     recording: Option<Recording>,
@@ -24,7 +24,7 @@ pub(crate) struct Tracing<'a> {
 
 impl<'a> Tracing<'a> {
     pub fn begin(to: &'a TraceTo) -> Result<Self, Fault> {
-        let refused = |why: &dyn std::fmt::Display| Fault::new(format!("cannot record: {why}"));
+        let refused = |why: &dyn std::fmt::Display| Fault::new(format!("record the round: {why}"));
         let path = to.folder.join(format!("{}.trace", std::process::id()));
         let config = Config::last(path).ring_bytes(to.ring_bytes).threads_max(THREADS_MAX);
         let recording = Recording::start(config).map_err(|error| refused(&error))?;
@@ -38,13 +38,13 @@ impl Drop for Tracing<'_> {
         // Sites that were enabled can be disabled.
         let _ = handover_probe::disable(self.sites);
         if let Some(recording) = self.recording.take() {
-            // The trace also says what was lost.
+            // The trace also contains the number of lost events.
             let _ = recording.finish();
         }
     }
 }
 
-/// Maximum number of threads with a ring; the trace says if there were more.
+/// Maximum number of threads with a ring; the trace notes if there were more.
 const THREADS_MAX: u64 = 2048;
 
 /// Returns the time in ns that the calling thread has waited for a CPU while runnable; `None` if

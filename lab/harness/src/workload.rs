@@ -1,18 +1,18 @@
-//! Traits that a benchmark implements.
+//! Traits implemented by benchmarks.
 
 use crate::fault::Fault;
 use crate::samples::Samples;
 use crate::setup::Setup;
 use handover_record::{Args, Spec};
 
-/// A benchmark of one participant: a call, a lock that is free, a queue used from one thread.
+/// A benchmark with one participant: a function call, a free lock, a queue used by one thread.
 ///
 /// Each round sets up a new instance on the pinned thread that will use it, so that the placement
 /// of one allocation cannot bias the figure permanently.
 pub trait Workload: Sized {
-    /// The arguments, declared with [`args!`](handover_record::args); `()` for none.
+    /// Arguments, declared with [`args!`](handover_record::args); `()` for none.
     type Args: Args;
-    /// The declaration.
+    /// Declaration of the benchmark.
     const SPEC: Spec;
 
     /// Sets up an instance, untimed.
@@ -34,17 +34,17 @@ pub trait Workload: Sized {
     fn sample(&mut self, out: &mut Samples);
 }
 
-/// A benchmark of several participants that hand work over: a ping-pong, a contended lock.
+/// A benchmark with several participants that hand work over: a ping-pong, a contended lock.
 ///
 /// Set up once for each round; the participants share it, as threads (`&self`) or as processes,
 /// each of which sets up its own instance around the same [`Setup::region`]s and [`Setup::fd`]s.
 pub trait Handover: Sized + Send + Sync + 'static {
-    /// The arguments, declared with [`args!`](handover_record::args); `()` for none.
+    /// Arguments, declared with [`args!`](handover_record::args); `()` for none.
     type Args: Args;
-    /// The declaration; `hands_over` should be true.
+    /// Declaration of the benchmark; `hands_over` should be true.
     const SPEC: Spec;
-    /// `true` if everything that the participants share comes from the [`Setup`], so that they can be
-    /// processes.
+    /// `true` if everything that the participants share is created by the [`Setup`], so that they
+    /// can be processes.
     const PROCESSES: bool = false;
     /// `true` if the participants are always processes: for resources that each process has, such
     /// as its memory.
@@ -65,12 +65,12 @@ pub trait Handover: Sized + Send + Sync + 'static {
     /// Fails if the benchmark cannot run here.
     fn setup(args: &Self::Args, setup: &mut Setup) -> Result<Self, Fault>;
 
-    /// Plays one participant from the starting line to its end. A measured participant calls
-    /// [`Samples::batches`] or loops while [`Samples::running`], and then tells the others in band
-    /// to end; a participant that waits for it must notice that.
+    /// Runs one participant from the starting line to its finish. A measured participant calls
+    /// [`Samples::batches`] or loops while [`Samples::running`], and then sends the others an in-band
+    /// message to finish; a participant that waits for this message must notice it.
     ///
     /// # Errors
-    /// Fails with any fault of the participant; the round is then lost and the benchmark ends.
+    /// Fails with any fault of the participant; the round is then discarded and the benchmark ends.
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault>;
 
     /// Checks after every round, untimed, that everything was handed over.
@@ -82,17 +82,17 @@ pub trait Handover: Sized + Send + Sync + 'static {
     }
 }
 
-/// Role of a participant.
+/// Role of a participant in a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Role {
-    /// Its name in records and faults.
+    /// Name of the role in records and faults.
     pub name: &'static str,
-    /// `true` if its samples count; other participants only serve.
+    /// `true` if the participant's samples are measured; other participants only serve.
     pub measured: bool,
 }
 
 impl Role {
-    /// Creates the role of a participant whose samples count.
+    /// Creates the role of a participant whose samples are measured.
     pub const fn measured(name: &'static str) -> Role {
         Role { name, measured: true }
     }
@@ -113,10 +113,10 @@ impl Role {
 /// Identity of a participant within a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Participant {
-    /// Its index in the list that [`Handover::roles`] returned.
+    /// Index of the participant in the list returned by [`Handover::roles`].
     pub index: usize,
-    /// Number of participants.
+    /// Number of participants in the round.
     pub count: usize,
-    /// The CPU that it is placed on.
+    /// CPU to which the participant is pinned.
     pub cpu: u32,
 }

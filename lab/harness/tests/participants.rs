@@ -15,13 +15,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 args! {
-/// Behaviour of the partner.
+/// Arguments of the echo benchmark.
 pub struct Echo {
     /// Behaviour of the partner: 0 echoes, 1 kills itself, 2 panics, 3 returns an error, 4 is stuck.
     manner: u32 = 0 (smoke 0, range 0..=4)
 } }
 
-/// A mailbox of one word: odd numbers there, even numbers back.
+/// Mailbox of one word: odd numbers are requests, even numbers replies.
 struct Mailbox<const FLOOR: bool>(Region<AtomicU64>, u32);
 
 const STOP: u64 = u64::MAX;
@@ -72,7 +72,7 @@ impl<const FLOOR: bool> Handover for Mailbox<FLOOR> {
                     rustix::process::Signal::KILL,
                 )?,
                 2 if answered > 2 => panic!("as asked"),
-                3 if answered > 2 => return Err(Fault::new("as told")),
+                3 if answered > 2 => return Err(Fault::new("as requested")),
                 4 if answered > 2 => std::thread::sleep(Duration::from_secs(3600)),
                 _ => {}
             }
@@ -169,7 +169,7 @@ const WAYS: &[Bench] = &[
     Bench::one::<Ways>(Contender::floor("awake").waits(Wait::Spin)),
 ];
 
-fn ratios_are_taken_between_contenders_that_wait_alike() {
+fn ratios_need_contenders_that_wait_in_the_same_way() {
     let plan = Plan { profile: Profile::Smoke, ..Plan::default() };
     let lab = Lab::new(&[WAYS], &["ways".to_string()], plan).expect("a sound plan");
     let outcome = lab.run(&mut (), &AtomicBool::new(false));
@@ -270,14 +270,14 @@ fn with_manner(manner: &str, processes: bool) -> Plan {
     Plan { set, ..smoke(processes) }
 }
 
-fn a_figure_comes_with_interval_floor_and_null() {
+fn figure_has_interval_floor_and_null() {
     let outcome = run("box/echo", quick(false));
     assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
     let record = &outcome.records[0];
     let (low, high) = record.summary.ends().expect("eight passes");
     assert!(low <= record.summary.median && record.summary.median <= high);
     let passes: BTreeSet<u32> = record.rounds.iter().map(|round| round.pass).collect();
-    assert_eq!(passes.len(), 8, "each is a process of its own");
+    assert_eq!(passes.len(), 8, "a pass shares its process with another");
     // A busy machine leaves time for few rounds.
     assert!(!record.rounds.is_empty() && record.summary.ops > 0);
     let it = record.summary.quantiles().expect("operations timed alone");
@@ -326,7 +326,7 @@ fn resources_are_those_of_the_process_by_role() {
         assert!(echo.roles[..2].iter().all(|it| it.cpus > 0.0), "{:?}", echo.roles);
     }
     let alone = run("null/solo", smoke(false));
-    assert!(alone.records.iter().all(|it| it.roles.len() != 1), "one role is the whole");
+    assert!(alone.records.iter().all(|it| it.roles.len() != 1), "a single role is listed");
 }
 
 fn participant_killed_during_a_round_is_an_error_and_no_hang() {
@@ -341,8 +341,8 @@ fn participant_that_panics_or_fails_is_an_error_and_no_hang() {
     for (manner, processes, said) in [
         ("2", false, "as asked"),
         ("2", true, "as asked"),
-        ("3", false, "as told"),
-        ("3", true, "as told"),
+        ("3", false, "as requested"),
+        ("3", true, "as requested"),
     ] {
         let began = Instant::now();
         let outcome = run("box/echo", with_manner(manner, processes));
@@ -352,7 +352,7 @@ fn participant_that_panics_or_fails_is_an_error_and_no_hang() {
     }
 }
 
-fn stuck_participant_is_given_up() {
+fn round_of_a_stuck_participant_is_abandoned() {
     for processes in [false, true] {
         let began = Instant::now();
         let patience = Duration::from_millis(100);
@@ -375,15 +375,15 @@ fn interrupted_run_ends_at_once_and_keeps_its_figures() {
     assert!(outcome.interrupted && outcome.records.is_empty());
 }
 
-/// Observer that remembers the records, and stops the run after a number of visits.
-struct Told<'a> {
+/// Observer that stores the reported records, and stops the run after a number of visits.
+struct RecordLog<'a> {
     /// Each benchmark's id and rounds, in the order in which they were reported.
     records: Vec<(String, usize)>,
     stop: &'a AtomicBool,
     visits_max: usize,
 }
 
-impl Watch for Told<'_> {
+impl Watch for RecordLog<'_> {
     fn begin(&mut self, visit: (usize, usize), _: usize) {
         if visit.0 >= self.visits_max {
             self.stop.store(true, Ordering::Relaxed);
@@ -396,26 +396,26 @@ impl Watch for Told<'_> {
 }
 
 /// Runs `box/echo` and the null benchmark until `visits_max` visits have begun.
-fn told(visits_max: usize) -> (Vec<(String, usize)>, handover_harness::Outcome) {
+fn record_log(visits_max: usize) -> (Vec<(String, usize)>, handover_harness::Outcome) {
     let lab = Lab::new(ALL, &["box/echo".to_string()], quick(false)).expect("a sound plan");
     let stop = AtomicBool::new(false);
-    let mut watch = Told { records: Vec::new(), stop: &stop, visits_max };
+    let mut watch = RecordLog { records: Vec::new(), stop: &stop, visits_max };
     let outcome = lab.run(&mut watch, &stop);
     (watch.records, outcome)
 }
 
 fn figures_are_reported_after_the_first_pass_and_at_the_end() {
-    let (told, outcome) = told(usize::MAX);
+    let (told, outcome) = record_log(usize::MAX);
     let ids: Vec<_> = told.iter().map(|(id, _)| id.as_str()).collect();
-    // At the end the null benchmark comes first: what the run cannot see is known by it.
+    // At the end the null benchmark comes first: it gives the smallest detectable difference.
     assert_eq!(ids, ["box/echo", "null/solo", "null/solo", "box/echo"], "{told:?}");
-    assert!(told[3].1 > told[0].1, "the later ones are of more rounds: {told:?}");
+    assert!(told[3].1 > told[0].1, "no rounds were added: {told:?}");
     assert_eq!(outcome.records[0].rounds.len(), told[3].1);
 }
 
 fn run_stopped_between_two_passes_reports_its_figures() {
     // Two benchmarks: the fifth visit is the first of the third pass.
-    let (told, outcome) = told(4);
+    let (told, outcome) = record_log(4);
     assert!(outcome.interrupted);
     let again: Vec<_> = told[2..].iter().map(|(id, _)| id.as_str()).collect();
     assert_eq!(again, ["null/solo", "box/echo"], "{told:?}");
@@ -431,7 +431,7 @@ fn pass_that_dies_is_a_fault_and_earlier_figures_are_kept() {
     let outcome = lab.expect("a sound plan").run(&mut (), &AtomicBool::new(false));
     let [(id, why)] = &outcome.faults[..] else { panic!("one fault: {:?}", outcome.faults) };
     assert_eq!(id, "die/late");
-    assert!(why.contains("pass 1 was lost with its process: it ended early: signal: 9"), "{why}");
+    assert!(why.contains("the process of pass 1 failed: it exited early: signal: 9"), "{why}");
     // The others are measured in another process.
     for id in ["box/echo", "null/solo"] {
         let record = outcome.records.iter().find(|it| it.id == id).expect("measured");
@@ -440,16 +440,16 @@ fn pass_that_dies_is_a_fault_and_earlier_figures_are_kept() {
     }
 }
 
-fn contradictory_plans_are_refused_with_the_way_out() {
+fn invalid_plans_are_rejected_with_a_remedy() {
     let refused = |pattern: &str, plan: Plan| {
         Lab::new(ALL, &[pattern.to_string()], plan).expect_err("refused").to_string()
     };
     let set = |name: &str, text: &str| vec![(name.to_string(), text.to_string())];
     assert!(refused("bx/echo", quick(false)).contains("did you mean box/echo?"));
     let text = refused("box", Plan { set: set("manner", "9"), ..quick(false) });
-    assert_eq!(text, "--set manner=9: must lie in 0..=4, for box/floor");
+    assert_eq!(text, "box/floor: --set manner=9: must lie in 0..=4");
     let text = refused("box", Plan { set: set("maner", "1"), ..quick(false) });
-    assert!(text.contains("they take manner"), "{text}");
+    assert!(text.contains("their arguments are manner"), "{text}");
     let text = refused("box", Plan { idle_gap: Duration::from_secs(1), ..quick(false) });
     assert!(text.contains("--idle-gap 1s: must lie in 0..=100ms"), "{text}");
     let text = refused("box", Plan { time: Some(Duration::from_millis(99)), ..quick(false) });
@@ -458,11 +458,11 @@ fn contradictory_plans_are_refused_with_the_way_out() {
     assert!(text.contains("a smoke run measures once"), "{text}");
     let text = refused("solo", Plan { neighbour: true, ..quick(false) });
     assert!(text.contains("--neighbour: none of the chosen"), "{text}");
-    assert!(refused("box/[", quick(false)).contains("not a pattern"));
-    assert!(refused("", quick(false)).starts_with("'': no benchmark by this name"));
+    assert!(refused("box/[", quick(false)).contains("invalid glob"));
+    assert!(refused("", quick(false)).starts_with("'': no benchmark matches"));
 }
 
-fn a_gap_and_a_neighbour_are_recorded() {
+fn idle_gap_and_busy_neighbour_are_recorded() {
     let idle_gap = Duration::from_micros(200);
     let outcome = run("box/echo", Plan { idle_gap, neighbour: true, ..quick(false) });
     let record = &outcome.records[0];
@@ -481,33 +481,30 @@ fn main() -> ExitCode {
         None => {}
     }
     let tests: &[(&str, fn())] = &[
+        ("a figure has interval, floor and null", figure_has_interval_floor_and_null),
         (
-            "a figure comes with interval, floor and null",
-            a_figure_comes_with_interval_floor_and_null,
+            "ratios between contenders that wait in the same way",
+            ratios_need_contenders_that_wait_in_the_same_way,
         ),
-        (
-            "ratios between contenders that wait alike",
-            ratios_are_taken_between_contenders_that_wait_alike,
-        ),
-        ("parties as processes", participants_as_processes_yield_the_same_kind_of_record),
+        ("participants as processes", participants_as_processes_yield_the_same_kind_of_record),
         (
             "every measured participant counts",
             every_measured_participant_counts_and_absent_parts_are_absent,
         ),
         ("resources by role", resources_are_those_of_the_process_by_role),
         (
-            "a participant killed in mid-round",
+            "a participant killed during a round",
             participant_killed_during_a_round_is_an_error_and_no_hang,
         ),
         (
             "a participant that panics or fails",
             participant_that_panics_or_fails_is_an_error_and_no_hang,
         ),
-        ("a participant that is stuck", stuck_participant_is_given_up),
+        ("a participant that is stuck", round_of_a_stuck_participant_is_abandoned),
         ("a contender that is wrong", contender_that_fails_its_check_is_not_measured),
         ("an interrupted run", interrupted_run_ends_at_once_and_keeps_its_figures),
         (
-            "figures are told after the first pass and at the end",
+            "figures are reported after the first pass and at the end",
             figures_are_reported_after_the_first_pass_and_at_the_end,
         ),
         (
@@ -515,8 +512,8 @@ fn main() -> ExitCode {
             run_stopped_between_two_passes_reports_its_figures,
         ),
         ("a pass that dies", pass_that_dies_is_a_fault_and_earlier_figures_are_kept),
-        ("plans that make no sense", contradictory_plans_are_refused_with_the_way_out),
-        ("a gap and a neighbour", a_gap_and_a_neighbour_are_recorded),
+        ("invalid plans", invalid_plans_are_rejected_with_a_remedy),
+        ("a gap and a neighbour", idle_gap_and_busy_neighbour_are_recorded),
     ];
     let mut failed = 0;
     for (name, test) in tests {

@@ -2,18 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One hand-off broken down by the probes inside the mechanism. All times are in nanoseconds.
+/// Breakdown of a hand-off's time by the probes inside the mechanism. Times are in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Anatomy {
-    /// The sum, in one line: `handle 20 + floor 30 + notice 35 + wake 0 = 85 ns`. It adds up the
+    /// Sum of the stages in one line: `handle 20 + floor 30 + notice 35 + wake 0 = 85 ns`. Adds the
     /// means of the middle half of all hand-offs by their time, since only means add up; a stage
     /// that contains the floor is split into floor and rest.
     pub line: String,
     /// The stages, in the order in which a hand-off passes them.
     pub stages: Vec<AnatomyStage>,
-    /// The whole hand-off, from begin to end.
+    /// Time of a hand-off from its start to its end.
     pub total: AnatomyStage,
-    /// Mean stages of typical and of slow hand-offs.
+    /// Mean stages of the middle half and of the slowest hand-offs.
     pub bands: Vec<AnatomyBand>,
     /// The physical floor of one hand-off, measured in the same run.
     pub floor: Option<AnatomyFloor>,
@@ -21,19 +21,19 @@ pub struct Anatomy {
     pub handoffs_count: u64,
     /// Number of rounds evaluated.
     pub rounds_count: u64,
-    /// Events that do not fit; no figure includes them.
+    /// Counts of events that could not be assigned to a hand-off and appear in no figure.
     pub unmatched: Unmatched,
-    /// Cost of an enabled site without a value, with one, and with two; a stage that begins and
-    /// ends on one thread contains this cost once.
+    /// Cost in ns of an enabled probe site without a value, with one value, and with two; a stage
+    /// that starts and ends on one thread contains this cost once.
     pub site_ns: [f64; 3],
-    /// `true` if that cost was subtracted from the stages.
+    /// `true` if the cost of the probe sites was subtracted from the stages.
     pub net: bool,
-    /// Step of the clock that times the stages.
+    /// Resolution of the clock that times the stages.
     pub clock_step_ns: f64,
-    /// Time of one hand-off with the sites off, from the benchmark's own figure in the same run, if
-    /// that figure is a time of hand-offs.
+    /// Time of one hand-off with the probe sites off: the benchmark's own figure in the same run,
+    /// if that figure is a time of hand-offs.
     pub off_ns: Option<f64>,
-    /// The same figure with the sites on.
+    /// Time of one hand-off with the probe sites on.
     pub on_ns: Option<f64>,
     /// The slowest hand-offs, if requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -43,22 +43,22 @@ pub struct Anatomy {
 /// One stage of a hand-off.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AnatomyStage {
-    /// Name: one word.
+    /// Name of the stage: one word.
     pub name: String,
-    /// Description: begin and end of the stage.
+    /// Description of the stage's start and end.
     pub what: String,
-    /// Share of the hand-offs that pass the stage.
+    /// Share of the hand-offs that include the stage.
     pub passed: f64,
-    /// Median over the hand-offs that pass it.
+    /// Median over the hand-offs that include the stage.
     pub p50_ns: f64,
-    /// 99 % quantile over the hand-offs that pass it.
+    /// 99 % quantile over the hand-offs that include the stage.
     pub p99_ns: f64,
-    /// Mean over the middle half of all hand-offs by their time; a hand-off that does not pass the
-    /// stage counts as zero.
+    /// Mean over the middle half of all hand-offs by their time; a hand-off without this stage
+    /// counts as zero.
     pub mean_ns: f64,
-    /// Share of the whole: `mean_ns` divided by the mean of the whole hand-off.
+    /// Share of the hand-off's time: `mean_ns` divided by the mean of the total.
     pub share: f64,
-    /// `true` if the stage begins on one thread and ends on another.
+    /// `true` if the stage starts on one thread and ends on another.
     pub crosses: bool,
     /// `true` if the stage contains the floor.
     pub has_floor: bool,
@@ -67,71 +67,71 @@ pub struct AnatomyStage {
 /// A group of hand-offs of similar duration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AnatomyBand {
-    /// Name: `middle half`, `slowest 1 %`.
+    /// Name of the group: `middle half`, `slowest 1 %`.
     pub name: String,
-    /// Number of hand-offs.
+    /// Number of hand-offs in the group.
     pub handoffs_count: u64,
-    /// Mean of each stage.
+    /// Mean time of each stage in the group.
     pub stages_ns: Vec<f64>,
 }
 
 /// Lower bound of a hand-off's time, set by hardware or kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AnatomyFloor {
-    /// The id of the benchmark that measured it.
+    /// Id of the benchmark that measured the floor.
     pub id: String,
-    /// The benchmark's figure.
+    /// Figure of the floor's benchmark.
     pub figure_ns: f64,
-    /// Number of hand-offs in that figure: two for a round trip.
+    /// Number of hand-offs that the figure covers: two for a round trip.
     pub handoffs: f64,
 }
 
-/// Counts of events and hand-offs that do not fit.
+/// Counts of events and hand-offs that could not be matched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unmatched {
-    /// Events out of order, or of another object than the event before; the hand-offs on both sides
-    /// are left out.
+    /// Events out of order, or of another object than the previous event; the hand-offs before and
+    /// after are excluded.
     pub mismatched: u64,
-    /// Takings by the thread that gave (a lock that its holder took again): nothing was handed
-    /// over.
+    /// Acquisitions by the thread that had released (a lock taken again by its previous holder):
+    /// nothing was handed over.
     pub kept: u64,
-    /// Hand-offs without a known begin (the first of a batch); left out.
+    /// Hand-offs whose start is not in the trace (the first of a batch); excluded.
     pub begun_anew: u64,
-    /// Hand-offs whose arrival was recorded before the sender's event. They are included, and the
-    /// stage counts as over at the arrival.
+    /// Hand-offs whose arrival was recorded before the sender's event. They are included; the stage
+    /// ends at the arrival.
     pub overtaken: u64,
-    /// Events that the recording lost.
+    /// Events lost by the recording.
     pub lost: u64,
 }
 
 /// One of the slowest hand-offs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AnatomyOutlier {
-    /// Duration.
+    /// Duration of the hand-off.
     pub total_ns: f64,
     /// Duration of each stage.
     pub stages_ns: Vec<f64>,
-    /// Name of the stage that made it slow: the one farthest above its median.
+    /// Name of the slowest stage: the one farthest above its median.
     pub slow_stage: String,
-    /// Time of that stage above its median.
+    /// Excess of the slowest stage over its median.
     pub excess_ns: f64,
     /// Verdict on time off the CPU during the hand-off.
     pub off_cpu: OffCpu,
-    /// Time that its threads were runnable and off the CPU during the hand-off; `None` if the
-    /// kernel does not report each switch.
+    /// Time that the hand-off's threads were runnable but not running; `None` if the kernel does
+    /// not report each switch.
     #[serde(default)]
     pub off_cpu_ns: Option<u64>,
-    /// Time that the participants of its round waited for a CPU while runnable, in total.
+    /// Total time that the round's participants were runnable and waited for a CPU.
     pub run_delay_ns: u64,
-    /// Number of involuntary context switches in its round.
+    /// Number of involuntary context switches in the hand-off's round.
     pub switches_involuntary: u64,
-    /// File name of the trace that contains it.
+    /// Name of the trace file that contains the hand-off.
     pub file: String,
-    /// Begin, in ns on that trace's time line (CLOCK_MONOTONIC).
+    /// Start of the hand-off, in ns on the trace's time line (CLOCK_MONOTONIC).
     pub begin_ns: i64,
-    /// Id of the thread that it began on.
+    /// Id of the thread on which the hand-off started.
     pub from_tid: u64,
-    /// Id of the thread that it ended on.
+    /// Id of the thread on which the hand-off ended.
     pub to_tid: u64,
 }
 
@@ -139,16 +139,17 @@ pub struct AnatomyOutlier {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OffCpu {
-    /// No: its threads, or all participants in its round, waited for a CPU for less than a quarter
-    /// of the excess.
+    /// Off the CPU for less than a quarter of the excess: either the hand-off's threads, or all
+    /// participants of its round.
     No,
-    /// Yes: its threads waited for a CPU during the hand-off for at least a quarter of the excess.
+    /// Off the CPU: the hand-off's threads waited for a CPU for at least a quarter of the excess.
     Yes,
-    /// It slept: the slow stage is a sleeper's waking.
+    /// Asleep: the slow stage is the wake-up of a sleeping thread.
     Asleep,
-    /// Likely: the participants waited for a CPU in its round for at least a quarter of the excess.
+    /// Likely off the CPU: the round's participants waited for a CPU for at least a quarter of the
+    /// excess.
     Likely,
-    /// Unknown: the kernel does not report it.
+    /// Unknown: the kernel does not report waiting times.
     Unknown,
 }
 

@@ -3,18 +3,18 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// One examined fact: the observation, its effect on figures, and the command that repairs it.
+/// Result of one check: the observation, its effect on figures, and the command that repairs it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// The examined fact: `governor`, `steal`.
+    /// Name of the checked fact: `governor`, `steal`.
     pub code: String,
-    /// Severity.
+    /// Severity of the finding.
     pub level: Level,
-    /// The observation.
+    /// Observation: the state of the checked fact.
     pub found: String,
-    /// Its effect on figures.
+    /// Effect of the observation on figures.
     pub why: String,
-    /// A command or a kernel command line word that repairs it, if there is one.
+    /// Repair, if there is one: a shell command or a kernel command line parameter.
     pub mend: Option<String>,
 }
 
@@ -26,7 +26,7 @@ pub enum Level {
     Disturbs,
     /// Matters when figures of two machines are compared.
     Note,
-    /// Cannot be determined from here.
+    /// The state cannot be determined on this machine.
     Unknown,
     /// No problem.
     Fine,

@@ -1,4 +1,4 @@
-//! Description of the machine of a run, by which a reader judges if two runs can be compared.
+//! Description of the machine of a run: shows if two runs can be compared.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 /// is `None`, empty or zero, never guessed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Host {
-    /// The host's name.
+    /// Host name.
     pub name: String,
-    /// The CPU's model, as the kernel names it.
+    /// CPU model, as reported by the kernel.
     pub cpu_model: String,
     /// Number of online CPUs.
     pub cpus_online: u32,
@@ -22,54 +22,54 @@ pub struct Host {
     pub threads_per_core: u32,
     /// Number of NUMA nodes.
     pub numa_nodes: u32,
-    /// The first CPU's caches.
+    /// Caches of the first CPU.
     pub caches: Vec<Cache>,
     /// Memory in bytes.
     pub memory_bytes: u64,
-    /// The kernel's release and version.
+    /// Release and version of the kernel.
     pub kernel: String,
-    /// The hypervisor, if the CPU says that there is one.
+    /// Hypervisor, if the CPU reports one.
     pub hypervisor: Option<String>,
-    /// Each vulnerability that is mitigated or open, in the kernel's words, `name: state`.
+    /// CPU vulnerabilities that are mitigated or open, in the kernel's words: `name: state`.
     pub mitigations: Vec<String>,
-    /// The frequency governor of the first CPU.
+    /// Frequency governor of the first CPU.
     pub governor: Option<String>,
-    /// `true` if turbo is on.
+    /// `true` if turbo frequencies are enabled; `None` if unknown.
     pub turbo: Option<bool>,
-    /// The kernel's clock source.
+    /// Clock source of the kernel.
     pub clock_source: String,
-    /// This project's clock: its time source, and the reason for that source.
+    /// Time source of this project's clock, and the reason for its choice.
     pub clock: String,
-    /// Cost of one reading of that clock, in nanoseconds.
+    /// Cost of reading this project's clock once, in nanoseconds.
     pub clock_cost_ns: f64,
-    /// Number of CPUs that the cgroup grants, if it limits them.
+    /// CPU quota of the cgroup, in CPUs; `None` if there is no quota.
     pub cgroup_cpus: Option<f64>,
-    /// Memory that the cgroup grants, if it limits it, in bytes.
+    /// Memory limit of the cgroup, in bytes; `None` if there is no limit.
     pub cgroup_memory_bytes: Option<u64>,
-    /// Kernel command line words that isolate CPUs (isolcpus, nohz_full, rcu_nocbs).
+    /// Kernel command line parameters that isolate CPUs (isolcpus, nohz_full, rcu_nocbs).
     pub isolation: Vec<String>,
-    /// The kernel's setting of transparent huge pages.
+    /// Mode of transparent huge pages.
     pub huge_pages: Option<String>,
-    /// `true` if hardware counters can be read here.
+    /// `true` if hardware performance counters can be read.
     pub counters: bool,
-    /// Load average over one minute when the run began.
+    /// Load average over one minute at the start of the run.
     pub load_1min: f64,
-    /// The CPU's microcode.
+    /// Microcode version of the CPU.
     #[serde(default)]
     pub microcode: Option<String>,
-    /// The compiler that built this program, in its own words.
+    /// Compiler that built this program, as it reports itself.
     #[serde(default)]
     pub compiler: String,
-    /// The profile and the target that this program was built with.
+    /// Build profile and target of this program.
     #[serde(default)]
     pub build_profile: String,
-    /// The features that this program was built with.
+    /// Cargo features of this program.
     #[serde(default)]
     pub features: Vec<String>,
-    /// The libraries that it was built with as peers, with their versions.
+    /// Libraries measured as peers, with their versions.
     #[serde(default)]
     pub peers: Vec<String>,
-    /// The C library's version, whose locks and semaphores are peers too.
+    /// Version of the C library, whose locks and semaphores are peers too.
     #[serde(default)]
     pub libc: Option<String>,
 }
@@ -77,9 +77,9 @@ pub struct Host {
 /// One cache of a CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cache {
-    /// Level: 1, 2, 3.
+    /// Level of the cache: 1, 2 or 3.
     pub level: u32,
-    /// Kind: Data, Instruction, Unified.
+    /// Kind of the cache: Data, Instruction or Unified.
     pub kind: String,
     /// Size in bytes.
     pub size_bytes: u64,

@@ -19,7 +19,7 @@ pub use host::{Cache, Host};
 pub use over::{Over, OverError};
 pub use proof::Proof;
 pub use record::{
-    Beside, Document, Hardware, Mode, Parties, Quantiles, Ratio, Record, RoleUsage, Round, Run,
-    SCHEMA, Summary, TimingKind, Warning, WarningCode,
+    Document, Hardware, Mode, Parties, PeerWithoutRatio, Quantiles, Ratio, Record, RoleUsage,
+    Round, Run, SCHEMA, Summary, TimingKind, Warning, WarningCode,
 };
 pub use spec::{Contender, ContenderKind, Part, Spec, Unit, Wait};

@@ -3,9 +3,9 @@
 use crate::args::{Kind, Param};
 use std::str::FromStr;
 
-/// Maximum number of values: a run of more would take hours.
+/// Maximum number of values in a range: more would take hours to measure.
 const VALUES_MAX: usize = 256;
-/// Approximate number of values if the range has no step.
+/// Approximate number of values of a range without a step.
 const VALUES_WANTED: u64 = 12;
 
 /// A range `ARG=a..b`, `ARG=a..b:step` or `ARG=a..b:log`: an argument and its consecutive values.
@@ -24,7 +24,7 @@ const VALUES_WANTED: u64 = 12;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Over {
-    /// The argument's name.
+    /// Name of the argument that is swept.
     pub name: String,
     from: String,
     to: String,
@@ -38,29 +38,29 @@ enum Step {
     Log,
 }
 
-/// Error of a refused range; names the range and the remedy.
+/// Error for an invalid range; names the range and the remedy.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OverError {
     /// The text does not have the form of a range.
     #[error("must be ARG=a..b, ARG=a..b:step or ARG=a..b:log, as in slots_count=1..4096:log")]
     Form,
-    /// An end or the step is no value of the argument.
+    /// A bound or the step of the range does not parse as the argument's kind.
     #[error("--over {name}: {text}: {why}")]
     Text {
-        /// The argument.
+        /// Name of the argument.
         name: String,
-        /// The text.
+        /// Text that did not parse.
         text: String,
-        /// The reason.
+        /// Reason of the parser.
         why: String,
     },
-    /// An end is beyond the argument's bounds.
+    /// A bound of the range lies outside the argument's bounds.
     #[error("--over {name}={text}: must lie in {min}..={max}")]
     Bounds {
-        /// The argument.
+        /// Name of the argument.
         name: String,
-        /// The end.
+        /// Bound as the user wrote it.
         text: String,
         /// The smallest allowed value.
         min: String,
@@ -68,29 +68,31 @@ pub enum OverError {
         max: String,
     },
     /// The first value is not below the last.
-    #[error("--over {name}={from}..{to}: the first must be below the last")]
+    #[error("--over {name}={from}..{to}: the first value must be below the last")]
     Backwards {
-        /// The argument.
+        /// Name of the argument.
         name: String,
-        /// The first value.
+        /// First value of the range.
         from: String,
-        /// The last value.
+        /// Last value of the range.
         to: String,
     },
-    /// The step is zero, or a logarithmic range begins at zero.
+    /// The step is zero, or a logarithmic range starts at zero.
     #[error("--over {name}: {what}")]
-    Stuck {
-        /// The argument.
+    InvalidStep {
+        /// Name of the argument.
         name: String,
-        /// The reason.
+        /// Violated rule of the step or the first value.
         what: &'static str,
     },
     /// The range has too many values.
-    #[error("--over {name}: {count} values, of {VALUES_MAX} at most; take a longer step, or :log")]
+    #[error(
+        "--over {name}: {count} values exceed the limit of {VALUES_MAX}; use a larger step, or :log"
+    )]
     TooMany {
-        /// The argument.
+        /// Name of the argument.
         name: String,
-        /// Number of values.
+        /// Number of values of the range.
         count: u64,
     },
 }
@@ -116,11 +118,11 @@ impl FromStr for Over {
 }
 
 impl Over {
-    /// Returns the values in ascending order.
+    /// Returns the values of the range in ascending order.
     ///
     /// # Errors
-    /// Fails for an end that is no value of the argument or beyond its bounds, an empty range, or
-    /// too many values.
+    /// Fails for a bound that does not parse or lies outside the argument's bounds, an empty range,
+    /// or too many values.
     pub fn values(&self, param: &Param) -> Result<Vec<u64>, OverError> {
         let (from, to) = (self.end(param, &self.from)?, self.end(param, &self.to)?);
         let name = self.name.clone();
@@ -134,7 +136,7 @@ impl Over {
             Step::By(text) => self.value(param.kind, text)?,
         };
         if step == 0 {
-            return Err(OverError::Stuck { name, what: "the step must be above 0" });
+            return Err(OverError::InvalidStep { name, what: "the step must be above 0" });
         }
         let steps_count = (to - from) / step;
         let is_between = !(to - from).is_multiple_of(step);
@@ -152,7 +154,7 @@ impl Over {
     fn doubled(&self, from: u64, to: u64) -> Result<Vec<u64>, OverError> {
         if from == 0 {
             let what = "the first value must be above 0 with :log";
-            return Err(OverError::Stuck { name: self.name.clone(), what });
+            return Err(OverError::InvalidStep { name: self.name.clone(), what });
         }
         let mut values = vec![from];
         let mut value = from;
@@ -205,13 +207,17 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_belong_to_a_range() {
+    fn range_includes_both_bounds() {
         assert_eq!(values("size=1..4:2"), Ok(vec![1, 3, 4]));
         assert_eq!(values("size=1..=5:2"), Ok(vec![1, 3, 5]));
         assert_eq!(values("size=1KiB..8KiB:log"), Ok(vec![1024, 2048, 4096, 8192]));
         assert_eq!(values("size=3..4"), Ok(vec![3, 4]));
         assert_eq!(values("size=0..1200").map(|it| (it.len(), it[1])), Ok((13, 100)));
-        assert_eq!(values("size=1..256:1").map(|it| it.len()), Ok(256), "as many as may be");
+        assert_eq!(
+            values("size=1..256:1").map(|it| it.len()),
+            Ok(256),
+            "the maximum number of values"
+        );
         let many = |count| OverError::TooMany { name: "size".to_string(), count };
         assert_eq!(values("size=1..257:1"), Err(many(257)));
         assert_eq!(values("size=0..1019:4"), Ok((0..255).map(|at| at * 4).chain([1019]).collect()));
@@ -222,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_is_refused_with_the_way_out() {
+    fn invalid_range_is_rejected_with_a_remedy() {
         for (text, why) in [
             ("size", "must be ARG=a..b"),
             ("size=3", "must be ARG=a..b"),
@@ -230,8 +236,8 @@ mod tests {
             ("size=..2", "must be ARG=a..b"),
             ("size=1..", "must be ARG=a..b"),
             ("size=1..2:", "must be ARG=a..b"),
-            ("size=2..1", "--over size=2..1: the first must be below the last"),
-            ("size=2..2", "--over size=2..2: the first must be below the last"),
+            ("size=2..1", "--over size=2..1: the first value must be below the last"),
+            ("size=2..2", "--over size=2..2: the first value must be below the last"),
             ("size=1..2MiB", "--over size=2MiB: must lie in 0B..=1MiB"),
             ("size=1..many", "--over size: many: "),
             ("size=1..9:0", "--over size: the step must be above 0"),

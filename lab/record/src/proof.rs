@@ -2,33 +2,33 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A planted quantity, and its value in the records.
+/// A cost of known size that was planted, and the value that the records show for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Proof {
-    /// The planted workload and the quantity.
+    /// Planted workload and measured quantity.
     pub what: String,
-    /// `ns`, `share` or `ratio`.
+    /// Unit of the values: `ns`, `share` or `ratio`.
     pub unit: String,
     /// The planted value.
     pub planted: f64,
-    /// The value read; `None` if the records do not have it.
+    /// Value from the records; `None` if the records do not have it.
     pub read: Option<f64>,
-    /// Maximum difference between the two values, in the same unit.
+    /// Maximum allowed difference between the planted and the read value, in the same unit.
     pub bound: f64,
-    /// Ends of the stated 95 % interval, which may contain the planted value instead.
+    /// 95 % interval of the read value: the proof also holds if the planted value lies inside.
     #[serde(default)]
     pub ends: Option<(f64, f64)>,
 }
 
 impl Proof {
-    /// Returns `true` if the value read is within the bound, or the interval contains the planted
-    /// value.
-    pub fn is_kept(&self) -> bool {
+    /// Returns `true` if the proof holds: the value read is within the bound, or the interval
+    /// contains the planted value.
+    pub fn is_proven(&self) -> bool {
         let is_within = |(low, high)| low <= self.planted && self.planted <= high;
         self.is_within_bound() || self.ends.is_some_and(is_within)
     }
 
-    /// Returns `true` if the value read is within the bound.
+    /// Returns `true` if the read value differs from the planted one by at most the bound.
     pub fn is_within_bound(&self) -> bool {
         self.read.is_some_and(|read| (read - self.planted).abs() <= self.bound)
     }

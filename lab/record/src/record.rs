@@ -18,35 +18,35 @@ pub const SCHEMA: u32 = 1;
 /// One run: a process that measured some benchmarks on one host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Unique across machines: start time and process id in hexadecimal.
+    /// Id, unique across machines: start time and process id in hexadecimal.
     pub id: String,
-    /// Start time, in nanoseconds since the Unix epoch.
+    /// Start time of the run, in nanoseconds since the Unix epoch.
     pub started_unix_ns: i64,
-    /// The version of handover.
+    /// Version of handover that measured the run.
     pub version: String,
-    /// The commit it was built from, with `+dirty` if the tree was; empty if unknown.
+    /// Commit of the measured build, with `+dirty` if the tree was modified; empty if unknown.
     pub commit: String,
-    /// The profile: smoke, quick or full.
+    /// Measurement profile: smoke, quick or full.
     pub profile: String,
-    /// The command line.
+    /// Command line of the run.
     pub command: String,
     /// Seed of all random orders and placements of the run, below 2^53; 0 if it has none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub seed: u64,
-    /// The machine.
+    /// Machine of the run.
     pub host: Host,
-    /// Findings about what disturbed measurement when the run began, worst first; empty in runs
-    /// without an examination.
+    /// Findings about what disturbed measurement at the start of the run, worst first; empty if the
+    /// machine was not examined.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
-    /// `true` if the run reached its end (an interrupted or killed run did not).
+    /// `true` if the run finished; an interrupted or killed run did not.
     pub complete: bool,
-    /// Difference of this run's null rows from 1 with one participant: the smallest relative
-    /// difference that this run can detect. `None` until measured.
+    /// Smallest relative difference that this run can detect with one participant: the difference
+    /// between two measurements of the same code. `None` until measured.
     pub null_one: Option<f64>,
-    /// The same difference with hand-overs between CPUs.
+    /// Smallest relative difference that this run can detect in hand-overs between CPUs.
     pub null_several: Option<f64>,
-    /// Known costs that this run planted and read back.
+    /// Proofs: known costs that this run planted and read back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proofs: Vec<Proof>,
 }
@@ -54,15 +54,15 @@ pub struct Run {
 /// One figure of one contender.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// The figure's id: the spec's, or `spec/part`.
+    /// Id of the figure: the spec's id, or `spec/part`.
     pub id: String,
-    /// The spec's id.
+    /// Id of the benchmark's spec.
     pub spec: String,
-    /// The contender's name.
+    /// Name of the contender.
     pub contender: String,
-    /// The contender's kind.
+    /// Kind of the contender: ours, peer, floor or null.
     pub kind: ContenderKind,
-    /// Way of waiting for the other participants.
+    /// Strategy by which the contender waits for the other participants.
     #[serde(default, skip_serializing_if = "Wait::is_none")]
     pub waits: Wait,
     /// `true` if each operation allocates memory.
@@ -70,17 +70,17 @@ pub struct Record {
     pub allocates: bool,
     /// Description of the timed operation.
     pub what: String,
-    /// Unit of every figure below that does not name its own.
+    /// Unit of every field below whose name has no unit.
     pub unit: Unit,
-    /// `true` if the default run shows it.
+    /// `true` if the default run shows the figure.
     pub ladder: bool,
-    /// The arguments.
+    /// Values of the benchmark's arguments, by name.
     pub args: BTreeMap<String, u64>,
     /// The participants and their placement.
     pub parties: Parties,
     /// Time of the measurement, in nanoseconds since the Unix epoch.
     pub started_unix_ns: i64,
-    /// The figure and its quantiles.
+    /// Figure and its quantiles.
     pub summary: Summary,
     /// Operations per second, of all measured participants together.
     pub rate_per_s: f64,
@@ -89,7 +89,7 @@ pub struct Record {
     /// Number of CPUs used in user space by the whole process, or by all participants' processes,
     /// during the measurement: 2.0 is two busy CPUs.
     pub cpus_user: f64,
-    /// Number of CPUs used in the kernel on their behalf.
+    /// Number of CPUs used in kernel space by the same processes.
     pub cpus_system: f64,
     /// Voluntary context switches per operation.
     pub switches_voluntary_per_op: f64,
@@ -101,27 +101,26 @@ pub struct Record {
     /// Page faults per second that waited for a disk.
     #[serde(default)]
     pub faults_major_per_s: f64,
-    /// The same resources by role, and those of threads that have none; empty if there is only one role.
+    /// Resource usage by role, and of threads without a role; empty if there is only one role.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<RoleUsage>,
-    /// Cost of the empty operation timed in the same way, in the record's unit; printed for
+    /// Figure of an empty operation timed in the same way, in the record's unit; shown for
     /// comparison, never subtracted.
     pub empty: Option<f64>,
-    /// Ratio to the floor.
+    /// Ratio of the figure to its floor.
     pub floor: Option<Ratio>,
-    /// Ratios to the other contenders that are peers and wait alike.
+    /// Ratios to the peers that wait in the same way.
     pub peers: Vec<Ratio>,
-    /// Peers that wait in another way: printed for comparison, without a ratio.
+    /// Peers that wait in another way: shown for comparison, without a ratio.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub beside: Vec<Beside>,
-    /// The two modes with their shares, if operations, rounds or passes have two modes; otherwise
-    /// empty.
+    pub beside: Vec<PeerWithoutRatio>,
+    /// Two modes with their shares if the operations, rounds or passes are bimodal; otherwise empty.
     pub modes: Vec<Mode>,
-    /// Further counts that the workload records, by name (`slept_share`).
+    /// Further quantities recorded by the workload, by name (`slept_share`).
     pub counters: BTreeMap<String, f64>,
     /// Hardware counters per operation, if the machine has them.
     pub hardware: Option<Hardware>,
-    /// The rounds, in order, for later tests between runs.
+    /// Rounds in order of measurement, for later comparison of runs.
     pub rounds: Vec<Round>,
     /// Histogram of all samples: HdrHistogram V2, compressed, base64, in thousandths of the unit.
     pub histogram: String,
@@ -133,7 +132,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Returns `true` if a warning says that the figure itself is noisy.
+    /// Returns `true` if a warning marks the figure itself as noisy.
     pub fn is_noisy(&self) -> bool {
         self.warnings.iter().any(|warning| warning.code.is_noise())
     }
@@ -145,7 +144,7 @@ impl Record {
     }
 
     /// Returns the peer with the smallest figure among those that wait in another way.
-    pub fn best_beside(&self) -> Option<&Beside> {
+    pub fn best_peer_without_ratio(&self) -> Option<&PeerWithoutRatio> {
         self.beside.iter().min_by(|a, b| a.other.total_cmp(&b.other))
     }
 }
@@ -157,13 +156,13 @@ pub struct Parties {
     pub roles: Vec<String>,
     /// The CPU of each participant.
     pub cpus: Vec<u32>,
-    /// `near`, `far`, `smt` or `same`; empty with one participant.
+    /// Placement of the participants: `near`, `far`, `smt` or `same`; empty with one participant.
     pub placement: String,
     /// `true` if the participants were processes rather than threads.
     pub processes: bool,
-    /// The pause before each hand-over, in nanoseconds.
+    /// Pause before each hand-over, in nanoseconds.
     pub idle_gap_ns: u64,
-    /// The CPU of the busy neighbour, if there was one.
+    /// CPU of the busy neighbour thread, if there was one.
     pub neighbour_cpu: Option<u32>,
 }
 
@@ -177,11 +176,11 @@ impl Parties {
 /// Resources that the participants of one role used during the measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RoleUsage {
-    /// The role's name; [`RoleUsage::OTHERS`] for threads of the process that are no participants.
+    /// Name of the role; [`RoleUsage::OTHERS`] for threads that are no participants.
     pub role: String,
-    /// Number of CPUs used, in user space and in the kernel.
+    /// Number of CPUs used in user and kernel space.
     pub cpus: f64,
-    /// Number of participants that, on average, waited for a CPU although they could have run; `None` if the kernel
+    /// Average number of participants that were runnable and waited for a CPU; `None` if the kernel
     /// does not report it.
     pub delayed: Option<f64>,
     /// Voluntary context switches per operation.
@@ -195,10 +194,10 @@ pub struct RoleUsage {
 }
 
 impl RoleUsage {
-    /// Name of the entry for threads that are no participants: a runtime's workers, say.
+    /// Role name for threads that are no participants, as a runtime's workers.
     pub const OTHERS: &str = "other threads";
 
-    /// Returns every number by its field's name, so that code that rounds or checks numbers misses none.
+    /// Returns each numeric field with its name, so that rounding and checks cover all of them.
     pub fn numbers_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut f64)> {
         let RoleUsage {
             role: _,
@@ -223,7 +222,7 @@ impl RoleUsage {
 /// The figure and its quantiles, in the record's unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Operations measured.
+    /// Number of operations measured.
     pub ops: u64,
     /// Number of samples; a sample is a batch of operations, or one operation if that is long
     /// enough.
@@ -234,18 +233,17 @@ pub struct Summary {
     /// round's figure is the median of operations timed alone, and a mean of batches (see
     /// [`Round::median`]).
     pub median: f64,
-    /// Lower end of its 95 % interval, which is built from the passes; `None` if there are too few.
+    /// Lower bound of the figure's 95 % interval, built from the passes; `None` if too few passes.
     #[serde(default)]
     pub low: Option<f64>,
-    /// Upper end of the interval.
+    /// Upper bound of the figure's 95 % interval.
     #[serde(default)]
     pub high: Option<f64>,
-    /// The figure without disturbed rounds and samples, if there were any and enough undisturbed
-    /// ones.
+    /// Figure without disturbed rounds and samples; `None` if none was disturbed or too few remain.
     #[serde(default)]
     pub undisturbed: Option<f64>,
-    /// Number of operations drawn at random and timed alone, in batch timing. The quantiles cover
-    /// these operations.
+    /// Number of operations that were timed alone at random in batch timing; the quantiles cover
+    /// them.
     #[serde(default)]
     pub alone: u64,
     /// Resolution of the clock for an operation timed alone, in ns.
@@ -274,13 +272,13 @@ pub struct Summary {
     pub mean: f64,
 }
 
-/// Way in which the operations of a figure are timed.
+/// Timing method of the operations of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimingKind {
-    /// Each operation alone: the figure is a median of operations.
+    /// Each operation is timed alone: the figure is a median of operations.
     Single,
-    /// Many operations between two readings of the clock: the figure is a mean per operation.
+    /// Many operations between two clock readings: the figure is a mean per operation.
     Batch,
 }
 
@@ -311,24 +309,24 @@ pub struct Quantiles {
 }
 
 impl Summary {
-    /// Returns the way in which the operations were timed.
+    /// Returns how the operations were timed.
     pub fn timing(&self) -> TimingKind {
         if self.batch <= 1 { TimingKind::Single } else { TimingKind::Batch }
     }
 
-    /// Returns the ends of the 95 % interval, if there were enough passes.
+    /// Returns the bounds of the figure's 95 % interval; `None` if there were too few passes.
     pub fn ends(&self) -> Option<(f64, f64)> {
         Some((self.low?, self.high?))
     }
 
-    /// Returns half the interval's width relative to the figure, if there is an interval.
+    /// Returns half the interval's width relative to the figure; `None` without an interval.
     pub fn half_width(&self) -> Option<f64> {
         let (low, high) = self.ends()?;
         Some(if self.median > 0.0 { (high - low) / 2.0 / self.median } else { 0.0 })
     }
 
-    /// Returns the quantiles of operations; `None` if no operation was timed alone: a quantile of
-    /// means of batches says nothing about operations.
+    /// Returns the quantiles of operations; `None` if no operation was timed alone, since quantiles
+    /// of batch means say nothing about operations.
     pub fn quantiles(&self) -> Option<Quantiles> {
         if self.timing() == TimingKind::Batch && self.alone == 0 {
             return None;
@@ -343,8 +341,8 @@ impl Summary {
         })
     }
 
-    /// Returns every number except the counts, if present, by its field's name, so that code that
-    /// rounds or checks numbers misses none.
+    /// Returns each numeric field that is present with its name, except the counts, so that rounding
+    /// and checks cover all of them.
     pub fn numbers_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut f64)> {
         let Summary {
             ops: _,
@@ -385,28 +383,28 @@ impl Summary {
 /// One round: about 10 ms of one contender after a new setup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Round {
-    /// The index of its pass: a process of its own.
+    /// Index of the round's pass, which is a separate process.
     #[serde(default)]
     pub pass: u32,
-    /// The index of its block; rounds of one block are compared with each other.
+    /// Index of the round's block; rounds of one block are compared with each other.
     pub block: u32,
-    /// Its figure. For operations timed alone, their median; if the clock's step is too coarse for
-    /// a median (above 5 % of it), the mean of all but the greatest 1 %. For batches, the median of
-    /// ten means, each over the batches of a tenth of the round: a cost that recurs every few
-    /// operations is in each mean, and a burst of foreign work is in one or two.
+    /// Figure of the round. For operations timed alone, their median; if the clock's resolution is
+    /// too coarse for a median (above 5 % of it), the mean of all but the greatest 1 %. For batches,
+    /// the median of ten means, each over the batches of a tenth of the round: a cost that recurs
+    /// every few operations is in each mean, and a burst of foreign work is in one or two.
     pub median: f64,
-    /// 99 % quantile of its samples: of operations in single timing, of means of batches otherwise.
+    /// 99 % quantile of the round's samples: of operations in single timing, else of batch means.
     pub p99: f64,
-    /// Total time divided by total operations: a spinner on the partner's CPU moves this, but not
-    /// the median.
+    /// Total time divided by total operations: unlike the median, it moves if another thread spins
+    /// on the partner's CPU.
     pub mean: f64,
-    /// Steal during the round, as a share of the machine's CPU time.
+    /// Steal time during the round, as a share of the machine's CPU time.
     pub steal: f64,
-    /// Share of the samples taken while a participant's core ran below its pace (a busy sibling
-    /// thread, a lower frequency).
+    /// Share of the samples taken while a participant's core was slowed (by a busy sibling thread, a
+    /// lower frequency).
     #[serde(default)]
     pub slowed: f64,
-    /// Involuntary context switches of all participants.
+    /// Number of involuntary context switches of all participants.
     pub switches_involuntary: u64,
     /// `true` if foreign work disturbed the round.
     pub marked: bool,
@@ -416,25 +414,25 @@ pub struct Round {
 /// ratios within blocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// The other figure's id.
+    /// Id of the other figure.
     pub id: String,
-    /// The other figure's contender.
+    /// Contender of the other figure.
     pub contender: String,
-    /// The other figure, measured in this spec's blocks.
+    /// Value of the other figure, measured in this spec's blocks.
     pub other: f64,
-    /// This figure divided by the other.
+    /// This figure divided by the other figure.
     pub ratio: f64,
-    /// Lower end of the ratio's 95 % interval, which is built from the passes; `None` if there are
+    /// Lower bound of the ratio's 95 % interval, built from the passes; `None` if too few passes.
     /// too few.
     #[serde(default)]
     pub low: Option<f64>,
-    /// Upper end of the interval.
+    /// Upper bound of the ratio's 95 % interval.
     #[serde(default)]
     pub high: Option<f64>,
 }
 
 impl Ratio {
-    /// Returns the ends of the 95 % interval, if there were enough passes.
+    /// Returns the bounds of the ratio's 95 % interval; `None` if there were too few passes.
     pub fn ends(&self) -> Option<(f64, f64)> {
         Some((self.low?, self.high?))
     }
@@ -442,19 +440,19 @@ impl Ratio {
 
 /// A peer that waits in another way, so that a ratio to it has no meaning.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Beside {
-    /// The peer's name.
+pub struct PeerWithoutRatio {
+    /// Name of the peer.
     pub contender: String,
-    /// Its way of waiting.
+    /// Waiting strategy of the peer.
     pub waits: Wait,
-    /// Its figure, measured in this spec's blocks.
+    /// Figure of the peer, measured in this spec's blocks.
     pub other: f64,
 }
 
-/// One of two modes of a figure.
+/// One of the two modes of a bimodal figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mode {
-    /// Share of the operations, rounds or passes.
+    /// Share of the operations, rounds or passes in this mode.
     pub share: f64,
     /// Median of the mode.
     pub median: f64,
@@ -484,31 +482,31 @@ pub struct Warning {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WarningCode {
-    /// The hypervisor gave the CPUs to others.
+    /// The hypervisor ran other guests on the measured CPUs.
     Steal,
-    /// Other threads ran on our CPUs.
+    /// Other threads ran on the measured CPUs.
     Switches,
-    /// The cores ran below their pace: other work ran on sibling threads.
+    /// The cores were slowed by other work on sibling threads.
     Slowed,
     /// The samples have two modes.
     Bimodal,
     /// The interval is still wide at the end of the run.
     Wide,
-    /// The rounds drifted from the first to the last.
+    /// The rounds' figures drifted from the first to the last.
     Drift,
-    /// Below the resolution of this clock and loop.
+    /// The figure lies below the resolution of the clock and the measuring loop.
     Resolution,
     /// Too few passes for an interval.
     Few,
-    /// The rate does not agree with the figure.
+    /// The operation rate does not agree with the figure.
     Rate,
     /// The participants could not be placed as requested.
     Placement,
     /// The interval of the ratio to the floor lies below 1: the floor does more work than necessary.
     FloorBeaten,
-    /// Earlier runs on this machine had medians outside the interval.
+    /// Medians of earlier runs on this machine lie outside the interval.
     Seen,
-    /// Run with smoke values: correct, but no measurement.
+    /// The figure was measured with smoke values, which only test that the benchmark works.
     Smoke,
 }
 
@@ -519,7 +517,7 @@ impl WarningCode {
         matches!(self, Steal | Switches | Slowed | Wide | Drift | Bimodal | Few | Seen)
     }
 
-    /// Returns one or two letters for a table.
+    /// Returns the one or two letters that stand for the warning in a table.
     pub fn letter(self) -> &'static str {
         match self {
             WarningCode::Steal => "st",
@@ -542,18 +540,18 @@ impl WarningCode {
 /// A run with its records: the output of `show --json` and of exports.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Document {
-    /// Version of this form.
+    /// Version of the JSON form.
     pub schema: u32,
     /// The run; its host is repeated in `host`, for readers that need only the host.
     pub run: Run,
-    /// The machine.
+    /// The machine of the run.
     pub host: Host,
     /// The records, in the order of measurement.
     pub records: Vec<Record>,
 }
 
 impl Document {
-    /// Creates a document of the current version.
+    /// Creates a document of the current schema version.
     pub fn new(run: Run, records: Vec<Record>) -> Document {
         Document { schema: SCHEMA, host: run.host.clone(), run, records }
     }

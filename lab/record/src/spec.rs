@@ -8,30 +8,30 @@ use std::panic::Location;
 /// Declaration of one benchmark. Written as a `const` that begins with [`Spec::new`].
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
-    /// `mechanism/operation`, the name in all tables and patterns.
+    /// Id `mechanism/operation`, the benchmark's name in tables and patterns.
     pub id: &'static str,
-    /// One line that describes the timed operation.
+    /// Description of the timed operation in one line.
     pub what: &'static str,
     /// Unit of all figures of this benchmark.
     pub unit: Unit,
-    /// Id (of a spec, or `spec/part`) of the floor, the lower bound set by hardware or kernel;
+    /// Id (of a spec, or `spec/part`) of the floor, the lower bound set by hardware or kernel,
     /// measured in the same blocks. `None` only for floors themselves.
     pub floor: Option<&'static str>,
     /// Further floors, for contenders that wait in another way than `floor`: each contender is
-    /// compared with the first floor that waits alike.
+    /// compared with the first floor that waits in the same way.
     pub floors: &'static [&'static str],
-    /// The classic tool that measured this first, if any.
+    /// Classic program that measured this operation first, if any.
     pub classic: Option<&'static str>,
-    /// `true` if the default run includes it.
+    /// `true` if the default run includes the benchmark.
     pub ladder: bool,
-    /// The named figures of this benchmark; empty if it has one figure.
+    /// Named figures of this benchmark; empty if it has one figure.
     pub parts: &'static [Part],
     /// `true` if work goes from one participant to another, so that `--idle-gap` and `--neighbour`
     /// apply.
     pub hands_over: bool,
     /// `true` if operations are timed in batches regardless of their duration. For operations about
-    /// as long as the shortest that is timed alone (twenty readings of the clock): the way of
-    /// timing must not differ from run to run.
+    /// as long as the shortest that is timed alone (twenty clock readings), which would otherwise be
+    /// timed differently from run to run.
     pub batched: bool,
     /// `true` if operations of a batch overlap, as in a stream: a single timed operation would be a
     /// flush, so the figure has no quantiles.
@@ -43,8 +43,8 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Declares a benchmark at the caller's place in the source: in nanoseconds, with one figure and
-    /// one participant, without a floor, not on the ladder.
+    /// Declares a benchmark at the caller's source location: in nanoseconds, with one figure and one
+    /// participant, without a floor, not in the default run.
     #[track_caller]
     pub const fn new(id: &'static str, what: &'static str) -> Spec {
         let place = Location::caller();
@@ -90,7 +90,7 @@ impl Spec {
         Spec { ladder: true, ..self }
     }
 
-    /// Names the figures of a benchmark with several.
+    /// Sets the named figures of a benchmark with several.
     pub const fn parts(self, parts: &'static [Part]) -> Spec {
         Spec { parts, ..self }
     }
@@ -124,45 +124,45 @@ impl Spec {
 pub struct Part {
     /// Last component of the figure's id.
     pub name: &'static str,
-    /// One line that describes the figure.
+    /// Description of the figure in one line.
     pub what: &'static str,
-    /// The part's own floor; `None` for the spec's.
+    /// Floor of this part; `None` for the spec's floor.
     pub floor: Option<&'static str>,
-    /// Way of waiting of the operations in this figure, if it covers only some; `None` for the
-    /// contender's.
+    /// Waiting strategy of the operations in this figure, if it covers only some; `None` for the
+    /// contender's strategy.
     pub waits: Option<Wait>,
-    /// `true` if the default run shows this figure on the ladder.
+    /// `true` if the default run shows this figure.
     pub ladder: bool,
-    /// `true` if the figure exists only when its event happened (for example a wake-up without
-    /// sleeping): its absence is no fault.
+    /// `true` if the figure exists only if its event occurred (for example a wake-up without
+    /// sleeping): its absence is no error.
     pub optional: bool,
 }
 
 impl Part {
-    /// Creates a part with the spec's floor, on the ladder.
+    /// Creates a part with the spec's floor that the default run shows.
     pub const fn new(name: &'static str, what: &'static str) -> Part {
         Part { name, what, floor: None, waits: None, ladder: true, optional: false }
     }
 
-    /// Sets the part's own floor.
+    /// Sets the floor of this part.
     pub const fn floor(mut self, id: &'static str) -> Part {
         self.floor = Some(id);
         self
     }
 
-    /// Sets the way of waiting of this part's operations, instead of the contender's.
+    /// Sets how this part's operations wait, instead of the contender's way.
     pub const fn waits(mut self, waits: Wait) -> Part {
         self.waits = Some(waits);
         self
     }
 
-    /// Allows the figure to be absent.
+    /// Declares that the figure may be absent.
     pub const fn optional(mut self) -> Part {
         self.optional = true;
         self
     }
 
-    /// Keeps the figure off the default run's table.
+    /// Hides the figure in the default run's table.
     pub const fn off_ladder(mut self) -> Part {
         self.ladder = false;
         self
@@ -175,9 +175,9 @@ impl Part {
 pub enum Unit {
     /// Nanoseconds for one operation; less is better.
     Ns,
-    /// Bytes; less is better (memory held, a fairness index).
+    /// Bytes, of memory held for example; less is better.
     Bytes,
-    /// A plain number; less is better.
+    /// A dimensionless number, such as a count or a fairness index; less is better.
     Count,
 }
 
@@ -191,11 +191,11 @@ impl fmt::Display for Unit {
     }
 }
 
-/// Way in which a contender waits for another participant.
+/// Strategy by which a contender waits for another participant.
 ///
-/// Ratios are taken only between contenders that wait alike: a participant that spins answers in
-/// the time of a cache line, one that sleeps in the time of a wake-up, and their quotient says
-/// nothing about either.
+/// Ratios are computed only between contenders that wait in the same way: one that spins answers
+/// in the time of a cache-line transfer, one that sleeps in the time of a wake-up, and their
+/// quotient says nothing about either.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wait {
@@ -207,7 +207,7 @@ pub enum Wait {
     Spin,
     /// Polls for a bounded time, and then sleeps in the kernel.
     SpinThenSleep,
-    /// Sleeps in the kernel at once.
+    /// Sleeps in the kernel without polling first.
     Sleep,
 }
 
@@ -227,8 +227,8 @@ impl Wait {
         }
     }
 
-    /// Returns `true` if a floor that waits in this way is a lower bound of a contender that waits
-    /// like `contender`: both wait alike, or the floor does not wait at all.
+    /// Returns `true` if a floor that waits like `self` is a lower bound of a contender that waits
+    /// like `contender`: both wait in the same way, or the floor does not wait.
     pub fn is_below(self, contender: Wait) -> bool {
         self.is_none() || self == contender
     }
@@ -237,13 +237,13 @@ impl Wait {
 /// One implementation that a benchmark measures.
 #[derive(Clone, Copy, Debug)]
 pub struct Contender {
-    /// Name in the table: `handover`, `eventfd`, `parking_lot`.
+    /// Name of the contender in tables: `handover`, `eventfd`, `parking_lot`.
     pub name: &'static str,
     /// Kind of the implementation.
     pub kind: ContenderKind,
-    /// The only contender that it is compared with; `None` if it is compared with all.
+    /// The only contender that this one is compared with; `None` if it is compared with all.
     pub rival_of: Option<&'static str>,
-    /// Way of waiting for the other participants.
+    /// Strategy by which the contender waits for the other participants.
     pub waits: Wait,
     /// `true` if each operation allocates memory.
     pub allocates: bool,
@@ -274,12 +274,12 @@ impl Contender {
         Contender::new(name, ContenderKind::Null)
     }
 
-    /// Restricts comparison to one contender of ours: the one with the same function.
+    /// Restricts comparison to our contender `rival`, which has the same function.
     pub const fn against(self, rival: &'static str) -> Contender {
         Contender { rival_of: Some(rival), ..self }
     }
 
-    /// Sets the way of waiting.
+    /// Sets how the contender waits.
     pub const fn waits(self, waits: Wait) -> Contender {
         Contender { waits, ..self }
     }
@@ -289,15 +289,14 @@ impl Contender {
         Contender { allocates: true, ..self }
     }
 
-    /// Returns the way in which the operations of a part wait, or the contender's way without a
-    /// part.
+    /// Returns how the operations of a part wait; `None` means a benchmark without parts.
     pub fn waits_in(&self, part: Option<&Part>) -> Wait {
         part.and_then(|part| part.waits).unwrap_or(self.waits)
     }
 
     /// Returns `true` if the ratio of this contender to `other` is reported: `other` is a peer (or
     /// the second contender of a null benchmark), and neither is restricted to another contender.
-    pub fn is_held_against(&self, other: &Contender) -> bool {
+    pub fn is_compared_with(&self, other: &Contender) -> bool {
         let is_for = |one: &Contender, other: &Contender| {
             one.rival_of.is_none_or(|rival| rival == other.name || one.rival_of == other.rival_of)
         };
@@ -317,7 +316,7 @@ pub enum ContenderKind {
     Peer,
     /// A lower bound set by hardware, compiler or kernel, or a property of the machine.
     Floor,
-    /// The same code measured twice: the machine cannot resolve smaller differences than theirs.
+    /// The same code measured twice: the difference is the smallest that the machine can resolve.
     Null,
 }
 
@@ -333,7 +332,7 @@ impl fmt::Display for ContenderKind {
 }
 
 impl Param {
-    /// Returns the line that `--help` and `list` show for this argument.
+    /// Returns the argument's line in the output of `--help` and `list`.
     pub fn help_line(&self) -> String {
         format!(
             "{}={}  {} ({}..={})",

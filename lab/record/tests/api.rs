@@ -1,24 +1,25 @@
 //! The API that the other lab crates use.
 
 use handover_record::{
-    Args, Beside, Bytes, Kind, Nanos, Param, Part, Record, Spec, Wait, Warning, WarningCode, args,
+    Args, Bytes, Kind, Nanos, Param, Part, PeerWithoutRatio, Record, Spec, Wait, Warning,
+    WarningCode, args,
 };
 use handover_record::{ContenderKind, Parties, Ratio, Round, Summary, Unit};
 
 args! {
     /// One argument of each kind.
     pub struct Kinds {
-        /// Slots.
+        /// Number of slots.
         slots_count: u32 = 64 (smoke 2, range 1..=65536),
         /// Size of a message.
         message_bytes: Bytes = 65536 (smoke 64, range 1..=1048576),
-        /// Between messages.
+        /// Pause between messages.
         gap_ns: Nanos = 30000 (smoke 0, range 0..=1000000)
     }
 }
 
 #[test]
-fn arguments_are_parsed_as_their_kind_is_written() {
+fn arguments_parse_in_the_notation_of_their_kind() {
     let mut values = Kinds::defaults();
     values.set("slots_count", "1.5k").unwrap();
     values.set("message_bytes", "64KiB").unwrap();
@@ -34,7 +35,7 @@ fn arguments_are_parsed_as_their_kind_is_written() {
 }
 
 #[test]
-fn a_refused_argument_names_the_way_out_and_changes_nothing() {
+fn invalid_argument_is_rejected_with_a_remedy_and_no_change() {
     let mut values = Kinds::defaults();
     let before = values.clone();
     for (name, text, said) in [
@@ -48,7 +49,7 @@ fn a_refused_argument_names_the_way_out_and_changes_nothing() {
         (
             "colour",
             "8",
-            "--set colour: no such argument; it takes slots_count, message_bytes, gap_ns",
+            "--set colour: no such argument; its arguments are slots_count, message_bytes, gap_ns",
         ),
     ] {
         let refused = values.set(name, text).unwrap_err().to_string();
@@ -56,15 +57,15 @@ fn a_refused_argument_names_the_way_out_and_changes_nothing() {
     }
     assert_eq!(values, before);
     let none = <()>::defaults().set("x", "1").unwrap_err().to_string();
-    assert_eq!(none, "--set x: no such argument; this benchmark takes none");
+    assert_eq!(none, "--set x: no such argument; this benchmark has no arguments");
 }
 
 #[test]
-fn help_shows_default_and_bounds_as_people_write_them() {
+fn help_shows_default_and_bounds_in_the_notation_of_the_kind() {
     let lines: Vec<String> = Kinds::PARAMS.iter().map(Param::help_line).collect();
     assert_eq!(lines[0], "slots_count=64  Slots. (1..=65536)");
     assert_eq!(lines[1], "message_bytes=64KiB  Size of a message. (1B..=1MiB)");
-    assert_eq!(lines[2], "gap_ns=30us  Between messages. (0..=1ms)");
+    assert_eq!(lines[2], "gap_ns=30us  Pause between messages. (0..=1ms)");
     assert_eq!(Kinds::PARAMS[2].kind, Kind::Nanos);
 }
 
@@ -119,7 +120,11 @@ fn record() -> Record {
                 high: Some(ratio),
             })
             .to_vec(),
-        beside: vec![Beside { contender: "asleep".into(), waits: Wait::Sleep, other: 1e4 }],
+        beside: vec![PeerWithoutRatio {
+            contender: "asleep".into(),
+            waits: Wait::Sleep,
+            other: 1e4,
+        }],
         modes: Vec::new(),
         counters: [("spun_share".to_string(), 0.25)].into(),
         hardware: None,
@@ -131,7 +136,7 @@ fn record() -> Record {
 }
 
 #[test]
-fn a_record_read_and_written_again_is_the_same_to_the_byte() {
+fn record_survives_a_round_trip_through_json_byte_by_byte() {
     let text = serde_json::to_string(&record()).unwrap();
     let read: Record = serde_json::from_str(&text).unwrap();
     assert_eq!(read, record());
@@ -139,14 +144,14 @@ fn a_record_read_and_written_again_is_the_same_to_the_byte() {
 }
 
 #[test]
-fn parties_on_one_cpu_or_none_do_not_use_several() {
+fn participants_on_at_most_one_cpu_do_not_use_several_cpus() {
     let of = |cpus: &[u32]| Parties { cpus: cpus.to_vec(), ..Parties::default() };
     assert!(of(&[0, 1]).use_several_cpus() && of(&[3, 3, 4]).use_several_cpus());
     assert!(!of(&[2, 2, 2]).use_several_cpus() && !of(&[]).use_several_cpus());
 }
 
 #[test]
-fn the_best_peer_is_the_one_that_costs_least() {
+fn best_peer_has_the_smallest_figure() {
     // Three times as expensive as one peer and half as expensive as the other: the first is the
     // best.
     assert_eq!(record().best_peer().unwrap().contender, "peer3");
@@ -155,7 +160,7 @@ fn the_best_peer_is_the_one_that_costs_least() {
 #[test]
 fn peer_that_waits_in_another_way_has_no_ratio() {
     let record = record();
-    assert_eq!(record.best_beside().unwrap().waits.word(), "sleeps");
+    assert_eq!(record.best_peer_without_ratio().unwrap().waits.word(), "sleeps");
     assert!(record.peers.iter().all(|peer| peer.contender != "asleep"));
 }
 
@@ -166,7 +171,7 @@ fn floor_is_below_contenders_that_wait_alike_or_does_not_wait() {
 }
 
 #[test]
-fn record_without_the_fields_of_waiting_is_read() {
+fn record_of_an_older_version_without_wait_fields_is_read() {
     let text = serde_json::to_string(&record()).unwrap();
     let mut value: serde_json::Value = serde_json::from_str(&text).unwrap();
     for name in ["waits", "allocates", "beside"] {
@@ -200,11 +205,11 @@ fn placement_and_resolution_are_warnings_but_no_noise() {
     .to_vec();
     letters.sort_unstable();
     letters.dedup();
-    assert_eq!(letters.len(), 12, "each has letters of its own");
+    assert_eq!(letters.len(), 12, "two warning codes share letters");
 }
 
 #[test]
-fn one_line_tells_a_record() {
+fn record_is_displayed_in_one_line() {
     let line = record().to_string();
     assert!(line.starts_with("lock/passed/busy [handover] 0.30 ns ("), "{line}");
     assert!(line.ends_with("3.00 x peer3, 0.50 x peer0.5; 1 CPU"), "{line}");

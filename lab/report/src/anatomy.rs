@@ -5,13 +5,13 @@ use crate::text::{Line, Style, Tone, wrap};
 use crate::words;
 use handover_record::{Anatomy, AnatomyOutlier, AnatomyStage, Document, Record, Unit};
 
-/// Maximum time of a drawn band, as a multiple of the typical band's. A longer band would shrink the
-/// typical one to a line; only the table lists it.
+/// Maximum time of a drawn band of hand-offs, as a multiple of the typical band's. A longer band
+/// would shrink the typical one to a line; only the table lists it.
 const DRAWN_MAX: f64 = 6.0;
-/// Share of unmatched hand-offs above which a note warns about the matched ones.
+/// Share of unmatched hand-offs above which a note says that the others may not be typical.
 const UNFIT_SHARE_MAX: f64 = 0.2;
 
-/// Iterates over the anatomies of a document, each with its record.
+/// Iterates over the records of a document that have an anatomy.
 pub(crate) fn of(document: &Document) -> impl Iterator<Item = (&Record, &Anatomy)> {
     document.records.iter().filter_map(|record| Some((record, record.anatomy.as_deref()?)))
 }
@@ -97,7 +97,7 @@ fn ns(value: f64) -> String {
     words::figure(Unit::Ns, value)
 }
 
-/// Returns notes on the figures, of one or two sentences each.
+/// Returns the notes below an anatomy's figures, of one or two sentences each.
 pub(crate) fn facts(anatomy: &Anatomy) -> Vec<String> {
     let mut facts = vec![
         "The line adds up the means of the middle half of the hand-offs; medians do not add up. A stage's p50 \

@@ -1,4 +1,4 @@
-//! Comparison of two sides of runs: figures that became better or worse, and figures without a
+//! Comparison of two sets of runs: figures that became better or worse, and figures without a
 //! verdict.
 //!
 //! The sample is a process, that is, a run. Rounds of one process share the placement of its
@@ -28,10 +28,10 @@ pub const SCHEMA: u32 = 1;
 /// Minimum number of processes per side for a verdict.
 pub const PROCESSES_MIN: usize = 5;
 
-/// Maximum corrected p-value of a verdict: less than the promised one in a hundred. Two of the 252
-/// deals of five processes per side are within it.
+/// Maximum corrected p-value of a verdict, below the documented one in a hundred. Two of the 252
+/// ways to divide five processes per side reach it.
 pub(crate) const FAMILY_MAX: f64 = 0.008;
-/// Maximum p-value of the figure's own rank test: one outlying process is not enough for a verdict.
+/// Maximum p-value of a figure's own rank test: one outlying process is not enough for a verdict.
 pub(crate) const ALONE_MAX: f64 = 0.05;
 
 /// Statistic that represents the rounds of a process as one value.
@@ -40,9 +40,9 @@ pub(crate) const ALONE_MAX: f64 = 0.05;
 pub enum Statistic {
     /// The figure itself: the median over the passes.
     Median,
-    /// The median of the round at the best tenth: one tenth of the rounds are better.
+    /// The 10 % quantile of the rounds' medians: one tenth of the rounds are better.
     BestTenth,
-    /// The 99th percentile of operations, if they were timed singly.
+    /// The 99 % quantile of operations, if they were timed singly.
     P99,
 }
 
@@ -51,7 +51,7 @@ impl Statistic {
     /// The statistics of the figure itself: its row shows one of them.
     const FIGURE: [Statistic; 2] = [Statistic::Median, Statistic::BestTenth];
 
-    /// Returns the name of the statistic.
+    /// Returns the name of the statistic for tables.
     pub fn words(self) -> &'static str {
         match self {
             Statistic::Median => "median",
@@ -76,7 +76,7 @@ impl Statistic {
     }
 }
 
-/// Minimum number of rounds for a best tenth.
+/// Minimum number of rounds for the best-tenth statistic.
 const ROUNDS_OF_TENTH_MIN: usize = 10;
 
 /// Options of a comparison.
@@ -84,7 +84,7 @@ const ROUNDS_OF_TENTH_MIN: usize = 10;
 pub struct Rules {
     /// Smallest relative difference that matters: 0.02 is 2 %.
     pub threshold: f64,
-    /// `true` if every contender has a row, instead of ours only.
+    /// `true` to list every contender, instead of ours only.
     pub all: bool,
 }
 
@@ -94,24 +94,24 @@ impl Default for Rules {
     }
 }
 
-/// Result of comparing one figure.
+/// Verdict on one figure: how side B compares with side A.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// B takes less.
+    /// B takes less time or memory than A.
     Better,
-    /// B takes more.
+    /// B takes more time or memory than A.
     Worse,
-    /// Any difference is smaller than the threshold.
+    /// Any difference between A and B is smaller than the threshold.
     Same,
-    /// The data allow both a difference above the threshold and none.
+    /// The data are compatible with a difference above the threshold and with none.
     TooNoisy,
-    /// The runs do not allow a comparison.
+    /// The runs do not allow a comparison, for example because there are too few.
     CannotSay,
 }
 
 impl Verdict {
-    /// Returns the verdict in words.
+    /// Returns the verdict as text for tables.
     pub fn words(self) -> &'static str {
         match self {
             Verdict::Better => "better",
@@ -123,131 +123,130 @@ impl Verdict {
     }
 }
 
-/// One side of a comparison.
+/// One of the two compared sets of runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Side {
-    /// Name by which it was requested.
+    /// Name by which the user requested the runs.
     pub name: String,
-    /// Ids of its runs, each a process.
+    /// Ids of the runs, each a process.
     pub runs: Vec<String>,
-    /// Versions, with commits, that the runs were made with.
+    /// Versions and commits of the builds that were measured.
     pub builds: BTreeSet<String>,
-    /// Hosts that the runs were made on.
+    /// Host names of the measured machines.
     pub hosts: BTreeSet<String>,
 }
 
-/// One figure on both sides.
+/// Comparison of one figure between the two sides.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// Id of the figure.
     pub id: String,
     /// Name of the contender.
     pub contender: String,
-    /// Arguments and placement, as far as they differ from the defaults.
+    /// Arguments and placement that differ from the defaults.
     pub setting: String,
     /// Unit of `a` and `b`.
     pub unit: Unit,
-    /// Statistic that represents a process.
+    /// Statistic that represents the rounds of a process.
     pub by: Statistic,
-    /// Median over A's processes.
+    /// Median over the processes of side A.
     pub a: f64,
-    /// Median over B's processes.
+    /// Median over the processes of side B.
     pub b: f64,
-    /// Ratio of B to A, above 1 if B takes more (estimate of Hodges and Lehmann); `None` if a value
-    /// is not above 0.
+    /// Ratio of B to A, above 1 if B takes more (Hodges-Lehmann estimate); `None` if a value is not
+    /// above 0.
     pub ratio: Option<f64>,
-    /// Lower end of the ratio's 95 % interval; `None` also if there are too few processes.
+    /// Lower bound of the ratio's 95 % interval; `None` also if there are too few processes.
     pub low: Option<f64>,
-    /// Upper end of the interval.
+    /// Upper bound of the ratio's 95 % interval.
     pub high: Option<f64>,
     /// p-value of the Mann-Whitney test of this figure alone.
     pub p: f64,
-    /// Probability that chance alone makes any figure of this comparison look as much worse or, if
-    /// this one takes less, as much better (Westfall and Young).
+    /// Probability that chance alone makes any figure of this comparison as much worse or, if this
+    /// figure takes less, as much better (Westfall and Young).
     pub p_corrected: f64,
-    /// Cliff's delta: 1 if all of B takes more than all of A, -1 if all of B takes less.
+    /// Cliff's delta: 1 if each value of B is above each of A, -1 if each is below.
     pub delta: f64,
-    /// Smallest relative difference that gives a verdict: the threshold or, if greater, the
-    /// resolution.
+    /// Smallest relative difference that gives a verdict: the greater of threshold and resolution.
     pub least: f64,
-    /// Smallest relative increase that most such comparisons would call worse, by the more sensitive of median and best
+    /// Smallest relative increase that most such comparisons would detect, by the more sensitive of median and best
     /// tenth; `None` if no increase would, or without an interval.
     pub found: Option<f64>,
     /// Verdict on the figure.
     pub verdict: Verdict,
-    /// Reason for which no verdict is possible; empty otherwise.
+    /// Reason why no verdict is possible; empty if there is a verdict.
     pub why: String,
 }
 
-/// Comparison of two sides.
+/// Comparison of two sets of runs, figure by figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// Version of the JSON format.
     pub schema: u32,
-    /// Baseline side.
+    /// Baseline side, A.
     pub a: Side,
-    /// Side that may be better or worse than A.
+    /// Side B, which may be better or worse than A.
     pub b: Side,
     /// Smallest relative difference that matters.
     pub threshold: f64,
-    /// Resolution of these runs for figures of one participant: the difference of ours against
-    /// ours, over the same processes, by the better statistic.
+    /// Resolution of these runs for figures of one participant: the difference measured between two
+    /// equal contenders in the same processes, by the better statistic.
     pub visible_one: Option<f64>,
-    /// Resolution for figures across CPUs.
+    /// Resolution for figures of several participants across CPUs.
     pub visible_several: Option<f64>,
-    /// Resolution for figures of one participant by the noisier of median and best tenth.
+    /// Resolution for figures of one participant, by the noisier of median and best tenth.
     pub visible_one_most: Option<f64>,
-    /// Resolution for figures across CPUs by the noisier statistic.
+    /// Resolution for figures across CPUs, by the noisier of median and best tenth.
     pub visible_several_most: Option<f64>,
-    /// Median of [`Row::found`] over the figures of one participant: half of them would be called worse from there on.
+    /// Median of [`Row::found`] over the figures of one participant: half of them would be worse by then.
     pub found_one: Option<f64>,
     /// Median of [`Row::found`] over the figures across CPUs.
     pub found_several: Option<f64>,
-    /// Figures that both sides have, in A's order.
+    /// Figures that both sides have, in the order of side A.
     pub rows: Vec<Row>,
-    /// Figures of A only.
+    /// Figures that only side A has.
     pub only_a: Vec<String>,
-    /// Figures of B only.
+    /// Figures that only side B has.
     pub only_b: Vec<String>,
-    /// Reasons to doubt the comparison as a whole.
+    /// Reasons to doubt the whole comparison.
     pub notes: Vec<String>,
 }
 
 impl Comparison {
-    /// Returns the number of rows with a verdict.
+    /// Returns the number of figures with the given verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
         self.rows.iter().filter(|row| row.verdict == verdict).count()
     }
 
-    /// Returns `true` if a figure became worse.
+    /// Returns `true` if at least one figure became worse.
     pub fn is_worse(&self) -> bool {
         self.count(Verdict::Worse) > 0
     }
 }
 
-/// Compares the runs of two sides, each with its name. The result is deterministic.
+/// Compares two named sets of runs. The result is deterministic.
 ///
 /// A figure is *worse* if all of these hold, and *better* if they hold in the other direction:
 ///
 /// - each side has it in at least five processes;
-/// - the estimated ratio differs from 1 by more than the threshold, and by more than ours differs
-///   from ours in these very processes;
+/// - the estimated ratio differs from 1 by more than the threshold, and by more than two equal
+///   contenders differ in the same processes;
 /// - the Mann-Whitney test finds a difference at the 5 % level;
-/// - dealing out the processes anew makes *any* figure look as much worse in less than one of a
-///   hundred ways.
+/// - of all permutations of the processes over the sides, less than one in a hundred makes *any*
+///   figure as much worse.
 ///
 /// It is the *same* if the ratio's interval lies within the threshold or, with a threshold of 0,
 /// within the resolution.
 ///
 /// # Cost
-/// 0.1 s for 200 figures of 8 processes per side. Beyond 13,000 deals, 5,000 are drawn at random.
+/// 0.1 s for 200 figures of 8 processes per side. Above 13,000 permutations, 5,000 random ones.
 pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> Comparison {
     let (a_measured, b_measured) = (measured(a.1), measured(b.1));
     let smoke_count = a.1.len() + b.1.len() - a_measured.len() - b_measured.len();
     let (a, b) = ((a.0, &*a_measured), (b.0, &*b_measured));
     let table = Table::of(a.1, b.1);
     let visible = table.visible();
-    // A figure's rows, by its two statistics and, where operations were timed singly, by their p99.
+    // One row per statistic of the figure, and one for its p99 if operations were timed singly.
     let mut figures: Vec<Vec<Row>> = Vec::new();
     let mut tests: Vec<family::Values> = Vec::new();
     let mut are_several: Vec<bool> = Vec::new();
@@ -262,7 +261,7 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
                 let by: Vec<Statistic> = Statistic::ALL.into_iter().filter(has_values).collect();
                 let rows = by.iter().map(|by| {
                     let visible = visible[usize::from(cell.several)];
-                    // The nulls are timed in batches and have no tail: theirs is at least as wide.
+                    // The nulls are timed in batches and have no p99: its resolution is at least as coarse.
                     let seen = match by {
                         Statistic::P99 => visible.into_iter().flatten().fold(0.0, f64::max),
                         _ => visible[*by as usize].unwrap_or(0.0),
@@ -338,7 +337,7 @@ fn find_least(figures: &mut [Vec<Row>], tests: &[family::Values], a_count: usize
         if let (Some(ratio), Some(low), Some(high), Some(shift)) =
             (row.ratio, row.low, row.high, shift)
         {
-            // The interval's lower end leaves 1 where the rank test finds a difference.
+            // The interval's lower bound exceeds 1 where the rank test finds a difference.
             let needed = shift.max((ratio / low).ln()).max(row.least.ln_1p());
             row.found = Some((needed + (high / low).ln() / 2.0).exp_m1());
         }
@@ -350,7 +349,7 @@ fn find_least(figures: &mut [Vec<Row>], tests: &[family::Values], a_count: usize
     }
 }
 
-/// Returns the runs of a side without its smoke runs; all of them if it has no others.
+/// Returns the runs of a side without its smoke runs; all runs if there are no others.
 fn measured(side: &[Document]) -> Vec<&Document> {
     let is_measured = |document: &&Document| document.run.profile != "smoke";
     match side.iter().any(|it| is_measured(&it)) {
@@ -360,9 +359,9 @@ fn measured(side: &[Document]) -> Vec<&Document> {
 }
 
 /// Selects the row by the median or by the best tenth: the one that differs, or else the one with
-/// the narrower interval. A figure that is better by one and worse by the other is too noisy to
-/// say, and a figure is the same only if it is by both: the best tenth alone does not show a median
-/// that may have moved.
+/// the narrower interval. A figure that is better by one and worse by the other has the verdict
+/// "too noisy", and one is the same only if it is by both: the best tenth alone does not show a
+/// median that may have moved.
 fn chosen([median, tenth]: [Row; 2]) -> Row {
     let differs = |row: &Row| matches!(row.verdict, Verdict::Better | Verdict::Worse);
     let is_bounded = |row: &Row| width(row) < f64::INFINITY;
@@ -413,7 +412,7 @@ fn side((name, documents): (&str, &[&Document])) -> Side {
     }
 }
 
-/// Identity of a figure across runs.
+/// Identity of a figure across runs: id, contender, arguments and placement.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     id: String,
@@ -456,13 +455,13 @@ impl Key {
     }
 }
 
-/// Values of a figure in all processes.
+/// Values of a figure in all processes of both sides.
 struct Cell {
     unit: Unit,
     kind: ContenderKind,
     several: bool,
     smoke: bool,
-    /// For each [`Statistic`], the values of all processes, A's first; NaN for a process without the
+    /// Values of all processes by [`Statistic`], side A's first; NaN for a process without the
     /// figure.
     values: [Vec<f64>; 3],
 }
@@ -472,7 +471,7 @@ impl Cell {
         finite(&self.values[0][from..to]).len()
     }
 
-    /// Returns `true` if both sides have the 99th percentile of operations.
+    /// Returns `true` if both sides have the 99 % quantile of operations.
     fn has_tail(&self, a_count: usize) -> bool {
         let (a, b) = self.values[Statistic::P99 as usize].split_at(a_count);
         !finite(a).is_empty() && !finite(b).is_empty()
@@ -521,8 +520,8 @@ impl Table {
         table
     }
 
-    /// Iterates over the figures that get a row: ours, or the floor if there is none of ours, or
-    /// else every contender; all but the nulls if `all`.
+    /// Iterates over the figures that are listed: ours, or the floor if there is none of ours, or
+    /// else every contender; every contender but the nulls if `all`.
     fn cells(&self, all: bool) -> impl Iterator<Item = (&Key, &Cell)> {
         let kinds = |id: &str, wanted: ContenderKind| {
             self.cells.iter().any(|(key, cell)| key.id == id && cell.kind == wanted)
@@ -541,8 +540,8 @@ impl Table {
         })
     }
 
-    /// Returns the difference of ours against ours: the widest end of any interval, within the
-    /// processes and between the sides; for one participant and for several, by each [`Statistic`].
+    /// Returns the resolution: the largest difference between equal contenders, within the processes
+    /// and between the sides; for one participant and for several, by each [`Statistic`].
     fn visible(&self) -> [[Option<f64>; 3]; 2] {
         let mut visible = [[None; 3]; 2];
         let is_null = |cell: &Cell| cell.kind == ContenderKind::Null;
@@ -554,7 +553,7 @@ impl Table {
             let twins: Vec<&Cell> =
                 nulls().filter(|(key, _)| of_it(key)).map(|(_, cell)| cell).collect();
             let logs: Vec<Vec<f64>> = twins.iter().map(|cell| cell.logs(by)).collect();
-            // Within a process: the ratio of one null to the other.
+            // Within a process: the ratio between the two nulls.
             let within = logs.windows(2).filter_map(|two| {
                 let apart: Vec<f64> =
                     two[0].iter().zip(&two[1]).map(|(one, other)| other - one).collect();
@@ -577,7 +576,7 @@ impl Table {
     }
 }
 
-/// Returns a row without the fields that depend on all figures.
+/// Creates a row without the fields that depend on all figures.
 fn row(key: &Key, cell: &Cell, by: Statistic, a_count: usize, least: f64) -> Row {
     let (a, b) = cell.values[by as usize].split_at(a_count);
     let (a, b) = (finite(a), finite(b));
@@ -625,7 +624,7 @@ fn processes(count: usize) -> String {
 
 fn verdict(row: &Row, threshold: f64) -> Verdict {
     let (Some(ratio), Some(low), Some(high)) = (row.ratio, row.low, row.high) else {
-        // Only equal values get here if they are not above 0.
+        // Only equal values reach this point if they are not above 0.
         return Verdict::Same;
     };
     let least = 1.0 + row.least;
@@ -639,7 +638,7 @@ fn verdict(row: &Row, threshold: f64) -> Verdict {
     }
 }
 
-/// Returns reasons to doubt the comparison as a whole.
+/// Returns reasons to doubt the whole comparison.
 fn notes(a: (&str, &[&Document]), b: (&str, &[&Document]), smoke_count: usize) -> Vec<String> {
     let mut notes = Vec::new();
     if smoke_count > 0 {
@@ -691,8 +690,8 @@ fn counted(count: usize, of: &str, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {of} {one}") } else { format!("{count} {of}s {many}") }
 }
 
-/// Returns the sentence below the table on the power of these comparisons; `None` if no figure has enough processes.
-pub(crate) fn found_line(comparison: &Comparison) -> Option<String> {
+/// Returns the sentence below the table on detectable increases; `None` if no figure has enough processes.
+pub(crate) fn detectable_line(comparison: &Comparison) -> Option<String> {
     let part =
         |found: Option<f64>, place: &str| Some(format!("{} ({place})", words::share(found?)));
     let one = part(comparison.found_one, "one CPU");
@@ -708,7 +707,7 @@ pub(crate) fn found_line(comparison: &Comparison) -> Option<String> {
 }
 
 /// Returns the sentence below the table on the resolution of these processes.
-pub(crate) fn visible_line(comparison: &Comparison) -> String {
+pub(crate) fn resolution_line(comparison: &Comparison) -> String {
     let shown = |width: f64| words::share(width.max(0.001));
     let part = |least: Option<f64>, most: Option<f64>, place: &str| {
         let (least, most) = (shown(least?), shown(most?));

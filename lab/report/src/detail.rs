@@ -1,4 +1,4 @@
-//! Data of the page's script: the distribution of each contender of every figure, small enough to
+//! Data for the page's script: the distribution of each contender of every figure, small enough to
 //! embed in the page.
 
 use crate::model::{Figure, Model};
@@ -12,38 +12,38 @@ use hdrhistogram::serialization::Deserializer;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Quantiles at which the percentile curve has its points.
+/// Quantiles at which the percentile curve has points.
 const QUANTILES: [f64; 19] = [
     0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9995, 0.9999, 0.99995,
     0.99999, 0.999_995, 0.999_999, 1.0,
 ];
-/// Number of bars of a distribution, of equal width on a logarithmic axis.
+/// Number of bars of a histogram, of equal width on a logarithmic axis.
 const BARS_COUNT: usize = 60;
-/// Maximum share of slow samples beyond the bars: a single outlier must not squeeze all others into
-/// one bar.
+/// Maximum share of slow samples beyond the last bar: a single outlier must not compress all others
+/// into one bar.
 const BEYOND_SHARE: f64 = 0.001;
 /// Units of a stored sample per unit of the figure: samples are stored in thousandths.
 const STEPS: f64 = 1000.0;
 
-/// Data of a page.
+/// Data of all figures of a page, for its script.
 #[derive(Serialize)]
 pub(crate) struct Details<'a> {
     quantiles: &'static [f64],
     pub figures: Vec<Detail<'a>>,
 }
 
-/// Figure with its contenders.
+/// Data of one figure with its contenders.
 #[derive(Serialize)]
 pub(crate) struct Detail<'a> {
     pub id: &'a str,
     what: &'a str,
     unit: String,
-    /// Lower end of the first bar and upper end of the last.
+    /// Lower bound of the first bar and upper bound of the last.
     span: [f64; 2],
     pub rows: Vec<Contender<'a>>,
 }
 
-/// Contender of a figure.
+/// Data of one contender of a figure.
 #[derive(Serialize)]
 pub(crate) struct Contender<'a> {
     #[serde(skip)]
@@ -53,23 +53,23 @@ pub(crate) struct Contender<'a> {
     args: String,
     /// Kind of the figure: a median or a mean.
     statistic: &'a str,
-    /// Figure with its interval; 99 % quantile, operations per second and CPUs follow.
+    /// Figure; its interval, 99 % quantile, operations per second and CPUs follow.
     median: f64,
     low: Option<f64>,
     high: Option<f64>,
     p99: Option<f64>,
     rate: f64,
     cpus: f64,
-    /// Resources by role, in words.
+    /// Resource usage by role, as text.
     used: String,
     samples: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    floor: Option<Beside<'a>>,
+    floor: Option<RatioView<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    peer: Option<Beside<'a>>,
+    peer: Option<RatioView<'a>>,
     /// Values at [`QUANTILES`]; empty without samples of single operations.
     quantiles: Vec<f64>,
-    /// Share of the samples in the fullest bar; `bars` are in thousandths of it.
+    /// Share of the samples in the fullest bar; `bars` are in thousandths of this share.
     peak: f64,
     bars: Vec<u16>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -79,7 +79,7 @@ pub(crate) struct Contender<'a> {
 }
 
 #[derive(Serialize)]
-struct Beside<'a> {
+struct RatioView<'a> {
     name: &'a str,
     ratio: f64,
     low: Option<f64>,
@@ -93,15 +93,15 @@ impl<'a> Details<'a> {
         Self { quantiles: &QUANTILES, figures: figures.filter_map(|it| detail(&it)).collect() }
     }
 
-    /// Returns the indices of a record: its figure, and its contender.
+    /// Returns the index of a record's figure and that of its contender; `None` if it is not listed.
     pub(crate) fn place(&self, record: &Record) -> Option<(usize, usize)> {
         let figure = self.figures.iter().position(|it| it.id == record.id)?;
         let is_it = |row: &Contender<'_>| std::ptr::eq(row.record, record);
         Some((figure, self.figures[figure].rows.iter().position(is_it)?))
     }
 
-    /// Returns the data as JSON that can be embedded in a page: it cannot end the element that
-    /// holds it.
+    /// Returns the data as JSON that can be embedded in a page: it contains nothing that ends the
+    /// enclosing element.
     pub(crate) fn json(&self) -> String {
         let json = serde_json::to_string(self).unwrap_or_default();
         let mut safe = String::with_capacity(json.len());
@@ -122,7 +122,7 @@ fn detail<'a>(figure: &Figure<'a>) -> Option<Detail<'a>> {
     let scale = BarScale::over(samples.iter().flatten());
     let contender = |(record, samples): (&&'a Record, &Option<Histogram<u64>>)| {
         let beside =
-            |it: &'a Ratio, name| Beside { name, ratio: it.ratio, low: it.low, high: it.high };
+            |it: &'a Ratio, name| RatioView { name, ratio: it.ratio, low: it.low, high: it.high };
         let summary = &record.summary;
         let (peak, bars) = samples.as_ref().map_or_else(Default::default, |it| scale.bars(it));
         Contender {
@@ -161,14 +161,14 @@ fn detail<'a>(figure: &Figure<'a>) -> Option<Detail<'a>> {
     })
 }
 
-/// Returns all samples of a record, if it has any that can be read.
+/// Returns the histogram of a record; `None` if it has none or cannot be decoded.
 fn samples(record: &Record) -> Option<Histogram<u64>> {
     let bytes = STANDARD.decode(&record.histogram).ok()?;
     let histogram = Deserializer::new().deserialize(&mut bytes.as_slice()).ok()?;
     (!histogram.is_empty()).then_some(histogram)
 }
 
-/// Returns the values at [`QUANTILES`]; quantiles beyond the number of samples are the maximum.
+/// Returns the values at [`QUANTILES`]; quantiles that need more samples are the maximum.
 fn quantiles(samples: &Histogram<u64>) -> Vec<f64> {
     let value = |&quantile: &f64| rounded(samples.value_at_quantile(quantile) as f64 / STEPS);
     QUANTILES.iter().map(value).collect()
@@ -179,7 +179,7 @@ fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }
 
-/// Logarithmic axis of a figure's bars.
+/// Logarithmic axis of a histogram's bars.
 struct BarScale {
     from: f64,
     to: f64,
@@ -211,7 +211,7 @@ impl BarScale {
         for step in samples.iter_recorded() {
             let value = (step.value_iterated_to().max(1) as f64 / STEPS).max(self.from);
             let place = ((value / self.from).ln() / width) as usize;
-            // The upper end belongs to the last bar.
+            // The upper bound belongs to the last bar.
             let last = value <= self.to * 1.001;
             if let Some(bar) = bars.get_mut(if last { place.min(BARS_COUNT - 1) } else { place }) {
                 *bar += step.count_since_last_iteration();

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::str::FromStr;
 
-/// Format of another tool.
+/// Export format for another tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Table for spreadsheets and data frames, RFC 4180: a header, then one line per figure.
@@ -23,9 +23,9 @@ pub enum Format {
     GithubAction,
 }
 
-/// Error for a text that names no format.
+/// Error for an unknown format name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("write jsonl, csv, openmetrics, hdr or github-action")]
+#[error("must be jsonl, csv, openmetrics, hdr or github-action")]
 pub struct UnknownFormat;
 
 impl FromStr for Format {
@@ -56,7 +56,7 @@ fn figures(documents: &[Document]) -> impl Iterator<Item = (&Document, &Record)>
     documents.iter().flat_map(|document| document.records.iter().map(move |it| (document, it)))
 }
 
-/// Line of the CSV table. A field without a value is empty.
+/// Line of the CSV table. A missing value is an empty field.
 #[derive(Serialize)]
 struct CsvLine<'a> {
     run: &'a str,
@@ -358,7 +358,7 @@ fn github_action(documents: &[Document]) -> String {
     text
 }
 
-/// Renders a run as a table in GitHub's Markdown: ours beside floor and best peer, as in the table
+/// Renders a run as a Markdown table for GitHub: ours with its floor and best peer, as in the table
 /// for terminals.
 pub fn markdown(document: &Document, all: bool) -> String {
     let model = Model::new(document, all);
@@ -375,7 +375,9 @@ pub fn markdown(document: &Document, all: bool) -> String {
         let floor = it.floor.as_ref().map(|floor| words::ratio(floor.ratio)).unwrap_or_default();
         let peer =
             it.best_peer().map(|peer| format!("{} {}", words::ratio(peer.ratio), peer.contender));
-        let beside = || it.best_beside().map(|it| format!("{} {}", it.contender, it.waits.word()));
+        let beside = || {
+            it.best_peer_without_ratio().map(|it| format!("{} {}", it.contender, it.waits.word()))
+        };
         let (figure, interval) = match it.modes.len() {
             0 | 1 => (words::figure(it.unit, it.summary.median), words::interval(it)),
             _ => (modes(it), String::new()),

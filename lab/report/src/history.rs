@@ -15,42 +15,42 @@ use serde::Serialize;
 /// Version of a history's JSON format.
 pub const SCHEMA: u32 = 1;
 
-/// Width below which the layout does not shrink further; lines are cut.
+/// Minimum width of the layout; in narrower terminals, lines are cut.
 const WIDTH_MIN: usize = 24;
 
-/// Figure of one run.
+/// Value of a figure in one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunFigure {
     /// Id of the run.
     pub run: String,
-    /// Beginning of the run, in nanoseconds since the Unix epoch.
+    /// Start of the run, in nanoseconds since the Unix epoch.
     pub started_unix_ns: i64,
-    /// Version and commit that the run was made with.
+    /// Version and commit of the measured build.
     pub build: String,
     /// Value of the figure.
     pub median: f64,
-    /// Lower end of its interval.
+    /// Lower bound of the figure's 95 % interval.
     pub low: Option<f64>,
-    /// Upper end of its interval.
+    /// Upper bound of the figure's 95 % interval.
     pub high: Option<f64>,
 }
 
-/// Consecutive runs without a change of the figure.
+/// Consecutive runs between two changes of the figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Level {
-    /// Index of the first run.
+    /// Index of the level's first run.
     pub from: usize,
-    /// Index after the last run.
+    /// Index after the level's last run.
     pub to: usize,
     /// Median of the runs' figures.
     pub median: f64,
-    /// Ratio to the previous level; `None` for the first.
+    /// Ratio to the median of the previous level; `None` for the first level.
     pub ratio: Option<f64>,
-    /// Probability that chance alone makes such a change; `None` for the first.
+    /// Probability that chance alone makes such a change; `None` for the first level.
     pub p: Option<f64>,
 }
 
-/// Figure over runs.
+/// Values of a figure over runs, and its changes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct History {
     /// Version of the JSON format.
@@ -61,17 +61,17 @@ pub struct History {
     pub contender: String,
     /// Unit of the figure.
     pub unit: Unit,
-    /// Runs, the earliest first.
+    /// Runs with the figure, the earliest first.
     pub runs: Vec<RunFigure>,
-    /// Levels, in order; a single one if nothing changed.
+    /// Levels in order of time; a single one if nothing changed.
     pub levels: Vec<Level>,
-    /// Number of runs that have the figure, but on another machine or with other arguments than the
-    /// last run.
+    /// Number of excluded runs, which have the figure on another machine or with other arguments than
+    /// the last run.
     pub left_out: usize,
 }
 
 impl History {
-    /// Computes the history of a figure, from runs in order of time. Changes are searched in the
+    /// Computes the history of a figure from runs in order of time. Changes are detected in the
     /// logarithms, so that ratios count; in the values if one is not above 0.
     ///
     /// # Cost
@@ -103,7 +103,7 @@ impl History {
         History { schema: SCHEMA, id, contender, unit, runs, levels, left_out }
     }
 
-    /// Renders the history for a terminal: a spark line, then the levels, the latest last.
+    /// Renders the history for a terminal: a sparkline, then the levels, the latest last.
     pub fn text(&self, width: usize, style: Style) -> String {
         let laid_out = width.max(WIDTH_MIN);
         let mut head = Line::new(&self.id, Tone::Strong);
@@ -159,8 +159,8 @@ impl History {
         render(lines, width, style)
     }
 
-    /// Renders the runs as bars of characters; with more runs than columns, a bar is the median of
-    /// several.
+    /// Renders the runs as a sparkline; with more runs than columns, a bar is the median of several
+    /// runs.
     fn spark(&self, width: usize, style: Style) -> Vec<Line> {
         const UNICODE: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
         const ASCII: [char; 8] = ['_', '.', ',', '-', '=', '+', '*', '#'];

@@ -1,4 +1,4 @@
-//! Report page: one file with the table, the ladder, the warnings and the machine.
+//! Report page: one file with the table, the ladder chart, the warnings and the machine.
 
 use crate::anatomy::{self, anatomy_chart};
 use crate::detail::Details;
@@ -21,15 +21,14 @@ const WIDE_PX: f64 = 1080.0;
 const NARROW_PX: f64 = 380.0;
 
 /// Renders a document as one self-contained HTML file: it loads nothing from the network, is light
-/// or dark as the reader prefers, and fits paper and phones. A rung or a row opens its
-/// distribution; without scripting everything else is available. All text of the document is
-/// escaped.
+/// or dark as the reader prefers, and fits paper and phones. A click on a figure shows its
+/// distribution; everything else works without scripts. All text of the document is escaped.
 pub fn html(document: &Document) -> String {
     html_beside(document, &[])
 }
 
-/// Renders a document like [`html`], with the figures of other runs, or of other machines, on and
-/// beside the ladder.
+/// Renders a document like [`html`], with the figures of other runs, or of other machines, in the
+/// chart and in a table.
 pub fn html_beside(document: &Document, others: &[Document]) -> String {
     let model = Model::new(document, false);
     let details = Details::of(document);
@@ -67,11 +66,11 @@ pub fn html_beside(document: &Document, others: &[Document]) -> String {
     // The extension .html enables escaping.
     let rendered = environment.render_named_str("report.html", TEMPLATE, Serde(&page));
     // The template is embedded; the tests render pages of every kind with it.
-    rendered.unwrap_or_else(|refused| panic!("the embedded template: {refused:#}"))
+    rendered.unwrap_or_else(|refused| panic!("render the embedded template: {refused:#}"))
 }
 
 /// Writes a value as escaped text; only values that the template marks as safe (charts and styles
-/// made here) are written unchanged.
+/// generated here) are written unchanged.
 fn write_escaped(out: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
     if value.is_undefined() {
         return Err(Error::from(ErrorKind::UndefinedError));
@@ -90,7 +89,7 @@ struct Page<'a> {
     when: String,
     complete: bool,
     smoke: bool,
-    /// Resolution of the quantiles.
+    /// Clock resolution that limits the quantiles, as text.
     clock_steps: String,
     null_line: String,
     has_chart: bool,
@@ -100,7 +99,7 @@ struct Page<'a> {
     page_style: &'static str,
     groups: Vec<GroupView<'a>>,
     off_ladder_count: usize,
-    /// Other runs; `None` if there are none.
+    /// Figures of other runs; `None` if there are none.
     beside: Option<OtherRuns<'a>>,
     sweeps: Vec<SweepPart>,
     anatomies: Vec<AnatomyPart<'a>>,
@@ -123,7 +122,7 @@ struct GroupView<'a> {
 struct RowView<'a> {
     id: &'a str,
     contender: String,
-    /// `true` if the contender must be shown: the figure has more than one row.
+    /// `true` to show the contender's name: the figure has more than one row.
     has_contender: bool,
     what: &'a str,
     median: String,
@@ -136,7 +135,7 @@ struct RowView<'a> {
     peer: Option<RatioCell<'a>>,
     cpus: String,
     warnings: Vec<Letter>,
-    /// Indices of the row in the script's data.
+    /// Indices of the row's figure and contender in the script's data.
     place: Option<(usize, usize)>,
 }
 
@@ -159,7 +158,7 @@ struct Letter {
     words: &'static str,
 }
 
-/// Same figures in several runs.
+/// Figures of this run that other runs have too.
 #[derive(Serialize)]
 struct OtherRuns<'a> {
     labels: Vec<String>,
@@ -171,11 +170,11 @@ struct OtherRow<'a> {
     id: &'a str,
     contender: &'a str,
     median: String,
-    /// For each other run: its median, and the ratio to this run's.
+    /// Median in each other run, and its ratio to this run's; `None` if the run lacks the figure.
     others: Vec<Option<(String, String)>>,
 }
 
-/// Figure as a function of one of its arguments.
+/// Charts of a figure as a function of one argument.
 #[derive(Serialize)]
 struct SweepPart {
     id: String,
@@ -184,7 +183,7 @@ struct SweepPart {
     rates: String,
 }
 
-/// Anatomy of a hand-off.
+/// Breakdown of a hand-off's time into stages.
 #[derive(Serialize)]
 struct AnatomyPart<'a> {
     id: &'a str,
@@ -316,7 +315,7 @@ fn row<'a>(
                 },
             })
             .or_else(|| {
-                let beside = record.best_beside()?;
+                let beside = record.best_peer_without_ratio()?;
                 let ratio = beside.waits.word().to_string();
                 Some(RatioCell { ratio, name: beside.contender.as_str().into(), tone: "" })
             }),
@@ -349,7 +348,7 @@ fn beside<'a>(
     let row = |record: &'a Record| {
         let median = record.summary.median;
         let other_run = |other: &Document| {
-            let same = model::same_in(other, record)?;
+            let same = model::matching_record(other, record)?;
             let ratio = words::ratio(same.summary.median / median);
             Some((words::figure(same.unit, same.summary.median), ratio))
         };

@@ -1,18 +1,18 @@
-//! Ladder: every figure as a rung on a logarithmic time axis.
+//! Ladder chart: every figure as a rung (a row) on a logarithmic time axis.
 
 use crate::model::{self, Model};
 use crate::svg::{Axis, Chart, Mark, Name, Point, Quantity, Role, Series};
 use crate::words;
 use handover_record::{ContenderKind, Document, Record, Unit};
 
-/// Draws the ladder of a document, `width_px` wide: for each figure that is a time, the tick of its
-/// floor, its median with the interval, its 99 % quantile, and the best peer. The axis begins at 1
-/// ns or below and covers the data in whole decades.
+/// Draws the ladder chart of a document, `width_px` wide: for each figure that is a time, its floor,
+/// its median with the interval, its 99 % quantile, and the best peer. The axis starts at 1 ns or
+/// below and covers the data in whole decades.
 pub fn ladder(document: &Document, width_px: f64) -> Chart {
     ladder_beside(document, &[], width_px)
 }
 
-/// Draws the ladder with the medians of other runs on its rungs.
+/// Draws the ladder chart with the medians of other runs in its rows.
 pub(crate) fn ladder_beside(document: &Document, others: &[Document], width_px: f64) -> Chart {
     let mut beside: Vec<Vec<Point>> = vec![Vec::new(); others.len()];
     let model = Model::new(document, false);
@@ -24,7 +24,7 @@ pub(crate) fn ladder_beside(document: &Document, others: &[Document], width_px: 
             for record in figure.rows.iter().filter(|record| record.unit == Unit::Ns) {
                 rungs.add(names.len() as f64, record);
                 for (other, points) in others.iter().zip(&mut beside) {
-                    if let Some(same) = model::same_in(other, record) {
+                    if let Some(same) = model::matching_record(other, record) {
                         let median = same.summary.median;
                         let shown = words::figure(same.unit, median);
                         let text = format!("{}: {shown} in run {}", record.id, other.run.id);
@@ -64,9 +64,9 @@ pub(crate) fn ladder_beside(document: &Document, others: &[Document], width_px: 
 
 #[derive(Default)]
 struct Rungs {
-    /// Lines from the floor to the median.
+    /// Lines from the floor to the median of each figure.
     stretch: Vec<Point>,
-    /// Lines from the median to the 99 % quantile.
+    /// Lines from the median to the 99 % quantile of each figure.
     tail: Vec<Point>,
     p99: Vec<Point>,
     floor: Vec<Point>,

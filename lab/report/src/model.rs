@@ -1,40 +1,40 @@
-//! Selection and order of the figures, and of the contenders with a row.
+//! Selection and order of the figures, and of the contenders that are listed.
 
 use crate::words;
 use handover_record::{ContenderKind, Document, Ratio, Record, Run, WarningCode};
 use std::cmp::Ordering;
 
-/// Figures of a document in reading order.
+/// Figures of a document in the order of display.
 pub(crate) struct Model<'a> {
-    /// Groups, one per mechanism, in order of first appearance.
+    /// Groups of figures, one per mechanism, in order of first appearance.
     pub groups: Vec<Group<'a>>,
-    /// Number of figures that the ladder does not show.
+    /// Number of figures that the default table hides.
     pub off_ladder_count: usize,
     records: &'a [Record],
     run: &'a Run,
-    /// `true` if every contender has a row.
+    /// `true` to list every contender.
     pub all: bool,
 }
 
 /// Figures of one mechanism.
 pub(crate) struct Group<'a> {
-    /// First component of their ids.
+    /// Mechanism: first component of the figures' ids.
     pub name: &'a str,
     pub figures: Vec<Figure<'a>>,
 }
 
-/// Figure with its contenders.
+/// One figure with its contenders.
 pub(crate) struct Figure<'a> {
     pub id: &'a str,
-    /// Contenders with a row of their own.
+    /// Contenders that are listed, each in a row.
     pub rows: Vec<&'a Record>,
 }
 
 impl<'a> Model<'a> {
-    /// Builds the model. With `all`, every contender of every figure has a row. Otherwise ours
+    /// Builds the model. With `all`, every contender of every figure is listed. Otherwise ours
     /// represent their figure, or its floors if there is none of ours, or else every contender; and
-    /// figures that their spec keeps off the ladder are omitted if the document is a ladder (every
-    /// spec has a figure on it).
+    /// figures that their spec hides in the default run are omitted if the document is a default run
+    /// (every spec has a visible figure).
     pub fn new(document: &'a Document, all: bool) -> Model<'a> {
         let records = &document.records;
         let on_ladder = |spec: &str| records.iter().any(|it| it.spec == spec && it.ladder);
@@ -69,7 +69,7 @@ impl<'a> Model<'a> {
         Model { groups, off_ladder_count, records, run: &document.run, all }
     }
 
-    /// Compares a ratio's interval with 1; equal where it reaches into what this run cannot see.
+    /// Compares a ratio's interval with 1; `Equal` if the difference is below this run's resolution.
     pub fn side(&self, record: &Record, ratio: &Ratio) -> Ordering {
         let seen = if record.parties.use_several_cpus() {
             self.run.null_several
@@ -79,7 +79,7 @@ impl<'a> Model<'a> {
         words::side(ratio, seen.unwrap_or(0.0))
     }
 
-    /// Iterates over all records with a row, in order.
+    /// Iterates over all listed records, in order.
     pub fn rows(&self) -> impl Iterator<Item = &'a Record> {
         let figures = self.groups.iter().flat_map(|group| &group.figures);
         figures.flat_map(|figure| figure.rows.iter().copied())
@@ -107,7 +107,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Returns the warnings of the rows: each kind that is present, with its texts and figures.
+    /// Returns the warnings of the listed records: each kind with its texts and figures.
     pub fn warnings(&self) -> Vec<WarningGroup<'a>> {
         let mut warnings: Vec<WarningGroup<'a>> = Vec::new();
         let several = |id: &str| self.rows().filter(|it| it.id == id).count() > 1;
@@ -136,7 +136,7 @@ impl<'a> Model<'a> {
     }
 }
 
-/// Warnings of one kind: each text, with the figures that it applies to.
+/// Warnings of one kind: each text with the figures that it applies to.
 pub(crate) struct WarningGroup<'a> {
     pub code: WarningCode,
     pub texts: Vec<(&'a str, Vec<String>)>,
@@ -168,7 +168,7 @@ fn position_or_push<T>(
 }
 
 /// Returns the record of another run with the same id, contender, arguments and unit.
-pub(crate) fn same_in<'a>(other: &'a Document, record: &Record) -> Option<&'a Record> {
+pub(crate) fn matching_record<'a>(other: &'a Document, record: &Record) -> Option<&'a Record> {
     other.records.iter().find(|it| {
         it.id == record.id
             && it.contender == record.contender

@@ -1,5 +1,5 @@
-//! Changes to a run before it is shown: warnings about figures that earlier runs on the same machine put
-//! outside its interval, and no ratios of smoke runs.
+//! Changes to a run before it is shown: warnings about figures that differ from earlier runs on the same machine,
+//! and removal of the ratios of smoke runs.
 
 use crate::words;
 use handover_record::{Document, Record, Warning, WarningCode};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// Minimum number of runs, including this one, for a warning.
 const RUNS_MIN: usize = 3;
 
-/// Adds a warning to each figure of `document` whose interval does not contain its median in one of `earlier`, with the
+/// Adds a warning to each figure of `document` whose interval excludes a median of the `earlier` runs, with the
 /// least and the greatest median. The interval is the precision within one run; the next run may lie outside.
 ///
 /// Figures count if they have the same id, contender, arguments and placement. Runs on other machines and smoke runs
@@ -57,7 +57,7 @@ fn is_smoke(record: &Record) -> bool {
     record.warnings.iter().any(|it| it.code == WarningCode::Smoke)
 }
 
-/// Returns `true` if two records of one figure measured the same thing.
+/// Returns `true` if two records of one figure have the same contender, arguments and placement.
 fn is_alike(one: &Record, other: &Record) -> bool {
     let (ours, theirs) = (&one.parties, &other.parties);
     !is_smoke(one)

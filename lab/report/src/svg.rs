@@ -37,19 +37,19 @@ const GROUP_GAP_PX: f64 = 8.0;
 const LEGEND_ROW_PX: f64 = 20.0;
 const HEAD_ROW_PX: f64 = 20.0;
 const WIDTH_PX_MIN: f64 = 200.0;
-/// Maximum share of the chart's width for labels beside their rows; wider labels are placed above.
+/// Maximum share of the chart's width for labels left of their rows; wider labels are placed above.
 const LABELS_BESIDE_MAX: f64 = 0.36;
 
 /// Meaning of a series, which decides its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Main figure.
+    /// Main figure of the chart.
     Ours,
-    /// Alternative that it is compared with.
+    /// Alternative with which the main figure is compared.
     Peer,
     /// Lower bound.
     Floor,
-    /// Accompanying data.
+    /// Secondary data, in a faint colour.
     Faint,
     /// One of several equal series: the colour with this index in the palette, modulo its length.
     Nth(u8),
@@ -70,19 +70,19 @@ impl Role {
     }
 }
 
-/// Drawing of the points of a series. Every mark except `Bar` and `Stacked` also draws the points'
-/// spans.
+/// Drawing style of the points of a series. Every mark except `Bar` and `Stacked` also draws the
+/// points' spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// Filled dot.
     Dot,
-    /// Ring.
+    /// Circle without filling.
     Ring,
     /// Diamond.
     Diamond,
     /// Short stroke across the row.
     Tick,
-    /// Spans only.
+    /// Spans only, without a mark at the point.
     Span,
     /// Line through the points in their order, with dots.
     Line,
@@ -92,11 +92,11 @@ pub enum Mark {
     Dashed,
     /// Bars from zero (or from the edge of a logarithmic axis).
     Bar,
-    /// Bars on top of those of earlier stacked series.
+    /// Bars stacked on those of earlier series.
     Stacked,
 }
 
-/// Point of a series.
+/// Data point of a series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
     x: f64,
@@ -118,7 +118,7 @@ impl Point {
         self
     }
 
-    /// Sets a text that is shown under the pointer.
+    /// Sets a tooltip text.
     #[must_use]
     pub fn titled(mut self, text: impl Into<String>) -> Point {
         self.text = text.into();
@@ -126,7 +126,7 @@ impl Point {
     }
 }
 
-/// Series of points.
+/// Series of points with one name, colour and mark.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
     name: String,
@@ -136,7 +136,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// Creates a series; one without a name is not in the legend.
+    /// Creates a series; one without a name is omitted from the legend.
     pub fn new(name: impl Into<String>, role: Role, mark: Mark, points: Vec<Point>) -> Series {
         Series { name: name.into(), role, mark, points }
     }
@@ -185,15 +185,14 @@ impl Chart {
         self
     }
 
-    /// Shows the title above the chart, and the description below the title: for a picture on its
-    /// own.
+    /// Shows the title and the description above the chart: for a picture without a page around it.
     #[must_use]
     pub fn headed(mut self) -> Chart {
         self.headed = true;
         self
     }
 
-    /// Adds a series, drawn above the earlier ones.
+    /// Adds a series, drawn on top of the earlier ones.
     #[must_use]
     pub fn with(mut self, series: Series) -> Chart {
         self.series.push(series);
@@ -205,7 +204,7 @@ impl Chart {
         self.paint("")
     }
 
-    /// Draws the chart as an SVG file of its own, with its style.
+    /// Draws the chart as a standalone SVG file, with its style.
     pub fn draw_alone(&self) -> String {
         self.paint(STYLE)
     }
@@ -250,7 +249,7 @@ impl Chart {
         }
     }
 
-    /// Returns the height of its title and description.
+    /// Returns the height of the chart's title and description in pixels.
     fn head_px(&self) -> f64 {
         match (self.headed, self.description.is_empty()) {
             (false, _) => 0.0,
@@ -344,7 +343,7 @@ struct Stack {
 }
 
 impl Stack {
-    /// Adds a point's bar and returns its base.
+    /// Adds a point's bar and returns the position of its base.
     fn push(&mut self, point: &Point, is_horizontal: bool) -> f64 {
         let (name, value) = if is_horizontal { (point.y, point.x) } else { (point.x, point.y) };
         match self.heights.iter_mut().find(|it| it.0 == name) {
@@ -361,14 +360,14 @@ impl Stack {
     }
 }
 
-/// Position of a series in the legend: the middle of its mark.
+/// Legend entry of a series, with the centre of its mark.
 struct Entry {
     series: usize,
     x: f64,
     y: f64,
 }
 
-/// Layout of a chart.
+/// Layout of a chart: positions and scales in pixels.
 struct ChartLayout {
     x: Scale,
     y: Scale,
@@ -547,7 +546,7 @@ fn ends(chart: &Chart, is_horizontal: bool) -> (DataRange, DataRange) {
     (x, y)
 }
 
-/// Returns the positions in the legend, row by row, and the number of rows.
+/// Returns the legend entries, row by row, and the number of rows.
 fn lay_legend(chart: &Chart) -> (Vec<Entry>, usize) {
     let mut places = Vec::new();
     let (mut x, mut row) = (12.0, 0);

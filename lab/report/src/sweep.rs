@@ -11,37 +11,37 @@ use std::collections::BTreeSet;
 
 /// Ratio of the largest to the smallest value above which an axis is logarithmic.
 const LOG_FROM: f64 = 30.0;
-/// Number of points of a drawn law.
+/// Number of points of the drawn curve of a fitted law.
 const CURVE_POINTS: u32 = 120;
-/// Maximum distance of a predicted peak that is drawn, as a multiple of the last value;
-/// [`PEAK_MARGIN`] adds a little beyond the peak.
+/// Farthest predicted peak that is drawn, as a multiple of the last measured value; [`PEAK_MARGIN`]
+/// extends the curve beyond the peak.
 const PEAK_SHOWN: f64 = 2.0;
 const PEAK_MARGIN: f64 = 1.1;
 const WIDTH_PX: f64 = 960.0;
 const HEIGHT_PX: f64 = 520.0;
 
-/// Figure as a function of one argument.
+/// Measurements of a figure as a function of one argument.
 #[derive(Debug)]
 pub struct Sweep<'a> {
     /// Id of the figure.
     pub id: &'a str,
-    /// Argument that varies.
+    /// Name of the argument that varies.
     pub argument: &'a str,
     curves: Vec<Curve<'a>>,
     unit: Unit,
 }
 
-/// Contender of a sweep.
+/// Measurements of one contender in a sweep.
 #[derive(Debug)]
 struct Curve<'a> {
     contender: &'a str,
     role: Role,
-    /// Records, ordered by the argument's value.
+    /// Argument values with their records, in ascending order.
     points: Vec<(f64, &'a Record)>,
     law: Result<Usl, NoLaw>,
 }
 
-/// Arguments that count the workers sharing the load, the only ones to which the law applies.
+/// Arguments that count workers that share the load; the scaling law applies only to these.
 const SHARERS: [&str; 10] = [
     "clients_count",
     "concurrency_count",
@@ -58,18 +58,18 @@ const SHARERS: [&str; 10] = [
 /// Maximum error of a law that is shown: the root mean square of the relative error.
 const ERROR_MAX: f64 = 0.2;
 
-/// Reason for which a contender has no law.
+/// Reason why no scaling law was fitted to a contender.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum NoLaw {
     /// The argument does not count workers that share the load.
     NotSharers,
-    /// There are fewer than four values, or values below 1.
+    /// There are fewer than four argument values, or values below 1.
     TooFew,
-    /// The best fit has this error.
+    /// The best fit has a relative error above the limit.
     PoorFit(f64),
 }
 
-/// Fits the law to a curve, if it applies.
+/// Fits the Universal Scalability Law to a curve; the error is the reason why it does not apply.
 fn fit(argument: &str, points: &[(f64, f64)]) -> Result<Usl, NoLaw> {
     if !SHARERS.contains(&argument) {
         return Err(NoLaw::NotSharers);
@@ -79,8 +79,8 @@ fn fit(argument: &str, points: &[(f64, f64)]) -> Result<Usl, NoLaw> {
     if error <= ERROR_MAX { Ok(law) } else { Err(NoLaw::PoorFit(error)) }
 }
 
-/// Returns every figure of a document that was measured with several values of exactly one
-/// argument.
+/// Returns a sweep for every figure of a document that was measured with several values of exactly
+/// one argument.
 pub fn sweeps(document: &Document) -> Vec<Sweep<'_>> {
     let mut ids: Vec<&str> = Vec::new();
     for record in &document.records {
@@ -127,7 +127,7 @@ fn sweep<'a>(document: &'a Document, id: &'a str) -> Option<Sweep<'a>> {
 }
 
 impl Curve<'_> {
-    /// Returns operations per second, by the argument.
+    /// Returns operations per second for each argument value.
     fn rates(&self) -> Vec<(f64, f64)> {
         self.points.iter().map(|(value, record)| (*value, record.rate_per_s)).collect()
     }
@@ -140,12 +140,12 @@ impl Sweep<'_> {
         values.collect::<BTreeSet<_>>().len()
     }
 
-    /// Returns the law of a contender's rate, if its points determine one.
+    /// Returns the scaling law fitted to a contender's rate; `None` if it does not apply or fit.
     pub fn law(&self, contender: &str) -> Option<Usl> {
         self.curves.iter().find(|it| it.contender == contender)?.law.ok()
     }
 
-    /// Draws the figure with its intervals, by the argument.
+    /// Draws a chart of the figure and its intervals by argument value.
     pub fn figures(&self) -> Chart {
         let quantity = match self.unit {
             Unit::Ns => Quantity::Nanos,
@@ -175,8 +175,8 @@ impl Sweep<'_> {
         chart
     }
 
-    /// Draws operations per second by the argument, with the laws: up to their peak if it is not
-    /// far beyond the last value.
+    /// Draws a chart of operations per second by argument value, with the fitted laws: up to their peak
+    /// if it is not far beyond the last value.
     pub fn rates(&self) -> Chart {
         let rates = self.curves.iter().flat_map(Curve::rates).map(|it| it.1);
         let mut chart = Chart::new(
@@ -292,7 +292,7 @@ impl Sweep<'_> {
     }
 }
 
-/// Returns the CPUs used: by the whole process, if the workload has reported that.
+/// Formats the number of CPUs used by the whole process; empty if unknown.
 fn cpus(record: &Record) -> String {
     record.counters.get("cpus").map_or_else(|| words::cpus(record), |cpus| format!("{cpus:.2}"))
 }
@@ -308,8 +308,8 @@ fn axis(title: &str, quantity: Quantity, values: impl Iterator<Item = f64>) -> A
     }
 }
 
-/// Returns the points of a law from the first value to the last, or a little beyond its peak if
-/// that is within [`PEAK_SHOWN`]; at equal factors.
+/// Returns points of a fitted law, at equal factors, from the first value to the last, or a little
+/// beyond its peak if that is within [`PEAK_SHOWN`].
 fn law_points(curve: &Curve<'_>, law: Usl) -> Vec<Point> {
     let ends = curve.points.first().zip(curve.points.last());
     let Some((from, to)) = ends.map(|(first, last)| (first.0.max(1.0), last.0)) else {

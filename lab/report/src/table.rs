@@ -1,4 +1,4 @@
-//! Ladder as a table for a terminal of any width.
+//! Ladder, the table of figures, for a terminal of any width.
 //!
 //! Columns are dropped in a fixed order as the terminal narrows; if the remaining ones do not fit,
 //! each figure becomes a card of lines. No line is wider than requested.
@@ -10,7 +10,7 @@ use crate::words;
 use handover_record::{Document, Mode, Ratio, Record};
 use std::cmp::Ordering;
 
-/// Width below which the layout does not shrink further; lines are cut.
+/// Minimum width of the layout; in narrower terminals, lines are cut.
 const WIDTH_MIN: usize = 24;
 /// Minimum width of the column that describes the timed operation.
 const WHAT_WIDTH_MIN: usize = 24;
@@ -19,11 +19,11 @@ const WARNING_LINES_MAX: usize = 8;
 /// Maximum number of figures named per warning.
 const WARNING_NAMES_MAX: usize = 4;
 
-/// Renders the ladder table of a document, with its legend, at most `width` columns wide.
+/// Renders the table of a document's figures, with its legend, at most `width` columns wide.
 ///
-/// It has one row per figure of ours, with the best of its peers; floors and facts about the
-/// machine have rows if no contender of ours is beside them. With [`Style::all`] every contender
-/// has a row. A figure with two modes shows both with their shares instead of its median.
+/// It has one row per figure of ours, with its fastest peer; floors and facts about the machine have
+/// rows if there is no contender of ours. With [`Style::all`] every contender has a row. A figure
+/// with two modes shows both with their shares instead of its median.
 pub fn table(document: &Document, width: usize, style: Style) -> String {
     let model = Model::new(document, style.all);
     let laid_out = width.max(WIDTH_MIN);
@@ -48,7 +48,7 @@ pub fn table(document: &Document, width: usize, style: Style) -> String {
     render(lines, width, style)
 }
 
-/// Renders one figure of one contender on one line, for printing as it is measured.
+/// Renders one figure of one contender in one line, for printing as it is measured.
 pub fn row(record: &Record, width: usize, style: Style) -> String {
     let mut line = Line::new(&record.id, Tone::Strong);
     line.push("  ", Tone::Plain);
@@ -176,7 +176,7 @@ fn facts(record: &Record, side: &dyn Fn(&Ratio) -> Ordering) -> Vec<RecordFact> 
         let mut value = Line::new(words::ratio(peer.ratio), rival_tone(side(peer)));
         value.push(format!(" {}", peer.contender), Tone::Plain);
         say("peer", value);
-    } else if let Some(peer) = record.best_beside() {
+    } else if let Some(peer) = record.best_peer_without_ratio() {
         say("peer", Line::plain(format!("{} {}", peer.contender, peer.waits.word())));
     }
     say("CPUs", Line::plain(words::cpus(record)));
@@ -275,8 +275,8 @@ impl LadderColumn {
         LadderColumn::Warning,
     ];
 
-    /// Columns in the order in which they are dropped; `None` is the ids' first component, which
-    /// then is a heading above each group. The others stay.
+    /// Columns in the order in which they are dropped; `None` stands for the ids' first component, which
+    /// then becomes a heading above each group. Other columns are never dropped.
     const DROP_ORDER: [Option<LadderColumn>; 10] = [
         Some(LadderColumn::FloorId),
         Some(LadderColumn::Waits),
@@ -325,7 +325,7 @@ impl LadderColumn {
         )
     }
 
-    /// Returns the gap before this column: less if it belongs to the previous one.
+    /// Returns the width of the gap before this column: narrower if it belongs to the previous one.
     fn gap(self) -> usize {
         match self {
             LadderColumn::Id => 0,
@@ -372,12 +372,12 @@ impl LadderColumn {
                     Line::new(words::ratio(peer.ratio), rival_tone(model.side(record, peer)))
                 }
                 None => record
-                    .best_beside()
+                    .best_peer_without_ratio()
                     .map_or_else(Line::default, |peer| Line::new(peer.waits.word(), Tone::Faint)),
             },
             LadderColumn::PeerName => match record.best_peer() {
                 Some(peer) => Line::plain(&peer.contender),
-                None => record.best_beside().map_or_else(Line::default, |peer| {
+                None => record.best_peer_without_ratio().map_or_else(Line::default, |peer| {
                     let figure = words::figure(record.unit, peer.other);
                     Line::plain(format!("{} {figure}", peer.contender))
                 }),
@@ -390,12 +390,12 @@ impl LadderColumn {
     }
 }
 
-/// Columns that fit, with their widths.
+/// Columns that fit into the terminal, with their widths.
 struct TableLayout {
     columns: Vec<(LadderColumn, usize)>,
     /// `true` if ids are shown without their first component, which is a heading above them.
     headed: bool,
-    /// Width left for the description of the timed operation, if it is enough.
+    /// Width of the description of the timed operation; `None` if there is not enough space.
     what_width: Option<usize>,
 }
 
@@ -412,7 +412,7 @@ impl TableLayout {
         let rows: Vec<&Record> = model.rows().collect();
         let has_twins = rows.windows(2).any(|two| two[0].id == two[1].id);
         for dropped in LadderColumn::DROP_ORDER {
-            // The description is worth more than the floor's name, and is placed after it.
+            // The description is more useful than the floor's name, and is placed after it.
             let wanted = match dropped {
                 Some(LadderColumn::FloorId) => layout.width() + 2 + WHAT_WIDTH_MIN,
                 _ => layout.width(),

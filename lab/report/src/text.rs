@@ -7,25 +7,25 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 /// Style of terminal output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
-    /// `true` if escape sequences colour it.
+    /// `true` to colour the text with escape sequences.
     pub color: bool,
-    /// `true` if it may contain `µ`, `±`, `×` and lines; otherwise it is plain ASCII.
+    /// `true` to use `µ`, `±`, `×` and box-drawing characters; otherwise the output is plain ASCII.
     pub unicode: bool,
-    /// `true` if every contender of every figure has a row.
+    /// `true` to list every contender of every figure.
     pub all: bool,
 }
 
-/// Meaning of a span, which decides its colour.
+/// Meaning of a span of text, which decides its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
     Plain,
-    /// Main figure.
+    /// The most important figure.
     Strong,
     /// Secondary text.
     Faint,
-    /// Better than the peer.
+    /// Result better than a peer's.
     Good,
-    /// Worse than the peer.
+    /// Result worse than a peer's.
     Bad,
     /// Warning.
     Warning,
@@ -44,14 +44,14 @@ impl Tone {
     }
 }
 
-/// Text with one tone.
+/// Span of text with one tone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TextSpan {
     pub text: String,
     pub tone: Tone,
 }
 
-/// Line of spans.
+/// Line of text spans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Line {
     pub spans: Vec<TextSpan>,
@@ -86,18 +86,18 @@ impl Line {
         }
     }
 
-    /// Appends another line's spans, preceded by spaces that align their end to a column.
+    /// Appends another line's spans, right-aligned to the column `end`.
     pub fn push_right(&mut self, other: &Line, end: usize) {
         self.pad_to(end.saturating_sub(other.width()));
         self.spans.extend(other.spans.iter().cloned());
     }
 
-    /// Returns the width in columns.
+    /// Returns the line's width in columns.
     pub fn width(&self) -> usize {
         self.spans.iter().map(|span| span.text.width()).sum()
     }
 
-    /// Cuts the line to a width, with a mark at the cut.
+    /// Truncates the line to a width, with an ellipsis.
     pub fn cut(mut self, width_max: usize, style: Style) -> Line {
         if self.width() <= width_max {
             return self;
@@ -155,7 +155,7 @@ impl Line {
     }
 }
 
-/// Wraps text between words to a width; lines after the first are indented.
+/// Wraps text at words to a width; lines after the first are indented.
 pub(crate) fn wrap(text: &str, tone: Tone, indent: usize, width_max: usize) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut line = String::new();
@@ -179,15 +179,15 @@ pub(crate) fn wrap(text: &str, tone: Tone, indent: usize, width_max: usize) -> V
     lines.into_iter().enumerate().map(indented).collect()
 }
 
-/// Returns `true` for characters that control the display or hide the order of characters: control
-/// characters, and those that change the direction of writing.
+/// Returns `true` for control characters and those that change the direction of writing, which can
+/// hide or reorder text in a terminal.
 #[must_use]
 pub fn is_control(char: char) -> bool {
     char.is_control()
         || matches!(char, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Returns text with a mark in place of each control character.
+/// Replaces each control character by a replacement character.
 pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|char| if is_control(char) { '\u{fffd}' } else { char }).collect()
 }

@@ -30,7 +30,7 @@ pub struct Usl {
     pub kappa: f64,
 }
 
-/// Minimum number of points that determine a curve of three coefficients.
+/// Minimum number of points to fit three coefficients.
 const POINTS_MIN: usize = 4;
 
 impl Usl {
@@ -59,7 +59,7 @@ impl Usl {
         laws.chain(serial).min_by(|a, b| a.0.total_cmp(&b.0)).map(|it| it.1)
     }
 
-    /// Returns the residual sum of squares and the law; `None` if a coefficient would be outside
+    /// Returns the residual sum of squares and the fitted law; `None` if a coefficient would be outside
     /// its range.
     fn fit_with(points: &[(f64, f64)], choice: [bool; 2]) -> Option<(f64, Usl)> {
         // Columns of similar size keep the sums precise.
@@ -98,12 +98,12 @@ impl Usl {
         (self.kappa > 0.0 && n.is_finite()).then(|| (n.max(1.0), self.throughput(n.max(1.0))))
     }
 
-    /// Returns the upper limit of the throughput, if there is contention and no peak.
+    /// Returns the upper limit of the throughput; `None` without contention or with a peak.
     pub fn limit(&self) -> Option<f64> {
         (self.kappa == 0.0 && self.sigma > 0.0).then(|| self.gamma / self.sigma)
     }
 
-    /// Returns the root mean square of the relative error of points.
+    /// Returns the root mean square of the law's relative error at the points.
     pub fn error(&self, points: &[(f64, f64)]) -> f64 {
         (self.squares(points) / points.len().max(1) as f64).sqrt()
     }
@@ -113,8 +113,8 @@ impl Usl {
     }
 }
 
-/// Returns the coefficients for which columns of `n` are closest to `n / x`, relatively; `None` if
-/// one would be negative.
+/// Returns the least-squares coefficients for which columns of `n` are relatively closest to
+/// `n / x`; `None` if one would be negative.
 fn least_squares(
     points: &[(f64, f64)],
     columns: impl Fn(f64) -> [f64; 3],

@@ -1,10 +1,10 @@
-//! Figures as text, the same for the terminal and the page.
+//! Figures as text, in the same words on the terminal and the page.
 
 use handover_base::units;
 use handover_record::{Document, Ratio, Record, RoleUsage, TimingKind, Unit, WarningCode};
 use std::cmp::Ordering;
 
-/// Value, in any unit, from which on a figure is written with an exponent.
+/// Value, in any unit, above which a figure is written with an exponent.
 const PLAIN_MAX: f64 = 1e15;
 
 /// Formats a figure with its unit: `1.23 ns`, `64.0 KiB`, `12`.
@@ -27,16 +27,16 @@ pub(crate) fn figure(unit: Unit, value: f64) -> String {
 pub struct ShortFigure {
     /// Median with the unit: `1.23 ns`.
     pub figure: String,
-    /// Half the width of its interval: `±0.4 %`.
+    /// Half the width of the 95 % interval: `±0.4 %`.
     pub interval: String,
-    /// Ratio to its floor: `3.10×`; empty without a floor.
+    /// Ratio to the floor: `3.10×`; empty without a floor.
     pub by_floor: String,
-    /// Letters of its warnings: `w st`; empty without warnings.
+    /// Letters of the figure's warnings: `w st`; empty without warnings.
     pub warnings: String,
 }
 
 impl ShortFigure {
-    /// Describes a record.
+    /// Describes the figure of a record.
     pub fn of(record: &Record) -> ShortFigure {
         ShortFigure {
             figure: figure(record.unit, record.summary.median),
@@ -74,7 +74,7 @@ pub(crate) fn p99(record: &Record) -> String {
     quantiles.map_or_else(String::new, |it| figure(record.unit, it.p99))
 }
 
-/// Returns the clock's resolution as the end of a sentence about quantiles: `, in steps of 10.0 ns`; empty if unknown.
+/// Formats the clock's resolution for the end of a sentence: `, in steps of 10.0 ns`; empty if unknown.
 pub(crate) fn clock_steps(document: &Document) -> String {
     let steps = document.records.iter().map(|it| it.summary.resolution_ns);
     match steps.fold(0.0, f64::max) {
@@ -96,7 +96,7 @@ pub(crate) fn ratio(value: f64) -> String {
     }
 }
 
-/// Compares a ratio's interval with 1; equal where it reaches into differences below `least`.
+/// Compares a ratio's interval with 1; `Equal` if the difference is below `least`.
 pub(crate) fn side(ratio: &Ratio, least: f64) -> Ordering {
     match ratio.ends() {
         Some((_, high)) if high < 1.0 / (1.0 + least) => Ordering::Less,
@@ -106,12 +106,12 @@ pub(crate) fn side(ratio: &Ratio, least: f64) -> Ordering {
 }
 
 /// Returns the name of a floor: its id or, if it is a contender of the same figure, the
-/// contender's.
+/// contender's name.
 pub(crate) fn floor_name<'a>(record: &Record, floor: &'a Ratio) -> &'a str {
     if floor.id == record.id { &floor.contender } else { &floor.id }
 }
 
-/// Returns the name of a floor and its figure in the same blocks, by which the ratio divides:
+/// Formats the name of a floor and its figure in the same blocks, by which the ratio divides:
 /// `floor/cache-line 41.2 ns`.
 pub(crate) fn floor(record: &Record, floor: &Ratio) -> String {
     format!("{} {}", floor_name(record, floor), figure(record.unit, floor.other))
@@ -139,8 +139,8 @@ pub(crate) fn cpus(record: &Record) -> String {
     }
 }
 
-/// Page faults per operation, or per second of those with I/O, from which on they are shown: they cost about a microsecond
-/// each, or a millisecond.
+/// Minimum number of page faults per operation, or per second with I/O, to be shown: each costs about a microsecond,
+/// or a millisecond with I/O.
 const FAULTS_MIN: f64 = 0.01;
 
 /// Formats the page faults if they are frequent enough to matter: `0.25/op`, `3.0/s disk`; empty otherwise.
@@ -161,7 +161,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// Describes the resources that a record's roles used, or all of them together if it has no roles.
+/// Describes the resource usage by role, or in total if the record has no roles.
 pub(crate) fn resources(record: &Record) -> String {
     let counted =
         |count: f64, what: &str| (count >= FAULTS_MIN).then(|| format!("{} {what}", short(count)));
@@ -206,7 +206,7 @@ pub(crate) fn share(share: f64) -> String {
     }
 }
 
-/// Returns the sentence below every table on the smallest difference that this machine can resolve.
+/// Returns the sentence below every table on the smallest difference that this run can detect.
 pub(crate) fn null_line(one: Option<f64>, several: Option<f64>) -> String {
     let limits: Vec<String> = [(one, "one CPU"), (several, "across CPUs")]
         .into_iter()

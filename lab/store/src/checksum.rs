@@ -1,8 +1,8 @@
 //! Checksums of rows, which detect data that has changed on the disk.
 //!
-//! The CRC-32 of a row covers the columns that are read back and the id of its run. A run has,
-//! besides that of its own row, the sum of the checksums of its records and names (`parts`), which
-//! detects rows that were lost or moved to another run.
+//! The CRC-32 of a row covers the columns that are read back and the id of its run. A run's row also
+//! stores the sum of the checksums of its records and names (`parts`), which detects rows that were
+//! lost or moved to another run.
 
 use crate::row::RunRow;
 use flate2::Crc;
@@ -16,8 +16,8 @@ pub(crate) fn of_run(row: &RunRow, body: &[u8]) -> i64 {
     of_fields(texts.into_iter().chain(others))
 }
 
-/// Returns the checksum of a record's row at `place` of `run`; `texts` are its id, contender and
-/// kind.
+/// Returns the checksum of the row of a record at position `place` of `run`; `texts` are its id,
+/// contender and kind.
 pub(crate) fn of_record(run: &str, place: i64, texts: [&str; 3], body: &[u8]) -> i64 {
     let others = [run.as_bytes(), &place.to_le_bytes(), body];
     of_fields(texts.into_iter().map(str::as_bytes).chain(others))
@@ -28,14 +28,14 @@ pub(crate) fn of_tag(run: &str, tag: &str) -> i64 {
     of_fields([run.as_bytes(), tag.as_bytes()])
 }
 
-/// Adds `more`, which may be negative, to the sum of a run's parts.
+/// Adds `more`, which may be negative, to the checksum sum of a run's records and names.
 pub(crate) fn add_to_parts(connection: &Connection, run: i64, more: i64) -> rusqlite::Result<()> {
     let update = "UPDATE main.runs SET parts = parts + ?2 WHERE run = ?1";
     connection.prepare_cached(update)?.execute(params![run, more]).map(drop)
 }
 
-/// Returns the checksum of several fields, each preceded by its length, so that fields cannot shift
-/// into each other.
+/// Returns a checksum over several fields, each preceded by its length, so that moving bytes
+/// between fields changes the checksum.
 fn of_fields<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> i64 {
     let mut sum = Crc::new();
     for field in fields {

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Error of a store operation. An operation that is refused leaves the file byte for byte
+/// Error of a store operation. An operation that fails before its first write leaves the file
 /// unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -17,7 +17,7 @@ pub enum StoreError {
         "neither XDG_DATA_HOME nor HOME is set, so there is no default path for results; name a file with --db FILE"
     )]
     NoHome,
-    /// There is no file to read.
+    /// The file to read does not exist.
     #[error("{}: no such file; `handover run` creates it, or name another with --db FILE", .path.display())]
     Absent {
         /// Path of the file.
@@ -26,7 +26,7 @@ pub enum StoreError {
     /// The path is not a regular file, but a folder, a device or a pipe.
     #[error("{}: not a regular file; name a file with --db FILE", .path.display())]
     NotAFile {
-        /// Path as given.
+        /// Path that the user named.
         path: PathBuf,
     },
     /// The file is not an SQLite database.
@@ -42,17 +42,17 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The file was written by a newer version of handover.
-    #[error("{}: written by a newer handover (its schema is {found}, this one knows {known}); use that version, or name another file with --db FILE", .path.display())]
+    #[error("{}: written by a newer handover (its schema is {found}, this version supports up to {known}); use that version, or name another file with --db FILE", .path.display())]
     Newer {
         /// Path of the file.
         path: PathBuf,
         /// Schema of the file.
         found: u32,
-        /// Newest schema that this version knows.
+        /// Newest schema that this version supports.
         known: u32,
     },
-    /// The file was written by an older version of handover, whose schema this version does not read.
-    #[error("{}: written by an older handover (its schema is {found}, this one reads {known}); `handover export` its runs with that one, and `handover import` them into another file with --db FILE", .path.display())]
+    /// The file was written by an older version of handover, with a schema that this version cannot read.
+    #[error("{}: written by an older handover (its schema is {found}, this version reads {known}); `handover export` its runs with that one, and `handover import` them into another file with --db FILE", .path.display())]
     Older {
         /// Path of the file.
         path: PathBuf,
@@ -69,8 +69,8 @@ pub enum StoreError {
         /// Error message of the system.
         reason: String,
     },
-    /// The process has no file descriptor left to open the file with.
-    #[error("{}: no file descriptor is left for it: this process may have {limit}; allow more with `ulimit -n`", .path.display())]
+    /// The process has no file descriptor left to open the file.
+    #[error("{}: no file descriptor is left: the limit is {limit}; raise it with `ulimit -n`", .path.display())]
     NoDescriptors {
         /// Path of the file.
         path: PathBuf,
@@ -90,7 +90,7 @@ pub enum StoreError {
     Locked {
         /// Path of the file.
         path: PathBuf,
-        /// Time for which the lock was waited for.
+        /// Time for which the operation waited for the lock.
         waited_ms: u64,
     },
     /// The content of the store is inconsistent.
@@ -101,13 +101,13 @@ pub enum StoreError {
         /// Description of the inconsistency.
         reason: String,
     },
-    /// There is no space left. Everything stored before is still there.
+    /// No disk space is left. Everything stored before is unchanged.
     #[error("{}: no space left (disk full, quota or file size limit); free some, or name another file with --db FILE", .path.display())]
     Full {
         /// Path of the file.
         path: PathBuf,
     },
-    /// Another error of SQLite.
+    /// SQLite reported another error.
     #[error("{}: {source}", .path.display())]
     Sqlite {
         /// Path of the file.
@@ -115,22 +115,22 @@ pub enum StoreError {
         /// Error of SQLite.
         source: rusqlite::Error,
     },
-    /// A number is not finite: JSON cannot hold it, so that it could not be exported.
+    /// A number is not finite: JSON cannot represent it, so it could not be exported.
     #[error("{subject}: {field} is {value}, but only finite numbers can be stored")]
     NotFinite {
-        /// The run, or the figure and its contender, that the error is about.
+        /// The run, or the figure and its contender, that contains the number.
         subject: String,
         /// Name of the field.
         field: String,
         /// Value of the field.
         value: f64,
     },
-    /// A name in a run or a record cannot be displayed.
+    /// A name in a run or a record is too long or contains control characters.
     #[error(
-        "{subject}: {field} is {name:?}; names have at most 200 characters, and no control characters"
+        "{subject}: {field} is {name:?}; names may have at most 200 characters, and no control characters"
     )]
     BadName {
-        /// The run, or the figure and its contender, that the error is about.
+        /// The run, or the figure and its contender, that contains the name.
         subject: String,
         /// Name of the field.
         field: &'static str,
@@ -140,71 +140,71 @@ pub enum StoreError {
     /// A record is too long for one line of an export.
     #[error("{subject}: {bytes} bytes as JSON, but at most {bytes_max} can be stored")]
     TooLong {
-        /// The run, or the figure and its contender, that the error is about.
+        /// The figure and its contender.
         subject: String,
         /// Length of the line, in bytes.
         bytes: usize,
-        /// Maximum length.
+        /// Maximum length in bytes.
         bytes_max: usize,
     },
     /// The id of a run is not valid on a command line.
     #[error(
-        "run id {id:?}: 1 to 64 letters, digits, '-', '_' or '.', the first a letter or digit, and not \"last\""
+        "invalid run id {id:?}: use 1 to 64 letters, digits, '-', '_' or '.', the first a letter or digit, and not \"last\""
     )]
     BadRunId {
-        /// The id.
+        /// Invalid id.
         id: String,
     },
     /// The name for a run is not valid on a command line.
     #[error(
-        "name {name:?}: 1 to 64 letters, digits, '-', '_', '.', '/', '+' or '@', the first a letter, and not \"last\""
+        "invalid run name {name:?}: use 1 to 64 letters, digits, '-', '_', '.', '/', '+' or '@', the first a letter, and not \"last\""
     )]
     BadTag {
-        /// The name.
+        /// Invalid name.
         name: String,
     },
-    /// The name is the id of a run, or the beginning of one, and would be ambiguous.
+    /// The name is the id of a run, or a prefix of one, and would be ambiguous.
     #[error(
-        "name {name}: a run has this id, or an id that begins with this name; choose another name"
+        "name {name}: a run has this id, or an id that starts with this name; choose another name"
     )]
     TagIsId {
-        /// The name.
+        /// Ambiguous name.
         name: String,
     },
     /// A run with this id is in the store already.
     #[error("run {id} is in the store already")]
     Duplicate {
-        /// The id.
+        /// Id of the run.
         id: String,
     },
     /// There is no run with that id, prefix, name or position.
     #[error("run {selector}: no such run in the store{}", nearest_hint(.nearest))]
     UnknownRun {
-        /// Text that was looked up.
+        /// Id, prefix, name or position that was looked up.
         selector: String,
         /// Most similar ids and names, the most similar first.
         nearest: Vec<String>,
     },
-    /// No run has the figure, or the contender of it.
+    /// No run has the figure, or the figure lacks the contender.
     #[error("{selector}: no run in the store has this figure{}", nearest_hint(.nearest))]
     UnknownFigure {
-        /// Text that was looked up.
+        /// Figure, or figure and contender, that was looked up.
         selector: String,
         /// Most similar names, the most similar first.
         nearest: Vec<String>,
     },
-    /// The text is a prefix of several ids.
-    #[error("run {selector}: the ids of {count} runs begin with this text; write more characters of one of {}", list(.candidates))]
+    /// The text is a prefix of several run ids.
+    #[error("run {selector}: the ids of {count} runs start with this text; add characters to choose one of {}", list(.candidates))]
     Ambiguous {
-        /// Text that was looked up.
+        /// Prefix that was looked up.
         selector: String,
         /// Number of matching runs.
         count: usize,
         /// Some of the matching ids, the latest first.
         candidates: Vec<String>,
     },
-    /// The store holds no run.
-    #[error("{}: holds no run yet; `handover run` stores one", .path.display())]
+    /// The store contains no run.
+    #[error("{}: contains no run yet; `handover run` stores one", .path.display())]
     Empty {
         /// Path of the file.
         path: PathBuf,
@@ -217,14 +217,14 @@ fn list(ids: &[String]) -> String {
 
 fn nearest_hint(nearest: &[String]) -> String {
     match nearest {
-        [] => "; the store holds none yet".to_string(),
+        [] => "; the store has none yet".to_string(),
         [one] => format!("; the nearest is {one}"),
         more => format!("; the nearest are {}", list(more)),
     }
 }
 
 impl StoreError {
-    /// Returns the error for a path that the system refuses to write.
+    /// Creates the error for a path that cannot be written.
     pub(crate) fn unwritable(path: &Path, error: &io::Error) -> StoreError {
         StoreError::without_descriptors(path).unwrap_or_else(|| StoreError::Unwritable {
             path: path.to_path_buf(),
@@ -232,7 +232,7 @@ impl StoreError {
         })
     }
 
-    /// Returns the error for a path that the system or SQLite refuses to read.
+    /// Creates the error for a path that the system or SQLite cannot read.
     pub(crate) fn unreadable(path: &Path, error: impl fmt::Display) -> StoreError {
         StoreError::without_descriptors(path).unwrap_or_else(|| StoreError::Unreadable {
             path: path.to_path_buf(),
@@ -240,8 +240,8 @@ impl StoreError {
         })
     }
 
-    /// Returns an error if the process has no descriptor left, which SQLite does not report: then
-    /// opening any other file fails too.
+    /// Returns an error if the process has no descriptor left, which SQLite does not report: opening any
+    /// other file then fails too.
     fn without_descriptors(path: &Path) -> Option<StoreError> {
         let error = File::open("/").err()?;
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -250,7 +250,7 @@ impl StoreError {
             .then_some(StoreError::NoDescriptors { path, limit })
     }
 
-    /// Converts an error of SQLite. `waited_ms` is the time for which a lock was waited for.
+    /// Converts an error of SQLite. `waited_ms` is the maximum time to wait for a lock.
     pub(crate) fn from_sqlite(path: &Path, waited_ms: u64, source: rusqlite::Error) -> StoreError {
         use rusqlite::ErrorCode;
         let path = path.to_path_buf();
@@ -272,7 +272,7 @@ impl StoreError {
             ErrorCode::CannotOpen | ErrorCode::PermissionDenied => {
                 StoreError::without_descriptors(&path).unwrap_or_else(|| StoreError::Unwritable {
                     path,
-                    reason: "its folder does not allow the journal beside it".to_string(),
+                    reason: "the journal cannot be created in its folder".to_string(),
                 })
             }
             _ => StoreError::Sqlite { path, source },
@@ -280,8 +280,8 @@ impl StoreError {
     }
 }
 
-/// Returns `true` for a write that the system cut short: SQLite reports a file size limit and some
-/// quotas this way.
+/// Returns `true` for a truncated write, by which SQLite reports a file size limit and some
+/// quotas.
 fn is_write_failure(source: &rusqlite::Error) -> bool {
     const WRITES: [std::ffi::c_int; 4] = [
         rusqlite::ffi::SQLITE_IOERR_WRITE,
@@ -299,8 +299,8 @@ pub enum ExportError {
     /// A run could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The output failed; its `kind()` shows whether the reader merely closed it.
-    #[error("export: {0}")]
+    /// Writing the output failed; the error's `kind()` tells if the reader closed it.
+    #[error("write the export: {0}")]
     Write(#[from] io::Error),
 }
 
@@ -316,12 +316,12 @@ pub enum ImportError {
         /// Description of the error.
         reason: String,
     },
-    /// A line is longer than any that an export writes.
+    /// A line is longer than the maximum that an export writes.
     #[error("line {line}: longer than {bytes_max} bytes; nothing was imported")]
     TooLong {
         /// Line number, from 1.
         line: u64,
-        /// Maximum length.
+        /// Maximum length in bytes.
         bytes_max: usize,
     },
     /// A run with the same id and other content is in the store.
@@ -333,14 +333,14 @@ pub enum ImportError {
         line: u64,
         /// Id of the run.
         id: String,
-        /// First difference.
+        /// First difference between the two runs.
         reason: String,
     },
-    /// The input holds no run.
-    #[error("the input holds no run; nothing was imported")]
+    /// The input contains no run.
+    #[error("the input contains no run; nothing was imported")]
     NoRun,
     /// The input could not be read.
-    #[error("import: {0}; nothing was imported")]
+    #[error("read the import: {0}; nothing was imported")]
     Read(#[from] io::Error),
     /// The store could not be written.
     #[error(transparent)]

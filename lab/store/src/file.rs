@@ -1,7 +1,7 @@
 //! The database file: identification, tables, and a check that it can be written.
 //!
-//! All of this happens before a run measures anything, and changes nothing: the file is first read
-//! as if it were immutable (no lock, no journal), and a refusal comes before the first write.
+//! All of this precedes any measurement and changes nothing: the file is first read as if it were
+//! immutable (no lock, no journal), and an unsuitable file is rejected before the first write.
 
 use crate::error::StoreError;
 use rusqlite::config::DbConfig;
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// SQLite application id of a store, `HaNd`.
 pub(crate) const APPLICATION_ID: i32 = 0x4861_4e64;
 
-/// Schema of the files that this version writes and reads; a file stores it as `user_version`.
+/// Schema that this version writes and reads; a file stores it as `user_version`.
 pub const SCHEMA: u32 = 6;
 
 /// Tables of a new file.
@@ -63,7 +63,7 @@ const TABLES: &str = "
 /// Maximum time to wait for a lock while a file is opened.
 const OPEN_WAIT: Duration = Duration::from_secs(2);
 
-/// Returns the path of results unless `--db` names a file: `$XDG_DATA_HOME/handover/results.db`, or
+/// Returns the default path of results, used without `--db`: `$XDG_DATA_HOME/handover/results.db`, or
 /// `~/.local/share/handover/results.db`. A relative `XDG_DATA_HOME` is ignored, as its
 /// specification requires.
 ///
@@ -96,7 +96,7 @@ pub(crate) fn open_for_writing(path: &Path) -> Result<(Connection, PathBuf), Sto
     Ok((connection, path))
 }
 
-/// Opens a store for reading, also from a medium that cannot be written.
+/// Opens a store for reading, even if it or its file system is read-only.
 pub(crate) fn open_for_reading(path: &Path) -> Result<(Connection, PathBuf), StoreError> {
     let path = absolute(path)?;
     check_regular_file(&path)?;
@@ -111,7 +111,7 @@ pub(crate) fn open_for_reading(path: &Path) -> Result<(Connection, PathBuf), Sto
     Ok((connection, path))
 }
 
-/// Opens a store in memory, which lasts as long as its connection.
+/// Opens a store in memory, which exists as long as its connection.
 pub(crate) fn open_in_memory() -> Result<(Connection, PathBuf), StoreError> {
     let path = PathBuf::from("(in memory)");
     let to_store_error = |source| StoreError::from_sqlite(&path, 0, source);
@@ -121,8 +121,7 @@ pub(crate) fn open_in_memory() -> Result<(Connection, PathBuf), StoreError> {
     Ok((connection, path))
 }
 
-/// Opens a store in an unnamed file that SQLite removes with the connection; it need not be
-/// durable.
+/// Opens a store in an unnamed file that SQLite removes with the connection; it is not durable.
 pub(crate) fn open_temporary() -> Result<Connection, StoreError> {
     let to_store_error = |source| StoreError::from_sqlite(Path::new("(temporary file)"), 0, source);
     let connection = Connection::open("").map_err(to_store_error)?;
@@ -133,13 +132,13 @@ pub(crate) fn open_temporary() -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// Makes a path absolute, so that it does not depend on the current folder and is not a special
+/// Makes a path absolute, so that it does not depend on the working directory and is not a special
 /// name of SQLite (`:memory:`).
 fn absolute(path: &Path) -> Result<PathBuf, StoreError> {
     std::path::absolute(path).map_err(|error| StoreError::unwritable(path, &error))
 }
 
-/// Returns `true` if nothing exists at the path, so that opening it for writing would create it.
+/// Returns `true` if nothing exists at the path, so that opening it for writing creates it.
 pub(crate) fn is_absent(path: &Path) -> bool {
     matches!(
         absolute(path).and_then(|path| check_regular_file(&path)),
@@ -174,13 +173,13 @@ fn create_if_absent(path: &Path) -> Result<(), StoreError> {
     }
     match fs::OpenOptions::new().write(true).create_new(true).open(path) {
         Ok(_) => Ok(()),
-        // Another run has created it in the meantime.
+        // Another run has created the file in the meantime.
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => check_regular_file(path),
         Err(error) => Err(StoreError::unwritable(path, &error)),
     }
 }
 
-/// Properties that identify a file.
+/// Values in a database's header that identify a store.
 struct FileIdentity {
     application_id: i64,
     version: i64,
@@ -198,9 +197,9 @@ impl FileIdentity {
     }
 }
 
-/// Returns `true` if the file has no tables yet; refuses one that is not a store of this schema.
+/// Returns `true` if the file has no tables yet; fails if it is not a store of this schema.
 fn is_fresh(path: &Path, identity: &FileIdentity) -> Result<bool, StoreError> {
-    // An empty file or database without an owner, as a run that was killed early leaves it.
+    // An empty file or a database without an application id, left by a run that was killed early.
     if identity.application_id == 0 && identity.version == 0 && identity.tables_count == 0 {
         return Ok(true);
     }
@@ -212,14 +211,15 @@ fn is_fresh(path: &Path, identity: &FileIdentity) -> Result<bool, StoreError> {
         Ok(SCHEMA) => Ok(false),
         Ok(found) if found > SCHEMA => Err(StoreError::Newer { path, found, known: SCHEMA }),
         Ok(found) if found > 0 => Err(StoreError::Older { path, found, known: SCHEMA }),
-        _ => {
-            Err(StoreError::Damaged { path, reason: format!("its schema is {}", identity.version) })
-        }
+        _ => Err(StoreError::Damaged {
+            path,
+            reason: format!("its schema {} is invalid", identity.version),
+        }),
     }
 }
 
-/// Refuses a file that is not a store, by its identification alone, read with SQLite's `immutable`
-/// flag: SQLite then takes no lock and creates no file beside it. Reading the first bytes without
+/// Rejects a file that is not a store, by its identification alone, read with SQLite's `immutable`
+/// flag: SQLite then takes no lock and creates no other file. Reading the first bytes without
 /// SQLite is not an alternative: closing the file would release every lock that this process has on
 /// it, as POSIX locks belong to processes.
 fn check_identity(path: &Path) -> Result<(), StoreError> {
@@ -242,7 +242,7 @@ fn check_identity(path: &Path) -> Result<(), StoreError> {
         Ok(identity) => is_fresh(path, &identity).map(drop),
         Err(error) => match error.sqlite_error_code() {
             Some(rusqlite::ErrorCode::CannotOpen) => Err(StoreError::unreadable(path, error)),
-            // A database that another process is committing to, or was killed in. SQLite must
+            // A database to which another process commits, or was killed while committing. SQLite must
             // decide, with its locks and the journal.
             Some(rusqlite::ErrorCode::DatabaseCorrupt) => Ok(()),
             _ => Err(StoreError::from_sqlite(path, 0, error)),
@@ -264,7 +264,7 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
 /// Sets the options of every connection. The journal mode stays SQLite's default, a rollback
 /// journal; the crate's page explains why it is not a write-ahead log.
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
-    // A file from elsewhere may contain triggers and views; they must not call anything.
+    // An untrusted file may contain triggers and views; they must not call functions.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.pragma_update(None, "foreign_keys", true)?;

@@ -1,15 +1,15 @@
-//! Search for numbers that JSON cannot hold.
+//! Search for numbers that JSON cannot represent.
 //!
 //! JSON has no NaN and no infinity; a serializer writes `null` for both, which would read back as
-//! another value or not at all. So the store refuses them. The patterns below name every field and
-//! end without `..`: a new field of the record does not compile until it is handled here.
+//! another value or not at all. So the store rejects them. The patterns below name every field and
+//! have no `..`: a new field of the record does not compile until it is handled here.
 
 use handover_record::{
-    Anatomy, AnatomyFloor, AnatomyStage, Beside, Hardware, Host, Mode, Proof, Ratio, Record, Round,
-    Run, Summary,
+    Anatomy, AnatomyFloor, AnatomyStage, Hardware, Host, Mode, PeerWithoutRatio, Proof, Ratio,
+    Record, Round, Run, Summary,
 };
 
-/// Returns the first field of a run that is not finite, and its value.
+/// Returns the name and value of the first field of a run that is not finite; `None` if all are.
 pub(crate) fn in_run(run: &Run) -> Option<(String, f64)> {
     let Run {
         id: _,
@@ -74,7 +74,7 @@ pub(crate) fn in_run(run: &Run) -> Option<(String, f64)> {
     find.found
 }
 
-/// Returns the first field of a record that is not finite, and its value.
+/// Returns the name and value of the first field of a record that is not finite; `None` if all are.
 pub(crate) fn in_record(record: &Record) -> Option<(String, f64)> {
     let Record {
         id: _,
@@ -131,7 +131,7 @@ pub(crate) fn in_record(record: &Record) -> Option<(String, f64)> {
     for (place, ratio) in peers.iter().enumerate() {
         find.ratio(&format!("peers[{place}]"), ratio);
     }
-    for (place, Beside { contender: _, waits: _, other }) in beside.iter().enumerate() {
+    for (place, PeerWithoutRatio { contender: _, waits: _, other }) in beside.iter().enumerate() {
         find.number(&format!("beside[{place}].other"), *other);
     }
     for (place, Mode { share, median }) in modes.iter().enumerate() {

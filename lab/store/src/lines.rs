@@ -1,4 +1,4 @@
-//! Lines of an export, whose input is not trusted.
+//! Lines of an export; the input is not trusted.
 
 use crate::error::ImportError;
 use crate::names::{check_tag, shortened};
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::io::{BufRead, Read};
 
-/// Maximum length of a line, in bytes, for imports and, by the size of the record, for inserts:
-/// some 200 times a usual record.
+/// Maximum length in bytes of an imported line and, by the size of the record, of an inserted
+/// record: some 200 times the usual length.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
 
-/// Line that begins a run.
+/// Line that starts a run.
 #[derive(Serialize)]
 pub(crate) struct RunLine<'a> {
     #[serde(rename = "type")]
@@ -24,7 +24,7 @@ pub(crate) struct RunLine<'a> {
     pub tags: &'a [String],
 }
 
-/// Line with a record of the run that was begun last.
+/// Line with a record of the preceding run.
 #[derive(Serialize)]
 pub(crate) struct RecordLine<'a> {
     #[serde(rename = "type")]
@@ -46,7 +46,7 @@ impl<'a> RecordLine<'a> {
     }
 }
 
-/// Parsed line.
+/// Parsed line of an export.
 pub(crate) enum Line {
     /// A run and its names.
     Run(Box<Run>, Vec<String>),
@@ -65,11 +65,11 @@ struct Envelope<'a> {
     tags: Vec<String>,
 }
 
-/// Reader of lines, which checks that each record belongs to the run begun last.
+/// Reader of lines, which checks that each record belongs to the preceding run.
 pub(crate) struct Lines<'a> {
     input: &'a mut dyn BufRead,
     buffer: Vec<u8>,
-    /// Number of the latest line, from 1.
+    /// Number of the line read last, from 1.
     pub number: u64,
     run: Option<String>,
 }
@@ -79,7 +79,7 @@ impl<'a> Lines<'a> {
         Lines { input, buffer: Vec::new(), number: 0, run: None }
     }
 
-    /// Reads the next line that is not blank.
+    /// Reads the next line that is not blank; `None` at the end of the input.
     pub fn next(&mut self) -> Result<Option<Line>, ImportError> {
         loop {
             self.number += 1;
@@ -111,7 +111,7 @@ impl<'a> Lines<'a> {
 
 fn parse(line: &[u8], open_run: Option<&str>) -> Result<Line, String> {
     let text = std::str::from_utf8(line)
-        .map_err(|error| format!("no UTF-8 after byte {}", error.valid_up_to()))?;
+        .map_err(|error| format!("invalid UTF-8 after byte {}", error.valid_up_to()))?;
     let envelope: Envelope<'_> = serde_json::from_str(text).map_err(message_with_column)?;
     match envelope.kind.as_deref() {
         Some("run") => match envelope.schema {
@@ -123,22 +123,22 @@ fn parse(line: &[u8], open_run: Option<&str>) -> Result<Line, String> {
                 Ok(Line::Run(run, envelope.tags))
             }
             Some(other) => Err(format!("schema {other}; this handover reads schema {SCHEMA}")),
-            None => Err(format!("a run without \"schema\":{SCHEMA}")),
+            None => Err(format!("run without \"schema\":{SCHEMA}")),
         },
         Some("record") => match (envelope.run.as_deref(), open_run) {
             (Some(named), Some(open)) if named == open => {
                 Ok(Line::Record(serde_json::from_str(text).map_err(message_with_column)?))
             }
             (Some(named), Some(open)) => {
-                Err(format!("a record of run {} among the records of run {open}", shortened(named)))
+                Err(format!("record of run {} among the records of run {open}", shortened(named)))
             }
-            (Some(_), None) => Err("a record before any run".to_string()),
-            (None, _) => Err("a record without a run".to_string()),
+            (Some(_), None) => Err("record before the first run".to_string()),
+            (None, _) => Err("record without \"run\"".to_string()),
         },
         Some(other) => {
             Err(format!("\"type\" is {:?}, and must be \"run\" or \"record\"", shortened(other)))
         }
-        None => Err("no \"type\"; it must be \"run\" or \"record\"".to_string()),
+        None => Err("missing \"type\"; it must be \"run\" or \"record\"".to_string()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Rules for ids and names, so that they can be displayed and used on a command line.
+//! Rules for ids and names, which make them displayable and valid on a command line.
 
 use crate::error::StoreError;
 
@@ -14,8 +14,8 @@ pub(crate) fn check_id(id: &str) -> Result<(), StoreError> {
 }
 
 /// Checks a name for runs: 1 to 64 letters, digits, `-`, `_`, `.`, `/`, `+` or `@`, the first a
-/// letter, and not `last`. It is then valid on a command line, beside ids, `last` and `-1`, and in
-/// a page.
+/// letter, and not `last`. Such a name is valid on a command line, distinct from ids, `last` and
+/// `-1`, and displayable in a page.
 ///
 /// # Errors
 /// [`StoreError::BadTag`] if the name is not valid.
@@ -29,7 +29,7 @@ pub fn check_tag(name: &str) -> Result<(), StoreError> {
     if fits { Ok(()) } else { Err(StoreError::BadTag { name: shortened(name) }) }
 }
 
-/// Refuses names that are longer than a terminal's line or contain control characters.
+/// Rejects names that are longer than a terminal's line or contain control characters.
 pub(crate) fn check_names<'a>(
     subject: &str,
     names: impl IntoIterator<Item = (&'static str, &'a String)>,
@@ -48,7 +48,7 @@ pub(crate) fn check_names<'a>(
     Ok(())
 }
 
-/// Returns the beginning of a text from elsewhere, for error messages.
+/// Returns the start of an untrusted text, for error messages.
 pub(crate) fn shortened(text: &str) -> String {
     const CHARS_MAX: usize = 64;
     if text.chars().nth(CHARS_MAX).is_none() {

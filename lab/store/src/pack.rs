@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 
-/// Maximum size of an export line's fields besides the run or record: type, run id, schema.
+/// Maximum size of an export line's fields other than the run or record: type, run id, schema.
 const ENVELOPE_BYTES_MAX: usize = 256;
 
 /// Run with the columns of its row.
@@ -29,7 +29,7 @@ pub(crate) struct PackedRun {
 }
 
 impl PackedRun {
-    /// Packs a run; refuses one that could not be looked up, exported or read again.
+    /// Compresses a run; fails if its id, a name or a number is invalid, or it is too long.
     pub fn new(run: &Run) -> Result<PackedRun, StoreError> {
         check_id(&run.id)?;
         let names = [
@@ -65,7 +65,7 @@ pub(crate) struct PackedRecord<'a> {
 }
 
 impl<'a> PackedRecord<'a> {
-    /// Packs a record; refuses one that could not be exported or read again.
+    /// Compresses a record; fails if a name or a number in it is invalid, or it is too long.
     pub fn new(record: &'a Record) -> Result<PackedRecord<'a>, StoreError> {
         let names = [("id", &record.id), ("spec", &record.spec), ("contender", &record.contender)];
         let keys = record.args.keys().chain(record.counters.keys());
@@ -79,12 +79,12 @@ impl<'a> PackedRecord<'a> {
     }
 }
 
-/// Unpacks a run, or returns a description of the row's error.
+/// Decompresses a run; the error describes a damaged row.
 pub(crate) fn unpack_run(body: &[u8]) -> Result<Run, String> {
     inflate(body)
 }
 
-/// Unpacks the arguments of a record, if its body can be read.
+/// Decompresses the arguments of a record; `None` if its body is damaged.
 pub(crate) fn unpack_args(body: &[u8]) -> Option<BTreeMap<String, u64>> {
     #[derive(Deserialize)]
     struct ArgsOnly {
@@ -121,19 +121,19 @@ impl RecordRow {
         })
     }
 
-    /// Returns `true` if the row has the checksum of its content and its run.
+    /// Returns `true` if the row's checksum matches its content and its run.
     pub fn is_sound(&self, run: &str) -> bool {
         let RecordRow { place, id, contender, kind, body, checksum } = self;
         *checksum == checksum::of_record(run, *place, [id, contender, kind], body)
     }
 
-    /// Unpacks the record, or returns a description of the row's error.
+    /// Decompresses the record; the error describes a damaged row.
     pub fn unpack(&self) -> Result<Record, String> {
         inflate(&self.body)
     }
 }
 
-/// Packs a run or a record; refuses one whose line of an export would be too long.
+/// Compresses a run or a record; fails if its line of an export would be too long.
 fn deflate(value: &impl Serialize, subject: String) -> Result<Vec<u8>, StoreError> {
     let unwritable = |error: std::io::Error| StoreError::Unwritable {
         path: subject.clone().into(),
@@ -148,14 +148,14 @@ fn deflate(value: &impl Serialize, subject: String) -> Result<Vec<u8>, StoreErro
     packed.write_all(&json).and_then(|()| packed.finish()).map_err(unwritable)
 }
 
-/// Unpacks a body, or returns a description of the error.
+/// Decompresses a body; the error describes the damage.
 fn inflate<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     let mut json = Vec::new();
     // A few bytes from an untrusted file may inflate to gigabytes.
     let mut bounded = ZlibDecoder::new(body).take(LINE_BYTES_MAX as u64 + 1);
     bounded.read_to_end(&mut json).map_err(|error| format!("a body: {error}"))?;
     if json.len() > LINE_BYTES_MAX {
-        return Err(format!("a body inflates to more than {LINE_BYTES_MAX} bytes"));
+        return Err(format!("the body inflates to more than {LINE_BYTES_MAX} bytes"));
     }
     serde_json::from_slice(&json).map_err(|error| format!("a body: {error}"))
 }

@@ -5,17 +5,17 @@
 pub struct RunRow {
     /// Id of the run.
     pub id: String,
-    /// Beginning of the run, in nanoseconds since the Unix epoch.
+    /// Start of the run, in nanoseconds since the Unix epoch.
     pub started_unix_ns: i64,
-    /// Profile: smoke, quick or full.
+    /// Measurement profile: smoke, quick or full.
     pub profile: String,
     /// Name of the host.
     pub host: String,
-    /// Version of handover.
+    /// Version of handover that measured the run.
     pub version: String,
-    /// Commit that it was built from.
+    /// Commit of the measured build.
     pub commit: String,
-    /// Number of records.
+    /// Number of the run's records.
     pub records_count: u64,
     /// `true` if the run was completed.
     pub complete: bool,

@@ -1,4 +1,4 @@
-//! One figure over all runs, without reading the rest of them.
+//! One figure over all runs, read without the other figures.
 
 use crate::error::StoreError;
 use crate::names::shortened;
@@ -7,32 +7,32 @@ use crate::row::RunRow;
 use crate::store::{Store, StoredRun, nearest};
 use handover_record::{ContenderKind, Record};
 
-/// Figure of one run.
+/// A figure in one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     /// Id of the run.
     pub run: String,
-    /// Beginning of the run, in nanoseconds since the Unix epoch.
+    /// Start of the run, in nanoseconds since the Unix epoch.
     pub started_unix_ns: i64,
     /// Name of the host.
     pub host: String,
-    /// Version of handover.
+    /// Version of handover that measured the run.
     pub version: String,
-    /// Commit that it was built from.
+    /// Commit of the measured build.
     pub commit: String,
     /// Record of the figure.
     pub record: Record,
 }
 
 impl Store {
-    /// Returns a contender's figure in every run that has it, the earliest run first.
+    /// Returns a contender's figure in every run that has it, in order of the runs' start.
     ///
     /// # Errors
     /// If the file cannot be read or is damaged.
     ///
     /// # Cost
-    /// Reads the beginning of every record in the store: an index would hold copies of the ids that
-    /// no checksum covers. Unpacks one record for each run that has the figure.
+    /// Reads the start of every record in the store: an index would hold copies of the ids that
+    /// no checksum covers. Decompresses one record for each run that has the figure.
     pub fn figures(&self, id: &str, contender: &str) -> Result<Vec<Figure>, StoreError> {
         let failed = |refused| self.sqlite_error(refused);
         self.check_count("records")?;
@@ -61,7 +61,7 @@ impl Store {
         Ok(figures)
     }
 
-    /// Returns the contender `named` of a figure or, if none is named, ours, or else the first.
+    /// Returns the contender `named` of a figure or, without a name, ours, or else the first.
     ///
     /// # Errors
     /// If no run has the figure or the contender, with the most similar names, or if the file

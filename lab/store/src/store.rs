@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Maximum time to wait for another process's write, which takes milliseconds.
 const WRITE_WAIT: Duration = Duration::from_secs(10);
 
-/// Maximum number of ids that an error suggests.
+/// Maximum number of ids suggested in an error message.
 const SUGGESTIONS_MAX: usize = 5;
 
 /// Store of runs and their records in one SQLite file.
@@ -38,12 +38,12 @@ pub struct Store {
 
 impl Store {
     /// Opens a store for writing; creates the file and its folder if they do not exist. On return
-    /// the file has its tables, its write lock was free, and a journal could be created
-    /// beside it: every condition for storing a run that can be checked in advance holds.
+    /// the file has its tables, its write lock was free, and a journal could be created: every
+    /// condition for storing a run that can be checked in advance holds.
     ///
     /// # Errors
     /// If the file is not a store or has another schema, the path or folder cannot be written, or a
-    /// lock is held for 2 s. An existing file is then unchanged, and no file was created beside it.
+    /// lock is held for 2 s. An existing file is then unchanged, and no other file was created.
     ///
     /// # Blocking
     /// Up to 2 s for a lock.
@@ -54,10 +54,10 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens a store for reading, also from a medium that cannot be written.
+    /// Opens a store for reading, even if it or its file system is read-only.
     ///
     /// # Errors
-    /// Those of [`open`](Store::open); also if the file does not exist or holds no run.
+    /// Those of [`open`](Store::open); also if the file does not exist or contains no run.
     ///
     /// # Blocking
     /// Up to 2 s for a lock.
@@ -66,7 +66,7 @@ impl Store {
         Ok(Store { connection, path })
     }
 
-    /// Creates a store in memory, which lasts until it is dropped.
+    /// Creates a store in memory, which is lost when it is dropped.
     ///
     /// # Errors
     /// If SQLite cannot allocate memory.
@@ -80,7 +80,7 @@ impl Store {
         &self.path
     }
 
-    /// Stores a run at its beginning; its records follow with [`insert`](Store::insert).
+    /// Stores a run at its start; its records follow with [`insert`](Store::insert).
     ///
     /// # Errors
     /// If a run with this id exists, its id is not valid, a number in it is not finite, or the file
@@ -95,9 +95,9 @@ impl Store {
         transaction.commit().map_err(failed)
     }
 
-    /// Stores the records of one benchmark: all of them or, on failure, none.
+    /// Stores the records of one benchmark: all or, on failure, none.
     ///
-    /// On return they survive the end of the process and a power failure.
+    /// On return they are durable: they survive the end of the process and a power failure.
     ///
     /// # Errors
     /// If there is no such run, a number is not finite, a record is too long, or the file cannot be
@@ -109,8 +109,8 @@ impl Store {
         self.write_records(run_id, records, false)
     }
 
-    /// Stores the records of one benchmark: all of them or, on failure, none. A record with the
-    /// same id, contender and arguments is replaced; other records are added as by
+    /// Stores the records of one benchmark: all or, on failure, none. A record with the same id,
+    /// contender and arguments is replaced; other records are added as by
     /// [`insert`](Store::insert).
     ///
     /// # Errors
@@ -122,7 +122,7 @@ impl Store {
         self.write_records(run_id, records, true)
     }
 
-    /// Replaces a run's description by that at its end, with `complete` and its nulls.
+    /// Replaces a run's description by the one at its end, with `complete` and its resolution.
     ///
     /// # Errors
     /// If there is no such run, a number is not finite, or the file cannot be written.
@@ -174,7 +174,7 @@ impl Store {
         transaction.commit().map_err(failed)
     }
 
-    /// Returns all runs, the earliest first.
+    /// Returns descriptions of all runs, in order of their start.
     ///
     /// # Errors
     /// If the file cannot be read or is damaged.
@@ -203,7 +203,7 @@ impl Store {
     }
 
     /// Loads a run with its records, in the order of their insertion. `selector` is an id, a unique
-    /// prefix of an id, a name (for the latest run that has it), `last`, or a position from the
+    /// prefix of an id, a name (for the latest run with that name), `last`, or a position from the
     /// end: `-1` is the last run, `-2` the one before.
     ///
     /// # Errors
@@ -214,7 +214,7 @@ impl Store {
         self.load_exact(&id)
     }
 
-    /// Loads the run that began last, with its records.
+    /// Loads the run that started last, with its records.
     ///
     /// # Errors
     /// Those of [`load`](Store::load).
@@ -222,7 +222,7 @@ impl Store {
         self.load("last")
     }
 
-    /// Returns the id of the run that [`load`](Store::load) would load.
+    /// Returns the id of the run that `selector` denotes, as in [`load`](Store::load).
     ///
     /// # Errors
     /// Those of [`load`](Store::load).
@@ -266,7 +266,7 @@ impl Store {
         }
     }
 
-    /// Checks the whole file with SQLite, and that every row can be read and has its checksum.
+    /// Checks the whole file with SQLite, and that every row is readable with a matching checksum.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] with the first error found.
@@ -287,7 +287,7 @@ impl Store {
         self.tags().map(drop)
     }
 
-    /// Returns the ids of all runs, the earliest first.
+    /// Returns the ids of all runs, in order of their start.
     pub(crate) fn ids(&self) -> Result<Vec<String>, StoreError> {
         let query = "SELECT id FROM main.runs NOT INDEXED ORDER BY started_unix_ns, run";
         let ids: Vec<String> = self
@@ -299,7 +299,7 @@ impl Store {
         Ok(ids)
     }
 
-    /// Refuses a table whose number of rows differs from that in its index.
+    /// Fails if a table's number of rows differs from that in its index.
     pub(crate) fn check_count(&self, table: &str) -> Result<(), StoreError> {
         let query = format!(
             "SELECT (SELECT count(*) FROM main.{table} NOT INDEXED),
@@ -356,7 +356,7 @@ impl Store {
         Ok(Document::new(run, records))
     }
 
-    /// Refuses the row of a run with a wrong checksum.
+    /// Fails if the checksum of a run's row is wrong.
     pub(crate) fn check_sum(&self, stored: &StoredRun) -> Result<(), StoreError> {
         match stored.checksum == checksum::of_run(&stored.row, &stored.body) {
             true => Ok(()),
@@ -364,7 +364,7 @@ impl Store {
         }
     }
 
-    /// Begins a write transaction; also returns a function that converts SQLite's errors.
+    /// Starts a write transaction; also returns a function that converts SQLite's errors.
     pub(crate) fn transaction(
         &mut self,
     ) -> Result<(Transaction<'_>, impl Fn(rusqlite::Error) -> StoreError + use<>), StoreError> {
@@ -398,8 +398,8 @@ fn unknown_run(selector: &str, ids: &[String]) -> StoreError {
     StoreError::UnknownRun { selector: shortened(selector), nearest: nearest(selector, ids) }
 }
 
-/// Returns the names most similar to `selector`, the most similar first; of equals, the last one
-/// first.
+/// Returns the names most similar to `selector`, the most similar first; of equally similar names,
+/// the last one first.
 pub(crate) fn nearest(selector: &str, names: &[String]) -> Vec<String> {
     // Comparing takes time proportional to the product of both lengths.
     let selector = &shortened(selector);
@@ -410,14 +410,14 @@ pub(crate) fn nearest(selector: &str, names: &[String]) -> Vec<String> {
     by_similarity.into_iter().take(SUGGESTIONS_MAX).map(|(_, name)| name.clone()).collect()
 }
 
-/// Row of a run.
+/// Row of a run, with its checksums.
 pub(crate) struct StoredRun {
     pub key: i64,
-    /// Description without the number of records and the names.
+    /// Description of the run, with `records_count` and `tags` unset.
     pub row: RunRow,
     pub body: Vec<u8>,
     checksum: i64,
-    /// Sum of the checksums of its records and names.
+    /// Sum of the checksums of the run's records and names.
     parts: i64,
 }
 
@@ -427,7 +427,7 @@ impl StoredRun {
         runs.version, runs.built_from, runs.complete, runs.body, runs.checksum, runs.parts";
     pub const COUNT: usize = 11;
 
-    /// Reads a row that begins with [`COLUMNS`](StoredRun::COLUMNS).
+    /// Reads a row that starts with [`COLUMNS`](StoredRun::COLUMNS).
     pub fn of(row: &Row<'_>) -> rusqlite::Result<StoredRun> {
         StoredRun::after_columns(row, 0)
     }
@@ -463,7 +463,7 @@ fn sum_of_tags(connection: &Connection, run: i64) -> rusqlite::Result<i64> {
         .query_one([run], |row| row.get(0))
 }
 
-/// Returns the key of the run with this id.
+/// Returns the key of the run with this id; `None` if there is none.
 pub(crate) fn find_exact(connection: &Connection, id: &str) -> rusqlite::Result<Option<i64>> {
     connection
         .prepare_cached("SELECT run FROM main.runs WHERE id = ?")?
@@ -497,7 +497,7 @@ fn write_run(
     ])
 }
 
-/// Removes the record with this id, contender and arguments from a run, and returns its place.
+/// Removes the record with this id, contender and arguments from a run; returns its position, or `None`.
 fn remove_record(
     connection: &Connection,
     run: i64,
@@ -525,8 +525,8 @@ fn remove_record(
     Ok(found.map(|(place, _)| place))
 }
 
-/// Inserts a record at a place of a run, given by its key and its id. Returns the row's checksum,
-/// which the caller adds to the run's parts.
+/// Inserts a record at a position of a run, given by its key and its id. Returns the row's checksum,
+/// which the caller adds to the checksum sum of the run.
 pub(crate) fn insert_record(
     connection: &Connection,
     (run, run_id): (i64, &str),
@@ -590,13 +590,13 @@ mod tests {
         let error = ids
             .map(|id| store.begin(&run(id.clone())).map(|()| kept.push(id)))
             .find_map(Result::err)
-            .expect("16 pages become full");
+            .expect("16 pages did not become full");
         assert!(matches!(error, StoreError::Full { .. }), "{error}");
         assert!(error.to_string().contains("no space left"));
         store.check().expect("sound");
         assert!(!kept.is_empty());
         assert_eq!(store.ids().expect("ids"), kept);
         store.connection.pragma_update(None, "max_page_count", 4000).expect("a bound");
-        store.begin(&run("later".to_string())).expect("room again");
+        store.begin(&run("later".to_string())).expect("the store is still full");
     }
 }

@@ -1,7 +1,7 @@
 //! Names of runs, and deletion of runs.
 //!
 //! Several runs can share a name: the five processes of one build, the runs of a branch. Names are
-//! stored apart from the runs, so that naming a run does not change its measurements.
+//! stored separately, so that naming a run does not change its measurements.
 
 use crate::checksum::{add_to_parts, of_tag};
 use crate::error::StoreError;
@@ -11,16 +11,16 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::BTreeMap;
 
 impl Store {
-    /// Adds a name to a run; the run keeps its other names, and other runs keep this one. `selector`
-    /// is resolved as by [`load`](Store::load). Returns the run's id.
+    /// Adds a name to a run, in addition to other names; several runs can share a name. `selector` is
+    /// resolved as by [`load`](Store::load). Returns the run's id.
     ///
     /// # Errors
-    /// If there is no such run, the name is not valid or could be taken for a run's id, or the file
-    /// cannot be written.
+    /// If there is no such run, the name is invalid or ambiguous with a run's id, or the file cannot be
+    /// written.
     pub fn tag(&mut self, selector: &str, name: &str) -> Result<String, StoreError> {
         check_tag(name)?;
         let id = self.resolve(selector)?;
-        if begins_an_id(name, &self.ids()?) {
+        if is_id_prefix(name, &self.ids()?) {
             return Err(StoreError::TagIsId { name: name.to_string() });
         }
         let (transaction, failed) = self.transaction()?;
@@ -31,7 +31,7 @@ impl Store {
         Ok(id)
     }
 
-    /// Removes a name from a run; returns `true` if the run had it.
+    /// Removes a name from a run; returns `true` if the run had the name.
     ///
     /// # Errors
     /// If there is no such run, or the file cannot be written.
@@ -51,7 +51,7 @@ impl Store {
         Ok(taken.is_some())
     }
 
-    /// Returns the names of every run that has any, by the run's id, in alphabetical order.
+    /// Returns the names of all named runs by the runs' ids, each list in alphabetical order.
     ///
     /// # Errors
     /// If the file cannot be read or is damaged.
@@ -64,7 +64,7 @@ impl Store {
         Ok(named)
     }
 
-    /// Returns every name with the id of its run, ordered by the beginning of the runs.
+    /// Returns every name with the id of its run, ordered by the start of the runs.
     fn tag_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
         // Without the index, which has copies of names that no checksum covers.
         let query = "SELECT id, tag, tags.checksum FROM main.tags NOT INDEXED
@@ -83,7 +83,7 @@ impl Store {
         }
     }
 
-    /// Returns the ids of the runs with a name, the earliest first; empty if no run has it.
+    /// Returns the ids of all runs with a name, in order of their start; empty if there are none.
     ///
     /// # Errors
     /// If the file cannot be read or is damaged.
@@ -92,7 +92,7 @@ impl Store {
         Ok(rows.into_iter().filter(|(_, tag)| tag == name).map(|(id, _)| id).collect())
     }
 
-    /// Returns the ids that `selector` stands for: all runs with that name, or else the one run that
+    /// Returns the ids that `selector` denotes: all runs with that name, or else the one run that
     /// [`load`](Store::load) would load.
     ///
     /// # Errors
@@ -104,8 +104,8 @@ impl Store {
         }
     }
 
-    /// Returns the ids that all of `selector` stand for, as by [`side`](Store::side), in their order
-    /// and each once.
+    /// Returns the ids that any `selector` denotes, as in [`side`](Store::side), in order and without
+    /// duplicates.
     ///
     /// # Errors
     /// Those of [`side`](Store::side), for the first that fails.
@@ -121,7 +121,7 @@ impl Store {
         Ok(ids)
     }
 
-    /// Deletes a run, its records and its names; returns its id. Later runs reuse its space;
+    /// Deletes a run, its records and its names; returns its id. Later runs reuse the space;
     /// [`vacuum`](Store::vacuum) returns it to the file system.
     ///
     /// # Errors
@@ -134,8 +134,8 @@ impl Store {
         Ok(id)
     }
 
-    /// Returns unused space to the file system; returns the file's length before and after, in
-    /// bytes.
+    /// Shrinks the file by its unused space; returns its length in bytes before and
+    /// after.
     ///
     /// # Errors
     /// If there is no space for the temporary copy, or the file cannot be written; the store is
@@ -158,8 +158,8 @@ impl Store {
     }
 }
 
-/// Returns `true` if the name is the id, or the beginning of the id, of one of these runs.
-pub(crate) fn begins_an_id(name: &str, ids: &[String]) -> bool {
+/// Returns `true` if the name is the id of one of these runs, or a prefix of one.
+pub(crate) fn is_id_prefix(name: &str, ids: &[String]) -> bool {
     ids.iter().any(|id| id.starts_with(name))
 }
 

@@ -6,30 +6,30 @@ use crate::file;
 use crate::lines::{Line, Lines, RecordLine, RunLine};
 use crate::pack::{self, PackedRecord, PackedRun, RecordRow};
 use crate::store::{Store, find_exact, insert_record, insert_run};
-use crate::tags::{begins_an_id, insert_tag};
+use crate::tags::{insert_tag, is_id_prefix};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 use serde::Serialize;
 use std::io::{self, BufRead, Write};
 use std::path::Path;
 
-/// Result of an export.
+/// Counts of an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exported {
-    /// Number of runs.
+    /// Number of exported runs.
     pub runs: u64,
-    /// Number of their records.
+    /// Number of exported records.
     pub records: u64,
 }
 
-/// Result of an import.
+/// Counts of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     /// Number of new runs.
     pub runs: u64,
-    /// Number of their records.
+    /// Number of new records.
     pub records: u64,
-    /// Number of runs that were in the store already with the same content.
+    /// Number of skipped runs, which the store already had with the same content.
     pub skipped: u64,
 }
 
@@ -65,8 +65,8 @@ impl Store {
         Ok(exported)
     }
 
-    /// Imports runs in the format of [`export`](Store::export), from untrusted input. A run that is
-    /// in the store already is skipped if its content is the same. Blank lines are ignored.
+    /// Imports runs in the format of [`export`](Store::export), from untrusted input. A run that the
+    /// store already has with the same content is skipped. Blank lines are ignored.
     ///
     /// Imports everything or nothing: the input is read to its end into a temporary file before
     /// this store is locked, so that a slow or endless input blocks no other process.
@@ -80,8 +80,8 @@ impl Store {
     }
 
     /// Imports runs like [`import`](Store::import) into the store at `path`, which is created if it
-    /// does not exist and the input is accepted. An existing store is opened, and refused, before
-    /// anything is read.
+    /// does not exist and the input is valid. An existing store is opened, or rejected, before anything
+    /// is read.
     ///
     /// # Errors
     /// Those of [`import`](Store::import) and [`open`](Store::open).
@@ -104,7 +104,7 @@ impl Store {
         let mut ids = self.ids()?;
         ids.extend(staged.runs.iter().map(|run| run.id.clone()));
         for StagedRun { line, tags, .. } in &staged.runs {
-            if let Some(name) = tags.iter().find(|name| begins_an_id(name, &ids)) {
+            if let Some(name) = tags.iter().find(|name| is_id_prefix(name, &ids)) {
                 let reason = StoreError::TagIsId { name: name.clone() }.to_string();
                 return Err(ImportError::BadLine { line: *line, reason });
             }
@@ -136,8 +136,8 @@ impl Store {
     }
 }
 
-/// Imports bytes into an empty store in memory and returns its export: the whole path of untrusted
-/// input, for a fuzzer. Applied to its own result it returns the same bytes.
+/// Imports bytes into an empty store in memory and returns its export: the complete path of
+/// untrusted input, for a fuzzer. Applied to its own result it returns the same bytes.
 ///
 /// # Errors
 /// Those of [`Store::import`].
@@ -158,7 +158,7 @@ fn write_line(out: &mut dyn Write, line: &impl Serialize) -> io::Result<()> {
     out.write_all(&text)
 }
 
-/// Parsed input, kept until its end.
+/// Parsed input, stored in a temporary file until the input ends.
 struct Staged {
     connection: Connection,
     runs: Vec<StagedRun>,
@@ -188,7 +188,7 @@ impl Staged {
                 Line::Run(run, tags) => {
                     let packed = PackedRun::new(&run).map_err(bad)?;
                     if find_exact(&transaction, &run.id).map_err(failed)?.is_some() {
-                        let reason = format!("run {} occurs a second time", run.id);
+                        let reason = format!("run {} occurs twice", run.id);
                         return Err(ImportError::BadLine { line, reason });
                     }
                     insert_run(&transaction, &packed).map_err(failed)?;
@@ -198,7 +198,7 @@ impl Staged {
                 }
                 Line::Record(record) => {
                     let Some(run) = staged.runs.last() else {
-                        let reason = "a record before any run".to_string();
+                        let reason = "record before the first run".to_string();
                         return Err(ImportError::BadLine { line, reason });
                     };
                     let packed = PackedRecord::new(&record).map_err(bad)?;
@@ -216,7 +216,7 @@ impl Staged {
         Ok(staged)
     }
 
-    /// Copies a run and its records unchanged; returns the number of its records.
+    /// Copies a run and its records unchanged; returns the number of records.
     fn copy(&self, key: i64, to: &Connection) -> rusqlite::Result<u64> {
         const RUN: &str = "id, started_unix_ns, profile, host, version, built_from, complete, body,
             checksum, parts";
@@ -227,7 +227,7 @@ impl Staged {
     }
 }
 
-/// Copies the rows of one run from table to table; `run` is its key in `to`, for tables with that
+/// Copies the rows of one run between equal tables; `run` is its key in `to`, for tables with that
 /// column.
 fn copy_rows(
     from: &Connection,
@@ -257,7 +257,7 @@ fn copy_rows(
     Ok(copied)
 }
 
-/// Returns the first difference between an imported run and the one in the store, if there is one.
+/// Returns the first difference between an imported run and the stored one; `None` if equal.
 fn difference(
     came: &Connection,
     came_key: i64,

@@ -141,7 +141,10 @@ fn assert_records_kept(path: &Path, id: &str, acknowledged: u32) {
     let expected: Vec<f64> = (1..=medians.len() as u32).map(f64::from).collect();
     assert_eq!(medians, expected);
     let kept = medians.len() as u32;
-    assert!((acknowledged..=acknowledged + 1).contains(&kept), "{kept} of {acknowledged} are kept");
+    assert!(
+        (acknowledged..=acknowledged + 1).contains(&kept),
+        "{kept} records were kept, {acknowledged} were acknowledged"
+    );
 }
 
 fn killed_process_loses_at_most_the_record_in_flight() -> Skipped {
@@ -219,7 +222,7 @@ fn missing_descriptor_and_unwritable_file_give_different_errors() -> Skipped {
                 break;
             }
             assert!(output.starts_with("NoDescriptors {"), "{role}, {descriptors_count}: {output}");
-            let limit = format!("may have {descriptors_count}; allow more with `ulimit -n`");
+            let limit = format!("the limit is {descriptors_count}; raise it with `ulimit -n`");
             assert!(output.contains(&limit), "{output}");
         }
     }

@@ -4,7 +4,7 @@ use handover_probe::ReadError;
 use std::io;
 use std::path::PathBuf;
 
-/// Error for traces that cannot be read, or not together.
+/// Error for traces that cannot be opened, or not combined.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
@@ -13,16 +13,16 @@ pub enum TraceError {
     Read {
         /// Path of the file.
         path: PathBuf,
-        /// Cause.
+        /// Cause of the failure.
         #[source]
         source: ReadError,
     },
-    /// The folder of a trace could not be read to find the traces of its children.
+    /// The folder of a trace could not be searched for the traces of child processes.
     #[error("{}: cannot search the folder for the traces of child processes", path.display())]
     Folder {
         /// Path of the trace.
         path: PathBuf,
-        /// Cause.
+        /// Cause of the failure.
         #[source]
         source: io::Error,
     },

@@ -1,4 +1,4 @@
-//! Estimate of a recording's cost per function, to choose functions to leave out of the next one.
+//! CostEstimate of a recording's cost per function, to choose functions to exclude from the next one.
 //!
 //! Source: scorep-score of Score-P (Knüpfer et al. 2012), which does this for its traces.
 
@@ -9,7 +9,7 @@ use handover_probe::read::ReadAt;
 use serde::Serialize;
 use std::io;
 
-/// Part of a function, or mark, in a recording.
+/// Share of a function, or mark, in the cost of a recording.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FunctionCost {
@@ -25,22 +25,22 @@ pub struct FunctionCost {
     pub calls: u64,
     /// Mean duration of a complete call; `None` for marks.
     pub mean_ns: Option<u64>,
-    /// `true` if the suggested filter leaves the function out.
+    /// `true` if the suggested filter excludes the function.
     pub is_left_out: bool,
 }
 
-/// Limits that a function must pass to be left out: many events, from calls so short that the
+/// Limits that a function must pass to be excluded: many events, from calls so short that the
 /// probes are most of their duration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// Minimum share of all events in per cent; a function with a smaller share stays.
+    /// Minimum share of all events in per cent; a function with a smaller share is not excluded.
     pub share_percent_min: f64,
-    /// Maximum mean duration of a call; a function with longer calls stays.
+    /// Maximum mean duration of a call; a function with longer calls is not excluded.
     pub mean_ns_max: u64,
 }
 
 impl Default for Limits {
-    /// 1 % of the events and 1 µs per call, as in scorep-score.
+    /// Returns 1 % of the events and 1 µs per call, as in scorep-score.
     fn default() -> Self {
         Self { share_percent_min: 1.0, mean_ns_max: 1_000 }
     }
@@ -49,8 +49,8 @@ impl Default for Limits {
 /// Cost of a recording, with and without the suggested filter.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Estimate {
-    /// All functions and marks, sorted by descending number of events.
+pub struct CostEstimate {
+    /// All functions and marks, in descending order of their number of events.
     pub shares: Vec<FunctionCost>,
     /// Number of all events.
     pub events: u64,
@@ -58,11 +58,11 @@ pub struct Estimate {
     pub stream_bytes: u64,
     /// Size of all events in a ring, in bytes.
     pub ring_bytes: u64,
-    /// Pattern for the next recording; `None` if nothing should be left out.
+    /// Pattern for the next recording; `None` if no function should be excluded.
     pub filter: Option<String>,
-    /// Number of events with the filter.
+    /// Number of events with the suggested filter.
     pub events_left: u64,
-    /// Approximate size of those events in a stream, in bytes: the times between them grow.
+    /// Approximate size of the remaining events in a stream, in bytes: the times between them grow.
     pub stream_bytes_left: u64,
 }
 
@@ -96,15 +96,15 @@ impl Visitor for DurationSums<'_> {
     }
 }
 
-/// Counts events and bytes, and suggests a filter.
+/// Counts events and bytes of each function, and suggests a filter.
 ///
 /// # Errors
-/// None of its own: the result is a `Result` because [`walk`](crate::walk) returns one.
+/// Only those of [`walk`](crate::walk), which returns a `Result`.
 pub fn estimate<S: ReadAt>(
     traces: &Traces<S>,
     names: &Names,
     limits: &Limits,
-) -> io::Result<Estimate> {
+) -> io::Result<CostEstimate> {
     let mut sums = vec![EventSums::default(); names.count()];
     for (process, trace) in traces.all().iter().enumerate() {
         for thread in 0..trace.threads().len() {
@@ -131,7 +131,7 @@ pub fn estimate<S: ReadAt>(
     Ok(estimate_from(&sums, names, limits))
 }
 
-fn estimate_from(sums: &[EventSums], names: &Names, limits: &Limits) -> Estimate {
+fn estimate_from(sums: &[EventSums], names: &Names, limits: &Limits) -> CostEstimate {
     let sum = |of: fn(&EventSums) -> u64| sums.iter().map(of).sum::<u64>();
     let events = sum(|sums| sums.events);
     let share = |(id, name): (NameId, &str)| {
@@ -157,7 +157,7 @@ fn estimate_from(sums: &[EventSums], names: &Names, limits: &Limits) -> Estimate
     let patterns: Vec<String> = left_out.iter().map(|share| exclusion_of(&share.name)).collect();
     let (stream_bytes, ring_bytes) = (sum(|sums| sums.stream_bytes), sum(|sums| sums.ring_bytes));
     let out = |of: fn(&FunctionCost) -> u64| left_out.iter().map(|share| of(share)).sum::<u64>();
-    Estimate {
+    CostEstimate {
         events,
         stream_bytes,
         ring_bytes,
@@ -175,7 +175,7 @@ fn exclusion_of(name: &str) -> String {
     format!("-{}", name.chars().map(plain).collect::<String>())
 }
 
-/// Returns the length of a number encoded with 7 bits per byte.
+/// Returns the length in bytes of a number encoded with 7 bits per byte.
 fn varint_bytes(number: u64) -> u64 {
     u64::from((64 - (number | 1).leading_zeros()).div_ceil(7))
 }

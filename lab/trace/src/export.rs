@@ -1,5 +1,5 @@
 //! Export of traces to the formats of other tools. Output is written while the trace is read:
-//! memory is needed for one chunk of a thread and for the names.
+//! memory holds only one chunk of a thread and the names.
 
 mod chrome;
 mod csv;
@@ -16,7 +16,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::str::FromStr;
 
-/// Output format.
+/// Output format of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
     /// Perfetto's protobuf, for <https://ui.perfetto.dev> and `trace_processor`.
@@ -26,15 +26,15 @@ pub enum Format {
     /// One line per stack, with the self time of its last function in ns, for `flamegraph.pl` and
     /// similar tools.
     Folded,
-    /// One line per event, ordered by time, as recorded: ends without beginnings are included.
+    /// One line per event, ordered by time, as recorded: unmatched ends are included.
     Csv,
 }
 
 impl Format {
-    /// All formats.
+    /// All output formats.
     pub const ALL: &[Format] = &[Format::Perfetto, Format::Chrome, Format::Folded, Format::Csv];
 
-    /// Returns the usual file extension, without the dot.
+    /// Returns the usual file extension of the format, without the dot.
     #[must_use]
     pub fn extension(self) -> &'static str {
         match self {
@@ -57,9 +57,9 @@ impl fmt::Display for Format {
     }
 }
 
-/// Error for a text that names no format.
+/// Error for an unknown format name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("write perfetto, chrome, folded or csv")]
+#[error("must be perfetto, chrome, folded or csv")]
 pub struct FormatError;
 
 impl FromStr for Format {

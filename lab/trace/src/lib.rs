@@ -13,7 +13,7 @@ mod tree;
 mod walk;
 
 pub use error::TraceError;
-pub use estimate::{Estimate, FunctionCost, Limits, estimate};
+pub use estimate::{CostEstimate, FunctionCost, Limits, estimate};
 pub use export::{Format, FormatError, export};
 pub use names::{NameId, Names};
 pub use statistics::{Durations, Function, SortOrder, SortOrderError, Statistics};

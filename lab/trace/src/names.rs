@@ -1,32 +1,32 @@
-//! Names of the sites of several traces, each with a number.
+//! Names of the sites of several traces, each with an id.
 
 use crate::traces::Traces;
 use handover_probe::read::ReadAt;
 use handover_probe::{SITES_MAX, Site, matches};
 use std::collections::HashMap;
 
-/// Number of a name in its [`Names`].
+/// Id of a name in its [`Names`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NameId(pub(crate) u32);
 
 impl NameId {
-    /// Returns the number as an index, below [`Names::count`].
+    /// Converts the id to an index below [`Names::count`].
     #[must_use]
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// Set of names: sites of several traces, and several sites of one program, may share a name.
+/// Set of site names; sites of several traces, and several sites of one program, may share a name.
 #[derive(Debug, Clone)]
 pub struct Names {
     texts: Vec<String>,
     is_selected: Vec<bool>,
-    /// Name of each site, by trace and site number.
+    /// Id of each site's name, by trace and site number.
     by_site: Vec<Vec<NameId>>,
 }
 
-/// Name of sites without a name in the trace, because the part of the file with the names is
+/// Placeholder for sites without a name, because the part of the trace file with the names is
 /// damaged.
 const UNNAMED: &str = "(unnamed)";
 
@@ -72,7 +72,7 @@ impl Names {
         names
     }
 
-    /// Returns the name of a site; the first name, `(unnamed)`, if the trace does not name it.
+    /// Returns the name of a site; the first name, `(unnamed)`, if the trace has none.
     #[must_use]
     pub fn of(&self, trace: usize, site: u32) -> NameId {
         let of = self.by_site.get(trace);
@@ -85,7 +85,7 @@ impl Names {
         &self.texts[name.index()]
     }
 
-    /// Returns `true` if the name was selected.
+    /// Returns `true` if the name matches the pattern of [`Names::matching`].
     #[must_use]
     pub fn is_selected(&self, name: NameId) -> bool {
         self.is_selected[name.index()]

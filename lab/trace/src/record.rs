@@ -1,10 +1,10 @@
 //! Recording of function calls in C and C++ programs, and of probes in any program.
 //!
 //! The program is started with a library in `LD_PRELOAD`, which its function entries call: those
-//! that the compiler has made call `__cyg_profile_func_enter` (`-finstrument-functions`), and those
-//! with space for a jump (`-fpatchable-function-entry=5`), which are patched before `main`. The
-//! library writes each thread's events into a ring in memory that this process shares and drains,
-//! so that the events survive if the program or this process is killed.
+//! compiled to call `__cyg_profile_func_enter` (`-finstrument-functions`), and those with space for
+//! a jump (`-fpatchable-function-entry=5`), which are patched before `main`. The library writes each
+//! thread's events into a ring in memory that this process shares and drains, so that the events
+//! survive if the program or this process is killed.
 //!
 //! ```no_run
 //! use handover_trace::record::{Options, record};
@@ -45,46 +45,46 @@ pub const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libhandover
 /// Header with the probe macros for C and C++.
 pub const HEADER: &str = include_str!("../../../mechanisms/probe/include/handover_probe.h");
 
-/// Environment variable with the folder of the library.
+/// Environment variable with the path of the library's folder.
 const FOLDER_VARIABLE: &str = "HANDOVER_TRACE_RECORD";
 /// Interval at which rings are drained. A ring of 4 MiB holds half a million events.
 const PERIOD: Duration = Duration::from_millis(4);
-/// Time given to other processes to notice that the program has ended.
+/// Time after the program's exit in which other processes can notice it.
 const END_DELAY: Duration = Duration::from_millis(2);
-/// Disk space that is reserved for the library's log, in bytes.
+/// Disk space reserved for the library's log, in bytes.
 const LOG_BYTES: u64 = 1 << 14;
 /// Maximum of [`Options::depth`]: the depth of the call stack that the library keeps per thread.
 const DEPTH_MAX: u32 = 1023;
-/// Error number by which the library reports that its own file was cut short.
+/// Error number by which the library reports that its own file was truncated.
 const ERRNO_TRUNCATED: i32 = rustix::io::Errno::NODATA.raw_os_error();
 
-/// Selection of events to record, and the file to record to.
+/// Options of a recording: selection of events, and the file to write.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Path of the trace; processes that the program starts use `FILE.PID`.
     pub file: PathBuf,
-    /// Choice of the events to keep when there are more than there is space for.
+    /// Policy for events that exceed the available space.
     pub policy: Policy,
     /// Size of each thread's ring, in bytes.
     pub ring_bytes: u64,
     /// Patterns of functions and probes to record; all if empty.
     pub include: Vec<String>,
-    /// Patterns of functions and probes to leave out, also if a pattern of `include` matches them.
+    /// Patterns of functions and probes to exclude, even if a pattern of `include` matches them.
     pub exclude: Vec<String>,
-    /// Maximum depth of recorded calls, up to 1023; deeper calls are left out.
+    /// Maximum depth of recorded calls, up to 1023; deeper calls are omitted.
     pub depth: u32,
-    /// Minimum duration of recorded calls; shorter calls are left out.
+    /// Minimum duration of recorded calls; shorter calls are omitted.
     pub min_duration_ns: u64,
-    /// Maximum time for which a thread waits when its ring is full, before its event is lost. For
+    /// Maximum time that a thread waits when its ring is full, before its event is lost. For
     /// streams only.
     pub wait: Duration,
-    /// Runs a program without anything to trace: programs that it starts, or libraries that it
-    /// loads, may have.
+    /// `true` to run a program without anything to trace: programs that it starts, or libraries that
+    /// it loads, may be traceable.
     pub force: bool,
 }
 
 impl Options {
-    /// Returns options that record everything, as a stream.
+    /// Creates options that record everything, as a stream.
     #[must_use]
     pub fn new(file: impl Into<PathBuf>) -> Self {
         Self {
@@ -101,25 +101,25 @@ impl Options {
     }
 }
 
-/// Error for a program that could not be recorded.
+/// Error of recording a program.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
     /// The program cannot be traced.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// A pattern cannot be passed to the library.
+    /// A pattern has a form that cannot be passed to the library.
     #[error(
-        "{pattern:?}: patterns must be on one line, without a comma at the ends, and shorter than 4000 bytes together"
+        "invalid pattern {pattern:?}: patterns must be on one line, without a comma at the ends, and shorter than 4000 bytes together"
     )]
     Pattern {
-        /// The pattern.
+        /// Invalid pattern.
         pattern: String,
     },
-    /// The path of the trace or of a folder cannot be passed to the library.
-    #[error("{}: the path must be UTF-8, on one line and shorter than 4000 bytes", path.display())]
+    /// The path of the trace or of a folder has a form that cannot be passed to the library.
+    #[error("{}: invalid path: it must be UTF-8, on one line and shorter than 4000 bytes", path.display())]
     Path {
-        /// The path.
+        /// Invalid path.
         path: PathBuf,
     },
     /// A file could not be created.
@@ -127,7 +127,7 @@ pub enum RecordError {
     File {
         /// Path of the file.
         path: PathBuf,
-        /// Cause.
+        /// Cause of the failure.
         #[source]
         source: io::Error,
     },
@@ -136,34 +136,34 @@ pub enum RecordError {
     Start {
         /// Path of the program.
         path: PathBuf,
-        /// Cause.
+        /// Cause of the failure.
         #[source]
         source: io::Error,
     },
-    /// Waiting for the program's end failed.
-    #[error("cannot wait for the program")]
+    /// Waiting for the exit of the program failed.
+    #[error("cannot wait for the exit of the program")]
     Wait(#[source] io::Error),
 }
 
-/// Trace that was written.
+/// Trace file that a recording has written.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct WrittenTrace {
     /// Path of the trace.
     pub path: PathBuf,
-    /// Process that was recorded.
+    /// Process id of the recorded process.
     pub pid: u32,
-    /// Path of its program.
+    /// Path of the process's program.
     pub program: String,
     /// Number of threads that recorded events.
     pub threads_count: usize,
     /// Number of events in the trace.
     pub events_count: u64,
-    /// Number of events that are missing.
+    /// Counts of missing events.
     pub missing: read::Missing,
-    /// End of the recording.
+    /// Reason for the end of the recording.
     pub end: End,
-    /// Size of the file.
+    /// Size of the trace file in bytes.
     pub bytes: u64,
 }
 
@@ -171,7 +171,7 @@ pub struct WrittenTrace {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct RecordResult {
-    /// Exit status of the program.
+    /// Exit status of the recorded program.
     pub status: ExitStatus,
     /// Traces that were written, the program's own first.
     pub written: Vec<WrittenTrace>,
@@ -180,7 +180,7 @@ pub struct RecordResult {
 }
 
 impl RecordResult {
-    /// Returns the program's exit code, or 128 plus the number of the signal that ended it.
+    /// Returns the program's exit code, or 128 plus the number of the signal that killed it.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         let code = self.status.code().or(self.status.signal().map(|signal| 128 + signal));
@@ -188,15 +188,15 @@ impl RecordResult {
     }
 }
 
-/// Runs `command` and records it until it ends. `signals` is called every few milliseconds and
-/// returns a signal to pass on to the program, if there is one.
+/// Runs `command` and records it until it exits. `signals` is called every few milliseconds and
+/// may return a signal to forward to the program.
 ///
 /// # Errors
 /// If the program cannot be traced or started, or a file cannot be created. A disk that fills up
-/// later is not an error: the program goes on, and the loss is reported in [`WrittenTrace::missing`].
+/// later is not an error: the program continues, and the loss is reported in [`WrittenTrace::missing`].
 ///
 /// # Blocking
-/// Blocks until the program has ended. Processes that outlive it are no longer recorded.
+/// Blocks until the program has exited. Processes that outlive it are no longer recorded.
 pub fn record(
     options: &Options,
     command: &[OsString],
@@ -285,14 +285,14 @@ fn wait(
         if let (Some(signal), Some(pid)) =
             (signal, rustix::process::Pid::from_raw(child.id() as i32))
         {
-            // Fails if the program has ended, which try_wait() reports.
+            // Fails if the program has exited, which try_wait() reports.
             let _ = rustix::process::kill_process(pid, signal);
         }
         std::thread::sleep(PERIOD);
     }
 }
 
-/// Returns the absolute path; for a link, that of its target.
+/// Returns the absolute path; for a symbolic link, that of its target.
 fn absolute(path: &Path) -> Result<PathBuf, RecordError> {
     let absolute = path
         .canonicalize()
@@ -338,7 +338,7 @@ impl OlderTraces {
     fn remove(&self) {
         for (path, older) in &self.0 {
             if identity(path) == Some(*older) {
-                // If this fails, the old trace is shown with the new ones, as one of another
+                // If this fails, the old trace is shown with the new ones, as that of another
                 // process.
                 let _ = std::fs::remove_file(path);
             }
@@ -366,8 +366,8 @@ struct RecorderFolders {
     folder: TempDir,
     /// Folder with the rings of a stream.
     rings: Option<TempDir>,
-    /// Lock files, locked as long as this process lives; they hold the PIDs of the recorder and the
-    /// program.
+    /// Lock files, locked as long as this process lives; they contain the PIDs of the recorder and
+    /// the program.
     locks: Vec<File>,
 }
 
@@ -376,10 +376,10 @@ const FOLDER_PREFIX: &str = "handover-trace.";
 /// Name of the lock file in each folder.
 const LOCK: &str = "recorder";
 
-/// Marks a folder as this process's.
+/// Locks a folder, which marks it as in use by this process.
 fn lock_folder(folder: &Path) -> io::Result<File> {
     let mut file = File::create_new(folder.join(LOCK))?;
-    // Until the PID is written below, the file is empty and `is_stale` keeps the folder.
+    // Until the PID is written below, the file is empty and `is_stale` returns `false`.
     if !claim::lock(&file) {
         return Err(io::ErrorKind::WouldBlock.into());
     }
@@ -387,7 +387,7 @@ fn lock_folder(folder: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Removes folders in `parent` that killed recorders have left.
+/// Removes folders in `parent` that killed recorders have left behind.
 fn remove_stale_folders(parent: &Path) {
     for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().to_string_lossy().starts_with(FOLDER_PREFIX)
@@ -395,13 +395,13 @@ fn remove_stale_folders(parent: &Path) {
                 data.is_dir() && data.uid() == rustix::process::geteuid().as_raw()
             });
         if is_ours && is_stale(&entry.path()) {
-            // A failure is harmless: the folder only takes space.
+            // A failure is harmless: the folder only occupies space.
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
 }
 
-/// Returns `true` if neither a recorder, nor its program, nor a trace needs a folder.
+/// Returns `true` if no recorder, program or trace uses a folder any more.
 fn is_stale(folder: &Path) -> bool {
     let Ok(file) = File::open(folder.join(LOCK)) else { return false };
     let pids = std::fs::read_to_string(folder.join(LOCK)).unwrap_or_default();
@@ -431,7 +431,7 @@ impl RecorderFolders {
         let folder = builder().tempdir_in(&temporary).map_err(error(&temporary))?;
         let rings = match options.policy {
             Policy::Last => None,
-            // In memory, which needs no disk; otherwise beside the file.
+            // In memory, which needs no disk; otherwise next to the file.
             Policy::Stream => Some(builder().tempdir_in(memory).or_else(|_| {
                 let temporary = file.parent().unwrap_or(Path::new("/"));
                 builder().tempdir_in(temporary).map_err(error(temporary))
@@ -540,7 +540,7 @@ impl RecorderFolders {
         Ok(child)
     }
 
-    /// Adds the library's unexpected messages to `notes`.
+    /// Converts the library's messages to `notes` for the user.
     fn report(&self, found: &TraceableProgram, written: &[WrittenTrace], notes: &mut Vec<String>) {
         let log = std::fs::read_to_string(self.log()).unwrap_or_default();
         let sum = |key: &str| -> u64 {
@@ -550,7 +550,7 @@ impl RecorderFolders {
         let (too_short, unpatchable) = (sum("short="), sum("odd="));
         if too_short > 0 {
             notes.push(format!(
-                "{too_short} functions have less room than a jump needs and are not traced: compile with \
+                "{too_short} functions have less space at their entry than a jump needs and are not traced: compile with \
                  -fpatchable-function-entry=5"
             ));
         }

@@ -21,34 +21,34 @@ pub struct Function {
     pub name: String,
     /// Number of calls.
     pub calls: u64,
-    /// Number of times that a mark of this name was passed.
+    /// Number of times that a mark of this name was recorded.
     pub marks: u64,
     /// Number of threads with a call or mark of this name.
     pub threads: u64,
-    /// Time in the function and its callees; a call within a call of the same name counts once.
+    /// Time in the function and its callees; nested calls of the same name count once.
     pub total_ns: u64,
     /// Time in the function without its callees; the sum over all functions is that of the
     /// outermost calls.
     pub self_ns: u64,
-    /// Number of calls whose end was not recorded: included in the times above, not in `durations`.
+    /// Number of calls without a recorded end: included in the times above, not in `durations`.
     pub cut: u64,
-    /// `true` if a thread that called it has lost events: its self time may include lost calls.
+    /// `true` if a thread that called the function has lost events: self time may include lost calls.
     pub has_losses: bool,
-    /// Durations of complete calls, if there are any.
+    /// Durations of complete calls; `None` if there are none.
     pub durations: Option<Durations>,
 }
 
-/// Distribution of durations.
+/// Distribution of a function's durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Durations {
-    /// Minimum.
+    /// Shortest duration.
     pub min_ns: u64,
-    /// Median, within 1 %.
+    /// Median duration, within 1 %.
     pub p50_ns: u64,
-    /// 99th percentile, within 1 %.
+    /// 99th percentile of durations, within 1 %.
     pub p99_ns: u64,
-    /// Maximum.
+    /// Longest duration.
     pub max_ns: u64,
 }
 
@@ -68,7 +68,7 @@ pub enum SortOrder {
 }
 
 impl SortOrder {
-    /// All orders, with the names that they parse from.
+    /// All sort orders, with the names from which they are parsed.
     pub const ALL: &[(&str, SortOrder)] = &[
         ("self", SortOrder::SelfTime),
         ("total", SortOrder::Total),
@@ -81,9 +81,9 @@ impl SortOrder {
     ];
 }
 
-/// Error for a text that names no order.
+/// Error for an unknown sort order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("write self, total, calls, min, p50, p99, max or name")]
+#[error("must be self, total, calls, min, p50, p99, max or name")]
 pub struct SortOrderError;
 
 impl FromStr for SortOrder {
@@ -99,7 +99,7 @@ struct FunctionSums {
     calls: u64,
     marks: u64,
     threads: u64,
-    /// Thread that was last counted in `threads`, from 1.
+    /// Number, from 1, of the thread that was last counted in `threads`.
     thread: u64,
     total_ns: u64,
     self_ns: u64,
@@ -107,7 +107,7 @@ struct FunctionSums {
     has_losses: bool,
     max_ns: u64,
     min_ns: u64,
-    /// Durations; created at the first complete call.
+    /// Durations; `None` until the first complete call.
     histogram: Option<Histogram<u64>>,
 }
 
@@ -127,7 +127,7 @@ impl Statistics {
         Self::default()
     }
 
-    /// Returns the functions that were called and the marks that were passed.
+    /// Returns the functions that were called and the marks that were recorded.
     #[must_use]
     pub fn functions(&self, names: &Names, order: SortOrder) -> Vec<Function> {
         let function = |(id, name): (NameId, &str)| {

@@ -1,6 +1,6 @@
 //! Results as text for a terminal. Control characters in names are escaped.
 
-use crate::estimate::Estimate;
+use crate::estimate::CostEstimate;
 use crate::statistics::Function;
 use crate::traces::Traces;
 use crate::tree::TreeLine;
@@ -66,7 +66,7 @@ fn escaped(name: &str) -> String {
     text
 }
 
-/// Returns one line per process: its program, its size and how its recording ended.
+/// Returns one line per process: its program, its size and the state of its recording.
 #[must_use]
 pub fn headline<S: ReadAt>(traces: &Traces<S>) -> String {
     let mut text = String::new();
@@ -105,7 +105,7 @@ pub fn missing_event_lines<S: ReadAt>(traces: &Traces<S>, found: &WalkCounts) ->
     let depth = format!("calls deeper than {DEPTH_MAX} were skipped");
     let mut lines = Vec::new();
     for (count, what) in [
-        (missing.lost, "events were lost while recording: no room, a full disk, or no ring"),
+        (missing.lost, "events were lost while recording: a full ring, a full disk, or no ring"),
         (
             missing.overwritten,
             "older events were overwritten by newer ones, as the policy `last` requests",
@@ -115,7 +115,7 @@ pub fn missing_event_lines<S: ReadAt>(traces: &Traces<S>, found: &WalkCounts) ->
         (damaged_bytes, "bytes of the file could not be parsed"),
         (refused, "threads got no ring"),
         (found.unmatched_leaves, "ends without a beginning were skipped"),
-        (found.unmatched_enters, "beginnings without an end were ended with the call around them"),
+        (found.unmatched_enters, "beginnings without an end were ended with the surrounding call"),
         (found.open, "calls had not ended when their thread or the recording did"),
         (found.too_deep, depth.as_str()),
         (
@@ -168,7 +168,7 @@ pub fn remedy_lines<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
             && !matches!(trace.end(), End::Failed(_))
         {
             lines.push(format!(
-                "{path}: to lose nothing, switch fewer sites on (`handover trace estimate {path}` names those that \
+                "{path}: to lose no events, enable fewer sites (`handover trace estimate {path}` names those that \
                  contribute little), use larger rings (HANDOVER_TRACE_RING) or let the program wait \
                  (HANDOVER_TRACE_WAIT)"
             ));
@@ -233,7 +233,7 @@ pub fn tree_table(lines: &[TreeLine]) -> String {
 
 /// Returns a table with one row per function, followed by the suggested filter.
 #[must_use]
-pub fn estimate_table(estimate: &Estimate) -> String {
+pub fn estimate_table(estimate: &CostEstimate) -> String {
     let mut table = Table::new(&["events", "%", "streamed", "calls", "mean", "", "name"]);
     for share in &estimate.shares {
         table.row([

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Traces on a common time line.
+/// Traces of several processes on a common time line.
 #[derive(Debug)]
 pub struct Traces<S = File> {
     paths: Vec<PathBuf>,
@@ -16,8 +16,8 @@ pub struct Traces<S = File> {
 }
 
 impl Traces {
-    /// Opens the files in `paths` and, for each, the files of processes that were forked while it
-    /// was recorded (`FILE.PID`). A file that is named repeatedly is read once.
+    /// Opens the files in `paths` and, for each, the files of processes forked during its recording
+    /// (`FILE.PID`). A file that is named repeatedly is read once.
     ///
     /// # Errors
     /// If one of `paths` cannot be read, or the traces have no common time line. A child's file
@@ -63,7 +63,7 @@ impl Traces {
         }
     }
 
-    /// Adds the files with a child's name whose parent process is among the traces; others may be
+    /// Adds the files named like a child's whose parent process is among the traces; others may be
     /// left from an earlier recording.
     fn push_children(&mut self, path: &Path) -> Result<(), TraceError> {
         let beside = |source| TraceError::Folder { path: path.to_owned(), source };
@@ -95,7 +95,7 @@ impl Traces {
 }
 
 impl Traces<Vec<u8>> {
-    /// Wraps a trace in memory.
+    /// Creates a set of one trace that is in memory.
     #[must_use]
     pub fn in_memory(trace: Trace<Vec<u8>>) -> Self {
         Self { paths: vec![PathBuf::new()], all: vec![trace], unreadable_children: Vec::new() }
@@ -119,7 +119,7 @@ impl<S: ReadAt> Traces<S> {
         &self.all
     }
 
-    /// Returns the paths of the files, in the same order.
+    /// Returns the paths of the trace files, in the order of [`all`](Traces::all).
     #[must_use]
     pub fn paths(&self) -> &[PathBuf] {
         &self.paths
@@ -138,17 +138,17 @@ impl<S: ReadAt> Traces<S> {
     pub fn events(&self) -> MergedProcesses<'_, S> {
         match read::merge(&self.all) {
             Ok(merged) => merged,
-            Err(_) => unreachable!("checked when they were opened"),
+            Err(_) => unreachable!("traces without a common time line were opened"),
         }
     }
 
-    /// Returns the name of a site; `None` if the trace does not name it.
+    /// Returns the name of a site; `None` if the trace has none.
     #[must_use]
     pub fn name(&self, trace: usize, site: u32) -> Option<&str> {
         Some(&self.all.get(trace)?.site(site)?.name)
     }
 
-    /// Returns the sums of missing events over all traces.
+    /// Returns the counts of missing events, summed over all traces.
     #[must_use]
     pub fn missing(&self) -> Missing {
         let mut sum = Missing::default();
@@ -166,7 +166,7 @@ fn open(path: &Path) -> Result<Trace, TraceError> {
     Trace::open(path).map_err(|source| TraceError::Read { path: path.to_owned(), source })
 }
 
-/// Returns the name most similar to a pattern that matches none, if one is similar enough.
+/// Returns the name most similar to a pattern without matches; `None` if none is similar enough.
 #[must_use]
 pub fn nearest<'a>(pattern: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let meant = pattern.trim_matches(['*', '-', ',']);

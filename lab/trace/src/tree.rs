@@ -9,7 +9,7 @@ use std::io;
 /// Maximum number of levels; the self time of deeper calls is added to the call around them.
 pub const LEVELS_MAX: usize = 1024;
 
-/// Unit that has a tree of its own.
+/// Grouping of calls into trees: by process or by thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Grouping {
     /// One tree per process, summed over its threads.
@@ -19,15 +19,15 @@ pub enum Grouping {
     Threads,
 }
 
-/// Line of a call tree: a root, or a function as called from the lines above it.
+/// Line of a call tree: a root, or a function with the callers in the lines above it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TreeLine {
-    /// Depth: 0 for roots.
+    /// Depth in the tree: 0 for roots.
     pub level: usize,
     /// Name of the function; for a root, of its process or thread.
     pub name: String,
-    /// Number of calls from there; for a root, number of outermost calls.
+    /// Number of calls from this caller; for a root, number of outermost calls.
     pub calls: u64,
     /// Time in the function and its callees.
     pub total_ns: u64,
@@ -39,12 +39,12 @@ const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
 struct Node {
-    /// `None` for a root.
+    /// Name of the function; `None` for a root.
     name: Option<NameId>,
     parent: u32,
     first_child: u32,
     next_sibling: u32,
-    /// Child that was looked up last.
+    /// Index of the child that was looked up last.
     last_child: u32,
     calls: u64,
     total_ns: u64,
@@ -98,7 +98,7 @@ impl CallTree {
         lines
     }
 
-    /// Calls `each` with every stack, root first, and the self time of its last function in ns.
+    /// Calls `each` with every call stack, root first, and the self time of its last function in ns.
     ///
     /// # Errors
     /// Those of `each`.

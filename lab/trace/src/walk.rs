@@ -7,52 +7,52 @@ use serde::Serialize;
 use std::io;
 
 /// Maximum depth of calls; deeper ones are counted, but not reported: no thread's stack is that
-/// deep, and a trace that has lost its ends must not fill the memory.
+/// deep, and a trace that has lost its call ends must not exhaust the memory.
 pub const DEPTH_MAX: usize = 1 << 16;
 
 /// Position and time of an event.
 #[derive(Debug, Clone, Copy)]
 pub struct Position {
-    /// Index of its trace in [`Traces::all`].
+    /// Index of the event's trace in [`Traces::all`].
     pub process: usize,
-    /// Index of its thread in [`Trace::threads`].
+    /// Index of the event's thread in [`Trace::threads`].
     pub thread: usize,
-    /// Time of CLOCK_MONOTONIC; never decreases within a thread.
+    /// Time on CLOCK_MONOTONIC; never decreases within a thread.
     pub ns: i64,
 }
 
-/// End of a call.
+/// Way in which a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ending {
-    /// The call was left.
+    /// The function was left.
     Left,
-    /// The call's own end is missing; it was ended when a call around it was left.
+    /// The end is missing; the call was ended when a surrounding call was left.
     Cut,
-    /// The call had not been left when its thread, or the recording, ended.
+    /// The call was still open when its thread, or the recording, ended.
     Open,
 }
 
-/// Call that has ended.
+/// Call that has ended, with its times.
 #[derive(Debug, Clone, Copy)]
 pub struct Call {
     /// Name of the function.
     pub name: NameId,
-    /// Time at which the call began.
+    /// Start time of the call.
     pub begin_ns: i64,
     /// Duration of the call.
     pub total_ns: u64,
-    /// Duration without the calls in it.
+    /// Duration without the nested calls.
     pub self_ns: u64,
-    /// `true` if the call is within no other call of the same name.
+    /// `true` if the call is not nested in another call of the same name.
     pub is_outermost: bool,
-    /// End of the call. Unless it is `Left`, the end time is that of the surrounding call or
-    /// thread.
+    /// Way in which the call ended. Unless it is `Left`, the end time is that of the surrounding call
+    /// or thread.
     pub ending: Ending,
 }
 
-/// Receiver of the steps of a [`walk`]. Enters and leaves are paired and nested, for any trace.
+/// Visitor of the events of a [`walk`]. Enters and leaves are paired and nested, for any trace.
 pub trait Visitor {
-    /// Begins a thread, whose events follow.
+    /// Starts a thread, whose events follow.
     ///
     /// # Errors
     /// Those of the visitor's output; the walk ends.
@@ -61,26 +61,26 @@ pub trait Visitor {
         Ok(())
     }
 
-    /// Begins a call.
+    /// Visits the start of a call.
     ///
     /// # Errors
     /// Those of [`thread`](Visitor::thread).
     fn enter(&mut self, at: &Position, name: NameId, values: &[u64]) -> io::Result<()>;
 
-    /// Ends the innermost open call.
+    /// Visits the end of the innermost open call.
     ///
     /// # Errors
     /// Those of [`thread`](Visitor::thread).
     fn leave(&mut self, at: &Position, call: &Call) -> io::Result<()>;
 
-    /// Reports a mark.
+    /// Visits a mark, an event without a duration.
     ///
     /// # Errors
     /// Those of [`thread`](Visitor::thread).
     fn mark(&mut self, at: &Position, name: NameId, values: &[u64]) -> io::Result<()>;
 }
 
-/// Passes each step to both visitors.
+/// Passes each event to both visitors.
 impl<A: Visitor, B: Visitor> Visitor for (A, B) {
     fn thread(&mut self, process: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
         self.0.thread(process, thread_info)?;
@@ -103,16 +103,16 @@ impl<A: Visitor, B: Visitor> Visitor for (A, B) {
     }
 }
 
-/// Thread of a process.
+/// Thread of a traced process.
 #[derive(Debug, Clone, Copy)]
 pub struct ThreadInfo<'a> {
-    /// PID of the process.
+    /// Process id.
     pub pid: u32,
-    /// Path of its program.
+    /// Path of the process's program.
     pub program: &'a str,
-    /// Time at which the thread began to record, on the time line of [`Position::ns`].
+    /// Time at which the thread started to record, on the time line of [`Position::ns`].
     pub begin_ns: i64,
-    /// Same time in ns since 1970.
+    /// Time at which the thread started to record, in ns since 1970.
     pub begin_realtime_ns: i64,
     /// Index of the thread in [`Trace::threads`].
     pub index: usize,
@@ -121,33 +121,33 @@ pub struct ThreadInfo<'a> {
 }
 
 impl ThreadInfo<'_> {
-    /// Returns `true` if events are missing between those of the thread.
+    /// Returns `true` if events of the thread were lost.
     pub(crate) fn has_losses(&self) -> bool {
         self.thread.missing.lost > 0 || self.thread.missing.damaged > 0
     }
 }
 
-/// Counters of a walk.
+/// Counts of events in a walk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WalkCounts {
-    /// Events with selected names.
+    /// Number of events with selected names.
     pub events: u64,
-    /// Calls that were reported, with a recorded or a substituted end.
+    /// Number of reported calls, with a recorded or a substituted end.
     pub calls: u64,
-    /// Marks that were passed.
+    /// Number of marks.
     pub marks: u64,
-    /// Ends without a beginning, which are ignored.
+    /// Number of ends without a start, which are ignored.
     pub unmatched_leaves: u64,
-    /// Beginnings without an end within a call that has one.
+    /// Number of starts without an end, nested in a call that has an end.
     pub unmatched_enters: u64,
-    /// Calls that had not ended when their thread or the recording did.
+    /// Number of calls still open when their thread or the recording ended.
     pub open: u64,
-    /// Calls deeper than [`DEPTH_MAX`], which are ignored.
+    /// Number of calls deeper than [`DEPTH_MAX`], which are ignored.
     pub too_deep: u64,
-    /// Threads that have lost events: their self times may include lost calls.
+    /// Number of threads with lost events: their self times may include lost calls.
     pub threads_with_losses: u64,
-    /// Threads whose file was shortened or overwritten while it was read.
+    /// Number of threads whose file was truncated or overwritten while it was read.
     pub cut_short: u64,
 }
 
@@ -170,8 +170,8 @@ struct Walk<'a, V> {
     too_deep_count: u64,
 }
 
-/// Visits all events, thread by thread in the order of their traces. Beginnings without an end get
-/// one, ends without a beginning are ignored, and both are counted.
+/// Visits all events, thread by thread in the order of their traces. Calls without an end are ended
+/// with the surrounding call, ends without a start are ignored, and both are counted.
 ///
 /// # Errors
 /// Those of the visitor.
@@ -240,7 +240,7 @@ impl<V: Visitor> Walk<'_, V> {
         Ok(())
     }
 
-    /// Drops the open calls that are too deep: a call around them has ended.
+    /// Removes the open calls that are too deep, because a surrounding call has ended.
     fn clear_too_deep(&mut self) {
         if self.too_deep_count > 0 {
             self.too_deep.fill(0);

@@ -357,7 +357,7 @@ fn too_short_patch_area_is_noted() {
     let recorded = run(&built, &options(&built));
     assert_eq!(recorded.exit_code(), 0);
     assert!(
-        recorded.notes.iter().any(|note| note.contains("3 functions have less room")),
+        recorded.notes.iter().any(|note| note.contains("3 functions have less space")),
         "{recorded:?}"
     );
 }

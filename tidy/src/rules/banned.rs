@@ -1,38 +1,38 @@
-//! Banned constructs; the report names the replacement.
+//! Banned constructs; a violation names the replacement.
 
 use crate::{Source, Tree, Violation};
 
-/// The rule's name.
+/// Name of the rule.
 pub const NAME: &str = "banned";
 
 /// A banned construct.
 #[derive(Clone, Copy, Debug)]
 pub struct Ban {
-    /// Pattern to find: whole words in the code, or a path that a `use` imports.
+    /// Pattern to search: whole words in the code, or a path that a `use` imports.
     pub pattern: &'static str,
-    /// Predicate for the files, by path, in which the pattern is banned.
+    /// Predicate on paths: `true` for files in which the pattern is banned.
     pub within: fn(&str) -> bool,
     /// `true` if test code may use the pattern.
     pub is_allowed_in_tests: bool,
-    /// Replacement to use instead.
+    /// Text that names the replacement.
     pub instead: &'static str,
 }
 
-const NO_CLOCK: &str = "take the time as an argument, now_ns: an engine has no clock";
+const NO_CLOCK: &str = "pass the time as an argument, now_ns: an engine must not read a clock";
 
-/// Every ban.
+/// All banned constructs.
 pub const BANS: &[Ban] = &[
     Ban {
         pattern: "todo!",
         within: is_anything,
         is_allowed_in_tests: false,
-        instead: "implement it, or return an error that says what is not supported",
+        instead: "implement it, or return an error that names the unsupported operation",
     },
     Ban {
         pattern: "unimplemented!",
         within: is_anything,
         is_allowed_in_tests: false,
-        instead: "implement it, or return an error that says what is not supported",
+        instead: "implement it, or return an error that names the unsupported operation",
     },
     Ban {
         pattern: "dbg!",
@@ -62,7 +62,7 @@ pub const BANS: &[Ban] = &[
         pattern: "thread::sleep",
         within: is_engine,
         is_allowed_in_tests: false,
-        instead: "return the deadline to the drive: an engine neither sleeps nor blocks",
+        instead: "return the deadline to the drive: an engine must neither sleep nor block",
     },
     Ban {
         pattern: "println!",

@@ -1,4 +1,4 @@
-//! Import circles: no more than two files of a crate may import one another.
+//! Import cycles: no more than two files of a crate may import one another.
 //!
 //! Definition: file A imports file B if a path in A's code outside of tests, in a `use` statement or
 //! starting with `crate::`, `self::` or `super::` elsewhere, names an item that B defines. A path
@@ -11,16 +11,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{Source, Tree, Violation, words};
 
-/// The rule's name.
+/// Name of the rule.
 pub const NAME: &str = "circles";
 
-/// Maximum number of files in a circle.
+/// Maximum number of files that may import one another.
 pub const FILES_MAX: usize = 2;
 
-/// Maximum number of re-exports that a path is followed through.
+/// Maximum number of re-exports through which a path is resolved.
 const REEXPORTS_MAX: usize = 8;
 
-/// Finds circles of more than two files.
+/// Finds import cycles of more than two files.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let crates = tree.crates();
     crates.iter().flat_map(|one| circles(tree, &one.folder)).map(|it| violation(&it)).collect()
@@ -33,15 +33,15 @@ fn violation(circle: &Circle) -> Violation {
         &circle[0].0,
         circle[0].1,
         format!("{} files import one another: {}", circle.len(), names.join(", ")),
-        "a file below all of them for what they share; pass the parts that a function needs, or \
+        "move what they share to a file that imports none of them; pass the parts that a function needs, or \
          return what its caller is to do",
     )
 }
 
-/// Files of a circle, each with the line of an import of another one, in the order of their paths.
+/// Files of an import cycle, sorted by path, each with the line of an import of another one.
 type Circle = Vec<(String, usize)>;
 
-/// Returns the circles of more than two files in that crate.
+/// Returns the import cycles of more than two files in the crate at `folder`.
 fn circles(tree: &Tree, folder: &str) -> Vec<Circle> {
     let modules = Modules::new(tree, folder);
     let edges: BTreeMap<&str, BTreeMap<String, usize>> =
@@ -77,18 +77,18 @@ fn circles(tree: &Tree, folder: &str) -> Vec<Circle> {
         .collect()
 }
 
-/// Path of a module in its crate; empty for the root.
+/// Path of a module in its crate; empty for the root module.
 type Module = Vec<String>;
 
 struct File<'t> {
     path: &'t str,
-    /// Paths outside of tests, each relative to the module that follows, with its line.
+    /// Paths outside of tests, each with the module to which it is relative, and its line.
     paths: Vec<(Vec<String>, Module, usize)>,
-    /// Position in `paths` of the `use` statements.
+    /// Number of leading entries of `paths` that stem from `use` statements.
     uses_count: usize,
 }
 
-/// Files of a crate by their modules.
+/// Files of a crate by module path.
 struct Modules<'t> {
     files: BTreeMap<Module, File<'t>>,
 }
@@ -111,7 +111,7 @@ impl<'t> Modules<'t> {
         Self { files }
     }
 
-    /// Returns the files that this file imports, each with the first line that does.
+    /// Returns the files that this file imports, each with the line of the first import.
     fn imports(&self, file: &File<'t>) -> BTreeMap<String, usize> {
         let mut found = BTreeMap::new();
         for (path, within, line) in &file.paths {
@@ -123,7 +123,7 @@ impl<'t> Modules<'t> {
         found
     }
 
-    /// Returns the file that defines the item of that path; `None` if it is another crate's.
+    /// Returns the file that defines the item at a path; `None` if another crate defines it.
     fn definition(
         &self,
         path: &[String],
@@ -164,7 +164,7 @@ impl<'t> Modules<'t> {
         }
     }
 
-    /// Returns the path from which that module's file imports that name.
+    /// Returns the path from which a module's file imports `name`; `None` if it does not.
     fn imported(&self, name: &str, module: &Module) -> Option<&[String]> {
         let file = self.files.get(module)?;
         let uses = file.paths[..file.uses_count].iter().map(|it| &it.0[..]);
@@ -206,7 +206,7 @@ impl<'t> File<'t> {
     }
 }
 
-/// Returns each module with a body in the code, with its first and its last line.
+/// Returns each inline module in the code, with its first and its last line.
 fn inline_modules(code: &str) -> Vec<(String, usize, usize)> {
     let mut found = Vec::new();
     let mut open: Vec<(Option<String>, usize)> = Vec::new();

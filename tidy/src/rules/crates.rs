@@ -3,7 +3,7 @@
 
 use crate::{Crate, Manifest, Tree, Violation};
 
-/// The rule's name.
+/// Name of the rule.
 pub const NAME: &str = "crates";
 
 /// Package fields that every crate inherits.
@@ -55,7 +55,7 @@ fn one_crate(one: &Crate) -> Vec<Violation> {
         Violation::new(NAME, &manifest.path, line, what, instead)
     };
     if let Some((line, error)) = &manifest.error {
-        return vec![at(*line, format!("not a manifest: {error}"), "correct it".into())];
+        return vec![at(*line, format!("invalid manifest: {error}"), "correct it".into())];
     }
     let mut found = Vec::new();
     let name = match one.folder.as_str() {

@@ -1,10 +1,10 @@
-//! Completeness of the documents: the two commands, every crate on the map, unreleased changes, the
-//! numbered decisions, a reason for every library; and links that resolve.
+//! Completeness of the documents: the two main commands, every crate in the architecture, unreleased
+//! changes, numbered decisions, a reason for every library; and links that resolve.
 
 use crate::source::line_at;
 use crate::{Tree, Violation, words};
 
-/// The rule's name.
+/// Name of the rule.
 pub const NAME: &str = "documents";
 
 /// The two commands that a newcomer needs.
@@ -32,8 +32,14 @@ fn commands(tree: &Tree) -> Vec<Violation> {
     let missing = COMMANDS.into_iter().filter(|command| !text.contains(command));
     missing
         .map(|command| {
-            let instead = "name it: a newcomer needs the two commands, and reads this file first";
-            Violation::new(NAME, "README.md", 1, format!("`{command}` is not named"), instead)
+            let instead = "add the command: newcomers read this file first, and need it";
+            Violation::new(
+                NAME,
+                "README.md",
+                1,
+                format!("the command `{command}` is missing"),
+                instead,
+            )
         })
         .collect()
 }
@@ -47,8 +53,8 @@ fn map(tree: &Tree) -> Vec<Violation> {
     });
     missing
         .map(|one| {
-            let what = format!("`{}` is not on the map", one.folder);
-            let instead = format!("describe there the contents of {} ({})", one.folder, one.name);
+            let what = format!("the crate `{}` is missing", one.folder);
+            let instead = format!("describe the contents of {} ({})", one.folder, one.name);
             Violation::new(NAME, MAP, 1, what, instead)
         })
         .collect()
@@ -74,13 +80,19 @@ fn decisions(tree: &Tree) -> Vec<Violation> {
             continue;
         }
         let instead = format!("the next decision is {DECISIONS}{expected:04}-its-title.md");
-        found.push(Violation::new(NAME, path, 1, "a decision with a wrong number", instead));
+        found.push(Violation::new(
+            NAME,
+            path,
+            1,
+            "the number of the decision is not consecutive",
+            instead,
+        ));
         expected = number.filter(|&number| number >= expected).map_or(expected, |n| n + 1);
     }
     found
 }
 
-/// Finds libraries of the root manifest that no decision explains.
+/// Finds libraries of the root manifest whose purpose no decision explains.
 fn libraries(tree: &Tree) -> Vec<Violation> {
     let records: Vec<&str> = tree
         .files()
@@ -95,9 +107,8 @@ fn libraries(tree: &Tree) -> Vec<Violation> {
     });
     unexplained
         .map(|(name, line)| {
-            let what = format!("`{name}` has no reason in {DECISIONS}");
-            let instead =
-                "state there its purpose and the reason for it, in one line; or do without";
+            let what = format!("no decision in {DECISIONS} explains the library `{name}`");
+            let instead = "add a line with its purpose and reason, or remove the library";
             Violation::new(NAME, &root.path, line, what, instead)
         })
         .collect()
@@ -138,7 +149,7 @@ fn join(folder: &str, relative: &str) -> String {
     parts.join("/")
 }
 
-/// Returns the targets of a Markdown text's links, `[a](target)` and `[a]: target`, with their
+/// Returns the link targets in a Markdown text, `[a](target)` and `[a]: target`, with their
 /// offsets.
 fn targets(text: &str) -> Vec<(usize, String)> {
     let prose = without_code(text);
@@ -165,7 +176,7 @@ fn targets(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Returns the text with fenced blocks and code spans blanked, at the same length.
+/// Returns the text with code blocks and code spans replaced by spaces, at the same length.
 fn without_code(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut fenced = false;

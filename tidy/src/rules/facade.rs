@@ -1,9 +1,9 @@
-//! Atomics of crates with a loom model come from the sync facade: loom does not explore the
-//! interleavings of an atomic that it does not know.
+//! Atomics of crates with a loom model must come from the sync facade: loom does not explore the
+//! interleavings of other atomics.
 
 use crate::{Tree, Violation};
 
-/// The rule's name.
+/// Name of the rule.
 pub const NAME: &str = "facade";
 
 /// Finds atomics of `std` and `core` in the sources of crates that have a loom model. `base` is
@@ -27,8 +27,8 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
                     NAME,
                     source.path,
                     line,
-                    "an atomic that loom does not model",
-                    "handover_base::sync::atomic; for words shared with the kernel, other \
+                    "loom does not model this atomic",
+                    "use handover_base::sync::atomic; for words shared with the kernel, other \
                      processes or code, handover_base::sync::shared",
                 ));
             }

@@ -1,12 +1,12 @@
-//! Files that a crate has to have: every mechanism and service has its file in the suite, and every
+//! Required files of a crate: every mechanism and service has a file in the suite, and every
 //! library has a README that is also its rustdoc.
 
 use crate::{Crate, Tree, Violation, words};
 
-/// The rule's name.
+/// Name of the rule.
 pub const NAME: &str = "layout";
 
-/// Finds mechanisms without a suite file, and libraries without a page.
+/// Finds mechanisms without a suite file, and libraries without a README as rustdoc.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for one in tree.crates() {
@@ -28,7 +28,7 @@ fn without_suite_file(tree: &Tree, one: &Crate) -> Option<Violation> {
             &one.manifest.path,
             1,
             format!("`{}` has no workloads in the suite", one.folder),
-            format!("add benchmarks of it in {stem}.rs or {stem}/"),
+            format!("add benchmarks in {stem}.rs or {stem}/"),
         )
     })
 }

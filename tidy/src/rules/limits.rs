@@ -1,26 +1,26 @@
-//! Limits of the services in docs/SECURITY.md: each limit of a configuration has a row there, with
-//! its default.
+//! Documentation of the services' limits: each limit of a configuration has a row in docs/SECURITY.md
+//! with its default.
 
 use crate::{Tree, Violation};
 
-/// The rule's name.
+/// Name of the rule.
 pub const NAME: &str = "limits";
 
 const PAGE: &str = "docs/SECURITY.md";
 
-/// The head of each table, and the configuration whose limits it lists.
+/// Header row of each table, and the configuration file whose limits the table lists.
 const TABLES: &[(&str, &str)] = &[
     ("| limit of rpc |", "services/rpc/src/config.rs"),
     ("| limit of net |", "services/net/src/config.rs"),
 ];
 
-/// Ends of the names of limits.
+/// Name endings of configuration fields that are limits.
 const ENDS: &[&str] = &["_max", "_bytes", "_count", "_ms"];
 
-/// Fields with such an end that limit nothing that a peer can do.
+/// Fields with such an ending that do not limit a peer's actions.
 const OTHERS: &[&str] = &["housekeep_ms", "ready_max", "spin_ns_max"];
 
-/// Finds limits that have no row with their default.
+/// Finds limits without a row that states their default.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for &(head, config) in TABLES {
@@ -33,19 +33,19 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
             let quoted = format!("`{name}`");
             let mut rows = table.iter().filter(|(row, _)| row.contains(&quoted));
             let (what, line) = match rows.clone().next() {
-                None => ("has no row", table.first().map_or(1, |it| it.1)),
+                None => ("has no row in the table of limits", table.first().map_or(1, |it| it.1)),
                 Some(_) if rows.any(|(row, _)| has_number(row, &default)) => continue,
-                Some(&(_, line)) => ("has another default there", line),
+                Some(&(_, line)) => ("has another default in the table of limits", line),
             };
             let what = format!("`{name}`, {default} in {config}, {what}");
-            let instead = "say there what the limit is by default, and what happens beyond it";
+            let instead = "document the limit's default, and the effect of exceeding it";
             found.push(Violation::new(NAME, PAGE, line, what, instead));
         }
     }
     found
 }
 
-/// Returns the names and defaults of the limits in the source of a configuration; defaults have
+/// Returns the names and defaults of the limits in a configuration's source; defaults have
 /// commas between thousands.
 fn limits(code: &str) -> Vec<(&str, String)> {
     let defaults = code.lines().skip_while(|line| !line.contains("impl Default for Config"));
@@ -57,7 +57,7 @@ fn limits(code: &str) -> Vec<(&str, String)> {
     fields.collect()
 }
 
-/// Returns the value of an integer or of a shifted one: `65_536` or `1 << 16`.
+/// Parses an integer or a shifted one, `65_536` or `1 << 16`; `None` for other text.
 fn number(text: &str) -> Option<u64> {
     let integer = |text: &str| text.replace('_', "").parse::<u64>().ok();
     match text.split_once(" << ") {
@@ -72,7 +72,7 @@ fn with_commas(number: u64) -> String {
     groups.map(String::from_utf8_lossy).collect::<Vec<_>>().join(",")
 }
 
-/// Returns `true` if a row has that number, and not only as a part of another.
+/// Returns `true` if a row contains the number, and not only as a part of another number.
 fn has_number(row: &str, number: &str) -> bool {
     row.split(|c: char| !c.is_ascii_digit() && c != ',')
         .any(|word| word.trim_end_matches(',') == number)

@@ -1,14 +1,14 @@
-//! Comments on atomic orderings: each names the ordering that it pairs with.
+//! Comments on atomic orderings: each must name the ordering with which it pairs.
 
 use crate::{Source, Tree, Violation, words};
 
-/// The rule's name.
+/// Name of the rule.
 pub const NAME: &str = "orderings";
 
-/// Orderings that synchronise with a partner; a relaxed one has none.
+/// Orderings that pair with another one; `Relaxed` does not.
 const ORDERINGS: &[&str] = &["Acquire", "Release", "AcqRel", "SeqCst"];
 
-/// Words, in lower case, of which a comment that explains an ordering contains at least one.
+/// Lower-case words of which a comment that explains an ordering contains at least one.
 const WORDS: &[&str] = &[
     "acquire",
     "acquires",
@@ -26,10 +26,10 @@ const WORDS: &[&str] = &[
     "fence",
 ];
 
-/// Maximum number of code lines between comment and ordering.
+/// Maximum number of code lines between a comment and its ordering.
 const LINES_BETWEEN_MAX: usize = 3;
 
-/// Finds orderings outside tests that no comment explains.
+/// Finds orderings outside tests without an explanatory comment.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for source in tree.sources().filter(|source| source.path.contains("/src/")) {
@@ -45,8 +45,8 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
                 NAME,
                 source.path,
                 line,
-                "an ordering without a comment that names its partner",
-                "say above it what it publishes and to which load, or what it pairs with: \
+                "no comment names the partner of this ordering",
+                "write above it what it publishes and to which load, or with what it pairs: \
                  `// Release: publishes slot i to the Acquire in pop().`",
             ));
         }

@@ -4,10 +4,10 @@
 
 use crate::{Crate, Dependency, Tree, Violation};
 
-/// The rule's name.
+/// Name of the rule.
 pub const NAME: &str = "rungs";
 
-/// The rungs, lowest first. A folder that ends in `/` stands for every crate directly below it.
+/// Layers of crates, lowest first. A folder that ends in `/` stands for every crate directly below it.
 pub const RUNGS: &[&[&str]] = &[
     &["base"],
     &["mechanisms/probe/macros"],
@@ -23,7 +23,7 @@ pub const RUNGS: &[&[&str]] = &[
     &["etc/"],
 ];
 
-/// Lab crates, each with the lab crates that it may use.
+/// Lab crates, each with the other lab crates on which it may depend.
 pub const LAB: &[(&str, &[&str])] = &[
     ("lab/record", &[]),
     ("lab/harness", &["lab/record"]),
@@ -34,16 +34,16 @@ pub const LAB: &[(&str, &[&str])] = &[
     ("lab/trace", &[]),
 ];
 
-/// Lab crates that may use every mechanism and service.
+/// Lab crates that may depend on every mechanism and service.
 const LAB_JOINS_MECHANISMS: &[&str] = &["lab/suite"];
 
-/// Crates outside the lab that the other lab crates may use.
+/// Crates outside the lab on which the other lab crates may depend.
 const LAB_FOUNDATION: &[&str] = &["base", "mechanisms/probe"];
 
 /// Crates outside the layering: no crate depends on them, and they depend on none.
 pub const UNLAYERED: &[&str] = &["tidy", "xtask"];
 
-/// Finds crates on no rung, and dependencies that the layering does not allow.
+/// Finds crates without a layer, and dependencies that the layering forbids.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let crates = tree.crates();
     let mut found = Vec::new();
@@ -53,7 +53,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
                 NAME,
                 &one.manifest.path,
                 1,
-                format!("`{}` has no rung", one.folder),
+                format!("`{}` is in no layer", one.folder),
                 "add it to RUNGS (and LAB) in tidy/src/rules/rungs.rs",
             ));
         }
@@ -79,7 +79,7 @@ fn violation(one: &Crate, dependency: &Dependency, why: &str) -> Violation {
     )
 }
 
-/// Returns the index of a crate's rung, or `None` if the crate is on none.
+/// Returns the index of a crate's layer; `None` if it has none.
 fn rung(folder: &str) -> Option<usize> {
     let stands = |places: &&[&str]| {
         places.iter().any(|place| match place.strip_suffix('/') {
@@ -93,7 +93,7 @@ fn rung(folder: &str) -> Option<usize> {
 }
 
 fn check_dependency(one: &str, other: &str) -> Result<(), String> {
-    // A crate's tests name the crate itself to turn its features on.
+    // A crate's tests name the crate itself to enable its features.
     if one == other {
         return Ok(());
     }

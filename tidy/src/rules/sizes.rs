@@ -1,18 +1,18 @@
-//! File lengths: above 800 lines a file causes a warning, above 1,500 it has to be listed with a
+//! File lengths: above 800 lines a file causes a warning, above 1,500 it must be listed with a
 //! reason. Test code and file types other than sources are not counted.
 
 use crate::{Source, Tree, Violation};
 
-/// The rule's name.
+/// Name of the rule.
 pub const NAME: &str = "sizes";
 
-/// Line count above which a file causes a warning.
+/// Number of lines above which a file causes a warning.
 pub const LINES_WARNED: usize = 800;
 
-/// Line count above which a file needs a reason.
+/// Number of lines above which a file must be listed with a reason.
 pub const LINES_MAX: usize = 1_500;
 
-/// Extensions of files that are counted.
+/// Extensions of the files that are counted.
 const SOURCES: &[&str] = &["rs", "c", "h", "S", "py", "sh", "js", "css", "html", "md"];
 
 /// Finds files that are too long and not listed, and listed files that are not too long.
@@ -57,7 +57,7 @@ fn longer_than(lines_max: usize, tree: &Tree) -> Vec<Violation> {
                 path,
                 lines_max + 1,
                 format!("{count} lines without its tests"),
-                "make it a folder of the same name, a file for each idea; or give its reason in \
+                "split it into a folder of the same name, or list it with its reason in \
                  LONG of tidy/src/lists.rs",
             ));
         }

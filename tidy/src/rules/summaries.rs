@@ -2,16 +2,16 @@
 
 use crate::{Tree, Violation};
 
-/// The rule's name.
+/// Name of the rule.
 pub const NAME: &str = "summaries";
 
-/// Words with which a summary must not begin.
+/// Words with which a summary must not start.
 const OPENERS: &[&str] = &[
     "What", "Whose", "Who", "Whoever", "Whom", "Whether", "How", "That", "So", "Until", "Where",
     "Nothing", "When", "Why", "Which",
 ];
 
-/// Finds summaries that begin with such a word.
+/// Finds summaries that start with such a word.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for source in tree.sources() {
@@ -22,8 +22,8 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
                 && marker != marker_before
                 && let Some(opener) = opener(text)
             {
-                let what = format!("a summary that opens with `{opener}`");
-                let instead = "a noun phrase (\"Maximum number of queued packets.\") or a verb \
+                let what = format!("the summary starts with `{opener}`");
+                let instead = "start with a noun phrase (\"Maximum number of queued packets.\") or a verb \
                                (\"Wakes the receiver if it is parked.\")";
                 found.push(Violation::new(NAME, source.path, number, what, instead));
             }

@@ -1,9 +1,9 @@
-//! `unsafe` only in private modules on tidy's list, with a safe API, and with a `SAFETY:` comment
+//! `unsafe` only in private modules listed in lists.rs, with a safe API, and with a `SAFETY:` comment
 //! at each block.
 
-use crate::{Listed, Source, Tree, Violation, words};
+use crate::{Exemption, Source, Tree, Violation, words};
 
-/// The rule's name.
+/// Name of the rule.
 pub const NAME: &str = "unsafe";
 
 /// Finds `unsafe` outside the listed files or without a `SAFETY:` comment, and listed modules that
@@ -11,7 +11,7 @@ pub const NAME: &str = "unsafe";
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let listed = || tree.lists.raw.iter().chain(tree.lists.unsafe_elsewhere);
     let mut found = Vec::new();
-    let mut used: Vec<&Listed> = Vec::new();
+    let mut used: Vec<&Exemption> = Vec::new();
     for source in tree.sources() {
         let entry = listed().find(|entry| entry.covers(source.path));
         let lines: Vec<(usize, usize)> =
@@ -64,7 +64,7 @@ fn missing_comments(source: &Source<'_>, lines: &[(usize, usize)]) -> Vec<Violat
 }
 
 /// Returns `true` if `code` needs a `SAFETY:` comment: a block, an impl, a foreign block or an
-/// attribute asserts a fact; the declaration of an `unsafe fn` or its type requires one of callers.
+/// attribute asserts a fact, whereas an `unsafe fn` declaration or type requires one of its callers.
 fn needs_comment(code: &str) -> bool {
     let rest = code["unsafe".len()..].trim_start();
     match rest.strip_prefix("extern") {
@@ -108,7 +108,7 @@ fn public_raw_modules(source: &Source<'_>) -> Vec<Violation> {
         .collect()
 }
 
-/// Checks that a crate's root denies `unsafe`; an attribute then allows it at `mod raw;`.
+/// Returns a violation if a crate's root does not deny `unsafe`; an attribute can then allow it at `mod raw;`.
 fn permissive_root(source: &Source<'_>) -> Option<Violation> {
     let root = source.path.ends_with("/src/lib.rs") || source.path.ends_with("/src/main.rs");
     let closed = ["#![deny(unsafe_code)]", "#![forbid(unsafe_code)]"];

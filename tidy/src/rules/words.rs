@@ -1,17 +1,17 @@
-//! Words and paths that public text must not contain: paths of one machine, and notes such as TODO.
+//! Words and paths that public text must not contain: paths of a single machine, and notes such as TODO.
 
 use crate::{Tree, Violation, words};
 
-/// The rule's name.
+/// Name of the rule.
 pub const NAME: &str = "words";
 
-/// Prefixes of paths that exist on one machine only.
+/// Prefixes of paths that exist on a single machine only.
 const PATHS: &[&str] = &["/root/", "/Users/", "/srv/", "/scratch/"];
 
-/// Markers of an author's notes.
+/// Markers of unfinished work.
 const NOTES: &[&str] = &["TODO", "FIXME", "XXX"];
 
-/// Finds such paths and notes.
+/// Finds forbidden paths and markers.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut spelling = Vec::new();
@@ -33,20 +33,20 @@ fn in_text(path: &str, text: &str) -> Vec<Violation> {
     let mut found = Vec::new();
     for (line, number) in text.lines().zip(1..) {
         for private in PATHS.iter().filter(|private| is_absolute(line, private)) {
-            let what = format!("a path of one machine, `{private}`");
-            let instead = "a path from the workspace root, or one that the user gives";
+            let what = format!("the path `{private}` exists on a single machine only");
+            let instead = "use a path relative to the workspace root, or one given by the user";
             found.push(Violation::new(NAME, path, number, what, instead));
         }
         for note in NOTES.iter().filter(|note| words(line, note).next().is_some()) {
             let what = format!("a note, `{note}`");
-            let instead = "resolve it, or file an issue";
+            let instead = "resolve the note, or file an issue";
             found.push(Violation::new(NAME, path, number, what, instead));
         }
     }
     found
 }
 
-/// Returns `true` if `private` starts a path in `line` and is not part of a longer path.
+/// Returns `true` if `private` starts a path in `line` and is not in the middle of a longer path.
 fn is_absolute(line: &str, private: &str) -> bool {
     line.match_indices(private).any(|(at, _)| {
         let before = line[..at].chars().next_back();

@@ -1,9 +1,9 @@
 //! Planted violations: each test plants one violation in a conforming tree in memory and expects
-//! exactly that report, so every rule has been seen to fail.
+//! exactly that report, so that every rule is tested to fail.
 
 use crate::rules::banned::BANS;
 use crate::rules::{self, RULES};
-use crate::{Listed, Tree};
+use crate::{Exemption, Tree};
 
 /// Workspace of six crates without violations.
 const CONFORMING: &[(&str, &str)] = &[
@@ -81,8 +81,9 @@ macro_rules! manifest {
 }
 use manifest;
 
-const RAW: &[Listed] = &[Listed { path: "mechanisms/lock/src/raw.rs", reason: "the cell" }];
-const RAW_AND_FUTEX: &[Listed] = &[RAW[0], Listed { path: "base/src/futex.rs", reason: "a word" }];
+const RAW: &[Exemption] = &[Exemption { path: "mechanisms/lock/src/raw.rs", reason: "the cell" }];
+const RAW_AND_FUTEX: &[Exemption] =
+    &[RAW[0], Exemption { path: "base/src/futex.rs", reason: "a word" }];
 
 fn conforming() -> Tree {
     let mut tree = Tree::new(CONFORMING.iter().copied());
@@ -96,7 +97,7 @@ fn append(tree: &mut Tree, path: &str, text: &str) {
     tree.insert(path, whole);
 }
 
-/// Returns the line on which the next text appended to the file begins.
+/// Returns the line on which the next text appended to the file starts.
 fn next_line(tree: &Tree, path: &str) -> usize {
     tree.text(path).unwrap_or_default().lines().count() + 1
 }
@@ -232,7 +233,7 @@ planted! {
         |tree| tree.insert("lab/suite/src/lock.rs", "f();\n".repeat(1501));
     listed_file_within_the_limit_is_found:
         "sizes" at "tidy/src/lists.rs:1",
-        |tree| tree.lists.long = &[Listed { path: "lab/suite/src/lock.rs", reason: "a table" }];
+        |tree| tree.lists.long = &[Exemption { path: "lab/suite/src/lock.rs", reason: "a table" }];
 
     crate_not_named_after_its_folder_is_found:
         "crates" at "lab/record/Cargo.toml:2",
@@ -317,7 +318,7 @@ planted! {
         |tree| append(tree, "lab/record/README.md", "See /root/house.\n");
     listed_file_without_the_words_is_found:
         "words" at "tidy/src/lists.rs:1",
-        |tree| tree.lists.spelling = &[Listed { path: "README.md", reason: "" }];
+        |tree| tree.lists.spelling = &[Exemption { path: "README.md", reason: "" }];
 }
 
 /// Adds a service with two limits, and the page with these rows about them.
@@ -374,7 +375,7 @@ fn conforming_workspace_has_no_violations() {
 #[test]
 fn every_rule_has_a_planted_violation() {
     for rule in RULES.iter().filter(|rule| rule.name != "banned") {
-        assert!(PLANTED.contains(&rule.name), "{} has not been seen to fail", rule.name);
+        assert!(PLANTED.contains(&rule.name), "no test plants a violation of {}", rule.name);
     }
 }
 
@@ -403,7 +404,7 @@ fn tests_and_tables_may_be_long() {
 fn listed_long_file_causes_only_a_warning() {
     let mut tree = conforming();
     tree.insert("lab/suite/src/lock.rs", "f();\n".repeat(1600));
-    tree.lists.long = &[Listed { path: "lab/suite/src/lock.rs", reason: "one table" }];
+    tree.lists.long = &[Exemption { path: "lab/suite/src/lock.rs", reason: "one table" }];
     assert!(rules::check(&tree).is_empty());
     assert_eq!(rules::sizes::warnings(&tree).len(), 1);
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask peers --classics`: handover's classic programs beside plain C loops and the originals.
+//! `cargo xtask peers --classics`: comparison of handover's classic programs with plain C loops and the originals.
 
 use super::{PeersOptions, RUN_MAX, install};
 use crate::run::Run;
@@ -6,14 +6,14 @@ use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The rows of node-microbench as plain C loops.
+/// C source of node-microbench's rows as plain loops.
 const LOOPS: &str = include_str!("../../c/node-microbench.c");
 
-/// Program that prints a line of tab-separated columns for each figure.
+/// Classic program that prints a line of tab-separated columns for each figure.
 struct ClassicProgram {
     name: &'static str,
     args: &'static [&'static str],
-    /// Index of the column with the figure; the first column is its name.
+    /// Index of the figure's column; the first column is its name.
     column: usize,
     unit: &'static str,
     /// `true` if the original runs as two ranks of `mpiexec`.
@@ -58,10 +58,10 @@ const PROGRAMS: [ClassicProgram; 5] = [
     },
 ];
 
-/// Figures by name, of each run.
+/// Figures of all runs, by name.
 type Figures = BTreeMap<String, Vec<f64>>;
 
-/// Runs everything in turn, and prints a table for each program.
+/// Runs all programs in turn, and prints a table for each.
 pub(super) fn compare(options: &PeersOptions, binary: &Path) -> Result<()> {
     if !Run::new("cc --version").succeeds() {
         install(options, &["gcc", "libc6-dev"])?;
@@ -115,7 +115,7 @@ impl ClassicProgram {
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         ensure!(output.status.success(), "{}: {}: {error}", self.name, output.status);
         let found = figures(&text, self.column);
-        ensure!(!found.is_empty(), "{}: no figure in {text:?}", self.name);
+        ensure!(!found.is_empty(), "{}: no figure in its output {text:?}", self.name);
         for (name, figure) in found {
             into.entry(name).or_default().push(figure);
         }
@@ -123,7 +123,7 @@ impl ClassicProgram {
     }
 }
 
-/// Returns each row's name and its figure in that column. Lines that begin with # or < are heads and remarks.
+/// Returns the name and the figure of each row, skipping heads and remarks, which start with # or <.
 fn figures(text: &str, column: usize) -> Vec<(String, f64)> {
     let rows = text.lines().filter(|line| !line.starts_with(['#', '<']));
     let row = |line: &str| {

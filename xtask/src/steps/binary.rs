@@ -1,4 +1,4 @@
-//! Steps that build and run the binary as users get it.
+//! Steps that build and run the binary in the form that users get.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::run::Run;
 use crate::test::Context;
 use crate::workspace::Workspace;
 
-/// Builds the release binary, runs its ladder with smoke values, and runs the fault tests on it.
+/// Builds the release binary, measures the default benchmarks with smoke values, and runs the fault tests.
 pub fn release(context: &mut Context) -> Result<()> {
     build(&context.workspace, "release")?;
     let folder = context.temporary.join("release");
@@ -28,7 +28,7 @@ pub fn release(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// Builds the binary with fat LTO and runs its ladder with smoke values.
+/// Builds the binary with fat LTO and measures the default benchmarks with smoke values.
 pub fn dist(context: &mut Context) -> Result<()> {
     build(&context.workspace, "dist")?;
     let folder = context.temporary.join("dist");
@@ -36,8 +36,8 @@ pub fn dist(context: &mut Context) -> Result<()> {
     smoke(&context.workspace.binary("dist"), &folder)
 }
 
-/// Runs the ladder with smoke values in the binary that the tests' build made, unless it has run
-/// before. It leaves its store and its report in the temporary folder.
+/// Measures the default benchmarks with smoke values in the binary built with the tests, unless done
+/// before. The run's store and report are in the temporary folder.
 pub fn ladder(context: &mut Context) -> Result<Ladder> {
     let ladder =
         Ladder { binary: context.workspace.binary("debug"), folder: context.temporary.clone() };
@@ -49,7 +49,7 @@ pub fn ladder(context: &mut Context) -> Result<Ladder> {
     Ok(ladder)
 }
 
-/// Builds the binary.
+/// Builds the `handover` binary in a cargo profile.
 pub fn build(workspace: &Workspace, profile: &str) -> Result<()> {
     let line = format!("cargo build -p handover --profile {profile}");
     Run::new(&line).within(&workspace.root).run()
@@ -61,19 +61,19 @@ fn smoke(binary: &Path, folder: &Path) -> Result<()> {
         .within(folder)
         .at_most(SMOKE_MAX)
         .count_with_buffered_output()?;
-    ensure!(folder.join(STORE).exists(), "the ladder wrote no {STORE}");
+    ensure!(folder.join(STORE).exists(), "the smoke run wrote no {STORE}");
     Ok(())
 }
 
 const STORE: &str = "results.db";
 
-/// Maximum duration of the ladder with smoke values.
+/// Maximum duration of the smoke run.
 const SMOKE_MAX: Duration = Duration::from_secs(600);
 
-/// Results of a ladder run.
+/// Results of the smoke run of the default benchmarks.
 pub struct Ladder {
     binary: PathBuf,
-    /// Folder in which the ladder ran.
+    /// Folder in which the binary ran.
     pub folder: PathBuf,
 }
 
@@ -83,23 +83,23 @@ impl Ladder {
         self.folder.join("report.html")
     }
 
-    /// Returns the id of each figure of the run that was stored.
+    /// Returns the ids of all figures of the stored run.
     pub fn ids(&self) -> Result<BTreeSet<String>> {
         let store = self.folder.join(STORE);
         let show = Run::program(&self.binary).args(["show", "--json", "--db"]).args([store]);
         let document: Document = serde_json::from_str(&show.read()?)
-            .context("reading what `handover show --json` printed")?;
+            .context("parse the output of `handover show --json`")?;
         Ok(document.records.into_iter().map(|one| one.id).collect())
     }
 }
 
-/// A run and its records.
+/// JSON form of a run with its records.
 #[derive(Deserialize)]
 struct Document {
     records: Vec<Record>,
 }
 
-/// One figure of one contender.
+/// JSON form of one figure of one contender.
 #[derive(Deserialize)]
 struct Record {
     id: String,

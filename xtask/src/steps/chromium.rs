@@ -1,5 +1,5 @@
-//! Browser check of the ladder's report, in a headless browser: every row must be in the rendered
-//! page, a click on a rung must show its distribution, and the console must be empty.
+//! Check of the report in a headless browser: every row must be in the rendered page, a click on a figure
+//! must show its distribution, and the console must be empty.
 
 mod driver;
 
@@ -20,7 +20,7 @@ const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chro
 /// Maximum duration of a browser run; a longer one hangs.
 const BROWSER_MAX: Duration = Duration::from_secs(120);
 
-/// The network is disabled, so that a page that needs the network fails here and not for a reader.
+/// Browser options. The network is disabled, so that a page that needs the network fails here.
 const OPTIONS: [&str; 11] = [
     "--headless",
     "--no-sandbox",
@@ -43,7 +43,7 @@ pub fn chromium(context: &mut Context) -> Result<()> {
         None => {
             let installed = debian(&["chromium", "chromium-driver"]);
             let why = installed.err().map_or_else(
-                || String::from("chromium or its chromedriver is not installed"),
+                || String::from("chromium or chromedriver is not installed"),
                 |error| format!("{error:#}"),
             );
             let Some(browser) = found() else {
@@ -55,7 +55,7 @@ pub fn chromium(context: &mut Context) -> Result<()> {
     };
     let ladder = binary::ladder(context)?;
     let ids = ladder.ids()?;
-    ensure!(!ids.is_empty(), "the ladder stored no record");
+    ensure!(!ids.is_empty(), "the smoke run stored no record");
     let page = open(browser, &ladder.report(), &context.temporary)?;
     ensure!(page.console.is_empty(), "the console is not empty:\n{}", page.console.join("\n"));
     let fetched = fetched(&page.dom);
@@ -81,7 +81,7 @@ fn check_interaction(report: &Path, profile: &Path) -> Result<()> {
     println!("the page opens in {} ms", began.elapsed().as_millis());
     let is = |what: &str, script: &str| -> Result<()> {
         let said = browser.run(script)?;
-        ensure!(said == Value::Bool(true), "{what}: {said}");
+        ensure!(said == Value::Bool(true), "the check failed: {what}; its script returned {said}");
         Ok(())
     };
     is("no dialog is open at first", "return !document.querySelector('dialog').open")?;
@@ -97,7 +97,7 @@ fn check_interaction(report: &Path, profile: &Path) -> Result<()> {
     let title = "return document.querySelector('dialog h2').textContent";
     let first = browser.run(title)?;
     browser.press(RIGHT)?;
-    ensure!(browser.run(title)? != first, "an arrow key shows the next figure");
+    ensure!(browser.run(title)? != first, "an arrow key does not show the next figure");
     browser.press(ESCAPE)?;
     is("Escape closes the dialog", "return !document.querySelector('dialog').open")?;
     browser.press("/lock")?;
@@ -142,7 +142,7 @@ const BEYOND: &str = "const dialog = document.querySelector('dialog[open]');
 fn check_other_media(browser: &driver::BrowserPage, report: &Path) -> Result<()> {
     let is = |what: &str, script: &str| -> Result<()> {
         let said = browser.run(script)?;
-        ensure!(said == Value::Bool(true), "{what}: {said}");
+        ensure!(said == Value::Bool(true), "the check failed: {what}; its script returned {said}");
         Ok(())
     };
     let nothing_beyond = |what: &str| -> Result<()> {
@@ -199,7 +199,7 @@ fn check_other_media(browser: &driver::BrowserPage, report: &Path) -> Result<()>
     )
 }
 
-/// Key codes of WebDriver for keys without a character.
+/// WebDriver key codes of keys without a character.
 const ESCAPE: &str = "\u{e00c}";
 const RIGHT: &str = "\u{e014}";
 
@@ -214,7 +214,7 @@ struct Page {
 }
 
 fn open(browser: &str, file: &Path, temporary: &Path) -> Result<Page> {
-    ensure!(file.exists(), "the ladder wrote no {}", file.display());
+    ensure!(file.exists(), "the smoke run wrote no {}", file.display());
     let run = Run::new(browser)
         .args(OPTIONS)
         .args([format!("--user-data-dir={}", temporary.join("browser").display())])
@@ -230,12 +230,12 @@ fn open(browser: &str, file: &Path, temporary: &Path) -> Result<Page> {
     })
 }
 
-/// Returns the page's console messages, out of all that the browser logs.
+/// Returns the page's console messages from the browser's log.
 fn console(stderr: &str) -> Vec<String> {
     stderr.lines().filter(|line| line.contains(":CONSOLE")).map(str::to_owned).collect()
 }
 
-/// Returns the resources that the page loads from elsewhere: a report is one file and loads none.
+/// Returns the resources that the page loads; a report must be one file and load none.
 fn fetched(dom: &str) -> Vec<String> {
     let sources =
         dom.split(" src=\"").skip(1).chain(dom.split("<link").skip(1).filter_map(|link| {
@@ -250,7 +250,7 @@ fn rows(dom: &str) -> impl Iterator<Item = &str> {
     dom.split("<tr").skip(1).map(|row| row.split("</tr").next().unwrap_or_default())
 }
 
-/// Returns the ids that are in no row of a table.
+/// Returns the ids without a table row.
 fn missing(dom: &str, ids: &BTreeSet<String>) -> Vec<String> {
     let escaped = |id: &str| id.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let seen = |id: &str| rows(dom).any(|row| row.contains(&escaped(id)));

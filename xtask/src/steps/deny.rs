@@ -1,4 +1,4 @@
-//! Licences, bans and sources of the dependencies, by cargo-deny; deny.toml has the lists.
+//! Check of the dependencies' licences, bans and sources by cargo-deny, with the lists in deny.toml.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use anyhow::{Context as _, Result};
 use crate::run::Run;
 use crate::test::Context;
 
-/// Without its default features, cargo-deny only lacks the fetching of advisories.
+/// Command that installs cargo-deny; without default features it only cannot fetch advisories.
 const INSTALL: &str = "cargo install --locked --debug --no-default-features cargo-deny@0.20.2";
 
-/// Checks deny.toml's lists.
+/// Checks the dependencies against the lists in deny.toml.
 pub fn deny(context: &mut Context) -> Result<()> {
     let program = match find(context) {
         Ok(program) => program,
@@ -47,10 +47,10 @@ fn find(context: &Context) -> Result<PathBuf> {
     places
         .into_iter()
         .find(|program| Run::program(program).args(["--version"]).succeeds())
-        .context("no cargo-deny")
+        .context("cargo-deny is not installed")
 }
 
-/// Installs cargo-deny into the target folder; the contributor's own tools stay unchanged.
+/// Installs cargo-deny into the target folder; the contributor's own tools are not changed.
 fn install(context: &Context) -> Result<PathBuf> {
     println!("installing cargo-deny into {} (a minute or two)", own(context).display());
     Run::new(INSTALL)

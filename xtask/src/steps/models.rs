@@ -1,4 +1,4 @@
-//! Checks of concurrent code: loom's models, Miri, fuzzing, and a soak.
+//! Checks of concurrent code: loom models, Miri, fuzzing, and a soak test.
 
 use std::time::Duration;
 
@@ -10,22 +10,21 @@ use crate::run::Run;
 use crate::test::Context;
 use crate::workspace::{Crate, packages};
 
-/// Duration of each fuzz target.
+/// Duration of each fuzz target in seconds.
 const FUZZ_SECONDS: u32 = 60;
 
-/// Number of messages that the soak sends, and the maximum duration including the build: 72 s were
-/// measured on two CPUs.
+/// Number of messages of the soak test, and its maximum duration with the build: 72 s were measured on
+/// two CPUs.
 const SOAK_MESSAGES: u64 = 100_000_000;
 const SOAK_MAX: Duration = Duration::from_secs(1800);
 
 /// Number of schedules that Miri tries with `--long`.
 const MIRI_SEEDS: u32 = 16;
 
-/// Cargo options and filter for the tests that Miri runs, by crate: usually, and with `--long`.
-/// Crates not listed run all tests. Left out are tests that take minutes in Miri or need what Miri
-/// lacks (signals, limits, timed sleeps in epoll); of sched, whose only `unsafe` prefetches memory,
-/// all but one module; of fiber, whose switch is assembly, all but the lists and
-/// locks below it.
+/// Cargo options and filter for the tests that Miri runs, by crate: by default, and with `--long`.
+/// Crates not listed run all tests. Excluded are tests that take minutes in Miri or need features that
+/// Miri lacks (signals, limits, timed sleeps in epoll); of sched, whose only `unsafe` prefetches memory,
+/// all but one module; of fiber, whose switch is assembly, all but the lists and locks below it.
 const MIRI_PARTS: [(&str, &str, &str); 6] = [
     ("handover-fiber", "--lib -- raw::", "--lib -- raw::"),
     ("handover-probe", "--lib --test sites", "--lib --tests"),
@@ -35,15 +34,15 @@ const MIRI_PARTS: [(&str, &str, &str); 6] = [
     ("handover-event", "--lib", "--lib"),
 ];
 
-/// Crates whose code for Linux and x86_64 has generic replacements, or is left out.
+/// Crates with code for Linux and x86_64 that is replaced by generic code, or excluded, elsewhere.
 const PORTABLE: [&str; 5] =
     ["handover-base", "handover-lock", "handover-ring", "handover-timer", "handover-sched"];
 
-/// The part of another crate that Miri runs with `--long`: decoders of bytes from remote peers.
+/// Package and filter of decoders of bytes from remote peers, which Miri runs with `--long`.
 const MIRI_DECODERS: (&str, &str) = ("handover-rpc", "--lib engine::");
 
-/// Runs the loom models. They have a target folder of their own, as the flag rebuilds everything,
-/// and are built alone: other crates' dependencies do not work under a loom flag.
+/// Runs the loom models. They have a separate target folder, as the flag rebuilds everything, and are
+/// built separately: other crates' dependencies do not compile with a loom flag.
 pub fn loom(context: &mut Context) -> Result<()> {
     let mut modelled = context.workspace.crates_with("tests/model.rs");
     ensure!(!modelled.is_empty(), "no crate has a tests/model.rs");
@@ -64,15 +63,18 @@ pub fn loom(context: &mut Context) -> Result<()> {
         .within(&context.workspace.root)
         .count()?;
     let count = modelled.len() as u64;
-    ensure!(passed >= count, "{count} crates have a tests/model.rs, but {passed} models ran");
+    ensure!(
+        passed >= count,
+        "only {passed} loom models passed for {count} crates with a tests/model.rs"
+    );
     context.tests += passed;
     Ok(())
 }
 
-/// Runs the tests of base and of the mechanisms that need neither Linux nor x86_64, as on another
-/// system: `handover_portable` leaves out the code for both. They have a target folder of their own,
-/// as the flag rebuilds everything. Without `--long`, the longest tests of ring and sched are left
-/// out, as the step `tests` runs them.
+/// Runs the tests of base and of the mechanisms that do not need Linux or x86_64, as on another
+/// system: `handover_portable` excludes the code for both. They have a separate target folder, as the
+/// flag rebuilds everything. Without `--long`, the longest tests of ring and sched are excluded, as the
+/// step `tests` runs them.
 pub fn portable(context: &mut Context) -> Result<()> {
     let concerned = |one: &&Crate| PORTABLE.contains(&&*one.name) && context.includes(&one.name);
     let crates: Vec<&Crate> = context.workspace.crates.iter().filter(concerned).collect();
@@ -90,7 +92,11 @@ pub fn portable(context: &mut Context) -> Result<()> {
         .unset("CARGO_ENCODED_RUSTFLAGS")
         .within(&context.workspace.root)
         .count()?;
-    ensure!(passed >= crates.len() as u64, "{} crates, but {passed} tests ran", crates.len());
+    ensure!(
+        passed >= crates.len() as u64,
+        "only {passed} tests passed in {} portable crates",
+        crates.len()
+    );
     context.tests += passed;
     Ok(())
 }
@@ -151,7 +157,7 @@ pub fn miri(context: &mut Context) -> Result<()> {
 
 fn ensure_miri() -> Result<()> {
     let nightly = Run::new("cargo +nightly --version").succeeds();
-    ensure!(nightly, "no nightly toolchain: rustup toolchain install nightly");
+    ensure!(nightly, "no nightly toolchain; install it: rustup toolchain install nightly");
     component(Some("nightly"), &["miri", "rust-src"], Run::new("cargo +nightly miri --version"))
 }
 
@@ -159,11 +165,11 @@ fn ensure_miri() -> Result<()> {
 pub fn fuzz(context: &mut Context) -> Result<()> {
     let folder = context.workspace.root.join("fuzz");
     if !folder.join("Cargo.toml").exists() {
-        context.skip("fuzz", "there are no fuzz targets");
+        context.skip("fuzz", "the folder fuzz does not exist");
         return Ok(());
     }
     if !Run::new("cargo +nightly fuzz --version").succeeds() {
-        context.skip("fuzz", "no cargo-fuzz: cargo install --locked cargo-fuzz");
+        context.skip("fuzz", "cargo-fuzz is not installed: cargo install --locked cargo-fuzz");
         return Ok(());
     }
     let targets = Run::new("cargo +nightly fuzz list").within(&folder).read()?;
@@ -177,15 +183,15 @@ pub fn fuzz(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// Runs the soak: messages among machines that stop at random, each of which is handled, refused,
-/// dropped by policy or returned. Without `--long`, a test of the crate sends a million of them.
+/// Runs the soak test: messages between machines that stop at random, each of which must be handled,
+/// rejected, dropped by policy or returned. Without `--long`, a test of the crate sends a million of them.
 pub fn soak(context: &mut Context) -> Result<()> {
     let passed = Run::new("cargo test --release -p handover-event --test it soak")
         .set("HANDOVER_SOAK_MESSAGES", &SOAK_MESSAGES.to_string())
         .within(&context.workspace.root)
         .at_most(SOAK_MAX)
         .count()?;
-    ensure!(passed > 0, "handover-event has no soak test");
+    ensure!(passed > 0, "no soak test ran in handover-event");
     context.tests += passed;
     Ok(())
 }

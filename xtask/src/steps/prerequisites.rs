@@ -1,4 +1,4 @@
-//! Installation of prerequisites that a fresh machine lacks, where possible, with a message.
+//! Installation of missing prerequisites, where possible, with a message.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,18 +12,18 @@ use crate::test::Context;
 /// Maximum duration of an installation.
 const INSTALL_MAX: Duration = Duration::from_secs(600);
 
-/// Installs a C compiler if there is none; SQLite and the C calls that the suite measures need it.
+/// Installs a C compiler if there is none; SQLite and the C calls measured by the suite need it.
 pub fn compiler(context: &mut Context) {
     if Run::new("cc --version").succeeds() {
         return;
     }
     if let Err(error) = debian(&["gcc", "libc6-dev"]) {
-        // Steps that need a compiler fail and say so; the others can still run.
+        // Steps that need a compiler fail with an error; the others can still run.
         context.skip("C compiler", format!("{error:#}"));
     }
 }
 
-/// Installs clippy if it is missing; without clippy no code is linted.
+/// Installs clippy if it is missing; without clippy the code is not linted.
 pub fn clippy(context: &mut Context) {
     match component(None, &["clippy"], Run::new("cargo clippy --version")) {
         Ok(()) => context.has_clippy = true,

@@ -1,4 +1,4 @@
-//! The workspace's test programs: built once, then run several at a time.
+//! Test programs of the workspace: built once, then run several at a time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
@@ -20,10 +20,10 @@ const BUILD: &str = "cargo test --workspace --no-run";
 
 /// Maximum duration of one program; a program that takes longer hangs and is killed.
 const PROGRAM_MAX: Duration = Duration::from_secs(600);
-/// The same with `--long`.
+/// Maximum duration of one program with `--long`.
 const PROGRAM_MAX_LONG: Duration = Duration::from_secs(7200);
 
-/// Number of programs that run at the same time. Most of them wait for timeouts, child processes
+/// Number of programs that run in parallel. Most of them wait for timeouts, child processes
 /// and ends of rounds.
 const PROGRAMS_AT_ONCE: usize = 2;
 
@@ -31,25 +31,25 @@ const PROGRAMS_AT_ONCE: usize = 2;
 /// other waste their time slices while a compiler delays one of them.
 pub const BESIDE_TESTS: &str = "nice -n 19";
 
-/// Number of times probes are switched, with `--long`, while threads execute them.
+/// Number of times that probes are switched with `--long` while threads execute them.
 const PROBE_FLIPS: &str = "1000000";
 
-/// Executable with tests.
+/// Executable with tests, as built by cargo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// The package's folder, in which cargo would run the program.
+    /// Folder of the package, in which cargo would run the program.
     pub folder: PathBuf,
-    /// The package's name.
+    /// Name of the package.
     pub package: String,
-    /// The target's name: the crate's for unit tests, otherwise the test's.
+    /// Name of the target: the crate for unit tests, otherwise the test.
     pub target: String,
-    /// The target's source file.
+    /// Source file of the target.
     source: PathBuf,
-    /// The executable.
+    /// Path of the executable.
     pub path: PathBuf,
 }
 
-/// The `compiler-artifact` message of cargo's JSON output, one per line; other messages are
+/// Message `compiler-artifact` of cargo's JSON output, one per line; other messages are
 /// skipped.
 #[derive(Deserialize)]
 struct Artifact {
@@ -71,19 +71,19 @@ struct Profile {
     test: bool,
 }
 
-/// Builds every test and example, and lists the test programs.
+/// Builds every test and example, and stores the list of test programs.
 pub fn build(context: &mut Context) -> Result<()> {
     let messages = context
         .cargo(BUILD)
         .args(["--message-format", "json-render-diagnostics"])
         .run_and_read()?;
     let programs = programs(&messages);
-    ensure!(!programs.is_empty(), "`{BUILD}` built no test");
+    ensure!(!programs.is_empty(), "`{BUILD}` built no test program");
     context.programs = Some(programs);
     Ok(())
 }
 
-/// Returns the test programs, and builds them first if necessary.
+/// Returns the test programs, building them first if necessary.
 pub fn built(context: &mut Context) -> Result<&[Program]> {
     if context.programs.is_none() {
         build(context)?;
@@ -91,11 +91,11 @@ pub fn built(context: &mut Context) -> Result<&[Program]> {
     Ok(context.programs.as_deref().unwrap_or_default())
 }
 
-/// Returns the program of one test.
+/// Returns the program of a test target.
 pub fn program(context: &mut Context, package: &str, target: &str) -> Result<Program> {
     let is_it = |one: &&Program| one.package == package && one.target == target;
     let found = built(context)?.iter().find(is_it).cloned();
-    found.with_context(|| format!("{package} has no test {target}"))
+    found.with_context(|| format!("{package} has no test target {target}"))
 }
 
 fn programs(messages: &str) -> Vec<Program> {
@@ -121,7 +121,7 @@ fn programs(messages: &str) -> Vec<Program> {
     programs.collect()
 }
 
-/// Runs every test program except those of `tidy`, which have their own step.
+/// Runs every test program except those of `tidy`, which have a separate step.
 pub fn run_all(context: &mut Context) -> Result<()> {
     let long = context.long;
     let mut queue: VecDeque<Program> = built(context)?.to_vec().into();
@@ -169,7 +169,7 @@ pub fn run_all(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// Results of one thread that runs programs.
+/// Results of one worker thread that runs programs.
 #[derive(Default)]
 struct WorkerResults {
     tests: u64,
@@ -180,7 +180,7 @@ struct WorkerResults {
     failures: Vec<String>,
 }
 
-/// The times at which all test programs of a package last passed, kept in the target folder.
+/// Times at which all test programs of a package last passed, stored in the target folder.
 struct PassHistory {
     file: PathBuf,
     passed: BTreeMap<String, SystemTime>,
@@ -216,13 +216,13 @@ impl PassHistory {
     }
 }
 
-/// Returns the packages whose files were written since their tests last passed, and those that need one of them
-/// directly. The others are left to a run of everything, and so are the faces, whose tests take longer than all others:
+/// Returns the packages whose files were written since their tests last passed, and those that depend on one of them
+/// directly. Indirect ones are left to a complete run, and so are the faces, whose tests take longest:
 /// the ladder runs in any case.
 pub fn affected(workspace: &Workspace) -> BTreeSet<String> {
     let history = PassHistory::read(&workspace.target);
     let is_changed = |one: &&Crate| {
-        // The rules have a step of their own, which always runs.
+        // The tidy rules have a separate step, which always runs.
         one.name != super::sources::TIDY
             && !history.is_current(&one.name, &workspace.root.join(&one.folder))
     };
@@ -235,7 +235,7 @@ pub fn affected(workspace: &Workspace) -> BTreeSet<String> {
     workspace.crates.iter().filter(is_affected).map(|one| one.name.clone()).collect()
 }
 
-/// Returns the time of the last write to a file, or to any file below a folder.
+/// Returns the time of the last write to a file, or to any file below a folder; `None` if unreadable.
 fn newest(path: &Path) -> Option<SystemTime> {
     let data = fs::symlink_metadata(path).ok()?;
     if !data.is_dir() {
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(names(), [""; 0]);
         let data = fs::File::options().write(true).open(folder.path().join("ring/tests/data"))?;
         data.set_modified(later + Duration::from_secs(1))?;
-        assert_eq!(names(), ["event", "ring"], "the suite does not need ring itself");
+        assert_eq!(names(), ["event", "ring"], "the suite does not depend on ring directly");
         history.passed.clear();
         history.write()?;
         assert_eq!(names().len(), 4);

@@ -23,7 +23,7 @@ use super::prerequisites::component;
 use crate::run::Run;
 use crate::test::Context;
 
-/// The crates whose threads share memory through `unsafe`.
+/// Crates whose threads share memory through `unsafe`.
 const CRATES: [&str; 6] = [
     "handover-lock",
     "handover-notify",
@@ -36,12 +36,12 @@ const CRATES: [&str; 6] = [
 /// Maximum duration of one sanitizer, including its build of the standard library.
 const SANITIZER_MAX: Duration = Duration::from_secs(3600);
 
-/// Target triple, which must be named for the standard library to be built.
+/// Target triple, which must be given for the standard library to be built.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Tests that ThreadSanitizer cannot run, each with a reason.
 const THREAD_SKIPPED: [&str; 5] = [
-    // ThreadSanitizer handles faults itself, and this test ends in a fault.
+    // ThreadSanitizer handles faults itself, and this test ends with a fault.
     "other_faults_are_forwarded_to_the_previous_handler",
     // These tests limit the address space or the mappings that ThreadSanitizer's shadow memory
     // needs.
@@ -66,7 +66,7 @@ const ADDRESS_SKIPPED: [&str; 7] = [
     "machine_that_needs_a_descriptor_is_refused_if_there_is_none",
 ];
 
-/// Runs the crates' tests with each sanitizer.
+/// Runs the tests of these crates with each sanitizer.
 pub fn sanitizers(context: &mut Context) -> Result<()> {
     if let Err(why) = ensure_std_sources() {
         context.skip("sanitizers", format!("{why:#}"));
@@ -112,7 +112,7 @@ fn run(
 
 fn ensure_std_sources() -> Result<()> {
     let nightly = Run::new("cargo +nightly --version").succeeds();
-    ensure!(nightly, "no nightly toolchain: rustup toolchain install nightly");
+    ensure!(nightly, "no nightly toolchain; install it: rustup toolchain install nightly");
     let has_sources = Run::new("sh -c").args([SOURCES]);
     component(Some("nightly"), &["rust-src"], has_sources)
 }

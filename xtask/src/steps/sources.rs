@@ -24,7 +24,7 @@ pub fn fmt(context: &mut Context) -> Result<()> {
     cargo(context, "cargo fmt --all --check").run()
 }
 
-/// The package whose tests are the rules of this workspace.
+/// Package whose tests are the rules of this workspace.
 pub const TIDY: &str = "handover-tidy";
 
 /// Runs the tidy rules and shows their warnings.
@@ -38,8 +38,8 @@ pub fn tidy(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// Runs clippy with all features and, for crates whose features change code, with none and with the default ones. The
-/// step `build` lints with the usual features.
+/// Runs clippy with all features and, for crates whose features change code, without features and with the default ones. The
+/// step `build` lints with the default features.
 pub fn clippy(context: &mut Context) -> Result<()> {
     if !context.has_clippy {
         return Ok(());
@@ -75,7 +75,7 @@ pub fn examples(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// Program that cargo runs in place of rustdoc to test a crate's examples: it first builds the documentation of the
+/// Shell script that cargo runs instead of rustdoc to test a crate's examples: it first builds the documentation of the
 /// crates named in `HANDOVER_DOCUMENTED`, with warnings denied. `cargo doc` checks every dependency anew, which takes
 /// minutes. It does nothing for the crates named in `HANDOVER_LEFT_OUT`.
 const DOCUMENT_AND_TEST: &str = r#"#!/bin/sh
@@ -103,7 +103,7 @@ case " $HANDOVER_DOCUMENTED " in *" $crate "*) ;; *) exec rustdoc "$@" ;; esac
 exec rustdoc "$@"
 "#;
 
-/// Folders of the libraries that others use. Without `--long`, the documentation of those that differ from `origin/HEAD`
+/// Folders of the published libraries. Without `--long`, the documentation of those that differ from `origin/HEAD`
 /// is built.
 const LIBRARIES: [&str; 4] = ["base", "mechanisms", "services", "lab/harness"];
 

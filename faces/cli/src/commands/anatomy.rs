@@ -1,6 +1,6 @@
-//! `handover anatomy`: the time of one hand-off by stage, from the probes inside the mechanism.
+//! `handover anatomy`: the time of one hand-off by stage, from probes inside the mechanism.
 
-use crate::app::{Db, assignment, seconds};
+use crate::app::{StoreOption, assignment, seconds};
 use crate::commands::{run, stored};
 use crate::exit::{self, Interrupted, usage};
 use anyhow::Context;
@@ -29,7 +29,7 @@ pub struct Anatomy {
     /// Set an argument of the benchmark
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     pub set: Vec<(String, String)>,
-    /// Duration
+    /// Duration of the measurement in seconds
     #[arg(long, value_name = "S", default_value = "5", value_parser = seconds)]
     #[arg(allow_hyphen_values = true)]
     pub seconds: Duration,
@@ -43,7 +43,7 @@ pub struct Anatomy {
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "handover-outliers")]
     pub outliers: Option<PathBuf>,
-    /// Subtract the probes' own cost from the stages that stay on one thread
+    /// Subtract the cost of the probes from the stages that stay on one thread
     #[arg(long)]
     pub net: bool,
     /// File for a chart of the stages
@@ -53,10 +53,10 @@ pub struct Anatomy {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub db: Db,
+    pub db: StoreOption,
 }
 
-/// Width of a chart, in pixels.
+/// Width of the chart in pixels.
 const CHART_PX: f64 = 960.0;
 
 pub fn anatomy(args: &Anatomy, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -73,7 +73,7 @@ pub fn anatomy(args: &Anatomy, out: &mut dyn Write) -> anyhow::Result<()> {
     let lab = lab.map_err(exit::of_plan)?;
     let svg = args.svg.as_deref().map(|path| run::writable(path, "--svg")).transpose()?;
     let mut store = Store::open(stored::path_to_write(&args.db)?).map_err(exit::of_store)?;
-    let interrupted = console::interrupted().context("listen for signals")?;
+    let interrupted = console::interrupted().context("cannot install the signal handlers")?;
 
     let mut run = run::begin(&lab, "anatomy".to_string())?;
     store.begin(&run)?;
@@ -117,7 +117,7 @@ fn taken(records: &[Record]) -> Option<&Record> {
     records.iter().find(|record| record.anatomy.is_some())
 }
 
-/// Returns the instrumented benchmark with this id; the error lists all of them.
+/// Returns the instrumented benchmark with this id; otherwise an error that lists all of them.
 fn benchmark(id: &str) -> anyhow::Result<&'static InstrumentedBenchmark> {
     handover_anatomy::find(id).ok_or_else(|| {
         let known: Vec<&str> =
@@ -139,7 +139,7 @@ fn contender(
     let known = benchmark.contenders();
     if known.is_empty() {
         return Err(usage(format!(
-            "{}: its sites would cost something even when they are off, and are not in this build; they are \
+            "{}: its probe sites cost time even when disabled, and are not in this build; they are \
              in one with --features probes-hot",
             benchmark.spec
         )));

@@ -1,7 +1,7 @@
 //! `handover bench`, or `cargo handover`: other packages' workloads, measured and stored like the
 //! suite's.
 
-use crate::app::Db;
+use crate::app::StoreOption;
 use crate::commands::stored;
 use crate::exit::{Interrupted, usage};
 use anyhow::{Context, bail};
@@ -24,16 +24,16 @@ pub struct BenchArgs {
     /// Prefix of ids, or glob [default: all benchmarks of the package]
     #[arg(value_name = "PATTERN")]
     patterns: Vec<String>,
-    /// Bench target
+    /// Name of the bench target
     #[arg(long, value_name = "NAME", default_value = "handover")]
     bench: String,
-    /// Package, in a workspace of several
+    /// Package to measure, in a workspace of several
     #[arg(long, short = 'p', value_name = "NAME")]
     package: Option<String>,
     /// List the benchmarks without measuring
     #[arg(long)]
     list: bool,
-    /// Number of runs, each in a process of its own; `compare` needs five per side
+    /// Number of runs, each in a separate process; `compare` needs five per side
     #[arg(long, value_name = "COUNT", default_value = "1")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
@@ -46,21 +46,21 @@ pub struct BenchArgs {
     /// Time for each benchmark, as in 500ms
     #[arg(long, value_name = "TIME")]
     time: Option<String>,
-    /// Leave out the peers
+    /// Leave out the peers (alternative implementations)
     #[arg(long)]
     no_peers: bool,
-    /// Set an argument of every benchmark that takes it
+    /// Set an argument of every benchmark that has it
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
     #[command(flatten)]
-    db: Db,
+    db: StoreOption,
 }
 
 pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(name) = &args.name {
         handover_store::check_tag(name).map_err(usage)?;
     }
-    let interrupted = console::interrupted().context("listen for signals")?;
+    let interrupted = console::interrupted().context("cannot install the signal handlers")?;
     let path = stored::path_to_write(&args.db)?;
     let (mut last, mut ended_badly) = (String::new(), None);
     for _ in 0..args.repeat {
@@ -75,7 +75,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         if interrupted.load(Ordering::Relaxed) {
             return Err(Interrupted.into());
         }
-        let failed = || format!("cargo bench --bench {} ended with {status}", args.bench);
+        let failed = || format!("cargo bench --bench {} failed with {status}", args.bench);
         if args.list {
             return if status.success() { Ok(()) } else { bail!("{}: see above", failed()) };
         }
@@ -86,7 +86,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             (Ok(_), Some(run)) => last = run,
             (Err(ImportError::Store(refused)), _) => return Err(refused.into()),
             (imported, _) if status.success() => bail!(
-                "bench target {} has printed no run{}; its main is to be \
+                "bench target {} printed no run{}; its main must be \
                  handover_harness::bench_main(&[ALL])",
                 args.bench,
                 imported.err().map_or_else(String::new, |why| format!(" ({why})"))
@@ -97,7 +97,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             Store::open(&path)?.tag(&last, name)?;
         }
         // Results so far are kept, and the remaining processes still run: one benchmark that cannot
-        // be measured must not cost all others.
+        // be measured must not lose all others.
         if !status.success() {
             ended_badly = Some(failed());
         }
@@ -113,7 +113,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the id of the run at the start of these lines.
+/// Returns the id of the run that the lines start with; `None` if they start with no run.
 fn first_run(lines: &mut dyn BufRead) -> Option<String> {
     let mut line = String::new();
     lines.read_line(&mut line).ok()?;
@@ -121,8 +121,8 @@ fn first_run(lines: &mut dyn BufRead) -> Option<String> {
     Some(started["id"].as_str()?.to_owned())
 }
 
-/// Returns the `cargo bench` command, with the cargo that called this process or the one on the
-/// path.
+/// Returns the `cargo bench` command, with the cargo that called this process or the one in
+/// `PATH`.
 fn cargo(args: &BenchArgs) -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(cargo);
@@ -149,7 +149,7 @@ fn cargo(args: &BenchArgs) -> Command {
     command
 }
 
-/// Returns the commit of the package's tree, in the form of handover's own runs; empty without a
+/// Returns the commit of the package's tree, in the format of handover's own runs; empty without a
 /// commit.
 fn commit() -> String {
     let git = |words: &[&str]| {

@@ -1,6 +1,6 @@
-//! `handover compare`: changes between runs: better, worse, or undecided.
+//! `handover compare`: figures that became better or worse between two sets of runs.
 
-use crate::app::Db;
+use crate::app::StoreOption;
 use crate::commands::files::{Content, of_file};
 use crate::commands::stored;
 use crate::exit::{self, Interrupted, usage};
@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Maximum size of a run's output.
+/// Maximum size of a run's output in bytes.
 const OUTPUT_BYTES_MAX: u64 = 1 << 28;
-/// Maximum number of bytes that are read of a run's messages.
+/// Maximum number of bytes read from a run's error messages.
 const MESSAGES_BYTES_MAX: u64 = 1 << 16;
 
 /// Arguments of `handover compare`.
@@ -40,7 +40,7 @@ pub struct Compare {
     /// is measured (none: the ladder)
     #[arg(value_name = "SIDE|PATTERN", allow_negative_numbers = true)]
     words: Vec<String>,
-    /// Baseline side
+    /// Side that is the baseline
     #[arg(long, value_name = "SIDE", conflicts_with = "ab", allow_negative_numbers = true)]
     baseline: Option<String>,
     /// Measure builds of handover here, in turn, and compare them: two files, or two patterns of files as in 'old/*',
@@ -54,7 +54,7 @@ pub struct Compare {
     /// With --ab: time for each benchmark in each process
     #[arg(long, value_name = "TIME", requires = "ab")]
     time: Option<String>,
-    /// With --ab: keep the runs in the store, named NAME/old and NAME/new
+    /// With --ab: store the runs, with the names NAME/old and NAME/new
     #[arg(long, value_name = "NAME", requires = "ab")]
     name: Option<String>,
     /// Smallest difference that matters, 0% to 100%
@@ -71,10 +71,10 @@ pub struct Compare {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    db: Db,
+    db: StoreOption,
 }
 
-/// Parses a share, as a percentage or a plain number.
+/// Parses a share, written as a percentage or a plain number.
 fn share(text: &str) -> Result<f64, String> {
     let number = |text: &str| text.trim().parse::<f64>().ok();
     let value = match text.strip_suffix('%') {
@@ -122,17 +122,17 @@ pub fn compare(args: &Compare, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Caveat of a comparison in which a side is one binary.
+/// Caveat for a comparison in which a side consists of one binary.
 const SINGLE_LINKS: &str = "A side is one link of its code: where functions lie is in the differences, some percent of \
 a short figure. `cargo xtask layouts` makes several links, for `--ab 'old/*' 'new/*'`.";
 
-/// Returns `true` if a word of `--ab` names a single build, and the words are not the same.
+/// Returns `true` if a word of `--ab` names a single build, and the two words differ.
 fn is_of_single_links(ab: &[String]) -> anyhow::Result<bool> {
     let [old, new] = ab else { return Ok(false) };
     Ok(old != new && (builds_of(old)?.len() == 1 || builds_of(new)?.len() == 1))
 }
 
-/// Compares this program with a copy of itself, as `--ab` does: in turn, `pairs` processes a side.
+/// Compares this program with a copy of itself, as `--ab` does: alternating, `pairs` processes per side.
 pub(super) fn with_a_copy(pairs: u32, time: &str, words: &[&str]) -> anyhow::Result<Comparison> {
     let own = std::env::current_exe().context("cannot find the path of this program")?;
     let folder = Scratch::new("handover-copy-", &std::env::temp_dir())?;
@@ -149,7 +149,7 @@ pub(super) fn with_a_copy(pairs: u32, time: &str, words: &[&str]) -> anyhow::Res
         strict: false,
         all: false,
         json: false,
-        db: Db { db: None },
+        db: StoreOption { db: None },
     };
     let [own, copy] = [own, copy].map(|it| it.display().to_string());
     let ([(_, a), (_, b)], _) = measured_in_turn(&args, &own, &copy)?;
@@ -158,7 +158,7 @@ pub(super) fn with_a_copy(pairs: u32, time: &str, words: &[&str]) -> anyhow::Res
 
 type NamedSide = (String, Vec<Document>);
 
-/// Returns both sides, as the command line names them.
+/// Returns both sides in the order of the command line.
 fn sides(args: &Compare) -> anyhow::Result<[NamedSide; 2]> {
     let (a, b) = match (&args.baseline, args.words.as_slice()) {
         (Some(a), [b]) => (a, b.as_str()),
@@ -168,7 +168,9 @@ fn sides(args: &Compare) -> anyhow::Result<[NamedSide; 2]> {
             return Ok([baseline, last]);
         }
         (None, [a, b]) => (a, b.as_str()),
-        (Some(_), _) => return Err(usage("with --baseline, give at most one other side")),
+        (Some(_), _) => {
+            return Err(usage("--baseline: more than one other side is given; give at most one"));
+        }
         (None, _) => {
             return Err(usage(
                 "two sides are compared: A B, --baseline A B, or --ab OLD NEW; a side is a name, a run \
@@ -183,14 +185,14 @@ fn sides(args: &Compare) -> anyhow::Result<[NamedSide; 2]> {
     Ok([of(a)?, of(b)?])
 }
 
-/// Returns the last run and those of its group: all of its name, or of its `--repeat`.
+/// Returns the last run and those of its group: all with its name, or of its `--repeat`.
 fn last_group(baseline: &str, store: &Store) -> anyhow::Result<NamedSide> {
     let rows = store.runs().map_err(stored::usage_error)?;
     let Some(last) = rows.last() else { return Ok(("last".to_string(), Vec::new())) };
     let of_baseline: Vec<&str> = baseline.split(',').collect();
     if last.tags.iter().chain([&last.id]).any(|it| of_baseline.contains(&it.as_str())) {
         return Err(usage(format!(
-            "--baseline {baseline}: the last run is of it; measure what is to be compared: `handover run \
+            "--baseline {baseline}: the last run belongs to the baseline; measure the other side: `handover run \
              --repeat 7 --name this`, then `handover compare --baseline {baseline} this`"
         )));
     }
@@ -214,7 +216,7 @@ fn last_group(baseline: &str, store: &Store) -> anyhow::Result<NamedSide> {
     Ok(("last".to_string(), group))
 }
 
-/// Returns `true` if two command lines are of one `--repeat`, and `earlier` ran just before
+/// Returns `true` if two command lines belong to one `--repeat`, and `earlier` ran directly before
 /// `later`.
 fn is_one_repeat(earlier: &str, later: &str) -> bool {
     let split = |command: &str| -> (Option<u32>, Vec<String>) {
@@ -234,8 +236,8 @@ fn load_all(store: &Store, ids: &[String]) -> anyhow::Result<Vec<Document>> {
     ids.iter().map(|id| store.load(id)).collect::<Result<_, _>>().map_err(stored::usage_error)
 }
 
-/// Loads the runs that a side names. The store is opened at the first word that is not a file.
-fn side(words: &str, db: &Db, store: &mut Option<Store>) -> anyhow::Result<Vec<Document>> {
+/// Loads the runs of a side. The store is opened at the first word that is not a file.
+fn side(words: &str, db: &StoreOption, store: &mut Option<Store>) -> anyhow::Result<Vec<Document>> {
     let mut documents: Vec<Document> = Vec::new();
     for word in words.split(',') {
         let path = Path::new(word);
@@ -264,8 +266,8 @@ fn side(words: &str, db: &Db, store: &mut Option<Store>) -> anyhow::Result<Vec<D
     Ok(documents)
 }
 
-/// Measures two builds in turn; the build that begins alternates from pair to pair. Returns the
-/// results even if they could not be stored.
+/// Measures two builds alternately, starting with the other build in each pair. Returns the results
+/// even if they could not be stored.
 fn measured_in_turn(
     args: &Compare,
     old: &str,
@@ -286,7 +288,7 @@ fn measured_in_turn(
         Some(_) => Some(Store::open(stored::path_to_write(&args.db)?).map_err(exit::of_store)?),
         None => None,
     };
-    let interrupted = console::interrupted().context("listen for signals")?;
+    let interrupted = console::interrupted().context("cannot install the signal handlers")?;
     let folder = Scratch::new("handover-compare-", &std::env::temp_dir())
         .context("cannot create a temporary folder for the output")?;
     let mut sides = [Vec::new(), Vec::new()];
@@ -308,8 +310,8 @@ fn measured_in_turn(
     Ok(([(old.to_string(), a), (new.to_string(), b)], kept))
 }
 
-/// Returns the builds that a word of `--ab` names: a file, or the executables that a pattern
-/// matches, sorted by name.
+/// Returns the builds that a word of `--ab` names: a file, or the executables that match a pattern,
+/// sorted by name.
 fn builds_of(word: &str) -> anyhow::Result<Vec<PathBuf>> {
     let is_file = |path: &Path| std::fs::metadata(path).is_ok_and(|it| it.is_file());
     let path = Path::new(word);
@@ -342,7 +344,7 @@ fn put(store: &mut Store, document: &Document, name: &str) -> Result<(), StoreEr
     store.tag(&document.run.id, name).map(drop)
 }
 
-/// Runs one process of one build, and returns its results.
+/// Runs one process of a build, and returns its results.
 fn one_process(
     args: &Compare,
     build: &Path,
@@ -368,7 +370,7 @@ fn one_process(
     if interrupted.load(Ordering::Relaxed) {
         return Err(Interrupted.into());
     }
-    // Two versions may not read each other's store.
+    // Two versions may not be able to read each other's store.
     let _ = std::fs::remove_file(folder.join("results.db"));
     printed.rewind()?;
     let mut bytes = Vec::new();
@@ -380,22 +382,23 @@ fn one_process(
         let _ = said.take(MESSAGES_BYTES_MAX).read_to_string(&mut text);
         let messages: Vec<&str> =
             text.lines().filter_map(|it| it.strip_prefix("handover: ")).collect();
-        // An error in that command line is an error in ours.
+        // An error in the child's command line is an error in ours.
         if matches!(status.code(), Some(1 | 2)) && messages.is_empty() && document.is_err() {
             return Err(usage(format!(
-                "--ab {shown}: not a build of handover: `run --json` ended with {status}"
+                "--ab {shown}: not a build of handover: `run --json` failed with {status}"
             )));
         }
         if status.code() == Some(2) {
             return Err(usage(format!("{shown} run: {}", messages.join("; "))));
         }
         if document.is_err() {
-            bail!("{shown} run ended with {status}: {}", messages.join("; "));
+            bail!("{shown} run failed with {status}: {}", messages.join("; "));
         }
-        // One figure could not be measured; the others were.
+        // One figure could not be measured, but the others were.
         messages.iter().for_each(|line| console::print_error(format_args!("{shown} run: {line}")));
     }
-    let document = document.with_context(|| format!("the output of {shown} run is not a run"))?;
+    let document =
+        document.with_context(|| format!("the output of `{shown} run --json` is not a run"))?;
     if document.schema != SCHEMA {
         bail!(
             "the output of {shown} run has schema {}; this handover reads {SCHEMA}",
@@ -413,7 +416,7 @@ mod tests {
     fn consecutive_runs_of_one_command_line_form_one_repetition() {
         let of = |nth: u32| format!("handover run --nth={nth} lock --repeat 3");
         assert!(is_one_repeat(&of(1), &of(2)) && is_one_repeat(&of(2), &of(3)));
-        assert!(!is_one_repeat(&of(3), &of(1)), "another repeat");
+        assert!(!is_one_repeat(&of(3), &of(1)), "a run of another repetition was accepted");
         assert!(!is_one_repeat("handover run --nth=1 ring --repeat 3", &of(2)));
         assert!(!is_one_repeat("handover run lock", "handover run lock"));
     }

@@ -1,4 +1,4 @@
-//! `handover doctor`: sources of disturbance on this machine, and the commands that remove them.
+//! `handover doctor`: sources of noise on this machine, and the commands that remove them.
 
 use crate::app::span;
 use clap::Args;
@@ -9,9 +9,9 @@ use serde_json::json;
 use std::io::Write;
 use std::time::Duration;
 
-/// Maximum duration of an examination.
+/// Maximum duration of the measurement.
 const TIME_MAX: Duration = Duration::from_secs(3600);
-/// Duration of the examination before each run.
+/// Duration of the measurement before each run.
 const TIME_OF_RUN: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Args)]
@@ -64,7 +64,7 @@ pub fn doctor(args: &Doctor, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Examines the machine before a run: returns the findings, and prints a line if some disturb.
+/// Examines the machine before a run and returns the findings; prints a line if some disturb.
 pub fn before_run(is_smoke: bool) -> Vec<Finding> {
     let findings = doctor::examine(if is_smoke { Duration::ZERO } else { TIME_OF_RUN });
     let disturbing: Vec<&str> =

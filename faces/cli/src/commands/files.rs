@@ -1,4 +1,4 @@
-//! Files of runs, which `handover export` and `handover show --json` write.
+//! Files of runs, written by `handover export` and `handover show --json`.
 
 use crate::exit::usage;
 use handover_record::{Document, SCHEMA};
@@ -7,13 +7,13 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Maximum size of a file of runs.
+/// Maximum size of a file of runs in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 28;
 
-/// Content of a file.
+/// Parsed content of a file of runs.
 pub enum Content {
     Runs(Vec<Document>),
-    /// Anything else: the lines of abt-eventual-bench, or an unknown format.
+    /// Other content: rows of abt-eventual-bench, or an unknown format.
     Rows,
 }
 

@@ -1,6 +1,6 @@
 //! `handover history`: a figure over runs, and its change points.
 
-use crate::app::Db;
+use crate::app::StoreOption;
 use crate::commands::run::writable;
 use crate::commands::stored;
 use crate::exit::usage;
@@ -41,7 +41,7 @@ pub struct HistoryArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    db: Db,
+    db: StoreOption,
 }
 
 pub fn history(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -65,21 +65,23 @@ pub fn history(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(out.write_all(drawn.as_bytes())?)
 }
 
-/// Drops smoke runs; if `host` is given, moves its figures to the end.
+/// Removes smoke runs; if `host` is given, moves its figures to the end.
 fn measured(mut figures: Vec<Figure>, host: Option<&str>) -> anyhow::Result<Vec<Figure>> {
     figures.retain(|it| !it.record.warnings.iter().any(|it| it.code == WarningCode::Smoke));
     let Some(host) = host else { return Ok(figures) };
     let hosts: BTreeSet<&str> = figures.iter().map(|it| it.host.as_str()).collect();
     if !hosts.contains(host) {
         let known = match hosts.is_empty() {
-            true => "no machine has measured it".to_string(),
-            false => format!("these have: {}", hosts.into_iter().collect::<Vec<_>>().join(", ")),
+            true => "no machine has measured the figure".to_string(),
+            false => {
+                format!("machines that have: {}", hosts.into_iter().collect::<Vec<_>>().join(", "))
+            }
         };
         return Err(usage(format!(
             "--host {host}: this machine has not measured the figure; {known}"
         )));
     }
-    // The history takes the last figure's machine; figures of others count as left out.
+    // The history uses the last figure's machine; figures of others count as excluded.
     figures.sort_by_key(|it| it.host == host);
     Ok(figures)
 }
@@ -107,7 +109,7 @@ fn of(id: &str, contender: &str, mut figures: Vec<Figure>, last: Option<u32>) ->
     History::of(id, contender, unit, figures.into_iter().map(dot).collect(), left_out)
 }
 
-/// Returns the settings that two figures of one history have in common.
+/// Returns the settings that must be equal for two figures of one history.
 fn setting(record: &Record) -> impl PartialEq + use<> {
     let parties = &record.parties;
     (

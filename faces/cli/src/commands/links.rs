@@ -19,7 +19,7 @@ pub fn links(args: &Links, out: &mut dyn Write) -> anyhow::Result<()> {
     let paths: Vec<String> =
         CLASSICS.iter().flat_map(Classic::links).chain([CARGOS.to_string()]).collect();
     // Everything is checked before anything is created: a file that is not a link is never
-    // replaced, and a refusal leaves no links behind.
+    // replaced, and an error leaves no links behind.
     for path in &paths {
         let link = folder.join(path);
         if link.symlink_metadata().is_ok_and(|it| !it.is_symlink()) {

@@ -53,7 +53,7 @@ fn contenders(it: &Selection) -> String {
     names.join("; ")
 }
 
-/// Returns the floors of a benchmark, those among its own contenders first.
+/// Formats the floors of a benchmark, those among its own contenders first.
 fn floors(it: &Selection) -> String {
     let own = it.contenders.iter().map(|bench| bench.contender());
     let own = own.filter(|it| it.kind == ContenderKind::Floor).map(|it| it.name);

@@ -1,6 +1,6 @@
 //! `handover tag`, `handover delete`, `handover vacuum`: maintenance of the store.
 
-use crate::app::Db;
+use crate::app::StoreOption;
 use crate::commands::stored;
 use crate::exit::{self, usage};
 use clap::Args;
@@ -24,7 +24,7 @@ pub struct Tag {
     #[arg(long)]
     remove: bool,
     #[command(flatten)]
-    db: Db,
+    db: StoreOption,
 }
 
 /// Arguments of `handover delete`.
@@ -35,18 +35,18 @@ pub struct Delete {
     #[arg(value_name = "RUN", allow_negative_numbers = true, required = true)]
     runs: Vec<String>,
     #[command(flatten)]
-    db: Db,
+    db: StoreOption,
 }
 
 /// Arguments of `handover vacuum`.
 #[derive(Debug, Args)]
 pub struct Vacuum {
     #[command(flatten)]
-    db: Db,
+    db: StoreOption,
 }
 
 /// Opens an existing store for writing.
-fn to_change(db: &Db) -> anyhow::Result<Store> {
+fn to_change(db: &StoreOption) -> anyhow::Result<Store> {
     // Opened for reading first, so that no store is created at a path without one.
     drop(stored::existing(db)?);
     Store::open(stored::path(db)?).map_err(exit::of_store)
@@ -74,8 +74,8 @@ pub fn tag(args: &Tag, out: &mut dyn Write) -> anyhow::Result<()> {
 
 pub fn delete(args: &Delete, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut store = to_change(&args.db)?;
-    // All runs are resolved before the first is deleted, as deleting shifts those counted back from
-    // the last.
+    // All runs are resolved before the first is deleted, as deleting shifts the positions from the
+    // end.
     let mut ids: Vec<String> = Vec::new();
     for run in &args.runs {
         for id in store.side(run).map_err(usage_error)? {

@@ -1,6 +1,6 @@
 //! `handover plot`: charts of a sweep.
 
-use crate::app::Db;
+use crate::app::StoreOption;
 use crate::commands::files::{Content, of_file};
 use crate::commands::stored;
 use crate::exit::usage;
@@ -30,7 +30,7 @@ pub struct Plot {
     #[arg(long, short = 'o', value_name = "PREFIX")]
     output: Option<String>,
     #[command(flatten)]
-    db: Db,
+    db: StoreOption,
 }
 
 pub fn plot(args: &Plot, out: &mut dyn Write) -> anyhow::Result<()> {

@@ -1,10 +1,10 @@
-//! `handover run --repeat`: the runs of all processes as one.
+//! `handover run --repeat`: combination of the runs of all processes into one.
 
 use handover_harness::stats;
 use handover_record::{Document, Mode, Ratio, Record, Round, Warning};
 use std::collections::BTreeMap;
 
-/// Returns the runs as one, in the form of the last: a figure is the median over the passes of all runs, with an interval
+/// Combines runs into one, based on the last: a figure is the median over the passes of all runs, with an interval
 /// over them; other numbers are medians over runs. `None` without runs.
 pub(super) fn pool(runs: &[Document]) -> Option<Document> {
     let mut pooled = runs.last()?.clone();
@@ -71,7 +71,7 @@ fn pooled_record(alike: &[&Record], last: &Record) -> Record {
     pooled
 }
 
-/// Replaces a ratio by the median of the runs' ratios to the same figure, with an interval over runs.
+/// Replaces a ratio by the median of all runs' ratios to the same figure, with an interval over runs.
 fn pool_ratio(ratio: &mut Ratio, alike: &[&Record]) {
     let is_same = |it: &&Ratio| (&it.id, &it.contender) == (&ratio.id, &ratio.contender);
     let found = alike.iter().flat_map(|it| it.floor.iter().chain(&it.peers)).filter(is_same);
@@ -129,7 +129,7 @@ mod tests {
         let it = &pooled.records[0];
         assert_eq!(it.summary.median, 23.5);
         let (low, high) = it.summary.ends().expect("24 passes");
-        // Passes of a run resemble each other here, so the ends may be the least and the greatest.
+        // Passes of a run are correlated here, so the bounds may be the extreme passes.
         assert!((10.0..=20.0).contains(&low) && (27.0..=37.0).contains(&high), "{low} {high}");
         let passes: Vec<u32> = it.rounds.iter().map(|it| it.pass).collect();
         assert_eq!(passes, (0..24).collect::<Vec<_>>());

@@ -1,9 +1,9 @@
-//! `handover prove`: known costs, planted and measured; and the classic programs beside the suite.
+//! `handover prove`: planted known costs and their measurement; classic programs compared with the suite.
 
 mod classics;
 
 use super::{compare, run};
-use crate::app::{Db, span};
+use crate::app::{StoreOption, span};
 use crate::commands::stored;
 use crate::exit;
 use anyhow::bail;
@@ -38,21 +38,21 @@ pub struct Prove {
     /// Print one JSON document instead of the table
     #[arg(long)]
     json: bool,
-    /// Measure the classic programs beside the suite's benchmarks of the same operations instead. Exit 1 if a
-    /// figure differs by more than 25 % without a reason
+    /// Compare the classic programs with the suite's benchmarks of the same operations instead. Exit 1 if a
+    /// figure differs by more than 25 % without a known reason
     #[arg(long)]
     classics: bool,
     #[command(flatten)]
-    db: Db,
+    db: StoreOption,
 }
 
-/// Planted delay of our lock, in ns.
+/// Delay that is added to our lock, in ns.
 const DELAY_NS: u64 = 50;
 
-/// Our lock, taken and freed, with an added delay.
+/// Benchmark of our lock, taken and freed, with an added delay.
 struct Delayed<const NS: u64> {
     lock: TryLock<u64>,
-    keeper: prove::Keeper,
+    keeper: prove::SpinTimer,
 }
 
 impl<const NS: u64> Workload for Delayed<NS> {
@@ -62,7 +62,7 @@ impl<const NS: u64> Workload for Delayed<NS> {
             .ladder();
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Delayed { lock: TryLock::new(0), keeper: prove::Keeper::new() })
+        Ok(Delayed { lock: TryLock::new(0), keeper: prove::SpinTimer::new() })
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -84,7 +84,7 @@ static LOCKS: &[Bench] = &[
     Bench::one::<Delayed<DELAY_NS>>(Contender::peer("delayed")),
 ];
 
-/// Returns every benchmark that a process of this program may be started for.
+/// Returns every benchmark that a child process of this program may run.
 pub fn with_planted() -> Vec<&'static [Bench]> {
     [handover_suite::ALL, &[prove::ALL, LOCKS]].concat()
 }
@@ -131,7 +131,7 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
         out.write_all(table(&document.run.proofs, is_judged).as_bytes())?;
         writeln!(out, "\nrun {}, {:.0} s", document.run.id, took.as_secs_f64())?;
     }
-    let missed = document.run.proofs.iter().filter(|it| !it.is_kept()).count();
+    let missed = document.run.proofs.iter().filter(|it| !it.is_proven()).count();
     measured.verdict(Ok(()))?;
     copied?;
     match missed {
@@ -140,12 +140,12 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
             console::print_error("a smoke run has no verdicts");
             Ok(())
         }
-        1 => bail!("1 planted cost was measured wrongly"),
-        count => bail!("{count} planted costs were measured wrongly"),
+        1 => bail!("1 planted cost was measured beyond its bound"),
+        count => bail!("{count} planted costs were measured beyond their bounds"),
     }
 }
 
-/// Returns the proof of our lock's planted delay, from the records.
+/// Returns the proof of the delay planted in our lock, from the records.
 fn our_lock(document: &Document) -> Option<Proof> {
     let of = |contender: &str| {
         let mut records = document.records.iter();
@@ -162,7 +162,7 @@ fn our_lock(document: &Document) -> Option<Proof> {
     })
 }
 
-/// Processes a side of the comparison with a copy: the fewest that give a verdict; a smoke run has no verdicts.
+/// Returns the number of processes per side for the comparison with a copy: the minimum for a verdict.
 fn pairs(profile: Profile) -> u32 {
     match profile {
         Profile::Smoke => 1,
@@ -170,7 +170,7 @@ fn pairs(profile: Profile) -> u32 {
     }
 }
 
-/// Returns the proof of two builds that differ by nothing: the number of figures that a comparison calls worse or better.
+/// Returns the proof of two identical builds: the number of figures that a comparison calls worse or better.
 fn beside_a_copy(profile: Profile) -> anyhow::Result<Proof> {
     let ids: &[&str] = match profile {
         Profile::Smoke => &["clock/now"],
@@ -188,7 +188,7 @@ fn beside_a_copy(profile: Profile) -> anyhow::Result<Proof> {
     })
 }
 
-/// Formats a table of the costs planted and read, the errors and the verdicts.
+/// Formats a table of the planted and the measured costs, the errors and the verdicts.
 fn table(proofs: &[Proof], is_judged: bool) -> String {
     let shown = |proof: &Proof, value: f64| match &*proof.unit {
         "ns" => handover_base::units::format_ns(value),
@@ -211,7 +211,7 @@ fn table(proofs: &[Proof], is_judged: bool) -> String {
             proof.read.map_or("–".to_string(), |read| shown(proof, read)),
             proof.read.map_or("–".to_string(), |read| percent(read - proof.planted)),
             percent(proof.bound),
-            match (is_judged, proof.is_kept()) {
+            match (is_judged, proof.is_proven()) {
                 (false, _) => "–",
                 (true, true) if proof.is_within_bound() => "right",
                 (true, true) => "right by its interval",
@@ -223,7 +223,7 @@ fn table(proofs: &[Proof], is_judged: bool) -> String {
     aligned(&lines, &[0])
 }
 
-/// Formats lines in columns of the same width, flush left in the columns `left` and in the last one.
+/// Aligns lines in columns, flush left in the columns `left` and in the last one, else flush right.
 fn aligned<const N: usize>(lines: &[[String; N]], left: &[usize]) -> String {
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
     let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();

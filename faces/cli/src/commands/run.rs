@@ -1,12 +1,12 @@
-//! `handover run`: measures, stores and shows.
+//! `handover run`: measures benchmarks, and stores and shows the results.
 
-use crate::app::{Db, Run, RunOptions};
+use crate::app::{Run, RunOptions, StoreOption};
 use crate::commands::pool::pool;
 use crate::commands::{doctor, stored};
 use crate::exit::{self, Interrupted, InterruptedEarly, usage};
 use crate::live::{self, Live};
 use anyhow::Context;
-use handover_harness::{DATE_REFUSED, Fault, Lab, Profile, Watch, unix_ns};
+use handover_harness::{DATE_OUT_OF_RANGE, Fault, Lab, Profile, Watch, unix_ns};
 use handover_program::{child, console, files};
 use handover_record::{Document, Host, Record};
 use handover_store::{Store, StoreError};
@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
-    // Every error of the command line is found before anything is measured.
+    // Every error of the command line is detected before anything is measured.
     let options = &args.options;
     let lab =
         Lab::new(handover_suite::ALL, &args.patterns, options.plan()).map_err(exit::of_plan)?;
@@ -36,7 +36,7 @@ pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
     let measured =
         measure(&lab, &options.profile.to_string(), &options.db, display, options.name.as_deref())?;
     if options.nth.is_some() {
-        // The process that has started this one shows the table and the page of all runs.
+        // The process that started this one shows the table and the page of all runs.
         console::print_error(format_args!("run {} is stored", measured.document.run.id));
         return measured.verdict(Ok(()));
     }
@@ -58,15 +58,15 @@ fn warn_if_name_is_used(options: &RunOptions) -> anyhow::Result<()> {
         count => format!("{count} runs have"),
     };
     console::print_error(format_args!(
-        "{have} the name {name} already, and compare will take all: `handover delete {name}` first, if that is \
+        "{have} the name {name} already, and compare uses all of them: `handover delete {name}` first, if that is \
          not meant"
     ));
     Ok(())
 }
 
-/// Runs the same command line several times, each time in a process of its own, and shows all runs as one.
+/// Runs the same command line several times, each time in a separate process, and shows all runs as one.
 fn repeat(options: &RunOptions, page: Option<&Path>, out: &mut dyn Write) -> anyhow::Result<()> {
-    let began_unix_ns = unix_ns(SystemTime::now()).context(DATE_REFUSED)?;
+    let began_unix_ns = unix_ns(SystemTime::now()).context(DATE_OUT_OF_RANGE)?;
     let ended = repeated(options);
     let store = Store::open_existing(stored::path(&options.db)?).map_err(exit::of_store)?;
     let mut runs = Vec::new();
@@ -84,7 +84,7 @@ fn repeat(options: &RunOptions, page: Option<&Path>, out: &mut dyn Write) -> any
 }
 
 fn repeated(options: &RunOptions) -> anyhow::Result<()> {
-    let interrupted = console::interrupted().context("listen for signals")?;
+    let interrupted = console::interrupted().context("cannot install the signal handlers")?;
     let binary = std::env::current_exe().context("cannot find the path of this program")?;
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     // `--nth` goes right after the subcommand, if there is one: all other words may be after a
@@ -102,43 +102,46 @@ fn repeated(options: &RunOptions) -> anyhow::Result<()> {
         }
         match status.code() {
             Some(0) => {}
-            // Something could not be measured, but all else was: the next processes still run.
+            // One benchmark could not be measured, but others were: the remaining processes still run.
             Some(1) => faulty += 1,
-            _ => anyhow::bail!("process {nth} of {} ended with {status}", options.repeat),
+            _ => anyhow::bail!("process {nth} of {} failed with {status}", options.repeat),
         }
     }
     match faulty {
         0 => Ok(()),
-        _ => anyhow::bail!("{faulty} of {} processes could not measure everything", options.repeat),
+        _ => anyhow::bail!(
+            "{faulty} of {} processes could not measure all benchmarks",
+            options.repeat
+        ),
     }
 }
 
-/// Results of a run, and its errors.
+/// Results of a run, and the errors that occurred.
 pub(crate) struct Measured {
     pub document: Document,
-    /// Path of the store, if the run was stored.
+    /// Path of the store; `None` if the run was not stored.
     pub store: Option<PathBuf>,
     refused: Option<StoreError>,
     interrupted: bool,
     faults_count: usize,
 }
 
-/// Output of a run while it measures.
+/// Display of a run's progress.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Display<'a> {
-    /// `true` to print no lines without a live view.
+    /// `true` to print no lines if there is no live view.
     pub quiet: bool,
     /// `true` to print lines instead of a live view.
     pub plain: bool,
-    /// The argument that a sweep varies.
+    /// Name of the argument that a sweep varies.
     pub over: Option<&'a str>,
 }
 
-/// Measures, and stores the results as they come. `name` becomes the run's name from the beginning.
+/// Measures, and stores results as they become available. `name` becomes the run's name at its start.
 pub(crate) fn measure(
     lab: &Lab,
     profile: &str,
-    db: &Db,
+    db: &StoreOption,
     display: Display<'_>,
     name: Option<&str>,
 ) -> anyhow::Result<Measured> {
@@ -150,7 +153,7 @@ pub(crate) fn measure(
         // needed.
         false => console::interrupted(),
     }
-    .context("listen for signals")?;
+    .context("cannot install the signal handlers")?;
 
     let mut run = begin(lab, profile.to_string())?;
     run.findings = doctor::before_run(lab.plan().profile == Profile::Smoke);
@@ -214,9 +217,9 @@ impl Measured {
     }
 }
 
-/// Creates the record of a run that begins now.
+/// Creates the description of a run that starts now.
 pub(crate) fn begin(lab: &Lab, profile: String) -> anyhow::Result<handover_record::Run> {
-    let started_unix_ns = unix_ns(SystemTime::now()).context(DATE_REFUSED)?;
+    let started_unix_ns = unix_ns(SystemTime::now()).context(DATE_OUT_OF_RANGE)?;
     let words: Vec<String> =
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     Ok(handover_record::Run {
@@ -242,7 +245,7 @@ pub(crate) fn begin(lab: &Lab, profile: String) -> anyhow::Result<handover_recor
     })
 }
 
-/// Returns the page's path, if one is wanted, after checking that it is writable.
+/// Returns the report's path, if one is requested, after checking that it is writable.
 fn page(options: &RunOptions) -> anyhow::Result<Option<PathBuf>> {
     if options.no_report {
         return Ok(None);
@@ -253,7 +256,7 @@ fn page(options: &RunOptions) -> anyhow::Result<Option<PathBuf>> {
     Ok(Some(options.report.clone()))
 }
 
-/// Checks that a file is writable, without changing an existing file.
+/// Checks that a file is writable, without changing an existing file; returns the path.
 pub(crate) fn writable<'a>(path: &'a Path, option: &str) -> anyhow::Result<&'a Path> {
     let refused = |error: std::io::Error| usage(format!("{option} {}: {error}", path.display()));
     let existed = files::resolve(path).map_err(refused)?.exists();
@@ -283,7 +286,7 @@ fn show(
             console::print_error(format_args!("cannot compare with earlier runs: {error:#}"));
         }
     }
-    // The page comes first, as the reader of the output may have closed it.
+    // The page is written first, as the reader of the output may have closed it.
     let written = match page {
         Some(page) => files::replace(page, handover_report::html(&shown))
             .with_context(|| format!("cannot write {}", page.display())),
@@ -314,17 +317,17 @@ fn show(
     written
 }
 
-/// Watcher that stores each benchmark as it ends, and shows the progress of the run.
+/// Observer that stores each benchmark as it ends, and shows the progress of the run.
 struct Watcher {
     store: Store,
     run: String,
     refused: Option<StoreError>,
-    /// `true` if some records found the store locked (by a `vacuum`, say); they are stored at the
-    /// end.
+    /// `true` if the store was locked when some records were to be stored (by a `vacuum`, say); they are
+    /// stored at the end.
     missed: bool,
     live: Option<Live>,
     quiet: bool,
-    /// The argument that a sweep varies.
+    /// Name of the argument that a sweep varies.
     over: Option<String>,
     /// Benchmarks that have been reported as measured.
     announced: BTreeSet<String>,
@@ -344,7 +347,7 @@ impl Watcher {
         }
     }
 
-    /// Uses the store, unless it has failed before; records a failure.
+    /// Runs a store operation, unless an earlier one failed; returns `false` on failure.
     fn keep(&mut self, with: impl FnOnce(&mut Store) -> Result<(), StoreError>) -> bool {
         if self.refused.is_none() {
             self.refused = with(&mut self.store).err();
@@ -393,7 +396,7 @@ impl Watch for Watcher {
             None if !self.quiet && !records.is_empty() => console::print_error(line),
             None => {}
         }
-        // A run goes on without its store: the figures are still worth showing.
+        // A run continues without its store: the figures are still worth showing.
         true
     }
 

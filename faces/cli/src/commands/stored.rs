@@ -1,6 +1,6 @@
 //! Commands on stored runs: `show`, `report`, `runs`, `export`, `import`.
 
-use crate::app::{Db, Export, Import, Report, Runs, Show};
+use crate::app::{Export, Import, Report, Runs, Show, StoreOption};
 use crate::exit::{self, usage};
 use handover_program::console::{self, printable};
 use handover_program::files;
@@ -12,8 +12,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
-/// Returns the store's path: as named, or the default.
-pub fn path(db: &Db) -> anyhow::Result<PathBuf> {
+/// Returns the store's path: the requested one, or the default.
+pub fn path(db: &StoreOption) -> anyhow::Result<PathBuf> {
     match &db.db {
         Some(path) => Ok(path.clone()),
         None => default_path().map_err(usage),
@@ -21,7 +21,7 @@ pub fn path(db: &Db) -> anyhow::Result<PathBuf> {
 }
 
 /// Returns the path of a store that may be created: the folder of a named file must exist.
-pub fn path_to_write(db: &Db) -> anyhow::Result<PathBuf> {
+pub fn path_to_write(db: &StoreOption) -> anyhow::Result<PathBuf> {
     let path = path(db)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     match folder {
@@ -34,7 +34,7 @@ pub fn path_to_write(db: &Db) -> anyhow::Result<PathBuf> {
     }
 }
 
-pub(super) fn existing(db: &Db) -> anyhow::Result<Store> {
+pub(super) fn existing(db: &StoreOption) -> anyhow::Result<Store> {
     Store::open_existing(path(db)?).map_err(exit::of_store)
 }
 
@@ -59,7 +59,7 @@ pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(out.write_all(table.as_bytes())?)
 }
 
-/// Writes the report page of a run, with other runs beside it.
+/// Writes the report page of a run, with other runs for comparison.
 pub fn report(args: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     let store = existing(&args.db)?;
     let mut documents = selected(&store, &args.runs)?;
@@ -79,11 +79,11 @@ fn selected(store: &Store, runs: &[String]) -> anyhow::Result<Vec<Document>> {
     ids.iter().map(|id| store.load(id)).collect::<Result<_, _>>().map_err(usage_error)
 }
 
-/// Maximum number of earlier runs whose figures are compared with those of a run that is shown.
+/// Maximum number of earlier runs with which the figures of a shown run are compared.
 const SEEN_RUNS_MAX: usize = 20;
 
-/// Prepares a run for its table and its page: adds warnings to figures that earlier runs on the same machine put outside
-/// the interval of this run, and removes the ratios of smoke runs.
+/// Prepares a run for its table and its page: adds warnings to figures for which earlier runs on the same machine lie
+/// outside the interval, and removes the ratios of smoke runs.
 pub(super) fn prepare(store: &Store, document: &mut Document) -> anyhow::Result<()> {
     handover_report::remove_smoke_ratios(document);
     let rows = store.runs()?;
@@ -190,7 +190,7 @@ pub fn import(args: &Import, out: &mut dyn Write) -> anyhow::Result<()> {
     let path = match path_to_write(&args.db) {
         Ok(path) => path,
         Err(refused) => {
-            // An error in the file is reported first, as it is for a store that can be created.
+            // An error in the file is reported first, as for a store that can be created.
             Store::in_memory()?.import(&mut *input).map_err(failed)?;
             return Err(refused);
         }

@@ -1,7 +1,7 @@
 //! `handover sweep`: one benchmark with several values of one argument, stored as one run.
 
 use super::run;
-use crate::app::{Db, assignment, span};
+use crate::app::{StoreOption, assignment, span};
 use crate::commands::stored;
 use crate::exit;
 use clap::Args;
@@ -28,7 +28,7 @@ pub struct Sweep {
     /// Length of the measurement: smoke (once, to check that it works), quick, full
     #[arg(long, value_name = "NAME", default_value = "quick")]
     profile: Profile,
-    /// Leave out the peers
+    /// Leave out the peers (alternative implementations)
     #[arg(long)]
     no_peers: bool,
     /// Placement of the participants relative to each other: near, far, smt or same
@@ -41,7 +41,7 @@ pub struct Sweep {
     /// Time for each value, 100ms to 1h, instead of the profile's
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     time: Option<Duration>,
-    /// Run a busy thread beside the participants
+    /// Run a busy thread next to the participants
     #[arg(long)]
     neighbour: bool,
     /// Run participants as processes instead of threads
@@ -57,7 +57,7 @@ pub struct Sweep {
     #[arg(long)]
     plain: bool,
     #[command(flatten)]
-    db: Db,
+    db: StoreOption,
 }
 
 pub fn sweep(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {

@@ -1,4 +1,4 @@
-//! `handover trace`: the probes of running programs, and the traces that programs have written.
+//! `handover trace`: probes of running programs, and traces that programs have written.
 
 mod estimate;
 mod export;
@@ -16,9 +16,9 @@ use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
 pub enum Trace {
-    /// Switch on probes of a running process, which then records
+    /// Enable probes of a running process, which then records
     On(switch::On),
-    /// Switch off probes of a running process
+    /// Disable probes of a running process
     Off(switch::Off),
     /// List the probes of a process or of a trace
     List(switch::TraceList),
@@ -27,7 +27,7 @@ pub enum Trace {
     /// Write traces in the format of another tool
     Export(export::TraceExport),
     /// Show events and bytes by function, and suggest a filter for the next recording
-    Estimate(estimate::Estimate),
+    Estimate(estimate::TraceEstimate),
     /// Run a program and record its probes and, for C and C++, its function calls
     Record(record::Record),
     /// Look up the names of functions in a trace whose recorder was killed
@@ -39,7 +39,7 @@ pub enum Trace {
 /// Selection of traces, and of probes in them.
 #[derive(Debug, Args)]
 pub struct TraceSelection {
-    /// Traces; the traces of forked processes (FILE.PID) are included
+    /// Trace files; the traces of forked processes (FILE.PID) are included
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
     /// Leave out the traces of forked processes
@@ -60,7 +60,7 @@ impl TraceSelection {
         };
         let traces = opened.map_err(of_trace)?;
         for error in traces.unreadable_children() {
-            let error: anyhow::Error = anyhow::anyhow!("{error}: passed over");
+            let error: anyhow::Error = anyhow::anyhow!("{error}: the trace was skipped");
             console::print_error(format_args!("handover: warning: {error:#}"));
         }
         let names = match &self.only {
@@ -80,7 +80,7 @@ impl TraceSelection {
     }
 }
 
-/// Returns a usage error for a pattern that matches nothing, with the nearest name.
+/// Returns a usage error for a pattern without matches, with the nearest name or the way to list names.
 fn unknown(pattern: &str, meant: Option<&str>, lists: &str) -> anyhow::Error {
     let help = match meant {
         Some(name) => format!("did you mean {name}?"),
@@ -89,7 +89,7 @@ fn unknown(pattern: &str, meant: Option<&str>, lists: &str) -> anyhow::Error {
     usage(format!("{pattern}: matches no probe; {help}"))
 }
 
-/// Returns an error if a file is damaged. Its intact parts have been shown.
+/// Returns an error if a file is damaged; its intact parts have been shown.
 fn checked(traces: &Traces) -> anyhow::Result<()> {
     let damaged = traces.missing().damaged;
     if damaged == 0 {
@@ -101,7 +101,7 @@ fn checked(traces: &Traces) -> anyhow::Result<()> {
     anyhow::bail!("{}: damaged or cut off: {damaged} events are missing", paths.join(", "))
 }
 
-/// Prints notes on data that is missing in the output.
+/// Prints notes on events that are missing in the output.
 fn print_missing(traces: &Traces, found: &WalkCounts) {
     for line in missing_event_lines(traces, found) {
         console::print_error(format_args!("handover: note: {line}"));

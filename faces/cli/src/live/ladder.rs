@@ -1,8 +1,8 @@
-//! The ladder as it fills up: the state of a run, drawn into a buffer of cells.
+//! State of a run, drawn as a ladder into a buffer of terminal cells.
 //!
-//! A rung is a benchmark with the figure of its first contender of ours, or of the machine if there
-//! is none of ours. The figure comes with the first pass and is replaced by a more accurate one
-//! with the last.
+//! A rung (row) is a benchmark with the figure of its first contender of ours, or of the machine if there is
+//! none of ours. The figure is available after the first pass and is replaced by a more accurate one after
+//! the last.
 
 use handover_harness::Lab;
 use handover_record::{ContenderKind, Record, Unit};
@@ -13,23 +13,23 @@ use ratatui_core::style::{Color, Modifier, Style};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Minimum terminal size for a ladder.
+/// Minimum terminal size for the view.
 pub const SIZE_MIN: Size = Size::new(40, 10);
 
-/// Length of the axis in decades: from 1 ns to 1 s.
+/// Length of the time axis in decades: from 1 ns to 1 s.
 const DECADES: f64 = 9.0;
-/// Ticks of the axis, each with its distance from the start in decades.
+/// Ticks of the time axis, each with its distance from the start in decades.
 const TICKS: [(f64, &str); 4] = [(0.0, "1 ns"), (3.0, "1 µs"), (6.0, "1 ms"), (9.0, "1 s")];
 /// Minimum width of the axis; a narrower axis is not drawn.
 const AXIS_COLUMNS_MIN: u16 = 24;
-/// Columns of the figure, its interval, its ratio to the floor, and its warnings, each with the
-/// space before.
+/// Widths of the columns of the figure, its interval, its ratio to the floor, and its warnings, each
+/// with the space before.
 const FIGURE_COLUMNS: [u16; 4] = [10, 8, 8, 8];
 /// Maximum width of labels; longer ones are cut.
 const LABEL_COLUMNS_MAX: u16 = 34;
-/// Lines above the ladder: title, progress, current benchmark, and the axis.
+/// Number of lines above the ladder: title, progress, current benchmark, and the axis.
 const HEAD_LINES: u16 = 5;
-/// Number of the last messages that are shown.
+/// Maximum number of recent messages that are shown.
 const MESSAGE_LINES_MAX: usize = 3;
 
 const PLAIN: Style = Style::new();
@@ -39,7 +39,7 @@ const NOW: Style = Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD);
 const WARNING: Style = Style::new().fg(Color::Yellow);
 const BAD: Style = Style::new().fg(Color::Red);
 
-/// Characters that the view is drawn with.
+/// Characters used to draw the view.
 struct Signs {
     now: &'static str,
     full: &'static str,
@@ -72,7 +72,7 @@ const PLAIN_SIGNS: Signs = Signs {
     tick: "+",
 };
 
-/// Figure of a benchmark.
+/// Figure of a benchmark as shown in its row.
 struct ShownFigure {
     short: ShortFigure,
     unit: Unit,
@@ -88,9 +88,9 @@ struct Rung {
     figure: Option<ShownFigure>,
 }
 
-/// State of a run while it runs.
+/// State of a run in progress.
 pub struct Ladder {
-    /// Title of the run: profile, benchmarks and passes.
+    /// Title: profile, number of benchmarks and passes.
     title: String,
     rungs: Vec<Rung>,
     passes_count: usize,
@@ -98,21 +98,21 @@ pub struct Ladder {
     over: Option<String>,
     /// Index of the current visit, and the number of visits.
     visit: (usize, usize),
-    /// Index of the benchmark that is visited.
+    /// Index of the benchmark being visited.
     group: usize,
-    /// Blocks of the visit: the number done, and the maximum number.
+    /// Number of blocks measured in the visit, and the maximum number.
     blocks: (u32, u32),
     messages: Vec<String>,
     signs: &'static Signs,
     has_unicode: bool,
-    /// `true` if keys can be read.
+    /// `true` if the terminal's keys can be read.
     pub has_keys: bool,
-    /// `true` if the run was asked to end.
+    /// `true` if the user has requested the end of the run.
     pub is_ending: bool,
 }
 
 impl Ladder {
-    /// Creates the ladder of a run that begins. `over` is the argument that a sweep varies.
+    /// Creates the state of a run that starts now. `over` is the argument that a sweep varies.
     pub fn new(lab: &Lab, profile: &str, over: Option<&str>, has_unicode: bool) -> Ladder {
         let specs: Vec<&'static str> = lab.groups().iter().map(|it| it.selection.spec.id).collect();
         let passes_count = lab.passes_count().max(1) as usize;
@@ -150,13 +150,13 @@ impl Ladder {
         }
     }
 
-    /// Begins a visit to the benchmark `group`; `visit` is its index and the number of visits.
+    /// Starts a visit to the benchmark `group`; `visit` is its index and the number of visits.
     pub fn begin(&mut self, visit: (usize, usize), group: usize) {
         (self.visit, self.group) = (visit, group);
         self.blocks = (0, 0);
     }
 
-    /// Sets the number of blocks done, out of at most `most`.
+    /// Sets the number of blocks measured, out of at most `most`.
     pub fn block(&mut self, done: u32, most: u32) {
         self.blocks = (done, most);
     }
@@ -186,25 +186,25 @@ impl Ladder {
         });
     }
 
-    /// Adds a message.
+    /// Adds a message line.
     pub fn add_message(&mut self, line: String) {
         self.messages.push(line);
     }
 
-    /// Returns the index of the rung that is visited.
+    /// Returns the index of the visited benchmark's row.
     fn now(&self) -> Option<usize> {
         (self.group < self.rungs.len()).then_some(self.group)
     }
 
-    /// Returns the share of the run that is done.
+    /// Returns the completed share of the run.
     fn share(&self) -> f64 {
         let (index, count) = self.visit;
         let (done, most) = self.blocks;
         (index as f64 + f64::from(done) / f64::from(most.max(1))) / count.max(1) as f64
     }
 
-    /// Returns the remaining time of a run, given the time since its start: until the first pass
-    /// with its warm-up is over, from the run's time limit; then also from the pace so far.
+    /// Estimates the remaining time of a run from the time since its start: until the first pass with
+    /// its warm-up is over, by the run's time limit; then also by the pace so far.
     fn left(&self, since: Duration) -> Option<Duration> {
         let most = self.time_max.map(|time| time.saturating_sub(since));
         if self.visit.0 < self.rungs.len() && self.passes_count > 1 {
@@ -215,7 +215,7 @@ impl Ladder {
         most.into_iter().chain(by_pace).min()
     }
 
-    /// Draws the whole view.
+    /// Draws the complete view.
     pub fn draw(&self, since: Duration, area: Rect, buffer: &mut Buffer) {
         let messages = &self.messages[self.messages.len().saturating_sub(MESSAGE_LINES_MAX)..];
         let foot_lines = messages.len() as u16 + 1;
@@ -264,7 +264,7 @@ impl Ladder {
         put(buffer, line, &state, PLAIN);
     }
 
-    /// Draws the rungs that fit, including the visited one, below their axis.
+    /// Draws the rows that fit, including the visited one, below their axis.
     fn draw_rungs(&self, area: Rect, buffer: &mut Buffer) {
         let widest = self.rungs.iter().map(|it| it.label.chars().count()).max().unwrap_or(0);
         // Including the mark before the label, and the spaces.
@@ -342,7 +342,7 @@ impl Ladder {
         put(buffer, cell(median), self.signs.median, STRONG);
     }
 
-    /// Replaces characters that a terminal without Unicode lacks.
+    /// Replaces characters that a terminal without Unicode cannot display.
     fn in_charset(&self, text: &str) -> String {
         match self.has_unicode {
             true => text.to_string(),
@@ -357,12 +357,12 @@ fn at(axis: Rect, ns: f64) -> u16 {
     axis.x + (share * f64::from(axis.width - 1)).round() as u16
 }
 
-/// Puts text into a line, cut at the line's end.
+/// Writes text into a line of cells, truncated at the line's end.
 fn put(buffer: &mut Buffer, line: Rect, text: &str, style: Style) {
     buffer.set_stringn(line.x, line.y, text, line.width.into(), style);
 }
 
-/// Formats a time like a clock.
+/// Formats a time as `m:ss` or `h:mm:ss`.
 fn minutes(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds / 3600 {

@@ -1,7 +1,7 @@
-//! The terminal at standard error: its alternate screen, its keys, and its restoration.
+//! Terminal at standard error: alternate screen, keys, and restoration of its modes.
 //!
-//! Signals keep their meaning: Ctrl-C raises the flag that ends a run anywhere. Ctrl-Z and Ctrl-\
-//! are disabled meanwhile, as a stopped run would measure the stop, and a core dump is of no use.
+//! Signals keep their meaning: Ctrl-C sets the flag that interrupts a run. Ctrl-Z and Ctrl-\ are
+//! disabled meanwhile, as a stopped run would measure the stop, and a core dump is of no use.
 
 use ratatui_core::backend::{Backend, ClearType, WindowSize};
 use ratatui_core::buffer::Cell;
@@ -16,33 +16,33 @@ use rustix::termios::{
 use std::io::{self, IsTerminal, Write, stderr, stdin};
 use std::sync::{Mutex, Once, PoisonError};
 
-/// Switches to the alternate screen and hides the cursor.
+/// Escape sequences that switch to the alternate screen and hide the cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
-/// Resets the colours, shows the cursor and leaves the alternate screen.
+/// Escape sequences that reset the colours, show the cursor and leave the alternate screen.
 const LEAVE: &str = "\x1b[0m\x1b[?25h\x1b[?1049l";
 /// Value in `c_cc` that disables a special key.
 const NO_KEY: u8 = 0;
 
-/// Modes of the terminal before the view took it; `None` while the view does not have it.
+/// Original modes of the terminal; `None` while no view is open.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// Restores the terminal if the view has it; may be called from any thread, any number of times.
+/// Restores the terminal if a view is open; may be called from any thread, any number of times.
 pub fn restore() {
-    // Locked until the end, so that a thread that finds `None` finds the terminal restored.
+    // Locked until the end, so that a thread that sees `None` finds the terminal restored.
     let mut before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(modes) = before.take() {
-        // If the terminal is gone, there is nothing to restore.
+        // If the terminal is closed, there is nothing to restore.
         let _ = stderr().lock().write_all(LEAVE.as_bytes());
         let _ = tcsetattr(stderr(), OptionalActions::Flush, &modes);
     }
 }
 
-/// Returns `true` if the view does not have the terminal, or no longer has it.
+/// Returns `true` if no view is open any more.
 pub fn is_left() -> bool {
     BEFORE.lock().unwrap_or_else(PoisonError::into_inner).is_none()
 }
 
-/// Installs a panic hook, once, that ends the view for good before a panic's message is printed.
+/// Installs a panic hook, once, that closes the view for good before a panic's message is printed.
 fn leave_before_panics() {
     static HOOKED: Once = Once::new();
     HOOKED.call_once(|| {
@@ -54,16 +54,16 @@ fn leave_before_panics() {
     });
 }
 
-/// Actions of keys.
+/// Actions of keys in the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// Ends the run.
+    /// Interrupts the run.
     Quit,
     /// Redraws everything, after other output on the terminal.
     Redraw,
 }
 
-/// Returns the actions of typed keys.
+/// Returns the actions of the typed keys.
 fn keys_of(typed: &[u8]) -> Vec<Key> {
     const CTRL_L: u8 = 0x0c;
     let key = |byte: &u8| match byte {
@@ -74,7 +74,7 @@ fn keys_of(typed: &[u8]) -> Vec<Key> {
     typed.iter().filter_map(key).collect()
 }
 
-/// Backend that draws the view. Nothing is written to the terminal before
+/// Terminal backend of the view. Nothing is written to the terminal before
 /// [`flush`](Backend::flush), which writes everything at once.
 pub struct Screen {
     pending: Vec<u8>,
@@ -82,8 +82,8 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Takes the terminal at standard error; `None` if there is none of at least this size, or if
-    /// another process group is in its foreground (a run in the background).
+    /// Opens the view on the terminal at standard error; `None` if there is none of at least this size,
+    /// or if another process group is in its foreground (a run in the background).
     pub fn enter(size_min: Size) -> Option<Screen> {
         let terminal = stderr();
         // A terminal that is not the session's has no foreground group.
@@ -112,7 +112,7 @@ impl Screen {
         Some(Screen { pending: Vec::new(), has_keys: stdin().is_terminal() })
     }
 
-    /// Returns `true` if keys can be read.
+    /// Returns `true` if the terminal's keys can be read.
     pub fn has_keys(&self) -> bool {
         self.has_keys
     }
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(text, "\x1b[1;4Ha\x1b[0;1;31mb\x1b[0mc\x1b[3;1Hd");
     }
 
-    /// Variable that tells the test below that it runs on the terminal.
+    /// Environment variable that makes the test below run on the terminal.
     const ON_TERMINAL: &str = "HANDOVER_TEST_ON_TERMINAL";
 
     #[test]
@@ -313,7 +313,7 @@ mod tests {
         again.stdin(Stdio::null()).stderr(theirs.try_clone().expect("an end"));
         let status = again.status().expect("it runs");
         assert!(status.success(), "{status}");
-        assert!(modes() == before, "the modes are as they were");
+        assert!(modes() == before, "the terminal's modes were not restored");
         let mut shown = [0; 4096];
         let count = rustix::io::read(&ours, &mut shown).expect("what it showed");
         let shown = String::from_utf8_lossy(&shown[..count]);

@@ -49,7 +49,7 @@ fn missing_descriptor_for_the_store_is_not_reported_as_a_file_error() {
             if starts {
                 let said = said.code(1);
                 assert!(said.out.is_empty() && said.err.lines().count() == 1, "{line}: {said}");
-                said.tells(&[&format!("may have {count}; allow more with `ulimit -n`")]);
+                said.tells(&[&format!("the limit is {count}; raise it with `ulimit -n`")]);
                 told_count += 1;
             }
         }

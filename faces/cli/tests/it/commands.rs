@@ -254,7 +254,7 @@ fn planted_costs_are_measured_and_stored_with_the_run() {
     assert!(run.complete && run.proofs.len() > 20 && run.seed > 0, "{run:?}");
     assert!(run.proofs.iter().any(|it| it.what == "proof/1us" && it.read.is_some()), "{run:?}");
     let copied = run.proofs.iter().find(|it| it.unit == "rows").expect("a copy of this program");
-    assert!(copied.is_kept() && copied.read == Some(0.0), "{copied:?}");
+    assert!(copied.is_proven() && copied.read == Some(0.0), "{copied:?}");
     let host = run.host;
     assert!(host.compiler.starts_with("rustc ") && !host.build_profile.is_empty(), "{host:?}");
     assert!(host.peers.iter().any(|it| it.starts_with("crossbeam-queue 0.")), "{host:?}");

@@ -98,7 +98,9 @@ fn side_is_a_name_a_run_a_file_or_a_list_of_them() {
     };
     assert_eq!(sides("a a.jsonl"), (5, 3));
     assert_eq!(sides("a.jsonl,one.json,last 5-a-0,5-a-1"), (5, 2));
-    home.run("compare --baseline a").code(2).tells(&["the last run is of it", "--baseline a this"]);
+    home.run("compare --baseline a")
+        .code(2)
+        .tells(&["the last run belongs to the baseline", "--baseline a this"]);
     imported(&home, "b", 6, 1.0);
     assert_eq!(sides("--baseline a"), (5, 6), "all of the last name");
     // With fewer than five runs a side, it says that it cannot tell.

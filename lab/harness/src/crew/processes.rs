@@ -2,11 +2,11 @@
 //! descriptors.
 
 use super::stage::{PATIENCE, SetupFn, Stage, gather};
-use super::threads::{play, words_of};
+use super::threads::{panic_message, play};
 use crate::fault::Fault;
 use crate::process::Process;
 use crate::raw::{Control, Region, take_over};
-use crate::samples::{Notes, Samples, Timing};
+use crate::samples::{ParticipantResult, Samples, Timing};
 use crate::setup::{Setup, inheritable, numbers};
 use crate::trace::{TraceTo, Tracing};
 use crate::workload::{self, Role};
@@ -45,15 +45,15 @@ struct Assignment {
     shared_fds: Vec<i32>,
 }
 
-/// Reply of a participant's process: its measurements, or its fault in words.
-type Answer = Result<Notes, String>;
+/// Reply of a participant's process: its measurements, or its error message.
+type Answer = Result<ParticipantResult, String>;
 
 pub(super) fn round(
     stage: &Stage,
     roles: &[Role],
     setup_erased: SetupFn,
     interrupted: &AtomicBool,
-) -> Result<Vec<Notes>, Fault> {
+) -> Result<Vec<ParticipantResult>, Fault> {
     let mut setup = Setup::creating(&stage.cpus, true);
     let workload = setup_erased(&stage.values, &mut setup)?;
     let (_control, control_fd) = Region::<crate::raw::ControlWords>::make()?;
@@ -93,7 +93,7 @@ pub(super) fn round(
     for (index, answer) in answers.into_iter().enumerate() {
         let (to, role) = (to.clone(), roles[index]);
         let listening = move || {
-            // The receiver is gone once a fault has ended the round.
+            // The receiver is closed once a fault has ended the round.
             let _ = to.send((index, read_answer(role, answer)));
         };
         thread::Builder::new()
@@ -115,7 +115,7 @@ pub(super) fn round(
     Ok(notes)
 }
 
-fn read_answer(role: Role, answer: OwnedFd) -> Result<Notes, Fault> {
+fn read_answer(role: Role, answer: OwnedFd) -> Result<ParticipantResult, Fault> {
     let mut text = String::new();
     let read = File::from(answer).read_to_string(&mut text);
     match (read, serde_json::from_str::<Answer>(&text)) {
@@ -126,7 +126,7 @@ fn read_answer(role: Role, answer: OwnedFd) -> Result<Notes, Fault> {
     }
 }
 
-/// Returns the exit status of the first child that ended without success.
+/// Returns the exit status of the first child that exited without success.
 fn describe_dead(children: &mut [Process]) -> String {
     for _ in 0..100 {
         for child in children.iter_mut() {
@@ -138,14 +138,14 @@ fn describe_dead(children: &mut [Process]) -> String {
         }
         thread::sleep(std::time::Duration::from_millis(1));
     }
-    "it closed its answer without giving one".to_string()
+    "its pipe was closed before a result arrived".to_string()
 }
 
 /// Assignment of a process that was started as a participant.
 pub(crate) struct ParticipantProcess(Assignment);
 
-/// A benchmark of several participants, as a participant's process looks it up.
-pub(crate) struct Together {
+/// Benchmark of several participants, as looked up in a participant's process.
+pub(crate) struct SharedBenchmark {
     pub spec: &'static Spec,
     pub contender: &'static str,
     pub params: &'static [Param],
@@ -154,7 +154,7 @@ pub(crate) struct Together {
 }
 
 impl ParticipantProcess {
-    /// Parses a coordinator's message; the error says why it is not an assignment.
+    /// Parses a coordinator's message; the error explains why it is not an assignment.
     pub fn of(text: &str) -> Result<ParticipantProcess, String> {
         serde_json::from_str(text).map(ParticipantProcess).map_err(|refused| refused.to_string())
     }
@@ -163,10 +163,13 @@ impl ParticipantProcess {
         self.0.index
     }
 
-    /// Plays the assignment with the benchmark that `find` returns for its spec and contender, and
+    /// Runs the assigned participant of the benchmark that `find` returns for a spec and contender, and
     /// sends the result to the coordinator.
-    pub fn play(self, find: impl Fn(&str, &str) -> Result<Together, Fault>) -> Result<(), Fault> {
-        obey(&find, &self.0).and_then(|(answer, to)| write_answer(&answer, to))
+    pub fn play(
+        self,
+        find: impl Fn(&str, &str) -> Result<SharedBenchmark, Fault>,
+    ) -> Result<(), Fault> {
+        run_assignment(&find, &self.0).and_then(|(answer, to)| write_answer(&answer, to))
     }
 }
 
@@ -175,48 +178,51 @@ fn write_answer(answer: &Answer, to: OwnedFd) -> Result<(), Fault> {
     Ok(File::from(to).write_all(&text)?)
 }
 
-fn obey(
-    find: &dyn Fn(&str, &str) -> Result<Together, Fault>,
+fn run_assignment(
+    find: &dyn Fn(&str, &str) -> Result<SharedBenchmark, Fault>,
     assignment: &Assignment,
 ) -> Result<(Answer, OwnedFd), Fault> {
     // The kernel kills this participant if its coordinator dies.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if rustix::process::getppid().map(|it| it.as_raw_nonzero().get()) != Some(assignment.parent) {
-        return Err(Fault::new("the coordinator is gone"));
+        return Err(Fault::new("the coordinator has exited"));
     }
     let mut fds = vec![assignment.answer, assignment.control];
     fds.extend(&assignment.shared_fds);
     let mut fds = take_over(&fds)?.into_iter();
     let (Some(answer), Some(control)) = (fds.next(), fds.next()) else {
-        return Err(Fault::new("too few descriptors"));
+        return Err(Fault::new(
+            "the assignment has too few descriptors: result and control are missing",
+        ));
     };
     let shared_fds = fds.collect();
     let played =
         catch_unwind(AssertUnwindSafe(|| play_assigned(find, assignment, &control, shared_fds)));
     let played = match played {
         Ok(played) => played.map_err(|fault| fault.to_string()),
-        Err(panic) => Err(format!("panicked: {}", words_of(&*panic))),
+        Err(panic) => Err(format!("panicked: {}", panic_message(&*panic))),
     };
     Ok((played, answer))
 }
 
 fn play_assigned(
-    find: &dyn Fn(&str, &str) -> Result<Together, Fault>,
+    find: &dyn Fn(&str, &str) -> Result<SharedBenchmark, Fault>,
     assignment: &Assignment,
     control: &OwnedFd,
     shared_fds: Vec<OwnedFd>,
-) -> Result<Notes, Fault> {
+) -> Result<ParticipantResult, Fault> {
     let bench = find(&assignment.spec, &assignment.contender)?;
     let mut values = Values::defaults(bench.params);
     for (name, value) in &assignment.values {
         values.set_checked(name, *value).map_err(|refused| Fault::new(refused.to_string()))?;
     }
     let roles = (bench.roles)(&values);
-    let role = *roles.get(assignment.index).ok_or_else(|| Fault::new("no such participant"))?;
-    let cpu = *assignment
-        .cpus
-        .get(assignment.index)
-        .ok_or_else(|| Fault::new("no CPU for this participant"))?;
+    let role = *roles.get(assignment.index).ok_or_else(|| {
+        Fault::new(format!("the benchmark has no participant {}", assignment.index))
+    })?;
+    let cpu = *assignment.cpus.get(assignment.index).ok_or_else(|| {
+        Fault::new(format!("no CPU is assigned to participant {}", assignment.index))
+    })?;
     affinity::pin(cpu).map_err(|refused| Fault::new(refused.to_string()))?;
     let measured = roles.iter().filter(|role| role.measured).count();
     let control = Control::new(Region::attach(control)?, roles.len(), measured);
@@ -236,7 +242,7 @@ fn play_assigned(
         slack_bytes: assignment.slack_bytes,
         count_hardware: assignment.count_hardware,
         trace: assignment.trace.clone(),
-        // Unused: the coordinator gives participants up.
+        // Unused: the coordinator enforces the time limit.
         patience: PATIENCE,
     };
     // The recording ends before the reply is sent: after the reply, this process is killed.

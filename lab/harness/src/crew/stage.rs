@@ -1,7 +1,7 @@
 //! One round: its parameters, its type-erased workload, and its participants' results.
 
 use crate::fault::Fault;
-use crate::samples::{Notes, Samples, Timing};
+use crate::samples::{ParticipantResult, Samples, Timing};
 use crate::setup::{Setup, are_shared};
 use crate::trace::TraceTo;
 use crate::workload::{self, Handover, Role};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Usual time, beyond that of ten rounds, after which a participant that has not finished is given up.
+/// Default time, beyond that of ten rounds, after which an unfinished participant is abandoned.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Parameters of a round.
@@ -21,7 +21,7 @@ pub(crate) struct Stage {
     pub contender: &'static str,
     pub values: Values,
     pub parts_count: usize,
-    /// The CPU of each participant.
+    /// CPU of each participant.
     pub cpus: Vec<u32>,
     pub timing: Timing,
     pub processes: bool,
@@ -30,9 +30,9 @@ pub(crate) struct Stage {
     /// Size of a block that is allocated before the setup and held until the round ends, so that
     /// the workload's memory lies at different addresses in each round.
     pub slack_bytes: usize,
-    /// `true` if hardware counters are tried.
+    /// `true` to count with hardware counters, if available.
     pub count_hardware: bool,
-    /// The recording's destination if the round is recorded; participants that are processes record
+    /// Destination of the recording if the round is recorded; participants that are processes record
     /// themselves.
     pub trace: Option<TraceTo>,
     /// [`Plan::patience`](crate::lab::Plan::patience).
@@ -50,16 +50,16 @@ impl Stage {
         Vec::with_capacity(self.slack_bytes)
     }
 
-    /// Returns the time after which participants that have not finished are given up: ten rounds, but at most as
-    /// long as the plan's patience (a smoke round ends by its number of batches), and then that patience.
+    /// Returns the time limit of a round: ten rounds, but at most the plan's patience, plus that
+    /// once more. (A smoke round ends by its number of batches.)
     pub(super) fn patience(&self) -> Duration {
         let rounds = Duration::from_nanos(self.timing.round_ns.saturating_mul(10));
         rounds.min(self.patience) + self.patience
     }
 }
 
-/// A type-erased [`Handover`] after its setup: all code of a round but the playing is compiled once
-/// instead of once for each of a suite's hundreds of types.
+/// Type-erased [`Handover`] after its setup: all code of a round except [`Handover::play`] is
+/// compiled once instead of once for each of a suite's hundreds of types.
 pub(crate) trait ErasedHandover: Send + Sync {
     /// Calls [`Handover::play`]; once per participant and round.
     fn play(&self, participant: workload::Participant, out: &mut Samples) -> Result<(), Fault>;
@@ -88,7 +88,7 @@ pub(crate) fn setup_erased<H: Handover>(
     Ok(Arc::new(H::setup(&H::Args::from_values(values), setup)?))
 }
 
-/// Time that the other participants get to end by themselves after one has failed or a stop was
+/// Time within which the other participants must finish after one has failed or a stop was
 /// requested.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -99,11 +99,11 @@ const SLICE: Duration = Duration::from_millis(100);
 /// for the others, and returns the first fault.
 pub(super) fn gather(
     roles: &[Role],
-    from: &Receiver<(usize, Result<Notes, Fault>)>,
+    from: &Receiver<(usize, Result<ParticipantResult, Fault>)>,
     patience: Duration,
     interrupted: &AtomicBool,
-) -> Result<Vec<Notes>, Fault> {
-    let mut notes: Vec<Option<Notes>> = roles.iter().map(|_| None).collect();
+) -> Result<Vec<ParticipantResult>, Fault> {
+    let mut notes: Vec<Option<ParticipantResult>> = roles.iter().map(|_| None).collect();
     let mut fault = None;
     let mut heard = 0;
     let mut until = Instant::now() + patience;

@@ -5,7 +5,7 @@ use crate::counters;
 use crate::fault::Fault;
 use crate::off_cpu::Switches;
 use crate::raw::{Control, Region};
-use crate::samples::{Notes, Samples};
+use crate::samples::{ParticipantResult, Samples};
 use crate::setup::Setup;
 use crate::trace;
 use crate::workload::{Participant, Role, Workload};
@@ -18,13 +18,13 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 
-/// Plays a round of one participant: `play` does the setup and the sampling on a new, pinned
+/// Runs a round of one participant: `play` does the setup and the sampling on a new, pinned
 /// thread.
 pub(crate) fn round_alone(
     stage: &Stage,
-    play: fn(&Stage) -> Result<Notes, Fault>,
+    play: fn(&Stage) -> Result<ParticipantResult, Fault>,
     interrupted: &AtomicBool,
-) -> Result<Vec<Notes>, Fault> {
+) -> Result<Vec<ParticipantResult>, Fault> {
     let role = Role::measured("one");
     let (to, from) = channel();
     let inner = stage.clone();
@@ -37,9 +37,9 @@ pub(crate) fn round_alone(
     Ok(notes)
 }
 
-/// Plays the only participant on its thread. The workload keeps its type and lives on the stack, so
-/// that the measured code is compiled as it would be in a program; all other code is compiled once.
-pub(crate) fn play_alone<W: Workload>(stage: &Stage) -> Result<Notes, Fault> {
+/// Runs the only participant on its thread. The workload keeps its type and lives on the stack, so
+/// that the measured code is compiled as in a user's program; all other code is compiled once.
+pub(crate) fn play_alone<W: Workload>(stage: &Stage) -> Result<ParticipantResult, Fault> {
     let setup =
         || W::setup(&W::Args::from_values(&stage.values), &mut Setup::creating(&stage.cpus, false));
     let _slack = stage.slack();
@@ -53,25 +53,25 @@ pub(crate) fn play_alone<W: Workload>(stage: &Stage) -> Result<Notes, Fault> {
     Ok(timed.end())
 }
 
-/// Plays a round of several participants that share one workload. Threads that are still stuck
-/// after the patience are left behind; they own what they use, so the next round is not affected.
+/// Runs a round of several participants that share one workload. Threads that are still stuck at
+/// the time limit are left running; they own what they use, so the next round is not affected.
 pub(super) fn round(
     stage: &Stage,
     roles: &[Role],
     setup: SetupFn,
     interrupted: &AtomicBool,
-) -> Result<Vec<Notes>, Fault> {
+) -> Result<Vec<ParticipantResult>, Fault> {
     round_started_by(spawn, stage, roles, setup, interrupted)
 }
 
-/// Plays the round with threads from `spawn`; if one cannot be started, those already started end.
+/// Runs the round with threads from `spawn`; if one cannot be started, stops the others.
 fn round_started_by(
     mut spawn: impl Spawn,
     stage: &Stage,
     roles: &[Role],
     setup: SetupFn,
     interrupted: &AtomicBool,
-) -> Result<Vec<Notes>, Fault> {
+) -> Result<Vec<ParticipantResult>, Fault> {
     let (workload, _slack) = set_up(stage, setup)?;
     let (words, _fd) = Region::make()?;
     let measured = roles.iter().filter(|role| role.measured).count();
@@ -90,7 +90,7 @@ fn round_started_by(
         match start(&mut spawn, role, index, to.clone(), body) {
             Ok(thread) => started.push(thread),
             Err(fault) => {
-                control.call_off();
+                control.cancel_round();
                 join(started);
                 return Err(fault);
             }
@@ -98,14 +98,14 @@ fn round_started_by(
     }
     drop(to);
     let notes = gather(roles, &from, stage.patience(), interrupted)?;
-    // All have sent their result and are about to end; joined, so that they do not overlap with the
+    // All have sent their result and are about to exit; joined, so that they do not overlap with the
     // next round.
     join(started);
     workload.verify()?;
     Ok(notes)
 }
 
-/// Plays one participant from the starting line to its end; shared by threads and processes.
+/// Runs one participant from the starting line to its finish; shared by threads and processes.
 pub(super) fn play(
     workload: &dyn ErasedHandover,
     stage: &Stage,
@@ -113,7 +113,7 @@ pub(super) fn play(
     participant: Participant,
     control: &Control,
     samples: Samples,
-) -> Result<Notes, Fault> {
+) -> Result<ParticipantResult, Fault> {
     let mut timed = Timed::prepare(stage, role.measured, samples);
     timed.samples.await_pace();
     if !control.start_line(!stage.crowded()) {
@@ -128,7 +128,7 @@ pub(super) fn play(
     played.map(|()| notes)
 }
 
-/// A participant's samples with the measurements around them.
+/// Samples of a participant, with the counters and scheduling measured around them.
 struct Timed {
     samples: Samples,
     hardware: Option<counters::Group>,
@@ -141,7 +141,7 @@ impl Timed {
         Timed { samples, hardware, watched: Scheduling::begin(stage) }
     }
 
-    /// Begins the only participant, which has no starting line.
+    /// Starts the measurements of the only participant, which has no starting line.
     fn begin_alone(stage: &Stage) -> Timed {
         let samples = Samples::new(stage.timing, stage.parts_count, true, None);
         let mut timed = Timed::prepare(stage, true, samples);
@@ -149,7 +149,7 @@ impl Timed {
         timed
     }
 
-    fn end(self) -> Notes {
+    fn end(self) -> ParticipantResult {
         let mut notes = self.samples.end();
         self.watched.end(&mut notes);
         notes.hardware = self.hardware.and_then(counters::Group::read);
@@ -160,12 +160,12 @@ impl Timed {
 /// Measurements of a participant's scheduling.
 struct Scheduling {
     delayed_ns: Option<u64>,
-    /// Each switch, in a recorded round.
+    /// Recorder of each context switch, in a recorded round.
     switches: Option<Switches>,
 }
 
 impl Scheduling {
-    /// Creates the thread's ring before the round begins, as creation takes time.
+    /// Starts measuring; creates the thread's ring of events here, before the timed part.
     fn begin(stage: &Stage) -> Scheduling {
         let delayed_ns = trace::run_delay_ns();
         if stage.trace.is_none() {
@@ -175,8 +175,8 @@ impl Scheduling {
         Scheduling { delayed_ns, switches: Switches::open() }
     }
 
-    /// Adds the time that the thread has waited for a CPU, and when it waited.
-    fn end(self, notes: &mut Notes) {
+    /// Adds the time that the thread has waited for a CPU, and the spans in which it waited.
+    fn end(self, notes: &mut ParticipantResult) {
         notes.own.delayed_ns =
             self.delayed_ns.and_then(|before| Some(trace::run_delay_ns()?.saturating_sub(before)));
         notes.off_cpu = self.switches.and_then(Switches::read);
@@ -196,7 +196,10 @@ fn set_up(stage: &Stage, setup: SetupFn) -> Result<(Arc<dyn ErasedHandover>, Vec
     let thread = start(spawn, role, 0, to, body)?;
     let set_up = match from.recv() {
         Ok((_, workload)) => workload,
-        Err(_) => Err(Fault::Start { role: "setup".into(), why: "the thread vanished".into() }),
+        Err(_) => Err(Fault::Start {
+            role: "setup".into(),
+            why: "the thread exited without a result".into(),
+        }),
     };
     join([thread]);
     set_up
@@ -226,9 +229,9 @@ fn start<T: Send + 'static>(
 ) -> Result<JoinHandle<()>, Fault> {
     let send_result = move || {
         let outcome = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
-            Err(Fault::Panicked { role: role.name.to_string(), message: words_of(&*panic) })
+            Err(Fault::Panicked { role: role.name.to_string(), message: panic_message(&*panic) })
         });
-        // The receiver is gone once the patience has ended.
+        // The receiver is closed once the time limit has passed.
         let _ = to.send((index, outcome));
     };
     spawn(format!("{}-{index}", role.name), Box::new(send_result))
@@ -238,12 +241,12 @@ fn start<T: Send + 'static>(
 /// Joins threads that have sent their result or cannot be stopped.
 fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     for thread in threads {
-        // The result, a panic included, came through the channel.
+        // The result, a panic included, was received through the channel.
         let _ = thread.join();
     }
 }
 
-pub(super) fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
+pub(super) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     panic
         .downcast_ref::<&str>()
         .map(ToString::to_string)
@@ -282,7 +285,7 @@ mod tests {
             Ok(Endless)
         }
         fn play(&self, _: Participant, _: &mut Samples) -> Result<(), Fault> {
-            panic!("a round that cannot be whole was begun");
+            panic!("the round was started although a participant was missing");
         }
     }
 
@@ -316,11 +319,11 @@ mod tests {
             let going_on = AtomicBool::new(false);
             let setup = setup_erased::<Endless>;
             let said = round_started_by(limited, &stage, &roles, setup, &going_on);
-            let fault = said.expect_err("one could not be started");
+            let fault = said.expect_err("the round succeeded without a participant");
             assert!(matches!(&fault, Fault::Start { role, .. } if role == roles[last].name));
             assert!(fault.to_string().contains("ulimit -u"), "{fault}");
             // Each thread holds the workload: none is left when the workload is dropped.
-            assert_eq!(INSTANCES_COUNT.load(Ordering::SeqCst), 0, "somebody waits still");
+            assert_eq!(INSTANCES_COUNT.load(Ordering::SeqCst), 0, "a participant still waits");
         }
     }
 }

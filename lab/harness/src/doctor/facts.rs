@@ -5,15 +5,15 @@ use handover_base::topology::{self, Topology};
 use rustix::process::{Resource, getrlimit};
 use std::path::Path;
 
-/// A soft limit, and the hard limit up to which it can be raised without root. `u64::MAX` if
-/// unlimited.
+/// Resource limit: the soft limit, and the hard limit up to which it can be raised without root.
+/// `u64::MAX` if unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limit {
     pub(super) soft: u64,
     pub(super) hard: u64,
 }
 
-/// Facts in the kernel's wording; `None` if the kernel does not report it.
+/// Facts about the machine in the kernel's wording; `None` if the kernel does not report a fact.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     pub(super) hypervisor: Option<String>,
@@ -21,7 +21,7 @@ pub(super) struct Facts {
     pub(super) turbo: Option<Turbo>,
     pub(super) smt_control: Option<String>,
     pub(super) smt_active: Option<bool>,
-    /// CPU list of the CPUs isolated from the scheduler; empty if none.
+    /// List of the CPUs isolated from the scheduler; empty if none.
     pub(super) isolated: Option<String>,
     pub(super) nohz_full: Option<String>,
     /// `name: state` of each mitigated vulnerability.
@@ -89,7 +89,7 @@ impl Facts {
     }
 }
 
-/// Returns the mitigated vulnerabilities: the others cost no time.
+/// Returns the mitigated vulnerabilities; the others cost no time.
 fn mitigations(files: &Files<'_>) -> Vec<String> {
     let mitigated = |(name, state): (String, String)| {
         Some(format!("{name}: {}", state.strip_prefix("Mitigation: ")?))

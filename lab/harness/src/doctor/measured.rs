@@ -9,27 +9,27 @@ use std::time::{Duration, Instant};
 /// Maximum number of CPUs measured.
 const CPUS_MAX: usize = 16;
 
-/// Measurements from threads that spin on our CPUs.
+/// Measurements by threads that spin on the CPUs of this process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Measured {
     pub(super) time: Duration,
-    /// Share of the machine's CPU time that the hypervisor gave to others.
+    /// Share of the machine's CPU time that the hypervisor gave to other guests.
     pub(super) steal: Option<f64>,
     pub(super) cpus: Vec<Core>,
 }
 
-/// Measurements from one CPU.
+/// Measurements of one CPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Core {
     pub(super) cpu: u32,
-    /// Share of loops that ran below the core's pace.
+    /// Share of loops that were slower than the core's full pace.
     pub(super) slowed: f64,
-    /// Number of involuntary context switches: another thread took the CPU.
+    /// Number of involuntary context switches, each to another thread.
     pub(super) switches_involuntary: u64,
 }
 
 impl Measured {
-    /// Spins for `time` on each CPU.
+    /// Spins for `time` on each CPU and returns the measurements.
     pub(super) fn take(time: Duration) -> Self {
         let quota = topology::quota_cpus().map_or(CPUS_MAX, |cpus| (cpus as usize).max(1));
         let cpus: Vec<u32> = topology::allowed().into_iter().take(CPUS_MAX.min(quota)).collect();

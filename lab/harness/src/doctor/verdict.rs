@@ -4,20 +4,20 @@ use super::facts::{Facts, Limit};
 use super::measured::Measured;
 use handover_record::{Finding, Level};
 
-/// Governors with a steady frequency; any other moves figures with the load.
+/// Governors that keep the frequency steady; under any other it varies with the load.
 const STEADY_GOVERNORS: [&str; 2] = ["performance", "userspace"];
-/// Share of steal, and below it of time at less than a core's pace, from which figures suffer.
+/// Limits of disturbance of figures: the share of steal, and the share of slowed loops.
 const STEAL_MAX: f64 = 0.01;
 const SLOWED_MAX: f64 = 0.05;
-/// Largest timer slack that is small beside a wake-up; the default is 50 times this.
+/// Longest timer slack that is negligible for a wake-up; the default is 50 times this.
 const TIMER_SLACK_FINE_NS: u64 = 1_000;
-/// Number of descriptors, and below it of threads, that the server of a benchmark soon needs.
+/// Numbers of descriptors and of threads that the larger benchmarks need.
 const FDS_MIN: u64 = 65_536;
 const THREADS_MIN: u64 = 4_096;
-/// Memory below which the larger arguments do not fit.
+/// Memory needed by the larger arguments.
 const MEMORY_MIN_BYTES: u64 = 2 << 30;
 
-/// Builder of a finding.
+/// Builder of a finding about one fact.
 struct About {
     code: &'static str,
     why: &'static str,
@@ -41,13 +41,13 @@ impl About {
         self.say(Level::Note, found, Some(mend.into()))
     }
 
-    /// Creates a finding about an unreadable fact; in a guest, the host decides it.
+    /// Creates a finding about a fact that cannot be read; in a guest, only the host knows it.
     fn unseen(&self, facts: &Facts) -> Finding {
         match &facts.hypervisor {
             Some(hypervisor) => {
-                self.say(Level::Unknown, format!("the host's, behind {hypervisor}"), None)
+                self.say(Level::Unknown, format!("only visible to the host of {hypervisor}"), None)
             }
-            None => self.say(Level::Unknown, "the kernel does not say", None),
+            None => self.say(Level::Unknown, "the kernel does not report it", None),
         }
     }
 }
@@ -124,12 +124,12 @@ fn smt(facts: &Facts) -> Finding {
 fn isolation(facts: &Facts) -> Finding {
     let about = About {
         code: "isolation",
-        why: "the scheduler puts other work on the measured CPUs; isolated ones it leaves alone",
+        why: "the scheduler runs other work on the measured CPUs unless they are isolated",
     };
     match facts.isolated.as_deref() {
         None => about.unseen(facts),
         Some("") if facts.cpus_online < 4 => {
-            about.say(Level::Note, "none, and too few CPUs to set some apart", None)
+            about.say(Level::Note, "none, and too few CPUs to isolate some", None)
         }
         Some("") => {
             let last = facts.cpus_online - 1;
@@ -147,12 +147,12 @@ fn tickless(facts: &Facts) -> Finding {
     };
     match facts.nohz_full.as_deref() {
         Some("") | None if facts.cpus_online < 4 => {
-            about.say(Level::Note, "every CPU has its tick", None)
+            about.say(Level::Note, "every CPU has a timer tick", None)
         }
         Some("") | None => {
             let last = facts.cpus_online - 1;
             let word = format!("kernel command line: nohz_full=2-{last} rcu_nocbs=2-{last}");
-            about.note("every CPU has its tick", word)
+            about.note("every CPU has a timer tick", word)
         }
         Some(cpus) => about.fine(format!("CPUs {cpus} run without a tick")),
     }
@@ -179,7 +179,7 @@ fn mitigations(facts: &Facts) -> Finding {
 fn huge_pages(facts: &Facts) -> Finding {
     let about = About {
         code: "huge-pages",
-        why: "memory is moved into huge pages while it is used: now and then an access takes long",
+        why: "memory is moved into huge pages while it is used: some accesses take long",
     };
     match facts.huge_pages.as_deref() {
         None => about.unseen(facts),
@@ -202,14 +202,15 @@ fn clock_source(facts: &Facts) -> Finding {
     } else if facts.clock_sources.iter().any(|it| it == "tsc") {
         about.disturbs(source, format!("echo tsc | sudo tee {file}"))
     } else {
-        about.disturbs(source, "kernel command line: tsc=reliable, if the machine's TSC is one")
+        about
+            .disturbs(source, "kernel command line: tsc=reliable, if the machine's TSC is reliable")
     }
 }
 
 fn timer_slack(facts: &Facts) -> Finding {
     let about = About {
         code: "timer-slack",
-        why: "a sleep, or a wait with a time-out, ends later by up to so much",
+        why: "a sleep, or a wait with a time-out, ends late by up to this time",
     };
     match facts.timer_slack_ns {
         None => about.unseen(facts),
@@ -224,7 +225,7 @@ fn timer_slack(facts: &Facts) -> Finding {
 fn cgroup_cpus(facts: &Facts) -> Finding {
     let about = About {
         code: "cgroup-cpus",
-        why: "who has used up a quota is stopped until the next period: a round loses tens of milliseconds",
+        why: "a process that has used up its quota is stopped until the next period, for tens of milliseconds",
     };
     match facts.cgroup_cpus {
         Some(cpus) if cpus < facts.cpus_allowed as f64 => about.disturbs(
@@ -233,8 +234,8 @@ fn cgroup_cpus(facts: &Facts) -> Finding {
         ),
         Some(cpus) => about.fine(format!("a quota of {cpus} CPUs, for {}", facts.cpus_allowed)),
         None if facts.cpus_allowed == 1 => about.note(
-            "1 CPU: whoever hands over shares it with who takes over",
-            "taskset -c 0-1 handover run, where there are two",
+            "1 CPU: the participants of a hand-over share it",
+            "taskset -c 0-1 handover run, on a machine with two",
         ),
         None => about.fine(format!("no quota on {} CPUs", facts.cpus_allowed)),
     }
@@ -243,7 +244,7 @@ fn cgroup_cpus(facts: &Facts) -> Finding {
 fn memory(facts: &Facts) -> Finding {
     let about = About {
         code: "memory",
-        why: "with too little of it benchmarks of many flows, fibers or connections are refused or killed",
+        why: "with too little memory, benchmarks of many flows, fibers or connections are refused or killed",
     };
     let limit = facts.cgroup_memory_bytes.unwrap_or(u64::MAX).min(facts.memory_bytes);
     let found = format!("{:.1} GiB", limit as f64 / f64::from(1 << 30));
@@ -259,7 +260,7 @@ fn memory(facts: &Facts) -> Finding {
 fn fds(facts: &Facts) -> Finding {
     let about = About {
         code: "fds",
-        why: "each connection takes a descriptor: with few, servers are measured refusing",
+        why: "each connection takes a descriptor: with too few, servers refuse connections",
     };
     match facts.fds {
         None => about.unseen(facts),
@@ -304,14 +305,14 @@ fn raise(option: &str, limit: Limit, sysctl: &str) -> String {
 fn load(facts: &Facts) -> Finding {
     let about = About {
         code: "load",
-        why: "others run here: they take CPUs, caches and memory from what is measured",
+        why: "other programs run: they take CPUs, caches and memory from the benchmarks",
     };
     match facts.load_1min {
         None => about.unseen(facts),
         Some(load) if load < 0.5 => about.fine(format!("{load:.2} in the last minute")),
         Some(load) => about.disturbs(
             format!("{load:.2} in the last minute"),
-            "top -o %CPU, and stop what is not needed",
+            "top -o %CPU, and stop programs that are not needed",
         ),
     }
 }
@@ -334,7 +335,7 @@ fn counters(facts: &Facts) -> Finding {
 fn numa_balancing(facts: &Facts) -> Finding {
     let about = About {
         code: "numa-balancing",
-        why: "pages are unmapped to see who uses them, and moved between nodes in mid-run",
+        why: "pages are unmapped to detect their users, and moved between nodes in mid-run",
     };
     match facts.numa_balancing {
         None => about.unseen(facts),
@@ -350,15 +351,13 @@ fn percent(share: f64) -> String {
 fn steal(measured: &Measured) -> Finding {
     let about = About {
         code: "steal",
-        why: "the hypervisor runs others on our CPUs: what is measured stands still meanwhile",
+        why: "the hypervisor runs other guests on these CPUs, and the benchmarks stand still meanwhile",
     };
     let over = |share| format!("{} of {:?}", percent(share), measured.time);
     match measured.steal {
-        None => about.say(Level::Unknown, "the kernel does not say", None),
+        None => about.say(Level::Unknown, "the kernel does not report it", None),
         Some(share) if share < STEAL_MAX => about.fine(over(share)),
-        Some(share) => {
-            about.disturbs(over(share), "a host, or an instance, with CPUs of one's own")
-        }
+        Some(share) => about.disturbs(over(share), "use a host or an instance with dedicated CPUs"),
     }
 }
 
@@ -375,19 +374,23 @@ fn pace(measured: &Measured) -> Finding {
         .collect();
     let looked = measured.cpus.len();
     if looked == 0 {
-        return about.say(Level::Unknown, "no CPU could be looked at", None);
+        return about.say(
+            Level::Unknown,
+            "no CPU could be measured: pinning a thread failed",
+            None,
+        );
     }
     if slowed.is_empty() {
         return about.fine(format!("{looked} CPUs ran at their pace"));
     }
     let found = format!("below their pace for {:?}: {}", measured.time, slowed.join(", "));
-    about.disturbs(found, "other hours, other CPUs (taskset), or cores of one's own")
+    about.disturbs(found, "try another time, other CPUs (taskset), or dedicated cores")
 }
 
 fn switches(measured: &Measured) -> Finding {
     let about = About {
         code: "switches",
-        why: "other threads of this machine took the CPU from one that spun",
+        why: "other threads of this machine preempted a spinning thread",
     };
     let total: u64 = measured.cpus.iter().map(|core| core.switches_involuntary).sum();
     let rate = total as f64 / measured.time.as_secs_f64() / measured.cpus.len().max(1) as f64;
@@ -396,7 +399,7 @@ fn switches(measured: &Measured) -> Finding {
     if rate < 50.0 {
         about.fine(found)
     } else {
-        about.disturbs(found, "top -o %CPU, and stop what is not needed")
+        about.disturbs(found, "top -o %CPU, and stop programs that are not needed")
     }
 }
 
@@ -439,7 +442,10 @@ mod tests {
     }
 
     fn found<'a>(findings: &'a [Finding], code: &str) -> &'a Finding {
-        findings.iter().find(|it| it.code == code).unwrap_or_else(|| panic!("{code} is looked at"))
+        findings
+            .iter()
+            .find(|it| it.code == code)
+            .unwrap_or_else(|| panic!("{code} : no such finding"))
     }
 
     #[test]
@@ -468,7 +474,7 @@ mod tests {
         let findings = of(&facts, None);
         let levels: Vec<_> = findings.iter().map(|it| it.level).collect();
         assert!(levels.is_sorted(), "{levels:?}");
-        let mend = |code| found(&findings, code).mend.as_deref().expect("it can be mended");
+        let mend = |code| found(&findings, code).mend.as_deref().expect("a repair command");
         assert_eq!(mend("governor"), "sudo cpupower frequency-set -g performance");
         assert_eq!(mend("turbo"), "echo 1 | sudo tee /turbo");
         assert!(mend("clock-source").starts_with("echo tsc | sudo tee /sys/"));
@@ -492,7 +498,7 @@ mod tests {
             let it = found(&findings, code);
             assert_eq!(
                 (it.level, &*it.found),
-                (Level::Unknown, "the host's, behind KVM"),
+                (Level::Unknown, "only visible to the host of KVM"),
                 "{code}"
             );
         }

@@ -1,10 +1,10 @@
 //! A pass in its own process: this program started again, with a new address space, heap and stack.
 //!
-//! Parent and pass talk over a socket, in postcard frames with a length prefix. After each report
-//! the pass waits for permission to go on, so that the parent does no work beside a round.
+//! Parent and pass communicate over a socket, in postcard frames with a length prefix. After each
+//! report the pass waits for permission to continue, so that the parent does not work during a round.
 
 use super::Lab;
-use super::pass::{self, LabMessage, Order, Report};
+use super::pass::{self, LabMessage, PassOrder, Report};
 use crate::bench::Bench;
 use crate::fault::Fault;
 use crate::process::Process;
@@ -21,24 +21,24 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Prefix of the argument that tells a started program to run a pass.
+/// Prefix of the command-line argument that makes a started program run a pass.
 const WORD: &str = "--handover-pass=";
 /// Interval at which the parent polls for a requested stop.
 const SLICE: Duration = Duration::from_millis(50);
-/// Time that a pass gets to report its measurements after a requested stop.
+/// Time within which a pass must report its measurements after a requested stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
-/// Time that a pass gets to exit after its last report.
+/// Time within which a pass must exit after its last report.
 const END_PATIENCE: Duration = Duration::from_secs(1);
-/// Maximum length of a frame; protects the memory from a wrong length.
+/// Maximum length of a frame; limits the memory allocated for a corrupt length.
 const FRAME_BYTES_MAX: u32 = 1 << 30;
 
 const STOP: u8 = 0;
 const GO_ON: u8 = 1;
 
-/// Runs a pass in its own process, and passes its reports to `report`.
+/// Runs a pass in its own process, and forwards its reports to `report`.
 pub(super) fn run(
     lab: &Lab,
-    order: &Order,
+    order: &PassOrder,
     interrupted: &AtomicBool,
     report: &mut dyn FnMut(Report) -> bool,
 ) -> Result<(), Fault> {
@@ -50,7 +50,7 @@ pub(super) fn run(
     inheritable(&stop_fd)?;
     let own = rustix::process::getpid().as_raw_nonzero();
     let word = format!("{WORD}{},{},{own}", theirs.as_raw_fd(), stop_fd.as_raw_fd());
-    let mut process = Process::with_word(&word).map_err(failed)?;
+    let mut process = Process::with_argument(&word).map_err(failed)?;
     drop((theirs, stop_fd));
     ours.set_read_timeout(Some(SLICE)).map_err(failed)?;
 
@@ -81,17 +81,17 @@ pub(super) fn run(
     match (ended, status) {
         (Ok(ended), _) => ended,
         (Err(_), _) if ours.is_given_up() => Err(Fault::Interrupted),
-        (Err(_), Some(status)) => Err(lost(format!("it ended early: {status}"))),
-        (Err(refused), None) => Err(lost(format!("it does not answer: {refused}"))),
+        (Err(_), Some(status)) => Err(lost(format!("it exited early: {status}"))),
+        (Err(refused), None) => Err(lost(format!("it does not respond: {refused}"))),
     }
 }
 
-/// The parent's end of the socket; its reads pass a requested stop on to the pass.
+/// Parent's end of the socket; its reads forward a requested stop to the pass.
 struct Stoppable<'a> {
     socket: UnixStream,
     interrupted: &'a AtomicBool,
     stop: &'a AtomicBool,
-    /// After a requested stop: the time until which the pass is waited for.
+    /// Deadline for the pass's last report after a requested stop; `None` before.
     until: Option<Instant>,
 }
 
@@ -132,7 +132,9 @@ fn read_frame<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<T> {
     from.read_exact(&mut length)?;
     let length = u32::from_le_bytes(length);
     if length > FRAME_BYTES_MAX {
-        return Err(io::Error::other(format!("a frame of {length} bytes")));
+        return Err(io::Error::other(format!(
+            "frame of {length} bytes exceeds the limit of {FRAME_BYTES_MAX}"
+        )));
     }
     let mut bytes = vec![0; length as usize];
     from.read_exact(&mut bytes)?;
@@ -143,11 +145,15 @@ fn read_frame<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<T> {
 pub(crate) fn dispatch(all: &[&'static [Bench]]) -> Option<Result<(), Fault>> {
     let word = std::env::args_os().nth(1)?;
     let numbers = word.to_str()?.strip_prefix(WORD)?;
-    Some(obey(all, numbers))
+    Some(run_pass(all, numbers))
 }
 
-fn obey(all: &[&'static [Bench]], numbers: &str) -> Result<(), Fault> {
-    let not_ours = || Fault::new(format!("{WORD} is for processes that handover itself starts"));
+fn run_pass(all: &[&'static [Bench]], numbers: &str) -> Result<(), Fault> {
+    let not_ours = || {
+        Fault::new(format!(
+            "{WORD} is an internal argument of processes that handover starts; leave it out"
+        ))
+    };
     let numbers: Result<Vec<i32>, _> = numbers.split(',').map(str::parse).collect();
     let [socket, stop, parent] = numbers.map_err(|_| not_ours())?[..] else {
         return Err(not_ours());
@@ -161,7 +167,7 @@ fn obey(all: &[&'static [Bench]], numbers: &str) -> Result<(), Fault> {
     let (Some(socket), Some(stop)) = (fds.next(), fds.next()) else { return Err(not_ours()) };
     let stop: Region<AtomicBool> = Region::attach(&stop)?;
     let mut socket = UnixStream::from(socket);
-    let (message, order): (LabMessage, Order) = read_frame(&mut socket)?;
+    let (message, order): (LabMessage, PassOrder) = read_frame(&mut socket)?;
     clock::calibration();
     let lab = match message.set_up(all) {
         Ok(lab) => lab,
@@ -171,7 +177,7 @@ fn obey(all: &[&'static [Bench]], numbers: &str) -> Result<(), Fault> {
         let mut answer = [STOP];
         let written = write_frame(&mut socket, &Ok::<_, Fault>(report))
             .and_then(|()| socket.read_exact(&mut answer));
-        // A parent that no longer listens wants no more reports.
+        // A parent that has closed the socket needs no more reports.
         written.is_ok() && answer == [GO_ON]
     });
     Ok(())

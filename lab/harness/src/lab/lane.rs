@@ -1,12 +1,12 @@
-//! One contender or floor in the rounds of a benchmark.
+//! Measurements of one contender or floor in the rounds of a benchmark.
 
 use super::Plan;
 use crate::bench::Bench;
 use crate::crew::Stage;
 use crate::noise;
 use crate::pace;
-use crate::samples::{Notes, PartNotes};
-use crate::spent::Spent;
+use crate::samples::{PartSamples, ParticipantResult};
+use crate::spent::ResourceUsage;
 use crate::stats::{self, Estimate};
 use crate::workload::Role;
 use handover_base::clock;
@@ -17,70 +17,69 @@ use std::collections::BTreeMap;
 
 /// Significant digits that histograms resolve.
 const HISTOGRAM_DIGITS: u8 = 3;
-/// Number of stretches of a round of batches; the round's figure is the median of the stretches'
+/// Number of equal parts of a round of batches; the round's figure is the median of the parts'
 /// means.
 const STRETCHES: usize = 10;
-/// Share of the median above which a clock's step makes the median jump between steps.
+/// Clock resolution, as a share of the median, above which the median jumps between clock ticks.
 const STEP_SHARE_MAX: f64 = 0.05;
-/// In that case the figure is the mean without this share of the greatest samples, which excludes
-/// interrupts.
+/// Share of the greatest samples that the mean then excludes, which removes interrupts.
 const TAIL_SHARE: f64 = 0.01;
-/// Minimum number of samples for a figure of the undisturbed part of a round.
+/// Minimum number of samples for a figure of a round's undisturbed samples.
 const UNDISTURBED_MIN: usize = 16;
 
-/// A contender or a floor with its measurements so far, of one pass or of all.
-pub(super) struct Lane {
+/// A contender or a floor with its measurements so far, of one pass or of all passes.
+pub(super) struct MeasuredContender {
     pub bench: &'static Bench,
     pub stage: Stage,
     pub roles: Vec<Role>,
     pub placement_notes: Vec<String>,
     pub is_floor: bool,
     pub neighbour_cpu: Option<u32>,
-    pub known: Known,
+    pub known: ContenderFacts,
     pub measured: Measured,
 }
 
-/// Facts about a lane that later passes need.
+/// Facts about a contender or floor that later passes need.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Known {
-    /// `true` if it failed; it is then not run any more.
+pub(crate) struct ContenderFacts {
+    /// `true` if it failed; it is then not run again.
     pub is_out: bool,
-    /// Operations in a batch; 0 if not yet known.
+    /// Number of operations in a batch; 0 if not yet known.
     pub batch: u64,
     /// Figure of the last warm-up round.
     pub figure: f64,
-    /// Ticks of the fastest pace loop of its rounds; 0 if there is none.
+    /// Duration of the fastest pace loop of its rounds, in ticks; 0 if there is none.
     pub pace_ticks: u64,
 }
 
-/// Measurements of a lane's rounds. Those of several passes are added up.
+/// Measurements of the rounds of a contender or floor; those of several passes add up.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub parts: Vec<PartMeasured>,
     pub wall_ns: f64,
-    /// Resources of all processes.
-    pub used: Spent,
-    /// Resources of each participant: of its thread or, if it is one, its process.
-    pub by_party: Vec<Spent>,
+    /// Resource usage of all processes together.
+    pub used: ResourceUsage,
+    /// Resource usage of each participant: of its thread, or of its process if it has one.
+    pub by_party: Vec<ResourceUsage>,
     pub ops: u64,
     pub bytes_per_op: u64,
-    /// Operations that one participant has under way at a time.
+    /// Number of operations that one participant has in progress at a time.
     pub abreast: u64,
     pub counters: BTreeMap<String, f64>,
     pub hardware: Option<[u64; 3]>,
 }
 
-/// Measurements of one part.
+/// Measurements of one part of a benchmark.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PartMeasured {
     pub rounds: Vec<Round>,
     /// For each round, the ticks of its fastest pace loop, and its figure without disturbed
     /// samples.
     beside: Vec<(u64, Option<f64>)>,
-    /// Operations timed alone, or batches if there are none.
+    /// Histogram of the operations timed alone, or of batches if there are none.
     #[serde(with = "as_bytes")]
     pub histogram: Histogram<u64>,
-    /// Number of operations drawn from batches and timed alone.
+    /// Number of operations that were timed alone at random in batch timing.
     pub alone: u64,
     pub ops: u64,
     pub samples: u64,
@@ -112,7 +111,7 @@ fn histogram() -> Histogram<u64> {
     histogram
 }
 
-/// Serialisation of a histogram for another process.
+/// Serialisation of a histogram to send it to another process.
 mod as_bytes {
     use hdrhistogram::Histogram;
     use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
@@ -141,62 +140,62 @@ mod as_bytes {
     }
 }
 
-impl Lane {
+impl MeasuredContender {
     pub fn new(
         bench: &'static Bench,
         stage: Stage,
         roles: Vec<Role>,
         placement_notes: Vec<String>,
         is_floor: bool,
-    ) -> Lane {
+    ) -> MeasuredContender {
         let parts = vec![PartMeasured::default(); bench.spec().parts.len().max(1)];
-        Lane {
+        MeasuredContender {
             bench,
             stage,
             roles,
             placement_notes,
             is_floor,
             neighbour_cpu: None,
-            known: Known::default(),
+            known: ContenderFacts::default(),
             measured: Measured { parts, ..Measured::default() },
         }
     }
 
-    /// The contender's name; of a floor, its id.
+    /// Returns the contender's name, or a floor's id.
     pub fn name(&self) -> &'static str {
         if self.is_floor { self.bench.spec().id } else { self.bench.contender().name }
     }
 
-    /// Takes over what earlier passes have found out.
-    pub fn learn(&mut self, known: Known) {
+    /// Adopts facts found by earlier passes.
+    pub fn adopt(&mut self, known: ContenderFacts) {
         self.known = known;
         self.stage.timing.batch = known.batch;
         self.stage.timing.pace_ticks = known.pace_ticks;
     }
 
     /// Adds the measurements of another process.
-    pub fn absorb(&mut self, known: Known, measured: Measured) {
+    pub fn absorb(&mut self, known: ContenderFacts, measured: Measured) {
         let pace_ticks = pace::fastest(self.known.pace_ticks, known.pace_ticks);
-        self.learn(Known { pace_ticks, ..known });
+        self.adopt(ContenderFacts { pace_ticks, ..known });
         self.measured.absorb(measured);
     }
 
-    /// Judges the rounds again that ran before their core's full pace was known.
-    pub fn judge_again(&mut self) {
+    /// Reassesses rounds that ran before their core's full pace was known.
+    pub fn reclassify_rounds(&mut self) {
         let fastest_ticks = self.known.pace_ticks;
-        self.measured.parts.iter_mut().for_each(|part| part.judge_again(fastest_ticks));
+        self.measured.parts.iter_mut().for_each(|part| part.reclassify_rounds(fastest_ticks));
     }
 
-    /// Notes the fastest pace loop of a round.
-    pub fn note_pace(&mut self, notes: &[Notes]) {
+    /// Stores the duration of a round's fastest pace loop.
+    pub fn add_pace(&mut self, notes: &[ParticipantResult]) {
         let seen = notes.iter().map(|it| it.pace_ticks).fold(self.known.pace_ticks, pace::fastest);
         self.known.pace_ticks = seen;
         self.stage.timing.pace_ticks = seen;
     }
 
-    /// Notes a warm-up round and returns its figure.
-    pub fn warm(&mut self, notes: &[Notes]) -> f64 {
-        self.note_pace(notes);
+    /// Stores a warm-up round and returns its figure.
+    pub fn warm(&mut self, notes: &[ParticipantResult]) -> f64 {
+        self.add_pace(notes);
         let mut parts = notes.iter().flat_map(|it| &it.parts);
         let Some(part) = parts.find(|part| !part.is_empty()) else { return 0.0 };
         let figures: Vec<f64> = part.figures().map(|it| it.0).collect();
@@ -219,23 +218,23 @@ impl Lane {
         self.measured.parts.iter().map(|part| part.rounds.len()).sum()
     }
 
-    /// Returns the number of rounds of the part with the fewest, not counting parts without rounds.
-    pub fn rounds_least(&self) -> usize {
+    /// Returns the number of rounds of the part with the fewest, excluding parts without rounds.
+    pub fn rounds_of_rarest_part(&self) -> usize {
         let counts = self.measured.parts.iter().map(|part| part.rounds.len());
         counts.filter(|count| *count > 0).min().unwrap_or(0)
     }
 
-    /// Returns the way in which the operations of a part wait.
+    /// Returns how the operations of a part wait.
     pub fn waits(&self, part: usize) -> Wait {
         self.bench.contender().waits_in(self.bench.spec().parts.get(part))
     }
 
     /// Adds a measured round.
-    pub fn keep(&mut self, (pass, block): (u32, u32), notes: &[Notes]) {
+    pub fn keep(&mut self, (pass, block): (u32, u32), notes: &[ParticipantResult]) {
         let involuntary = notes.iter().map(|it| it.own.switches_involuntary).sum();
         let crowded = self.stage.crowded() || self.neighbour_cpu.is_some();
-        let marked = noise::is_marked(involuntary, crowded) || notes.iter().any(|it| it.slowed);
-        self.note_pace(notes);
+        let marked = noise::is_disturbed(involuntary, crowded) || notes.iter().any(|it| it.slowed);
+        self.add_pace(notes);
         let pace_ticks = notes.iter().map(|it| it.pace_ticks).fold(0, pace::fastest);
         let round =
             Round { pass, block, switches_involuntary: involuntary, marked, ..Round::default() };
@@ -245,8 +244,8 @@ impl Lane {
         self.measured.keep(notes, self.stage.processes);
     }
 
-    /// Notes the share of the machine's CPU time that the hypervisor took in a pass.
-    pub fn note_steal(&mut self, pass: u32, share: f64) {
+    /// Stores the share of the machine's CPU time that the hypervisor took during a pass.
+    pub fn add_steal(&mut self, pass: u32, share: f64) {
         let rounds = self.measured.parts.iter_mut().flat_map(|part| &mut part.rounds);
         rounds.filter(|it| it.pass == pass).for_each(|it| it.steal = thousandths(share));
     }
@@ -267,11 +266,11 @@ impl Lane {
 impl Measured {
     /// Adds a round's resource usage: that of the common process while the last participant was
     /// timed, or that of each participant's process.
-    fn keep(&mut self, notes: &[Notes], are_processes: bool) {
+    fn keep(&mut self, notes: &[ParticipantResult], are_processes: bool) {
         let mut round = Measured::default();
         for it in notes {
             let of_party = if are_processes { it.used } else { it.own };
-            round.by_party.push(Spent { delayed_ns: it.own.delayed_ns, ..of_party });
+            round.by_party.push(ResourceUsage { delayed_ns: it.own.delayed_ns, ..of_party });
             if are_processes {
                 round.used += it.used;
             } else if it.wall_ns as f64 > round.wall_ns {
@@ -295,7 +294,8 @@ impl Measured {
         }
         self.wall_ns += other.wall_ns;
         self.used += other.used;
-        self.by_party.resize(self.by_party.len().max(other.by_party.len()), Spent::default());
+        self.by_party
+            .resize(self.by_party.len().max(other.by_party.len()), ResourceUsage::default());
         self.by_party.iter_mut().zip(other.by_party).for_each(|(sum, more)| *sum += more);
         self.ops += other.ops;
         self.bytes_per_op = self.bytes_per_op.max(other.bytes_per_op);
@@ -322,8 +322,8 @@ impl PartMeasured {
         }
         self.rounds.extend(other.rounds);
         self.beside.extend(other.beside);
-        // The histogram resizes itself; only a failed allocation could refuse a value, and no
-        // figure depends on it.
+        // The histogram resizes itself; a value is rejected only if an allocation fails, and no figure
+        // depends on it.
         let _ = self.histogram.add(&other.histogram);
         self.alone += other.alone;
         self.ops += other.ops;
@@ -333,8 +333,8 @@ impl PartMeasured {
         self.rates.extend(other.rates);
     }
 
-    /// Adds a part's samples of a round; `round` says what disturbed it.
-    fn keep(&mut self, index: usize, notes: &[Notes], round: Round, pace_ticks: u64) {
+    /// Adds a part's samples of a round; `round` has the disturbances of the round.
+    fn keep(&mut self, index: usize, notes: &[ParticipantResult], round: Round, pace_ticks: u64) {
         let (mut ops, mut sum, mut rate, mut has_values) = (0, 0.0, 0.0, false);
         let (mut values, mut alone) = (Vec::new(), None::<Vec<u64>>);
         for participant in notes {
@@ -357,7 +357,7 @@ impl PartMeasured {
         }
         let batch = stats::median(&self.batches);
         self.alone += alone.as_ref().map_or(0, Vec::len) as u64;
-        // A round in which none of the drawn operations came up adds none: its batches are no operations.
+        // A round without any drawn operation adds none: its batches are no operations.
         let timed = alone.unwrap_or_else(|| {
             values.iter().map(|(value, _)| (value * 1000.0).round() as u64).collect()
         });
@@ -403,13 +403,13 @@ impl PartMeasured {
         self.beside.push((0, Some(round.median)));
     }
 
-    /// Returns the way in which the operations were timed.
+    /// Returns how the operations were timed.
     pub fn timing(&self) -> TimingKind {
         if stats::median(&self.batches) <= 1.0 { TimingKind::Single } else { TimingKind::Batch }
     }
 
-    /// Marks the rounds whose cores were slow throughout, judged by the fastest loop known now.
-    pub fn judge_again(&mut self, fastest_ticks: u64) {
+    /// Marks rounds whose cores were slow throughout, compared with the fastest known pace loop.
+    pub fn reclassify_rounds(&mut self, fastest_ticks: u64) {
         for (round, (pace, undisturbed)) in self.rounds.iter_mut().zip(&mut self.beside) {
             if pace::is_slower(*pace, fastest_ticks) {
                 round.marked = true;
@@ -418,12 +418,12 @@ impl PartMeasured {
         }
     }
 
-    /// Returns the figure: the median over passes.
+    /// Returns the figure, which is the median over passes, with its interval.
     pub fn figure(&self) -> Estimate {
         stats::over_passes(&self.by_pass(|round, _| Some(round.median)))
     }
 
-    /// Returns the figure of undisturbed samples, if any sample was disturbed and enough rounds
+    /// Returns the figure of undisturbed samples; `None` if no sample was disturbed or too few rounds
     /// have such a figure.
     pub fn undisturbed(&self) -> Option<f64> {
         let is_disturbed = |round: &Round| round.marked || round.slowed > 0.0;
@@ -432,7 +432,7 @@ impl PartMeasured {
             .then(|| stats::median(&self.by_pass(|_, undisturbed| undisturbed)))
     }
 
-    /// Returns each pass's median of a value of its rounds, without passes that have none.
+    /// Returns the median of each pass over the values that `of` returns for its rounds.
     pub fn by_pass(&self, of: impl Fn(&Round, Option<f64>) -> Option<f64>) -> Vec<f64> {
         let rounds = self.rounds.iter().zip(&self.beside);
         medians_by_pass(
@@ -448,19 +448,19 @@ pub(super) fn medians_by_pass(values: impl Iterator<Item = (u32, f64)>) -> Vec<f
     passes.into_values().map(|values| stats::median(&values)).collect()
 }
 
-/// Returns a participant's operations per second.
-fn rate_of(participant: &Notes, said: &PartNotes, sum_ns: f64) -> f64 {
+/// Returns the operations per second of one participant.
+fn rate_of(participant: &ParticipantResult, said: &PartSamples, sum_ns: f64) -> f64 {
     let over_ns = if said.singles { participant.wall_ns as f64 } else { sum_ns };
     said.ops_total as f64 * participant.abreast.max(1) as f64 / over_ns.max(1.0) * 1e9
 }
 
-/// Rounds to six significant digits: no round is known more precisely.
+/// Rounds to six significant digits: no round is measured more precisely.
 fn six_digits(value: f64) -> f64 {
     if value.is_finite() { in_digits(value, 6) } else { 0.0 }
 }
 
 /// Rounds to `digits` significant digits, which makes a stored run a third smaller. Infinities and
-/// NaN are left to the store, which refuses them.
+/// NaN are unchanged; the store rejects them.
 pub(super) fn in_digits(value: f64, digits: i32) -> f64 {
     if value == 0.0 || value.is_subnormal() {
         return 0.0;
@@ -475,7 +475,7 @@ fn thousandths(share: f64) -> f64 {
     (share * 1000.0).round() / 1000.0
 }
 
-/// Returns the figure of a round from its samples in the order of time. See [`Round::median`].
+/// Returns the figure of a round from its samples in order of time. See [`Round::median`].
 fn figure(samples: &[f64], batch: f64) -> f64 {
     let mean = |some: &[f64]| some.iter().sum::<f64>() / some.len().max(1) as f64;
     if batch > 1.0 {
@@ -501,7 +501,7 @@ mod tests {
     use crate::samples::{Samples, Timing};
 
     #[test]
-    fn six_digits_are_kept_of_any_size() {
+    fn values_of_any_size_are_rounded_to_six_digits() {
         assert_eq!(six_digits(1.234_567_89), 1.234_57);
         assert_eq!(six_digits(123_456_789.0), 123_457_000.0);
         assert_eq!(six_digits(0.000_123_456_789), 0.000_123_457);
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stepping_clock_has_its_rounds_averaged() {
+    fn rounds_of_a_coarse_clock_are_averaged() {
         let step = clock::calibration().resolution_ns;
         let mut samples = vec![step; 600];
         samples.extend(vec![2.0 * step; 390]);
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_have_their_mean_as_figure_and_a_burst_does_not_move_it() {
+    fn figure_of_batches_is_their_mean_and_ignores_a_burst() {
         // Batches of 230 operations, of which every 50th takes 64 times longer: four or five in a
         // batch.
         let batch = |place: usize| 1.0 + 63.0 * if place % 5 < 3 { 5.0 } else { 4.0 } / 230.0;
@@ -538,8 +538,8 @@ mod tests {
         assert_eq!(figure(&[2.0], 230.0), 2.0);
     }
 
-    /// A round with one participant whose samples are all `ticks`.
-    fn notes(ticks: u64) -> Vec<Notes> {
+    /// Returns a round with one participant whose samples are all `ticks`.
+    fn notes(ticks: u64) -> Vec<ParticipantResult> {
         let mut samples = Samples::new(Default::default(), 1, true, None);
         (0..20).for_each(|_| samples.note(0, ticks));
         vec![samples.end()]
@@ -563,7 +563,7 @@ mod tests {
         }
         assert!((10..40).contains(&without), "three of four draw none: {without}");
         assert_eq!(part.histogram.len(), part.alone);
-        assert_eq!(part.rounds.len(), 40, "each has a figure");
+        assert_eq!(part.rounds.len(), 40, "a round has no figure");
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! Measurement of one benchmark in one pass: check, warm-up, and blocks.
 
-use super::lane::{Known, Lane};
+use super::lane::{ContenderFacts, MeasuredContender};
 use super::{Group, Lab, Profile};
 use crate::bench::Bench;
 use crate::counters;
 use crate::crew::Stage;
 use crate::fault::Fault;
-use crate::samples::{Notes, Timing};
+use crate::samples::{ParticipantResult, Timing};
 use handover_base::random::SplitMix64;
 use handover_base::topology::PlacedCpus;
 use handover_base::{affinity, clock};
@@ -16,22 +16,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Approximate duration of a round; half of it with several participants, as all their cores must
-/// keep their pace from begin to end.
+/// Approximate duration of a round; half of it with several participants, since all their cores
+/// must keep their pace from start to end.
 const ROUND: Duration = Duration::from_millis(10);
 const ROUND_OF_SEVERAL: Duration = Duration::from_millis(5);
 /// Maximum size of the block that precedes a round's memory: two pages, so that both the cache sets
 /// and the pages shared with other data differ between rounds.
 const SLACK_BYTES_MAX: usize = 8192;
-/// Minimum number of hand-overs in a round with a pause before each.
+/// Minimum number of hand-overs in a round whose hand-overs are separated by pauses.
 const ROUND_GAPS_MIN: u32 = 8;
 /// Number of consecutive rounds that must agree within [`WARM_AGREE`] to end the warm-up.
 const WARM_ROUNDS: usize = 3;
 const WARM_AGREE: f64 = 0.02;
-/// Divisor of a round's duration for the warm-up of the new process in later passes.
+/// Divisor of a round's duration for the repeated warm-up in the process of each later pass.
 const WARM_AGAIN_PART: u64 = 4;
-/// Operations are timed alone if the shortest contender's takes at least this many readings of the
-/// clock.
+/// Minimum duration of the shortest contender's operation, in clock readings, for timing operations
+/// alone.
 const SINGLE_CLOCKS_MIN: f64 = 20.0;
 
 /// Limits of one visit to a benchmark.
@@ -39,15 +39,15 @@ const SINGLE_CLOCKS_MIN: f64 = 20.0;
 pub(super) struct Visit {
     /// Minimum number of blocks, regardless of time.
     pub blocks_min: u32,
-    /// Maximum number of blocks.
+    /// Maximum number of blocks of the visit.
     pub blocks_max: u32,
-    /// Time at which the visit ends; `None` for no limit.
+    /// Deadline of the visit; `None` for no limit.
     pub until: Option<Instant>,
-    /// Time for the warm-up of the first visit.
+    /// Time limit of the first visit's warm-up.
     pub warm_up: Duration,
 }
 
-/// A benchmark being measured.
+/// Measurement of one benchmark in one pass.
 pub(super) struct Measuring<'a> {
     pub lab: &'a Lab,
     pub group: &'a Group,
@@ -73,11 +73,11 @@ impl<'a> Measuring<'a> {
         Measuring { lab, group, interrupted, pass, orders, random }
     }
 
-    /// Checks every contender and warms it up. Contenders that fail are not measured, and are
-    /// returned with the reason.
+    /// Checks every contender and warms it up. Returns the contenders that fail, which are not
+    /// measured, each with its fault.
     pub fn begin(
         &mut self,
-        lanes: &mut [Lane],
+        lanes: &mut [MeasuredContender],
         warm_up: Duration,
     ) -> Result<Vec<(String, Fault)>, Fault> {
         let mut faults = Vec::new();
@@ -90,11 +90,15 @@ impl<'a> Measuring<'a> {
         Ok(faults)
     }
 
-    /// Warms up contenders that an earlier pass has checked, in a new process.
-    pub fn begin_again(&mut self, lanes: &mut [Lane], known: &[Known]) -> Result<(), Fault> {
+    /// Warms up contenders that an earlier pass has checked, in this pass's process.
+    pub fn warm_up_again(
+        &mut self,
+        lanes: &mut [MeasuredContender],
+        known: &[ContenderFacts],
+    ) -> Result<(), Fault> {
         let _neighbour = self.neighbour(lanes)?;
         for (lane, known) in lanes.iter_mut().zip(known) {
-            lane.learn(*known);
+            lane.adopt(*known);
             if known.is_out {
                 continue;
             }
@@ -102,7 +106,7 @@ impl<'a> Measuring<'a> {
             let mut stage = self.stage(lane);
             stage.timing.round_ns /= WARM_AGAIN_PART;
             let notes = self.round(lane, &stage)?;
-            lane.note_pace(&notes);
+            lane.add_pace(&notes);
         }
         Ok(())
     }
@@ -110,7 +114,7 @@ impl<'a> Measuring<'a> {
     /// Measures blocks within the visit's limits, and calls `on_block` after each.
     pub fn visit(
         &mut self,
-        lanes: &mut [Lane],
+        lanes: &mut [MeasuredContender],
         visit: Visit,
         on_block: &mut dyn FnMut(u32, u32) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
@@ -127,13 +131,13 @@ impl<'a> Measuring<'a> {
     }
 
     /// Measures one block, with the busy neighbour if the plan has one.
-    pub fn one_block(&mut self, lanes: &mut [Lane], block: u32) -> Result<(), Fault> {
+    pub fn one_block(&mut self, lanes: &mut [MeasuredContender], block: u32) -> Result<(), Fault> {
         let _neighbour = self.neighbour(lanes)?;
         self.block(lanes, block)
     }
 
-    /// Measures one block: a round of each lane, in random order.
-    pub fn block(&mut self, lanes: &mut [Lane], block: u32) -> Result<(), Fault> {
+    /// Measures one block: a round of each contender, in random order.
+    pub fn block(&mut self, lanes: &mut [MeasuredContender], block: u32) -> Result<(), Fault> {
         let mut order: Vec<usize> = (0..lanes.len()).collect();
         self.orders.shuffle(&mut order);
         for place in order {
@@ -149,22 +153,30 @@ impl<'a> Measuring<'a> {
         Ok(())
     }
 
-    /// A round of one lane, whose name a fault has.
-    fn round(&self, lane: &Lane, stage: &Stage) -> Result<Vec<Notes>, Fault> {
+    /// Runs a round of one contender; adds the contender's name to a fault.
+    fn round(
+        &self,
+        lane: &MeasuredContender,
+        stage: &Stage,
+    ) -> Result<Vec<ParticipantResult>, Fault> {
         lane.bench.round(stage, self.interrupted).map_err(|fault| fault.of_contender(lane.name()))
     }
 
-    /// A lane's stage for its next round, with what is random about it.
-    fn stage(&mut self, lane: &Lane) -> Stage {
+    /// Returns the parameters of a contender's next round, some of them random.
+    fn stage(&mut self, lane: &MeasuredContender) -> Stage {
         let mut stage = lane.stage.clone();
         stage.slack_bytes = self.random.below(SLACK_BYTES_MAX);
         stage.timing.seed = self.random.next_u64();
         stage
     }
 
-    /// Checks each lane's results. A contender or floor that fails is not measured, and no ratios
-    /// to it are taken.
-    fn check(&self, lanes: &mut [Lane], faults: &mut Vec<(String, Fault)>) -> Result<(), Fault> {
+    /// Checks each contender's results. A contender or floor that fails is not measured, and has no
+    /// ratios.
+    fn check(
+        &self,
+        lanes: &mut [MeasuredContender],
+        faults: &mut Vec<(String, Fault)>,
+    ) -> Result<(), Fault> {
         for lane in lanes.iter_mut() {
             self.go_on()?;
             let mut stage = lane.stage.clone();
@@ -185,7 +197,7 @@ impl<'a> Measuring<'a> {
         Ok(())
     }
 
-    fn warm_up(&mut self, lanes: &mut [Lane], budget: Duration) -> Result<(), Fault> {
+    fn warm_up(&mut self, lanes: &mut [MeasuredContender], budget: Duration) -> Result<(), Fault> {
         let share = budget / lanes.len() as u32;
         for lane in lanes.iter_mut().filter(|lane| !lane.known.is_out) {
             let until = Instant::now() + share;
@@ -213,21 +225,23 @@ impl<'a> Measuring<'a> {
         if self.interrupted.load(Ordering::Relaxed) { Err(Fault::Interrupted) } else { Ok(()) }
     }
 
-    /// Starts a thread that burns the CPU next to the participants, if the plan has one.
-    fn neighbour(&self, lanes: &[Lane]) -> Result<Option<Neighbour>, Fault> {
+    /// Starts a thread that keeps a CPU busy next to the participants, if the plan requires one.
+    fn neighbour(&self, lanes: &[MeasuredContender]) -> Result<Option<Neighbour>, Fault> {
         lanes.first().and_then(|lane| lane.neighbour_cpu).map(Neighbour::start).transpose()
     }
 }
 
-/// Creates a lane for each contender of a benchmark, then one for each floor.
-pub(super) fn lanes(lab: &Lab, group: &Group) -> Vec<Lane> {
+/// Returns everything to measure for a benchmark: its contenders, then its floors.
+pub(super) fn lanes(lab: &Lab, group: &Group) -> Vec<MeasuredContender> {
     let selection = &group.selection;
     let contenders = selection.contenders.iter().map(|bench| (*bench, false));
     let floors = selection.floors.iter().map(|(_, bench, _)| (*bench, true));
-    let mut lanes: Vec<Lane> = Vec::new();
+    let mut lanes: Vec<MeasuredContender> = Vec::new();
     for (bench, is_floor) in contenders.chain(floors) {
         // Two parts of one benchmark may be floors: the benchmark is measured once.
-        let is_there = |it: &Lane| is_floor && it.is_floor && it.bench.spec().id == bench.spec().id;
+        let is_there = |it: &MeasuredContender| {
+            is_floor && it.is_floor && it.bench.spec().id == bench.spec().id
+        };
         if !lanes.iter().any(is_there) {
             lanes.push(lane(lab, group, bench, is_floor));
         }
@@ -238,7 +252,7 @@ pub(super) fn lanes(lab: &Lab, group: &Group) -> Vec<Lane> {
     lanes
 }
 
-fn lane(lab: &Lab, group: &Group, bench: &'static Bench, is_floor: bool) -> Lane {
+fn lane(lab: &Lab, group: &Group, bench: &'static Bench, is_floor: bool) -> MeasuredContender {
     let usual = match lab.plan.profile {
         Profile::Smoke => Values::smoke,
         _ => Values::defaults,
@@ -280,10 +294,10 @@ fn lane(lab: &Lab, group: &Group, bench: &'static Bench, is_floor: bool) -> Lane
         trace: None,
         patience: lab.plan.patience,
     };
-    Lane::new(bench, stage, roles, notes, is_floor)
+    MeasuredContender::new(bench, stage, roles, notes, is_floor)
 }
 
-/// Returns `true` if the cores' pace is watched: not if our own threads share a core.
+/// Returns `true` if the cores' pace is monitored: not if the program's own threads share a core.
 fn watches_pace(lab: &Lab, cpus: &[u32]) -> bool {
     let plan = &lab.plan;
     let shares_core = |(index, cpu): (usize, &u32)| {
@@ -295,8 +309,8 @@ fn watches_pace(lab: &Lab, cpus: &[u32]) -> bool {
     plan.profile != Profile::Smoke && !burdened
 }
 
-/// Returns the CPU of the busy neighbour: one that no participant uses, or the last participant's
-/// if there is none.
+/// Returns the CPU of the busy neighbour: one without a participant or, if there is none, the last
+/// participant's.
 fn neighbour_cpu(lab: &Lab, group: &Group, used: &[u32]) -> Option<u32> {
     if !lab.plan.neighbour || !group.selection.spec.hands_over {
         return None;
@@ -305,23 +319,23 @@ fn neighbour_cpu(lab: &Lab, group: &Group, used: &[u32]) -> Option<u32> {
     free.or_else(|| used.last().copied())
 }
 
-/// Chooses between single operations and batches: if the shortest contender's operation takes at
-/// least twenty readings of the clock, every contender's operations are timed alone. One rule for
-/// all, so that none has more overhead.
-fn choose_batches(lanes: &mut [Lane], always: bool) {
+/// Chooses between timing single operations and batches: if the shortest contender's operation takes
+/// at least twenty clock readings, every contender's operations are timed alone. One rule for all
+/// contenders, so that none has more overhead.
+fn choose_batches(lanes: &mut [MeasuredContender], always: bool) {
     let cost = clock::calibration().cost_ns;
     let racing = lanes.iter().filter(|lane| !lane.is_floor && !lane.known.is_out);
     let least = racing.map(|lane| lane.known.figure).fold(f64::MAX, f64::min);
     let single = !always && least >= SINGLE_CLOCKS_MIN * cost;
     for lane in lanes.iter_mut() {
-        // A floor is timed as its contenders are, unless it is too short to be timed alone.
+        // A floor is timed like its contenders, unless it is too short to be timed alone.
         let alone = single && (!lane.is_floor || lane.known.figure >= SINGLE_CLOCKS_MIN * cost);
         let batch = if alone { 1 } else { lane.known.batch.max(1) };
-        lane.learn(Known { batch, ..lane.known });
+        lane.adopt(ContenderFacts { batch, ..lane.known });
     }
 }
 
-/// A thread that burns a CPU until dropped.
+/// A thread that keeps a CPU busy until dropped.
 struct Neighbour {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -332,7 +346,7 @@ impl Neighbour {
         let stop = Arc::new(AtomicBool::new(false));
         let seen = stop.clone();
         let body = move || {
-            // If pinning fails, it still burns a CPU, perhaps another one.
+            // If pinning fails, it still keeps a CPU busy, perhaps another one.
             let _ = affinity::pin(cpu);
             let mut turns = 0u64;
             // Relaxed: the flag publishes no other data.
@@ -358,9 +372,9 @@ impl Drop for Neighbour {
     }
 }
 
-/// Returns a floor's arguments: its defaults, except those that the compared benchmark shares by
-/// name and has changed from its own default, for example a larger message. Values outside the
-/// floor's bounds are not adopted.
+/// Returns a floor's arguments: its defaults, except arguments of the same name that the user set
+/// for the compared benchmark, for example a larger message. Values outside the floor's bounds are
+/// ignored.
 fn beside(floor: Values, values: &Values, usual: &Values) -> Values {
     let mut followed = floor;
     for (name, value) in values.all() {
@@ -378,20 +392,20 @@ mod tests {
     use handover_record::{Args, args};
 
     args! {
-        /// Arguments of a benchmark.
+        /// Arguments of the compared benchmark.
         struct Own {
-            /// Bytes.
+            /// Size in bytes.
             size: u32 = 8 (smoke 1, range 1..=100),
-            /// Number that the floor does not have.
+            /// Argument that the floor does not have.
             depth: u32 = 2 (smoke 1, range 1..=9),
         }
     }
     args! {
         /// Arguments of the benchmark's floor.
         struct Floors {
-            /// Bytes.
+            /// Size in bytes.
             size: u32 = 64 (smoke 1, range 1..=64),
-            /// Number that the benchmark does not have.
+            /// Argument that the benchmark does not have.
             step: u32 = 3 (smoke 1, range 1..=9),
         }
     }

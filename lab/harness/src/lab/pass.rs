@@ -1,6 +1,6 @@
-//! One pass over the benchmarks of a run, in this process or in its own.
+//! One pass over the benchmarks of a run, in this process or in a separate one.
 
-use super::lane::Known;
+use super::lane::ContenderFacts;
 use super::measure::{Measuring, Visit};
 use super::progress::{Progress, Visited};
 use super::{Group, Lab, Plan, PlanError, Profile};
@@ -16,15 +16,15 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Work of a pass.
+/// Description of the work of a pass.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Order {
+pub(super) struct PassOrder {
     pub pass: u32,
-    /// The run's seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// The benchmarks to visit, in this order.
-    pub sequence: Vec<Wanted>,
-    /// Time limit; `None` for no limit.
+    /// Benchmarks to visit, in order.
+    pub sequence: Vec<PlannedVisit>,
+    /// Time limit of the pass; `None` for no limit.
     pub budget: Option<Duration>,
     pub blocks_min: u32,
     pub blocks_max: u32,
@@ -32,33 +32,33 @@ pub(super) struct Order {
     pub warm_up: Duration,
 }
 
-/// A benchmark to visit.
+/// A benchmark to visit in a pass.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Wanted {
+pub(super) struct PlannedVisit {
     pub group: usize,
-    /// Its weight in sharing the time; 0 if the minimum number of blocks is enough.
+    /// Share of the pass's time relative to other benchmarks; 0 for the minimum number of blocks.
     pub weight: usize,
     /// Facts found by earlier passes; empty if there are none.
-    pub known: Vec<Known>,
+    pub known: Vec<ContenderFacts>,
 }
 
 /// Progress report of a pass.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Report {
-    /// A visit begins.
+    /// Start of a visit to a benchmark.
     Begin { group: usize },
-    /// `done` of at most `most` blocks of the visit are done.
+    /// Progress of a visit: `done` of at most `most` blocks are measured.
     Block { done: u32, most: u32 },
-    /// A visit has ended.
+    /// End of a visit, with its results.
     Visited { group: usize, visited: Box<Visited> },
-    /// The pass has ended; `steal` is the share of the machine's CPU time that the hypervisor took.
+    /// End of the pass; `steal` is the share of the machine's CPU time that the hypervisor took.
     End { steal: f64 },
 }
 
-/// Visits the benchmarks of an order. Ends as soon as a report is answered with `false`.
+/// Visits the benchmarks of an order. Stops as soon as `report` returns `false`.
 pub(super) fn run(
     lab: &Lab,
-    order: &Order,
+    order: &PassOrder,
     interrupted: &AtomicBool,
     report: &mut dyn FnMut(Report) -> bool,
 ) {
@@ -100,8 +100,8 @@ pub(super) fn run(
 
 fn visit_one(
     lab: &Lab,
-    order: &Order,
-    wanted: &Wanted,
+    order: &PassOrder,
+    wanted: &PlannedVisit,
     visit: Visit,
     interrupted: &AtomicBool,
     report: &mut dyn FnMut(Report) -> bool,
@@ -116,7 +116,7 @@ fn visit_one(
     let mut go = || {
         match &*wanted.known {
             [] => faults = measuring.begin(lanes, visit.warm_up)?,
-            known => measuring.begin_again(lanes, known)?,
+            known => measuring.warm_up_again(lanes, known)?,
         }
         measuring.visit(
             lanes,
@@ -131,7 +131,7 @@ fn visit_one(
     Ok(progress.into_visited(faults, ended))
 }
 
-/// Description of a lab from which another process sets up the same lab.
+/// Message with which another process recreates a lab.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct LabMessage {
     profile: String,
@@ -174,7 +174,7 @@ impl LabMessage {
         }
     }
 
-    /// Sets up the lab with this program's benchmarks.
+    /// Recreates the lab with this program's benchmarks.
     pub fn set_up(&self, all: &[&'static [Bench]]) -> Result<Lab, Fault> {
         let refused = |why: &dyn std::fmt::Display| Fault::new(why.to_string());
         let profile: Profile = self.profile.parse().map_err(|why: String| refused(&why))?;
@@ -201,7 +201,7 @@ impl GroupMessage {
         let mut selection = chosen
             .into_iter()
             .find(|it| it.spec.id == self.spec)
-            .ok_or_else(|| Fault::new(format!("no benchmark {}", self.spec)))?;
+            .ok_or_else(|| Fault::new(format!("this program has no benchmark {}", self.spec)))?;
         selection
             .contenders
             .retain(|it| self.contenders.iter().any(|name| name == it.contender().name));

@@ -1,4 +1,4 @@
-//! The plan of a run: selection of benchmarks, their arguments and CPUs, and time limits.
+//! Plan of a run: selection of benchmarks, their arguments and CPUs, and time limits.
 
 use crate::bench::Bench;
 use crate::crew;
@@ -14,25 +14,25 @@ use std::time::Duration;
 /// Id prefix of the null benchmarks, which measure the same operation twice.
 pub(super) const NULL_PREFIX: &str = "null/";
 
-/// Amount of measurement.
+/// Amount of measurement in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// Everything once, with the smallest arguments: tests that it works, and measures nothing.
+    /// Each operation once, with the smallest arguments: a test without measurements.
     Smoke,
-    /// 16 to 640 rounds of each figure: about a minute and a quarter for the ladder.
+    /// 16 to 640 rounds of each figure: about 75 s for the default run.
     Quick,
     /// 96 to 480 rounds of each figure.
     Full,
 }
 
-/// Schedule of a run. Each benchmark is visited several times instead of once for longer: a spell
-/// of some seconds in which the host gives less (a lower frequency, a busy sibling, slow wake-ups)
+/// Schedule of a run. Each benchmark is visited several times instead of once for longer: a period
+/// of some seconds in which the host is slower (a lower frequency, a busy sibling, slow wake-ups)
 /// then affects a few rounds of every figure, not all rounds of one.
 pub(super) struct Schedule {
     pub(super) passes: u32,
     /// Minimum number of blocks per benchmark and pass.
     pub(super) blocks_min: u32,
-    /// Maximum number of blocks for a benchmark whose intervals are still wide; checked once a
+    /// Maximum number of blocks of a benchmark whose intervals are still wide; checked once per
     /// pass.
     pub(super) blocks_max: u32,
     /// Time limit of all passes over all benchmarks.
@@ -67,9 +67,9 @@ impl Profile {
     }
 }
 
-/// Time limit of a quick run of the whole ladder, with some reserve for work after the last pass.
+/// Time limit of a quick run of all default benchmarks, with a reserve after the last pass.
 const QUICK_TOTAL: Duration = Duration::from_secs(82);
-/// Bounds of one benchmark's time in a quick run, in all its passes.
+/// Limits of one benchmark's time in a quick run, in all its passes together.
 const QUICK_EACH_MIN: Duration = Duration::from_millis(800);
 const QUICK_EACH_MAX: Duration = Duration::from_secs(8);
 /// Time of one benchmark in a full run.
@@ -100,34 +100,34 @@ impl std::fmt::Display for Profile {
 /// Configuration of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Amount of measurement.
+    /// Amount of measurement in the run.
     pub profile: Profile,
     /// Placement of the participants relative to each other.
     pub place: Placement,
-    /// Pause before each hand-over; at most [`Plan::IDLE_GAP_MAX`].
+    /// Pause before each hand-over, at most [`Plan::IDLE_GAP_MAX`].
     pub idle_gap: Duration,
     /// Time of each benchmark in all its passes, within [`Plan::TIMES`]; `None` for the profile's
-    /// time. A smoke run takes none.
+    /// time. Not allowed in a smoke run.
     pub time: Option<Duration>,
-    /// `true` to run a busy thread beside the participants.
+    /// `true` to run a busy thread next to the participants.
     pub neighbour: bool,
-    /// `true` to run participants as processes where a benchmark can.
+    /// `true` to run participants as processes where a benchmark supports this.
     pub processes: bool,
-    /// `true` to measure peers too.
+    /// `true` to measure peers, the alternative implementations.
     pub peers: bool,
-    /// Arguments, `(name, text)`, for every benchmark that takes them.
+    /// Arguments, `(name, text)`, set for every benchmark that has them.
     pub set: Vec<(String, String)>,
-    /// Time, beyond that of ten rounds, after which a participant that has not finished is given
-    /// up.
+    /// Time, beyond that of ten rounds, after which an unfinished participant is abandoned and its
+    /// round fails.
     pub patience: Duration,
 }
 
 impl Plan {
-    /// The default of [`patience`](Self::patience).
+    /// Default value of [`patience`](Self::patience).
     pub const PATIENCE: Duration = crew::PATIENCE;
-    /// Longest pause between hand-overs.
+    /// Longest allowed pause before a hand-over.
     pub const IDLE_GAP_MAX: Duration = Duration::from_millis(100);
-    /// Shortest and longest time of a benchmark.
+    /// Shortest and longest allowed time of a benchmark.
     pub const TIMES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3600));
 }
 
@@ -147,84 +147,84 @@ impl Default for Plan {
     }
 }
 
-/// Error of a plan that cannot be run: the command line is wrong, and nothing was measured.
+/// Error for a plan that cannot be run: the command line is wrong, and nothing was measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// A pattern that matches nothing.
+    /// A pattern matches no benchmark.
     #[error(transparent)]
     Select(#[from] SelectError),
-    /// An argument that a benchmark refuses.
-    #[error("{refused}, for {id}")]
+    /// An argument has an invalid value for a benchmark.
+    #[error("{id}: {error}")]
     Args {
-        /// The benchmark.
+        /// Id of the benchmark.
         id: String,
-        /// The reason.
-        refused: ArgsError,
+        /// Error of the argument.
+        error: ArgsError,
     },
-    /// An argument that none of the chosen benchmarks takes.
-    #[error("--set {name}={text}: none of the chosen benchmarks takes it{hint}")]
+    /// None of the chosen benchmarks has the argument.
+    #[error("--set {name}={text}: none of the chosen benchmarks has this argument{hint}")]
     Nobody {
-        /// The argument.
+        /// Name of the argument.
         name: String,
-        /// Its value.
+        /// Value of the argument.
         text: String,
-        /// The arguments that the benchmarks take.
+        /// Arguments that the chosen benchmarks have.
         hint: String,
     },
-    /// The argument of the sweep is also set.
-    #[error("--set {name}: the sweep goes over it; leave it out")]
+    /// The argument that the sweep varies is also set.
+    #[error("--set {name}: the sweep varies this argument; leave out --set")]
     Twice {
-        /// The argument.
+        /// Name of the argument.
         name: String,
     },
-    /// The sweep's id does not name a single benchmark.
-    #[error("{id}: a sweep takes one benchmark by its full id: {ids}")]
+    /// The id for a sweep does not match exactly one benchmark.
+    #[error("{id}: a sweep needs the full id of one benchmark; this matches {ids}")]
     NotOne {
-        /// The requested id.
+        /// Requested id.
         id: String,
-        /// The benchmarks that the id matches.
+        /// Benchmarks that the id matches.
         ids: String,
     },
-    /// A sweep over an argument that the benchmark does not take.
+    /// The benchmark does not have the argument of the sweep.
     #[error("--over {name}: {id} has no such argument; {hint}")]
     NotTaken {
-        /// The benchmark.
+        /// Id of the benchmark.
         id: String,
-        /// The argument.
+        /// Name of the argument.
         name: String,
-        /// The arguments that the benchmark takes.
+        /// Arguments that the benchmark has.
         hint: String,
     },
-    /// An invalid range.
+    /// The range of the sweep is invalid.
     #[error(transparent)]
     Over(#[from] OverError),
-    /// The pause is too long.
+    /// The pause before hand-overs is too long.
     #[error("--idle-gap {0:?}: must lie in 0..={max:?}", max = Plan::IDLE_GAP_MAX)]
     IdleGap(Duration),
-    /// A time outside [`Plan::TIMES`].
+    /// The time of a benchmark is outside [`Plan::TIMES`].
     #[error("--time {0:?}: must lie in {least:?}..=1h", least = Plan::TIMES.0)]
     Time(Duration),
-    /// A time for a smoke run, which measures once, however long that takes.
-    #[error("--time {0:?}: a smoke run measures once; leave it out, or take --profile quick")]
+    /// A time was set for a smoke run, which measures each operation once.
+    #[error("--time {0:?}: a smoke run measures once; leave out --time, or use --profile quick")]
     TimeOfSmoke(Duration),
-    /// A benchmark that cannot run its participants as processes.
+    /// The benchmark does not support participants as processes.
     #[error(
-        "--processes: {0} cannot run its participants as processes; name others, or leave it out"
+        "--processes: {0} cannot run its participants as processes; choose others, or leave it out"
     )]
     Processes(String),
-    /// An option for hand-overs, without a benchmark that has hand-overs.
+    /// An option for hand-overs was set, but no chosen benchmark hands over.
     #[error("{option}: none of the chosen benchmarks hands work from one participant to another")]
     NoHandover {
-        /// The option.
+        /// Name of the option.
         option: &'static str,
     },
-    /// The machine cannot be read.
+    /// The CPU topology of the machine cannot be read.
     #[error("the CPUs of this machine cannot be read: {0}")]
     Topology(String),
 }
 
-/// One benchmark of a run: its selection, and its contenders' arguments.
+/// One benchmark of a run: its contenders and the values of its arguments.
 #[derive(Clone, Debug)]
 pub struct Group {
     /// The benchmark and its contenders.
@@ -232,27 +232,26 @@ pub struct Group {
     pub(crate) values: Values,
 }
 
-/// Observer of a run's progress.
+/// Observer of a run's progress. All methods do nothing by default.
 pub trait Watch {
-    /// Called when a visit begins to the benchmark at index `group` of [`Lab::groups`]; `visit` is
+    /// Called when a visit starts to the benchmark at index `group` of [`Lab::groups`]; `visit` is
     /// the number of earlier visits and the total. Each pass visits each benchmark once, in random
     /// order after the first pass.
     fn begin(&mut self, visit: (usize, usize), group: usize) {
         let _ = (visit, group);
     }
-    /// Called when `done` of at most `most` blocks of this visit are done.
+    /// Called when `done` of at most `most` blocks of this visit are measured.
     fn block(&mut self, done: u32, most: u32) {
         let _ = (done, most);
     }
-    /// Called with all figures that the benchmark has yielded so far; they replace those of earlier
-    /// calls. Called after the first pass, so that early results exist, and after the last, for the
-    /// null benchmarks first.
+    /// Called with all figures of the benchmark so far, which replace those of earlier calls: after the
+    /// first pass, so that early results exist, and after the last, for the null benchmarks first.
     /// Returning `false` ends the run, for example if the records could not be stored.
     fn records(&mut self, records: &[Record]) -> bool {
         let _ = records;
         true
     }
-    /// Called when a benchmark, or one contender of a benchmark, yielded no figure.
+    /// Called when a benchmark, or one of its contenders, failed to produce a figure.
     fn fault(&mut self, id: &str, fault: &Fault) {
         let _ = (id, fault);
     }
@@ -261,14 +260,14 @@ pub trait Watch {
 /// Observer that ignores everything.
 impl Watch for () {}
 
-/// Result of a run.
+/// Result of a run: figures and faults.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// All figures, in order.
+    /// All figures, in the order of the run.
     pub records: Vec<Record>,
-    /// Benchmarks that yielded nothing, with the reason.
+    /// Ids of the benchmarks that failed, each with the error.
     pub faults: Vec<(String, String)>,
-    /// `true` if the run was stopped before its end.
+    /// `true` if the run was interrupted.
     pub interrupted: bool,
     /// Smallest relative difference that the run can detect with one participant.
     pub null_one: Option<f64>,
@@ -276,7 +275,7 @@ pub struct Outcome {
     pub null_several: Option<f64>,
 }
 
-/// A suite, a plan, and this machine.
+/// A suite and a plan for this machine, ready to run.
 #[derive(Debug)]
 pub struct Lab {
     pub(super) plan: Plan,
@@ -287,10 +286,10 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Checks the whole plan; measures nothing.
+    /// Checks the whole plan without measuring.
     ///
-    /// `patterns` choose among `all` ([`select`]); none means the ladder. The null benchmarks
-    /// (`null/…`), where `all` has them, are always taken, last.
+    /// `patterns` select among `all` ([`select`]); without patterns, the default run. The null
+    /// benchmarks (`null/…`) of `all` are always included, last.
     ///
     /// # Errors
     /// Fails if any part of the plan is invalid, with a message for a command line.
@@ -314,11 +313,11 @@ impl Lab {
     }
 
     /// Checks the plan for one benchmark, given by its full id, with several values of one
-    /// argument. Each pass measures all values, so that a spell of noise affects a few rounds of
-    /// each.
+    /// argument. Each pass measures all values, so that a period of noise affects a few rounds of
+    /// each value.
     ///
     /// # Errors
-    /// Fails like [`new`](Lab::new), and if the benchmark does not take the argument or the range
+    /// Fails like [`new`](Lab::new), and if the benchmark does not have the argument or the range
     /// is invalid.
     pub fn sweep(
         all: &[&'static [Bench]],
@@ -342,15 +341,15 @@ impl Lab {
         let Some(param) = params.iter().find(|param| param.name == name) else {
             let names: Vec<&str> = params.iter().map(|param| param.name).collect();
             let hint = match names.is_empty() {
-                true => "it takes none".to_string(),
-                false => format!("it takes {}", names.join(", ")),
+                true => "it has no arguments".to_string(),
+                false => format!("its arguments are {}", names.join(", ")),
             };
             return Err(PlanError::NotTaken { id: id.to_string(), name: name.clone(), hint });
         };
         lab.groups.retain(|group| group.selection.spec.id.starts_with(NULL_PREFIX));
         for (place, value) in over.values(param)?.into_iter().enumerate() {
             let mut group = of_it.clone();
-            let refused = |refused| PlanError::Args { id: id.to_string(), refused };
+            let refused = |error| PlanError::Args { id: id.to_string(), error };
             group.values.set_checked(name, value).map_err(refused)?;
             lab.groups.insert(place, group);
         }
@@ -377,7 +376,7 @@ impl Lab {
         self.schedule().passes
     }
 
-    /// Returns the run's time limit, without some work after the last pass; `None` if it has none.
+    /// Returns the run's time limit, excluding some work after the last pass; `None` for no limit.
     pub fn time_max(&self) -> Option<Duration> {
         self.schedule().total
     }
@@ -386,13 +385,13 @@ impl Lab {
         self.plan.profile.schedule(self.groups.len(), self.plan.time)
     }
 
-    /// Returns this machine's description.
+    /// Returns a description of this machine.
     pub fn host(&self) -> Host {
         host::capture()
     }
 }
 
-/// Returns a random number below 2^53, which JSON represents exactly.
+/// Returns a random seed below 2^53, which JSON represents exactly.
 fn seed() -> u64 {
     RandomState::new().hash_one(0) >> 11
 }
@@ -434,8 +433,8 @@ fn check_plan(plan: &Plan, chosen: &[Selection]) -> Result<(), PlanError> {
             names.sort_unstable();
             names.dedup();
             let hint = match names.is_empty() {
-                true => "; they take none".to_string(),
-                false => format!("; they take {}", names.join(", ")),
+                true => "; they have no arguments".to_string(),
+                false => format!("; their arguments are {}", names.join(", ")),
             };
             return Err(PlanError::Nobody { name: name.clone(), text: text.clone(), hint });
         }
@@ -462,7 +461,7 @@ fn group(mut selection: Selection, plan: &Plan) -> Result<Group, PlanError> {
     for (name, text) in &plan.set {
         if params.iter().any(|param| param.name == name) {
             let id = selection.spec.id.to_string();
-            values.set(name, text).map_err(|refused| PlanError::Args { id, refused })?;
+            values.set(name, text).map_err(|error| PlanError::Args { id, error })?;
         }
     }
     Ok(Group { selection, values })

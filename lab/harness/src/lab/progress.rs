@@ -1,11 +1,11 @@
 //! State of one benchmark during a run: the results of its passes so far.
 
-use super::lane::{Known, Lane, Measured};
+use super::lane::{ContenderFacts, Measured, MeasuredContender};
 use super::measure;
 use super::summarise;
 use super::{Group, Lab};
 use crate::bench::Bench;
-use crate::date::{DATE_REFUSED, unix_ns};
+use crate::date::{DATE_OUT_OF_RANGE, unix_ns};
 use crate::fault::Fault;
 use crate::noise;
 use crate::samples::empty_ns;
@@ -14,28 +14,28 @@ use handover_record::{Contender, ContenderKind, Record};
 use serde::{Deserialize, Serialize};
 use std::time::SystemTime;
 
-/// Half-width of an interval over rounds, relative to the figure, up to which the figure is good
-/// enough.
+/// Half-width of an interval over rounds, relative to the figure, up to which a figure needs no
+/// more rounds.
 const NARROW: f64 = 0.02;
 
-/// State of one benchmark during a run, or during one pass of it.
+/// State of one benchmark during a run, or during one pass of a run.
 pub(super) struct Progress {
     started_unix_ns: i64,
     empty: (f64, f64),
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<MeasuredContender>,
     rounds_reported: usize,
-    /// `true` once a pass has begun with it.
+    /// `true` if a pass has started to measure the benchmark.
     pub is_begun: bool,
-    /// `true` if every figure was good at the end of the last visit.
+    /// `true` if every figure had a narrow interval at the end of the last visit.
     pub is_settled: bool,
-    /// `true` if it failed, or a lane of it died during the run: no pass visits it again.
+    /// `true` if the benchmark, or one of its contenders or floors, failed: it is not visited again.
     pub is_closed: bool,
 }
 
-/// Results of a lane in one pass.
+/// Results of one contender or floor in one pass.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct LaneVisited {
-    known: Known,
+pub(super) struct ContenderVisited {
+    known: ContenderFacts,
     measured: Measured,
 }
 
@@ -44,15 +44,15 @@ pub(super) struct LaneVisited {
 pub(super) struct Visited {
     started_unix_ns: i64,
     empty: (f64, f64),
-    lanes: Vec<LaneVisited>,
-    /// Contenders that failed and are no longer measured, with the reason.
+    lanes: Vec<ContenderVisited>,
+    /// Contenders that failed and are no longer measured, each with its fault.
     pub faults: Vec<(String, Fault)>,
-    /// The fault that ended the visit early.
+    /// Fault that ended the visit early; `None` for a complete visit.
     pub ended: Option<Fault>,
 }
 
 impl Visited {
-    /// Creates the result of a benchmark that could not begin.
+    /// Creates the result of a benchmark that could not be started.
     pub fn of_fault(fault: Fault) -> Visited {
         let (started_unix_ns, empty) = (0, (0.0, 0.0));
         Visited { started_unix_ns, empty, lanes: vec![], faults: vec![], ended: Some(fault) }
@@ -60,9 +60,10 @@ impl Visited {
 }
 
 impl Progress {
-    /// Creates the state of a benchmark that begins now.
+    /// Creates the state of a benchmark that is about to be measured.
     pub fn begin(lab: &Lab, group: &Group) -> Result<Progress, Fault> {
-        let started_unix_ns = unix_ns(SystemTime::now()).ok_or_else(|| Fault::new(DATE_REFUSED))?;
+        let started_unix_ns =
+            unix_ns(SystemTime::now()).ok_or_else(|| Fault::new(DATE_OUT_OF_RANGE))?;
         Ok(Progress {
             started_unix_ns,
             empty: empty_ns(),
@@ -74,15 +75,18 @@ impl Progress {
         })
     }
 
-    /// Returns what a pass needs to know about the lanes; empty before the first pass.
-    pub fn known(&self) -> Vec<Known> {
+    /// Returns facts about the contenders for the next pass; empty before the first pass.
+    pub fn known(&self) -> Vec<ContenderFacts> {
         let lanes = self.lanes.iter().filter(|_| self.is_begun);
         lanes.map(|lane| lane.known).collect()
     }
 
-    /// Converts the state into a pass's results.
+    /// Converts the state into the results of a pass.
     pub fn into_visited(self, faults: Vec<(String, Fault)>, ended: Option<Fault>) -> Visited {
-        let of = |lane: Lane| LaneVisited { known: lane.known, measured: lane.measured };
+        let of = |lane: MeasuredContender| ContenderVisited {
+            known: lane.known,
+            measured: lane.measured,
+        };
         Visited {
             started_unix_ns: self.started_unix_ns,
             empty: self.empty,
@@ -105,8 +109,8 @@ impl Progress {
         self.is_settled = self.has_good_figures();
     }
 
-    /// Returns the benchmark's weight in sharing a pass's time: the number of its lanes, or 0 if
-    /// its figures are good.
+    /// Returns the benchmark's weight for its share of a pass's time: the number of its contenders, or 0
+    /// if its figures need no more rounds.
     pub fn weight(&self) -> usize {
         if self.is_settled { 0 } else { self.lanes.len() }
     }
@@ -119,7 +123,7 @@ impl Progress {
     /// Returns the records of all rounds so far.
     pub fn records(&mut self, lab: &Lab, group: &Group) -> Vec<Record> {
         self.rounds_reported = self.rounds_count();
-        self.lanes.iter_mut().for_each(Lane::judge_again);
+        self.lanes.iter_mut().for_each(MeasuredContender::reclassify_rounds);
         let context = summarise::Context {
             spec: group.selection.spec,
             plan: &lab.plan,
@@ -131,30 +135,33 @@ impl Progress {
         summarise::records(&context, &self.lanes)
     }
 
-    /// Returns the figure so far of a part of the first contender, if there is one.
+    /// Returns the current median of the first contender in ns, for the part at index `part`; `None`
+    /// before its first round.
     pub fn figure_ns(&self, part: usize) -> Option<f64> {
         Some(self.lanes[0].intervals().get(part).copied().flatten()?.median)
     }
 
-    /// Returns the figure so far of a part of a floor, if there is one.
+    /// Returns the current median of a floor in ns, for its part at index `part`; `None` before its
+    /// first round.
     pub fn floor_ns(&self, bench: &'static Bench, part: usize) -> Option<f64> {
-        let is_its = |lane: &&Lane| lane.is_floor && lane.bench.spec().id == bench.spec().id;
+        let is_its =
+            |lane: &&MeasuredContender| lane.is_floor && lane.bench.spec().id == bench.spec().id;
         let floor = self.lanes.iter().find(is_its)?;
         Some(floor.intervals().get(part).copied().flatten()?.median)
     }
 
-    /// Returns the number of rounds of all lanes.
+    /// Returns the number of rounds of all contenders.
     fn rounds_count(&self) -> usize {
-        self.lanes.iter().map(Lane::rounds_count).sum()
+        self.lanes.iter().map(MeasuredContender::rounds_count).sum()
     }
 
     /// Returns `true` if every figure has enough rounds and a narrow interval. The interval of a
-    /// peer that is clearly slower than the best one may be wide.
+    /// peer that is clearly slower than the fastest peer may be wide.
     fn has_good_figures(&self) -> bool {
         let racing = || self.lanes.iter().filter(|lane| !lane.is_floor && !lane.known.is_out);
         let figures: Vec<_> =
             racing().map(|lane| (lane.bench.contender(), lane.intervals())).collect();
-        // The best upper end among the peers with the same rival.
+        // The lowest upper bound among the peers with the same rival.
         let best = |of: &Contender, part: usize| {
             let peers = figures
                 .iter()
@@ -167,7 +174,7 @@ impl Progress {
             let is_slower = || figure.ends.is_some_and(|(low, _)| low > best(it, part));
             figure.half_width().is_some_and(|it| it <= NARROW) || is_peer && is_slower()
         };
-        racing().all(|lane| lane.rounds_least() >= noise::ROUNDS_MIN)
+        racing().all(|lane| lane.rounds_of_rarest_part() >= noise::ROUNDS_MIN)
             && figures.iter().all(|(contender, parts)| {
                 let known = parts.iter().enumerate().filter_map(|(part, it)| Some((part, (*it)?)));
                 known.into_iter().all(|(part, figure)| is_good(contender, part, figure))

@@ -1,22 +1,24 @@
 //! Ratios of a figure to its floor and to its peers.
 
-use super::lane::{Lane, PartMeasured, medians_by_pass};
+use super::lane::{MeasuredContender, PartMeasured, medians_by_pass};
 use crate::bench::Bench;
 use crate::stats;
-use handover_record::{Beside, ContenderKind, Ratio, Round, Spec, Wait, Warning, WarningCode};
+use handover_record::{
+    ContenderKind, PeerWithoutRatio, Ratio, Round, Spec, Wait, Warning, WarningCode,
+};
 use std::collections::BTreeMap;
 
-/// A declared floor: its id, its benchmark, and the index of its part.
+/// Declared floor: its id, its benchmark, and the index of its part.
 pub(super) type Floor = (&'static str, &'static Bench, usize);
 
-/// Returns the ratio of a lane's part to its floor: a floor among the contenders of the same
+/// Returns the ratio of a contender's part to its floor: a floor among the contenders of the same
 /// benchmark, which does the same work by the same procedure, or else the first of the declared
-/// floors that waits alike.
+/// floors that waits in the same way.
 pub(super) fn to_floor(
     spec: &Spec,
     floors: &[Floor],
-    lanes: &[Lane],
-    ours: &Lane,
+    lanes: &[MeasuredContender],
+    ours: &MeasuredContender,
     index: usize,
 ) -> Option<Ratio> {
     let waits = ours.waits(index);
@@ -37,9 +39,14 @@ pub(super) fn to_floor(
     })
 }
 
-/// Returns the ratio to a floor of the same benchmark that waits alike, or else to one that does
-/// not wait.
-fn own_floor(spec: &Spec, lanes: &[Lane], ours: &Lane, index: usize) -> Option<Ratio> {
+/// Returns the ratio to a floor of the same benchmark that waits in the same way, or else to one
+/// that does not wait.
+fn own_floor(
+    spec: &Spec,
+    lanes: &[MeasuredContender],
+    ours: &MeasuredContender,
+    index: usize,
+) -> Option<Ratio> {
     if ours.bench.contender().kind == ContenderKind::Floor {
         return None;
     }
@@ -62,12 +69,12 @@ fn own_floor(spec: &Spec, lanes: &[Lane], ours: &Lane, index: usize) -> Option<R
     of(waits).or_else(|| of(Wait::None))
 }
 
-/// Returns the id, part and lane of a declared floor.
+/// Returns the id, part and contender of a declared floor.
 fn named_floor<'a>(
     floors: &[Floor],
-    lanes: &'a [Lane],
+    lanes: &'a [MeasuredContender],
     wanted: &'static str,
-) -> Option<(&'static str, usize, &'a Lane)> {
+) -> Option<(&'static str, usize, &'a MeasuredContender)> {
     let (id, bench, part) = floors.iter().find(|(id, ..)| *id == wanted)?;
     let lane = lanes.iter().find(|lane| {
         lane.is_floor && !lane.known.is_out && lane.bench.spec().id == bench.spec().id
@@ -75,8 +82,13 @@ fn named_floor<'a>(
     Some((id, *part, lane))
 }
 
-/// Returns the ratios to the peers that wait alike.
-pub(super) fn to_peers(spec: &Spec, lanes: &[Lane], ours: &Lane, index: usize) -> Vec<Ratio> {
+/// Returns the ratios to the peers that wait in the same way.
+pub(super) fn to_peers(
+    spec: &Spec,
+    lanes: &[MeasuredContender],
+    ours: &MeasuredContender,
+    index: usize,
+) -> Vec<Ratio> {
     let contender = ours.bench.contender();
     if contender.kind == ContenderKind::Floor {
         return Vec::new();
@@ -91,24 +103,31 @@ pub(super) fn to_peers(spec: &Spec, lanes: &[Lane], ours: &Lane, index: usize) -
         .collect()
 }
 
-/// Returns the lanes that a lane is compared with, regardless of how they wait.
-fn rivals<'a>(lanes: &'a [Lane], ours: &'a Lane) -> impl Iterator<Item = &'a Lane> {
+/// Returns the contenders that a contender is compared with, regardless of how they wait.
+fn rivals<'a>(
+    lanes: &'a [MeasuredContender],
+    ours: &'a MeasuredContender,
+) -> impl Iterator<Item = &'a MeasuredContender> {
     let contender = ours.bench.contender();
     lanes
         .iter()
         .filter(move |lane| !lane.is_floor && !lane.known.is_out && !std::ptr::eq(*lane, ours))
-        .filter(move |lane| contender.is_held_against(&lane.bench.contender()))
+        .filter(move |lane| contender.is_compared_with(&lane.bench.contender()))
 }
 
 /// Returns the peers that wait in another way, with their figures.
-pub(super) fn beside(lanes: &[Lane], ours: &Lane, index: usize) -> Vec<Beside> {
+pub(super) fn beside(
+    lanes: &[MeasuredContender],
+    ours: &MeasuredContender,
+    index: usize,
+) -> Vec<PeerWithoutRatio> {
     if ours.bench.contender().kind == ContenderKind::Floor {
         return Vec::new();
     }
     rivals(lanes, ours)
         .filter(|lane| lane.waits(index) != ours.waits(index))
         .filter(|lane| !lane.measured.parts[index].rounds.is_empty())
-        .map(|lane| Beside {
+        .map(|lane| PeerWithoutRatio {
             contender: lane.bench.contender().name.to_string(),
             waits: lane.waits(index),
             other: lane.measured.parts[index].figure().median,
@@ -116,8 +135,8 @@ pub(super) fn beside(lanes: &[Lane], ours: &Lane, index: usize) -> Vec<Beside> {
         .collect()
 }
 
-/// Returns the ratio of two lanes' parts: per pass, from the logarithms of the ratios within
-/// blocks, so that a/b and b/a agree. `None` if no block has both.
+/// Returns the ratio of two contenders' parts: per pass, from the logarithms of the ratios within
+/// blocks, so that a/b and b/a are reciprocal. `None` if no block has both.
 fn ratio(ours: &PartMeasured, other: &PartMeasured, id: &str, contender: &str) -> Option<Ratio> {
     let at = |round: &Round| (round.pass, round.block);
     let by_block: BTreeMap<_, f64> =
@@ -146,8 +165,8 @@ fn figure_id(spec: &Spec, index: usize) -> String {
     spec.parts.get(index).map_or(spec.id.to_string(), |part| format!("{}/{}", spec.id, part.name))
 }
 
-/// Returns the warning for a figure below its floor.
-pub(super) fn beaten(floor: &Ratio) -> Option<Warning> {
+/// Returns a warning if the figure is clearly below its floor.
+pub(super) fn warning_if_beaten(floor: &Ratio) -> Option<Warning> {
     let (low, high) = floor.ends().filter(|(_, high)| *high < 1.0)?;
     let text = format!(
         "takes {low:.2} to {high:.2} times as long as its floor, {} [{}]: the floor does more work than necessary",
@@ -156,9 +175,13 @@ pub(super) fn beaten(floor: &Ratio) -> Option<Warning> {
     Some(Warning { code: WarningCode::FloorBeaten, text })
 }
 
-/// Withdraws the warning about a beaten floor if the difference is below `least`, the smallest relative difference
-/// that the run can see.
-pub(super) fn keep_if_visible(warnings: &mut Vec<Warning>, floor: Option<&Ratio>, least: f64) {
+/// Removes the warning about a figure below its floor if the difference is less than `least`, the
+/// smallest relative difference that the run can detect.
+pub(super) fn remove_if_undetectable(
+    warnings: &mut Vec<Warning>,
+    floor: Option<&Ratio>,
+    least: f64,
+) {
     let high = floor.and_then(Ratio::ends).map_or(1.0, |(_, high)| high);
     let is_visible = high < 1.0 / (1.0 + least);
     warnings.retain(|it| it.code != WarningCode::FloorBeaten || is_visible);
@@ -181,25 +204,25 @@ mod tests {
 
     #[test]
     fn floor_whose_whole_interval_lies_above_the_figure_is_beaten() {
-        let warning = beaten(&ratio_of(0.8, 0.95)).expect("a warning");
+        let warning = warning_if_beaten(&ratio_of(0.8, 0.95)).expect("a warning");
         assert_eq!(warning.code, WarningCode::FloorBeaten);
         assert!(warning.text.contains("0.80 to 0.95") && warning.text.contains("floor/empty"));
     }
 
     #[test]
-    fn floor_is_beaten_only_by_more_than_the_run_can_see() {
+    fn floor_is_beaten_only_by_more_than_the_run_can_detect() {
         let floor = ratio_of(0.8, 0.95);
-        let mut warnings: Vec<Warning> = beaten(&floor).into_iter().collect();
-        keep_if_visible(&mut warnings, Some(&floor), 0.04);
+        let mut warnings: Vec<Warning> = warning_if_beaten(&floor).into_iter().collect();
+        remove_if_undetectable(&mut warnings, Some(&floor), 0.04);
         assert_eq!(warnings.len(), 1);
-        keep_if_visible(&mut warnings, Some(&floor), 0.06);
+        remove_if_undetectable(&mut warnings, Some(&floor), 0.06);
         assert_eq!(warnings, []);
     }
 
     #[test]
     fn floor_within_the_interval_is_not_beaten() {
-        assert_eq!(beaten(&ratio_of(0.8, 1.01)), None);
-        assert_eq!(beaten(&ratio_of(1.1, 1.2)), None);
+        assert_eq!(warning_if_beaten(&ratio_of(0.8, 1.01)), None);
+        assert_eq!(warning_if_beaten(&ratio_of(1.1, 1.2)), None);
     }
 
     /// A part with one round per block and three blocks per pass.
@@ -220,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn drift_common_to_both_leaves_the_ratio_alone() {
+    fn drift_common_to_both_does_not_change_the_ratio() {
         let (ours, other) = (part(|it| 2.0 * f64::from(it + 1)), part(|it| f64::from(it + 1)));
         let it = ratio(&ours, &other, "a/b", "other").expect("blocks with both");
         let (low, high) = it.ends().expect("eight passes");

@@ -1,10 +1,10 @@
 //! Conversion of a benchmark's rounds to its records.
 
 use super::Plan;
-use super::lane::{Lane, Measured, PartMeasured, in_digits};
+use super::lane::{Measured, MeasuredContender, PartMeasured, in_digits};
 use super::ratios::{self, Floor};
 use crate::noise::{self, Findings};
-use crate::spent::Spent;
+use crate::spent::ResourceUsage;
 use crate::stats::{self, Estimate};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -51,19 +51,19 @@ fn in_few_digits(mut record: Record) -> Record {
     record
 }
 
-/// Data common to all records of a benchmark.
+/// Data shared by all records of a benchmark.
 pub(super) struct Context<'a> {
     pub spec: &'static Spec,
     pub plan: &'a Plan,
     pub args: BTreeMap<String, u64>,
     pub floors: &'a [Floor],
     pub started_unix_ns: i64,
-    /// Cost of the empty operation, alone and in a batch, in ns.
+    /// Cost in ns of the empty operation when timed alone, and in a batch.
     pub empty: (f64, f64),
 }
 
 /// Returns a record for each part of each contender that has samples.
-pub(super) fn records(context: &Context<'_>, lanes: &[Lane]) -> Vec<Record> {
+pub(super) fn records(context: &Context<'_>, lanes: &[MeasuredContender]) -> Vec<Record> {
     let mut records = Vec::new();
     let parts_count = context.spec.parts.len().max(1);
     for part in 0..parts_count {
@@ -76,7 +76,12 @@ pub(super) fn records(context: &Context<'_>, lanes: &[Lane]) -> Vec<Record> {
     records
 }
 
-fn record(context: &Context<'_>, lanes: &[Lane], lane: &Lane, index: usize) -> Option<Record> {
+fn record(
+    context: &Context<'_>,
+    lanes: &[MeasuredContender],
+    lane: &MeasuredContender,
+    index: usize,
+) -> Option<Record> {
     let spec = context.spec;
     let declared = spec.parts.get(index);
     let part = &lane.measured.parts[index];
@@ -113,7 +118,7 @@ fn record(context: &Context<'_>, lanes: &[Lane], lane: &Lane, index: usize) -> O
         warnings.push(Warning { code: WarningCode::Placement, text: text.to_string() });
     }
     let floor = ratios::to_floor(spec, context.floors, lanes, lane, index);
-    warnings.extend(floor.as_ref().filter(|_| !is_smoke).and_then(ratios::beaten));
+    warnings.extend(floor.as_ref().filter(|_| !is_smoke).and_then(ratios::warning_if_beaten));
     let totals = &lane.measured;
     let per_op = |count: f64| count / totals.ops.max(1) as f64;
     let (used, all) = (totals.used, usage(String::new(), totals.used, totals));
@@ -163,8 +168,8 @@ fn record(context: &Context<'_>, lanes: &[Lane], lane: &Lane, index: usize) -> O
     }))
 }
 
-/// Returns the two modes of operations, of rounds or of passes, whichever is found first, with its
-/// name.
+/// Returns the two modes of operations, of rounds or of passes, whichever is found first, with the
+/// name of these values.
 fn modes(part: &PartMeasured, figure: f64) -> Option<(&'static str, stats::Modes)> {
     let step = clock::calibration().resolution_ns;
     if part.timing() == TimingKind::Single {
@@ -217,14 +222,14 @@ fn encode(histogram: &Histogram<u64>) -> String {
     }
 }
 
-/// CPUs above which the threads that are no participants have an entry.
+/// Minimum number of CPUs used by threads that are no participants for an entry of their own.
 const OTHERS_CPUS_MIN: f64 = 0.005;
 
-/// Returns what each role used and, where that is noticeable, what other threads of the process used; nothing if that is
-/// one entry.
-fn roles(lane: &Lane) -> Vec<RoleUsage> {
+/// Returns the resource usage of each role and, if noticeable, of other threads; empty if that is
+/// a single entry.
+fn roles(lane: &MeasuredContender) -> Vec<RoleUsage> {
     let totals = &lane.measured;
-    let mut by_role: Vec<(&str, Spent)> = Vec::new();
+    let mut by_role: Vec<(&str, ResourceUsage)> = Vec::new();
     let mut others = totals.used;
     for (role, spent) in lane.roles.iter().zip(&totals.by_party) {
         match by_role.iter_mut().find(|it| it.0 == role.name) {
@@ -242,8 +247,8 @@ fn roles(lane: &Lane) -> Vec<RoleUsage> {
     if roles.len() > 1 { roles } else { Vec::new() }
 }
 
-/// Divides what was used by the wall time and the operations of all rounds.
-fn usage(role: String, spent: Spent, totals: &Measured) -> RoleUsage {
+/// Divides the resources used by the wall time and the operations of all rounds.
+fn usage(role: String, spent: ResourceUsage, totals: &Measured) -> RoleUsage {
     let cpus = |ns: u64| ns as f64 / totals.wall_ns.max(1.0);
     let per_op = |count: u64| count as f64 / totals.ops.max(1) as f64;
     let per_s = |count: u64| count as f64 / totals.wall_ns.max(1.0) * 1e9;

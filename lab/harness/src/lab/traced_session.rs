@@ -6,7 +6,7 @@ use super::{Group, Lab};
 use crate::bench::Bench;
 use crate::fault::Fault;
 use crate::off_cpu::OffCpuSpan;
-use crate::samples::Notes;
+use crate::samples::ParticipantResult;
 use crate::select;
 use crate::stats;
 use crate::trace::{TraceTo, Tracing};
@@ -17,9 +17,9 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// A benchmark that is measured as usual, with additional rounds that are recorded.
+/// Measurement of one contender with additional rounds that are recorded by probes.
 ///
-/// [`records`](TracedSession::records) covers only the rounds that are not recorded, whose probes are off.
+/// [`records`](TracedSession::records) covers only the rounds without a recording.
 pub struct TracedSession<'a> {
     lab: &'a Lab,
     group: Group,
@@ -38,30 +38,30 @@ impl std::fmt::Debug for TracedSession<'_> {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct TracedRound {
-    /// The trace of each process.
+    /// Trace files, one per process.
     pub traces: Vec<PathBuf>,
     /// Median time of one operation in ns, for each part of the spec; `None` for a part without
     /// samples.
     pub parts_ns: Vec<Option<f64>>,
-    /// Time that the participants waited for a CPU while runnable, in total; `None` if the kernel
-    /// does not report it.
+    /// Total time that the participants were runnable and waited for a CPU; `None` if the kernel does
+    /// not report it.
     pub run_delay_ns: Option<u64>,
     /// Number of involuntary context switches of the participants.
     pub switches_involuntary: u64,
-    /// Operations in a batch of the first part; the harness runs between two batches.
+    /// Number of operations in a batch of the first part; the harness runs between two batches.
     pub batch: u64,
-    /// Times at which a participant was runnable and off the CPU; `None` if the kernel does not
-    /// report it.
+    /// Spans in which a participant was runnable but not running; `None` if the kernel does not
+    /// report them.
     pub off_cpu: Option<Vec<OffCpuSpan>>,
 }
 
 /// Minimum number of operations in a batch of a recorded round, even if each is long enough to be
-/// timed alone: a hand-off from one batch to the next contains the harness's own work.
+/// timed alone: a hand-off from one batch to the next includes work of the harness.
 const BATCH_WATCHED_MIN: u64 = 16;
 
 impl Lab {
-    /// Checks and warms up one contender of a chosen benchmark, with `floor`, the id of a floor in
-    /// `all`, in addition to its spec's floors.
+    /// Starts a session: checks and warms up one contender of a chosen benchmark, with `floor`, the id
+    /// of a floor in `all`, in addition to its spec's floors.
     ///
     /// # Errors
     /// Fails if the contender cannot be run here, or if the benchmark has no contender of this
@@ -75,7 +75,7 @@ impl Lab {
         interrupted: &AtomicBool,
     ) -> Result<TracedSession<'_>, Fault> {
         clock::calibration();
-        let missing = |what: &str| Fault::new(format!("{what} is not among the benchmarks"));
+        let missing = |what: &str| Fault::new(format!("{what}: no such benchmark in this run"));
         let chosen = self.groups.iter().find(|group| group.selection.spec.id == id);
         let mut group = chosen.ok_or_else(|| missing(id))?.clone();
         group.selection.contenders.retain(|bench| bench.contender().name == contender);
@@ -101,7 +101,7 @@ impl Lab {
 }
 
 impl TracedSession<'_> {
-    /// Measures one round of the contender and one of its floor, as in every run.
+    /// Measures one block as in every run: a round of the contender, and one of each floor.
     ///
     /// # Errors
     /// Fails with the fault of a round, or with [`Fault::Interrupted`].
@@ -114,11 +114,11 @@ impl TracedSession<'_> {
         Ok(())
     }
 
-    /// Measures one round of the contender with the sites of `trace` on. No figure includes it.
+    /// Measures one round of the contender with the probes of `trace` enabled. No figure includes it.
     ///
     /// # Errors
     /// Fails with the fault of the round, or with [`Fault::Interrupted`].
-    pub fn watched(
+    pub fn recorded_round(
         &mut self,
         trace: &TraceTo,
         interrupted: &AtomicBool,
@@ -136,28 +136,28 @@ impl TracedSession<'_> {
             traces.push(entry?.path());
         }
         traces.sort();
-        Ok(watched(&notes, traces))
+        Ok(recorded_round(&notes, traces))
     }
 
-    /// Returns the contender's figure so far, of the spec's part at index `part` (0 if the spec has
-    /// no parts).
+    /// Returns the contender's current median in ns, for the spec's part at index `part` (0 if the
+    /// spec has no parts); `None` before its first round.
     pub fn figure_ns(&self, part: usize) -> Option<f64> {
         self.progress.figure_ns(part)
     }
 
-    /// Returns a floor's figure so far.
+    /// Returns the current median of the floor `id` in ns; `None` before its first round.
     pub fn floor_ns(&self, id: &str) -> Option<f64> {
         let (_, bench, part) = self.group.selection.floors.iter().find(|floor| floor.0 == id)?;
         self.progress.floor_ns(bench, *part)
     }
 
-    /// Returns the records so far.
+    /// Returns the records of all unrecorded rounds so far.
     pub fn records(&mut self) -> Vec<Record> {
         self.progress.records(self.lab, &self.group)
     }
 }
 
-fn watched(notes: &[Notes], traces: Vec<PathBuf>) -> TracedRound {
+fn recorded_round(notes: &[ParticipantResult], traces: Vec<PathBuf>) -> TracedRound {
     let parts_count = notes.iter().map(|it| it.parts.len()).max().unwrap_or(0);
     let parts_ns = (0..parts_count).map(|part| {
         let parts = notes.iter().filter_map(|it| it.parts.get(part));

@@ -3,32 +3,32 @@
 //!
 //! The corrections by Holm and by Benjamini and Hochberg multiply a p-value by the number of tests.
 //! With five processes per side the smallest p-value is 2/252, so that beyond six tests no
-//! difference could be significant, however clear. Dealing the processes out anew to the sides, for
-//! all tests at once, has no such limit: it shows how extreme the most extreme of all figures is by
+//! difference could be significant, however clear. Permuting the processes over the sides, for all
+//! tests at once, has no such limit: it shows how extreme the most extreme of all figures is by
 //! chance, and accounts for correlated tests (a slow process is slow in many figures).
 //!
 //! Source: P. H. Westfall and S. S. Young, *Resampling-Based Multiple Testing*, 1993: the step-down maxT.
 
 use handover_base::random::SplitMix64;
 
-/// Maximum number of deals for which all are tried.
-const DEALS_ALL_MAX: usize = 13_000;
-/// Number of random deals beyond that. The seed is fixed, so that the same runs give the same p.
-const DEALS_RANDOM: usize = 4_999;
-/// Added to the standard error (of logarithms), so that figures that happen to agree to the last
-/// digit do not have an infinite statistic.
+/// Maximum number of permutations for which all are tried.
+const PERMUTATIONS_ALL_MAX: usize = 13_000;
+/// Number of random permutations above that. The seed is fixed, so that equal runs give an equal p.
+const PERMUTATIONS_RANDOM: usize = 4_999;
+/// Added to the standard error (of logarithms), so that figures that agree to the last digit do not
+/// have an infinite statistic.
 const ERROR_MIN: f64 = 0.001;
 
 /// Values of one test: one per process, side A's first; NaN for a process without the figure.
 pub type Values = Vec<f64>;
 
-/// Corrected p-values of a test: the share of deals in which the most extreme of it and of all less
-/// extreme tests is as extreme in the same direction.
+/// Corrected p-values of a test: the share of permutations in which the most extreme of this and all
+/// less extreme tests is as extreme in the same direction.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Chance {
-    /// p-value of B being this far above A.
+pub struct CorrectedPValues {
+    /// p-value of side B being this far above side A.
     pub above: f64,
-    /// p-value of B being this far below A.
+    /// p-value of side B being this far below side A.
     pub below: f64,
 }
 
@@ -36,43 +36,43 @@ pub struct Chance {
 /// the rest.
 ///
 /// Both directions are tested separately, as changes that make no figure worse may make some
-/// better. With five processes per side, one of the 252 deals is the actual one, and one more may
-/// be as extreme in its direction within the limit of a hundredth; in a two-sided test none could.
+/// better. With five processes per side, one of the 252 permutations is the actual one, and one more
+/// may be as extreme in its direction within the limit of a hundredth; in a two-sided test none could.
 ///
 /// # Cost
-/// Tests times deals times processes: 200 tests of 8 processes per side, 12,870 deals, take 0.1 s.
-pub fn corrected(tests: &[Values], a_count: usize) -> Vec<Chance> {
-    // Without tests there are no processes to deal out.
+/// Tests × permutations × processes: 200 tests of 8 processes per side, 12,870 permutations, take 0.1 s.
+pub fn corrected(tests: &[Values], a_count: usize) -> Vec<CorrectedPValues> {
+    // Without tests there are no processes to permute.
     let Some(all) = tests.first().map(Vec::len) else { return Vec::new() };
     let own: Vec<bool> = (0..all).map(|place| place < a_count).collect();
     let apart: Vec<f64> = tests.iter().map(|values| statistic(values, &own)).collect();
     let [mut above, mut below] = [Direction::new(&apart, 1.0), Direction::new(&apart, -1.0)];
-    let mut dealt = vec![0.0; tests.len()];
-    for deal in deals(all, a_count) {
-        for (dealt, values) in dealt.iter_mut().zip(tests) {
-            *dealt = statistic(values, &deal);
+    let mut permuted = vec![0.0; tests.len()];
+    for permutation in permutations(all, a_count) {
+        for (permuted, values) in permuted.iter_mut().zip(tests) {
+            *permuted = statistic(values, &permutation);
         }
-        above.count(&dealt);
-        below.count(&dealt);
+        above.count(&permuted);
+        below.count(&permuted);
         if is_half(all, a_count) {
-            dealt.iter_mut().for_each(|it| *it = -*it);
-            above.count(&dealt);
-            below.count(&dealt);
+            permuted.iter_mut().for_each(|it| *it = -*it);
+            above.count(&permuted);
+            below.count(&permuted);
         }
     }
     let chances = above.chances().into_iter().zip(below.chances());
-    chances.map(|(above, below)| Chance { above, below }).collect()
+    chances.map(|(above, below)| CorrectedPValues { above, below }).collect()
 }
 
-/// Tests in one direction, with the number of deals that are as extreme.
+/// All tests in one direction, each with the number of permutations that are as extreme.
 struct Direction {
     sign: f64,
-    /// Statistic of each test in this direction.
+    /// Statistic of each test, positive in this direction.
     statistics: Vec<f64>,
     /// Indices of the tests, the most extreme first.
     order: Vec<usize>,
     extreme_counts: Vec<usize>,
-    deals_count: usize,
+    permutations_count: usize,
 }
 
 impl Direction {
@@ -85,19 +85,19 @@ impl Direction {
             extreme_counts: vec![0; statistics.len()],
             statistics,
             order,
-            deals_count: 0,
+            permutations_count: 0,
         }
     }
 
-    fn count(&mut self, dealt: &[f64]) {
+    fn count(&mut self, permuted: &[f64]) {
         let mut farthest = 0.0f64;
         for place in self.order.iter().rev() {
-            farthest = farthest.max(self.sign * dealt[*place]);
+            farthest = farthest.max(self.sign * permuted[*place]);
             // Sums of the same numbers in another order differ in the last digit.
             self.extreme_counts[*place] +=
                 usize::from(farthest >= self.statistics[*place] * (1.0 - 1e-9));
         }
-        self.deals_count += 1;
+        self.permutations_count += 1;
     }
 
     /// Returns the p-values, made monotonic: no test has a smaller one than a more extreme test.
@@ -105,34 +105,35 @@ impl Direction {
         let mut chances = vec![1.0; self.order.len()];
         let mut least = 0.0f64;
         for place in self.order {
-            least = least.max(self.extreme_counts[place] as f64 / self.deals_count.max(1) as f64);
+            least = least
+                .max(self.extreme_counts[place] as f64 / self.permutations_count.max(1) as f64);
             chances[place] = least;
         }
         chances
     }
 }
 
-/// Returns Student's statistic: the distance of B above A, in standard errors.
+/// Returns Student's t statistic: the distance of B above A, in standard errors.
 fn statistic(values: &[f64], is_a: &[bool]) -> f64 {
     Sums::of(values, is_a, &[]).statistic(0.0)
 }
 
-/// Sums of a test's values on both sides of a deal: A's at index 1.
+/// Sums of a test's values on both sides of a permutation: A's at index 1.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     count: [f64; 2],
     sum: [f64; 2],
     squares: [f64; 2],
-    /// Number and sum of the values that a shift moves.
+    /// Number and sum of the values to which a shift applies.
     moved_count: [f64; 2],
     moved_sum: [f64; 2],
 }
 
 impl Sums {
-    /// Adds up the values that are finite; a shift moves those in `moved`.
+    /// Adds up the finite values; a shift applies to those in `moved`.
     fn of(values: &[f64], is_a: &[bool], moved: &[bool]) -> Sums {
         let mut it = Sums::default();
-        // Relative to one of the values, for the precision of the squares.
+        // Relative to one of the values, to keep the squares precise.
         let around = values.iter().copied().find(|it| it.is_finite()).unwrap_or(0.0);
         for (place, (value, is_a)) in values.iter().zip(is_a).enumerate() {
             if value.is_finite() {
@@ -149,7 +150,7 @@ impl Sums {
         it
     }
 
-    /// Returns the statistic after `shift` is added to the moved values.
+    /// Returns the statistic after `shift` is added to the shifted values.
     fn statistic(&self, shift: f64) -> f64 {
         let Sums { count, moved_count, moved_sum, .. } = self;
         if count[0] < 2.0 || count[1] < 2.0 {
@@ -166,40 +167,40 @@ impl Sums {
     }
 }
 
-/// Maximum number of deals for a least shift, which is not needed as exactly as a p-value.
-const DEALS_OF_SHIFT: usize = 1000;
+/// Maximum number of permutations for a least shift, which needs less precision than a p-value.
+const PERMUTATIONS_OF_SHIFT: usize = 1000;
 /// Greatest shift that is tried, and the relative precision of the result.
 const SHIFT_MAX: f64 = 8.0;
 const SHIFT_PRECISION: f64 = 0.02;
 
-/// Returns for each test how far B must lie above A for a corrected p-value of at most `most`, if no other test differs:
+/// Returns for each test how far B must lie above A for a corrected p-value of at most `most` if no other test differs;
 /// `None` if no distance is enough. Sides of `tests` must not differ, apart from noise.
 pub fn least_shifts(tests: &[Values], a_count: usize, most: f64) -> Vec<Option<f64>> {
     let Some(all) = tests.first().map(Vec::len) else { return Vec::new() };
     let is_b: Vec<bool> = (0..all).map(|place| place >= a_count).collect();
-    let deals = some_deals(all, a_count);
+    let permutations = some_permutations(all, a_count);
     let sums_of = |values: &Values| -> Vec<Sums> {
-        deals.iter().map(|deal| Sums::of(values, deal, &is_b)).collect()
+        permutations.iter().map(|permutation| Sums::of(values, permutation, &is_b)).collect()
     };
     let sums: Vec<Vec<Sums>> = tests.iter().map(sums_of).collect();
-    // The two greatest statistics of each deal: the greatest of all other tests is one of them.
-    let mut greatest = vec![(0.0f64, 0.0f64); deals.len()];
-    let dealt =
+    // The two greatest statistics of each permutation: the greatest of all other tests is one of them.
+    let mut greatest = vec![(0.0f64, 0.0f64); permutations.len()];
+    let permuted =
         |sums: &Vec<Sums>| -> Vec<f64> { sums.iter().map(|it| it.statistic(0.0)).collect() };
-    let dealt: Vec<Vec<f64>> = sums.iter().map(dealt).collect();
-    for dealt in &dealt {
-        for (top, value) in greatest.iter_mut().zip(dealt) {
+    let permuted: Vec<Vec<f64>> = sums.iter().map(permuted).collect();
+    for permuted in &permuted {
+        for (top, value) in greatest.iter_mut().zip(permuted) {
             *top = if *value > top.0 { (*value, top.0) } else { (top.0, top.1.max(*value)) };
         }
     }
     let is_found = |test: usize, shift: f64| {
         let own = sums[test][0].statistic(shift) * (1.0 - 1e-9);
-        let extreme_counts = sums[test].iter().zip(&dealt[test]).zip(&greatest).filter(|it| {
-            let ((sums, dealt), (first, second)) = it;
-            let others = if *dealt == first { second } else { first };
+        let extreme_counts = sums[test].iter().zip(&permuted[test]).zip(&greatest).filter(|it| {
+            let ((sums, permuted), (first, second)) = it;
+            let others = if *permuted == first { second } else { first };
             sums.statistic(shift).max(*others) >= own
         });
-        own > 0.0 && extreme_counts.count() as f64 <= most * deals.len() as f64
+        own > 0.0 && extreme_counts.count() as f64 <= most * permutations.len() as f64
     };
     let least = |test: usize| {
         let (mut low, mut high) = (0.0, 0.001);
@@ -218,61 +219,61 @@ pub fn least_shifts(tests: &[Values], a_count: usize, most: f64) -> Vec<Option<f
     (0..tests.len()).map(least).collect()
 }
 
-/// Returns the actual deal, and all others or some at random.
-fn some_deals(all: usize, chosen: usize) -> Vec<Vec<bool>> {
-    if ways(all, chosen) > DEALS_OF_SHIFT as f64 {
-        return random_deals(all, chosen, DEALS_OF_SHIFT - 1);
+/// Returns the actual permutation, and all others or some at random.
+fn some_permutations(all: usize, chosen: usize) -> Vec<Vec<bool>> {
+    if ways(all, chosen) > PERMUTATIONS_OF_SHIFT as f64 {
+        return random_permutations(all, chosen, PERMUTATIONS_OF_SHIFT - 1);
     }
-    let mut deals = Vec::new();
-    every(all, chosen, &mut Vec::new(), &mut deals);
-    deals
+    let mut permutations = Vec::new();
+    every(all, chosen, &mut Vec::new(), &mut permutations);
+    permutations
 }
 
-/// Returns `true` if all deals are tried and each has a mirror image, with the sides exchanged.
+/// Returns `true` if all permutations are tried and each has a mirror image with the sides swapped.
 fn is_half(all: usize, chosen: usize) -> bool {
-    2 * chosen == all && ways(all, chosen) <= DEALS_ALL_MAX as f64
+    2 * chosen == all && ways(all, chosen) <= PERMUTATIONS_ALL_MAX as f64
 }
 
-/// Returns the number of ways to deal `all` processes out so that side A has `chosen`.
+/// Returns the number of ways to choose `chosen` of `all` processes for side A.
 fn ways(all: usize, chosen: usize) -> f64 {
     (1..=chosen).fold(1.0, |ways, it| ways * (all - chosen + it) as f64 / it as f64)
 }
 
-/// Returns the deals, including the actual one; of two mirror images only one.
-fn deals(all: usize, chosen: usize) -> Vec<Vec<bool>> {
-    if ways(all, chosen) <= DEALS_ALL_MAX as f64 {
-        let mut deals = Vec::new();
-        every(all, chosen, &mut Vec::new(), &mut deals);
+/// Returns all permutations, including the actual one; of two mirror images only one.
+fn permutations(all: usize, chosen: usize) -> Vec<Vec<bool>> {
+    if ways(all, chosen) <= PERMUTATIONS_ALL_MAX as f64 {
+        let mut permutations = Vec::new();
+        every(all, chosen, &mut Vec::new(), &mut permutations);
         if is_half(all, chosen) {
-            deals.truncate(deals.len().div_ceil(2));
+            permutations.truncate(permutations.len().div_ceil(2));
         }
-        return deals;
+        return permutations;
     }
-    random_deals(all, chosen, DEALS_RANDOM)
+    random_permutations(all, chosen, PERMUTATIONS_RANDOM)
 }
 
-/// Returns the actual deal and `count` others.
-fn random_deals(all: usize, chosen: usize, count: usize) -> Vec<Vec<bool>> {
-    let mut deal: Vec<bool> = (0..all).map(|place| place < chosen).collect();
-    let mut deals = vec![deal.clone()];
+/// Returns the actual permutation and `count` random ones.
+fn random_permutations(all: usize, chosen: usize, count: usize) -> Vec<Vec<bool>> {
+    let mut permutation: Vec<bool> = (0..all).map(|place| place < chosen).collect();
+    let mut permutations = vec![permutation.clone()];
     let mut random = SplitMix64::new(0x5eed);
     for _ in 0..count {
-        random.shuffle(&mut deal);
-        deals.push(deal.clone());
+        random.shuffle(&mut permutation);
+        permutations.push(permutation.clone());
     }
-    deals
+    permutations
 }
 
-fn every(all: usize, chosen: usize, begun: &mut Vec<bool>, deals: &mut Vec<Vec<bool>>) {
+fn every(all: usize, chosen: usize, begun: &mut Vec<bool>, permutations: &mut Vec<Vec<bool>>) {
     if begun.len() == all {
-        deals.push(begun.clone());
+        permutations.push(begun.clone());
         return;
     }
     let left = all - begun.len();
     for (takes, fits) in [(true, chosen > 0), (false, chosen < left)] {
         if fits {
             begun.push(takes);
-            every(all, chosen - usize::from(takes), begun, deals);
+            every(all, chosen - usize::from(takes), begun, permutations);
             begun.pop();
         }
     }
@@ -283,17 +284,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_deal_is_tried_once() {
-        let mut deals = deals(9, 5);
-        assert_eq!(deals.len(), 126);
-        assert!(deals.iter().all(|deal| deal.iter().filter(|it| **it).count() == 5));
-        deals.sort();
-        deals.dedup();
-        assert_eq!(deals.len(), 126);
-        let sides = super::deals(10, 5);
-        assert_eq!(sides.len(), 126, "every partition once");
-        assert!(sides.iter().all(|deal| deal[0]));
-        assert_eq!(super::deals(40, 20).len(), DEALS_RANDOM + 1);
+    fn every_permutation_is_tried_once() {
+        let mut permutations = permutations(9, 5);
+        assert_eq!(permutations.len(), 126);
+        assert!(
+            permutations
+                .iter()
+                .all(|permutation| permutation.iter().filter(|it| **it).count() == 5)
+        );
+        permutations.sort();
+        permutations.dedup();
+        assert_eq!(permutations.len(), 126);
+        let sides = super::permutations(10, 5);
+        assert_eq!(sides.len(), 126, "number of partitions");
+        assert!(sides.iter().all(|permutation| permutation[0]));
+        assert_eq!(super::permutations(40, 20).len(), PERMUTATIONS_RANDOM + 1);
     }
 
     #[test]
@@ -308,7 +313,10 @@ mod tests {
         let others = p.iter().enumerate().filter(|(place, _)| *place != 17);
         assert!(others.map(|it| it.1.above.min(it.1.below)).fold(1.0, f64::min) > 0.01);
         tests.iter_mut().flatten().for_each(|it| *it = -*it);
-        assert_eq!(corrected(&tests, 5)[17], Chance { above: p[17].below, below: p[17].above });
+        assert_eq!(
+            corrected(&tests, 5)[17],
+            CorrectedPValues { above: p[17].below, below: p[17].above }
+        );
     }
 
     #[test]
@@ -337,7 +345,7 @@ mod tests {
             tests[7] = noise(0.1);
             let shifts = least_shifts(&tests, a_count, 0.01);
             for test in [3, 7] {
-                let shift = shifts[test].expect("a shift is enough");
+                let shift = shifts[test].expect("no shift was detected");
                 let p_at = |shift: f64| {
                     let mut moved = tests.clone();
                     moved[test][a_count..].iter_mut().for_each(|it| *it += shift);
@@ -354,7 +362,7 @@ mod tests {
     fn no_values_give_no_tests() {
         assert!(corrected(&[], 0).is_empty() && least_shifts(&[], 0, 0.01).is_empty());
         assert_eq!(least_shifts(&[vec![f64::NAN; 10]], 5, 0.01), [None]);
-        let never = Chance { above: 1.0, below: 1.0 };
+        let never = CorrectedPValues { above: 1.0, below: 1.0 };
         assert_eq!(corrected(&[vec![1.0; 10]], 5), [never]);
         assert_eq!(corrected(&[vec![f64::NAN; 10]], 5), [never]);
     }

@@ -1,15 +1,15 @@
 //! Rank statistics of two samples: Mann-Whitney test, Hodges-Lehmann shift, Cliff's delta.
 //!
-//! They are exact for the sizes of a comparison, a few dozen values at most: the distribution of
-//! the rank sum is counted, ties included, instead of approximated.
+//! Exact for the sizes of a comparison, a few dozen values at most: the distribution of the rank sum
+//! is computed, ties included, instead of approximated.
 
-/// Number of values, of both sides together, above which the rank sum is treated as normal.
+/// Total number of values above which the rank sum is approximated by a normal distribution.
 const EXACT_MAX: usize = 60;
-/// Probability outside of an interval on each side.
+/// Probability beyond each end of a 95 % interval.
 const TAIL: f64 = 0.025;
 
 /// Returns the two-sided p-value of the Mann-Whitney test: the probability that values of one
-/// source, dealt out to two sides, are at least as far apart. Exact up to 60 values, with any ties;
+/// distribution, divided at random, are at least as far apart. Exact up to 60 values, with any ties;
 /// above, a normal approximation with correction for ties. 1 if a side is empty.
 ///
 /// Source: H. B. Mann and D. R. Whitney, *On a test of whether one of two random variables is
@@ -33,9 +33,9 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> f64 {
     (far / all).min(1.0)
 }
 
-/// Returns the shift of `b` above `a`, the median of all differences, with its 95 % interval
-/// (Hodges and Lehmann). The interval is exact for continuous values, and the whole range if there
-/// are too few values. `None` if a side is empty.
+/// Returns the Hodges-Lehmann shift of `b` above `a` (the median of all differences) with its 95 %
+/// interval. The interval is exact for continuous values, and the full range if there are too few
+/// values. `None` if a side is empty.
 ///
 /// Source: J. L. Hodges and E. L. Lehmann, *Estimates of location based on rank tests*, 1963.
 pub fn shift(a: &[f64], b: &[f64]) -> Option<(f64, f64, f64)> {
@@ -48,8 +48,8 @@ pub fn shift(a: &[f64], b: &[f64]) -> Option<(f64, f64, f64)> {
 }
 
 /// Returns Cliff's delta: the share of pairs in which `b` is greater minus the share in which it is
-/// less. It is 1 if all of `b` is above all of `a`, and 0 if neither is. (1 + delta) / 2 is A12 of
-/// Vargha and Delaney.
+/// less. It is 1 if each value of `b` is above each of `a`, and 0 if neither is greater. (1 + delta) / 2
+/// is A12 of Vargha and Delaney.
 ///
 /// Source: N. Cliff, *Dominance statistics: ordinal analyses to answer ordinal questions*, 1993.
 pub fn cliffs_delta(a: &[f64], b: &[f64]) -> f64 {
@@ -79,7 +79,7 @@ pub fn median_interval(values: &[f64]) -> Option<(f64, f64, f64)> {
     Some((median, sorted[cut], sorted[last - cut]))
 }
 
-/// Returns the number of differences to omit on each side for a 95 % interval.
+/// Returns the number of differences to omit at each end for a 95 % interval.
 fn cut(a_count: usize, b_count: usize) -> usize {
     let count = a_count + b_count;
     if count > EXACT_MAX {
@@ -190,8 +190,8 @@ mod tests {
     }
 
     #[test]
-    fn exact_p_equals_enumeration_of_all_deals() {
-        // With ties: of the 20 ways to deal 1 2 2 3 4 5 out by threes, 2 are as extreme as 1 2 2.
+    fn exact_p_equals_enumeration_of_all_permutations() {
+        // With ties: of the 20 ways to divide 1 2 2 3 4 5 into two threes, 2 are as extreme as 1 2 2.
         let p = mann_whitney(&[1.0, 2.0, 2.0], &[3.0, 4.0, 5.0]);
         assert!(near(p, 2.0 / 20.0), "{p}");
         let p = mann_whitney(&[1.0, 2.0], &[1.0, 2.0]);

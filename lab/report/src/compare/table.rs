@@ -1,22 +1,22 @@
 //! Table of a comparison for a terminal.
 
 use super::{
-    ALONE_MAX, Comparison, FAMILY_MAX, Row, Side, Statistic, Verdict, found_line, processes,
-    visible_line,
+    ALONE_MAX, Comparison, FAMILY_MAX, Row, Side, Statistic, Verdict, detectable_line, processes,
+    resolution_line,
 };
 use crate::table::render;
 use crate::text::{Line, Style, Tone, wrap};
 use crate::words;
 use std::collections::BTreeSet;
 
-/// Width below which the layout does not shrink further; lines are cut.
+/// Minimum width of the layout; in narrower terminals, lines are cut.
 const WIDTH_MIN: usize = 24;
 /// Minimum width to which ids are cut; otherwise it is two fifths of the table.
 const ID_WIDTH_MIN: usize = 20;
-/// Maximum number of figures to name of those that only one side has.
+/// Maximum number of figures named in the list of those that only one side has.
 const NAMES_MAX: usize = 4;
 
-/// Renders the comparison as a table at most `width` columns wide, with its resolution below.
+/// Renders the comparison as a table of at most `width` columns, with its resolution below.
 pub fn comparison(comparison: &Comparison, width: usize, style: Style) -> String {
     let laid_out = width.max(WIDTH_MIN);
     let mut lines = Vec::new();
@@ -54,7 +54,7 @@ fn head(letter: &str, side: &Side) -> String {
     line
 }
 
-/// Column: header, one cell per row, alignment.
+/// Column of the table: header, cell of each row, alignment.
 struct ComparisonColumn {
     header: &'static str,
     cells: Vec<Line>,
@@ -82,7 +82,7 @@ fn draw(rows: &[&Row], width: usize, style: Style, lines: &mut Vec<Line>) {
         if several(&row.id) {
             line.push(format!(" [{}]", row.contender), Tone::Plain);
         }
-        // The setting, if the contender was measured with several.
+        // The setting, if the contender was measured with several settings.
         let is_twin = |it: &&Row| (&it.id, &it.contender) == (&row.id, &row.contender);
         if rows.iter().copied().filter(|row| row.by != Statistic::P99).filter(is_twin).count() > 1 {
             line.push(format!(" {}", row.setting), Tone::Faint);
@@ -193,8 +193,8 @@ fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
         };
         add(&format!("{of}: {}.", counts.join(", ")), Tone::Strong);
     }
-    add(&visible_line(comparison), Tone::Plain);
-    if let Some(line) = found_line(comparison) {
+    add(&resolution_line(comparison), Tone::Plain);
+    if let Some(line) = detectable_line(comparison) {
         add(&line, Tone::Plain);
     }
     let whys: BTreeSet<&str> =

@@ -1,9 +1,9 @@
 //! Change points of a sequence: E-divisive.
 //!
-//! A part is cut where the energy distance between the values left and right of the cut, weighted
-//! by their numbers, is greatest; the cut is kept if hardly any shuffled copy of the part has a cut
-//! as good; then both halves are searched. The method finds any change of distribution, and needs
-//! neither the number of changes nor a noise model.
+//! A segment is cut where the energy distance between the values left and right of the cut, weighted
+//! by their numbers, is greatest; the cut is accepted if hardly any shuffled copy of the segment has
+//! a cut as good; then both halves are searched. The method finds any change of distribution, and
+//! needs neither the number of changes nor a noise model.
 //!
 //! Source: D. S. Matteson and N. A. James, *A nonparametric approach for multiple change point analysis of
 //! multivariate data*, JASA 2014, with an exponent of 1; as used on benchmarks by D. Daly et al., *The use of
@@ -12,23 +12,23 @@
 
 use handover_base::random::SplitMix64;
 
-/// Minimum length of a part: fewer values do not show a distribution.
+/// Minimum length of a segment: fewer values do not show a distribution.
 pub const PART_MIN: usize = 5;
-/// Maximum share of shuffled parts with a cut as good.
+/// Maximum share of shuffled segments with a cut as good.
 pub const CHANCE_MAX: f64 = 0.01;
-/// Number of shuffles; with the actual order, a thousand.
+/// Number of shuffled copies; with the actual order, a thousand.
 const SHUFFLES: usize = 999;
 
-/// Change point of a sequence.
+/// Change point of a sequence: the start of a new level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
     /// Index of the first value of the new level.
     pub place: usize,
-    /// Share of shuffled parts with a cut as good.
+    /// Share of shuffled segments with a cut as good: the p-value.
     pub p: f64,
 }
 
-/// Returns every change of a sequence, in order. The result is deterministic.
+/// Returns every change point of a sequence, in order. The result is deterministic.
 ///
 /// # Cost
 /// N log N per cut that is tried, a thousand times that per cut that is kept: 1,000 values with
@@ -48,7 +48,7 @@ pub fn changes(values: &[f64]) -> Vec<Change> {
     found
 }
 
-/// Distance below which a cut is rounding noise, relative to the spread.
+/// Energy distance, relative to the spread, below which a cut is rounding noise.
 const ROUNDED: f64 = 1e-9;
 
 fn change_of(values: &[f64], random: &mut SplitMix64) -> Option<Change> {
@@ -75,7 +75,7 @@ fn change_of(values: &[f64], random: &mut SplitMix64) -> Option<Change> {
     Some(Change { place, p: as_good as f64 / (SHUFFLES + 1) as f64 })
 }
 
-/// Values of a part by rank, with prefix sums over ranks that are updated as values are added.
+/// Values of a segment by rank, with prefix sums over ranks that are updated as values are added.
 struct Scan {
     ranks: Vec<usize>,
     sorted: Vec<f64>,
@@ -106,7 +106,7 @@ impl Scan {
         Scan { ranks, sorted, counts: tree.clone(), sums: tree, to_all }
     }
 
-    /// Returns the best cut of the values in `order`, as index and weighted energy distance.
+    /// Returns the best cut of the values in `order`: its index and weighted energy distance.
     fn best_cut(&mut self, order: &[usize]) -> (usize, f64) {
         self.counts.fill(0.0);
         self.sums.fill(0.0);

@@ -15,14 +15,14 @@ pub enum Quantity {
     Share,
 }
 
-/// Entry of an axis of names.
+/// Entry of an axis of names, which labels one row or column.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Name {
-    /// Label of the row.
+    /// Label at the start of the row.
     pub label: String,
-    /// Text at the other end of the row, such as the figure; may be empty.
+    /// Text at the end of the row, such as the figure; may be empty.
     pub note: String,
-    /// `true` if it begins a group, set apart from the previous one.
+    /// `true` if the entry starts a group, separated from the previous one by a gap.
     pub opens_group: bool,
 }
 
@@ -54,7 +54,7 @@ impl Axis {
         Axis { title: title.into(), quantity, kind: Kind::Log, from: None }
     }
 
-    /// Creates an axis of names, in their order; on the vertical axis the first is at the top.
+    /// Creates an axis of names in the given order; on the vertical axis the first is at the top.
     pub fn names(names: Vec<Name>) -> Axis {
         let kind = Kind::Names(names);
         Axis { title: String::new(), quantity: Quantity::Count, kind, from: None }
@@ -68,11 +68,11 @@ impl Axis {
     }
 }
 
-/// Range of data.
+/// Range of the data along an axis.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DataRange {
     ends: Option<(f64, f64)>,
-    /// Smallest value above zero.
+    /// Smallest value above zero; `None` if there is none.
     positive: Option<f64>,
 }
 
@@ -91,7 +91,7 @@ impl DataRange {
     }
 }
 
-/// Mapping of an axis to pixels.
+/// Mapping from values on an axis to pixels.
 pub(super) struct Scale {
     kind: Kind,
     quantity: Quantity,
@@ -126,7 +126,7 @@ impl Scale {
         }
     }
 
-    /// Returns the position of a value in pixels, limited to the edges.
+    /// Returns the position of a value in pixels, clamped to the edges.
     pub fn place(&self, value: f64) -> f64 {
         let value = match self.kind {
             Kind::Log if value > 0.0 => value.log10(),
@@ -137,7 +137,7 @@ impl Scale {
         self.from_px + share * (self.to_px - self.from_px)
     }
 
-    /// Returns about `count_max` ticks at most, each with its label.
+    /// Returns the ticks, about `count_max` at most, each as position and label.
     pub fn ticks(&self, count_max: usize) -> Vec<(f64, String)> {
         let count_max = count_max.max(2);
         match &self.kind {
@@ -186,11 +186,11 @@ fn linear_ends(ends: DataRange) -> (f64, f64) {
     ((low / step).floor() * step, (high / step).ceil() * step)
 }
 
-/// Returns whole decades that enclose the data, at least one, as exponents of ten.
+/// Returns the exponents of ten of whole decades that enclose the data, at least one decade.
 fn log_ends(ends: DataRange) -> (f64, f64) {
     let high = ends.ends.map(|it| it.1).filter(|high| *high > 0.0).unwrap_or(10.0);
     let low = ends.positive.unwrap_or(high).min(high);
-    // The epsilon keeps a value on a decade there, in spite of the logarithm's rounding.
+    // The epsilon keeps a value on a decade at its edge, in spite of the logarithm's rounding.
     let low = (low.log10() + 1e-9).floor();
     let high = (high.log10() - 1e-9).ceil();
     (low, high.max(low + 1.0))

@@ -1,4 +1,4 @@
-//! Canvas of pixels, written as PNG.
+//! Pixel canvas, written as PNG.
 
 use super::paint::Canvas;
 use ab_glyph::{Font, FontRef, Glyph, PxScale, ScaleFont, point};
@@ -8,7 +8,7 @@ use flate2::{Compression, Crc};
 use std::f64::consts::TAU;
 use std::io::Write;
 
-/// Pixels per unit of the chart.
+/// Number of pixels per unit of the chart.
 const SCALE: f64 = 2.0;
 /// Maximum side length in pixels: 16,384 by 16,384 takes 800 MB.
 const SIDE_MAX: usize = 16_384;
@@ -26,7 +26,7 @@ const TEXT: Color = [0x1d, 0x1c, 0x1a];
 const TEXT_FAINT: Color = [0x6a, 0x67, 0x60];
 const RULE: Color = [0xe3, 0xe0, 0xd8];
 
-/// Returns the colour of a class in the style sheet's light theme.
+/// Returns the colour of a CSS class in the light theme of the style sheet; `None` if it has none.
 fn color_of(group: &str) -> Option<Color> {
     Some(match group {
         "ours" | "nth0" => [0x0b, 0x6a, 0x94],
@@ -42,13 +42,13 @@ fn color_of(group: &str) -> Option<Color> {
     })
 }
 
-/// Picture in progress.
+/// Pixel image that is being drawn.
 pub(super) struct Bitmap {
     width: usize,
     height: usize,
     /// Red, green and blue of each pixel, row by row.
     pixels: Vec<u8>,
-    /// Colours of the open groups, if they have one.
+    /// Colour of each open group; `None` for a group without a colour.
     groups: Vec<Option<Color>>,
     in_ours: bool,
     font: Option<FontRef<'static>>,
@@ -68,7 +68,7 @@ impl Bitmap {
         }
     }
 
-    /// Returns the picture as a PNG file.
+    /// Encodes the picture as a PNG file.
     pub fn finish(self) -> Vec<u8> {
         let mut rows = Vec::with_capacity(self.pixels.len() + self.height);
         for row in self.pixels.chunks_exact(3 * self.width) {
@@ -167,7 +167,7 @@ impl Bitmap {
         self.fill(&corners, color);
     }
 
-    /// Draws a dashed line; `walked` is the length of the path before it.
+    /// Draws a dashed line; `walked` is the length of the path before it, for the phase of the dashes.
     fn dashes(&mut self, from: (f64, f64), to: (f64, f64), walked: f64, width: f64, color: Color) {
         let (dx, dy) = (to.0 - from.0, to.1 - from.1);
         let length = dx.hypot(dy);
@@ -184,7 +184,7 @@ impl Bitmap {
     }
 }
 
-/// Clips a polygon to a rectangle at the origin (Sutherland and Hodgman, 1974).
+/// Clips a polygon to the picture, whose corner is the origin (Sutherland and Hodgman, 1974).
 fn clipped(mut points: Vec<(f64, f64)>, width: f64, height: f64) -> Vec<(f64, f64)> {
     // Distance of a point inside each edge.
     let edges: [&dyn Fn((f64, f64)) -> f64; 4] =

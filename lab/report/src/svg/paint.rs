@@ -1,11 +1,11 @@
-//! Canvas of SVG elements, with escaped text and numbers of one decimal.
+//! SVG canvas, with escaped text and numbers of one decimal.
 
 use crate::text::is_control;
 use std::fmt::Write;
 
-/// Drawing surface: lengths in pixels, appearance by CSS class.
+/// Drawing surface: coordinates in pixels, appearance by CSS class.
 pub(super) trait Canvas {
-    /// Opens a group with a class and a text that is shown under the pointer; either may be empty.
+    /// Opens a group with a CSS class and a tooltip text; either may be empty.
     fn open_group(&mut self, class: &str, title: &str);
     fn close_group(&mut self);
     fn line(&mut self, x1: f64, y1: f64, x2: f64, y2: f64, class: &str);
@@ -14,11 +14,11 @@ pub(super) trait Canvas {
     /// Draws a closed and filled polygon.
     fn polygon(&mut self, points: &[(f64, f64)], class: &str);
     fn polyline(&mut self, points: &[(f64, f64)], class: &str);
-    /// Draws a text; an empty text is omitted.
+    /// Draws a text, unless it is empty.
     fn text(&mut self, x: f64, y: f64, anchor: &str, class: &str, text: &str);
 }
 
-/// SVG document in progress.
+/// SVG document that is being written.
 pub(super) struct SvgCanvas {
     out: String,
 }
@@ -44,7 +44,7 @@ impl SvgCanvas {
         self.out
     }
 
-    /// Appends text that is SVG already.
+    /// Appends text that is already SVG.
     pub fn raw(&mut self, text: &str) {
         self.out.push_str(text);
     }
@@ -117,8 +117,8 @@ impl Canvas for SvgCanvas {
     }
 }
 
-/// Escapes text for content and attributes of XML and HTML; characters that these cannot hold, or
-/// that control the display, are replaced by a mark.
+/// Escapes text for content and attributes of XML and HTML; characters that these cannot contain,
+/// or that control the display, are replaced by a replacement character.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {
@@ -150,7 +150,7 @@ pub(super) fn text_width(text: &str, size_px: f64) -> f64 {
     text.chars().map(em).sum::<f64>() * size_px
 }
 
-/// Cuts a text to a width, with a mark at the cut.
+/// Truncates a text to a width, with an ellipsis.
 pub(super) fn shorten(text: &str, width_px: f64, size_px: f64) -> String {
     if text_width(text, size_px) <= width_px {
         return text.to_string();

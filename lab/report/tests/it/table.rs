@@ -2,7 +2,8 @@
 
 use crate::support::{assert_golden, ladder, record, run};
 use handover_record::{
-    Beside, ContenderKind, Document, Mode, Ratio, Record, RoleUsage, Wait, Warning, WarningCode,
+    ContenderKind, Document, Mode, PeerWithoutRatio, Ratio, Record, RoleUsage, Wait, Warning,
+    WarningCode,
 };
 use handover_report::{Style, html, markdown, row, table};
 use unicode_width::UnicodeWidthStr;
@@ -119,7 +120,8 @@ fn peer_with_another_waiting_strategy_has_no_ratio() {
     let ours = document.records.iter_mut().find(|it| it.id == "lock/busy").expect("a figure");
     ours.waits = Wait::Spin;
     ours.peers.clear();
-    ours.beside = vec![Beside { contender: "eventfd".into(), waits: Wait::Sleep, other: 4200.0 }];
+    ours.beside =
+        vec![PeerWithoutRatio { contender: "eventfd".into(), waits: Wait::Sleep, other: 4200.0 }];
     let drawn = table(&document, 140, PLAIN);
     let row = drawn.lines().find(|line| line.starts_with("lock/busy")).expect("a row");
     assert!(row.contains("sleeps eventfd 4.20 µs"), "{row}");

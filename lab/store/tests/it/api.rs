@@ -26,7 +26,7 @@ fn stored_run_is_loaded_unchanged() {
     assert_eq!(found.records, [first[0].clone(), first[1].clone(), second[0].clone()]);
     store.check().expect("the file is sound");
     let beside: Vec<_> = contents(path.parent().expect("a parent")).into_keys().collect();
-    assert_eq!(beside, [path], "a store at rest is one file");
+    assert_eq!(beside, [path], "an unused store has further files");
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn run_is_resolved_by_id_prefix_last_or_position_from_the_end() {
 fn unknown_run_error_lists_the_nearest_ids() {
     let mut store = Store::in_memory().expect("a store");
     let empty = store.load("last").expect_err("nothing to load").to_string();
-    assert!(empty.contains("holds no run yet"), "{empty}");
+    assert!(empty.contains("contains no run yet"), "{empty}");
     for (id, started) in [("18aa01-1", 3), ("77ff02-2", 2)] {
         store.begin(&run(id, started)).expect("begin");
     }
@@ -109,7 +109,7 @@ fn put_replaces_records_of_the_same_figure() {
         ("ring/push", "rtrb", 7.0),
         ("ring/peek", "ours", 1.0),
     ];
-    assert_eq!(kept, expected, "each in its position, without duplicates");
+    assert_eq!(kept, expected, "a record was moved or duplicated");
     assert!(matches!(store.put("b", &better), Err(StoreError::UnknownRun { .. })));
 }
 
@@ -138,7 +138,7 @@ fn non_finite_number_is_refused_with_its_field() {
     assert_eq!(
         store.latest().expect("the run").records,
         [],
-        "no record of the benchmark is stored"
+        "a record of the failed insert was stored"
     );
 }
 

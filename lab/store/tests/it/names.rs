@@ -66,7 +66,7 @@ fn names_are_exported_and_merged_on_import() {
     let exported = String::from_utf8(exported).expect("text");
     let hostile = exported.replace("before", "</script>");
     let refused = other.import(&mut hostile.as_bytes()).expect_err("a bad name");
-    assert!(refused.to_string().starts_with("line 1: name"), "{refused}");
+    assert!(refused.to_string().starts_with("line 1: invalid run name"), "{refused}");
     // The name is the beginning of the id of a run in the other store.
     other.begin(&run("beforehand", 9)).expect("begin");
     let refused = other.import(&mut exported.as_bytes()).expect_err("an id begins so");

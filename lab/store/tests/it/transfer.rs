@@ -2,8 +2,9 @@
 
 use crate::support::{record, run};
 use handover_record::{
-    Beside, Cache, ContenderKind, Document, Finding, Hardware, Host, Level, Mode, Parties, Proof,
-    Ratio, Record, RoleUsage, Round, Run, Summary, Unit, Wait, Warning, WarningCode,
+    Cache, ContenderKind, Document, Finding, Hardware, Host, Level, Mode, Parties,
+    PeerWithoutRatio, Proof, Ratio, Record, RoleUsage, Round, Run, Summary, Unit, Wait, Warning,
+    WarningCode,
 };
 use handover_store::{ExportError, ImportError, LINE_BYTES_MAX, Store, import_bytes};
 use proptest::collection::{btree_map, vec};
@@ -39,7 +40,7 @@ fn two_runs() -> Store {
 fn assert_refused(store: &mut Store, lines: &str) -> String {
     let before = exported(store, &[]);
     let error = store.import(&mut lines.as_bytes()).expect_err("refused").to_string();
-    assert_eq!(exported(store, &[]), before, "all or nothing: {error}");
+    assert_eq!(exported(store, &[]), before, "part of the input was imported: {error}");
     assert!(error.contains("nothing was imported"), "{error}");
     error
 }
@@ -93,7 +94,7 @@ fn runs_selected_several_times_are_exported_once() {
     let error = store.export(&["aa".into(), "zz".into()], &mut out);
     assert!(
         matches!(error, Err(ExportError::Store(_))) && out.is_empty(),
-        "refused before any output"
+        "output was written before the error"
     );
 }
 
@@ -152,7 +153,7 @@ fn differing_run_with_the_same_id_is_refused() {
     let error = assert_refused(&mut store, &more);
     assert!(error.contains("(the stored run has 1 records)"), "{error}");
     let error = assert_refused(&mut store, &format!("{text}{text}").replace("\"aa\"", "\"xx\""));
-    assert!(error.starts_with("line 6: run xx occurs a second time"), "{error}");
+    assert!(error.starts_with("line 6: run xx occurs twice"), "{error}");
 }
 
 #[test]
@@ -163,22 +164,22 @@ fn bad_line_error_names_the_line_and_the_problem() {
     let (run_line, record_line) = (lines[0], lines[1]);
     let cases: &[(String, &str)] = &[
         ("hello".into(), "line 1: expected value (column 1)"),
-        ("{}".into(), "line 1: no \"type\""),
+        ("{}".into(), "line 1: missing \"type\""),
         ("[]".into(), "line 1: "),
         (r#"{"type":"runs"}"#.into(), "line 1: \"type\" is \"runs\""),
         (
             run_line.replace("\"schema\":1", "\"schema\":2"),
             "line 1: schema 2; this handover reads schema 1",
         ),
-        (run_line.replace("\"schema\":1,", ""), "line 1: a run without \"schema\":1"),
-        (record_line.into(), "line 1: a record before any run"),
+        (run_line.replace("\"schema\":1,", ""), "line 1: run without \"schema\":1"),
+        (record_line.into(), "line 1: record before the first run"),
         (
             format!("{run_line}\n\n{}", record_line.replace("\"run\":\"new\",", "")),
-            "line 3: a record without a run",
+            "line 3: record without \"run\"",
         ),
         (
             format!("{run_line}\n{}", record_line.replace("\"run\":\"new\"", "\"run\":\"bb\"")),
-            "line 2: a record of run bb among the records of run new",
+            "line 2: record of run bb among the records of run new",
         ),
         (
             format!("{run_line}\n{}", &record_line[..record_line.len() - 9]),
@@ -214,8 +215,8 @@ fn bad_line_error_names_the_line_and_the_problem() {
             run_line.replace("\"started_unix_ns\":1,", "\"started_unix_ns\":-9223372036854775809,"),
             "line 1: invalid type: floating point `-9.223372036854776e+18`",
         ),
-        (run_line.replace("\"new\"", "\"last\""), "line 1: run id \"last\""),
-        (run_line.replace("\"new\"", "\"\\u001b[2J\""), "line 1: run id \"\\u{1b}[2J\""),
+        (run_line.replace("\"new\"", "\"last\""), "line 1: invalid run id \"last\""),
+        (run_line.replace("\"new\"", "\"\\u001b[2J\""), "line 1: invalid run id \"\\u{1b}[2J\""),
         (format!("{{\"type\":{}", "[".repeat(100_000)), "line 1: "),
         (format!("{{\"x\":{}", "[".repeat(100_000)), "line 1: "),
     ];
@@ -256,7 +257,7 @@ fn non_utf8_input_is_refused() {
     let mut store = two_runs();
     let error =
         store.import(&mut b"{\"type\":\"\xff\"}".as_slice()).expect_err("refused").to_string();
-    assert_eq!(error, "line 1: no UTF-8 after byte 9; nothing was imported");
+    assert_eq!(error, "line 1: invalid UTF-8 after byte 9; nothing was imported");
 }
 
 #[test]
@@ -293,7 +294,7 @@ fn failed_input_changes_nothing() {
     let mut store = Store::in_memory().expect("a store");
     let error =
         store.import(&mut std::io::BufReader::new(Broken(text.as_bytes()))).expect_err("broken");
-    assert_eq!(error.to_string(), "import: the cable was pulled; nothing was imported");
+    assert_eq!(error.to_string(), "read the import: the cable was pulled; nothing was imported");
     assert!(store.runs().expect("rows").is_empty());
 }
 
@@ -425,7 +426,11 @@ fn any_record() -> impl Strategy<Value = Record> {
             peers,
             beside: beside
                 .into_iter()
-                .map(|(contender, waits, other)| Beside { contender, waits: ways[waits], other })
+                .map(|(contender, waits, other)| PeerWithoutRatio {
+                    contender,
+                    waits: ways[waits],
+                    other,
+                })
                 .collect(),
             waits: ways[waits],
             allocates,
@@ -605,7 +610,7 @@ proptest! {
         }
         if let Ok(once) = import_bytes(&bytes) {
             let twice = import_bytes(&once).expect("a valid export");
-            prop_assert!(once == twice, "an export of an import is stable");
+            prop_assert!(once == twice, "the export changed after another import");
         }
     }
 }

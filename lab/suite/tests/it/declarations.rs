@@ -63,7 +63,7 @@ fn contender_with_one_rival_names_one_of_ours_in_its_benchmark() {
         let beside = benches().filter(|it| it.spec().id == bench.spec().id).map(Bench::contender);
         for ours in beside.filter(|it| it.kind == ContenderKind::Ours) {
             assert_eq!(
-                ours.is_held_against(&contender),
+                ours.is_compared_with(&contender),
                 ours.name == rival,
                 "{ours:?} {contender:?}"
             );

@@ -47,7 +47,7 @@ impl<'a, W: Write> Chrome<'a, W> {
         self.sink.bytes().extend_from_slice(separator);
     }
 
-    /// Writes the fields that all events have: phase, name, process, thread and time.
+    /// Writes the fields common to all events: phase, name, process, thread and time.
     #[inline]
     fn event(&mut self, at: &Position, phase: &[u8], name: NameId) {
         self.separate();

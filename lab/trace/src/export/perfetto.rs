@@ -1,9 +1,9 @@
 //! Perfetto's protobuf, encoded by hand: a sequence of packets, each with a time and part of a
 //! track.
 //!
-//! Each thread is a packet sequence of its own, with its track and clock as defaults and with
-//! interned names: an event takes 18 to 22 bytes. Times are those of CLOCK_MONOTONIC; a clock
-//! snapshot relates them to the wall clock.
+//! Each thread is a packet sequence, with its track and clock as defaults and with interned names:
+//! an event takes 18 to 22 bytes. Times are those of CLOCK_MONOTONIC; a clock snapshot relates them
+//! to the wall clock.
 //!
 //! Source: the definitions in Perfetto's `protos/perfetto/trace`, which give the numbers below.
 
@@ -12,9 +12,9 @@ use crate::names::{NameId, Names};
 use crate::walk::{Call, Ending, Position, ThreadInfo, Visitor};
 use std::io::{self, Write};
 
-/// `Trace.packet`.
+/// Field number of `Trace.packet`.
 const PACKET: u32 = 1;
-/// Fields of `TracePacket`.
+/// Field numbers of `TracePacket`.
 mod packet {
     pub const CLOCK_SNAPSHOT: u32 = 6;
     pub const TIMESTAMP: u32 = 8;
@@ -28,7 +28,7 @@ mod packet {
 }
 const INCREMENTAL_STATE_CLEARED: u64 = 1;
 const NEEDS_INCREMENTAL_STATE: u64 = 2;
-/// Fields of `TrackEvent`, and of the defaults for it.
+/// Field numbers of `TrackEvent`, and of its defaults.
 mod event {
     pub const ANNOTATION: u32 = 4;
     pub const TYPE: u32 = 9;
@@ -38,20 +38,20 @@ mod event {
 const SLICE_BEGIN: u64 = 1;
 const SLICE_END: u64 = 2;
 const INSTANT: u64 = 3;
-/// Fields of `DebugAnnotation`.
+/// Field numbers of `DebugAnnotation`.
 mod annotation {
     pub const NAME_IID: u32 = 1;
     pub const BOOL: u32 = 2;
     pub const INT: u32 = 4;
 }
-/// Fields of `InternedData`, and of each interned string.
+/// Field numbers of `InternedData`, and of each interned string.
 mod interned {
     pub const EVENT_NAMES: u32 = 2;
     pub const ANNOTATION_NAMES: u32 = 3;
     pub const IID: u32 = 1;
     pub const NAME: u32 = 2;
 }
-/// Fields of `TrackDescriptor`, `ProcessDescriptor` and `ThreadDescriptor`.
+/// Field numbers of `TrackDescriptor`, `ProcessDescriptor` and `ThreadDescriptor`.
 mod track {
     pub const UUID: u32 = 1;
     pub const PROCESS: u32 = 3;
@@ -63,7 +63,7 @@ mod track {
     pub const TID: u32 = 2;
     pub const THREAD_NAME: u32 = 5;
 }
-/// Fields of `ClockSnapshot` and its clocks.
+/// Field numbers of `ClockSnapshot` and its clocks.
 mod clock {
     pub const CLOCKS: u32 = 1;
     pub const PRIMARY: u32 = 2;
@@ -78,7 +78,7 @@ const ANNOTATIONS: &[&str] = &["value", "value 2", "end is missing"];
 const FIRST_VALUE: u64 = 1;
 const END_IS_MISSING: u64 = 3;
 
-/// Sequence of packets that belong to no thread.
+/// Id of the packet sequence that belongs to no thread.
 const GLOBAL_SEQUENCE: u64 = 1;
 
 /// Buffer size of one event: with two values and a name's number it takes 70 bytes at most.
@@ -133,7 +133,7 @@ impl<'a, W: Write> Perfetto<'a, W> {
         self.packet(&packet)
     }
 
-    /// Begins the sequence of a thread with its track, its defaults and the annotation names.
+    /// Starts the packet sequence of a thread with its track, its defaults and the annotation names.
     fn sequence(&mut self, process: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
         self.sequence += 1;
         let uuid_of_thread = uuid(process, thread_info.pid, thread_info.index as u64);
@@ -232,12 +232,12 @@ enum Annotations<'a> {
     EndIsMissing,
 }
 
-/// Returns the interning number of a name; 0 would mean none.
+/// Returns the interning id of a name; 0 would mean none.
 fn iid(name: NameId) -> u64 {
     u64::from(name.0) + 1
 }
 
-/// Returns a track's number, which should differ from those of other traces shown with this one.
+/// Returns a track's id, which should differ from those of other traces in the same view.
 fn uuid(process: usize, pid: u32, thread: u64) -> u64 {
     // splitmix64's mixing (Steele, Lea, Flood, OOPSLA 2014).
     let mix = |word: u64| {
@@ -279,7 +279,7 @@ impl<W: Write> Visitor for Perfetto<'_, W> {
     }
 }
 
-/// Wire type of integers.
+/// Wire types of integers and of length-delimited fields.
 const VARINT: u32 = 0;
 const LENGTH: u32 = 2;
 

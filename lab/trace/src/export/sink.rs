@@ -1,8 +1,8 @@
-//! Buffered output.
+//! Buffered output of an export.
 
 use std::io::{self, Write};
 
-/// Number of buffered bytes from which on they are written.
+/// Number of buffered bytes from which on the buffer is written.
 const FLUSH_BYTES: usize = 1 << 16;
 
 #[derive(Debug)]

@@ -12,11 +12,11 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Number of events from which on a chunk is written.
+/// Minimum number of events in a chunk, except the last one.
 const CHUNK_EVENTS: u64 = 1 << 14;
-/// Upper bound of all sites' numbers.
+/// Upper limit of site numbers.
 const SITES_END: usize = 1 << 18;
-/// Number of rounds between two checks whether processes still live.
+/// Number of drain rounds between two checks of processes for their exit.
 const ROUNDS_PER_LIVENESS_CHECK: u32 = 64;
 
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl RingDrain {
         Self { folder, file, known_files, processes, finished_paths, notes, rounds_count: 0 }
     }
 
-    /// Drains rings that have enough events, and finishes the files of ended processes.
+    /// Drains rings that have enough events, and finishes the files of exited processes.
     pub(super) fn drain(&mut self) {
         self.find_new_processes();
         self.processes.iter_mut().for_each(|one| one.drain(false));
@@ -65,12 +65,12 @@ impl RingDrain {
         notes.append(&mut self.notes);
     }
 
-    /// Returns the paths of the files that were written.
+    /// Returns the paths of the trace files that were written.
     pub(super) fn paths(self) -> Vec<PathBuf> {
         self.finished_paths
     }
 
-    /// Finds processes that have begun to record.
+    /// Finds processes that have started to record.
     fn find_new_processes(&mut self) {
         let Ok(entries) = std::fs::read_dir(&self.folder) else { return };
         for entry in entries.flatten() {
@@ -99,7 +99,7 @@ impl RingDrain {
 #[derive(Debug)]
 struct Lane {
     offset: u64,
-    /// Number of its thread; changes when the lane is given to another thread.
+    /// Number of the lane's thread; changes when the lane is reused by another thread.
     index: Option<u64>,
     /// Position of the next event to read: block, and word in it.
     block: u64,
@@ -118,16 +118,16 @@ struct FollowedProcess {
     lanes: Vec<Lane>,
     chunk: Chunk,
     block: Block,
-    /// Sites with at least one event, by their number.
+    /// `true` for each site number with at least one event.
     has_events: Vec<bool>,
     sites_count: usize,
-    /// Lost events of threads that have ended and whose lanes were freed.
+    /// Number of lost events of exited threads whose lanes were freed.
     lost: u64,
     failure: Option<io::Error>,
 }
 
 impl FollowedProcess {
-    /// Creates the trace file of a process: the first process gets the file's own name.
+    /// Creates the trace file of a process: the first process uses `file` itself.
     fn begin(rings: Rings, rings_path: PathBuf, file: &Path) -> io::Result<Self> {
         let header =
             Header { rings: rings_path.to_string_lossy().into_owned(), ..rings.header.clone() };
@@ -173,7 +173,7 @@ impl FollowedProcess {
         if self.failure.is_none()
             && let Err(error) = self.try_drain(should_drain_all)
         {
-            // The program goes on and counts further events as lost.
+            // The program continues and counts further events as lost.
             let _ = self.rings.fail();
             self.failure = Some(error);
         }
@@ -222,7 +222,7 @@ impl FollowedProcess {
     }
 
     /// Writes a chunk of a lane's events: from complete blocks, or all if `should_drain_all`.
-    /// Returns `false` when no further events can be taken.
+    /// Returns `false` if there are no further events to take.
     fn write_chunk(&mut self, at: usize, should_drain_all: bool) -> io::Result<bool> {
         let lane = &mut self.lanes[at];
         self.chunk.clear();
@@ -273,7 +273,7 @@ impl FollowedProcess {
         Ok(count > 0 && has_advanced)
     }
 
-    /// Drains the rest, appends names, completes the file and returns its path.
+    /// Drains the rest, appends names, completes the trace file and returns its path.
     fn finish(mut self, notes: &mut Vec<String>) -> PathBuf {
         self.drain(true);
         let mut lost = self.lost;
@@ -309,14 +309,14 @@ impl FollowedProcess {
             ..now
         };
         match self.stream.write_header(&header) {
-            // A failure is harmless: the file only takes space.
+            // A failure is harmless: the file only occupies space.
             Ok(()) => drop(std::fs::remove_file(&self.rings_path)),
             Err(error) => notes.push(format!("{}: {error}", self.path.display())),
         }
         self.path
     }
 
-    /// Appends the names of functions with events; returns the number of events given up for space.
+    /// Appends the names of functions with events; returns the number of events dropped to make space.
     fn write_names(&mut self, notes: &mut Vec<String>) -> io::Result<u64> {
         let (modules, mut functions) = self.rings.functions()?;
         functions.retain(|(number, ..)| self.has_events.get(*number as usize) == Some(&true));

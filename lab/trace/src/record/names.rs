@@ -50,7 +50,7 @@ pub(super) fn complete_with_notes(
     Ok(sites.len())
 }
 
-/// Returns the sites of functions, given as number, module and address in the module's file.
+/// Returns the sites of functions, given as site number, module and address in the module's file.
 pub(super) fn sites(
     modules: &HashMap<u64, Module>,
     functions: &[(u32, u64, u64)],
@@ -65,7 +65,7 @@ pub(super) fn sites(
         let file = object::File::parse(&*bytes).ok().filter(|file| is_same(file, module));
         let Some(file) = file else {
             notes.push(format!(
-                "{}: the file has changed since it was run: its functions have no names",
+                "{}: the file has changed since it was executed: its functions have no names",
                 module.path
             ));
             sites.extend(of_it.map(|(number, _, address)| unnamed(*number, module, *address)));
@@ -108,7 +108,7 @@ fn unnamed(number: u32, module: &Module, address: u64) -> Site {
     function_site(number, module.unnamed(address), module.path.clone(), 0)
 }
 
-/// Returns `true` if a file is the one that was executed, as far as build IDs tell.
+/// Returns `true` if a file has the build ID of the executed one, or one of them has none.
 fn is_same(file: &object::File<'_>, module: &Module) -> bool {
     match file.build_id() {
         Ok(Some(id)) => module.build_id.is_empty() || module.build_id == id,
@@ -159,7 +159,7 @@ impl<'a> Symbols<'a> {
     }
 }
 
-/// Returns the name as in the source code.
+/// Returns the demangled name, as in the source code.
 fn demangled(name: &str) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         return format!("{rust:#}");

@@ -8,47 +8,47 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Program that can be run and traced.
+/// Program that can be executed and traced.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct TraceableProgram {
-    /// Path of its file.
+    /// Path of the program's file.
     pub path: PathBuf,
-    /// `true` if it, or a library that it links, was compiled with traceable function entries.
+    /// `true` if the program, or a library that it links, has traceable function entries.
     pub has_functions: bool,
-    /// `true` if it has probes.
+    /// `true` if the program has probes.
     pub has_probes: bool,
-    /// `true` if the recording library can be loaded into it.
+    /// `true` if the recording library can be loaded into the program.
     pub loads_library: bool,
 }
 
-/// Reason for refusing to run a program.
+/// Error for a program that cannot be run and traced.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// No program was given.
-    #[error("no program given: write the program after --")]
+    #[error("no program given: add it after --")]
     NoCommand,
     /// The program was not found.
     #[error("{}: no such program", name.display())]
     NotFound {
-        /// Name as given.
+        /// Name as the user wrote it.
         name: PathBuf,
     },
     /// The program cannot be executed or read.
     #[error("{}: {reason}", path.display())]
     NotRunnable {
-        /// Path of its file.
+        /// Path of the program's file.
         path: PathBuf,
-        /// Cause.
+        /// Cause of the failure.
         reason: String,
     },
     /// The recording library cannot be loaded into the program.
     #[error("{} cannot be traced: {reason}", path.display())]
     NotLoadable {
-        /// Path of its file.
+        /// Path of the program's file.
         path: PathBuf,
-        /// Cause.
+        /// Reason why the library cannot be loaded.
         reason: &'static str,
     },
     /// The program was compiled without traceable function entries.
@@ -57,7 +57,7 @@ pub enum Refusal {
          -fpatchable-function-entry=5 (--force runs it nevertheless, for the programs and libraries that it starts or loads)", path.display()
     )]
     NoEntries {
-        /// Path of its file.
+        /// Path of the program's file.
         path: PathBuf,
     },
 }
@@ -69,7 +69,7 @@ const PRIVILEGED: &str =
     "the program is set-user-ID, set-group-ID or has capabilities: the loader ignores LD_PRELOAD";
 const UNSUPPORTED_PLATFORM: &str = "functions can be traced only on x86-64 Linux";
 
-/// Finds the program that `command` names, in `PATH` like a shell, and checks it.
+/// Finds the program that `command` names, in `PATH` as a shell does, and checks it.
 ///
 /// # Errors
 /// If there is no such program, or it has nothing to trace; with `force`, only if it cannot be
@@ -111,7 +111,7 @@ pub fn find(command: &[OsString], force: bool) -> Result<TraceableProgram, Refus
     };
     if let Some(reason) = reason {
         found.loads_library = false;
-        // Rust probes record by themselves; but privileged programs ignore the environment.
+        // Rust probes record themselves; but privileged programs ignore the environment.
         return if elf_traits.has_probes && reason != PRIVILEGED {
             Ok(found)
         } else {
@@ -202,7 +202,7 @@ fn libraries(path: &Path) -> Vec<PathBuf> {
     let mut text = String::new();
     if let Ok(mut listing) = listing {
         if let Some(output) = &mut listing.stdout {
-            // Without the list the program is treated as one without libraries.
+            // Without the list the program is handled as one without libraries.
             let _ = output.take(1 << 20).read_to_string(&mut text);
         }
         let _ = listing.wait();

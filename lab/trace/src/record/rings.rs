@@ -12,15 +12,15 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 const BLOCK_BYTES: u64 = BLOCK_WORDS * 8;
-/// Positions of two words of a file's header.
+/// Offsets in words of two fields of a file's header.
 const STATE: u64 = header::STATE as u64;
 const CLOSED: u64 = header::CLOSED as u64;
 
-/// Programs and shared objects by their number, and functions as number, module and address in the
-/// module's file.
+/// Programs and shared objects by their number, and functions as site number, module and address in
+/// the module's file.
 pub(super) type Functions = (HashMap<u64, Module>, Vec<(u32, u64, u64)>);
 
-/// Contents of a lane's first page.
+/// Contents of the first page of a lane, which is one thread's ring.
 #[derive(Debug, Clone)]
 pub(super) struct LanePage {
     pub segment: Segment,
@@ -33,7 +33,7 @@ pub(super) struct LanePage {
 pub(super) struct Rings {
     file: File,
     pub header: Header,
-    /// Offset of the next segment.
+    /// File offset of the next segment.
     next: u64,
     pub lanes: Vec<u64>,
     tables: Vec<u64>,
@@ -60,7 +60,7 @@ impl Rings {
         read.ok().and_then(|()| Header::decode(&page)).unwrap_or_else(|| self.header.clone())
     }
 
-    /// Stores the path of the trace file into which the rings are drained.
+    /// Writes the path of the trace file into which the rings are drained to the ring file.
     pub(super) fn name_stream(&self, path: &Path) -> io::Result<()> {
         let text = path.as_os_str().as_encoded_bytes();
         let mut room = vec![0; format::STREAM.len()];
@@ -70,12 +70,12 @@ impl Rings {
         self.file.write_all_at(&room, format::STREAM.start as u64)
     }
 
-    /// Asks the process to stop recording.
+    /// Requests that the process stops recording.
     pub(super) fn close(&self) -> io::Result<()> {
         self.write_word(CLOSED * 8, 1)
     }
 
-    /// Asks the process to count further events as lost.
+    /// Requests that the process counts further events as lost.
     pub(super) fn fail(&self) -> io::Result<()> {
         self.write_word(STATE * 8, format::STATE_FAILED)
     }
@@ -90,7 +90,7 @@ impl Rings {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// Finds new segments.
+    /// Finds segments appended since the last call.
     pub(super) fn read_new_segments(&mut self) -> io::Result<()> {
         let end = self.file.metadata()?.len();
         while self.next + SEGMENT_BYTES <= end {
@@ -126,7 +126,7 @@ impl Rings {
         Ok((format::checksum(&payload) == segment.payload_checksum).then_some(payload))
     }
 
-    /// Reads the programs and shared objects, and the functions.
+    /// Reads the list of programs and shared objects, and that of functions.
     pub(super) fn functions(&self) -> io::Result<Functions> {
         let mut modules = HashMap::new();
         for offset in &self.modules {
@@ -149,7 +149,7 @@ impl Rings {
         Ok((modules, all))
     }
 
-    /// Reads a lane's page; `None` while the lane is being given to another thread.
+    /// Reads a lane's first page; `None` while the lane is being reassigned to another thread.
     pub(super) fn page(&self, lane: u64) -> io::Result<Option<LanePage>> {
         let mut page = vec![0; PAGE_BYTES as usize];
         self.file.read_exact_at(&mut page, lane)?;
@@ -175,7 +175,7 @@ impl Rings {
         lane + PAGE_BYTES + (block % self.blocks_count()) * BLOCK_BYTES
     }
 
-    /// Returns `true` if the block of a lane has been begun.
+    /// Returns `true` if the writer has started to fill the block of a lane.
     pub(super) fn has_begun(&self, lane: u64, block: u64) -> io::Result<bool> {
         Ok(self.word(self.block_at(lane, block))? == block + 1)
     }
@@ -185,7 +185,7 @@ impl Rings {
         16.min(self.blocks_count() / 2)
     }
 
-    /// Reads a block; returns `false` if its place holds another one.
+    /// Reads a block of a lane; returns `false` if the writer has overwritten it.
     pub(super) fn block(&self, lane: u64, block: u64, to: &mut Block) -> io::Result<bool> {
         self.file.read_exact_at(&mut to.bytes, self.block_at(lane, block))?;
         for (word, bytes) in to.words.iter_mut().zip(to.bytes.as_chunks().0) {
@@ -194,12 +194,12 @@ impl Rings {
         Ok(to.words[0] == block + 1)
     }
 
-    /// Releases the first `blocks` blocks to the writer.
+    /// Frees the first `blocks` blocks for the writer.
     pub(super) fn release_blocks(&self, lane: u64, blocks: u64) -> io::Result<()> {
         self.write_word(lane + 8 * thread::PAGE_DRAINED as u64, blocks)
     }
 
-    /// Releases the lane to another thread.
+    /// Frees the lane for another thread.
     pub(super) fn free(&self, lane: u64) -> io::Result<()> {
         self.write_word(lane + 8 * thread::PAGE_FREE as u64, 1)
     }
@@ -220,7 +220,7 @@ impl Rings {
     }
 }
 
-/// Buffer for one block, reused for each.
+/// Reusable buffer for one block.
 #[derive(Debug)]
 pub(super) struct Block {
     bytes: Vec<u8>,

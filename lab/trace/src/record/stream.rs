@@ -1,4 +1,4 @@
-//! Trace file into which rings are drained.
+//! Trace file of a recording, into which rings are drained.
 
 use super::rings::LanePage;
 use handover_probe::chunk::{Chunk, ChunkPosition};
@@ -15,7 +15,7 @@ use std::path::Path;
 pub(super) struct Stream {
     file: File,
     end: u64,
-    /// Offset and number of events of each chunk: the last ones can be given up for space.
+    /// Offset and number of events of each chunk: the last ones can be dropped to make space.
     chunks: Vec<(u64, u64)>,
 }
 
@@ -30,7 +30,7 @@ impl Stream {
         self.file.write_all_at(&page, 0)
     }
 
-    /// Appends a segment completely or, for readers, not at all.
+    /// Appends a segment completely or, from a reader's view, not at all.
     pub(super) fn append(&mut self, segment: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all_at(segment, self.end) {
             // If this fails too, readers detect the rest by its checksum.
@@ -52,7 +52,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Appends a record of a lane's thread, with its name and its lost events.
+    /// Appends a segment with a lane's thread, its name and its number of lost events.
     pub(super) fn append_thread(&mut self, page: &LanePage) -> io::Result<()> {
         let mut words = page.segment.words;
         words[thread::END] = page.end_ticks;
@@ -63,7 +63,7 @@ impl Stream {
     }
 
     /// Appends a segment that the trace needs, in place of its last chunks if there is no space;
-    /// returns the number of events given up.
+    /// returns the number of events dropped.
     pub(super) fn append_or_replace_chunks(&mut self, segment: &[u8]) -> io::Result<u64> {
         let mut given_up = 0;
         loop {
@@ -76,7 +76,7 @@ impl Stream {
     }
 }
 
-/// Returns a segment that names sites.
+/// Returns a segment with the names of sites.
 pub(super) fn sites_segment(payload: &[u8]) -> Vec<u8> {
     format::sites_segment(payload)
 }

@@ -1,4 +1,4 @@
-//! Browser control by WebDriver (a W3C protocol), as far as the report's checks need it.
+//! Browser control by the WebDriver protocol of the W3C, as far as the report's checks need it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 
-/// Maximum time for the driver to start listening, and for the browser to answer.
+/// Maximum time for the driver to start listening, and for the browser to respond.
 const DRIVER_MAX: Duration = Duration::from_secs(60);
 
-/// Page in a browser of its own. Browser and driver end when this value is dropped.
+/// Page in a separate browser. Browser and driver are terminated on drop.
 pub struct BrowserPage {
     driver: Child,
     port: u16,
@@ -28,11 +28,11 @@ impl BrowserPage {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .context("chromedriver")?;
+            .context("start chromedriver")?;
         let mut driven = Self { driver, port, session: String::new() };
         let until = Instant::now() + DRIVER_MAX;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            ensure!(Instant::now() < until, "chromedriver does not listen");
+            ensure!(Instant::now() < until, "chromedriver does not listen after {DRIVER_MAX:?}");
             std::thread::sleep(Duration::from_millis(20));
         }
         let profile = format!("--user-data-dir={}", profile.display());
@@ -42,7 +42,10 @@ impl BrowserPage {
             "goog:loggingPrefs": {"browser": "ALL"},
         }}});
         let begun = driven.request("POST", "/session", &wanted)?;
-        driven.session = begun["sessionId"].as_str().context("a session without an id")?.to_owned();
+        driven.session = begun["sessionId"]
+            .as_str()
+            .context("the new WebDriver session has no sessionId")?
+            .to_owned();
         Ok(driven)
     }
 
@@ -91,7 +94,7 @@ impl BrowserPage {
     /// Returns the console messages since the last call.
     pub fn console(&self) -> Result<Vec<String>> {
         let messages = self.post("/se/log", &json!({"type": "browser"}))?;
-        let messages = messages.as_array().context("no list of messages")?;
+        let messages = messages.as_array().context("the browser's log is not a list")?;
         Ok(messages.iter().map(|it| it["message"].to_string()).collect())
     }
 
@@ -134,7 +137,7 @@ fn read_response(stream: &mut impl BufRead) -> Result<String> {
     let mut length = None;
     loop {
         let mut line = String::new();
-        ensure!(stream.read_line(&mut line)? > 0, "the response ends within its header");
+        ensure!(stream.read_line(&mut line)? > 0, "the HTTP response ends within its header");
         let Some((name, value)) = line.trim_end().split_once(':') else {
             if line.trim_end().is_empty() {
                 break;
@@ -147,7 +150,7 @@ fn read_response(stream: &mut impl BufRead) -> Result<String> {
     }
     let mut body = String::new();
     stream
-        .take(length.context("a response without a Content-Length")?)
+        .take(length.context("the HTTP response has no Content-Length")?)
         .read_to_string(&mut body)?;
     Ok(body)
 }

@@ -1,7 +1,7 @@
-//! `handover prove --classics`: headline figures of the classic programs beside the suite's.
+//! `handover prove --classics`: main figures of the classic programs compared with the suite's.
 //!
-//! Two measurements of one operation, by different code, must agree within [`BOUND`]. A pair that does not has a
-//! reason that says so, or the machine itself differs by as much between the rounds, in which both sides are measured
+//! Two measurements of one operation, by different code, must agree within [`BOUND`]. A pair that does not must have
+//! a documented reason, or the machine itself differs by as much between the rounds, in which both sides are measured
 //! in turn.
 
 use super::{Prove, aligned};
@@ -20,12 +20,12 @@ use std::time::Duration;
 
 /// Maximum deviation of a ratio from 1 without a reason.
 const BOUND: f64 = 0.25;
-/// Measurements of each side, in turn.
+/// Number of measurements of each side, in turn.
 const ROUNDS_COUNT: usize = 3;
-/// Time of a benchmark of the suite in each round.
+/// Measuring time of a benchmark of the suite in each round.
 const SUITE_TIME: Duration = Duration::from_millis(300);
 
-/// Counts of the command lines, and those of a smoke run, which needs a figure but not a good one.
+/// Replacements of options, in a normal and in a smoke run; the latter needs a figure, not a good one.
 const SMOKE: [(&str, &str); 8] = [
     ("200000", "500"),
     ("100000", "1000"),
@@ -37,27 +37,27 @@ const SMOKE: [(&str, &str); 8] = [
     ("20", "1"),
 ];
 
-/// A command line of a classic program, and the figures that are taken from its output.
+/// Command line of a classic program, and the figures read from its output.
 struct Program {
-    /// Words after `handover`. `PORT` stands for the port of a server that is started before.
+    /// Words after `handover`. `PORT` stands for the port of a server that is started first.
     line: &'static str,
     pairs: &'static [Pair],
 }
 
-/// A figure of a classic program, and the suite's figure for the same operation.
+/// Figure of a classic program, and the suite's figure for the same operation.
 struct Pair {
-    /// Name of the figure in the program's output; empty if it is the only one.
+    /// Name of the figure in the program's output; empty if the output has only one.
     figure: &'static str,
     read: ReadNs,
     suite: Suite,
-    /// Reason why the ratio is not 1; empty if it must be.
+    /// Known reason why the ratio is not 1; empty if it must be 1.
     why: &'static str,
 }
 
-/// Function that returns the time of an operation, in ns, from a program's output and a figure's name.
+/// Function that reads the time of an operation, in ns, from a program's output and a figure's name.
 type ReadNs = fn(&str, &str) -> Option<f64>;
 
-/// A figure of the suite.
+/// Figure of the suite: id and contender.
 #[derive(Clone, Copy)]
 struct Suite {
     id: &'static str,
@@ -182,9 +182,9 @@ static PROGRAMS: &[Program] = &[
     },
 ];
 
-// What the programs print, read as the time of an operation in ns.
+// Readers of the programs' output, each returning the time of an operation in ns.
 
-/// Returns the number at that index of the first line whose first word is `first`.
+/// Returns the number in the column `index` of the first line whose first word is `first`.
 fn column(output: &str, first: &str, index: usize) -> Option<f64> {
     let mut lines = output.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let words = lines.find(|words| words.first() == Some(&first))?;
@@ -207,7 +207,7 @@ fn transfer(output: &str, direction: &str) -> Option<f64> {
     column(output, direction, 7).map(|mib_per_s| bytes / (mib_per_s * f64::from(1 << 20)) * 1e9)
 }
 
-/// The line `N messages in S s: ...`, after its header.
+/// Reads the line `N messages in S s: ...`, after its header.
 fn messages(output: &str, _: &str) -> Option<f64> {
     let (before, after) = output.lines().find_map(|line| line.split_once(" messages in "))?;
     let count: f64 = before.rsplit(' ').next()?.parse().ok()?;
@@ -228,7 +228,7 @@ fn side(output: &str, side: &str) -> Option<f64> {
     number_after(output, &format!("{side} rate")).map(|per_s| 1e9 / per_s)
 }
 
-/// The row of client 0, whose unit is in the head of its column.
+/// Reads the row of client 0, whose unit is in the head of its column.
 fn packets(output: &str, _: &str) -> Option<f64> {
     let mut heads = output.lines().find(|line| line.starts_with("client "))?.split_whitespace();
     let (index, unit) = heads.by_ref().enumerate().find(|(_, head)| head.ends_with("pps"))?;
@@ -248,7 +248,7 @@ fn call_with_probes(output: &str, row: &str) -> Option<f64> {
     call(output, "With probes", row)
 }
 
-/// The column in ns of a row of that section.
+/// Reads the column in ns of a row in the given section.
 fn call(output: &str, section: &str, row: &str) -> Option<f64> {
     let is_head = |line: &&str| !line.starts_with(' ') && line.contains(section);
     let rows = output.lines().skip_while(|line| !is_head(line)).skip(1);
@@ -262,7 +262,7 @@ fn echoes(output: &str, _: &str) -> Option<f64> {
     number_after(output, "messages_per_second=").map(|per_s| 1e9 / per_s)
 }
 
-/// The time of one loop of each of the fibers.
+/// Reads the time of one loop of each of the fibers.
 fn loops(output: &str, _: &str) -> Option<f64> {
     let line = output.lines().find(|line| !line.starts_with('#'))?;
     let number = |index: usize| line.split('\t').nth(index)?.parse::<f64>().ok();
@@ -275,13 +275,13 @@ fn small(output: &str, row: &str) -> Option<f64> {
     line.split('\t').nth(3)?.parse().ok()
 }
 
-/// A pair with its figures, in ns.
+/// Pair with the measured figures of both sides, in ns.
 struct Compared {
     line: &'static str,
     pair: &'static Pair,
-    /// Values of each round.
+    /// Values of the classic program, one per round.
     classic_ns: Vec<f64>,
-    /// Values of each round; empty if the suite has no such figure.
+    /// Values of the suite, one per round; empty if the suite has no such figure.
     suite_ns: Vec<f64>,
 }
 
@@ -305,26 +305,26 @@ impl Compared {
     }
 }
 
-/// Judgement of a pair.
+/// Verdict on a pair.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     /// The ratio of the medians lies within [`BOUND`].
     Same,
     /// The ratio of the medians lies outside [`BOUND`], and the pair has a reason.
     Explained,
-    /// The ratio of the medians lies outside [`BOUND`], but that of two rounds within: the machine was unsteady.
+    /// The ratio of the medians lies outside [`BOUND`], but that of two rounds inside: the machine is unsteady.
     Unsteady,
     Differs,
 }
 
-/// Returns the middle value, the upper of two.
+/// Returns the median, or the upper of the two middle values.
 fn middle(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied()
 }
 
-/// Formats the middle value, and the range if there are several values.
+/// Formats the median, and the range if there are several values.
 fn shown(values_ns: &[f64]) -> String {
     let Some(middle_ns) = middle(values_ns) else { return "–".to_string() };
     let least_ns = values_ns.iter().copied().fold(f64::INFINITY, f64::min);
@@ -340,7 +340,7 @@ fn shown(values_ns: &[f64]) -> String {
 /// Runs all classic programs and the suite's benchmarks, and prints the table. Returns an error if a pair
 /// differs without a reason.
 pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
-    let interrupted = console::interrupted().context("listen for signals")?;
+    let interrupted = console::interrupted().context("cannot install the signal handlers")?;
     let is_smoke = args.profile == Profile::Smoke;
     let mut compared: Vec<Compared> = PROGRAMS
         .iter()
@@ -387,7 +387,7 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Measures the suite's side: what crosses processes in processes, and with the peers only where one of them is
+/// Measures the suite's side: processes where the operation crosses processes, and peers only if one of them is
 /// the other side of a pair.
 fn measure_suite(args: &Prove) -> anyhow::Result<Vec<Record>> {
     let mut records = Vec::new();
@@ -419,9 +419,9 @@ fn measure_suite(args: &Prove) -> anyhow::Result<Vec<Record>> {
     Ok(records)
 }
 
-/// Runs this binary as a classic program, with a server beside it if it needs one; returns its output.
+/// Runs this binary as a classic program, with a server if it needs one; returns its output.
 fn run_program(line: &str, is_smoke: bool, interrupted: &AtomicBool) -> anyhow::Result<String> {
-    let binary = std::env::current_exe().context("find the path of this program")?;
+    let binary = std::env::current_exe().context("cannot find the path of this program")?;
     let server = line.contains("PORT").then(|| Server::start(&binary)).transpose()?;
     let port = server.as_ref().map_or(String::new(), |it| it.port.to_string());
     let words = line.split(' ').map(|word| match word {
@@ -429,8 +429,8 @@ fn run_program(line: &str, is_smoke: bool, interrupted: &AtomicBool) -> anyhow::
         word if is_smoke => SMOKE.iter().find(|it| it.0 == word).map_or(word, |it| it.1),
         word => word,
     });
-    let mut output =
-        tempfile::tempfile().context("create a temporary file for the output of the program")?;
+    let mut output = tempfile::tempfile()
+        .context("cannot create a temporary file for the output of the program")?;
     let mut command = Command::new(&binary);
     command.args(words).stdout(output.try_clone()?).stderr(output.try_clone()?);
     let status = child::run(&mut command, interrupted)?;
@@ -441,21 +441,21 @@ fn run_program(line: &str, is_smoke: bool, interrupted: &AtomicBool) -> anyhow::
     let mut text = String::new();
     output.rewind()?;
     output.read_to_string(&mut text)?;
-    ensure!(status.success(), "handover {line}: {status}:\n{text}");
+    ensure!(status.success(), "`handover {line}` failed with {status}:\n{text}");
     Ok(text)
 }
 
-/// evh_perf's server, on a port of its own. Dropping this ends it.
+/// Server of evh_perf on a free port; terminated on drop.
 struct Server {
     child: Child,
     port: u16,
-    /// Kept open: the server would end at its next line if nobody could read it. It prints few.
+    /// Kept open: the server would end at its next line if its output had no reader. It prints few lines.
     output: BufReader<ChildStdout>,
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The process may have ended by itself, which is not an error.
+        // The process may have exited by itself, which is not an error.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -466,22 +466,23 @@ impl Server {
         let mut command = Command::new(binary);
         command.args(["evh_perf", "-e", "-p", "0"]).stdin(Stdio::null()).stdout(Stdio::piped());
         end_with_parent(&mut command, Signal::KILL);
-        let mut child = command.spawn().context("start the server of evh_perf")?;
-        let output = child.stdout.take().context("take the output of the server of evh_perf")?;
+        let mut child = command.spawn().context("cannot start the server of evh_perf")?;
+        let output = child.stdout.take().context("the server of evh_perf has no output pipe")?;
         let mut server = Server { child, port: 0, output: BufReader::new(output) };
         let mut line = String::new();
         while server.output.read_line(&mut line)? > 0 {
             if let Some((_, port)) = line.split_once(" port:") {
                 let port = port.trim().trim_matches('\'').replace(',', "");
-                server.port =
-                    port.parse().with_context(|| format!("parse the port in the line {line:?}"))?;
+                server.port = port.parse().with_context(|| {
+                    format!("no port in the line {line:?} of the server of evh_perf")
+                })?;
             }
             if line.contains("Server started") {
                 return Ok(server);
             }
             line.clear();
         }
-        bail!("evh_perf's server has ended: {}", server.child.wait()?)
+        bail!("the server of evh_perf exited before it was started: {}", server.child.wait()?)
     }
 }
 
@@ -605,7 +606,7 @@ mod tests {
         let verdict = |why, classic_ns, suite_ns| compared(why, classic_ns, suite_ns).verdict();
         assert!(
             verdict("", &[900.0, 120.0, 110.0], &[100.0]) == Verdict::Same,
-            "120 is the median"
+            "the median, 120, is outside the bound"
         );
         assert!(verdict("", &[130.0], &[100.0]) == Verdict::Differs);
         assert!(verdict("", &[130.0, 140.0, 150.0], &[100.0, 100.0, 125.0]) == Verdict::Unsteady);

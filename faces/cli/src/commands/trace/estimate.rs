@@ -8,7 +8,7 @@ use serde_json::json;
 use std::io::Write;
 
 #[derive(Debug, Args)]
-pub struct Estimate {
+pub struct TraceEstimate {
     #[command(flatten)]
     pub of: TraceSelection,
     /// Minimum share of all events, in per cent, of functions to leave out
@@ -32,7 +32,7 @@ fn span(text: &str) -> Result<u64, String> {
     text.parse::<Span>().map(|span| span.0).map_err(|refused| refused.to_string())
 }
 
-pub fn estimate(args: &Estimate, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn estimate(args: &TraceEstimate, out: &mut dyn Write) -> anyhow::Result<()> {
     let (traces, names) = args.of.open()?;
     let limits = Limits { share_percent_min: args.share, mean_ns_max: args.below };
     let mut estimate = handover_trace::estimate(&traces, &names, &limits)?;

@@ -22,7 +22,7 @@ pub struct TraceExport {
     /// instead of .trace]
     #[arg(long, short = 'o', value_name = "OUT")]
     pub output: Option<PathBuf>,
-    /// Keep the stacks of threads apart (folded)
+    /// Separate the stacks of threads (folded)
     #[arg(long)]
     pub threads: bool,
 }
@@ -40,7 +40,7 @@ pub fn export(args: &TraceExport, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     let shown = path.display();
     if same_file(&path, &traces) {
-        return Err(usage(format!("-o {shown}: is one of the traces; name another file")));
+        return Err(usage(format!("-o {shown}: is one of the input traces; name another file")));
     }
     let mut is_made = false;
     let written = files::replace_by(&path, |file| {
@@ -57,8 +57,8 @@ pub fn export(args: &TraceExport, out: &mut dyn Write) -> anyhow::Result<()> {
     checked(&traces)
 }
 
-/// Returns the trace's path with the format's extension instead of `.trace`. Any other extension stays, as in
-/// `prog.trace.4711`, the trace of a process that the program started.
+/// Returns the trace's path with the format's extension instead of `.trace`. Any other extension is
+/// kept, as in `prog.trace.4711`, the trace of a process that the program started.
 fn default_output(trace: &Path, to: Format) -> PathBuf {
     let is_replaced = trace.extension().is_some_and(|it| it == "trace");
     let mut path = if is_replaced { trace.with_extension("") } else { trace.to_owned() };

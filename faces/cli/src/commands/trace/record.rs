@@ -35,7 +35,7 @@ pub struct Record {
     /// Minimum duration of recorded calls
     #[arg(long, value_name = "NS", default_value_t = 0)]
     pub min_duration: u64,
-    /// Events that are kept if the ring overflows
+    /// Policy for events that overflow the ring
     #[arg(long, value_name = "NAME", default_value = "stream")]
     pub policy: KeepPolicy,
     /// Bytes of each thread's ring [default: 4 MiB; with `last`, 1 MiB]
@@ -44,7 +44,7 @@ pub struct Record {
     /// Maximum time that a thread waits for space in its ring before an event is lost
     #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=3_600_000))]
     pub wait: u64,
-    /// Run a program without anything to trace: programs that it starts may have
+    /// Run a program without anything to trace: programs that it starts may be traceable
     #[arg(long)]
     pub force: bool,
     /// Program and its arguments
@@ -54,14 +54,14 @@ pub struct Record {
 
 #[derive(Debug, Args)]
 pub struct Names {
-    /// Trace whose recorder was killed
+    /// Trace file whose recorder was killed
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub struct Library {
-    /// Folder; created if it does not exist
+    /// Folder for the files; created if it does not exist
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
 }
@@ -86,14 +86,16 @@ pub fn record(args: &Record) -> anyhow::Result<()> {
     let recorded = record::record(&options, &args.command, &signals).map_err(of_record)?;
     report(&recorded);
     match recorded.exit_code() {
-        0 if recorded.written.is_empty() => anyhow::bail!("no trace was written"),
+        0 if recorded.written.is_empty() => {
+            anyhow::bail!("no trace was written: see the messages above")
+        }
         0 => Ok(()),
         code => Err(ChildExit(code).into()),
     }
 }
 
-/// Handles signals that end a program in favour of the traced program: those from the terminal
-/// reach it anyway, and the returned function yields the others to pass on.
+/// Handles signals that would end this process: those from the terminal also reach the traced program,
+/// and the returned function yields the others, to be forwarded.
 fn signals() -> std::io::Result<impl Fn() -> Option<i32>> {
     let nobody_asks = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGQUIT] {

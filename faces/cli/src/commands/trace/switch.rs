@@ -1,4 +1,4 @@
-//! `handover trace on`, `off` and `list`: probes switched from another process.
+//! `handover trace on`, `off` and `list`: probes enabled and disabled from another process.
 
 use super::{of_trace, unknown};
 use crate::commands::run::writable;
@@ -21,10 +21,10 @@ pub struct On {
     /// Probes: * and ?, commas for "or", - for "but not", as in 'lock.*,-lock.spin'
     #[arg(value_name = "PATTERN", allow_hyphen_values = true)]
     pub pattern: String,
-    /// File to record into, unless the process already records [default: PID.trace]
+    /// File to record into, if the process does not yet record [default: PID.trace]
     #[arg(long, short = 'o', value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Events that are kept if the ring overflows; a C program keeps its newest events
+    /// Policy for events that overflow the ring; a C program always uses `last`
     #[arg(long, value_name = "NAME", default_value = "stream")]
     pub policy: KeepPolicy,
     /// Maximum time that a thread waits for space in its ring before an event is lost
@@ -32,12 +32,12 @@ pub struct On {
     pub wait: u64,
 }
 
-/// The policies of a recording.
+/// Policies of a recording for a full ring.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum KeepPolicy {
-    /// All events: the process writes them to the file while it runs
+    /// Keep all events: the process writes them to the file while it runs
     Stream,
-    /// Each thread's newest events, in bounded memory
+    /// Keep each thread's newest events, in bounded memory
     Last,
 }
 
@@ -46,7 +46,7 @@ pub struct Off {
     /// Process id
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub pid: u32,
-    /// Probes
+    /// Probes, as for `on`
     #[arg(value_name = "PATTERN", default_value = "*", allow_hyphen_values = true)]
     pub pattern: String,
 }
@@ -56,7 +56,7 @@ pub struct TraceList {
     /// Process id, or trace file
     #[arg(value_name = "PID|FILE")]
     pub of: PathBuf,
-    /// Only probes that match
+    /// Only probes that match this pattern
     #[arg(value_name = "PATTERN", default_value = "*", allow_hyphen_values = true)]
     pub pattern: String,
     /// Print JSON
@@ -71,7 +71,7 @@ pub fn on(args: &On, out: &mut dyn Write) -> anyhow::Result<()> {
         Some(path) => path.clone(),
         None => format!("{}.trace", args.pid).into(),
     };
-    let path = std::path::absolute(path).context("cannot find the current folder")?;
+    let path = std::path::absolute(path).context("cannot find the working directory")?;
     writable(&path, "-o")?;
     let config = match args.policy {
         KeepPolicy::Stream => Config::stream(&path),
@@ -82,7 +82,7 @@ pub fn on(args: &On, out: &mut dyn Write) -> anyhow::Result<()> {
     let pid = args.pid;
     writeln!(
         out,
-        "{count} probes of process {pid} are on; it records to {} from its first event on",
+        "{count} probes of process {pid} are on; it records to {} from its first event",
         path.display()
     )?;
     Ok(())
@@ -162,7 +162,7 @@ fn known(pattern: &str, sites: &[Site]) -> anyhow::Result<()> {
 }
 
 /// Converts an error of another process: a process that does not exist or has no probes is a usage
-/// error; a refusal by the kernel, or a process that ends meanwhile, is not.
+/// error; a refusal by the kernel, or a process that exits meanwhile, is not.
 fn of_outside(refused: OtherProcessError) -> anyhow::Error {
     match refused {
         OtherProcessError::NoProcess { .. }
