@@ -1,7 +1,7 @@
-//! Full cost of tracing, as the classic program defines it: of a process of its own, from its start
-//! until its file is closed.
+//! Full cost of tracing, as the classic program defines it: that of a separate process, from its
+//! start until its trace file is closed.
 
-use super::places::{Medium, Places};
+use super::folders::{Medium, TraceFolders};
 use super::raw;
 use super::resources::ResourceUsage;
 use anyhow::{Context, bail, ensure};
@@ -19,21 +19,21 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Functions that a costed process calls.
+/// Kinds of functions that a measured process calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Subject {
     Plain,
     Stamps,
-    /// With two probes of ours.
+    /// A function with two probes of this project.
     Probes,
-    /// In a C program of its own, compiled with `-finstrument-functions`.
+    /// A function in a separate C program, compiled with `-finstrument-functions`.
     Hooks,
-    /// In a C program of its own, compiled with `-fpatchable-function-entry`.
+    /// A function in a separate C program, compiled with `-fpatchable-function-entry`.
     Patchable,
 }
 
 impl Subject {
-    /// Returns the kind of entries of the C program, if it is one.
+    /// Returns the kind of function entries of a C program; `None` for functions in Rust.
     pub fn entries(self) -> Option<Entries> {
         match self {
             Subject::Plain | Subject::Stamps | Subject::Probes => None,
@@ -43,22 +43,22 @@ impl Subject {
     }
 }
 
-/// Destination of the events.
+/// Destination of the events of a measured process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Tool {
-    /// There is no recorder.
+    /// No recorder runs.
     Off,
-    /// The recorder is on, and the function is not wanted.
+    /// The recorder runs, and its filter excludes the function.
     Filtered,
-    /// The newest are kept, in memory.
+    /// The newest events are kept in memory.
     Newest,
-    /// All are kept in memory, and written to the file in the end.
+    /// All events are kept in memory and written to the file at the end.
     AtEnd,
-    /// All are written to the file meanwhile.
+    /// All events are written to the file during the run.
     Streamed,
 }
 
-/// Work of a costed process.
+/// Function, event destination and medium of a measured process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Task {
     pub subject: Subject,
@@ -66,8 +66,8 @@ pub(super) struct Task {
     pub medium: Medium,
 }
 
-/// Makes the calls, and prints the counts of events and the memory used on standard output. `files`
-/// are those of [`Places::files`] and the program of [`Places::program`].
+/// Calls the function `calls` times, and prints the counts of events and the memory used on
+/// standard output. `files` are the paths of [`TraceFolders::files`] and [`TraceFolders::program`].
 pub(super) fn run_child(
     subject: Subject,
     tool: Tool,
@@ -80,9 +80,11 @@ pub(super) fn run_child(
     set_parent_process_death_signal(Some(Signal::KILL))?;
     ensure!(
         parent.is_none() || getppid().map(Pid::as_raw_pid) == parent,
-        "the process that measures this one has ended"
+        "the process that started this measurement has exited"
     );
-    let [trace, rings, program] = files else { bail!("--files: a trace, rings and a program") };
+    let [trace, rings, program] = files else {
+        bail!("--files: expected 3 paths, of trace, rings and program")
+    };
     let recorded = match subject {
         Subject::Plain => in_process(Inside::Nothing, tool, calls, [trace, rings]),
         Subject::Stamps => in_process(Inside::TwoStamps, tool, calls, [trace, rings]),
@@ -96,7 +98,7 @@ pub(super) fn run_child(
     Ok(out.flush()?)
 }
 
-/// Makes the calls in this process.
+/// Calls the function `calls` times in this process.
 fn in_process(
     inside: Inside,
     tool: Tool,
@@ -114,11 +116,11 @@ fn in_process(
         None => (run(), Recorded::default()),
         Some(kept) => recording(kept, tool != Tool::Filtered, files.map(PathBuf::as_path), run)?,
     };
-    ensure!(counted == calls, "{calls} calls were asked for and {counted} counted");
+    ensure!(counted == calls, "{calls} calls were requested, but {counted} were counted");
     Ok(recorded)
 }
 
-/// Has a C program make the calls.
+/// Runs a C program that makes the calls.
 fn in_program(
     program: &Path,
     tool: Tool,
@@ -129,7 +131,7 @@ fn in_program(
     if tool == Tool::Off {
         let status = Command::new(program).arg(calls.to_string()).status();
         let status = status.with_context(|| format!("cannot start {}", program.display()))?;
-        ensure!(status.success(), "{} ended with {status}", program.display());
+        ensure!(status.success(), "{} failed: {status}", program.display());
         return Ok(Recorded::default());
     }
     let file = if tool == Tool::AtEnd { rings } else { trace };
@@ -143,7 +145,7 @@ fn in_program(
     }
     let words: [OsString; 2] = [program.into(), calls.to_string().into()];
     let done = record(&options, &words, &|| None)?;
-    ensure!(done.status.success(), "{} ended with {}", program.display(), done.status);
+    ensure!(done.status.success(), "{} failed: {}", program.display(), done.status);
     let (mut recorded, mut overwritten) = (Recorded::default(), 0);
     for it in &done.written {
         recorded.events_count += it.events_count;
@@ -162,12 +164,11 @@ fn in_program(
     let expected = if tool == Tool::Filtered { 0 } else { events_count };
     let all = recorded.events_count + recorded.lost_count;
     let notes = done.notes.join("; ");
-    ensure!(all == expected, "{all} events instead of {expected}; {notes}");
+    ensure!(all == expected, "the trace has {all} events, expected {expected}; {notes}");
     Ok(recorded)
 }
 
-/// Returns the maximum resident memory so far of this process, or of one that it has waited for, in
-/// bytes.
+/// Returns the maximum resident memory in bytes of this process, or of a child that it has waited for.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -175,7 +176,7 @@ fn resident_bytes() -> u64 {
     (kib.unwrap_or_default() * 1024).max(usage::children().rss_max_bytes)
 }
 
-/// Cost of one process.
+/// Time, resources and recorded events of one measured process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cost {
     pub wall_ticks: u64,
@@ -183,19 +184,21 @@ pub(super) struct Cost {
     pub recorded: Recorded,
 }
 
-/// Starts this program once more, for `calls` calls, and returns the cost.
-pub(super) fn cost(task: Task, calls: u64, places: &Places) -> anyhow::Result<Cost> {
+/// Runs this program once more as a measured process with `calls` calls, and returns its cost.
+pub(super) fn cost(task: Task, calls: u64, folders: &TraceFolders) -> anyhow::Result<Cost> {
     let Task { subject, tool, medium } = task;
     let mut command = crate::own_program("calls")?;
     for (option, value) in
         [("--child", subject.to_possible_value()), ("--tool", tool.to_possible_value())]
     {
-        command.arg(option).arg(value.context("name the value of an option")?.get_name());
+        command
+            .arg(option)
+            .arg(value.context("find the command-line name of an option's value")?.get_name());
     }
     command.args(["--calls", &calls.to_string()]);
     command.args(["--parent", &getpid().as_raw_pid().to_string()]);
-    let files = places.files(medium);
-    command.arg("--files").args(&files).arg(places.program(subject));
+    let files = folders.files(medium);
+    command.arg("--files").args(&files).arg(folders.program(subject));
     // Trace settings in this process's environment do not apply to the child.
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("HANDOVER_TRACE") {
@@ -221,7 +224,7 @@ pub(super) fn cost(task: Task, calls: u64, places: &Places) -> anyhow::Result<Co
         let stderr = stderr.trim();
         let stderr = stderr.strip_prefix("handover: ").unwrap_or(stderr);
         match stderr {
-            "" => bail!("the measured process ended with {status}"),
+            "" => bail!("the measured process failed: {status}"),
             _ => bail!("{stderr}"),
         }
     }

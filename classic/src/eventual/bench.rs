@@ -37,8 +37,7 @@ pub struct Bench {
     #[arg(short = 'n', value_name = "FIBERS", default_value_t = 1)]
     #[arg(value_parser = crate::whole(1..=FIBERS_MAX))]
     fibers: u64,
-    /// Number of threads that run them [default: one for each 2,000,000 eventuals a second, as far as there are
-    /// CPUs]
+    /// Number of threads that run them [default: one for each 2,000,000 eventuals a second, at most one for each CPU]
     #[arg(long, value_name = "COUNT", value_parser = crate::whole(1..=WORKERS_MAX))]
     workers: Option<u64>,
 }

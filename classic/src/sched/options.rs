@@ -6,7 +6,7 @@ use handover_suite::sched::flowset::FlowSet;
 
 /// Default algorithm.
 const ALGORITHM: Algorithm = Algorithm::Rr;
-/// Minimum number of flows by default, and their length. Every client has one at least.
+/// Minimum number of flows by default, and the length of their packets. Each client has at least one flow.
 const FLOWS_COUNT: u32 = 16;
 const LENGTH_BYTES: u32 = 1500;
 

@@ -348,7 +348,7 @@ fn one_line(refused: &clap::Error) -> String {
 /// Replaces the program's name by a subcommand: called by a classic program's name, by that
 /// program; called by cargo, by `handover bench`.
 fn as_subcommand(mut words: Vec<OsString>) -> Vec<OsString> {
-    if words.first().is_some_and(|called| names::is_cargos(called)) {
+    if words.first().is_some_and(|called| names::is_cargo_subcommand(called)) {
         // Cargo repeats the subcommand's name.
         let repeated = usize::from(words.get(1).is_some_and(|word| word == "handover"));
         words.splice(0..=repeated, ["handover".into(), "bench".into()]);
