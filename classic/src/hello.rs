@@ -18,7 +18,7 @@ use handover_event::{
     SpawnError, Stopper, Table, ThreadConfig, Verbosity, WakeWhen,
 };
 use handover_program::exit::{Interrupted, usage as wrong};
-use handover_suite::event::drive::{self, Caller, Lookup, Numbered, Search};
+use handover_suite::event::drive::{self, KindMessage, KindPartner, LinearSearch, Lookup};
 use log::{Log, TARGET};
 use pace::{Demo, Opener, SentLine};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -246,7 +246,7 @@ pub fn run1(args: &Hello1) -> anyhow::Result<()> {
     let pace = args.options.main_pace(Opener::FirstWhenIdle, cpu, IDLE);
     let thread = ThreadConfig { wake_when: wake.into(), ..ThreadConfig::default() };
     let config = Config { messages_per_round_max: MESSAGES_PER_ROUND, thread, ..Config::default() };
-    let machine = with_descriptor_hint(drive::alone(via, pace, config))?;
+    let machine = with_descriptor_hint(drive::self_talker(via, pace, config))?;
     run_machines(&environment, machine, no_others(), |it| &it.pace)
 }
 
@@ -269,12 +269,18 @@ pub fn run3(args: &Hello3) -> anyhow::Result<()> {
     ];
     let config = args.notifying.config();
     match args.lookup {
-        LookupKind::Direct => {
-            run_pair_by_id::<Table<Caller<Demo>, Numbered>>(&environment, paces, ids_count, config)
-        }
-        LookupKind::Search => {
-            run_pair_by_id::<Search<Caller<Demo>, Numbered>>(&environment, paces, ids_count, config)
-        }
+        LookupKind::Direct => run_pair_by_id::<Table<KindPartner<Demo>, KindMessage>>(
+            &environment,
+            paces,
+            ids_count,
+            config,
+        ),
+        LookupKind::Search => run_pair_by_id::<LinearSearch<KindPartner<Demo>, KindMessage>>(
+            &environment,
+            paces,
+            ids_count,
+            config,
+        ),
         LookupKind::Match => {
             run_pair(&environment, with_descriptor_hint(drive::pair(paces, config))?, |it| &it.pace)
         }
@@ -351,7 +357,7 @@ impl HelloMany {
 }
 
 /// Returns an empty list of further machines, of an arbitrary type.
-fn no_others() -> Vec<Machine<drive::Alone<Demo>>> {
+fn no_others() -> Vec<Machine<drive::SelfTalker<Demo>>> {
     Vec::new()
 }
 

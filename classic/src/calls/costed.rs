@@ -10,7 +10,7 @@ use handover_base::{clock, usage};
 use handover_probe::Policy;
 use handover_suite::call::Entries;
 use handover_suite::probe::rows::{
-    Inside, Kept, Recorded, recording, ring_bytes, turns, write_out,
+    FunctionBody, RecordingCounts, Retention, count_calls, recording, ring_bytes, write_out,
 };
 use handover_trace::record::{Options, record};
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
@@ -86,13 +86,13 @@ pub(super) fn run_child(
         bail!("--files: expected 3 paths, of trace, rings and program")
     };
     let recorded = match subject {
-        Subject::Plain => in_process(Inside::Nothing, tool, calls, [trace, rings]),
-        Subject::Stamps => in_process(Inside::TwoStamps, tool, calls, [trace, rings]),
-        Subject::Probes => in_process(Inside::TwoProbes, tool, calls, [trace, rings]),
+        Subject::Plain => in_process(FunctionBody::Nothing, tool, calls, [trace, rings]),
+        Subject::Stamps => in_process(FunctionBody::TwoStamps, tool, calls, [trace, rings]),
+        Subject::Probes => in_process(FunctionBody::TwoProbes, tool, calls, [trace, rings]),
         Subject::Hooks | Subject::Patchable => in_program(program, tool, calls, [trace, rings]),
     };
     let recorded = recorded?;
-    let Recorded { events_count, lost_count, bytes } = recorded;
+    let RecordingCounts { events_count, lost_count, bytes } = recorded;
     let mut out = handover_program::console::out();
     writeln!(out, "COST {events_count} {lost_count} {bytes} {}", resident_bytes())?;
     Ok(out.flush()?)
@@ -100,20 +100,20 @@ pub(super) fn run_child(
 
 /// Calls the function `calls` times in this process.
 fn in_process(
-    inside: Inside,
+    inside: FunctionBody,
     tool: Tool,
     calls: u64,
     files: [&PathBuf; 2],
-) -> anyhow::Result<Recorded> {
-    let run = || turns(inside, calls);
+) -> anyhow::Result<RecordingCounts> {
+    let run = || count_calls(inside, calls);
     let kept = match tool {
         Tool::Off => None,
-        Tool::Filtered | Tool::Newest => Some(Kept::Newest),
-        Tool::AtEnd => Some(Kept::AtEnd { events_count: calls.saturating_mul(2) }),
-        Tool::Streamed => Some(Kept::Streamed),
+        Tool::Filtered | Tool::Newest => Some(Retention::Newest),
+        Tool::AtEnd => Some(Retention::AtEnd { events_count: calls.saturating_mul(2) }),
+        Tool::Streamed => Some(Retention::Streamed),
     };
     let (counted, recorded) = match kept {
-        None => (run(), Recorded::default()),
+        None => (run(), RecordingCounts::default()),
         Some(kept) => recording(kept, tool != Tool::Filtered, files.map(PathBuf::as_path), run)?,
     };
     ensure!(counted == calls, "{calls} calls were requested, but {counted} were counted");
@@ -126,13 +126,13 @@ fn in_program(
     tool: Tool,
     calls: u64,
     [trace, rings]: [&PathBuf; 2],
-) -> anyhow::Result<Recorded> {
+) -> anyhow::Result<RecordingCounts> {
     let events_count = calls.saturating_mul(2);
     if tool == Tool::Off {
         let status = Command::new(program).arg(calls.to_string()).status();
         let status = status.with_context(|| format!("cannot start {}", program.display()))?;
         ensure!(status.success(), "{} failed: {status}", program.display());
-        return Ok(Recorded::default());
+        return Ok(RecordingCounts::default());
     }
     let file = if tool == Tool::AtEnd { rings } else { trace };
     let mut options = Options::new(file);
@@ -146,7 +146,7 @@ fn in_program(
     let words: [OsString; 2] = [program.into(), calls.to_string().into()];
     let done = record(&options, &words, &|| None)?;
     ensure!(done.status.success(), "{} failed: {}", program.display(), done.status);
-    let (mut recorded, mut overwritten) = (Recorded::default(), 0);
+    let (mut recorded, mut overwritten) = (RecordingCounts::default(), 0);
     for it in &done.written {
         recorded.events_count += it.events_count;
         recorded.lost_count += it.missing.total();
@@ -181,7 +181,7 @@ fn resident_bytes() -> u64 {
 pub(super) struct Cost {
     pub wall_ticks: u64,
     pub resources: ResourceUsage,
-    pub recorded: Recorded,
+    pub recorded: RecordingCounts,
 }
 
 /// Runs this program once more as a measured process with `calls` calls, and returns its cost.
@@ -234,11 +234,11 @@ pub(super) fn cost(task: Task, calls: u64, folders: &TraceFolders) -> anyhow::Re
     Ok(Cost { wall_ticks, resources, recorded })
 }
 
-fn parse(stdout: &str) -> Option<(Recorded, u64)> {
+fn parse(stdout: &str) -> Option<(RecordingCounts, u64)> {
     let numbers = stdout.trim().strip_prefix("COST ")?.split(' ').map(str::parse);
     let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().ok()?;
     let [events_count, lost_count, bytes, resident_bytes] = numbers[..] else { return None };
-    Some((Recorded { events_count, lost_count, bytes }, resident_bytes))
+    Some((RecordingCounts { events_count, lost_count, bytes }, resident_bytes))
 }
 
 #[cfg(test)]
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn report_of_a_process_has_four_numbers() {
-        let recorded = Recorded { events_count: 1, lost_count: 2, bytes: 3 };
+        let recorded = RecordingCounts { events_count: 1, lost_count: 2, bytes: 3 };
         assert_eq!(parse("COST 1 2 3 4\n"), Some((recorded, 4)));
         for wrong in ["", "COST", "COST 1 2 3", "COST 1 2 3 4 5", "COST 1 2 3 x"] {
             assert_eq!(parse(wrong), None, "{wrong}");

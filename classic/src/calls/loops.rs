@@ -5,7 +5,9 @@ use anyhow::Context;
 use handover_base::clock;
 use handover_program::exit::InterruptedEarly;
 use handover_suite::call::{Level, Loop, Way, c_loop};
-use handover_suite::probe::rows::{Inside, Kept, Recorded, recording, turns};
+use handover_suite::probe::rows::{
+    FunctionBody, RecordingCounts, Retention, count_calls, recording,
+};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -44,16 +46,16 @@ const C_ROWS: [(&str, Way, bool); 10] = [
 /// Label of the row whose calls an optimising compiler removes; a test checks the machine code.
 const EMPTY: &str = "Empty function, noinline";
 
-const PROBED_ROWS: [(&str, Inside, Trace); 9] = [
-    (SAME_FILE, Inside::Nothing, Trace::None),
-    (TWO_EXTRA, Inside::TwoCalls, Trace::None),
-    ("Function call with two time stamps, kept nowhere", Inside::TwoStamps, Trace::None),
-    ("Function call with one probe, off", Inside::OneProbe, Trace::None),
-    ("Function call with two probes, off", Inside::TwoProbes, Trace::None),
-    ("Function call with two probes, filtered", Inside::TwoProbes, Trace::Filtered),
-    ("Function call with two probes, recorded in memory", Inside::TwoProbes, Trace::Newest),
-    (STREAMED, Inside::TwoProbes, Trace::Streamed(Medium::Memory)),
-    (STREAMED, Inside::TwoProbes, Trace::Streamed(Medium::Dir)),
+const PROBED_ROWS: [(&str, FunctionBody, Trace); 9] = [
+    (SAME_FILE, FunctionBody::Nothing, Trace::None),
+    (TWO_EXTRA, FunctionBody::TwoCalls, Trace::None),
+    ("Function call with two time stamps, kept nowhere", FunctionBody::TwoStamps, Trace::None),
+    ("Function call with one probe, off", FunctionBody::OneProbe, Trace::None),
+    ("Function call with two probes, off", FunctionBody::TwoProbes, Trace::None),
+    ("Function call with two probes, filtered", FunctionBody::TwoProbes, Trace::Filtered),
+    ("Function call with two probes, recorded in memory", FunctionBody::TwoProbes, Trace::Newest),
+    (STREAMED, FunctionBody::TwoProbes, Trace::Streamed(Medium::Memory)),
+    (STREAMED, FunctionBody::TwoProbes, Trace::Streamed(Medium::Dir)),
 ];
 /// Prefix of a row's label; the destination of the trace follows.
 const STREAMED: &str = "Function call with two probes, streamed to";
@@ -69,7 +71,7 @@ enum Trace {
 
 enum Kind {
     C(Loop),
-    Rust(Inside, Trace),
+    Rust(FunctionBody, Trace),
 }
 
 /// A row of the table, with the results of its rounds.
@@ -84,7 +86,7 @@ pub(super) struct LoopRow {
     /// Ticks per call, one value per round.
     pub rounds: Vec<f64>,
     /// Counts of recorded events, over all rounds.
-    pub recorded: Recorded,
+    pub recorded: RecordingCounts,
     /// Error after which the row was not measured again.
     pub error: Option<String>,
 }
@@ -111,7 +113,7 @@ pub(super) fn rows(folders: &TraceFolders) -> anyhow::Result<Vec<LoopRow>> {
             Trace::Streamed(medium) => format!("{text} {}", folders.shown(medium)),
             _ => text.to_string(),
         };
-        let baseline = (inside != Inside::Nothing).then_some(same_file);
+        let baseline = (inside != FunctionBody::Nothing).then_some(same_file);
         loops.push(row(PROBED, "probes", text, baseline, Kind::Rust(inside, trace)));
     }
     Ok(loops)
@@ -124,7 +126,7 @@ fn row(
     baseline: Option<usize>,
     kind: Kind,
 ) -> LoopRow {
-    let (rounds, recorded) = (Vec::new(), Recorded::default());
+    let (rounds, recorded) = (Vec::new(), RecordingCounts::default());
     LoopRow { group, mark, text, baseline, kind, rounds, recorded, error: None }
 }
 
@@ -155,7 +157,7 @@ pub(super) fn measure(
                     let calls =
                         if is_recorded { calls_count.min(recorded_max) } else { calls_count };
                     let inside = *inside;
-                    let run = || timed(|n| turns(inside, n), &row.text, calls);
+                    let run = || timed(|n| count_calls(inside, n), &row.text, calls);
                     match recorded(*trace, folders, run) {
                         Ok((ticks, recorded)) => {
                             row.rounds.push(ticks?);
@@ -175,12 +177,12 @@ fn recorded<T>(
     trace: Trace,
     folders: &TraceFolders,
     run: impl FnOnce() -> T,
-) -> Result<(T, Recorded), handover_harness::Fault> {
+) -> Result<(T, RecordingCounts), handover_harness::Fault> {
     let (kept, wanted, medium) = match trace {
-        Trace::None => return Ok((run(), Recorded::default())),
-        Trace::Filtered => (Kept::Newest, false, Medium::Memory),
-        Trace::Newest => (Kept::Newest, true, Medium::Memory),
-        Trace::Streamed(medium) => (Kept::Streamed, true, medium),
+        Trace::None => return Ok((run(), RecordingCounts::default())),
+        Trace::Filtered => (Retention::Newest, false, Medium::Memory),
+        Trace::Newest => (Retention::Newest, true, Medium::Memory),
+        Trace::Streamed(medium) => (Retention::Streamed, true, medium),
     };
     let files = folders.files(medium);
     let done = recording(kept, wanted, [&files[0], &files[1]], run);

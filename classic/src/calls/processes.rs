@@ -5,7 +5,7 @@ use super::folders::{Medium, TraceFolders};
 use super::loops::TWO_PROBES;
 use handover_program::console;
 use handover_program::exit::{InterruptedEarly, chain};
-use handover_suite::probe::rows::Recorded;
+use handover_suite::probe::rows::RecordingCounts;
 use handover_trace::record::LIBRARY;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,12 +56,12 @@ impl ProcessRow {
     }
 
     /// Returns the mean counts of all runs.
-    pub fn recorded(&self) -> Recorded {
-        let mean = |count: fn(&Recorded) -> u64| {
+    pub fn recorded(&self) -> RecordingCounts {
+        let mean = |count: fn(&RecordingCounts) -> u64| {
             let sum: u64 = self.runs.iter().map(|it| count(&it.recorded)).sum();
             sum / self.runs.len().max(1) as u64
         };
-        Recorded {
+        RecordingCounts {
             events_count: mean(|it| it.events_count),
             lost_count: mean(|it| it.lost_count),
             bytes: mean(|it| it.bytes),
