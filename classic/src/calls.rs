@@ -1,9 +1,9 @@
-//! `calls`: the table of the costs of a function call, by place of the function and kind of
-//! tracing, in cycles and in nanoseconds; in the loop, and fully costed.
+//! `calls`: the table of the costs of a function call, by location of the function and kind of
+//! tracing, in cycles and in nanoseconds: calls in a loop, and costs of separate processes.
 
 mod costed;
+mod folders;
 mod loops;
-mod places;
 mod processes;
 #[allow(unsafe_code)]
 mod raw;
@@ -12,33 +12,32 @@ mod table;
 
 use clap::Args;
 use costed::{Subject, Tool};
+use folders::TraceFolders;
 use handover_base::affinity;
 use handover_program::console;
-use places::Places;
 use std::io::Write;
 use std::path::PathBuf;
 use table::{Results, Unit};
 
-/// Maximum number of calls of a costed process; its trace is 60 GB then.
+/// Maximum number of calls of a measured process; its trace takes 60 GB then.
 const CALLS_MAX: u64 = 10_000_000_000;
-/// Maximum number of runs of a costed process.
+/// Maximum number of runs of a measured process.
 const RUNS_MAX: u64 = 1000;
 
-/// Costs of a function call, by place of the function and kind of tracing: the main table, in
-/// cycles and ns.
+/// Costs of a function call, by location of the function and kind of tracing, in cycles and ns.
 #[derive(Debug, Args)]
 #[command(
     after_help = "The master table is that of the classic program. Its first rows are loops of calls i = next(i), \
-the loop's own turn included, compiled from C at -O3. A notify intrinsic is a probe as <sys/sdt.h> makes it: a no-op \
+the loop overhead included, compiled from C at -O3. A notify intrinsic is a probe as <sys/sdt.h> makes it: a no-op \
 without a tool. The rows of handover are fully costed, of a C program compiled with -finstrument-functions: filtered, \
-its hooks look the function up at run time and find that it is not wanted; output is recorded in memory and \
-written at the end. (+N): beyond the call in the same source file. Further rows follow: the trace streamed while \
-it is recorded, and probes of ours, which are not patched in while they are filtered.\n\n\
-The loops are measured in turn, 25 rounds long; a figure is the median of its rounds. A recorded row tells the time \
-twice a call, which is most of its cost; events that were lost are said.\n\n\
-Fully costed is a process of its own, from its start until its trace is complete and it has ended, \
-divided by its calls: wall, user and system time, the most memory that it had, bytes written, and the cycles of the \
-median and of the best of its runs. What is written is in the system's hands then, not necessarily on the disk. \
+its hooks look the function up at run time and find it excluded; output is recorded in memory and \
+written at the end. (+N): difference from the call in the same source file. Further rows: the trace streamed while \
+it is recorded, and probes of this project, which are not patched in while they are filtered.\n\n\
+The loops are measured in turn, 25 rounds long; a figure is the median of its rounds. A recorded row reads the clock \
+twice a call, which is most of its cost; lost events are reported.\n\n\
+Fully costed is a separate process, from its start until its trace is complete and it has exited, \
+divided by its calls: wall, user and system time, its maximum resident memory, bytes written, and the cycles of the \
+median and of the best of its runs. The written data may still be in the page cache then. \
 With the defaults all of it takes some minutes."
 )]
 pub struct Calls {
@@ -46,30 +45,30 @@ pub struct Calls {
     #[arg(short = 'm', value_name = "MILLIONS", default_value_t = 100.0)]
     #[arg(value_parser = super::number(super::MILLIONS))]
     millions: f64,
-    /// Calls of a process that is costed from its start to its end
+    /// Calls of each process that is measured from its start to its exit
     #[arg(long, value_name = "COUNT", default_value_t = 20_000_000)]
     #[arg(value_parser = super::whole(1..=CALLS_MAX))]
     calls: u64,
-    /// Runs of each of these processes; the median and the best of the runs are shown
+    /// Runs of each such process; the median and the best of the runs are shown
     #[arg(long, value_name = "COUNT", default_value_t = 24)]
     #[arg(value_parser = super::whole(1..=RUNS_MAX))]
     runs: u64,
-    /// Folder for traces, beside /dev/shm: on a disk, or a network file system
+    /// Folder for traces, in addition to /dev/shm: on a disk, or a network file system
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     dir: PathBuf,
     /// Print one JSON document instead of the tables
     #[arg(long)]
     json: bool,
-    /// Be one of the processes that are costed
+    /// Run as one of the measured processes
     #[arg(long, hide = true, value_name = "SUBJECT", value_enum)]
     child: Option<Subject>,
-    /// Destination of its events
+    /// Destination of the measured process's events
     #[arg(long, hide = true, value_name = "TOOL", value_enum, requires = "child")]
     tool: Option<Tool>,
-    /// The process that costs it, with which it ends
+    /// Id of the measuring process, with which the measured process exits
     #[arg(long, hide = true, value_name = "PID", requires = "child")]
     parent: Option<i32>,
-    /// Its trace, its rings, and its program
+    /// Files of the measured process: trace, rings, program
     #[arg(long, hide = true, value_name = "FILE", num_args = 3, requires = "child")]
     files: Vec<PathBuf>,
 }
@@ -81,26 +80,26 @@ pub fn run(args: &Calls, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     // Registered before there are folders to remove.
     let interrupted = console::interrupted()?;
-    let places = Places::new(&args.dir)?;
-    if places.memory.is_none() {
+    let folders = TraceFolders::new(&args.dir)?;
+    if folders.memory.is_none() {
         console::print_error(
-            "calls: warning: no file can be made in /dev/shm; its rows are left out",
+            "calls: warning: no file can be created in /dev/shm; its rows are left out",
         );
     }
     let unit = Unit::of_this_clock();
-    let mut loops = loops::rows(&places)?;
+    let mut loops = loops::rows(&folders)?;
     let calls_count = (args.millions * 1e6) as u64 / loops::ROUNDS_COUNT;
     let home = affinity::mask();
     // Best effort: if the thread moves to another CPU, that round is only an outlier.
     let _ = affinity::pin(affinity::current_cpu());
-    let measured = loops::measure(&mut loops, calls_count, args.calls, &places, &interrupted);
+    let measured = loops::measure(&mut loops, calls_count, args.calls, &folders, &interrupted);
     let _ = affinity::set_mask(&home);
     measured?;
-    let processes = processes::measure_programs(args.calls, args.runs, &places, &interrupted)?;
-    let empties = processes::measure_empty_programs(args.runs, &places, &interrupted)?;
+    let processes = processes::measure_programs(args.calls, args.runs, &folders, &interrupted)?;
+    let empties = processes::measure_empty_programs(args.runs, &folders, &interrupted)?;
     let results = Results { loops: &loops, processes: &processes, empties: &empties, unit: &unit };
     if args.json {
-        writeln!(out, "{}", results.document(args.calls, args.runs, &places))?;
+        writeln!(out, "{}", results.document(args.calls, args.runs, &folders))?;
     } else {
         writeln!(
             out,
@@ -109,19 +108,19 @@ pub fn run(args: &Calls, out: &mut dyn Write) -> anyhow::Result<()> {
             loops::ROUNDS_COUNT,
             unit.words()
         )?;
-        results.master(args.calls, &places, out)?;
+        results.print_master(args.calls, &folders, out)?;
         results.print_loops(out)?;
         results.print_spread(out)?;
-        results.costed(args.calls, args.runs, out)?;
+        results.print_processes(args.calls, args.runs, out)?;
         results.print_empty_programs(args.runs, out)?;
-        results.times(out)?;
+        results.print_best_runs(out)?;
     }
     out.flush()?;
-    let in_loop = loops.iter().map(|it| (&it.text, &it.refused));
-    let of_processes = processes.iter().map(|it| (&it.text, &it.refused));
-    let of_empties = empties.iter().map(|it| (&it.text, &it.refused));
-    let mut refused = in_loop.chain(of_processes).chain(of_empties);
-    match refused.find_map(|(text, refused)| Some((text, refused.as_ref()?))) {
+    let in_loop = loops.iter().map(|it| (&it.text, &it.error));
+    let of_processes = processes.iter().map(|it| (&it.text, &it.error));
+    let of_empties = empties.iter().map(|it| (&it.text, &it.error));
+    let mut errors = in_loop.chain(of_processes).chain(of_empties);
+    match errors.find_map(|(text, error)| Some((text, error.as_ref()?))) {
         None => Ok(()),
         Some((text, why)) => anyhow::bail!("{text}: {why}"),
     }

@@ -29,7 +29,7 @@ pub fn run(args: &EvhPerf, out: &mut dyn Write) -> anyhow::Result<()> {
         return match (args.connect, args.eventhandler) {
             (true, _) => connect::run(args, &signals, out),
             (_, true) => parts::serve(args, &signals, out),
-            _ => client::of_processes(args, &signals, out),
+            _ => client::run_in_processes(args, &signals, out),
         };
     }
     if args.part.is_some() {

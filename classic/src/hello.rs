@@ -2,10 +2,10 @@
 //! many.
 
 mod log;
+mod memory;
 mod pace;
 #[allow(unsafe_code)]
 mod raw;
-mod room;
 pub mod two_processes;
 
 use anyhow::{Context, bail};
@@ -18,7 +18,7 @@ use handover_event::{
     SpawnError, Stopper, Table, ThreadConfig, Verbosity, WakeWhen,
 };
 use handover_program::exit::{Interrupted, usage as wrong};
-use handover_suite::event::drive::{self, Caller, Lookup, Numbered, Search};
+use handover_suite::event::drive::{self, KindMessage, KindPartner, LinearSearch, Lookup};
 use log::{Log, TARGET};
 use pace::{Demo, Opener, SentLine};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -99,12 +99,12 @@ impl Options {
         Ok(placed.cpus.into_iter().map(Some).collect())
     }
 
-    /// Returns the pace of a machine without the QUIT timer.
+    /// Returns a machine of the demo without the QUIT timer.
     fn pace(&self, opener: Opener, cpu: Option<u32>, idle: Duration) -> Demo {
         Demo::new(self.liveloop, opener, None, cpu, idle)
     }
 
-    /// Returns the pace of the machine with the QUIT timer.
+    /// Returns the machine of the demo that has the QUIT timer.
     fn main_pace(&self, opener: Opener, cpu: Option<u32>, idle: Duration) -> Demo {
         let quits_after = Duration::from_secs_f64(self.seconds);
         Demo::new(self.liveloop, opener, Some(quits_after), cpu, idle)
@@ -184,7 +184,7 @@ impl Notifying {
 pub struct Hello2 {
     #[command(flatten)]
     options: Options,
-    /// Be the second process, with the socket as standard input
+    /// Run as the second process, with the socket as standard input
     #[arg(long, hide = true)]
     child: bool,
 }
@@ -237,7 +237,7 @@ pub fn run1(args: &Hello1) -> anyhow::Result<()> {
             let wake = wake.to_possible_value();
             let name = wake.as_ref().map_or("", |value| value.get_name());
             return Err(wrong(format!(
-                "--wake {name}: --via call notifies nobody; add --via pass, or leave it out"
+                "--wake {name}: --via call sends no notification; add --via pass, or omit --wake"
             )));
         }
     };
@@ -246,7 +246,7 @@ pub fn run1(args: &Hello1) -> anyhow::Result<()> {
     let pace = args.options.main_pace(Opener::FirstWhenIdle, cpu, IDLE);
     let thread = ThreadConfig { wake_when: wake.into(), ..ThreadConfig::default() };
     let config = Config { messages_per_round_max: MESSAGES_PER_ROUND, thread, ..Config::default() };
-    let machine = with_descriptor_hint(drive::alone(via, pace, config))?;
+    let machine = with_descriptor_hint(drive::self_talker(via, pace, config))?;
     run_machines(&environment, machine, no_others(), |it| &it.pace)
 }
 
@@ -269,12 +269,18 @@ pub fn run3(args: &Hello3) -> anyhow::Result<()> {
     ];
     let config = args.notifying.config();
     match args.lookup {
-        LookupKind::Direct => {
-            run_pair_by_id::<Table<Caller<Demo>, Numbered>>(&environment, paces, ids_count, config)
-        }
-        LookupKind::Search => {
-            run_pair_by_id::<Search<Caller<Demo>, Numbered>>(&environment, paces, ids_count, config)
-        }
+        LookupKind::Direct => run_pair_by_id::<Table<KindPartner<Demo>, KindMessage>>(
+            &environment,
+            paces,
+            ids_count,
+            config,
+        ),
+        LookupKind::Search => run_pair_by_id::<LinearSearch<KindPartner<Demo>, KindMessage>>(
+            &environment,
+            paces,
+            ids_count,
+            config,
+        ),
         LookupKind::Match => {
             run_pair(&environment, with_descriptor_hint(drive::pair(paces, config))?, |it| &it.pace)
         }
@@ -341,7 +347,7 @@ fn with_descriptor_hint<T>(machines: Result<T, MachineError>) -> anyhow::Result<
 }
 
 impl HelloMany {
-    /// Returns the paces of the server and of the clients.
+    /// Returns the machines of the server and of the clients.
     fn paces(&self) -> anyhow::Result<(Demo, Vec<Demo>)> {
         let options = &self.options;
         let mut cpus = options.cpus(self.threads as usize + 1)?.into_iter();
@@ -350,8 +356,8 @@ impl HelloMany {
     }
 }
 
-/// Returns no further machines; the type is arbitrary.
-fn no_others() -> Vec<Machine<drive::Alone<Demo>>> {
+/// Returns an empty list of further machines, of an arbitrary type.
+fn no_others() -> Vec<Machine<drive::SelfTalker<Demo>>> {
     Vec::new()
 }
 
@@ -367,7 +373,7 @@ struct Outcome {
     handled: u64,
     took: Duration,
     used: Usage,
-    /// `true` if the QUIT timer ended the demo.
+    /// `true` if the QUIT timer stopped the demo.
     quit: bool,
 }
 
@@ -376,7 +382,7 @@ impl Environment {
     /// the signals are blocked in all threads, and before memory is allocated for `others_count`
     /// threads, as it checks that there is enough.
     fn new(tag: &'static str, options: &Options, others_count: u64) -> anyhow::Result<Environment> {
-        room::for_threads(others_count + 1)?; // one more thread waits for signals
+        memory::check_for_threads(others_count + 1)?; // one more thread waits for signals
         let log = Arc::new(Log::new(tag, options.verbosity(), !options.no_header, options.syslog)?);
         tracing::subscriber::set_global_default(Arc::clone(&log)).context("install the log")?;
         let signals = Signals::block(&[Signals::INT, Signals::TERM])?;
@@ -384,7 +390,7 @@ impl Environment {
         Ok(Environment { log, signals, interrupted: Arc::default() })
     }
 
-    /// Makes signals, and failures to write a line, stop the run.
+    /// Starts the thread that stops the run on a signal, and stops the run when a line cannot be written.
     fn stop_on_signal(&self, stopper: &Stopper) -> anyhow::Result<()> {
         self.log.on_failure(stopper.clone());
         let Some(signals) = self.signals.take() else { return Ok(()) };
@@ -445,13 +451,13 @@ impl Environment {
         match (interrupted, *quit) {
             (true, _) => Err(Interrupted.into()),
             (false, true) => Ok(()),
-            (false, false) => bail!("it ended before the QUIT timer expired"),
+            (false, false) => bail!("the demo stopped before the QUIT timer expired"),
         }
     }
 }
 
-/// Runs one machine here and the others on threads of their own, until the QUIT timer or a signal.
-/// Then stops all of them and prints the number of messages handled.
+/// Runs `main` here and the others on threads of their own, until the QUIT timer or a signal. Then
+/// stops all of them and prints the number of messages handled.
 fn run_machines<M, O>(
     environment: &Environment,
     mut main: Machine<M>,
@@ -488,7 +494,7 @@ where
     }
 }
 
-/// Starts all machines, or none.
+/// Starts each machine on its own thread. If one fails to start, stops those already started.
 fn start<O>(others: Vec<Machine<O>>) -> anyhow::Result<Vec<Running<Machine<O>>>>
 where
     O: Handler + Send + 'static,
@@ -517,7 +523,7 @@ where
     Ok(running)
 }
 
-/// Returns the error of a run that ended by a panic or a failure.
+/// Returns the error of a run that failed or panicked; `None` for any other run.
 fn run_error(ended: &Result<Ended, RunError>) -> Option<anyhow::Error> {
     match ended {
         Ok(Ended::Panicked(said)) => Some(anyhow::anyhow!("a handler panicked: {said}")),

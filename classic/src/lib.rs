@@ -45,7 +45,7 @@ pub enum Program {
     Trylock(trylock::Trylock),
     /// Cost of a notification to its receiver and its sender (classic)
     Notify(notify::NotifyArgs),
-    /// Cost of a function call, by where the function lives (classic)
+    /// Cost of a function call, by location of the function (classic)
     Calls(calls::Calls),
     /// Cost of small local operations (classic)
     #[command(name = "node-microbench")]
@@ -62,10 +62,10 @@ pub enum Program {
     /// Rate at which many concurrent eventuals are made, waited for and set (classic)
     #[command(name = "abt-eventual-bench")]
     AbtEventualBench(eventual::bench::Bench),
-    /// abt-eventual-bench by the number of its fibers, into a file (classic)
+    /// abt-eventual-bench with several numbers of fibers, and its results in a file (classic)
     #[command(name = "sweep-abt-eventual-bench")]
     SweepAbtEventualBench(eventual::sweep::Sweep),
-    /// Pictures of that file (classic)
+    /// Charts of the file of sweep-abt-eventual-bench (classic)
     #[command(name = "plot-abt-eventual-bench")]
     PlotAbtEventualBench(eventual::plot::Plot),
 }
@@ -74,7 +74,7 @@ impl Program {
     /// Runs the program, and writes its results to `out`.
     ///
     /// # Errors
-    /// If an argument is wrong, or the system fails; see [`handover_program::exit`].
+    /// If an argument is wrong or a system call fails; see [`handover_program::exit`].
     pub fn run(&self, out: &mut dyn Write) -> anyhow::Result<()> {
         match self {
             Program::Hello1(args) => hello::run1(args),
@@ -96,8 +96,8 @@ impl Program {
         }
     }
 
-    /// Moves the scheduler's own options behind `--`, if the words are a command line of sched, whose
-    /// document writes them without.
+    /// Moves the scheduler's own options behind `--` if this is a command line of sched, whose
+    /// document writes them without it.
     pub fn reorder(words: &mut Vec<OsString>) {
         if words.get(1).is_some_and(|command| command == "sched") {
             sched::move_scheduler_options(words);
@@ -147,8 +147,8 @@ fn free_bytes() -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// Returns a command that runs a program of this binary as a subcommand, by whatever name this process was
-/// called, and whatever its binary is called.
+/// Returns a command that runs a classic program as a subcommand of this binary, whatever the names
+/// of this process and of its binary.
 fn own_program(name: &str) -> anyhow::Result<Command> {
     let binary = std::env::current_exe().context("find the path of this program")?;
     let mut command = Command::new(binary);
@@ -163,9 +163,8 @@ fn own_arguments(name: &str) -> impl Iterator<Item = OsString> {
     words
 }
 
-/// Runs a body on as many threads as there are CPUs named, and waits for all of them. No thread
-/// runs the body before all have been started; if one cannot be started, the body does not run at
-/// all and the result is an error.
+/// Runs a body on one thread for each CPU named, and waits for all of them. No thread runs the body before all have
+/// been started; if one cannot be started, the body does not run at all and the result is an error.
 fn on_threads<T: Send>(
     cpus: &[u32],
     body: impl Fn(usize) -> anyhow::Result<T> + Sync,
@@ -200,7 +199,7 @@ fn on_threads<T: Send>(
         let mut results = Vec::new();
         for thread in started {
             let result = thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
-            results.push(result.context("run a thread: it was not begun")??);
+            results.push(result.context("run a thread: it was stopped before it ran")??);
         }
         Ok(results)
     })

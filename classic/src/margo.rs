@@ -34,9 +34,9 @@ use std::time::{Duration, Instant};
 
 /// Interval at which rank 0 checks its time limit until rank 1 connects.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum time from the release of the meeting place until the rank's connection is seen here.
+/// Maximum time from the release of the meeting file or address until rank 1's connection is accepted.
 const CONNECT_AFTER_RELEASE_MAX: Duration = Duration::from_secs(1);
-/// Maximum time for a side to end after it is told to stop.
+/// Maximum time for a rank to exit after it was asked to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum of `--wait`, in seconds.
 const WAIT_S_MAX: u64 = 86_400;
@@ -45,18 +45,18 @@ const WAIT_S_MAX: u64 = 86_400;
 #[derive(Debug, Args)]
 pub struct Options {
     /// Transport: sm://, tcp://, tls://, uds://, or as margo's users write them (na+sm://, ofi+tcp://,
-    /// ofi+tcp;ofi_rxm://, ucx+tcp://); with a place behind it, rank 0 listens there
+    /// ofi+tcp;ofi_rxm://, ucx+tcp://); with an address behind it, rank 0 listens there
     #[arg(short = 'n', value_name = "TRANSPORT")]
     transport: TransportArg,
-    /// Time limit of progress calls of client and server in ms: with 0 a side spins; otherwise it polls for
+    /// Time limit of progress calls of client and server in ms: with 0 a rank spins; otherwise it polls for
     /// 20 us, then sleeps until it is woken
     #[arg(short = 't', value_name = "CLIENT,SERVER")]
     timeouts: Option<Timeouts>,
-    /// Write each side's configuration and statistics, calls by procedure with their latencies, as JSON into
+    /// Write each rank's configuration and statistics, calls by procedure with their latencies, as JSON into
     /// FILE.0 (server) and FILE.1 (client)
     #[arg(short = 'd', value_name = "FILE")]
     diagnostics: Option<String>,
-    /// Configuration of both sides' endpoints, JSON or a file of JSON, as in '{"spin_ns_max": 50000}'; -d
+    /// Configuration of both ranks' endpoints, JSON or a file of JSON, as in '{"spin_ns_max": 50000}'; -d
     /// shows every key. -t and -d take precedence
     #[arg(long, value_name = "JSON|FILE")]
     config: Option<String>,
@@ -85,7 +85,7 @@ pub struct Options {
     /// not pinned with one]
     #[arg(long, value_name = "NAME")]
     place: Option<Placement>,
-    /// This is the rank 0 that a rank 1 has started
+    /// Run as the rank 0 that a rank 1 has started
     #[arg(long, hide = true)]
     partner: bool,
     /// `true` once both ranks were placed on one CPU, where neither spins.
@@ -126,27 +126,27 @@ impl FromStr for Timeouts {
     }
 }
 
-/// The two sides of a measurement.
+/// Roles of the two ranks of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Side {
+enum Role {
     Server,
     Client,
 }
 
-/// Ways in which the ranks meet.
+/// Ways in which rank 1 receives the address of rank 0.
 enum Via {
-    /// Rank 1 has started rank 0, or is about to.
+    /// From its own child process: rank 1 starts rank 0.
     Alone,
-    /// A file named after the job.
+    /// From a file named after the job.
     File(MeetingFile),
-    /// An MPI message; this process has initialised MPI.
+    /// By an MPI message; this process has initialised MPI.
     #[cfg(feature = "mpi")]
     Mpi(by_mpi::MpiMeeting),
-    /// An address of rank 0's host, and the name of the job, which is the same on both ranks.
+    /// Through an address of rank 0's host, with the name of the job, which is the same on both ranks.
     Host(String, String),
 }
 
-/// A point-to-point program.
+/// A point-to-point program with a server and a client.
 pub trait Program {
     const NAME: &'static str;
 
@@ -158,7 +158,7 @@ pub trait Program {
     /// Registers the server's procedures.
     fn register(&self, endpoint: &mut Endpoint) -> anyhow::Result<()>;
 
-    /// Runs the client and prints the results. Tells the server to stop.
+    /// Runs the client, prints the results, and asks the server to stop.
     fn call(
         &self,
         endpoint: &mut Endpoint,
@@ -168,7 +168,7 @@ pub trait Program {
     ) -> anyhow::Result<()>;
 }
 
-/// Runs the side that this process is.
+/// Runs the server or the client, depending on the rank of this process.
 pub fn run(program: &impl Program, out: &mut dyn Write) -> anyhow::Result<()> {
     run_side(program, out).map_err(|error| match error.downcast_ref::<CallError>() {
         // The loss may be noticed within a call or between two calls.
@@ -184,7 +184,7 @@ fn run_side<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> 
     let (side, via) = options.role(P::NAME)?;
     let limit = WaitLimit::new(Duration::from_secs(options.wait), &interrupted);
     match side {
-        Side::Server => {
+        Role::Server => {
             // A terminal's signal reaches both processes; the process that started this one decides
             // when it ends.
             let never = AtomicBool::new(false);
@@ -194,7 +194,7 @@ fn run_side<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> 
             };
             serve(program, via, limit, out)
         }
-        Side::Client => {
+        Role::Client => {
             options.note_transport(P::NAME);
             let config = program.config(options.config()?);
             // Rank 0 waits for this rank to connect while `meeting` is open.
@@ -240,7 +240,7 @@ fn serve<P: Program>(
     let at = options.transport.address.clone();
     let config = program.config(options.config()?);
     let is_alone = matches!(via, Via::Alone);
-    let mut endpoint = Endpoint::new(options.place(config, Side::Server, is_alone)?)?;
+    let mut endpoint = Endpoint::new(options.place(config, Role::Server, is_alone)?)?;
     program.register(&mut endpoint)?;
     let peer = match via {
         Via::Alone => {
@@ -270,15 +270,15 @@ fn serve<P: Program>(
         }
     };
     let stopped = endpoint.serve_while_connected(peer);
-    options.diagnose(&endpoint, Side::Server)?;
+    options.diagnose(&endpoint, Role::Server)?;
     match stopped {
         true => Ok(()),
-        false => bail!("rank 1 has disconnected before the end"),
+        false => bail!("rank 1 has disconnected before it sent `stop`"),
     }
 }
 
 /// Waits for rank 1 to connect. `is_released` returns `true` once rank 1 has released the meeting
-/// place, which it does when it has connected or when it ends.
+/// file or address: it has connected, or it has exited.
 fn first_peer(
     endpoint: &mut Endpoint,
     limit: WaitLimit<'_>,
@@ -297,17 +297,17 @@ fn first_peer(
         if is_released()
             && released.get_or_insert_with(Instant::now).elapsed() > CONNECT_AFTER_RELEASE_MAX
         {
-            bail!("rank 1 has ended before it connected");
+            bail!("rank 1 has exited before it connected");
         }
         endpoint.progress(POLL_INTERVAL);
     }
 }
 
 impl Options {
-    /// Returns the side of this process, and the way in which it meets the other.
-    fn role(&self, program: &str) -> anyhow::Result<(Side, Via)> {
+    /// Returns the role of this process, and the way in which it meets the other rank.
+    fn role(&self, program: &str) -> anyhow::Result<(Role, Via)> {
         if self.partner {
-            return Ok((Side::Server, Via::Alone));
+            return Ok((Role::Server, Via::Alone));
         }
         let rank = match self.rank {
             Some(number) => Some(Rank::named(number)),
@@ -319,7 +319,7 @@ impl Options {
                     "--rendezvous needs a launcher's ranks, or --rank 0 and --rank 1",
                 ));
             }
-            return Ok((Side::Client, Via::Alone));
+            return Ok((Role::Client, Via::Alone));
         };
         if rank.ranks_count != 2 || rank.number > 1 {
             let (number, count) = (rank.number, rank.ranks_count);
@@ -327,7 +327,7 @@ impl Options {
                 "rank {number} of {count}: exactly 2 are needed, as in mpiexec -n 2 {program}"
             )));
         }
-        let side = if rank.number == 0 { Side::Server } else { Side::Client };
+        let side = if rank.number == 0 { Role::Server } else { Role::Client };
         #[cfg(feature = "mpi")]
         if self.rendezvous.is_none()
             && let Some(met) = by_mpi::begin(&rank)?
@@ -349,7 +349,7 @@ impl Options {
         Ok((side, via))
     }
 
-    /// Prints what the transport stands for, if it is named differently here.
+    /// Prints the meaning of the transport, if it has another name here.
     fn note_transport(&self, program: &str) {
         let (text, meant) = (&self.transport.text, &self.transport.address);
         if text.trim_end_matches("://") != meant.to_string().trim_end_matches("://") {
@@ -360,14 +360,15 @@ impl Options {
     /// Returns `true` if this process starts the other rank, or was started by it.
     fn is_alone(&self) -> bool {
         self.partner
-            || self.rank.is_none() && std::env::vars_os().all(|(name, _)| !ranks::is_told_by(&name))
+            || self.rank.is_none()
+                && std::env::vars_os().all(|(name, _)| !ranks::is_rank_variable(&name))
     }
 
-    fn spins(&self, side: Side) -> bool {
+    fn spins(&self, side: Role) -> bool {
         match (self.timeouts, side) {
             _ if self.is_cpu_shared.get() == Some(&true) => false,
-            (Some(it), Side::Server) => it.server_ms == 0,
-            (Some(it), Side::Client) => it.client_ms == 0,
+            (Some(it), Role::Server) => it.server_ms == 0,
+            (Some(it), Role::Client) => it.client_ms == 0,
             (None, _) => self.config().is_ok_and(|it| it.spin_forever),
         }
     }
@@ -405,36 +406,36 @@ impl Options {
         config_from_json(&json).map_err(|error| usage(format!("--config: {error}")))
     }
 
-    /// Pins this rank where it is to run, and returns the configuration of its endpoint there.
-    fn place(&self, config: Config, side: Side, is_alone: bool) -> anyhow::Result<Config> {
+    /// Pins this rank to its CPU, and returns the endpoint configuration for that placement.
+    fn place(&self, config: Config, side: Role, is_alone: bool) -> anyhow::Result<Config> {
         let usual = is_alone.then_some(Placement::Near);
         if let Some(place) = self.place.or(usual) {
             let placed = Topology::read()?.place(place, &topology::allowed(), 2);
             let [server_cpu, client_cpu] = placed.cpus[..] else {
-                bail!("two ranks need a CPU each, or one for both: {placed:?}")
+                bail!("place two ranks: expected 1 or 2 CPUs, found {placed:?}")
             };
             let is_shared = server_cpu == client_cpu;
-            if side == Side::Client {
+            if side == Role::Client {
                 for note in &placed.notes {
                     print_error(format_args!("warning: {note}"));
                 }
-                if is_shared && self.spins(Side::Client) && self.spins(Side::Server) {
+                if is_shared && self.spins(Role::Client) && self.spins(Role::Server) {
                     print_error(format_args!(
                         "warning: both ranks run on CPU {client_cpu}, where one that spins keeps the other \
-                         waiting: they look for 20 us, then sleep"
+                         waiting: they poll for 20 us, then sleep"
                     ));
                 }
             }
             // Set once in each process.
             let _ = self.is_cpu_shared.set(is_shared);
-            affinity::pin(if side == Side::Client { client_cpu } else { server_cpu })?;
+            affinity::pin(if side == Role::Client { client_cpu } else { server_cpu })?;
         }
         let monitoring = config.monitoring || self.diagnostics.is_some();
         Ok(Config { spin_forever: self.spins(side), monitoring, ..config })
     }
 
-    /// Returns the way a side waits, in a word.
-    fn mode(&self, side: Side) -> &'static str {
+    /// Returns the name of the way in which a rank waits: `spin`, `sleep` or `adaptive`.
+    fn mode(&self, side: Role) -> &'static str {
         match self.spins(side) {
             true => "spin",
             false if self.config().is_ok_and(|it| it.spin_ns_max == 0) => "sleep",
@@ -447,9 +448,9 @@ impl Options {
         self.transport.address.transport().to_string()
     }
 
-    fn diagnose(&self, endpoint: &Endpoint, side: Side) -> anyhow::Result<()> {
+    fn diagnose(&self, endpoint: &Endpoint, side: Role) -> anyhow::Result<()> {
         let Some(file) = &self.diagnostics else { return Ok(()) };
-        let path = format!("{file}.{}", u32::from(side == Side::Client));
+        let path = format!("{file}.{}", u32::from(side == Role::Client));
         let text = serde_json::to_string_pretty(&endpoint.dump())? + "\n";
         files::write(path.as_ref(), text.as_bytes()).with_context(|| format!("-d: write {path}"))
     }
@@ -483,7 +484,7 @@ impl Partner {
         let stdout = stdout.context("take the standard output of the second process")?;
         let look = Timespec::try_from(POLL_INTERVAL).unwrap_or_default();
         while poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&look)) == Ok(0) {
-            limit.check(|| "the second process has not begun to listen".into())?;
+            limit.check(|| "the second process does not listen".into())?;
         }
         let mut line = String::new();
         BufReader::new(stdout)
@@ -491,17 +492,19 @@ impl Partner {
             .context("read the output of the second process")?;
         match line.strip_suffix('\n') {
             Some(address) => Ok((partner, address.parse()?)),
-            None => bail!("the second process has ended: {}", partner.status()?),
+            None => bail!("the second process has exited: {}", partner.status()?),
         }
     }
 
     fn status(mut self) -> anyhow::Result<std::process::ExitStatus> {
-        let mut child =
-            self.child.take().context("wait for the second process: it has ended already")?;
+        let mut child = self
+            .child
+            .take()
+            .context("wait for the second process: its exit status was read already")?;
         child.wait().context("wait for the second process")
     }
 
-    /// Waits for the partner to end, after it was told to stop.
+    /// Waits for the second process to exit, after it was asked to stop.
     fn end(mut self) -> anyhow::Result<()> {
         let began = Instant::now();
         let Some(child) = &mut self.child else { return Ok(()) };
@@ -509,7 +512,9 @@ impl Partner {
             match child.try_wait().context("wait for the second process")? {
                 Some(status) if status.success() => break,
                 Some(status) => bail!("the second process failed: {status}"),
-                None if began.elapsed() > STOP_TIMEOUT => bail!("the second process does not end"),
+                None if began.elapsed() > STOP_TIMEOUT => {
+                    bail!("the second process has not exited within {STOP_TIMEOUT:?}")
+                }
                 None => std::thread::sleep(Duration::from_millis(1)),
             }
         }

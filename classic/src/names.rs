@@ -12,14 +12,14 @@ pub struct Classic {
 }
 
 impl Classic {
-    /// Returns the paths below a links folder under which the program's own documentation calls it.
+    /// Returns the paths below a folder of links under which the program's own documentation calls it.
     pub fn links(&self) -> impl Iterator<Item = String> {
         self.folders.iter().map(|folder| format!("{folder}{}", self.file))
     }
 }
 
 /// Name under which cargo calls the binary: `cargo handover`.
-pub const CARGOS: &str = "cargo-handover";
+pub const CARGO_SUBCOMMAND: &str = "cargo-handover";
 
 const HERE: &[&str] = &[""];
 const DEMOS: &[&str] = &["", "build/demos/"];
@@ -64,8 +64,8 @@ pub fn called_as(called: &OsStr) -> Option<&'static Classic> {
 }
 
 /// Returns `true` if the binary was called as a subcommand of cargo.
-pub fn is_cargos(called: &OsStr) -> bool {
-    Path::new(called).file_name().is_some_and(|name| name == CARGOS)
+pub fn is_cargo_subcommand(called: &OsStr) -> bool {
+    Path::new(called).file_name().is_some_and(|name| name == CARGO_SUBCOMMAND)
 }
 
 #[cfg(test)]
@@ -82,7 +82,7 @@ mod tests {
         }
         assert!(called_as(OsStr::new("/usr/bin/handover")).is_none());
         assert!(called_as(OsStr::new("")).is_none());
-        assert!(is_cargos(OsStr::new("/home/a/.cargo/bin/cargo-handover")));
-        assert!(!is_cargos(OsStr::new("handover")));
+        assert!(is_cargo_subcommand(OsStr::new("/home/a/.cargo/bin/cargo-handover")));
+        assert!(!is_cargo_subcommand(OsStr::new("handover")));
     }
 }

@@ -26,7 +26,7 @@ const UNSET: &CStr = c"NONEXISTENT";
 ns/op. An operation that this machine does not have is a line `# \"NAME\": reason` instead."
 )]
 pub struct NodeMicrobench {
-    /// Number of times that each operation is done, in millions
+    /// Number of times that each operation is infallible, in millions
     #[arg(short = 'm', value_name = "MILLIONS", value_parser = super::number(super::MILLIONS))]
     millions: f64,
 }
@@ -34,7 +34,7 @@ pub struct NodeMicrobench {
 /// A closure that runs an operation this many times and returns the clock ticks taken.
 type Operation<'a> = Box<dyn FnMut(u64) -> anyhow::Result<u64> + 'a>;
 
-/// A row's name, and its operation or the reason why this machine does not have it.
+/// Name of a row, and its operation or the reason why this machine lacks it.
 type Row<'a> = (&'static str, Result<Operation<'a>, String>);
 
 pub fn run(args: &NodeMicrobench, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -62,35 +62,35 @@ pub fn run(args: &NodeMicrobench, out: &mut dyn Write) -> anyhow::Result<()> {
 /// Returns every row, in the order of the original's table, with rows of ours after ABT_eventual's.
 fn rows<'a>(variable: Option<&'a CStr>, wtime: &'a Wtime) -> Vec<Row<'a>> {
     let rdtscp = match Rdtscp::is_here() {
-        true => Ok(asked::<Rdtscp>()),
+        true => Ok(read_clock::<Rdtscp>()),
         false => Err("this processor has none".to_owned()),
     };
     let set = variable.ok_or("the environment is empty");
     vec![
-        ("fn_call_normal", Ok(called(Way::SameFile))),
-        ("fn_call_inline", Ok(called(Way::Inline))),
-        ("fn_call_cross_object", Ok(called(Way::OtherObject))),
+        ("fn_call_normal", Ok(call_c(Way::SameFile))),
+        ("fn_call_inline", Ok(call_c(Way::Inline))),
+        ("fn_call_cross_object", Ok(call_c(Way::OtherObject))),
         ("mpi_wtime", wtime.operation()),
-        ("gettimeofday", Ok(asked::<GetTimeOfDay>())),
-        ("clock_gettime(REALTIME)", Ok(asked::<Realtime>())),
-        ("clock_gettime(REALTIME_COARSE)", Ok(asked::<RealtimeCoarse>())),
-        ("clock_gettime(MONOTONIC)", Ok(asked::<Monotonic>())),
-        ("clock_gettime(MONOTONIC_COARSE)", Ok(asked::<MonotonicCoarse>())),
+        ("gettimeofday", Ok(read_clock::<GetTimeOfDay>())),
+        ("clock_gettime(REALTIME)", Ok(read_clock::<Realtime>())),
+        ("clock_gettime(REALTIME_COARSE)", Ok(read_clock::<RealtimeCoarse>())),
+        ("clock_gettime(MONOTONIC)", Ok(read_clock::<Monotonic>())),
+        ("clock_gettime(MONOTONIC_COARSE)", Ok(read_clock::<MonotonicCoarse>())),
         ("pthread_mutex_lock/unlock", Ok(timed(|n| Ok(library::mutex_lock_unlock(n)?)))),
         (
             "pthread_mutex_recursive_lock/unlock",
             Ok(timed(|n| Ok(library::recursive_mutex_lock_unlock(n)?))),
         ),
         ("pthread_spin_lock/unlock", Ok(timed(|n| Ok(library::spin_lock_unlock(n)?)))),
-        ("stdatomic lock/unlock", Ok(done(library::atomic_lock_unlock))),
+        ("stdatomic lock/unlock", Ok(infallible(library::atomic_lock_unlock))),
         ("rdtscp", rdtscp),
         ("ABT_eventual dynamic per fn", Ok(Box::new(|n| Ok(local::eventual_dynamic(n))))),
         ("ABT_eventual static per fn", Ok(Box::new(|n| Ok(local::eventual_static(n))))),
         ("fiber create/join", Ok(in_fiber(local::Worker::create_join))),
         ("fiber yield", Ok(in_fiber(local::Worker::yields))),
         ("fiber switch", Ok(in_fiber(local::Worker::switches))),
-        ("pthread_self", Ok(done(library::pthread_self))),
-        ("gettid", Ok(done(library::gettid))),
+        ("pthread_self", Ok(infallible(library::pthread_self))),
+        ("gettid", Ok(infallible(library::gettid))),
         ("getenv of set variable", set.map(|name| looked_up(name, true)).map_err(str::to_owned)),
         ("getenv of unset variable", Ok(looked_up(UNSET, false))),
     ]
@@ -158,46 +158,49 @@ fn in_fiber<'a>(
     })
 }
 
-/// Returns a call of a C function, compiled with -O3.
-fn called<'a>(way: Way) -> Operation<'a> {
+/// Returns an operation that calls a C function compiled with -O3.
+fn call_c<'a>(way: Way) -> Operation<'a> {
     timed(move |n| {
         let counted = c_loop(way, Level::O3)?(black_box(n));
-        anyhow::ensure!(counted == n, "{n} calls were asked for and {counted} counted");
+        anyhow::ensure!(counted == n, "{n} calls were requested, but {counted} were counted");
         Ok(())
     })
 }
 
-/// Returns the reading of a clock.
-fn asked<'a, R: Reading>() -> Operation<'a> {
-    done(readings::<R>)
+/// Returns an operation that reads a clock.
+fn read_clock<'a, R: Reading>() -> Operation<'a> {
+    infallible(readings::<R>)
 }
 
 /// Wraps an operation that cannot fail.
-fn done<'a>(operation: fn(u64)) -> Operation<'a> {
+fn infallible<'a>(operation: fn(u64)) -> Operation<'a> {
     timed(move |n| {
         operation(n);
         Ok(())
     })
 }
 
-/// Returns the look-up of an environment variable that exists, or does not.
+/// Returns an operation that looks up an environment variable, which must be set if `there`.
 fn looked_up(name: &CStr, there: bool) -> Operation<'_> {
     timed(move |n| {
         let expected = if there { "set" } else { "unset" };
-        anyhow::ensure!(library::getenv(n, name) == there, "{name:?} must be {expected}");
+        anyhow::ensure!(
+            library::getenv(n, name) == there,
+            "the environment variable {name:?} is not {expected}"
+        );
         Ok(())
     })
 }
 
-/// Returns the name of a set variable: [`SET`], or else `PATH`, or else the first of the environment, which
-/// is said, as the cost depends on the variable's place.
+/// Returns the name of a set variable: [`SET`], or else `PATH`, or else the first of the
+/// environment. Prints a note if it is not [`SET`], as the cost depends on the variable's position.
 fn set_variable() -> Option<CString> {
     let set: Vec<CString> =
         std::env::vars_os().filter_map(|(name, _)| CString::new(name.into_vec()).ok()).collect();
     let wanted = [SET, c"PATH"].into_iter().find(|&name| set.iter().any(|it| **it == *name));
     let name = wanted.map(CStr::to_owned).or_else(|| set.into_iter().next())?;
     if *name != *SET {
-        print_error(format_args!("node-microbench: {SET:?} is not set: getenv looks for {name:?}"));
+        print_error(format_args!("node-microbench: {SET:?} is not set: getenv looks up {name:?}"));
     }
     Some(name)
 }

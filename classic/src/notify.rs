@@ -53,7 +53,7 @@ enum Via {
     Pipe,
     /// futex, woken always
     Futex,
-    /// this project's: spin, then park, and wake only who sleeps
+    /// this project's: spin, then park, and wake a receiver only if it sleeps
     Handover,
 }
 
@@ -79,8 +79,7 @@ pub fn run(args: &NotifyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the CPUs of sender and receiver: as named, otherwise one that the other side does not
-/// use.
+/// Returns the CPUs of sender and receiver: those requested, otherwise one that the other thread does not use.
 fn place(sender: Option<u32>, receiver: Option<u32>, allowed: &[u32]) -> (u32, u32) {
     let other = |than: u32| allowed.iter().copied().find(|cpu| *cpu != than).unwrap_or(than);
     match (sender, receiver) {
@@ -101,7 +100,7 @@ struct Plan {
     stamp: Stamp,
 }
 
-/// Results of one side.
+/// Results of the sender or the receiver.
 #[derive(Default)]
 struct SideResult {
     count: u64,
@@ -137,7 +136,7 @@ fn measure<M: Mechanism>(plan: &Plan, out: &mut dyn Write) -> anyhow::Result<()>
         Ok(result)
     })?;
     let [sent, received] = &sides[..] else {
-        anyhow::bail!("a side is missing");
+        anyhow::bail!("a thread has returned no result");
     };
     let rate = e3(received.rate());
     let woke = received.count;
@@ -157,8 +156,8 @@ fn measure<M: Mechanism>(plan: &Plan, out: &mut dyn Write) -> anyhow::Result<()>
     Ok(plan.stamp.line(out, "rcv_body", line!(), text)?)
 }
 
-/// Notifies without pause. The end is announced before the last notification rather than by an
-/// additional one, so that each wait is for one of the requested notifications.
+/// Notifies without pause. Sets `over` before the last notification rather than by an additional
+/// one, so that each wait is for one of the requested notifications.
 fn send(sender: &impl Notify, count: u64, over: &AtomicBool) -> SideResult {
     let began = clock::ticks();
     notify_many(sender, count - 1);
@@ -168,8 +167,8 @@ fn send(sender: &impl Notify, count: u64, over: &AtomicBool) -> SideResult {
     SideResult { count, took_ns: clock::ns(clock::ticks() - began), ..SideResult::default() }
 }
 
-/// Notifies slowly: waits until each notification has been taken, and then pauses, so that every
-/// notification finds the receiver asleep or falling asleep.
+/// Notifies slowly: after each notification waits until the receiver has counted it, and then
+/// pauses, so that every notification finds the receiver asleep or falling asleep.
 fn send_slowly(
     sender: &impl Notify,
     count: u64,
@@ -199,7 +198,7 @@ fn send_slowly(
     result
 }
 
-/// Waits until a wait returns after the end was announced, and counts every wait.
+/// Waits for notifications until `over` is set, and counts the waits in `waits`.
 fn receive(receiver: &mut impl Wait, over: &AtomicBool, waits: &AtomicU64) -> SideResult {
     let began = clock::ticks();
     let mut count = 0;

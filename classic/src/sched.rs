@@ -53,16 +53,15 @@ const INTERVAL_US_MAX: u64 = 1_000_000;
 const SECONDS_DEFAULT: f64 = 10.0;
 /// Default configuration file.
 const FILE: &str = "sched.txt";
-/// Part of the available memory that the time stamps of all clients may take before they are written,
-/// and its bound.
+/// Share of the available memory, 1/`STAMPS_MEMORY_PART`, that the unwritten time stamps of all
+/// clients may take, and its maximum in bytes.
 const STAMPS_MEMORY_PART: u64 = 4;
 const STAMPS_BYTES_MAX: u64 = 4 << 30;
-/// Minimum number of packets of each client whose stamps are kept.
+/// Minimum number of packets of each client whose time stamps fit in memory.
 const STAMPS_KEPT_MIN: u64 = 1 << 10;
-/// Clock readings for a stamped packet, or batch: one by the client, two by the arbiter, one by the
-/// client.
+/// Number of clock readings for a stamped packet or batch: two by the client, two by the arbiter.
 const STAMPS_COUNT: u32 = 4;
-/// Maximum time that a client waits at the end for its packets to come back.
+/// Maximum time that a client waits at the end of the run for its packets to return.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Clients, an arbiter that alone owns the scheduling algorithm, and where each packet waited.
@@ -89,7 +88,7 @@ pub struct Sched {
     #[arg(short = 't', value_name = "THREADS", default_value_t = 1)]
     #[arg(value_parser = super::whole(1..=THREADS_MAX))]
     threads: u64,
-    /// Client configuration file; it need not be there unless it is named [default: sched.txt]
+    /// Client configuration file; it may be missing unless it is named [default: sched.txt]
     #[arg(short = 'f', value_name = "PATH")]
     file: Option<PathBuf>,
     /// Size of the queue between each client and the scheduler, in packets
@@ -110,7 +109,7 @@ pub struct Sched {
     /// Time-stamp files are called PREFIXqueue-i.txt
     #[arg(short = 'p', value_name = "PREFIX", default_value = "")]
     prefix: OsString,
-    /// The core of the arbiter; one that is not here is replaced, with a warning
+    /// The core of the arbiter; one that this machine lacks is replaced, with a warning
     #[arg(short = 'a', value_name = "CORE", value_parser = super::whole(0..=u64::from(u16::MAX)))]
     core: Option<u64>,
     /// Duration; a fraction will do [default: as long as the longest program, or 10]
@@ -225,14 +224,15 @@ pub fn run(args: &Sched, out: &mut dyn Write) -> anyhow::Result<()> {
     plan.print_result(result, out)
 }
 
-/// A run, before any thread is started.
+/// Plan of a run, made before any thread is started.
 struct Plan<'a> {
     args: &'a Sched,
     options: Options,
     program: Program,
-    /// Packet length by flow, for clients without a program.
+    /// Packet lengths by flow, for clients without a program.
     lengths_bytes: Vec<u32>,
-    /// By client: `true` if its flows differ, so that taking turns would not give them the shares due.
+    /// By client, `true` if its flows differ in weight or length: with one window for all of them,
+    /// they would not get their shares.
     flows_differ: Vec<bool>,
     cpus: Cpus,
     idle_policy: IdlePolicy,
@@ -310,8 +310,7 @@ impl<'a> Plan<'a> {
         Flows::of(thread, self.threads(), self.options.flows.flows_count())
     }
 
-    /// Returns a scheduler configuration with room for all packets that the clients can have in
-    /// flight.
+    /// Returns a scheduler configuration with capacity for all packets that the clients can have in flight.
     fn scheduler(&self) -> handover_sched::Config {
         let in_flight = self.args.threads * self.args.queue;
         handover_sched::Config {
@@ -431,16 +430,16 @@ impl Visitor<Token> for RunPlan<'_> {
 /// Results of a run.
 struct RunResult {
     ledgers: Vec<Ledger>,
-    /// Waits by client, and the writing of them, if there were stamps.
+    /// Waits by client and the outcome of writing them; `None` without time stamps.
     written: Option<Written>,
-    /// Service of each flow, if the scheduler was watched.
+    /// Service of each flow, if fairness was measured.
     watch: Option<FairnessIndex>,
     took: Duration,
     used: Usage,
     sweeps: u64,
     sweeps_empty: u64,
     interrupted: bool,
-    /// The first error that did not end the run.
+    /// First error that did not stop the run.
     failed: Option<anyhow::Error>,
 }
 
@@ -516,7 +515,7 @@ impl Plan<'_> {
         })
     }
 
-    /// Returns the number of packets of each client whose stamps are kept before they are written.
+    /// Returns the number of packets of each client whose time stamps are kept in memory until they are written.
     fn stamps_kept_max(&self) -> u32 {
         let bytes = free_bytes().unwrap_or(0) / STAMPS_MEMORY_PART;
         let records = bytes.min(STAMPS_BYTES_MAX) / size_of::<Record>() as u64;
@@ -564,7 +563,7 @@ impl Plan<'_> {
                 }
             }
             for (thread, running) in threads.into_iter().enumerate() {
-                let ended = running.join().unwrap_or_else(|_| Err(anyhow!("it panicked")));
+                let ended = running.join().unwrap_or_else(|_| Err(anyhow!("the thread panicked")));
                 if let Err(refused) = ended {
                     failed.get_or_insert(refused.context(format!("run client {thread}")));
                 }
@@ -642,7 +641,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Prints what the time stamps have cost.
+    /// Prints the cost of the time stamps.
     fn print_stamp_cost(
         &self,
         rows: &[Row],

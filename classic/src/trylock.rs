@@ -9,7 +9,7 @@ use handover_program::exit::usage;
 use handover_suite::lock::contend::{
     HandoverTryLock, Lock, PosixSem, PthreadMutex, PthreadSpin, RawCas,
 };
-use handover_suite::lock::{Turn, try_busy, turn};
+use handover_suite::lock::{AttemptCost, attempt, try_busy};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -194,13 +194,13 @@ fn pass_around<L: Lock>(
         let mut tries = 0;
         while !finished.all(tries >= plan.tries) {
             for _ in 0..TRIES_PER_LOOK {
-                match turn(lock, || ()) {
-                    Turn::Busy { tried } => {
+                match attempt(lock, || ()) {
+                    AttemptCost::Busy { tried } => {
                         costs.busy += 1;
                         costs.busy_ticks += tried;
                         costs.keep(tried);
                     }
-                    Turn::Free { tried, posted } => {
+                    AttemptCost::Free { tried, posted } => {
                         costs.free += 1;
                         costs.free_ticks += tried;
                         costs.post_ticks += posted;

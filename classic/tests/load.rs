@@ -74,7 +74,7 @@ fn every_message_is_echoed_for_various_counts() {
             depth,
             letters_min: letters.0,
             letters_max: letters.1,
-            linear_step: Some(Duration::from_micros(10)),
+            linear_bucket: Some(Duration::from_micros(10)),
             ..Plan::new(address)
         };
         let report = run_to_end(&plan);

@@ -1,7 +1,7 @@
-//! Full cost of tracing, as the classic program defines it: of a process of its own, from its start
-//! until its file is closed.
+//! Full cost of tracing, as the classic program defines it: that of a separate process, from its
+//! start until its trace file is closed.
 
-use super::places::{Medium, Places};
+use super::folders::{Medium, TraceFolders};
 use super::raw;
 use super::resources::ResourceUsage;
 use anyhow::{Context, bail, ensure};
@@ -10,7 +10,7 @@ use handover_base::{clock, usage};
 use handover_probe::Policy;
 use handover_suite::call::Entries;
 use handover_suite::probe::rows::{
-    Inside, Kept, Recorded, recording, ring_bytes, turns, write_out,
+    FunctionBody, RecordingCounts, Retention, count_calls, recording, ring_bytes, write_out,
 };
 use handover_trace::record::{Options, record};
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
@@ -19,21 +19,21 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Functions that a costed process calls.
+/// Kinds of functions that a measured process calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Subject {
     Plain,
     Stamps,
-    /// With two probes of ours.
+    /// A function with two probes of this project.
     Probes,
-    /// In a C program of its own, compiled with `-finstrument-functions`.
+    /// A function in a separate C program, compiled with `-finstrument-functions`.
     Hooks,
-    /// In a C program of its own, compiled with `-fpatchable-function-entry`.
+    /// A function in a separate C program, compiled with `-fpatchable-function-entry`.
     Patchable,
 }
 
 impl Subject {
-    /// Returns the kind of entries of the C program, if it is one.
+    /// Returns the kind of function entries of a C program; `None` for functions in Rust.
     pub fn entries(self) -> Option<Entries> {
         match self {
             Subject::Plain | Subject::Stamps | Subject::Probes => None,
@@ -43,22 +43,22 @@ impl Subject {
     }
 }
 
-/// Destination of the events.
+/// Destination of the events of a measured process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Tool {
-    /// There is no recorder.
+    /// No recorder runs.
     Off,
-    /// The recorder is on, and the function is not wanted.
+    /// The recorder runs, and its filter excludes the function.
     Filtered,
-    /// The newest are kept, in memory.
+    /// The newest events are kept in memory.
     Newest,
-    /// All are kept in memory, and written to the file in the end.
+    /// All events are kept in memory and written to the file at the end.
     AtEnd,
-    /// All are written to the file meanwhile.
+    /// All events are written to the file during the run.
     Streamed,
 }
 
-/// Work of a costed process.
+/// Function, event destination and medium of a measured process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Task {
     pub subject: Subject,
@@ -66,8 +66,8 @@ pub(super) struct Task {
     pub medium: Medium,
 }
 
-/// Makes the calls, and prints the counts of events and the memory used on standard output. `files`
-/// are those of [`Places::files`] and the program of [`Places::program`].
+/// Calls the function `calls` times, and prints the counts of events and the memory used on
+/// standard output. `files` are the paths of [`TraceFolders::files`] and [`TraceFolders::program`].
 pub(super) fn run_child(
     subject: Subject,
     tool: Tool,
@@ -80,57 +80,59 @@ pub(super) fn run_child(
     set_parent_process_death_signal(Some(Signal::KILL))?;
     ensure!(
         parent.is_none() || getppid().map(Pid::as_raw_pid) == parent,
-        "the process that measures this one has ended"
+        "the process that started this measurement has exited"
     );
-    let [trace, rings, program] = files else { bail!("--files: a trace, rings and a program") };
+    let [trace, rings, program] = files else {
+        bail!("--files: expected 3 paths, of trace, rings and program")
+    };
     let recorded = match subject {
-        Subject::Plain => in_process(Inside::Nothing, tool, calls, [trace, rings]),
-        Subject::Stamps => in_process(Inside::TwoStamps, tool, calls, [trace, rings]),
-        Subject::Probes => in_process(Inside::TwoProbes, tool, calls, [trace, rings]),
+        Subject::Plain => in_process(FunctionBody::Nothing, tool, calls, [trace, rings]),
+        Subject::Stamps => in_process(FunctionBody::TwoStamps, tool, calls, [trace, rings]),
+        Subject::Probes => in_process(FunctionBody::TwoProbes, tool, calls, [trace, rings]),
         Subject::Hooks | Subject::Patchable => in_program(program, tool, calls, [trace, rings]),
     };
     let recorded = recorded?;
-    let Recorded { events_count, lost_count, bytes } = recorded;
+    let RecordingCounts { events_count, lost_count, bytes } = recorded;
     let mut out = handover_program::console::out();
     writeln!(out, "COST {events_count} {lost_count} {bytes} {}", resident_bytes())?;
     Ok(out.flush()?)
 }
 
-/// Makes the calls in this process.
+/// Calls the function `calls` times in this process.
 fn in_process(
-    inside: Inside,
+    inside: FunctionBody,
     tool: Tool,
     calls: u64,
     files: [&PathBuf; 2],
-) -> anyhow::Result<Recorded> {
-    let run = || turns(inside, calls);
+) -> anyhow::Result<RecordingCounts> {
+    let run = || count_calls(inside, calls);
     let kept = match tool {
         Tool::Off => None,
-        Tool::Filtered | Tool::Newest => Some(Kept::Newest),
-        Tool::AtEnd => Some(Kept::AtEnd { events_count: calls.saturating_mul(2) }),
-        Tool::Streamed => Some(Kept::Streamed),
+        Tool::Filtered | Tool::Newest => Some(Retention::Newest),
+        Tool::AtEnd => Some(Retention::AtEnd { events_count: calls.saturating_mul(2) }),
+        Tool::Streamed => Some(Retention::Streamed),
     };
     let (counted, recorded) = match kept {
-        None => (run(), Recorded::default()),
+        None => (run(), RecordingCounts::default()),
         Some(kept) => recording(kept, tool != Tool::Filtered, files.map(PathBuf::as_path), run)?,
     };
-    ensure!(counted == calls, "{calls} calls were asked for and {counted} counted");
+    ensure!(counted == calls, "{calls} calls were requested, but {counted} were counted");
     Ok(recorded)
 }
 
-/// Has a C program make the calls.
+/// Runs a C program that makes the calls.
 fn in_program(
     program: &Path,
     tool: Tool,
     calls: u64,
     [trace, rings]: [&PathBuf; 2],
-) -> anyhow::Result<Recorded> {
+) -> anyhow::Result<RecordingCounts> {
     let events_count = calls.saturating_mul(2);
     if tool == Tool::Off {
         let status = Command::new(program).arg(calls.to_string()).status();
         let status = status.with_context(|| format!("cannot start {}", program.display()))?;
-        ensure!(status.success(), "{} ended with {status}", program.display());
-        return Ok(Recorded::default());
+        ensure!(status.success(), "{} failed: {status}", program.display());
+        return Ok(RecordingCounts::default());
     }
     let file = if tool == Tool::AtEnd { rings } else { trace };
     let mut options = Options::new(file);
@@ -143,8 +145,8 @@ fn in_program(
     }
     let words: [OsString; 2] = [program.into(), calls.to_string().into()];
     let done = record(&options, &words, &|| None)?;
-    ensure!(done.status.success(), "{} ended with {}", program.display(), done.status);
-    let (mut recorded, mut overwritten) = (Recorded::default(), 0);
+    ensure!(done.status.success(), "{} failed: {}", program.display(), done.status);
+    let (mut recorded, mut overwritten) = (RecordingCounts::default(), 0);
     for it in &done.written {
         recorded.events_count += it.events_count;
         recorded.lost_count += it.missing.total();
@@ -162,12 +164,11 @@ fn in_program(
     let expected = if tool == Tool::Filtered { 0 } else { events_count };
     let all = recorded.events_count + recorded.lost_count;
     let notes = done.notes.join("; ");
-    ensure!(all == expected, "{all} events instead of {expected}; {notes}");
+    ensure!(all == expected, "the trace has {all} events, expected {expected}; {notes}");
     Ok(recorded)
 }
 
-/// Returns the maximum resident memory so far of this process, or of one that it has waited for, in
-/// bytes.
+/// Returns the maximum resident memory in bytes of this process, or of a child that it has waited for.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -175,27 +176,29 @@ fn resident_bytes() -> u64 {
     (kib.unwrap_or_default() * 1024).max(usage::children().rss_max_bytes)
 }
 
-/// Cost of one process.
+/// Time, resources and recorded events of one measured process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cost {
     pub wall_ticks: u64,
     pub resources: ResourceUsage,
-    pub recorded: Recorded,
+    pub recorded: RecordingCounts,
 }
 
-/// Starts this program once more, for `calls` calls, and returns the cost.
-pub(super) fn cost(task: Task, calls: u64, places: &Places) -> anyhow::Result<Cost> {
+/// Runs this program once more as a measured process with `calls` calls, and returns its cost.
+pub(super) fn cost(task: Task, calls: u64, folders: &TraceFolders) -> anyhow::Result<Cost> {
     let Task { subject, tool, medium } = task;
     let mut command = crate::own_program("calls")?;
     for (option, value) in
         [("--child", subject.to_possible_value()), ("--tool", tool.to_possible_value())]
     {
-        command.arg(option).arg(value.context("name the value of an option")?.get_name());
+        command
+            .arg(option)
+            .arg(value.context("find the command-line name of an option's value")?.get_name());
     }
     command.args(["--calls", &calls.to_string()]);
     command.args(["--parent", &getpid().as_raw_pid().to_string()]);
-    let files = places.files(medium);
-    command.arg("--files").args(&files).arg(places.program(subject));
+    let files = folders.files(medium);
+    command.arg("--files").args(&files).arg(folders.program(subject));
     // Trace settings in this process's environment do not apply to the child.
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("HANDOVER_TRACE") {
@@ -221,7 +224,7 @@ pub(super) fn cost(task: Task, calls: u64, places: &Places) -> anyhow::Result<Co
         let stderr = stderr.trim();
         let stderr = stderr.strip_prefix("handover: ").unwrap_or(stderr);
         match stderr {
-            "" => bail!("the measured process ended with {status}"),
+            "" => bail!("the measured process failed: {status}"),
             _ => bail!("{stderr}"),
         }
     }
@@ -231,11 +234,11 @@ pub(super) fn cost(task: Task, calls: u64, places: &Places) -> anyhow::Result<Co
     Ok(Cost { wall_ticks, resources, recorded })
 }
 
-fn parse(stdout: &str) -> Option<(Recorded, u64)> {
+fn parse(stdout: &str) -> Option<(RecordingCounts, u64)> {
     let numbers = stdout.trim().strip_prefix("COST ")?.split(' ').map(str::parse);
     let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().ok()?;
     let [events_count, lost_count, bytes, resident_bytes] = numbers[..] else { return None };
-    Some((Recorded { events_count, lost_count, bytes }, resident_bytes))
+    Some((RecordingCounts { events_count, lost_count, bytes }, resident_bytes))
 }
 
 #[cfg(test)]
@@ -244,7 +247,7 @@ mod tests {
 
     #[test]
     fn report_of_a_process_has_four_numbers() {
-        let recorded = Recorded { events_count: 1, lost_count: 2, bytes: 3 };
+        let recorded = RecordingCounts { events_count: 1, lost_count: 2, bytes: 3 };
         assert_eq!(parse("COST 1 2 3 4\n"), Some((recorded, 4)));
         for wrong in ["", "COST", "COST 1 2 3", "COST 1 2 3 4 5", "COST 1 2 3 x"] {
             assert_eq!(parse(wrong), None, "{wrong}");

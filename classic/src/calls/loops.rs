@@ -1,11 +1,13 @@
 //! The loops: the call that each measures, and the measurement of all in turn.
 
-use super::places::{Medium, Places};
+use super::folders::{Medium, TraceFolders};
 use anyhow::Context;
 use handover_base::clock;
 use handover_program::exit::InterruptedEarly;
 use handover_suite::call::{Level, Loop, Way, c_loop};
-use handover_suite::probe::rows::{Inside, Kept, Recorded, recording, turns};
+use handover_suite::probe::rows::{
+    FunctionBody, RecordingCounts, Retention, count_calls, recording,
+};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,13 +21,13 @@ const PROBED: &str = "With probes (Rust, optimised)";
 /// Headings of the tables, in their order.
 pub(super) const GROUPS: [&str; 3] = [O0, O3, PROBED];
 
-/// Texts of rows that the master table has, too.
+/// Labels of rows that the master table shows too.
 pub(super) const STATIC: &str = "Function call (function in a static library)";
 pub(super) const DYNAMIC: &str = "Function call (function in a dynamic library)";
 pub(super) const SAME_FILE: &str = "Function call (function in the same source file)";
 pub(super) const NOTIFY: &str = "Function call with two notify intrinsics";
 pub(super) const TWO_EXTRA: &str = "Function call with two additional function calls";
-/// Start of the texts of rows with probes of ours.
+/// Prefix of the labels of rows with probes of this project.
 pub(super) const TWO_PROBES: &str = "Function call with two probes";
 
 const C_ROWS: [(&str, Way, bool); 10] = [
@@ -41,21 +43,21 @@ const C_ROWS: [(&str, Way, bool); 10] = [
     ("The loop alone, without a call", Way::Alone, false),
 ];
 
-/// Text of a row whose calls an optimising compiler removes, which a test reads from the machine code.
+/// Label of the row whose calls an optimising compiler removes; a test checks the machine code.
 const EMPTY: &str = "Empty function, noinline";
 
-const PROBED_ROWS: [(&str, Inside, Trace); 9] = [
-    (SAME_FILE, Inside::Nothing, Trace::None),
-    (TWO_EXTRA, Inside::TwoCalls, Trace::None),
-    ("Function call with two time stamps, kept nowhere", Inside::TwoStamps, Trace::None),
-    ("Function call with one probe, off", Inside::OneProbe, Trace::None),
-    ("Function call with two probes, off", Inside::TwoProbes, Trace::None),
-    ("Function call with two probes, filtered", Inside::TwoProbes, Trace::Filtered),
-    ("Function call with two probes, recorded in memory", Inside::TwoProbes, Trace::Newest),
-    (STREAMED, Inside::TwoProbes, Trace::Streamed(Medium::Memory)),
-    (STREAMED, Inside::TwoProbes, Trace::Streamed(Medium::Dir)),
+const PROBED_ROWS: [(&str, FunctionBody, Trace); 9] = [
+    (SAME_FILE, FunctionBody::Nothing, Trace::None),
+    (TWO_EXTRA, FunctionBody::TwoCalls, Trace::None),
+    ("Function call with two time stamps, kept nowhere", FunctionBody::TwoStamps, Trace::None),
+    ("Function call with one probe, off", FunctionBody::OneProbe, Trace::None),
+    ("Function call with two probes, off", FunctionBody::TwoProbes, Trace::None),
+    ("Function call with two probes, filtered", FunctionBody::TwoProbes, Trace::Filtered),
+    ("Function call with two probes, recorded in memory", FunctionBody::TwoProbes, Trace::Newest),
+    (STREAMED, FunctionBody::TwoProbes, Trace::Streamed(Medium::Memory)),
+    (STREAMED, FunctionBody::TwoProbes, Trace::Streamed(Medium::Dir)),
 ];
-/// Start of a row's text; the destination of the trace follows.
+/// Prefix of a row's label; the destination of the trace follows.
 const STREAMED: &str = "Function call with two probes, streamed to";
 
 /// Events that are recorded while a loop runs.
@@ -69,7 +71,7 @@ enum Trace {
 
 enum Kind {
     C(Loop),
-    Rust(Inside, Trace),
+    Rust(FunctionBody, Trace),
 }
 
 /// A row of the table, with the results of its rounds.
@@ -78,19 +80,19 @@ pub(super) struct LoopRow {
     /// Short name of the group.
     pub mark: &'static str,
     pub text: String,
-    /// Index of the row with the call that this row is compared with.
-    pub beyond: Option<usize>,
+    /// Index of the row whose cost is subtracted from that of this row.
+    pub baseline: Option<usize>,
     kind: Kind,
     /// Ticks per call, one value per round.
     pub rounds: Vec<f64>,
-    /// Events of all rounds together.
-    pub recorded: Recorded,
-    /// Error after which the row had no further rounds.
-    pub refused: Option<String>,
+    /// Counts of recorded events, over all rounds.
+    pub recorded: RecordingCounts,
+    /// Error after which the row was not measured again.
+    pub error: Option<String>,
 }
 
 /// Returns every row of every table.
-pub(super) fn rows(places: &Places) -> anyhow::Result<Vec<LoopRow>> {
+pub(super) fn rows(folders: &TraceFolders) -> anyhow::Result<Vec<LoopRow>> {
     let mut loops = Vec::new();
     for (group, mark, level) in [(O0, "-O0", Level::O0), (O3, "-O3", Level::O3)] {
         let same_file = loops.len();
@@ -107,12 +109,12 @@ pub(super) fn rows(places: &Places) -> anyhow::Result<Vec<LoopRow>> {
     let same_file = loops.len();
     for (text, inside, trace) in PROBED_ROWS {
         let text = match trace {
-            Trace::Streamed(medium) if !places.has(medium) => continue,
-            Trace::Streamed(medium) => format!("{text} {}", places.shown(medium)),
+            Trace::Streamed(medium) if !folders.has(medium) => continue,
+            Trace::Streamed(medium) => format!("{text} {}", folders.shown(medium)),
             _ => text.to_string(),
         };
-        let beyond = (inside != Inside::Nothing).then_some(same_file);
-        loops.push(row(PROBED, "probes", text, beyond, Kind::Rust(inside, trace)));
+        let baseline = (inside != FunctionBody::Nothing).then_some(same_file);
+        loops.push(row(PROBED, "probes", text, baseline, Kind::Rust(inside, trace)));
     }
     Ok(loops)
 }
@@ -121,28 +123,27 @@ fn row(
     group: &'static str,
     mark: &'static str,
     text: String,
-    beyond: Option<usize>,
+    baseline: Option<usize>,
     kind: Kind,
 ) -> LoopRow {
-    let (rounds, recorded) = (Vec::new(), Recorded::default());
-    LoopRow { group, mark, text, beyond, kind, rounds, recorded, refused: None }
+    let (rounds, recorded) = (Vec::new(), RecordingCounts::default());
+    LoopRow { group, mark, text, baseline, kind, rounds, recorded, error: None }
 }
 
-/// Measures every row once a round; each round starts with the next row. A row that records
-/// events makes at most `recorded_max` calls a round. A row whose recording fails has no further
-/// rounds.
+/// Measures every row once a round; each round starts with the next row. A row that records events
+/// makes at most `recorded_max` calls a round. A row whose recording fails is not measured again.
 pub(super) fn measure(
     loops: &mut [LoopRow],
     calls_count: u64,
     recorded_max: u64,
-    places: &Places,
+    folders: &TraceFolders,
     interrupted: &AtomicBool,
 ) -> anyhow::Result<()> {
     let count = loops.len();
     for round in 0..ROUNDS_COUNT as usize {
         for turn in 0..count {
             let row = &mut loops[(round + turn) % count];
-            if row.refused.is_some() {
+            if row.error.is_some() {
                 continue;
             }
             // Relaxed: the signal handler publishes nothing but the flag.
@@ -156,14 +157,14 @@ pub(super) fn measure(
                     let calls =
                         if is_recorded { calls_count.min(recorded_max) } else { calls_count };
                     let inside = *inside;
-                    let run = || timed(|n| turns(inside, n), &row.text, calls);
-                    match recorded(*trace, places, run) {
+                    let run = || timed(|n| count_calls(inside, n), &row.text, calls);
+                    match recorded(*trace, folders, run) {
                         Ok((ticks, recorded)) => {
                             row.rounds.push(ticks?);
                             row.recorded.events_count += recorded.events_count;
                             row.recorded.lost_count += recorded.lost_count;
                         }
-                        Err(refused) => row.refused = Some(refused.to_string()),
+                        Err(error) => row.error = Some(error.to_string()),
                     }
                 }
             }
@@ -174,16 +175,16 @@ pub(super) fn measure(
 
 fn recorded<T>(
     trace: Trace,
-    places: &Places,
+    folders: &TraceFolders,
     run: impl FnOnce() -> T,
-) -> Result<(T, Recorded), handover_harness::Fault> {
+) -> Result<(T, RecordingCounts), handover_harness::Fault> {
     let (kept, wanted, medium) = match trace {
-        Trace::None => return Ok((run(), Recorded::default())),
-        Trace::Filtered => (Kept::Newest, false, Medium::Memory),
-        Trace::Newest => (Kept::Newest, true, Medium::Memory),
-        Trace::Streamed(medium) => (Kept::Streamed, true, medium),
+        Trace::None => return Ok((run(), RecordingCounts::default())),
+        Trace::Filtered => (Retention::Newest, false, Medium::Memory),
+        Trace::Newest => (Retention::Newest, true, Medium::Memory),
+        Trace::Streamed(medium) => (Retention::Streamed, true, medium),
     };
-    let files = places.files(medium);
+    let files = folders.files(medium);
     let done = recording(kept, wanted, [&files[0], &files[1]], run);
     for file in files {
         // The rings have been removed already, unless recording failed early.
@@ -192,7 +193,7 @@ fn recorded<T>(
     done
 }
 
-/// Returns the ticks per call.
+/// Runs a loop of `calls_count` calls and returns the ticks per call.
 fn timed(run: impl Fn(u64) -> u64, text: &str, calls_count: u64) -> anyhow::Result<f64> {
     // Untimed warm-up: the row before has left its own state in caches and branch predictors.
     black_box(run(black_box(1000)));
@@ -201,7 +202,7 @@ fn timed(run: impl Fn(u64) -> u64, text: &str, calls_count: u64) -> anyhow::Resu
     let took = clock::ticks() - began;
     anyhow::ensure!(
         counted == calls_count,
-        "{text}: {calls_count} calls were asked for and {counted} counted"
+        "{text}: {calls_count} calls were requested, but {counted} were counted"
     );
     Ok(took as f64 / calls_count as f64)
 }

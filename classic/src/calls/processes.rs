@@ -1,19 +1,19 @@
 //! Costs of whole processes, from start to end: the rows, and their runs.
 
 use super::costed::{Cost, Subject, Task, Tool, cost};
+use super::folders::{Medium, TraceFolders};
 use super::loops::TWO_PROBES;
-use super::places::{Medium, Places};
 use handover_program::console;
 use handover_program::exit::{InterruptedEarly, chain};
-use handover_suite::probe::rows::Recorded;
+use handover_suite::probe::rows::RecordingCounts;
 use handover_trace::record::LIBRARY;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Calls of an empty program: `main` alone.
+/// Number of calls of an empty program, which has only `main`.
 const EMPTY_CALLS: u64 = 1;
 
-/// Subjects with their texts, and the tools that each is measured with.
+/// Functions with their labels, and the event destinations that each is measured with.
 const ROWS: [(Subject, &str, &[Tool]); 5] = [
     (Subject::Plain, "Function call (function in the same source file)", &[Tool::Off]),
     (Subject::Stamps, "Function call with two time stamps, kept nowhere", &[Tool::Off]),
@@ -23,13 +23,14 @@ const ROWS: [(Subject, &str, &[Tool]); 5] = [
 ];
 const ALL_TOOLS: [Tool; 5] = [Tool::Off, Tool::Filtered, Tool::Newest, Tool::AtEnd, Tool::Streamed];
 
-/// A process's row, with the costs of its runs.
+/// Table row of a measured process, with the costs of its runs.
 pub(super) struct ProcessRow {
     pub text: String,
     pub task: Task,
     /// Sorted by wall time.
     pub runs: Vec<Cost>,
-    pub refused: Option<String>,
+    /// Error after which the process was not run again.
+    pub error: Option<String>,
 }
 
 impl ProcessRow {
@@ -55,12 +56,12 @@ impl ProcessRow {
     }
 
     /// Returns the mean counts of all runs.
-    pub fn recorded(&self) -> Recorded {
-        let mean = |count: fn(&Recorded) -> u64| {
+    pub fn recorded(&self) -> RecordingCounts {
+        let mean = |count: fn(&RecordingCounts) -> u64| {
             let sum: u64 = self.runs.iter().map(|it| count(&it.recorded)).sum();
             sum / self.runs.len().max(1) as u64
         };
-        Recorded {
+        RecordingCounts {
             events_count: mean(|it| it.events_count),
             lost_count: mean(|it| it.lost_count),
             bytes: mean(|it| it.bytes),
@@ -77,7 +78,7 @@ impl ProcessRow {
 pub(super) fn measure_programs(
     calls: u64,
     runs_count: u64,
-    places: &Places,
+    folders: &TraceFolders,
     interrupted: &AtomicBool,
 ) -> anyhow::Result<Vec<ProcessRow>> {
     let mut rows = Vec::new();
@@ -94,8 +95,8 @@ pub(super) fn measure_programs(
                 Tool::AtEnd | Tool::Streamed => &[Medium::Memory, Medium::Dir],
                 _ => &[Medium::Memory],
             };
-            for medium in media.iter().copied().filter(|it| media.len() == 1 || places.has(*it)) {
-                let shown = places.shown(medium);
+            for medium in media.iter().copied().filter(|it| media.len() == 1 || folders.has(*it)) {
+                let shown = folders.shown(medium);
                 let text = match tool {
                     Tool::Off if subject.entries().is_some() => format!("{of_subject}, no tool"),
                     Tool::Off if subject == Subject::Probes => format!("{of_subject}, off"),
@@ -109,36 +110,35 @@ pub(super) fn measure_programs(
             }
         }
     }
-    measured(rows, calls, runs_count, places, interrupted)
+    measured(rows, calls, runs_count, folders, interrupted)
 }
 
 /// Measures programs that do nothing, untraced and traced.
 pub(super) fn measure_empty_programs(
     runs_count: u64,
-    places: &Places,
+    folders: &TraceFolders,
     interrupted: &AtomicBool,
 ) -> anyhow::Result<Vec<ProcessRow>> {
     let task = |tool, medium| Task { subject: Subject::Probes, tool, medium };
     let mut rows = vec![("without probes on".to_string(), task(Tool::Off, Medium::Memory))];
     for medium in [Medium::Memory, Medium::Dir] {
-        if places.has(medium) {
-            let text = format!("traced to {}", places.shown(medium));
+        if folders.has(medium) {
+            let text = format!("traced to {}", folders.shown(medium));
             rows.push((text, task(Tool::Streamed, medium)));
         }
     }
-    measured(rows, EMPTY_CALLS, runs_count, places, interrupted)
+    measured(rows, EMPTY_CALLS, runs_count, folders, interrupted)
 }
 
-/// Runs each row once a round; each round starts with the next row. A row that fails has no further
-/// runs.
+/// Runs each row once a round; each round starts with the next row. A row that fails is not run again.
 fn measured(
     rows: Vec<(String, Task)>,
     calls: u64,
     runs_count: u64,
-    places: &Places,
+    folders: &TraceFolders,
     interrupted: &AtomicBool,
 ) -> anyhow::Result<Vec<ProcessRow>> {
-    let whole = |(text, task)| ProcessRow { text, task, runs: Vec::new(), refused: None };
+    let whole = |(text, task)| ProcessRow { text, task, runs: Vec::new(), error: None };
     let mut processes: Vec<ProcessRow> = rows.into_iter().map(whole).collect();
     let count = processes.len();
     let target = match console::wants_progress_bar() {
@@ -149,10 +149,10 @@ fn measured(
     for round in 0..runs_count as usize {
         for turn in 0..count {
             let it = &mut processes[(round + turn) % count];
-            if it.refused.is_none() {
-                match cost(it.task, calls, places) {
+            if it.error.is_none() {
+                match cost(it.task, calls, folders) {
                     Ok(cost) => it.runs.push(cost),
-                    Err(error) => it.refused = Some(chain(&error)),
+                    Err(error) => it.error = Some(chain(&error)),
                 }
             }
             // Relaxed: the signal handler publishes nothing but the flag.

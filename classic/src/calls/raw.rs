@@ -1,4 +1,4 @@
-//! All unsafe code of `calls`: the resources that an ended process has used.
+//! All unsafe code of `calls`: reading the resource usage of a child that exited.
 
 use super::resources::ResourceUsage;
 use handover_base::usage::Usage;
@@ -7,8 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 
-/// Waits for a child to end. Returns its exit status, and the resources that it used from its start
-/// to its end.
+/// Waits for a child to exit. Returns its exit status, and the resources that it used.
 pub(super) fn wait(child: Child) -> io::Result<(ExitStatus, ResourceUsage)> {
     let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
     let mut status = 0;

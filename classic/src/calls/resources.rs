@@ -1,8 +1,8 @@
-//! Resources that a process has used, and their form as `/usr/bin/time` prints them.
+//! Resource usage of a process, and its format in the output of `/usr/bin/time`.
 
 use handover_base::usage::Usage;
 
-/// Resources that a process has used, processes that it has waited for included.
+/// Resource usage of a process, including children that it has waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ResourceUsage {
     pub usage: Usage,

@@ -1,8 +1,8 @@
 //! Output: tables, or one JSON document.
 
 use super::costed::{Subject, Tool};
+use super::folders::TraceFolders;
 use super::loops::{self, GROUPS, LoopRow};
-use super::places::Places;
 use super::processes::ProcessRow;
 use handover_base::clock::{self, Source};
 use handover_harness::stats::{Estimate, of_independent, quantile_sorted};
@@ -68,9 +68,9 @@ impl Results<'_> {
         found.map(|it| it.ticks.median).ok_or_else(|| "not measured".to_string())
     }
 
-    /// Returns the rows of the master table: places of the function, what is compared with the first of
-    /// them, and what the classic program does not have. The figures of processes are per call.
-    fn master_rows(&self, calls: u64, places: &Places) -> [Vec<MasterRow>; 3] {
+    /// Returns the rows of the master table in three groups: locations of the function, tracing methods compared with
+    /// the first location, and rows that the classic program lacks. The figures of processes are per call.
+    fn master_rows(&self, calls: u64, folders: &TraceFolders) -> [Vec<MasterRow>; 3] {
         let of_loops = |texts: &[&str]| -> Vec<MasterRow> {
             texts.iter().map(|text| (text.to_string(), self.loop_ticks(text))).collect()
         };
@@ -83,7 +83,7 @@ impl Results<'_> {
                 Subject::Probes => "Two probes of handover",
                 _ => continue,
             };
-            let kind = places.kind(whole.task.medium);
+            let kind = folders.kind(whole.task.medium);
             let (rows, what) = match (whole.task.tool, whole.task.subject) {
                 (Tool::Filtered, Subject::Hooks) => (&mut compared, "filtered".to_string()),
                 (Tool::AtEnd, Subject::Hooks) => (&mut compared, format!("output to {kind}")),
@@ -92,7 +92,7 @@ impl Results<'_> {
                 (Tool::Streamed, _) => (&mut more, format!("streamed to {kind}")),
                 _ => continue,
             };
-            let ticks = match &whole.refused {
+            let ticks = match &whole.error {
                 None => Ok(whole.wall_ticks() / calls as f64),
                 Some(why) => Err(why.clone()),
             };
@@ -101,9 +101,14 @@ impl Results<'_> {
         [place, compared, more]
     }
 
-    /// Prints the classic program's master table, and rows of ours below.
-    pub fn master(&self, calls: u64, places: &Places, out: &mut dyn Write) -> io::Result<()> {
-        let [place, compared, more] = self.master_rows(calls, places);
+    /// Prints the classic program's master table, and below it the rows that the classic program lacks.
+    pub fn print_master(
+        &self,
+        calls: u64,
+        folders: &TraceFolders,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let [place, compared, more] = self.master_rows(calls, folders);
         writeln!(out, "\nMaster table")?;
         for row in &place {
             self.master_row(row, None, out)?;
@@ -143,7 +148,7 @@ impl Results<'_> {
             for row in self.loops.iter().filter(|row| row.group == group) {
                 let text = format!("{}:", row.text);
                 let Some(Figure { ticks, beyond }) = figure(self.loops, row) else {
-                    let why = row.refused.as_deref().unwrap_or("not measured");
+                    let why = row.error.as_deref().unwrap_or("not measured");
                     writeln!(out, "  {text:<50} not measured: {why}")?;
                     continue;
                 };
@@ -189,7 +194,7 @@ impl Results<'_> {
     }
 
     /// Prints the table of processes.
-    pub fn costed(&self, calls: u64, runs: u64, out: &mut dyn Write) -> io::Result<()> {
+    pub fn print_processes(&self, calls: u64, runs: u64, out: &mut dyn Write) -> io::Result<()> {
         let width = self.processes.iter().map(|it| it.text.len() + 1).max().unwrap_or_default();
         writeln!(
             out,
@@ -228,7 +233,7 @@ impl Results<'_> {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let text = format!("{}:", it.text);
-        if let Some(why) = &it.refused {
+        if let Some(why) = &it.error {
             return writeln!(out, "  {text:<width$} not measured: {why}");
         }
         let each = |ticks: f64| ticks / calls as f64;
@@ -260,14 +265,14 @@ impl Results<'_> {
         )
     }
 
-    /// Prints the rows of programs that do next to nothing.
+    /// Prints the rows of empty programs.
     pub fn print_empty_programs(&self, runs: u64, out: &mut dyn Write) -> io::Result<()> {
         let unit = self.unit;
         writeln!(out, "\nAn empty program, from its start to its end, {runs} runs")?;
         let plain = self.empties.first().map_or(0.0, ProcessRow::wall_ticks);
         for (at, it) in self.empties.iter().enumerate() {
             let text = format!("{}:", it.text);
-            if let Some(why) = &it.refused {
+            if let Some(why) = &it.error {
                 writeln!(out, "  {text:<50} not measured: {why}")?;
                 continue;
             }
@@ -284,10 +289,10 @@ impl Results<'_> {
     }
 
     /// Prints the best run of each process in the form of `/usr/bin/time`.
-    pub fn times(&self, out: &mut dyn Write) -> io::Result<()> {
+    pub fn print_best_runs(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\nThe best run of each, as /usr/bin/time prints it")?;
         for (who, processes) in [("", self.processes), ("An empty program, ", self.empties)] {
-            for it in processes.iter().filter(|it| it.refused.is_none()) {
+            for it in processes.iter().filter(|it| it.error.is_none()) {
                 let best = it.best();
                 writeln!(out, "  {who}{}:", it.text)?;
                 for line in best.resources.time_lines(self.unit.ns(best.wall_ticks)) {
@@ -299,13 +304,13 @@ impl Results<'_> {
     }
 
     /// Returns the JSON document with all results.
-    pub fn document(&self, calls: u64, runs: u64, places: &Places) -> Value {
+    pub fn document(&self, calls: u64, runs: u64, folders: &TraceFolders) -> Value {
         let loops: Vec<Value> = self.loops.iter().map(|row| self.loop_as_json(row)).collect();
         let costed: Vec<Value> =
             self.processes.iter().map(|it| self.process_as_json(it, calls)).collect();
         let empty: Vec<Value> = self.empties.iter().map(|it| self.process_as_json(it, 1)).collect();
         let master: Vec<Value> = self
-            .master_rows(calls, places)
+            .master_rows(calls, folders)
             .into_iter()
             .flatten()
             .map(|(text, ticks)| match ticks {
@@ -327,7 +332,7 @@ impl Results<'_> {
 
     fn loop_as_json(&self, row: &LoopRow) -> Value {
         let Some(Figure { ticks, beyond }) = figure(self.loops, row) else {
-            return json!({"group": row.group, "text": row.text, "refused": row.refused});
+            return json!({"group": row.group, "text": row.text, "refused": row.error});
         };
         json!({
             "group": row.group,
@@ -339,12 +344,12 @@ impl Results<'_> {
             "beyond": beyond,
             "events_count": row.recorded.events_count,
             "lost_count": row.recorded.lost_count,
-            "refused": row.refused,
+            "refused": row.error,
         })
     }
 
     fn process_as_json(&self, it: &ProcessRow, calls: u64) -> Value {
-        if let Some(why) = &it.refused {
+        if let Some(why) = &it.error {
             return json!({"text": it.text, "refused": why});
         }
         let (recorded, best) = (it.recorded(), it.best());
@@ -376,7 +381,7 @@ impl Results<'_> {
     }
 }
 
-/// Result of a row's rounds, and the difference to the call that it is compared with.
+/// Estimate of a row's ticks per call, and the difference from the row that it is compared with.
 struct Figure {
     ticks: Estimate,
     beyond: Option<f64>,
@@ -385,7 +390,7 @@ struct Figure {
 fn figure(loops: &[LoopRow], row: &LoopRow) -> Option<Figure> {
     let of = |row: &LoopRow| (!row.rounds.is_empty()).then(|| of_independent(&row.rounds));
     let ticks = of(row)?;
-    let other = row.beyond.and_then(|at| of(loops.get(at)?));
+    let other = row.baseline.and_then(|at| of(loops.get(at)?));
     Some(Figure { beyond: other.map(|other| ticks.median - other.median), ticks })
 }
 

@@ -7,7 +7,7 @@ use clap::Args;
 use handover_base::topology;
 use handover_program::console;
 use handover_program::exit::Interrupted;
-use handover_suite::fiber::{Load, Turns, eventuals};
+use handover_suite::fiber::{EventualsReport, Load, eventuals};
 use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -37,8 +37,7 @@ pub struct Bench {
     #[arg(short = 'n', value_name = "FIBERS", default_value_t = 1)]
     #[arg(value_parser = crate::whole(1..=FIBERS_MAX))]
     fibers: u64,
-    /// Number of threads that run them [default: one for each 2,000,000 eventuals a second, as far as there are
-    /// CPUs]
+    /// Number of threads that run them [default: one for each 2,000,000 eventuals a second, at most one for each CPU]
     #[arg(long, value_name = "COUNT", value_parser = crate::whole(1..=WORKERS_MAX))]
     workers: Option<u64>,
 }
@@ -68,34 +67,34 @@ pub fn run(args: &Bench, out: &mut dyn Write) -> anyhow::Result<()> {
         workers_count: u32::try_from(args.workers_count())?,
     };
     // Relaxed: the flag publishes no other data.
-    let turns = eventuals(&load, || !interrupted.load(Ordering::Relaxed))?;
-    table(args, &turns, out)?;
-    if turns.interrupted {
+    let report = eventuals(&load, || !interrupted.load(Ordering::Relaxed))?;
+    table(args, &report, out)?;
+    if report.interrupted {
         return Err(Interrupted.into());
     }
     Ok(())
 }
 
-fn table(args: &Bench, turns: &Turns, out: &mut dyn Write) -> anyhow::Result<()> {
+fn table(args: &Bench, report: &EventualsReport, out: &mut dyn Write) -> anyhow::Result<()> {
     let Bench { seconds, interval_ms, fibers, .. } = args;
     // Rates are over the requested time, as in the original; after an interrupt, over the elapsed
     // time.
-    let (time, over_s) = match turns.interrupted {
-        true => (format!("{:.3}", turns.wall_s), turns.wall_s),
+    let (time, over_s) = match report.interrupted {
+        true => (format!("{:.3}", report.wall_s), report.wall_s),
         false => (seconds.to_string(), *seconds as f64),
     };
-    let rate = turns.turns_count as f64 / over_s;
+    let rate = report.eventuals_count as f64 / over_s;
     let s = |ns: u64| ns as f64 / 1e9;
     writeln!(out, "#<num_ults>\t<test_duration_sec>\t<interval_msec>\t<ops/s>\t<cpu_time_sec>")?;
-    writeln!(out, "{fibers}\t{time}\t{interval_ms}\t{rate:.6}\t{:.6}", s(turns.used.user_ns))?;
+    writeln!(out, "{fibers}\t{time}\t{interval_ms}\t{rate:.6}\t{:.6}", s(report.used.user_ns))?;
 
-    let late_us = |quantile| turns.late_ns.value_at_quantile(quantile) as f64 / 1e3;
+    let late_us = |quantile| report.late_ns.value_at_quantile(quantile) as f64 / 1e3;
     writeln!(
         out,
         "#<late_p50_usec>\t<late_p90_usec>\t<late_p99_usec>\t<late_p99.9_usec>\t<late_max_usec>"
     )?;
     write!(out, "#{:.1}\t{:.1}\t{:.1}", late_us(0.5), late_us(0.9), late_us(0.99))?;
-    writeln!(out, "\t{:.1}\t{:.1}", late_us(0.999), turns.late_ns.max() as f64 / 1e3)?;
+    writeln!(out, "\t{:.1}\t{:.1}", late_us(0.999), report.late_ns.max() as f64 / 1e3)?;
     writeln!(
         out,
         "#<percent_of_ideal>\t<system_cpu_sec>\t<fiber_switches>\t<worker_sleeps>\t\
@@ -105,11 +104,11 @@ fn table(args: &Bench, turns: &Turns, out: &mut dyn Write) -> anyhow::Result<()>
         out,
         "#{:.2}\t{:.6}\t{}\t{}\t{}\t{}",
         100.0 * rate / args.ideal_per_s(),
-        s(turns.used.system_ns),
-        turns.switches_count,
-        turns.parks_count,
-        turns.used.switches_voluntary,
-        turns.used.switches_involuntary
+        s(report.used.system_ns),
+        report.switches_count,
+        report.parks_count,
+        report.used.switches_voluntary,
+        report.used.switches_involuntary
     )?;
     Ok(())
 }

@@ -4,7 +4,7 @@ use handover_program::files;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// One measurement.
+/// Result of one run of `abt-eventual-bench`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
     pub fibers: f64,
@@ -31,7 +31,7 @@ pub fn row(line: &str) -> Result<Option<Row>, String> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let [fibers, seconds, interval_ms, ops_per_s, cpu_s] = fields[..] else {
         let count = fields.len();
-        return Err(format!("it has {count} columns, where abt-eventual-bench prints 5"));
+        return Err(format!("it has {count} columns, but abt-eventual-bench prints 5"));
     };
     let number = |name: &str, text: &str, is_positive: bool| match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value >= 0.0 && (value > 0.0 || !is_positive) => {
@@ -66,7 +66,7 @@ pub fn read(path: &Path) -> Result<Vec<Row>, String> {
         }
     }
     if rows.is_empty() {
-        return Err(error("no rows: sweep-abt-eventual-bench writes such files"));
+        return Err(error("no rows; run sweep-abt-eventual-bench to write a file with rows"));
     }
     rows.sort_by(|a, b| a.fibers.total_cmp(&b.fibers));
     Ok(rows)

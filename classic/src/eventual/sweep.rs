@@ -32,11 +32,11 @@ pub struct Sweep {
     #[arg(long, value_name = "FIBERS", default_value_t = 100)]
     #[arg(value_parser = crate::whole(1..=FIBERS_MAX))]
     from: u64,
-    /// The last
+    /// The last number of fibers
     #[arg(long, value_name = "FIBERS", default_value_t = 1000)]
     #[arg(value_parser = crate::whole(1..=FIBERS_MAX))]
     to: u64,
-    /// Between two of them
+    /// Difference between two successive numbers of fibers
     #[arg(long, value_name = "FIBERS", default_value_t = 100)]
     #[arg(value_parser = crate::whole(1..=FIBERS_MAX))]
     step: u64,
@@ -72,7 +72,8 @@ pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says which file has the points measured so far; removes the file if there are none.
+/// Returns a message that names the file with the points measured so far; removes the file and says
+/// so if there are none.
 fn end_early(points_count: usize, name: &str) -> anyhow::Result<String> {
     if points_count > 0 {
         return Ok(format!("the points before are in {name}"));
@@ -84,12 +85,12 @@ fn end_early(points_count: usize, name: &str) -> anyhow::Result<String> {
 fn points(args: &Sweep) -> anyhow::Result<Vec<u64>> {
     let Sweep { from, to, step, .. } = *args;
     if from > to {
-        return Err(usage(format!("--from {from} --to {to}: the first is beyond the last")));
+        return Err(usage(format!("--from {from} is above --to {to}")));
     }
     let count = (to - from) / step + 1;
     if count > POINTS_MAX {
         return Err(usage(format!(
-            "--step {step}: makes {count} points, of {POINTS_MAX} at most; take a longer step"
+            "--step {step}: {count} points, above the maximum of {POINTS_MAX}; use a longer step"
         )));
     }
     Ok((0..count).map(|point| from + point * step).collect())
@@ -109,8 +110,7 @@ fn command(asked: &[OsString]) -> anyhow::Result<Vec<OsString>> {
     Ok(words)
 }
 
-/// Runs the program with this number of fibers until it ends. Returns its output, or `None` if it
-/// was interrupted.
+/// Runs the program with this number of fibers until it exits. Returns its output, or `None` if it was interrupted.
 fn measure(
     command: &[OsString],
     fibers: u64,
@@ -136,7 +136,7 @@ fn measure(
         return Ok(None);
     }
     if !status.success() {
-        bail!("{shown} has ended with {status}");
+        bail!("{shown} failed: {status}");
     }
     printed.rewind()?;
     let mut text = Vec::new();
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn zero_points_and_too_many_points_are_refused() {
         let refused = |args| points(&args).expect_err("refused").to_string();
-        assert!(refused(args(10, 9, 1)).contains("beyond the last"));
+        assert!(refused(args(10, 9, 1)).contains("is above --to"));
         assert!(refused(args(1, 1_000_000, 1)).contains("longer step"));
     }
 

@@ -45,7 +45,7 @@ fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
         ("host", args.host.clone()),
         ("iterations", commas(args.itt.unwrap_or(1))),
         ("max", commas(args.max())),
-        ("max_handles_per_thread", commas(args.handles_listed())),
+        ("max_handles_per_thread", commas(args.max_handles_setting())),
         ("min", commas(args.min())),
         ("port", args.port.to_string()),
         ("read_slab_count", commas(args.read_slab_count)),
@@ -76,7 +76,7 @@ fn delta_micros(args: &EvhPerf) -> u64 {
     args.histo_delta_micros.unwrap_or(10)
 }
 
-/// Returns the work of a single load, which is not part of a ramp or search.
+/// Returns the workload of the options: a duration, or numbers of messages. A ramp or a search sets its own.
 fn work(args: &EvhPerf) -> Work {
     match args.mode() {
         Mode::Timed { duration, rate } => timed(args, duration, rate),
@@ -110,7 +110,7 @@ fn plan(args: &EvhPerf, work: Work) -> anyhow::Result<Plan> {
         letters_max: args.max() as u32,
         read_bytes: args.read_bytes(),
         timeout: args.timeout,
-        linear_step: args.histo.then_some(step),
+        linear_bucket: args.histo.then_some(step),
         salt: args.part.unwrap_or(0),
         ..Plan::new(args.address()?)
     };
@@ -118,12 +118,12 @@ fn plan(args: &EvhPerf, work: Work) -> anyhow::Result<Plan> {
     Ok(plan)
 }
 
-/// Progress of a load: a report every 3 s, and the live view.
+/// Prints the progress of a load every 3 s, and draws the live view.
 struct Ticker {
     began: Instant,
     last: Instant,
     before: Progress,
-    /// Expected number of messages, or, for a timed load, its duration.
+    /// Expected number of messages; `None` for a timed load.
     total: Option<u64>,
     whole: Duration,
     view: View,
@@ -236,8 +236,8 @@ fn make(
     }
     let mut ticker = Ticker::new(plan, 1);
     loop {
-        let is_over = load.is_over();
-        let mut within = if is_over { Duration::ZERO } else { CHECK_INTERVAL };
+        let is_finished = load.is_finished();
+        let mut within = if is_finished { Duration::ZERO } else { CHECK_INTERVAL };
         while let Some(event) = load.event(within) {
             within = Duration::ZERO;
             ticker.view.print_above(|| match event {
@@ -251,7 +251,7 @@ fn make(
                 _ => Ok(()),
             })?;
         }
-        if is_over {
+        if is_finished {
             break;
         }
         if signals.are_received() {
@@ -347,7 +347,8 @@ fn report_results(
     }
 }
 
-/// Runs a load at one rate; the flag is `true` if the rate holds.
+/// Runs a load at one rate. Returns its report and costs, and `true` if the rate was reached within
+/// the latency bounds.
 fn try_rate(
     args: &EvhPerf,
     rate: f64,
@@ -361,9 +362,9 @@ fn try_rate(
     let misses = args.slo.as_ref().map(|slo| outcome.misses(slo)).unwrap_or_default();
     let unsent_max = outcome.latencies.count() / UNSENT_SHARE + (rate * UNSENT_S) as u64;
     let is_reached = outcome.unsent_count <= unsent_max;
-    // If no message came back in the time, the rate has no latencies to judge.
+    // If no message was received in time, the rate has no latencies to judge.
     let has_latencies = outcome.latencies.count() > 0;
-    let holds = has_latencies && outcome.is_whole() && is_reached && misses.is_empty();
+    let holds = has_latencies && outcome.is_complete() && is_reached && misses.is_empty();
     let verdict = match (&args.slo, holds) {
         (None, _) => String::new(),
         (Some(_), true) => ": holds".to_string(),
@@ -385,7 +386,7 @@ fn try_rate(
 
 type Loads = (Vec<(Report, Costs)>, Value);
 
-/// Runs the rates of a ramp one after another.
+/// Runs the loads of a ramp, one rate after another.
 fn ramped(
     args: &EvhPerf,
     ramp: Ramp,
@@ -406,7 +407,7 @@ fn ramped(
     Ok((loads, report_highest_rate(args, highest, printer)?))
 }
 
-/// Searches for the highest rate that holds.
+/// Searches for the highest rate that is reached within the latency bounds.
 fn search_highest_rate(
     args: &EvhPerf,
     each: Duration,
@@ -422,9 +423,9 @@ fn search_highest_rate(
             // A second attempt: another process may have disturbed the first.
             (load, holds) = try_rate(args, rate, each, signals, printer)?;
         }
-        let is_whole = load.0.is_whole();
+        let is_complete = load.0.is_complete();
         loads.push(load);
-        if signals.are_received() || !is_whole {
+        if signals.are_received() || !is_complete {
             break;
         }
         if holds {
@@ -444,7 +445,7 @@ fn search_highest_rate(
     Ok((loads, report_highest_rate(args, low, printer)?))
 }
 
-/// Reports the highest rate that holds the bounds, if there are any.
+/// Prints the highest rate that was reached within the latency bounds, if there are bounds, and returns it as JSON.
 fn report_highest_rate(
     args: &EvhPerf,
     highest: Option<f64>,
@@ -463,8 +464,8 @@ fn report_highest_rate(
     Ok(json!({ "holds": highest.is_some(), "highest_rate": highest }))
 }
 
-/// Runs as one of several processes: generates its share of the load on command and reports the
-/// result.
+/// Runs as one of several processes: generates its share of the load when the main process orders
+/// it, and reports the result.
 pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
     let mut args = args.clone();
     // Each process has as many threads and clients as requested; the rate is divided.
@@ -476,8 +477,8 @@ pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
         return Ok(());
     }
     let load = Load::start(&plan, secret::client(&args)?)?;
-    while !load.is_over() {
-        if orders.is_over(REPORT_INTERVAL) {
+    while !load.is_finished() {
+        if orders.is_closed(REPORT_INTERVAL) {
             load.stop();
             break;
         }
@@ -489,7 +490,11 @@ pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
 }
 
 /// Generates the load with several processes.
-pub fn of_processes(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn run_in_processes(
+    args: &EvhPerf,
+    signals: &Signals,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let soon = Duration::from_secs(20);
     let mut log = Log::new(args)?;
     let plan = plan(args, work(args))?;
@@ -535,7 +540,7 @@ pub fn of_processes(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> a
         ticker.tick(sum, &mut printer)?;
     }
     let mut outcomes = outcomes.into_iter().flatten();
-    let mut sum = outcomes.next().context("add up the outcomes: there are no processes")?;
+    let mut sum = outcomes.next().context("add up the outcomes: there are none")?;
     outcomes.for_each(|outcome| sum.add(&outcome));
     let costs = costs.unwrap_or_else(|| watch.end());
     drop(ticker);

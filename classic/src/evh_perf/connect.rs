@@ -37,7 +37,7 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 const REJECT_DELAY: Duration = Duration::from_millis(50);
 /// Interval between checks for connections that the server has closed.
 const CLOSED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum time for a part to answer.
+/// Maximum time for one of several processes to answer an order.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Result of opening the connections of one process.
@@ -50,7 +50,7 @@ struct OpenResult {
     remedy: Option<String>,
 }
 
-/// Connections of this process.
+/// Open connections of this process, by thread.
 struct Holder {
     held: Vec<HeldConnections>,
 }
@@ -143,9 +143,9 @@ fn remedy(limit: &Limit, args: &EvhPerf) -> String {
         Limit::Memory => {
             "give more with `sysctl -w net.ipv4.tcp_mem=...` (in pages), or more memory".to_string()
         }
-        Limit::Refused => "start it there: evh_perf -e".to_string(),
+        Limit::Refused => "start a server there: evh_perf -e".to_string(),
         Limit::Unanswered => {
-            "see that it lives, and raise its queue with `sysctl -w net.core.somaxconn=65535`"
+            "check that it runs, and raise its queue with `sysctl -w net.core.somaxconn=65535`"
                 .to_string()
         }
         Limit::ClosedByServer => {
@@ -153,14 +153,12 @@ fn remedy(limit: &Limit, args: &EvhPerf) -> String {
                               its --threads, or its --processes"
                 .to_string()
         }
-        Limit::EncryptionError(_) => {
-            "see whom it trusts: --ca, and the server's --cert".to_string()
-        }
-        _ => "the kernel says no more".to_string(),
+        Limit::EncryptionError(_) => "check --ca, and the server's --cert".to_string(),
+        _ => "no remedy is known".to_string(),
     }
 }
 
-/// Runs as one of the processes that hold connections: opens and holds them on command.
+/// Runs as one of several processes: opens and holds connections when the main process orders it.
 pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
     descriptors_max();
     let mut orders = Orders::new()?;
@@ -187,7 +185,7 @@ pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens connections, and reports their number meanwhile.
+/// Opens connections, and reports their number to the main process at intervals.
 fn open_and_report(
     args: &EvhPerf,
     count: u64,
@@ -358,7 +356,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     }
     match failed {
         Some(failed) => bail!("{failed}"),
-        None if closed > 0 => bail!("the server has closed {} of them", commas(closed)),
+        None if closed > 0 => bail!("the server has closed {} of the connections", commas(closed)),
         None => Ok(()),
     }
 }
@@ -424,7 +422,7 @@ fn open(
     Ok((done.into_iter().flatten().collect(), began.elapsed()))
 }
 
-/// Reports the number of open connections; returns the reason if some are missing.
+/// Prints the number of open connections. Returns the limit that was reached if some are missing.
 fn print_opened(
     args: &EvhPerf,
     opened: &[OpenResult],
@@ -476,7 +474,7 @@ fn rejection_error(args: &EvhPerf, closed: u64, open: u64) -> Option<String> {
     (closed > 0).then_some(text)
 }
 
-/// Lets some of the connections echo a message, and reports the times.
+/// Sends a message over some of the connections, and prints the echo times.
 fn sample(
     args: &EvhPerf,
     processes: &mut [Part],
@@ -557,7 +555,8 @@ fn hold(
         closed += closed_since(processes)?;
     }
     if closed > 0 {
-        printer.error(format_args!("the server has closed {} of them", commas(closed)))?;
+        printer
+            .error(format_args!("the server has closed {} of the connections", commas(closed)))?;
     }
     Ok(closed)
 }

@@ -65,7 +65,7 @@ fn latencies(histogram: &Histogram<u64>) -> Value {
     Value::Object(found)
 }
 
-/// Returns the whole document.
+/// Returns the JSON document of a run: settings, loads and warnings.
 pub fn to_json(args: &EvhPerf, loads: Vec<Value>, more: Value, warnings: &[String]) -> Value {
     let mut document = json!({
         "schema": SCHEMA,

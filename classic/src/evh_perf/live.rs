@@ -11,11 +11,11 @@ const DRAW_INTERVAL: Duration = Duration::from_millis(250);
 const PAST_COLUMNS: usize = 40;
 /// Columns of the text before the history.
 const TEXT_COLUMNS: usize = 34;
-/// Characters for heights, from zero to the highest value shown.
+/// Characters that draw a value, from zero to the highest value shown.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const PLAIN_HEIGHTS: [char; 8] = ['_', '.', ',', '-', '=', '+', '*', '#'];
 
-/// A few lines on the terminal, or nothing if standard error is not a terminal.
+/// Live view of some lines on the terminal; shows nothing if standard error is not a terminal.
 pub struct View {
     bar: Option<ProgressBar>,
     past: Vec<VecDeque<f64>>,

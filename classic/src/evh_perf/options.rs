@@ -12,26 +12,26 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Maximum number of threads on either side.
+/// Maximum number of threads of a client or a server.
 const THREADS_MAX: u64 = 1024;
 /// Maximum number of connections of a thread.
 const HANDLES_MAX: u64 = 1 << 24;
-/// Default of `--max_handles_per_thread` in the original, which lists and ignores it.
-const HANDLES_LISTED: u64 = 300;
-/// Maximum number of processes on either side.
+/// Default of `--max_handles_per_thread` that the original prints, and does not enforce.
+const MAX_HANDLES_SETTING: u64 = 300;
+/// Maximum number of processes of a client or a server.
 const PROCESSES_MAX: u64 = 1000;
 /// Size of one slab of a read buffer: 20 slabs, the default, are a little over 64 KiB.
 const SLAB_BYTES: u32 = 3277;
 /// Maximum number of slabs: 16 MB.
 const SLABS_MAX: u64 = 5000;
-/// Maximum width of a histogram step: a minute.
+/// Maximum width of a histogram bucket: a minute.
 const DELTA_MICROS_MAX: u64 = 60_000_000;
-/// Maximum spin, in ns.
+/// Maximum of `--spin`, in ns.
 const SPIN_NS_MAX: u32 = 1_000_000;
 /// Default duration of each rate in a ramp or search.
-const PROBE: Duration = Duration::from_secs(2);
+const RATE_DURATION: Duration = Duration::from_secs(2);
 /// Default duration of a timed load.
-const TIMED: Duration = Duration::from_secs(10);
+const LOAD_DURATION: Duration = Duration::from_secs(10);
 
 /// Server, client, or a great many idle connections, of an event handler that echoes.
 ///
@@ -66,14 +66,14 @@ pub struct EvhPerf {
     /// Clients of each thread [default: 1]
     #[arg(long, value_name = "N", value_parser = whole(1..=HANDLES_MAX))]
     pub clients: Option<u64>,
-    /// Threads, of each side
+    /// Number of threads of the client, and of the server
     #[arg(short = 't', long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = whole(1..=THREADS_MAX))]
     pub threads: u64,
     /// The port; with -e, 0 stands for any free port
     #[arg(short = 'p', long, value_name = "PORT", default_value_t = 8081, value_parser = port)]
     pub port: u16,
-    /// The server's address, or where it listens
+    /// The server's host; with -e, the address on which it listens
     #[arg(short = 'w', long, value_name = "HOST", default_value = "127.0.0.1")]
     pub host: String,
     /// Minimum number of letters of a message [default: 3]
@@ -85,13 +85,13 @@ pub struct EvhPerf {
     /// Number of times that each thread makes its connections [default: 1]
     #[arg(short = 'r', long, value_name = "N", value_parser = whole(1..=u64::MAX))]
     pub reconns: Option<u64>,
-    /// Pause of a thread after each of these times, in ms [default: 0]
+    /// Pause of a thread before it connects again, in ms [default: 0]
     #[arg(short = 'x', long, value_name = "MS", value_parser = whole(0..=86_400_000))]
     pub sleep: Option<u64>,
     /// Print the latency histogram
     #[arg(short = 'z', long)]
     pub histo: bool,
-    /// Width of the histogram's steps in µs [default: 10]
+    /// Width of the histogram's buckets in µs [default: 10]
     #[arg(short = 'v', long = "histo_delta_micros", value_name = "US")]
     #[arg(value_parser = whole(1..=DELTA_MICROS_MAX))]
     pub histo_delta_micros: Option<u64>,
@@ -167,7 +167,7 @@ pub struct EvhPerf {
     /// Longest wait for an echo or a connection in s: more than 0
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = positive_seconds)]
     pub timeout: Duration,
-    /// Be one of several processes
+    /// Run as one of several processes
     #[arg(long, hide = true, value_name = "INDEX")]
     pub part: Option<u32>,
 }
@@ -189,7 +189,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 /// Parses a number of seconds above 0.
 fn positive_seconds(text: &str) -> Result<Duration, String> {
     match seconds(text)? {
-        Duration::ZERO => Err("must be above 0: nothing comes back in no time".to_string()),
+        Duration::ZERO => Err("must be above 0: no echo arrives in 0 s".to_string()),
         duration => Ok(duration),
     }
 }
@@ -287,7 +287,7 @@ pub enum Mode {
     Timed { duration: Duration, rate: Option<f64> },
     /// A series of rates.
     Ramp { ramp: Ramp, each: Duration },
-    /// Search for the highest rate that holds.
+    /// Search for the highest rate that satisfies the latency bounds.
     Search { each: Duration },
 }
 
@@ -302,7 +302,7 @@ impl EvhPerf {
             return refuse("one of -e (serve), -c (client) and --connect is needed".into());
         }
         if self.connect && (self.eventhandler || self.client) {
-            return refuse("--connect goes with neither -e nor -c: run it beside them".into());
+            return refuse("--connect contradicts -e and -c: run it as a separate process".into());
         }
         let clients = [
             ("--itt", self.itt.is_some()),
@@ -322,14 +322,14 @@ impl EvhPerf {
             ("--hdr", self.hdr.is_some()),
         ];
         if let Some((name, _)) = clients.iter().find(|(_, given)| *given && !self.client) {
-            return refuse(format!("{name} is the client's: it needs -c"));
+            return refuse(format!("{name} is an option of the client: it needs -c"));
         }
         if self.count.is_some() && !self.client && !self.connect {
-            return refuse("--count is the client's: it needs -c or --connect".into());
+            return refuse("--count is an option of the client: it needs -c or --connect".into());
         }
         if self.port == 0 && !self.eventhandler {
             return refuse(
-                "--port 0 is the server's, to find one that is free: name the server's".into(),
+                "--port 0 lets a server choose a free port: name the server's port".into(),
             );
         }
         if self.json && !self.client && !self.connect {
@@ -341,10 +341,10 @@ impl EvhPerf {
             }
         }
         if self.cert.is_some() && !self.eventhandler {
-            return refuse("--cert is the server's: it needs -e".into());
+            return refuse("--cert is an option of the server: it needs -e".into());
         }
         if self.ca.is_some() && !self.client && !self.connect {
-            return refuse("--ca is the client's: it needs -c or --connect".into());
+            return refuse("--ca is an option of the client: it needs -c or --connect".into());
         }
         for (name, given) in [("--hold", self.hold.is_some()), ("--sample", self.sample.is_some())]
         {
@@ -353,13 +353,13 @@ impl EvhPerf {
             }
         }
         if self.spin.is_some() && !self.eventhandler {
-            return refuse("--spin is the server's: it needs -e".into());
+            return refuse("--spin is an option of the server: it needs -e".into());
         }
         if self.reuse_port && !self.eventhandler {
-            return refuse("--reuse_port is the server's: it needs -e".into());
+            return refuse("--reuse_port is an option of the server: it needs -e".into());
         }
         if self.processes > 1 && self.eventhandler && self.client {
-            return refuse("--processes goes with -e or with -c, not with both at once".into());
+            return refuse("--processes needs either -e or -c, not both".into());
         }
         if self.min() > self.max() {
             let (min, max) = (self.min(), self.max());
@@ -377,7 +377,7 @@ impl EvhPerf {
         Ok(())
     }
 
-    /// Checks that options of numbers and of time are not combined.
+    /// Checks that options for numbers of messages and for durations are not combined.
     fn check_time(&self) -> anyhow::Result<()> {
         let times = [
             ("--duration", self.duration.is_some()),
@@ -392,7 +392,9 @@ impl EvhPerf {
         ];
         if let (true, Some((name, _))) = (is_timed, numbers.iter().find(|(_, given)| *given)) {
             let by = times.iter().find(|(_, given)| *given).map_or("--slo", |(name, _)| name);
-            return Err(usage(format!("{name} contradicts {by}: numbers decide, or time does")));
+            return Err(usage(format!(
+                "{name} contradicts {by}: a load is limited by numbers or by time"
+            )));
         }
         if self.count.is_some() && self.is_open_loop() {
             let by = times[1..].iter().find(|(_, given)| *given).map_or("--slo", |(name, _)| name);
@@ -408,7 +410,7 @@ impl EvhPerf {
             return Err(usage("--ramp and --rate contradict: a ramp has its own rates"));
         }
         if self.processes > 1 && matches!(self.mode(), Mode::Ramp { .. } | Mode::Search { .. }) {
-            return Err(usage("--processes goes with one rate, not with --ramp or a search"));
+            return Err(usage("--processes contradicts --ramp and a search: it needs one rate"));
         }
         if self.duration.is_some_and(|duration| duration.is_zero()) {
             return Err(usage("--duration 0: nothing would be measured"));
@@ -419,18 +421,21 @@ impl EvhPerf {
     /// Returns the mode of the load.
     pub fn mode(&self) -> Mode {
         if let Some(ramp) = self.ramp {
-            return Mode::Ramp { ramp, each: self.duration.unwrap_or(PROBE) };
+            return Mode::Ramp { ramp, each: self.duration.unwrap_or(RATE_DURATION) };
         }
         if self.rate.is_some() || self.duration.is_some() && self.slo.is_none() {
-            return Mode::Timed { duration: self.duration.unwrap_or(TIMED), rate: self.rate };
+            return Mode::Timed {
+                duration: self.duration.unwrap_or(LOAD_DURATION),
+                rate: self.rate,
+            };
         }
         match self.slo {
-            Some(_) => Mode::Search { each: self.duration.unwrap_or(PROBE) },
+            Some(_) => Mode::Search { each: self.duration.unwrap_or(RATE_DURATION) },
             None => Mode::Counted,
         }
     }
 
-    /// Returns the duration of each load; `None` if numbers decide.
+    /// Returns the duration of each load; `None` if numbers of messages limit the load.
     pub fn each(&self) -> Option<Duration> {
         match self.mode() {
             Mode::Counted => None,
@@ -478,10 +483,10 @@ impl EvhPerf {
         self.max_handles_per_thread.unwrap_or_else(|| descriptors_max().min(HANDLES_MAX))
     }
 
-    /// Returns the number of connections of a thread that the settings list: as requested, or the
+    /// Returns the setting `max_handles_per_thread` to print: the value requested, or the
     /// original's default, which limits nothing.
-    pub fn handles_listed(&self) -> u64 {
-        self.max_handles_per_thread.unwrap_or(HANDLES_LISTED)
+    pub fn max_handles_setting(&self) -> u64 {
+        self.max_handles_per_thread.unwrap_or(MAX_HANDLES_SETTING)
     }
 
     /// Returns the size of a thread's read buffer.
@@ -498,7 +503,7 @@ impl EvhPerf {
         let refused = |why: String| usage(format!("--host {}: {why}", self.host));
         let found = (self.host.as_str(), self.port).to_socket_addrs();
         let mut found = found.map_err(|error| refused(error.to_string()))?;
-        found.next().ok_or_else(|| refused("it has no address".into()))
+        found.next().ok_or_else(|| refused("the name resolves to no address".into()))
     }
 }
 

@@ -28,20 +28,19 @@ impl Report {
         }
     }
 
-    /// Returns `true` if every expected echo has come back and no connection failed, or the load
-    /// was stopped early.
-    pub fn is_whole(&self) -> bool {
+    /// Returns `true` if every expected echo was received and no connection failed, or if the load was stopped early.
+    pub fn is_complete(&self) -> bool {
         self.is_stopped || self.lost_count == 0 && self.faults_count == 0
     }
 
-    /// Returns the bounds that do not hold, with the values measured, in words.
+    /// Returns a description of each latency bound that was exceeded, with the measured value.
     pub fn misses(&self, slo: &Slo) -> Vec<String> {
         let judged = self.judged_latencies();
         let over = slo.bounds.iter().filter_map(|&(percentile, bound_ns)| {
             let measured_ns = judged.value_at_percentile(percentile);
             (measured_ns > bound_ns).then(|| {
                 let (measured, bound) = (format_ns(measured_ns as f64), format_ns(bound_ns as f64));
-                format!("p{percentile} is {measured}, where {bound} was to hold")
+                format!("p{percentile} is {measured}, above the bound of {bound}")
             })
         });
         over.collect()
@@ -49,7 +48,7 @@ impl Report {
 
     /// Returns a description of missing messages and failed connections; `None` if there are none.
     pub fn missing(&self) -> Option<String> {
-        if self.is_whole() {
+        if self.is_complete() {
             return None;
         }
         let (lost, all) = (self.lost_count, self.lost_count + self.received_count);
@@ -59,7 +58,7 @@ impl Report {
             count => format!("{} connections", commas(count)),
         };
         if all == 0 {
-            return Some(format!("no message came back; {connections} failed{first}"));
+            return Some(format!("no message was echoed; {connections} failed{first}"));
         }
         let (lost, all) = (commas(lost), commas(all));
         Some(format!("{lost} of {all} messages are missing; {connections} failed{first}"))
@@ -93,17 +92,17 @@ impl Report {
     pub fn print_histogram(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let Some(linear) = &self.latencies.linear else { return Ok(()) };
         let all: u64 = linear.counts.iter().sum();
-        // As wide as the bounds of the last step.
-        let (step_us, steps_count) = (linear.step_ns / 1000, linear.counts.len() as u64);
+        // As wide as the bounds of the last bucket.
+        let (step_us, steps_count) = (linear.bucket_ns / 1000, linear.counts.len() as u64);
         let width = |us: u64| format!("{us}µs").chars().count();
         let low_width = width(steps_count.saturating_sub(1) * step_us);
         let high_width = width(steps_count * step_us);
         printer.rule()?;
         printer.plain(format_args!("Latency Histogram"))?;
         printer.rule()?;
-        for (from_ns, count) in linear.steps() {
+        for (from_ns, count) in linear.buckets() {
             let [low, high] =
-                [from_ns, from_ns + linear.step_ns].map(|ns| format!("{}µs", ns / 1000));
+                [from_ns, from_ns + linear.bucket_ns].map(|ns| format!("{}µs", ns / 1000));
             let percent = count as f64 * 100.0 / all.max(1) as f64;
             // At most 100 characters.
             let bar = "=".repeat(percent.round() as usize);
@@ -137,7 +136,7 @@ impl Report {
     }
 }
 
-/// Returns the percentiles in one line, as many as there are enough messages for.
+/// Formats the percentiles in one line, as far as there are enough messages for them.
 pub fn line(histogram: &Histogram<u64>) -> String {
     let parts: Vec<String> = percentiles(histogram)
         .map(|(name, ns)| format!("{name} {}", format_ns(ns as f64)))
@@ -154,9 +153,9 @@ pub fn percentiles(histogram: &Histogram<u64>) -> impl Iterator<Item = (&'static
         .map(|(percentile, name)| (name, histogram.value_at_percentile(percentile)))
 }
 
-/// Returns a histogram of steps as JSON, each step by its start in ns.
+/// Returns a linear histogram as JSON: for each non-empty bucket its lower bound in ns and its count.
 pub fn linear_to_json(linear: &Linear) -> Value {
-    json!({ "step_ns": linear.step_ns, "counts": linear.steps().collect::<Vec<_>>() })
+    json!({ "step_ns": linear.bucket_ns, "counts": linear.buckets().collect::<Vec<_>>() })
 }
 
 #[cfg(test)]
@@ -216,12 +215,13 @@ mod tests {
         let mut it = outcome(&[100; 1000]);
         assert_eq!(it.missing(), None);
         let slo: Slo = "p50=1ms,p99=50us".parse().expect("bounds");
-        assert_eq!(it.misses(&slo), ["p99 is 100 µs, where 50.0 µs was to hold"]);
-        (it.lost_count, it.faults_count, it.faults) = (2000, 1, vec!["the server ended it".into()]);
-        let text = "2,000 of 3,000 messages are missing; 1 connection failed: the server ended it";
+        assert_eq!(it.misses(&slo), ["p99 is 100 µs, above the bound of 50.0 µs"]);
+        (it.lost_count, it.faults_count, it.faults) =
+            (2000, 1, vec!["the server closed it".into()]);
+        let text = "2,000 of 3,000 messages are missing; 1 connection failed: the server closed it";
         assert_eq!(it.missing().as_deref(), Some(text));
         (it.lost_count, it.received_count) = (0, 0);
-        let text = "no message came back; 1 connection failed: the server ended it";
+        let text = "no message was echoed; 1 connection failed: the server closed it";
         assert_eq!(it.missing().as_deref(), Some(text));
         it.is_stopped = true;
         assert_eq!(it.missing(), None);

@@ -1,5 +1,5 @@
-//! Several processes for one task: the main process, which talks to the user, and parts, which take
-//! orders as lines on standard input and report as JSON lines on standard output.
+//! Several processes for one task: the main process, which talks to the user, and parts, which
+//! receive orders as lines on standard input and report as JSON lines on standard output.
 
 use super::options::EvhPerf;
 use super::printer::{Printer, commas};
@@ -18,11 +18,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Orders to a part, one a line. The end of its standard input ends the part.
+/// Orders of the main process to a part, one a line on standard input. At end of file the part exits.
 pub struct Orders {
     lines: Receiver<String>,
-    /// Orders that were received while something else was waited for, for [`Orders::next`].
-    kept: VecDeque<String>,
+    /// Orders received and not yet returned by [`Orders::next`].
+    queued: VecDeque<String>,
 }
 
 impl Orders {
@@ -30,40 +30,39 @@ impl Orders {
     pub fn new() -> anyhow::Result<Self> {
         // The thread ends with the process.
         let lines = lines_of(BufReader::new(stdin()), "orders")?;
-        Ok(Self { lines, kept: VecDeque::new() })
+        Ok(Self { lines, queued: VecDeque::new() })
     }
 
-    /// Returns the next order; `None` when there are no more.
+    /// Returns the next order; `None` when standard input is closed.
     pub fn next(&mut self) -> Option<String> {
-        self.kept.pop_front().or_else(|| self.lines.recv().ok())
+        self.queued.pop_front().or_else(|| self.lines.recv().ok())
     }
 
-    /// Waits for the end of the orders.
+    /// Waits until standard input is closed.
     pub fn wait(&mut self) {
         while self.next().is_some() {}
     }
 
-    /// Returns `true` if the part has been told to stop its current work, or to end. Other orders
-    /// are kept.
+    /// Returns `true` if the order `stop` was received or standard input is closed. Other orders remain queued.
     pub fn is_stopped(&mut self) -> bool {
-        let is_over = self.is_over(Duration::ZERO);
-        let stop = self.kept.iter().position(|order| order == "stop");
-        stop.and_then(|at| self.kept.remove(at)).is_some() || is_over
+        let is_closed = self.is_closed(Duration::ZERO);
+        let stop = self.queued.iter().position(|order| order == "stop");
+        stop.and_then(|at| self.queued.remove(at)).is_some() || is_closed
     }
 
-    /// Returns `true` if the orders end within this time. Orders that come are kept.
-    pub fn is_over(&mut self, within: Duration) -> bool {
+    /// Returns `true` if standard input is closed within this time. Orders received meanwhile are queued.
+    pub fn is_closed(&mut self, within: Duration) -> bool {
         let until = Instant::now() + within;
         loop {
             match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(order) => self.kept.push_back(order),
+                Ok(order) => self.queued.push_back(order),
                 Err(error) => return error == RecvTimeoutError::Disconnected,
             }
         }
     }
 }
 
-/// Starts a thread that reads lines until they end, or the receiver is dropped.
+/// Starts a thread that sends each line of `reader` to the returned channel.
 fn lines_of(
     reader: impl BufRead + Send + 'static,
     thread: &str,
@@ -89,7 +88,7 @@ pub fn report(line: &Value) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// A process that does a part of the work.
+/// One of several processes that share the work, as the main process sees it.
 pub struct Part {
     child: Child,
     orders: Option<ChildStdin>,
@@ -97,7 +96,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// Starts the process, with this process's command line and added words.
+    /// Starts the process, with this process's command line and the arguments `added`.
     pub fn start(index: u64, added: &[String]) -> anyhow::Result<Self> {
         let mut command = own_program("evh_perf")?;
         command.args(own_arguments("evh_perf")).args(added).arg("--part").arg(index.to_string());
@@ -115,7 +114,7 @@ impl Part {
     /// Returns the next line of the part; `None` if there is none in this time.
     ///
     /// # Errors
-    /// If the process has ended.
+    /// If the process has exited.
     pub fn next_line(&mut self, within: Duration) -> anyhow::Result<Option<Value>> {
         match self.lines.recv_timeout(within) {
             Ok(line) => Ok(Some(
@@ -124,26 +123,29 @@ impl Part {
             )),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => {
-                bail!("one of the processes has ended: {}", self.child.wait()?)
+                bail!("one of the processes has exited: {}", self.child.wait()?)
             }
         }
     }
 
-    /// Returns the next line of the part, which must come in time.
+    /// Returns the next line of the part; fails if none is received within this time.
     pub fn expect(&mut self, within: Duration) -> anyhow::Result<Value> {
-        self.next_line(within)?.context("one of the processes does not answer")
+        self.next_line(within)?
+            .with_context(|| format!("one of the processes has not answered within {within:?}"))
     }
 
     /// Sends an order to the part.
     pub fn order(&mut self, order: &str) -> anyhow::Result<()> {
-        let orders =
-            self.orders.as_mut().context("give an order to a process that was told to end")?;
+        let orders = self
+            .orders
+            .as_mut()
+            .context("send an order to a process whose standard input was closed")?;
         writeln!(orders, "{order}")
-            .with_context(|| format!("give the order {order} to a process"))?;
+            .with_context(|| format!("send the order {order} to a process"))?;
         Ok(orders.flush()?)
     }
 
-    /// Tells the part to end, by closing its standard input.
+    /// Makes the part exit, by closing its standard input.
     pub fn end(&mut self) {
         self.orders = None;
     }
@@ -154,7 +156,7 @@ impl Part {
     }
 }
 
-/// Ends the part: waits 2 s for it to end by itself, then kills it.
+/// Makes the part exit: waits 2 s for it, then kills it.
 impl Drop for Part {
     fn drop(&mut self) {
         self.end();
@@ -167,14 +169,14 @@ impl Drop for Part {
     }
 }
 
-/// Serves with several processes on one port until a signal comes.
+/// Serves with several processes on one port until a signal is received.
 pub fn serve(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
     let began = Instant::now();
     let soon = Duration::from_secs(20);
     let mut parts = vec![Part::start(0, &[])?];
     let port = parts[0].expect(soon)?["port"]
         .as_u64()
-        .context("read the port of the first process: it has sent none")?;
+        .context("start the server: the first process has reported no port")?;
     let at = ["-p".to_string(), port.to_string()];
     for index in 1..args.processes {
         parts.push(Part::start(index, &at)?);
@@ -217,14 +219,14 @@ mod tests {
         for order in received {
             sender.send(order.to_string()).expect("there is a receiver");
         }
-        (Orders { lines, kept: VecDeque::new() }, sender)
+        (Orders { lines, queued: VecDeque::new() }, sender)
     }
 
     #[test]
     fn check_for_stop_keeps_other_orders_in_sequence() {
         let (mut orders, sender) = orders(&["sample 3", "stop", "closed"]);
         assert!(orders.is_stopped());
-        assert!(!orders.is_stopped(), "one stop is for one work");
+        assert!(!orders.is_stopped(), "the stop order was not removed from the queue");
         assert_eq!(orders.next().as_deref(), Some("sample 3"));
         assert_eq!(orders.next().as_deref(), Some("closed"));
         drop(sender);
@@ -235,10 +237,10 @@ mod tests {
     #[test]
     fn wait_for_end_keeps_orders_and_stop() {
         let (mut orders, sender) = orders(&["go", "stop"]);
-        assert!(!orders.is_over(Duration::from_millis(1)));
+        assert!(!orders.is_closed(Duration::from_millis(1)));
         assert!(orders.is_stopped());
         drop(sender);
-        assert!(orders.is_over(Duration::from_secs(100)));
+        assert!(orders.is_closed(Duration::from_secs(100)));
         assert_eq!(orders.next().as_deref(), Some("go"));
         assert_eq!(orders.next(), None);
     }

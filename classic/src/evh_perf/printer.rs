@@ -6,7 +6,7 @@ use std::io::{self, Write};
 /// The line between blocks.
 const RULE: &str = "----------------------------------------------------------------------------------------------------";
 
-/// Printer of lines as the classic program prints them; prints none if a document is asked for.
+/// Printer of lines in the classic program's format; silent if JSON output is requested.
 pub struct Printer<'a> {
     out: &'a mut dyn Write,
     is_quiet: bool,

@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 
 /// Interval between statistics.
 const STATS_INTERVAL: Duration = Duration::from_secs(3);
-/// Interval between checks for memory to give back.
+/// Interval between checks for free heap memory to return to the system.
 const TRIM_INTERVAL: Duration = Duration::from_secs(1);
-/// Minimum number of closed connections for returning memory: that briefly takes the allocator's
-/// locks.
+/// Minimum number of connections closed before memory is returned, as returning it briefly takes
+/// the allocator's locks.
 const TRIMMED_MIN: u64 = 64;
-/// Maximum duration of a stop.
+/// Maximum time for the event handler to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes queued for one peer: a few of the longest messages.
 const QUEUED_BYTES_MAX: u32 = 8 << 20;
@@ -81,7 +81,7 @@ pub fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     let mut settings = vec![
         ("debug", args.debug.to_string()),
         ("host", args.host.clone()),
-        ("max_handles_per_thread", commas(args.handles_listed())),
+        ("max_handles_per_thread", commas(args.max_handles_setting())),
         ("port", args.port.to_string()),
         ("read_slab_count", commas(args.read_slab_count)),
         ("reuse_port", args.reuse_port.to_string()),
@@ -188,7 +188,7 @@ impl Server {
     }
 }
 
-/// Serves until a signal comes.
+/// Serves until a signal is received.
 pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut server = start(args)?;
     let listed = EvhPerf { port: server.address().port(), ..args.clone() };
@@ -223,13 +223,13 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     signals.ended()
 }
 
-/// Runs as one of several servers on the same port: reports the port, and serves until it is value
-/// to end.
+/// Runs as one of several servers on the same port: reports the port, and serves until the main
+/// process closes standard input.
 pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
     let mut server = start(args)?;
     let mut orders = parts::Orders::new()?;
     parts::report(&json!({ "port": server.address().port() }))?;
-    while !orders.is_over(TRIM_INTERVAL) {
+    while !orders.is_closed(TRIM_INTERVAL) {
         server.trim();
     }
     let (mut stats, _) = server.net.stop(STOP_TIMEOUT).context("stop the event handler")?;

@@ -10,7 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Share of the available CPU time above which a side counts as saturated.
+/// Share of the available CPU time above which the client or the server counts as saturated.
 const SATURATED: f64 = 0.9;
 /// Prefix of the names of the event handler's threads if it shares the client's process.
 const SERVER_THREADS: &str = "net-";
@@ -25,7 +25,7 @@ pub struct Costs {
     server: Option<(Duration, u64)>,
 }
 
-/// Resources that both sides had used when the load began.
+/// Resources that client and server had used when the load started.
 pub struct Watch {
     began: Instant,
     clients: Vec<u32>,
@@ -38,7 +38,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts measuring these processes, and those that listen at this address.
+    /// Starts measuring the client processes, and the server processes that listen at this address.
     pub fn begin(clients: Vec<u32>, address: SocketAddr) -> Self {
         let own = std::process::id();
         let mut servers = process::listeners(address);
@@ -55,7 +55,7 @@ impl Watch {
         }
     }
 
-    /// Returns the costs since the beginning.
+    /// Returns the costs since [`begin`](Self::begin).
     pub fn end(&self) -> Costs {
         let client = sum(&self.clients);
         let mut client_cpu = client.cpu().saturating_sub(self.client.cpu());
@@ -102,7 +102,7 @@ impl Costs {
         self.server.map(|(_, anon_bytes)| anon_bytes)
     }
 
-    /// Prints a line for each side.
+    /// Prints a line for the client and one for the server.
     pub fn print(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let share = |cpu: Duration| {
             100.0 * cpu.as_secs_f64() / self.took.as_secs_f64().max(f64::MIN_POSITIVE)

@@ -1,4 +1,4 @@
-//! The pace of a demo's machines: answers at once, or after a pause, with a line for each step.
+//! Message timing and output of the demos' machines: answers at once or after a pause, and a line for each stage.
 
 use super::log::TARGET;
 use handover_base::affinity;
@@ -8,18 +8,18 @@ use std::time::Duration;
 /// Tracing target of the stages of a message.
 const STAGE: &str = "handover::hello::stage";
 
-/// Roles in opening the conversation.
+/// Ways in which a machine starts the conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opener {
-    /// Opener first, at once.
+    /// Sends the first message at once.
     First,
-    /// Opener first, once an IDLE timer of 0 s expires.
+    /// Sends the first message when an IDLE timer of 0 s expires.
     FirstWhenIdle,
     /// Waits for the first message.
     Second,
 }
 
-/// Form of the line that is printed of a sent hello.
+/// Format of the line that is printed for a sent message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SentLine {
     /// `HELLO msg sent: "HELLO: 1"`.
@@ -29,7 +29,7 @@ pub enum SentLine {
         /// Number of the machine that receives it.
         evm_id: u32,
     },
-    /// `HELLO msg sent: "HELLO1"` of the first, and [`Plain`](Self::Plain) of the others.
+    /// `HELLO msg sent: "HELLO1"` for the first message, and [`Plain`](Self::Plain) for the others.
     FirstJoined,
 }
 
@@ -50,11 +50,11 @@ impl SentLine {
     }
 }
 
-/// Pace of a demo.
+/// Timing, output and CPU of one machine of a demo.
 #[derive(Debug)]
 pub struct Demo {
     live: bool,
-    /// `true` if the next hello that is sent is printed.
+    /// `true` if the next sent message is printed.
     prints_next: bool,
     sent_line: SentLine,
     opener: Opener,
@@ -78,12 +78,12 @@ impl Demo {
         Demo { live, prints_next, sent_line, opener, quits_after, cpu, idle, quit: false }
     }
 
-    /// Changes the form of the line that is printed of a sent hello.
+    /// Returns this with another format of the line that is printed for a sent message.
     pub fn sent_line(self, sent_line: SentLine) -> Demo {
         Demo { sent_line, ..self }
     }
 
-    /// Returns `true` if it answers at once.
+    /// Returns `true` if messages are answered without a pause.
     pub fn is_live(&self) -> bool {
         self.live
     }

@@ -8,5 +8,5 @@ pub(super) fn share_one_arena() {
     #[cfg(target_env = "gnu")]
     let taken = unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
     #[cfg(target_env = "gnu")]
-    debug_assert_eq!(taken, 1, "one arena is a number that it takes");
+    debug_assert_eq!(taken, 1, "mallopt(M_ARENA_MAX, 1) failed");
 }

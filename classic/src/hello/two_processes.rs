@@ -18,10 +18,10 @@ use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Maximum size of a message: the report of either process.
+/// Maximum size of a message, which is that of the final report.
 const MESSAGE_BYTES_MAX: usize = 128;
-/// Number of messages answered before timers are served.
-const MESSAGES_PER_TURN: u32 = 1024;
+/// Number of messages answered between two checks of the timers.
+const MESSAGES_PER_TIMER_CHECK: u32 = 1024;
 /// Spin time before a process in a live loop sleeps: about the cost of falling asleep and of being
 /// woken from another CPU.
 const SPIN_MAX: Duration = Duration::from_micros(50);
@@ -41,7 +41,7 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
     let mine = Arc::new(mine);
     let cpu = args.options.cpus(2)?[0];
     let pace = args.options.main_pace(Opener::First, cpu, IDLE);
-    let side = Side::new(Arc::clone(&mine), pace, true);
+    let side = Endpoint::new(Arc::clone(&mine), pace, true);
     let mut machine = Machine::new(side, Config::default())?;
     environment.stop_on_signal(&machine.stopper())?;
     let began = Instant::now();
@@ -64,7 +64,7 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
     })
 }
 
-/// Starts the second process, with its end of the pair as standard input.
+/// Starts the second process, with its end of the socket pair as standard input.
 fn start(socket: OwnedFd) -> anyhow::Result<Child> {
     let mut command = crate::own_program("hello2")?;
     command.arg("--child").args(crate::own_arguments("hello2")).stdin(Stdio::from(socket));
@@ -72,18 +72,20 @@ fn start(socket: OwnedFd) -> anyhow::Result<Child> {
     command.spawn().context("start the second process")
 }
 
-/// Runs the second process: answers until the first one closes its side, and then reports.
+/// Runs the second process: answers until the first one closes its end of the socket pair, and then reports.
 fn run_second(options: &Options) -> anyhow::Result<()> {
     let used = usage::process();
     let socket =
         std::io::stdin().as_fd().try_clone_to_owned().context("duplicate standard input")?;
     if rustix::net::sockopt::socket_type(&socket) != Ok(SocketType::SEQPACKET) {
-        return Err(usage("--child: standard input is no socket; leave it to the first process"));
+        return Err(usage(
+            "--child: standard input is not a socket; only the first process uses this option",
+        ));
     }
     let socket = Arc::new(socket);
     let environment = Environment::new("DEMO2EVM", options, 0)?;
     let cpu = options.cpus(2)?[1];
-    let side = Side::new(Arc::clone(&socket), options.pace(Opener::Second, cpu, IDLE), false);
+    let side = Endpoint::new(Arc::clone(&socket), options.pace(Opener::Second, cpu, IDLE), false);
     let mut machine = Machine::new(side, Config::default())?;
     // Signals are handled by the first process; this process ends with it.
     environment.log.on_failure(machine.stopper());
@@ -96,7 +98,7 @@ fn run_second(options: &Options) -> anyhow::Result<()> {
     run_error(&ended).map_or(Ok(()), Err)
 }
 
-/// Final report of the second process.
+/// Final report of the second process: its messages and CPU time.
 #[derive(Debug, PartialEq)]
 struct Report {
     handled: u64,
@@ -129,7 +131,7 @@ impl Report {
     }
 }
 
-/// Closes the sending side, and waits for the second process's report and end.
+/// Shuts down sending, and waits for the second process to report and to exit.
 fn report(socket: &OwnedFd, child: &mut Child) -> anyhow::Result<Report> {
     // Fails only if the other process is gone, which is detected below.
     let _ = shutdown(socket, Shutdown::Write);
@@ -159,38 +161,36 @@ fn report(socket: &OwnedFd, child: &mut Child) -> anyhow::Result<Report> {
         let _ = child.kill();
     }
     let status = child.wait().context("wait for the second process")?;
-    found.with_context(|| {
-        format!("read the report of the second process: it has sent none, and ended with {status}")
-    })
+    found.with_context(|| format!("the second process has sent no report; it exited with {status}"))
 }
 
-/// Receives the next message; `None` if the other side has closed.
+/// Receives the next message; `None` if the other process has closed its end.
 fn receive(socket: &OwnedFd) -> Result<Option<String>, Errno> {
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     let count = retry_on_intr(|| rustix::io::read(socket, &mut buffer))?;
     Ok((count > 0).then(|| String::from_utf8_lossy(&buffer[..count]).into_owned()))
 }
 
-/// One process's side of the conversation.
-struct Side {
+/// One process's end of the conversation.
+struct Endpoint {
     socket: Arc<OwnedFd>,
     pace: Demo,
     is_first: bool,
     handled: u64,
-    /// Reason why the connection counts as lost.
+    /// Reason for the loss of the connection; `None` while it works.
     lost: Option<String>,
 }
 
-/// Events of a side.
+/// Events that an [`Endpoint`] handles.
 enum Event {
     Ready,
     Idle { number: u64 },
     Quit,
 }
 
-impl Side {
-    fn new(socket: Arc<OwnedFd>, pace: Demo, is_first: bool) -> Side {
-        Side { socket, pace, is_first, handled: 0, lost: None }
+impl Endpoint {
+    fn new(socket: Arc<OwnedFd>, pace: Demo, is_first: bool) -> Endpoint {
+        Endpoint { socket, pace, is_first, handled: 0, lost: None }
     }
 
     fn send(&mut self, number: u64, cx: &mut Context<'_, Event>) {
@@ -202,10 +202,10 @@ impl Side {
     }
 
     fn receive_all(&mut self, cx: &mut Context<'_, Event>) {
-        for _ in 0..MESSAGES_PER_TURN {
+        for _ in 0..MESSAGES_PER_TIMER_CHECK {
             let text = match self.next() {
                 Ok(Some(text)) => text,
-                Ok(None) if self.is_first => return self.lose("it has hung up", cx),
+                Ok(None) if self.is_first => return self.lose("it has closed its socket", cx),
                 Ok(None) => return cx.stop(),
                 Err(Errno::AGAIN) => return,
                 Err(errno) => return self.lose(errno, cx),
@@ -254,7 +254,7 @@ fn later(delay: Duration, event: Event, cx: &mut Context<'_, Event>) {
     }
 }
 
-impl Handler for Side {
+impl Handler for Endpoint {
     type Message = Event;
 
     fn started(&mut self, cx: &mut Context<'_, Event>) {

@@ -24,27 +24,27 @@ const FAULTS_NAMED_MAX: usize = 8;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A thread has made its connections.
+    /// A thread has connected.
     Connected {
-        /// Number of its connections.
+        /// Number of connections of the thread.
         count: u64,
     },
     /// A thread pauses before it reconnects.
     Pausing(Duration),
     /// A connection has failed.
     Failed(Fault),
-    /// A thread has ended.
-    Ended,
+    /// A thread has finished.
+    Finished,
 }
 
-/// Totals so far.
+/// Totals of a load so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Progress {
     /// Number of messages sent.
     pub sent_count: u64,
-    /// Number of messages that came back correctly.
+    /// Number of correct echoes received.
     pub received_count: u64,
-    /// Sum of the latencies of the messages that came back.
+    /// Sum of the latencies of these echoes.
     pub latency_ns: u64,
     /// Number of open connections.
     pub open_count: u64,
@@ -98,20 +98,19 @@ pub(crate) struct Shared {
     encryption: Option<Arc<Trust>>,
 }
 
-/// Measurements of one thread, of all threads, or of several processes.
+/// Measurements of a load: of one thread, or summed over threads and processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// Latencies.
+    /// Latency histograms of the measured messages.
     pub latencies: LatencyHistograms,
     /// Number of messages sent.
     pub sent_count: u64,
-    /// Number of messages that came back correctly, measured or not.
+    /// Number of correct echoes received, measured or not.
     pub received_count: u64,
-    /// Number of messages that should have come back and did not; in a counted plan, this includes
-    /// messages never sent.
+    /// Number of messages whose echo is missing; in a counted plan, this includes messages never sent.
     pub lost_count: u64,
-    /// Number of messages that were due and could not be sent in time.
+    /// Number of messages that were due, but could not be sent in time.
     pub unsent_count: u64,
     /// Distribution of messages over connections, in a closed loop that ended by its time limit.
     pub shares: Shares,
@@ -119,21 +118,20 @@ pub struct Report {
     pub connected_count: u64,
     /// Number of connections that failed.
     pub faults_count: u64,
-    /// The first faults, in words.
+    /// Descriptions of the first faults.
     pub faults: Vec<String>,
-    /// In a timed plan the measured time, otherwise the time from the start to the end of the
-    /// thread.
+    /// Measured time in a timed plan, otherwise the time from the start to the end of the thread.
     pub elapsed_ns: u64,
-    /// Share of the time for which the busiest thread had a CPU.
+    /// CPU time of the busiest thread as a share of the elapsed time.
     pub busy_share: f64,
     /// `true` if the load was stopped before its end.
     pub is_stopped: bool,
 }
 
 impl Report {
-    pub(crate) fn new(linear_step_ns: Option<u64>) -> Self {
+    pub(crate) fn new(linear_bucket_ns: Option<u64>) -> Self {
         Self {
-            latencies: LatencyHistograms::new(linear_step_ns),
+            latencies: LatencyHistograms::new(linear_bucket_ns),
             sent_count: 0,
             received_count: 0,
             lost_count: 0,
@@ -172,7 +170,7 @@ impl Report {
         }
     }
 
-    /// Returns the rate of measured messages that came back, per second.
+    /// Returns the number of measured echoes per second.
     #[must_use]
     pub fn per_second(&self) -> f64 {
         self.latencies.count() as f64 * 1e9 / self.elapsed_ns.max(1) as f64
@@ -189,7 +187,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts the plan's threads, whose connections are secured if there is a TLS setup.
+    /// Starts the plan's threads, which connect with TLS if `encryption` is set.
     ///
     /// # Errors
     /// Fails with a [`LoadError`] if the plan is not valid or a thread cannot be started; threads
@@ -235,20 +233,20 @@ impl Load {
         self.events.recv_timeout(within).ok()
     }
 
-    /// Returns `true` if every thread has ended.
+    /// Returns `true` if every thread has finished.
     #[must_use]
-    pub fn is_over(&self) -> bool {
+    pub fn is_finished(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// Stops sending and waiting; measurements so far are kept.
+    /// Stops sending and waiting for echoes; measurements so far are kept.
     pub fn stop(&self) {
         // Relaxed: the flag publishes no other data; the threads are joined before their results
         // are read.
         self.shared.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for the end and returns the measurements.
+    /// Waits until all threads have finished, and returns the measurements.
     ///
     /// # Errors
     /// Fails with [`LoadError::Panicked`] if a thread panicked.
@@ -257,8 +255,8 @@ impl Load {
     /// Blocks until the plan is done, or for a moment longer than the plan's time-out after
     /// [`stop`](Self::stop).
     pub fn finish(mut self) -> Result<Report, LoadError> {
-        let step_ns = self.plan.linear_step.map(|step| step.as_nanos() as u64);
-        let mut sum = Report::new(step_ns);
+        let bucket_ns = self.plan.linear_bucket.map(|step| step.as_nanos() as u64);
+        let mut sum = Report::new(bucket_ns);
         for thread in std::mem::take(&mut self.threads) {
             sum.add(&thread.join().map_err(|_| LoadError::Panicked)?);
         }

@@ -5,18 +5,18 @@ use crate::load::wire::{Lengths, Letters, MessageError};
 /// Number of messages that a connection sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Bursts; each begins when all messages of the previous burst have come back.
+    /// Bursts; each starts when all echoes of the previous burst have been received.
     Bursts {
-        /// Messages in a burst.
+        /// Number of messages in a burst.
         count: u64,
-        /// Bursts.
+        /// Number of bursts.
         iterations: u64,
     },
-    /// Messages without end, until [`Client::finish`].
+    /// Messages without limit, until [`Client::finish`].
     Endless,
 }
 
-/// Counts of sent and returned messages of a connection.
+/// Client of one connection: counts its messages, and checks their echoes.
 ///
 /// ```
 /// use handover_classic::load::{Client, Order, wire::{Lengths, Letters}};
@@ -29,7 +29,7 @@ pub enum Order {
 /// let (used_bytes, sent_ns) = client.receive(&letters, &echoed)?.expect("a whole message");
 /// assert_eq!((sent_ns, client.received_count(), client.sendable_count()), (0, 1, 1));
 /// client.receive(&letters, &echoed[used_bytes..])?;
-/// // Two of the burst's three are back: its third may be sent, and nothing of the next burst.
+/// // Two of the burst's three are received: its third may be sent, and nothing of the next burst.
 /// assert_eq!(client.sendable_count(), 1);
 /// # Ok::<(), handover_classic::load::wire::MessageError>(())
 /// ```
@@ -38,14 +38,14 @@ pub struct Client {
     id: u128,
     out: Lengths,
     back: Lengths,
-    /// Length of the message that must come back next.
+    /// Length of the next echo, in letters.
     next_length: u32,
     sent_count: u64,
     received_count: u64,
     /// Messages in one burst and in all bursts; both are `u64::MAX` for [`Order::Endless`].
     burst_count: u64,
     total_count: u64,
-    /// Number of messages up to which it may send before more have come back.
+    /// Total number of messages that may be sent before further echoes are received.
     goal_count: u64,
     depth: u64,
 }
@@ -80,7 +80,7 @@ impl Client {
         self.sent_count
     }
 
-    /// Returns the number of messages that have come back.
+    /// Returns the number of echoes received.
     #[must_use]
     pub fn received_count(&self) -> u64 {
         self.received_count
@@ -94,13 +94,13 @@ impl Client {
         goal.saturating_sub(self.sent_count)
     }
 
-    /// Returns `true` if all messages have been sent and have come back.
+    /// Returns `true` if all messages have been sent and echoed.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.received_count >= self.total_count
     }
 
-    /// Ends the sending: only the outstanding messages are still expected.
+    /// Stops sending: only the echoes of outstanding messages are still expected.
     pub fn finish(&mut self) {
         self.total_count = self.total_count.min(self.sent_count);
         self.goal_count = self.sent_count;
@@ -125,8 +125,8 @@ impl Client {
         done
     }
 
-    /// Checks the next message that came back. Returns its size in bytes and the time at which it
-    /// was sent, or `None` if it is incomplete.
+    /// Checks the next echo. Returns its size in bytes and the time at which its message was sent,
+    /// or `None` if it is incomplete.
     ///
     /// # Errors
     /// Fails with [`MessageError`] if the bytes differ from those sent.

@@ -13,10 +13,10 @@ pub enum PlanError {
     #[error(transparent)]
     OutOfRange(#[from] handover_base::range::OutOfRange),
     /// The total number of messages overflows.
-    #[error("clients x count x iterations x threads x reconns is more than can be counted")]
+    #[error("clients x count x iterations x threads x reconns overflows 64 bits")]
     TooMany,
     /// The rate is not a positive, finite number.
-    #[error("the rate must be a finite number of messages per second above 0")]
+    #[error("the rate is not a finite number of messages per second above 0")]
     Rate,
 }
 
@@ -35,7 +35,7 @@ pub enum LoadError {
     Panicked,
 }
 
-/// Error of a connection that did not get every message back.
+/// Error of a connection that failed before all its echoes were received.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
@@ -48,21 +48,21 @@ pub enum Fault {
         errno: Errno,
     },
     /// The server closed the connection.
-    #[error("the server ended a connection")]
-    Ended,
+    #[error("the server closed a connection")]
+    Closed,
     /// The connection broke.
     #[error("a connection broke: {0}")]
     Broken(Errno),
-    /// A message that came back differs from the one sent.
+    /// An echo differs from the message sent.
     #[error(transparent)]
     ChangedMessage(#[from] MessageError),
-    /// The connection could not be secured.
-    #[error("a connection is not secure: {0}")]
+    /// TLS failed on a connection.
+    #[error("TLS failed on a connection: {0}")]
     EncryptionError(#[from] crate::load::EncryptionError),
-    /// No message came back within the time-out.
+    /// No echo was received within the time-out.
     #[error("no echo within {0:?}")]
     Silent(Duration),
-    /// The kernel refused a resource that the load needs.
+    /// The kernel refused a resource that the load generator needs.
     #[error("{call} failed: {errno}")]
     Refused {
         /// The system call.

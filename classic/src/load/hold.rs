@@ -33,17 +33,15 @@ const SAMPLE_LETTERS: u32 = 10;
 /// Connections to open.
 #[derive(Clone)]
 pub struct HoldOptions {
-    /// The server.
+    /// Address of the server.
     pub address: SocketAddr,
-    /// Number of connections.
+    /// Number of connections to open.
     pub count: u64,
-    /// Index of the first of them among the connections of all processes; determines the source
-    /// address.
+    /// Index of the first of these connections among those of all processes; determines the source address.
     pub first: u64,
-    /// Time limit without any progress.
+    /// Time limit between two opened connections.
     pub timeout: Duration,
-    /// TLS setup, if connections are secured; such a connection is open once
-    /// messages may be sent.
+    /// TLS setup, if connections use TLS; such a connection is open once messages may be sent.
     pub encryption: Option<Arc<Trust>>,
 }
 
@@ -72,7 +70,7 @@ pub enum Limit {
     Unanswered,
     /// The server closes connections as soon as it has accepted them: it has reached its limit.
     ClosedByServer,
-    /// A connection could not be secured.
+    /// TLS failed on a connection.
     EncryptionError(EncryptionError),
     /// Any other error.
     Other(Errno),
@@ -100,23 +98,23 @@ impl fmt::Display for Limit {
             Self::SystemDescriptors => f.write_str("this machine has no file descriptor left"),
             Self::Ports => f.write_str("no port is left to connect from"),
             Self::Memory => f.write_str("the kernel has no memory for more connections"),
-            Self::Refused => f.write_str("no server listens there"),
+            Self::Refused => f.write_str("no server listens at the address"),
             Self::Unanswered => {
                 f.write_str("the server does not answer: it no longer accepts connections")
             }
             Self::ClosedByServer => {
                 f.write_str("the server closes new connections: it has reached its limit")
             }
-            Self::EncryptionError(why) => write!(f, "a connection is not secure: {why}"),
+            Self::EncryptionError(why) => write!(f, "TLS failed on a connection: {why}"),
             Self::Other(errno) => write!(f, "{errno}"),
         }
     }
 }
 
-/// State of a connection.
+/// State of a held connection.
 enum Connection {
     Connecting(OwnedFd),
-    /// Connected, and not yet secure.
+    /// Connected by TCP, with the TLS handshake under way.
     Securing(OwnedFd),
     Open(OwnedFd),
     Closed,
@@ -124,21 +122,21 @@ enum Connection {
 
 /// Connections that are held open.
 pub struct HeldConnections {
-    /// The epoll instance that watches them, and the connections.
+    /// Epoll instance that watches the connections.
     epoll: OwnedFd,
     connections: Vec<Connection>,
-    /// The encryption of each connection; empty if none is secured.
+    /// TLS states of the connections; empty without TLS.
     secured: Vec<Option<Box<Encryption>>>,
     encryption: Option<Arc<Trust>>,
     buffers: HandshakeBuffers,
     address: SocketAddr,
     /// Time that opening took.
     pub took: Duration,
-    /// The limit that was reached, if there are fewer than wanted.
+    /// Limit that was reached, if fewer connections than requested are open.
     pub limit: Option<Limit>,
 }
 
-/// Buffers for records read, decrypted and encrypted.
+/// Buffers of a TLS handshake: bytes read, decrypted and encrypted.
 #[derive(Default)]
 struct HandshakeBuffers {
     read: Vec<u8>,
@@ -147,7 +145,7 @@ struct HandshakeBuffers {
 }
 
 impl HandshakeBuffers {
-    /// Continues a handshake with the bytes received, or begins one. Returns `true` if it is done.
+    /// Continues a handshake with the bytes received, or starts one. Returns `true` if it is done.
     fn handshake(
         &mut self,
         fd: &OwnedFd,
@@ -184,7 +182,7 @@ impl HandshakeBuffers {
     }
 }
 
-/// Result of [`HeldConnections::look`].
+/// Result of [`HeldConnections::poll`].
 #[derive(Default)]
 struct Polled {
     events: usize,
@@ -209,8 +207,8 @@ fn source(address: SocketAddr, number: u64) -> Option<SocketAddr> {
 }
 
 impl HeldConnections {
-    /// Opens connections until there are as many as wanted, a limit is reached, or `stop` is set.
-    /// Updates `opened` on the way.
+    /// Opens connections until there are as many as requested, a limit is reached, or `stop` is
+    /// set. Updates `opened` meanwhile.
     ///
     /// # Errors
     /// Fails with [`Fault::Refused`] if the kernel does not provide epoll.
@@ -269,7 +267,7 @@ impl HeldConnections {
         Ok(held)
     }
 
-    /// Begins to make one more connection.
+    /// Starts to open one more connection.
     fn begin(&mut self, number: u64) -> Result<(), Limit> {
         let mut source = source(self.address, number);
         let mut connected = socket::connect(self.address, source);
@@ -288,8 +286,8 @@ impl HeldConnections {
         Ok(())
     }
 
-    /// Handles pending events. Returns the numbers of connections that were opened or failed to
-    /// open since the last call; connections closed later are handled too.
+    /// Handles pending events, also of connections that were closed after opening. Returns the
+    /// numbers of connections that were opened or failed to open.
     fn poll(&mut self, timeout_ms: i64) -> Result<Polled, Fault> {
         let mut events = [const { MaybeUninit::uninit() }; 256];
         let timeout = Timespec { tv_sec: 0, tv_nsec: timeout_ms * 1_000_000 };
@@ -426,7 +424,7 @@ fn echo(
     let (mut received, mut read) = (Vec::new(), [0; 1024]);
     loop {
         match socket::read(fd, &mut read) {
-            Ok(0) => return Err(Fault::Ended),
+            Ok(0) => return Err(Fault::Closed),
             Ok(count) => match &mut secure {
                 // Session tickets come before the first message, and are not needed here.
                 Some(secure) => {

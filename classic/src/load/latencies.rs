@@ -7,37 +7,37 @@ use hdrhistogram::serialization::{Deserializer, Serializer as _, V2Serializer};
 use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 
-/// Histogram with steps of a fixed width.
+/// Histogram with buckets of a fixed width.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Linear {
-    /// Width of a step.
-    pub step_ns: u64,
-    /// Number of values in each step; the last step includes all greater values.
+    /// Width of a bucket.
+    pub bucket_ns: u64,
+    /// Number of values in each bucket; the last bucket includes all greater values.
     pub counts: Vec<u64>,
 }
 
-/// Maximum number of steps; greater values are counted in the last.
-const STEPS_MAX: usize = 1 << 20;
+/// Maximum number of buckets; greater values are counted in the last.
+const BUCKETS_MAX: usize = 1 << 20;
 
 impl Linear {
-    /// Creates an empty histogram with steps of that width.
+    /// Creates an empty histogram with buckets of that width.
     #[must_use]
-    pub fn new(step_ns: u64) -> Self {
-        Self { step_ns: step_ns.max(1), counts: Vec::new() }
+    pub fn new(bucket_ns: u64) -> Self {
+        Self { bucket_ns: bucket_ns.max(1), counts: Vec::new() }
     }
 
     /// Adds `n` values of `ns`.
     pub fn record(&mut self, ns: u64, n: u64) {
-        let step = usize::try_from(ns / self.step_ns).unwrap_or(usize::MAX).min(STEPS_MAX - 1);
+        let step = usize::try_from(ns / self.bucket_ns).unwrap_or(usize::MAX).min(BUCKETS_MAX - 1);
         if step >= self.counts.len() {
             self.counts.resize(step + 1, 0);
         }
         self.counts[step] += n;
     }
 
-    /// Returns each non-empty step: its begin in ns, and its count.
-    pub fn steps(&self) -> impl Iterator<Item = (u64, u64)> {
-        let begins = (0..).map(|index: u64| index * self.step_ns);
+    /// Returns the lower bound in ns and the count of each non-empty bucket.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
+        let begins = (0..).map(|index: u64| index * self.bucket_ns);
         begins.zip(self.counts.iter().copied()).filter(|(_, count)| *count > 0)
     }
 
@@ -52,8 +52,7 @@ impl Linear {
     }
 }
 
-/// Distribution of messages over connections that all sent as fast as possible, of those that lived
-/// until the end.
+/// Distribution of messages over the connections that stayed open until the end, all sending as fast as possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Shares {
     /// Number of connections.
@@ -109,7 +108,7 @@ pub struct LatencyHistograms {
     /// Delays of sending that only the load generator itself caused. Empty without a schedule.
     #[serde(with = "as_base64")]
     pub late: Histogram<u64>,
-    /// Histogram of `raw` with linear steps, if requested.
+    /// Histogram of the latencies in `raw` with buckets of a fixed width, if requested.
     pub linear: Option<Linear>,
     /// Sum of `raw`.
     pub sum_ns: u64,
@@ -118,17 +117,17 @@ pub struct LatencyHistograms {
 impl LatencyHistograms {
     /// Creates empty histograms.
     #[must_use]
-    pub fn new(linear_step_ns: Option<u64>) -> Self {
+    pub fn new(linear_bucket_ns: Option<u64>) -> Self {
         Self {
             raw: empty(),
             corrected: empty(),
             late: empty(),
-            linear: linear_step_ns.map(Linear::new),
+            linear: linear_bucket_ns.map(Linear::new),
             sum_ns: 0,
         }
     }
 
-    /// Adds `n` messages with that latency from sending.
+    /// Adds `n` messages with the latency `ns` from the time of sending.
     #[inline]
     pub fn record(&mut self, ns: u64, n: u64) {
         self.raw.saturating_record_n(ns, n);
@@ -138,7 +137,7 @@ impl LatencyHistograms {
         }
     }
 
-    /// Adds the measurements of others.
+    /// Adds the latencies of another thread or process.
     pub fn add(&mut self, other: &Self) {
         for (own, its) in [
             (&mut self.raw, &other.raw),
@@ -169,7 +168,7 @@ impl LatencyHistograms {
     }
 }
 
-/// Form of a histogram in JSON: that of HdrHistogram, in base64.
+/// Serialisation of a histogram: the HdrHistogram format, in base64.
 mod as_base64 {
     use super::*;
 
@@ -198,7 +197,8 @@ const SLOWEST_NS: u64 = 3_600_000_000_000;
 /// Creates a histogram of three significant digits; its memory is only touched where values are
 /// counted.
 fn empty() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, SLOWEST_NS, 3).expect("an hour in three digits can be had")
+    Histogram::new_with_bounds(1, SLOWEST_NS, 3)
+        .expect("1 ns to an hour in three digits are valid bounds")
 }
 
 #[cfg(test)]
@@ -234,9 +234,9 @@ mod tests {
     }
 
     #[test]
-    fn latency_beyond_the_last_step_counts_in_it() {
+    fn latency_beyond_the_last_bucket_is_counted_in_it() {
         let mut linear = Linear::new(1);
         linear.record(u64::MAX, 1);
-        assert_eq!((linear.counts.len(), linear.counts[STEPS_MAX - 1]), (STEPS_MAX, 1));
+        assert_eq!((linear.counts.len(), linear.counts[BUCKETS_MAX - 1]), (BUCKETS_MAX, 1));
     }
 }

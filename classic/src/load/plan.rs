@@ -6,7 +6,7 @@ use handover_base::range;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Amount of messages, and the end of the load.
+/// Amount of a load: numbers of messages, or a duration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Work {
     /// Each connection sends `count` messages and waits for all of them, `iterations` times; then
@@ -16,9 +16,9 @@ pub enum Work {
         count: u64,
         /// Bursts per connection.
         iterations: u64,
-        /// Number of times that connections are made.
+        /// Number of times that each thread connects.
         reconns: u64,
-        /// Pause after each time.
+        /// Pause before connecting again.
         pause: Duration,
     },
     /// Limited by time: messages sent during `warm_up` are checked and not measured, those of the
@@ -38,13 +38,13 @@ pub enum Work {
 /// Configuration of a load on a server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// The server.
+    /// Address of the server.
     pub address: SocketAddr,
     /// Number of threads, each with its own connections.
     pub threads_count: u32,
     /// Number of connections per thread.
     pub clients_count: u32,
-    /// Amount of messages.
+    /// Amount of the load: numbers of messages, or a duration.
     pub work: Work,
     /// Maximum number of outstanding messages per connection.
     pub depth: u64,
@@ -54,10 +54,10 @@ pub struct Plan {
     pub letters_max: u32,
     /// Size of each thread's read buffer.
     pub read_bytes: u32,
-    /// Time-out without any message coming back, and for connecting.
+    /// Time limit for connecting, and between two echoes.
     pub timeout: Duration,
-    /// Step width of an additional linear histogram.
-    pub linear_step: Option<Duration>,
+    /// Bucket width of an additional linear histogram.
+    pub linear_bucket: Option<Duration>,
     /// Distinguishes connection ids and message lengths from those of other processes.
     pub salt: u32,
 }
@@ -82,7 +82,7 @@ impl Plan {
             letters_max: 10,
             read_bytes: 1 << 16,
             timeout: Duration::from_secs(10),
-            linear_step: None,
+            linear_bucket: None,
             salt: 0,
         }
     }

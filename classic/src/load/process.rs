@@ -1,5 +1,4 @@
-//! Resource usage of a process, listeners at an address, and kernel memory for connections, from
-//! /proc.
+//! Resource usage and listening sockets of processes, and kernel memory for connections, from /proc.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -15,7 +14,7 @@ pub struct ProcessUsage {
     pub user: Duration,
     /// CPU time in the kernel.
     pub system: Duration,
-    /// Anonymous memory: neither files nor shared memory.
+    /// Anonymous memory, which excludes files and shared memory.
     pub anon_bytes: u64,
     /// All resident memory.
     pub resident_bytes: u64,

@@ -1,4 +1,4 @@
-//! Due times of messages, independent of the fate of earlier messages.
+//! Due times of messages, which do not depend on earlier messages.
 
 /// Messages at a fixed rate: the first at `first_ns`, then one every `step_ns`, and none from
 /// `end_ns` on.
@@ -17,13 +17,13 @@ impl Schedule {
         Self { first_ns, step_ns: step_ns.max(f64::MIN_POSITIVE), end_ns: u64::MAX }
     }
 
-    /// Returns the messages of this schedule that are due before `end_ns`.
+    /// Returns this schedule, limited to messages that are due before `end_ns`.
     #[must_use]
     pub fn until(self, end_ns: u64) -> Self {
         Self { end_ns, ..self }
     }
 
-    /// Returns the due time of a message, counted from 0.
+    /// Returns the due time of the message with this index, which starts at 0.
     #[must_use]
     #[inline]
     pub fn at_ns(&self, index: u64) -> u64 {

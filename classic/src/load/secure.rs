@@ -4,7 +4,7 @@ use handover_base::clock;
 use handover_net::engine::Tls;
 use handover_net::tls::Client;
 
-/// Error of a connection that cannot be secured, as text.
+/// Error of TLS on a connection, as text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct EncryptionError(pub String);
@@ -13,7 +13,7 @@ fn insecure(why: impl ToString) -> EncryptionError {
     EncryptionError(why.to_string())
 }
 
-/// TLS setup of a client: whom it trusts, and the name of the server.
+/// TLS setup of a client: the certificates that it trusts, and the name of the server.
 pub struct Trust {
     client: Client,
     name: String,
@@ -40,9 +40,8 @@ impl Trust {
 pub struct Encryption(Tls);
 
 impl Encryption {
-    /// Processes received bytes; the first call, right after connecting, has none. Appends the
-    /// decrypted content to `plain` and the bytes to send in reply to `out`. Returns `true` if
-    /// messages may be sent now.
+    /// Processes received bytes; pass none in the first call, right after connecting. Appends the decrypted content to
+    /// `plain` and the bytes to send in reply to `out`. Returns `true` if messages may be sent now.
     ///
     /// # Errors
     /// Fails with [`EncryptionError`]; the connection is closed after the bytes in `out` have been sent.
@@ -65,7 +64,7 @@ impl Encryption {
     }
 
     /// Appends a close notification to `out`.
-    pub fn part(&mut self, out: &mut Vec<u8>) {
+    pub fn close(&mut self, out: &mut Vec<u8>) {
         self.0.close_notify(out);
     }
 }

@@ -13,7 +13,7 @@ pub(crate) const WATCHED: epoll::EventFlags = epoll::EventFlags::IN
     .union(epoll::EventFlags::RDHUP)
     .union(epoll::EventFlags::ET);
 
-/// Begins to connect, from `source` if given.
+/// Starts to connect, from `source` if given. An error comes with the name of the system call.
 pub(crate) fn connect(
     address: SocketAddr,
     source: Option<SocketAddr>,
@@ -52,7 +52,7 @@ pub(crate) fn read(fd: impl AsFd, into: &mut [u8]) -> Result<usize, Errno> {
     }
 }
 
-/// Returns the number of bytes that the kernel took; 0 if the socket buffer is full.
+/// Returns the number of bytes that the kernel accepted; 0 if the socket buffer is full.
 #[inline]
 pub(crate) fn send(fd: impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
     loop {

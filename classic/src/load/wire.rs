@@ -3,7 +3,7 @@
 //! ```text
 //!   0        4                    20             28
 //!   ┌────────┬────────────────────┬──────────────┬─────────────────────┐
-//!   │ length │ connection's id    │ sent at, ns  │ so many letters:    │
+//!   │ length │ connection's id    │ sent at, ns  │ the letters:        │
 //!   │ u32    │ u128               │ u64          │ abc...zabc...       │
 //!   └────────┴────────────────────┴──────────────┴─────────────────────┘
 //! ```
@@ -29,7 +29,7 @@ impl Letters {
     /// Appends a message of `letters_count` letters.
     ///
     /// # Panics
-    /// Panics if there are more than [`new`](Self::new) was given.
+    /// Panics if `letters_count` is above the maximum that [`new`](Self::new) was given.
     #[inline]
     pub fn append(&self, out: &mut Vec<u8>, id: u128, sent_ns: u64, letters_count: u32) {
         let mut header = [0; HEADER_BYTES];
@@ -40,8 +40,8 @@ impl Letters {
         out.extend_from_slice(&self.0[..letters_count as usize]);
     }
 
-    /// Checks the message at the beginning of `bytes` against the expected one, and returns the
-    /// time at which it was sent; `None` if it is incomplete.
+    /// Checks the echo at the beginning of `bytes` against its message, and returns the time at
+    /// which the message was sent; `None` if the echo is incomplete.
     ///
     /// # Errors
     /// Fails with [`MessageError`] as soon as the bytes cannot become the expected message.
@@ -84,11 +84,11 @@ fn check_length(bytes: &[u8], expected: u32) -> Result<(), MessageError> {
     }
 }
 
-/// Error of a message that came back changed.
+/// Difference between an echo and the message sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// Its length differs from that of the message sent at its place.
+    /// The length differs.
     #[error("received a message of {found} letters instead of {expected}")]
     Length {
         /// The length received.
@@ -96,7 +96,7 @@ pub enum MessageError {
         /// The length sent.
         expected: u32,
     },
-    /// It belongs to another connection.
+    /// The echo belongs to another connection.
     #[error("received the message of connection {found:x} on connection {expected:x}")]
     Id {
         /// The connection id received.
@@ -104,7 +104,7 @@ pub enum MessageError {
         /// The id of the connection that received it.
         expected: u128,
     },
-    /// A letter differs from the one sent.
+    /// A letter differs.
     #[error("letter {at} of a received message differs from the one sent")]
     Letter {
         /// Index of the letter.

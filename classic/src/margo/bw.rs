@@ -3,7 +3,7 @@
 mod server;
 
 use super::meeting::source_towards;
-use super::{Options, Program, Side};
+use super::{Options, Program, Role};
 use crate::free_bytes;
 use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
@@ -114,7 +114,7 @@ impl Kind {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Prepare {
     handle: BulkHandle,
-    /// Offset of the buffer in that memory.
+    /// Offset of the client's buffer in the memory of `handle`.
     base: u64,
     /// Address that the server's threads connect to.
     client: String,
@@ -131,7 +131,7 @@ pub fn run(args: &Bandwidth, out: &mut dyn Write) -> anyhow::Result<()> {
         let (xfer, buffer) = (args.xfer_bytes, args.buffer_bytes);
         return Err(usage(format!("-x {xfer}: more than the buffer has, -X {buffer}")));
     }
-    args.check_room()?;
+    args.check_free_memory()?;
     super::run(args, out)
 }
 
@@ -165,7 +165,7 @@ impl Program for Bandwidth {
         };
         let mut client_side =
             Client { endpoint, peer, memory, base, bytes: self.buffer_bytes, interrupted };
-        let path: String = client_side.ask(PREPARE, &Prepare { handle, base, client })?;
+        let path: String = client_side.call(PREPARE, &Prepare { handle, base, client })?;
         if self.warmup_seconds > 0 {
             self.both_ways(&mut client_side, self.warmup_seconds, &mut std::io::sink())?;
         }
@@ -173,7 +173,7 @@ impl Program for Bandwidth {
         let options = &self.options;
         if measured.is_ok() {
             let transport_and_memory = (options.transport(), self.memory.word());
-            let modes = (options.mode(Side::Client), options.mode(Side::Server));
+            let modes = (options.mode(Role::Client), options.mode(Role::Server));
             writeln!(out, "# <transport> <path> <memory> <client> <server>")?;
             writeln!(
                 out,
@@ -182,7 +182,7 @@ impl Program for Bandwidth {
             )?;
         }
         measured?;
-        client_side.ask::<_, ()>(STOP, &())?;
+        client_side.call::<_, ()>(STOP, &())?;
         endpoint.withdraw_memory(&handle, WITHDRAW_TIMEOUT)?;
         Ok(())
     }
@@ -191,7 +191,7 @@ impl Program for Bandwidth {
 impl Bandwidth {
     /// Rejects buffers larger than the available memory: every page of them is touched, and the
     /// machine would run out of memory.
-    fn check_room(&self) -> anyhow::Result<()> {
+    fn check_free_memory(&self) -> anyhow::Result<()> {
         let count = if self.options.is_alone() && !self.options.partner { 2 } else { 1 };
         let (bytes, Some(free)) = (self.buffer_bytes, free_bytes()) else { return Ok(()) };
         ensure!(
@@ -201,7 +201,7 @@ impl Bandwidth {
         Ok(())
     }
 
-    /// Returns the client's memory, and the offset of the buffer in it.
+    /// Returns the client's memory, and the offset of its buffer there.
     fn buffer(&self) -> anyhow::Result<(BulkMemory, u64)> {
         let bytes = usize::try_from(self.buffer_bytes)?;
         match self.memory {
@@ -244,7 +244,7 @@ impl Bandwidth {
         )?;
         self.row("PULL", client.timed(Op::Pull, seconds)?, out)?;
         // The server checks the data that arrived, and fills its buffer for the way back.
-        client.ask::<_, ()>(CHECK, &())?;
+        client.call::<_, ()>(CHECK, &())?;
         std::thread::sleep(DIRECTION_PAUSE);
         let pushed = client.timed(Op::Push, seconds)?;
         self.row("PUSH", pushed, out)?;
@@ -274,7 +274,7 @@ fn local_host(rendezvous: Option<&str>) -> anyhow::Result<String> {
     Ok(SocketAddr::new(own, 0).to_string())
 }
 
-/// The client's side of a run.
+/// Client of a run: its connection, its buffer and the interrupt flag.
 struct Client<'a> {
     endpoint: &'a mut Endpoint,
     peer: Peer,
@@ -285,8 +285,8 @@ struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// Calls a procedure, and gives up when interrupted.
-    fn ask<A: Serialize, R: DeserializeOwned>(
+    /// Calls a procedure of the server; fails if this process is interrupted meanwhile.
+    fn call<A: Serialize, R: DeserializeOwned>(
         &mut self,
         method: Method,
         arguments: &A,
@@ -304,10 +304,11 @@ impl Client<'_> {
         }
     }
 
-    /// Returns the number of bytes moved, and the time in ns, including the call that requests it.
+    /// Transfers for this time. Returns the number of bytes moved, and the time in ns, including
+    /// the call that requests it.
     fn timed(&mut self, op: Op, seconds: u64) -> anyhow::Result<(u64, u64)> {
         let began = clock::ticks();
-        let bytes = self.ask(TRANSFER, &(op, seconds * 1_000_000_000))?;
+        let bytes = self.call(TRANSFER, &(op, seconds * 1_000_000_000))?;
         Ok((bytes, clock::ns(clock::ticks() - began).max(1)))
     }
 
@@ -317,12 +318,12 @@ impl Client<'_> {
 
     fn check(&self, more: u64, bytes: u64) -> anyhow::Result<()> {
         let wrong = first_wrong((&self.memory, self.base), bytes, more);
-        ensure!(wrong.is_none(), "what was pushed is wrong from byte {} on", wrong.unwrap_or(0));
+        ensure!(wrong.is_none(), "the pushed data is wrong from byte {} on", wrong.unwrap_or(0));
         Ok(())
     }
 }
 
-/// Fills a piece: each word of eight bytes holds its index plus `more`.
+/// Fills a piece of a buffer: each word of eight bytes holds its index plus `more`.
 fn fill_piece(at: u64, more: u64, into: &mut [u8]) {
     for (number, word) in (at / 8..).zip(into.chunks_mut(8)) {
         word.copy_from_slice(&(number + more).to_ne_bytes()[..word.len()]);

@@ -1,5 +1,4 @@
-//! A meeting of mpiexec's ranks through MPI itself, for builds with MPI on hosts with the library:
-//! no address to meet at is needed.
+//! Exchange of rank 0's address through MPI itself, for builds with MPI on hosts with the library.
 
 use super::meeting::{machine, reachable, source_towards};
 use super::ranks::Rank;
@@ -9,17 +8,17 @@ use handover_rpc::{Address, EndpointError};
 use handover_suite::mpi::World;
 use std::net::SocketAddr;
 
-/// Size of a message between the ranks, including its length; padded with zeros.
+/// Size of a message between the ranks: a text, padded with at least one zero byte.
 const MESSAGE_BYTES: usize = 4096;
 
-/// MPI after initialisation, before any message.
+/// MPI after initialisation, before any message was sent.
 #[derive(Debug)]
 pub struct MpiMeeting {
     world: World,
 }
 
-/// Initialises MPI with the other rank. Returns `None` if the library is not found: it is then
-/// missing for both ranks of this host, and they can meet through a file.
+/// Initialises MPI. Returns `None` if the library is not found: it is then missing for both ranks
+/// of this host, and they can meet through a file.
 pub fn begin(rank: &Rank) -> anyhow::Result<Option<MpiMeeting>> {
     if !rank.is_of_mpi() {
         return Ok(None);
@@ -27,14 +26,14 @@ pub fn begin(rank: &Rank) -> anyhow::Result<Option<MpiMeeting>> {
     let world = match World::begin() {
         Ok(world) => world,
         Err(why) => {
-            print_error(format_args!("the ranks meet by a file: {why}"));
+            print_error(format_args!("MPI is not available, the ranks meet through a file: {why}"));
             return Ok(None);
         }
     };
     let found = world.rank()?;
     ensure!(
         found == (rank.number, rank.ranks_count),
-        "the launcher calls this rank {} of {}, and {} calls it {} of {}",
+        "the launcher's environment says rank {} of {}, but {} says rank {} of {}",
         rank.number,
         rank.ranks_count,
         world.library()?,
@@ -48,7 +47,7 @@ impl MpiMeeting {
     fn send(&self, to_rank: u32, text: &str) -> anyhow::Result<()> {
         ensure!(
             text.len() < MESSAGE_BYTES,
-            "longer than a message of {MESSAGE_BYTES} bytes: {text}"
+            "send to rank {to_rank}: {text:?} and a zero exceed {MESSAGE_BYTES} bytes"
         );
         let mut bytes = vec![0; MESSAGE_BYTES];
         bytes[..text.len()].copy_from_slice(text.as_bytes());
@@ -61,7 +60,12 @@ impl MpiMeeting {
         let length = bytes
             .iter()
             .position(|byte| *byte == 0)
-            .context("read the message of the other rank: it has no end")?;
+            .with_context(|| {
+                format!(
+                    "receive the message of rank {from_rank}: no terminating zero in {MESSAGE_BYTES} bytes; do both \
+                     ranks run the same version?"
+                )
+            })?;
         bytes.truncate(length);
         String::from_utf8(bytes).context("decode the message of the other rank")
     }
@@ -102,7 +106,7 @@ impl MpiMeeting {
         let line = self.receive(0)?;
         self.world.end()?;
         if line.is_empty() {
-            bail!("rank 0 cannot listen");
+            bail!("rank 0 has sent no address: it failed to listen");
         }
         reachable(&line)
     }

@@ -1,6 +1,6 @@
 //! `margo-p2p-latency`: the round trip of a procedure that does nothing, between two processes.
 
-use super::{Options, Program, Side};
+use super::{Options, Program, Role};
 use anyhow::{bail, ensure};
 use clap::Args;
 use handover_base::clock;
@@ -22,7 +22,7 @@ const PAYLOAD_BYTES_MAX: u64 = 1 << 26;
 /// Deadline of each call with `-T`.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// The round trip of a no-op RPC between two processes: one serves, the other calls and prints.
+/// Round trip of a no-op RPC between two processes: one serves, the other calls and prints.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Prints two lines of tab-separated columns, times in seconds: op, iterations, \
@@ -36,7 +36,7 @@ pub struct Latency {
     /// Number of calls that are timed
     #[arg(short = 'i', value_name = "ITERATIONS", value_parser = crate::whole(1..=ITERATIONS_MAX))]
     iterations: u64,
-    /// Bytes that each call carries there and back
+    /// Bytes that each call carries in each direction
     #[arg(short = 'x', value_name = "BYTES", default_value_t = 0)]
     #[arg(value_parser = crate::whole(0..=PAYLOAD_BYTES_MAX))]
     payload_bytes: u64,
@@ -87,7 +87,10 @@ impl Program for Latency {
             context.stop();
             match served.load(Ordering::Relaxed) {
                 served if served == called => Ok(()),
-                served => Err(Failure::new(1, format!("{called} calls, of which {served} came"))),
+                served => Err(Failure::new(
+                    1,
+                    format!("the client made {called} calls, but the server received {served}"),
+                )),
             }
         })?;
         Ok(())
@@ -107,7 +110,7 @@ impl Program for Latency {
                 break;
             }
             let same = endpoint.call_bytes(peer, NOOP, &payload, |echo| echo == payload)?;
-            ensure!(same, "the echo is not what was sent");
+            ensure!(same, "the echo differs from the payload sent");
         }
         let mut ticks = Vec::new();
         for _ in 0..self.iterations {
@@ -136,7 +139,7 @@ impl Program for Latency {
 }
 
 impl Latency {
-    /// Makes the timed call: sends, waits, and returns the length of the result.
+    /// Makes the timed call: sends the payload, waits, and returns the length of the result.
     #[inline]
     fn noop(&self, endpoint: &mut Endpoint, peer: Peer, payload: &[u8]) -> anyhow::Result<usize> {
         let echoed = match self.timed {
@@ -164,7 +167,7 @@ impl Latency {
             "noop\t{count}\t{warmup}\t{size}\t{min:.9}\t{q1:.9}\t{med:.9}\t{avg:.9}\t{q3:.9}\t{max:.9}"
         )?;
         let options = &self.options;
-        let (client, server) = (options.mode(Side::Client), options.mode(Side::Server));
+        let (client, server) = (options.mode(Role::Client), options.mode(Role::Server));
         let deadline = if self.timed { "2" } else { "none" };
         writeln!(out, "# <p99> <p99.9> <transport> <client> <server> <deadline>")?;
         let (p99, p999, how) = (at(0.99), at(0.999), options.transport());

@@ -1,5 +1,5 @@
-//! Meeting of two ranks: through a file on one host, or at an address across hosts. Rank 0 tells
-//! the address on which it listens, and rank 1 receives it. Every wait has a time limit.
+//! Exchange of an address between two ranks, through a file on one host, or at an address across
+//! hosts: rank 0 sends the address on which it listens to rank 1. Every wait has a time limit.
 
 use super::ranks::parent_and_start;
 use crate::load::process;
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Interval between checks of the interrupt flag.
 const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum size of the file's line: a word, a process, an address.
+/// Maximum size of the meeting file's line: a word, a process id and its start time, an address.
 const LINE_BYTES_MAX: usize = 1024;
 
 /// A deadline that an interrupt can cut short.
@@ -40,8 +40,7 @@ impl<'a> WaitLimit<'a> {
         WaitLimit { began: Instant::now(), wait, interrupted }
     }
 
-    /// Returns an error if the time is over or the process was interrupted; sleeps for `POLL_INTERVAL`
-    /// otherwise.
+    /// Sleeps for `POLL_INTERVAL`. Returns an error instead if the time is over or the process was interrupted.
     pub fn pause(&self, failure: impl FnOnce() -> String) -> anyhow::Result<()> {
         self.check(failure)?;
         std::thread::sleep(POLL_INTERVAL);
@@ -74,8 +73,8 @@ pub struct MeetingFile {
     name: String,
 }
 
-/// A file with this rank's address. Rank 1 locks it, removes its name, and keeps it open until it has
-/// connected. Dropping this removes the name too.
+/// File that contains rank 0's address. Rank 1 locks it, removes its name, and keeps it open until
+/// it has connected. Dropping this removes the name too.
 #[derive(Debug)]
 pub struct PublishedAddress<'a> {
     place: &'a MeetingFile,
@@ -83,8 +82,7 @@ pub struct PublishedAddress<'a> {
 }
 
 impl PublishedAddress<'_> {
-    /// Returns `true` if the other rank has read the address and holds the file no longer: it has connected,
-    /// or it has ended.
+    /// Returns `true` if rank 1 has read the address and closed the file: it has connected, or it has exited.
     pub fn is_released(&self) -> bool {
         let has_been_read = fs::fstat(&self.file).is_ok_and(|it| it.st_nlink == 0);
         has_been_read && fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_ok()
@@ -105,8 +103,7 @@ impl Drop for PublishedAddress<'_> {
 }
 
 impl MeetingFile {
-    /// Returns the place of a job. `program` separates programs that run in one job, one after
-    /// another.
+    /// Returns the meeting file of a job. `program` separates programs that run in one job, one after another.
     pub fn of(program: &str, job: &str) -> anyhow::Result<MeetingFile> {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let private = runtime.and_then(|path| folder(&path).ok().map(|folder| (path, folder)));
@@ -117,7 +114,7 @@ impl MeetingFile {
                 let path = std::env::temp_dir().join(name);
                 match fs::mkdirat(CWD, &path, Mode::RWXU) {
                     Ok(()) | Err(Errno::EXIST) => {}
-                    Err(errno) => bail!("{}: cannot be made: {errno}", path.display()),
+                    Err(errno) => bail!("{}: cannot be created: {errno}", path.display()),
                 }
                 let folder = folder(&path)?;
                 (path, folder)
@@ -143,9 +140,9 @@ impl MeetingFile {
                     let _ = fs::unlinkat(&self.folder, self.name.as_str(), AtFlags::empty());
                 }
                 Err(Errno::EXIST) => {
-                    bail!("{}: another rank 0 of this job waits there", self.path.display())
+                    bail!("{}: another rank 0 of this job waits for rank 1", self.path.display())
                 }
-                Err(errno) => bail!("{}: cannot be made: {errno}", self.path.display()),
+                Err(errno) => bail!("{}: cannot be created: {errno}", self.path.display()),
             }
         };
         let published = PublishedAddress { place: self, file };
@@ -160,8 +157,8 @@ impl MeetingFile {
         Ok(published)
     }
 
-    /// Waits for the address of rank 0, and removes the name of its file. The caller keeps the
-    /// descriptor until this rank has connected: closing it tells rank 0 that this rank has ended.
+    /// Waits for the address of rank 0, and removes the name of its file. The caller keeps the descriptor until this
+    /// rank has connected: closing it signals to rank 0 that this rank has exited.
     pub fn wait_for_address(&self, limit: WaitLimit<'_>) -> anyhow::Result<(Address, OwnedFd)> {
         loop {
             if let Some((address, file)) = self.read_address()? {
@@ -177,7 +174,7 @@ impl MeetingFile {
         }
     }
 
-    /// Reads the address once; `None` if there is none, or its writer has ended.
+    /// Reads the address once; `None` if there is none, or its writer has exited.
     fn read_address(&self) -> anyhow::Result<Option<(Address, OwnedFd)>> {
         let Some((AddressRecord { pid, started, text }, file)) = self.read()? else {
             return Ok(None);
@@ -190,7 +187,7 @@ impl MeetingFile {
         }
     }
 
-    /// Returns `true` if the process that wrote the file has ended.
+    /// Returns `true` if the process that wrote the file has exited.
     fn is_stale(&self) -> bool {
         let read = self.read();
         matches!(read, Ok(Some((AddressRecord { pid, started, .. }, _)))
@@ -208,7 +205,10 @@ impl MeetingFile {
         let stat = fs::fstat(&file).context("read the owner of the file")?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         if !is_file || stat.st_uid != geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
-            bail!("{}: not a file of this user alone", self.path.display());
+            bail!(
+                "{}: not a regular file that this user alone owns and may access",
+                self.path.display()
+            );
         }
         let mut text = String::new();
         let mut bounded = std::fs::File::from(file).take(LINE_BYTES_MAX as u64);
@@ -245,7 +245,7 @@ fn folder(path: &Path) -> anyhow::Result<OwnedFd> {
         bail!("{shown}: belongs to user {}; set XDG_RUNTIME_DIR to a folder of yours", stat.st_uid);
     }
     if stat.st_mode & 0o077 != 0 {
-        bail!("{shown}: others may enter it; chmod 700 {shown}");
+        bail!("{shown}: other users may enter it; run: chmod 700 {shown}");
     }
     Ok(folder)
 }
@@ -258,12 +258,12 @@ pub fn machine() -> String {
     text.chars().filter(|c| !c.is_whitespace()).collect()
 }
 
-/// Procedure of rank 0 that returns its machine and address to rank 1 of the same job.
+/// Remote procedure of rank 0 that returns its machine and address to rank 1 of the same job.
 const MEET: Method = Method::named("meet");
 /// Time limit of connecting to the rendezvous, in ms.
 const CONNECT_TIMEOUT_MS: u32 = 1000;
 
-/// Returns an endpoint for the meeting alone: without encryption, whatever the ranks use afterwards.
+/// Returns an endpoint without encryption, for the meeting only.
 fn meeting_endpoint() -> anyhow::Result<Endpoint> {
     Ok(Endpoint::new(Config { handshake_timeout_ms: CONNECT_TIMEOUT_MS, ..Config::default() })?)
 }
@@ -277,15 +277,14 @@ pub struct RankConnection {
 }
 
 impl RankConnection {
-    /// Returns `true` if the other rank has closed this connection: it has connected to the address, or it has
-    /// ended.
+    /// Returns `true` if the other rank has closed this connection: it has connected to the address, or it has exited.
     pub fn is_released(&mut self) -> bool {
         self.endpoint.progress(Duration::ZERO);
         !self.endpoint.is_connected(self.peer)
     }
 }
 
-/// Waits, as rank 0, at `place` for the other rank of its job, and sends it `address`.
+/// Waits at `place`, as rank 0, for the other rank of its job, and sends it `address`.
 pub fn wait_at_host(
     place: &str,
     job: &str,
@@ -323,7 +322,7 @@ pub fn wait_at_host(
 }
 
 /// Receives, as rank 1, the address of rank 0. The caller keeps the endpoint until it has connected
-/// there: closing it tells rank 0 that this rank has ended.
+/// there: closing it signals to rank 0 that this rank has exited.
 pub fn address_from_host(
     place: &str,
     job: &str,
@@ -360,15 +359,14 @@ pub fn address_from_host(
     }
 }
 
-/// Returns `false` if `place` is an address of this host at which no socket listens. The kernel may give a
-/// socket that connects there the same port as its own: it is then connected to itself, and rank 0 cannot
-/// listen there for a minute.
+/// Returns `false` if `place` is an address of this host at which no socket listens. A socket that connects there may
+/// get that port as its own: it is then connected to itself, and rank 0 cannot listen there for a minute.
 fn may_listen(place: &str) -> bool {
     source_towards(place)
         .map_or(true, |(own, to)| own != to.ip() || process::is_listening(to.port()))
 }
 
-/// Returns the address from which this host reaches a place, and the place's address. Nothing is sent.
+/// Returns the local address from which this host reaches `place`, and the address of `place`. Nothing is sent.
 pub fn source_towards(place: impl ToSocketAddrs) -> io::Result<(IpAddr, SocketAddr)> {
     let mut refused = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in place.to_socket_addrs()? {

@@ -1,4 +1,4 @@
-//! This process's rank in a job, as its launcher says in the environment.
+//! Rank of this process in a job, from the environment that its launcher has set.
 
 use handover_program::exit::usage;
 use std::fs;
@@ -8,15 +8,15 @@ use std::fs;
 pub struct Rank {
     pub number: u32,
     pub ranks_count: u32,
-    /// Number of ranks on this host, if the launcher says so.
+    /// Number of ranks on this host, if the launcher sets it.
     pub here_count: Option<u32>,
-    /// Name of the job, the same on all hosts, if the launcher gives one.
+    /// Name of the job, the same on all hosts, if the launcher sets one.
     pub job: Option<String>,
-    /// The variable that gives the rank.
-    told_by: &'static str,
+    /// Environment variable that contains the rank, or `--rank`.
+    variable: &'static str,
 }
 
-/// Variables of a launcher; of several, the first that is set counts.
+/// Environment variables that a launcher sets; of several, the first that is set counts.
 struct Launcher {
     rank: &'static str,
     count: &'static [&'static str],
@@ -76,7 +76,7 @@ impl Rank {
         let Some(launcher) = LAUNCHERS.iter().find(is_set) else { return Ok(None) };
         let number = |name: &str| -> anyhow::Result<Option<u32>> {
             let Some(text) = variable(name) else { return Ok(None) };
-            text.parse().map(Some).map_err(|_| usage(format!("{name}={text}: no number")))
+            text.parse().map(Some).map_err(|_| usage(format!("{name}={text}: not a number")))
         };
         let first = |names: &[&str]| -> anyhow::Result<Option<u32>> {
             names.iter().find_map(|name| number(name).transpose()).transpose()
@@ -84,7 +84,7 @@ impl Rank {
         let rank = number(launcher.rank)?.unwrap_or_default();
         let Some(ranks_count) = first(launcher.count)? else {
             let (rank, counts) = (launcher.rank, launcher.count.join(" or "));
-            return Err(usage(format!("{rank} is set, but not of how many: {counts}")));
+            return Err(usage(format!("{rank} is set, but not the number of ranks: {counts}")));
         };
         let hosts_count = first(launcher.hosts)?;
         let alone_here = hosts_count.is_some_and(|hosts| hosts > 1 && hosts == ranks_count);
@@ -97,29 +97,29 @@ impl Rank {
             ranks_count,
             here_count: first(launcher.here)?.or(alone_here.then_some(1)),
             job,
-            told_by: launcher.rank,
+            variable: launcher.rank,
         }))
     }
 
-    /// Returns a rank named on the command line, which meets the other through a rendezvous.
+    /// Returns the rank of `--rank`, one of two ranks that meet at `--rendezvous`.
     pub fn named(number: u32) -> Rank {
-        Rank { number, ranks_count: 2, here_count: None, job: None, told_by: "--rank" }
+        Rank { number, ranks_count: 2, here_count: None, job: None, variable: "--rank" }
     }
 
     /// Returns `true` if an MPI launcher has started this rank.
     #[cfg(feature = "mpi")]
     pub fn is_of_mpi(&self) -> bool {
-        matches!(self.told_by, "OMPI_COMM_WORLD_RANK" | "PMI_RANK")
+        matches!(self.variable, "OMPI_COMM_WORLD_RANK" | "PMI_RANK")
     }
 
     /// Returns a name of the job that is unique on this host and the same for all its ranks here.
     pub fn job_here(&self) -> String {
-        self.job.clone().unwrap_or_else(|| launched_by(self.told_by))
+        self.job.clone().unwrap_or_else(|| launched_by(self.variable))
     }
 }
 
-/// Returns `true` if the variable gives a process's rank.
-pub fn is_told_by(variable: &std::ffi::OsStr) -> bool {
+/// Returns `true` if a launcher sets this variable to a process's rank.
+pub fn is_rank_variable(variable: &std::ffi::OsStr) -> bool {
     LAUNCHERS.iter().any(|launcher| variable == launcher.rank)
 }
 
@@ -202,10 +202,10 @@ mod tests {
     #[test]
     fn bad_rank_is_refused_with_its_variable() {
         let said = |variables: &[(&str, &str)]| of(variables).expect_err("no rank").to_string();
-        assert_eq!(said(&[("PMI_RANK", "x"), ("PMI_SIZE", "2")]), "PMI_RANK=x: no number");
+        assert_eq!(said(&[("PMI_RANK", "x"), ("PMI_SIZE", "2")]), "PMI_RANK=x: not a number");
         assert_eq!(
             said(&[("PMIX_RANK", "0")]),
-            "PMIX_RANK is set, but not of how many: SLURM_STEP_NUM_TASKS or SLURM_NTASKS"
+            "PMIX_RANK is set, but not the number of ranks: SLURM_STEP_NUM_TASKS or SLURM_NTASKS"
         );
     }
 

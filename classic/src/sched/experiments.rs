@@ -19,7 +19,7 @@ const LENGTH_BYTES: u32 = 1500;
 /// Bandwidth of the link.
 const LINK_BPS: u64 = 500_000_000_000;
 
-/// An experiment: each client offers packets of 1500 bytes in bursts.
+/// One column of the table: each client offers packets of 1500 bytes in bursts.
 #[derive(Clone, Copy, Debug)]
 struct Experiment {
     letter: char,
@@ -102,7 +102,7 @@ pub fn run(args: &Sched, letters: &Letters, out: &mut dyn Write) -> anyhow::Resu
 }
 
 impl Experiment {
-    /// Runs with so many clients; returns the rate of all together.
+    /// Runs the experiment with this number of clients; returns the packet rate of all of them, in Mpps.
     fn mpps(self, args: &Sched, threads: u64, seconds: f64) -> anyhow::Result<f64> {
         let args = Sched {
             threads,

@@ -6,7 +6,7 @@ use handover_suite::sched::flowset::FlowSet;
 
 /// Default algorithm.
 const ALGORITHM: Algorithm = Algorithm::Rr;
-/// Minimum number of flows by default, and their length. Every client has one at least.
+/// Minimum number of flows by default, and the length of their packets. Each client has at least one flow.
 const FLOWS_COUNT: u32 = 16;
 const LENGTH_BYTES: u32 = 1500;
 
@@ -96,7 +96,7 @@ mod tests {
         for (line, said) in [
             ("-alg fair", "-alg: no algorithm is called \"fair\": there are fifo, rr (or drr)"),
             ("-alg", "-alg needs a value"),
-            ("-flowsets 1:1500", "-flowsets: flow set, part 1, column 7: expected `:`"),
+            ("-flowsets 1:1500", "-flowsets: part 1, column 7 of the flow set: expected `:`"),
             ("-qmax 0", "-qmax 0: must lie in 1..=4294967295"),
             ("-qmax few", "-qmax: \"few\""),
             ("-burst 3", "-burst is an option of the test: add --test before `--`"),

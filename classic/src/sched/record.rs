@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Maximum number of records taken from one client before the next one's turn.
-const TURN_RECORDS: usize = 8192;
-/// Pause between two looks at the clients' buffers during the run.
+/// Maximum number of records drained from one client before the next one.
+const DRAINED_RECORDS_MAX: usize = 8192;
+/// Pause between two polls of the clients' buffers during the run.
 const PAUSE: Duration = Duration::from_millis(2);
 /// Size of a file's buffer.
 const BUFFER_BYTES: usize = 1 << 18;
@@ -30,9 +30,9 @@ pub struct Waits {
     pub stages: [Histogram<u64>; 3],
     /// Number of lines in the client's file.
     pub written: u64,
-    /// Number of records lost because there was no room for them or the file failed.
+    /// Number of records lost because the buffer was full or the file failed.
     pub unwritten: u64,
-    /// Time for which the client waited for room for its records.
+    /// Time for which the client waited for space for its records.
     pub held_up: Duration,
 }
 
@@ -40,7 +40,7 @@ impl Default for Waits {
     fn default() -> Waits {
         let stage = || match Histogram::new_with_bounds(1, WAIT_NS_MAX, DIGITS) {
             Ok(stage) => stage,
-            Err(refused) => unreachable!("bounds known to be good: {refused}"),
+            Err(refused) => unreachable!("constant histogram bounds were refused: {refused}"),
         };
         let stages = [stage(), stage(), stage()];
         Waits { stages, written: 0, unwritten: 0, held_up: Duration::ZERO }
@@ -53,7 +53,9 @@ impl Waits {
         for (sum, stage) in self.stages.iter_mut().zip(&other.stages) {
             match sum.add(stage) {
                 Ok(()) => {}
-                Err(refused) => unreachable!("the same bounds: {refused}"),
+                Err(refused) => {
+                    unreachable!("histograms with equal bounds were not added: {refused}")
+                }
             }
         }
         self.written += other.written;
@@ -77,7 +79,7 @@ impl Waits {
     }
 }
 
-/// One client's records, and its file.
+/// Records of one client, and the file that they are written to.
 struct Stream {
     records: Records,
     path: PathBuf,
@@ -90,7 +92,7 @@ struct Stream {
 impl Stream {
     fn take(&mut self) -> usize {
         let Stream { records, file, waits, failed, .. } = self;
-        records.drain(TURN_RECORDS, |record| {
+        records.drain(DRAINED_RECORDS_MAX, |record| {
             waits.take(&record);
             let written = file.as_mut().map(|file| write_line(&record, file));
             match written {
@@ -137,7 +139,7 @@ pub struct Streams(Vec<Stream>);
 pub struct Written {
     /// Waits by client.
     pub waits: Vec<Waits>,
-    /// Time that it took after the clients had ended.
+    /// Time that writing took after the clients had finished.
     pub took: Duration,
     /// The first failure.
     pub failed: Option<anyhow::Error>,
@@ -165,8 +167,8 @@ impl Streams {
     /// Writes all records; each file appears when it is complete. A failure does not stop the other
     /// files or the quantiles.
     ///
-    /// Writing takes a CPU, which the clients may be using: until they have ended, only those records are
-    /// written for which there would soon be no room.
+    /// Writing takes a CPU that the clients may be using: until they have finished, it writes only
+    /// when a buffer is half full.
     pub fn write(mut self) -> Written {
         while !self.0.iter().all(|stream| stream.records.is_closed()) {
             let pressing = self.0.iter_mut().filter(|stream| stream.records.is_half_full());

@@ -19,15 +19,14 @@ pub(super) enum WhenFull {
     Drop,
 }
 
-/// Maximum number of records that travel together.
+/// Maximum number of records in a chunk, which is sent at once.
 const CHUNK_RECORDS_MAX: u32 = 8192;
 
 /// Pause of a client that waits for space.
 const SPACE_PAUSE: Duration = Duration::from_micros(50);
 
-/// Returns the two ends of a buffer of records: a client fills it, and another thread drains it,
-/// during the run or after it. It holds at least `records_max` records; memory is taken as it
-/// fills.
+/// Returns the two ends of a buffer of at least `records_max` records: a client fills it, and
+/// another thread drains it, during the run or after it. Memory is allocated as the buffer fills.
 ///
 /// # Panics
 /// If `records_max` is not in `1..=handover_ring::SLOTS_COUNT_MAX`.
@@ -52,21 +51,21 @@ pub(super) fn recorder(records_max: u32, when_full: WhenFull) -> (Recorder, Reco
     (recorder, Records { chunk: Vec::new().into_iter(), consumer, losses })
 }
 
-/// Cost of a full buffer. Only the recorder writes.
+/// Cost of a full buffer: lost records and waiting time. Only the recorder writes.
 #[derive(Debug)]
 struct Losses {
     lost: AtomicU64,
     waited_ns: AtomicU64,
 }
 
-/// The client's end: give it to [`Client::poll`](handover_sched::drive::Client::poll). Dropping it passes on the
-/// last records and closes the buffer.
+/// The client's end of the buffer, for [`Client::poll`](handover_sched::drive::Client::poll).
+/// Dropping it sends the last records and closes the buffer.
 #[derive(Debug)]
 pub(super) struct Recorder {
-    /// Records that have not been handed over.
+    /// Records that have not been sent yet.
     chunk: Vec<Record>,
     chunk_records: usize,
-    /// Maximum number of chunks that have been handed over and not taken, before the last one.
+    /// Maximum number of chunks that have been sent and not received, before the last one.
     chunks_max: usize,
     producer: spsc::Producer<Vec<Record>>,
     when_full: WhenFull,
@@ -85,7 +84,7 @@ impl Recorder {
         true
     }
 
-    /// Waits until the chunk may be handed over; returns `false` if it may not be.
+    /// Waits until the chunk may be sent; returns `false` if its records are lost instead.
     fn wait_for_space(&self) -> bool {
         let mut began_ns = None;
         while self.producer.len() >= self.chunks_max {
@@ -102,7 +101,7 @@ impl Recorder {
         true
     }
 
-    /// Hands the chunk over; returns `false` if the other end was dropped.
+    /// Sends the chunk; returns `false` if the other end was dropped.
     fn hand_over(&mut self) -> bool {
         match self.producer.push(std::mem::take(&mut self.chunk)) {
             Ok(()) => true,
@@ -136,19 +135,19 @@ impl Drop for Recorder {
     }
 }
 
-/// The writer's end.
+/// The writer's end of the buffer.
 #[derive(Debug)]
 pub(super) struct Records {
-    /// Records that were taken and not handed on.
+    /// Records of a received chunk that were not drained yet.
     chunk: std::vec::IntoIter<Record>,
     consumer: spsc::Consumer<Vec<Record>>,
     losses: Arc<Losses>,
 }
 
 impl Records {
-    /// Hands up to `records_max` records to `each`, in order; returns how many. Zero does not mean
-    /// that no more come: see [`is_finished`](Self::is_finished). Records come in chunks, the last
-    /// of them when the recorder is dropped.
+    /// Passes up to `records_max` records to `each`, in order; returns their number. More records
+    /// may follow a zero: see [`is_finished`](Self::is_finished). Records arrive in chunks, the
+    /// last of them when the recorder is dropped.
     pub(super) fn drain(&mut self, records_max: usize, mut each: impl FnMut(Record)) -> usize {
         let mut drained = 0;
         while drained < records_max {
@@ -169,26 +168,23 @@ impl Records {
         2 * self.consumer.len() >= self.consumer.slots_count()
     }
 
-    /// Returns `true` if the recorder has been dropped; the rest can still be drained. Once true,
-    /// true for ever.
+    /// Returns `true` if the recorder has been dropped, which is final; the remaining records can still be drained.
     pub(super) fn is_closed(&self) -> bool {
         self.consumer.is_closed()
     }
 
-    /// Returns `true` if all has been drained and the recorder has been dropped. Once true, true
-    /// for ever.
+    /// Returns `true` if all records have been drained and the recorder has been dropped, which is final.
     pub(super) fn is_finished(&self) -> bool {
         self.chunk.as_slice().is_empty() && self.consumer.is_finished()
     }
 
-    /// Number of records that were lost. Complete when [`is_finished`](Self::is_finished).
+    /// Returns the number of records lost. Complete when [`is_finished`](Self::is_finished).
     pub(super) fn lost(&self) -> u64 {
         // Relaxed: a statistic; the end of the ring orders the last one.
         self.losses.lost.load(Ordering::Relaxed)
     }
 
-    /// Time for which the client waited for space. Complete when
-    /// [`is_finished`](Self::is_finished).
+    /// Returns the time for which the client waited for space. Complete when [`is_finished`](Self::is_finished).
     pub(super) fn waited(&self) -> Duration {
         // Relaxed: as in lost().
         Duration::from_nanos(self.losses.waited_ns.load(Ordering::Relaxed))

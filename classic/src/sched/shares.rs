@@ -1,14 +1,14 @@
-//! Reasons for shares other than those due.
+//! Explanations of shares that differ from those due by weight.
 
 use super::Plan;
 use super::summary::{Row, Share};
 
-/// Relative distance from the share due from which on the reason is printed.
+/// Relative difference from the due share above which an explanation is printed.
 const OFF_MIN: f64 = 0.05;
-/// Part of the link's rate below which it counts as not full.
+/// Share of the link's rate below which the link counts as not full.
 const FULL_MIN: f64 = 0.95;
 
-/// Returns the lines about shares: the meaning of `due`, and why shares are off.
+/// Returns the lines that explain the column `due`, and shares that differ from it.
 pub fn notes(plan: &Plan, rows: &[Row], seconds: f64) -> Vec<String> {
     let clients = &rows[..plan.threads() as usize];
     let shares: Vec<(usize, &Row, Share)> =

@@ -8,7 +8,7 @@ use handover_sched::{FlowError, Scheduler};
 use handover_suite::sched::tester::{EmptyScheduler, Options, Report, Tester};
 use std::io::Write;
 
-/// Number of parts of the test, each run beside the same steps without a scheduler.
+/// Number of parts of the test, each timed next to the same steps without a scheduler.
 const PARTS: u64 = 25;
 
 /// Runs the test; prints dummynet's line, and then the algorithm's cost without the generator's.
@@ -39,7 +39,7 @@ pub fn run(words: &[String], out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Visitor that measures fairness. Not timed, as watching costs as much as scheduling.
+/// Visitor that measures fairness. It takes no times, as measuring fairness costs as much as scheduling.
 struct Watch<'a>(&'a Options);
 
 impl Visitor<u64> for Watch<'_> {
@@ -51,7 +51,7 @@ impl Visitor<u64> for Watch<'_> {
     }
 }
 
-/// Visitor that measures time, beside the same steps without a scheduler.
+/// Visitor that measures the time of scheduling, and of the same steps without a scheduler.
 struct Time<'a>(&'a Options);
 
 struct Timed {

@@ -348,8 +348,8 @@ fn one_line(refused: &clap::Error) -> String {
 /// Inserts the subcommand for a program name: the classic program of that name or, if called by
 /// cargo, `handover bench`.
 fn as_subcommand(mut words: Vec<OsString>) -> Vec<OsString> {
-    if words.first().is_some_and(|called| names::is_cargos(called)) {
-        // Cargo passes the subcommand's name as the first argument.
+    if words.first().is_some_and(|called| names::is_cargo_subcommand(called)) {
+        // Cargo repeats the subcommand's name.
         let repeated = usize::from(words.get(1).is_some_and(|word| word == "handover"));
         words.splice(0..=repeated, ["handover".into(), "bench".into()]);
         return words;

@@ -24,14 +24,14 @@ args! {
     pub struct Move {
         /// Bytes in each transfer.
         size_bytes: Bytes = 65536 (smoke 4096, range 256 ..= 67108864),
-        /// Bytes on either side that are walked through, in turn; more than a cache holds.
+        /// Bytes of each participant's memory, used piece by piece; more than a cache holds.
         memory_bytes: Bytes = 67108864 (smoke 65536, range 256 ..= 1073741824),
-        /// Transfers under way at a time.
+        /// Transfers in flight.
         concurrency_count: u32 = 1 (smoke 2, range 1 ..= 1024),
     }
 }
 
-/// Kinds of the two sides' memory and of the path between them.
+/// Kinds of the participants' memory and of the path between them.
 const SHARED: u8 = 0;
 const PLAIN: u8 = 1;
 const TCP: u8 = 2;
@@ -52,8 +52,7 @@ fn memory(kind: u8, bytes: usize) -> Result<BulkMemory, Fault> {
     }
 }
 
-/// Fills the memory with different bytes for each side; a block of a prime length makes all pieces
-/// different.
+/// Fills the memory with a byte pattern of its participant; a block of a prime length makes all pieces different.
 fn fill(memory: &BulkMemory, side: u8) {
     let block: Vec<u8> = (0..65_521u32).map(|at| (at % 251) as u8 ^ side).collect();
     let mut at = 0;
@@ -130,14 +129,14 @@ impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
     }
 }
 
-/// With many transfers at a time, the number of times that all of them end within one sample.
-const TURNS_TIMED: u64 = 8;
+/// Number of completions of each transfer in one sample, if many are in flight.
+const COMPLETIONS_TIMED: u64 = 8;
 
 struct Mover {
     endpoint: Endpoint,
     peer: Peer,
     handle: BulkHandle,
-    /// The mover's own memory, registered so that the owner can copy its halves.
+    /// The mover's memory, registered so that the owner can copy its halves.
     ours: Option<BulkHandle>,
     memory: BulkMemory,
     pieces: Pieces,
@@ -145,8 +144,7 @@ struct Mover {
 }
 
 impl Mover {
-    /// Makes one transfer to its end or, if several may be in progress, begins one after waiting
-    /// for a free place.
+    /// Makes one transfer or, if several may be in flight, waits for a free slot and starts one.
     fn step(&mut self, pushes: bool, concurrency_count: usize) -> Result<(), Fault> {
         let Self { endpoint, peer, handle, memory, .. } = self;
         let at = self.pieces.next() as u64;
@@ -234,7 +232,7 @@ impl<const KIND: u8, const PUSHES: bool> Handover for Transfers<KIND, PUSHES> {
         if self.concurrency_count > 1 {
             // Many transfers may end at the same moment, and then none for a while: only a longer
             // time gives a rate.
-            let n = TURNS_TIMED * self.concurrency_count as u64;
+            let n = COMPLETIONS_TIMED * self.concurrency_count as u64;
             // At least once: the preparation may take as long as a round.
             loop {
                 let began = clock::ticks();
@@ -271,10 +269,10 @@ struct Copied<const HALVED_BETWEEN: bool, const PUSHES: bool> {
     mode: WaitMode,
 }
 
-/// Fill bytes of each side's memory.
+/// Fill bytes of the owner's and the mover's memory.
 const OWNED: u8 = 0xa5;
 const MOVED: u8 = 0x5a;
-/// Value in place of a piece: the round is over.
+/// Value sent instead of a piece's index, to end the round.
 const END: u32 = u32::MAX;
 
 impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Copied<HALVED_BETWEEN, PUSHES> {
@@ -317,7 +315,10 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Handover for Copied<HALVED_
 
     fn setup(args: &Move, setup: &mut Setup) -> Result<Self, Fault> {
         if !args.size_bytes.0.is_multiple_of(256) {
-            return Err(Fault::new("size_bytes must be a multiple of 256"));
+            return Err(Fault::new(format!(
+                "size_bytes={}: not a multiple of 256",
+                args.size_bytes.0
+            )));
         }
         let pieces = Pieces::new(args.size_bytes, args.memory_bytes);
         let mut map = || -> Result<Mapped, Fault> {
@@ -361,7 +362,7 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Handover for Copied<HALVED_
         let (to, byte) = if PUSHES { (&self.owned, MOVED) } else { (&self.moved, OWNED) };
         match [0, half, self.pieces.size_bytes - 1].iter().all(|&at| to.byte(at) == byte) {
             true => Ok(()),
-            false => Err(Fault::new("the copy differs")),
+            false => Err(Fault::new("the copy differs from its source")),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! `call/*`: the cost of a function call, by the function's location and the way of reaching it.
 //!
 //! Every loop does `i = next(i)` until `i` is `n`, where `next` adds one: `n` calls, each of which
-//! depends on the previous one, and the result proves that none was left out. The figure includes a
-//! turn of the loop; `call/inline` is that turn without a call. The C loops are compiled from `c/`
+//! depends on the previous one, and the result proves that none was left out. The figure includes an
+//! iteration of the loop; `call/inline` is an iteration without a call. The C loops are compiled from `c/`
 //! by build.rs, at -O0 and at -O3, into an archive and a shared object; the Rust loops are in
 //! [`rust`]. The benchmarks run the C loops at -O3, the classic program both.
 
@@ -53,15 +53,14 @@ pub enum Way {
     NoPlt,
     /// Through a pointer.
     Pointer,
-    /// In the same source file; the callee calls two further functions, at its begin and at its
-    /// end.
+    /// In the same source file; the callee calls two further functions, at its start and at its end.
     TwoExtra,
     /// In the same source file, with a probe as `<sys/sdt.h>` makes it, and no tool.
     OneProbe,
-    /// In the same source file, with such a probe where it begins and one where it ends.
+    /// In the same source file, with such a probe at its start and one at its end.
     TwoProbes,
     /// In the same source file, does nothing, and is not to be inlined: the compiler may remove the
-    /// call, and does so with optimisation.
+    /// call, and does so when it optimises.
     Empty,
     /// In the same source file, with such a probe and nothing else: the call is made.
     EmptyProbe,
@@ -78,13 +77,13 @@ pub enum Level {
     O3,
 }
 
-/// Error of embedded shared objects that cannot be loaded here.
+/// Error of loading an embedded shared object.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}; calls into shared objects cannot be measured")]
 #[non_exhaustive]
 pub struct LoadError(&'static str);
 
-/// Returns the C loop that calls in this way, compiled at this level.
+/// Returns the C loop that makes its calls by `way`, compiled at `level`.
 ///
 /// # Errors
 /// Fails if the way needs the shared objects and they cannot be loaded.
@@ -131,9 +130,9 @@ pub fn c_through_pointer(n: u64, next: extern "C" fn(u64) -> u64) -> u64 {
 /// A shared object that this crate embeds.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedObject {
-    /// Its soname.
+    /// Soname of the object.
     pub name: &'static str,
-    /// The whole file.
+    /// Content of the file.
     pub bytes: &'static [u8],
 }
 
@@ -150,13 +149,13 @@ pub enum Entries {
     Plain,
     /// Calls of `__cyg_profile_func_enter` and `_exit` (`-finstrument-functions`).
     Hooks,
-    /// Room for a jump (`-fpatchable-function-entry=5`).
+    /// Space for a jump (`-fpatchable-function-entry=5`).
     Patchable,
 }
 
-/// Returns the file of a program that makes as many calls as its argument says, of one function in its
-/// own source file, compiled at -O3. Only that function has the entry. It ends with status 0 if it
-/// has counted as many.
+/// Returns the file of a program that makes as many calls as its argument says, of one function in
+/// its own source file, compiled at -O3. Only that function has the entry. The program exits with
+/// status 0 if the function has counted all calls.
 pub fn program(entries: Entries) -> &'static [u8] {
     match entries {
         Entries::Plain => include_bytes!(concat!(env!("OUT_DIR"), "/program-plain")),
@@ -267,7 +266,9 @@ fn counts(run: Loop) -> Result<(), Fault> {
     for n in [0, 1, 1000] {
         let counted = run(n);
         if counted != n {
-            return Err(Fault::new(format!("{n} calls were asked for and {counted} counted")));
+            return Err(Fault::new(format!(
+                "{n} calls were requested, but {counted} were counted"
+            )));
         }
     }
     Ok(())

@@ -30,13 +30,13 @@ pub(crate) trait Channel<T = u64>: 'static {
 
 /// A queue that pushes and pops several items at once.
 pub(crate) trait Batched: Channel {
-    /// Pushes as many of these items as there is room for; returns their number.
+    /// Pushes as many of these items as fit; returns their number.
     fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize;
     /// Pops at most `items_max` items; returns their number.
     fn pop_some(receiver: &mut Self::Receiver, items_max: usize, each: impl FnMut(u64)) -> usize;
 }
 
-/// Wait between two polls, the same for every contender and floor: until the last poll has
+/// Pause between two polls, the same for every contender and floor: until the last poll has
 /// completed or, if participants share a CPU, a yield.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pause {
@@ -77,7 +77,7 @@ impl Pause {
     }
 }
 
-/// Our ring with one producer; if `LATER`, published as cache lines fill.
+/// Our ring with one producer; if `LATER`, it publishes items when a cache line is full.
 pub(crate) enum Spsc<const LATER: bool = false> {}
 
 impl<const LATER: bool> Channel for Spsc<LATER> {
@@ -159,7 +159,7 @@ pub(crate) trait Queue: 'static {
 
     fn runtime() -> Result<Self::Runtime, Fault>;
     fn pair<T: Send + 'static>(slots_count: u32) -> (Self::Sender<T>, Self::Receiver<T>);
-    /// Waits for room; returns `false` if the receiver is disconnected.
+    /// Waits for a free slot, and sends; returns `false` if the receiver is disconnected.
     fn send<T: Send + 'static>(
         sender: &Self::Sender<T>,
         item: T,
@@ -170,7 +170,7 @@ pub(crate) trait Queue: 'static {
     ) -> impl Future<Output = Option<T>> + Send;
     /// Returns an item if there is one, without waiting.
     fn try_receive<T: Send + 'static>(receiver: &mut Self::Receiver<T>) -> Option<T>;
-    /// Runs the future to its end on this thread.
+    /// Runs the future to completion on this thread.
     fn run<R>(runtime: &Self::Runtime, work: impl Future<Output = R>) -> R;
 }
 
@@ -262,7 +262,8 @@ mod foreign {
         type Receiver = Receiver<F>;
 
         fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
-            queues::pair(slots_count as usize).ok_or_else(|| Fault::new("no memory for the queue"))
+            queues::pair(slots_count as usize)
+                .ok_or_else(|| Fault::new("create a queue: out of memory"))
         }
         #[inline(always)]
         fn push(sender: &mut Self::Sender, item: u64) -> bool {

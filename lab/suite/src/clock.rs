@@ -26,11 +26,11 @@ pub const ALL: &[Bench] = benches! {
     one floor "libc": Asked<GetTimeOfDay>;
 };
 
-/// A clock.
+/// Clock whose reading is measured.
 pub trait Reading {
     /// Declaration of the benchmark.
     const SPEC: Spec;
-    /// `true` if the clock can be set back.
+    /// `true` if the system's time can be set, so that the clock may go backwards.
     const SETTABLE: bool = false;
     /// Type of a time stamp.
     type Stamp: PartialOrd + Copy;
@@ -38,19 +38,19 @@ pub trait Reading {
     /// Reads the clock.
     fn read() -> Self::Stamp;
 
-    /// Asks it, and does nothing with the answer, as the loop of a C program.
+    /// Reads the clock and discards the value, as the loop of a C program does.
     #[inline(always)]
     fn ask() {
         black_box(Self::read());
     }
 
-    /// Returns `true` if the clock exists here; reading one that does not may end the process.
+    /// Returns `true` if this machine has the clock; reading one that it lacks may end the process.
     fn is_here() -> bool {
         true
     }
 }
 
-/// Asks the clock `n` times.
+/// Reads the clock `n` times.
 #[inline]
 pub fn readings<R: Reading>(n: u64) {
     for _ in 0..n {
@@ -66,7 +66,10 @@ impl<R: Reading> Workload for Asked<R> {
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
         if !R::is_here() {
-            return Err(Fault::Unsupported(format!("{} is not on this processor", R::SPEC.id)));
+            return Err(Fault::Unsupported(format!(
+                "{}: this processor lacks the clock",
+                R::SPEC.id
+            )));
         }
         Ok(Asked(PhantomData))
     }
@@ -77,7 +80,7 @@ impl<R: Reading> Workload for Asked<R> {
         while last <= first {
             let next = R::read();
             if next < last && !R::SETTABLE {
-                return Err(Fault::new("the clock went back"));
+                return Err(Fault::new("the clock went backwards"));
             }
             last = next;
             if began.elapsed() > STANDSTILL_MAX {

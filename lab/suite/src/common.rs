@@ -1,5 +1,4 @@
-//! Parts that workloads share: counts of items sent and received, and values that a participant
-//! takes over.
+//! Parts that workloads share: counts of items sent and received, and values that one participant takes.
 
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicU64, Ordering};
@@ -7,7 +6,7 @@ use handover_harness::Fault;
 use std::sync::{Mutex, PoisonError};
 use zerocopy::FromZeros;
 
-/// Counts of what one side has sent and the other has received.
+/// Counts of items sent and received.
 #[derive(Debug, Default, FromZeros)]
 #[repr(C)]
 pub(crate) struct Tally {
@@ -33,7 +32,7 @@ impl Tally {
         self.wrong.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Fails if an item was wrong, whether or not all of them were received.
+    /// Fails if a received item was wrong or out of order; lost items are not counted.
     pub(crate) fn verify_order(&self) -> Result<(), Fault> {
         // Relaxed: all participants have ended.
         match self.wrong.load(Ordering::Relaxed) {
@@ -42,19 +41,21 @@ impl Tally {
         }
     }
 
-    /// Fails unless something was sent, and all of it was received as it should be.
+    /// Fails unless items were sent, and all of them were received unchanged and in order.
     pub(crate) fn verify(&self) -> Result<(), Fault> {
         // Relaxed: all participants have ended.
         let [sent, received, wrong] =
             [&self.sent, &self.received, &self.wrong].map(|it| it.load(Ordering::Relaxed));
         match sent > 0 && sent == received && wrong == 0 {
             true => Ok(()),
-            false => Err(Fault::new(format!("{sent} sent, {received} received, {wrong} wrong"))),
+            false => Err(Fault::new(format!(
+                "{sent} items were sent, {received} received, {wrong} of them wrong"
+            ))),
         }
     }
 }
 
-/// A value that a participant takes over when its round begins.
+/// Value that one participant takes when its round starts.
 pub(crate) struct TakeCell<T>(Mutex<Option<T>>);
 
 impl<T> TakeCell<T> {
@@ -64,7 +65,7 @@ impl<T> TakeCell<T> {
 
     pub(crate) fn take(&self) -> Result<T, Fault> {
         let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        taken.ok_or_else(|| Fault::new("a participant was played twice"))
+        taken.ok_or_else(|| Fault::new("a participant ran twice in one round"))
     }
 }
 
@@ -85,7 +86,7 @@ pub(crate) async fn timed_async(run: impl Future<Output = ()>) -> u64 {
     clock::ticks().saturating_sub(began)
 }
 
-/// Compares counts with their expected values.
+/// Fails if counts differ from their expected values.
 pub(crate) fn same<const N: usize>(
     names: &str,
     counts: [u64; N],
@@ -93,19 +94,19 @@ pub(crate) fn same<const N: usize>(
 ) -> Result<(), Fault> {
     match counts == expected {
         true => Ok(()),
-        false => Err(Fault::new(format!("{names}: {counts:?} instead of {expected:?}"))),
+        false => Err(Fault::new(format!("{names}: found {counts:?}, expected {expected:?}"))),
     }
 }
 
-/// Fails if bytes that came back are not those that were sent.
+/// Fails if the received bytes differ from the bytes sent.
 pub(crate) fn same_bytes(received: &[u8], sent: &[u8]) -> Result<(), Fault> {
     match received == sent {
         true => Ok(()),
-        false => Err(Fault::new("the received bytes are not those that were sent")),
+        false => Err(Fault::new("the received bytes differ from the bytes sent")),
     }
 }
 
-/// Returns a size in bytes as an index type; sizes are far below its maximum.
+/// Converts a size in bytes to `usize`; sizes are far below its maximum.
 pub(crate) fn size(bytes: handover_record::Bytes) -> usize {
     usize::try_from(bytes.0).unwrap_or(usize::MAX)
 }

@@ -15,9 +15,13 @@ use handover_harness::{Bench, benches};
 #[cfg(feature = "peers")]
 use own::Local;
 use own::{
-    Array, By, ByAddress, Classic, Deque, Dispatch, Hello, Letter, Loop, Looped, Map, Match, Pooled,
+    Array, ClassicHello, Deque, Dispatch, Hello, Letter, Loop, Looped, Map, Match, Pooled,
+    SendByAddress, SendNumber,
 };
-use pair::{Bare, Beats, Eager, Numbers, OnDescriptor, Parked, Polled, Stream, Streamed};
+use pair::{
+    DefaultWait, DescriptorWait, MachinePair, NotificationPair, ParkingWait, PollingWait,
+    QueuePair, Stream, Streamed,
+};
 #[cfg(feature = "peers")]
 use serve::Tasks;
 use serve::{Grouped, Served, ServedBy};
@@ -26,17 +30,17 @@ use std::sync::Arc;
 use topic::Broadcast;
 use topic::{Deques, Topical};
 
-/// Content of a peer's queue if a message may have several holders.
+/// Content of a peer's queue if several may hold a message.
 type Written = Arc<Letter>;
 
 /// The benchmarks of the event machine.
 pub const ALL: &[Bench] = benches! {
     one floor "array": Loop<Array>;
-    one ours "handover": Hello<By<false>>;
+    one ours "handover": Hello<SendNumber<false>>;
     one peer "VecDeque": Loop<Deque>;
-    one ours "handover-pass": Hello<By<true>>;
-    one ours "handover-pass-to": Hello<ByAddress>;
-    one ours "handover-hello": Hello<Classic>;
+    one ours "handover-pass": Hello<SendNumber<true>>;
+    one ours "handover-pass-to": Hello<SendByAddress>;
+    one ours "handover-hello": Hello<ClassicHello>;
     one peer "std": Loop<Looped<Std, u64>>;
     one peer "crossbeam": Loop<Looped<Crossbeam, u64>>, if feature = "peers";
     one peer "kanal": Loop<Looped<Kanal, u64>>, if feature = "peers";
@@ -49,25 +53,25 @@ pub const ALL: &[Bench] = benches! {
     one peer "kanal".allocates(): Loop<Looped<Kanal, Written>>, if feature = "peers";
     one peer "flume".allocates(): Loop<Looped<Flume, Written>>, if feature = "peers";
     one peer "tokio".allocates(): Loop<Looped<Tokio, Written>>, if feature = "peers";
-    one ours "handover": Dispatch<handover_event::Table<own::Among, drive::Numbered>>;
-    one peer "search": Dispatch<drive::Search<own::Among, drive::Numbered>>;
+    one ours "handover": Dispatch<handover_event::Table<own::KindState, drive::KindMessage>>;
+    one peer "search": Dispatch<drive::LinearSearch<own::KindState, drive::KindMessage>>;
     one peer "HashMap": Dispatch<Map>;
     one peer "match": Dispatch<Match>;
-    many ours "handover" SpinThenSleep: Beats<Eager>;
-    many peer "std" SpinThenSleep: Numbers<Std, Eager>;
-    many peer "crossbeam" SpinThenSleep: Numbers<Crossbeam, Eager>, if feature = "peers";
-    many peer "kanal" SpinThenSleep: Numbers<Kanal, Eager>, if feature = "peers";
-    many peer "flume" Sleep: Numbers<Flume, Eager>, if feature = "peers";
-    many peer "tokio" Sleep: Numbers<Tokio, Eager>, if feature = "peers";
-    many peer "tokio-multi" Sleep: Numbers<TokioMulti, Eager>, if feature = "peers";
-    many ours "handover" Spin: Beats<Polled>;
-    many peer "std" Spin: Numbers<Std, Polled>;
-    many peer "crossbeam" Spin: Numbers<Crossbeam, Polled>, if feature = "peers";
-    many peer "kanal" Spin: Numbers<Kanal, Polled>, if feature = "peers";
-    many peer "flume" Spin: Numbers<Flume, Polled>, if feature = "peers";
-    many ours "handover" Sleep: Beats<Parked>;
-    many ours "handover-eventfd" Sleep: Beats<OnDescriptor>;
-    many peer "eventfd" Sleep: Bare<EventFd>;
+    many ours "handover" SpinThenSleep: MachinePair<DefaultWait>;
+    many peer "std" SpinThenSleep: QueuePair<Std, DefaultWait>;
+    many peer "crossbeam" SpinThenSleep: QueuePair<Crossbeam, DefaultWait>, if feature = "peers";
+    many peer "kanal" SpinThenSleep: QueuePair<Kanal, DefaultWait>, if feature = "peers";
+    many peer "flume" Sleep: QueuePair<Flume, DefaultWait>, if feature = "peers";
+    many peer "tokio" Sleep: QueuePair<Tokio, DefaultWait>, if feature = "peers";
+    many peer "tokio-multi" Sleep: QueuePair<TokioMulti, DefaultWait>, if feature = "peers";
+    many ours "handover" Spin: MachinePair<PollingWait>;
+    many peer "std" Spin: QueuePair<Std, PollingWait>;
+    many peer "crossbeam" Spin: QueuePair<Crossbeam, PollingWait>, if feature = "peers";
+    many peer "kanal" Spin: QueuePair<Kanal, PollingWait>, if feature = "peers";
+    many peer "flume" Spin: QueuePair<Flume, PollingWait>, if feature = "peers";
+    many ours "handover" Sleep: MachinePair<ParkingWait>;
+    many ours "handover-eventfd" Sleep: MachinePair<DescriptorWait>;
+    many peer "eventfd" Sleep: NotificationPair<EventFd>;
     many ours "handover" SpinThenSleep: Streamed;
     many peer "std" SpinThenSleep: Stream<Std>;
     many peer "crossbeam" SpinThenSleep: Stream<Crossbeam>, if feature = "peers";

@@ -10,7 +10,7 @@ mod parked;
 #[cfg(feature = "peers")]
 mod peers;
 
-pub use eventuals::{EventualsError, Load, Turns, eventuals};
+pub use eventuals::{EventualsError, EventualsReport, Load, eventuals};
 
 use contenders::{Bare, Kernel, Ours, Switched, Threads, Words};
 use handover_base::usage;
@@ -53,17 +53,16 @@ pub(crate) trait Fibers: Sized + 'static {
         none()
     }
 
-    /// Runs `fibers` loops: each turn spawns a fiber that sleeps for 1 ms and then sets the value
-    /// that the loop waits for. Returns the time in which one of them makes `count` turns.
+    /// Runs `fibers` loops: each iteration spawns a fiber that sleeps for 1 ms and then sets the value that the loop
+    /// waits for. Returns the time in which one of them makes `count` iterations.
     fn loops(&mut self, _fibers: u32, _count: u64) -> Result<u64, Fault> {
         none()
     }
 }
 
-/// Returns the fault of an operation that a contender does not have; it is then not listed for that
-/// operation.
+/// Returns the fault of an operation that a contender lacks, so that it is not listed for that operation.
 fn none<T>() -> Result<T, Fault> {
-    Err(Fault::new("it has nothing of the kind"))
+    Err(Fault::new("the contender lacks the operation"))
 }
 
 macro_rules! operations {
@@ -84,7 +83,7 @@ macro_rules! operations {
 
             fn check(&mut self) -> Result<(), Fault> {
                 match self.0.$method($batch)? {
-                    0 => Err(Fault::new("it took no time at all")),
+                    0 => Err(Fault::new("the operation took 0 clock ticks")),
                     _ => Ok(()),
                 }
             }
@@ -101,28 +100,28 @@ macro_rules! operations {
 }
 
 operations! {
-    /// One fiber lets the other run.
+    /// Workload: a fiber yields to another.
     Yields: 1, yields, 4096, "fiber/yield",
         "of two fibers on one worker, one lets the other run", None, ladder: false;
-    /// No other fiber can run.
+    /// Workload: a fiber yields, and no other can run.
     YieldsAlone: 1, yields_alone, 1024, "fiber/yield-alone",
         "a fiber would let others run, and there are none", Some("floor/empty"), ladder: false;
-    /// A fiber spawned and joined.
+    /// Workload: a fiber is spawned and joined.
     Spawns: 1, spawns, 512, "fiber/spawn-join",
         "a fiber is spawned, runs, and is joined", None, ladder: true;
-    /// A fiber spawned and detached.
+    /// Workload: a fiber is spawned and detached.
     Detaches: 1, detaches, 512, "fiber/spawn-detached",
         "a fiber is spawned and runs, and nobody asks", None, ladder: false;
-    /// A fiber woken on the same worker.
+    /// Workload: a fiber is woken on the same worker.
     Hands: 1, hands, 1024, "fiber/eventual",
         "on one worker, a fiber sets an eventual for which another has waited", None, ladder: true;
-    /// A fiber woken from another worker.
+    /// Workload: a fiber is woken from another worker.
     HandsAcross: 2, hands, 1024, "fiber/eventual-across",
         "a fiber sets an eventual for which one on another worker has waited", None, ladder: false;
-    /// A mutex passed on.
+    /// Workload: a mutex is passed from one fiber to another.
     Locks: 1, locks, 1024, "fiber/mutex",
         "of two fibers that want a mutex, one gets it from the other", None, ladder: false;
-    /// A fiber asleep.
+    /// Workload: a fiber sleeps.
     Sleeps: 1, sleeps, 4, "fiber/sleep", "a sleep that is to last for 1 ms", None, ladder: false;
 }
 
@@ -159,7 +158,7 @@ impl<F: Fibers> Workload for Loops<F> {
         let ticks = self.fibers.loops(self.fibers_count, LOOPS)?;
         let ns = handover_base::clock::ns(ticks);
         if ns < LOOPS * 999_000 {
-            return Err(Fault::new(format!("{LOOPS} sleeps of 1 ms in {ns} ns")));
+            return Err(Fault::new(format!("{LOOPS} sleeps of 1 ms took only {ns} ns")));
         }
         Ok(())
     }

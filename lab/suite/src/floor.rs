@@ -62,7 +62,7 @@ pub const ALL: &[Bench] = benches! {
     one floor "arithmetic": page::Word;
 };
 
-/// One line there and back; the null measures it against itself.
+/// Round trip of one cache line; the null benchmark compares it with itself.
 pub(crate) type CacheLine = Relay<line::OneLine>;
 
 /// An empty loop that the compiler keeps.
@@ -89,8 +89,8 @@ impl Workload for Empty {
     }
 }
 
-/// Pairs of readings between two calls of [`Samples::running`].
-const READINGS_PER_LOOK: u32 = 32;
+/// Pairs of clock readings between two calls of [`Samples::running`].
+const READINGS_PER_CHECK: u32 = 32;
 
 /// Two readings of the clock with no work between them: unfenced or fenced.
 struct ClockPair<const FENCED: bool>;
@@ -124,14 +124,14 @@ impl<const FENCED: bool> Workload for ClockPair<FENCED> {
         let began = Self::ticks();
         let ended = Self::ticks();
         if ended < began {
-            return Err(Fault::new(format!("the clock went back from {began} to {ended}")));
+            return Err(Fault::new(format!("the clock went backwards from {began} to {ended}")));
         }
         Ok(())
     }
 
     fn sample(&mut self, out: &mut Samples) {
         while out.running() {
-            for _ in 0..READINGS_PER_LOOK {
+            for _ in 0..READINGS_PER_CHECK {
                 let began = Self::ticks();
                 out.note(0, Self::ticks().wrapping_sub(began));
             }
@@ -139,7 +139,7 @@ impl<const FENCED: bool> Workload for ClockPair<FENCED> {
     }
 }
 
-/// A system call for a value that the kernel has at hand and the C library does not cache.
+/// A system call for a value that the kernel has at hand, and that the C library does not cache.
 struct Syscall;
 
 impl Workload for Syscall {
@@ -156,7 +156,9 @@ impl Workload for Syscall {
         // The same value by another way. A parent in another PID namespace is 0 for both.
         let known = i32::try_from(std::os::unix::process::parent_id()).unwrap_or(0);
         if said != known {
-            return Err(Fault::new(format!("getppid says {said}, the C library {known}")));
+            return Err(Fault::new(format!(
+                "getppid returned {said}, but the C library says {known}"
+            )));
         }
         Ok(())
     }

@@ -25,15 +25,15 @@ pub fn try_busy<L: Lock>(lock: &L, n: u64) -> u64 {
     busy
 }
 
-/// Cost of one turn at a lock that is passed between threads, in clock ticks.
+/// Cost of one attempt at a lock that is passed between threads, in clock ticks.
 #[derive(Clone, Copy, Debug)]
-pub enum Turn {
+pub enum AttemptCost {
     /// The lock was held by another thread.
     Busy {
         /// Cost of the try.
         tried: u64,
     },
-    /// The lock was free, and was freed again.
+    /// The lock was free, was taken, and was freed again.
     Free {
         /// Cost of the try.
         tried: u64,
@@ -42,22 +42,21 @@ pub enum Turn {
     },
 }
 
-/// Takes one turn at a lock that is passed between threads: a try and, if the lock was free,
-/// `inside` and the unlock. Try and unlock are each timed by fenced readings of the clock;
-/// otherwise the rest of the try (the wait for its cache line, if it exchanges) would be counted in
-/// the unlock.
+/// Makes one attempt at a lock that is passed between threads: a try and, if the lock was free, `inside` and the
+/// unlock. Try and unlock are each timed by fenced readings of the clock; otherwise the rest of the try (the wait for
+/// its cache line, if it exchanges) would be counted in the unlock.
 #[inline]
-pub fn turn<L: Lock>(lock: &L, inside: impl FnOnce()) -> Turn {
+pub fn attempt<L: Lock>(lock: &L, inside: impl FnOnce()) -> AttemptCost {
     let began = clock::ticks_fenced();
     let held = lock.try_lock();
     let tried = clock::ticks_fenced().wrapping_sub(began);
     let Some(held) = held else {
-        return Turn::Busy { tried };
+        return AttemptCost::Busy { tried };
     };
     inside();
     let began = clock::ticks_fenced();
     drop(held);
-    Turn::Free { tried, posted: clock::ticks_fenced().wrapping_sub(began) }
+    AttemptCost::Free { tried, posted: clock::ticks_fenced().wrapping_sub(began) }
 }
 
 args! {
@@ -78,8 +77,7 @@ struct Busy<L, A> {
     args: PhantomData<fn() -> A>,
 }
 
-/// Arguments of the two benchmarks of a busy lock, which differ in these and in their place on the
-/// ladder.
+/// Arguments of the two benchmarks of a busy lock, which differ in these and in their position on the ladder.
 trait BusyArgs: handover_record::Args + 'static {
     const SPEC: Spec;
     fn threads_count(&self) -> u32;
@@ -95,7 +93,7 @@ impl BusyArgs for Contention {
     }
 }
 
-/// One thread alone.
+/// Arguments of the benchmark with one thread.
 impl BusyArgs for () {
     const SPEC: Spec =
         Spec::new("lock/busy-alone", "one try of a lock that is held, one thread trying")
@@ -198,10 +196,10 @@ struct Passed<L> {
 const BUSY: usize = 0;
 const FREE: usize = 1;
 const POST: usize = 2;
-/// Turns between two calls of [`Samples::running`], so that the call does not affect the pace.
-const TURNS_PER_LOOK: u32 = 32;
-/// Number of first turns in which each participant checks that it is alone inside.
-const TURNS_WATCHED: u32 = 64;
+/// Attempts between two calls of [`Samples::running`], so that the call does not affect the pace.
+const ATTEMPTS_PER_CHECK: u32 = 32;
+/// Number of first attempts in which each participant checks that no other holds the lock.
+const ATTEMPTS_CHECKED: u32 = 64;
 
 impl<L: Lock> Handover for Passed<L> {
     type Args = Contention;
@@ -236,17 +234,17 @@ impl<L: Lock> Handover for Passed<L> {
     fn play(&self, _: Participant, out: &mut Samples) -> Result<(), Fault> {
         let mut watched = 0;
         while out.running() {
-            for _ in 0..TURNS_PER_LOOK {
-                let watch = watched < TURNS_WATCHED;
+            for _ in 0..ATTEMPTS_PER_CHECK {
+                let watch = watched < ATTEMPTS_CHECKED;
                 watched += u32::from(watch);
                 let inside = || {
                     if watch {
                         self.be_alone();
                     }
                 };
-                match turn(&*self.lock, inside) {
-                    Turn::Busy { tried } => out.note(BUSY, tried),
-                    Turn::Free { tried, posted } => {
+                match attempt(&*self.lock, inside) {
+                    AttemptCost::Busy { tried } => out.note(BUSY, tried),
+                    AttemptCost::Free { tried, posted } => {
                         out.note(FREE, tried);
                         out.note(POST, posted);
                     }
@@ -262,8 +260,8 @@ impl<L: Lock> Handover for Passed<L> {
 }
 
 impl<L> Passed<L> {
-    /// Checks for other participants inside. Relaxed throughout: the lock orders its holders; a
-    /// lock that does not is the error to be found.
+    /// Checks that no other participant holds the lock. Relaxed throughout: the lock orders its
+    /// holders; a lock that does not is the error to be found.
     fn be_alone(&self) {
         let others = self.inside.fetch_add(1, Ordering::Relaxed);
         self.tally.add_wrong(u64::from(others != 0));

@@ -17,9 +17,9 @@ use handover_notify::shared::Shared;
 use handover_notify::{Config, Mechanism, Notify, Wait, adaptive};
 use handover_record::{Nanos, Part, Spec, Wait as Waits, args};
 use rustix::fd::AsFd;
-use signals::{By, StdCondvar, StdPark};
 #[cfg(feature = "peers")]
 use signals::{EventListener, ParkingLot, Tokio};
+use signals::{SignalMechanism, StdCondvar, StdPark};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use zerocopy::FromZeros;
@@ -32,7 +32,7 @@ pub fn notify_many(sender: &impl Notify, n: u64) {
     }
 }
 
-/// Notifies once; returns the sender's cost in clock ticks and the begin.
+/// Notifies once; returns the sender's cost in clock ticks, and the time stamp before the notification.
 #[inline]
 pub fn notify_timed(sender: &impl Notify) -> (u64, u64) {
     let began = clock::ticks();
@@ -64,8 +64,7 @@ trait Wired: 'static {
     /// `true` for the receiver's and the sender's figure of a busy pair, if it is recorded; a floor
     /// may have only one.
     const TELLS: [bool; 2] = [true, true];
-    /// Returns the number of waits that ended after spinning, without a sleep; 0 if a wait never
-    /// spins.
+    /// Returns the number of waits that returned after spinning, without a sleep; 0 if a wait never spins.
     fn spun(_: &Self::Receiver) -> u64 {
         0
     }
@@ -224,7 +223,7 @@ impl Wired for Counting {
     }
 }
 
-/// The receiving side, used by the one participant that waits.
+/// The receiver, used by the one participant that waits.
 struct Receiving<R>(Mutex<R>);
 
 impl<R> Receiving<R> {
@@ -239,11 +238,11 @@ impl<R> Receiving<R> {
 struct Words {
     /// Set when the receiver has waited enough, or the sender has notified enough.
     over: AtomicU32,
-    /// 1 if the last wait ended without a sleep.
+    /// 1 if the last wait returned without a sleep.
     spun: AtomicU32,
-    /// Time at which the last wait ended, in clock ticks.
+    /// Time at which the last wait returned, in clock ticks.
     woke: AtomicU64,
-    /// Number of waits that have ended.
+    /// Number of waits that have returned.
     waits: AtomicU64,
     /// Number of notifications sent.
     sent: AtomicU64,
@@ -390,7 +389,9 @@ impl<W: Wired> Handover for Sleeping<W> {
         let waits = self.words.waits.load(Ordering::Relaxed);
         match sent == waits && sent > 0 {
             true => Ok(()),
-            false => Err(Fault::new(format!("{sent} notifications ended {waits} waits"))),
+            false => Err(Fault::new(format!(
+                "{sent} notifications were sent, but {waits} waits have returned"
+            ))),
         }
     }
 }
@@ -517,29 +518,29 @@ pub const ALL: &[Bench] = benches! {
     many peer "eventfd" Sleep: Busy<Via<EventFd>>;
     many peer "pipe" Sleep: Busy<Via<Pipe>>;
     many peer "futex" Sleep: Busy<Via<Futex>>;
-    many peer "std_condvar" Sleep: Busy<By<StdCondvar>>;
-    many peer "std_park" Sleep: Busy<By<StdPark>>;
-    many peer "parking_lot" Sleep: Busy<By<ParkingLot>>, if feature = "peers";
-    many peer "event-listener" Sleep: Busy<By<EventListener>>, if feature = "peers";
-    many peer "tokio" Sleep: Busy<By<Tokio>>, if feature = "peers";
+    many peer "std_condvar" Sleep: Busy<SignalMechanism<StdCondvar>>;
+    many peer "std_park" Sleep: Busy<SignalMechanism<StdPark>>;
+    many peer "parking_lot" Sleep: Busy<SignalMechanism<ParkingLot>>, if feature = "peers";
+    many peer "event-listener" Sleep: Busy<SignalMechanism<EventListener>>, if feature = "peers";
+    many peer "tokio" Sleep: Busy<SignalMechanism<Tokio>>, if feature = "peers";
     many ours "handover" SpinThenSleep: Sleeping<Ours>;
     many floor "spinning" Spin: Sleeping<Bare<SPINS>>;
     many floor "sleeping" Sleep: Sleeping<Bare<SLEEPS>>;
     many peer "eventfd" Sleep: Sleeping<Via<EventFd>>;
     many peer "pipe" Sleep: Sleeping<Via<Pipe>>;
     many peer "futex" Sleep: Sleeping<Via<Futex>>;
-    many peer "std_condvar" Sleep: Sleeping<By<StdCondvar>>;
-    many peer "std_park" Sleep: Sleeping<By<StdPark>>;
-    many peer "parking_lot" Sleep: Sleeping<By<ParkingLot>>, if feature = "peers";
-    many peer "event-listener" Sleep: Sleeping<By<EventListener>>, if feature = "peers";
-    many peer "tokio" Sleep: Sleeping<By<Tokio>>, if feature = "peers";
+    many peer "std_condvar" Sleep: Sleeping<SignalMechanism<StdCondvar>>;
+    many peer "std_park" Sleep: Sleeping<SignalMechanism<StdPark>>;
+    many peer "parking_lot" Sleep: Sleeping<SignalMechanism<ParkingLot>>, if feature = "peers";
+    many peer "event-listener" Sleep: Sleeping<SignalMechanism<EventListener>>, if feature = "peers";
+    many peer "tokio" Sleep: Sleeping<SignalMechanism<Tokio>>, if feature = "peers";
     many ours "handover" SpinThenSleep: Relay<There<Ours>>;
     many peer "eventfd" Sleep: Relay<There<Via<EventFd>>>;
     many peer "pipe" Sleep: Relay<There<Via<Pipe>>>;
     many peer "futex" Sleep: Relay<There<Via<Futex>>>;
-    many peer "std_condvar" Sleep: Relay<There<By<StdCondvar>>>;
-    many peer "std_park" Sleep: Relay<There<By<StdPark>>>;
-    many peer "parking_lot" Sleep: Relay<There<By<ParkingLot>>>, if feature = "peers";
-    many peer "event-listener" Sleep: Relay<There<By<EventListener>>>, if feature = "peers";
-    many peer "tokio" Sleep: Relay<There<By<Tokio>>>, if feature = "peers";
+    many peer "std_condvar" Sleep: Relay<There<SignalMechanism<StdCondvar>>>;
+    many peer "std_park" Sleep: Relay<There<SignalMechanism<StdPark>>>;
+    many peer "parking_lot" Sleep: Relay<There<SignalMechanism<ParkingLot>>>, if feature = "peers";
+    many peer "event-listener" Sleep: Relay<There<SignalMechanism<EventListener>>>, if feature = "peers";
+    many peer "tokio" Sleep: Relay<There<SignalMechanism<Tokio>>>, if feature = "peers";
 };

@@ -51,7 +51,7 @@ trait Tracer: Sites {
     fn recording(f: impl FnOnce()) -> Result<u64, Fault>;
 }
 
-/// Converts an error with its sources.
+/// Converts an error to a fault, with the texts of its sources.
 fn refused(error: impl std::error::Error) -> Fault {
     let mut text = error.to_string();
     let mut behind = error.source();
@@ -100,7 +100,7 @@ fn between_stamps(x: u64) -> u64 {
     y
 }
 
-/// A function that cannot be traced; reads the clock at its begin and end if `STAMPS`.
+/// A function that cannot be traced; reads the clock at its start and end if `STAMPS`.
 struct Bare<const STAMPS: bool>;
 
 impl<const STAMPS: bool> Workload for Bare<STAMPS> {
@@ -169,7 +169,7 @@ impl<S: Sites> Workload for Off<S> {
     fn check(&mut self) -> Result<(), Fault> {
         match S::span(S::eight(S::site(0))) {
             3 => Ok(()),
-            sum => Err(Fault::new(format!("3 calls added {sum}"))),
+            sum => Err(Fault::new(format!("3 calls have added {sum}"))),
         }
     }
 
@@ -204,7 +204,9 @@ impl<T: Tracer> Workload for Filtered<T> {
         let events_count = T::recording(|| sum = T::span(T::eight(T::site(T::wanted(0)))))?;
         match (sum, events_count) {
             (4, 2) => Ok(()),
-            _ => Err(Fault::new(format!("{events_count} events of one span, 4 calls added {sum}"))),
+            _ => Err(Fault::new(format!(
+                "one span recorded {events_count} events, expected 2; 4 calls have added {sum}"
+            ))),
         }
     }
 
@@ -237,7 +239,9 @@ impl<T: Tracer> Workload for Recorded<T> {
         };
         match T::recording(thousand)? {
             2000 => Ok(()),
-            events_count => Err(Fault::new(format!("{events_count} events of 1000 spans"))),
+            events_count => {
+                Err(Fault::new(format!("1000 spans recorded {events_count} events, expected 2000")))
+            }
         }
     }
 

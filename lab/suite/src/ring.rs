@@ -29,7 +29,7 @@ args! {
     }
 }
 
-/// Value in place of an item: the round is over.
+/// Value sent instead of an item, to end the round.
 const END: u64 = u64::MAX / 2;
 
 /// Medium: two queues between two threads, one in each direction.
@@ -39,7 +39,7 @@ struct ThereAndBack<C: Channel> {
     pause: Pause,
 }
 
-/// Ends of the pinging side, and the number of its turn.
+/// Queue ends of the pinging participant, and the number of its next item.
 type Near<C> = (<C as Channel>::Sender, <C as Channel>::Receiver, u64);
 
 impl<C: Channel> Medium for ThereAndBack<C> {
@@ -76,7 +76,7 @@ impl<C: Channel> Medium for ThereAndBack<C> {
         self.pause.until_done(|| C::push(sender, *turn));
         let back = self.pause.until(|| C::pop(receiver));
         if back != *turn {
-            return Err(Fault::new(format!("{back} came back instead of {turn}")));
+            return Err(Fault::new(format!("received {back}, expected {turn}")));
         }
         Ok(())
     }
@@ -140,7 +140,7 @@ impl Medium for OneLine {
             match caller.receive() {
                 Ok(Some(back)) if back == *turn => return Ok(()),
                 Ok(Some(back)) => {
-                    return Err(Fault::new(format!("{back} came back instead of {turn}")));
+                    return Err(Fault::new(format!("received {back}, expected {turn}")));
                 }
                 Ok(None) => self.pause.once(),
                 Err(closed) => return Err(Fault::of(closed)),
@@ -379,7 +379,7 @@ impl Workload for Array {
         let popped = [self.pop(), { self.push(7) }.then(|| self.pop()).flatten(), self.pop()];
         match popped {
             [None, Some(7), None] => Ok(()),
-            _ => Err(Fault::new(format!("7 was pushed, {popped:?} were popped"))),
+            _ => Err(Fault::new(format!("7 was pushed, {popped:?} was popped"))),
         }
     }
 
@@ -435,7 +435,7 @@ struct ManyToOne<C: Channel<Sender: Clone>> {
 }
 
 /// Pushes between two checks for the end of the round.
-const PUSHES_PER_LOOK: u32 = 64;
+const PUSHES_PER_CHECK: u32 = 64;
 
 impl<C: Channel<Sender: Clone>> Handover for ManyToOne<C> {
     type Args = Many;
@@ -495,7 +495,7 @@ impl<C: Channel<Sender: Clone>> ManyToOne<C> {
         let producer = (participant.index as u64 - 1) << 32;
         let mut number = 0u32;
         while !out.stopped() {
-            for _ in 0..PUSHES_PER_LOOK {
+            for _ in 0..PUSHES_PER_CHECK {
                 if C::push(&mut sender, producer | u64::from(number)) {
                     number = number.wrapping_add(1);
                 } else {

@@ -9,7 +9,10 @@ mod peers;
 mod sockets;
 
 use crate::floor::relay::Relay;
-use calls::{Called, Copied, Echoed, Many, Noop, SLEEPS, SM, SPINS, Sent, TCP, UDS, USUAL};
+use calls::{
+    CallMedium, EchoCalls, ManyCalls, Noop, SLEEPS, SM, SPINS, SharedPayload, SocketPayload, TCP,
+    UDS, USUAL,
+};
 use handover_base::sync::shared::{AtomicU8, AtomicU64, Ordering};
 use handover_harness::{Bench, Fault, benches};
 
@@ -67,34 +70,34 @@ impl PublishedAddress {
 /// Declaration of a call through shared memory.
 #[cfg(feature = "mpi")]
 pub(crate) const NOOP_SPEC: handover_record::Spec =
-    <Called<Noop, SM, USUAL> as crate::floor::relay::Medium>::SPEC;
+    <CallMedium<Noop, SM, USUAL> as crate::floor::relay::Medium>::SPEC;
 
 /// The benchmarks of calls.
 pub const ALL: &[Bench] = benches! {
-    many ours "handover" SpinThenSleep: Relay<Called<Noop, SM, USUAL>>;
-    many ours "spin" Spin: Relay<Called<Noop, SM, SPINS>>;
+    many ours "handover" SpinThenSleep: Relay<CallMedium<Noop, SM, USUAL>>;
+    many ours "spin" Spin: Relay<CallMedium<Noop, SM, SPINS>>;
     many peer "memory" SpinThenSleep: Relay<sockets::Memory<true>>;
     many peer "memory-spin" Spin: Relay<sockets::Memory<false>>;
     many peer "iceoryx2" Spin: Relay<iceoryx::Iceoryx>, if feature = "peers-iceoryx2";
     many peer "socket" Sleep: Relay<sockets::Sockets<false>>;
     many peer "socket-spin" Spin: Relay<sockets::Sockets<true>>;
-    many ours "handover" Sleep: Relay<Called<Noop, SM, SLEEPS>>;
-    many ours "handover" Sleep: Relay<Called<Noop, TCP, SLEEPS>>;
-    many peer "tarpc" Sleep.allocates(): Relay<peers::Instead<peers::tarpc::Tarpc, peers::Tcp>>,
+    many ours "handover" Sleep: Relay<CallMedium<Noop, SM, SLEEPS>>;
+    many ours "handover" Sleep: Relay<CallMedium<Noop, TCP, SLEEPS>>;
+    many peer "tarpc" Sleep.allocates(): Relay<peers::LibraryMedium<peers::tarpc::Tarpc, peers::Tcp>>,
         if feature = "peers-rpc";
-    many peer "tonic" Sleep.allocates(): Relay<peers::Instead<peers::tonic::Tonic, peers::Tcp>>,
+    many peer "tonic" Sleep.allocates(): Relay<peers::LibraryMedium<peers::tonic::Tonic, peers::Tcp>>,
         if feature = "peers-rpc";
-    many ours "handover" Spin: Relay<Called<Noop, TCP, SPINS>>;
-    many ours "handover" Sleep: Relay<Called<Noop, UDS, SLEEPS>>;
-    many peer "tarpc" Sleep.allocates(): Relay<peers::Instead<peers::tarpc::Tarpc, peers::Unix>>,
+    many ours "handover" Spin: Relay<CallMedium<Noop, TCP, SPINS>>;
+    many ours "handover" Sleep: Relay<CallMedium<Noop, UDS, SLEEPS>>;
+    many peer "tarpc" Sleep.allocates(): Relay<peers::LibraryMedium<peers::tarpc::Tarpc, peers::Unix>>,
         if feature = "peers-rpc";
-    many peer "tonic" Sleep.allocates(): Relay<peers::Instead<peers::tonic::Tonic, peers::Unix>>,
+    many peer "tonic" Sleep.allocates(): Relay<peers::LibraryMedium<peers::tonic::Tonic, peers::Unix>>,
         if feature = "peers-rpc";
-    many ours "handover" Spin: Relay<Called<Noop, UDS, SPINS>>;
-    many ours "handover" Spin: Relay<Called<Echoed<Copied>, SM, SPINS>>;
-    many ours "handover" Spin: Relay<Called<Echoed<Sent>, TCP, SPINS>>;
-    many ours "handover" Spin: Relay<Called<Echoed<Sent>, UDS, SPINS>>;
-    many ours "handover" Spin: Relay<Called<Many, SM, SPINS>>;
-    many ours "handover" Spin: Relay<Called<Many, TCP, SPINS>>;
+    many ours "handover" Spin: Relay<CallMedium<Noop, UDS, SPINS>>;
+    many ours "handover" Spin: Relay<CallMedium<EchoCalls<SharedPayload>, SM, SPINS>>;
+    many ours "handover" Spin: Relay<CallMedium<EchoCalls<SocketPayload>, TCP, SPINS>>;
+    many ours "handover" Spin: Relay<CallMedium<EchoCalls<SocketPayload>, UDS, SPINS>>;
+    many ours "handover" Spin: Relay<CallMedium<ManyCalls, SM, SPINS>>;
+    many ours "handover" Spin: Relay<CallMedium<ManyCalls, TCP, SPINS>>;
     many ours "handover" SpinThenSleep: clients::Clients;
 };

@@ -36,7 +36,7 @@ args! {
     }
 }
 
-/// Number of outstanding timers, and the benchmark that it belongs to.
+/// Number of outstanding timers, and the benchmark that uses it.
 trait Crowd: Args {
     const SPEC: Spec;
     fn timers_count(&self) -> u32;
@@ -216,7 +216,7 @@ impl IndexedHeap {
         self.timers[entry.1 as usize].1 = at as u32;
     }
 
-    /// Moves an entry up from the free index `at` to its place; returns that index.
+    /// Moves an entry up from the free index `at` to its final index; returns that index.
     fn rise(&mut self, mut at: usize, entry: (u64, u32)) -> usize {
         while at > 0 {
             let parent = (at - 1) / CHILDREN;
@@ -304,7 +304,7 @@ const CANCEL: usize = 1;
 const EXPIRE: usize = 2;
 const PAIR: usize = 3;
 
-/// Workload: timers that come and go; their number is the same at the end of each step.
+/// Workload: timers that are started, cancelled and expired; their number is the same at the end of each step.
 struct Turnover<T: Timers, A = Outstanding> {
     timers: T,
     /// Each timer's id, by its key; keys are assigned in random order.
@@ -379,7 +379,7 @@ impl<T: Timers, A> Turnover<T, A> {
         Ok(())
     }
 
-    /// Does some of each operation; returns the clock ticks of each.
+    /// Performs a batch of each operation; returns the clock ticks of each.
     fn step(&mut self) -> Result<[u64; 4], Fault> {
         let mut ticks = [0; 4];
         if self.cursor + self.batch > self.ids.len() {

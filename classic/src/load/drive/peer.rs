@@ -31,7 +31,7 @@ impl Buffers {
         }
     }
 
-    /// Returns the bytes that the last read of `peer` has brought.
+    /// Returns the bytes that the last read of `peer` received.
     pub(crate) fn received(&self, peer: &Peer) -> &[u8] {
         match peer.secure {
             Some(_) => &self.decrypted,
@@ -40,30 +40,30 @@ impl Buffers {
     }
 }
 
-/// A connection.
+/// Connection of a load thread, with its client state and incomplete data.
 pub(crate) struct Peer {
     pub(crate) fd: OwnedFd,
     pub(crate) client: Client,
     pub(crate) secure: Option<Box<Encryption>>,
     /// Due times of its messages in an open loop.
     pub(crate) schedule: Option<Schedule>,
-    /// Bytes that the kernel has not taken yet; the first `unsent_written` of them have been sent.
+    /// Bytes that the kernel has not accepted yet; the first `unsent_written` of them have been sent.
     unsent: Vec<u8>,
     unsent_written: usize,
-    /// The incomplete message at the end of the bytes received.
+    /// Incomplete message at the end of the bytes received.
     incomplete: Vec<u8>,
-    /// `true` once the kernel has connected it.
+    /// `true` once the TCP connection is established.
     pub(crate) is_tcp_connected: bool,
-    /// `true` once messages may be sent.
+    /// `true` once messages may be sent: after the TLS handshake, if there is one.
     pub(crate) is_connected: bool,
     pub(crate) is_readable: bool,
     /// `true` if the peer has closed or an error is pending: reading continues until the error is
     /// seen.
     pub(crate) is_hung_up: bool,
-    /// `true` while the socket buffer is full; epoll reports when there is room.
+    /// `true` while the socket buffer is full; epoll reports when there is free space.
     pub(crate) is_blocked: bool,
     pub(crate) is_queued: bool,
-    /// `true` if its depth or the kernel kept it from sending a due message.
+    /// `true` if the depth limit or a full socket buffer has delayed a due message.
     pub(crate) is_delayed: bool,
     /// Time of the last received bytes.
     pub(crate) active_ns: u64,
@@ -100,8 +100,8 @@ impl Peer {
         !self.is_connected || self.client.sent_count() > self.client.received_count()
     }
 
-    /// Reads once, behind the bytes kept before, into the read buffer or, decrypted, into
-    /// `decrypted`. Returns `true` if bytes came.
+    /// Reads once, and appends to the incomplete message in the read buffer or, decrypted, in
+    /// `decrypted`. Returns `true` if bytes were received.
     pub(crate) fn read(&mut self, buffers: &mut Buffers) -> Result<bool, Fault> {
         let Buffers { read, decrypted, encrypted, filled, .. } = buffers;
         // Encrypted bytes are decrypted behind the kept bytes in `decrypted`; plain bytes are read
@@ -110,7 +110,7 @@ impl Peer {
         read[..kept].copy_from_slice(&self.incomplete[..kept]);
         let asked = read.len() - kept;
         let count = match socket::read(&self.fd, &mut read[kept..]) {
-            Ok(0) => return Err(Fault::Ended),
+            Ok(0) => return Err(Fault::Closed),
             Ok(count) => count,
             Err(Errno::AGAIN) => {
                 self.is_readable = false;
@@ -133,8 +133,8 @@ impl Peer {
         Ok(true)
     }
 
-    /// Handles the kernel's connection: starts the handshake, or marks an unsecured connection as
-    /// connected.
+    /// Handles the established TCP connection: starts the TLS handshake, or marks a connection
+    /// without TLS as connected.
     pub(crate) fn begin(&mut self, buffers: &mut Buffers) -> Result<(), Fault> {
         self.is_tcp_connected = true;
         let Some(secure) = &mut self.secure else {
@@ -150,7 +150,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Sends the bytes, or appends them to the unsent ones.
+    /// Sends the bytes, or appends them to the unsent bytes.
     fn send_encrypted(&mut self, encrypted: &[u8]) -> Result<(), Fault> {
         if encrypted.is_empty() {
             return Ok(());
@@ -162,16 +162,16 @@ impl Peer {
         Ok(())
     }
 
-    /// Sends a close notification on a secured connection.
+    /// Sends a close notification on a connection with TLS.
     pub(crate) fn send_close_notify(&mut self, buffers: &mut Buffers) {
         let Some(secure) = &mut self.secure else { return };
         buffers.encrypted.clear();
-        secure.part(&mut buffers.encrypted);
+        secure.close(&mut buffers.encrypted);
         // The peer may have closed already.
         let _ = self.send_encrypted(&buffers.encrypted);
     }
 
-    /// Keeps the beginning of a message for the next read.
+    /// Stores the beginning of an incomplete message for the next read.
     pub(crate) fn keep_incomplete(&mut self, part: &[u8]) {
         self.incomplete.extend_from_slice(part);
     }
@@ -192,8 +192,7 @@ impl Peer {
         Ok(!self.is_blocked)
     }
 
-    /// Sends the chunk, and keeps the bytes that the kernel does not take. Nothing is kept when
-    /// this is called.
+    /// Sends the chunk, and stores the bytes that the kernel does not accept. There must be no unsent bytes.
     pub(crate) fn send(&mut self, buffers: &mut Buffers) -> Result<(), Fault> {
         let Buffers { chunk, encrypted, .. } = buffers;
         if let Some(secure) = &mut self.secure {

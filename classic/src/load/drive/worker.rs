@@ -19,7 +19,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Number of bytes from which on no more messages are added to one send.
+/// Size in bytes at which a send is full: no more messages are added to it.
 const SEND_BYTES: usize = 1 << 16;
 /// Maximum number of events taken from epoll at a time.
 const READY_MAX: usize = 256;
@@ -35,7 +35,7 @@ pub(super) struct Worker {
     report: Report,
 }
 
-/// Begin and end of the measured time, in ns since the start.
+/// Start and end of the measured time, in ns since the start of the load.
 #[derive(Debug, Clone, Copy)]
 struct Window {
     from_ns: u64,
@@ -44,11 +44,11 @@ struct Window {
 
 impl Worker {
     pub(super) fn new(thread: u32, plan: &Plan, shared: Arc<Shared>, live: Arc<Live>) -> Self {
-        let step_ns = plan.linear_step.map(|step| step.as_nanos() as u64);
+        let bucket_ns = plan.linear_bucket.map(|step| step.as_nanos() as u64);
         Self {
             thread,
             letters: Letters::new(plan.letters_max),
-            report: Report::new(step_ns),
+            report: Report::new(bucket_ns),
             plan: plan.clone(),
             shared,
             live,
@@ -83,7 +83,7 @@ impl Worker {
             Work::Counted { .. } => self.now_ns(),
         };
         self.report.is_stopped = self.is_stopped();
-        self.send_event(Event::Ended);
+        self.send_event(Event::Finished);
         self.report
     }
 
@@ -112,8 +112,7 @@ impl Worker {
         }
     }
 
-    /// Makes the connections and serves them to their end; returns `true` if reconnecting makes
-    /// sense.
+    /// Connects, and serves the connections until they are done. Returns `true` if the thread may connect again.
     fn run_connections(&mut self, reconn: u64, order: Order) -> bool {
         let epoll = match epoll::create(epoll::CreateFlags::CLOEXEC) {
             Ok(epoll) => epoll,
@@ -199,7 +198,7 @@ impl Worker {
     fn serve_all(&mut self, connections: &mut Connections) {
         let mut next_check_ns = self.now_ns() + CHECK_INTERVAL_NS;
         while connections.unfinished > 0 {
-            // Connections that become ready meanwhile wait for the next turn.
+            // Connections that become ready meanwhile wait for the next iteration.
             for _ in 0..connections.ready.len() {
                 let Some(index) = connections.ready.pop_front() else { break };
                 if let Err(fault) = self.serve(connections, index) {
@@ -240,7 +239,7 @@ impl Worker {
         }
     }
 
-    /// Starts the timing, as all connections are made.
+    /// Starts the timing, once all connections are established.
     fn begin(&mut self, connections: &mut Connections) {
         self.report.connected_count += connections.unfinished;
         self.send_event(Event::Connected { count: connections.unfinished });
@@ -299,13 +298,13 @@ impl Worker {
             if let Some(schedule) = peer.schedule {
                 let due = schedule.due_count(now_ns);
                 for unsent in peer.client.sent_count()..due {
-                    // A lower bound: the message would have come back later than now.
+                    // A lower bound: the message would have been echoed later than now.
                     let latency_ns_min = now_ns.saturating_sub(schedule.at_ns(unsent));
                     self.report.latencies.corrected.saturating_record(latency_ns_min);
                     self.report.unsent_count += 1;
                 }
             } else {
-                // All connections began together, warm-up included.
+                // All connections started together, warm-up included.
                 self.report.shares.record(peer.client.received_count());
             }
             peer.client.finish();
@@ -316,7 +315,7 @@ impl Worker {
         }
     }
 
-    /// Ends the measured time at a stop, without waiting for outstanding messages.
+    /// Sets the measured time when the load is stopped, without waiting for outstanding messages.
     fn record_elapsed_at_stop(&mut self, connections: &Connections, now_ns: u64) {
         if let Some(window) = connections.window
             && window.until_ns < u64::MAX
@@ -359,7 +358,7 @@ impl Worker {
         self.report.lost_count += client.sent_count() - client.received_count();
     }
 
-    /// Serves one turn of a connection: one read and one send.
+    /// Serves a ready connection: one read and one send.
     fn serve(&mut self, connections: &mut Connections, index: usize) -> Result<(), Fault> {
         let Connections { peers, buffers, window, ready, unconnected, .. } = connections;
         let Some(Some(peer)) = peers.get_mut(index) else { return Ok(()) };
@@ -495,7 +494,7 @@ fn due(peer: &Peer, now_ns: u64) -> u64 {
     }
 }
 
-/// The connections of a thread.
+/// Connections of a load thread.
 struct Connections {
     epoll: OwnedFd,
     peers: Vec<Option<Peer>>,
@@ -549,7 +548,7 @@ impl Connections {
         }
     }
 
-    /// Returns the next time at which there is work without an event.
+    /// Returns the time of the next work that no epoll event announces.
     fn next_ns(&self) -> u64 {
         let until_ns = self.window.map_or(u64::MAX, |window| window.until_ns);
         self.schedule_of_thread.map_or(until_ns, |schedule_of_thread| {

@@ -1,4 +1,4 @@
-//! The server, which transfers.
+//! The server, which transfers the data.
 
 use super::{Bandwidth, Op, Prepare, fill, first_wrong};
 use anyhow::Context as _;
@@ -16,14 +16,14 @@ use std::thread::JoinHandle;
 
 /// State of the server between calls.
 pub struct Server {
-    walk: Arc<Walk>,
+    walk: Arc<BufferCursor>,
     concurrency: u64,
     threads_count: u64,
     halves: bool,
     config: Config,
     prepared: Option<Prepared>,
     workers: Vec<Worker>,
-    /// Bytes moved by the last transfers.
+    /// Number of bytes moved by the last transfers.
     moved_bytes: u64,
 }
 
@@ -31,7 +31,7 @@ pub struct Server {
 #[derive(Clone)]
 struct Prepared {
     client: Prepare,
-    /// Handle of the server's buffer, with which the client copies its half.
+    /// Handle of the server's buffer, with which the client copies its half of each transfer.
     ours: Option<BulkHandle>,
 }
 
@@ -39,30 +39,30 @@ impl Prepared {
     fn new(
         client: Prepare,
         ends: &mut impl Bulk,
-        walk: &Walk,
+        walk: &BufferCursor,
         halves: bool,
     ) -> Result<Self, MemoryError> {
         let register = || ends.register_memory(&walk.memory, Rights::ReadWrite);
         Ok(Self { client, ours: halves.then(register).transpose()? })
     }
 
-    /// Returns the next piece.
-    fn next(&self, walk: &Walk) -> BulkPart {
+    /// Returns the part of the client's buffer for the next transfer.
+    fn next(&self, walk: &BufferCursor) -> BulkPart {
         let at = walk.next();
         let part = BulkPart::of(walk.xfer_bytes).at(self.client.base + at, at);
         self.ours.as_ref().map_or(part, |ours| part.halved(ours))
     }
 }
 
-/// The server's buffer, and the counter of the next piece.
-struct Walk {
+/// The server's buffer, and the index of the next piece to transfer.
+struct BufferCursor {
     memory: BulkMemory,
     xfer_bytes: u64,
     pieces_count: u64,
     next: AtomicU64,
 }
 
-impl Walk {
+impl BufferCursor {
     fn next(&self) -> u64 {
         // Relaxed: a counter; no other data depends on its order.
         self.next.fetch_add(1, Ordering::Relaxed) % self.pieces_count * self.xfer_bytes
@@ -89,7 +89,7 @@ impl Server {
                 .with_context(|| format!("-X {bytes}: allocate shared memory"))?,
         };
         Ok(Self {
-            walk: Arc::new(Walk {
+            walk: Arc::new(BufferCursor {
                 memory,
                 xfer_bytes: args.xfer_bytes,
                 pieces_count: args.buffer_bytes / args.xfer_bytes,
@@ -128,7 +128,7 @@ impl Server {
         Ok(())
     }
 
-    /// Transfers from the client's memory once, with every thread, and returns the path used.
+    /// Transfers from the client's memory once with every thread, and returns the path used.
     fn prepare(&mut self, context: &mut Context<'_>, prepare: Prepare) -> Result<String, Failure> {
         let peer = context.peer();
         let first = BulkPart::of(self.walk.xfer_bytes).at(prepare.base, 0);
@@ -149,9 +149,11 @@ impl Server {
         .into())
     }
 
-    /// Transfers until the time is over; returns the number of bytes.
+    /// Transfers until the time is over; returns the number of bytes moved.
     fn transfer(&mut self, context: &mut Context<'_>, op: Op, ns: u64) -> Result<u64, Failure> {
-        let Some(prepared) = &self.prepared else { return Err(failed("nothing is prepared")) };
+        let Some(prepared) = &self.prepared else {
+            return Err(failed("transfer: the client has not called `prepare`"));
+        };
         // Relaxed: no thread transfers yet.
         self.walk.next.store(0, Ordering::Relaxed);
         let until_ns = clock::now_ns() + ns;
@@ -172,12 +174,12 @@ impl Server {
         Ok(self.moved_bytes)
     }
 
-    /// Checks the data that was pulled, and fills the buffer for the way back.
+    /// Checks the pulled data, and fills the buffer for the other direction.
     fn check(&mut self) -> Result<(), Failure> {
-        let Walk { memory, xfer_bytes, pieces_count, .. } = &*self.walk;
+        let BufferCursor { memory, xfer_bytes, pieces_count, .. } = &*self.walk;
         let bytes = self.moved_bytes.min(xfer_bytes * pieces_count);
         if let Some(wrong) = first_wrong((memory, 0), bytes, 0) {
-            return Err(failed(format!("what was pulled is wrong from byte {wrong} on")));
+            return Err(failed(format!("the pulled data is wrong from byte {wrong} on")));
         }
         fill((memory, 0), memory.len_bytes(), 1);
         Ok(())
@@ -188,22 +190,22 @@ fn locked(server: &Mutex<Server>) -> std::sync::MutexGuard<'_, Server> {
     server.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Work for one thread.
+/// Transfer job of one thread.
 struct Job {
     op: Op,
     until_ns: u64,
-    /// Number of transfers under way at a time.
+    /// Maximum number of transfers in flight.
     concurrency: u64,
 }
 
 impl Job {
-    /// Transfers piece by piece until the time is over; returns the number of bytes.
+    /// Transfers piece by piece until the time is over; returns the number of bytes moved.
     fn walk(
         &self,
         ends: &mut impl Bulk,
         peer: Peer,
         prepared: &Prepared,
-        walk: &Walk,
+        walk: &BufferCursor,
     ) -> Result<u64, BulkError> {
         if self.concurrency > 1 {
             let mut under_way = VecDeque::new();
@@ -223,13 +225,13 @@ impl Job {
         Ok(bytes)
     }
 
-    /// The same with several transfers under way, which are left in the list after an error.
+    /// Like [`walk`](Self::walk), with several transfers in flight. After an error, they remain in `under_way`.
     fn walk_abreast(
         &self,
         ends: &mut impl Bulk,
         peer: Peer,
         prepared: &Prepared,
-        walk: &Walk,
+        walk: &BufferCursor,
         under_way: &mut VecDeque<Transfer>,
     ) -> Result<u64, BulkError> {
         let (handle, mut bytes) = (&prepared.client.handle, 0);
@@ -266,7 +268,7 @@ fn begin(
 
 type Done = Result<u64, String>;
 
-/// A thread with an endpoint of its own. It ends when the job channel is closed.
+/// Thread with an endpoint of its own that transfers. It exits when the job channel is closed.
 struct Worker {
     jobs: Sender<Job>,
     done: Receiver<Done>,
@@ -283,8 +285,8 @@ impl Drop for Worker {
     }
 }
 
-/// Waits for a result of each thread, and returns their sum or the first error. Results after an error are
-/// received too, so that none is left to be taken for that of the next job.
+/// Receives a result from each thread, and returns their sum or the first error. Results after an
+/// error are received too, so that the next job does not receive them.
 fn total_bytes(workers: &[Worker]) -> Result<u64, Failure> {
     let result = |worker: &Worker| worker.done.recv().map_err(failed)?.map_err(failed);
     let results: Vec<_> = workers.iter().map(result).collect();
@@ -292,7 +294,7 @@ fn total_bytes(workers: &[Worker]) -> Result<u64, Failure> {
 }
 
 impl Worker {
-    fn start(config: &Config, walk: &Arc<Walk>, prepare: Prepare, halves: bool) -> Self {
+    fn start(config: &Config, walk: &Arc<BufferCursor>, prepare: Prepare, halves: bool) -> Self {
         let (jobs, its_jobs) = channel();
         let (its_done, done) = channel();
         let (config, walk) = (config.clone(), Arc::clone(walk));
@@ -314,15 +316,16 @@ impl Worker {
     }
 }
 
-/// Connects to the client, and transfers from its memory once.
+/// Connects to the client, and transfers from its memory once, to check the connection.
 fn reach(
     config: Config,
-    walk: &Walk,
+    walk: &BufferCursor,
     prepare: Prepare,
     halves: bool,
 ) -> Result<(Endpoint, Peer, Prepared), String> {
     let mut endpoint = Endpoint::new(config).map_err(|error| error.to_string())?;
-    let address = prepare.client.parse().map_err(|_| "the client does not listen".to_string())?;
+    let address =
+        prepare.client.parse().map_err(|_| "the client has sent no valid address".to_string())?;
     let peer = endpoint.connect(&address).map_err(|error| error.to_string())?;
     let part = BulkPart::of(8.min(walk.xfer_bytes)).at(prepare.base, 0);
     let pulled = endpoint.pull(peer, &prepare.handle, &BulkMemory::plain(vec![0; 8]), part);
@@ -345,13 +348,13 @@ mod tests {
             .unzip();
         let done = |results: [Done; 3]| {
             for (sender, result) in senders.iter().zip(results) {
-                sender.send(result).expect("it is received from");
+                sender.send(result).expect("the receiver is open");
             }
             total_bytes(&workers)
         };
         assert!(done([Ok(1), Err("it broke".into()), Ok(4)]).is_err());
         assert_eq!(done([Ok(10), Ok(20), Ok(40)]).ok(), Some(70));
         drop(senders);
-        assert!(total_bytes(&workers).is_err(), "threads that have ended");
+        assert!(total_bytes(&workers).is_err(), "threads have exited, but their sum is no error");
     }
 }

@@ -4,7 +4,7 @@
 use crate::app::Links;
 use crate::exit::usage;
 use anyhow::Context;
-use handover_classic::names::{CARGOS, CLASSICS, Classic};
+use handover_classic::names::{CARGO_SUBCOMMAND, CLASSICS, Classic};
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::symlink;
@@ -17,7 +17,7 @@ pub fn links(args: &Links, out: &mut dyn Write) -> anyhow::Result<()> {
         return Err(usage(format!("{}: not a folder; name a folder", folder.display())));
     }
     let paths: Vec<String> =
-        CLASSICS.iter().flat_map(Classic::links).chain([CARGOS.to_string()]).collect();
+        CLASSICS.iter().flat_map(Classic::links).chain([CARGO_SUBCOMMAND.to_string()]).collect();
     // Everything is checked before anything is created: a file that is not a link is never
     // replaced, and an error leaves no links behind.
     for path in &paths {

@@ -376,7 +376,7 @@ fn certificate_is_verified_against_the_trusted_authorities() {
     let ask = |words: &str| home.run(&format!("evh_perf -c -p {port} --tls --count 50 {words}"));
     let said = ask("--ca here.pem").code(0);
     assert!(!said.out.contains("not verified"), "{said}");
-    ask("--ca there.pem").code(1).tells(&["50 of 50 messages are missing", "not secure"]);
+    ask("--ca there.pem").code(1).tells(&["50 of 50 messages are missing", "TLS failed"]);
     ask("--ca none.pem").code(2).tells(&["--ca none.pem"]);
     ask("").code(0);
     // A client without TLS gets no answer.
@@ -443,29 +443,29 @@ fn contradicting_options_are_refused_with_a_remedy() {
     let home = Home::new();
     for (words, told) in [
         ("", "one of -e (serve), -c (client) and --connect is needed"),
-        ("--connect -c", "--connect goes with neither -e nor -c"),
-        ("-e --count 5", "--count is the client's: it needs -c"),
-        ("-e --histo", "--histo is the client's: it needs -c"),
-        ("-e --rate 5k", "--rate is the client's: it needs -c"),
-        ("-c --reuse_port", "--reuse_port is the server's: it needs -e"),
+        ("--connect -c", "--connect contradicts -e and -c"),
+        ("-e --count 5", "--count is an option of the client: it needs -c"),
+        ("-e --histo", "--histo is an option of the client: it needs -c"),
+        ("-e --rate 5k", "--rate is an option of the client: it needs -c"),
+        ("-c --reuse_port", "--reuse_port is an option of the server: it needs -e"),
         ("-c --min 11 --max 10", "--min 11 is above --max 10"),
-        ("-c --duration 1 -i 3", "--itt contradicts --duration: numbers decide, or time does"),
+        ("-c --duration 1 -i 3", "--itt contradicts --duration: a load is limited by"),
         ("-c --ramp 1k..2k --rate 5", "--ramp and --rate contradict"),
         ("-c --warm-up 1", "--warm-up needs --duration"),
         ("-c --clients 5 -h 4", "--clients 5: a thread may hold 4 connections"),
         ("-e --cert a --key b", "--cert needs --tls"),
-        ("-e --tls --ca a", "--ca is the client's"),
+        ("-e --tls --ca a", "--ca is an option of the client"),
         ("-c --hold 1", "--hold needs --connect"),
-        ("-c --spin 50us", "--spin is the server's: it needs -e"),
+        ("-c --spin 50us", "--spin is an option of the server: it needs -e"),
         ("-e --spin 2s", "must not be above 1ms"),
-        ("-e -c --processes 2", "--processes goes with -e or with -c"),
+        ("-e -c --processes 2", "--processes needs either -e or -c"),
         ("-c --slo p99", "must be like p99=1ms"),
         ("-c --count 0", "must lie in 1..="),
-        ("-c -i 99999999999 --count 99999999999", "more than can be counted"),
+        ("-c -i 99999999999 --count 99999999999", "overflows 64 bits"),
         ("-c --host no.such.host.invalid", "--host no.such.host.invalid"),
         ("-c --hdr /no/such/folder/file", "name a file that can be written"),
-        ("-c -p 0", "--port 0 is the server's"),
-        ("--connect -p 0", "--port 0 is the server's"),
+        ("-c -p 0", "--port 0 lets a server choose"),
+        ("--connect -p 0", "--port 0 lets a server choose"),
         (
             "-c --rate 5k --count 5",
             "--count contradicts --rate: messages are sent when they are due",
@@ -559,7 +559,8 @@ fn connections_beyond_the_limit_of_a_thread_are_refused() {
     let (_serving, port) = server(&home, "-h 3");
     client(port, "--clients 3 --count 10").code(0);
     let said = client(port, "--clients 5 --count 10").code(1);
-    let lost = "20 of 50 messages are missing; 2 connections failed: the server ended a connection";
+    let lost =
+        "20 of 50 messages are missing; 2 connections failed: the server closed a connection";
     let reset = "20 of 50 messages are missing; 2 connections failed: a connection broke";
     assert!(said.err.contains(lost) || said.err.contains(reset), "{said}");
     let home = Home::new();
@@ -637,7 +638,7 @@ fn held_connections_end_when_the_server_or_standard_input_does() {
         wait_until("hold", || out().contains("Holding them. A signal closes them."));
         serving.signal(Signal::KILL);
         serving.finish();
-        let said = holding.finish().code(1).tells(&["the server has closed 30 of them"]);
+        let said = holding.finish().code(1).tells(&["the server has closed 30 of the connections"]);
         assert!(!said.out.contains("Closing"), "there is nothing left to close: {said}");
     }
     let (home, theirs) = (Home::new(), Home::new());
@@ -690,7 +691,7 @@ fn limit_of_connections_is_named_with_the_command_that_raises_it() {
     let theirs = Home::new();
     // With no connections to hold, there is no request to press Enter.
     let said = theirs.run("evh_perf --connect -p 1 --count 2").code(1);
-    let said = said.tells(&["no server listens there", "evh_perf -e"]);
+    let said = said.tells(&["no server listens at the address", "evh_perf -e"]);
     assert!(!said.out.contains("Holding"), "{said}");
 }
 
@@ -742,7 +743,7 @@ fn missed_bound_is_exit_1_and_ramp_prints_which_rates_hold() {
     client(port, "--rate 500 --duration 0.2 --slo p50=10s,p99=20s").code(0);
     client(port, "--duration 0.2 --rate 500 --slo p50=1ns")
         .code(1)
-        .tells(&["--slo is missed: p50 is ", "where 1.00 ns was to hold"]);
+        .tells(&["--slo is missed: p50 is ", "above the bound of 1.00 ns"]);
     let said = client(port, "--ramp 500..1k:2 --duration 0.1 --slo p50=10s");
     let lines = texts(&said.out);
     // A busy machine may not reach a rate; the verdicts must agree with each other in any case.
@@ -833,7 +834,7 @@ fn connections_by_tls_are_opened_sampled_and_held() {
     found(&texts, r"^\(INFO\)  60 of 60 connections open in \d+\.\d\d s\.$");
     found(&texts, r"^\(INFO\)  20 of them echoed: p50 ");
     let said = home.run(&format!("{line} --tls --ca there.pem")).code(1);
-    assert!(said.err.contains("not secure") && said.err.contains("--ca"), "{said}");
+    assert!(said.err.contains("TLS failed") && said.err.contains("--ca"), "{said}");
     // A client without TLS gets no answer.
     home.run(&format!("{line} --timeout 1")).code(1);
 }

@@ -316,7 +316,7 @@ fn rank_0_ends_when_rank_1_ends_before_it_connects() {
     let told: String = rank_1.call(met, meet, "margo-p2p-latency.-").expect("its address");
     assert!(told.contains(" sm://"), "{told}");
     drop(rank_1);
-    server.finish().code(1).tells(&["rank 1 has ended before it connected"]);
+    server.finish().code(1).tells(&["rank 1 has exited before it connected"]);
 
     let (home, folder) = (self::home(), home.path().join("run"));
     fs::create_dir(&folder).expect("a folder");
@@ -330,7 +330,7 @@ fn rank_0_ends_when_rank_1_ends_before_it_connects() {
     });
     // As rank 1 does when it has read the file; then rank 1 ends.
     fs::remove_file(file().expect("it is there")).expect("it is ours");
-    server.finish().code(1).tells(&["rank 1 has ended before it connected"]);
+    server.finish().code(1).tells(&["rank 1 has exited before it connected"]);
 }
 
 #[test]
@@ -505,7 +505,7 @@ fn file_that_others_can_access_is_refused() {
     fs::write(&name, "handover 1 1 sm://elsewhere\n").expect("a file");
     fs::set_permissions(&name, fs::Permissions::from_mode(0o666)).expect("it is ours");
     for number in [0, 1] {
-        said(ranked(number)).code(1).tells(&["not a file of this user alone"]);
+        said(ranked(number)).code(1).tells(&["not a regular file that this user alone owns"]);
     }
     // A symbolic link to another file.
     fs::rename(&name, folder.join("other")).expect("it is ours");

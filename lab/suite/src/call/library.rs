@@ -11,7 +11,7 @@ use std::io;
 /// Locks and unlocks a free mutex with `pthread_mutex_lock` and `pthread_mutex_unlock`.
 ///
 /// # Errors
-/// Fails if the C library cannot create one.
+/// Fails if the C library cannot create a mutex.
 pub fn mutex_lock_unlock(n: u64) -> io::Result<()> {
     let mutex = NormalMutex::new()?;
     for _ in 0..n {
@@ -23,7 +23,7 @@ pub fn mutex_lock_unlock(n: u64) -> io::Result<()> {
 /// Locks and unlocks a free recursive mutex.
 ///
 /// # Errors
-/// Fails if the C library cannot create one.
+/// Fails if the C library cannot create a mutex.
 pub fn recursive_mutex_lock_unlock(n: u64) -> io::Result<()> {
     let mutex = RecursiveMutex::new()?;
     for _ in 0..n {
@@ -35,7 +35,7 @@ pub fn recursive_mutex_lock_unlock(n: u64) -> io::Result<()> {
 /// Locks and unlocks a free spin lock with `pthread_spin_lock` and `pthread_spin_unlock`.
 ///
 /// # Errors
-/// Fails if the C library cannot create one.
+/// Fails if the C library cannot create a spin lock.
 pub fn spin_lock_unlock(n: u64) -> io::Result<()> {
     let spin = PthreadSpin::new()?;
     for _ in 0..n {
@@ -65,7 +65,7 @@ pub fn pthread_self(n: u64) {
     }
 }
 
-/// `gettid`, which is a system call.
+/// Calls `gettid`, which is a system call.
 pub fn gettid(n: u64) {
     for _ in 0..n {
         black_box(raw::gettid());

@@ -48,7 +48,7 @@ pub fn through_pointer(n: u64, next: fn(u64) -> u64) -> u64 {
     i
 }
 
-/// Interface of the trait object.
+/// Trait whose method is called through a trait object.
 pub trait Step {
     /// Returns the number after `i`.
     fn next(&self, i: u64) -> u64;

@@ -176,7 +176,7 @@ macro_rules! tokio_in {
             type Runtime = $runtime;
 
             fn runtime() -> Result<$runtime, Fault> {
-                $made.map_err(|error: io::Error| Fault::new(format!("no runtime: {error}")))
+                $made.map_err(|error: io::Error| Fault::new(format!("create a tokio runtime: {error}")))
             }
             fn pair<T: Send + 'static>(slots_count: u32) -> (Self::Sender<T>, Self::Receiver<T>) {
                 mpsc::channel(slots_count as usize)

@@ -3,15 +3,15 @@
 //! address or by topic.
 //!
 //! A [`Pace`] decides what follows a message: an immediate answer, a later answer, or the end. If
-//! the decision is always [`Answer`](Next::Answer), as in [`Rounds`] except for the last message,
+//! the decision is always [`Answer`](Next::Answer), as in [`LimitedAnswers`] except for the last message,
 //! the compiler removes the other cases from the loop. Handled messages are counted in the
 //! machines' own [`Stats`](handover_event::Stats), which do not include timers.
 //!
 //! ```
 //! use handover_event::Config;
-//! use handover_suite::event::drive::{Own, Rounds, Via, alone};
-//! let mut machine = alone(Via::Call, Rounds::new(1000), Config::default())?;
-//! machine.context().send_quiet(Own::Hello(1))?;
+//! use handover_suite::event::drive::{SelfMessage, LimitedAnswers, Via, self_talker};
+//! let mut machine = self_talker(Via::Call, LimitedAnswers::new(1000), Config::default())?;
+//! machine.context().send_quiet(SelfMessage::Hello(1))?;
 //! machine.run()?;
 //! assert_eq!(machine.stats().handled, 1000);
 //! machine.handler_mut().pace.left = 5; // the last answer is still under way: it goes on
@@ -31,7 +31,7 @@ use std::time::Duration;
 /// Has whole words only: a message that is written in narrower pieces than it is read in stalls
 /// until the pieces reach the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Beat {
+pub enum MachineMessage {
     /// A hello, which asks for an answer.
     Hello {
         /// The sender, if the receiver serves several.
@@ -52,11 +52,10 @@ pub enum Beat {
 
 /// Message of a machine to itself, without sender or receiver.
 ///
-/// A message that is taken at once is read before its words have reached the cache, and a payload
-/// of two words is read in one piece, which then waits for both: 9.4 ns a message with [`Beat`],
-/// where one word takes 3 ns.
+/// A message that is taken at once is read before its words have reached the cache, and a payload of two words is read
+/// in one piece, which then waits for both: 9.4 ns a message with [`MachineMessage`], where one word takes 3 ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Own {
+pub enum SelfMessage {
     /// A hello with its number, which asks for an answer.
     Hello(u64),
     /// The end of the pause before the hello with this number.
@@ -67,9 +66,9 @@ pub enum Own {
 
 /// Message to a subscriber.
 #[derive(Debug)]
-pub enum Heard {
+pub enum SubscriberMessage {
     /// The server's hello with its number; all subscribers share it.
-    News(Shared<u64>),
+    Post(Shared<u64>),
     /// The end of the pause before the answer.
     Idle {
         /// The number of that answer.
@@ -92,7 +91,7 @@ pub enum Next {
     Stop,
 }
 
-/// First actions of a machine.
+/// Actions of a machine when it starts to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Opening {
     /// `true` if it sends the first hello.
@@ -131,25 +130,25 @@ pub trait Pace: Send + 'static {
     fn quit(&mut self) {}
 }
 
-/// Answers at once, without end.
+/// Pace that answers each hello at once, without limit.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Always;
+pub struct UnlimitedAnswers;
 
-impl Pace for Always {
+impl Pace for UnlimitedAnswers {
     #[inline]
     fn received(&mut self, _: u64) -> Next {
         Next::Answer
     }
 }
 
-/// Answers at once a given number of times, and stops with the last.
+/// Pace that answers a given number of hellos at once, and stops with the last answer.
 #[derive(Debug, Clone, Copy)]
-pub struct Rounds {
+pub struct LimitedAnswers {
     /// Number of remaining answers; can be set again between runs.
     pub left: u64,
 }
 
-impl Rounds {
+impl LimitedAnswers {
     /// Creates a pace with `count` answers, at least one.
     #[must_use]
     pub fn new(count: u64) -> Self {
@@ -157,7 +156,7 @@ impl Rounds {
     }
 }
 
-impl Pace for Rounds {
+impl Pace for LimitedAnswers {
     #[inline]
     fn received(&mut self, _: u64) -> Next {
         self.left = self.left.saturating_sub(1);
@@ -238,18 +237,18 @@ fn later<M: Send + 'static>(cx: &mut Context<'_, M>, delay: Duration, message: M
 /// Common part of the handlers of beats.
 macro_rules! hears_beats {
     () => {
-        type Message = Beat;
+        type Message = MachineMessage;
 
-        fn started(&mut self, cx: &mut Context<'_, Beat>) {
+        fn started(&mut self, cx: &mut Context<'_, MachineMessage>) {
             self.open(cx);
         }
 
         #[inline]
-        fn handle(&mut self, beat: Beat, cx: &mut Context<'_, Beat>) {
+        fn handle(&mut self, beat: MachineMessage, cx: &mut Context<'_, MachineMessage>) {
             match beat {
-                Beat::Hello { from, number } => self.hear(from, number, cx),
-                Beat::Idle { to, number } => self.end_pause(to, number, cx),
-                Beat::Quit => self.end(cx),
+                MachineMessage::Hello { from, number } => self.hear(from, number, cx),
+                MachineMessage::Idle { to, number } => self.end_pause(to, number, cx),
+                MachineMessage::Quit => self.end(cx),
             }
         }
     };
@@ -284,19 +283,19 @@ pub enum Via {
 
 /// Handler of a machine that talks to itself.
 #[derive(Debug)]
-pub struct Alone<P> {
-    /// Way of sending.
+pub struct SelfTalker<P> {
+    /// Way in which the machine sends.
     pub via: Via,
-    /// Policy.
+    /// Pace, which decides when to answer.
     pub pace: P,
 }
 
-impl<P: Pace> Speaker for Alone<P> {
-    speaks!(Own, Own::Quit, (_to, number) => Own::Idle(number));
+impl<P: Pace> Speaker for SelfTalker<P> {
+    speaks!(SelfMessage, SelfMessage::Quit, (_to, number) => SelfMessage::Idle(number));
 
     #[inline(always)]
-    fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, Own>) -> bool {
-        let hello = Own::Hello(number);
+    fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, SelfMessage>) -> bool {
+        let hello = SelfMessage::Hello(number);
         let sent = match self.via {
             Via::Call => cx.send_quiet(hello),
             Via::Pass => cx.send(hello),
@@ -305,22 +304,22 @@ impl<P: Pace> Speaker for Alone<P> {
     }
 }
 
-impl<P: Pace> Handler for Alone<P> {
-    type Message = Own;
+impl<P: Pace> Handler for SelfTalker<P> {
+    type Message = SelfMessage;
 
-    fn started(&mut self, cx: &mut Context<'_, Own>) {
+    fn started(&mut self, cx: &mut Context<'_, SelfMessage>) {
         self.open(cx);
     }
 
     #[inline]
-    fn handle(&mut self, own: Own, cx: &mut Context<'_, Own>) {
+    fn handle(&mut self, own: SelfMessage, cx: &mut Context<'_, SelfMessage>) {
         match own {
-            Own::Hello(number) => {
+            SelfMessage::Hello(number) => {
                 let next = self.pace.received(number);
                 self.answer(next, 0, number + 1, cx);
             }
-            Own::Idle(number) => self.end_pause(0, number, cx),
-            Own::Quit => self.end(cx),
+            SelfMessage::Idle(number) => self.end_pause(0, number, cx),
+            SelfMessage::Quit => self.end(cx),
         }
     }
 }
@@ -330,44 +329,44 @@ impl<P: Pace> Handler for Alone<P> {
 ///
 /// # Errors
 /// Fails like [`Machine::new`].
-pub fn alone<P: Pace>(
+pub fn self_talker<P: Pace>(
     via: Via,
     pace: P,
     config: Config,
-) -> Result<Machine<Alone<P>>, MachineError> {
-    Machine::new(Alone { via, pace }, config)
+) -> Result<Machine<SelfTalker<P>>, MachineError> {
+    Machine::new(SelfTalker { via, pace }, config)
 }
 
 /// Handler of a machine that talks to one other.
 #[derive(Debug)]
-pub struct Player<P> {
-    /// The receiver of its hellos; if `None`, the machine stops when it should send one.
-    pub other: Option<Address<Beat>>,
-    /// The name that it sends as its own.
+pub struct Partner<P> {
+    /// Receiver of the machine's hellos; if `None`, the machine stops when it should send one.
+    pub other: Option<Address<MachineMessage>>,
+    /// Name of this machine in its messages.
     pub name: u32,
-    /// Policy.
+    /// Pace, which decides when to answer.
     pub pace: P,
 }
 
-impl<P: Pace> Player<P> {
+impl<P: Pace> Partner<P> {
     #[inline]
-    fn hear(&mut self, _from: u64, number: u64, cx: &mut Context<'_, Beat>) {
+    fn hear(&mut self, _from: u64, number: u64, cx: &mut Context<'_, MachineMessage>) {
         let next = self.pace.received(number);
         self.answer(next, 0, number + 1, cx);
     }
 }
 
-impl<P: Pace> Speaker for Player<P> {
-    speaks!(Beat, Beat::Quit, (to, number) => Beat::Idle { to, number });
+impl<P: Pace> Speaker for Partner<P> {
+    speaks!(MachineMessage, MachineMessage::Quit, (to, number) => MachineMessage::Idle { to, number });
 
     #[inline(always)]
-    fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, Beat>) -> bool {
+    fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, MachineMessage>) -> bool {
         let Some(other) = &self.other else { return false };
-        cx.send_to(other, Beat::Hello { from: self.name.into(), number }).is_ok()
+        cx.send_to(other, MachineMessage::Hello { from: self.name.into(), number }).is_ok()
     }
 }
 
-impl<P: Pace> Handler for Player<P> {
+impl<P: Pace> Handler for Partner<P> {
     hears_beats!();
 }
 
@@ -379,44 +378,44 @@ impl<P: Pace> Handler for Player<P> {
 pub fn pair<P: Pace>(
     paces: [P; 2],
     config: Config,
-) -> Result<[Machine<Player<P>>; 2], MachineError> {
+) -> Result<[Machine<Partner<P>>; 2], MachineError> {
     let [first, second] = paces;
-    let mut first = Machine::new(Player { other: None, name: 0, pace: first }, config)?;
+    let mut first = Machine::new(Partner { other: None, name: 0, pace: first }, config)?;
     let other = Some(first.address().clone());
-    let second = Machine::new(Player { other, name: 1, pace: second }, config)?;
+    let second = Machine::new(Partner { other, name: 1, pace: second }, config)?;
     first.handler_mut().other = Some(second.address().clone());
     Ok([first, second])
 }
 
-/// A message of one of many kinds.
+/// Message of one of many kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Numbered {
-    /// Its kind, by which its handler is found.
+pub struct KindMessage {
+    /// Kind of the message, which selects the handler.
     pub kind: usize,
-    /// Its content.
+    /// Content of the message.
     pub number: u64,
 }
 
-impl Kind for Numbered {
+impl Kind for KindMessage {
     #[inline]
     fn kind(&self) -> usize {
         self.kind
     }
 }
 
-/// A state and handlers registered one by one, like [`Table`]; searches them one after the other, in
-/// the order of registration, as the classic event machines do.
-pub struct Search<S, M> {
+/// Lookup of handlers by linear search: like [`Table`], a state and handlers registered one by one,
+/// but searched in the order of registration, as the classic event machines do.
+pub struct LinearSearch<S, M> {
     state: S,
     entries: Vec<(usize, HandleKind<S, M>)>,
     started: Option<fn(&mut S, &mut Context<'_, M>)>,
 }
 
-impl<S, M: Kind> Search<S, M> {
-    /// Makes one without handlers.
+impl<S, M: Kind> LinearSearch<S, M> {
+    /// Creates a lookup without handlers.
     #[must_use]
     pub fn new(state: S) -> Self {
-        Search { state, entries: Vec::new(), started: None }
+        LinearSearch { state, entries: Vec::new(), started: None }
     }
 
     /// Registers the handler of a kind, behind all others.
@@ -426,7 +425,7 @@ impl<S, M: Kind> Search<S, M> {
         self
     }
 
-    /// Registers what is done once before the first message.
+    /// Registers a function that is called once before the first message.
     #[must_use]
     pub fn on_start(mut self, started: fn(&mut S, &mut Context<'_, M>)) -> Self {
         self.started = Some(started);
@@ -439,14 +438,14 @@ impl<S, M: Kind> Search<S, M> {
         &self.state
     }
 
-    /// Returns the state, to be changed.
+    /// Returns the state for changes.
     #[must_use]
     pub fn state_mut(&mut self) -> &mut S {
         &mut self.state
     }
 }
 
-impl<S, M: Kind> Handler for Search<S, M> {
+impl<S, M: Kind> Handler for LinearSearch<S, M> {
     type Message = M;
 
     #[inline]
@@ -465,100 +464,101 @@ impl<S, M: Kind> Handler for Search<S, M> {
     }
 }
 
-/// One of two that talk to each other by messages whose handler is found by their kind.
+/// One of two machines that talk to each other, with a lookup of handlers by the kind of a message.
 #[derive(Debug)]
-pub struct Caller<P> {
-    other: Option<Address<Numbered>>,
+pub struct KindPartner<P> {
+    other: Option<Address<KindMessage>>,
     /// Kind of the hellos: the last of the registered ids.
     hello: usize,
-    /// Decides how the conversation goes on.
+    /// Pace, which decides when to answer.
     pub pace: P,
 }
 
-/// Kind of the end of a pause.
+/// Kind of the message that ends a pause.
 const IDLE: usize = 0;
 /// Kind of the message that stops the machine.
 const QUIT: usize = 1;
 /// Kind of the first message id.
 const FIRST_ID: usize = 2;
 
-impl<P: Pace> Caller<P> {
-    fn hear(&mut self, hello: Numbered, cx: &mut Context<'_, Numbered>) {
+impl<P: Pace> KindPartner<P> {
+    fn hear(&mut self, hello: KindMessage, cx: &mut Context<'_, KindMessage>) {
         let next = self.pace.received(hello.number);
         self.answer(next, 0, hello.number + 1, cx);
     }
 
     /// Returns the handlers of all kinds: of `ids_count` ids, the last of which is the hello's, and
     /// of the timers.
-    fn handlers(ids_count: usize) -> impl Iterator<Item = (usize, HandleKind<Self, Numbered>)> {
+    fn handlers(ids_count: usize) -> impl Iterator<Item = (usize, HandleKind<Self, KindMessage>)> {
         let others = (0..ids_count - 1).map(|id| {
-            let unused: HandleKind<Self, Numbered> = |_, message, cx| {
+            let unused: HandleKind<Self, KindMessage> = |_, message, cx| {
                 cx.unhandled(message.kind, message);
             };
             (FIRST_ID + id, unused)
         });
-        let hello: HandleKind<Self, Numbered> = Self::hear;
-        let idle: HandleKind<Self, Numbered> = |caller, idle, cx| {
+        let hello: HandleKind<Self, KindMessage> = Self::hear;
+        let idle: HandleKind<Self, KindMessage> = |caller, idle, cx| {
             caller.end_pause(0, idle.number, cx);
         };
-        let quit: HandleKind<Self, Numbered> = |caller, _, cx| caller.end(cx);
+        let quit: HandleKind<Self, KindMessage> = |caller, _, cx| caller.end(cx);
         let used = [(FIRST_ID + ids_count - 1, hello), (IDLE, idle), (QUIT, quit)];
         others.chain(used)
     }
 }
 
-impl<P: Pace> Speaker for Caller<P> {
+impl<P: Pace> Speaker for KindPartner<P> {
     speaks!(
-        Numbered,
-        Numbered { kind: QUIT, number: 0 },
-        (_to, number) => Numbered { kind: IDLE, number }
+        KindMessage,
+        KindMessage { kind: QUIT, number: 0 },
+        (_to, number) => KindMessage { kind: IDLE, number }
     );
 
     #[inline(always)]
-    fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, Numbered>) -> bool {
+    fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, KindMessage>) -> bool {
         let Some(other) = &self.other else { return false };
-        cx.send_to(other, Numbered { kind: self.hello, number }).is_ok()
+        cx.send_to(other, KindMessage { kind: self.hello, number }).is_ok()
     }
 }
 
 /// Lookup of the handler of a kind, for two machines that talk to each other.
-pub trait Lookup<P>: Handler<Message = Numbered> + Sized {
-    /// Makes one that has a handler for each of `ids_count` message ids.
-    fn of(caller: Caller<P>, ids_count: usize) -> Self;
+pub trait Lookup<P>: Handler<Message = KindMessage> + Sized {
+    /// Creates a lookup with a handler for each of `ids_count` message ids.
+    fn of(caller: KindPartner<P>, ids_count: usize) -> Self;
 
-    /// Returns the side that it serves.
-    fn caller(&self) -> &Caller<P>;
+    /// Returns the machine's state.
+    fn caller(&self) -> &KindPartner<P>;
 
-    /// Returns the side that it serves, to be changed.
-    fn caller_mut(&mut self) -> &mut Caller<P>;
+    /// Returns the machine's state for changes.
+    fn caller_mut(&mut self) -> &mut KindPartner<P>;
 }
 
 macro_rules! looks_up {
     ($finder:ident) => {
-        impl<P: Pace> Lookup<P> for $finder<Caller<P>, Numbered> {
-            fn of(caller: Caller<P>, ids_count: usize) -> Self {
-                let none = $finder::new(caller).on_start(Caller::open);
-                Caller::handlers(ids_count).fold(none, |it, (kind, handle)| it.on(kind, handle))
+        impl<P: Pace> Lookup<P> for $finder<KindPartner<P>, KindMessage> {
+            fn of(caller: KindPartner<P>, ids_count: usize) -> Self {
+                let none = $finder::new(caller).on_start(KindPartner::open);
+                KindPartner::handlers(ids_count)
+                    .fold(none, |it, (kind, handle)| it.on(kind, handle))
             }
 
-            fn caller(&self) -> &Caller<P> {
+            fn caller(&self) -> &KindPartner<P> {
                 self.state()
             }
 
-            fn caller_mut(&mut self) -> &mut Caller<P> {
+            fn caller_mut(&mut self) -> &mut KindPartner<P> {
                 self.state_mut()
             }
         }
     };
 }
 looks_up!(Table);
-looks_up!(Search);
+looks_up!(LinearSearch);
 
-/// Two machines that talk to each other, each of which finds the handler of a message by the last of
-/// `ids_count` registered ids, one at least. A pace must say the first hello.
+/// Creates two machines that talk to each other and look up the handler of a message, whose id is
+/// the last of `ids_count` registered ids, at least one. A pace must send the first hello.
 ///
 /// # Errors
-/// As [`Machine::new`].
+/// Fails like [`Machine::new`].
 pub fn pair_by_id<P: Pace, L: Lookup<P>>(
     paces: [P; 2],
     ids_count: usize,
@@ -567,9 +567,9 @@ pub fn pair_by_id<P: Pace, L: Lookup<P>>(
     let [first, second] = paces;
     let ids_count = ids_count.max(1);
     let hello = FIRST_ID + ids_count - 1;
-    let first = Caller { other: None, hello, pace: first };
+    let first = KindPartner { other: None, hello, pace: first };
     let mut first = Machine::new(L::of(first, ids_count), config)?;
-    let second = Caller { other: Some(first.address().clone()), hello, pace: second };
+    let second = KindPartner { other: Some(first.address().clone()), hello, pace: second };
     let second = Machine::new(L::of(second, ids_count), config)?;
     first.handler_mut().caller_mut().other = Some(second.address().clone());
     Ok([first, second])
@@ -578,27 +578,27 @@ pub fn pair_by_id<P: Pace, L: Lookup<P>>(
 /// Handler of a server; each client sends its index in `clients` as its name.
 #[derive(Debug)]
 pub struct Server<P> {
-    /// The clients.
-    pub clients: Vec<Address<Beat>>,
-    /// Policy.
+    /// Addresses of the clients.
+    pub clients: Vec<Address<MachineMessage>>,
+    /// Pace, which decides when to answer.
     pub pace: P,
 }
 
 impl<P: Pace> Server<P> {
     #[inline]
-    fn hear(&mut self, from: u64, number: u64, cx: &mut Context<'_, Beat>) {
+    fn hear(&mut self, from: u64, number: u64, cx: &mut Context<'_, MachineMessage>) {
         let next = self.pace.received(number);
         self.answer(next, from, number, cx);
     }
 }
 
 impl<P: Pace> Speaker for Server<P> {
-    speaks!(Beat, Beat::Quit, (to, number) => Beat::Idle { to, number });
+    speaks!(MachineMessage, MachineMessage::Quit, (to, number) => MachineMessage::Idle { to, number });
 
     #[inline]
-    fn say(&mut self, to: u64, number: u64, cx: &mut Context<'_, Beat>) -> bool {
+    fn say(&mut self, to: u64, number: u64, cx: &mut Context<'_, MachineMessage>) -> bool {
         let Some(client) = self.clients.get(to as usize) else { return false };
-        cx.send_to(client, Beat::Hello { from: 0, number }).is_ok()
+        cx.send_to(client, MachineMessage::Hello { from: 0, number }).is_ok()
     }
 }
 
@@ -606,10 +606,10 @@ impl<P: Pace> Handler for Server<P> {
     hears_beats!();
 }
 
-/// Capacity of a client's inbox: it is sent one message at a time.
+/// Capacity of a client's inbox, which holds one message at a time.
 const CLIENT_INBOX: u32 = 8;
 
-/// Returns a server's configuration: its inbox has room for a message of each client.
+/// Returns a server's configuration, whose inbox holds a message of each client.
 fn for_server(config: Config, clients_count: usize) -> Config {
     let least = u32::try_from(clients_count).unwrap_or(u32::MAX).saturating_add(CLIENT_INBOX);
     Config { inbox_messages_max: config.inbox_messages_max.max(least), ..config }
@@ -622,8 +622,8 @@ fn for_client(config: Config) -> Config {
 /// A server with its clients.
 pub type Served<H, K> = (Machine<H>, Vec<Machine<K>>);
 
-/// Creates a server, and a client for each of the paces. Clients begin; the server answers a hello
-/// with one of the same number.
+/// Creates a server, and a client for each of the paces. The clients send first; the server answers
+/// a hello with one of the same number.
 ///
 /// # Errors
 /// Fails like [`Machine::new`].
@@ -631,13 +631,13 @@ pub fn served<S: Pace, C: Pace>(
     pace: S,
     clients: impl IntoIterator<Item = C>,
     config: Config,
-) -> Result<Served<Server<S>, Player<C>>, MachineError> {
+) -> Result<Served<Server<S>, Partner<C>>, MachineError> {
     let paces: Vec<C> = clients.into_iter().collect();
     let server = Server { clients: Vec::with_capacity(paces.len()), pace };
     let mut server = Machine::new(server, for_server(config, paces.len()))?;
     let mut machines = Vec::with_capacity(paces.len());
     for (name, pace) in (0..).zip(paces) {
-        let client = Player { other: Some(server.address().clone()), name, pace };
+        let client = Partner { other: Some(server.address().clone()), name, pace };
         let client = Machine::new(client, for_client(config))?;
         server.handler_mut().clients.push(client.address().clone());
         machines.push(client);
@@ -647,20 +647,20 @@ pub fn served<S: Pace, C: Pace>(
 
 /// Handler of a server that posts to all subscribers once each of them has sent a hello.
 #[derive(Debug)]
-pub struct Announcer<P> {
+pub struct TopicServer<P> {
     publisher: Publisher<u64>,
     subscribers_count: u64,
     gathered: u64,
     /// Number of posts.
     posted: u64,
-    /// Policy.
+    /// Pace, which decides when to answer.
     pub pace: P,
 }
 
 /// Maximum number of values of a topic in use: the one being read, and the next.
 const VALUES_MAX: u32 = 8;
 
-impl<P: Pace> Announcer<P> {
+impl<P: Pace> TopicServer<P> {
     /// Creates an announcer that waits for `subscribers_count` hellos before each post.
     #[must_use]
     pub fn new(topic: &Topic<u64>, subscribers_count: u64, pace: P) -> Self {
@@ -669,7 +669,7 @@ impl<P: Pace> Announcer<P> {
     }
 
     #[inline]
-    fn hear(&mut self, _from: u64, number: u64, cx: &mut Context<'_, Beat>) {
+    fn hear(&mut self, _from: u64, number: u64, cx: &mut Context<'_, MachineMessage>) {
         self.gathered += 1;
         if self.gathered < self.subscribers_count {
             self.pace.gathered(number);
@@ -681,63 +681,64 @@ impl<P: Pace> Announcer<P> {
     }
 }
 
-impl<P: Pace> Speaker for Announcer<P> {
-    speaks!(Beat, Beat::Quit, (to, number) => Beat::Idle { to, number });
+impl<P: Pace> Speaker for TopicServer<P> {
+    speaks!(MachineMessage, MachineMessage::Quit, (to, number) => MachineMessage::Idle { to, number });
 
     #[inline]
-    fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, Beat>) -> bool {
+    fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, MachineMessage>) -> bool {
         self.posted = number;
         cx.post(&mut self.publisher, number).is_ok_and(|posted| posted.refused_count == 0)
     }
 }
 
-impl<P: Pace> Handler for Announcer<P> {
+impl<P: Pace> Handler for TopicServer<P> {
     hears_beats!();
 }
 
 /// Handler of a subscriber, which answers the announcer alone.
 #[derive(Debug)]
-pub struct Listener<P> {
-    /// The receiver of its answers.
-    pub announcer: Address<Beat>,
-    /// The name that it sends as its own.
+pub struct TopicClient<P> {
+    /// Receiver of the answers.
+    pub announcer: Address<MachineMessage>,
+    /// Name of this machine in its messages.
     pub name: u32,
-    /// Policy.
+    /// Pace, which decides when to answer.
     pub pace: P,
 }
 
-impl<P: Pace> Speaker for Listener<P> {
-    speaks!(Heard, Heard::Quit, (_to, number) => Heard::Idle { number });
+impl<P: Pace> Speaker for TopicClient<P> {
+    speaks!(SubscriberMessage, SubscriberMessage::Quit, (_to, number) => SubscriberMessage::Idle { number });
 
     #[inline]
-    fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, Heard>) -> bool {
-        cx.send_to(&self.announcer, Beat::Hello { from: self.name.into(), number }).is_ok()
+    fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, SubscriberMessage>) -> bool {
+        cx.send_to(&self.announcer, MachineMessage::Hello { from: self.name.into(), number })
+            .is_ok()
     }
 }
 
-impl<P: Pace> Handler for Listener<P> {
-    type Message = Heard;
+impl<P: Pace> Handler for TopicClient<P> {
+    type Message = SubscriberMessage;
 
-    fn started(&mut self, cx: &mut Context<'_, Heard>) {
+    fn started(&mut self, cx: &mut Context<'_, SubscriberMessage>) {
         self.open(cx);
     }
 
     #[inline]
-    fn handle(&mut self, heard: Heard, cx: &mut Context<'_, Heard>) {
+    fn handle(&mut self, heard: SubscriberMessage, cx: &mut Context<'_, SubscriberMessage>) {
         match heard {
-            Heard::News(number) => {
+            SubscriberMessage::Post(number) => {
                 let number = *number; // returns the share before the answer is sent
                 let next = self.pace.received(number);
                 self.answer(next, 0, number + 1, cx);
             }
-            Heard::Idle { number } => self.end_pause(0, number, cx),
-            Heard::Quit => self.end(cx),
+            SubscriberMessage::Idle { number } => self.end_pause(0, number, cx),
+            SubscriberMessage::Quit => self.end(cx),
         }
     }
 }
 
 /// Creates a machine that posts to a topic, and a subscriber for each of the paces, which answers
-/// the posts. The subscribers begin.
+/// the posts. The subscribers send first.
 ///
 /// # Errors
 /// Fails like [`Machine::new`].
@@ -745,16 +746,16 @@ pub fn served_by_topic<S: Pace, C: Pace>(
     pace: S,
     subscribers: impl IntoIterator<Item = C>,
     config: Config,
-) -> Result<Served<Announcer<S>, Listener<C>>, MachineError> {
+) -> Result<Served<TopicServer<S>, TopicClient<C>>, MachineError> {
     let paces: Vec<C> = subscribers.into_iter().collect();
     let topic = Topic::new();
-    let announcer = Announcer::new(&topic, paces.len() as u64, pace);
+    let announcer = TopicServer::new(&topic, paces.len() as u64, pace);
     let announcer = Machine::new(announcer, for_server(config, paces.len()))?;
     let mut machines = Vec::with_capacity(paces.len());
     for (name, pace) in (0..).zip(paces) {
-        let listener = Listener { announcer: announcer.address().clone(), name, pace };
+        let listener = TopicClient { announcer: announcer.address().clone(), name, pace };
         let listener = Machine::new(listener, for_client(config))?;
-        topic.subscribe(listener.address(), Heard::News);
+        topic.subscribe(listener.address(), SubscriberMessage::Post);
         machines.push(listener);
     }
     Ok((announcer, machines))

@@ -1,6 +1,9 @@
 //! Messages that a thread sends to itself.
 
-use super::drive::{Alone, Beat, Next, Numbered, Own, Pace, Player, Search, Via, alone};
+use super::drive::{
+    KindMessage, LinearSearch, MachineMessage, Next, Pace, Partner, SelfMessage, SelfTalker, Via,
+    self_talker,
+};
 use crate::channels::Queue;
 use crate::common::same;
 use handover_event::{Config, Context, HandleKind, Handler, Machine, Pool, Shared, Table};
@@ -12,15 +15,15 @@ use std::sync::Arc;
 
 const SLOTS: u32 = 1024;
 
-/// Pace that continues until `left` hellos were received, and counts those out of order.
+/// Pace that answers until `left` hellos were received, and counts those out of order.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Counted {
+pub(super) struct CountingPace {
     pub left: u64,
     pub last: u64,
     pub wrong: u64,
 }
 
-impl Pace for Counted {
+impl Pace for CountingPace {
     #[inline]
     fn received(&mut self, number: u64) -> Next {
         self.left -= 1;
@@ -30,18 +33,18 @@ impl Pace for Counted {
     }
 }
 
-/// A machine that sends messages to itself.
+/// Machine that sends messages to itself.
 pub(super) trait Talker: 'static {
     type Handler: Handler;
     fn machine() -> Result<Machine<Self::Handler>, Fault>;
     fn message(number: u64) -> <Self::Handler as Handler>::Message;
-    fn counted(handler: &mut Self::Handler) -> &mut Counted;
+    fn counted(handler: &mut Self::Handler) -> &mut CountingPace;
 }
 
 /// Sends numbers, as the floor and the peers do, by [`Context::send_quiet`] or by [`Context::send`].
-pub(super) struct By<const PASS: bool>(Counted);
+pub(super) struct SendNumber<const PASS: bool>(CountingPace);
 
-impl<const PASS: bool> Handler for By<PASS> {
+impl<const PASS: bool> Handler for SendNumber<PASS> {
     type Message = u64;
 
     #[inline]
@@ -57,53 +60,53 @@ impl<const PASS: bool> Handler for By<PASS> {
     }
 }
 
-impl<const PASS: bool> Talker for By<PASS> {
+impl<const PASS: bool> Talker for SendNumber<PASS> {
     type Handler = Self;
 
     fn machine() -> Result<Machine<Self>, Fault> {
-        Machine::new(By(Counted::default()), Config::default()).map_err(Fault::of)
+        Machine::new(SendNumber(CountingPace::default()), Config::default()).map_err(Fault::of)
     }
     fn message(number: u64) -> u64 {
         number
     }
-    fn counted(handler: &mut Self) -> &mut Counted {
+    fn counted(handler: &mut Self) -> &mut CountingPace {
         &mut handler.0
     }
 }
 
 /// Sends the hellos of the classic program by [`Context::send_quiet`].
-pub(super) enum Classic {}
+pub(super) enum ClassicHello {}
 
-impl Talker for Classic {
-    type Handler = Alone<Counted>;
+impl Talker for ClassicHello {
+    type Handler = SelfTalker<CountingPace>;
 
-    fn machine() -> Result<Machine<Alone<Counted>>, Fault> {
-        alone(Via::Call, Counted::default(), Config::default()).map_err(Fault::of)
+    fn machine() -> Result<Machine<SelfTalker<CountingPace>>, Fault> {
+        self_talker(Via::Call, CountingPace::default(), Config::default()).map_err(Fault::of)
     }
-    fn message(number: u64) -> Own {
-        Own::Hello(number)
+    fn message(number: u64) -> SelfMessage {
+        SelfMessage::Hello(number)
     }
-    fn counted(handler: &mut Alone<Counted>) -> &mut Counted {
+    fn counted(handler: &mut SelfTalker<CountingPace>) -> &mut CountingPace {
         &mut handler.pace
     }
 }
 
 /// Sends by [`Context::send_to`], which finds that the address is its own.
-pub(super) enum ByAddress {}
+pub(super) enum SendByAddress {}
 
-impl Talker for ByAddress {
-    type Handler = Player<Counted>;
+impl Talker for SendByAddress {
+    type Handler = Partner<CountingPace>;
 
-    fn machine() -> Result<Machine<Player<Counted>>, Fault> {
-        let player = Player { other: None, name: 0, pace: Counted::default() };
+    fn machine() -> Result<Machine<Partner<CountingPace>>, Fault> {
+        let player = Partner { other: None, name: 0, pace: CountingPace::default() };
         let mut machine = Machine::new(player, Config::default()).map_err(Fault::of)?;
         machine.handler_mut().other = Some(machine.address().clone());
         Ok(machine)
     }
-    fn message(number: u64) -> Beat {
-        Beat::Hello { from: 0, number }
+    fn message(number: u64) -> MachineMessage {
+        MachineMessage::Hello { from: 0, number }
     }
-    fn counted(handler: &mut Player<Counted>) -> &mut Counted {
+    fn counted(handler: &mut Partner<CountingPace>) -> &mut CountingPace {
         &mut handler.pace
     }
 }
@@ -115,16 +118,16 @@ const CALL: Spec =
         .classic("hello1 -l")
         .ladder();
 
-/// A hand-written or a peer's queue of one thread.
+/// Queue of a floor or a peer, used by one thread.
 pub(super) trait Looping: Sized {
     const SPEC: Spec;
     fn new() -> Result<Self, Fault>;
     /// Sends `count` numbers, and handles them.
     fn go(&mut self, count: u64);
-    fn counted(&self) -> Counted;
+    fn counted(&self) -> CountingPace;
 }
 
-/// Workload: numbers that a thread sends to itself through such a queue.
+/// Workload: numbers that a thread sends to itself through a queue.
 pub(super) struct Loop<Q>(Q);
 
 impl<Q: Looping> Workload for Loop<Q> {
@@ -137,7 +140,7 @@ impl<Q: Looping> Workload for Loop<Q> {
 
     fn check(&mut self) -> Result<(), Fault> {
         self.0.go(1000);
-        let Counted { left, last, wrong } = self.0.counted();
+        let CountingPace { left, last, wrong } = self.0.counted();
         same("numbers left, the last one, wrong", [left, last, wrong], [0, 1000, 0])
     }
 
@@ -172,7 +175,7 @@ impl<T: Talker> Workload for Hello<T> {
         self.go(10)?;
         self.go(1000)?;
         let handled = self.0.stats().handled;
-        let Counted { left, last, wrong } = *T::counted(self.0.handler_mut());
+        let CountingPace { left, last, wrong } = *T::counted(self.0.handler_mut());
         same(
             "hellos handled, left, the last one's number, wrong",
             [handled, left, last, wrong],
@@ -187,9 +190,9 @@ impl<T: Talker> Workload for Hello<T> {
 
 /// Handler of a number in an untyped queue, called through a pointer that the compiler cannot
 /// follow.
-type Handle = fn(&mut Counted, u64) -> Option<u64>;
+type Handle = fn(&mut CountingPace, u64) -> Option<u64>;
 
-fn handle_number(counted: &mut Counted, number: u64) -> Option<u64> {
+fn handle_number(counted: &mut CountingPace, number: u64) -> Option<u64> {
     match counted.received(number) {
         Next::Stop => None,
         _ => Some(number + 1),
@@ -205,7 +208,7 @@ enum Message {
 /// Peer: a `VecDeque` of messages and a `match`, the hand-written solution on one thread.
 pub(super) struct Deque {
     queue: VecDeque<Message>,
-    counted: Counted,
+    counted: CountingPace,
 }
 
 impl Looping for Deque {
@@ -213,7 +216,7 @@ impl Looping for Deque {
 
     fn new() -> Result<Self, Fault> {
         let queue = VecDeque::with_capacity(SLOTS as usize);
-        Ok(Deque { queue, counted: Counted::default() })
+        Ok(Deque { queue, counted: CountingPace::default() })
     }
 
     #[inline]
@@ -233,7 +236,7 @@ impl Looping for Deque {
         }
     }
 
-    fn counted(&self) -> Counted {
+    fn counted(&self) -> CountingPace {
         self.counted
     }
 }
@@ -244,7 +247,7 @@ pub(super) struct Array {
     slots: Box<[u64; SLOTS as usize]>,
     head: usize,
     tail: usize,
-    counted: Counted,
+    counted: CountingPace,
 }
 
 impl Array {
@@ -264,7 +267,7 @@ impl Looping for Array {
 
     fn new() -> Result<Self, Fault> {
         let slots = Box::new([0; SLOTS as usize]);
-        Ok(Array { slots, head: 0, tail: 0, counted: Counted::default() })
+        Ok(Array { slots, head: 0, tail: 0, counted: CountingPace::default() })
     }
 
     #[inline]
@@ -280,20 +283,20 @@ impl Looping for Array {
         }
     }
 
-    fn counted(&self) -> Counted {
+    fn counted(&self) -> CountingPace {
         self.counted
     }
 }
 
-/// Item sent through a peer's queue.
-pub(super) trait Sent: Send + 'static {
+/// Item of a peer's queue.
+pub(super) trait QueueItem: Send + 'static {
     const SPEC: Spec;
     fn of(number: u64) -> Self;
     /// Reads the item and drops it.
     fn read(self) -> u64;
 }
 
-impl Sent for u64 {
+impl QueueItem for u64 {
     const SPEC: Spec = CALL;
 
     #[inline]
@@ -306,8 +309,8 @@ impl Sent for u64 {
     }
 }
 
-/// Allocates the item and frees it.
-impl Sent for Arc<Letter> {
+/// Allocates the item, and frees it when it is read.
+impl QueueItem for Arc<Letter> {
     const SPEC: Spec = POOLED;
 
     #[inline]
@@ -320,15 +323,15 @@ impl Sent for Arc<Letter> {
     }
 }
 
-/// Peer: a queue with both ends on one thread, and the same call through a pointer.
-pub(super) struct Looped<Q: Queue, T: Sent> {
+/// Peer: a queue with both ends on one thread; the handler is called through a pointer.
+pub(super) struct Looped<Q: Queue, T: QueueItem> {
     ends: (Q::Sender<T>, Q::Receiver<T>),
     runtime: Q::Runtime,
     handle: Handle,
-    counted: Counted,
+    counted: CountingPace,
 }
 
-impl<Q: Queue, T: Sent> Looping for Looped<Q, T> {
+impl<Q: Queue, T: QueueItem> Looping for Looped<Q, T> {
     const SPEC: Spec = T::SPEC;
 
     fn new() -> Result<Self, Fault> {
@@ -336,7 +339,7 @@ impl<Q: Queue, T: Sent> Looping for Looped<Q, T> {
             ends: Q::pair(SLOTS),
             runtime: Q::runtime()?,
             handle: black_box(handle_number),
-            counted: Counted::default(),
+            counted: CountingPace::default(),
         })
     }
 
@@ -355,7 +358,7 @@ impl<Q: Queue, T: Sent> Looping for Looped<Q, T> {
         });
     }
 
-    fn counted(&self) -> Counted {
+    fn counted(&self) -> CountingPace {
         self.counted
     }
 }
@@ -372,11 +375,11 @@ mod local {
     /// thread.
     pub(crate) struct Local {
         runtime: Runtime,
-        counted: Rc<RefCell<Counted>>,
+        counted: Rc<RefCell<CountingPace>>,
     }
 
     /// Handles a number, and posts the next.
-    fn post(counted: Rc<RefCell<Counted>>, number: u64) {
+    fn post(counted: Rc<RefCell<CountingPace>>, number: u64) {
         spawn_local(async move {
             let next = counted.borrow_mut().received(number);
             if next != Next::Stop {
@@ -404,7 +407,7 @@ mod local {
             self.runtime.block_on(tasks);
         }
 
-        fn counted(&self) -> Counted {
+        fn counted(&self) -> CountingPace {
             *self.counted.borrow()
         }
     }
@@ -413,7 +416,7 @@ mod local {
 #[cfg(feature = "peers")]
 pub(super) use local::Local;
 
-/// Payload of messages that are too large to be moved, or that have several readers.
+/// Payload of messages that are too large to be moved or have several readers.
 pub(super) type Letter = [u64; 4];
 
 pub(super) fn letter(number: u64) -> Letter {
@@ -432,7 +435,7 @@ pub(super) struct Pooled(Machine<Writer>);
 
 pub(super) struct Writer {
     pool: Pool<Letter>,
-    counted: Counted,
+    counted: CountingPace,
 }
 
 impl Handler for Writer {
@@ -479,7 +482,7 @@ impl Workload for Pooled {
     const SPEC: Spec = POOLED;
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
-        let writer = Writer { pool: Pool::new(LETTERS_MAX), counted: Counted::default() };
+        let writer = Writer { pool: Pool::new(LETTERS_MAX), counted: CountingPace::default() };
         Machine::new(writer, Config::default()).map(Pooled).map_err(Fault::of)
     }
 
@@ -487,7 +490,7 @@ impl Workload for Pooled {
         self.go(1000)?;
         let Writer { pool, counted } = self.0.handler();
         let said = [counted.last, counted.wrong, pool.in_use_count() as u64];
-        same("the last letter, wrong ones, letters never let go", said, [1000, 0, 0])
+        same("last letter, wrong letters, letters never freed", said, [1000, 0, 0])
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -500,75 +503,79 @@ args! {
     pub struct Ids {
         /// Kinds of message, each with a handler of its own.
         ids_count: u32 = 20 (smoke 20, range 1..=65536),
-        /// The last so many kinds are sent, in turn; all of them at most.
+        /// Number of kinds that are sent in turn: the last ones registered, at most all.
         ids_sent_count: u32 = 1 (smoke 20, range 1..=65536)
     }
 }
 
 /// State shared by the handlers of all kinds.
-pub(super) struct Among {
+pub(super) struct KindState {
     kinds_count: usize,
-    /// The first kind that is sent; all following kinds are sent too.
+    /// First kind that is sent; all following kinds are sent too.
     first: usize,
-    counted: Counted,
-    /// Number of messages that came to the handler of another kind.
+    counted: CountingPace,
+    /// Number of messages passed to the handler of another kind.
     astray: u64,
 }
 
-/// Number of different handlers, which prevents their merging; the kinds use them in turn.
+/// Number of different handlers, so that the compiler does not merge them; the kinds use them in turn.
 const HANDLERS: usize = 8;
 
 #[inline(never)]
-fn on<const PLACE: usize>(among: &mut Among, message: Numbered, cx: &mut Context<'_, Numbered>) {
+fn on<const PLACE: usize>(
+    among: &mut KindState,
+    message: KindMessage,
+    cx: &mut Context<'_, KindMessage>,
+) {
     among.astray += u64::from(message.kind % HANDLERS != PLACE);
     let next = message.kind + 1;
     let kind = if next == among.kinds_count { among.first } else { next };
     match among.counted.received(message.number) {
         Next::Stop => cx.stop(),
         _ => {
-            if cx.send_quiet(Numbered { kind, number: message.number + 1 }).is_err() {
+            if cx.send_quiet(KindMessage { kind, number: message.number + 1 }).is_err() {
                 cx.stop(); // the check finds the missing messages
             }
         }
     }
 }
 
-const ON: [HandleKind<Among, Numbered>; HANDLERS] =
+const ON: [HandleKind<KindState, KindMessage>; HANDLERS] =
     [on::<0>, on::<1>, on::<2>, on::<3>, on::<4>, on::<5>, on::<6>, on::<7>];
 
 /// Lookup of the handler of a kind.
-pub(super) trait Finder: Handler<Message = Numbered> + 'static {
-    fn new(among: Among) -> Self;
-    fn among(&mut self) -> &mut Among;
+pub(super) trait Finder: Handler<Message = KindMessage> + 'static {
+    fn new(among: KindState) -> Self;
+    fn among(&mut self) -> &mut KindState;
 }
 
 macro_rules! finds {
     ($finder:ident) => {
-        impl Finder for $finder<Among, Numbered> {
-            fn new(among: Among) -> Self {
+        impl Finder for $finder<KindState, KindMessage> {
+            fn new(among: KindState) -> Self {
                 let kinds = 0..among.kinds_count;
                 kinds.fold($finder::new(among), |it, kind| it.on(kind, ON[kind % HANDLERS]))
             }
-            fn among(&mut self) -> &mut Among {
+            fn among(&mut self) -> &mut KindState {
                 self.state_mut()
             }
         }
     };
 }
 finds!(Table);
-finds!(Search);
+finds!(LinearSearch);
 
-/// Looks the handler up in a `HashMap`.
+/// Lookup of the handler in a `HashMap`.
 pub(super) struct Map {
-    among: Among,
-    handlers: HashMap<usize, HandleKind<Among, Numbered>>,
+    among: KindState,
+    handlers: HashMap<usize, HandleKind<KindState, KindMessage>>,
 }
 
 impl Handler for Map {
-    type Message = Numbered;
+    type Message = KindMessage;
 
     #[inline]
-    fn handle(&mut self, message: Numbered, cx: &mut Context<'_, Numbered>) {
+    fn handle(&mut self, message: KindMessage, cx: &mut Context<'_, KindMessage>) {
         match self.handlers.get(&message.kind) {
             Some(handle) => handle(&mut self.among, message, cx),
             None => cx.unhandled(message.kind, message),
@@ -577,23 +584,23 @@ impl Handler for Map {
 }
 
 impl Finder for Map {
-    fn new(among: Among) -> Self {
+    fn new(among: KindState) -> Self {
         let handlers = (0..among.kinds_count).map(|kind| (kind, ON[kind % HANDLERS])).collect();
         Map { among, handlers }
     }
-    fn among(&mut self) -> &mut Among {
+    fn among(&mut self) -> &mut KindState {
         &mut self.among
     }
 }
 
-/// Finds the handler by a `match` over the kinds, as in code whose kinds are known at compile time.
-pub(super) struct Match(Among);
+/// Lookup of the handler by a `match` over the kinds, as in code whose kinds are known at compile time.
+pub(super) struct Match(KindState);
 
 impl Handler for Match {
-    type Message = Numbered;
+    type Message = KindMessage;
 
     #[inline]
-    fn handle(&mut self, message: Numbered, cx: &mut Context<'_, Numbered>) {
+    fn handle(&mut self, message: KindMessage, cx: &mut Context<'_, KindMessage>) {
         if message.kind >= self.0.kinds_count {
             return cx.unhandled(message.kind, message);
         }
@@ -611,10 +618,10 @@ impl Handler for Match {
 }
 
 impl Finder for Match {
-    fn new(among: Among) -> Self {
+    fn new(among: KindState) -> Self {
         Match(among)
     }
-    fn among(&mut self) -> &mut Among {
+    fn among(&mut self) -> &mut KindState {
         &mut self.0
     }
 }
@@ -637,7 +644,7 @@ impl<F: Finder> Dispatch<F> {
         let sent_count = among.kinds_count - among.first;
         let sent_before = (kind - among.first) as u64;
         self.kind = among.first + ((sent_before + count) % sent_count as u64) as usize;
-        self.machine.context().send_quiet(Numbered { kind, number }).map_err(Fault::of)?;
+        self.machine.context().send_quiet(KindMessage { kind, number }).map_err(Fault::of)?;
         self.machine.run().map_err(Fault::of)?;
         match self.machine.handler_mut().among().counted.left {
             0 => Ok(()),
@@ -657,7 +664,7 @@ impl<F: Finder> Workload for Dispatch<F> {
     fn setup(args: &Ids, _: &mut Setup) -> Result<Self, Fault> {
         let kinds_count = args.ids_count as usize;
         let first = kinds_count.saturating_sub(args.ids_sent_count as usize);
-        let among = Among { kinds_count, first, counted: Counted::default(), astray: 0 };
+        let among = KindState { kinds_count, first, counted: CountingPace::default(), astray: 0 };
         let machine = Machine::new(F::new(among), Config::default()).map_err(Fault::of)?;
         Ok(Dispatch { machine, kind: first })
     }
@@ -667,10 +674,14 @@ impl<F: Finder> Workload for Dispatch<F> {
         self.go(3)?;
         self.go(2 * kinds_count)?;
         let unhandled = self.machine.stats().unhandled;
-        let Among { counted, astray, .. } = self.machine.handler_mut().among();
+        let KindState { counted, astray, .. } = self.machine.handler_mut().among();
         let said = [counted.last, counted.wrong, *astray, unhandled];
         let expected = [3 + 2 * kinds_count, 0, 0, 0];
-        same("the last message, wrong, astray, without handler", said, expected)
+        same(
+            "last message, wrong messages, messages at a wrong handler, messages without handler",
+            said,
+            expected,
+        )
     }
 
     fn sample(&mut self, out: &mut Samples) {

@@ -1,6 +1,6 @@
 //! Two threads: round trips, and messages one way.
 
-use super::drive::{Beat, Next, Pace, Player, pair};
+use super::drive::{MachineMessage, Next, Pace, Partner, pair};
 use crate::channels::Queue;
 use crate::common::{TakeCell, Tally};
 use handover_base::sync::shared::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use handover_notify::{Mechanism, Notify, Wait};
 use handover_record::{Spec, args};
 use std::marker::PhantomData;
 
-/// Way in which both sides wait for each other.
+/// Way in which two threads wait for each other.
 pub(super) trait WaitPolicy: Send + Sync + 'static {
     const SPEC: Spec;
-    /// `true` if both sides poll and never sleep.
+    /// `true` if the threads poll and never sleep.
     const POLLED: bool = false;
 
     fn thread() -> ThreadConfig {
@@ -21,10 +21,10 @@ pub(super) trait WaitPolicy: Send + Sync + 'static {
     }
 }
 
-/// Both sides poll for a while, and then sleep.
-pub(super) enum Eager {}
+/// Both threads poll for a while, and then sleep.
+pub(super) enum DefaultWait {}
 
-impl WaitPolicy for Eager {
+impl WaitPolicy for DefaultWait {
     const SPEC: Spec = Spec::new(
         "event/round-trip",
         "a message to a machine on another thread that waits as it does by default, and one back",
@@ -37,10 +37,10 @@ impl WaitPolicy for Eager {
     .batched();
 }
 
-/// Both sides poll without end.
-pub(super) enum Polled {}
+/// Both threads poll without end.
+pub(super) enum PollingWait {}
 
-impl WaitPolicy for Polled {
+impl WaitPolicy for PollingWait {
     const SPEC: Spec = Spec::new(
         "event/polled",
         "a message to a machine on another thread that polls without end, and one back",
@@ -59,10 +59,10 @@ const PARKED: Spec = Spec::new(
 .hands_over()
 .batched();
 
-/// Both sides sleep at once, on a futex.
-pub(super) enum Parked {}
+/// Both threads sleep at once, on a futex.
+pub(super) enum ParkingWait {}
 
-impl WaitPolicy for Parked {
+impl WaitPolicy for ParkingWait {
     const SPEC: Spec = PARKED;
 
     fn thread() -> ThreadConfig {
@@ -71,29 +71,29 @@ impl WaitPolicy for Parked {
     }
 }
 
-/// Both sides sleep at once, in epoll, and are woken through an eventfd.
-pub(super) enum OnDescriptor {}
+/// Both threads sleep at once, in epoll, and are woken through an eventfd.
+pub(super) enum DescriptorWait {}
 
-impl WaitPolicy for OnDescriptor {
+impl WaitPolicy for DescriptorWait {
     const SPEC: Spec = PARKED;
 
     fn thread() -> ThreadConfig {
-        ThreadConfig { park_on: ParkOn::Descriptor, ..Parked::thread() }
+        ThreadConfig { park_on: ParkOn::Descriptor, ..ParkingWait::thread() }
     }
 }
 
 const SLOTS: u32 = 64;
 
-/// Pace of the near side: sends `left` more hellos, and stops with the last answer.
+/// Pace of the measured machine: sends `left` more hellos, and stops with the last answer.
 #[derive(Default)]
-pub(super) struct Turns {
+pub(super) struct RoundTrips {
     left: u64,
     last: u64,
     wrong: u64,
     ends: bool,
 }
 
-impl Pace for Turns {
+impl Pace for RoundTrips {
     #[inline]
     fn received(&mut self, number: u64) -> Next {
         self.wrong += u64::from(number != self.last + 1);
@@ -108,17 +108,17 @@ impl Pace for Turns {
 
 const THERE_AND_BACK: &[Role] = &[Role::measured("ping"), Role::serving("echo")];
 
-pub(super) struct Beats<M> {
-    near: TakeCell<Machine<Player<Turns>>>,
-    far: TakeCell<Machine<Player<Turns>>>,
+pub(super) struct MachinePair<M> {
+    near: TakeCell<Machine<Partner<RoundTrips>>>,
+    far: TakeCell<Machine<Partner<RoundTrips>>>,
     tally: Tally,
     yields: bool,
     policy: PhantomData<M>,
 }
 
-impl<M: WaitPolicy> Beats<M> {
+impl<M: WaitPolicy> MachinePair<M> {
     #[inline]
-    fn run(&self, machine: &mut Machine<Player<Turns>>) -> Result<(), Fault> {
+    fn run(&self, machine: &mut Machine<Partner<RoundTrips>>) -> Result<(), Fault> {
         if !M::POLLED {
             machine.run().map_err(Fault::of)?;
             return Ok(());
@@ -135,7 +135,7 @@ impl<M: WaitPolicy> Beats<M> {
     }
 }
 
-impl<M: WaitPolicy> Handover for Beats<M> {
+impl<M: WaitPolicy> Handover for MachinePair<M> {
     type Args = ();
     const SPEC: Spec = M::SPEC;
 
@@ -143,9 +143,9 @@ impl<M: WaitPolicy> Handover for Beats<M> {
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let config = Config { inbox_messages_max: SLOTS, thread: M::thread(), ..Config::default() };
-        let near = Turns { last: 1, ends: true, ..Turns::default() };
-        let [near, far] = pair([near, Turns::default()], config).map_err(Fault::of)?;
-        Ok(Beats {
+        let near = RoundTrips { last: 1, ends: true, ..RoundTrips::default() };
+        let [near, far] = pair([near, RoundTrips::default()], config).map_err(Fault::of)?;
+        Ok(MachinePair {
             near: TakeCell::new(near),
             far: TakeCell::new(far),
             tally: Tally::default(),
@@ -165,20 +165,20 @@ impl<M: WaitPolicy> Handover for Beats<M> {
         }
         let mut machine = self.near.take()?;
         let Some(far) = machine.handler().other.clone() else {
-            return Err(Fault::new("nobody to talk to"));
+            return Err(Fault::new("the machine has no partner to send to"));
         };
         let (mut sent, mut fault) = (0, None);
         out.batches(|n| {
             let turns = &mut machine.handler_mut().pace;
             turns.left = n;
-            let hello = Beat::Hello { from: 0, number: turns.last };
+            let hello = MachineMessage::Hello { from: 0, number: turns.last };
             let done = far.send(hello).map_err(Fault::of).and_then(|()| self.run(&mut machine));
             if let Err(refused) = done {
                 fault.get_or_insert(refused);
             }
             sent += n;
         });
-        far.send(Beat::Quit).map_err(Fault::of)?;
+        far.send(MachineMessage::Quit).map_err(Fault::of)?;
         self.tally.add_sent(sent);
         self.tally.add_wrong(machine.handler().pace.wrong);
         fault.map_or(Ok(()), Err)
@@ -189,11 +189,11 @@ impl<M: WaitPolicy> Handover for Beats<M> {
     }
 }
 
-/// Value in place of a number: the round is over.
+/// Value sent instead of a number, to end the round.
 const END: u64 = u64::MAX;
 
-/// Peer: a queue in each direction.
-pub(super) struct Numbers<Q: Queue, M> {
+/// Peer: round trips through a queue in each direction.
+pub(super) struct QueuePair<Q: Queue, M> {
     near: TakeCell<Ends<Q>>,
     far: TakeCell<Ends<Q>>,
     tally: Tally,
@@ -201,10 +201,10 @@ pub(super) struct Numbers<Q: Queue, M> {
     policy: PhantomData<M>,
 }
 
-/// Queue ends and runtime of one side.
+/// Queue ends and runtime of one thread.
 type Ends<Q> = (<Q as Queue>::Sender<u64>, <Q as Queue>::Receiver<u64>, <Q as Queue>::Runtime);
 
-impl<Q: Queue, M: WaitPolicy> Numbers<Q, M> {
+impl<Q: Queue, M: WaitPolicy> QueuePair<Q, M> {
     #[inline(always)]
     async fn receive(&self, receiver: &mut Q::Receiver<u64>) -> u64 {
         if !M::POLLED {
@@ -221,7 +221,7 @@ impl<Q: Queue, M: WaitPolicy> Numbers<Q, M> {
     }
 }
 
-impl<Q: Queue, M: WaitPolicy> Handover for Numbers<Q, M> {
+impl<Q: Queue, M: WaitPolicy> Handover for QueuePair<Q, M> {
     type Args = ();
     const SPEC: Spec = M::SPEC;
 
@@ -229,7 +229,7 @@ impl<Q: Queue, M: WaitPolicy> Handover for Numbers<Q, M> {
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let (there, back) = (Q::pair(SLOTS), Q::pair(SLOTS));
-        Ok(Numbers {
+        Ok(QueuePair {
             near: TakeCell::new((there.0, back.1, Q::runtime()?)),
             far: TakeCell::new((back.0, there.1, Q::runtime()?)),
             tally: Tally::default(),
@@ -278,14 +278,14 @@ impl<Q: Queue, M: WaitPolicy> Handover for Numbers<Q, M> {
 
 /// Peer: a notification in each direction without a message, for comparison with machines that
 /// sleep.
-pub(super) struct Bare<M: Mechanism> {
+pub(super) struct NotificationPair<M: Mechanism> {
     near: TakeCell<(M::Sender, M::Receiver)>,
     far: TakeCell<(M::Sender, M::Receiver)>,
     over: AtomicU64,
     tally: Tally,
 }
 
-impl<M: Mechanism + 'static> Handover for Bare<M>
+impl<M: Mechanism + 'static> Handover for NotificationPair<M>
 where
     M::Sender: Send + 'static,
     M::Receiver: Send + 'static,
@@ -297,7 +297,7 @@ where
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
         let (there, back) = (M::pair().map_err(Fault::of)?, M::pair().map_err(Fault::of)?);
-        Ok(Bare {
+        Ok(NotificationPair {
             near: TakeCell::new((there.0, back.1)),
             far: TakeCell::new((back.0, there.1)),
             over: AtomicU64::new(0),
@@ -342,9 +342,9 @@ where
 }
 
 args! {
-    /// Capacity.
+    /// Capacity of an inbox or a queue.
     pub struct Slots {
-        /// Messages that may wait.
+        /// Messages that an inbox or a queue can hold.
         slots_count: u32 = 1024 (smoke 16, range 2..=65536)
     }
 }
@@ -361,7 +361,7 @@ const STREAM: Spec = Spec::new(
 
 const ONE_WAY: &[Role] = &[Role::measured("sender"), Role::serving("receiver")];
 
-/// Counts arriving numbers and checks their order, until `END`.
+/// Counts received numbers and checks their order, until `END`.
 #[derive(Default)]
 pub(super) struct Arrivals {
     count: u64,
@@ -369,7 +369,7 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Returns `true` until the end has arrived.
+    /// Records a number; returns `false` if it is `END`.
     #[inline]
     fn arrived(&mut self, number: u64) -> bool {
         if number == END {
@@ -445,7 +445,7 @@ impl Handover for Streamed {
     }
 }
 
-/// Peer: a queue, one way.
+/// Peer: a stream of messages through a queue.
 pub(super) struct Stream<Q: Queue> {
     sender: TakeCell<(Q::Sender<u64>, Q::Runtime)>,
     receiver: TakeCell<(Q::Receiver<u64>, Q::Runtime)>,

@@ -1,6 +1,6 @@
 //! One server with many clients: each on its own thread, or all on one thread.
 
-use super::drive::{Next, Opening, Pace, Player, Server, served};
+use super::drive::{Next, Opening, Pace, Partner, Server, served};
 use crate::channels::Queue;
 use crate::common::{TakeCell, Tally, same};
 use handover_base::clock;
@@ -13,7 +13,7 @@ use std::time::Duration;
 args! {
     /// Number of clients.
     pub struct Clients {
-        /// Clients, each of which waits for the answer before it asks again.
+        /// Clients, each of which waits for the answer before its next request.
         clients_count: u32 = 10 (smoke 3, range 1..=1000)
     }
 }
@@ -30,9 +30,9 @@ const SERVE: Spec = Spec::new(
 
 #[derive(Default)]
 struct Counts {
-    /// Number of clients that have begun.
+    /// Number of clients that have started.
     begun: AtomicU32,
-    /// Answers that were sent, and those that were received.
+    /// ServerPace sent, and answers received.
     tally: Tally,
 }
 
@@ -42,9 +42,8 @@ impl Counts {
         self.begun.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Times the server once all clients have begun; `serve(n)` must serve `n` requests. Each
-    /// sample includes several requests of every client, so that no sample shows only a client that
-    /// happens to be fast.
+    /// Times the server once all clients have started; `serve(n)` must serve `n` requests. Each sample includes
+    /// several requests of every client, so that no sample shows only a client that happens to be fast.
     fn time(&self, out: &mut Samples, clients_count: usize, mut serve: impl FnMut(u64)) {
         // Relaxed: as in begin().
         while (self.begun.load(Ordering::Relaxed) as usize) < clients_count {
@@ -69,15 +68,14 @@ impl Counts {
     }
 }
 
-/// Pace of a client: asks first, and asks again after each answer, which has the number of the
-/// request.
+/// Pace of a client: sends a request first, and another after each answer, which has the number of the request.
 #[derive(Default)]
-pub(super) struct Asks {
+pub(super) struct ClientPace {
     last: u64,
     wrong: u64,
 }
 
-impl Pace for Asks {
+impl Pace for ClientPace {
     fn opening(&mut self) -> Opening {
         Opening { says: true, ..Opening::default() }
     }
@@ -90,13 +88,13 @@ impl Pace for Asks {
     }
 }
 
-/// Pace of the server: answers `left` requests, and stops with the last.
+/// Pace of the server: answers `left` requests, and stops with the last answer.
 #[derive(Default)]
-pub(super) struct Answers {
+pub(super) struct ServerPace {
     left: u64,
 }
 
-impl Pace for Answers {
+impl Pace for ServerPace {
     #[inline]
     fn received(&mut self, _: u64) -> Next {
         self.left -= 1;
@@ -106,8 +104,8 @@ impl Pace for Answers {
 
 /// Workload: a machine that serves machines, each on its own thread.
 pub(super) struct Served {
-    server: TakeCell<Machine<Server<Answers>>>,
-    clients: Vec<TakeCell<Machine<Player<Asks>>>>,
+    server: TakeCell<Machine<Server<ServerPace>>>,
+    clients: Vec<TakeCell<Machine<Partner<ClientPace>>>>,
     stoppers: Vec<Stopper>,
     counts: Counts,
 }
@@ -121,9 +119,9 @@ impl Handover for Served {
     }
 
     fn setup(args: &Clients, _: &mut Setup) -> Result<Self, Fault> {
-        let paces = (0..args.clients_count).map(|_| Asks::default());
+        let paces = (0..args.clients_count).map(|_| ClientPace::default());
         let (server, clients) =
-            served(Answers::default(), paces, Config::default()).map_err(Fault::of)?;
+            served(ServerPace::default(), paces, Config::default()).map_err(Fault::of)?;
         Ok(Served {
             server: TakeCell::new(server),
             stoppers: clients.iter().map(Machine::stopper).collect(),
@@ -160,12 +158,12 @@ impl Handover for Served {
     }
 }
 
-/// Answer in place of a number: the round is over.
+/// Answer sent instead of a number, to end the round.
 const END: u64 = u64::MAX;
 /// Maximum number of answers waiting for a client: one, and the end after it.
 const ANSWERS_MAX: u32 = 2;
 
-/// A request: the client, and the number of its request.
+/// A request: the index of the client, and the number of its request.
 type Request = (u32, u64);
 
 /// Queue ends and runtime of a client's thread.
@@ -256,8 +254,8 @@ const SHARED: Spec = Spec::new(
 /// Workload: a group of machines, one of which serves the others.
 pub(super) struct Grouped {
     group: Group,
-    server: GroupMember<Server<Answers>>,
-    clients: Vec<GroupMember<Player<Asks>>>,
+    server: GroupMember<Server<ServerPace>>,
+    clients: Vec<GroupMember<Partner<ClientPace>>>,
 }
 
 /// Capacity for messages from other threads, of which there are none.
@@ -267,7 +265,7 @@ impl Grouped {
     #[inline]
     fn go(&mut self, count: u64) -> Result<(), Fault> {
         let Some(server) = self.group.handler_mut(&self.server) else {
-            return Err(Fault::new("the server is gone"));
+            return Err(Fault::new("the group has lost the server"));
         };
         server.pace.left = count;
         self.group.run().map_err(Fault::of)?;
@@ -284,16 +282,16 @@ impl Workload for Grouped {
             ThreadConfig { machines_max: args.clients_count + 1, ..ThreadConfig::default() };
         let config = Config { inbox_messages_max: INBOX, ..Config::default() };
         let mut group = Group::new(thread).map_err(Fault::of)?;
-        let server = Server { clients: Vec::new(), pace: Answers::default() };
+        let server = Server { clients: Vec::new(), pace: ServerPace::default() };
         let server = group.add(server, config).map_err(Fault::of)?;
         let mut clients = Vec::new();
         for name in 0..args.clients_count {
             let other = Some(server.address().clone());
-            let client = Player { other, name, pace: Asks::default() };
+            let client = Partner { other, name, pace: ClientPace::default() };
             clients.push(group.add(client, config).map_err(Fault::of)?);
         }
         let Some(handler) = group.handler_mut(&server) else {
-            return Err(Fault::new("the server is gone"));
+            return Err(Fault::new("the group has lost the server"));
         };
         handler.clients = clients.iter().map(|client| client.address().clone()).collect();
         Ok(Grouped { group, server, clients })
@@ -308,7 +306,7 @@ impl Workload for Grouped {
             answered += stats.handled + stats.waiting;
             wrong += self.group.handler(client).map_or(1, |client| client.pace.wrong);
         }
-        same("answers that came, wrong ones", [answered, wrong], [count, 0])
+        same("answers received, wrong answers", [answered, wrong], [count, 0])
     }
 
     fn sample(&mut self, out: &mut Samples) {

@@ -1,6 +1,6 @@
-//! One value to many subscribers on the poster's thread.
+//! Values posted to many subscribers on the same thread.
 
-use super::own::{Counted, Letter, letter};
+use super::own::{CountingPace, Letter, letter};
 use crate::common::same;
 use crate::event::drive::{Next, Pace as _};
 use handover_event::{
@@ -28,7 +28,7 @@ const POST: Spec = Spec::new(
 )
 .floor("event/array");
 
-/// Record of the values that a subscriber has read; each must come once and in order.
+/// Values that a subscriber has read; each must arrive once and in order.
 #[derive(Clone, Copy, Default)]
 struct Read {
     last: u64,
@@ -68,7 +68,7 @@ fn all_took(posted: Result<Posted, PoolFull<Letter>>) -> bool {
 /// Handler that posts the next value when the last subscriber has read the previous one.
 pub(super) struct Poster {
     publisher: Publisher<Letter>,
-    counted: Counted,
+    counted: CountingPace,
 }
 
 impl Handler for Poster {
@@ -113,12 +113,12 @@ pub(super) struct Topical {
 
 impl Topical {
     fn go(&mut self, count: u64) -> Result<(), Fault> {
-        let gone = || Fault::new("the poster is gone");
+        let gone = || Fault::new("the group has lost the poster");
         let poster = self.group.handler_mut(&self.poster).ok_or_else(gone)?;
         poster.counted.left = count;
         let first = letter(poster.counted.last + 1);
         if !all_took(poster.publisher.post(first)) {
-            return Err(Fault::new("no room for one posting"));
+            return Err(Fault::new("the pool or a subscriber's inbox is full"));
         }
         self.group.run().map_err(Fault::of)?;
         match self.group.handler(&self.poster).ok_or_else(gone)?.counted.left {
@@ -139,7 +139,7 @@ impl Workload for Topical {
         let mut group = Group::new(thread).map_err(Fault::of)?;
         let topic = Topic::new();
         let publisher = topic.publisher(VALUES_MAX);
-        let poster = Poster { publisher, counted: Counted::default() };
+        let poster = Poster { publisher, counted: CountingPace::default() };
         let poster = group.add(poster, config).map_err(Fault::of)?;
         let mut subscribers = Vec::new();
         for left in (0..args.subscribers_count).rev() {

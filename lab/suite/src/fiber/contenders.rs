@@ -55,7 +55,7 @@ impl Fibers for Ours {
             _ => {
                 let allowed = topology::allowed();
                 if allowed.len() < 2 {
-                    return Err(Fault::new("it takes two CPUs"));
+                    return Err(Fault::new("this benchmark needs two CPUs"));
                 }
                 allowed[..2].to_vec()
             }
@@ -72,7 +72,7 @@ impl Fibers for Ours {
             other.join().ok()?;
             Some(ticks)
         })?
-        .ok_or_else(|| Fault::new("a fiber was lost"))
+        .ok_or_else(|| Fault::new("a fiber has returned no result"))
     }
 
     fn yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
@@ -142,7 +142,7 @@ impl Fibers for Ours {
             other.join().ok()?;
             (*mutex.lock() == 2 * each).then_some(ticks)
         })?;
-        ticks.ok_or_else(|| Fault::new("somebody was let in too much"))
+        ticks.ok_or_else(|| Fault::new("the mutex was held by two fibers at once"))
     }
 
     fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {
@@ -150,7 +150,7 @@ impl Fibers for Ours {
     }
 
     fn loops(&mut self, fibers: u32, count: u64) -> Result<u64, Fault> {
-        let once = || drop(super::eventuals::turn(MS));
+        let once = || drop(super::eventuals::iterate(MS));
         let is_over = Arc::new(AtomicBool::new(false));
         let mut others = Vec::new();
         for _ in 1..fibers {
@@ -178,7 +178,7 @@ pub(super) trait Suspending: Sized + 'static {
     /// Resumes the coroutine; returns `true` if it suspended itself again.
     fn resume(&mut self) -> bool;
     /// Creates and runs a coroutine that returns its number, `count` times; returns the ticks used,
-    /// and the sum.
+    /// and the sum of the numbers.
     fn spawns(count: u64) -> Result<(u64, u64), Fault>;
 }
 
@@ -227,11 +227,11 @@ impl<C: Suspending> Fibers for Switched<C> {
     }
 }
 
-/// Returns the ticks if everything was counted.
+/// Returns `ticks` if `counted` equals `expected`.
 pub(super) fn all(counted: u64, expected: u64, ticks: u64) -> Result<u64, Fault> {
     match counted == expected {
         true => Ok(ticks),
-        false => Err(Fault::new(format!("{counted} counted instead of {expected}"))),
+        false => Err(Fault::new(format!("counted {counted}, expected {expected}"))),
     }
 }
 
@@ -308,7 +308,7 @@ pub(super) struct Words;
 impl Fibers for Words {
     fn begin(_: u32) -> Result<Self, Fault> {
         match topology::allowed().len() {
-            0 | 1 => Err(Fault::new("it takes two CPUs")),
+            0 | 1 => Err(Fault::new("this benchmark needs two CPUs")),
             _ => Ok(Words),
         }
     }
@@ -320,7 +320,7 @@ impl Fibers for Words {
     fn hands(&mut self, count: u64) -> Result<u64, Fault> {
         let own = affinity::current_cpu();
         let other = topology::allowed().into_iter().find(|&cpu| cpu != own);
-        let other = other.ok_or_else(|| Fault::new("it takes two CPUs"))?;
+        let other = other.ok_or_else(|| Fault::new("this benchmark needs two CPUs"))?;
         let turns = (count / 2) as u32;
         let (line, mode) = (Arc::new(WaitLine::<2>::new_zeroed()), WaitMode::ADAPTIVE);
         let its = Arc::clone(&line);
@@ -342,7 +342,7 @@ impl Fibers for Words {
         });
         match answers.join() {
             Ok(true) => Ok(ticks),
-            _ => Err(Fault::new("the other CPU cannot be had")),
+            _ => Err(Fault::new("a thread could not be pinned to the other CPU")),
         }
     }
 }
@@ -357,7 +357,7 @@ impl Fibers for Threads {
     fn yields(&mut self, count: u64) -> Result<u64, Fault> {
         let other = thread::spawn(move || (0..count / 2).for_each(|_| thread::yield_now()));
         let ticks = timed(|| (0..count / 2).for_each(|_| thread::yield_now()));
-        other.join().map_err(|_| Fault::new("a thread was lost"))?;
+        other.join().map_err(|_| Fault::new("a thread panicked"))?;
         Ok(ticks)
     }
 
@@ -408,8 +408,8 @@ impl Fibers for Threads {
             }
         });
         drop(to);
-        other.join().map_err(|_| Fault::new("a thread was lost"))?;
-        if gone == 0 { Ok(ticks) } else { Err(Fault::new("the other side is gone")) }
+        other.join().map_err(|_| Fault::new("a thread panicked"))?;
+        if gone == 0 { Ok(ticks) } else { Err(Fault::new("the other thread has disconnected")) }
     }
 
     fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {

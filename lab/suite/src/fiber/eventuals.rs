@@ -1,4 +1,4 @@
-//! Many looping fibers: in each turn, a fiber spawns another, which sleeps and then sets the
+//! Many fibers in a loop: each iteration spawns another fiber, which sleeps and then sets the
 //! eventual that the first waits for.
 
 use handover_base::{clock, usage};
@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Maximum number of fibers whose turns are timed; timing all would cost more than the work.
+/// Maximum number of fibers whose iterations are timed; timing all would cost more than the work.
 const TIMED_MAX: u32 = 16;
-/// Maximum recorded lateness, an hour.
+/// Maximum recorded lateness: an hour.
 const LATE_NS_MAX: u64 = 3_600_000_000_000;
-/// Interval at which the caller is asked to continue.
+/// Interval between calls of `go_on`.
 const SLICE: Duration = Duration::from_millis(100);
-/// Longest sleep that is waited for at the end.
+/// Longest sleep that is waited for at the end of the measurement.
 const WAITED_FOR_MAX: Duration = Duration::from_secs(1);
 
 /// Parameters of [`eventuals`].
@@ -35,20 +35,20 @@ pub struct Load {
 
 /// Results of [`eventuals`].
 #[derive(Debug, Clone)]
-pub struct Turns {
-    /// Number of turns completed in time.
-    pub turns_count: u64,
+pub struct EventualsReport {
+    /// Number of eventuals set before the end of the measurement.
+    pub eventuals_count: u64,
     /// Duration of the measurement, in seconds.
     pub wall_s: f64,
     /// The process's resource usage during the measurement.
     pub used: usage::Usage,
-    /// Time of a turn beyond its sleep, in ns: every turn of some fibers.
+    /// Time of a loop iteration less the sleep, in ns; recorded for every iteration of some fibers.
     pub late_ns: Histogram<u64>,
     /// Number of switches from a worker to a fiber.
     pub switches_count: u64,
     /// Number of times that a worker went to sleep.
     pub parks_count: u64,
-    /// `true` if the measurement was ended early.
+    /// `true` if the measurement was stopped early.
     pub interrupted: bool,
 }
 
@@ -60,16 +60,16 @@ pub enum EventualsError {
     #[error(transparent)]
     Start(#[from] StartError),
     /// A fiber could not be spawned.
-    #[error("a fiber could not be begun: {0}")]
+    #[error("spawn a fiber: {0}")]
     Spawn(#[from] SpawnError),
 }
 
-/// Makes one turn: creates an eventual, spawns a fiber that sleeps and sets it, and waits for it.
+/// Runs one iteration: creates an eventual, spawns a fiber that sleeps and sets it, and waits for it.
 ///
 /// # Errors
-/// Fails if there is no stack for the fiber.
+/// Fails if no stack can be allocated for the fiber.
 #[inline]
-pub(super) fn turn(interval: Duration) -> Result<(), SpawnError> {
+pub(super) fn iterate(interval: Duration) -> Result<(), SpawnError> {
     let eventual = Arc::new(Eventual::<()>::new());
     let sets = Arc::clone(&eventual);
     spawn_detached(move || {
@@ -83,12 +83,12 @@ pub(super) fn turn(interval: Duration) -> Result<(), SpawnError> {
 
 #[derive(Debug)]
 struct Slot {
-    turns: AtomicU64,
+    iterations: AtomicU64,
     late_ns: Option<Mutex<Histogram<u64>>>,
 }
 
 #[derive(Debug)]
-struct Course {
+struct LoopState {
     start: Barrier,
     is_over: AtomicBool,
     slots: Box<[Slot]>,
@@ -101,16 +101,17 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn histogram() -> Histogram<u64> {
     // Two digits are precise enough for lateness, and the histogram fits into a cache.
-    Histogram::new_with_max(LATE_NS_MAX, 2).unwrap_or_else(|_| unreachable!("bounds that are fine"))
+    Histogram::new_with_max(LATE_NS_MAX, 2)
+        .unwrap_or_else(|_| unreachable!("constant bounds are valid"))
 }
 
-impl Course {
-    fn new(load: &Load) -> Arc<Course> {
+impl LoopState {
+    fn new(load: &Load) -> Arc<LoopState> {
         let slot = |index| Slot {
-            turns: AtomicU64::new(0),
+            iterations: AtomicU64::new(0),
             late_ns: (index < TIMED_MAX).then(|| Mutex::new(histogram())),
         };
-        Arc::new(Course {
+        Arc::new(LoopState {
             start: Barrier::new(load.fibers_count as usize + 1),
             is_over: AtomicBool::new(false),
             slots: (0..load.fibers_count).map(slot).collect(),
@@ -121,12 +122,12 @@ impl Course {
     fn go_round(&self, slot: &Slot, interval: Duration) {
         self.start.wait();
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
-        let mut turns = 0;
+        let mut iterations = 0;
         // Relaxed: the flag publishes no other data; each counter below is read for itself, after
         // the flag is set.
         while !self.is_over.load(Relaxed) {
             let began = slot.late_ns.as_ref().map(|_| clock::ticks());
-            if let Err(refused) = turn(interval) {
+            if let Err(refused) = iterate(interval) {
                 *held(&self.refused) = Some(refused);
                 return;
             }
@@ -134,15 +135,14 @@ impl Course {
                 let took_ns = clock::ns(clock::ticks().saturating_sub(began));
                 held(late_ns).saturating_record(took_ns.saturating_sub(interval_ns));
             }
-            turns += 1;
+            iterations += 1;
             // Relaxed: the counter publishes no other data.
-            slot.turns.store(turns, Relaxed);
+            slot.iterations.store(iterations, Relaxed);
         }
     }
 }
 
-/// Runs the looping fibers and returns their results. Calls `go_on` ten times a second; `false`
-/// ends the measurement.
+/// Runs the looping fibers and returns their results. Calls `go_on` ten times a second; `false` stops the measurement.
 ///
 /// # Errors
 /// Fails with an [`EventualsError`] if a worker or a fiber could not be started; fibers already
@@ -151,9 +151,12 @@ impl Course {
 /// # Blocking
 /// Blocks for the duration of the load, and until the sleeping fibers have woken if that takes less
 /// than a second.
-pub fn eventuals(load: &Load, mut go_on: impl FnMut() -> bool) -> Result<Turns, EventualsError> {
+pub fn eventuals(
+    load: &Load,
+    mut go_on: impl FnMut() -> bool,
+) -> Result<EventualsReport, EventualsError> {
     let runtime = Runtime::new(Config::workers(load.workers_count))?;
-    let course = Course::new(load);
+    let course = LoopState::new(load);
     for index in 0..load.fibers_count as usize {
         let (course, interval) = (Arc::clone(&course), load.interval);
         let goes = move || course.go_round(&course.slots[index], interval);
@@ -179,7 +182,7 @@ pub fn eventuals(load: &Load, mut go_on: impl FnMut() -> bool) -> Result<Turns, 
     let used = usage::process() - before;
     let wall_s = began.elapsed().as_secs_f64();
     // Relaxed: each counter is read for itself; see go_round().
-    let turns_count = course.slots.iter().map(|slot| slot.turns.load(Relaxed)).sum();
+    let eventuals_count = course.slots.iter().map(|slot| slot.iterations.load(Relaxed)).sum();
     let stats = runtime.stats();
     if load.interval > WAITED_FOR_MAX {
         runtime.abandon();
@@ -194,8 +197,8 @@ pub fn eventuals(load: &Load, mut go_on: impl FnMut() -> bool) -> Result<Turns, 
         // Cannot fail: both have the same bounds.
         let _ = late_ns.add(&*held(timed));
     }
-    Ok(Turns {
-        turns_count,
+    Ok(EventualsReport {
+        eventuals_count,
         wall_s,
         used,
         late_ns,

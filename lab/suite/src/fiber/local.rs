@@ -39,7 +39,7 @@ impl Worker {
     /// Starts a worker.
     ///
     /// # Errors
-    /// Fails if the kernel gives no thread.
+    /// Fails if the kernel cannot start a thread.
     pub fn start() -> Result<Worker, Fault> {
         Ours::begin(1).map(Worker)
     }
@@ -47,7 +47,7 @@ impl Worker {
     /// Spawns and joins a fiber, `count` times; returns the clock ticks used.
     ///
     /// # Errors
-    /// Fails without a stack, or if a result was lost.
+    /// Fails if a stack cannot be allocated or a fiber has returned no result.
     pub fn create_join(&mut self, count: u64) -> Result<u64, Fault> {
         self.0.spawns(count)
     }
@@ -55,7 +55,7 @@ impl Worker {
     /// Yields a fiber `count` times with no other fiber to run.
     ///
     /// # Errors
-    /// Fails if a fiber was lost.
+    /// Fails if a fiber has returned no result.
     pub fn yields(&mut self, count: u64) -> Result<u64, Fault> {
         self.0.yields_alone(count)
     }
@@ -63,7 +63,7 @@ impl Worker {
     /// Switches between two fibers `count` times.
     ///
     /// # Errors
-    /// Fails if a fiber was lost.
+    /// Fails if a fiber has returned no result.
     pub fn switches(&mut self, count: u64) -> Result<u64, Fault> {
         self.0.yields(count.next_multiple_of(2))
     }

@@ -17,8 +17,7 @@ args! {
 }
 
 pub(super) trait Parks: 'static {
-    /// Returns the growth of the process's resident memory, page tables included, in bytes, with
-    /// `count` units waiting.
+    /// Returns the growth of the process's resident memory, page tables included, in bytes, when `count` units wait.
     fn parked_bytes(count: u32) -> Result<u64, Fault>;
 }
 
@@ -90,7 +89,7 @@ impl Parks for Threads {
         let after = held_bytes();
         for thread in threads {
             thread.thread().unpark();
-            thread.join().map_err(|_| Fault::new("a thread was lost"))?;
+            thread.join().map_err(|_| Fault::new("a thread panicked"))?;
         }
         Ok(after?.saturating_sub(before) * u64::from(count) / u64::from(part))
     }

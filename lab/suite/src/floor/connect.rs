@@ -18,7 +18,7 @@ args! {
     }
 }
 
-/// Value in place of the first byte after a message's length: this was the last connection.
+/// First byte of the last connection's message, after the length.
 pub(crate) const END: u8 = 0xff;
 pub(crate) const LENGTH_BYTES: usize = 4;
 const SOON: Duration = Duration::from_secs(10);
@@ -34,8 +34,8 @@ pub(crate) fn message(message_bytes: usize) -> Vec<u8> {
 pub(crate) trait Accepting: Send + Sync + 'static {
     const SPEC: Spec;
 
-    /// Listens at a port of its own, passes the port to `tell`, and serves until the last
-    /// connection is closed. Returns the number of messages echoed, not counting the last.
+    /// Listens on a free port, passes the port to `tell`, and serves until the last connection is
+    /// closed. Returns the number of messages echoed, without that of the last connection.
     fn serve(message_bytes: usize, tell: impl FnOnce(u16)) -> Result<u64, Fault>;
 }
 
@@ -56,7 +56,7 @@ impl<A: Accepting> Connect<A> {
             // A port is 16 bits wide.
             match port as u16 {
                 0 if begin.elapsed() < SOON => std::thread::sleep(Duration::from_micros(100)),
-                0 => return Err(Fault::new("nobody accepts")),
+                0 => return Err(Fault::new("the server does not listen")),
                 port => return Ok((Ipv4Addr::LOCALHOST, port).into()),
             }
         }

@@ -1,7 +1,7 @@
 //! Kernel mechanisms that wake a sleeping participant: futex, eventfd, pipe.
 //!
-//! Each side sleeps in the kernel until the other side wakes it, so a round trip has two sleeps and
-//! two wake-ups: the floor of all blocking mechanisms.
+//! Each participant sleeps in the kernel until the other wakes it, so a round trip has two sleeps
+//! and two wake-ups: the floor of all blocking mechanisms.
 
 use super::relay::Medium;
 use handover_base::futex::{self, Scope};
@@ -16,24 +16,23 @@ use zerocopy::FromZeros;
 
 /// A word that its reader sleeps on, alone on its cache lines.
 ///
-/// `turn` is the value handed over; the futex word `word` never changes, so that the waiting side
-/// always sleeps, even if the turn has already been handed over. Otherwise two participants that
-/// happen never to find each other asleep continue in that mode, in a tenth of the time, until
-/// something disturbs them.
+/// `value` is what is handed over; the futex word `word` never changes, so that the waiting participant always sleeps,
+/// even if the value has already been handed over. Otherwise two participants that happen never to find each other
+/// asleep continue in that mode, in a tenth of the time, until something disturbs them.
 #[derive(FromZeros)]
 #[repr(C, align(128))]
 struct Word {
-    turn: AtomicU32,
+    value: AtomicU32,
     word: AtomicU32,
 }
 
 impl Word {
-    /// Hands over, and repeats the wake-up until a sleeper was woken or, in case the sleeper awoke
-    /// by itself, until `answered` returns `true`.
+    /// Hands a value over, and repeats the wake-up until a sleeper was woken or, in case the
+    /// sleeper awoke by itself, until `answered` returns `true`.
     #[inline]
-    fn publish(&self, turn: u32, scope: Scope, answered: impl Fn() -> bool) {
-        // Release: publishes what was done for this turn to the Acquire in wait().
-        self.turn.store(turn, Ordering::Release);
+    fn publish(&self, value: u32, scope: Scope, answered: impl Fn() -> bool) {
+        // Release: publishes what was done before to the Acquire in wait().
+        self.value.store(value, Ordering::Release);
         while futex::wake(&self.word, 1, scope) == 0 && !answered() {
             // The other side is not asleep yet; if it shares this CPU, it needs the CPU to fall
             // asleep.
@@ -41,28 +40,28 @@ impl Word {
         }
     }
 
-    /// Sleeps at least once, until a turn other than `last` is handed over, and returns that turn.
+    /// Sleeps at least once, until a value other than `last` is handed over, and returns that value.
     #[inline]
     fn wait(&self, last: u32, scope: Scope) -> u32 {
         loop {
             futex::wait(&self.word, 0, None, scope);
             // Acquire: pairs with the Release in publish().
-            let turn = self.turn.load(Ordering::Acquire);
-            if turn != last {
-                return turn;
+            let value = self.value.load(Ordering::Acquire);
+            if value != last {
+                return value;
             }
         }
     }
 
-    /// Returns `true` if the other side has handed over this turn.
+    /// Returns `true` if the other participant has handed over this value.
     #[inline]
-    fn holds(&self, turn: u32) -> bool {
+    fn holds(&self, value: u32) -> bool {
         // Acquire: pairs with the Release in publish().
-        self.turn.load(Ordering::Acquire) == turn
+        self.value.load(Ordering::Acquire) == value
     }
 }
 
-/// Medium: a futex word for each direction; both sides always sleep.
+/// Medium: a futex word for each direction; both participants always sleep.
 pub(crate) struct Futex {
     words: Region<[Word; 2]>,
     over: Region<AtomicU32>,
@@ -70,7 +69,7 @@ pub(crate) struct Futex {
 }
 
 impl Futex {
-    /// Value in place of a turn: the round is over. Reaching it as a turn would take an hour.
+    /// Value that ends the round; counting up to it would take an hour.
     const END: u32 = u32::MAX;
 }
 
@@ -91,11 +90,11 @@ impl Medium for Futex {
         Ok(0)
     }
 
-    fn round_trip(&self, turn: &mut u32) -> Result<(), Fault> {
+    fn round_trip(&self, value: &mut u32) -> Result<(), Fault> {
         let [there, back] = &*self.words;
-        let next = *turn + 1;
+        let next = *value + 1;
         there.publish(next, self.scope, || back.holds(next));
-        *turn = back.wait(*turn, self.scope);
+        *value = back.wait(*value, self.scope);
         Ok(())
     }
 
@@ -108,16 +107,16 @@ impl Medium for Futex {
 
     fn echo(&self) -> Result<u64, Fault> {
         let [there, back] = &*self.words;
-        let mut turn = 0;
+        let mut value = 0;
         loop {
-            let seen = there.wait(turn, self.scope);
+            let seen = there.wait(value, self.scope);
             if seen == Self::END {
                 // Release: pairs with the Acquire in end().
                 self.over.store(1, Ordering::Release);
-                return Ok(u64::from(turn));
+                return Ok(u64::from(value));
             }
-            turn = seen;
-            back.publish(turn, self.scope, || there.holds(turn + 1) || there.holds(Self::END));
+            value = seen;
+            back.publish(value, self.scope, || there.holds(value + 1) || there.holds(Self::END));
         }
     }
 }
@@ -127,12 +126,12 @@ pub(crate) trait Channel: Sized + Send + Sync + 'static {
     const SPEC: Spec;
     fn setup(setup: &mut Setup) -> Result<Self, Fault>;
     fn post(&self, token: u8) -> Result<(), Errno>;
-    /// Sleeps until a token comes.
+    /// Sleeps until a token is received.
     fn take(&self) -> Result<u8, Errno>;
 }
 
-const TURN: u8 = 1;
-/// Token in place of a turn: the round is over.
+const PING: u8 = 1;
+/// Token that ends the round.
 const END: u8 = 2;
 
 /// Medium: a channel for each direction.
@@ -155,7 +154,7 @@ impl<C: Channel> Medium for Sleeping<C> {
     }
 
     fn round_trip(&self, (): &mut ()) -> Result<(), Fault> {
-        self.there.post(TURN)?;
+        self.there.post(PING)?;
         self.back.take()?;
         Ok(())
     }
@@ -168,7 +167,7 @@ impl<C: Channel> Medium for Sleeping<C> {
         let mut turns = 0;
         while self.there.take()? != END {
             turns += 1;
-            self.back.post(TURN)?;
+            self.back.post(PING)?;
         }
         Ok(turns)
     }

@@ -11,7 +11,7 @@ use handover_harness::{Fault, Region, Setup};
 use handover_record::Spec;
 use zerocopy::FromZeros;
 
-/// Value in place of a turn: the round is over.
+/// Value that ends the round.
 const END: u64 = u64::MAX;
 
 /// A word alone on a pair of cache lines, so that neither a neighbour nor a prefetcher disturbs it.
@@ -20,20 +20,20 @@ const END: u64 = u64::MAX;
 struct Word(AtomicU64);
 
 impl Word {
-    fn publish(&self, turn: u64) {
-        // Release: publishes what was done for this turn to the Acquire in wait().
-        self.0.store(turn, Ordering::Release);
+    fn publish(&self, value: u64) {
+        // Release: publishes what was done before to the Acquire in wait().
+        self.0.store(value, Ordering::Release);
     }
 
     /// Waits, spinning or yielding, until `is_next(value)`; returns the value.
     #[inline(always)]
     fn wait(&self, pause: Pause, is_next: impl Fn(u64) -> bool) -> u64 {
         // Acquire: pairs with the Release in publish().
-        pause.until(|| Some(self.0.load(Ordering::Acquire)).filter(|turn| is_next(*turn)))
+        pause.until(|| Some(self.0.load(Ordering::Acquire)).filter(|value| is_next(*value)))
     }
 }
 
-/// Medium of one line: the ping stores odd turns, the echo the following even ones.
+/// Medium of one line: the ping stores odd values, the echo the following even ones.
 pub(crate) struct OneLine {
     word: Region<Word>,
     pause: Pause,
@@ -59,11 +59,11 @@ impl Medium for OneLine {
     }
 
     #[inline(always)]
-    fn round_trip(&self, turn: &mut u64) -> Result<(), Fault> {
-        let back = *turn + 2;
-        self.word.publish(*turn + 1);
+    fn round_trip(&self, value: &mut u64) -> Result<(), Fault> {
+        let back = *value + 2;
+        self.word.publish(*value + 1);
         self.word.wait(self.pause, |it| it == back);
-        *turn = back;
+        *value = back;
         Ok(())
     }
 
@@ -73,15 +73,15 @@ impl Medium for OneLine {
     }
 
     fn echo(&self) -> Result<u64, Fault> {
-        let mut turn = 0;
+        let mut value = 0;
         loop {
             // END is odd too.
             let seen = self.word.wait(self.pause, |it| it % 2 == 1);
             if seen == END {
-                return Ok(turn / 2);
+                return Ok(value / 2);
             }
-            turn = seen + 1;
-            self.word.publish(turn);
+            value = seen + 1;
+            self.word.publish(value);
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Several turns in progress at a time: the floors of pipelined calls, whose figure is a
-//! throughput.
+//! Several messages in flight at a time: the floors of pipelined calls, whose figure is a throughput.
 
 use super::relay::Medium;
 use super::socket::Ends;
@@ -13,14 +12,14 @@ use std::net::TcpStream;
 use zerocopy::FromZeros;
 
 args! {
-    /// Number of turns in progress.
+    /// Number of messages in flight.
     pub struct Depth {
-        /// Turns under way at a time.
+        /// Messages in flight at a time.
         concurrency_count: u32 = 16 (smoke 4, range 1 ..= 10000),
     }
 }
 
-/// Value in place of a turn: the round is over.
+/// Value that ends the round.
 const END: u64 = u64::MAX;
 
 /// A counter alone on a pair of cache lines.
@@ -28,7 +27,7 @@ const END: u64 = u64::MAX;
 #[repr(C, align(128))]
 struct Counter(AtomicU64);
 
-/// Medium of two counters: turns sent, and turns returned.
+/// Medium of two counters: messages sent, and messages returned.
 pub(crate) struct Counters {
     counters: Region<[Counter; 2]>,
     depth: u64,
@@ -38,12 +37,12 @@ pub(crate) struct Counters {
 impl Counters {
     #[inline(always)]
     fn wait(&self, counter: &Counter, is_next: impl Fn(u64) -> bool) -> u64 {
-        // Acquire: pairs with the Release of the other side.
+        // Acquire: pairs with the Release of the other participant.
         self.pause.until(|| Some(counter.0.load(Ordering::Acquire)).filter(|count| is_next(*count)))
     }
 }
 
-/// State of the sending side: turns sent, and turns known to be returned.
+/// State of the sending participant: messages sent, and messages known to be returned.
 #[derive(Default)]
 pub(crate) struct Sent {
     sent: u64,
@@ -93,54 +92,54 @@ impl Medium for Counters {
 
     fn echo(&self) -> Result<u64, Fault> {
         let [there, echoed] = &*self.counters;
-        let mut turns = 0;
+        let mut messages = 0;
         loop {
-            let seen = self.wait(there, |it| it != turns);
+            let seen = self.wait(there, |it| it != messages);
             if seen == END {
-                return Ok(turns);
+                return Ok(messages);
             }
-            turns = seen;
+            messages = seen;
             // Release: pairs with the Acquire in wait().
-            echoed.0.store(turns, Ordering::Release);
+            echoed.0.store(messages, Ordering::Release);
         }
     }
 }
 
-/// Size of a turn over a socket.
-const TURN_BYTES: usize = 8;
+/// Size of a message over a socket.
+const MESSAGE_BYTES: usize = 8;
 const READ_BYTES: usize = 1 << 16;
 
-/// Medium over loopback TCP: as many turns in one write as have come back; both sides poll.
+/// Medium over loopback TCP: one write sends as many messages as were returned; both participants poll.
 pub(crate) struct Sockets {
     near: TcpStream,
     far: TcpStream,
     depth: usize,
 }
 
-/// State of the sending side.
+/// Buffers and counts of the sending participant.
 pub(crate) struct Written {
     lot: Vec<u8>,
     came: Vec<u8>,
-    /// Turns that were written together with a counted turn.
+    /// Number of messages that were written together with a counted message.
     ahead: usize,
-    /// Bytes received of an incomplete turn.
+    /// Number of received bytes of an incomplete message.
     part_bytes: usize,
 }
 
 type Polled = Ends<TcpStream, true>;
 
 impl Sockets {
-    /// Reads at least one whole turn, and returns the number of whole turns read.
-    fn turns(&self, written: &mut Written) -> Result<usize, Fault> {
+    /// Reads at least one whole message, and returns the number of whole messages read.
+    fn read_messages(&self, written: &mut Written) -> Result<usize, Fault> {
         loop {
             let count = read_some(&self.near, &mut written.came)?;
             if count == 0 {
-                return Err(Fault::new("the other end has ended"));
+                return Err(Fault::new("the echoing participant has closed the connection"));
             }
             let bytes = written.part_bytes + count;
-            written.part_bytes = bytes % TURN_BYTES;
-            if bytes >= TURN_BYTES {
-                return Ok(bytes / TURN_BYTES);
+            written.part_bytes = bytes % MESSAGE_BYTES;
+            if bytes >= MESSAGE_BYTES {
+                return Ok(bytes / MESSAGE_BYTES);
             }
         }
     }
@@ -179,7 +178,7 @@ impl Medium for Sockets {
     }
 
     fn ping(&self) -> Result<Written, Fault> {
-        let lot = vec![0; self.depth * TURN_BYTES];
+        let lot = vec![0; self.depth * MESSAGE_BYTES];
         Polled::write(&self.near, &lot)?;
         Ok(Written { lot, came: vec![0; READ_BYTES], ahead: 0, part_bytes: 0 })
     }
@@ -190,39 +189,39 @@ impl Medium for Sockets {
             written.ahead -= 1;
             return Ok(());
         }
-        let turns = self.turns(written)?;
-        written.ahead = turns - 1;
-        Polled::write(&self.near, &written.lot[..turns * TURN_BYTES])
+        let messages = self.read_messages(written)?;
+        written.ahead = messages - 1;
+        Polled::write(&self.near, &written.lot[..messages * MESSAGE_BYTES])
     }
 
     fn end(&self, written: &mut Written) -> Result<(), Fault> {
         let mut left = self.depth;
         while left > 0 {
-            left -= self.turns(written)?;
+            left -= self.read_messages(written)?;
         }
-        // The number of turns that were sent and not counted.
+        // The number of messages that were sent and not counted.
         let uncounted = (self.depth + written.ahead) as u64;
         Polled::write(&self.near, &(END - uncounted).to_ne_bytes())
     }
 
     fn echo(&self) -> Result<u64, Fault> {
         let mut buffer = vec![0; READ_BYTES];
-        let (mut filled, mut turns) = (0, 0);
+        let (mut filled, mut messages) = (0, 0);
         loop {
             let count = read_some(&self.far, &mut buffer[filled..])?;
             if count == 0 {
-                return Err(Fault::new("the other end has ended"));
+                return Err(Fault::new("the sending participant has closed the connection"));
             }
             filled += count;
-            let whole = filled / TURN_BYTES * TURN_BYTES;
-            let last = whole.checked_sub(TURN_BYTES).and_then(|at| buffer[at..].first_chunk());
+            let whole = filled / MESSAGE_BYTES * MESSAGE_BYTES;
+            let last = whole.checked_sub(MESSAGE_BYTES).and_then(|at| buffer[at..].first_chunk());
             let last = last.map_or(0, |bytes| u64::from_ne_bytes(*bytes));
             if last > END / 2 {
-                // All turns had come back when this was sent, so it came alone.
-                return Ok(turns - (END - last));
+                // All messages had been returned when this was sent, so it arrives alone.
+                return Ok(messages - (END - last));
             }
             Polled::write(&self.far, &buffer[..whole])?;
-            turns += (whole / TURN_BYTES) as u64;
+            messages += (whole / MESSAGE_BYTES) as u64;
             buffer.copy_within(whole..filled, 0);
             filled -= whole;
         }

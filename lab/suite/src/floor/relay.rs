@@ -4,14 +4,14 @@ use crate::common::Tally;
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
 use handover_record::{Args, Spec};
 
-/// A medium that sends a turn to another participant, which sends it back.
+/// A medium that sends a message to another participant, which sends it back.
 pub(crate) trait Medium: Sized + Send + Sync + 'static {
     /// The arguments.
     type Args: Args;
     const SPEC: Spec;
     /// `true` if everything shared comes from the setup, so that the participants can be processes.
     const PROCESSES: bool = true;
-    /// State of the pinging participant between turns.
+    /// State of the pinging participant between two round trips.
     type Ping;
 
     /// Sets the medium up, untimed; everything that the participants share comes from the setup, so
@@ -21,16 +21,16 @@ pub(crate) trait Medium: Sized + Send + Sync + 'static {
     /// Prepares the pinging participant, untimed; returns its state.
     ///
     /// # Errors
-    /// Fails if it cannot begin.
+    /// Fails if the participant cannot be prepared.
     fn ping(&self) -> Result<Self::Ping, Fault>;
 
-    /// Sends the turn and waits for its return: the timed operation.
+    /// Sends a message and waits for its return: the timed operation.
     fn round_trip(&self, ping: &mut Self::Ping) -> Result<(), Fault>;
 
-    /// Asks the echo to end, in place of a turn.
+    /// Tells the echoing participant to stop.
     fn end(&self, ping: &mut Self::Ping) -> Result<(), Fault>;
 
-    /// Sends every turn back until asked to end; returns the number of turns.
+    /// Sends every message back until told to stop; returns the number of messages.
     fn echo(&self) -> Result<u64, Fault>;
 }
 

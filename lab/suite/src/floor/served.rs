@@ -13,26 +13,26 @@ const CLIENTS_MAX: usize = 1000;
 args! {
     /// Number of clients.
     pub struct Asking {
-        /// Clients, each of which waits for the answer before it asks again.
+        /// Clients, each of which waits for the answer before its next request.
         clients_count: u32 = 10 (smoke 3, range 1..=1000)
     }
 }
 
-/// State shared by all participants.
+/// State shared by the server and all clients.
 #[derive(FromZeros)]
 #[repr(C)]
-struct Desks {
+struct ClientWords {
     /// For each client a word to the server and one back.
-    desks: [WaitLine<2>; CLIENTS_MAX],
+    words: [WaitLine<2>; CLIENTS_MAX],
     tally: Tally,
 }
 
-/// Flag in the last answer: the round is over.
+/// Flag in the last answer, to end the round.
 const END: u32 = 1 << 31;
 
 /// A server that polls the words of its clients in turn.
 pub(crate) struct Served {
-    shared: Region<Desks>,
+    shared: Region<ClientWords>,
     /// `true` for each client that sends requests: the first on each CPU that is not the server's.
     /// Further clients would only alternate with it, at the cost of a context switch.
     asks: Vec<bool>,
@@ -55,7 +55,8 @@ impl Handover for Served {
     }
 
     fn setup(args: &Asking, setup: &mut Setup) -> Result<Self, Fault> {
-        let (server, clients) = setup.cpus().split_first().ok_or_else(|| Fault::new("no CPU"))?;
+        let (server, clients) =
+            setup.cpus().split_first().ok_or_else(|| Fault::new("the setup has no CPU"))?;
         let mut taken = vec![*server];
         let mut asks: Vec<bool> = clients
             .iter()
@@ -70,7 +71,7 @@ impl Handover for Served {
             *first = true;
         }
         asks.resize(args.clients_count as usize, false);
-        let mode = WaitMode::of(Wait::SpinThenSleep, setup).crowded(is_crowded);
+        let mode = WaitMode::of(Wait::SpinThenSleep, setup).with_yields(is_crowded);
         Ok(Self { shared: setup.region()?, asks, mode })
     }
 
@@ -79,7 +80,7 @@ impl Handover for Served {
             if !self.asks[client] {
                 return Ok(());
             }
-            let [ask, answer] = &self.shared.desks[client].0;
+            let [ask, answer] = &self.shared.words[client].0;
             let mut number = 0;
             loop {
                 number += 1;
@@ -92,27 +93,27 @@ impl Handover for Served {
                 }
             }
         }
-        let desks = self.shared.desks.iter().zip(&self.asks).filter(|(_, asks)| **asks);
-        let desks: Vec<&WaitLine<2>> = desks.map(|(desk, _)| desk).collect();
-        let mut last = vec![0; desks.len()];
+        let words = self.shared.words.iter().zip(&self.asks).filter(|(_, asks)| **asks);
+        let words: Vec<&WaitLine<2>> = words.map(|(desk, _)| desk).collect();
+        let mut last = vec![0; words.len()];
         let mut at = 0;
         let mut serve = |count: u64| {
             let mut left = count;
             while left > 0 {
-                let [ask, answer] = &desks[at].0;
+                let [ask, answer] = &words[at].0;
                 let number = ask.value();
                 if number != last[at] {
                     last[at] = number;
                     answer.publish(number, self.mode);
                     left -= 1;
                 }
-                at = if at + 1 == desks.len() { 0 } else { at + 1 };
+                at = if at + 1 == words.len() { 0 } else { at + 1 };
                 if at == 0 && left > 0 {
                     self.mode.pause().once();
                 }
             }
         };
-        let requests_count = 4 * desks.len().max(16) as u64;
+        let requests_count = 4 * words.len().max(16) as u64;
         // Clients that have just begun get into a steady state first.
         serve(requests_count);
         let mut none_yet = true;
@@ -123,7 +124,7 @@ impl Handover for Served {
             out.note_batch(0, clock::ticks().saturating_sub(began), requests_count);
         }
         self.shared.tally.add_sent(last.iter().map(|&number| u64::from(number)).sum());
-        for (desk, last) in desks.iter().zip(last) {
+        for (desk, last) in words.iter().zip(last) {
             desk.0[1].publish(END | last, self.mode);
         }
         Ok(())

@@ -33,7 +33,8 @@ impl Workload for Signature {
             PrivateKeyDer::from_pem_slice(identity.key_pem().as_bytes()).map_err(Fault::of)?;
         let key = any_supported_type(&key).map_err(Fault::of)?;
         let signer = key.choose_scheme(&[SignatureScheme::ECDSA_NISTP256_SHA256]);
-        let signer = signer.ok_or_else(|| Fault::new("the key signs otherwise"))?;
+        let signer = signer
+            .ok_or_else(|| Fault::new("the key does not sign by ECDSA over P-256 with SHA-256"))?;
         Ok(Self { signer, signed: [b' '; SIGNED_BYTES] })
     }
 
@@ -51,7 +52,7 @@ impl Workload for Signature {
     }
 }
 
-/// One side's part of a key agreement.
+/// One participant's part of a key agreement.
 pub(super) struct Agreement {
     theirs: Vec<u8>,
 }

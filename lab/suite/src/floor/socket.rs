@@ -21,15 +21,15 @@ args! {
     }
 }
 
-/// First byte of a message that is not echoed: the round is over.
+/// First byte of a message that ends the round and is not echoed.
 const END: u8 = 0xff;
 
-/// Maximum number of foreign connections to the listener that are rejected.
+/// Maximum number of connections by other processes that the listener rejects.
 const STRANGERS_MAX: u32 = 16;
 
-/// An end of a connection.
+/// End of a connection.
 pub(crate) trait End: AsFd + From<OwnedFd> + Into<OwnedFd> + Send + Sync + 'static {
-    /// Declarations of its floors: both sides sleep, and neither does.
+    /// Declarations of its floors: with participants that sleep, and with participants that spin.
     const SPECS: [Spec; 2];
 
     /// Creates two ends of one connection.
@@ -65,7 +65,7 @@ impl End for TcpStream {
                 return Ok((near, far));
             }
         }
-        Err(Fault::new(format!("others keep connecting to {address}")))
+        Err(Fault::new(format!("{STRANGERS_MAX} other processes have connected to {address}")))
     }
 }
 
@@ -88,15 +88,14 @@ impl End for UnixStream {
     }
 }
 
-/// Medium of two ends of a connection. If `SPINS`, neither side ever sleeps: each repeats
-/// non-blocking calls.
+/// Medium of two ends of a connection. If `SPINS`, neither participant ever sleeps: each repeats non-blocking calls.
 pub(crate) struct Ends<E, const SPINS: bool> {
     near: E,
     far: E,
     message_bytes: usize,
 }
 
-/// Loopback TCP with sleeping sides.
+/// Loopback TCP with sleeping participants.
 pub(crate) type Loopback = Ends<TcpStream, false>;
 
 impl<E: End, const SPINS: bool> Ends<E, SPINS> {
@@ -113,7 +112,9 @@ impl<E: End, const SPINS: bool> Ends<E, SPINS> {
     pub(crate) fn read(end: &E, mut into: &mut [u8]) -> Result<(), Fault> {
         while !into.is_empty() {
             match recv(end, &mut *into, RecvFlags::empty()) {
-                Ok((0, _)) => return Err(Fault::new("the other end has ended")),
+                Ok((0, _)) => {
+                    return Err(Fault::new("the other participant has closed the connection"));
+                }
                 Ok((count, _)) => into = &mut into[count..],
                 Err(Errno::WOULDBLOCK) if SPINS => spin_loop(),
                 Err(Errno::INTR) => {}
@@ -137,7 +138,7 @@ impl<E: End, const SPINS: bool> Ends<E, SPINS> {
     }
 }
 
-/// The message that the pinging participant sends, and the last echo.
+/// Message that the pinging participant sends, and the last echo.
 pub(crate) struct Messages {
     sent: Vec<u8>,
     came: Vec<u8>,

@@ -18,21 +18,20 @@ args! {
     pub struct Walk {
         /// Bytes moved at a time.
         size_bytes: Bytes = 65536 (smoke 4096, range 256 ..= 67108864),
-        /// Bytes that are walked through, in turn; more than a cache holds.
+        /// Bytes of memory, used piece by piece; more than a cache holds.
         memory_bytes: Bytes = 67108864 (smoke 65536, range 256 ..= 1073741824),
     }
 }
 
-/// Buffers of pages begin on a page, so that their addresses differ by whole pages: a load from one
-/// buffer then never has the same low 12 bits as a recent store to the other, which the CPU could
-/// mistake for that store.
+/// Buffers of pages start on a page, so that their addresses differ by whole pages: a load from one buffer then never
+/// has the same low 12 bits as a recent store to the other, which the CPU could mistake for that store.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C, align(4096))]
 pub(super) struct Page(pub(super) [u8; PAGE_BYTES]);
 
 pub(super) const PAGE_BYTES: usize = 4096;
 
-/// Iterator over consecutive pieces of memory, which begins again at the end.
+/// Iterator over consecutive pieces of memory, which starts over at the end.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pieces {
     pub(crate) size_bytes: usize,
@@ -41,7 +40,7 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// Creates the iterator; the memory has room for at least one piece.
+    /// Creates the iterator; the memory holds at least one piece.
     pub(crate) fn new(piece: Bytes, memory: Bytes) -> Self {
         let size_bytes = size(piece);
         Self { size_bytes, memory_bytes: size(memory).max(size_bytes), next: 0 }
@@ -57,7 +56,7 @@ impl Pieces {
     }
 }
 
-/// Two memories, copied piece by piece from one end to the other.
+/// Two memories, of which each piece is copied from one to the other.
 pub(super) struct Buffers {
     from: Vec<Page>,
     to: Vec<Page>,
@@ -101,7 +100,10 @@ impl Workload for Streamed {
 
     fn setup(args: &Walk, _: &mut Setup) -> Result<Self, Fault> {
         if !args.size_bytes.0.is_multiple_of(bulk::BLOCK_BYTES as u64) {
-            return Err(Fault::new("size_bytes must be a multiple of 256"));
+            return Err(Fault::new(format!(
+                "size_bytes={}: not a multiple of 256",
+                args.size_bytes.0
+            )));
         }
         Ok(Self(Buffers::new(Pieces::new(args.size_bytes, args.memory_bytes))))
     }
@@ -124,7 +126,7 @@ pub(crate) struct ProcessCopy<const OUT: bool> {
     pieces: Pieces,
 }
 
-/// Size of the description of the owner's memory: its process and the address there.
+/// Size of the message with the owner's process id and the address of its memory.
 const PLACE_BYTES: usize = 12;
 /// Fill byte of the owner's memory.
 const OWNED: u8 = 0xa5;
@@ -132,7 +134,7 @@ const OWNED: u8 = 0xa5;
 const READ: u8 = 0x5a;
 
 impl<const OUT: bool> ProcessCopy<OUT> {
-    /// Publishes its memory, and keeps it until the other participant has ended.
+    /// Publishes the memory, and keeps it until the other participant has finished.
     fn own(&self) -> Result<(), Fault> {
         let memory = vec![OWNED; self.pieces.memory_bytes];
         let pid = rustix::process::getpid().as_raw_nonzero().get();
@@ -148,7 +150,7 @@ impl<const OUT: bool> ProcessCopy<OUT> {
         let mut place = [0; PLACE_BYTES];
         (&self.near).read_exact(&mut place)?;
         let (pid, address) = place.split_at(4);
-        let whole = |_| Fault::new("no place");
+        let whole = |_| Fault::new("parse the message with the owner's address");
         let pid = i32::from_ne_bytes(pid.try_into().map_err(whole)?);
         let address = u64::from_ne_bytes(address.try_into().map_err(whole)?);
         let mut pieces = self.pieces;
@@ -164,7 +166,7 @@ impl<const OUT: bool> ProcessCopy<OUT> {
         // Done once untimed: touches every page.
         for _ in 0..self.pieces.memory_bytes / self.pieces.size_bytes {
             if copy()? != self.pieces.size_bytes {
-                return Err(Fault::new("the copy is short"));
+                return Err(Fault::new("the kernel copied fewer bytes than requested"));
             }
         }
         out.bytes_per_op(self.pieces.size_bytes as u64);
@@ -183,7 +185,7 @@ impl<const OUT: bool> ProcessCopy<OUT> {
         let expected = if OUT { READ } else { OWNED };
         match memory[..self.pieces.size_bytes].iter().all(|&byte| byte == expected) {
             true => Ok(()),
-            false => Err(Fault::new("the copy differs")),
+            false => Err(Fault::new("the copy differs from its source")),
         }
     }
 }
@@ -217,8 +219,7 @@ impl<const OUT: bool> Handover for ProcessCopy<OUT> {
     }
 }
 
-/// A stream: one side writes without end, the other sleeps in read or, if `ADAPTS`, polls for a
-/// while first.
+/// A stream: one participant writes without end, the other sleeps in read or, if `ADAPTS`, polls for a while first.
 pub(crate) struct Stream<const ADAPTS: bool> {
     near: TcpStream,
     far: TcpStream,

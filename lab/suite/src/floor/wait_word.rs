@@ -34,7 +34,7 @@ pub(crate) struct WaitWord {
 #[repr(C, align(128))]
 pub(crate) struct WaitLine<const N: usize>(pub(crate) [WaitWord; N]);
 
-/// Behaviour of both sides of a [`WaitWord`].
+/// Waiting behaviour of the participants at a [`WaitWord`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitMode {
     waits: Wait,
@@ -56,8 +56,8 @@ impl WaitMode {
         WaitMode { waits, scope, pause: Pause::of(setup) }
     }
 
-    /// Returns the same behaviour for participants that share a CPU, or do not.
-    pub(crate) fn crowded(self, yields: bool) -> WaitMode {
+    /// Returns the same behaviour, with yields between polls or without.
+    pub(crate) fn with_yields(self, yields: bool) -> WaitMode {
         WaitMode { pause: Pause { yields }, ..self }
     }
 
@@ -75,7 +75,7 @@ impl WaitMode {
 }
 
 impl WaitWord {
-    /// Returns the value that the other side wrote last.
+    /// Returns the value that the other participant wrote last.
     #[inline(always)]
     pub(crate) fn value(&self) -> u32 {
         // Acquire: pairs with the Release in publish().
@@ -168,7 +168,7 @@ impl WaitWord {
     }
 }
 
-/// Value in place of a turn: the round is over. Reaching it as a turn would take a minute at least.
+/// Value that ends the round; counting up to it would take a minute at least.
 const END: u32 = u32::MAX;
 
 /// Medium: a word for each direction, between participants that poll and then sleep (`ADAPTS`), or
@@ -206,11 +206,11 @@ impl<const ADAPTS: bool> Medium for Words<ADAPTS> {
     }
 
     #[inline(always)]
-    fn round_trip(&self, turn: &mut u32) -> Result<(), Fault> {
-        *turn += 1;
+    fn round_trip(&self, value: &mut u32) -> Result<(), Fault> {
+        *value += 1;
         let [there, back] = &self.line.0;
-        there.publish(*turn, self.mode);
-        back.wait(self.mode, |it| it == *turn);
+        there.publish(*value, self.mode);
+        back.wait(self.mode, |it| it == *value);
         Ok(())
     }
 
@@ -221,14 +221,14 @@ impl<const ADAPTS: bool> Medium for Words<ADAPTS> {
 
     fn echo(&self) -> Result<u64, Fault> {
         let [there, back] = &self.line.0;
-        let mut turn = 0;
+        let mut value = 0;
         loop {
-            let (seen, _) = there.wait(self.mode, |it| it != turn);
+            let (seen, _) = there.wait(self.mode, |it| it != value);
             if seen == END {
-                return Ok(u64::from(turn));
+                return Ok(u64::from(value));
             }
-            turn = seen;
-            back.publish(turn, self.mode);
+            value = seen;
+            back.publish(value, self.mode);
         }
     }
 }

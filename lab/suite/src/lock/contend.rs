@@ -37,7 +37,7 @@ pub trait Lock: Send + Sync + 'static {
     where
         Self: 'a;
 
-    /// Makes an unlocked lock at its final address: some locks must not be moved.
+    /// Returns an unlocked lock at its final address: some locks must not be moved.
     ///
     /// # Panics
     /// If the C library cannot make one (out of memory).

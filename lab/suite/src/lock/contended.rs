@@ -155,7 +155,9 @@ impl<C: Counted> Handover for Contended<C> {
         let (count, added) = (self.counted.count(), self.added.load(Ordering::Relaxed));
         match count == added && added > 0 {
             true => Ok(()),
-            false => Err(Fault::new(format!("{added} were added, {count} counted"))),
+            false => Err(Fault::new(format!(
+                "the threads have added {added}, but the counter is {count}"
+            ))),
         }
     }
 }

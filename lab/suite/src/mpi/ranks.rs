@@ -1,8 +1,7 @@
 //! MPI as a contender: this program started again by `mpiexec` as two ranks with a task.
 //!
-//! Rank 0 reads repeat counts from its standard input, and answers with the clock ticks used. The
-//! stopwatch is thus in the rank, and no figure includes the communication between this process and
-//! the ranks.
+//! Rank 0 reads repeat counts from its standard input, and answers with the clock ticks used. The rank thus takes the
+//! time itself, and no figure includes the communication between this process and the ranks.
 
 use super::World;
 use crate::bulk::Move;
@@ -48,11 +47,11 @@ impl Work {
 /// Task that a rank reads from its environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Task {
-    /// Operation.
+    /// Operation that the ranks repeat.
     pub work: Work,
     /// Bytes moved by one operation.
     pub size_bytes: usize,
-    /// Bytes of memory that the operations walk through.
+    /// Bytes of memory that the operations use, piece by piece.
     pub memory_bytes: usize,
     /// CPU of each rank.
     pub cpus: [u32; 2],
@@ -65,7 +64,7 @@ impl Task {
         format!("{} {size_bytes} {memory_bytes} {first} {second}", work.name())
     }
 
-    /// Parses what [`text`](Self::text) formats.
+    /// Parses the result of [`text`](Self::text).
     pub fn of(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let name = words.next()?;
@@ -78,14 +77,15 @@ impl Task {
     }
 }
 
-/// Plays a rank if this process was started as one; must be called before anything else. `None`
-/// otherwise.
+/// Runs as a rank and returns the result, if this process was started as one; `None` otherwise.
+/// Must be called before anything else.
 ///
 /// # Errors
 /// Fails with the fault of the rank, which the launcher reports too.
 pub fn dispatch_rank() -> Option<Result<(), Fault>> {
     let text = std::env::var(RANK_VARIABLE).ok()?;
-    let task = Task::of(&text).ok_or_else(|| Fault::new(format!("{RANK_VARIABLE}={text}")));
+    let task = Task::of(&text)
+        .ok_or_else(|| Fault::new(format!("{RANK_VARIABLE}={text}: not a task of a rank")));
     Some(task.and_then(|task| play(&task)))
 }
 
@@ -93,7 +93,7 @@ fn play(task: &Task) -> Result<(), Fault> {
     let world = World::begin()?;
     let (rank, ranks_count) = world.rank()?;
     if ranks_count != 2 {
-        return Err(Fault::new(format!("{ranks_count} ranks, and 2 are needed")));
+        return Err(Fault::new(format!("started with {ranks_count} ranks, but 2 are needed")));
     }
     affinity::pin(task.cpus[rank as usize]).map_err(Fault::of)?;
     match task.work {
@@ -112,7 +112,10 @@ fn play(task: &Task) -> Result<(), Fault> {
 fn answer(mut work: impl FnMut(u64) -> Result<(), Fault>) -> Result<(), Fault> {
     for line in std::io::stdin().lock().lines() {
         let line = line?;
-        let n = line.trim().parse().map_err(|_| Fault::new(format!("{line}: no number")))?;
+        let n = line
+            .trim()
+            .parse()
+            .map_err(|_| Fault::new(format!("read a repeat count: {line:?} is not a number")))?;
         let began = clock::ticks();
         work(n)?;
         let ticks = clock::ticks().saturating_sub(began);
@@ -140,7 +143,7 @@ fn pong(world: &World) -> Result<(), Fault> {
     }
 }
 
-/// Plays a transfer: rank 0 moves the memory piece by piece, rank 1 owns it.
+/// Runs a transfer: rank 0 moves the memory piece by piece, rank 1 owns it.
 fn moves(world: &World, task: &Task, rank: u32) -> Result<(), Fault> {
     let Task { size_bytes, memory_bytes, work, .. } = *task;
     let memory_bytes = memory_bytes.max(size_bytes);
@@ -154,7 +157,7 @@ fn moves(world: &World, task: &Task, rank: u32) -> Result<(), Fault> {
         let right = if work == Work::Put { FILLS[0] } else { FILLS[1] };
         return match came == Some(right) {
             true => Ok(()),
-            false => Err(Fault::new(format!("{came:?} came, and not {right}"))),
+            false => Err(Fault::new(format!("received {came:?}, expected {right}"))),
         };
     }
     world.receive(1, &mut [])?;
@@ -180,11 +183,11 @@ fn moves(world: &World, task: &Task, rank: u32) -> Result<(), Fault> {
     let right = if work == Work::Get { FILLS[1] } else { FILLS[0] };
     match memory[..size_bytes].iter().all(|&byte| byte == right) {
         true => Ok(()),
-        false => Err(Fault::new("what came is not what was sent")),
+        false => Err(Fault::new("the received data differs from the data sent")),
     }
 }
 
-/// The ranks as seen from this process; killed on drop.
+/// The launcher's process, through which the ranks run; killed on drop.
 struct Ranks {
     child: Child,
     to: Option<ChildStdin>,
@@ -193,7 +196,7 @@ struct Ranks {
 
 impl Drop for Ranks {
     fn drop(&mut self) {
-        // Fails only if the child has ended, as intended.
+        // Fails only if the child has exited, as intended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -218,11 +221,11 @@ impl Ranks {
         affinity::set_mask(&home).map_err(Fault::of)?;
         let mut child = started.map_err(|error| Fault::new(format!("{launcher}: {error}")))?;
         let (to, from) = (child.stdin.take(), child.stdout.take());
-        let from = from.ok_or_else(|| Fault::new("the ranks have no output"))?;
+        let from = from.ok_or_else(|| Fault::new("the ranks' standard output was not captured"))?;
         Ok(Self { child, to, from: BufReader::new(from) })
     }
 
-    /// Has the ranks do `n` operations; returns the ticks used.
+    /// Makes the ranks do `n` operations; returns the ticks used.
     fn batch(&mut self, n: u64) -> Result<u64, Fault> {
         let mut line = String::new();
         if let Some(to) = &mut self.to {
@@ -231,7 +234,9 @@ impl Ranks {
         }
         self.from.read_line(&mut line)?;
         let ticks = line.trim().parse();
-        ticks.map_err(|_| Fault::new(format!("the ranks have ended, or said {:?}", line.trim())))
+        ticks.map_err(|_| {
+            Fault::new(format!("read the ticks of the ranks: found {:?}", line.trim()))
+        })
     }
 
     fn end(mut self) -> Result<(), Fault> {
@@ -244,7 +249,7 @@ impl Ranks {
 /// Two ranks of a launcher, started and warm: starting takes longer than a round.
 struct Launched<const LAUNCHER: u8> {
     size_bytes: usize,
-    /// The ranks, which are played once, and the number of operations in a batch.
+    /// The ranks, which one round uses, and the number of operations in a batch.
     ranks: TakeCell<(Ranks, u64)>,
 }
 
@@ -274,10 +279,10 @@ fn cpus(setup: &Setup) -> [u32; 2] {
     }
 }
 
-/// The ranks run on the CPUs of both participants.
+/// Roles if the ranks run on the CPUs of both participants.
 const LAUNCHER_ALONE: &[Role] = &[Role::measured("launcher"), Role::serving("nobody")];
 
-/// Empty messages, for comparison with a call without arguments.
+/// Round trips of empty messages, for comparison with a call without arguments.
 struct PingPong<const LAUNCHER: u8>(Launched<LAUNCHER>);
 
 impl<const LAUNCHER: u8> Handover for PingPong<LAUNCHER> {
@@ -296,7 +301,7 @@ impl<const LAUNCHER: u8> Handover for PingPong<LAUNCHER> {
     }
 }
 
-/// Memory of a window, which both ranks have mapped.
+/// Transfers between the ranks' memory, which both have mapped.
 struct RankTransfers<const LAUNCHER: u8, const PUSHES: bool>(Launched<LAUNCHER>);
 
 impl<const LAUNCHER: u8, const PUSHES: bool> Handover for RankTransfers<LAUNCHER, PUSHES> {

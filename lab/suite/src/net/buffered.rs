@@ -1,7 +1,7 @@
 //! Peer: rustls by its usual interface, which has its own buffers: the hand-written solution
 //! without this project.
 
-use super::handshake::{Shaken, Shaking, ticks_since};
+use super::handshake::{HandshakeCost, HandshakeSides, ticks_since};
 use super::load::NetLoad;
 use super::secured::{Securing, identity};
 use super::servers::whole_bytes;
@@ -24,7 +24,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-/// Maximum number of decrypted bytes taken at a time.
+/// Maximum number of decrypted bytes read at a time.
 const READ_BYTES: usize = 1 << 16;
 
 fn certificate(identity: &Identity) -> Result<CertificateDer<'static>, Fault> {
@@ -152,7 +152,7 @@ pub(super) struct Sides {
     server: Arc<ServerConfig>,
 }
 
-impl Shaking for Sides {
+impl HandshakeSides for Sides {
     type Client = Arc<ClientConfig>;
 
     fn setup() -> Result<Self, Fault> {
@@ -165,7 +165,7 @@ impl Shaking for Sides {
         client(&self.identity).map(Arc::new)
     }
 
-    fn shake(&self, client: &Self::Client) -> Result<Shaken, Fault> {
+    fn shake(&self, client: &Self::Client) -> Result<HandshakeCost, Fault> {
         let name = ServerName::try_from("localhost").map_err(Fault::of)?;
         let began = clock::ticks();
         let mut near = ClientConnection::new(Arc::clone(client), name).map_err(Fault::of)?;
@@ -189,14 +189,16 @@ impl Shaking for Sides {
         match (near.is_handshaking() || far.is_handshaking(), far.handshake_kind()) {
             (false, Some(kind)) => {
                 let is_resumed = kind == HandshakeKind::Resumed;
-                Ok(Shaken { client_ticks, server_ticks, is_resumed })
+                Ok(HandshakeCost { client_ticks, server_ticks, is_resumed })
             }
-            _ => Err(Fault::new("the handshake has no end")),
+            _ => {
+                Err(Fault::new("the handshake is not complete, but no bytes are left to exchange"))
+            }
         }
     }
 }
 
-/// Returns all bytes that one side has to send.
+/// Returns all bytes that one side of a handshake has to send.
 fn say<'a, D: SideData>(
     side: &mut ConnectionCommon<D>,
     bytes: &'a mut Vec<u8>,

@@ -191,7 +191,7 @@ impl Accepting for Tokio {
             local.spawn_local(accepts);
             match local.run_until(ends.recv()).await {
                 Some(()) => Ok(echoed.get()),
-                None => Err(Fault::new("it accepts no more")),
+                None => Err(Fault::new("the listener has stopped before the last connection")),
             }
         })
     }

@@ -26,10 +26,10 @@ args! {
     }
 }
 
-/// Value in place of a message's first byte: asks if the echo works; answered and not counted.
+/// First byte of a message that checks if the server echoes; it is echoed and not counted.
 const GREETING: u8 = 0xfe;
 
-/// Benchmark of a server of kind `E`, with a client that sleeps until an echo comes.
+/// Benchmark of a server of kind `E`, with a client that sleeps until it receives an echo.
 pub(super) type Relayed<E> = Relay<Link<E, false>>;
 /// Benchmark of a server of kind `E`, with a client that never sleeps.
 pub(super) type Spinning<E> = Relay<Link<E, true>>;
@@ -166,7 +166,7 @@ impl Echoing for Bare {
     }
 }
 
-/// A connection whose far end echoes. If `SPINS`, its near end never sleeps.
+/// A connection whose far end echoes. If `SPINS`, the client at its near end never sleeps.
 pub(super) struct Link<E, const SPINS: bool> {
     near: TcpStream,
     far: TcpStream,
@@ -189,7 +189,7 @@ const AWAKE: Spec = Spec::new(
 .classic("evh_perf")
 .hands_over();
 
-/// The message that the pinging participant sends, and the last echo.
+/// Message that the pinging participant sends, and the last echo.
 pub(super) struct Messages {
     sent: Vec<u8>,
     came: Vec<u8>,

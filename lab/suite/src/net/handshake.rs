@@ -1,4 +1,4 @@
-//! Cost of a TLS handshake for either side.
+//! Cost of a TLS handshake for the client and for the server.
 
 use super::secured::identity;
 use handover_base::clock;
@@ -12,14 +12,14 @@ const FULL: usize = 0;
 const RESUMED: usize = 1;
 const CLIENT: usize = 2;
 
-pub(super) struct Shaken {
+pub(super) struct HandshakeCost {
     pub(super) client_ticks: u64,
     pub(super) server_ticks: u64,
     pub(super) is_resumed: bool,
 }
 
-/// Both sides of handshakes, without a network.
-pub(super) trait Shaking: Sized + 'static {
+/// A client and a server that perform handshakes without a network.
+pub(super) trait HandshakeSides: Sized + 'static {
     /// State of a client, sessions included.
     type Client;
 
@@ -28,7 +28,7 @@ pub(super) trait Shaking: Sized + 'static {
     /// Returns a client without sessions.
     fn fresh(&self) -> Result<Self::Client, Fault>;
 
-    fn shake(&self, client: &Self::Client) -> Result<Shaken, Fault>;
+    fn shake(&self, client: &Self::Client) -> Result<HandshakeCost, Fault>;
 }
 
 pub(super) fn ticks_since(began: u64) -> u64 {
@@ -40,7 +40,7 @@ pub(super) struct Ours {
     server: Server,
 }
 
-impl Shaking for Ours {
+impl HandshakeSides for Ours {
     type Client = Client;
 
     fn setup() -> Result<Self, Fault> {
@@ -54,7 +54,7 @@ impl Shaking for Ours {
         Client::new(Verify::Roots(roots), ClientOptions::default()).map_err(Fault::of)
     }
 
-    fn shake(&self, client: &Client) -> Result<Shaken, Fault> {
+    fn shake(&self, client: &Client) -> Result<HandshakeCost, Fault> {
         let began = clock::ticks();
         let mut near = Tls::client(client, "localhost", 0).map_err(Fault::of)?;
         let mut client_ticks = ticks_since(began);
@@ -76,36 +76,42 @@ impl Shaking for Ours {
             to_far.clear();
         }
         match (near.is_ready(), far.is_ready(), far.is_resumed()) {
-            (true, true, Some(is_resumed)) => Ok(Shaken { client_ticks, server_ticks, is_resumed }),
-            _ => Err(Fault::new("the handshake has no end")),
+            (true, true, Some(is_resumed)) => {
+                Ok(HandshakeCost { client_ticks, server_ticks, is_resumed })
+            }
+            _ => {
+                Err(Fault::new("the handshake is not complete, but no bytes are left to exchange"))
+            }
         }
     }
 }
 
-pub(super) struct Handshake<S: Shaking> {
+pub(super) struct Handshake<S: HandshakeSides> {
     sides: S,
     client: S::Client,
 }
 
-impl<S: Shaking> Handshake<S> {
-    /// Performs a handshake that must, or must not, resume a session.
-    fn shaken(&self, client: &S::Client, is_resumed: bool) -> Result<Shaken, Fault> {
+impl<S: HandshakeSides> Handshake<S> {
+    /// Performs a handshake; fails unless it resumes a session exactly if `is_resumed`.
+    fn shaken(&self, client: &S::Client, is_resumed: bool) -> Result<HandshakeCost, Fault> {
         let shaken = self.sides.shake(client)?;
         match shaken.is_resumed == is_resumed {
             true => Ok(shaken),
-            false if is_resumed => Err(Fault::new("a session that was there was not resumed")),
-            false => Err(Fault::new("nobody's session was resumed")),
+            false if is_resumed => {
+                Err(Fault::new("the handshake did not resume the stored session"))
+            }
+            false => Err(Fault::new("the handshake resumed a session, but none was stored")),
         }
     }
 
     /// Performs one handshake of each kind; the client without a session is then dropped.
-    fn both(&self) -> Result<(Shaken, Shaken), Fault> {
+    fn both(&self) -> Result<(HandshakeCost, HandshakeCost), Fault> {
         let full = self.shaken(&self.sides.fresh()?, false)?;
         Ok((full, self.shaken(&self.client, true)?))
     }
 }
 
-impl<S: Shaking> Workload for Handshake<S> {
+impl<S: HandshakeSides> Workload for Handshake<S> {
     type Args = ();
     const SPEC: Spec =
         Spec::new("net/handshake", "a handshake of TLS 1.3 without a network, each side by itself")

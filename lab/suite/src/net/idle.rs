@@ -18,7 +18,7 @@ use zerocopy::FromZeros;
 args! {
     /// Number of idle connections.
     pub struct NetIdle {
-        /// Connections, each of which has had a message echoed before. Either process opens as many descriptors.
+        /// Connections, each of which has had a message echoed; either process opens as many descriptors.
         connections_count: u32 = 2000 (smoke 10, range 2..=1_000_000),
     }
 }
@@ -36,7 +36,7 @@ struct IdleServer {
     port: AtomicU64,
 }
 
-/// Echoes until the last connection is closed.
+/// Handler that echoes until the last connection is closed.
 struct Echo {
     left: u32,
     stopper: Option<Stopper<()>>,
@@ -101,7 +101,7 @@ impl<const TLS: bool> Idle<TLS> {
             // Acquire: pairs with the Release in serve(). A port is 16 bits wide.
             match self.published.port.load(Ordering::Acquire) as u16 {
                 0 if begin.elapsed() < SOON => std::thread::sleep(Duration::from_micros(100)),
-                0 => return Err(Fault::new("nobody listens")),
+                0 => return Err(Fault::new("the server does not listen")),
                 port => {
                     let process = self.published.process.load(Ordering::Relaxed);
                     return Ok(((Ipv4Addr::LOCALHOST, port).into(), process));
@@ -130,7 +130,7 @@ fn anon_bytes(process: u64) -> Result<u64, Fault> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
     let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kib.map(|kib| kib << 10).ok_or_else(|| Fault::new("/proc tells no RssAnon"))
+    kib.map(|kib| kib << 10).ok_or_else(|| Fault::new("/proc/PID/status has no RssAnon"))
 }
 
 impl<const TLS: bool> Handover for Idle<TLS> {

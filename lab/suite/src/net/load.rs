@@ -23,7 +23,7 @@ args! {
     pub struct NetLoad {
         /// Connections, all served by one thread.
         connections_count: u32 = 16 (smoke 3, range 1..=1024),
-        /// Messages on their way on each connection.
+        /// Messages in flight on each connection.
         depth: u32 = 64 (smoke 4, range 1..=4096),
         /// Bytes in each message, its length of four bytes included, both ways.
         message_bytes: Bytes = 64 (smoke 16, range 8..=65536),
@@ -52,7 +52,7 @@ pub(super) trait Serving: Send + Sync + 'static {
     fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<Usage, Fault>;
 }
 
-/// State that the server writes once, at its end.
+/// Result that the server writes when it has finished.
 #[derive(FromZeros)]
 #[repr(C)]
 pub(super) struct ServerReport {
@@ -72,8 +72,7 @@ impl ServerReport {
         served.map(drop)
     }
 
-    /// Waits until the server has ended, and records its CPU time for each of `messages_count`
-    /// messages.
+    /// Waits until the server has finished, and records its CPU time for each of `messages_count` messages.
     pub(super) fn note(&self, messages_count: u64, out: &mut Samples) {
         // Acquire: pairs with the Release in timed(), which makes the CPU time visible.
         while self.has_ended.load(Ordering::Acquire) == 0 {
@@ -86,7 +85,7 @@ impl ServerReport {
     }
 }
 
-/// The client's side of a connection: plain or encrypted.
+/// Client end of a connection: plain or encrypted.
 pub(super) trait Talking: Send {
     /// Returns the bytes to send for `plain`.
     fn seal<'a>(&'a mut self, plain: &'a [u8], sealed: &'a mut Vec<u8>) -> Result<&'a [u8], Fault>;
@@ -119,7 +118,7 @@ struct Near<'a, T> {
     talk: T,
     /// Number of bytes received of the echoes, which repeat with each message.
     came_bytes: u64,
-    /// Bytes that the kernel has not taken yet.
+    /// Bytes that the kernel has not accepted yet.
     unsent: Vec<u8>,
 }
 
@@ -139,7 +138,7 @@ pub(super) struct Client<'a, T> {
 }
 
 impl<'a, T: Talking> Client<'a, T> {
-    /// Sends the first messages, and checks echoes until as many have come back.
+    /// Sends the first messages, and checks echoes until that many have been received.
     pub(super) fn begin(
         streams: impl IntoIterator<Item = (&'a TcpStream, T)>,
         load: &NetLoad,
@@ -185,8 +184,7 @@ impl<'a, T: Talking> Client<'a, T> {
         Ok(())
     }
 
-    /// Runs until `done_count` messages have come back in total; if `sends`, sends another message
-    /// for each.
+    /// Runs until `done_count` echoes have been received in total; if `sends`, sends another message for each.
     fn pump(&mut self, done_count: u64, sends: bool) -> Result<(), Fault> {
         let mut events = Vec::with_capacity(256);
         while self.done_count < done_count {
@@ -219,7 +217,7 @@ impl<'a, T: Talking> Client<'a, T> {
         loop {
             let near = &mut self.nears[at];
             let came = match recv(near.stream, &mut self.buffer[..], RecvFlags::DONTWAIT) {
-                Ok((0, _)) => return Err(Fault::new("the server has ended the connection")),
+                Ok((0, _)) => return Err(Fault::new("the server has closed the connection")),
                 Ok((count, _)) => count,
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => continue,
@@ -233,7 +231,7 @@ impl<'a, T: Talking> Client<'a, T> {
                 let from = (near.came_bytes % message_bytes) as usize;
                 let expected = self.lot[..self.message_bytes].iter().cycle().skip(from);
                 if !bytes.iter().eq(expected.take(bytes.len())) {
-                    return Err(Fault::new("an echo is not what was sent"));
+                    return Err(Fault::new("an echo differs from the message sent"));
                 }
             }
             near.came_bytes += bytes.len() as u64;
@@ -249,7 +247,7 @@ impl<'a, T: Talking> Client<'a, T> {
         }
     }
 
-    /// Plays the client's part of a round.
+    /// Runs the client of a round.
     pub(super) fn measure(mut self, report: &ServerReport, out: &mut Samples) -> Result<(), Fault> {
         self.play(out)?;
         report.note(self.end()?, out);
@@ -265,15 +263,16 @@ impl<'a, T: Talking> Client<'a, T> {
         for near in &mut self.nears {
             self.sealed.clear();
             near.talk.part(&mut self.sealed);
-            // All echoes have come back, so the socket buffer has room.
+            // All echoes have been received, so the socket buffer has free space.
             send_some(near.stream, &self.sealed)?;
             shutdown(near.stream, Shutdown::Write)?;
         }
         match self.done_count == sent_count {
             true => Ok(sent_count),
-            false => {
-                Err(Fault::new(format!("{sent_count} were sent and {} came", self.done_count)))
-            }
+            false => Err(Fault::new(format!(
+                "{sent_count} messages were sent, but {} echoes received",
+                self.done_count
+            ))),
         }
     }
 

@@ -32,7 +32,7 @@ pub(super) fn ends(record_per_message: bool) -> Result<(tls::Client, tls::Server
     Ok((client(record_per_message)?, server(&identity()?, record_per_message)?))
 }
 
-/// The client's side of a connection, with the end offset of each message of a send.
+/// Client end of a connection, with the end offset of each message of a send.
 pub(super) struct Sealed {
     tls: Tls,
     ends: Vec<usize>,
@@ -59,7 +59,11 @@ impl Sealed {
             }
             poll(&mut [PollFd::new(stream, PollFlags::IN)], None)?;
             match stream_ref.read(&mut buffer) {
-                Ok(0) => return Err(Fault::new("the server has ended the handshake")),
+                Ok(0) => {
+                    return Err(Fault::new(
+                        "the server closed the connection before the handshake was complete",
+                    ));
+                }
                 Ok(count) => {
                     tls.open(&mut buffer[..count], &mut plain, &mut out).map_err(Fault::of)?;
                 }
@@ -78,7 +82,7 @@ impl Sealed {
         out.clear();
         while plain.len() < message.len() {
             match stream.read(&mut buffer)? {
-                0 => return Err(Fault::new("the server has ended the connection")),
+                0 => return Err(Fault::new("the server has closed the connection")),
                 // Session tickets come with the echo.
                 count => self.tls.open(&mut buffer[..count], &mut plain, &mut out),
             }
@@ -106,7 +110,7 @@ impl Talking for Sealed {
         self.tls.open(came, plain, &mut out).map_err(Fault::of)?;
         match out.is_empty() {
             true => Ok(plain),
-            false => Err(Fault::new("the server wants new keys in the middle of a round")),
+            false => Err(Fault::new("the server has requested a key update during a round")),
         }
     }
 
@@ -115,8 +119,8 @@ impl Talking for Sealed {
     }
 }
 
-/// A server that echoes the messages of all these streams with TLS, each until it ends. Returns its
-/// thread's resource usage when all handshakes were done.
+/// A server that echoes the messages of all these streams with TLS, each until it is closed.
+/// Returns its thread's resource usage when all handshakes were done.
 pub(super) trait Securing: Send + Sync + 'static {
     fn serve(streams: Vec<TcpStream>, identity: &Identity, load: &NetLoad) -> Result<Usage, Fault>;
 }

@@ -24,7 +24,7 @@ pub(super) fn length_max(load: &NetLoad) -> u32 {
 /// own, like a server whose answers differ from the requests.
 pub(super) struct Ours<const OWN: bool>;
 
-/// Echoes until the last of its connections is closed.
+/// Handler that echoes until the last of its connections is closed.
 pub(super) struct Echo<const OWN: bool> {
     left: usize,
     stopper: Option<Stopper<()>>,
@@ -184,7 +184,7 @@ impl<S: Read + Write> Talk<S> {
         Ok(true)
     }
 
-    /// Echoes the bytes; returns `true` if the kernel took all of them.
+    /// Echoes the bytes; returns `true` if the kernel accepted all of them.
     fn echo(&mut self, bytes: &[u8]) -> Result<bool, Fault> {
         if bytes.is_empty() {
             return Ok(true);
@@ -199,7 +199,7 @@ impl<S: Read + Write> Talk<S> {
     }
 }
 
-/// Returns a buffer for a read behind the beginning of a message.
+/// Returns a buffer for a read that follows an incomplete message.
 fn buffer(load: &NetLoad) -> Vec<u8> {
     vec![0; READ_BYTES + length_max(load) as usize]
 }
@@ -237,7 +237,7 @@ fn serve_by_epoll(
     Ok(set_up)
 }
 
-/// The thin layer under many runtimes.
+/// `mio`, the thin layer over epoll under many runtimes.
 #[cfg(feature = "peers")]
 pub(super) struct Mio;
 
@@ -323,12 +323,12 @@ pub(super) mod foreign {
     use crate::net::echo::Echoing;
     use crate::raw::peers::servers::Server;
 
-    /// Name of a library's loop, as a type.
+    /// Event loop of a library, as a type.
     pub(in crate::net) trait Library: Send + Sync + 'static {
         const SERVER: Server;
     }
 
-    /// libuv, with the usual try before a write that waits.
+    /// libuv, which tries a write before it waits, as usual.
     #[cfg(handover_libuv)]
     pub(in crate::net) struct Uv;
     #[cfg(handover_libuv)]
@@ -357,7 +357,9 @@ pub(super) mod foreign {
         fn serve(far: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
             let echoed = L::SERVER.serve(vec![far], READ_BYTES + message_bytes, || ())?;
             // The first and the last message are none of the turns.
-            echoed.checked_sub(2).ok_or_else(|| Fault::new("the greeting did not come"))
+            echoed
+                .checked_sub(2)
+                .ok_or_else(|| Fault::new("the server has not echoed the greeting"))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Alternatives if both sides are threads: a flag, and a library's primitive to sleep on.
+//! Alternatives if both participants are threads: a flag, and a library's primitive to sleep on.
 
 use super::Wired;
 use handover_base::sync::shared::{AtomicBool, Ordering};
@@ -8,30 +8,29 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// A signal that one side sets and the other waits for; setting it twice before a wait has the
-/// effect of once.
+/// A signal that one thread sets and another waits for; setting it twice before a wait has the effect of once.
 pub(super) trait Signal: Default + Send + Sync + 'static {
     /// State of the waiting thread.
-    type Own: Own;
+    type WaiterState: WaiterState;
     fn set(&self);
-    fn take(&self, own: &mut Self::Own);
+    fn take(&self, state: &mut Self::WaiterState);
 }
 
 /// State of a waiting thread.
-pub(super) trait Own: Sized + Send + 'static {
+pub(super) trait WaiterState: Sized + Send + 'static {
     fn new() -> Result<Self, Fault>;
 }
 
-impl Own for () {
+impl WaiterState for () {
     fn new() -> Result<(), Fault> {
         Ok(())
     }
 }
 
-/// The sending side of a signal.
+/// Sending end of a signal.
 pub(super) struct Sender<S>(Arc<S>);
-/// The waiting side of a signal.
-pub(super) struct Receiver<S: Signal>(Arc<S>, S::Own);
+/// Waiting end of a signal.
+pub(super) struct Receiver<S: Signal>(Arc<S>, S::WaiterState);
 
 impl<S: Signal> Notify for Sender<S> {
     #[inline]
@@ -57,16 +56,16 @@ impl<S: Signal> Wait for Receiver<S> {
 }
 
 /// A signal as a mechanism within one process.
-pub(super) struct By<S>(std::marker::PhantomData<S>);
+pub(super) struct SignalMechanism<S>(std::marker::PhantomData<S>);
 
-impl<S: Signal> Wired for By<S> {
+impl<S: Signal> Wired for SignalMechanism<S> {
     const PROCESSES: bool = false;
     type Sender = Sender<S>;
     type Receiver = Receiver<S>;
 
     fn setup(_: &mut Setup) -> Result<(Sender<S>, Receiver<S>), Fault> {
         let signal = Arc::<S>::default();
-        Ok((Sender(Arc::clone(&signal)), Receiver(signal, S::Own::new()?)))
+        Ok((Sender(Arc::clone(&signal)), Receiver(signal, S::WaiterState::new()?)))
     }
 }
 
@@ -75,7 +74,7 @@ impl<S: Signal> Wired for By<S> {
 pub(super) struct StdCondvar(Mutex<bool>, Condvar);
 
 impl Signal for StdCondvar {
-    type Own = ();
+    type WaiterState = ();
 
     #[inline]
     fn set(&self) {
@@ -101,7 +100,7 @@ pub(super) struct StdPark {
 }
 
 impl Signal for StdPark {
-    type Own = ();
+    type WaiterState = ();
 
     #[inline]
     fn set(&self) {
@@ -133,7 +132,7 @@ mod peers {
     pub(in crate::notify) struct ParkingLot(parking_lot::Mutex<bool>, parking_lot::Condvar);
 
     impl Signal for ParkingLot {
-        type Own = ();
+        type WaiterState = ();
 
         #[inline]
         fn set(&self) {
@@ -159,7 +158,7 @@ mod peers {
     }
 
     impl Signal for EventListener {
-        type Own = ();
+        type WaiterState = ();
 
         #[inline]
         fn set(&self) {
@@ -188,14 +187,14 @@ mod peers {
     #[derive(Default)]
     pub(in crate::notify) struct Tokio(tokio::sync::Notify);
 
-    impl Own for tokio::runtime::Runtime {
+    impl WaiterState for tokio::runtime::Runtime {
         fn new() -> Result<Self, Fault> {
             Ok(tokio::runtime::Builder::new_current_thread().build()?)
         }
     }
 
     impl Signal for Tokio {
-        type Own = tokio::runtime::Runtime;
+        type WaiterState = tokio::runtime::Runtime;
 
         #[inline]
         fn set(&self) {
@@ -203,7 +202,7 @@ mod peers {
         }
 
         #[inline]
-        fn take(&self, runtime: &mut Self::Own) {
+        fn take(&self, runtime: &mut Self::WaiterState) {
             runtime.block_on(self.0.notified());
         }
     }

@@ -70,7 +70,7 @@ impl Workload for Decoded {
         match (count == self.events_count, others_count) {
             (true, 0) => Ok(()),
             _ => Err(Fault::new(format!(
-                "{count} events of {}, {others_count} of them of another site or in disorder",
+                "read {count} events of {}, {others_count} of them of another site or out of order",
                 self.events_count
             ))),
         }

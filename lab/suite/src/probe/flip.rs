@@ -7,16 +7,16 @@ use handover_probe::{disable, enable, probe};
 use handover_record::{Part, Spec};
 use std::hint::black_box;
 
-/// The sites of each part, and the number of places in the code that they have.
+/// Sites of each part, and the number of places in the code that have them.
 const PATTERNS: [(&str, u64); 3] =
     [("suite.flip.one", 1), ("suite.flip.hundred", 100), ("suite.flip.many", 10_000)];
 
-/// Number of turns per switching of many places.
-const TURNS_OF_MANY: u32 = 64;
+/// Number of iterations for each of which few places are switched, for one in which many are.
+const ITERATIONS_PER_MANY: u32 = 64;
 
 /// Workload: switches sites on, and off again untimed.
 pub(super) struct Flip {
-    turns_count: u32,
+    iterations_count: u32,
 }
 
 impl Workload for Flip {
@@ -34,7 +34,7 @@ impl Workload for Flip {
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
         run_through(); // sites that are flags are known only once they have run
-        Ok(Flip { turns_count: 0 })
+        Ok(Flip { iterations_count: 0 })
     }
 
     /// Checks that there are as many places as declared, and that all are switched.
@@ -42,7 +42,8 @@ impl Workload for Flip {
         for (pattern, places_count) in PATTERNS {
             let events_count = recorded(pattern, run_through)?;
             if events_count != places_count {
-                let why = format!("{events_count} events at {places_count} places of {pattern}");
+                let why =
+                    format!("{pattern}: recorded {events_count} events at {places_count} places");
                 return Err(Fault::new(why));
             }
         }
@@ -51,8 +52,9 @@ impl Workload for Flip {
 
     fn sample(&mut self, out: &mut Samples) {
         while out.running() {
-            let parts = if self.turns_count.is_multiple_of(TURNS_OF_MANY) { 3 } else { 2 };
-            self.turns_count += 1;
+            let parts =
+                if self.iterations_count.is_multiple_of(ITERATIONS_PER_MANY) { 3 } else { 2 };
+            self.iterations_count += 1;
             for (part, (pattern, _)) in PATTERNS[..parts].iter().enumerate() {
                 let began = clock::ticks();
                 let enabled = enable(pattern);

@@ -62,7 +62,9 @@ pub(super) fn recorded(pattern: &str, f: impl FnOnce()) -> Result<u64, Fault> {
     let summary = complete(recording.finish())?;
     match summary.lost {
         0 => Ok(summary.recorded + summary.overwritten),
-        lost => Err(Fault::new(format!("{lost} events were lost of a ring that overwrites"))),
+        lost => {
+            Err(Fault::new(format!("a ring that overwrites old events has lost {lost} events")))
+        }
     }
 }
 

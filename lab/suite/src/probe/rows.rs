@@ -12,31 +12,30 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 
-/// Work of the function besides adding one.
+/// Work of the measured function in addition to adding one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Inside {
+pub enum FunctionBody {
     /// No further work.
     Nothing,
-    /// Calls two further functions, at its begin and at its end.
+    /// Calls two further functions, at its start and at its end.
     TwoCalls,
     /// Reads the clock twice and discards the time stamps.
     TwoStamps,
     /// Has a probe that is off.
     OneProbe,
-    /// Has a probe at its begin and one at its end, which are off unless [`recording`] enables
-    /// them.
+    /// Has a probe at its start and one at its end, which are off unless [`recording`] enables them.
     TwoProbes,
 }
 
 /// Calls the function `n` times and returns the number counted, which is `n`.
 #[must_use]
-pub fn turns(inside: Inside, n: u64) -> u64 {
+pub fn count_calls(inside: FunctionBody, n: u64) -> u64 {
     match inside {
-        Inside::Nothing => calls(n, bare),
-        Inside::TwoCalls => calls(n, two_calls),
-        Inside::TwoStamps => calls(n, between_stamps),
-        Inside::OneProbe => calls(n, Probes::site),
-        Inside::TwoProbes => calls(n, Probes::wanted),
+        FunctionBody::Nothing => calls(n, bare),
+        FunctionBody::TwoCalls => calls(n, two_calls),
+        FunctionBody::TwoStamps => calls(n, between_stamps),
+        FunctionBody::OneProbe => calls(n, Probes::site),
+        FunctionBody::TwoProbes => calls(n, Probes::wanted),
     }
 }
 
@@ -50,14 +49,14 @@ fn two_calls(x: u64) -> u64 {
 
 /// Events that a recording keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kept {
+pub enum Retention {
     /// The newest events, in memory.
     Newest,
-    /// All, written to the file by a thread of its own meanwhile.
+    /// All events, written to the file during the run by a separate thread.
     Streamed,
-    /// All, in memory, and written to the file in the end.
+    /// All events, kept in memory and written to the file at the end.
     AtEnd {
-        /// Events that there is room for.
+        /// Maximum number of events.
         events_count: u64,
     },
 }
@@ -70,10 +69,10 @@ const BLOCK_EVENTS: u64 = (BLOCK_BYTES - 32) / EVENT_BYTES;
 const RING_BYTES_MIN: u64 = 1 << 20;
 const RING_BYTES_MAX: u64 = 1 << 32;
 
-/// Returns the size of a ring that has room for so many events, or the maximum.
+/// Returns the size of a ring that holds this number of events, or the maximum size.
 #[must_use]
 pub fn ring_bytes(events_count: u64) -> u64 {
-    // One block more: the first may begin in the middle.
+    // One block more: the first may start in the middle.
     let blocks_count = events_count / BLOCK_EVENTS + 2;
     blocks_count
         .saturating_mul(BLOCK_BYTES)
@@ -81,8 +80,7 @@ pub fn ring_bytes(events_count: u64) -> u64 {
         .next_power_of_two()
 }
 
-/// Copies a trace that was recorded into memory to its file, without the room that was not used.
-/// Returns the bytes written.
+/// Copies a trace that was recorded into memory to its file, without the unused space. Returns the bytes written.
 ///
 /// # Errors
 /// If a file cannot be read or written.
@@ -108,32 +106,33 @@ pub fn write_out(memory: &Path, file: &Path) -> io::Result<u64> {
 
 /// Counts of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Recorded {
+pub struct RecordingCounts {
     /// Number of events recorded, including those overwritten by newer ones.
     pub events_count: u64,
-    /// Number of events lost for lack of room.
+    /// Number of events lost because the memory was full.
     pub lost_count: u64,
     /// Bytes of the finished file, without gaps.
     pub bytes: u64,
 }
 
-/// Runs `f` while `path` is recorded to, with the probes of [`Inside::TwoProbes`] on, or, if they are not
-/// `wanted`, off, as if they were filtered. The rings of what is streamed, and what is written in the end,
-/// lie at `rings`.
+/// Runs `f` while events are recorded to `path`, with the probes of [`FunctionBody::TwoProbes`] on if `wanted`,
+/// otherwise off, as if they were filtered. The rings lie at `rings` if the trace is streamed or written at the end.
 ///
 /// # Errors
 /// Fails if the files cannot be created or the code cannot be changed, and if the recording stopped
 /// early, for example on a full disk; the message is the operating system's.
 pub fn recording<T>(
-    kept: Kept,
+    kept: Retention,
     wanted: bool,
     [path, rings]: [&Path; 2],
     f: impl FnOnce() -> T,
-) -> Result<(T, Recorded), Fault> {
+) -> Result<(T, RecordingCounts), Fault> {
     let config = match kept {
-        Kept::Newest => Config::last(path),
-        Kept::Streamed => Config::stream(path).rings_path(rings),
-        Kept::AtEnd { events_count } => Config::last(rings).ring_bytes(ring_bytes(events_count)),
+        Retention::Newest => Config::last(path),
+        Retention::Streamed => Config::stream(path).rings_path(rings),
+        Retention::AtEnd { events_count } => {
+            Config::last(rings).ring_bytes(ring_bytes(events_count))
+        }
     };
     let recording = start(config)?;
     let switched = if wanted { Some(Switched::on(WANTED)?) } else { None };
@@ -141,11 +140,11 @@ pub fn recording<T>(
     switched.map_or(Ok(()), Switched::off)?;
     let Summary { recorded, lost, overwritten, bytes, .. } = complete(recording.finish())?;
     let recorded = match kept {
-        Kept::AtEnd { .. } => {
+        Retention::AtEnd { .. } => {
             let bytes = write_out(rings, path)?;
-            Recorded { events_count: recorded, lost_count: lost + overwritten, bytes }
+            RecordingCounts { events_count: recorded, lost_count: lost + overwritten, bytes }
         }
-        _ => Recorded { events_count: recorded + overwritten, lost_count: lost, bytes },
+        _ => RecordingCounts { events_count: recorded + overwritten, lost_count: lost, bytes },
     };
     Ok((done, recorded))
 }

@@ -66,7 +66,9 @@ impl Workload for Streamed {
         let read_count = trace.merged().filter(|event| is_wanted(event.site)).count() as u64;
         match summary.recorded + summary.lost == 2 * BATCH && read_count == summary.recorded {
             true => Ok(()),
-            false => Err(Fault::new(format!("{read_count} events in the file of {summary:?}"))),
+            false => Err(Fault::new(format!(
+                "the file has {read_count} events, but the recording reports {summary:?}"
+            ))),
         }
     }
 

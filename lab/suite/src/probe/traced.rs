@@ -55,7 +55,7 @@ impl Tracer for Tracing {
         with_default(&dispatch, f);
         let stamps = dispatch.downcast_ref::<Stamps>().map(Stamps::count);
         gone(dispatch);
-        stamps.ok_or_else(|| Fault::new("another subscriber than was made"))
+        stamps.ok_or_else(|| Fault::new("the subscriber is not the one that was installed"))
     }
 }
 
@@ -97,7 +97,7 @@ impl Tracer for Registered {
         with_default(&dispatch, f);
         let stamps = dispatch.downcast_ref::<Stamps>().map(Stamps::count);
         gone(dispatch);
-        stamps.ok_or_else(|| Fault::new("another layer than was made"))
+        stamps.ok_or_else(|| Fault::new("the layer is not the one that was installed"))
     }
 }
 

@@ -7,7 +7,7 @@ use std::arch::x86_64::{
     _mm512_stream_si512,
 };
 
-/// Size of a block: a multiple of four registers of any width, which one turn of the loop copies.
+/// Size of a block, which one iteration of the loop copies: a multiple of four registers of any width.
 pub(crate) const BLOCK_BYTES: usize = 256;
 const LINE_BYTES: usize = 64;
 const AHEAD_BYTES: usize = 2048;
@@ -36,7 +36,7 @@ impl Width {
         }
     }
 
-    /// Returns the widest that the processor has.
+    /// Returns the widest stores that the processor supports.
     pub(super) fn widest() -> Self {
         Self::ALL.into_iter().find(|width| width.is_supported()).unwrap_or(Self::Bytes16)
     }
@@ -55,7 +55,7 @@ pub(crate) fn stream(from: &[u8], to: &mut [u8]) {
 /// # Panics
 /// Panics like `stream`, and if the processor does not support the width.
 pub fn stream_by(width: Width, from: &[u8], to: &mut [u8]) {
-    assert!(from.len() == to.len(), "{} bytes to {}", from.len(), to.len());
+    assert!(from.len() == to.len(), "copy {} bytes to a slice of {}", from.len(), to.len());
     // SAFETY: both ranges are borrowed, `to` mutably, and the assert above checks their lengths.
     unsafe { stream_range(width, from.as_ptr(), to.as_mut_ptr(), from.len()) };
 }
@@ -69,10 +69,10 @@ pub fn stream_by(width: Width, from: &[u8], to: &mut [u8]) {
 /// `bytes` bytes are readable at `from` and writable at `to`, and nothing else writes them during
 /// the copy.
 pub(super) unsafe fn stream_range(width: Width, from: *const u8, to: *mut u8, bytes: usize) {
-    assert!(bytes.is_multiple_of(BLOCK_BYTES), "whole blocks");
+    assert!(bytes.is_multiple_of(BLOCK_BYTES), "{bytes} bytes: not a multiple of {BLOCK_BYTES}");
     let is_on_line = |at: *const u8| at.align_offset(LINE_BYTES) == 0;
-    assert!(is_on_line(from) && is_on_line(to), "lines");
-    assert!(width.is_supported(), "{width:?}");
+    assert!(is_on_line(from) && is_on_line(to), "a range is not aligned to a cache line");
+    assert!(width.is_supported(), "the processor lacks stores of {width:?}");
     match width {
         // SAFETY: the asserts above check AVX-512F, whole blocks and alignment to a cache line; the
         // caller vouches for the ranges.
@@ -102,7 +102,7 @@ macro_rules! blocks {
                 }
                 let place = |part: usize| source.wrapping_add(at + part * WIDTH).cast();
                 // SAFETY: the offset is below `bytes`, a multiple of four widths, and a multiple
-                // of the width from an aligned begin.
+                // of the width from an aligned start.
                 let first: $held = unsafe { $load(place(0)) };
                 // SAFETY: as for `first`: the second of the four widths.
                 let second: $held = unsafe { $load(place(1)) };

@@ -56,7 +56,7 @@ pub(crate) fn clock_gettime(clock: libc::clockid_t) -> (i64, i64) {
     (now.tv_sec, now.tv_nsec)
 }
 
-/// Calls `clock_gettime` and reads nothing back: that would add 3 ns, as much as a coarse clock takes.
+/// Calls `clock_gettime` and discards the time: reading it would add 3 ns, as much as a coarse clock takes.
 #[inline(always)]
 pub(crate) fn call_clock_gettime(clock: libc::clockid_t) {
     let mut now = MaybeUninit::<libc::timespec>::uninit();
@@ -64,7 +64,7 @@ pub(crate) fn call_clock_gettime(clock: libc::clockid_t) {
     unsafe { libc::clock_gettime(clock, now.as_mut_ptr()) };
 }
 
-/// `gettimeofday` of the C library: seconds and microseconds.
+/// Returns the result of the C library's `gettimeofday`: seconds and microseconds.
 #[inline(always)]
 pub(crate) fn gettimeofday() -> (i64, i64) {
     let mut now = libc::timeval { tv_sec: 0, tv_usec: 0 };

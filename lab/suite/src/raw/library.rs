@@ -9,7 +9,7 @@ pub(crate) fn pthread_self() -> libc::pthread_t {
     unsafe { libc::pthread_self() }
 }
 
-/// The kernel's number of the calling thread.
+/// Returns the kernel's id of the calling thread.
 #[inline(always)]
 pub(crate) fn gettid() -> libc::pid_t {
     // SAFETY: it takes nothing and touches no memory.

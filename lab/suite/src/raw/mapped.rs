@@ -14,7 +14,7 @@ pub(crate) fn file(bytes: usize) -> rustix::io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// A mapping of such a file.
+/// Mapping of a file made by [`file`].
 #[derive(Debug)]
 pub(crate) struct Mapped {
     start: NonNull<u8>,
@@ -52,7 +52,7 @@ impl Mapped {
 
     /// Returns the byte at `at`.
     pub(crate) fn byte(&self, at: usize) -> u8 {
-        assert!(at < self.bytes, "{at} of {}", self.bytes);
+        assert!(at < self.bytes, "byte {at} of a mapping of {} bytes", self.bytes);
         // SAFETY: the assert above checks the bounds; the callers read only after the writer has
         // signalled its end.
         unsafe { self.start.as_ptr().wrapping_add(at).read_volatile() }
@@ -62,7 +62,10 @@ impl Mapped {
     /// The caller ensures that no other copy writes the range and that nothing writes the source.
     pub(crate) fn stream_to(&self, to: &Mapped, at: usize, bytes: usize) {
         let end = at.checked_add(bytes);
-        assert!(end.is_some_and(|end| end <= self.bytes.min(to.bytes)), "{bytes} at {at}");
+        assert!(
+            end.is_some_and(|end| end <= self.bytes.min(to.bytes)),
+            "{bytes} bytes at {at}: beyond the end of a mapping"
+        );
         let (from, to) = (self.start.as_ptr().wrapping_add(at), to.start.as_ptr().wrapping_add(at));
         // SAFETY: the assert above checks the bounds of both mappings; nothing writes the source of
         // a copy, and the caller is the only one that accesses this range of the target.

@@ -21,7 +21,7 @@ const SUCCESS: c_int = 0;
 /// (`MPI_MAX_LIBRARY_VERSION_STRING`, 8192 in MPICH).
 const VERSION_BYTES: usize = 16_384;
 
-/// The functions, with the same signatures in both libraries.
+/// Functions of MPI, with the same signatures in both libraries.
 #[derive(Clone, Copy)]
 struct Functions {
     init: unsafe extern "C" fn(*const c_int, *const c_void) -> c_int,
@@ -64,7 +64,7 @@ struct Constants {
     no_status: usize,
 }
 
-/// A loaded library.
+/// A loaded MPI library.
 #[derive(Clone, Copy)]
 struct Loaded {
     functions: Functions,
@@ -151,8 +151,7 @@ fn of(library: Library) -> Result<Loaded, libloading::Error> {
     Ok(Loaded { functions, constants })
 }
 
-/// Converts the return value of a function, which `name` names. By default MPI ends the process on
-/// an error instead.
+/// Converts the return value of the MPI function `name`. By default MPI ends the process on an error instead.
 fn done(name: &str, code: c_int) -> Result<(), Fault> {
     match code == SUCCESS {
         true => Ok(()),
@@ -161,7 +160,7 @@ fn done(name: &str, code: c_int) -> Result<(), Fault> {
 }
 
 fn count_of(name: &str, bytes: usize) -> Result<c_int, Fault> {
-    let why = |_| Fault::new(format!("{name}: {bytes} bytes are more than MPI counts"));
+    let why = |_| Fault::new(format!("{name}: {bytes} bytes exceed the range of an int"));
     c_int::try_from(bytes).map_err(why)
 }
 
@@ -187,12 +186,12 @@ impl World {
     /// # Blocking
     /// Blocks until all ranks have called it: some 0.3 s on one machine.
     pub fn begin() -> Result<Self, Fault> {
-        static BEGUN: OnceLock<()> = OnceLock::new();
-        if BEGUN.set(()).is_err() {
-            return Err(Fault::new("MPI can be begun once in a process"));
+        static INITIALISED: OnceLock<()> = OnceLock::new();
+        if INITIALISED.set(()).is_err() {
+            return Err(Fault::new("MPI_Init: MPI was already initialised in this process"));
         }
         let loaded = load()?;
-        // SAFETY: BEGUN makes this the only call in the process; MPI_Init accepts null arguments.
+        // SAFETY: INITIALISED makes this the only call in the process; MPI_Init accepts null arguments.
         done("MPI_Init", unsafe { (loaded.functions.init)(null(), null()) })?;
         Ok(Self { loaded, here: std::marker::PhantomData })
     }
@@ -314,15 +313,14 @@ pub(crate) struct Window<'a> {
 }
 
 impl Window<'_> {
-    /// Fills this rank's own memory; no other rank may access it at that time.
+    /// Fills this rank's memory; no other rank may access it at that time.
     pub(crate) fn fill(&mut self, byte: u8) {
         // SAFETY: MPI_Win_allocate has given this rank `bytes` bytes at `start`, writable until the
         // window is freed.
         unsafe { self.start.write_bytes(byte, self.bytes) }
     }
 
-    /// Returns the first and the last byte of this rank's own memory; no other rank may write it at
-    /// that time.
+    /// Returns the first and the last byte of this rank's memory; no other rank may write it at that time.
     pub(crate) fn ends(&self) -> Option<(u8, u8)> {
         let last = self.bytes.checked_sub(1)?;
         // SAFETY: `start` has `bytes` bytes, at least one by checked_sub() above.
@@ -338,7 +336,10 @@ impl Window<'_> {
         (rank, offset, bytes): (u32, usize, usize),
     ) -> Result<(), Fault> {
         if offset.checked_add(bytes).is_none_or(|end| end > self.bytes) {
-            return Err(Fault::new(format!("{name}: outside of the window")));
+            return Err(Fault::new(format!(
+                "{name}: {bytes} bytes at {offset} exceed the window of {} bytes",
+                self.bytes
+            )));
         }
         let Loaded { functions, constants } = &self.world.loaded;
         let (count, byte, rank) = (count_of(name, bytes)?, constants.byte, rank as c_int);

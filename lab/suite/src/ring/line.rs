@@ -14,18 +14,18 @@ use zerocopy::FromZeros;
 #[repr(C, align(64))]
 struct Line([AtomicU64; 8]);
 
-/// Items in a line, besides the turn.
+/// Items in a line, in addition to the number of the lap.
 const ITEMS: u64 = 7;
 /// Number of lines in the floor's circular buffer.
 const LINES: u64 = 128;
-/// Number of lines that both sides prefetch, as our ring does.
+/// Number of lines that both participants prefetch, as our ring does.
 const LINES_AHEAD: u64 = 3;
 
 #[derive(FromZeros)]
 #[repr(C, align(128))]
 struct Lines {
     lines: [Line; LINES as usize],
-    /// Number of lines read; updated every half turn.
+    /// Number of lines read; updated every half lap of the buffer.
     read: AtomicU64,
     apart: [u64; 15],
     reader: WaitLine<1>,
@@ -33,8 +33,8 @@ struct Lines {
     tally: Tally,
 }
 
-/// Floor of streams: lines that one CPU writes and another reads, each once per turn, without
-/// single items, refusals or closing. If `ADAPTS`, a side that has polled for long sleeps.
+/// Floor of streams: lines that one CPU writes and another reads, each once per lap, without single
+/// items, refusals or closing. If `ADAPTS`, a participant that has polled for long sleeps.
 pub(super) struct LineStream<const ADAPTS: bool> {
     shared: Region<Lines>,
     pause: Pause,
@@ -60,7 +60,7 @@ impl<const ADAPTS: bool> LineStream<ADAPTS> {
         }
     }
 
-    /// Writes line `number`, counted from zero, once the reader is less than a full turn behind.
+    /// Writes line `number`, counted from zero, once the reader is less than a full lap behind.
     #[inline(always)]
     fn write(&self, number: u64, read: &mut u64, first: u64) {
         let mut polls = 0;
@@ -72,13 +72,13 @@ impl<const ADAPTS: bool> LineStream<ADAPTS> {
             }
         }
         prefetch::for_write(&self.shared.lines[((number + LINES_AHEAD) % LINES) as usize]);
-        let [turn, items @ ..] = &self.shared.lines[(number % LINES) as usize].0;
+        let [lap, items @ ..] = &self.shared.lines[(number % LINES) as usize].0;
         for (item, value) in items.iter().zip(first..) {
             // Relaxed: published by the Release below.
             item.store(value, Ordering::Relaxed);
         }
         // Release: publishes the items to the Acquire in play().
-        turn.store(number / LINES + 1, Ordering::Release);
+        lap.store(number / LINES + 1, Ordering::Release);
         self.wake(&self.shared.reader.0[0]);
     }
 }
@@ -117,14 +117,14 @@ impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
         }
         let mut wrong = 0;
         loop {
-            let [turn, items @ ..] = &self.shared.lines[(number % LINES) as usize].0;
-            if turn.load(Ordering::Relaxed) == number / LINES + 1 {
+            let [lap, items @ ..] = &self.shared.lines[(number % LINES) as usize].0;
+            if lap.load(Ordering::Relaxed) == number / LINES + 1 {
                 // Prefetched only if the writer has already finished the current line.
                 prefetch::for_read(&self.shared.lines[((number + LINES_AHEAD) % LINES) as usize]);
             }
             let mut polls = 0;
             // Acquire: pairs with the Release in write().
-            while turn.load(Ordering::Acquire) != number / LINES + 1 {
+            while lap.load(Ordering::Acquire) != number / LINES + 1 {
                 self.once(&self.shared.reader.0[0], &mut polls);
             }
             // Relaxed: ordered by the Acquire above.

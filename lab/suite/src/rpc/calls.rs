@@ -14,14 +14,14 @@ pub(super) const NOOP: Method = Method::named("noop");
 const ECHO: Method = Method::named("echo");
 const STOP: Method = Method::named("stop");
 
-/// Transports: indices into `PLACES`.
+/// Transports: indices into `ADDRESSES`.
 pub(super) const SM: usize = 0;
 pub(super) const TCP: usize = 1;
 pub(super) const UDS: usize = 2;
-const PLACES: [&str; 3] = ["sm://", "tcp://127.0.0.1:0", "uds://"];
+const ADDRESSES: [&str; 3] = ["sm://", "tcp://127.0.0.1:0", "uds://"];
 
-/// Ways of waiting of both sides: the default, which polls for a while before it sleeps; without
-/// sleeping; without polling.
+/// Ways of waiting of both participants: the default, which polls for a while before it sleeps;
+/// without sleeping; without polling.
 pub(super) const USUAL: usize = 0;
 pub(super) const SPINS: usize = 1;
 pub(super) const SLEEPS: usize = 2;
@@ -30,7 +30,7 @@ pub(super) const SLEEPS: usize = 2;
 pub(super) trait Work: Send + Sync + Sized + 'static {
     type Args: Args;
 
-    /// The declarations, each with its transport and the sides' way of waiting.
+    /// Declarations, each with its transport and the participants' way of waiting.
     const SPECS: &'static [Declared];
 
     fn new(args: &Self::Args) -> Self;
@@ -43,7 +43,7 @@ pub(super) trait Work: Send + Sync + Sized + 'static {
     fn call(&self, caller: &mut Caller) -> Result<(), Fault>;
 }
 
-/// A declaration, with its transport and the sides' way of waiting.
+/// A transport, the participants' way of waiting, and the declaration for both.
 type Declared = (usize, usize, Spec);
 
 #[track_caller]
@@ -143,7 +143,7 @@ impl Work for Noop {
 
 args! {
     /// Size of the payload, through memory.
-    pub struct Copied {
+    pub struct SharedPayload {
         /// Bytes of the arguments, and of the result.
         size_bytes: Bytes = 65536 (smoke 64, range 1 ..= 1048576),
     }
@@ -151,7 +151,7 @@ args! {
 
 args! {
     /// Size of the payload, over a socket.
-    pub struct Sent {
+    pub struct SocketPayload {
         /// Bytes of the arguments, and of the result.
         message_bytes: Bytes = 64 (smoke 1, range 1 ..= 1048576),
     }
@@ -162,7 +162,7 @@ pub(super) trait Payload: Args + Send + Sync + 'static {
     fn bytes(&self) -> Bytes;
 }
 
-impl Payload for Copied {
+impl Payload for SharedPayload {
     const SPECS: &'static [Declared] = &[batched(call(
         SM,
         SPINS,
@@ -176,7 +176,7 @@ impl Payload for Copied {
     }
 }
 
-impl Payload for Sent {
+impl Payload for SocketPayload {
     const SPECS: &'static [Declared] = &[
         call(
             TCP,
@@ -199,12 +199,12 @@ impl Payload for Sent {
     }
 }
 
-pub(super) struct Echoed<A> {
+pub(super) struct EchoCalls<A> {
     sent: Vec<u8>,
     args: std::marker::PhantomData<fn() -> A>,
 }
 
-impl<A: Payload> Work for Echoed<A> {
+impl<A: Payload> Work for EchoCalls<A> {
     type Args = A;
 
     const SPECS: &'static [Declared] = A::SPECS;
@@ -223,7 +223,7 @@ impl<A: Payload> Work for Echoed<A> {
         };
         match caller.endpoint.call_bytes(caller.peer, ECHO, &self.sent, is_right) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Fault::new("what came back is not what was sent")),
+            Ok(false) => Err(Fault::new("the result differs from the arguments sent")),
             Err(error) => Err(Fault::of(error)),
         }
     }
@@ -232,20 +232,20 @@ impl<A: Payload> Work for Echoed<A> {
 args! {
     /// Number of calls in progress, and number of providers.
     pub struct Concurrent {
-        /// Calls under way at a time.
+        /// Calls in flight at a time.
         concurrency_count: u32 = 16 (smoke 4, range 1 ..= 10000),
         /// Providers of the procedure, called in turn.
         providers_count: u32 = 1 (smoke 2, range 1 ..= 1000),
     }
 }
 
-/// Several calls in progress at a time: begins one, and waits for the oldest.
-pub(super) struct Many {
+/// Several calls in flight at a time: starts one, and waits for the oldest.
+pub(super) struct ManyCalls {
     concurrency_count: usize,
     providers_count: u16,
 }
 
-impl Work for Many {
+impl Work for ManyCalls {
     type Args = Concurrent;
 
     const SPECS: &'static [Declared] = &[
@@ -307,19 +307,19 @@ impl Caller {
 }
 
 /// Medium: two endpoints, one in each participant.
-pub(super) struct Called<W, const WAY: usize, const WAITS: usize> {
+pub(super) struct CallMedium<W, const WAY: usize, const WAITS: usize> {
     work: W,
     server: Region<PublishedAddress>,
     config: Config,
 }
 
-impl<W: Work, const WAY: usize, const WAITS: usize> Medium for Called<W, WAY, WAITS> {
+impl<W: Work, const WAY: usize, const WAITS: usize> Medium for CallMedium<W, WAY, WAITS> {
     type Args = W::Args;
     const SPEC: Spec = declared(W::SPECS, WAY, WAITS);
     type Ping = Caller;
 
     fn setup(args: &W::Args, setup: &mut Setup) -> Result<Self, Fault> {
-        // If both share a CPU, a side that spins without end would keep the other from answering.
+        // If both share a CPU, one that spins without end would keep the other from answering.
         let spin_forever = WAITS == SPINS && !setup.is_crowded();
         let mut config = Config { spin_forever, ..Config::default() };
         if WAITS == SLEEPS {
@@ -377,7 +377,7 @@ impl<W: Work, const WAY: usize, const WAITS: usize> Medium for Called<W, WAY, WA
         };
         endpoint.register("stop", 0, stop).map_err(Fault::of)?;
         let address =
-            endpoint.listen(&PLACES[WAY].parse().map_err(Fault::of)?).map_err(Fault::of)?;
+            endpoint.listen(&ADDRESSES[WAY].parse().map_err(Fault::of)?).map_err(Fault::of)?;
         self.server.publish(&address.to_string())?;
         // Nothing else ends it. The last answer is still on its way, in memory that lives as long
         // as the caller's, or in the kernel.

@@ -1,4 +1,4 @@
-//! Many clients of one server: throughput and fairness.
+//! ManyCalls clients of one server: throughput and fairness.
 
 use super::PublishedAddress;
 use super::calls::NOOP;
@@ -13,7 +13,7 @@ use std::time::Duration;
 args! {
     /// Number of clients.
     pub struct ClientsOfOne {
-        /// Clients, each of which waits for the answer before it asks again.
+        /// Clients, each of which waits for the answer before its next request.
         clients_count: u32 = 10 (smoke 3, range 1 ..= 1000),
     }
 }
@@ -35,8 +35,7 @@ pub(super) struct Clients {
 struct Counts {
     /// Number of requests of each client, by its index among the peers.
     of_each: Vec<AtomicU64>,
-    /// Number of all requests, and the number at which the handler ends the serving; some requests
-    /// may come after it.
+    /// Number of all requests, and the number at which the handler stops serving; some requests may follow it.
     served: AtomicU64,
     last: AtomicU64,
 }
@@ -76,7 +75,7 @@ impl Handover for Clients {
 }
 
 impl Clients {
-    /// Plays a client: calls until the server has ended.
+    /// Runs a client: calls until the server has stopped.
     fn ask(&self, config: Config) -> Result<(), Fault> {
         let address = self.server.wait()?.parse().map_err(Fault::of)?;
         let mut endpoint = Endpoint::new(config).map_err(Fault::of)?;
@@ -121,7 +120,7 @@ impl Clients {
         counts: &Counts,
         out: &mut Samples,
     ) -> Result<(), Fault> {
-        // More than the requests that come after the last one: the server takes up to 64 of each
+        // More than the requests that follow the last one: the server takes up to 64 of each
         // client before it sees that it must end, and once more.
         let batch = 256 * self.clients_count as u64;
         let mut serve = || {

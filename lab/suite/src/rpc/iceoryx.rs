@@ -1,7 +1,7 @@
 //! Peer: a request and its response by iceoryx2, both sides polling.
 
 use super::PublishedAddress;
-use super::calls::{Called, Noop, SM, USUAL};
+use super::calls::{CallMedium, Noop, SM, USUAL};
 use crate::channels::Pause;
 use crate::floor::relay::Medium;
 use handover_harness::{Fault, Region, Setup};
@@ -11,7 +11,7 @@ use iceoryx2::prelude::{LogLevel, Node, NodeBuilder, ipc, set_log_level};
 use iceoryx2::service::port_factory::request_response::PortFactory;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Value in place of a call: the round is over.
+/// Value sent instead of a call's number, to end the round.
 const END: u64 = u64::MAX;
 
 type Service = PortFactory<ipc::Service, u64, (), u64, ()>;
@@ -22,7 +22,7 @@ pub(super) struct Iceoryx {
     pause: Pause,
 }
 
-/// Calling side: its node, its port, and the number of its call.
+/// The caller: its node, its port, and the number of its next call.
 pub(super) struct Caller {
     client: Client<ipc::Service, u64, (), u64, ()>,
     number: u64,
@@ -43,7 +43,7 @@ fn open(name: &str) -> Result<(Node<ipc::Service>, Service), Fault> {
 
 impl Medium for Iceoryx {
     type Args = ();
-    const SPEC: Spec = Called::<Noop, SM, USUAL>::SPEC;
+    const SPEC: Spec = CallMedium::<Noop, SM, USUAL>::SPEC;
     type Ping = Caller;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
@@ -65,7 +65,10 @@ impl Medium for Iceoryx {
                 Some(number) if *number == caller.number => return Ok(()),
                 Some(number) => {
                     let sent = caller.number;
-                    return Err(Fault::new(format!("{} was answered to {sent}", *number)));
+                    return Err(Fault::new(format!(
+                        "received the response {}, expected {sent}",
+                        *number
+                    )));
                 }
                 None => self.pause.once(),
             }

@@ -7,7 +7,7 @@ pub(super) mod tarpc;
 pub(super) mod tonic;
 
 use super::PublishedAddress;
-use super::calls::{Called, Noop, SLEEPS, TCP, UDS};
+use super::calls::{CallMedium, Noop, SLEEPS, TCP, UDS};
 use crate::floor::relay::Medium;
 use ::tonic::transport::server::Connected;
 use handover_harness::{Fault, Region, Setup};
@@ -41,7 +41,7 @@ pub(super) trait Kind: Send + Sync + 'static {
 pub(super) struct Tcp;
 
 impl Kind for Tcp {
-    const SPEC: Spec = Called::<Noop, TCP, SLEEPS>::SPEC;
+    const SPEC: Spec = CallMedium::<Noop, TCP, SLEEPS>::SPEC;
     type Listener = TcpListener;
     type Stream = TcpStream;
 
@@ -73,14 +73,15 @@ impl Kind for Tcp {
 pub(super) struct Unix;
 
 impl Kind for Unix {
-    const SPEC: Spec = Called::<Noop, UDS, SLEEPS>::SPEC;
+    const SPEC: Spec = CallMedium::<Noop, UDS, SLEEPS>::SPEC;
     type Listener = (UnixListener, TempDir);
     type Stream = UnixStream;
 
     fn listen() -> Result<((UnixListener, TempDir), String), Fault> {
         let folder = TempDir::with_prefix("rpc-")?;
         let path = folder.path().join("socket");
-        let place = path.to_str().ok_or_else(|| Fault::new("a folder that is no text"))?.into();
+        let place =
+            path.to_str().ok_or_else(|| Fault::new("the path of the socket is not UTF-8"))?.into();
         Ok(((UnixListener::bind(path)?, folder), place))
     }
 
@@ -105,12 +106,12 @@ pub(super) trait Library: Send + Sync + 'static {
     async fn noop(client: &mut Self::Client) -> Result<(), Fault>;
     /// Closes the connection; the server has answered all calls by then.
     async fn end(client: Self::Client) -> Result<(), Fault>;
-    /// Serves one connection to its end; returns the number of timed calls.
+    /// Serves one connection until it is closed; returns the number of timed calls.
     async fn serve<K: Kind>(stream: K::Stream) -> Result<u64, Fault>;
 }
 
-/// Medium: a library over a kind of socket.
-pub(super) struct Instead<L, K> {
+/// Medium: calls of a library over one kind of socket.
+pub(super) struct LibraryMedium<L, K> {
     server: Region<PublishedAddress>,
     over: PhantomData<fn() -> (L, K)>,
 }
@@ -125,21 +126,21 @@ fn runtime() -> Result<Runtime, Fault> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }
 
-impl<L: Library, K: Kind> Instead<L, K> {
+impl<L: Library, K: Kind> LibraryMedium<L, K> {
     fn call(&self) -> Result<Caller<L::Client>, Fault> {
         let (place, runtime) = (self.server.wait()?, runtime()?);
         let client = runtime.block_on(async {
             let mut client = L::connect::<K>(&place).await?;
             match L::echo(&mut client, SAID.to_vec()).await? {
                 came if came == SAID => Ok(client),
-                came => Err(Fault::new(format!("sent were {SAID:?}, back came {came:?}"))),
+                came => Err(Fault::new(format!("sent {SAID:?}, received {came:?}"))),
             }
         });
         Ok(Caller { client: client?, runtime })
     }
 }
 
-impl<L: Library, K: Kind> Medium for Instead<L, K> {
+impl<L: Library, K: Kind> Medium for LibraryMedium<L, K> {
     type Args = ();
     const SPEC: Spec = K::SPEC;
     type Ping = Option<Caller<L::Client>>;
@@ -155,7 +156,7 @@ impl<L: Library, K: Kind> Medium for Instead<L, K> {
     fn round_trip(&self, caller: &mut Self::Ping) -> Result<(), Fault> {
         match caller {
             Some(Caller { runtime, client }) => runtime.block_on(L::noop(client)),
-            None => Err(Fault::new("not connected")),
+            None => Err(Fault::new("the client is not connected")),
         }
     }
 

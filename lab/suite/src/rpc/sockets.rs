@@ -1,6 +1,6 @@
 //! Hand-written alternatives to a call.
 
-use super::calls::{Called, Noop, SM, USUAL};
+use super::calls::{CallMedium, Noop, SM, USUAL};
 use crate::floor::relay::Medium;
 use crate::floor::socket::Ends;
 use crate::floor::wait_word::{WaitMode, WaitWord};
@@ -11,19 +11,18 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use zerocopy::FromZeros;
 
-/// Peer: a byte over a pair of Unix sockets, and one back. If `SPINS`, both sides repeat
-/// non-blocking calls.
+/// Peer: a byte over a pair of Unix sockets, and one back. If `SPINS`, both participants repeat non-blocking calls.
 pub(super) struct Sockets<const SPINS: bool> {
     near: UnixStream,
     far: UnixStream,
 }
 
-/// Value in place of a call: the round is over.
+/// Value sent instead of a call, to end the round.
 const END: u8 = 0xff;
 
 impl<const SPINS: bool> Medium for Sockets<SPINS> {
     type Args = ();
-    const SPEC: Spec = Called::<Noop, SM, USUAL>::SPEC;
+    const SPEC: Spec = CallMedium::<Noop, SM, USUAL>::SPEC;
     type Ping = ();
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
@@ -67,7 +66,7 @@ fn take(mut end: &UnixStream) -> Result<u8, Fault> {
     let mut byte = [0];
     loop {
         match end.read(&mut byte) {
-            Ok(0) => return Err(Fault::new("the other end has ended")),
+            Ok(0) => return Err(Fault::new("the other participant has closed the socket")),
             Ok(_) => return Ok(byte[0]),
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
@@ -114,7 +113,7 @@ impl Slot {
         // Relaxed: ordered by the Acquire in wait().
         let [procedure, words_count] = [0, 1].map(|at| self.words[at].load(Ordering::Relaxed));
         match words_count as usize > SLOT_WORDS - 2 {
-            true => Err(Fault::new("a message is longer than its slot")),
+            true => Err(Fault::new("the length of a message exceeds its slot")),
             false => Ok(procedure),
         }
     }
@@ -122,7 +121,7 @@ impl Slot {
 
 impl<const ADAPTS: bool> Medium for Memory<ADAPTS> {
     type Args = ();
-    const SPEC: Spec = Called::<Noop, SM, USUAL>::SPEC;
+    const SPEC: Spec = CallMedium::<Noop, SM, USUAL>::SPEC;
     type Ping = u32;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
@@ -141,7 +140,9 @@ impl<const ADAPTS: bool> Medium for Memory<ADAPTS> {
         request.send(*number, NOOP, self.mode);
         match answer.receive(*number, self.mode)? {
             NOOP => Ok(()),
-            other => Err(Fault::new(format!("procedure {other} was answered"))),
+            other => {
+                Err(Fault::new(format!("received an answer of procedure {other}, expected {NOOP}")))
+            }
         }
     }
 
@@ -157,7 +158,11 @@ impl<const ADAPTS: bool> Medium for Memory<ADAPTS> {
             match request.receive(number + 1, self.mode)? {
                 NOOP => number += 1,
                 STOP => return Ok(u64::from(number)),
-                other => return Err(Fault::new(format!("there is no procedure {other}"))),
+                other => {
+                    return Err(Fault::new(format!(
+                        "received a call of the unknown procedure {other}"
+                    )));
+                }
             }
             answer.send(number, NOOP, self.mode);
         }

@@ -1,5 +1,5 @@
-//! The scheduler in use: from a client to the arbiter and back, and in the simplest hand-written
-//! form; and its mailbox beside other queues.
+//! The scheduler in use: packets from a client to the arbiter and back, also in the simplest
+//! hand-written form, and its mailbox in comparison with other queues.
 
 #[cfg(feature = "peers")]
 use crate::channels::{ArrayQueue, Rtrb};
@@ -31,14 +31,14 @@ args! {
         slots_count: u32 = 1000 (smoke 20, range 1..=65536),
         /// Flows, of equal weight.
         flows_count: u32 = 16 (smoke 5, range 1..=65536),
-        /// The arbiter looks once in so many microseconds; 0: all the time.
+        /// Interval between two polls of the arbiter, in µs; 0: it polls all the time.
         interval_us: u32 = 0 (smoke 0, range 0..=10_000)
     }
 }
 
 pub(super) const LENGTH_BYTES: u32 = 1500;
 
-/// Maximum number of packets between two checks of a client for marks.
+/// Maximum number of packets sent between two checks for marks.
 const UNSEEN_MAX: usize = 128;
 
 /// An algorithm with its constructor.
@@ -67,7 +67,7 @@ algorithms!(
     OfWf2qPlus => Queued<Token, Wf2qPlus>
 );
 
-/// Creates a scheduler whose flows have room for all packets that can be in progress.
+/// Creates a scheduler whose flows hold all packets that can be in flight.
 pub(super) fn scheduler<A: Make>(args: &Driven) -> Result<A::Scheduler, Fault> {
     let packets_max = 4096 + 4 * args.clients_count * args.slots_count.max(args.batch_max);
     let config =
@@ -201,7 +201,7 @@ impl<A: Make, M: Variant> Handover for Driver<A, M> {
 }
 
 impl<A: Make, M: Variant> Driver<A, M> {
-    /// Sends `n` packets, and transmits those whose marks have come back.
+    /// Sends `n` packets, and transmits those that were returned with a mark.
     #[inline(always)]
     fn send(&self, client: &mut Client, flows: &mut Flows, n: u64) -> Result<(), Fault> {
         let (mut left, mut unseen) = (n, 0);
@@ -215,7 +215,7 @@ impl<A: Make, M: Variant> Driver<A, M> {
                 let back = client.poll(usize::MAX, &mut Null, &mut ()).map_err(Fault::of)?;
                 if sent == 0 && back == 0 {
                     if client.is_ended() {
-                        return Err(Fault::new("the arbiter has ended"));
+                        return Err(Fault::new("the arbiter has stopped"));
                     }
                     pause(self.idle_policy);
                 }
@@ -256,7 +256,7 @@ impl Variant for NoStamps {
     .hands_over();
 }
 
-/// Value in place of a packet: the round is over.
+/// Value sent instead of a packet, to end the round.
 const END: u64 = 1 << 62;
 
 /// The mailbox between a client and the arbiter, as a channel.
@@ -346,7 +346,9 @@ impl<C: Channel> Handover for Mailbox<C> {
                         return Ok(());
                     }
                     Some(word) if word == next => next += 1,
-                    Some(word) => return Err(Fault::new(format!("{word} instead of {next}"))),
+                    Some(word) => {
+                        return Err(Fault::new(format!("received {word}, expected {next}")));
+                    }
                     None => break,
                 }
                 taken += 1;

@@ -1,6 +1,5 @@
-//! Cost of an algorithm per packet: creating, enqueueing and dequeueing it; for comparison, in
-//! rounds of their own, the same packets through a ring in the scheduler's place. Nothing is
-//! subtracted.
+//! Cost of an algorithm per packet: creating, enqueueing and dequeueing it; for comparison, in rounds of their own,
+//! the same packets through a ring instead of the scheduler. Nothing is subtracted.
 
 use super::tester::{EmptyScheduler, Options, Tester};
 use crate::common::timed;
@@ -30,7 +29,7 @@ const SWINGS: u64 = 16;
 const STEPS: u64 = 2 * SWING_PACKETS * SWINGS;
 const PACKETS: u64 = STEPS / 2;
 
-/// An algorithm to measure. Its packets carry 8 bytes of their owner.
+/// An algorithm to measure. Its packets carry a token of 8 bytes.
 pub(super) trait Engine: 'static {
     const ID: &'static str;
     const WHAT: &'static str;
@@ -98,7 +97,7 @@ const fn spec<E: Engine>() -> Spec {
     Spec::new(E::ID, E::WHAT).batched()
 }
 
-/// Creates a flow set and turns all its packets over once, so that their memory is in random order.
+/// Creates a flow set and replaces all its packets once, so that their memory is in random order.
 fn begun<S: Scheduler<u64>>(options: &Options, scheduler: &mut S) -> Result<Tester, Fault> {
     let mut tester = Tester::new(options, scheduler).map_err(Fault::of)?.unwatched();
     let fill = 2 * u64::from(options.flows.flows_count()) + SWING_PACKETS;
@@ -124,7 +123,7 @@ impl<E: Engine> Workload for Turnover<E> {
         let totals = self.scheduler.totals();
         let queued = self.scheduler.len() as u64;
         if totals.refused > 0 || totals.enqueued != totals.dequeued + queued {
-            return Err(Fault::new(format!("{totals:?}, and {queued} queued")));
+            return Err(Fault::new(format!("{totals:?} do not match {queued} queued packets")));
         }
         Ok(())
     }
@@ -139,7 +138,7 @@ impl<E: Engine> Workload for Turnover<E> {
     }
 }
 
-/// Floor: the same packets created, through a ring in the scheduler's place.
+/// Floor: the same packets created, through a ring instead of the scheduler.
 pub(super) struct Making<E> {
     nothing: EmptyScheduler<u64>,
     tester: Tester,
@@ -163,7 +162,10 @@ impl<E: Engine> Workload for Making<E> {
         self.tester.run(&mut self.nothing, STEPS);
         match self.nothing.len().abs_diff(before) as u64 <= SWING_PACKETS {
             true => Ok(()),
-            false => Err(Fault::new(format!("{before} were queued, now {}", self.nothing.len()))),
+            false => Err(Fault::new(format!(
+                "{before} packets were queued before the run, {} after it",
+                self.nothing.len()
+            ))),
         }
     }
 

@@ -14,7 +14,7 @@
 //! assert_eq!(set.specs(200).next().map(|spec| spec.weight), Some(100));
 //!
 //! let refused = "1:1500".parse::<FlowSet>().unwrap_err();
-//! assert_eq!(refused.to_string(), "flow set, part 1, column 7: expected `:` and the number of flows");
+//! assert_eq!(refused.to_string(), "part 1, column 7 of the flow set: expected `:` and the number of flows");
 //! # Ok::<(), handover_suite::sched::flowset::FlowSetError>(())
 //! ```
 //!
@@ -78,14 +78,14 @@ impl Part {
 
 /// Error of parsing a set of flows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("flow set, part {part}, column {column}: {expected}")]
+#[error("part {part}, column {column} of the flow set: {problem}")]
 pub struct FlowSetError {
-    /// The part, counted from 1.
+    /// Number of the part with the error, counted from 1.
     pub part: usize,
-    /// The character of the whole text, counted from 1.
+    /// Number of the character in the whole text, counted from 1.
     pub column: usize,
-    /// The expected text, and the text found instead.
-    pub expected: String,
+    /// What is wrong there: the expected text and the text found, or a value and its limit.
+    pub problem: String,
 }
 
 impl FlowSet {
@@ -132,7 +132,7 @@ impl FlowSet {
         })
     }
 
-    /// Returns the specification of each flow, with room for `packets_max` packets and tail drop.
+    /// Returns the specification of each flow, with a queue of `packets_max` packets and tail drop.
     pub fn specs(&self, packets_max: u32) -> impl Iterator<Item = FlowSpec> + '_ {
         self.flows().map(move |(weight, length_max_bytes)| FlowSpec {
             weight: weight.into(),
@@ -210,8 +210,8 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    fn error(&self, expected: String) -> FlowSetError {
-        FlowSetError { part: self.part, column: self.column, expected }
+    fn error(&self, problem: String) -> FlowSetError {
+        FlowSetError { part: self.part, column: self.column, problem }
     }
 
     fn peek(&self) -> Option<char> {
@@ -272,7 +272,7 @@ impl Parser<'_> {
         let count = self.number(&STEPS)?;
         if count == 1 && max > min {
             self.column = start_column;
-            return Err(self.error(format!("one step cannot lead from {min} to {max}: 2 or more")));
+            return Err(self.error(format!("1 step from {min} to {max}: 2 or more are needed")));
         }
         Ok(Steps { min, max, count })
     }

@@ -37,7 +37,7 @@ impl Program {
         self.threads.get(&thread).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the clients with specifications, and these.
+    /// Returns the clients that have specifications, with these.
     pub fn threads(&self) -> impl Iterator<Item = (u32, &[Spec])> {
         self.threads.iter().map(|(&thread, specs)| (thread, specs.as_slice()))
     }
@@ -49,7 +49,7 @@ impl Program {
     }
 }
 
-/// Error of parsing a configuration file: the position, and the text expected there.
+/// Error of parsing a configuration file: its position, and the text expected there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: expected {expected}, found {found}")]
 pub struct ProgramError {
@@ -170,7 +170,7 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// The column at which the line ends so.
+    /// Returns the column at which `rest` starts.
     fn column_of(&self, rest: &str) -> usize {
         self.text[..self.text.len() - rest.len()].chars().count() + 1
     }
@@ -179,7 +179,7 @@ impl<'a> Words<'a> {
         ProgramError { line: self.line, column, expected: expected.to_owned(), found }
     }
 
-    /// Reads the next word, which must be there.
+    /// Reads the next word; fails at the end of the line.
     fn read<T>(
         &mut self,
         expected: &str,

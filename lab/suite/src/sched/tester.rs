@@ -30,12 +30,12 @@ use handover_sched::engine::{
 use handover_sched::fairness::FairnessIndex;
 use std::fmt::Debug;
 
-/// Bounds of a token in the generator's packets.
+/// Trait of a token that the generator's packets can carry.
 pub trait TesterToken: Copy + Debug + Default {}
 
 impl<T: Copy + Debug + Default> TesterToken for T {}
 
-/// Generator with an observer of the flows' service.
+/// Generator of packets, with an observer of the flows' service.
 #[derive(Debug)]
 pub struct Tester {
     generator: Generator,
@@ -52,7 +52,7 @@ pub struct Report {
     pub enqueued: u64,
     /// Packets dequeued.
     pub dequeued: u64,
-    /// Packets refused, or dropped for newer ones.
+    /// Packets refused, or dropped in favour of newer ones.
     pub dropped: u64,
     /// Maximum lag of any flow behind its share, in bytes.
     pub wfi_bytes: f64,
@@ -72,7 +72,7 @@ impl Report {
 }
 
 impl Tester {
-    /// Makes a generator, and adds its flows to a scheduler without flows.
+    /// Creates a generator, and adds its flows to a scheduler without flows.
     ///
     /// # Errors
     /// [`FlowError`] if the scheduler cannot hold the flows.
@@ -98,8 +98,8 @@ impl Tester {
         self
     }
 
-    /// Does `steps` steps, each of which offers a packet or takes one out; returns the results
-    /// since the tester was made. The index is taken when a flow has no packet left.
+    /// Runs `steps` steps, each of which offers a packet or takes one out; returns the results
+    /// since the tester was created. The index is computed when a flow has no packet left.
     #[inline]
     pub fn run<T: TesterToken, S: Scheduler<T>>(
         &mut self,
@@ -154,8 +154,7 @@ impl Tester {
         }
     }
 
-    /// Dequeues the next packet; if the scheduler holds it back, advances the time until it does
-    /// not.
+    /// Dequeues the next packet; if the scheduler delays it, advances the time to its departure.
     #[inline(always)]
     fn dequeue<T: TesterToken, S: Scheduler<T>>(&mut self, scheduler: &mut S) -> Option<Packet<T>> {
         if let Some(packet) = scheduler.dequeue(self.now_ns) {
@@ -211,7 +210,7 @@ impl Tester {
     }
 }
 
-/// Scheduler that measures the generator's own cost: first in, first out, whatever the flow,
+/// Scheduler that measures the generator's own cost: first in, first out, regardless of flows and
 /// without limits per flow.
 #[derive(Debug)]
 pub struct EmptyScheduler<T> {
@@ -221,7 +220,7 @@ pub struct EmptyScheduler<T> {
 }
 
 impl<T: TesterToken> EmptyScheduler<T> {
-    /// Makes room for `packets_max` packets, rounded up to a power of two.
+    /// Creates a scheduler for `packets_max` packets, rounded up to a power of two.
     pub fn new(packets_max: u32) -> Self {
         let places = (packets_max as usize).next_power_of_two();
         let empty = Packet { flow: 0, length_bytes: 0, token: T::default() };

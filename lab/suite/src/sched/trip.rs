@@ -87,7 +87,7 @@ impl<A: Make> Trip<A> {
         client.send(Offer { flow, length_bytes: LENGTH_BYTES, tag: 0 }).map_err(Fault::of)?;
         while client.poll(1, &mut Null, &mut ()).map_err(Fault::of)? == 0 {
             if client.is_ended() {
-                return Err(Fault::new("the arbiter has ended"));
+                return Err(Fault::new("the arbiter has stopped"));
             }
             pause(self.idle_policy);
         }

@@ -18,11 +18,11 @@ const AHEAD_S: u64 = 3600;
 struct Timer {
     fd: OwnedFd,
     key: u32,
-    /// Its deadline, if it is running.
+    /// Deadline of the timer; `None` if it is not running.
     deadline_ns: Option<u64>,
 }
 
-/// Timers of the kernel's clock. As that cannot be set, `prepare()` arms the due ones with a
+/// Timers of the kernel's clock. As that cannot be set, `prepare()` arms the due timers with a
 /// deadline in the past; their interrupts are not part of any figure.
 pub(super) struct TimerFds {
     set: OwnedFd,
@@ -32,7 +32,7 @@ pub(super) struct TimerFds {
     events: Vec<epoll::Event>,
 }
 
-/// Arms a timer with a point of the kernel's clock; 0 disarms it.
+/// Arms a timer to expire at a time of the kernel's clock; 0 disarms it.
 #[inline]
 fn arm(fd: &OwnedFd, at_ns: u64) -> Result<(), Errno> {
     let value = Timespec {

@@ -79,7 +79,8 @@ impl Timers for Delays {
 
     fn new(timers_max: u32) -> Result<Self, Fault> {
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
-        let runtime = runtime.map_err(|error| Fault::new(format!("no runtime: {error}")))?;
+        let runtime =
+            runtime.map_err(|error| Fault::new(format!("create a tokio runtime: {error}")))?;
         // Both read the runtime's clock; outside the runtime they would read another.
         let (began, queue) = {
             let _entered = runtime.enter();

@@ -1,5 +1,5 @@
-//! The floor of the timers: a table with a place for each timer, of which as many are accessed as
-//! timers would be, in equally random order. It has no deadlines, and nothing is ever early.
+//! The floor of the timers: a table with a slot for each timer, of which as many are accessed as
+//! timers would be, in equally random order. It has no deadlines, and no timer is ever early.
 
 use super::{HORIZON_NS, Timers};
 use handover_harness::Fault;
@@ -7,27 +7,27 @@ use handover_harness::Fault;
 /// Half a cache line: the least that a deadline, the other half of a handle and a value can do
 /// with, or twice that.
 #[derive(Clone, Copy)]
-struct Place {
+struct Slot {
     key: u32,
     live: bool,
     _rest: [u64; 3],
 }
 
 pub(super) struct Walk {
-    places: Vec<Place>,
+    slots: Vec<Slot>,
     vacant: Vec<u32>,
-    /// All places in random order: the order of expiry.
-    way: Vec<u32>,
+    /// All slots in random order: the order of expiry.
+    order: Vec<u32>,
     at: usize,
     now_ns: u64,
 }
 
 impl Walk {
     #[inline]
-    fn leave(&mut self, index: u32) -> Option<u32> {
-        let place = &mut self.places[index as usize];
-        let key = place.live.then_some(place.key)?;
-        place.live = false;
+    fn free(&mut self, index: u32) -> Option<u32> {
+        let slot = &mut self.slots[index as usize];
+        let key = slot.live.then_some(slot.key)?;
+        slot.live = false;
         self.vacant.push(index);
         Some(key)
     }
@@ -38,16 +38,16 @@ impl Timers for Walk {
 
     fn new(timers_max: u32) -> Result<Self, Fault> {
         let count = timers_max + 1; // one more, for the pair
-        let mut way: Vec<u32> = (0..count).collect();
+        let mut order: Vec<u32> = (0..count).collect();
         let mut random = 0x2545_F491_4F6C_DD1D_u64;
-        for at in (1..way.len()).rev() {
+        for at in (1..order.len()).rev() {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            way.swap(at, (random >> 33) as usize % (at + 1));
+            order.swap(at, (random >> 33) as usize % (at + 1));
         }
         Ok(Self {
-            places: vec![Place { key: 0, live: false, _rest: [0; 3] }; count as usize],
+            slots: vec![Slot { key: 0, live: false, _rest: [0; 3] }; count as usize],
             vacant: (0..count).rev().collect(),
-            way,
+            order,
             at: 0,
             now_ns: 0,
         })
@@ -56,29 +56,29 @@ impl Timers for Walk {
     #[inline]
     fn start(&mut self, _: u64, key: u32) -> u32 {
         let index = self.vacant.pop().expect("as many as were asked for");
-        let place = &mut self.places[index as usize];
-        (place.key, place.live) = (key, true);
+        let slot = &mut self.slots[index as usize];
+        (slot.key, slot.live) = (key, true);
         index
     }
 
     #[inline]
     fn cancel(&mut self, index: u32) -> bool {
-        self.leave(index).is_some()
+        self.free(index).is_some()
     }
 
     #[inline]
     fn expire(&mut self, now_ns: u64, keys: &mut Vec<u32>) {
-        let each_ns = HORIZON_NS / (self.places.len() as u64 - 1);
+        let each_ns = HORIZON_NS / (self.slots.len() as u64 - 1);
         let count = (now_ns - self.now_ns) / each_ns;
         self.now_ns = now_ns;
         for _ in 0..count {
-            let index = self.way[self.at];
-            self.at = if self.at + 1 == self.way.len() { 0 } else { self.at + 1 };
-            keys.extend(self.leave(index));
+            let index = self.order[self.at];
+            self.at = if self.at + 1 == self.order.len() { 0 } else { self.at + 1 };
+            keys.extend(self.free(index));
         }
     }
 
-    /// Checks that each place is left exactly once.
+    /// Checks that each slot is freed exactly once.
     fn obeys() -> Result<(), Fault> {
         const COUNT: u32 = 1000;
         let mut walk = Self::new(COUNT)?;
@@ -86,11 +86,11 @@ impl Timers for Walk {
         let cancelled = ids.iter().step_by(3).filter(|&&id| walk.cancel(id)).count();
         let mut keys = Vec::new();
         walk.expire(HORIZON_NS, &mut keys);
-        walk.expire(HORIZON_NS + HORIZON_NS / 100, &mut keys); // the place for the pair is in the walk
+        walk.expire(HORIZON_NS + HORIZON_NS / 100, &mut keys); // the slot for the pair is in the walk
         keys.sort_unstable();
         keys.dedup();
         if cancelled + keys.len() != COUNT as usize || keys.iter().any(|key| key % 3 == 0) {
-            return Err(Fault::new("a place was left twice or not at all"));
+            return Err(Fault::new("a slot was freed twice or not at all"));
         }
         Ok(())
     }

@@ -110,7 +110,7 @@ fn loops_linked_into_the_program_call_their_function() {
 }
 
 #[test]
-fn loops_without_a_call_have_a_turn_for_each_addition() {
+fn loops_without_a_call_have_an_iteration_for_each_addition() {
     let program = Image::of_this_program();
     // The last is the function that does nothing: its calls are removed.
     for name in ["alone_o0", "alone_o3", "inline_o0", "inline_o3", "empty_o3"] {
@@ -221,11 +221,11 @@ fn an_environment_variable_is_found_when_set_and_not_otherwise() {
     let set = std::env::vars_os().next().map(|(name, _)| name.into_encoded_bytes());
     let name = std::ffi::CString::new(set.unwrap()).unwrap();
     assert!(library::getenv(2, &name));
-    assert!(!library::getenv(0, &name), "no call, nothing found");
+    assert!(!library::getenv(0, &name), "getenv was not called, but has found the variable");
 }
 
 #[test]
-fn locks_are_freed_after_each_turn() {
+fn locks_are_freed_after_each_iteration() {
     // A second turn on a lock that was not freed would wait for ever.
     let (done, finished) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

@@ -35,13 +35,13 @@ fn no_figure_has_the_same_id_and_contender_as_another() {
 }
 
 #[test]
-fn contenders_of_one_benchmark_stand_together_and_declare_the_same() {
+fn contenders_of_one_benchmark_are_adjacent_and_share_one_spec() {
     let mut last = "";
     let mut done = BTreeSet::new();
     for bench in benches() {
         let spec = bench.spec();
         if spec.id != last {
-            assert!(done.insert(spec.id), "the contenders of {} stand apart", spec.id);
+            assert!(done.insert(spec.id), "the contenders of {} are not adjacent", spec.id);
             last = spec.id;
         }
         let first = specs()[spec.id];

@@ -20,19 +20,20 @@ impl Pace for Opens {
 #[test]
 fn single_machine_handles_each_of_its_own_messages() {
     for via in [Via::Call, Via::Pass] {
-        let mut machine = alone(via, Rounds::new(1000), Config::default()).expect("a machine");
-        machine.context().send_quiet(Own::Hello(1)).expect("room");
+        let mut machine =
+            self_talker(via, LimitedAnswers::new(1000), Config::default()).expect("a machine");
+        machine.context().send_quiet(SelfMessage::Hello(1)).expect("room");
         assert_eq!(machine.run(), Ok(Ended::Stopped));
         assert_eq!(machine.stats().handled, 1000);
-        assert_eq!(machine.stats().waiting, 1, "the last answer");
+        assert_eq!(machine.stats().waiting, 1, "the last answer is not in the inbox");
     }
 }
 
 #[test]
 fn two_machines_answer_each_other_until_one_stops() {
-    let paces = [Rounds::new(100), Rounds::new(u64::MAX)];
+    let paces = [LimitedAnswers::new(100), LimitedAnswers::new(u64::MAX)];
     let [mut first, second] = pair(paces, Config::default()).expect("machines");
-    second.address().send(Beat::Hello { from: 0, number: 1 }).expect("room");
+    second.address().send(MachineMessage::Hello { from: 0, number: 1 }).expect("room");
     let second = second.spawn(thread::Builder::new()).expect("a thread");
     for handled in [100, 200] {
         first.handler_mut().pace.left = 100;
@@ -79,8 +80,8 @@ fn rally_by_id<L: Lookup<Rally> + Send + 'static>(ids_count: usize) {
 #[test]
 fn two_machines_answer_each_other_with_either_handler_lookup() {
     for ids_count in [1, 2, 20] {
-        rally_by_id::<Table<Caller<Rally>, Numbered>>(ids_count);
-        rally_by_id::<Search<Caller<Rally>, Numbered>>(ids_count);
+        rally_by_id::<Table<KindPartner<Rally>, KindMessage>>(ids_count);
+        rally_by_id::<LinearSearch<KindPartner<Rally>, KindMessage>>(ids_count);
     }
 }
 
@@ -88,7 +89,7 @@ fn two_machines_answer_each_other_with_either_handler_lookup() {
 fn server_answers_all_clients_on_their_own_threads() {
     let clients = (0..5).map(|_| Opens);
     let (mut server, clients) =
-        served(Rounds::new(1000), clients, Config::default()).expect("machines");
+        served(LimitedAnswers::new(1000), clients, Config::default()).expect("machines");
     let clients: Vec<_> = clients
         .into_iter()
         .map(|client| client.spawn(thread::Builder::new()).expect("a thread"))
@@ -108,13 +109,14 @@ fn server_answers_all_clients_on_their_own_threads() {
 fn every_subscriber_answers_every_post() {
     let subscribers = (0..5).map(|_| Opens);
     let (mut announcer, subscribers) =
-        served_by_topic(Rounds::new(100), subscribers, Config::default()).expect("machines");
+        served_by_topic(LimitedAnswers::new(100), subscribers, Config::default())
+            .expect("machines");
     let subscribers: Vec<_> = subscribers
         .into_iter()
         .map(|one| one.spawn(thread::Builder::new()).expect("a thread"))
         .collect();
     assert_eq!(announcer.run(), Ok(Ended::Stopped));
-    assert_eq!(announcer.stats().handled, 500, "five a posting");
+    assert_eq!(announcer.stats().handled, 500, "answers of five subscribers to each post");
     for one in subscribers {
         one.stop();
         let (one, _) = one.join();

@@ -220,7 +220,7 @@ fn idle_flow_keeps_its_share_after_virtual_time_wraps_around() {
         let _ = scheduler.enqueue(0, packet(1)).expect("room");
         let _ = scheduler.enqueue(0, packet(0)).expect("room");
         let first = [scheduler.dequeue(0), scheduler.dequeue(0)].map(|it| it.map(|it| it.flow));
-        assert!(first.contains(&Some(1)), "after {sleep} packets the sleeper was not served");
+        assert!(first.contains(&Some(1)), "after {sleep} packets the idle flow was not served");
         for _ in 0..sleep {
             let _ = scheduler.enqueue(0, packet(0)).expect("room");
             assert_eq!(scheduler.dequeue(0).map(|it| it.flow), Some(0));

@@ -28,19 +28,31 @@ fn lock_is_busy_until_unlocked<L: Lock>() {
     let lock = L::new_unlocked();
     for _ in 0..3 {
         let held = lock.try_lock();
-        assert!(held.is_some(), "{} is free", L::NAME);
-        assert!(lock.try_lock().is_none(), "{} is busy for its holder", L::NAME);
+        assert!(held.is_some(), "{}: a free lock was busy", L::NAME);
+        assert!(lock.try_lock().is_none(), "{}: the holder has taken the lock twice", L::NAME);
         thread::scope(|scope| {
             let other = scope.spawn(|| lock.try_lock().is_none());
-            assert!(other.join().expect("the other thread"), "{} is busy for others", L::NAME);
+            assert!(
+                other.join().expect("the other thread"),
+                "{}: another thread has taken the held lock",
+                L::NAME
+            );
         });
         drop(held);
     }
     thread::scope(|scope| {
         let other = scope.spawn(|| lock.try_lock().is_some());
-        assert!(other.join().expect("the other thread"), "{} is free for others", L::NAME);
+        assert!(
+            other.join().expect("the other thread"),
+            "{}: another thread has found the free lock busy",
+            L::NAME
+        );
     });
-    assert!(lock.try_lock().is_some(), "{} is free after the other's unlock", L::NAME);
+    assert!(
+        lock.try_lock().is_some(),
+        "{}: the lock is busy after the other thread's unlock",
+        L::NAME
+    );
 }
 
 fn holders_exclude_each_other_and_see_earlier_writes<L: Lock>() {

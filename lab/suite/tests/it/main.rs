@@ -2,6 +2,7 @@
 //! the locks, mechanisms, test generator and programs, and the loops
 //! that workloads share with the classic programs.
 
+mod attempts;
 mod calls;
 mod copies;
 mod declarations;
@@ -15,4 +16,3 @@ mod program;
 #[cfg(feature = "mpi")]
 mod ranks;
 mod recording;
-mod turns;

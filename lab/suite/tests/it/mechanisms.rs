@@ -10,7 +10,7 @@ const ROUNDS_COUNT: u64 = 2_000;
 
 fn notification_before_the_wait_is_kept_and_consumed_once<M: Mechanism>() {
     let (sender, mut receiver) = M::pair().expect(M::NAME);
-    assert_eq!(receiver.try_wait(), None, "nothing pending at first");
+    assert_eq!(receiver.try_wait(), None, "a notification is pending before the first");
     assert_eq!(receiver.wait_timeout(Duration::from_millis(1)), None);
     sender.notify();
     assert_eq!(receiver.try_wait(), Some(1));
@@ -18,7 +18,7 @@ fn notification_before_the_wait_is_kept_and_consumed_once<M: Mechanism>() {
     assert_eq!(receiver.wait(), 1);
     sender.notify();
     assert_eq!(receiver.wait_timeout(Duration::MAX), Some(1));
-    assert_eq!(receiver.try_wait(), None, "consumed");
+    assert_eq!(receiver.try_wait(), None, "the notification was consumed twice");
 }
 
 fn ping_pong_loses_no_notification_and_publishes_earlier_writes<M: Mechanism>() {

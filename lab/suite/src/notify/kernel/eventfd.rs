@@ -1,6 +1,6 @@
 //! The kernel's counter, `eventfd(2)`: one system call for a notification and one for a wait.
 //!
-//! This is the usual way, and that of libraries: it works in an epoll set and across processes
+//! It is what most libraries use: it works in an epoll set and across processes
 //! without further effort. Each notification enters the kernel, even if no thread sleeps.
 
 use super::descriptor;
@@ -30,7 +30,7 @@ impl Mechanism for EventFd {
     }
 }
 
-/// The sending side.
+/// Sender of notifications through an eventfd.
 #[derive(Debug, Clone)]
 pub struct Sender {
     counter: Arc<OwnedFd>,
@@ -46,7 +46,7 @@ impl Notify for Sender {
     }
 }
 
-/// The receiving side.
+/// Receiver of notifications through an eventfd.
 #[derive(Debug)]
 pub struct Receiver {
     counter: Arc<OwnedFd>,

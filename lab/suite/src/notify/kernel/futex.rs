@@ -28,7 +28,7 @@ impl Mechanism for Futex {
     }
 }
 
-/// The sending side.
+/// Sender of notifications through a futex.
 #[derive(Debug, Clone)]
 pub struct Sender {
     core: Arc<Core>,
@@ -44,7 +44,7 @@ impl Notify for Sender {
     }
 }
 
-/// The receiving side.
+/// Receiver of notifications through a futex.
 #[derive(Debug)]
 pub struct Receiver {
     core: Arc<Core>,

@@ -47,7 +47,7 @@ struct PipeEnds {
     write_end: OwnedFd,
 }
 
-/// The sending side.
+/// Sender of notifications through a pipe.
 #[derive(Debug, Clone)]
 pub struct Sender {
     ends: Arc<PipeEnds>,
@@ -64,7 +64,7 @@ impl Notify for Sender {
     }
 }
 
-/// The receiving side. The count that it returns is exact up to 4096.
+/// Receiver of notifications through a pipe. The count that it returns is exact up to 4096.
 #[derive(Debug)]
 pub struct Receiver {
     ends: Arc<PipeEnds>,

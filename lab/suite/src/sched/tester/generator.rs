@@ -1,4 +1,4 @@
-//! Generator: chooses the flow that gets the next packet, and when packets are taken out instead.
+//! Generator: chooses the flow that gets the next packet, or that packets are taken out.
 
 use super::Options;
 
@@ -6,7 +6,7 @@ const NONE: u32 = u32::MAX;
 /// Number of lists: for 0 to 29 queued packets, and for 30 or more.
 const LEVELS: usize = 31;
 
-/// Generator that gives packets to the flow with the fewest, up to `qmax` in all, and then none
+/// Generator that offers packets to the flow with the fewest, up to `qmax` in all, and then none
 /// until `qmin` are left.
 #[derive(Debug)]
 pub(super) struct Generator {

@@ -21,23 +21,23 @@ pub struct Options {
     pub length_bytes: Option<u32>,
     /// `-burst`: the number of packets in a row of one flow.
     pub burst: u32,
-    /// `-qmin`: the number of queued packets down to which the generator takes packets out.
+    /// `-qmin`: the number of queued packets at which the generator starts to offer packets again.
     pub qmin: Threshold,
-    /// `-qmax`: the number of queued packets up to which it gives packets.
+    /// `-qmax`: the number of queued packets at which the generator stops offering packets.
     pub qmax: Threshold,
 }
 
-/// Number of queued packets: in all, or for each flow (written with a trailing `n`).
+/// Number of queued packets: in total, or for each flow (written with a trailing `n`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threshold {
-    /// In all.
+    /// In total.
     Packets(u32),
     /// For each flow.
     PerFlow(u32),
 }
 
 impl Threshold {
-    /// Returns the number in all, for `flows_count` flows.
+    /// Returns the number in total, for `flows_count` flows.
     pub fn packets(self, flows_count: u32) -> u64 {
         match self {
             Self::Packets(count) => count.into(),
@@ -82,7 +82,7 @@ pub enum OptionsError {
         name: String,
         /// The value.
         value: String,
-        /// The expected value.
+        /// Description of the valid values.
         why: String,
     },
     /// The algorithm is unknown.

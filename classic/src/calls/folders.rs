@@ -1,4 +1,4 @@
-//! The folders that traces are written to, and their file systems.
+//! Folders that traces are written to, and their file systems.
 
 use super::costed::Subject;
 use anyhow::Context;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 const MEMORY: &str = "/dev/shm";
 
 /// A temporary folder, which is removed when this value is dropped, and its file system.
-pub(super) struct Place {
+pub(super) struct TraceFolder {
     folder: Scratch,
     /// Path of the parent folder, as the user named it.
     pub shown: String,
@@ -22,11 +22,11 @@ pub(super) struct Place {
     pub kind: &'static str,
 }
 
-impl Place {
-    fn new(within: &Path) -> std::io::Result<Place> {
+impl TraceFolder {
+    fn new(within: &Path) -> std::io::Result<TraceFolder> {
         let folder = Scratch::new("handover-calls-", within)?;
         let kind = kind(within);
-        Ok(Place { folder, shown: within.display().to_string(), kind })
+        Ok(TraceFolder { folder, shown: within.display().to_string(), kind })
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -34,48 +34,48 @@ impl Place {
     }
 }
 
-/// The folders of all media.
-pub(super) struct Places {
+/// The folders of all media that traces are written to.
+pub(super) struct TraceFolders {
     /// `None` if no file can be created in /dev/shm.
-    pub memory: Option<Place>,
-    pub dir: Place,
+    pub memory: Option<TraceFolder>,
+    pub dir: TraceFolder,
 }
 
-/// Subjects that are programs of their own.
+/// Subjects that are separate C programs.
 const PROGRAMS: [Subject; 2] = [Subject::Hooks, Subject::Patchable];
 
-impl Places {
-    pub fn new(dir: &Path) -> anyhow::Result<Places> {
+impl TraceFolders {
+    pub fn new(dir: &Path) -> anyhow::Result<TraceFolders> {
         let refused = |error: std::io::Error| {
             let why = error.kind();
             usage(format!(
-                "--dir {}: {why}; name a folder in which files can be made",
+                "--dir {}: {why}; name a folder in which files can be created",
                 dir.display()
             ))
         };
-        let places = Places {
-            memory: Place::new(Path::new(MEMORY)).ok(),
-            dir: Place::new(dir).map_err(refused)?,
+        let folders = TraceFolders {
+            memory: TraceFolder::new(Path::new(MEMORY)).ok(),
+            dir: TraceFolder::new(dir).map_err(refused)?,
         };
         for subject in PROGRAMS {
             if let Some(entries) = subject.entries() {
-                let path = places.program(subject);
+                let path = folders.program(subject);
                 let mut options = File::options();
                 options.mode(0o700).write(true).create_new(true);
                 let written = options.open(&path).and_then(|mut it| it.write_all(program(entries)));
                 written.with_context(|| format!("--dir: cannot write {}", path.display()))?;
             }
         }
-        Ok(places)
+        Ok(folders)
     }
 
-    /// Returns the path of a subject's program, if it is one.
+    /// Returns the path of a subject's C program, if the subject has one.
     pub fn program(&self, subject: Subject) -> PathBuf {
         self.dir.file(&format!("{subject:?}").to_lowercase())
     }
 
-    /// Returns the paths of the trace, and of the rings of a trace that is streamed or written in the
-    /// end; the rings are in memory if possible.
+    /// Returns the path of the trace, and the path of the rings from which a trace is streamed or
+    /// written at the end. The rings are in memory if possible.
     pub fn files(&self, on: Medium) -> [PathBuf; 2] {
         let memory = self.memory.as_ref().unwrap_or(&self.dir);
         let trace = match on {
@@ -85,7 +85,7 @@ impl Places {
         [trace.file("trace"), memory.file("rings")]
     }
 
-    /// Returns the destination of a trace as a row shows it.
+    /// Returns the label of a trace's destination: the folder and its file system.
     pub fn shown(&self, on: Medium) -> String {
         match on {
             Medium::Memory => MEMORY.to_string(),
@@ -93,7 +93,7 @@ impl Places {
         }
     }
 
-    /// Returns the destination of a trace by its kind alone: /dev/shm, or the name of a file system.
+    /// Returns the short label of a trace's destination: /dev/shm, or the name of a file system.
     pub fn kind(&self, on: Medium) -> &str {
         match on {
             Medium::Memory => MEMORY,

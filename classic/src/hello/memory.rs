@@ -1,4 +1,4 @@
-//! Check that a demo's threads will find enough memory, made before any thread starts.
+//! Check, before any thread starts, that a demo's threads will find enough memory.
 //!
 //! A thread that finds no memory while it starts cannot report it: the runtime ends the process, or
 //! waits for ever for a lock that its own message needs. A limit that makes the creation of a
@@ -9,14 +9,14 @@ use anyhow::bail;
 use rustix::param::page_size;
 use rustix::process::{Resource, getrlimit};
 
-/// Memory of a thread besides its stack: the guard page, a signal stack with its own guard, its
-/// machine with an inbox, and the allocator's overhead; 40 KiB were measured.
-const BESIDE_STACK_BYTES: u64 = 64 << 10;
-const THREAD_BYTES: u64 = CLIENT_STACK_BYTES as u64 + BESIDE_STACK_BYTES;
-/// Memory of a demo besides its threads: lists of them, and printed lines.
-const BESIDE_THREADS_BYTES: u64 = 4 << 20;
+/// Memory of a thread in addition to its stack: the guard page, a signal stack with its own guard,
+/// its machine with an inbox, and the allocator's overhead; 40 KiB were measured.
+const NON_STACK_BYTES: u64 = 64 << 10;
+const THREAD_BYTES: u64 = CLIENT_STACK_BYTES as u64 + NON_STACK_BYTES;
+/// Memory that a demo needs in addition to its threads: thread lists and output buffers.
+const BASE_MEMORY_BYTES: u64 = 4 << 20;
 
-/// Margin of the suggested limit, as memory use differs by some pages from start to start.
+/// Margin added to the suggested limit, as memory use differs by some pages from start to start.
 const MARGIN_BYTES: u64 = 1 << 20;
 
 /// A memory limit, and the memory that counts against it.
@@ -33,7 +33,7 @@ struct Limit {
 /// # Errors
 /// The limit, the memory needed, and the remedy. The check requires somewhat more than was
 /// measured, so that a demo that passes has enough.
-pub fn for_threads(threads_count: u64) -> anyhow::Result<()> {
+pub fn check_for_threads(threads_count: u64) -> anyhow::Result<()> {
     for limit in limits() {
         // Otherwise the arenas take the address space that the stacks need. Not done without a
         // limit.
@@ -43,7 +43,7 @@ pub fn for_threads(threads_count: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the limits that are set; none without /proc, as the memory in use is unknown then.
+/// Returns the memory limits that are set; none without /proc, as the memory in use is unknown then.
 fn limits() -> Vec<Limit> {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let used_bytes = |place| {
@@ -62,13 +62,13 @@ fn limits() -> Vec<Limit> {
 impl Limit {
     fn allows(&self, threads_count: u64) -> anyhow::Result<()> {
         let Limit { option, limit_bytes, used_bytes } = *self;
-        let needed_bytes = BESIDE_THREADS_BYTES + threads_count * THREAD_BYTES;
+        let needed_bytes = BASE_MEMORY_BYTES + threads_count * THREAD_BYTES;
         let left_bytes = limit_bytes.saturating_sub(used_bytes);
         if needed_bytes <= left_bytes {
             return Ok(());
         }
         let kib = |bytes: u64| bytes.div_ceil(1024);
-        let fit_count = left_bytes.saturating_sub(BESIDE_THREADS_BYTES) / THREAD_BYTES;
+        let fit_count = left_bytes.saturating_sub(BASE_MEMORY_BYTES) / THREAD_BYTES;
         // One thread waits for signals.
         let fewer = match fit_count.saturating_sub(1) {
             0 => String::new(),
@@ -92,9 +92,10 @@ mod tests {
     fn too_many_threads_are_refused_with_a_limit_that_suffices() {
         let used_bytes = 10 << 20;
         let limit = |limit_bytes| Limit { option: "-v", limit_bytes, used_bytes };
-        let needed_bytes = BESIDE_THREADS_BYTES + 11 * THREAD_BYTES;
-        limit(used_bytes + needed_bytes).allows(11).expect("it fits");
-        let refused = limit(used_bytes + needed_bytes - 1).allows(11).expect_err("it does not");
+        let needed_bytes = BASE_MEMORY_BYTES + 11 * THREAD_BYTES;
+        limit(used_bytes + needed_bytes).allows(11).expect("the limit is enough");
+        let refused =
+            limit(used_bytes + needed_bytes - 1).allows(11).expect_err("the limit is too low");
         let kib = (used_bytes + needed_bytes + MARGIN_BYTES) / 1024;
         assert_eq!(
             refused.to_string(),
@@ -105,14 +106,16 @@ mod tests {
                 needed_bytes / 1024 - 1
             )
         );
-        limit(kib * 1024).allows(11).expect("as it was told");
-        limit(used_bytes + needed_bytes - 1).allows(10).expect("as it was told");
+        limit(kib * 1024).allows(11).expect("the suggested limit is enough");
+        limit(used_bytes + needed_bytes - 1)
+            .allows(10)
+            .expect("the suggested number of threads fits");
     }
 
     #[test]
     fn limit_below_current_use_asks_for_more() {
         let limit = Limit { option: "-d", limit_bytes: 0, used_bytes: 1 << 20 };
-        let refused = limit.allows(1).expect_err("it does not fit").to_string();
+        let refused = limit.allows(1).expect_err("the limit is too low").to_string();
         assert!(refused.contains("`ulimit -d` leaves 0: allow more with"), "{refused}");
     }
 }
