@@ -420,10 +420,10 @@ mod tests {
         let _alone = alone();
         let lab = lab(Profile::Quick);
         let [short, long] = [0, 200].map(|warm_up_ms| {
-            let order = Order {
+            let order = PassOrder {
                 pass: 0,
                 seed: 7,
-                sequence: vec![Wanted { group: 0, weight: 1, known: Vec::new() }],
+                sequence: vec![PlannedVisit { group: 0, weight: 1, known: Vec::new() }],
                 budget: None,
                 blocks_min: 4,
                 blocks_max: 4,
