@@ -63,7 +63,7 @@ fn invalid_argument_is_rejected_with_a_remedy_and_no_change() {
 #[test]
 fn help_shows_default_and_bounds_in_the_notation_of_the_kind() {
     let lines: Vec<String> = Kinds::PARAMS.iter().map(Param::help_line).collect();
-    assert_eq!(lines[0], "slots_count=64  Slots. (1..=65536)");
+    assert_eq!(lines[0], "slots_count=64  Number of slots. (1..=65536)");
     assert_eq!(lines[1], "message_bytes=64KiB  Size of a message. (1B..=1MiB)");
     assert_eq!(lines[2], "gap_ns=30us  Pause between messages. (0..=1ms)");
     assert_eq!(Kinds::PARAMS[2].kind, Kind::Nanos);

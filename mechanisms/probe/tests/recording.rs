@@ -281,7 +281,7 @@ fn file_that_is_not_a_trace_is_refused_and_kept() {
     for (place, why) in [
         (text.as_path(), "is not a trace"),
         (&fifo, "not a regular file"),
-        (&dangling, "a dangling symbolic link"),
+        (&dangling, "a symbolic link to a file that does not exist"),
         (folder.path(), "not a regular file"),
         (Path::new("/dev/null"), "not a regular file"),
     ] {

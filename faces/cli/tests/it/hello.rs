@@ -323,7 +323,7 @@ fn missing_system_log_is_refused_before_the_demo_starts() {
         return crate::common::skipped("a missing system log", "this machine has one");
     }
     let home = Home::new();
-    let said = home.run("hello1 -s --seconds 0.1").code(1).tells(&["-s: /dev/log", "leave out -s"]);
+    let said = home.run("hello1 -s --seconds 0.1").code(1).tells(&["-s: /dev/log", "omit -s"]);
     assert!(said.out.is_empty() && said.err.lines().count() == 1, "{said}");
 }
 
@@ -356,7 +356,7 @@ fn wrong_command_line_of_a_demo_is_refused_in_one_line() {
         assert!(said.out.is_empty() && said.err.lines().count() == 1, "{line}: {said}");
     }
     let said = said_to(home.handover(["hello2", "--child"]), b"no socket".to_vec());
-    let said = said.code(2).tells(&["--child", "no socket"]);
+    let said = said.code(2).tells(&["--child", "not a socket"]);
     assert_eq!(said.err.lines().count(), 1, "{said}");
 }
 

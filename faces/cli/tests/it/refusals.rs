@@ -186,7 +186,7 @@ const CLASSIC: &[Refusal] = &[
     ("sweep-abt-eventual-bench --from 0", &["--from", "0", "1..=1000000"]),
     ("sweep-abt-eventual-bench --step 0", &["--step", "0", "1..=1000000"]),
     ("sweep-abt-eventual-bench --step 2.5", &["--step", "2.5", "whole number"]),
-    ("sweep-abt-eventual-bench --from 200 --to 100", &["--from 200", "--to 100", "beyond"]),
+    ("sweep-abt-eventual-bench --from 200 --to 100", &["--from 200", "--to 100", "is above"]),
     ("sweep-abt-eventual-bench --to 1000000 --step 1", &["--step 1", "longer step"]),
     ("plot-abt-eventual-bench", &["<FILE.dat>"]),
     ("plot-abt-eventual-bench text.txt", &["text.txt", "line 1", "num_ults"]),

@@ -252,11 +252,11 @@ fn trace_errors_are_one_line_with_a_remedy() {
     fs::create_dir(at("folder")).expect("a folder");
     let me = std::process::id();
     for (line, words) in [
-        ("trace show empty", &["empty", "no trace", "handover trace"][..]),
-        ("trace show text.txt", &["text.txt", "no trace"]),
-        ("trace export text.txt --to csv", &["text.txt", "no trace"]),
-        ("trace estimate text.txt", &["text.txt", "no trace"]),
-        ("trace list text.txt", &["text.txt", "no trace"]),
+        ("trace show empty", &["empty", "not a trace", "handover trace"][..]),
+        ("trace show text.txt", &["text.txt", "not a trace"]),
+        ("trace export text.txt --to csv", &["text.txt", "not a trace"]),
+        ("trace estimate text.txt", &["text.txt", "not a trace"]),
+        ("trace list text.txt", &["text.txt", "not a trace"]),
         ("trace show short", &["short", "first page"]),
         ("trace show header", &["header", "first page"]),
         ("trace show nowhere", &["nowhere", "No such file"]),

@@ -84,7 +84,7 @@ pub struct FlowSetError {
     pub part: usize,
     /// Number of the character in the whole text, counted from 1.
     pub column: usize,
-    /// What is wrong there: the expected text and the text found, or a value and its limit.
+    /// Error at that place: the expected text and the text found, or a value and its limit.
     pub problem: String,
 }
 

@@ -280,7 +280,7 @@ fn spawn_fails_without_stack_memory_and_other_fibers_continue() -> TestResult {
         }
         assert!(spawned_count < 10_000, "2 GB are enough for 2,000");
     };
-    assert!(refused.to_string().starts_with("no memory for 1 more stacks"), "{refused}");
+    assert!(refused.to_string().starts_with("cannot map memory for 1 more stacks"), "{refused}");
     assert!(spawned_count > 100);
     go.set(())?;
     while ended.load(SeqCst) < spawned_count {

@@ -6,7 +6,7 @@ use handover_base::sync::shared::{AtomicBool, Ordering, compiler_fence};
 use std::cell::Cell;
 use std::ptr;
 
-/// What the calling thread may do when it records an event.
+/// Actions that the calling thread may take when it records an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// The thread executes the program's code: events may create a writer, take locks and wait.

@@ -65,7 +65,7 @@ pub fn scarce(address: &str) -> ExitCode {
     is_told(client.connect(&address), &format!("socket for {address} failed: {none}"));
     let at = "uds://@handover-nobody".parse().expect("an address");
     is_told(client.listen(&at), &format!("socket for {at} failed: {none}"));
-    is_told(BulkMemory::shared(100), &format!("100 bytes: memfd_create: {none}"));
+    is_told(BulkMemory::shared(100), &format!("cannot allocate 100 bytes: memfd_create: {none}"));
     limit_files(1);
     is_told(client.connect(&address), &format!("memfd_create for {address} failed: {none}"));
     unlimit_files();
@@ -76,7 +76,10 @@ pub fn scarce(address: &str) -> ExitCode {
     let size_kib: u64 = size.expect("it is told").parse().expect("a number");
     limit(Resource::As, (size_kib + 16_384) * 1024);
     let none = "Cannot allocate memory (os error 12)";
-    is_told(BulkMemory::shared(64 << 20), &format!("{} bytes: mmap: {none}", 64 << 20));
+    is_told(
+        BulkMemory::shared(64 << 20),
+        &format!("cannot allocate {} bytes: mmap: {none}", 64 << 20),
+    );
     is_told(other.connect(&address), &format!("mmap for {address} failed: {none}"));
     // The existing connection still works.
     assert_eq!(client.call::<_, u64>(peer, ECHO, &5u64), Ok(5));
@@ -135,7 +138,7 @@ fn mount(size: &str, at: &Path) {
 pub fn full(folder: &str) -> ExitCode {
     let folder = Path::new(folder);
     mount("size=64k", folder);
-    let said = "1048576 bytes: fallocate: No space left on device (os error 28)";
+    let said = "cannot allocate 1048576 bytes: fallocate: No space left on device (os error 28)";
     is_told(BulkMemory::in_folder(folder, 1 << 20), said);
     let memory = BulkMemory::in_folder(folder, 1 << 12).expect("there is room");
     assert_eq!((memory.len_bytes(), folder.read_dir().unwrap().count()), (1 << 12, 0));
