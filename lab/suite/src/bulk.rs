@@ -24,7 +24,7 @@ args! {
     pub struct Move {
         /// Bytes in each transfer.
         size_bytes: Bytes = 65536 (smoke 4096, range 256 ..= 67108864),
-        /// Bytes of each participant's memory, used piece by piece; more than a cache holds.
+        /// Bytes of each participant's memory, used piece by piece: each is reused after all others.
         memory_bytes: Bytes = 67108864 (smoke 65536, range 256 ..= 1073741824),
         /// Transfers in flight.
         concurrency_count: u32 = 1 (smoke 2, range 1 ..= 1024),

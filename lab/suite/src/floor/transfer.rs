@@ -18,7 +18,7 @@ args! {
     pub struct Walk {
         /// Bytes moved at a time.
         size_bytes: Bytes = 65536 (smoke 4096, range 256 ..= 67108864),
-        /// Bytes of memory, used piece by piece; more than a cache holds.
+        /// Bytes of memory, used piece by piece: each is reused after all others.
         memory_bytes: Bytes = 67108864 (smoke 65536, range 256 ..= 1073741824),
     }
 }
