@@ -182,8 +182,8 @@ pub fn ticks() -> u64 {
     kernel_ticks()
 }
 
-/// Reads a time stamp that is ordered with the instructions around it: all earlier ones have
-/// completed, except for stores on their way to the caches, and no later one has begun.
+/// Reads a time stamp, ordered with the instructions around it: all earlier ones have completed, except for
+/// stores that have not reached the caches, and no later one has started.
 ///
 /// For timing single operations of some nanoseconds. Between two plain [`ticks`] a processor begins
 /// later instructions and has not completed earlier ones: the wait of an exchange for its cache
@@ -268,7 +268,7 @@ thread_local! {
         const { Anchor { ticks: Cell::new(0), ns: Cell::new(0), last_ns: Cell::new(0) } };
 }
 
-/// Reads the kernel's CLOCK_MONOTONIC, in ns: the clock that ends the kernel's sleeps.
+/// Reads the kernel's CLOCK_MONOTONIC, in ns: the clock of the kernel's sleep deadlines.
 ///
 /// # Cost
 /// `clock_gettime`, some 25 ns; no calibration.
@@ -550,14 +550,18 @@ mod tests {
             let found = step_of(&differences(step));
             assert!((found / step - 1.0).abs() < 0.01, "{step}: {found}");
         }
-        assert_eq!(step_of(&differences(1.0)), 1.0, "a counter of single ticks");
+        assert_eq!(
+            step_of(&differences(1.0)),
+            1.0,
+            "the step of a counter of single ticks is not 1"
+        );
     }
 
     #[test]
     fn fenced_readings_use_the_same_clock() {
         for _ in 0..1000 {
             let (before, fenced, after) = (ticks(), ticks_fenced(), ticks_fenced());
-            assert!(fenced <= after, "{fenced} and then {after}");
+            assert!(fenced <= after, "the clock went backwards from {fenced} to {after}");
             assert!(ns(fenced.saturating_sub(before)) < 1_000_000_000, "{before}, {fenced}");
         }
     }

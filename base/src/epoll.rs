@@ -10,7 +10,7 @@
 //! let mut ready = Vec::new();
 //! assert_eq!(set.wait(Some(0), |word, flags| ready.push((word, flags)))?, 1);
 //! assert_eq!(ready, [(7, Flags::IN)]);
-//! assert_eq!(set.wait(Some(0), |_, _| ())?, 0, "each edge is reported once");
+//! assert_eq!(set.wait(Some(0), |_, _| ())?, 0, "an edge was reported twice");
 //! # Ok::<(), rustix::io::Errno>(())
 //! ```
 

@@ -5,10 +5,10 @@
 //! let mut slab = Slab::new(2);
 //! let first = slab.insert("a").unwrap();
 //! slab.insert("b").unwrap();
-//! assert_eq!(slab.insert("c"), Err("c"), "full: the value is returned");
+//! assert_eq!(slab.insert("c"), Err("c"), "a full slab accepted a value");
 //! assert_eq!(slab.remove(first), Some("a"));
 //! let third = slab.insert("c").unwrap();
-//! assert_eq!(third.index, first.index, "the slot is reused");
+//! assert_eq!(third.index, first.index, "the freed slot was not reused");
 //! assert_eq!((slab.get(first), slab.get(third)), (None, Some(&"c")));
 //! ```
 

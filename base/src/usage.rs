@@ -26,7 +26,7 @@ pub fn thread() -> Usage {
     os::usage(UsageScope::Thread)
 }
 
-/// Returns the usage of the process so far, ended threads included (`RUSAGE_SELF`).
+/// Returns the usage of the process so far, including exited threads (`RUSAGE_SELF`).
 ///
 /// # Cost
 /// One system call, growing with the number of threads.
@@ -35,7 +35,7 @@ pub fn process() -> Usage {
     os::usage(UsageScope::Process)
 }
 
-/// Returns the usage of the children that have ended and were waited for, with their own such children
+/// Returns the usage of the children that have exited and were waited for, including their own such children
 /// (`RUSAGE_CHILDREN`).
 ///
 /// # Cost

@@ -19,7 +19,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use table::{Results, Unit};
 
-/// Maximum number of calls of a measured process; its trace takes 60 GB then.
+/// Maximum number of calls of a measured process; its trace then has 60 GB.
 const CALLS_MAX: u64 = 10_000_000_000;
 /// Maximum number of runs of a measured process.
 const RUNS_MAX: u64 = 1000;

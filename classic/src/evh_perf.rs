@@ -67,7 +67,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Registers handlers of all three. A second SIGINT or SIGTERM ends the process at once.
+    /// Registers handlers of all three signals. A second SIGINT or SIGTERM kills the process at once.
     fn new() -> anyhow::Result<Self> {
         let [interrupted, terminated] = [SIGINT, SIGTERM].map(|signal| {
             let flag = Arc::new(AtomicBool::new(false));

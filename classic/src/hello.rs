@@ -38,7 +38,7 @@ const IDLE_OF_TWO_THREADS: Duration = Duration::from_millis(1);
 const MESSAGES_PER_ROUND: u32 = 4096;
 /// Maximum number of message ids: the table's, less two for the timers.
 const IDS_MAX: u64 = KIND_MAX as u64 - 1;
-/// Message ids unless `--ids` says otherwise, as in the original's last measurements.
+/// Default number of message ids, as in the original's last measurements.
 const IDS_DEFAULT: u64 = 20;
 
 /// Help text on the message count, shared by all demos.
@@ -347,7 +347,7 @@ fn with_descriptor_hint<T>(machines: Result<T, MachineError>) -> anyhow::Result<
 }
 
 impl HelloMany {
-    /// Returns the machines of the server and of the clients.
+    /// Returns the paces of the server and of the clients.
     fn paces(&self) -> anyhow::Result<(Demo, Vec<Demo>)> {
         let options = &self.options;
         let mut cpus = options.cpus(self.threads as usize + 1)?.into_iter();
@@ -384,7 +384,8 @@ impl Environment {
     fn new(tag: &'static str, options: &Options, others_count: u64) -> anyhow::Result<Environment> {
         memory::check_for_threads(others_count + 1)?; // one more thread waits for signals
         let log = Arc::new(Log::new(tag, options.verbosity(), !options.no_header, options.syslog)?);
-        tracing::subscriber::set_global_default(Arc::clone(&log)).context("install the log")?;
+        tracing::subscriber::set_global_default(Arc::clone(&log))
+            .context("set the global tracing subscriber")?;
         let signals = Signals::block(&[Signals::INT, Signals::TERM])?;
         let signals = std::cell::Cell::new(Some(signals));
         Ok(Environment { log, signals, interrupted: Arc::default() })

@@ -198,8 +198,8 @@ fn on_threads<T: Send>(
         open(true);
         let mut results = Vec::new();
         for thread in started {
-            let result = thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
-            results.push(result.context("run a thread: it was stopped before it ran")??);
+            let result = thread.join().map_err(|_| anyhow::anyhow!("a worker thread panicked"))?;
+            results.push(result.context("a worker thread stopped before it began its work")??);
         }
         Ok(results)
     })

@@ -15,7 +15,7 @@ pub mod wire;
 pub use drive::{Event, Load, Progress, Report};
 pub use engine::{Client, Order};
 pub use error::{Fault, LoadError, PlanError};
-pub use latencies::{LatencyHistograms, Linear, Shares};
+pub use latencies::{LatencyHistograms, LinearHistogram, Shares};
 pub use plan::{Plan, Work};
 pub use schedule::Schedule;
 pub use secure::{Encryption, EncryptionError, Trust};

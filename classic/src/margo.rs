@@ -93,7 +93,7 @@ pub struct Options {
     is_cpu_shared: OnceCell<bool>,
 }
 
-/// A transport as given by the user, and the address that it stands for.
+/// Transport argument of the user, with the address that it selects.
 #[derive(Debug, Clone)]
 struct TransportArg {
     text: String,
@@ -316,7 +316,7 @@ impl Options {
         let Some(rank) = rank else {
             if self.rendezvous.is_some() {
                 return Err(usage(
-                    "--rendezvous needs a launcher's ranks, or --rank 0 and --rank 1",
+                    "--rendezvous: this process has no rank; use a launcher such as mpiexec, or --rank 0 and --rank 1",
                 ));
             }
             return Ok((Role::Client, Via::Alone));
@@ -481,7 +481,8 @@ impl Partner {
         let mut child = command.spawn().context("start the second process")?;
         let stdout = child.stdout.take();
         let partner = Partner { child: Some(child) };
-        let stdout = stdout.context("take the standard output of the second process")?;
+        let stdout = stdout
+            .context("read the output of the second process: it was started without a pipe")?;
         let look = Timespec::try_from(POLL_INTERVAL).unwrap_or_default();
         while poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&look)) == Ok(0) {
             limit.check(|| "the second process does not listen".into())?;
@@ -526,7 +527,7 @@ impl Partner {
 /// Parses a configuration from JSON and validates it. Errors name the key.
 fn config_from_json(json: &str) -> anyhow::Result<Config> {
     // serde would take a list as the fields' values in their order.
-    ensure!(json.trim_start().starts_with('{'), "not a JSON object: {{\"key\": value}}");
+    ensure!(json.trim_start().starts_with('{'), "must be a JSON object, as in {{\"key\": value}}");
     let config: Config = serde_json::from_str(json)?;
     config.validate()?;
     Ok(config)

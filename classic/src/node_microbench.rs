@@ -5,7 +5,7 @@ use clap::Args;
 use handover_base::clock;
 use handover_harness::Fault;
 use handover_program::console::print_error;
-use handover_suite::call::{Level, Way, c_loop, library};
+use handover_suite::call::{CallPath, Level, c_loop, library};
 use handover_suite::clock::{
     GetTimeOfDay, Monotonic, MonotonicCoarse, Rdtscp, Reading, Realtime, RealtimeCoarse, readings,
 };
@@ -31,10 +31,10 @@ pub struct NodeMicrobench {
     millions: f64,
 }
 
-/// A closure that runs an operation this many times and returns the clock ticks taken.
+/// A closure that runs an operation `n` times and returns the clock ticks used.
 type Operation<'a> = Box<dyn FnMut(u64) -> anyhow::Result<u64> + 'a>;
 
-/// Name of a row, and its operation or the reason why this machine lacks it.
+/// Name of a row, and its operation, or the reason why this machine does not support it.
 type Row<'a> = (&'static str, Result<Operation<'a>, String>);
 
 pub fn run(args: &NodeMicrobench, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -63,13 +63,13 @@ pub fn run(args: &NodeMicrobench, out: &mut dyn Write) -> anyhow::Result<()> {
 fn rows<'a>(variable: Option<&'a CStr>, wtime: &'a Wtime) -> Vec<Row<'a>> {
     let rdtscp = match Rdtscp::is_here() {
         true => Ok(read_clock::<Rdtscp>()),
-        false => Err("this processor has none".to_owned()),
+        false => Err("this processor has no rdtscp".to_owned()),
     };
     let set = variable.ok_or("the environment is empty");
     vec![
-        ("fn_call_normal", Ok(call_c(Way::SameFile))),
-        ("fn_call_inline", Ok(call_c(Way::Inline))),
-        ("fn_call_cross_object", Ok(call_c(Way::OtherObject))),
+        ("fn_call_normal", Ok(call_c(CallPath::SameFile))),
+        ("fn_call_inline", Ok(call_c(CallPath::Inline))),
+        ("fn_call_cross_object", Ok(call_c(CallPath::OtherObject))),
         ("mpi_wtime", wtime.operation()),
         ("gettimeofday", Ok(read_clock::<GetTimeOfDay>())),
         ("clock_gettime(REALTIME)", Ok(read_clock::<Realtime>())),
@@ -159,7 +159,7 @@ fn in_fiber<'a>(
 }
 
 /// Returns an operation that calls a C function compiled with -O3.
-fn call_c<'a>(way: Way) -> Operation<'a> {
+fn call_c<'a>(way: CallPath) -> Operation<'a> {
     timed(move |n| {
         let counted = c_loop(way, Level::O3)?(black_box(n));
         anyhow::ensure!(counted == n, "{n} calls were requested, but {counted} were counted");
@@ -239,7 +239,7 @@ mod tests {
     fn table_has_the_documented_header_and_rows_tab_separated() {
         let mut out = Vec::new();
         run(&NodeMicrobench { millions: 0.01 }, &mut out).expect("a table");
-        let text = String::from_utf8(out).expect("text");
+        let text = String::from_utf8(out).expect("the output is not UTF-8");
         let mut lines = text.lines();
         assert_eq!(lines.next(), Some("#<test case>\t<m_ops>\t<total s>\t<m_ops/s>\t<ns/op>"));
         for (line, name) in lines.clone().zip(ROWS) {
@@ -253,7 +253,7 @@ mod tests {
             assert_eq!((case, m_ops), (format!("\"{name}\"").as_str(), "0.01"));
             let numbers = [total, rate, each].map(|field| {
                 assert_eq!(field.split_once('.').map(|(_, digits)| digits.len()), Some(6));
-                field.parse::<f64>().expect("a number")
+                field.parse::<f64>().expect("parse the figure")
             });
             let [total, rate, each] = numbers;
             assert!(total > 0.0 && rate > 0.0 && each > 0.0, "{line}");

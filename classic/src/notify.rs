@@ -17,7 +17,7 @@ const THOUSANDS_SLOW: u64 = 40;
 const THOUSANDS_MAX: u64 = 1_000_000_000;
 /// Pause between two notifications of test B, in ns.
 const GAP_NS: u64 = 30_000;
-/// Maximum number of costs kept for the quantiles.
+/// Maximum number of costs stored for the quantiles.
 const COSTS_MAX: usize = 1 << 20;
 
 /// Costs of a notification for its receiver (test A) and its sender (test B, -S).
@@ -136,7 +136,7 @@ fn measure<M: Mechanism>(plan: &Plan, out: &mut dyn Write) -> anyhow::Result<()>
         Ok(result)
     })?;
     let [sent, received] = &sides[..] else {
-        anyhow::bail!("a thread has returned no result");
+        anyhow::bail!("{} of 2 threads returned a result", sides.len());
     };
     let rate = e3(received.rate());
     let woke = received.count;
@@ -225,7 +225,8 @@ mod tests {
 
     /// Returns the receiver's count of waits, and the count of its mechanism's statistics.
     fn counted(count: u64, slow: bool) -> (u64, u64) {
-        let (sender, mut receiver) = adaptive::pair(Config::default()).expect("a pair");
+        let (sender, mut receiver) =
+            adaptive::pair(Config::default()).expect("create a sender and a receiver");
         let (over, waits) = (AtomicBool::new(false), AtomicU64::new(0));
         thread::scope(|scope| {
             scope.spawn(|| match slow {

@@ -20,7 +20,8 @@ use handover_program::console::{self, print_error};
 use handover_program::exit::{Interrupted, usage};
 use handover_sched::drive::{
     Arbiter, ArbiterConfig, Client, ClientRun, CopySink, FLOWS_MAX, Flows, IdlePolicy,
-    LENGTH_MAX_BYTES, Ledger, Load, Null, Record, Sink, Spec, Stamping, Stop, Token, run_client,
+    LENGTH_MAX_BYTES, Ledger, Load, NullSink, Record, Sink, Spec, Stamping, Stop, Token,
+    run_client,
 };
 use handover_sched::engine::{PACKETS_LIMIT, Visitor};
 use handover_sched::fairness::FairnessIndex;
@@ -39,7 +40,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use summary::{Row, Share};
 use udp::Udp;
-use watched::Watched;
+use watched::WatchedScheduler;
 
 /// Maximum number of client threads.
 const THREADS_MAX: u64 = 4096;
@@ -135,11 +136,11 @@ pub struct Sched {
     #[arg(long, conflicts_with_all = ["threads", "file", "sink", "plot", "stamp", "seconds", "core"])]
     test: bool,
     /// Run experiments of the classic table, A to G, by the number of clients: aggregate Mpps
-    #[arg(long, value_name = "LETTERS", value_parser = experiments::letters)]
+    #[arg(long, value_name = "LETTERS", value_parser = experiments::parse_experiments)]
     #[arg(num_args = 0..=1, default_missing_value = "A,B,C,D,E,F,G")]
     #[arg(conflicts_with_all = ["threads", "file", "bandwidth", "queue", "interval", "plot", "stamp"])]
     #[arg(conflicts_with_all = ["stamp_loss", "prefix", "test"])]
-    experiments: Option<experiments::Letters>,
+    experiments: Option<experiments::SelectedExperiments>,
     /// Numbers of clients of the experiments
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "experiments")]
     #[arg(default_values_t = experiments::CLIENTS, value_parser = super::whole(1..=THREADS_MAX))]
@@ -216,8 +217,8 @@ pub fn run(args: &Sched, out: &mut dyn Write) -> anyhow::Result<()> {
     if args.test {
         return tester::run(&args.scheduler, out);
     }
-    if let Some(letters) = &args.experiments {
-        return experiments::run(args, letters, out);
+    if let Some(selected) = &args.experiments {
+        return experiments::run(args, selected, out);
     }
     let plan = Plan::new(args, args.program()?)?;
     let result = plan.run()?;
@@ -252,7 +253,9 @@ impl<'a> Plan<'a> {
         let options = Options::read(&args.scheduler, threads).map_err(usage)?;
         let flows_count = options.flows.flows_count();
         if flows_count > FLOWS_MAX {
-            return Err(usage(format!("-flowsets: {flows_count} flows, of at most {FLOWS_MAX}")));
+            return Err(usage(format!(
+                "-flowsets: {flows_count} flows exceed the limit of {FLOWS_MAX}"
+            )));
         }
         let length_bytes = options.flows.length_max_bytes();
         if length_bytes > LENGTH_MAX_BYTES {
@@ -420,8 +423,9 @@ impl Visitor<Token> for RunPlan<'_> {
             Stamp::None => self.plan.run_on(scheduler, |_| None),
             Stamp::Batch | Stamp::Packet => {
                 let weights = self.plan.options.flows.flows().map(|(weight, _)| weight.into());
-                self.plan
-                    .run_on(Watched::new(scheduler, weights), |watched| Some(watched.into_watch()))
+                self.plan.run_on(WatchedScheduler::new(scheduler, weights), |watched| {
+                    Some(watched.into_watch())
+                })
             }
         }
     }
@@ -480,7 +484,7 @@ impl Plan<'_> {
         // Called here because the first calibration takes some 15 ms, which would count as the
         // run's.
         clock::calibration();
-        let running = arbiter.spawn(pin).context("start the thread of the arbiter")?;
+        let running = arbiter.spawn(pin).context("start the arbiter thread")?;
         let began = Instant::now();
         let (written, failed, took, used) = thread::scope(|scope| {
             let writer = streams.map(|streams| scope.spawn(|| streams.write()));
@@ -491,7 +495,7 @@ impl Plan<'_> {
                 None => None,
                 Some(Ok(written)) => Some(written),
                 Some(Err(_)) => {
-                    failed.get_or_insert(anyhow!("the thread that writes stamps panicked"));
+                    failed.get_or_insert(anyhow!("the thread that writes time stamps panicked"));
                     None
                 }
             };
@@ -515,7 +519,7 @@ impl Plan<'_> {
         })
     }
 
-    /// Returns the number of packets of each client whose time stamps are kept in memory until they are written.
+    /// Returns the number of packets of each client whose time stamps are buffered in memory.
     fn stamps_kept_max(&self) -> u32 {
         let bytes = free_bytes().unwrap_or(0) / STAMPS_MEMORY_PART;
         let records = bytes.min(STAMPS_BYTES_MAX) / size_of::<Record>() as u64;
@@ -532,7 +536,7 @@ impl Plan<'_> {
 
     fn sink(&self) -> anyhow::Result<ClientSink> {
         Ok(match self.args.sink {
-            Target::Null => ClientSink::Null(Null),
+            Target::Null => ClientSink::Null(NullSink),
             Target::Copy => ClientSink::Copy(CopySink::new()),
             Target::Udp(to) => ClientSink::Udp(
                 Udp::connect(to).with_context(|| format!("--sink: connect to {to}"))?,
@@ -732,7 +736,7 @@ struct ClientSetup {
 
 /// Sink of one client's packets.
 enum ClientSink {
-    Null(Null),
+    Null(NullSink),
     Copy(CopySink),
     Udp(Udp),
 }

@@ -32,7 +32,7 @@ impl Stamp {
     }
 }
 
-/// Formats quantiles of costs, given in ticks, with the cost of reading the clock, which is part of each.
+/// Formats quantiles of costs, in ticks, followed by the cost of reading the clock, which each includes.
 pub fn quantiles(costs_ticks: impl Iterator<Item = u64>) -> String {
     let mut costs_ns: Vec<f64> =
         costs_ticks.map(|ticks| clock::ps(ticks) as f64 / 1000.0).collect();
@@ -92,8 +92,10 @@ mod tests {
     #[test]
     fn line_starts_with_time_function_and_source_line() {
         let mut out = Vec::new();
-        Stamp::new().line(&mut out, "snd_slow_body", 109, format_args!("x")).expect("memory");
-        let text = String::from_utf8(out).expect("text");
+        Stamp::new()
+            .line(&mut out, "snd_slow_body", 109, format_args!("x"))
+            .expect("write to memory");
+        let text = String::from_utf8(out).expect("the output is not UTF-8");
         assert!(text.starts_with("000.") && text.ends_with(" snd_slow_b [109] x\n"), "{text}");
     }
 }

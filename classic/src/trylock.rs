@@ -88,7 +88,7 @@ pub fn run(args: &Trylock, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// The checked arguments.
+/// Arguments of the program, after their checks.
 struct Plan {
     cpus: Vec<u32>,
     core: Option<u32>,
@@ -130,7 +130,7 @@ fn measure<L: Lock>(plan: &Plan, stamp: Stamp, out: &mut dyn Write) -> anyhow::R
     if plan.free {
         return pass_around(&*lock, plan, stamp, out);
     }
-    let held = lock.try_lock().context("take the new lock: it is busy")?;
+    let held = lock.try_lock().context("try_lock failed on a new lock that no thread holds")?;
     let threads = contend(plan, |finished| {
         let began = clock::ticks();
         let (mut tries, mut busy) = (0, 0);
@@ -295,7 +295,9 @@ fn allocate<L: Lock>(core: Option<u32>) -> anyhow::Result<std::pin::Pin<Box<L>>>
     };
     thread::scope(|scope| {
         let made = scope.spawn(move || affinity::pin(core).map(|()| L::new_unlocked()));
-        let made = made.join().map_err(|_| anyhow::anyhow!("the allocating thread panicked"))?;
+        let made = made
+            .join()
+            .map_err(|_| anyhow::anyhow!("the thread that allocates the lock panicked"))?;
         Ok(made?)
     })
 }

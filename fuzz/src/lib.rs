@@ -125,7 +125,7 @@ pub fn page(mut bytes: &[u8]) {
     }
     // Formats for other tools: only checked not to panic.
     for form in ["csv", "openmetrics", "hdr", "github-action"] {
-        handover_report::export(&documents, form.parse::<Foreign>().expect("a form"));
+        handover_report::export(&documents, form.parse::<Foreign>().expect("parse the format"));
     }
 }
 

@@ -24,7 +24,7 @@ fn main() {
     println!("cargo::rerun-if-changed=c");
     println!("cargo::rerun-if-changed=build.rs");
     let Some(out) = env::var_os("OUT_DIR").map(PathBuf::from) else {
-        panic!("cargo sets OUT_DIR");
+        panic!("OUT_DIR is not set: run the build script by cargo");
     };
     let (mut loops, mut callee) = (Vec::new(), Vec::new());
     let (mut shared_loops, mut shared_callee) = (Vec::new(), Vec::new());
@@ -146,7 +146,7 @@ fn object(
     let folder = out.join(file).join(variant);
     match build.out_dir(folder).compile_intermediates().as_slice() {
         [object] => object.clone(),
-        objects => panic!("c/{file}.c became {} objects", objects.len()),
+        objects => panic!("compile c/{file}.c: {} object files, expected 1", objects.len()),
     }
 }
 
@@ -172,7 +172,7 @@ fn program(out: &Path, name: &str, flags: &[&str]) {
 fn run(mut compiler: Command, name: &str) {
     match compiler.status() {
         Ok(status) if status.success() => {}
-        Ok(status) => panic!("{name} was not linked ({status}) by {compiler:?}"),
-        Err(error) => panic!("the C compiler could not be started: {error}; by {compiler:?}"),
+        Ok(status) => panic!("link {name}: {status} from {compiler:?}"),
+        Err(error) => panic!("start the C compiler: {error}; the command is {compiler:?}"),
     }
 }

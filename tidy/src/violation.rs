@@ -12,7 +12,7 @@ pub struct Violation {
     /// Description of the violation.
     pub what: String,
     /// Remedy, such as the replacement.
-    pub instead: String,
+    pub remedy: String,
 }
 
 impl Violation {
@@ -22,15 +22,15 @@ impl Violation {
         path: impl Into<String>,
         line: usize,
         what: impl Into<String>,
-        instead: impl Into<String>,
+        remedy: impl Into<String>,
     ) -> Self {
-        Self { path: path.into(), line, rule, what: what.into(), instead: instead.into() }
+        Self { path: path.into(), line, rule, what: what.into(), remedy: remedy.into() }
     }
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, line, rule, what, instead } = self;
-        write!(f, "{path}:{line}: [{rule}] {what}; instead: {instead}")
+        let Self { path, line, rule, what, remedy } = self;
+        write!(f, "{path}:{line}: [{rule}] {what}; instead: {remedy}")
     }
 }

@@ -104,7 +104,7 @@ mod tests {
             println!("skipped: layouts: no linker here has --shuffle-sections");
             return;
         };
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("create a temporary folder");
         let source = folder.path().join("functions.rs");
         let functions: String = (0..20)
             .map(|it| format!("#[inline(never)] fn f{it}() {{ std::hint::black_box({it}); }}\n"))

@@ -20,7 +20,7 @@ pub struct PeersOptions {
     /// Number of calls that are traced in each run
     #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     calls: u64,
-    /// Number of runs of each tracer, in turn; the table has their medians
+    /// Number of runs of each tracer, round robin; the table has their medians
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Do not install missing tracers; leave them out

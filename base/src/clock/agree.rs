@@ -118,7 +118,7 @@ mod ping {
         NoAnswer,
     }
 
-    /// Words that two CPUs share: `turn` is odd after a request and even after its reply.
+    /// Words shared by two CPUs: `turn` is odd after a request and even after its reply.
     #[derive(Default)]
     struct PingWords {
         turn: CachePadded<AtomicU64>,
@@ -159,7 +159,7 @@ mod ping {
         result
     }
 
-    /// Returns the number of ticks by which `answered` lies outside of `asked..=received`.
+    /// Returns the number of ticks by which `answered` lies outside of `asked..=received`; 0 if it lies inside.
     pub(super) fn contradiction(asked: u64, answered: u64, received: u64) -> u64 {
         asked.saturating_sub(answered).max(answered.saturating_sub(received))
     }

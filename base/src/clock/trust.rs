@@ -170,7 +170,7 @@ mod tests {
         let bad = Evidence::default;
         assert!(matches!(choose(Some("tsc"), bad), Choice::Tsc { is_forced: true, .. }));
         let Choice::Tsc { is_forced: false, reason, .. } = choose(Some("rdtsc"), good) else {
-            panic!("HANDOVER_CLOCK=rdtsc, which names no source, changed the choice")
+            panic!("HANDOVER_CLOCK=rdtsc changed the choice, although it is no clock source")
         };
         assert!(reason.contains("rdtsc") && reason.contains("clock_gettime"), "{reason}");
     }

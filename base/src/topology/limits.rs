@@ -75,7 +75,7 @@ impl Limits {
     }
 }
 
-/// A mounted cgroup hierarchy.
+/// Mount of a cgroup hierarchy.
 struct Mount<'a> {
     /// Path of the cgroup at the mount point.
     root: &'a str,

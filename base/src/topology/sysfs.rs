@@ -21,11 +21,11 @@ pub(super) fn flat(cpus: &[u32], why: &str) -> Topology {
     }
 }
 
-/// Assumptions for information that sysfs lacks, each recorded once rather than per CPU.
+/// Assumptions for information missing from sysfs, each recorded once rather than per CPU.
 #[derive(Default)]
-struct Assumed(BTreeSet<&'static str>);
+struct Assumptions(BTreeSet<&'static str>);
 
-impl Assumed {
+impl Assumptions {
     fn or_default<T>(
         &mut self,
         found: Option<T>,
@@ -41,7 +41,7 @@ impl Assumed {
 
 pub(super) fn read(root: &Path) -> Result<Topology, TopologyError> {
     let folder = root.join("devices/system/cpu");
-    let mut assumed = Assumed::default();
+    let mut assumed = Assumptions::default();
     let online = online(&folder, &mut assumed)?;
     let nodes = nodes(&root.join("devices/system/node"), &online)?;
     if nodes.is_empty() {
@@ -94,7 +94,7 @@ pub(super) fn read(root: &Path) -> Result<Topology, TopologyError> {
 }
 
 /// Returns the online CPUs, sorted, at least one.
-fn online(folder: &Path, assumed: &mut Assumed) -> Result<Vec<u32>, TopologyError> {
+fn online(folder: &Path, assumed: &mut Assumptions) -> Result<Vec<u32>, TopologyError> {
     let online = list(&folder.join("online"))?.filter(|cpus| !cpus.is_empty());
     let online = assumed.or_default(
         online,

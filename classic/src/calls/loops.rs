@@ -4,7 +4,7 @@ use super::folders::{Medium, TraceFolders};
 use anyhow::Context;
 use handover_base::clock;
 use handover_program::exit::InterruptedEarly;
-use handover_suite::call::{Level, Loop, Way, c_loop};
+use handover_suite::call::{CallPath, Level, Loop, c_loop};
 use handover_suite::probe::rows::{
     FunctionBody, RecordingCounts, Retention, count_calls, recording,
 };
@@ -30,17 +30,17 @@ pub(super) const TWO_EXTRA: &str = "Function call with two additional function c
 /// Prefix of the labels of rows with probes of this project.
 pub(super) const TWO_PROBES: &str = "Function call with two probes";
 
-const C_ROWS: [(&str, Way, bool); 10] = [
-    (SAME_FILE, Way::SameFile, false),
-    (STATIC, Way::Static, true),
-    (DYNAMIC, Way::Plt, true),
-    ("Function call with one notify intrinsic", Way::OneProbe, true),
-    (NOTIFY, Way::TwoProbes, true),
-    (TWO_EXTRA, Way::TwoExtra, true),
-    (EMPTY, Way::Empty, true),
-    ("Empty function, a notify intrinsic inside", Way::EmptyProbe, true),
-    ("Empty function in a dynamic library", Way::EmptyPlt, true),
-    ("The loop alone, without a call", Way::Alone, false),
+const C_ROWS: [(&str, CallPath, bool); 10] = [
+    (SAME_FILE, CallPath::SameFile, false),
+    (STATIC, CallPath::Static, true),
+    (DYNAMIC, CallPath::Plt, true),
+    ("Function call with one notify intrinsic", CallPath::OneProbe, true),
+    (NOTIFY, CallPath::TwoProbes, true),
+    (TWO_EXTRA, CallPath::TwoExtra, true),
+    (EMPTY, CallPath::Empty, true),
+    ("Empty function, a notify intrinsic inside", CallPath::EmptyProbe, true),
+    ("Empty function in a dynamic library", CallPath::EmptyPlt, true),
+    ("The loop alone, without a call", CallPath::Alone, false),
 ];
 
 /// Label of the row whose calls an optimising compiler removes; a test checks the machine code.
@@ -99,8 +99,8 @@ pub(super) fn rows(folders: &TraceFolders) -> anyhow::Result<Vec<LoopRow>> {
         for (text, way, is_compared) in C_ROWS {
             let kind = Kind::C(c_loop(way, level).context(text)?);
             let text = match (way, level) {
-                (Way::Empty, Level::O0) => format!("{text} (called)"),
-                (Way::Empty, Level::O3) => format!("{text} (calls removed)"),
+                (CallPath::Empty, Level::O0) => format!("{text} (called)"),
+                (CallPath::Empty, Level::O3) => format!("{text} (calls removed)"),
                 _ => text.to_string(),
             };
             loops.push(row(group, mark, text, is_compared.then_some(same_file), kind));

@@ -9,7 +9,7 @@ pub(super) struct ResourceUsage {
     /// Blocks of 512 bytes read from and written to file systems on disks.
     pub blocks_in: u64,
     pub blocks_out: u64,
-    /// Always 0 on Linux.
+    /// Number of swaps; always 0 on Linux.
     pub swaps: u64,
 }
 

@@ -69,7 +69,8 @@ impl Results<'_> {
     }
 
     /// Returns the rows of the master table in three groups: locations of the function, tracing methods compared with
-    /// the first location, and rows that the classic program lacks. The figures of processes are per call.
+    /// the first location, and rows without a counterpart in the classic program. The figures of processes are per
+    /// call.
     fn master_rows(&self, calls: u64, folders: &TraceFolders) -> [Vec<MasterRow>; 3] {
         let of_loops = |texts: &[&str]| -> Vec<MasterRow> {
             texts.iter().map(|text| (text.to_string(), self.loop_ticks(text))).collect()
@@ -101,7 +102,7 @@ impl Results<'_> {
         [place, compared, more]
     }
 
-    /// Prints the classic program's master table, and below it the rows that the classic program lacks.
+    /// Prints the classic program's master table, and below it the rows without a counterpart in the classic program.
     pub fn print_master(
         &self,
         calls: u64,

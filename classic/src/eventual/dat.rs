@@ -37,7 +37,7 @@ pub fn row(line: &str) -> Result<Option<Row>, String> {
         Ok(value) if value.is_finite() && value >= 0.0 && (value > 0.0 || !is_positive) => {
             Ok(value)
         }
-        _ => Err(format!("{name} cannot be {text:?}")),
+        _ => Err(format!("invalid {name} {text:?}: not a number in the column's range")),
     };
     Ok(Some(Row {
         fibers: number("num_ults", fibers, true)?,

@@ -72,8 +72,8 @@ pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a message that names the file with the points measured so far; removes the file and says
-/// so if there are none.
+/// Returns a message that names the file with the points measured so far; if there are none, removes the file and
+/// reports that.
 fn end_early(points_count: usize, name: &str) -> anyhow::Result<String> {
     if points_count > 0 {
         return Ok(format!("the points before are in {name}"));
@@ -198,13 +198,13 @@ mod tests {
     #[test]
     fn launcher_alone_starts_this_program_and_a_full_command_is_unchanged() {
         let words = |text: &str| -> Vec<OsString> { text.split(' ').map(OsString::from).collect() };
-        let words_run =
-            command(&words("mpiexec -n 1 perf/abt-eventual-bench -d 2")).expect("words");
+        let words_run = command(&words("mpiexec -n 1 perf/abt-eventual-bench -d 2"))
+            .expect("build the command line");
         assert_eq!(words_run, words("mpiexec -n 1 perf/abt-eventual-bench -d 2"));
-        let words_run = command(&words("jsrun -r1 -n1 -a1")).expect("words");
+        let words_run = command(&words("jsrun -r1 -n1 -a1")).expect("build the command line");
         assert_eq!(words_run[..4], words("jsrun -r1 -n1 -a1"));
         assert_eq!((words_run.len(), words_run[5].as_os_str()), (6, OsStr::new(PROGRAM)));
-        assert_eq!(command(&[]).expect("words").len(), 2);
+        assert_eq!(command(&[]).expect("build the command line").len(), 2);
     }
 
     #[test]

@@ -27,7 +27,7 @@ const SEARCHED_FROM: f64 = 1000.0;
 const SEARCHED_TO: f64 = 1e8;
 /// Factor from one rate that holds to the next, until a rate does not hold.
 const SEARCH_STRIDE: f64 = 4.0;
-/// Ratio of the lowest rate that does not hold to the highest that does, at which a search ends.
+/// Ratio of the lowest rate that exceeds a latency bound to the highest that does not, at which a search stops.
 const SEARCH_PRECISION: f64 = 1.05;
 /// Limits on unsent messages for a rate to count as reached: 1/`UNSENT_SHARE` of the messages, plus
 /// the messages of `UNSENT_S` seconds.
@@ -58,7 +58,7 @@ fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
         settings.push(("tls", args.tls.to_string()));
     }
     // Settings that the classic program does not have come last, and only if given.
-    if let Some(each) = args.each() {
+    if let Some(each) = args.load_duration() {
         settings.push(("duration", format!("{} s", each.as_secs_f64())));
         settings.push(("warm-up", format!("{} s", args.warm_up(each).as_secs_f64())));
     }
@@ -219,7 +219,7 @@ impl Ticker {
     }
 }
 
-/// Runs one load until it ends.
+/// Runs one load to completion.
 fn make(
     args: &EvhPerf,
     plan: &Plan,
@@ -341,7 +341,7 @@ fn report_results(
     match failed.first() {
         Some(why) => bail!("{why}"),
         None if more["holds"].as_bool() == Some(false) => {
-            bail!("--slo is missed at every rate that was tried")
+            bail!("--slo: latency exceeded a bound at every rate that was measured")
         }
         None => Ok(()),
     }
@@ -511,7 +511,7 @@ pub fn run_in_processes(
     }
     let watch = Watch::begin(parts.iter().map(Part::id).collect(), plan.address);
     for part in &mut parts {
-        part.order("go")?;
+        part.send_order("go")?;
     }
     printer.info(format_args!("Client started in {} ms.", began.elapsed().as_millis()))?;
     printer.flush()?;
@@ -540,7 +540,8 @@ pub fn run_in_processes(
         ticker.tick(sum, &mut printer)?;
     }
     let mut outcomes = outcomes.into_iter().flatten();
-    let mut sum = outcomes.next().context("add up the outcomes: there are none")?;
+    let mut sum =
+        outcomes.next().context("merge the outcomes of the processes: none was reported")?;
     outcomes.for_each(|outcome| sum.add(&outcome));
     let costs = costs.unwrap_or_else(|| watch.end());
     drop(ticker);

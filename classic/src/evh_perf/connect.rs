@@ -86,7 +86,11 @@ impl Holder {
                 .collect();
             let mut held = Vec::new();
             for thread in threads {
-                held.push(thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??);
+                held.push(
+                    thread.join().map_err(|_| {
+                        anyhow::anyhow!("a thread that opens connections panicked")
+                    })??,
+                );
             }
             Ok(Self { held })
         })
@@ -203,7 +207,9 @@ fn open_and_report(
         loop {
             match opening.recv_timeout(REPORT_INTERVAL) {
                 Ok(holder) => return holder,
-                Err(RecvTimeoutError::Disconnected) => bail!("a thread panicked"),
+                Err(RecvTimeoutError::Disconnected) => {
+                    bail!("a thread that opens connections panicked")
+                }
                 Err(RecvTimeoutError::Timeout) => {}
             }
             // Relaxed: neither the flag nor the counter publishes other data.
@@ -224,7 +230,7 @@ impl Memory {
     fn now(processes: &[Part], servers: &[u32]) -> Self {
         let sum = |processes: &mut dyn Iterator<Item = u32>| {
             processes
-                .filter_map(process::used)
+                .filter_map(process::usage_of)
                 .fold(ProcessUsage::default(), ProcessUsage::and)
                 .anon_bytes
         };
@@ -373,7 +379,7 @@ fn open(
     for (process, index) in processes.iter_mut().zip(0..) {
         let from = count * index / processes_count;
         let count = count * (index + 1) / processes_count - from;
-        process.order(&format!("open {count} {from}"))?;
+        process.send_order(&format!("open {count} {from}"))?;
     }
     let mut so_far = vec![0; processes.len()];
     let mut done: Vec<Option<OpenResult>> = vec![None; processes.len()];
@@ -394,7 +400,7 @@ fn open(
         }
         if signals.are_received() && !is_stopped {
             is_stopped = true;
-            processes.iter_mut().try_for_each(|process| process.order("stop"))?;
+            processes.iter_mut().try_for_each(|process| process.send_order("stop"))?;
         }
         let open: u64 = so_far.iter().sum();
         if let Some(since) = view.due() {
@@ -454,7 +460,7 @@ fn print_opened(
 /// Returns the number of connections that the server has closed since the last check. All processes
 /// check at the same time.
 fn closed_since(processes: &mut [Part]) -> anyhow::Result<u64> {
-    processes.iter_mut().try_for_each(|process| process.order("closed"))?;
+    processes.iter_mut().try_for_each(|process| process.send_order("closed"))?;
     let mut closed = 0;
     for process in processes {
         closed += process.expect(ANSWER_TIMEOUT)?["closed"].as_u64().unwrap_or(0);
@@ -485,10 +491,10 @@ fn sample(
     let processes_count = processes.len() as u64;
     // Range up to an hour, with three significant digits.
     let mut echoes: Histogram<u64> = Histogram::new_with_bounds(1, 3_600_000_000_000, 3)
-        .context("make the histogram of echo times")?;
+        .context("create the histogram of echo times")?;
     for (process, index) in processes.iter_mut().zip(0..) {
         let share = wanted * (index + 1) / processes_count - wanted * index / processes_count;
-        process.order(&format!("sample {share}"))?;
+        process.send_order(&format!("sample {share}"))?;
         let line = process.expect(ANSWER_TIMEOUT + args.timeout)?;
         if let Some(fault) = line["fault"].as_str() {
             bail!("a connection to {address} does not echo: {fault}");
@@ -565,9 +571,7 @@ fn hold(
 /// input is a device such as /dev/null, which stands for a closed one.
 fn enter() -> anyhow::Result<Option<Receiver<()>>> {
     let stdin = std::io::stdin();
-    let kind = FileType::from_raw_mode(
-        fstat(&stdin).context("find the file type of standard input")?.st_mode,
-    );
+    let kind = FileType::from_raw_mode(fstat(&stdin).context("fstat of standard input")?.st_mode);
     if kind == FileType::CharacterDevice && !stdin.is_terminal() {
         return Ok(None);
     }
@@ -577,6 +581,9 @@ fn enter() -> anyhow::Result<Option<Receiver<()>>> {
         let _ = stdin.lock().bytes().find(|byte| !matches!(byte, Ok(byte) if *byte != b'\n'));
         let _ = sender.send(());
     };
-    thread::Builder::new().name("enter".into()).spawn(wait).context("start the thread enter")?;
+    thread::Builder::new()
+        .name("enter".into())
+        .spawn(wait)
+        .context("start the thread that waits for Enter")?;
     Ok(Some(entered))
 }

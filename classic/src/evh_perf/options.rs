@@ -174,7 +174,7 @@ pub struct EvhPerf {
 
 /// Parses a port number.
 fn port(text: &str) -> Result<u16, String> {
-    text.parse().map_err(|_| "must be a number in 0..=65535".to_string())
+    text.parse().map_err(|_| "must be a port number from 0 to 65535".to_string())
 }
 
 /// Parses a number of seconds.
@@ -182,14 +182,14 @@ fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds".to_string())?;
     match (0.0..=86_400.0).contains(&seconds) {
         true => Ok(Duration::from_secs_f64(seconds)),
-        false => Err("must lie in 0..=86400".to_string()),
+        false => Err("must be between 0 and 86400 seconds".to_string()),
     }
 }
 
 /// Parses a number of seconds above 0.
 fn positive_seconds(text: &str) -> Result<Duration, String> {
     match seconds(text)? {
-        Duration::ZERO => Err("must be above 0: no echo arrives in 0 s".to_string()),
+        Duration::ZERO => Err("must be greater than 0: no echo arrives in 0 s".to_string()),
         duration => Ok(duration),
     }
 }
@@ -198,7 +198,7 @@ fn positive_seconds(text: &str) -> Result<Duration, String> {
 fn spin(text: &str) -> Result<u32, String> {
     let span: Span = text.parse().map_err(|refused| format!("{refused}"))?;
     let ns = u32::try_from(span.0).ok().filter(|ns| *ns <= SPIN_NS_MAX);
-    ns.ok_or_else(|| "must not be above 1ms".to_string())
+    ns.ok_or_else(|| "must be at most 1ms".to_string())
 }
 
 /// Parses a number per second: 5000, 50k, 1.5M.
@@ -210,7 +210,7 @@ fn rate(text: &str) -> Result<f64, String> {
     let rate = number.parse::<f64>().map_err(|_| "must be a number, as in 5000, 50k or 1.5M")?;
     match (0.1..=1e9).contains(&(rate * factor)) {
         true => Ok(rate * factor),
-        false => Err("must lie in 0.1..=1000M".to_string()),
+        false => Err("must be between 0.1 and 1000M per second".to_string()),
     }
 }
 
@@ -245,7 +245,7 @@ impl FromStr for Ramp {
         let (from, to) = range.split_once("..").ok_or_else(form)?;
         let (from, to) = (rate(from)?, rate(to)?);
         let steps = steps.parse().ok().filter(|steps| (1..=1000).contains(steps));
-        let steps = steps.ok_or("STEPS must lie in 1..=1000")?;
+        let steps = steps.ok_or("STEPS must be a whole number from 1 to 1000")?;
         match from <= to {
             true => Ok(Self { from, to, steps }),
             false => Err("FROM must not be above TO".to_string()),
@@ -302,7 +302,7 @@ impl EvhPerf {
             return refuse("one of -e (serve), -c (client) and --connect is needed".into());
         }
         if self.connect && (self.eventhandler || self.client) {
-            return refuse("--connect contradicts -e and -c: run it as a separate process".into());
+            return refuse("--connect excludes -e and -c: run it as a separate process".into());
         }
         let clients = [
             ("--itt", self.itt.is_some()),
@@ -393,24 +393,26 @@ impl EvhPerf {
         if let (true, Some((name, _))) = (is_timed, numbers.iter().find(|(_, given)| *given)) {
             let by = times.iter().find(|(_, given)| *given).map_or("--slo", |(name, _)| name);
             return Err(usage(format!(
-                "{name} contradicts {by}: a load is limited by numbers or by time"
+                "{name} and {by} exclude each other: limit the load by counts or by time"
             )));
         }
         if self.count.is_some() && self.is_open_loop() {
             let by = times[1..].iter().find(|(_, given)| *given).map_or("--slo", |(name, _)| name);
             return Err(usage(format!(
-                "--count contradicts {by}: messages are sent when they are due; --depth bounds how \
-                 many are under way"
+                "--count and {by} exclude each other: {by} determines when messages are sent; \
+                 limit those under way by --depth"
             )));
         }
         if self.warm_up.is_some() && !is_timed {
             return Err(usage("--warm-up needs --duration, --rate, --ramp or --slo"));
         }
         if self.ramp.is_some() && self.rate.is_some() {
-            return Err(usage("--ramp and --rate contradict: a ramp has its own rates"));
+            return Err(usage(
+                "--ramp and --rate exclude each other: a ramp sets the rates itself",
+            ));
         }
         if self.processes > 1 && matches!(self.mode(), Mode::Ramp { .. } | Mode::Search { .. }) {
-            return Err(usage("--processes contradicts --ramp and a search: it needs one rate"));
+            return Err(usage("--processes excludes --ramp and a search: it needs a single rate"));
         }
         if self.duration.is_some_and(|duration| duration.is_zero()) {
             return Err(usage("--duration 0: nothing would be measured"));
@@ -436,7 +438,7 @@ impl EvhPerf {
     }
 
     /// Returns the duration of each load; `None` if numbers of messages limit the load.
-    pub fn each(&self) -> Option<Duration> {
+    pub fn load_duration(&self) -> Option<Duration> {
         match self.mode() {
             Mode::Counted => None,
             Mode::Timed { duration: each, .. }
@@ -530,9 +532,12 @@ mod tests {
         assert!(rate("0").is_err() && rate("-1").is_err() && rate("fast").is_err());
         let ramp: Ramp = "1k..50k:3".parse().expect("a ramp");
         assert_eq!(ramp.rates().collect::<Vec<_>>(), [1000.0, 25_500.0, 50_000.0]);
-        assert_eq!("5..5:1".parse::<Ramp>().expect("one").rates().collect::<Vec<_>>(), [5.0]);
+        assert_eq!(
+            "5..5:1".parse::<Ramp>().expect("parse the ramp").rates().collect::<Vec<_>>(),
+            [5.0]
+        );
         assert!("50k..1k".parse::<Ramp>().is_err() && "1k".parse::<Ramp>().is_err());
-        let slo: Slo = "p99=1ms,p99.9=5ms".parse().expect("bounds");
+        let slo: Slo = "p99=1ms,p99.9=5ms".parse().expect("parse the bounds");
         assert_eq!(slo.bounds, [(99.0, 1_000_000), (99.9, 5_000_000)]);
         for text in ["99=1ms", "p101=1ms", "p99", "p99=soon", ""] {
             assert!(text.parse::<Slo>().is_err(), "{text}");

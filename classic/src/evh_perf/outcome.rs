@@ -2,7 +2,7 @@
 
 use super::options::Slo;
 use super::printer::{Printer, commas, micros, seconds};
-use crate::load::{Linear, Report};
+use crate::load::{LinearHistogram, Report};
 use handover_base::units::format_ns;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
@@ -154,7 +154,7 @@ pub fn percentiles(histogram: &Histogram<u64>) -> impl Iterator<Item = (&'static
 }
 
 /// Returns a linear histogram as JSON: for each non-empty bucket its lower bound in ns and its count.
-pub fn linear_to_json(linear: &Linear) -> Value {
+pub fn linear_to_json(linear: &LinearHistogram) -> Value {
     json!({ "step_ns": linear.bucket_ns, "counts": linear.buckets().collect::<Vec<_>>() })
 }
 
@@ -174,8 +174,8 @@ mod tests {
 
     fn printed(f: impl FnOnce(&mut Printer<'_>) -> io::Result<()>) -> String {
         let mut out = Vec::new();
-        f(&mut Printer::new(&mut out, false)).expect("memory");
-        String::from_utf8(out).expect("text")
+        f(&mut Printer::new(&mut out, false)).expect("write to memory");
+        String::from_utf8(out).expect("the output is not UTF-8")
     }
 
     #[test]
@@ -202,7 +202,7 @@ mod tests {
     fn report_survives_json_round_trip() {
         let mut one = outcome(&[100, 200, 44_295]);
         one.faults = vec!["a fault".into()];
-        let text = serde_json::to_string(&one).expect("text");
+        let text = serde_json::to_string(&one).expect("serialize to JSON");
         let mut sum: Report = serde_json::from_str(&text).expect("a report");
         assert_eq!(sum, one);
         sum.add(&one);
@@ -214,7 +214,7 @@ mod tests {
     fn missing_messages_and_missed_bounds_are_printed_with_their_figures() {
         let mut it = outcome(&[100; 1000]);
         assert_eq!(it.missing(), None);
-        let slo: Slo = "p50=1ms,p99=50us".parse().expect("bounds");
+        let slo: Slo = "p50=1ms,p99=50us".parse().expect("parse the bounds");
         assert_eq!(it.misses(&slo), ["p99 is 100 µs, above the bound of 50.0 µs"]);
         (it.lost_count, it.faults_count, it.faults) =
             (2000, 1, vec!["the server closed it".into()]);

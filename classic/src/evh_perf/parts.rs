@@ -104,9 +104,12 @@ impl Part {
         // The terminal's signals go to the main process only, which ends its parts.
         command.process_group(0);
         end_with_parent(&mut command, Signal::KILL);
-        let mut child = command.spawn().context("start a process")?;
+        let mut child = command.spawn().context("start another process of this program")?;
         let orders = child.stdin.take();
-        let out = child.stdout.take().context("take the standard output of a process")?;
+        let out = child
+            .stdout
+            .take()
+            .context("read the output of a process: it was started without a pipe")?;
         let lines = lines_of(BufReader::new(out), "part")?;
         Ok(Self { child, orders, lines })
     }
@@ -135,11 +138,11 @@ impl Part {
     }
 
     /// Sends an order to the part.
-    pub fn order(&mut self, order: &str) -> anyhow::Result<()> {
+    pub fn send_order(&mut self, order: &str) -> anyhow::Result<()> {
         let orders = self
             .orders
             .as_mut()
-            .context("send an order to a process whose standard input was closed")?;
+            .context("send an order to a process: its standard input is already closed")?;
         writeln!(orders, "{order}")
             .with_context(|| format!("send the order {order} to a process"))?;
         Ok(orders.flush()?)

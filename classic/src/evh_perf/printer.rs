@@ -3,7 +3,7 @@
 use std::fmt::{Arguments, Display};
 use std::io::{self, Write};
 
-/// The line between blocks.
+/// Separator line between blocks of output.
 const RULE: &str = "----------------------------------------------------------------------------------------------------";
 
 /// Printer of lines in the classic program's format; silent if JSON output is requested.
@@ -120,8 +120,8 @@ mod tests {
     fn setting_prints_a_line_with_its_value_in_quotes() {
         let mut out = Vec::new();
         let settings = [("max_handles_per_thread", commas(300)), ("min", "3".to_string())];
-        Printer::new(&mut out, false).settings("Client", &settings).expect("memory");
-        let text = String::from_utf8(out).expect("text");
+        Printer::new(&mut out, false).settings("Client", &settings).expect("write to memory");
+        let text = String::from_utf8(out).expect("the output is not UTF-8");
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].contains("]: evh_perf Client/"), "{text}");
         assert_eq!((lines[1].len(), lines[1], lines[4]), (100, RULE, RULE));

@@ -55,7 +55,7 @@ impl Watch {
         }
     }
 
-    /// Returns the costs since [`begin`](Self::begin).
+    /// Returns the costs since [`begin`](Self::begin) was called.
     pub fn end(&self) -> Costs {
         let client = sum(&self.clients);
         let mut client_cpu = client.cpu().saturating_sub(self.client.cpu());
@@ -81,7 +81,7 @@ impl Watch {
 fn sum(processes: &[u32]) -> ProcessUsage {
     processes
         .iter()
-        .filter_map(|it| process::used(*it))
+        .filter_map(|it| process::usage_of(*it))
         .fold(ProcessUsage::default(), ProcessUsage::and)
 }
 

@@ -171,9 +171,9 @@ mod tests {
 
     /// Logs one line of each level, and returns the entries that a system log received.
     fn received(verbosity: Verbosity, header: bool) -> Vec<String> {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("create a temporary folder");
         let path = folder.path().join("log");
-        let listens = UnixDatagram::bind(&path).expect("a socket");
+        let listens = UnixDatagram::bind(&path).expect("bind a socket");
         let mut log = Log::new("DEMO9EVM", verbosity, header, false).expect("a log");
         log.syslog = Some(connected(&path).expect("it listens"));
         tracing::subscriber::with_default(log, || {
@@ -181,11 +181,13 @@ mod tests {
             tracing::info!(target: TARGET, "QUIT timer set: {} s", 60);
             tracing::debug!(target: "other::module", kind = 7, "seen");
         });
-        listens.set_nonblocking(true).expect("a socket");
+        listens.set_nonblocking(true).expect("make the socket non-blocking");
         let mut buffer = [0; 512];
         let mut lines = Vec::new();
         while let Ok(count) = listens.recv(&mut buffer) {
-            lines.push(String::from_utf8(buffer[..count].to_vec()).expect("text"));
+            lines.push(
+                String::from_utf8(buffer[..count].to_vec()).expect("the output is not UTF-8"),
+            );
         }
         lines
     }
@@ -195,7 +197,8 @@ mod tests {
         let lines = received(Verbosity::Verbose, false);
         let form = |priority: u8, text: &str| {
             let head = r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d handover\[\d+\]: ";
-            regex_lite::Regex::new(&format!("^<{priority}>{head}{text}$")).expect("a form")
+            regex_lite::Regex::new(&format!("^<{priority}>{head}{text}$"))
+                .expect("compile the pattern")
         };
         let texts = [(11, "bad"), (13, "QUIT timer set: 60 s"), (14, "seen kind=7")];
         assert_eq!(lines.len(), texts.len(), "{lines:?}");
@@ -209,7 +212,7 @@ mod tests {
         let lines = received(Verbosity::Verbose, true);
         for (line, tag) in lines.iter().zip(["DEMO9EVM", "DEMO9EVM", "other::module"]) {
             let form = regex_lite::Regex::new(&format!(r": \[\d{{5}}\.\d{{6}}\|\d+\|{tag}\] \w"));
-            assert!(form.expect("a form").is_match(line), "{line}");
+            assert!(form.expect("compile the pattern").is_match(line), "{line}");
         }
     }
 

@@ -112,7 +112,7 @@ pub struct Report {
     pub lost_count: u64,
     /// Number of messages that were due, but could not be sent in time.
     pub unsent_count: u64,
-    /// Distribution of messages over connections, in a closed loop that ended by its time limit.
+    /// Distribution of messages over connections, in a closed loop stopped by its time limit.
     pub shares: Shares,
     /// Number of connections made.
     pub connected_count: u64,
@@ -239,7 +239,7 @@ impl Load {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// Stops sending and waiting for echoes; measurements so far are kept.
+    /// Stops sending and waiting for echoes; the measurements so far remain available.
     pub fn stop(&self) {
         // Relaxed: the flag publishes no other data; the threads are joined before their results
         // are read.

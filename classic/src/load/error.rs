@@ -13,10 +13,12 @@ pub enum PlanError {
     #[error(transparent)]
     OutOfRange(#[from] handover_base::range::OutOfRange),
     /// The total number of messages overflows.
-    #[error("clients x count x iterations x threads x reconns overflows 64 bits")]
+    #[error(
+        "the number of messages, clients x count x iterations x threads x reconns, overflows 64 bits"
+    )]
     TooMany,
     /// The rate is not a positive, finite number.
-    #[error("the rate is not a finite number of messages per second above 0")]
+    #[error("the rate must be a finite number of messages per second, above 0")]
     Rate,
 }
 
@@ -31,7 +33,7 @@ pub enum LoadError {
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
     /// A thread panicked.
-    #[error("a thread of the load generator panicked")]
+    #[error("a thread of the load generator panicked: see its message above")]
     Panicked,
 }
 
@@ -50,8 +52,8 @@ pub enum Fault {
     /// The server closed the connection.
     #[error("the server closed a connection")]
     Closed,
-    /// The connection broke.
-    #[error("a connection broke: {0}")]
+    /// The connection failed.
+    #[error("the connection was lost: {0}")]
     Broken(Errno),
     /// An echo differs from the message sent.
     #[error(transparent)]
@@ -60,12 +62,12 @@ pub enum Fault {
     #[error("TLS failed on a connection: {0}")]
     EncryptionError(#[from] crate::load::EncryptionError),
     /// No echo was received within the time-out.
-    #[error("no echo within {0:?}")]
+    #[error("no echo was received within {0:?}")]
     Silent(Duration),
     /// The kernel refused a resource that the load generator needs.
     #[error("{call} failed: {errno}")]
     Refused {
-        /// The system call.
+        /// Name of the system call.
         call: &'static str,
         /// The kernel's error.
         errno: Errno,

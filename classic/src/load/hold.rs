@@ -60,7 +60,7 @@ pub enum Limit {
     ProcessDescriptors,
     /// The limit of descriptors of this machine.
     SystemDescriptors,
-    /// No port left for a further connection from the same address.
+    /// No free port for a further connection from the same address.
     Ports,
     /// No kernel memory.
     Memory,
@@ -184,7 +184,7 @@ impl HandshakeBuffers {
 
 /// Result of [`HeldConnections::poll`].
 #[derive(Default)]
-struct Polled {
+struct PollResult {
     events: usize,
     connected: u64,
     failed: u64,
@@ -288,15 +288,15 @@ impl HeldConnections {
 
     /// Handles pending events, also of connections that were closed after opening. Returns the
     /// numbers of connections that were opened or failed to open.
-    fn poll(&mut self, timeout_ms: i64) -> Result<Polled, Fault> {
+    fn poll(&mut self, timeout_ms: i64) -> Result<PollResult, Fault> {
         let mut events = [const { MaybeUninit::uninit() }; 256];
         let timeout = Timespec { tv_sec: 0, tv_nsec: timeout_ms * 1_000_000 };
         let events = match epoll::wait(&self.epoll, &mut events[..], Some(&timeout)) {
             Ok((events, _)) => events,
-            Err(Errno::INTR) => return Ok(Polled::default()),
+            Err(Errno::INTR) => return Ok(PollResult::default()),
             Err(errno) => return Err(Fault::Refused { call: "epoll_wait", errno }),
         };
-        let mut polled = Polled { events: events.len(), ..Polled::default() };
+        let mut polled = PollResult { events: events.len(), ..PollResult::default() };
         use epoll::EventFlags as Flags;
         for &epoll::Event { flags, data } in events.iter() {
             // The value was stored from a usize.

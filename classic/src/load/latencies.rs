@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// Histogram with buckets of a fixed width.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Linear {
+pub struct LinearHistogram {
     /// Width of a bucket.
     pub bucket_ns: u64,
     /// Number of values in each bucket; the last bucket includes all greater values.
@@ -19,7 +19,7 @@ pub struct Linear {
 /// Maximum number of buckets; greater values are counted in the last.
 const BUCKETS_MAX: usize = 1 << 20;
 
-impl Linear {
+impl LinearHistogram {
     /// Creates an empty histogram with buckets of that width.
     #[must_use]
     pub fn new(bucket_ns: u64) -> Self {
@@ -109,7 +109,7 @@ pub struct LatencyHistograms {
     #[serde(with = "as_base64")]
     pub late: Histogram<u64>,
     /// Histogram of the latencies in `raw` with buckets of a fixed width, if requested.
-    pub linear: Option<Linear>,
+    pub linear: Option<LinearHistogram>,
     /// Sum of `raw`.
     pub sum_ns: u64,
 }
@@ -122,7 +122,7 @@ impl LatencyHistograms {
             raw: empty(),
             corrected: empty(),
             late: empty(),
-            linear: linear_bucket_ns.map(Linear::new),
+            linear: linear_bucket_ns.map(LinearHistogram::new),
             sum_ns: 0,
         }
     }
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn latency_beyond_the_last_bucket_is_counted_in_it() {
-        let mut linear = Linear::new(1);
+        let mut linear = LinearHistogram::new(1);
         linear.record(u64::MAX, 1);
         assert_eq!((linear.counts.len(), linear.counts[BUCKETS_MAX - 1]), (BUCKETS_MAX, 1));
     }

@@ -29,7 +29,7 @@ pub enum Work {
         /// Duration of the measurement.
         duration: Duration,
         /// Messages per second, of all connections together, sent when due regardless of earlier
-        /// messages (an open loop); `None` sends the next message when one comes back (a closed
+        /// messages (an open loop); `None` sends the next message when an echo arrives (a closed
         /// loop).
         rate: Option<f64>,
     },

@@ -16,7 +16,7 @@ pub struct ProcessUsage {
     pub system: Duration,
     /// Anonymous memory, which excludes files and shared memory.
     pub anon_bytes: u64,
-    /// All resident memory.
+    /// Resident memory, including files and shared memory.
     pub resident_bytes: u64,
 }
 
@@ -42,9 +42,9 @@ impl ProcessUsage {
 /// Unit of CPU time in /proc: a hundredth of a second on every current Linux.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Returns the usage of a process; `None` if it has ended or may not be read.
+/// Returns the usage of a process; `None` if it has exited or its usage may not be read.
 #[must_use]
-pub fn used(process: u32) -> Option<ProcessUsage> {
+pub fn usage_of(process: u32) -> Option<ProcessUsage> {
     let folder = Path::new("/proc").join(process.to_string());
     let stat = fs::read_to_string(folder.join("stat")).ok()?;
     let status = fs::read_to_string(folder.join("status")).ok()?;
@@ -199,9 +199,9 @@ mod tests {
 
     #[test]
     fn usage_of_this_process_is_positive() {
-        let own = used(std::process::id()).unwrap();
+        let own = usage_of(std::process::id()).unwrap();
         assert!(own.anon_bytes > 0 && own.resident_bytes >= own.anon_bytes, "{own:?}");
         assert!(kernel_bytes() > 0);
-        assert_eq!(used(u32::MAX), None);
+        assert_eq!(usage_of(u32::MAX), None);
     }
 }

@@ -36,7 +36,7 @@ impl Trust {
     }
 }
 
-/// TLS state of one connection, on the client's side.
+/// TLS state of one client connection.
 pub struct Encryption(Tls);
 
 impl Encryption {

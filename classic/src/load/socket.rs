@@ -13,7 +13,7 @@ pub(crate) const WATCHED: epoll::EventFlags = epoll::EventFlags::IN
     .union(epoll::EventFlags::RDHUP)
     .union(epoll::EventFlags::ET);
 
-/// Starts to connect, from `source` if given. An error comes with the name of the system call.
+/// Starts to connect, from the address `source` if it is `Some`. An error includes the name of the system call.
 pub(crate) fn connect(
     address: SocketAddr,
     source: Option<SocketAddr>,

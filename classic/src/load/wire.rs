@@ -88,12 +88,12 @@ fn check_length(bytes: &[u8], expected: u32) -> Result<(), MessageError> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// The length differs.
+    /// The message received has another length than the one sent.
     #[error("received a message of {found} letters instead of {expected}")]
     Length {
-        /// The length received.
+        /// Length of the message received.
         found: u32,
-        /// The length sent.
+        /// Length of the message sent.
         expected: u32,
     },
     /// The echo belongs to another connection.
@@ -104,7 +104,7 @@ pub enum MessageError {
         /// The id of the connection that received it.
         expected: u128,
     },
-    /// A letter differs.
+    /// A letter of the message received differs from the one sent.
     #[error("letter {at} of a received message differs from the one sent")]
     Letter {
         /// Index of the letter.
@@ -112,8 +112,8 @@ pub enum MessageError {
     },
 }
 
-/// Lengths of a connection's messages: evenly distributed over a range, and equal for equal seeds,
-/// so that the receiver knows the next length in advance.
+/// Lengths of a connection's messages: evenly distributed over a range, and equal for equal seeds, so that the receiver
+/// can predict the next length.
 #[derive(Debug, Clone)]
 pub struct Lengths {
     state: u64,

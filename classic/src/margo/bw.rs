@@ -73,7 +73,7 @@ pub struct Bandwidth {
     /// Use a file in FILE's folder as the server's buffer; it has no name, and is freed when the server ends
     #[arg(short = 'm', value_name = "FILE")]
     file: Option<String>,
-    /// Bytes of each side's buffer, over which the transfers advance
+    /// Bytes of the buffer of the client and of the server, over which the transfers advance
     #[arg(short = 'X', value_name = "BYTES", default_value_t = BUFFER_BYTES)]
     #[arg(value_parser = crate::whole(1..=BUFFER_BYTES_MAX))]
     buffer_bytes: u64,
@@ -129,7 +129,7 @@ enum Op {
 pub fn run(args: &Bandwidth, out: &mut dyn Write) -> anyhow::Result<()> {
     if args.xfer_bytes > args.buffer_bytes {
         let (xfer, buffer) = (args.xfer_bytes, args.buffer_bytes);
-        return Err(usage(format!("-x {xfer}: more than the buffer has, -X {buffer}")));
+        return Err(usage(format!("-x {xfer}: exceeds the size of the buffer, -X {buffer}")));
     }
     args.check_free_memory()?;
     super::run(args, out)
@@ -318,7 +318,7 @@ impl Client<'_> {
 
     fn check(&self, more: u64, bytes: u64) -> anyhow::Result<()> {
         let wrong = first_wrong((&self.memory, self.base), bytes, more);
-        ensure!(wrong.is_none(), "the pushed data is wrong from byte {} on", wrong.unwrap_or(0));
+        ensure!(wrong.is_none(), "the pushed data is wrong, first at byte {}", wrong.unwrap_or(0));
         Ok(())
     }
 }

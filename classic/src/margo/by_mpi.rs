@@ -67,7 +67,7 @@ impl MpiMeeting {
                 )
             })?;
         bytes.truncate(length);
-        String::from_utf8(bytes).context("decode the message of the other rank")
+        String::from_utf8(bytes).context("the message of the other rank is not UTF-8")
     }
 
     /// Listens, as rank 0, on an address that rank 1 can reach, sends the address, and finalises

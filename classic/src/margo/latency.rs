@@ -15,7 +15,7 @@ use std::time::Duration;
 const NOOP: Method = Method::named("noop");
 const STOP: Method = Method::named("stop");
 
-/// Maximum number of timed calls: 8 bytes are kept of each.
+/// Maximum number of timed calls: each needs 8 bytes.
 const ITERATIONS_MAX: u64 = 1_000_000_000;
 /// Maximum payload.
 const PAYLOAD_BYTES_MAX: u64 = 1 << 26;
@@ -120,7 +120,11 @@ impl Program for Latency {
             let began = clock::ticks();
             let echo_bytes = self.noop(endpoint, peer, &payload)?;
             let took = clock::ticks() - began;
-            ensure!(echo_bytes == payload.len(), "an echo of {echo_bytes} bytes");
+            ensure!(
+                echo_bytes == payload.len(),
+                "sent {} bytes, but the echo has {echo_bytes}",
+                payload.len()
+            );
             ticks.push(took);
         }
         // With a warm-up of 0, one call more is made than printed, to verify the echo.

@@ -200,7 +200,7 @@ impl MeetingFile {
         let file = match fs::openat(&self.folder, self.name.as_str(), flags, Mode::empty()) {
             Ok(file) => file,
             Err(Errno::NOENT) => return Ok(None),
-            Err(errno) => bail!("{}: {errno}", self.path.display()),
+            Err(errno) => bail!("open {}: {errno}", self.path.display()),
         };
         let stat = fs::fstat(&file).context("read the owner of the file")?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
@@ -308,7 +308,9 @@ pub fn wait_at_host(
     endpoint.listen(&Address::Tcp(place.to_owned())).map_err(|error| match error {
         EndpointError::Unresolved { .. }
         | EndpointError::Refused { errno: Errno::ADDRNOTAVAIL, .. } => {
-            usage(format!("--rendezvous {place}: not an address of this host, rank 0's: {error}"))
+            usage(format!(
+                "--rendezvous {place}: rank 0 cannot listen there, as it is not an address of this host: {error}"
+            ))
         }
         _ => anyhow::anyhow!("--rendezvous {place}: {error}"),
     })?;
@@ -330,7 +332,7 @@ pub fn address_from_host(
 ) -> anyhow::Result<(Address, Endpoint)> {
     let mut why = String::from("no socket listens there");
     loop {
-        if !may_listen(place) {
+        if !is_safe_to_connect(place) {
             limit.pause(|| format!("rank 0 does not answer at {place} ({why})"))?;
             continue;
         }
@@ -359,9 +361,9 @@ pub fn address_from_host(
     }
 }
 
-/// Returns `false` if `place` is an address of this host at which no socket listens. A socket that connects there may
-/// get that port as its own: it is then connected to itself, and rank 0 cannot listen there for a minute.
-fn may_listen(place: &str) -> bool {
+/// Returns `true` unless `place` is a local address with no listening socket. Connecting to an unused local port can
+/// select that same port as the source port (a TCP self-connect), and rank 0 then cannot bind it for about a minute.
+fn is_safe_to_connect(place: &str) -> bool {
     source_towards(place)
         .map_or(true, |(own, to)| own != to.ip() || process::is_listening(to.port()))
 }
@@ -409,15 +411,14 @@ mod tests {
         with(WaitLimit::new(wait, &never))
     }
 
-    /// Returns an unused address: on a loopback IP of its own, so that no other process is given
-    /// it.
+    /// Returns an unused address, on a loopback IP that no other process uses.
     fn free() -> String {
         static COUNT: AtomicU8 = AtomicU8::new(1);
         // Relaxed: a counter.
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let [_, _, high, low] = std::process::id().to_be_bytes();
         let listener =
-            TcpListener::bind((Ipv4Addr::new(127, number, high, low), 0)).expect("a port");
+            TcpListener::bind((Ipv4Addr::new(127, number, high, low), 0)).expect("bind a port");
         listener.local_addr().expect("bound").to_string()
     }
 
@@ -440,7 +441,7 @@ mod tests {
             let zero = scope.spawn(|| tell_as_rank_0(place, wait));
             let reply = uninterrupted(wait, |it| address_from_host(place, job, it));
             let reply = reply.map(|(address, _)| address);
-            zero.join().expect("no panic").and(reply)
+            zero.join().expect("the other thread panicked").and(reply)
         })
     }
 
@@ -452,11 +453,16 @@ mod tests {
         let apart = met_at(&place, "program.18", Duration::from_millis(300));
         let said = apart.expect_err("another job").to_string();
         assert!(said.starts_with(&format!("rank 1 has not connected to {place} within")), "{said}");
-        let (address, over) = (ADDRESS.parse().expect("an address"), AtomicBool::new(false));
+        let (address, over) = (ADDRESS.parse().expect("parse the address"), AtomicBool::new(false));
         let limit = WaitLimit::new(Duration::from_secs(60), &over);
         let said = thread::scope(|scope| {
             scope.spawn(|| wait_at_host(&place, JOB, &address, limit).map(drop));
-            let port = place.rsplit_once(':').expect("a port").1.parse().expect("a number");
+            let port = place
+                .rsplit_once(':')
+                .expect("find the port in the address")
+                .1
+                .parse()
+                .expect("parse the port");
             while !process::is_listening(port) {
                 thread::sleep(POLL_INTERVAL);
             }
@@ -499,13 +505,13 @@ mod tests {
                 .take(50)
                 .collect();
             let one = scope.spawn(|| uninterrupted(wait, |it| address_from_host(&place, JOB, it)));
-            let mut met = zero.join().expect("no panic").expect("the other rank");
+            let mut met = zero.join().expect("the other thread panicked").expect("the other rank");
             while !one.is_finished() {
-                assert!(!met.is_released(), "it has not connected yet");
+                assert!(!met.is_released(), "released before rank 1 dropped its endpoint");
             }
-            let (reply, endpoint) = one.join().expect("no panic").expect("rank 0");
+            let (reply, endpoint) = one.join().expect("the other thread panicked").expect("rank 0");
             assert_eq!(reply.to_string(), ADDRESS);
-            assert!(!met.is_released(), "it has not connected yet");
+            assert!(!met.is_released(), "released before rank 1 dropped its endpoint");
             drop((endpoint, idle));
             while !met.is_released() {
                 thread::sleep(POLL_INTERVAL);
@@ -516,7 +522,7 @@ mod tests {
     #[test]
     fn rank_1_reports_a_listener_that_is_not_rank_0() {
         let place = free();
-        let listener = TcpListener::bind(&*place).expect("a port");
+        let listener = TcpListener::bind(&*place).expect("bind a port");
         thread::scope(|scope| {
             scope.spawn(|| {
                 let (mut stream, _) = listener.accept().expect("rank 1");

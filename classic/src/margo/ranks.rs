@@ -25,8 +25,7 @@ struct Launcher {
     job: &'static [&'static [&'static str]],
 }
 
-/// Inner launchers come before outer ones: mpiexec may run within a Slurm job, and srun may use
-/// PMI.
+/// Known launchers, inner ones first: mpiexec may run within a Slurm job, and srun may use PMI.
 const LAUNCHERS: &[Launcher] = &[
     // Open MPI
     Launcher {
@@ -84,7 +83,9 @@ impl Rank {
         let rank = number(launcher.rank)?.unwrap_or_default();
         let Some(ranks_count) = first(launcher.count)? else {
             let (rank, counts) = (launcher.rank, launcher.count.join(" or "));
-            return Err(usage(format!("{rank} is set, but not the number of ranks: {counts}")));
+            return Err(usage(format!(
+                "{rank} is set, but the number of ranks is unknown: set {counts}"
+            )));
         };
         let hosts_count = first(launcher.hosts)?;
         let alone_here = hosts_count.is_some_and(|hosts| hosts > 1 && hosts == ranks_count);
@@ -205,7 +206,7 @@ mod tests {
         assert_eq!(said(&[("PMI_RANK", "x"), ("PMI_SIZE", "2")]), "PMI_RANK=x: not a number");
         assert_eq!(
             said(&[("PMIX_RANK", "0")]),
-            "PMIX_RANK is set, but not the number of ranks: SLURM_STEP_NUM_TASKS or SLURM_NTASKS"
+            "PMIX_RANK is set, but the number of ranks is unknown: set SLURM_STEP_NUM_TASKS or SLURM_NTASKS"
         );
     }
 

@@ -51,28 +51,32 @@ const EXPERIMENTS: [Experiment; 7] = {
 
 /// Experiments chosen by their letters.
 #[derive(Clone, Debug)]
-pub struct Letters(Vec<Experiment>);
+pub struct SelectedExperiments(Vec<Experiment>);
 
 /// Parses letters, with or without commas between them.
-pub fn letters(text: &str) -> Result<Letters, String> {
+pub fn parse_experiments(text: &str) -> Result<SelectedExperiments, String> {
     let chosen = text.chars().filter(|letter| *letter != ',').map(|letter| {
         let found = EXPERIMENTS.iter().find(|it| it.letter == letter.to_ascii_uppercase());
         found
             .copied()
-            .ok_or_else(|| format!("no experiment {letter:?}: there are A to G, as in A,F"))
+            .ok_or_else(|| format!("unknown experiment {letter:?}: choose from A to G, as in A,F"))
     });
     let chosen: Vec<Experiment> = chosen.collect::<Result<_, _>>()?;
     match chosen.is_empty() {
-        true => Err("names no experiment: there are A to G, as in A,F".into()),
-        false => Ok(Letters(chosen)),
+        true => Err("no experiment given: choose from A to G, as in A,F".into()),
+        false => Ok(SelectedExperiments(chosen)),
     }
 }
 
 /// Runs each experiment with each number of clients, and prints the table row by row.
-pub fn run(args: &Sched, letters: &Letters, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn run(
+    args: &Sched,
+    selected: &SelectedExperiments,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let seconds = args.seconds.unwrap_or(SECONDS);
     let algorithm = Options::read(&args.scheduler, 1).map_err(usage)?.algorithm;
-    for it in &letters.0 {
+    for it in &selected.0 {
         writeln!(
             out,
             "{}:\t{}, {LENGTH_BYTES}, {}, -b 500G -q {} -i {} -alg {algorithm}",
@@ -87,11 +91,11 @@ pub fn run(args: &Sched, letters: &Letters, out: &mut dyn Write) -> anyhow::Resu
         ));
     }
     writeln!(out, "\nClients\t\taggregate Mpps\n")?;
-    let heads: Vec<String> = letters.0.iter().map(|it| it.letter.to_string()).collect();
+    let heads: Vec<String> = selected.0.iter().map(|it| it.letter.to_string()).collect();
     writeln!(out, "\t\t{}", heads.join("\t"))?;
     for &threads in &args.clients {
         write!(out, "{threads}\t")?;
-        for experiment in &letters.0 {
+        for experiment in &selected.0 {
             let mpps = experiment.mpps(args, threads, seconds)?;
             write!(out, "\t{mpps:.1}")?;
             out.flush()?;

@@ -76,11 +76,11 @@ mod tests {
 
     #[test]
     fn no_options_give_sixteen_equal_flows_or_one_for_each_client() {
-        let options = read("").expect("defaults");
+        let options = read("").expect("parse no options");
         assert_eq!(options.algorithm, Algorithm::Rr);
         assert_eq!(options.flows.to_string(), "1:1500:20");
         assert_eq!(options.queued_max, None);
-        let options = Options::read(&[], 1).expect("defaults");
+        let options = Options::read(&[], 1).expect("parse no options");
         assert_eq!(options.flows.to_string(), "1:1500:16");
     }
 

@@ -126,7 +126,7 @@ impl Stream {
             // The lines that were written went with the partial file.
             waits.unwritten += std::mem::take(&mut waits.written);
             anyhow::Error::new(refused)
-                .context(format!("{}: time stamps were lost", path.display()))
+                .context(format!("write {}: the time-stamp file was discarded", path.display()))
         });
         (waits, failed)
     }
@@ -141,7 +141,7 @@ pub struct Written {
     pub waits: Vec<Waits>,
     /// Time that writing took after the clients had finished.
     pub took: Duration,
-    /// The first failure.
+    /// First failure of a stream; `None` if all streams were written.
     pub failed: Option<anyhow::Error>,
 }
 

@@ -15,7 +15,7 @@ pub(super) enum WhenFull {
     /// The client waits for space: no record is lost, and its packets are late.
     #[default]
     Block,
-    /// The record is lost and counted, and the client goes on.
+    /// The record is lost and counted, and the client continues.
     Drop,
 }
 
@@ -25,8 +25,8 @@ const CHUNK_RECORDS_MAX: u32 = 8192;
 /// Pause of a client that waits for space.
 const SPACE_PAUSE: Duration = Duration::from_micros(50);
 
-/// Returns the two ends of a buffer of at least `records_max` records: a client fills it, and
-/// another thread drains it, during the run or after it. Memory is allocated as the buffer fills.
+/// Creates a buffer of at least `records_max` records, filled by a client and drained by another thread during the run
+/// or after it. Memory is allocated as the buffer fills.
 ///
 /// # Panics
 /// If `records_max` is not in `1..=handover_ring::SLOTS_COUNT_MAX`.
@@ -217,8 +217,8 @@ pub(super) fn write_line(record: &Record, out: &mut impl io::Write) -> io::Resul
 /// Longest line: four numbers of 20 digits, one of 10, five tabs, the flag and the end.
 const LINE_BYTES_MAX: usize = 4 * 20 + 10 + 5 + 1 + 1;
 
-/// A line that is filled from its end. Formatting by `write!` takes five times as long, and there
-/// are millions of lines.
+/// A line that is filled from its end. Formatting by `write!` would take five times as long, and there are millions of
+/// lines.
 struct LineBuffer {
     bytes: [u8; LINE_BYTES_MAX],
     from: usize,
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(line, b"0\t0\t0\t18446744073709551615\t0\t\n");
     }
 
-    /// Drains all that comes until the recorder has been dropped.
+    /// Drains all records until the recorder is dropped.
     fn drained(mut records: Records) -> (Vec<u64>, Records) {
         let mut seen = Vec::new();
         while !records.is_finished() {

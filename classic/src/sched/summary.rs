@@ -25,7 +25,7 @@ pub struct Row {
     pub share: Option<Share>,
     /// Maximum number of bytes by which the client fell behind its due while it had packets queued.
     pub lag_bytes: Option<f64>,
-    /// Number of times that a flow of the client was left without a packet, if the scheduler was watched.
+    /// Number of times that a flow of the client ran out of packets; `None` if the scheduler was not watched.
     pub emptied: Option<u64>,
     /// Waits of the client's packets.
     pub waits: Option<Waits>,
@@ -34,7 +34,7 @@ pub struct Row {
 /// Shares between 0 and 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
-    /// Share obtained.
+    /// Share that the client obtained.
     pub got: f64,
     /// Share due by the weights of the client's flows.
     pub due: f64,

@@ -39,7 +39,7 @@ pub fn run(words: &[String], out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Visitor that measures fairness. It takes no times, as measuring fairness costs as much as scheduling.
+/// Visitor that measures fairness. It measures no times, as the measurement costs as much as scheduling.
 struct Watch<'a>(&'a Options);
 
 impl Visitor<u64> for Watch<'_> {

@@ -6,15 +6,15 @@ use handover_sched::{Accepted, FlowError, FlowSpec, Packet, Refused, Scheduler, 
 
 /// A scheduler that reports all operations to a watch and forwards them to `inner`.
 #[derive(Debug)]
-pub struct Watched<S> {
+pub struct WatchedScheduler<S> {
     inner: S,
     watch: FairnessIndex,
 }
 
-impl<S: Scheduler<Token>> Watched<S> {
+impl<S: Scheduler<Token>> WatchedScheduler<S> {
     /// Wraps a scheduler with flows of these weights, which may be added later.
-    pub fn new(inner: S, weights: impl IntoIterator<Item = u64>) -> Watched<S> {
-        Watched { inner, watch: FairnessIndex::new(weights) }
+    pub fn new(inner: S, weights: impl IntoIterator<Item = u64>) -> WatchedScheduler<S> {
+        WatchedScheduler { inner, watch: FairnessIndex::new(weights) }
     }
 
     pub fn into_watch(self) -> FairnessIndex {
@@ -22,7 +22,7 @@ impl<S: Scheduler<Token>> Watched<S> {
     }
 }
 
-impl<S: Scheduler<Token>> Scheduler<Token> for Watched<S> {
+impl<S: Scheduler<Token>> Scheduler<Token> for WatchedScheduler<S> {
     fn add_flow(&mut self, spec: FlowSpec) -> Result<u32, FlowError> {
         self.inner.add_flow(spec)
     }

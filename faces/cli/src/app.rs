@@ -279,7 +279,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds".to_string())?;
     match (0.1..=600.0).contains(&seconds) {
         true => Ok(Duration::from_secs_f64(seconds)),
-        false => Err("must lie in 0.1..=600".to_string()),
+        false => Err("must be between 0.1 and 600 seconds".to_string()),
     }
 }
 

@@ -85,7 +85,7 @@ impl Live {
 
     /// Reads the keys and draws the view, if the interval is over.
     fn update(&mut self) {
-        if self.drawn.is_some_and(|drawn| drawn.elapsed() < DRAW_INTERVAL) || screen::is_left() {
+        if self.drawn.is_some_and(|drawn| drawn.elapsed() < DRAW_INTERVAL) || screen::is_closed() {
             return;
         }
         for key in self.terminal.backend_mut().keys() {

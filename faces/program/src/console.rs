@@ -62,8 +62,7 @@ pub fn print_error(line: impl fmt::Display) {
     let _ = stderr().lock().write_all(text.as_bytes());
 }
 
-/// Maximum length of a line, and the length of the end that is kept of a longer line: an error ends
-/// with its cause and the remedy.
+/// Maximum length of a line. A longer line is cut to its last characters: an error ends with its cause and the remedy.
 const LINE_CHARS_MAX: usize = 1000;
 const LINE_END_CHARS: usize = 400;
 

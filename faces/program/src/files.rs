@@ -194,17 +194,17 @@ mod tests {
 
     #[test]
     fn replaced_file_keeps_its_mode_and_link() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("create a temporary folder");
         let (page, link) = (folder.path().join("page.html"), folder.path().join("link"));
-        fs::write(&page, "the old one").expect("a page");
-        fs::set_permissions(&page, fs::Permissions::from_mode(0o640)).expect("a mode");
-        symlink("page.html", &link).expect("a link");
-        replace(&link, "the new one").expect("written");
-        assert_eq!(fs::read_to_string(&page).expect("a page"), "the new one");
-        assert_eq!(fs::metadata(&page).expect("a page").permissions().mode() & 0o777, 0o640);
-        assert!(fs::symlink_metadata(&link).expect("a link").is_symlink());
+        fs::write(&page, "the old one").expect("write the file");
+        fs::set_permissions(&page, fs::Permissions::from_mode(0o640)).expect("set the permissions");
+        symlink("page.html", &link).expect("create the link");
+        replace(&link, "the new one").expect("replace the file");
+        assert_eq!(fs::read_to_string(&page).expect("read the file"), "the new one");
+        assert_eq!(fs::metadata(&page).expect("stat the file").permissions().mode() & 0o777, 0o640);
+        assert!(fs::symlink_metadata(&link).expect("stat the link").is_symlink());
         assert_eq!(
-            fs::read_dir(folder.path()).expect("a folder").count(),
+            fs::read_dir(folder.path()).expect("list the folder").count(),
             2,
             "the folder has further files"
         );
@@ -212,16 +212,16 @@ mod tests {
 
     #[test]
     fn dropped_replacement_leaves_only_the_old_file() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("create a temporary folder");
         let page = folder.path().join("page.html");
-        fs::write(&page, "the old one").expect("a page");
-        let mut replacement = Replacement::begin(&page).expect("a partial file");
-        replacement.write_all(b"half of").expect("written");
-        assert_eq!(fs::read_to_string(&page).expect("a page"), "the old one");
+        fs::write(&page, "the old one").expect("write the file");
+        let mut replacement = Replacement::begin(&page).expect("create the partial file");
+        replacement.write_all(b"half of").expect("write to the file");
+        assert_eq!(fs::read_to_string(&page).expect("read the file"), "the old one");
         drop(replacement);
-        assert_eq!(fs::read_to_string(&page).expect("a page"), "the old one");
+        assert_eq!(fs::read_to_string(&page).expect("read the file"), "the old one");
         assert_eq!(
-            fs::read_dir(folder.path()).expect("a folder").count(),
+            fs::read_dir(folder.path()).expect("list the folder").count(),
             1,
             "the folder has further files"
         );
@@ -234,31 +234,35 @@ mod tests {
     #[test]
     fn writer_that_is_killed() {
         let Some(path) = std::env::var_os(WRITER) else { return };
-        let mut replacement = Replacement::begin(Path::new(&path)).expect("a partial file");
-        replacement.write_all(b"half of").expect("written");
+        let mut replacement =
+            Replacement::begin(Path::new(&path)).expect("create the partial file");
+        replacement.write_all(b"half of").expect("write to the file");
         std::thread::sleep(std::time::Duration::from_secs(600));
     }
 
     #[test]
     fn partial_file_of_a_killed_writer_is_removed_by_the_next() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("create a temporary folder");
         let page = folder.path().join("page.html");
         let names = || -> Vec<String> {
-            let entries = fs::read_dir(folder.path()).expect("a folder").map(|it| it.expect("one"));
-            let mut names: Vec<_> =
-                entries.map(|it| it.file_name().into_string().expect("text")).collect();
+            let entries = fs::read_dir(folder.path())
+                .expect("list the folder")
+                .map(|it| it.expect("read a folder entry"));
+            let mut names: Vec<_> = entries
+                .map(|it| it.file_name().into_string().expect("the file name is not UTF-8"))
+                .collect();
             names.sort_unstable();
             names
         };
         let others =
             [".other.html.1073741824.part", ".page.html.x.part", "page.html.1073741824.part"];
         for other in others {
-            fs::write(folder.path().join(other), "not of this file").expect("written");
+            fs::write(folder.path().join(other), "not of this file").expect("write the file");
         }
         // No process has such a number.
         let link = ".page.html.1073741824.part";
-        symlink("page.html", folder.path().join(link)).expect("a link");
-        let this = std::env::current_exe().expect("this program");
+        symlink("page.html", folder.path().join(link)).expect("create the link");
+        let this = std::env::current_exe().expect("find this program");
         let mut writer = std::process::Command::new(this)
             .args(["--exact", "files::tests::writer_that_is_killed"])
             .env(WRITER, &page)
@@ -273,12 +277,12 @@ mod tests {
             assert!(std::time::Instant::now() < until, "{:?}", names());
             std::thread::yield_now();
         }
-        replace(&page, "complete").expect("written");
-        assert!(names().contains(&partial), "its writer runs");
-        writer.kill().expect("it runs");
+        replace(&page, "complete").expect("replace the file");
+        assert!(names().contains(&partial), "the partial file of a running writer was removed");
+        writer.kill().expect("kill the writer");
         writer.wait().expect("it has ended");
-        assert!(names().contains(&partial), "it was killed");
-        replace(&page, "complete again").expect("written");
+        assert!(names().contains(&partial), "the partial file of a killed writer was kept");
+        replace(&page, "complete again").expect("replace the file");
         let mut expected = others.to_vec();
         expected.extend([link, "page.html"]);
         expected.sort_unstable();
@@ -287,16 +291,16 @@ mod tests {
 
     #[test]
     fn locked_partial_file_is_kept() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("create a temporary folder");
         let page = folder.path().join("page.html");
         // As if held by a process of another pid namespace.
         let partial = folder.path().join(".page.html.1073741824.part");
-        let file = File::create_new(&partial).expect("a file");
+        let file = File::create_new(&partial).expect("create the file");
         flock(&file, FlockOperation::LockExclusive).expect("a lock");
-        replace(&page, "complete").expect("written");
+        replace(&page, "complete").expect("replace the file");
         assert!(partial.exists());
         drop(file);
-        replace(&page, "complete").expect("written");
+        replace(&page, "complete").expect("replace the file");
         assert!(!partial.exists());
     }
 
@@ -305,7 +309,7 @@ mod tests {
         replace(Path::new("/dev/null"), "gone").expect("taken");
         let kind = fs::metadata("/dev/null").expect("a device").file_type();
         assert!(kind.is_char_device());
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("create a temporary folder");
         let refused = replace(&folder.path().join("no/page.html"), "").expect_err("no folder");
         assert_eq!(refused.kind(), io::ErrorKind::NotFound);
     }

@@ -7,8 +7,8 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Makes the kernel send `signal` to the process started by `command` when the starting thread
-/// ends for any reason. Call it from the main thread, which ends with its process.
+/// Makes the kernel send `signal` to the process started by `command` when the starting thread exits for any reason.
+/// Call it from the main thread, which lives as long as its process.
 pub fn end_with_parent(command: &mut Command, signal: Signal) {
     let parent = getpid();
     let tie = move || {

@@ -9,8 +9,7 @@ pub(crate) enum Mark {
     WakeCall,
     /// The woken receiver runs.
     Awake,
-    /// The sender has finished its part. If both sides share a thread, the event precedes the
-    /// next receive.
+    /// The sender has finished its part. If both roles share a thread, the event precedes the next receive.
     SendDone,
     /// The work has reached the intermediate thread.
     Arrive,
@@ -18,7 +17,7 @@ pub(crate) enum Mark {
     Process,
     /// The intermediate thread is about to send the work back.
     Reply,
-    /// The receiver has the work: this hand-off ends, and the next one starts.
+    /// The receiver has the work: this hand-off is complete, and the next one starts.
     Receive,
     /// An interruption between receive and send: the harness reads the clock.
     Interrupt,
@@ -123,8 +122,8 @@ pub struct InstrumentedBenchmark {
 pub(crate) const BATCH_SITE: &str = "lab.batch";
 
 impl InstrumentedBenchmark {
-    /// Returns the contenders whose probe sites this build has, the default ones first; empty if the
-    /// benchmark needs `probes-hot` and the build lacks it.
+    /// Returns the contenders with probe sites in this build, the default ones first; empty if the benchmark needs the
+    /// feature `probes-hot`, and it is off.
     #[must_use]
     pub fn contenders(&self) -> Vec<&'static str> {
         let hot_contenders = if cfg!(feature = "probes-hot") { self.hot_contenders } else { &[] };

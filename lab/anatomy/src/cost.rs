@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn event_cost_is_positive_and_below_a_microsecond() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("create a temporary folder");
         let site_ns = site_ns(folder.path()).expect("recorded");
         assert!(site_ns.iter().all(|ns| *ns > 0.0), "{site_ns:?}");
     }

@@ -47,7 +47,7 @@ impl Handoff {
 enum State {
     /// Unknown holder, before the first receive or after a mismatch.
     Unknown,
-    /// Held by a thread since a given time.
+    /// Held by the thread `by` since the time `since`.
     Held { by: u32, since: u64, is_interrupted: bool },
     /// Sent, and not yet received.
     InFlight(Flight),
@@ -344,7 +344,8 @@ mod tests {
         is_timed_singly: bool,
         events: &[MarkedEvent],
     ) -> (Vec<Handoff>, Unmatched) {
-        let mut tracker = HandoffTracker::new(find(spec).expect("a benchmark"), is_timed_singly);
+        let mut tracker =
+            HandoffTracker::new(find(spec).expect("find the benchmark"), is_timed_singly);
         let mut handoffs = Vec::new();
         events.iter().for_each(|event| tracker.next(*event, &mut handoffs));
         (handoffs, tracker.unmatched)

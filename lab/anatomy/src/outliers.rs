@@ -207,11 +207,11 @@ mod tests {
 
     #[test]
     fn slowest_handoffs_are_kept_and_unused_rounds_are_removed() {
-        let scratch = tempfile::tempdir().expect("a folder");
+        let scratch = tempfile::tempdir().expect("create a temporary folder");
         let folder = |round: u32| scratch.path().join(format!("round-{round}"));
         let mut outliers = Outliers::new();
         for round in 0..20 {
-            std::fs::create_dir(folder(round)).expect("a folder");
+            std::fs::create_dir(folder(round)).expect("create the folder");
             outliers.offer(&handoff(round * 7 % 20), &folder(round));
             // The caller does this after it has read the round.
             if !outliers.has_round(&folder(round)) {

@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn stages_of_the_middle_half_add_up_to_its_time() {
-        let benchmark = find("ring/mailbox").expect("a benchmark");
+        let benchmark = find("ring/mailbox").expect("find the benchmark");
         let mut sample = HandoffSample::new();
         for at in 0..1000u32 {
             let mut stages_ticks = [0; STAGES_COUNT];

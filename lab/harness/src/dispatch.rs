@@ -52,7 +52,7 @@ pub enum ParticipantError {
 /// Fails if the assignment is invalid, or if the process cannot report to its parent. A fault
 /// during the measurement is reported to the parent, and is no error here.
 pub fn dispatch_partner(all: &[&'static [Bench]]) -> Option<Result<(), ParticipantError>> {
-    if let Some(run) = lab::child::dispatch(all) {
+    if let Some(run) = lab::child::run_if_child(all) {
         return Some(run.map_err(ParticipantError::Pass));
     }
     let Ok(assignment) = std::env::var(PARTICIPANT_VARIABLE) else {

@@ -9,7 +9,7 @@ mod verdict;
 
 use facts::Facts;
 use handover_record::Finding;
-use measured::Measured;
+use measured::CpuMeasurements;
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,6 +21,6 @@ use std::time::Duration;
 /// says little about it.
 pub fn examine(time: Duration) -> Vec<Finding> {
     let facts = Facts::read(Path::new("/"));
-    let measured = (!time.is_zero()).then(|| Measured::take(time));
+    let measured = (!time.is_zero()).then(|| CpuMeasurements::take(time));
     verdict::of(&facts, measured.as_ref())
 }

@@ -1,7 +1,7 @@
 //! The run: passes over the benchmarks, each in a separate process.
 
 pub(crate) mod child;
-mod lane;
+mod contender;
 mod measure;
 mod pass;
 mod plan;
@@ -195,9 +195,12 @@ impl Running<'_> {
                 }
             }
             Report::End { steal } => {
-                let lanes =
-                    self.progress.iter_mut().flatten().flat_map(|progress| &mut progress.lanes);
-                lanes.for_each(|lane| lane.add_steal(self.pass, steal));
+                let contenders = self
+                    .progress
+                    .iter_mut()
+                    .flatten()
+                    .flat_map(|progress| &mut progress.contenders);
+                contenders.for_each(|contender| contender.add_steal(self.pass, steal));
             }
         }
         // Relaxed: the flag publishes no other data.
@@ -315,7 +318,7 @@ mod tests {
     fn lab(profile: Profile) -> Lab {
         let all: Vec<&'static [Bench]> = ALL.iter().map(|it| &it[..]).collect();
         let plan = Plan { profile, ..Plan::default() };
-        Lab::new(&all, &["*".to_string()], plan).expect("a plan")
+        Lab::new(&all, &["*".to_string()], plan).expect("create the lab")
     }
 
     /// Visit of a pass to a benchmark: its index, and the order of its contenders in each block.
@@ -376,8 +379,9 @@ mod tests {
     #[test]
     fn stored_seed_reproduces_the_random_orders() {
         let lab = lab(Profile::Smoke);
-        let stored = serde_json::to_string(&own::begin(&lab).expect("a date")).expect("JSON");
-        let run: Run = serde_json::from_str(&stored).expect("a run");
+        let stored =
+            serde_json::to_string(&own::begin(&lab).expect("read the date")).expect("JSON");
+        let run: Run = serde_json::from_str(&stored).expect("parse the JSON");
         assert_eq!(orders(&with_seed(run.seed)).0, orders(&lab).0);
     }
 

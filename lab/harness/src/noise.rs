@@ -195,10 +195,14 @@ mod tests {
     fn disturbed_rounds_are_reported_where_the_figure_without_them_differs() {
         let mut disturbed = rounds((0..30).map(|_| 100.0));
         disturbed.iter_mut().step_by(2).for_each(|round| round.marked = true);
-        assert_eq!(codes(&disturbed, Some(101.0)), [], "the others say the same");
+        assert_eq!(codes(&disturbed, Some(101.0)), [], "warned although both figures agree");
         let text = &warnings_of(&disturbed, Some(90.0))[0].text;
         assert!(text.contains("50 % of the rounds disturbed") && text.contains("-10 %"), "{text}");
-        assert_eq!(codes(&disturbed, None), [WarningCode::Switches], "there are too few others");
+        assert_eq!(
+            codes(&disturbed, None),
+            [WarningCode::Switches],
+            "too few undisturbed rounds, but no warning"
+        );
         disturbed.iter_mut().for_each(|round| round.slowed = 0.6);
         assert_eq!(codes(&disturbed, Some(90.0)), [WarningCode::Slowed]);
         disturbed.iter_mut().for_each(|round| round.steal = 0.1);
@@ -208,7 +212,7 @@ mod tests {
     #[test]
     fn rate_that_contradicts_the_figure_is_reported() {
         assert_eq!(rate(1e9 / 100.0, 100.0, 1.0), None);
-        assert_eq!(rate(2e9 / 100.0, 100.0, 2.0), None, "two at a time");
+        assert_eq!(rate(2e9 / 100.0, 100.0, 2.0), None, "warned although two ran at a time");
         let warning = rate(0.4e9 / 100.0, 100.0, 1.0).expect("far from 1");
         assert!(warning.code == WarningCode::Rate && warning.text.contains("0.40"), "{warning:?}");
     }

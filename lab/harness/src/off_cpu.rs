@@ -95,7 +95,8 @@ mod tests {
             let deadline = Instant::now() + Duration::from_secs(60);
             // Repeats until the other thread has had the CPU: the kernel decides when.
             let (begin_ns, spans) = loop {
-                let (begin_ns, switches) = (now_ns(), Switches::open().expect("as before"));
+                let (begin_ns, switches) =
+                    (now_ns(), Switches::open().expect("open the counter of context switches"));
                 std::thread::sleep(Duration::from_millis(1));
                 let until = Instant::now() + Duration::from_millis(50);
                 while Instant::now() < until {
@@ -109,7 +110,7 @@ mod tests {
             busy.store(false, std::sync::atomic::Ordering::Relaxed);
             (begin_ns, spans)
         });
-        handover_base::affinity::set_mask(&home).expect("as before");
+        handover_base::affinity::set_mask(&home).expect("restore the CPU affinity");
         assert!(!spans.is_empty());
         for span in spans {
             assert!(begin_ns <= span.from_ns && span.from_ns <= span.until_ns, "{span:?}");

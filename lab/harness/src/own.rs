@@ -166,7 +166,7 @@ fn print(text: &str) -> Result<ExitCode, String> {
     }
 }
 
-/// Returns the description of a run of the lab that begins now.
+/// Returns the description of a run of the lab that starts now.
 pub(crate) fn begin(lab: &Lab) -> Result<Run, String> {
     let started_unix_ns = unix_ns(SystemTime::now()).ok_or(DATE_OUT_OF_RANGE)?;
     let words: Vec<String> =
@@ -250,12 +250,13 @@ mod tests {
 
     #[test]
     fn arguments_of_cargo_and_of_a_user_are_parsed() {
-        let asked = parsed("--bench sort --time=200ms --no-peers --set n=7 --jsonl").expect("fine");
+        let asked = parsed("--bench sort --time=200ms --no-peers --set n=7 --jsonl")
+            .expect("parse the arguments");
         assert_eq!(asked.patterns, ["sort"]);
         assert_eq!(asked.plan.time, Some(Duration::from_millis(200)));
         assert_eq!(asked.plan.set, [("n".to_string(), "7".to_string())]);
         assert!(asked.jsonl && !asked.plan.peers && !asked.list);
-        assert_eq!(parsed("--test").expect("fine").plan.profile, Profile::Smoke);
+        assert_eq!(parsed("--test").expect("parse the arguments").plan.profile, Profile::Smoke);
     }
 
     #[test]
@@ -274,12 +275,14 @@ mod tests {
     fn a_run_of_another_suite_becomes_lines_with_its_nulls() {
         let patterns = ["*".to_string()];
         let plan = Plan { profile: Profile::Smoke, ..Plan::default() };
-        let lab = Lab::new(&[NULLS], &patterns, plan).expect("a plan");
+        let lab = Lab::new(&[NULLS], &patterns, plan).expect("create the lab");
         let outcome = lab.run(&mut Faults(0), &AtomicBool::new(false));
         let text = lines(&begin(&lab).expect("a date of today"), &outcome.records).expect("lines");
         let kinds: Vec<String> = text
             .lines()
-            .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["type"].to_string())
+            .map(|line| {
+                serde_json::from_str::<Value>(line).expect("parse the JSON")["type"].to_string()
+            })
             .collect();
         assert_eq!(kinds, ["\"run\"", "\"record\"", "\"record\""]);
         assert!(text.contains("\"schema\":1") && outcome.records.len() == 2);

@@ -57,7 +57,7 @@ const PERIOD_NS: u64 = 20_000;
 const SERVICE_NS: u64 = 2_000;
 const CYCLE_NS: u64 = 10_000_000;
 const STALL_NS: u64 = 1_000_000;
-/// Duration of the waits that measure how late a wait ends.
+/// Duration of the waits whose lateness is measured.
 const LATE_PS: u64 = 1_000_000;
 /// Iterations of a three-cycle loop in one operation of [`Layout`].
 const LAYOUT_TURNS: u64 = 64;

@@ -29,7 +29,7 @@ const SINGLES_LOOK_NS: u64 = 50_000;
 /// Maximum time that a participant waits for its core's full pace before a round.
 const PACE_WAIT_MAX_NS: u64 = 3_000_000;
 
-/// Flag of a sample that was taken while the core was slowed. No time has this bit set.
+/// Flag of a sample that was measured while the core was slowed. No time has this bit set.
 const SLOWED: u64 = 1 << 63;
 
 /// Average number of batches per operation that is timed alone.
@@ -69,9 +69,9 @@ pub(crate) struct ParticipantResult {
     pub bytes_per_op: u64,
     /// Number of operations in progress at a time, of which each sample times one; 0 stands for 1.
     #[serde(default)]
-    pub abreast: u64,
+    pub concurrent_operations: u64,
     pub wall_ns: u64,
-    /// Resources used by the whole process in the round, including worker threads and exited children.
+    /// Resources used by the process in the round, including worker threads and exited children.
     pub used: ResourceUsage,
     /// Resources used by the participant's own thread.
     pub own: ResourceUsage,
@@ -97,7 +97,7 @@ fn between_batches() {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PartSamples {
     pub batch: u64,
-    /// Samples; those taken while the core was slowed have the flag [`SLOWED`].
+    /// Samples; those measured while the core was slowed have the flag [`SLOWED`].
     samples: Vec<u64>,
     pub samples_total: u64,
     /// `true` if the samples are values recorded by the workload, in thousandths of the spec's
@@ -208,7 +208,7 @@ pub struct Samples {
     parts: Vec<PartSamples>,
     counters: BTreeMap<String, f64>,
     bytes_per_op: u64,
-    abreast: u64,
+    concurrent_operations: u64,
     began_ticks: u64,
     deadline_ticks: u64,
     rounds_left: u32,
@@ -235,7 +235,7 @@ impl Samples {
             parts: (0..parts_count.max(1)).map(|_| PartSamples::new()).collect(),
             counters: BTreeMap::new(),
             bytes_per_op: 0,
-            abreast: 1,
+            concurrent_operations: 1,
             began_ticks: 0,
             deadline_ticks: 0,
             rounds_left: 0,
@@ -291,7 +291,7 @@ impl Samples {
             parts: self.parts,
             counters: self.counters,
             bytes_per_op: self.bytes_per_op,
-            abreast: self.abreast,
+            concurrent_operations: self.concurrent_operations,
             wall_ns,
             used: used.into(),
             own: own.into(),
@@ -515,8 +515,8 @@ impl Samples {
 
     /// Sets the number of operations that this participant has in progress at a time; each sample
     /// times one of them, and the rate covers all.
-    pub fn abreast(&mut self, count: u64) {
-        self.abreast = count.max(1);
+    pub fn concurrent_operations(&mut self, count: u64) {
+        self.concurrent_operations = count.max(1);
     }
 
     #[inline]

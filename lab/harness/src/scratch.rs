@@ -82,14 +82,14 @@ mod tests {
 
     #[test]
     fn folder_in_use_remains_and_folder_of_a_killed_process_is_removed() {
-        let around = tempfile::tempdir().expect("a folder");
-        let used = Scratch::new("program-", around.path()).expect("a folder");
+        let around = tempfile::tempdir().expect("create a temporary folder");
+        let used = Scratch::new("program-", around.path()).expect("create a scratch folder");
         let [left, other] = ["program-left", "another"].map(|name| around.path().join(name));
         for folder in [&left, &other] {
-            fs::create_dir(folder).expect("a folder");
-            fs::write(folder.join("file"), "left").expect("a file");
+            fs::create_dir(folder).expect("create the folder");
+            fs::write(folder.join("file"), "left").expect("write the file");
         }
-        let next = Scratch::new("program-", around.path()).expect("a folder");
+        let next = Scratch::new("program-", around.path()).expect("create a scratch folder");
         assert!(used.path().exists() && next.path().exists() && other.join("file").exists());
         assert!(!left.exists(), "the unused folder was not removed");
         let paths = [used.path().to_path_buf(), next.path().to_path_buf()];

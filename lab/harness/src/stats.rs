@@ -313,7 +313,7 @@ mod tests {
     }
 
     fn ends_of(values: &[f64]) -> (f64, f64) {
-        over_passes(values).ends.expect("enough passes")
+        over_passes(values).ends.expect("too few passes")
     }
 
     #[test]
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn interval_over_passes_that_resemble_their_neighbours_is_wider() {
-        let plain = |values: &[f64]| of_independent(values).ends.expect("enough passes");
+        let plain = |values: &[f64]| of_independent(values).ends.expect("too few passes");
         // Number of passes, likeness, and the shares covered before and after the correction.
         for (count, share, before, after) in [
             (8, 0.3, 0.90, 0.91),
@@ -376,7 +376,7 @@ mod tests {
         for count in PASSES_MIN..=40 {
             let values: Vec<f64> = (1..=count).map(|it| it as f64).collect();
             let it = over_passes(&values);
-            let (low, high) = it.ends.expect("enough passes");
+            let (low, high) = it.ends.expect("too few passes");
             assert!(1.0 <= low && low < it.median && it.median < high && high <= count as f64);
             assert!((low + high - (count + 1) as f64).abs() < 1e-9, "{count}: {low} to {high}");
         }
@@ -410,7 +410,10 @@ mod tests {
     #[test]
     fn neighbouring_steps_of_the_clock_are_no_modes() {
         let steps: Vec<f64> = (0..1000).map(|it| if it % 3 == 0 { 20.0 } else { 40.0 }).collect();
-        assert!(modes(&steps, 0.0).is_some(), "of a finer clock they would be");
+        assert!(
+            modes(&steps, 0.0).is_some(),
+            "found no modes although the clock is finer than the steps"
+        );
         assert_eq!(modes(&steps, 10.0), None);
         let apart: Vec<f64> = (0..1000).map(|it| if it % 3 == 0 { 20.0 } else { 70.0 }).collect();
         assert!(modes(&apart, 10.0).is_some());

@@ -92,8 +92,7 @@ pub struct Unmatched {
     /// Events out of order, or of another object than the previous event; the hand-offs before and
     /// after are excluded.
     pub mismatched: u64,
-    /// Acquisitions by the thread that had released (a lock taken again by its previous holder):
-    /// nothing was handed over.
+    /// Acquisitions by the thread that had released the lock: nothing was handed over.
     pub kept: u64,
     /// Hand-offs whose start is not in the trace (the first of a batch); excluded.
     pub begun_anew: u64,
@@ -131,7 +130,7 @@ pub struct AnatomyOutlier {
     pub begin_ns: i64,
     /// Id of the thread on which the hand-off started.
     pub from_tid: u64,
-    /// Id of the thread on which the hand-off ended.
+    /// Id of the thread that completed the hand-off.
     pub to_tid: u64,
 }
 

@@ -248,7 +248,7 @@ pub enum ArgsError {
     /// No argument has that name.
     #[error("--set {name}: no such argument{hint}")]
     Unknown {
-        /// The requested name.
+        /// Name of the requested argument.
         name: String,
         /// The nearest existing name, or all existing names.
         hint: String,
@@ -270,9 +270,9 @@ pub enum ArgsError {
         name: String,
         /// Value as the user wrote it.
         text: String,
-        /// The smallest allowed value.
+        /// Minimum value of the argument.
         min: String,
-        /// The largest allowed value.
+        /// Maximum value of the argument.
         max: String,
     },
 }

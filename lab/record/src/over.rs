@@ -62,9 +62,9 @@ pub enum OverError {
         name: String,
         /// Bound as the user wrote it.
         text: String,
-        /// The smallest allowed value.
+        /// Minimum value of the argument.
         min: String,
-        /// The largest allowed value.
+        /// Maximum value of the argument.
         max: String,
     },
     /// The first value is not below the last.
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(
             values("size=1..256:1").map(|it| it.len()),
             Ok(256),
-            "the maximum number of values"
+            "a sweep of the maximum number of values was refused"
         );
         let many = |count| OverError::TooMany { name: "size".to_string(), count };
         assert_eq!(values("size=1..257:1"), Err(many(257)));

@@ -9,7 +9,7 @@ pub struct Proof {
     pub what: String,
     /// Unit of the values: `ns`, `share` or `ratio`.
     pub unit: String,
-    /// The planted value.
+    /// Planted value, in the unit of the cost.
     pub planted: f64,
     /// Value from the records; `None` if the records do not have it.
     pub read: Option<f64>,

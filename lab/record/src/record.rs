@@ -86,8 +86,8 @@ pub struct Record {
     pub rate_per_s: f64,
     /// Bytes moved per second, if the operation moves bytes.
     pub bytes_per_s: Option<f64>,
-    /// Number of CPUs used in user space by the whole process, or by all participants' processes,
-    /// during the measurement: 2.0 is two busy CPUs.
+    /// Number of CPUs used in user space by the process, or by all participants' processes, during the measurement: 2.0
+    /// is two busy CPUs.
     pub cpus_user: f64,
     /// Number of CPUs used in kernel space by the same processes.
     pub cpus_system: f64,
@@ -154,7 +154,7 @@ impl Record {
 pub struct Parties {
     /// The role of each participant, in order.
     pub roles: Vec<String>,
-    /// The CPU of each participant.
+    /// CPU of each participant.
     pub cpus: Vec<u32>,
     /// Placement of the participants: `near`, `far`, `smt` or `same`; empty with one participant.
     pub placement: String,
@@ -294,7 +294,7 @@ impl std::fmt::Display for TimingKind {
 /// Quantiles of operations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantiles {
-    /// Shortest operation.
+    /// Duration of the shortest operation.
     pub min: f64,
     /// 50 % quantile.
     pub p50: f64,
@@ -304,7 +304,7 @@ pub struct Quantiles {
     pub p99: f64,
     /// 99.9 % quantile.
     pub p999: f64,
-    /// Longest operation.
+    /// Duration of the longest operation.
     pub max: f64,
 }
 
@@ -400,8 +400,8 @@ pub struct Round {
     pub mean: f64,
     /// Steal time during the round, as a share of the machine's CPU time.
     pub steal: f64,
-    /// Share of the samples taken while a participant's core was slowed (by a busy sibling thread, a
-    /// lower frequency).
+    /// Share of the samples measured while a participant's core was slowed (by a busy sibling thread, a lower
+    /// frequency).
     #[serde(default)]
     pub slowed: f64,
     /// Number of involuntary context switches of all participants.
@@ -544,7 +544,7 @@ pub struct Document {
     pub schema: u32,
     /// The run; its host is repeated in `host`, for readers that need only the host.
     pub run: Run,
-    /// The machine of the run.
+    /// Machine on which the run was measured.
     pub host: Host,
     /// The records, in the order of measurement.
     pub records: Vec<Record>,

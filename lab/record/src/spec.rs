@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::panic::Location;
 
-/// Declaration of one benchmark. Written as a `const` that begins with [`Spec::new`].
+/// Declaration of one benchmark. Written as a `const` that starts with [`Spec::new`].
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
     /// Id `mechanism/operation`, the benchmark's name in tables and patterns.
@@ -26,8 +26,7 @@ pub struct Spec {
     pub ladder: bool,
     /// Named figures of this benchmark; empty if it has one figure.
     pub parts: &'static [Part],
-    /// `true` if work goes from one participant to another, so that `--idle-gap` and `--neighbour`
-    /// apply.
+    /// `true` if one participant hands work to another, so that `--idle-gap` and `--neighbour` apply.
     pub hands_over: bool,
     /// `true` if operations are timed in batches regardless of their duration. For operations about
     /// as long as the shortest that is timed alone (twenty clock readings), which would otherwise be
@@ -95,7 +94,7 @@ impl Spec {
         Spec { parts, ..self }
     }
 
-    /// Declares that work goes from one participant to another.
+    /// Declares that one participant hands work to another.
     pub const fn hands_over(self) -> Spec {
         Spec { hands_over: true, ..self }
     }

@@ -8,7 +8,7 @@ use handover_record::{Anatomy, AnatomyOutlier, AnatomyStage, Document, Record, U
 /// Maximum time of a drawn band of hand-offs, as a multiple of the typical band's. A longer band
 /// would shrink the typical one to a line; only the table lists it.
 const DRAWN_MAX: f64 = 6.0;
-/// Share of unmatched hand-offs above which a note says that the others may not be typical.
+/// Share of unmatched hand-offs above which a note warns that the others may not be typical.
 const UNFIT_SHARE_MAX: f64 = 0.2;
 
 /// Iterates over the records of a document that have an anatomy.

@@ -98,9 +98,9 @@ impl Default for Rules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// B takes less time or memory than A.
+    /// B needs less time or memory than A.
     Better,
-    /// B takes more time or memory than A.
+    /// B needs more time or memory than A.
     Worse,
     /// Any difference between A and B is smaller than the threshold.
     Same,
@@ -153,8 +153,7 @@ pub struct Row {
     pub a: f64,
     /// Median over the processes of side B.
     pub b: f64,
-    /// Ratio of B to A, above 1 if B takes more (Hodges-Lehmann estimate); `None` if a value is not
-    /// above 0.
+    /// Ratio of B to A, above 1 if B needs more (Hodges-Lehmann estimate); `None` if a value is not above 0.
     pub ratio: Option<f64>,
     /// Lower bound of the ratio's 95 % interval; `None` also if there are too few processes.
     pub low: Option<f64>,

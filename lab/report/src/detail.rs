@@ -100,8 +100,7 @@ impl<'a> Details<'a> {
         Some((figure, self.figures[figure].rows.iter().position(is_it)?))
     }
 
-    /// Returns the data as JSON that can be embedded in a page: it contains nothing that ends the
-    /// enclosing element.
+    /// Returns the data as JSON that can be embedded in a page: no text in it closes the enclosing element.
     pub(crate) fn json(&self) -> String {
         let json = serde_json::to_string(self).unwrap_or_default();
         let mut safe = String::with_capacity(json.len());
@@ -242,7 +241,11 @@ mod tests {
         assert_eq!((bars[0], bars[BARS_COUNT - 1]), (1000, 998));
         assert_eq!(bars.iter().filter(|&&bar| bar > 0).count(), 2);
         let quantiles = quantiles(&samples);
-        assert!((quantiles[5] / 10.0 - 1.0).abs() < 0.002, "the middle: {}", quantiles[5]);
+        assert!(
+            (quantiles[5] / 10.0 - 1.0).abs() < 0.002,
+            "the median is {}, expected 10",
+            quantiles[5]
+        );
         assert!((quantiles[QUANTILES.len() - 1] / 9000.0 - 1.0).abs() < 0.002);
     }
 

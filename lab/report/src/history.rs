@@ -37,16 +37,16 @@ pub struct RunFigure {
 
 /// Consecutive runs between two changes of the figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Level {
-    /// Index of the level's first run.
+pub struct Segment {
+    /// Index of the segment's first run.
     pub from: usize,
-    /// Index after the level's last run.
+    /// Index after the segment's last run.
     pub to: usize,
     /// Median of the runs' figures.
     pub median: f64,
-    /// Ratio to the median of the previous level; `None` for the first level.
+    /// Ratio to the median of the previous segment; `None` for the first segment.
     pub ratio: Option<f64>,
-    /// Probability that chance alone makes such a change; `None` for the first level.
+    /// Probability that chance alone makes such a change; `None` for the first segment.
     pub p: Option<f64>,
 }
 
@@ -63,8 +63,9 @@ pub struct History {
     pub unit: Unit,
     /// Runs with the figure, the earliest first.
     pub runs: Vec<RunFigure>,
-    /// Levels in order of time; a single one if nothing changed.
-    pub levels: Vec<Level>,
+    /// Segments in order of time; a single one if nothing changed.
+    #[serde(rename = "levels")]
+    pub segments: Vec<Segment>,
     /// Number of excluded runs, which have the figure on another machine or with other arguments than
     /// the last run.
     pub left_out: usize,
@@ -86,7 +87,7 @@ impl History {
         let all_above_0 = runs.iter().all(|dot| dot.median > 0.0);
         let scaled = |dot: &RunFigure| if all_above_0 { dot.median.ln() } else { dot.median };
         let changes = divisive::changes(&runs.iter().map(scaled).collect::<Vec<f64>>());
-        let mut levels: Vec<Level> = Vec::new();
+        let mut segments: Vec<Segment> = Vec::new();
         let mut starts = vec![(0, None)];
         starts.extend(changes.iter().map(|change| (change.place, Some(change.p))));
         for (place, (from, p)) in starts.iter().enumerate() {
@@ -95,15 +96,16 @@ impl History {
                 continue;
             }
             let median = median(&runs[*from..to]);
-            let before = levels.last().map(|level| level.median).filter(|before| *before > 0.0);
+            let before =
+                segments.last().map(|segment| segment.median).filter(|before| *before > 0.0);
             let ratio = before.map(|before| median / before);
-            levels.push(Level { from: *from, to, median, ratio, p: *p });
+            segments.push(Segment { from: *from, to, median, ratio, p: *p });
         }
         let (id, contender) = (id.to_string(), contender.to_string());
-        History { schema: SCHEMA, id, contender, unit, runs, levels, left_out }
+        History { schema: SCHEMA, id, contender, unit, runs, segments, left_out }
     }
 
-    /// Renders the history for a terminal: a sparkline, then the levels, the latest last.
+    /// Renders the history for a terminal: a sparkline, then the segments, the latest last.
     pub fn text(&self, width: usize, style: Style) -> String {
         let laid_out = width.max(WIDTH_MIN);
         let mut head = Line::new(&self.id, Tone::Strong);
@@ -113,19 +115,19 @@ impl History {
             lines.extend(self.spark(laid_out, style));
         }
         lines.push(Line::default());
-        for level in &self.levels {
-            let first = &self.runs[level.from];
+        for segment in &self.segments {
+            let first = &self.runs[segment.from];
             let mut line = Line::plain(utc(first.started_unix_ns));
             line.push("  ", Tone::Plain);
-            line.push_right(&Line::new(words::figure(self.unit, level.median), Tone::Strong), 32);
-            if let (Some(ratio), Some(p)) = (level.ratio, level.p) {
+            line.push_right(&Line::new(words::figure(self.unit, segment.median), Tone::Strong), 32);
+            if let (Some(ratio), Some(p)) = (segment.ratio, segment.p) {
                 let tone = if ratio > 1.0 { Tone::Bad } else { Tone::Good };
                 line.push_right(&Line::new(format!("{:+.1} %", (ratio - 1.0) * 100.0), tone), 41);
                 line.push(format!("  p {p:.3}"), Tone::Faint);
             }
             line.pad_to(52);
             line.push(
-                format!("{}, from {}", runs_counted(level.to - level.from), first.run),
+                format!("{}, from {}", runs_counted(segment.to - segment.from), first.run),
                 Tone::Plain,
             );
             if !first.build.is_empty() {
@@ -134,7 +136,7 @@ impl History {
             lines.push(line);
         }
         lines.push(Line::default());
-        let text = match self.levels.len() {
+        let text = match self.segments.len() {
             _ if self.runs.len() < 2 * PART_MIN => {
                 format!(
                     "A change can be found with at least {} runs, {PART_MIN} on each side of it.",
@@ -143,7 +145,7 @@ impl History {
             }
             0 | 1 => "No change.".to_string(),
             2 => "1 change.".to_string(),
-            levels => format!("{} changes.", levels - 1),
+            segments => format!("{} changes.", segments - 1),
         };
         lines.extend(wrap(&text, Tone::Plain, 2, laid_out));
         if self.left_out > 0 {
@@ -184,7 +186,7 @@ impl History {
         vec![Line::plain(drawn), Line::new(ends, Tone::Faint)]
     }
 
-    /// Draws the history as a chart: each run with its interval, the levels and their changes.
+    /// Draws the history as a chart: each run with its interval, the segments and their changes.
     pub fn chart(&self) -> Chart {
         let quantity = match self.unit {
             Unit::Ns => Quantity::Nanos,
@@ -205,7 +207,7 @@ impl History {
                 .between(dot.low.unwrap_or(dot.median), dot.high.unwrap_or(dot.median))
                 .titled(text)
         };
-        let changes = self.levels.len().saturating_sub(1);
+        let changes = self.segments.len().saturating_sub(1);
         let title =
             format!("{} [{}] over {}", self.id, self.contender, runs_counted(self.runs.len()));
         let described = match changes {
@@ -226,14 +228,14 @@ impl History {
             Mark::Dot,
             self.runs.iter().enumerate().map(dot).collect(),
         ));
-        for (place, level) in self.levels.iter().enumerate() {
+        for (place, segment) in self.segments.iter().enumerate() {
             let name = if place == 0 { "level" } else { "" };
-            let text = match level.ratio {
+            let text = match segment.ratio {
                 Some(ratio) => format!("{:+.1} %", (ratio - 1.0) * 100.0),
                 None => String::new(),
             };
-            let points = [level.from as f64 + 0.6, level.to as f64 + 0.4]
-                .map(|x| Point::at(x, level.median).titled(text.clone()));
+            let points = [segment.from as f64 + 0.6, segment.to as f64 + 0.4]
+                .map(|x| Point::at(x, segment.median).titled(text.clone()));
             chart = chart.with(Series::new(name, Role::Ours, Mark::Curve, points.to_vec()));
         }
         chart

@@ -170,7 +170,7 @@ struct OtherRow<'a> {
     id: &'a str,
     contender: &'a str,
     median: String,
-    /// Median in each other run, and its ratio to this run's; `None` if the run lacks the figure.
+    /// Median in each other run, and its ratio to this run's; `None` if the run has no such figure.
     others: Vec<Option<(String, String)>>,
 }
 

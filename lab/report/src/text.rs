@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(
             text(&line.clone().cut(6, PLAIN), PLAIN),
             "日本…\n",
-            "語 would not fit beside …"
+            "the cut line differs: 語 and … together exceed 6 columns"
         );
         assert_eq!(text(&line.clone().cut(7, PLAIN), PLAIN), "日本語x\n");
         assert_eq!(line.cut(1, PLAIN).width(), 0);

@@ -189,7 +189,8 @@ mod tests {
             (42.0, 0.9, 0.05),
             (1e9, 1e-4, 1e-8),
         ] {
-            let fitted = Usl::fit(&points(Usl { gamma, sigma, kappa }, |_| 0.0)).expect("a law");
+            let fitted =
+                Usl::fit(&points(Usl { gamma, sigma, kappa }, |_| 0.0)).expect("no law was fitted");
             let is_near = near(fitted.gamma, gamma, 1e-6)
                 && near(fitted.sigma, sigma, 1e-4)
                 && near(fitted.kappa, kappa, 1e-4);
@@ -201,7 +202,7 @@ mod tests {
     fn two_percent_noise_changes_the_peak_little() {
         let law = Usl { gamma: 1000.0, sigma: 0.03, kappa: 0.0004 };
         let noisy = points(law, |place| [0.02, -0.02, 0.01, -0.01, 0.02, -0.015, 0.0, 0.01][place]);
-        let fitted = Usl::fit(&noisy).expect("a law");
+        let fitted = Usl::fit(&noisy).expect("no law was fitted");
         assert!(near(fitted.gamma, 1000.0, 0.03), "{fitted:?}");
         let (peak, best) = (fitted.peak().expect("a peak"), law.peak().expect("a peak"));
         assert!(near(peak.0, best.0, 0.15) && near(peak.1, best.1, 0.05), "{peak:?} {best:?}");
@@ -211,17 +212,17 @@ mod tests {
     #[test]
     fn special_cases_of_the_law_are_fitted() {
         let linear = Usl::fit(&points(Usl { gamma: 7.0, sigma: 0.0, kappa: 0.0 }, |_| 0.0));
-        let linear = linear.expect("a law");
+        let linear = linear.expect("no law was fitted");
         assert!(linear.sigma < 1e-9 && linear.kappa < 1e-9, "{linear:?}");
         let amdahl = Usl { gamma: 10.0, sigma: 0.1, kappa: 0.0 };
         assert_eq!((amdahl.peak(), amdahl.limit()), (None, Some(100.0)));
         // Faster than linear: coefficients are set to zero instead of negative.
         let faster: Vec<_> = [1.0, 2.0, 3.0, 4.0].map(|n: f64| (n, n.powf(1.2))).into();
-        let held = Usl::fit(&faster).expect("a law");
+        let held = Usl::fit(&faster).expect("no law was fitted");
         assert_eq!((held.sigma, held.kappa), (0.0, 0.0));
         // Slower from the second worker on: all work is serial, and contention is limited to one.
         let slower: Vec<_> = [1.0, 2.0, 3.0, 4.0, 8.0].map(|n: f64| (n, n.powf(-0.4))).into();
-        let serial = Usl::fit(&slower).expect("a law");
+        let serial = Usl::fit(&slower).expect("no law was fitted");
         assert_eq!(serial.sigma, 1.0);
         assert!(serial.kappa > 0.0 && serial.peak().is_some_and(|it| it.0 == 1.0), "{serial:?}");
         // With so much contention a single worker has the highest throughput.
@@ -233,7 +234,7 @@ mod tests {
     fn undetermined_points_have_no_fit() {
         let points = [(1.0, 1.0), (2.0, 2.0), (3.0, 3.0)];
         assert_eq!(Usl::fit(&points), None);
-        assert_eq!(Usl::fit(&[points, points].concat()), None, "three numbers, twice");
+        assert_eq!(Usl::fit(&[points, points].concat()), None, "fitted a law to three points");
         for bad in [(0.5, 1.0), (4.0, 0.0), (4.0, -1.0), (4.0, f64::NAN), (f64::INFINITY, 1.0)] {
             assert_eq!(Usl::fit(&[&points[..], &[(5.0, 4.0), bad]].concat()), None, "{bad:?}");
         }

@@ -140,7 +140,7 @@ pub enum StoreError {
     /// A record is too long for one line of an export.
     #[error("{subject}: {bytes} bytes as JSON, but at most {bytes_max} can be stored")]
     TooLong {
-        /// The figure and its contender.
+        /// Figure and contender of the record.
         subject: String,
         /// Length of the line, in bytes.
         bytes: usize,
@@ -152,7 +152,7 @@ pub enum StoreError {
         "invalid run id {id:?}: use 1 to 64 letters, digits, '-', '_' or '.', the first a letter or digit, and not \"last\""
     )]
     BadRunId {
-        /// Invalid id.
+        /// Id that is invalid.
         id: String,
     },
     /// The name for a run is not valid on a command line.
@@ -160,7 +160,7 @@ pub enum StoreError {
         "invalid run name {name:?}: use 1 to 64 letters, digits, '-', '_', '.', '/', '+' or '@', the first a letter, and not \"last\""
     )]
     BadTag {
-        /// Invalid name.
+        /// Name that is invalid.
         name: String,
     },
     /// The name is the id of a run, or a prefix of one, and would be ambiguous.
@@ -168,7 +168,7 @@ pub enum StoreError {
         "name {name}: a run has this id, or an id that starts with this name; choose another name"
     )]
     TagIsId {
-        /// Ambiguous name.
+        /// Name that is a run id, or a prefix of one.
         name: String,
     },
     /// A run with this id is in the store already.
@@ -185,7 +185,7 @@ pub enum StoreError {
         /// Most similar ids and names, the most similar first.
         nearest: Vec<String>,
     },
-    /// No run has the figure, or the figure lacks the contender.
+    /// No run has the figure, or the figure has no such contender.
     #[error("{selector}: no run in the store has this figure{}", nearest_hint(.nearest))]
     UnknownFigure {
         /// Figure, or figure and contender, that was looked up.

@@ -271,7 +271,7 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "FULL")
 }
 
-/// Takes the write lock, creates the tables of a new file, and checks that the file can be written.
+/// Acquires the write lock, creates the tables of a new file, and checks that the file can be written.
 fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     let to_store_error = |source| StoreError::from_sqlite(path, wait_ms(OPEN_WAIT), source);
     if connection.is_readonly(rusqlite::MAIN_DB).map_err(to_store_error)? {
@@ -305,13 +305,15 @@ mod tests {
 
     #[test]
     fn store_uses_rollback_journal_and_full_sync() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("create a temporary folder");
         let path = folder.path().join("results.db");
-        let (connection, _) = open_for_writing(&path).expect("a store");
-        let mode: String =
-            connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).expect("a mode");
-        let synchronous: u32 =
-            connection.pragma_query_value(None, "synchronous", |row| row.get(0)).expect("a level");
+        let (connection, _) = open_for_writing(&path).expect("open a store");
+        let mode: String = connection
+            .pragma_query_value(None, "journal_mode", |row| row.get(0))
+            .expect("read the pragma");
+        let synchronous: u32 = connection
+            .pragma_query_value(None, "synchronous", |row| row.get(0))
+            .expect("read the pragma");
         const FULL: u32 = 2;
         assert_eq!((mode.as_str(), synchronous), ("delete", FULL));
     }

@@ -168,14 +168,19 @@ mod tests {
 
     #[test]
     fn truncated_changed_or_oversized_body_is_refused() {
-        let body = deflate(&[1.5, -0.0], String::new()).expect("packed");
+        let body = deflate(&[1.5, -0.0], String::new()).expect("compress the text");
         assert_eq!(inflate::<Vec<f64>>(&body), Ok(vec![1.5, -0.0]));
         for end in 0..body.len() {
-            assert!(inflate::<Value>(&body[..end]).is_err(), "{end} of {} bytes", body.len());
+            assert!(
+                inflate::<Value>(&body[..end]).is_err(),
+                "inflated a body cut to {end} of {} bytes",
+                body.len()
+            );
         }
         let mut packed = ZlibEncoder::new(Vec::new(), Compression::best());
-        packed.write_all(&vec![b' '; LINE_BYTES_MAX + 1]).expect("packed");
-        let error = inflate::<Value>(&packed.finish().expect("packed")).expect_err("too long");
+        packed.write_all(&vec![b' '; LINE_BYTES_MAX + 1]).expect("compress the text");
+        let error =
+            inflate::<Value>(&packed.finish().expect("compress the text")).expect_err("too long");
         assert!(error.contains("inflates to more than"), "{error}");
     }
 
@@ -188,7 +193,7 @@ mod tests {
             let _ = (inflate::<Run>(&bytes), inflate::<Record>(&bytes), unpack_args(&bytes));
             for json in [&bytes[..], text.as_bytes()] {
                 let mut packed = ZlibEncoder::new(Vec::new(), Compression::default());
-                let body = packed.write_all(json).and_then(|()| packed.finish()).expect("packed");
+                let body = packed.write_all(json).and_then(|()| packed.finish()).expect("compress the text");
                 let _ = (inflate::<Run>(&body), inflate::<Record>(&body), unpack_args(&body));
             }
         }

@@ -21,7 +21,7 @@ const SUGGESTIONS_MAX: usize = 5;
 ///
 /// ```
 /// # fn main() -> Result<(), handover_store::StoreError> {
-/// # let folder = tempfile::tempdir().expect("a folder");
+/// # let folder = tempfile::tempdir().expect("create a temporary folder");
 /// # let path = folder.path().join("results.db");
 /// use handover_store::Store;
 ///
@@ -566,10 +566,10 @@ mod tests {
 
     #[test]
     fn full_store_is_an_error_and_keeps_its_records() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut store = Store::open(folder.path().join("results.db")).expect("a store");
+        let folder = tempfile::tempdir().expect("create a temporary folder");
+        let mut store = Store::open(folder.path().join("results.db")).expect("open a store");
         // Simulates a full disk: the write fails at the same point.
-        store.connection.pragma_update(None, "max_page_count", 16).expect("a bound");
+        store.connection.pragma_update(None, "max_page_count", 16).expect("set the pragma");
         let run = |id: String| Run {
             id,
             started_unix_ns: 1,
@@ -596,7 +596,7 @@ mod tests {
         store.check().expect("sound");
         assert!(!kept.is_empty());
         assert_eq!(store.ids().expect("ids"), kept);
-        store.connection.pragma_update(None, "max_page_count", 4000).expect("a bound");
+        store.connection.pragma_update(None, "max_page_count", 4000).expect("set the pragma");
         store.begin(&run("later".to_string())).expect("the store is still full");
     }
 }

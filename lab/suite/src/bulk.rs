@@ -92,7 +92,7 @@ impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
         [Some("floor/stream-adaptive"), Some("floor/stream-adaptive")],
     ];
 
-    fn own(&self) -> Result<(), Fault> {
+    fn run_owner(&self) -> Result<(), Fault> {
         let mut owner = Endpoint::new(Config::default()).map_err(Fault::of)?;
         let memory = memory(KIND, self.pieces.memory_bytes)?;
         fill(&memory, 1);
@@ -111,7 +111,7 @@ impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
         Ok(())
     }
 
-    fn meet(&self) -> Result<Mover, Fault> {
+    fn connect_mover(&self) -> Result<Mover, Fault> {
         let address = self.server.wait()?.parse().map_err(Fault::of)?;
         let mut endpoint = Endpoint::new(Config::default()).map_err(Fault::of)?;
         let peer = endpoint.connect(&address).map_err(Fault::of)?;
@@ -216,9 +216,9 @@ impl<const KIND: u8, const PUSHES: bool> Handover for Transfers<KIND, PUSHES> {
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         if participant.index > 0 {
-            return self.own();
+            return self.run_owner();
         }
-        let mut mover = self.meet()?;
+        let mut mover = self.connect_mover()?;
         // Done once untimed: maps all memory and touches every page.
         for _ in 0..self.pieces.memory_bytes / self.pieces.size_bytes {
             mover.step(PUSHES, 1)?;
@@ -362,7 +362,7 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Handover for Copied<HALVED_
         let (to, byte) = if PUSHES { (&self.owned, MOVED) } else { (&self.moved, OWNED) };
         match [0, half, self.pieces.size_bytes - 1].iter().all(|&at| to.byte(at) == byte) {
             true => Ok(()),
-            false => Err(Fault::new("the copy differs from its source")),
+            false => Err(Fault::new("the copied bytes differ from the source")),
         }
     }
 }

@@ -34,9 +34,9 @@ pub const ALL: &[Bench] = benches! {
 /// A loop that makes `n` calls and returns `n`, counted by the callee.
 pub type Loop = extern "C" fn(n: u64) -> u64;
 
-/// Way of reaching the called function, in C.
+/// Path from the C loop to the called function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Way {
+pub enum CallPath {
     /// No call: the loop and the addition alone.
     Alone,
     /// Inlined at every level.
@@ -90,22 +90,22 @@ pub struct LoadError(&'static str);
 ///
 /// # Blocking
 /// The first use of a shared object loads it, which takes a millisecond or so.
-pub fn c_loop(way: Way, level: Level) -> Result<Loop, LoadError> {
+pub fn c_loop(way: CallPath, level: Level) -> Result<Loop, LoadError> {
     let [o0, o3] = match way {
-        Way::Alone => calls::ALONE,
-        Way::Inline => calls::INLINE,
-        Way::SameFile => calls::SAME_FILE,
-        Way::OtherObject => calls::OTHER_OBJECT,
-        Way::Static => calls::STATIC,
-        Way::Plt => shared::loops().map_err(LoadError)?.plt,
-        Way::NoPlt => shared::loops().map_err(LoadError)?.no_plt,
-        Way::Pointer => [pointer_o0, pointer_o3],
-        Way::TwoExtra => calls::TWO_EXTRA,
-        Way::OneProbe => calls::ONE_PROBE,
-        Way::TwoProbes => calls::TWO_PROBES,
-        Way::Empty => calls::EMPTY,
-        Way::EmptyProbe => calls::EMPTY_PROBE,
-        Way::EmptyPlt => shared::loops().map_err(LoadError)?.empty_plt,
+        CallPath::Alone => calls::ALONE,
+        CallPath::Inline => calls::INLINE,
+        CallPath::SameFile => calls::SAME_FILE,
+        CallPath::OtherObject => calls::OTHER_OBJECT,
+        CallPath::Static => calls::STATIC,
+        CallPath::Plt => shared::loops().map_err(LoadError)?.plt,
+        CallPath::NoPlt => shared::loops().map_err(LoadError)?.no_plt,
+        CallPath::Pointer => [pointer_o0, pointer_o3],
+        CallPath::TwoExtra => calls::TWO_EXTRA,
+        CallPath::OneProbe => calls::ONE_PROBE,
+        CallPath::TwoProbes => calls::TWO_PROBES,
+        CallPath::Empty => calls::EMPTY,
+        CallPath::EmptyProbe => calls::EMPTY_PROBE,
+        CallPath::EmptyPlt => shared::loops().map_err(LoadError)?.empty_plt,
     };
     Ok(match level {
         Level::O0 => o0,
@@ -121,7 +121,7 @@ extern "C" fn pointer_o3(n: u64) -> u64 {
     c_through_pointer(n, black_box(calls::handover_next_static_o3))
 }
 
-/// Runs the C loop of [`Way::Pointer`] at -O3 with another function: calls `next` with 0 and then
+/// Runs the C loop of [`CallPath::Pointer`] at -O3 with another function: calls `next` with 0 and then
 /// with its own results, until a result is not below `n`; returns that result.
 pub fn c_through_pointer(n: u64, next: extern "C" fn(u64) -> u64) -> u64 {
     calls::handover_loop_pointer_o3(n, next)
@@ -136,7 +136,7 @@ pub struct SharedObject {
     pub bytes: &'static [u8],
 }
 
-/// The objects that [`Way::Plt`] and [`Way::NoPlt`] load: the callee, and the loops that call it.
+/// The objects that [`CallPath::Plt`] and [`CallPath::NoPlt`] load: the callee, and the loops that call it.
 pub const SHARED_OBJECTS: [SharedObject; 2] = [
     SharedObject { name: "libhandover_callee.so", bytes: shared::CALLEE },
     SharedObject { name: "libhandover_caller.so", bytes: shared::CALLER },
@@ -169,7 +169,7 @@ trait Kind {
 }
 
 trait KindInC: Kind {
-    const WAY: Way;
+    const WAY: CallPath;
 }
 
 trait KindInRust: Kind {
@@ -186,7 +186,7 @@ macro_rules! kinds {
             const SPEC: Spec = Spec::new($id, $what)$(.$option($($value)?))*;
         }
         $(impl KindInC for $name {
-            const WAY: Way = Way::$way;
+            const WAY: CallPath = CallPath::$way;
         })?
         $(impl KindInRust for $name {
             const LOOP: Loop = rust::$run;

@@ -179,7 +179,9 @@ pub(crate) trait Queue: 'static {
 fn run_at_once<R>(work: impl Future<Output = R>) -> R {
     match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(done) => done,
-        Poll::Pending => unreachable!("the thread waits, not the future"),
+        Poll::Pending => {
+            unreachable!("the future is pending, although its operations block the thread")
+        }
     }
 }
 
@@ -255,9 +257,9 @@ mod foreign {
     const ITEMS_MAX: usize = 64;
 
     /// A queue of a C++ library, called through a function of C.
-    pub(crate) struct Foreign<F>(std::marker::PhantomData<F>);
+    pub(crate) struct CppQueue<F>(std::marker::PhantomData<F>);
 
-    impl<F: Functions> Channel for Foreign<F> {
+    impl<F: Functions> Channel for CppQueue<F> {
         type Sender = Sender<F>;
         type Receiver = Receiver<F>;
 
@@ -276,7 +278,7 @@ mod foreign {
         }
     }
 
-    impl<F: Functions> Batched for Foreign<F> {
+    impl<F: Functions> Batched for CppQueue<F> {
         #[inline(always)]
         fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize {
             let mut batch = [0; ITEMS_MAX];
@@ -303,6 +305,6 @@ mod foreign {
 }
 
 #[cfg(all(feature = "peers", any(handover_boost_lockfree, handover_moodycamel)))]
-pub(crate) use foreign::Foreign;
+pub(crate) use foreign::CppQueue;
 #[cfg(feature = "peers")]
 pub(crate) use peers::{ArrayQueue, Crossbeam, Disruptor, Flume, Kanal, Rtrb, Tokio, TokioMulti};

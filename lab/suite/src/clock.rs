@@ -44,7 +44,7 @@ pub trait Reading {
         black_box(Self::read());
     }
 
-    /// Returns `true` if this machine has the clock; reading one that it lacks may end the process.
+    /// Returns `true` if this machine has the clock; reading an unsupported one may kill the process.
     fn is_here() -> bool {
         true
     }

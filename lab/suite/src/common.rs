@@ -55,7 +55,7 @@ impl Tally {
     }
 }
 
-/// Value that one participant takes when its round starts.
+/// Value that one participant removes when its round starts.
 pub(crate) struct TakeCell<T>(Mutex<Option<T>>);
 
 impl<T> TakeCell<T> {

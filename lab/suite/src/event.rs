@@ -15,20 +15,20 @@ use handover_harness::{Bench, benches};
 #[cfg(feature = "peers")]
 use own::Local;
 use own::{
-    Array, ClassicHello, Deque, Dispatch, Hello, Letter, Loop, Looped, Map, Match, Pooled,
+    Array, ClassicHello, Deque, Dispatch, Hello, Letter, Loop, Map, Match, Pooled, QueueLoop,
     SendByAddress, SendNumber,
 };
 use pair::{
-    DefaultWait, DescriptorWait, MachinePair, NotificationPair, ParkingWait, PollingWait,
-    QueuePair, Stream, Streamed,
+    DefaultWait, DescriptorWait, MachinePair, MessageStream, NotificationPair, ParkingWait,
+    PollingWait, QueuePair, Stream,
 };
 #[cfg(feature = "peers")]
 use serve::Tasks;
-use serve::{Grouped, Served, ServedBy};
+use serve::{Served, ServedBy, ServerGroup};
 use std::sync::Arc;
 #[cfg(feature = "peers")]
 use topic::Broadcast;
-use topic::{Deques, Topical};
+use topic::{Deques, TopicGroup};
 
 /// Content of a peer's queue if several may hold a message.
 type Written = Arc<Letter>;
@@ -41,18 +41,18 @@ pub const ALL: &[Bench] = benches! {
     one ours "handover-pass": Hello<SendNumber<true>>;
     one ours "handover-pass-to": Hello<SendByAddress>;
     one ours "handover-hello": Hello<ClassicHello>;
-    one peer "std": Loop<Looped<Std, u64>>;
-    one peer "crossbeam": Loop<Looped<Crossbeam, u64>>, if feature = "peers";
-    one peer "kanal": Loop<Looped<Kanal, u64>>, if feature = "peers";
-    one peer "flume": Loop<Looped<Flume, u64>>, if feature = "peers";
-    one peer "tokio": Loop<Looped<Tokio, u64>>, if feature = "peers";
+    one peer "std": Loop<QueueLoop<Std, u64>>;
+    one peer "crossbeam": Loop<QueueLoop<Crossbeam, u64>>, if feature = "peers";
+    one peer "kanal": Loop<QueueLoop<Kanal, u64>>, if feature = "peers";
+    one peer "flume": Loop<QueueLoop<Flume, u64>>, if feature = "peers";
+    one peer "tokio": Loop<QueueLoop<Tokio, u64>>, if feature = "peers";
     one peer "tokio-local".allocates(): Loop<Local>, if feature = "peers";
     one ours "handover": Pooled;
-    one peer "std".allocates(): Loop<Looped<Std, Written>>;
-    one peer "crossbeam".allocates(): Loop<Looped<Crossbeam, Written>>, if feature = "peers";
-    one peer "kanal".allocates(): Loop<Looped<Kanal, Written>>, if feature = "peers";
-    one peer "flume".allocates(): Loop<Looped<Flume, Written>>, if feature = "peers";
-    one peer "tokio".allocates(): Loop<Looped<Tokio, Written>>, if feature = "peers";
+    one peer "std".allocates(): Loop<QueueLoop<Std, Written>>;
+    one peer "crossbeam".allocates(): Loop<QueueLoop<Crossbeam, Written>>, if feature = "peers";
+    one peer "kanal".allocates(): Loop<QueueLoop<Kanal, Written>>, if feature = "peers";
+    one peer "flume".allocates(): Loop<QueueLoop<Flume, Written>>, if feature = "peers";
+    one peer "tokio".allocates(): Loop<QueueLoop<Tokio, Written>>, if feature = "peers";
     one ours "handover": Dispatch<handover_event::Table<own::KindState, drive::KindMessage>>;
     one peer "search": Dispatch<drive::LinearSearch<own::KindState, drive::KindMessage>>;
     one peer "HashMap": Dispatch<Map>;
@@ -72,7 +72,7 @@ pub const ALL: &[Bench] = benches! {
     many ours "handover" Sleep: MachinePair<ParkingWait>;
     many ours "handover-eventfd" Sleep: MachinePair<DescriptorWait>;
     many peer "eventfd" Sleep: NotificationPair<EventFd>;
-    many ours "handover" SpinThenSleep: Streamed;
+    many ours "handover" SpinThenSleep: MessageStream;
     many peer "std" SpinThenSleep: Stream<Std>;
     many peer "crossbeam" SpinThenSleep: Stream<Crossbeam>, if feature = "peers";
     many peer "kanal" SpinThenSleep: Stream<Kanal>, if feature = "peers";
@@ -86,9 +86,9 @@ pub const ALL: &[Bench] = benches! {
     many peer "flume" Sleep: ServedBy<Flume>, if feature = "peers";
     many peer "tokio" Sleep: ServedBy<Tokio>, if feature = "peers";
     many peer "tokio-multi" Sleep: ServedBy<TokioMulti>, if feature = "peers";
-    one ours "handover": Grouped;
+    one ours "handover": ServerGroup;
     one peer "tokio": Tasks, if feature = "peers";
-    one ours "handover": Topical;
+    one ours "handover": TopicGroup;
     one peer "std".allocates(): Deques;
     one peer "tokio".allocates(): Broadcast, if feature = "peers";
 };

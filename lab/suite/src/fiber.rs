@@ -12,15 +12,14 @@ mod peers;
 
 pub use eventuals::{EventualsError, EventualsReport, Load, eventuals};
 
-use contenders::{Bare, Kernel, Ours, Switched, Threads, Words};
+use contenders::{Bare, CoroutinePair, Kernel, Ours, Threads, Words};
 use handover_base::usage;
 use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
 use handover_record::{Spec, args};
 use std::marker::PhantomData;
 use std::time::Instant;
 
-/// Operations of fibers or their alternatives. Each takes a repeat count and returns the clock
-/// ticks used.
+/// Operations of fibers or their alternatives. Each runs a number of times and returns the clock ticks used.
 pub(crate) trait Fibers: Sized + 'static {
     /// Sets the contender up, on the CPU of the measured participant unless two workers are needed.
     fn begin(workers_count: u32) -> Result<Self, Fault>;
@@ -28,41 +27,41 @@ pub(crate) trait Fibers: Sized + 'static {
     fn yields(&mut self, count: u64) -> Result<u64, Fault>;
 
     fn yields_alone(&mut self, _count: u64) -> Result<u64, Fault> {
-        none()
+        unsupported()
     }
 
     fn spawns(&mut self, _count: u64) -> Result<u64, Fault> {
-        none()
+        unsupported()
     }
 
     /// Spawns a detached fiber that runs, `count` times.
     fn detaches(&mut self, _count: u64) -> Result<u64, Fault> {
-        none()
+        unsupported()
     }
 
     /// Wakes a fiber by a value from another, `count` times: half of them by either of two.
     fn hands(&mut self, _count: u64) -> Result<u64, Fault> {
-        none()
+        unsupported()
     }
 
     fn locks(&mut self, _count: u64) -> Result<u64, Fault> {
-        none()
+        unsupported()
     }
 
     fn sleeps(&mut self, _count: u64) -> Result<u64, Fault> {
-        none()
+        unsupported()
     }
 
     /// Runs `fibers` loops: each iteration spawns a fiber that sleeps for 1 ms and then sets the value that the loop
     /// waits for. Returns the time in which one of them makes `count` iterations.
     fn loops(&mut self, _fibers: u32, _count: u64) -> Result<u64, Fault> {
-        none()
+        unsupported()
     }
 }
 
-/// Returns the fault of an operation that a contender lacks, so that it is not listed for that operation.
-fn none<T>() -> Result<T, Fault> {
-    Err(Fault::new("the contender lacks the operation"))
+/// Returns the fault of an operation that a contender does not support, so that it is not listed for that operation.
+fn unsupported<T>() -> Result<T, Fault> {
+    Err(Fault::new("the contender does not support the operation"))
 }
 
 macro_rules! operations {
@@ -127,7 +126,7 @@ operations! {
 
 args! {
     /// Number of fibers.
-    pub struct Crowd {
+    pub struct FibersCount {
         /// Fibers, each of which has another one asleep (the classic: -n).
         fibers_count: u32 = 100 (smoke 4, range 1..=20_000)
     }
@@ -142,7 +141,7 @@ struct Loops<F> {
 }
 
 impl<F: Fibers> Workload for Loops<F> {
-    type Args = Crowd;
+    type Args = FibersCount;
     const SPEC: Spec = Spec::new(
         "fiber/loops",
         "one of many fibers spawns another that sleeps 1 ms and sets its eventual, and waits",
@@ -150,7 +149,7 @@ impl<F: Fibers> Workload for Loops<F> {
     .classic("abt-eventual-bench")
     .batched();
 
-    fn setup(args: &Crowd, _: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &FibersCount, _: &mut Setup) -> Result<Self, Fault> {
         Ok(Loops { fibers: F::begin(1)?, fibers_count: args.fibers_count })
     }
 
@@ -164,7 +163,7 @@ impl<F: Fibers> Workload for Loops<F> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.abreast(self.fibers_count.into());
+        out.concurrent_operations(self.fibers_count.into());
         while out.running() {
             let (before, began) = (usage::process(), Instant::now());
             let Ok(ticks) = self.fibers.loops(self.fibers_count, LOOPS) else { break };
@@ -181,36 +180,36 @@ impl<F: Fibers> Workload for Loops<F> {
 /// participant.
 pub const ALL: &[Bench] = benches! {
     one ours "handover": Yields<Ours>;
-    one floor "corosensei": Yields<Switched<Bare>>;
+    one floor "corosensei": Yields<CoroutinePair<Bare>>;
     one peer "threads": Yields<Threads>;
-    one peer "generator": Yields<Switched<peers::Generated>>, if feature = "peers";
+    one peer "generator": Yields<CoroutinePair<peers::Generated>>, if feature = "peers";
     one peer "tokio": Yields<peers::Tasks>, if feature = "peers";
     one peer "may": Yields<may::Coroutines>, if feature = "peers-may";
     one ours "handover": YieldsAlone<Ours>;
     one peer "threads": YieldsAlone<Threads>;
-    one peer "generator": YieldsAlone<Switched<peers::Generated>>, if feature = "peers";
+    one peer "generator": YieldsAlone<CoroutinePair<peers::Generated>>, if feature = "peers";
     one peer "tokio": YieldsAlone<peers::Tasks>, if feature = "peers";
     one peer "may": YieldsAlone<may::Coroutines>, if feature = "peers-may";
     one ours "handover": Spawns<Ours>;
-    one floor "corosensei": Spawns<Switched<Bare>>;
+    one floor "corosensei": Spawns<CoroutinePair<Bare>>;
     one peer "threads" Sleep.allocates(): Spawns<Threads>;
-    one peer "generator".allocates(): Spawns<Switched<peers::Generated>>, if feature = "peers";
+    one peer "generator".allocates(): Spawns<CoroutinePair<peers::Generated>>, if feature = "peers";
     one peer "tokio".allocates(): Spawns<peers::Tasks>, if feature = "peers";
     one peer "may".allocates(): Spawns<may::Coroutines>, if feature = "peers-may";
     one ours "handover": Detaches<Ours>;
-    one floor "corosensei": Detaches<Switched<Bare>>;
+    one floor "corosensei": Detaches<CoroutinePair<Bare>>;
     one peer "threads" Spin.allocates(): Detaches<Threads>;
     one peer "tokio".allocates(): Detaches<peers::Tasks>, if feature = "peers";
     one peer "may".allocates(): Detaches<may::Coroutines>, if feature = "peers-may";
     one ours "handover": Hands<Ours>;
-    one floor "corosensei": Hands<Switched<Bare>>;
+    one floor "corosensei": Hands<CoroutinePair<Bare>>;
     one peer "tokio": Hands<peers::Tasks>, if feature = "peers";
     one peer "may": Hands<may::Coroutines>, if feature = "peers-may";
     one ours "handover" SpinThenSleep: HandsAcross<Ours>;
     one floor "cache-line" SpinThenSleep: HandsAcross<Words>;
     one peer "threads" SpinThenSleep: HandsAcross<Threads>;
     one ours "handover": Locks<Ours>;
-    one floor "corosensei": Locks<Switched<Bare>>;
+    one floor "corosensei": Locks<CoroutinePair<Bare>>;
     one peer "tokio": Locks<peers::Tasks>, if feature = "peers";
     one peer "may": Locks<may::Coroutines>, if feature = "peers-may";
     one ours "handover" Sleep: Sleeps<Ours>;

@@ -52,7 +52,7 @@ pub const ALL: &[Bench] = benches! {
     one floor "aws-lc": signature::Signature;
     one floor "aws-lc": signature::Agreement;
     one floor "libc": memory::Memcpy;
-    one floor "hardware": transfer::Streamed;
+    one floor "hardware": transfer::StreamingCopy;
     many floor "kernel": transfer::ProcessCopy<false>;
     many floor "kernel": transfer::ProcessCopy<true>;
     many floor "kernel" Sleep: transfer::Stream<false>;

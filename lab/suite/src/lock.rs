@@ -33,7 +33,7 @@ pub enum AttemptCost {
         /// Cost of the try.
         tried: u64,
     },
-    /// The lock was free, was taken, and was freed again.
+    /// The lock was free, was locked, and was unlocked again.
     Free {
         /// Cost of the try.
         tried: u64,
@@ -171,8 +171,8 @@ impl<L: Lock> Workload for Free<L> {
         let again = self.0.try_lock().is_some();
         match (held, again) {
             (Some(_), false) => Ok(()),
-            (None, _) => Err(Fault::new("a free lock was found busy")),
-            (_, true) => Err(Fault::new("a held lock was taken a second time")),
+            (None, _) => Err(Fault::new("try_lock failed on a free lock")),
+            (_, true) => Err(Fault::new("try_lock succeeded on a lock that was held")),
         }
     }
 

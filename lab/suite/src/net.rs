@@ -16,12 +16,12 @@ use handover_harness::{Bench, benches};
 
 /// The benchmarks of connections.
 pub const ALL: &[Bench] = benches! {
-    many ours "handover" Sleep: echo::Relayed<echo::Ours<0>>;
-    many ours "spin" SpinThenSleep: echo::Relayed<echo::Ours<50_000>>;
-    many peer "epoll" Sleep: echo::Relayed<echo::Epoll<false>>;
-    many peer "libuv" Sleep: echo::Relayed<servers::foreign::Uv>, if handover_libuv;
-    many peer "boost-asio" Sleep: echo::Relayed<servers::foreign::Asio>, if handover_boost_asio;
-    many floor "bare" SpinThenSleep: echo::Relayed<echo::Bare>;
+    many ours "handover" Sleep: echo::EchoRelay<echo::Ours<0>>;
+    many ours "spin" SpinThenSleep: echo::EchoRelay<echo::Ours<50_000>>;
+    many peer "epoll" Sleep: echo::EchoRelay<echo::Epoll<false>>;
+    many peer "libuv" Sleep: echo::EchoRelay<servers::foreign::Uv>, if handover_libuv;
+    many peer "boost-asio" Sleep: echo::EchoRelay<servers::foreign::Asio>, if handover_boost_asio;
+    many floor "bare" SpinThenSleep: echo::EchoRelay<echo::Bare>;
     many ours "handover" SpinThenSleep: echo::Spinning<echo::Ours<50_000>>;
     many peer "epoll" SpinThenSleep: echo::Spinning<echo::Epoll<true>>;
     many floor "bare" SpinThenSleep: echo::Spinning<echo::Bare>;

@@ -9,7 +9,7 @@ use handover_lock::TryLock;
 use handover_record::Spec;
 use std::hint::black_box;
 
-/// One participant: a lock in fresh memory, taken and freed.
+/// One participant: a lock in fresh memory is locked and unlocked.
 struct OneCpu(Box<TryLock<u64>>);
 
 impl Workload for OneCpu {
@@ -24,7 +24,7 @@ impl Workload for OneCpu {
 
     fn check(&mut self) -> Result<(), Fault> {
         let free = self.0.try_lock().is_some();
-        if free { Ok(()) } else { Err(Fault::new("a free lock was found busy")) }
+        if free { Ok(()) } else { Err(Fault::new("try_lock failed on a free lock")) }
     }
 
     fn sample(&mut self, out: &mut Samples) {

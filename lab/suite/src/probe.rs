@@ -169,7 +169,7 @@ impl<S: Sites> Workload for Off<S> {
     fn check(&mut self) -> Result<(), Fault> {
         match S::span(S::eight(S::site(0))) {
             3 => Ok(()),
-            sum => Err(Fault::new(format!("3 calls have added {sum}"))),
+            sum => Err(Fault::new(format!("3 calls that add 1 each returned {sum}"))),
         }
     }
 
@@ -205,7 +205,7 @@ impl<T: Tracer> Workload for Filtered<T> {
         match (sum, events_count) {
             (4, 2) => Ok(()),
             _ => Err(Fault::new(format!(
-                "one span recorded {events_count} events, expected 2; 4 calls have added {sum}"
+                "one span recorded {events_count} events, expected 2; 4 calls that add 1 each returned {sum}"
             ))),
         }
     }
@@ -267,9 +267,9 @@ pub const ALL: &[Bench] = benches! {
     one peer "tracing": Filtered<traced::Tracing>, if feature = "peers";
     one ours "handover": Recorded<ours::Probes>;
     one peer "tracing": Recorded<traced::Tracing>, if feature = "peers";
-    one peer "tracing-registry": Recorded<traced::Registered>, if feature = "peers";
-    one peer "fastrace": fast::Collected, if feature = "fastrace";
-    one ours "handover": streamed::Streamed;
-    one ours "handover": decoded::Decoded;
+    one peer "tracing-registry": Recorded<traced::RegistrySubscriber>, if feature = "peers";
+    one peer "fastrace": fast::SpanCollection, if feature = "fastrace";
+    one ours "handover": streamed::StreamRecording;
+    one ours "handover": decoded::TraceReading;
     one ours "handover": flip::Flip;
 };

@@ -3,7 +3,7 @@
 mod line;
 
 #[cfg(all(feature = "peers", any(handover_boost_lockfree, handover_moodycamel)))]
-use crate::channels::Foreign;
+use crate::channels::CppQueue;
 #[cfg(feature = "peers")]
 use crate::channels::{ArrayQueue, Crossbeam, Disruptor, Flume, Kanal, Rtrb};
 use crate::channels::{Batched, Channel, Mpsc, Pause, Spsc, Std};
@@ -417,7 +417,7 @@ impl Array {
 
 args! {
     /// Number of producers, and capacity of the queue.
-    pub struct Many {
+    pub struct ManyProducers {
         /// Threads that push.
         producers_count: u32 = 10 (smoke 3, range 1..=1000),
         /// Slots in the queue.
@@ -438,7 +438,7 @@ struct ManyToOne<C: Channel<Sender: Clone>> {
 const PUSHES_PER_CHECK: u32 = 64;
 
 impl<C: Channel<Sender: Clone>> Handover for ManyToOne<C> {
-    type Args = Many;
+    type Args = ManyProducers;
     const SPEC: Spec = Spec::new(
         "ring/many-to-one",
         "one item at the thread that pops what many threads push without pause",
@@ -447,13 +447,13 @@ impl<C: Channel<Sender: Clone>> Handover for ManyToOne<C> {
     .hands_over()
     .pipelined();
 
-    fn roles(args: &Many) -> Vec<Role> {
+    fn roles(args: &ManyProducers) -> Vec<Role> {
         let mut roles = vec![Role::measured("consumer")];
         roles.resize(1 + args.producers_count as usize, Role::serving("producer"));
         roles
     }
 
-    fn setup(args: &Many, setup: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &ManyProducers, setup: &mut Setup) -> Result<Self, Fault> {
         let (sender, receiver) = C::pair(args.slots_count)?;
         Ok(ManyToOne {
             sender: Mutex::new(sender),
@@ -519,13 +519,13 @@ pub const ALL: &[Bench] = benches! {
     many peer "array-queue" Spin: Relay<ThereAndBack<ArrayQueue>>, if feature = "peers";
     many peer "kanal" Spin: Relay<ThereAndBack<Kanal>>, if feature = "peers";
     many peer "flume" Spin: Relay<ThereAndBack<Flume>>, if feature = "peers";
-    many peer "moodycamel" Spin: Relay<ThereAndBack<Foreign<queues::ReaderWriter>>>,
+    many peer "moodycamel" Spin: Relay<ThereAndBack<CppQueue<queues::ReaderWriter>>>,
         if handover_moodycamel;
-    many peer "moodycamel-mpmc" Spin: Relay<ThereAndBack<Foreign<queues::Concurrent>>>,
+    many peer "moodycamel-mpmc" Spin: Relay<ThereAndBack<CppQueue<queues::Concurrent>>>,
         if handover_moodycamel;
-    many peer "boost-spsc" Spin: Relay<ThereAndBack<Foreign<queues::BoostSpsc>>>,
+    many peer "boost-spsc" Spin: Relay<ThereAndBack<CppQueue<queues::BoostSpsc>>>,
         if handover_boost_lockfree;
-    many peer "boost-mpmc" Spin: Relay<ThereAndBack<Foreign<queues::BoostMpmc>>>,
+    many peer "boost-mpmc" Spin: Relay<ThereAndBack<CppQueue<queues::BoostMpmc>>>,
         if handover_boost_lockfree;
     many floor "hardware" Spin: LineStream<false>;
     many floor "hardware" SpinThenSleep: LineStream<true>;
@@ -539,17 +539,17 @@ pub const ALL: &[Bench] = benches! {
     many peer "array-queue" Spin: Stream<ArrayQueue>, if feature = "peers";
     many peer "kanal" Spin: Stream<Kanal>, if feature = "peers";
     many peer "flume" Spin: Stream<Flume>, if feature = "peers";
-    many peer "moodycamel" Spin: Stream<Foreign<queues::ReaderWriter>>, if handover_moodycamel;
-    many peer "moodycamel-mpmc" Spin: Stream<Foreign<queues::Concurrent>>, if handover_moodycamel;
-    many peer "boost-spsc" Spin: Stream<Foreign<queues::BoostSpsc>>, if handover_boost_lockfree;
-    many peer "boost-mpmc" Spin: Stream<Foreign<queues::BoostMpmc>>, if handover_boost_lockfree;
+    many peer "moodycamel" Spin: Stream<CppQueue<queues::ReaderWriter>>, if handover_moodycamel;
+    many peer "moodycamel-mpmc" Spin: Stream<CppQueue<queues::Concurrent>>, if handover_moodycamel;
+    many peer "boost-spsc" Spin: Stream<CppQueue<queues::BoostSpsc>>, if handover_boost_lockfree;
+    many peer "boost-mpmc" Spin: Stream<CppQueue<queues::BoostMpmc>>, if handover_boost_lockfree;
     many ours "handover" Spin: BatchedStream<Spsc>;
     many ours "handover-mpsc" Spin: BatchedStream<Mpsc>;
     many peer "rtrb" Spin: BatchedStream<Rtrb>, if feature = "peers";
     many peer "disruptor" Spin: BatchedStream<Disruptor<false>>, if feature = "peers";
-    many peer "moodycamel-mpmc" Spin: BatchedStream<Foreign<queues::Concurrent>>,
+    many peer "moodycamel-mpmc" Spin: BatchedStream<CppQueue<queues::Concurrent>>,
         if handover_moodycamel;
-    many peer "boost-spsc" Spin: BatchedStream<Foreign<queues::BoostSpsc>>,
+    many peer "boost-spsc" Spin: BatchedStream<CppQueue<queues::BoostSpsc>>,
         if handover_boost_lockfree;
     one floor "array": Array;
     one ours "handover": PushPop<Spsc>;
@@ -562,10 +562,10 @@ pub const ALL: &[Bench] = benches! {
     one peer "array-queue": PushPop<ArrayQueue>, if feature = "peers";
     one peer "kanal": PushPop<Kanal>, if feature = "peers";
     one peer "flume": PushPop<Flume>, if feature = "peers";
-    one peer "moodycamel": PushPop<Foreign<queues::ReaderWriter>>, if handover_moodycamel;
-    one peer "moodycamel-mpmc": PushPop<Foreign<queues::Concurrent>>, if handover_moodycamel;
-    one peer "boost-spsc": PushPop<Foreign<queues::BoostSpsc>>, if handover_boost_lockfree;
-    one peer "boost-mpmc": PushPop<Foreign<queues::BoostMpmc>>, if handover_boost_lockfree;
+    one peer "moodycamel": PushPop<CppQueue<queues::ReaderWriter>>, if handover_moodycamel;
+    one peer "moodycamel-mpmc": PushPop<CppQueue<queues::Concurrent>>, if handover_moodycamel;
+    one peer "boost-spsc": PushPop<CppQueue<queues::BoostSpsc>>, if handover_boost_lockfree;
+    one peer "boost-mpmc": PushPop<CppQueue<queues::BoostMpmc>>, if handover_boost_lockfree;
     many ours "handover" Spin: ManyToOne<Mpsc>;
     many peer "std" Spin: ManyToOne<Std>;
     many peer "crossbeam" Spin: ManyToOne<Crossbeam>, if feature = "peers";
@@ -573,7 +573,7 @@ pub const ALL: &[Bench] = benches! {
     many peer "disruptor" Spin: ManyToOne<Disruptor<true>>, if feature = "peers";
     many peer "kanal" Spin: ManyToOne<Kanal>, if feature = "peers";
     many peer "flume" Spin: ManyToOne<Flume>, if feature = "peers";
-    many peer "moodycamel-mpmc" Spin: ManyToOne<Foreign<queues::Concurrent>>,
+    many peer "moodycamel-mpmc" Spin: ManyToOne<CppQueue<queues::Concurrent>>,
         if handover_moodycamel;
-    many peer "boost-mpmc" Spin: ManyToOne<Foreign<queues::BoostMpmc>>, if handover_boost_lockfree;
+    many peer "boost-mpmc" Spin: ManyToOne<CppQueue<queues::BoostMpmc>>, if handover_boost_lockfree;
 };

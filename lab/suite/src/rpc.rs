@@ -10,8 +10,8 @@ mod sockets;
 
 use crate::floor::relay::Relay;
 use calls::{
-    CallMedium, EchoCalls, ManyCalls, Noop, SLEEPS, SM, SPINS, SharedPayload, SocketPayload, TCP,
-    UDS, USUAL,
+    CallMedium, DEFAULT_WAIT, EchoCalls, ManyCalls, Noop, SLEEPS, SM, SPINS, SharedPayload,
+    SocketPayload, TCP, UDS,
 };
 use handover_base::sync::shared::{AtomicU8, AtomicU64, Ordering};
 use handover_harness::{Bench, Fault, benches};
@@ -60,7 +60,9 @@ impl PublishedAddress {
                     .map_err(|_| Fault::new("the published address is not UTF-8"));
             }
             if began.elapsed() > MEETING {
-                return Err(Fault::new("the server does not listen"));
+                return Err(Fault::new(format!(
+                    "the server published no address within {MEETING:?}"
+                )));
             }
             std::thread::sleep(Duration::from_micros(50));
         }
@@ -70,11 +72,11 @@ impl PublishedAddress {
 /// Declaration of a call through shared memory.
 #[cfg(feature = "mpi")]
 pub(crate) const NOOP_SPEC: handover_record::Spec =
-    <CallMedium<Noop, SM, USUAL> as crate::floor::relay::Medium>::SPEC;
+    <CallMedium<Noop, SM, DEFAULT_WAIT> as crate::floor::relay::Medium>::SPEC;
 
 /// The benchmarks of calls.
 pub const ALL: &[Bench] = benches! {
-    many ours "handover" SpinThenSleep: Relay<CallMedium<Noop, SM, USUAL>>;
+    many ours "handover" SpinThenSleep: Relay<CallMedium<Noop, SM, DEFAULT_WAIT>>;
     many ours "spin" Spin: Relay<CallMedium<Noop, SM, SPINS>>;
     many peer "memory" SpinThenSleep: Relay<sockets::Memory<true>>;
     many peer "memory-spin" Spin: Relay<sockets::Memory<false>>;

@@ -30,19 +30,19 @@ args! {
 
 args! {
     /// Number of outstanding timers, for each of which a contender may need a descriptor.
-    pub struct Few {
+    pub struct FewTimers {
         /// Timers that are outstanding all the time.
         timers_count: u32 = 500 (smoke 200, range 100..=10_000)
     }
 }
 
 /// Number of outstanding timers, and the benchmark that uses it.
-trait Crowd: Args {
+trait TimersArgs: Args {
     const SPEC: Spec;
     fn timers_count(&self) -> u32;
 }
 
-impl Crowd for Outstanding {
+impl TimersArgs for Outstanding {
     const SPEC: Spec = Spec::new(
         "timer/outstanding",
         "one timer among many outstanding ones, due at random within 10 s",
@@ -56,7 +56,7 @@ impl Crowd for Outstanding {
     }
 }
 
-impl Crowd for Few {
+impl TimersArgs for FewTimers {
     const SPEC: Spec = Spec::new(
         "timer/few",
         "one timer among some hundred outstanding ones, due at random within 10 s",
@@ -104,7 +104,7 @@ impl Timers for Wheel<u32> {
 
     #[inline]
     fn start(&mut self, deadline_ns: u64, key: u32) -> TimerId {
-        Wheel::start(self, deadline_ns, key).expect("as many as were asked for")
+        Wheel::start(self, deadline_ns, key).expect("start a timer below timers_max")
     }
 
     #[inline]
@@ -273,7 +273,7 @@ impl Timers for IndexedHeap {
 
     #[inline]
     fn start(&mut self, deadline_ns: u64, key: u32) -> u32 {
-        let timer = self.vacant.pop().expect("as many as were asked for");
+        let timer = self.vacant.pop().expect("more timers were started than allocated");
         self.timers[timer as usize].0 = key;
         self.order.push((deadline_ns, timer));
         self.rise(self.order.len() - 1, (deadline_ns, timer));
@@ -319,7 +319,7 @@ struct Turnover<T: Timers, A = Outstanding> {
     crowd: PhantomData<fn() -> A>,
 }
 
-impl<T: Timers, A: Crowd + 'static> Workload for Turnover<T, A> {
+impl<T: Timers, A: TimersArgs + 'static> Workload for Turnover<T, A> {
     type Args = A;
     const SPEC: Spec = A::SPEC;
 
@@ -491,8 +491,8 @@ pub const ALL: &[Bench] = benches! {
     one peer "indexed-heap": Turnover<IndexedHeap>;
     one peer "BTreeMap".allocates(): Turnover<Tree>;
     one floor "random-walk": Turnover<walk::Walk>;
-    one ours "handover": Turnover<Wheel<u32>, Few>;
-    one peer "timerfd": Turnover<kernel::TimerFds, Few>;
-    one peer "indexed-heap": Turnover<IndexedHeap, Few>;
-    one floor "random-walk": Turnover<walk::Walk, Few>;
+    one ours "handover": Turnover<Wheel<u32>, FewTimers>;
+    one peer "timerfd": Turnover<kernel::TimerFds, FewTimers>;
+    one peer "indexed-heap": Turnover<IndexedHeap, FewTimers>;
+    one floor "random-walk": Turnover<walk::Walk, FewTimers>;
 };

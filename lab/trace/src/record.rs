@@ -22,7 +22,7 @@ mod rings;
 mod stream;
 
 pub use names::complete;
-pub use program::{Refusal, TraceableProgram, find};
+pub use program::{ProgramError, TraceableProgram, find};
 
 use follow::RingDrain;
 use handover_probe::Policy;
@@ -107,13 +107,13 @@ impl Options {
 pub enum RecordError {
     /// The program cannot be traced.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] ProgramError),
     /// A pattern has a form that cannot be passed to the library.
     #[error(
         "invalid pattern {pattern:?}: patterns must be on one line, without a comma at the ends, and shorter than 4000 bytes together"
     )]
     Pattern {
-        /// Invalid pattern.
+        /// Pattern that is invalid.
         pattern: String,
     },
     /// The path of the trace or of a folder has a form that cannot be passed to the library.
@@ -160,7 +160,7 @@ pub struct WrittenTrace {
     /// Number of events in the trace.
     pub events_count: u64,
     /// Counts of missing events.
-    pub missing: read::Missing,
+    pub missing: read::MissingEvents,
     /// Reason for the end of the recording.
     pub end: End,
     /// Size of the trace file in bytes.

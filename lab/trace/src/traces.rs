@@ -2,7 +2,7 @@
 
 use crate::error::TraceError;
 use handover_probe::claim::with_suffix;
-use handover_probe::read::{self, MergedProcesses, Missing, ReadAt, Trace};
+use handover_probe::read::{self, MergedProcesses, MissingEvents, ReadAt, Trace};
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -150,8 +150,8 @@ impl<S: ReadAt> Traces<S> {
 
     /// Returns the counts of missing events, summed over all traces.
     #[must_use]
-    pub fn missing(&self) -> Missing {
-        let mut sum = Missing::default();
+    pub fn missing(&self) -> MissingEvents {
+        let mut sum = MissingEvents::default();
         for missing in self.all.iter().map(|trace| trace.missing()) {
             sum.lost = sum.lost.saturating_add(missing.lost);
             sum.overwritten = sum.overwritten.saturating_add(missing.overwritten);

@@ -21,18 +21,18 @@ pub struct Position {
     pub ns: i64,
 }
 
-/// Way in which a call ended.
+/// Cause of the end of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ending {
-    /// The function was left.
+    /// The function returned.
     Left,
-    /// The end is missing; the call was ended when a surrounding call was left.
+    /// The end is missing; the call was closed when a surrounding call returned.
     Cut,
-    /// The call was still open when its thread, or the recording, ended.
+    /// The call was still open at the end of its thread or of the recording.
     Open,
 }
 
-/// Call that has ended, with its times.
+/// Completed call, with its times.
 #[derive(Debug, Clone, Copy)]
 pub struct Call {
     /// Name of the function.
@@ -45,8 +45,7 @@ pub struct Call {
     pub self_ns: u64,
     /// `true` if the call is not nested in another call of the same name.
     pub is_outermost: bool,
-    /// Way in which the call ended. Unless it is `Left`, the end time is that of the surrounding call
-    /// or thread.
+    /// Cause of the end of the call. Unless it is `Left`, the end time is that of the surrounding call or thread.
     pub ending: Ending,
 }
 
@@ -141,7 +140,7 @@ pub struct WalkCounts {
     pub unmatched_leaves: u64,
     /// Number of starts without an end, nested in a call that has an end.
     pub unmatched_enters: u64,
-    /// Number of calls still open when their thread or the recording ended.
+    /// Number of calls still open at the end of their thread or of the recording.
     pub open: u64,
     /// Number of calls deeper than [`DEPTH_MAX`], which are ignored.
     pub too_deep: u64,
@@ -240,7 +239,7 @@ impl<V: Visitor> Walk<'_, V> {
         Ok(())
     }
 
-    /// Removes the open calls that are too deep, because a surrounding call has ended.
+    /// Removes the open calls that are too deep, because a surrounding call has returned.
     fn clear_too_deep(&mut self) {
         if self.too_deep_count > 0 {
             self.too_deep.fill(0);

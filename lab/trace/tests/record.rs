@@ -9,7 +9,7 @@ mod build;
 use build::{Built, build, build_by, program};
 use handover_probe::Policy;
 use handover_probe::read::{End, EventKind, Trace, find_traces};
-use handover_trace::record::{Options, RecordError, RecordResult, Refusal, record};
+use handover_trace::record::{Options, ProgramError, RecordError, RecordResult, record};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
@@ -335,7 +335,7 @@ fn untraceable_program_is_refused_with_the_reason_before_it_runs() {
         assert!(error.to_string().contains("is statically linked"), "{error}");
     }
     let error = refused(&["no-such-program-anywhere".into()], &options(&built));
-    assert!(matches!(error, Refusal::NotFound { .. }), "{error}");
+    assert!(matches!(error, ProgramError::NotFound { .. }), "{error}");
     let error = refused(&[built.folder.path().into()], &options(&built));
     assert!(error.to_string().contains("not an executable file"), "{error}");
 

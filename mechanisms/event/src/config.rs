@@ -128,7 +128,7 @@ impl ThreadConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
     /// Maximum number of queued messages from other threads. Default 1024. The memory is allocated when the machine is
-    /// created, except under [`WhenFull::DropOldest`], where the rest of one batch of messages comes in addition.
+    /// created; under [`WhenFull::DropOldest`], one more batch of messages can be in memory.
     pub inbox_messages_max: u32,
     /// Maximum number of queued messages from the machine's own thread, including those from the
     /// machine itself. Default 65,536. The queue grows as needed and does not shrink.

@@ -104,12 +104,12 @@ pub enum WatchError {
         /// Error number of the system call.
         errno: Errno,
     },
-    /// The watch has ended.
+    /// The watch has stopped.
     #[error("the watch has ended: watch the descriptor again")]
     Ended,
 }
 
-/// Error that ends a run without a stop request.
+/// Error that stops a run without a stop request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {

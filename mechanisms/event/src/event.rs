@@ -45,7 +45,7 @@ pub struct Ready {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WatchId(pub(crate) handover_base::slab::Key);
 
-/// Reason why the run of a machine or group has ended.
+/// Reason why the run of a machine or group has stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ended {

@@ -98,15 +98,15 @@ mod tests {
                     let own = cx.address().clone();
                     match (left, by_address) {
                         (0, _) => {}
-                        (_, true) => cx.send_to(&own, left - 1).expect("room"),
-                        (_, false) => cx.send_quiet(left - 1).expect("room"),
+                        (_, true) => cx.send_to(&own, left - 1).expect("send a message"),
+                        (_, false) => cx.send_quiet(left - 1).expect("send a message"),
                     }
                 }),
                 Config::default(),
             )
             .expect("valid");
-            machine.context().send(1).expect("room");
-            machine.poll().expect("runs");
+            machine.context().send(1).expect("send a message");
+            machine.poll().expect("poll the machine");
             // The handler sends its message before it returns.
             let expected = [Enqueued, Dispatched, Enqueued, Replied, Dispatched, Replied];
             assert_eq!(passed(), expected, "by address: {by_address}");
@@ -118,11 +118,12 @@ mod tests {
         let block = WhenFull::Block { wait_ns_max: u64::MAX };
         for when_full in [WhenFull::Refuse, WhenFull::DropOldest, block] {
             let config = Config { when_full, ..Config::default() };
-            let mut machine = Machine::new(handler(|(), _cx| ()), config).expect("valid");
-            machine.address().send(()).expect("room");
-            machine.address().send_quiet(()).expect("room");
+            let mut machine =
+                Machine::new(handler(|(), _cx| ()), config).expect("create a machine");
+            machine.address().send(()).expect("send a message");
+            machine.address().send_quiet(()).expect("send a message");
             assert_eq!(passed(), [Enqueued, Enqueued], "{when_full:?}");
-            machine.poll().expect("runs");
+            machine.poll().expect("poll the machine");
             assert_eq!(passed(), [Dispatched, Replied, Dispatched, Replied], "{when_full:?}");
         }
     }
@@ -131,8 +132,8 @@ mod tests {
     fn message_that_waited_for_room_is_enqueued_once() {
         let when_full = WhenFull::Block { wait_ns_max: u64::MAX };
         let config = Config { inbox_messages_max: 1, when_full, ..Config::default() };
-        let mut machine = Machine::new(handler(|(), _cx| ()), config).expect("valid");
-        machine.address().send(()).expect("room");
+        let mut machine = Machine::new(handler(|(), _cx| ()), config).expect("create a machine");
+        machine.address().send(()).expect("send a message");
         let address = machine.address().clone();
         let sender = thread::spawn(move || {
             address.send(()).expect("room, in time");
@@ -140,10 +141,10 @@ mod tests {
         });
         // The machine is only polled and never sleeps, so no sender has to notify it.
         while machine.stats().handled < 2 {
-            machine.poll().expect("runs");
+            machine.poll().expect("poll the machine");
             thread::yield_now();
         }
-        assert_eq!(sender.join().expect("no panic"), [Enqueued]);
+        assert_eq!(sender.join().expect("the other thread panicked"), [Enqueued]);
     }
 
     /// Sends one message to a sleeping receiver; returns the stages of the sender, the stages of
@@ -153,29 +154,32 @@ mod tests {
         let thread = ThreadConfig { spin, ..ThreadConfig::default() };
         let config = Config { thread, ..Config::default() };
         let machine = Machine::new(handler(|_: u32, cx| cx.stop()), config);
-        let mut machine = machine.expect("valid");
+        let mut machine = machine.expect("create a machine");
         let topic = Topic::new();
         topic.subscribe(machine.address(), |value| *value);
         let address = machine.address().clone();
         let (send_id, id) = std::sync::mpsc::channel();
         let receiver = thread::spawn(move || {
             send_id.send(rustix::thread::gettid()).expect("the sender listens");
-            machine.run().expect("runs");
+            machine.run().expect("run the machine");
             (passed(), machine.stats())
         });
         // Waits until the receiver has declared its sleep and is blocked in the kernel: in between,
         // it looks once more and need not be woken.
-        let stat = format!("/proc/self/task/{}/stat", id.recv().expect("it runs").as_raw_pid());
+        let stat = format!(
+            "/proc/self/task/{}/stat",
+            id.recv().expect("receive the thread id").as_raw_pid()
+        );
         let is_in_kernel = || std::fs::read_to_string(&stat).expect("a thread").contains(") S ");
         while !address.state().door.unparker().is_asleep() || !is_in_kernel() {
             thread::yield_now();
         }
         match posts {
-            true => drop(topic.publisher(1).post(1).expect("room")),
-            false => address.send(1).expect("room"),
+            true => drop(topic.publisher(1).post(1).expect("post a value")),
+            false => address.send(1).expect("send a message"),
         }
         let sent = passed();
-        let (received, stats) = receiver.join().expect("no panic");
+        let (received, stats) = receiver.join().expect("the other thread panicked");
         (sent, received, stats)
     }
 
@@ -191,22 +195,25 @@ mod tests {
 
     #[test]
     fn timer_message_is_dispatched_and_replied() {
-        let mut machine = Machine::new(handler(|(), _cx| ()), Config::default()).expect("valid");
-        machine.context().after(Duration::ZERO, ()).expect("a timer");
-        machine.poll().expect("runs");
+        let mut machine =
+            Machine::new(handler(|(), _cx| ()), Config::default()).expect("create a machine");
+        machine.context().after(Duration::ZERO, ()).expect("start a timer");
+        machine.poll().expect("poll the machine");
         assert_eq!(passed(), [Dispatched, Replied]);
     }
 
     #[test]
     fn message_within_a_group_is_enqueued_dispatched_and_replied_once() {
-        let mut group = Group::new(ThreadConfig::default()).expect("valid");
-        let last = group.add(handler(|(), _cx| ()), Config::default()).expect("valid");
+        let mut group = Group::new(ThreadConfig::default()).expect("create a group");
+        let last = group.add(handler(|(), _cx| ()), Config::default()).expect("add a machine");
         let to = last.address().clone();
-        let first = handler(move |(), cx: &mut Context<'_, ()>| cx.send_to(&to, ()).expect("room"));
-        let first = group.add(first, Config::default()).expect("valid");
-        first.address().send(()).expect("room");
+        let first = handler(move |(), cx: &mut Context<'_, ()>| {
+            cx.send_to(&to, ()).expect("send a message")
+        });
+        let first = group.add(first, Config::default()).expect("add a machine");
+        first.address().send(()).expect("send a message");
         assert_eq!(passed(), [Enqueued], "awake");
-        group.poll().expect("runs");
+        group.poll().expect("poll the machine");
         assert_eq!(passed(), [Dispatched, Enqueued, Replied, Dispatched, Replied]);
     }
 }

@@ -32,7 +32,7 @@ pub struct Stats {
     pub descriptors: u64,
     /// Number of times that the thread went to sleep.
     pub parks: u64,
-    /// Number of sleeps ended by a sender; the others ended by a deadline or a descriptor.
+    /// Number of sleeps interrupted by a sender; the others ended at a deadline or by a descriptor.
     pub wakeups: u64,
     /// Number of waits that ended while the thread was spinning.
     pub spins: u64,

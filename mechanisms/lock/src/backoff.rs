@@ -105,7 +105,7 @@ mod tests {
         }
         assert_eq!(lengths, [1, 2, 4, 8, 16, 32, 64]);
         backoff.wait();
-        assert!(backoff.is_yielding(), "no longer yielding, without a reset");
+        assert!(backoff.is_yielding(), "stopped yielding without a reset");
         backoff.reset();
         assert!(!backoff.is_yielding());
     }

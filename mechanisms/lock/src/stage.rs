@@ -6,7 +6,7 @@
 use crate::RawTryLock;
 use handover_base::stage::{address, stage};
 
-/// Records that the caller has taken the lock.
+/// Records that the caller has acquired the lock.
 #[inline(always)]
 pub(crate) fn taken(word: &RawTryLock) {
     stage!("probes", "lock.taken", address(word));

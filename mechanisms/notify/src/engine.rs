@@ -51,20 +51,19 @@ pub enum Plan {
     ParkQuiet,
 }
 
-/// Number of a receiver's waits since it was created, by the way in which they ended.
+/// Number of a receiver's waits since it was created, by the way in which they completed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Waits that found a notification already pending.
     pub found_pending: u64,
-    /// Waits that a notification ended while they were spinning.
+    /// Waits that completed while spinning.
     pub by_spinning: u64,
-    /// Waits that a notification ended while they were yielding to other threads, as a
-    /// [`Parker`](crate::Parker) does.
+    /// Waits that completed while yielding to other threads, as a [`Parker`](crate::Parker) does.
     pub by_yielding: u64,
     /// Waits that slept in the kernel and were woken.
     pub by_sleeping: u64,
-    /// Waits that ended because the time-out had passed.
+    /// Waits that timed out.
     pub timed_out: u64,
     /// Number of polls while spinning, successful or not.
     pub spins: u64,
@@ -157,7 +156,7 @@ impl Engine {
         Plan::Spin { spins_max: self.budget_spins }
     }
 
-    /// Records that spinning ended the wait after `spins` polls.
+    /// Records that the wait completed while spinning, after `spins` polls.
     pub fn spun(&mut self, spins: u32) {
         self.misses_in_row = 0;
         // mean += (spins - mean) / 8, on the scaled value.
@@ -233,7 +232,7 @@ mod tests {
     fn budget(engine: &mut Engine) -> u32 {
         match engine.plan(false) {
             Plan::Spin { spins_max } => spins_max,
-            other => panic!("not a plan to spin: {other:?}"),
+            other => panic!("expected a plan to spin, found {other:?}"),
         }
     }
 
@@ -294,7 +293,10 @@ mod tests {
             engine.woken(SHORT_NS, Some(16_000));
         }
         let spins_max = budget(&mut engine);
-        assert!((1200..=1290).contains(&spins_max), "{spins_max} polls, not 2 x 16 µs / 25 ns");
+        assert!(
+            (1200..=1290).contains(&spins_max),
+            "{spins_max} polls instead of about 2 x 16 µs / 25 ns"
+        );
         for _ in 0..100 {
             engine.plan(false);
             engine.woken(SHORT_NS, Some(1_000_000));
@@ -310,7 +312,11 @@ mod tests {
             engine.woken(SHORT_NS, Some(1_000));
         }
         assert!((950..1050).contains(&engine.wake_ns()), "{}", engine.wake_ns());
-        assert_eq!(engine.plan(false), Plan::ParkQuiet, "spins although a wake takes 1 µs of 5");
+        assert_eq!(
+            engine.plan(false),
+            Plan::ParkQuiet,
+            "spins 5 µs although a wake-up takes only 1 µs"
+        );
     }
 
     #[test]
@@ -338,7 +344,7 @@ mod tests {
                     true
                 })
                 .count();
-            assert!(waits < 100, "wake-ups of {wake_ns} ns: still asleep after {waits} waits");
+            assert!(waits < 100, "wake-ups of {wake_ns} ns: no spinning after {waits} waits");
         }
     }
 

@@ -36,7 +36,7 @@ pub trait Wait: Send {
     /// Blocks until a sender notifies.
     fn wait(&mut self) -> u64;
 
-    /// Waits as [`wait`](Self::wait) does, for at most `timeout`; `None` if no notification came.
+    /// Waits as [`wait`](Self::wait) does, for at most `timeout`; returns `None` if no notification arrived.
     ///
     /// A notification that arrives as the time runs out is either returned now or pending for the
     /// next wait. A zero timeout is [`try_wait`](Self::try_wait).

@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn awake_receiver_is_not_woken_and_cpu_is_not_read() {
         let word = ParkWord::new();
-        assert_eq!(word.must_wake(|| panic!("asked for the CPU, but no receiver sleeps")), None);
+        assert_eq!(word.must_wake(|| panic!("read the CPU although no receiver sleeps")), None);
         assert_eq!(word.withdraw(), None);
     }
 
@@ -161,7 +161,7 @@ mod tests {
             assert!(word.is_asleep());
             assert_eq!(word.must_wake(|| Some(5)), Some(sleep_kind));
             assert!(!word.is_asleep(), "asleep although a sender has woken it");
-            assert_eq!(word.must_wake(|| Some(6)), None, "a second sender must wake too");
+            assert_eq!(word.must_wake(|| Some(6)), None, "asked a second sender for a wake-up");
             assert_eq!(word.withdraw(), Some(Some(5)));
             assert_eq!(word.withdraw(), None, "the sender's CPU was returned twice");
         }
@@ -171,7 +171,7 @@ mod tests {
     fn withdrawn_declaration_restores_the_word() {
         let word = ParkWord::new();
         word.declare(Sleep::Word);
-        assert_eq!(word.withdraw(), None, "woken, but no sender has called must_wake()");
+        assert_eq!(word.withdraw(), None, "woken without a sender");
         assert_eq!(word.must_wake(|| None), None);
     }
 

@@ -34,19 +34,19 @@ pub(crate) fn found<C>(core: &C) {
     stage!("probes", "notify.found", address(core));
 }
 
-/// Records a spin that ended successfully after `polls_count` polls.
+/// Records a spin that succeeded after `polls_count` polls.
 #[inline(always)]
 pub(crate) fn spun(polls_count: u32) {
     stage!("probes", "notify.spun", polls_count);
 }
 
-/// Records that a sender ended a sleep, and the receiver has consumed the notification.
+/// Records that a sender interrupted a sleep, and the receiver has consumed the notification.
 #[inline(always)]
 pub(crate) fn slept(sleep_start_ns: u64) {
     stage!("probes", "notify.slept", sleep_start_ns);
 }
 
-/// Records a wait that ended while other threads ran, after `yields_count` yields.
+/// Records a wait that completed while other threads ran, after `yields_count` yields.
 #[inline(always)]
 pub(crate) fn yielded(yields_count: u32) {
     stage!("probes", "notify.yielded", yields_count);

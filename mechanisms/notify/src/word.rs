@@ -183,12 +183,12 @@ mod tests {
     #[test]
     fn only_the_sender_that_finds_a_declared_sleeper_wakes_it() {
         let word = StateWord::new();
-        assert!(!word.notify(Some(0)), "must wake a receiver that is awake");
-        assert!(!word.notify(None), "must wake although a notification was pending");
+        assert!(!word.notify(Some(0)), "asked for a wake-up of a receiver that is awake");
+        assert!(!word.notify(None), "asked for a wake-up although a notification was pending");
         assert_eq!(word.try_consume(), Some(None));
         assert!(word.declare_sleep());
-        assert!(word.notify(Some(7)), "need not wake a receiver that sleeps");
-        assert!(!word.notify(Some(8)), "a second sender must wake too");
+        assert!(word.notify(Some(7)), "did not ask for a wake-up of a sleeping receiver");
+        assert!(!word.notify(Some(8)), "asked a second sender for a wake-up");
         assert_eq!(word.try_consume(), Some(Some(8)));
         assert_eq!(word.try_consume(), None);
     }
@@ -199,7 +199,7 @@ mod tests {
         assert!(!word.notify(Some(3)));
         assert!(!word.declare_sleep());
         let consumed =
-            word.sleep_until_notified(|_, _| panic!("sleeps although a notification is pending"));
+            word.sleep_until_notified(|_, _| panic!("slept although a notification was pending"));
         assert_eq!(consumed, Some(Some(3)));
     }
 
@@ -207,7 +207,10 @@ mod tests {
     fn withdrawn_declaration_restores_the_word() {
         let word = StateWord::new();
         assert_eq!(word.sleep_until_notified(|_, _| false), None, "notified without a sender");
-        assert!(!word.notify(None), "must wake a receiver whose sleep has ended");
+        assert!(
+            !word.notify(None),
+            "asked for a wake-up of a receiver that has withdrawn its declaration"
+        );
         assert!(!word.withdraw(), "withdrawn although a notification was pending");
     }
 
@@ -247,7 +250,7 @@ mod tests {
             if sleeps_count < 4 {
                 asleep.store(EMPTY, Ordering::Relaxed);
             } else {
-                assert!(word.notify(Some(5)), "need not wake a receiver that sleeps");
+                assert!(word.notify(Some(5)), "did not ask for a wake-up of a sleeping receiver");
             }
             true
         });

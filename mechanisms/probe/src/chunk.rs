@@ -27,7 +27,7 @@ const HEADER: usize = SEGMENT_BYTES as usize;
 /// Position of a chunk in a trace: its thread, and the events of the thread before it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ChunkPosition {
-    /// Number of the lane from which the events came.
+    /// Number of the lane that contained the events.
     pub lane: u64,
     /// Number of events of this thread before the chunk, in the stream.
     pub events_before: u64,
@@ -283,7 +283,11 @@ mod tests {
         assert!(chunk.push_block(4000, &busy), "packable events were not encoded as varints");
         assert!(chunk.push(&DrainedEvent { ticks: 3999, code: 4, values: [0; 2] }));
         let expected = [(3010, 6), (4010, 4), (4070, 7), (4090, (1 << 16) - 4), (4090, 4)];
-        assert_eq!(read(&mut chunk), expected, "other events, or a time goes back");
+        assert_eq!(
+            read(&mut chunk),
+            expected,
+            "the events read differ from the events written, or a time goes back"
+        );
     }
 
     #[test]

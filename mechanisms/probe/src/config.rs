@@ -138,7 +138,7 @@ impl Config {
         self.rings_path.as_deref()
     }
 
-    /// Returns the maximum wait in whole milliseconds, rounded up.
+    /// Returns the maximum wait in milliseconds, rounded up.
     pub(crate) fn wait_ms(&self) -> u64 {
         self.wait.as_nanos().div_ceil(1_000_000) as u64
     }

@@ -14,7 +14,10 @@ pub enum SwitchError {
     )]
     Refused(#[source] io::Error),
     /// More sites match than an event's number can distinguish; those beyond stay off.
-    #[error("{sites_count} sites match, of which only {} can be on at once", crate::SITES_MAX)]
+    #[error(
+        "{sites_count} sites match, but at most {} can be on at once: use a narrower pattern",
+        crate::SITES_MAX
+    )]
     TooMany {
         /// Number of sites that match.
         sites_count: usize,
@@ -115,7 +118,7 @@ pub enum OtherProcessError {
     },
     /// The trace's path is relative, has more than one line, or is too long for the 1,024 bytes of
     /// the whole request.
-    #[error("{path}: not an absolute path on one line of at most about 900 bytes")]
+    #[error("{path}: must be an absolute path, on one line, of at most about 900 bytes")]
     Path {
         /// Path of the trace as passed by the caller.
         path: PathBuf,

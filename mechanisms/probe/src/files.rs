@@ -65,7 +65,8 @@ impl RingsFile {
         }
     }
 
-    /// Appends a lane to the file, with disk blocks for all of its pages; returns its memory.
+    /// Appends a lane to the file and returns its memory mapping. Preallocates the lane's disk blocks, so that writes
+    /// to the mapping cannot fail for lack of space.
     pub(crate) fn add_lane(&mut self, words_count: u64) -> io::Result<Memory> {
         let bytes = PAGE_BYTES + words_count * 8;
         reserve(&self.file, self.end, bytes)?;

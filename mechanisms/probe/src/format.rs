@@ -52,7 +52,7 @@ pub struct Header {
     pub lost: u64,
     /// Number of threads for which there was no lane.
     pub threads_refused: u64,
-    /// Number of discarded events, of threads whose lane was given to another thread.
+    /// Number of discarded events, of threads whose lane was reused by another thread.
     pub overwritten: u64,
     /// Path of the recorded program.
     pub program: String,

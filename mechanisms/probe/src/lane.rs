@@ -635,7 +635,7 @@ mod tests {
         assert_eq!(
             drainer.copy_rest(&lane, &mut to),
             Some((100, &expected[..])),
-            "the block was not passed yet"
+            "the second copy differs from the first"
         );
         drainer.skip_block();
         assert_eq!(drainer.copy_rest(&lane, &mut to), None);
@@ -658,7 +658,7 @@ mod tests {
         (1..room).for_each(|at| assert_eq!(writer.write(4, 9000 + at), WriteResult::Recorded));
         assert_eq!(writer.write(4, 20_000), WriteResult::Full);
         assert_eq!(writer.give_up(), WriteResult::Lost);
-        assert_eq!(writer.write(4, 20_001), WriteResult::Lost, "waits again after giving up");
+        assert_eq!(writer.write(4, 20_001), WriteResult::Lost, "waited again after giving up");
         drain(&mut drainer, &lane);
         drainer.release(&lane);
         assert_eq!(writer.write(4, 20_002), WriteResult::Recorded);

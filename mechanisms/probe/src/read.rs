@@ -42,7 +42,7 @@ pub use mend::repair_checksums;
 pub use merged::{Incomparable, Merged, MergedProcesses, merge};
 pub use source::ReadAt;
 pub(crate) use source::read_full;
-pub use thread::{Missing, Thread};
+pub use thread::{MissingEvents, Thread};
 pub use trace::{End, Trace};
 
 use std::io;

@@ -350,7 +350,7 @@ pub(crate) fn write_new_sites() {
     session.write_new_sites();
 }
 
-/// Records that the calling thread ends, and drops its writer.
+/// Records that the calling thread exits, and drops its writer.
 fn on_thread_exit(writer: Writer<Memory>) {
     let lane = Arc::clone(writer.lane());
     drop(writer); // makes the counts exact

@@ -80,7 +80,7 @@ impl Registry {
         }
     }
 
-    /// Registers a site and returns its index. Without a number left for it, it stays off.
+    /// Registers a site and returns its index. If all numbers are in use, the site stays off.
     fn add(&mut self, meta: &'static Meta) -> usize {
         self.sites.push(meta);
         self.places.push(Vec::new());

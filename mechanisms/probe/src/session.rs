@@ -26,9 +26,9 @@ struct ThreadTable {
     sites_count: usize,
     overwritten: u64,
     threads_refused: u64,
-    /// `true` once the recording has ended and `lost_before` includes events without a lane.
+    /// `true` once the recording has stopped and `lost_before` includes events without a lane.
     has_ended: bool,
-    /// Number of events recorded by threads whose lanes were given to other threads.
+    /// Number of events recorded by threads whose lanes were reused by other threads.
     recorded_before: u64,
     lost_before: u64,
     /// First error of the recording; `None` if there was none.
@@ -172,7 +172,7 @@ impl Session {
         }
     }
 
-    /// Returns the number of recorded and of lost events, including those of ended threads.
+    /// Returns the numbers of recorded and of lost events, including those of exited threads.
     fn totals(&self, threads: &ThreadTable) -> (u64, u64) {
         let recorded: u64 = threads.entries.iter().map(|entry| entry.lane.count_events().1).sum();
         let lost: u64 = threads.entries.iter().map(|entry| entry.lane.counts().1).sum();
@@ -226,7 +226,7 @@ impl Session {
         Ok(writer)
     }
 
-    /// Creates a lane in new memory, or in that of a thread that has ended.
+    /// Creates a lane in new memory, or in that of an exited thread.
     fn new_lane(&self, threads: &mut ThreadTable) -> io::Result<Arc<Lane<Memory>>> {
         let overwrites = self.config.policy() == Policy::Last;
         let words = self.config.ring_words();
@@ -318,7 +318,7 @@ impl Session {
         }
     }
 
-    /// Returns the summary of the recording, which has ended.
+    /// Returns the summary of the recording, which has stopped.
     pub(crate) fn summary(&self) -> Summary {
         let mut threads = lock(&self.threads);
         let (recorded, lost) = self.totals(&threads);

@@ -233,7 +233,7 @@ pub struct Site {
     pub number: u32,
     /// Name of the site, as in the macro.
     pub name: String,
-    /// Path of the source file that contains the site, as given to the compiler.
+    /// Path of the source file that contains the site, as passed to the compiler.
     pub file: String,
     /// Line of the site in the source file.
     pub line: u32,

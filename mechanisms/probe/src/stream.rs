@@ -200,7 +200,7 @@ impl DrainLoop {
         Ok(has_written)
     }
 
-    /// Adds new threads, and records which threads have ended.
+    /// Adds new threads, and records which threads have exited.
     fn update_sources(&mut self) {
         for entry in self.session.threads() {
             match self.sources.iter_mut().find(|source| source.entry.index == entry.index) {
@@ -264,7 +264,7 @@ impl DrainLoop {
         Ok(true)
     }
 
-    /// Writes the last segment of a thread that has ended and whose ring is drained.
+    /// Writes the last segment of an exited thread whose ring is drained.
     fn write_thread_end(&mut self, at: usize) -> io::Result<()> {
         let source = &self.sources[at];
         self.file.append(&files::thread_segment(&source.entry))?;

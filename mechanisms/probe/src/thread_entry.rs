@@ -12,7 +12,7 @@ pub(crate) struct ThreadEntry {
     pub tid: u64,
     pub name: String,
     pub begin_ticks: u64,
-    /// Time stamp at which the thread ended; zero while it runs.
+    /// Time stamp of the thread's exit; zero while it runs.
     pub end_ticks: u64,
     /// Offset of the thread's lane in the file of rings.
     pub offset: u64,

@@ -5,13 +5,13 @@ pub trait DrainSource {
     /// Type of the values.
     type Value;
 
-    /// Takes the oldest value without releasing its slot; `None` if no value is ready.
+    /// Reads the oldest value without releasing its slot; `None` if no value is ready.
     fn take(&mut self) -> Option<Self::Value>;
 
-    /// Releases the slots of all values taken so far.
+    /// Releases the slots of all values read so far.
     fn release_slots(&self);
 
-    /// Returns the number of values taken since the ring was created.
+    /// Returns the number of values read since the ring was created.
     fn head(&self) -> u64;
 }
 

@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     // A full flow refuses and returns the newest packet, or drops and returns the oldest.
     let third = Packet { flow: heavy, length_bytes: 1000, token: "third" };
-    let refused = scheduler.enqueue(0, third).map_err(|refused| (refused.packet, refused.why));
+    let refused = scheduler.enqueue(0, third).map_err(|refused| (refused.packet, refused.reason));
     assert_eq!(refused, Err((third, Refusal::FlowFull)));
     let dropped = Packet { flow: light, length_bytes: 1000, token: "first" };
     let accepted = scheduler.enqueue(0, Packet { flow: light, ..third });

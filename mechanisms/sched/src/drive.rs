@@ -14,7 +14,7 @@
 //! packet has no lock, and no thread blocks another.
 //!
 //! ```
-//! use handover_sched::drive::{Arbiter, ArbiterConfig, Null, Offer, Stop, Token};
+//! use handover_sched::drive::{Arbiter, ArbiterConfig, NullSink, Offer, Stop, Token};
 //! use handover_sched::{Algorithm, DropPolicy, FlowSpec, engine};
 //!
 //! let mut scheduler = Algorithm::Rr.build::<Token>(&engine::Config::default())?;
@@ -28,7 +28,7 @@
 //! let mut client = hub.join()?;
 //! client.send(Offer { flow: 0, length_bytes: 1500, tag: 7 })?;
 //! while client.in_flight() > 0 {
-//!     client.poll(32, &mut Null, &mut ())?;
+//!     client.poll(32, &mut NullSink, &mut ())?;
 //! }
 //! assert_eq!(client.counts().transmitted, 1);
 //!
@@ -78,7 +78,7 @@ pub use hub::{CLIENTS_MAX, Hub, JoinError, Stop};
 pub use ledger::{Counts, Ledger};
 pub use load::{Due, Flows, Load, Spec};
 pub use run::{ClientRun, run_client};
-pub use sink::{CopySink, FlowCounter, FlowCounts, Null, Sink, SinkError, TwoSinks};
+pub use sink::{CopySink, FlowCounter, FlowCounts, NullSink, Sink, SinkError};
 pub use stamps::{Record, Stamping, Trace};
 pub use wait::IdlePolicy;
 pub use word::{Departure, FLOWS_MAX, LENGTH_MAX_BYTES, Offer, TAGS_MAX, Token};

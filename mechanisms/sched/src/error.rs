@@ -7,13 +7,13 @@ use crate::engine::Packet;
 #[non_exhaustive]
 pub enum Refusal {
     /// The flow has its maximum number of packets, and its policy is to drop the newest.
-    #[error("the flow's queue is full (packets_max of the flow)")]
+    #[error("the flow's queue is full: dequeue packets, or raise the flow's packets_max")]
     FlowFull,
     /// The scheduler has its maximum number of packets, over all flows.
-    #[error("the scheduler is full (packets_max of the configuration)")]
+    #[error("the scheduler is full: dequeue packets, or raise the configuration's packets_max")]
     Full,
     /// No flow has this number, and the configuration has no template for new flows.
-    #[error("the flow does not exist")]
+    #[error("the flow does not exist: add it, or configure a template for new flows")]
     UnknownFlow,
     /// The packet exceeds its flow's maximum length, on which the fairness bound depends.
     #[error("the packet is longer than the flow's length_max_bytes")]
@@ -29,13 +29,13 @@ pub enum Refusal {
 
 /// Error of a refused packet; contains the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot queue a packet of flow {}, {} bytes: {why}", .packet.flow, .packet.length_bytes)]
+#[error("cannot queue a packet of flow {}, {} bytes: {reason}", .packet.flow, .packet.length_bytes)]
 pub struct Refused<T: core::fmt::Debug> {
     /// The refused packet, unchanged.
     pub packet: Packet<T>,
     /// Reason for the refusal.
     #[source]
-    pub why: Refusal,
+    pub reason: Refusal,
 }
 
 /// Error of adding a flow.
@@ -74,7 +74,7 @@ pub enum FlowError {
     Tenant {
         /// The requested tenant; 0 if there is no tenant yet.
         tenant: u32,
-        /// The number of tenants.
+        /// Number of tenants of the scheduler.
         tenants_count: u32,
     },
     /// The scheduler has its maximum number of flows.

@@ -82,7 +82,7 @@ mod tests {
             written += count;
         }
         let left = unacknowledged_bytes(near.as_fd()).unwrap();
-        assert!(left > 0 && left <= written, "{left} of {written} bytes unacknowledged");
+        assert!(left > 0 && left <= written, "{left} of {written} bytes are unacknowledged");
         far.read_exact(&mut vec![0; written]).unwrap();
         // The last byte's acknowledgement may still be on its way.
         let until = Instant::now() + Duration::from_secs(60);

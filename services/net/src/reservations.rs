@@ -98,7 +98,7 @@ impl Reservations {
         reserved.is_ok()
     }
 
-    /// Begins to wait for a slot. Returns `false`, without waiting, if there is one.
+    /// Starts to wait for a slot. Returns `false`, without waiting, if one is free.
     ///
     /// The next [`publish_open_count`](Self::publish_open_count) or [`release`](Self::release) that
     /// leaves a slot returns `true` and ends the wait.
@@ -111,9 +111,9 @@ impl Reservations {
         waits.is_ok()
     }
 
-    /// Ends a reservation: the connection has arrived, and its thread has published it, or it is not
-    /// handed over after all. Returns `true` if a listener waits for a slot and there is one now: the
-    /// caller then wakes the listener.
+    /// Releases a reservation: the connection has arrived, and its thread has published it, or it is not handed over
+    /// after all. Returns `true` if a listener waits for a slot and there is one now: the caller then wakes the
+    /// listener.
     #[must_use]
     pub fn release(&self) -> bool {
         self.change(|before| before - 1)

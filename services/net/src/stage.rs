@@ -91,7 +91,7 @@ mod tests {
         type Data = ();
 
         fn on_message(&mut self, conn: &mut Conn<'_, Lines, ()>, line: &[u8]) {
-            conn.send(line).expect("free capacity");
+            conn.send(line).expect("queue a line");
         }
 
         fn on_close(
@@ -107,17 +107,18 @@ mod tests {
 
     #[test]
     fn two_messages_of_one_read_pass_through_all_stages_and_are_sent_together() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("an address");
-        let mut near = TcpStream::connect(listener.local_addr().expect("one")).expect("a peer");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind a port");
+        let mut near = TcpStream::connect(listener.local_addr().expect("read the local address"))
+            .expect("a peer");
         let far = listener.accept().expect("accept the connection").0;
-        near.write_all(b"one\ntwo\n").expect("free capacity");
+        near.write_all(b"one\ntwo\n").expect("send two lines");
         let mut reactor =
-            Reactor::new(Config::default(), Lines::new(9), Echo(None)).expect("valid");
+            Reactor::new(Config::default(), Lines::new(9), Echo(None)).expect("create a reactor");
         let stopper = reactor.stopper();
         reactor.handler().0 = Some(stopper);
-        reactor.adopt(far).expect("free capacity");
+        reactor.adopt(far).expect("adopt a connection");
         near.shutdown(std::net::Shutdown::Write).expect("connected");
-        reactor.run().expect("it runs");
+        reactor.run().expect("run the reactor");
         let each = [Decoded, Written, Dispatched];
         let expected = [&[Readable, Read][..], &each, &each, &[Sent]].concat();
         let passed = PASSED.take();

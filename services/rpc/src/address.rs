@@ -12,7 +12,7 @@ pub const NAME_MAX_BYTES: usize = 100;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// The part before `://` names no known transport.
+    /// The text before `://` is no known transport.
     #[error("`{0}`: unknown transport; use sm, tcp, tls or uds")]
     Scheme(String),
     /// The part after `://` has no valid port.
@@ -156,7 +156,7 @@ impl FromStr for Address {
             | "ucx+tcp" => Address::Tcp,
             "tls" => Address::Tls,
             "uds" | "unix" => Address::Uds,
-            _ => return Err(AddressError::Scheme(shown(scheme))),
+            _ => return Err(AddressError::Scheme(printable(scheme))),
         };
         if place.chars().any(char::is_control) {
             return Err(AddressError::Character);
@@ -177,7 +177,7 @@ impl FromStr for Address {
 }
 
 /// Returns at most 40 characters of `scheme`, without control characters, for an error message.
-fn shown(scheme: &str) -> String {
+fn printable(scheme: &str) -> String {
     scheme.chars().filter(|letter| !letter.is_control()).take(40).collect()
 }
 
@@ -186,7 +186,7 @@ fn check_host_port(place: &str) -> Result<(), AddressError> {
     let port = place.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
     match port.map(str::parse::<u16>) {
         Some(Ok(_)) => Ok(()),
-        Some(Err(_)) | None => Err(AddressError::Port(shown(place))),
+        Some(Err(_)) | None => Err(AddressError::Port(printable(place))),
     }
 }
 

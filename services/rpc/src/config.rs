@@ -146,7 +146,7 @@ pub enum UdsPeers {
     /// The effective user of this process, and root.
     #[default]
     SameUserOrRoot,
-    /// These user ids only.
+    /// Only processes of these user ids are accepted.
     Uids(Vec<u32>),
     /// Every user whom the socket file's mode admits. The mode is 0600 until it is changed.
     Any,

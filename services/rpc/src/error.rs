@@ -52,7 +52,9 @@ pub enum FrameError {
     #[error("the peer does not speak this protocol")]
     Magic,
     /// The peer uses another version of the protocol.
-    #[error("the peer uses protocol version {its}, this side {ours}")]
+    #[error(
+        "the peer uses protocol version {its}, this endpoint {ours}: run the same version on both"
+    )]
     Version {
         /// Protocol version of the peer.
         its: u16,
@@ -121,7 +123,7 @@ pub enum AuthenticationError {
     /// The peer requires a shared secret, and this endpoint has none.
     #[error("the peer requires a shared secret, this endpoint has none: set secret_file")]
     SecretWanted,
-    /// The two ends have different secrets.
+    /// The two endpoints have different secrets.
     #[error("the shared secrets of the two endpoints differ")]
     WrongSecret,
     /// The process at the other end of a Unix socket runs as a user that is not allowed.
@@ -295,8 +297,8 @@ pub enum CallError {
     /// whether the peer has run the handler.
     #[error("the endpoint's thread has exited")]
     Ended,
-    /// The peer was disconnected, or the result of the call was already returned.
-    #[error("the peer is disconnected, or the call was already waited for")]
+    /// The peer was disconnected, or the result of the call was already taken.
+    #[error("the peer is disconnected, or the result of the call was already taken")]
     Stale,
 }
 
@@ -349,7 +351,7 @@ pub enum BulkError {
     #[error(transparent)]
     Gone(#[from] Gone),
     /// The owner of the remote memory refused the transfer. Nothing was transferred.
-    #[error("refused: {0}")]
+    #[error("the owner of the memory refused the transfer: {0}")]
     Refused(#[from] BulkRefusal),
     /// The range extends beyond the end of the local memory. Nothing was transferred.
     #[error(
@@ -374,8 +376,8 @@ pub enum BulkError {
     /// The maximum number of transfers is under way.
     #[error("too many transfers are under way: wait for some to end")]
     Full,
-    /// The peer was disconnected, or the transfer was already waited for.
-    #[error("the peer is disconnected, or the transfer was already waited for")]
+    /// The peer was disconnected, or the result of the transfer was already taken.
+    #[error("the peer is disconnected, or the result of the transfer was already taken")]
     Stale,
     /// Both peers were to copy one half, and the handle for the peer's half does not refer to the
     /// local memory. Nothing was transferred.
@@ -421,7 +423,7 @@ pub enum MemoryError {
 #[non_exhaustive]
 pub enum WithdrawError {
     /// This endpoint has registered no such memory.
-    #[error("no such memory is registered here")]
+    #[error("no such memory is registered at this endpoint")]
     Unknown,
     /// Peers have not confirmed in time that they no longer use the memory. It stays registered,
     /// and refuses new uses.

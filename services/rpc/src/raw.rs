@@ -15,6 +15,6 @@ pub(crate) use gather::{
     RemoteAddress, Run, read_process, read_process_word, receive as receive_into,
     send as send_from, write_process,
 };
-pub(crate) use process::peer_process;
+pub(crate) use process::peer_pidfd;
 pub(crate) use region::{Region, file_id};
 pub(crate) use segment::{INLINE_BYTES, Segment, SegmentError};

@@ -50,18 +50,18 @@ struct Handled(Arc<Mutex<(BTreeSet<u64>, Vec<u64>)>>);
 
 impl Handled {
     fn add(&self, number: u64) {
-        let mut handled = self.0.lock().expect("no panics");
+        let mut handled = self.0.lock().expect("the mutex is poisoned");
         if !handled.0.insert(number) {
             handled.1.push(number);
         }
     }
 
     fn has(&self, number: u64) -> bool {
-        self.0.lock().expect("no panics").0.contains(&number)
+        self.0.lock().expect("the mutex is poisoned").0.contains(&number)
     }
 
     fn again(&self) -> Vec<u64> {
-        self.0.lock().expect("no panics").1.clone()
+        self.0.lock().expect("the mutex is poisoned").1.clone()
     }
 }
 
@@ -175,7 +175,7 @@ struct World {
     /// Last number assigned to a call, a connection or a body.
     numbers: u64,
     handled: Handled,
-    /// Number of ended calls by outcome, and a hash of all events.
+    /// Number of completed calls by outcome, and a hash of all events.
     ends: BTreeMap<&'static str, u64>,
     trace: u64,
 }
@@ -197,14 +197,14 @@ impl Node {
             log_level: LogLevel::Off,
             ..Config::default()
         };
-        let mut endpoint = Endpoint::new(config).expect("descriptors");
+        let mut endpoint = Endpoint::new(config).expect("create an endpoint");
         let secret = match swarm.secrets {
             Secrets::None => None,
             Secrets::Same => Some([7; 16]),
             Secrets::Different => Some([node as u8; 16]),
         };
         if let Some(secret) = secret {
-            endpoint.set_secret(&secret).expect("long enough");
+            endpoint.set_secret(&secret).expect("set the secret");
         }
         let (echoed, refused, noted) = (handled.clone(), handled.clone(), handled.clone());
         let echo = move |_: &mut crate::Context<'_>, (number, body): (u64, Vec<u8>)| {
@@ -219,11 +219,11 @@ impl Node {
             noted.add(number);
             Ok(())
         };
-        endpoint.register("echo", 0, echo).expect("a name");
-        endpoint.register("refuse", 0, refuse).expect("a name");
-        endpoint.register("note", 0, note).expect("a name");
+        endpoint.register("echo", 0, echo).expect("register the method echo");
+        endpoint.register("refuse", 0, refuse).expect("register the method refuse");
+        endpoint.register("note", 0, note).expect("register the method note");
         let memory = BulkMemory::plain(pattern(node));
-        let handle = endpoint.register_memory(&memory, Rights::Read).expect("room");
+        let handle = endpoint.register_memory(&memory, Rights::Read).expect("register the memory");
         let (calls, transfers) = (BTreeMap::new(), Vec::new());
         let (peers, connecting) = (Vec::new(), Vec::new());
         Self { endpoint, life, calls, transfers, peers, connecting, handle }
@@ -293,7 +293,7 @@ impl World {
             assert_eq!(
                 endpoint.test(pending.call),
                 Some(Err(CallError::Stale)),
-                "cancelled, but not stale"
+                "a cancelled call is not stale"
             );
             self.count("cancelled");
         }
@@ -377,7 +377,7 @@ impl World {
         }
     }
 
-    /// Runs the event loop of the endpoint `at`, and takes the results of everything that has ended.
+    /// Runs the event loop of the endpoint `at`, and collects the results of everything that is complete.
     fn turn(&mut self, at: usize) {
         let turns = 1 + self.random.below(3);
         let node = &mut self.nodes[at];
@@ -445,7 +445,7 @@ impl World {
             assert_eq!(
                 node.endpoint.test(call),
                 Some(Err(CallError::Stale)),
-                "finished, but not stale"
+                "a finished call is not stale"
             );
             if let Some(pending) = node.calls.remove(&number) {
                 self.check_outcome(number, &pending, result);
@@ -467,7 +467,7 @@ impl World {
                 assert_eq!(
                     (pending.method, its, body),
                     (ECHO, number, expected),
-                    "call {number}: other answer"
+                    "call {number}: the answer is not that of its request"
                 );
                 assert!(was_handled);
                 "answered"
@@ -610,7 +610,7 @@ impl World {
         assert_eq!(self.handled.again(), Vec::<u64>::new(), "requests were handled more than once");
     }
 
-    /// Starts nothing more, and checks that everything ends.
+    /// Starts nothing more, and checks that everything completes.
     fn end(&mut self) {
         // Handshakes end by their deadline, also over connections that stay silent.
         for _ in 0..=HANDSHAKE_TIMEOUT_MS {

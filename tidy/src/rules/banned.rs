@@ -8,14 +8,14 @@ pub const NAME: &str = "banned";
 /// A banned construct.
 #[derive(Clone, Copy, Debug)]
 pub struct Ban {
-    /// Pattern to search: whole words in the code, or a path that a `use` imports.
+    /// Pattern to search: words in the code, or a path that a `use` imports.
     pub pattern: &'static str,
     /// Predicate on paths: `true` for files in which the pattern is banned.
     pub within: fn(&str) -> bool,
     /// `true` if test code may use the pattern.
     pub is_allowed_in_tests: bool,
     /// Text that names the replacement.
-    pub instead: &'static str,
+    pub remedy: &'static str,
 }
 
 const NO_CLOCK: &str = "pass the time as an argument, now_ns: an engine must not read a clock";
@@ -26,73 +26,73 @@ pub const BANS: &[Ban] = &[
         pattern: "todo!",
         within: is_anything,
         is_allowed_in_tests: false,
-        instead: "implement it, or return an error that names the unsupported operation",
+        remedy: "implement it, or return an error that names the unsupported operation",
     },
     Ban {
         pattern: "unimplemented!",
         within: is_anything,
         is_allowed_in_tests: false,
-        instead: "implement it, or return an error that names the unsupported operation",
+        remedy: "implement it, or return an error that names the unsupported operation",
     },
     Ban {
         pattern: "dbg!",
         within: is_anything,
         is_allowed_in_tests: false,
-        instead: "remove it, or write an assertion",
+        remedy: "remove it, or write an assertion",
     },
     Ban {
         pattern: "#[ignore",
         within: is_anything,
         is_allowed_in_tests: false,
-        instead: "repair the test, or print `skipped: WHAT: WHY` where it cannot run",
+        remedy: "repair the test, or print `skipped: WHAT: WHY` where it cannot run",
     },
     Ban {
         pattern: "Instant::now",
         within: is_engine,
         is_allowed_in_tests: false,
-        instead: NO_CLOCK,
+        remedy: NO_CLOCK,
     },
     Ban {
         pattern: "SystemTime::now",
         within: is_engine,
         is_allowed_in_tests: false,
-        instead: NO_CLOCK,
+        remedy: NO_CLOCK,
     },
     Ban {
         pattern: "thread::sleep",
         within: is_engine,
         is_allowed_in_tests: false,
-        instead: "return the deadline to the drive: an engine must neither sleep nor block",
+        remedy: "return the deadline to the drive: an engine must neither sleep nor block",
     },
     Ban {
         pattern: "println!",
         within: is_library,
         is_allowed_in_tests: true,
-        instead: "return the text, or write it to a `&mut dyn Write`: only faces print",
+        remedy: "return the text, or write it to a `&mut dyn Write`: only faces print",
     },
     Ban {
         pattern: "print!",
         within: is_library,
         is_allowed_in_tests: true,
-        instead: "return the text, or write it to a `&mut dyn Write`: only faces print",
+        remedy: "return the text, or write it to a `&mut dyn Write`: only faces print",
     },
     Ban {
         pattern: "process::exit",
         within: is_outside_programs,
         is_allowed_in_tests: true,
-        instead: "return an error, or an ExitCode from main: exit codes are decided in the faces",
+        remedy: "return an error, or an ExitCode from main: exit codes are decided in the faces",
     },
     Ban {
         pattern: ".unwrap()",
         within: is_source_of_program,
         is_allowed_in_tests: true,
-        instead: "`?` with anyhow's context, so that the message names the operation",
+        remedy: "`?` with anyhow's context, so that the message names the operation",
     },
     Ban {
         pattern: "anyhow",
         within: is_outside_programs_and_xtask,
         is_allowed_in_tests: false,
-        instead: "an error enum of the operation, with thiserror",
+        remedy: "an error enum of the operation, with thiserror",
     },
 ];
 
@@ -125,7 +125,7 @@ fn banned_lines(ban: &Ban, source: &Source<'_>) -> Vec<usize> {
 }
 
 fn violation(ban: &Ban, path: &str, line: usize) -> Violation {
-    Violation::new(NAME, path, line, format!("`{}`", ban.pattern), ban.instead)
+    Violation::new(NAME, path, line, format!("`{}`", ban.pattern), ban.remedy)
 }
 
 fn is_anything(_: &str) -> bool {

@@ -137,7 +137,7 @@ mod tests {
     fn assert_comment(text: &str, stated: bool) {
         let source = Source::new("a/src/raw.rs", text);
         let Some(offset) = words(&source.code, "unsafe").next() else {
-            panic!("no unsafe: {text}")
+            panic!("found no `unsafe` in {text}")
         };
         assert_eq!(has_comment(&source, source.line_at(offset)), stated, "{text}");
     }

@@ -132,7 +132,7 @@ fn assert_found(tree: &Tree, rule: &str, at: &str) {
     let places: Vec<String> =
         found.iter().map(|one| format!("{} at {}:{}", one.rule, one.path, one.line)).collect();
     assert_eq!(places, [format!("{rule} at {at}")], "reported:{}", shown.concat());
-    assert!(!found[0].instead.is_empty(), "the report names no remedy: {}", found[0]);
+    assert!(!found[0].remedy.is_empty(), "the report names no remedy: {}", found[0]);
 }
 
 planted! {
@@ -354,7 +354,7 @@ fn every_ban_is_found_and_names_its_replacement() {
         let line = next_line(&tree, path);
         append(&mut tree, path, code);
         assert_found(&tree, "banned", &format!("{path}:{line}"));
-        assert_eq!(rules::check(&tree)[0].instead, ban.instead);
+        assert_eq!(rules::check(&tree)[0].remedy, ban.remedy);
     }
 }
 

@@ -61,7 +61,7 @@ const PROGRAMS: [ClassicProgram; 5] = [
 /// Figures of all runs, by name.
 type Figures = BTreeMap<String, Vec<f64>>;
 
-/// Runs all programs in turn, and prints a table for each.
+/// Runs all programs round robin, and prints a table for each.
 pub(super) fn compare(options: &PeersOptions, binary: &Path) -> Result<()> {
     if !Run::new("cc --version").succeeds() {
         install(options, &["gcc", "libc6-dev"])?;

@@ -59,7 +59,11 @@ pub fn chromium(context: &mut Context) -> Result<()> {
     let page = open(browser, &ladder.report(), &context.temporary)?;
     ensure!(page.console.is_empty(), "the console is not empty:\n{}", page.console.join("\n"));
     let fetched = fetched(&page.dom);
-    ensure!(fetched.is_empty(), "the page fetches {}", fetched.join(", "));
+    ensure!(
+        fetched.is_empty(),
+        "the page must be self-contained, but fetches {}",
+        fetched.join(", ")
+    );
     let missing = missing(&page.dom, &ids);
     ensure!(missing.is_empty(), "the page has no row for {}", missing.join(", "));
     println!(

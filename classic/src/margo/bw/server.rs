@@ -21,7 +21,7 @@ pub struct Server {
     threads_count: u64,
     halves: bool,
     config: Config,
-    prepared: Option<Prepared>,
+    prepared: Option<PreparedTransfer>,
     workers: Vec<Worker>,
     /// Number of bytes moved by the last transfers.
     moved_bytes: u64,
@@ -29,13 +29,13 @@ pub struct Server {
 
 /// The client's buffer as registered with one of the server's endpoints.
 #[derive(Clone)]
-struct Prepared {
+struct PreparedTransfer {
     client: Prepare,
     /// Handle of the server's buffer, with which the client copies its half of each transfer.
     ours: Option<BulkHandle>,
 }
 
-impl Prepared {
+impl PreparedTransfer {
     fn new(
         client: Prepare,
         ends: &mut impl Bulk,
@@ -139,7 +139,7 @@ impl Server {
         }
         total_bytes(&self.workers)?;
         let path = context.bulk_path(peer, &prepare.handle);
-        let prepared = Prepared::new(prepare, context, &self.walk, self.halves);
+        let prepared = PreparedTransfer::new(prepare, context, &self.walk, self.halves);
         self.prepared = Some(prepared.map_err(failed)?);
         Ok(match path {
             Some(BulkPath::Mapped) => "mapped",
@@ -152,7 +152,7 @@ impl Server {
     /// Transfers until the time is over; returns the number of bytes moved.
     fn transfer(&mut self, context: &mut Context<'_>, op: Op, ns: u64) -> Result<u64, Failure> {
         let Some(prepared) = &self.prepared else {
-            return Err(failed("transfer: the client has not called `prepare`"));
+            return Err(failed("`transfer` was called before `prepare`"));
         };
         // Relaxed: no thread transfers yet.
         self.walk.next.store(0, Ordering::Relaxed);
@@ -179,7 +179,7 @@ impl Server {
         let BufferCursor { memory, xfer_bytes, pieces_count, .. } = &*self.walk;
         let bytes = self.moved_bytes.min(xfer_bytes * pieces_count);
         if let Some(wrong) = first_wrong((memory, 0), bytes, 0) {
-            return Err(failed(format!("the pulled data is wrong from byte {wrong} on")));
+            return Err(failed(format!("the pulled data is wrong, first at byte {wrong}")));
         }
         fill((memory, 0), memory.len_bytes(), 1);
         Ok(())
@@ -204,7 +204,7 @@ impl Job {
         &self,
         ends: &mut impl Bulk,
         peer: Peer,
-        prepared: &Prepared,
+        prepared: &PreparedTransfer,
         walk: &BufferCursor,
     ) -> Result<u64, BulkError> {
         if self.concurrency > 1 {
@@ -230,7 +230,7 @@ impl Job {
         &self,
         ends: &mut impl Bulk,
         peer: Peer,
-        prepared: &Prepared,
+        prepared: &PreparedTransfer,
         walk: &BufferCursor,
         under_way: &mut VecDeque<Transfer>,
     ) -> Result<u64, BulkError> {
@@ -322,7 +322,7 @@ fn reach(
     walk: &BufferCursor,
     prepare: Prepare,
     halves: bool,
-) -> Result<(Endpoint, Peer, Prepared), String> {
+) -> Result<(Endpoint, Peer, PreparedTransfer), String> {
     let mut endpoint = Endpoint::new(config).map_err(|error| error.to_string())?;
     let address =
         prepare.client.parse().map_err(|_| "the client has sent no valid address".to_string())?;
@@ -330,7 +330,7 @@ fn reach(
     let part = BulkPart::of(8.min(walk.xfer_bytes)).at(prepare.base, 0);
     let pulled = endpoint.pull(peer, &prepare.handle, &BulkMemory::plain(vec![0; 8]), part);
     pulled.map_err(|error| error.to_string())?;
-    let prepared = Prepared::new(prepare, &mut endpoint, walk, halves);
+    let prepared = PreparedTransfer::new(prepare, &mut endpoint, walk, halves);
     Ok((endpoint, peer, prepared.map_err(|error| error.to_string())?))
 }
 

@@ -77,7 +77,11 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         }
         let failed = || format!("cargo bench --bench {} failed with {status}", args.bench);
         if args.list {
-            return if status.success() { Ok(()) } else { bail!("{}: see above", failed()) };
+            return if status.success() {
+                Ok(())
+            } else {
+                bail!("{}: see its messages above", failed())
+            };
         }
         printed.rewind()?;
         let run = first_run(&mut BufReader::new(&printed));
@@ -91,7 +95,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
                 args.bench,
                 imported.err().map_or_else(String::new, |why| format!(" ({why})"))
             ),
-            _ => bail!("{}: see above", failed()),
+            _ => bail!("{}: see its messages above", failed()),
         }
         if let Some(name) = &args.name {
             Store::open(&path)?.tag(&last, name)?;
@@ -108,7 +112,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     out.write_all(table.as_bytes())?;
     writeln!(out, "run {} is in {}", document.run.id, store.path().display())?;
     match ended_badly {
-        Some(how) => bail!("{how}: see above; the completed measurements are kept"),
+        Some(how) => bail!("{how}: see its messages above; the completed measurements are kept"),
         None => Ok(()),
     }
 }

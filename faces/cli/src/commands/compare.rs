@@ -84,7 +84,7 @@ fn share(text: &str) -> Result<f64, String> {
     let value = value.ok_or("must be a share, such as 5% or 0.05")?;
     match (0.0..=1.0).contains(&value) {
         true => Ok(value),
-        false => Err("must lie in 0%..=100%".to_string()),
+        false => Err("must be between 0% and 100%".to_string()),
     }
 }
 
@@ -133,7 +133,11 @@ fn is_of_single_links(ab: &[String]) -> anyhow::Result<bool> {
 }
 
 /// Compares this program with a copy of itself, as `--ab` does: alternating, `pairs` processes per side.
-pub(super) fn with_a_copy(pairs: u32, time: &str, words: &[&str]) -> anyhow::Result<Comparison> {
+pub(super) fn compare_with_copy(
+    pairs: u32,
+    time: &str,
+    words: &[&str],
+) -> anyhow::Result<Comparison> {
     let own = std::env::current_exe().context("cannot find the path of this program")?;
     let folder = Scratch::new("handover-copy-", &std::env::temp_dir())?;
     let copy = folder.path().join("copy");
@@ -164,7 +168,7 @@ fn sides(args: &Compare) -> anyhow::Result<[NamedSide; 2]> {
         (Some(a), [b]) => (a, b.as_str()),
         (Some(a), []) => {
             let baseline = (a.clone(), side(a, &args.db, &mut None)?);
-            let last = last_group(a, &stored::existing(&args.db)?)?;
+            let last = last_group(a, &stored::open_existing(&args.db)?)?;
             return Ok([baseline, last]);
         }
         (None, [a, b]) => (a, b.as_str()),
@@ -252,7 +256,7 @@ fn side(words: &str, db: &StoreOption, store: &mut Option<Store>) -> anyhow::Res
             }
         } else {
             if store.is_none() {
-                *store = Some(stored::existing(db)?);
+                *store = Some(stored::open_existing(db)?);
             }
             let Some(store) = store.as_ref() else { continue };
             load_all(store, &store.side(word).map_err(stored::usage_error)?)?

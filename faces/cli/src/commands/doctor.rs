@@ -28,7 +28,7 @@ pub struct Doctor {
 fn time(text: &str) -> Result<Duration, String> {
     match span(text)? {
         time if time <= TIME_MAX => Ok(time),
-        time => Err(format!("{time:?}: must lie in 0..=1h")),
+        time => Err(format!("{time:?}: must be at most 1h")),
     }
 }
 

@@ -48,7 +48,7 @@ pub fn history(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(svg) = &args.svg {
         writable(svg, "--svg")?;
     }
-    let store = stored::existing(&args.db)?;
+    let store = stored::open_existing(&args.db)?;
     let contender =
         store.contender(&args.id, args.contender.as_deref()).map_err(stored::usage_error)?;
     let figures = measured(store.figures(&args.id, &contender)?, args.host.as_deref())?;
@@ -65,7 +65,7 @@ pub fn history(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(out.write_all(drawn.as_bytes())?)
 }
 
-/// Removes smoke runs; if `host` is given, moves its figures to the end.
+/// Removes smoke runs; if `host` is `Some`, moves that machine's figures to the end.
 fn measured(mut figures: Vec<Figure>, host: Option<&str>) -> anyhow::Result<Vec<Figure>> {
     figures.retain(|it| !it.record.warnings.iter().any(|it| it.code == WarningCode::Smoke));
     let Some(host) = host else { return Ok(figures) };

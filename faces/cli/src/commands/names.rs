@@ -48,7 +48,7 @@ pub struct Vacuum {
 /// Opens an existing store for writing.
 fn to_change(db: &StoreOption) -> anyhow::Result<Store> {
     // Opened for reading first, so that no store is created at a path without one.
-    drop(stored::existing(db)?);
+    drop(stored::open_existing(db)?);
     Store::open(stored::path(db)?).map_err(exit::of_store)
 }
 

@@ -44,7 +44,9 @@ pub fn plot(args: &Plot, out: &mut dyn Write) -> anyhow::Result<()> {
                 return handover_classic::plot_eventuals(file, prefix, out);
             }
         },
-        false => vec![stored::existing(&args.db)?.load(&args.source).map_err(stored::usage_error)?],
+        false => {
+            vec![stored::open_existing(&args.db)?.load(&args.source).map_err(stored::usage_error)?]
+        }
     };
     let prefix = match (&args.output, is_file) {
         (Some(prefix), _) => prefix.clone(),

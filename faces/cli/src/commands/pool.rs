@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn figure_is_the_median_over_the_passes_of_all_runs() {
         let runs = [run(10.0), run(20.0), run(30.0)];
-        let pooled = pool(&runs).expect("a run");
+        let pooled = pool(&runs).expect("pool the runs");
         let it = &pooled.records[0];
         assert_eq!(it.summary.median, 23.5);
         let (low, high) = it.summary.ends().expect("24 passes");
@@ -138,11 +138,13 @@ mod tests {
 
     #[test]
     fn modes_are_those_of_the_passes_of_all_runs() {
-        let pooled = pool(&[run(1000.0), run(1000.0), run(9000.0)]).expect("a run");
+        let pooled = pool(&[run(1000.0), run(1000.0), run(9000.0)]).expect("pool the runs");
         let modes = &pooled.records[0].modes;
         let shares: Vec<_> = modes.iter().map(|it| (it.share * 24.0).round()).collect();
         assert_eq!(shares, [16.0, 8.0], "{modes:?}");
-        assert!(pool(&[run(1000.0), run(1000.0)]).expect("a run").records[0].modes.is_empty());
+        assert!(
+            pool(&[run(1000.0), run(1000.0)]).expect("pool the runs").records[0].modes.is_empty()
+        );
     }
 
     #[test]
@@ -153,7 +155,7 @@ mod tests {
             run.records[0].warnings = vec![Warning { code: WarningCode::Wide, text }];
         }
         runs[0].records[0].warnings.clear();
-        let pooled = pool(&runs).expect("a run");
+        let pooled = pool(&runs).expect("pool the runs");
         let texts: Vec<_> = pooled.records[0].warnings.iter().map(|it| &*it.text).collect();
         assert_eq!(texts, ["wide (in 2 of 3 runs)"]);
     }
@@ -163,7 +165,7 @@ mod tests {
         let mut one = run(10.0);
         one.records[0].floor = None;
         one.records[0].peers.clear();
-        let pooled = pool(std::slice::from_ref(&one)).expect("a run");
+        let pooled = pool(std::slice::from_ref(&one)).expect("pool the runs");
         assert_eq!(pooled.records[0].summary.median, one.records[0].summary.median);
         assert_eq!(pooled.run.id, one.run.id);
         assert_eq!(pool(&[]), None);

@@ -49,7 +49,7 @@ pub struct Prove {
 /// Delay that is added to our lock, in ns.
 const DELAY_NS: u64 = 50;
 
-/// Benchmark of our lock, taken and freed, with an added delay.
+/// Benchmark of locking and unlocking our lock, with an added delay.
 struct Delayed<const NS: u64> {
     lock: TryLock<u64>,
     keeper: prove::SpinTimer,
@@ -176,7 +176,7 @@ fn beside_a_copy(profile: Profile) -> anyhow::Result<Proof> {
         Profile::Smoke => &["clock/now"],
         _ => &["lock/free", "event/call", "ring/round-trip"],
     };
-    let comparison = compare::with_a_copy(pairs(profile), "100ms", ids)?;
+    let comparison = compare::compare_with_copy(pairs(profile), "100ms", ids)?;
     let called = comparison.count(Verdict::Worse) + comparison.count(Verdict::Better);
     Ok(Proof {
         what: "two builds of one code, figures that differ".to_string(),

@@ -317,7 +317,7 @@ fn show(
     written
 }
 
-/// Observer that stores each benchmark as it ends, and shows the progress of the run.
+/// Observer that stores each benchmark when it is complete, and shows the progress of the run.
 struct Watcher {
     store: Store,
     run: String,

@@ -34,12 +34,12 @@ pub fn path_to_write(db: &StoreOption) -> anyhow::Result<PathBuf> {
     }
 }
 
-pub(super) fn existing(db: &StoreOption) -> anyhow::Result<Store> {
+pub(super) fn open_existing(db: &StoreOption) -> anyhow::Result<Store> {
     Store::open_existing(path(db)?).map_err(exit::of_store)
 }
 
 pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
-    let store = existing(&args.db)?;
+    let store = open_existing(&args.db)?;
     let mut document = store.load(&args.run).map_err(usage_error)?;
     let named = store.named(&args.run)?.len();
     if named > 1 {
@@ -61,7 +61,7 @@ pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
 
 /// Writes the report page of a run, with other runs for comparison.
 pub fn report(args: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
-    let store = existing(&args.db)?;
+    let store = open_existing(&args.db)?;
     let mut documents = selected(&store, &args.runs)?;
     let Some((first, others)) = documents.split_first_mut() else { return Ok(()) };
     prepare(&store, first)?;
@@ -107,7 +107,7 @@ pub fn json(document: &Document, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 pub fn runs(args: &Runs, out: &mut dyn Write) -> anyhow::Result<()> {
-    let rows = existing(&args.db)?.runs()?;
+    let rows = open_existing(&args.db)?.runs()?;
     if args.json {
         let all: Vec<_> = rows
             .iter()
@@ -152,7 +152,7 @@ pub fn export(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
     if args.to != "jsonl" {
         return export_to(args, out);
     }
-    let store = existing(&args.db)?;
+    let store = open_existing(&args.db)?;
     let mut buffered = std::io::BufWriter::new(&mut *out);
     match store.export(&args.runs, &mut buffered) {
         Ok(_) => Ok(buffered.flush()?),
@@ -166,7 +166,7 @@ pub fn export(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
 fn export_to(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
     let format: handover_report::Format =
         args.to.parse().map_err(|refused| usage(format!("--to {}: {refused}", args.to)))?;
-    let store = existing(&args.db)?;
+    let store = open_existing(&args.db)?;
     let runs = match &*args.runs {
         [] => store.runs()?.into_iter().map(|row| row.id).collect(),
         named => named.to_vec(),

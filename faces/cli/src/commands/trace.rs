@@ -17,9 +17,9 @@ use std::path::PathBuf;
 #[derive(Debug, Subcommand)]
 pub enum Trace {
     /// Enable probes of a running process, which then records
-    On(switch::On),
+    On(switch::TraceOn),
     /// Disable probes of a running process
-    Off(switch::Off),
+    Off(switch::TraceOff),
     /// List the probes of a process or of a trace
     List(switch::TraceList),
     /// Show calls and their times, by function or as a call tree

@@ -38,7 +38,7 @@ pub fn restore() {
 }
 
 /// Returns `true` if no view is open any more.
-pub fn is_left() -> bool {
+pub fn is_closed() -> bool {
     BEFORE.lock().unwrap_or_else(PoisonError::into_inner).is_none()
 }
 
@@ -287,19 +287,19 @@ mod tests {
     #[test]
     fn panic_in_any_thread_restores_the_terminal_before_its_message() {
         if std::env::var_os(ON_TERMINAL).is_some() {
-            assert!(is_left());
-            let _screen = Screen::enter(Size::new(20, 5)).expect("a terminal");
-            assert!(!is_left());
-            let other = std::thread::spawn(|| panic!("for a test"));
-            assert!(other.join().is_err() && is_left());
+            assert!(is_closed());
+            let _screen = Screen::enter(Size::new(20, 5)).expect("enter the screen");
+            assert!(!is_closed());
+            let other = std::thread::spawn(|| panic!("planted by the test"));
+            assert!(other.join().is_err() && is_closed());
             return restore();
         }
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-        grantpt(&ours).expect("its other end");
-        unlockpt(&ours).expect("its other end");
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("open a pseudo-terminal");
+        grantpt(&ours).expect("grant the pseudo-terminal");
+        unlockpt(&ours).expect("unlock the pseudo-terminal");
         let name = ptsname(&ours, Vec::new()).expect("its name");
         let theirs = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty());
-        let theirs = theirs.expect("its other end");
+        let theirs = theirs.expect("open the other end of the pseudo-terminal");
         let size = Winsize { ws_row: 25, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&theirs, size).expect("its size");
         let modes = || {
@@ -307,11 +307,11 @@ mod tests {
             (it.local_modes, it.special_codes[SpecialCodeIndex::VSUSP])
         };
         let before = modes();
-        let mut again = Command::new(std::env::current_exe().expect("this program"));
+        let mut again = Command::new(std::env::current_exe().expect("find this program"));
         let name = std::thread::current().name().expect("this test").to_string();
         again.args(["--exact", &name, "--nocapture"]).env(ON_TERMINAL, "1").stdout(Stdio::null());
         again.stdin(Stdio::null()).stderr(theirs.try_clone().expect("an end"));
-        let status = again.status().expect("it runs");
+        let status = again.status().expect("run this program");
         assert!(status.success(), "{status}");
         assert!(modes() == before, "the terminal's modes were not restored");
         let mut shown = [0; 4096];

@@ -130,7 +130,7 @@ fn invalid_side_is_refused_with_the_nearest_names() {
     }
     home.run("compare --ab x").code(2);
     home.run("compare --ab nowhere nobody lock").code(2).tells(&["nowhere", "no such file"]);
-    home.run("compare a b --threshold 300%").code(2).tells(&["0%..=100%"]);
+    home.run("compare a b --threshold 300%").code(2).tells(&["between 0% and 100%"]);
     home.run("compare a b --pairs 9").code(2).tells(&["--ab"]);
     fs::write(home.cwd().join("words.txt"), "words\n").expect("a file");
     home.run("compare words.txt before").code(2).tells(&["words.txt", "no runs"]);

@@ -164,7 +164,7 @@ fn file_that_is_not_of_a_sweep_is_refused_with_the_line() {
     let home = home();
     for (bytes, says) in [
         (&b"hello world\n"[..], "line 1: it has 2 columns"),
-        (b"1 5 1 1000 0.1\n2 5 1 x 0.1\n", "line 2: ops/s cannot be \"x\""),
+        (b"1 5 1 1000 0.1\n2 5 1 x 0.1\n", "line 2: invalid ops/s \"x\""),
         (b"", "no rows"),
         (b"# a comment alone\n", "no rows"),
         (b"\xff\xfe\x00\x01", "not a text file"),

@@ -59,7 +59,7 @@ fn started(home: &Home) -> u64 {
 
 /// Waits until the server has used CPU time under load.
 fn wait_for_load(serving: &Running<'_>) {
-    let cpu = || handover_classic::load::process::used(serving.id()).unwrap_or_default().cpu();
+    let cpu = || handover_classic::load::process::usage_of(serving.id()).unwrap_or_default().cpu();
     let enough = cpu() + Duration::from_millis(100);
     wait_until("load", || cpu() >= enough);
 }
@@ -443,21 +443,21 @@ fn contradicting_options_are_refused_with_a_remedy() {
     let home = Home::new();
     for (words, told) in [
         ("", "one of -e (serve), -c (client) and --connect is needed"),
-        ("--connect -c", "--connect contradicts -e and -c"),
+        ("--connect -c", "--connect excludes -e and -c"),
         ("-e --count 5", "--count is an option of the client: it needs -c"),
         ("-e --histo", "--histo is an option of the client: it needs -c"),
         ("-e --rate 5k", "--rate is an option of the client: it needs -c"),
         ("-c --reuse_port", "--reuse_port is an option of the server: it needs -e"),
         ("-c --min 11 --max 10", "--min 11 is above --max 10"),
-        ("-c --duration 1 -i 3", "--itt contradicts --duration: a load is limited by"),
-        ("-c --ramp 1k..2k --rate 5", "--ramp and --rate contradict"),
+        ("-c --duration 1 -i 3", "--itt and --duration exclude each other: limit"),
+        ("-c --ramp 1k..2k --rate 5", "--ramp and --rate exclude each other"),
         ("-c --warm-up 1", "--warm-up needs --duration"),
         ("-c --clients 5 -h 4", "--clients 5: a thread may hold 4 connections"),
         ("-e --cert a --key b", "--cert needs --tls"),
         ("-e --tls --ca a", "--ca is an option of the client"),
         ("-c --hold 1", "--hold needs --connect"),
         ("-c --spin 50us", "--spin is an option of the server: it needs -e"),
-        ("-e --spin 2s", "must not be above 1ms"),
+        ("-e --spin 2s", "must be at most 1ms"),
         ("-e -c --processes 2", "--processes needs either -e or -c"),
         ("-c --slo p99", "must be like p99=1ms"),
         ("-c --count 0", "must lie in 1..="),
@@ -466,14 +466,11 @@ fn contradicting_options_are_refused_with_a_remedy() {
         ("-c --hdr /no/such/folder/file", "name a file that can be written"),
         ("-c -p 0", "--port 0 lets a server choose"),
         ("--connect -p 0", "--port 0 lets a server choose"),
-        (
-            "-c --rate 5k --count 5",
-            "--count contradicts --rate: messages are sent when they are due",
-        ),
-        ("-c --slo p99=1ms --count 5", "--count contradicts --slo"),
-        ("-c --timeout 0", "must be above 0"),
-        ("-c --duration -1", "'--duration <SECONDS>': must lie in 0..=86400"),
-        ("-c --rate -5", "'--rate <N>': must lie in 0.1..=1000M"),
+        ("-c --rate 5k --count 5", "--count and --rate exclude each other: --rate determines when"),
+        ("-c --slo p99=1ms --count 5", "--count and --slo exclude each other"),
+        ("-c --timeout 0", "must be greater than 0"),
+        ("-c --duration -1", "'--duration <SECONDS>': must be between 0 and 86400 seconds"),
+        ("-c --rate -5", "'--rate <N>': must be between 0.1 and 1000M per second"),
         ("-c -t -2", "must lie in 1..=1024"),
         ("-c --port -1", "'--port <PORT>'"),
     ] {
@@ -508,7 +505,7 @@ fn silent_server_is_given_up() {
     let home = Home::new();
     let (serving, port) = server(&home, "");
     serving.signal(Signal::STOP);
-    let said = client(port, "--timeout 0.3").code(1).tells(&["no echo within 300ms"]);
+    let said = client(port, "--timeout 0.3").code(1).tells(&["no echo was received within 300ms"]);
     assert!(said.took < Duration::from_secs(100), "{said}");
     serving.signal(Signal::CONT);
     serving.signal(Signal::TERM);
@@ -561,7 +558,7 @@ fn connections_beyond_the_limit_of_a_thread_are_refused() {
     let said = client(port, "--clients 5 --count 10").code(1);
     let lost =
         "20 of 50 messages are missing; 2 connections failed: the server closed a connection";
-    let reset = "20 of 50 messages are missing; 2 connections failed: a connection broke";
+    let reset = "20 of 50 messages are missing; 2 connections failed: the connection was lost";
     assert!(said.err.contains(lost) || said.err.contains(reset), "{said}");
     let home = Home::new();
     let said = home.run(&format!("evh_perf --connect -p {port} --count 10 --hold 0")).code(1);
@@ -657,7 +654,7 @@ fn memory_of_closed_connections_is_returned() {
     let home = Home::new();
     let (serving, port) = server(&home, "");
     let anon =
-        || handover_classic::load::process::used(serving.id()).unwrap_or_default().anon_bytes;
+        || handover_classic::load::process::usage_of(serving.id()).unwrap_or_default().anon_bytes;
     let before = anon();
     // Each sends the beginning of a message that it does not finish.
     let crowd: Vec<TcpStream> = (0..600)
@@ -782,10 +779,10 @@ fn bound_without_rate_searches_the_highest_rate_that_holds_it() {
             said.code(0);
         }
         None => {
-            said.code(1).tells(&["missed at every rate"]);
+            said.code(1).tells(&["exceeded a bound at every rate"]);
         }
     }
-    client(port, "--slo p50=1ns --duration 0.1").code(1).tells(&["missed at every rate"]);
+    client(port, "--slo p50=1ns --duration 0.1").code(1).tells(&["exceeded a bound at every rate"]);
 }
 
 #[test]

@@ -199,7 +199,7 @@ fn margo_p2p_bw_prints_its_table_and_transfers_correct_data() {
         check_bw(&client.code(0), [1, 0, 4096, 8192, 0]);
     }
     for (words, says) in [
-        ("-x 4097 -X 4096", "-x 4097: more than the buffer has, -X 4096"),
+        ("-x 4097 -X 4096", "-x 4097: exceeds the size of the buffer, -X 4096"),
         ("-x 0", "1..=2147483647"),
         ("-x 1 -c 0", "1..=4096"),
     ] {

@@ -371,8 +371,8 @@ fn impossible_scheduler_options_are_refused_before_the_start() {
         ("--stamp often", "packet, batch, none"),
         ("--stamp-loss some", "block, drop"),
         ("--sink pipe", "udp://"),
-        ("--experiments H", "there are A to G"),
-        ("--experiments , --clients 1", "there are A to G"),
+        ("--experiments H", "choose from A to G"),
+        ("--experiments , --clients 1", "choose from A to G"),
         ("--experiments A --clients 0", "must lie in 1..="),
         ("--experiments A -t 2", "cannot be used with"),
         ("--clients 2", "--experiments"),
@@ -402,7 +402,7 @@ fn full_disk_ends_time_stamps_but_not_the_run() {
     let home = Home::new();
     let line = "ulimit -f 8 && exec handover sched -b 1G --seconds 0.5";
     let said = said(home.shell(line)).code(1);
-    let said = said.tells(&["queue-0.txt", "time stamps were lost"]);
+    let said = said.tells(&["queue-0.txt", "the time-stamp file was discarded"]);
     let table = rows(&said);
     assert!(table[0].packets > 1000 && said.out.contains("were not written"), "{said}");
     assert!(files_of_stamps(&home).is_empty(), "a file that is not complete");

@@ -27,13 +27,13 @@ pub(crate) struct Stage {
     pub processes: bool,
     /// `true` if `check` is called before the first sample.
     pub check: bool,
-    /// Size of a block that is allocated before the setup and held until the round ends, so that
-    /// the workload's memory lies at different addresses in each round.
+    /// Size of a block that is allocated before the setup and freed after the round, so that the workload's memory lies
+    /// at different addresses in each round.
     pub slack_bytes: usize,
     /// `true` to count with hardware counters, if available.
     pub count_hardware: bool,
-    /// Destination of the recording if the round is recorded; participants that are processes record
-    /// themselves.
+    /// Destination of the recording; `None` if the round is not recorded. With `processes`, each
+    /// participant process writes its own file in the folder.
     pub trace: Option<TraceTo>,
     /// [`Plan::patience`](crate::lab::Plan::patience).
     pub patience: Duration,
@@ -41,7 +41,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// Returns `true` if participants share a CPU; a waiting participant must then not spin.
-    pub(crate) fn crowded(&self) -> bool {
+    pub(crate) fn is_crowded(&self) -> bool {
         are_shared(&self.cpus)
     }
 

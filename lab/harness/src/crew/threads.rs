@@ -116,7 +116,7 @@ pub(super) fn play(
 ) -> Result<ParticipantResult, Fault> {
     let mut timed = Timed::prepare(stage, role.measured, samples);
     timed.samples.await_pace();
-    if !control.start_line(!stage.crowded()) {
+    if !control.start_line(!stage.is_crowded()) {
         return Err(Fault::Interrupted);
     }
     timed.samples.begin();
@@ -183,7 +183,7 @@ impl Scheduling {
     }
 }
 
-/// Does the setup on the first participant's CPU, so that memory comes from its NUMA node.
+/// Runs the setup on the first participant's CPU, so that memory is allocated on its NUMA node.
 fn set_up(stage: &Stage, setup: SetupFn) -> Result<(Arc<dyn ErasedHandover>, Vec<u8>), Fault> {
     let (to, from) = channel();
     let inner = stage.clone();
@@ -209,7 +209,7 @@ fn pin(cpu: u32) -> Result<(), Fault> {
     affinity::pin(cpu).map_err(|refused| Fault::Workload(refused.to_string()))
 }
 
-/// Function that starts a thread with a given name.
+/// Function that starts a named thread.
 trait Spawn: FnMut(String, Body) -> io::Result<JoinHandle<()>> {}
 impl<S: FnMut(String, Body) -> io::Result<JoinHandle<()>>> Spawn for S {}
 
@@ -323,7 +323,11 @@ mod tests {
             assert!(matches!(&fault, Fault::Start { role, .. } if role == roles[last].name));
             assert!(fault.to_string().contains("ulimit -u"), "{fault}");
             // Each thread holds the workload: none is left when the workload is dropped.
-            assert_eq!(INSTANCES_COUNT.load(Ordering::SeqCst), 0, "a participant still waits");
+            assert_eq!(
+                INSTANCES_COUNT.load(Ordering::SeqCst),
+                0,
+                "a thread still holds the workload"
+            );
         }
     }
 }

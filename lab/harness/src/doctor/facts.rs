@@ -104,11 +104,11 @@ mod tests {
     use std::fs;
 
     fn planted(files: &[(&str, &str)]) -> Facts {
-        let root = tempfile::tempdir().expect("a folder");
+        let root = tempfile::tempdir().expect("create a temporary folder");
         for (path, text) in files {
             let path = root.path().join(path);
             fs::create_dir_all(path.parent().expect("it lies in a folder")).expect("made");
-            fs::write(path, text).expect("written");
+            fs::write(path, text).expect("write the file");
         }
         Facts::read(root.path())
     }

@@ -11,9 +11,9 @@ const CPUS_MAX: usize = 16;
 
 /// Measurements by threads that spin on the CPUs of this process.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Measured {
+pub(super) struct CpuMeasurements {
     pub(super) time: Duration,
-    /// Share of the machine's CPU time that the hypervisor gave to other guests.
+    /// Share of the machine's CPU time that the hypervisor scheduled for other guests (steal time).
     pub(super) steal: Option<f64>,
     pub(super) cpus: Vec<Core>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Core {
     pub(super) switches_involuntary: u64,
 }
 
-impl Measured {
+impl CpuMeasurements {
     /// Spins for `time` on each CPU and returns the measurements.
     pub(super) fn take(time: Duration) -> Self {
         let quota = topology::quota_cpus().map_or(CPUS_MAX, |cpus| (cpus as usize).max(1));
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn only_allowed_cpus_are_examined() {
-        let measured = Measured::take(Duration::from_millis(20));
+        let measured = CpuMeasurements::take(Duration::from_millis(20));
         assert!(!measured.cpus.is_empty());
         assert!(measured.cpus.iter().all(|core| (0.0..=1.0).contains(&core.slowed)));
         let allowed = topology::allowed();

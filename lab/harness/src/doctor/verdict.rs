@@ -1,7 +1,7 @@
 //! Verdicts: the effect of the facts on figures, and the repair.
 
 use super::facts::{Facts, Limit};
-use super::measured::Measured;
+use super::measured::CpuMeasurements;
 use handover_record::{Finding, Level};
 
 /// Governors that keep the frequency steady; under any other it varies with the load.
@@ -24,36 +24,38 @@ struct About {
 }
 
 impl About {
-    fn say(&self, level: Level, found: impl Into<String>, mend: Option<String>) -> Finding {
+    fn finding(&self, level: Level, found: impl Into<String>, mend: Option<String>) -> Finding {
         let (code, why) = (self.code.to_string(), self.why.to_string());
         Finding { code, level, found: found.into(), why, mend }
     }
 
     fn fine(&self, found: impl Into<String>) -> Finding {
-        self.say(Level::Fine, found, None)
+        self.finding(Level::Fine, found, None)
     }
 
     fn disturbs(&self, found: impl Into<String>, mend: impl Into<String>) -> Finding {
-        self.say(Level::Disturbs, found, Some(mend.into()))
+        self.finding(Level::Disturbs, found, Some(mend.into()))
     }
 
     fn note(&self, found: impl Into<String>, mend: impl Into<String>) -> Finding {
-        self.say(Level::Note, found, Some(mend.into()))
+        self.finding(Level::Note, found, Some(mend.into()))
     }
 
     /// Creates a finding about a fact that cannot be read; in a guest, only the host knows it.
-    fn unseen(&self, facts: &Facts) -> Finding {
+    fn unreadable(&self, facts: &Facts) -> Finding {
         match &facts.hypervisor {
-            Some(hypervisor) => {
-                self.say(Level::Unknown, format!("only visible to the host of {hypervisor}"), None)
-            }
-            None => self.say(Level::Unknown, "the kernel does not report it", None),
+            Some(hypervisor) => self.finding(
+                Level::Unknown,
+                format!("only visible to the host of {hypervisor}"),
+                None,
+            ),
+            None => self.finding(Level::Unknown, "the kernel does not report it", None),
         }
     }
 }
 
 /// Returns all findings, worst first, in a fixed order within a level.
-pub(super) fn of(facts: &Facts, measured: Option<&Measured>) -> Vec<Finding> {
+pub(super) fn of(facts: &Facts, measured: Option<&CpuMeasurements>) -> Vec<Finding> {
     let mut findings = vec![
         governor(facts),
         turbo(facts),
@@ -87,7 +89,7 @@ fn governor(facts: &Facts) -> Finding {
         why: "the frequency follows the load with some milliseconds' delay: the first rounds are slow",
     };
     match facts.governor.as_deref() {
-        None => about.unseen(facts),
+        None => about.unreadable(facts),
         Some(steady) if STEADY_GOVERNORS.contains(&steady) => about.fine(steady),
         Some(other) => about.disturbs(other, "sudo cpupower frequency-set -g performance"),
     }
@@ -99,7 +101,7 @@ fn turbo(facts: &Facts) -> Finding {
         why: "the frequency depends on the temperature and on what other cores do: runs differ by it",
     };
     match facts.turbo {
-        None => about.unseen(facts),
+        None => about.unreadable(facts),
         Some(turbo) if turbo.on => {
             about.note("on", format!("echo {} | sudo tee {}", turbo.off, turbo.file))
         }
@@ -117,7 +119,7 @@ fn smt(facts: &Facts) -> Finding {
             about.note("on", "echo off | sudo tee /sys/devices/system/cpu/smt/control")
         }
         (Some(false), _) if facts.hypervisor.is_none() => about.fine("off"),
-        _ => about.unseen(facts),
+        _ => about.unreadable(facts),
     }
 }
 
@@ -127,9 +129,9 @@ fn isolation(facts: &Facts) -> Finding {
         why: "the scheduler runs other work on the measured CPUs unless they are isolated",
     };
     match facts.isolated.as_deref() {
-        None => about.unseen(facts),
+        None => about.unreadable(facts),
         Some("") if facts.cpus_online < 4 => {
-            about.say(Level::Note, "none, and too few CPUs to isolate some", None)
+            about.finding(Level::Note, "none, and too few CPUs to isolate some", None)
         }
         Some("") => {
             let last = facts.cpus_online - 1;
@@ -147,7 +149,7 @@ fn tickless(facts: &Facts) -> Finding {
     };
     match facts.nohz_full.as_deref() {
         Some("") | None if facts.cpus_online < 4 => {
-            about.say(Level::Note, "every CPU has a timer tick", None)
+            about.finding(Level::Note, "every CPU has a timer tick", None)
         }
         Some("") | None => {
             let last = facts.cpus_online - 1;
@@ -182,7 +184,7 @@ fn huge_pages(facts: &Facts) -> Finding {
         why: "memory is moved into huge pages while it is used: some accesses take long",
     };
     match facts.huge_pages.as_deref() {
-        None => about.unseen(facts),
+        None => about.unreadable(facts),
         Some("always") => about
             .note("always", "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"),
         Some(other) => about.fine(other),
@@ -194,7 +196,7 @@ fn clock_source(facts: &Facts) -> Finding {
         code: "clock-source",
         why: "other clocks than the TSC cost a system call, or a read of a device, at each reading",
     };
-    let Some(source) = facts.clock_source.as_deref() else { return about.unseen(facts) };
+    let Some(source) = facts.clock_source.as_deref() else { return about.unreadable(facts) };
     let is_cheap = matches!(source, "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page");
     let file = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     if is_cheap {
@@ -213,7 +215,7 @@ fn timer_slack(facts: &Facts) -> Finding {
         why: "a sleep, or a wait with a time-out, ends late by up to this time",
     };
     match facts.timer_slack_ns {
-        None => about.unseen(facts),
+        None => about.unreadable(facts),
         Some(ns) if ns <= TIMER_SLACK_FINE_NS => about.fine(format!("{ns} ns")),
         Some(ns) => about.note(
             format!("{} us", ns / 1000),
@@ -249,7 +251,7 @@ fn memory(facts: &Facts) -> Finding {
     let limit = facts.cgroup_memory_bytes.unwrap_or(u64::MAX).min(facts.memory_bytes);
     let found = format!("{:.1} GiB", limit as f64 / f64::from(1 << 30));
     if facts.memory_bytes == 0 {
-        about.unseen(facts)
+        about.unreadable(facts)
     } else if limit < MEMORY_MIN_BYTES {
         about.note(found, "docker run --memory=4g, or systemctl set-property UNIT MemoryMax=4G")
     } else {
@@ -263,7 +265,7 @@ fn fds(facts: &Facts) -> Finding {
         why: "each connection takes a descriptor: with too few, servers refuse connections",
     };
     match facts.fds {
-        None => about.unseen(facts),
+        None => about.unreadable(facts),
         Some(limit) if limit.soft >= FDS_MIN => about.fine(words(limit.soft)),
         Some(limit) => about.note(words(limit.soft), raise("-n", limit, "fs.nr_open")),
     }
@@ -274,7 +276,7 @@ fn threads(facts: &Facts) -> Finding {
         code: "threads",
         why: "benchmarks of a thousand participants cannot start them all",
     };
-    let Some(limit) = facts.threads else { return about.unseen(facts) };
+    let Some(limit) = facts.threads else { return about.unreadable(facts) };
     let pids_max = facts.pids_max.unwrap_or(u64::MAX);
     if pids_max < THREADS_MIN && pids_max <= limit.soft {
         return about.note(
@@ -308,7 +310,7 @@ fn load(facts: &Facts) -> Finding {
         why: "other programs run: they take CPUs, caches and memory from the benchmarks",
     };
     match facts.load_1min {
-        None => about.unseen(facts),
+        None => about.unreadable(facts),
         Some(load) if load < 0.5 => about.fine(format!("{load:.2} in the last minute")),
         Some(load) => about.disturbs(
             format!("{load:.2} in the last minute"),
@@ -323,7 +325,7 @@ fn counters(facts: &Facts) -> Finding {
         why: "instructions and cache misses of an operation are known only with the hardware's counters",
     };
     match facts.perf_event_paranoid {
-        None => about.unseen(facts),
+        None => about.unreadable(facts),
         Some(level) if level <= 2 => about.fine(format!("perf_event_paranoid={level}")),
         Some(level) => about.note(
             format!("perf_event_paranoid={level}"),
@@ -338,7 +340,7 @@ fn numa_balancing(facts: &Facts) -> Finding {
         why: "pages are unmapped to detect their users, and moved between nodes in mid-run",
     };
     match facts.numa_balancing {
-        None => about.unseen(facts),
+        None => about.unreadable(facts),
         Some(false) => about.fine("off"),
         Some(true) => about.disturbs("on", "sudo sysctl kernel.numa_balancing=0"),
     }
@@ -348,20 +350,20 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-fn steal(measured: &Measured) -> Finding {
+fn steal(measured: &CpuMeasurements) -> Finding {
     let about = About {
         code: "steal",
         why: "the hypervisor runs other guests on these CPUs, and the benchmarks stand still meanwhile",
     };
     let over = |share| format!("{} of {:?}", percent(share), measured.time);
     match measured.steal {
-        None => about.say(Level::Unknown, "the kernel does not report it", None),
+        None => about.finding(Level::Unknown, "the kernel does not report it", None),
         Some(share) if share < STEAL_MAX => about.fine(over(share)),
         Some(share) => about.disturbs(over(share), "use a host or an instance with dedicated CPUs"),
     }
 }
 
-fn pace(measured: &Measured) -> Finding {
+fn pace(measured: &CpuMeasurements) -> Finding {
     let about = About {
         code: "neighbours",
         why: "a core below its pace has a busy sibling thread, or a lower frequency: half the throughput",
@@ -374,7 +376,7 @@ fn pace(measured: &Measured) -> Finding {
         .collect();
     let looked = measured.cpus.len();
     if looked == 0 {
-        return about.say(
+        return about.finding(
             Level::Unknown,
             "no CPU could be measured: pinning a thread failed",
             None,
@@ -387,7 +389,7 @@ fn pace(measured: &Measured) -> Finding {
     about.disturbs(found, "try another time, other CPUs (taskset), or dedicated cores")
 }
 
-fn switches(measured: &Measured) -> Finding {
+fn switches(measured: &CpuMeasurements) -> Finding {
     let about = About {
         code: "switches",
         why: "other threads of this machine preempted a spinning thread",
@@ -436,9 +438,13 @@ mod tests {
         }
     }
 
-    fn at_rest() -> Measured {
+    fn at_rest() -> CpuMeasurements {
         let core = |cpu| Core { cpu, slowed: 0.001, switches_involuntary: 3 };
-        Measured { time: Duration::from_secs(1), steal: Some(0.0), cpus: vec![core(2), core(3)] }
+        CpuMeasurements {
+            time: Duration::from_secs(1),
+            steal: Some(0.0),
+            cpus: vec![core(2), core(3)],
+        }
     }
 
     fn found<'a>(findings: &'a [Finding], code: &str) -> &'a Finding {
@@ -481,7 +487,10 @@ mod tests {
         assert_eq!(mend("numa-balancing"), "sudo sysctl kernel.numa_balancing=0");
         assert_eq!(mend("fds"), format!("ulimit -n {}", 1 << 20));
         assert!(mend("threads").contains("threads-max"));
-        assert!(findings.iter().all(|it| it.code != "steal"), "nothing was measured");
+        assert!(
+            findings.iter().all(|it| it.code != "steal"),
+            "steal was reported without a measurement"
+        );
     }
 
     #[test]

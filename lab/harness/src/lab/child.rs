@@ -141,8 +141,8 @@ fn read_frame<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<T> {
     postcard::from_bytes(&bytes).map_err(io::Error::other)
 }
 
-/// Runs a pass if this process was started for one; `None` otherwise.
-pub(crate) fn dispatch(all: &[&'static [Bench]]) -> Option<Result<(), Fault>> {
+/// Runs the pass that the parent process requests; returns `None` if this process was not started as a pass child.
+pub(crate) fn run_if_child(all: &[&'static [Bench]]) -> Option<Result<(), Fault>> {
     let word = std::env::args_os().nth(1)?;
     let numbers = word.to_str()?.strip_prefix(WORD)?;
     Some(run_pass(all, numbers))

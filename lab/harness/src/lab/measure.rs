@@ -1,6 +1,6 @@
 //! Measurement of one benchmark in one pass: check, warm-up, and blocks.
 
-use super::lane::{ContenderFacts, MeasuredContender};
+use super::contender::{ContenderFacts, MeasuredContender};
 use super::{Group, Lab, Profile};
 use crate::bench::Bench;
 use crate::counters;
@@ -48,7 +48,7 @@ pub(super) struct Visit {
 }
 
 /// Measurement of one benchmark in one pass.
-pub(super) struct Measuring<'a> {
+pub(super) struct BlockRunner<'a> {
     pub lab: &'a Lab,
     pub group: &'a Group,
     pub interrupted: &'a AtomicBool,
@@ -61,31 +61,31 @@ pub(super) struct Measuring<'a> {
     random: SplitMix64,
 }
 
-impl<'a> Measuring<'a> {
+impl<'a> BlockRunner<'a> {
     pub fn new(
         lab: &'a Lab,
         group: &'a Group,
         interrupted: &'a AtomicBool,
         pass: u32,
         mut random: SplitMix64,
-    ) -> Measuring<'a> {
+    ) -> BlockRunner<'a> {
         let orders = SplitMix64::new(random.next_u64());
-        Measuring { lab, group, interrupted, pass, orders, random }
+        BlockRunner { lab, group, interrupted, pass, orders, random }
     }
 
     /// Checks every contender and warms it up. Returns the contenders that fail, which are not
     /// measured, each with its fault.
     pub fn begin(
         &mut self,
-        lanes: &mut [MeasuredContender],
+        contenders: &mut [MeasuredContender],
         warm_up: Duration,
     ) -> Result<Vec<(String, Fault)>, Fault> {
         let mut faults = Vec::new();
-        let _neighbour = self.neighbour(lanes)?;
-        self.check(lanes, &mut faults)?;
+        let _neighbour = self.neighbour(contenders)?;
+        self.check(contenders, &mut faults)?;
         if self.lab.plan.profile != Profile::Smoke {
-            self.warm_up(lanes, warm_up)?;
-            choose_batches(lanes, self.group.selection.spec.batched);
+            self.warm_up(contenders, warm_up)?;
+            choose_batches(contenders, self.group.selection.spec.batched);
         }
         Ok(faults)
     }
@@ -93,20 +93,20 @@ impl<'a> Measuring<'a> {
     /// Warms up contenders that an earlier pass has checked, in this pass's process.
     pub fn warm_up_again(
         &mut self,
-        lanes: &mut [MeasuredContender],
+        contenders: &mut [MeasuredContender],
         known: &[ContenderFacts],
     ) -> Result<(), Fault> {
-        let _neighbour = self.neighbour(lanes)?;
-        for (lane, known) in lanes.iter_mut().zip(known) {
-            lane.adopt(*known);
+        let _neighbour = self.neighbour(contenders)?;
+        for (contender, known) in contenders.iter_mut().zip(known) {
+            contender.adopt(*known);
             if known.is_out {
                 continue;
             }
             self.go_on()?;
-            let mut stage = self.stage(lane);
+            let mut stage = self.stage(contender);
             stage.timing.round_ns /= WARM_AGAIN_PART;
-            let notes = self.round(lane, &stage)?;
-            lane.add_pace(&notes);
+            let notes = self.round(contender, &stage)?;
+            contender.add_pace(&notes);
         }
         Ok(())
     }
@@ -114,41 +114,45 @@ impl<'a> Measuring<'a> {
     /// Measures blocks within the visit's limits, and calls `on_block` after each.
     pub fn visit(
         &mut self,
-        lanes: &mut [MeasuredContender],
+        contenders: &mut [MeasuredContender],
         visit: Visit,
         on_block: &mut dyn FnMut(u32, u32) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let _neighbour = self.neighbour(lanes)?;
+        let _neighbour = self.neighbour(contenders)?;
         for done in 0..visit.blocks_max {
             let spent = visit.until.is_some_and(|until| Instant::now() >= until);
             if spent && done >= visit.blocks_min {
                 break;
             }
-            self.block(lanes, done)?;
+            self.block(contenders, done)?;
             on_block(done + 1, visit.blocks_max)?;
         }
         Ok(())
     }
 
     /// Measures one block, with the busy neighbour if the plan has one.
-    pub fn one_block(&mut self, lanes: &mut [MeasuredContender], block: u32) -> Result<(), Fault> {
-        let _neighbour = self.neighbour(lanes)?;
-        self.block(lanes, block)
+    pub fn one_block(
+        &mut self,
+        contenders: &mut [MeasuredContender],
+        block: u32,
+    ) -> Result<(), Fault> {
+        let _neighbour = self.neighbour(contenders)?;
+        self.block(contenders, block)
     }
 
     /// Measures one block: a round of each contender, in random order.
-    pub fn block(&mut self, lanes: &mut [MeasuredContender], block: u32) -> Result<(), Fault> {
-        let mut order: Vec<usize> = (0..lanes.len()).collect();
+    pub fn block(&mut self, contenders: &mut [MeasuredContender], block: u32) -> Result<(), Fault> {
+        let mut order: Vec<usize> = (0..contenders.len()).collect();
         self.orders.shuffle(&mut order);
         for place in order {
-            let lane = &mut lanes[place];
-            if lane.known.is_out {
+            let contender = &mut contenders[place];
+            if contender.known.is_out {
                 continue;
             }
             self.go_on()?;
-            let stage = self.stage(lane);
-            let notes = self.round(lane, &stage)?;
-            lane.keep((self.pass, block), &notes);
+            let stage = self.stage(contender);
+            let notes = self.round(contender, &stage)?;
+            contender.keep((self.pass, block), &notes);
         }
         Ok(())
     }
@@ -156,15 +160,18 @@ impl<'a> Measuring<'a> {
     /// Runs a round of one contender; adds the contender's name to a fault.
     fn round(
         &self,
-        lane: &MeasuredContender,
+        contender: &MeasuredContender,
         stage: &Stage,
     ) -> Result<Vec<ParticipantResult>, Fault> {
-        lane.bench.round(stage, self.interrupted).map_err(|fault| fault.of_contender(lane.name()))
+        contender
+            .bench
+            .round(stage, self.interrupted)
+            .map_err(|fault| fault.of_contender(contender.name()))
     }
 
     /// Returns the parameters of a contender's next round, some of them random.
-    fn stage(&mut self, lane: &MeasuredContender) -> Stage {
-        let mut stage = lane.stage.clone();
+    fn stage(&mut self, contender: &MeasuredContender) -> Stage {
+        let mut stage = contender.stage.clone();
         stage.slack_bytes = self.random.below(SLACK_BYTES_MAX);
         stage.timing.seed = self.random.next_u64();
         stage
@@ -174,22 +181,22 @@ impl<'a> Measuring<'a> {
     /// ratios.
     fn check(
         &self,
-        lanes: &mut [MeasuredContender],
+        contenders: &mut [MeasuredContender],
         faults: &mut Vec<(String, Fault)>,
     ) -> Result<(), Fault> {
-        for lane in lanes.iter_mut() {
+        for contender in contenders.iter_mut() {
             self.go_on()?;
-            let mut stage = lane.stage.clone();
+            let mut stage = contender.stage.clone();
             stage.check = true;
             stage.timing.batches_max = 3;
             stage.timing.round_ns = 5_000_000_000;
             stage.timing.idle_gap_ns = 0;
-            if let Err(fault) = lane.bench.round(&stage, self.interrupted) {
-                lane.known.is_out = true;
-                faults.push((lane.name().to_string(), fault));
+            if let Err(fault) = contender.bench.round(&stage, self.interrupted) {
+                contender.known.is_out = true;
+                faults.push((contender.name().to_string(), fault));
             }
         }
-        if lanes.iter().all(|lane| lane.known.is_out || lane.is_floor)
+        if contenders.iter().all(|it| it.known.is_out || it.is_floor)
             && let Some((_, fault)) = faults.drain(..).next()
         {
             return Err(fault);
@@ -197,16 +204,20 @@ impl<'a> Measuring<'a> {
         Ok(())
     }
 
-    fn warm_up(&mut self, lanes: &mut [MeasuredContender], budget: Duration) -> Result<(), Fault> {
-        let share = budget / lanes.len() as u32;
-        for lane in lanes.iter_mut().filter(|lane| !lane.known.is_out) {
+    fn warm_up(
+        &mut self,
+        contenders: &mut [MeasuredContender],
+        budget: Duration,
+    ) -> Result<(), Fault> {
+        let share = budget / contenders.len() as u32;
+        for contender in contenders.iter_mut().filter(|it| !it.known.is_out) {
             let until = Instant::now() + share;
             let mut figures: Vec<f64> = Vec::new();
             loop {
                 self.go_on()?;
-                let stage = self.stage(lane);
-                let notes = self.round(lane, &stage)?;
-                figures.push(lane.warm(&notes));
+                let stage = self.stage(contender);
+                let notes = self.round(contender, &stage)?;
+                figures.push(contender.warm(&notes));
                 let last = &figures[figures.len().saturating_sub(WARM_ROUNDS)..];
                 let (least, most) = last
                     .iter()
@@ -226,33 +237,33 @@ impl<'a> Measuring<'a> {
     }
 
     /// Starts a thread that keeps a CPU busy next to the participants, if the plan requires one.
-    fn neighbour(&self, lanes: &[MeasuredContender]) -> Result<Option<Neighbour>, Fault> {
-        lanes.first().and_then(|lane| lane.neighbour_cpu).map(Neighbour::start).transpose()
+    fn neighbour(&self, contenders: &[MeasuredContender]) -> Result<Option<Neighbour>, Fault> {
+        contenders.first().and_then(|it| it.neighbour_cpu).map(Neighbour::start).transpose()
     }
 }
 
 /// Returns everything to measure for a benchmark: its contenders, then its floors.
-pub(super) fn lanes(lab: &Lab, group: &Group) -> Vec<MeasuredContender> {
+pub(super) fn contenders(lab: &Lab, group: &Group) -> Vec<MeasuredContender> {
     let selection = &group.selection;
-    let contenders = selection.contenders.iter().map(|bench| (*bench, false));
+    let selected = selection.contenders.iter().map(|bench| (*bench, false));
     let floors = selection.floors.iter().map(|(_, bench, _)| (*bench, true));
-    let mut lanes: Vec<MeasuredContender> = Vec::new();
-    for (bench, is_floor) in contenders.chain(floors) {
+    let mut contenders: Vec<MeasuredContender> = Vec::new();
+    for (bench, is_floor) in selected.chain(floors) {
         // Two parts of one benchmark may be floors: the benchmark is measured once.
         let is_there = |it: &MeasuredContender| {
             is_floor && it.is_floor && it.bench.spec().id == bench.spec().id
         };
-        if !lanes.iter().any(is_there) {
-            lanes.push(lane(lab, group, bench, is_floor));
+        if !contenders.iter().any(is_there) {
+            contenders.push(contender(lab, group, bench, is_floor));
         }
     }
-    let used = lanes.first().map_or(&[][..], |lane| &lane.stage.cpus);
+    let used = contenders.first().map_or(&[][..], |contender| &contender.stage.cpus);
     let cpu = neighbour_cpu(lab, group, used);
-    lanes.iter_mut().for_each(|lane| lane.neighbour_cpu = cpu);
-    lanes
+    contenders.iter_mut().for_each(|it| it.neighbour_cpu = cpu);
+    contenders
 }
 
-fn lane(lab: &Lab, group: &Group, bench: &'static Bench, is_floor: bool) -> MeasuredContender {
+fn contender(lab: &Lab, group: &Group, bench: &'static Bench, is_floor: bool) -> MeasuredContender {
     let usual = match lab.plan.profile {
         Profile::Smoke => Values::smoke,
         _ => Values::defaults,
@@ -322,16 +333,17 @@ fn neighbour_cpu(lab: &Lab, group: &Group, used: &[u32]) -> Option<u32> {
 /// Chooses between timing single operations and batches: if the shortest contender's operation takes
 /// at least twenty clock readings, every contender's operations are timed alone. One rule for all
 /// contenders, so that none has more overhead.
-fn choose_batches(lanes: &mut [MeasuredContender], always: bool) {
+fn choose_batches(contenders: &mut [MeasuredContender], always: bool) {
     let cost = clock::calibration().cost_ns;
-    let racing = lanes.iter().filter(|lane| !lane.is_floor && !lane.known.is_out);
-    let least = racing.map(|lane| lane.known.figure).fold(f64::MAX, f64::min);
+    let racing = contenders.iter().filter(|it| !it.is_floor && !it.known.is_out);
+    let least = racing.map(|it| it.known.figure).fold(f64::MAX, f64::min);
     let single = !always && least >= SINGLE_CLOCKS_MIN * cost;
-    for lane in lanes.iter_mut() {
+    for contender in contenders.iter_mut() {
         // A floor is timed like its contenders, unless it is too short to be timed alone.
-        let alone = single && (!lane.is_floor || lane.known.figure >= SINGLE_CLOCKS_MIN * cost);
-        let batch = if alone { 1 } else { lane.known.batch.max(1) };
-        lane.adopt(ContenderFacts { batch, ..lane.known });
+        let alone =
+            single && (!contender.is_floor || contender.known.figure >= SINGLE_CLOCKS_MIN * cost);
+        let batch = if alone { 1 } else { contender.known.batch.max(1) };
+        contender.adopt(ContenderFacts { batch, ..contender.known });
     }
 }
 
@@ -422,6 +434,10 @@ mod tests {
         assert_eq!((followed.get("size"), followed.get("step")), (40, 3));
         assert!(!followed.all().contains_key("depth"));
         values.set("size", "100").unwrap();
-        assert_eq!(beside(floor(), &values, &usual).get("size"), 64, "it cannot");
+        assert_eq!(
+            beside(floor(), &values, &usual).get("size"),
+            64,
+            "the floor took a size that its bounds exclude"
+        );
     }
 }

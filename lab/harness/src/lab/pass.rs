@@ -1,8 +1,8 @@
 //! One pass over the benchmarks of a run, in this process or in a separate one.
 
-use super::lane::ContenderFacts;
-use super::measure::{Measuring, Visit};
-use super::progress::{Progress, Visited};
+use super::contender::ContenderFacts;
+use super::measure::{BlockRunner, Visit};
+use super::progress::{Progress, VisitResults};
 use super::{Group, Lab, Plan, PlanError, Profile};
 use crate::bench::Bench;
 use crate::fault::Fault;
@@ -50,7 +50,7 @@ pub(super) enum Report {
     /// Progress of a visit: `done` of at most `most` blocks are measured.
     Block { done: u32, most: u32 },
     /// End of a visit, with its results.
-    Visited { group: usize, visited: Box<Visited> },
+    Visited { group: usize, visited: Box<VisitResults> },
     /// End of the pass; `steal` is the share of the machine's CPU time that the hypervisor took.
     End { steal: f64 },
 }
@@ -84,7 +84,7 @@ pub(super) fn run(
         };
         let visited = match visit_one(lab, order, wanted, visit, interrupted, report) {
             Ok(visited) => visited,
-            Err(fault) => Visited::of_fault(fault),
+            Err(fault) => VisitResults::of_fault(fault),
         };
         // Relaxed: the flag publishes no other data.
         if !report(Report::Visited { group, visited: Box::new(visited) })
@@ -105,27 +105,26 @@ fn visit_one(
     visit: Visit,
     interrupted: &AtomicBool,
     report: &mut dyn FnMut(Report) -> bool,
-) -> Result<Visited, Fault> {
+) -> Result<VisitResults, Fault> {
     let group = &lab.groups[wanted.group];
     let mut progress = Progress::begin(lab, group)?;
     let place = ((order.pass as u64) << 32) | wanted.group as u64;
     let random = SplitMix64::new(SplitMix64::new(order.seed ^ place).next_u64());
-    let mut measuring = Measuring::new(lab, group, interrupted, order.pass, random);
-    let lanes = &mut progress.lanes;
+    let mut measuring = BlockRunner::new(lab, group, interrupted, order.pass, random);
+    let contenders = &mut progress.contenders;
     let mut faults = Vec::new();
     let mut go = || {
         match &*wanted.known {
-            [] => faults = measuring.begin(lanes, visit.warm_up)?,
-            known => measuring.warm_up_again(lanes, known)?,
+            [] => faults = measuring.begin(contenders, visit.warm_up)?,
+            known => measuring.warm_up_again(contenders, known)?,
         }
-        measuring.visit(
-            lanes,
-            visit,
-            &mut |done, most| match report(Report::Block { done, most }) {
-                true => Ok(()),
-                false => Err(Fault::Interrupted),
-            },
-        )
+        measuring.visit(contenders, visit, &mut |done, most| match report(Report::Block {
+            done,
+            most,
+        }) {
+            true => Ok(()),
+            false => Err(Fault::Interrupted),
+        })
     };
     let ended = go().err();
     Ok(progress.into_visited(faults, ended))

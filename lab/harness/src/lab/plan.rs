@@ -181,7 +181,7 @@ pub enum PlanError {
     /// The id for a sweep does not match exactly one benchmark.
     #[error("{id}: a sweep needs the full id of one benchmark; this matches {ids}")]
     NotOne {
-        /// Requested id.
+        /// Id that was requested for the sweep.
         id: String,
         /// Benchmarks that the id matches.
         ids: String,
@@ -286,7 +286,7 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Checks the whole plan without measuring.
+    /// Creates a lab after checking the plan; measures nothing.
     ///
     /// `patterns` select among `all` ([`select`]); without patterns, the default run. The null
     /// benchmarks (`null/…`) of `all` are always included, last.

@@ -1,6 +1,6 @@
 //! State of one benchmark during a run: the results of its passes so far.
 
-use super::lane::{ContenderFacts, Measured, MeasuredContender};
+use super::contender::{ContenderFacts, MeasuredContender, Measurements};
 use super::measure;
 use super::summarise;
 use super::{Group, Lab};
@@ -22,7 +22,7 @@ const NARROW: f64 = 0.02;
 pub(super) struct Progress {
     started_unix_ns: i64,
     empty: (f64, f64),
-    pub lanes: Vec<MeasuredContender>,
+    pub contenders: Vec<MeasuredContender>,
     rounds_reported: usize,
     /// `true` if a pass has started to measure the benchmark.
     pub is_begun: bool,
@@ -34,28 +34,34 @@ pub(super) struct Progress {
 
 /// Results of one contender or floor in one pass.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct ContenderVisited {
+pub(super) struct ContenderResults {
     known: ContenderFacts,
-    measured: Measured,
+    measured: Measurements,
 }
 
 /// Results of a benchmark in one pass.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Visited {
+pub(super) struct VisitResults {
     started_unix_ns: i64,
     empty: (f64, f64),
-    lanes: Vec<ContenderVisited>,
+    contenders: Vec<ContenderResults>,
     /// Contenders that failed and are no longer measured, each with its fault.
     pub faults: Vec<(String, Fault)>,
-    /// Fault that ended the visit early; `None` for a complete visit.
+    /// Fault that aborted the visit; `None` for a complete visit.
     pub ended: Option<Fault>,
 }
 
-impl Visited {
+impl VisitResults {
     /// Creates the result of a benchmark that could not be started.
-    pub fn of_fault(fault: Fault) -> Visited {
+    pub fn of_fault(fault: Fault) -> VisitResults {
         let (started_unix_ns, empty) = (0, (0.0, 0.0));
-        Visited { started_unix_ns, empty, lanes: vec![], faults: vec![], ended: Some(fault) }
+        VisitResults {
+            started_unix_ns,
+            empty,
+            contenders: vec![],
+            faults: vec![],
+            ended: Some(fault),
+        }
     }
 }
 
@@ -67,7 +73,7 @@ impl Progress {
         Ok(Progress {
             started_unix_ns,
             empty: empty_ns(),
-            lanes: measure::lanes(lab, group),
+            contenders: measure::contenders(lab, group),
             rounds_reported: 0,
             is_begun: false,
             is_settled: false,
@@ -77,33 +83,33 @@ impl Progress {
 
     /// Returns facts about the contenders for the next pass; empty before the first pass.
     pub fn known(&self) -> Vec<ContenderFacts> {
-        let lanes = self.lanes.iter().filter(|_| self.is_begun);
-        lanes.map(|lane| lane.known).collect()
+        let contenders = self.contenders.iter().filter(|_| self.is_begun);
+        contenders.map(|it| it.known).collect()
     }
 
     /// Converts the state into the results of a pass.
-    pub fn into_visited(self, faults: Vec<(String, Fault)>, ended: Option<Fault>) -> Visited {
-        let of = |lane: MeasuredContender| ContenderVisited {
-            known: lane.known,
-            measured: lane.measured,
+    pub fn into_visited(self, faults: Vec<(String, Fault)>, ended: Option<Fault>) -> VisitResults {
+        let of = |contender: MeasuredContender| ContenderResults {
+            known: contender.known,
+            measured: contender.measured,
         };
-        Visited {
+        VisitResults {
             started_unix_ns: self.started_unix_ns,
             empty: self.empty,
-            lanes: self.lanes.into_iter().map(of).collect(),
+            contenders: self.contenders.into_iter().map(of).collect(),
             faults,
             ended,
         }
     }
 
     /// Adds the results of a pass.
-    pub fn absorb(&mut self, visited: Visited) {
-        if !self.is_begun && !visited.lanes.is_empty() {
+    pub fn absorb(&mut self, visited: VisitResults) {
+        if !self.is_begun && !visited.contenders.is_empty() {
             (self.started_unix_ns, self.empty) = (visited.started_unix_ns, visited.empty);
         }
         self.is_begun = true;
-        for (lane, visited) in self.lanes.iter_mut().zip(visited.lanes) {
-            lane.absorb(visited.known, visited.measured);
+        for (contender, visited) in self.contenders.iter_mut().zip(visited.contenders) {
+            contender.absorb(visited.known, visited.measured);
         }
         self.is_closed |= visited.ended.is_some();
         self.is_settled = self.has_good_figures();
@@ -112,7 +118,7 @@ impl Progress {
     /// Returns the benchmark's weight for its share of a pass's time: the number of its contenders, or 0
     /// if its figures need no more rounds.
     pub fn weight(&self) -> usize {
-        if self.is_settled { 0 } else { self.lanes.len() }
+        if self.is_settled { 0 } else { self.contenders.len() }
     }
 
     /// Returns `true` if there are rounds that [`records`](Self::records) has not covered yet.
@@ -123,7 +129,7 @@ impl Progress {
     /// Returns the records of all rounds so far.
     pub fn records(&mut self, lab: &Lab, group: &Group) -> Vec<Record> {
         self.rounds_reported = self.rounds_count();
-        self.lanes.iter_mut().for_each(MeasuredContender::reclassify_rounds);
+        self.contenders.iter_mut().for_each(MeasuredContender::reclassify_rounds);
         let context = summarise::Context {
             spec: group.selection.spec,
             plan: &lab.plan,
@@ -132,35 +138,33 @@ impl Progress {
             started_unix_ns: self.started_unix_ns,
             empty: self.empty,
         };
-        summarise::records(&context, &self.lanes)
+        summarise::records(&context, &self.contenders)
     }
 
     /// Returns the current median of the first contender in ns, for the part at index `part`; `None`
     /// before its first round.
     pub fn figure_ns(&self, part: usize) -> Option<f64> {
-        Some(self.lanes[0].intervals().get(part).copied().flatten()?.median)
+        Some(self.contenders[0].intervals().get(part).copied().flatten()?.median)
     }
 
     /// Returns the current median of a floor in ns, for its part at index `part`; `None` before its
     /// first round.
     pub fn floor_ns(&self, bench: &'static Bench, part: usize) -> Option<f64> {
-        let is_its =
-            |lane: &&MeasuredContender| lane.is_floor && lane.bench.spec().id == bench.spec().id;
-        let floor = self.lanes.iter().find(is_its)?;
+        let is_its = |it: &&MeasuredContender| it.is_floor && it.bench.spec().id == bench.spec().id;
+        let floor = self.contenders.iter().find(is_its)?;
         Some(floor.intervals().get(part).copied().flatten()?.median)
     }
 
     /// Returns the number of rounds of all contenders.
     fn rounds_count(&self) -> usize {
-        self.lanes.iter().map(MeasuredContender::rounds_count).sum()
+        self.contenders.iter().map(MeasuredContender::rounds_count).sum()
     }
 
     /// Returns `true` if every figure has enough rounds and a narrow interval. The interval of a
     /// peer that is clearly slower than the fastest peer may be wide.
     fn has_good_figures(&self) -> bool {
-        let racing = || self.lanes.iter().filter(|lane| !lane.is_floor && !lane.known.is_out);
-        let figures: Vec<_> =
-            racing().map(|lane| (lane.bench.contender(), lane.intervals())).collect();
+        let racing = || self.contenders.iter().filter(|it| !it.is_floor && !it.known.is_out);
+        let figures: Vec<_> = racing().map(|it| (it.bench.contender(), it.intervals())).collect();
         // The lowest upper bound among the peers with the same rival.
         let best = |of: &Contender, part: usize| {
             let peers = figures
@@ -174,7 +178,7 @@ impl Progress {
             let is_slower = || figure.ends.is_some_and(|(low, _)| low > best(it, part));
             figure.half_width().is_some_and(|it| it <= NARROW) || is_peer && is_slower()
         };
-        racing().all(|lane| lane.rounds_of_rarest_part() >= noise::ROUNDS_MIN)
+        racing().all(|it| it.rounds_of_rarest_part() >= noise::ROUNDS_MIN)
             && figures.iter().all(|(contender, parts)| {
                 let known = parts.iter().enumerate().filter_map(|(part, it)| Some((part, (*it)?)));
                 known.into_iter().all(|(part, figure)| is_good(contender, part, figure))

@@ -1,6 +1,6 @@
 //! Ratios of a figure to its floor and to its peers.
 
-use super::lane::{MeasuredContender, PartMeasured, medians_by_pass};
+use super::contender::{MeasuredContender, PartMeasurements, medians_by_pass};
 use crate::bench::Bench;
 use crate::stats;
 use handover_record::{
@@ -17,24 +17,24 @@ pub(super) type Floor = (&'static str, &'static Bench, usize);
 pub(super) fn to_floor(
     spec: &Spec,
     floors: &[Floor],
-    lanes: &[MeasuredContender],
+    contenders: &[MeasuredContender],
     ours: &MeasuredContender,
     index: usize,
 ) -> Option<Ratio> {
     let waits = ours.waits(index);
-    own_floor(spec, lanes, ours, index).or_else(|| {
+    own_floor(spec, contenders, ours, index).or_else(|| {
         let part = spec.parts.get(index).and_then(|part| part.floor);
         let first = spec.floor.filter(|_| part.is_none());
         let named = part.into_iter().chain(first).chain(spec.floors.iter().copied());
-        let found = named.filter_map(|wanted| named_floor(floors, lanes, wanted));
+        let found = named.filter_map(|wanted| named_floor(floors, contenders, wanted));
         let alike: Vec<_> = found.filter(|it| it.2.waits(it.1).is_below(waits)).collect();
         let best = alike.iter().find(|it| it.2.waits(it.1) == waits).or(alike.first())?;
-        let (id, part, lane) = best;
+        let (id, part, contender) = best;
         ratio(
             &ours.measured.parts[index],
-            &lane.measured.parts[*part],
+            &contender.measured.parts[*part],
             id,
-            lane.bench.contender().name,
+            contender.bench.contender().name,
         )
     })
 }
@@ -43,7 +43,7 @@ pub(super) fn to_floor(
 /// that does not wait.
 fn own_floor(
     spec: &Spec,
-    lanes: &[MeasuredContender],
+    contenders: &[MeasuredContender],
     ours: &MeasuredContender,
     index: usize,
 ) -> Option<Ratio> {
@@ -52,17 +52,17 @@ fn own_floor(
     }
     let id = figure_id(spec, index);
     let floors = || {
-        let own = lanes.iter().filter(|lane| !lane.is_floor && !lane.known.is_out);
-        own.filter(|lane| lane.bench.contender().kind == ContenderKind::Floor)
+        let own = contenders.iter().filter(|it| !it.is_floor && !it.known.is_out);
+        own.filter(|it| it.bench.contender().kind == ContenderKind::Floor)
     };
     let waits = ours.waits(index);
     let of = |wanted: Wait| {
-        floors().filter(|lane| lane.waits(index) == wanted).find_map(|lane| {
+        floors().filter(|it| it.waits(index) == wanted).find_map(|contender| {
             ratio(
                 &ours.measured.parts[index],
-                &lane.measured.parts[index],
+                &contender.measured.parts[index],
                 &id,
-                lane.bench.contender().name,
+                contender.bench.contender().name,
             )
         })
     };
@@ -72,20 +72,20 @@ fn own_floor(
 /// Returns the id, part and contender of a declared floor.
 fn named_floor<'a>(
     floors: &[Floor],
-    lanes: &'a [MeasuredContender],
+    contenders: &'a [MeasuredContender],
     wanted: &'static str,
 ) -> Option<(&'static str, usize, &'a MeasuredContender)> {
     let (id, bench, part) = floors.iter().find(|(id, ..)| *id == wanted)?;
-    let lane = lanes.iter().find(|lane| {
-        lane.is_floor && !lane.known.is_out && lane.bench.spec().id == bench.spec().id
-    })?;
-    Some((id, *part, lane))
+    let contender = contenders
+        .iter()
+        .find(|it| it.is_floor && !it.known.is_out && it.bench.spec().id == bench.spec().id)?;
+    Some((id, *part, contender))
 }
 
 /// Returns the ratios to the peers that wait in the same way.
 pub(super) fn to_peers(
     spec: &Spec,
-    lanes: &[MeasuredContender],
+    contenders: &[MeasuredContender],
     ours: &MeasuredContender,
     index: usize,
 ) -> Vec<Ratio> {
@@ -94,50 +94,55 @@ pub(super) fn to_peers(
         return Vec::new();
     }
     let id = figure_id(spec, index);
-    rivals(lanes, ours)
-        .filter(|lane| lane.waits(index) == ours.waits(index))
-        .filter_map(|lane| {
-            let (ours, other) = (&ours.measured.parts[index], &lane.measured.parts[index]);
-            ratio(ours, other, &id, lane.bench.contender().name)
+    rivals(contenders, ours)
+        .filter(|it| it.waits(index) == ours.waits(index))
+        .filter_map(|contender| {
+            let (ours, other) = (&ours.measured.parts[index], &contender.measured.parts[index]);
+            ratio(ours, other, &id, contender.bench.contender().name)
         })
         .collect()
 }
 
 /// Returns the contenders that a contender is compared with, regardless of how they wait.
 fn rivals<'a>(
-    lanes: &'a [MeasuredContender],
+    contenders: &'a [MeasuredContender],
     ours: &'a MeasuredContender,
 ) -> impl Iterator<Item = &'a MeasuredContender> {
     let contender = ours.bench.contender();
-    lanes
+    contenders
         .iter()
-        .filter(move |lane| !lane.is_floor && !lane.known.is_out && !std::ptr::eq(*lane, ours))
-        .filter(move |lane| contender.is_compared_with(&lane.bench.contender()))
+        .filter(move |other| !other.is_floor && !other.known.is_out && !std::ptr::eq(*other, ours))
+        .filter(move |other| contender.is_compared_with(&other.bench.contender()))
 }
 
 /// Returns the peers that wait in another way, with their figures.
 pub(super) fn beside(
-    lanes: &[MeasuredContender],
+    contenders: &[MeasuredContender],
     ours: &MeasuredContender,
     index: usize,
 ) -> Vec<PeerWithoutRatio> {
     if ours.bench.contender().kind == ContenderKind::Floor {
         return Vec::new();
     }
-    rivals(lanes, ours)
-        .filter(|lane| lane.waits(index) != ours.waits(index))
-        .filter(|lane| !lane.measured.parts[index].rounds.is_empty())
-        .map(|lane| PeerWithoutRatio {
-            contender: lane.bench.contender().name.to_string(),
-            waits: lane.waits(index),
-            other: lane.measured.parts[index].figure().median,
+    rivals(contenders, ours)
+        .filter(|it| it.waits(index) != ours.waits(index))
+        .filter(|it| !it.measured.parts[index].rounds.is_empty())
+        .map(|contender| PeerWithoutRatio {
+            contender: contender.bench.contender().name.to_string(),
+            waits: contender.waits(index),
+            other: contender.measured.parts[index].figure().median,
         })
         .collect()
 }
 
 /// Returns the ratio of two contenders' parts: per pass, from the logarithms of the ratios within
 /// blocks, so that a/b and b/a are reciprocal. `None` if no block has both.
-fn ratio(ours: &PartMeasured, other: &PartMeasured, id: &str, contender: &str) -> Option<Ratio> {
+fn ratio(
+    ours: &PartMeasurements,
+    other: &PartMeasurements,
+    id: &str,
+    contender: &str,
+) -> Option<Ratio> {
     let at = |round: &Round| (round.pass, round.block);
     let by_block: BTreeMap<_, f64> =
         other.rounds.iter().map(|it| (at(it), it.median)).filter(|it| it.1 > 0.0).collect();
@@ -226,8 +231,8 @@ mod tests {
     }
 
     /// A part with one round per block and three blocks per pass.
-    fn part(figure: impl Fn(u32) -> f64) -> PartMeasured {
-        let mut part = PartMeasured::default();
+    fn part(figure: impl Fn(u32) -> f64) -> PartMeasurements {
+        let mut part = PartMeasurements::default();
         for block in 0..24 {
             let pass = block / 3;
             // Blocks are numbered from 0 in each pass.
@@ -245,10 +250,10 @@ mod tests {
     #[test]
     fn drift_common_to_both_does_not_change_the_ratio() {
         let (ours, other) = (part(|it| 2.0 * f64::from(it + 1)), part(|it| f64::from(it + 1)));
-        let it = ratio(&ours, &other, "a/b", "other").expect("blocks with both");
-        let (low, high) = it.ends().expect("eight passes");
+        let it = ratio(&ours, &other, "a/b", "other").expect("no common block");
+        let (low, high) = it.ends().expect("too few passes");
         assert!((it.ratio - 2.0).abs() < 1e-9 && high - low < 1e-9, "{it:?}");
-        let turned = ratio(&other, &ours, "a/b", "ours").expect("blocks with both");
+        let turned = ratio(&other, &ours, "a/b", "ours").expect("no common block");
         assert!((it.ratio * turned.ratio - 1.0).abs() < 1e-9);
         assert!(ratio(&ours, &part(|_| 0.0), "a/b", "nothing").is_none());
     }

@@ -1,7 +1,7 @@
 //! Conversion of a benchmark's rounds to its records.
 
 use super::Plan;
-use super::lane::{Measured, MeasuredContender, PartMeasured, in_digits};
+use super::contender::{MeasuredContender, Measurements, PartMeasurements, in_digits};
 use super::ratios::{self, Floor};
 use crate::noise::{self, Findings};
 use crate::spent::ResourceUsage;
@@ -63,12 +63,12 @@ pub(super) struct Context<'a> {
 }
 
 /// Returns a record for each part of each contender that has samples.
-pub(super) fn records(context: &Context<'_>, lanes: &[MeasuredContender]) -> Vec<Record> {
+pub(super) fn records(context: &Context<'_>, contenders: &[MeasuredContender]) -> Vec<Record> {
     let mut records = Vec::new();
     let parts_count = context.spec.parts.len().max(1);
     for part in 0..parts_count {
-        for lane in lanes.iter().filter(|lane| !lane.is_floor && !lane.known.is_out) {
-            if let Some(record) = record(context, lanes, lane, part) {
+        for contender in contenders.iter().filter(|it| !it.is_floor && !it.known.is_out) {
+            if let Some(record) = record(context, contenders, contender, part) {
                 records.push(record);
             }
         }
@@ -78,13 +78,13 @@ pub(super) fn records(context: &Context<'_>, lanes: &[MeasuredContender]) -> Vec
 
 fn record(
     context: &Context<'_>,
-    lanes: &[MeasuredContender],
-    lane: &MeasuredContender,
+    contenders: &[MeasuredContender],
+    contender: &MeasuredContender,
     index: usize,
 ) -> Option<Record> {
     let spec = context.spec;
     let declared = spec.parts.get(index);
-    let part = &lane.measured.parts[index];
+    let part = &contender.measured.parts[index];
     if part.rounds.is_empty() {
         return None;
     }
@@ -102,38 +102,39 @@ fn record(
         is_time,
         is_smoke,
     });
-    let measured_count = lane.roles.iter().filter(|role| role.measured).count() as u64;
-    let at_a_time = (measured_count * lane.measured.abreast.max(1)) as f64;
+    let measured_count = contender.roles.iter().filter(|role| role.measured).count() as u64;
+    let at_a_time = (measured_count * contender.measured.concurrent_operations.max(1)) as f64;
     if is_time && context.plan.profile != super::Profile::Smoke {
         warnings.extend(noise::rate(rate, figure.median, at_a_time));
     }
     warnings.extend(
-        lane.placement_notes
+        contender
+            .placement_notes
             .iter()
             .map(|text| Warning { code: WarningCode::Placement, text: text.clone() }),
     );
-    if lane.stage.crowded() && lane.waits(index) == Wait::Spin {
+    if contender.stage.is_crowded() && contender.waits(index) == Wait::Spin {
         let text =
             "participants that spin share a CPU: the figure includes their yields to each other";
         warnings.push(Warning { code: WarningCode::Placement, text: text.to_string() });
     }
-    let floor = ratios::to_floor(spec, context.floors, lanes, lane, index);
+    let floor = ratios::to_floor(spec, context.floors, contenders, contender, index);
     warnings.extend(floor.as_ref().filter(|_| !is_smoke).and_then(ratios::warning_if_beaten));
-    let totals = &lane.measured;
+    let totals = &contender.measured;
     let per_op = |count: f64| count / totals.ops.max(1) as f64;
     let (used, all) = (totals.used, usage(String::new(), totals.used, totals));
     Some(in_few_digits(Record {
         id: declared.map_or(spec.id.to_string(), |part| format!("{}/{}", spec.id, part.name)),
         spec: spec.id.to_string(),
-        contender: lane.bench.contender().name.to_string(),
-        kind: lane.bench.contender().kind,
-        waits: lane.waits(index),
-        allocates: lane.bench.contender().allocates,
+        contender: contender.bench.contender().name.to_string(),
+        kind: contender.bench.contender().kind,
+        waits: contender.waits(index),
+        allocates: contender.bench.contender().allocates,
         what: declared.map_or(spec.what, |part| part.what).to_string(),
         unit: spec.unit,
         ladder: spec.ladder && declared.is_none_or(|part| part.ladder),
         args: context.args.clone(),
-        parties: lane.parties(context.plan),
+        parties: contender.parties(context.plan),
         started_unix_ns: context.started_unix_ns,
         summary: summary(part, figure, batch),
         rate_per_s: rate,
@@ -144,14 +145,14 @@ fn record(
         switches_involuntary_per_s: all.switches_involuntary_per_s,
         faults_minor_per_op: all.faults_minor_per_op,
         faults_major_per_s: all.faults_major_per_s,
-        roles: roles(lane),
+        roles: roles(contender),
         empty: is_time.then(|| match batch {
             1 => context.empty.0,
             _ => context.empty.1 + context.empty.0 / batch as f64,
         }),
         floor,
-        peers: ratios::to_peers(spec, lanes, lane, index),
-        beside: ratios::beside(lanes, lane, index),
+        peers: ratios::to_peers(spec, contenders, contender, index),
+        beside: ratios::beside(contenders, contender, index),
         modes: modes.map_or_else(Vec::new, |(_, modes)| {
             [modes.fast, modes.slow].map(|(share, median)| Mode { share, median }).to_vec()
         }),
@@ -170,7 +171,7 @@ fn record(
 
 /// Returns the two modes of operations, of rounds or of passes, whichever is found first, with the
 /// name of these values.
-fn modes(part: &PartMeasured, figure: f64) -> Option<(&'static str, stats::Modes)> {
+fn modes(part: &PartMeasurements, figure: f64) -> Option<(&'static str, stats::Modes)> {
     let step = clock::calibration().resolution_ns;
     if part.timing() == TimingKind::Single {
         let counted = part.histogram.iter_recorded();
@@ -189,7 +190,7 @@ fn modes(part: &PartMeasured, figure: f64) -> Option<(&'static str, stats::Modes
         .find_map(|(of, values)| Some((of, stats::modes(&values, step)?)))
 }
 
-fn summary(part: &PartMeasured, figure: Estimate, batch: u64) -> Summary {
+fn summary(part: &PartMeasurements, figure: Estimate, batch: u64) -> Summary {
     // Histograms of batches have no quantiles of operations.
     let has_operations = batch <= 1 || part.alone > 0;
     let at = |q: f64| has_operations.then(|| part.histogram.value_at_quantile(q) as f64 / 1000.0);
@@ -227,11 +228,11 @@ const OTHERS_CPUS_MIN: f64 = 0.005;
 
 /// Returns the resource usage of each role and, if noticeable, of other threads; empty if that is
 /// a single entry.
-fn roles(lane: &MeasuredContender) -> Vec<RoleUsage> {
-    let totals = &lane.measured;
+fn roles(contender: &MeasuredContender) -> Vec<RoleUsage> {
+    let totals = &contender.measured;
     let mut by_role: Vec<(&str, ResourceUsage)> = Vec::new();
     let mut others = totals.used;
-    for (role, spent) in lane.roles.iter().zip(&totals.by_party) {
+    for (role, spent) in contender.roles.iter().zip(&totals.by_party) {
         match by_role.iter_mut().find(|it| it.0 == role.name) {
             Some((_, sum)) => *sum += *spent,
             None => by_role.push((role.name, *spent)),
@@ -248,7 +249,7 @@ fn roles(lane: &MeasuredContender) -> Vec<RoleUsage> {
 }
 
 /// Divides the resources used by the wall time and the operations of all rounds.
-fn usage(role: String, spent: ResourceUsage, totals: &Measured) -> RoleUsage {
+fn usage(role: String, spent: ResourceUsage, totals: &Measurements) -> RoleUsage {
     let cpus = |ns: u64| ns as f64 / totals.wall_ns.max(1.0);
     let per_op = |count: u64| count as f64 / totals.ops.max(1) as f64;
     let per_s = |count: u64| count as f64 / totals.wall_ns.max(1.0) * 1e9;

@@ -1,6 +1,6 @@
 //! Block-by-block measurement of one contender, with recorded rounds in between.
 
-use super::measure::Measuring;
+use super::measure::BlockRunner;
 use super::progress::Progress;
 use super::{Group, Lab};
 use crate::bench::Bench;
@@ -91,8 +91,8 @@ impl Lab {
         }
         let mut progress = Progress::begin(self, &group)?;
         let random = SplitMix64::new(self.seed);
-        let mut measuring = Measuring::new(self, &group, interrupted, 0, random.clone());
-        let faults = measuring.begin(&mut progress.lanes, warm_up)?;
+        let mut measuring = BlockRunner::new(self, &group, interrupted, 0, random.clone());
+        let faults = measuring.begin(&mut progress.contenders, warm_up)?;
         if let Some((_, fault)) = faults.into_iter().next() {
             return Err(fault);
         }
@@ -108,8 +108,8 @@ impl TracedSession<'_> {
     pub fn block(&mut self, interrupted: &AtomicBool) -> Result<(), Fault> {
         let random = SplitMix64::new(self.random.next_u64());
         let (lab, group) = (self.lab, &self.group);
-        let mut measuring = Measuring::new(lab, group, interrupted, 0, random);
-        measuring.one_block(&mut self.progress.lanes, self.blocks)?;
+        let mut measuring = BlockRunner::new(lab, group, interrupted, 0, random);
+        measuring.one_block(&mut self.progress.contenders, self.blocks)?;
         self.blocks += 1;
         Ok(())
     }
@@ -123,8 +123,8 @@ impl TracedSession<'_> {
         trace: &TraceTo,
         interrupted: &AtomicBool,
     ) -> Result<TracedRound, Fault> {
-        let lane = &self.progress.lanes[0];
-        let (bench, mut stage) = (lane.bench, lane.stage.clone());
+        let contender = &self.progress.contenders[0];
+        let (bench, mut stage) = (contender.bench, contender.stage.clone());
         stage.trace = Some(trace.clone());
         stage.timing.batch = stage.timing.batch.max(BATCH_WATCHED_MIN);
         let tracing = if stage.processes { None } else { Some(Tracing::begin(trace)?) };

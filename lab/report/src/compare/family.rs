@@ -229,7 +229,7 @@ fn some_permutations(all: usize, chosen: usize) -> Vec<Vec<bool>> {
     permutations
 }
 
-/// Returns `true` if all permutations are tried and each has a mirror image with the sides swapped.
+/// Returns `true` if all permutations are tried and each has a mirror image with A and B swapped.
 fn is_half(all: usize, chosen: usize) -> bool {
     2 * chosen == all && ways(all, chosen) <= PERMUTATIONS_ALL_MAX as f64
 }
@@ -296,7 +296,7 @@ mod tests {
         permutations.dedup();
         assert_eq!(permutations.len(), 126);
         let sides = super::permutations(10, 5);
-        assert_eq!(sides.len(), 126, "number of partitions");
+        assert_eq!(sides.len(), 126, "wrong number of partitions");
         assert!(sides.iter().all(|permutation| permutation[0]));
         assert_eq!(super::permutations(40, 20).len(), PERMUTATIONS_RANDOM + 1);
     }
@@ -331,7 +331,7 @@ mod tests {
             corrected(&tests, 5).iter().any(|p| p.above <= 0.05)
         });
         let called = called.count();
-        assert!(called <= 20, "{called} of 200 at 5 %");
+        assert!(called <= 20, "{called} of 200 equal pairs differ at a level of 5 %");
     }
 
     #[test]

@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn noise_is_rarely_cut() {
         let cut = (0..200).filter(|seed| !changes(&noise(100 + seed, 40, 4.0)).is_empty()).count();
-        assert!(cut <= 7, "{cut} of 200 at 1 %");
+        assert!(cut <= 7, "{cut} of 200 histories of noise have a change at a level of 1 %");
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl Axis {
         Axis { title: title.into(), quantity, kind: Kind::Log, from: None }
     }
 
-    /// Creates an axis of names in the given order; on the vertical axis the first is at the top.
+    /// Creates an axis of names in this order; on the vertical axis the first is at the top.
     pub fn names(names: Vec<Name>) -> Axis {
         let kind = Kind::Names(names);
         Axis { title: String::new(), quantity: Quantity::Count, kind, from: None }

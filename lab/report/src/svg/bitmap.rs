@@ -381,11 +381,11 @@ mod tests {
             assert!(light.contains(&format!("--{name}: {}", hex(color))), "{name}");
         }
         for group in ["ours", "peer", "floor", "faint"] {
-            let color = color_of(group).expect("a colour");
+            let color = color_of(group).expect("find the colour");
             assert!(light.contains(&format!("--{group}: {}", hex(color))), "{group}");
         }
         for place in 0..8 {
-            let color = color_of(&format!("nth{place}")).expect("a colour");
+            let color = color_of(&format!("nth{place}")).expect("find the colour");
             assert!(light.contains(&format!("--n{place}: {}", hex(color))), "nth{place}");
         }
         assert!(light.contains(&format!("--paper: {}", hex(PAPER))));

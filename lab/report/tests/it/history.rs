@@ -31,9 +31,9 @@ fn dots() -> Vec<RunFigure> {
 #[test]
 fn history_lists_levels_with_their_first_runs() {
     let history = History::of("lock/free", "handover", Unit::Ns, dots(), 2);
-    let starts: Vec<usize> = history.levels.iter().map(|level| level.from).collect();
+    let starts: Vec<usize> = history.segments.iter().map(|segment| segment.from).collect();
     assert_eq!(starts, [0, 20, 35]);
-    let ratio = history.levels[1].ratio.expect("a ratio");
+    let ratio = history.segments[1].ratio.expect("a ratio");
     assert!((ratio - 1.1).abs() < 0.01, "{ratio}");
     assert_golden("history-100.txt", &history.text(100, PLAIN));
     assert!(history.text(100, Style { unicode: false, ..PLAIN }).is_ascii());
@@ -57,7 +57,7 @@ fn history_chart_is_valid_xml_with_escaped_text() {
 fn history_of_one_run_or_none_is_valid() {
     for count in [0, 1, 4] {
         let history = History::of("a/b", "x", Unit::Count, dots()[..count].to_vec(), 0);
-        assert!(history.levels.len() <= 1);
+        assert!(history.segments.len() <= 1);
         let drawn = history.text(80, PLAIN);
         assert!(drawn.contains("A change can be found with at least 10 runs"), "{drawn}");
         roxmltree::Document::parse(&history.chart().draw_alone()).expect("sound XML");

@@ -1,7 +1,7 @@
 //! The loops of `call/*` in Rust: inlined, in the same file, through a pointer, through a trait
 //! object.
 
-use crate::raw::calls::{forget, forget_place};
+use crate::raw::calls::{forget, hide_reference};
 use std::hint::black_box;
 
 /// Counts without a call: the function is inlined.
@@ -78,7 +78,7 @@ pub fn through_dyn(n: u64, step: &dyn Step) -> u64 {
     while i < n {
         // Hidden before every call, as if each call found its object in some structure: a compiler
         // that knows that the object does not change looks its method up once, before the loop.
-        i = forget_place(&step).next(i);
+        i = hide_reference(&step).next(i);
     }
     i
 }

@@ -41,9 +41,9 @@ pub enum MachineMessage {
     },
     /// The end of the pause before a hello.
     Idle {
-        /// The receiver of that hello.
+        /// Machine to which the hello will be sent.
         to: u64,
-        /// The number of that hello.
+        /// Number of the hello that will be sent.
         number: u64,
     },
     /// Request to stop the machine.
@@ -71,7 +71,7 @@ pub enum SubscriberMessage {
     Post(Shared<u64>),
     /// The end of the pause before the answer.
     Idle {
-        /// The number of that answer.
+        /// Number of the answer.
         number: u64,
     },
     /// Request to stop the machine.
@@ -104,7 +104,7 @@ pub struct Opening {
 
 /// Policy that decides how a machine continues, with callbacks for its events.
 pub trait Pace: Send + 'static {
-    /// Called when the machine begins to run; returns its first actions.
+    /// Called when the machine starts to run; returns its first actions.
     fn opening(&mut self) -> Opening {
         Opening::default()
     }
@@ -164,7 +164,7 @@ impl Pace for LimitedAnswers {
     }
 }
 
-/// A machine's side that receives and sends hellos.
+/// A machine handler that receives and sends hellos.
 trait Speaker {
     type Message: Send + 'static;
     type Pace: Pace;
@@ -254,7 +254,7 @@ macro_rules! hears_beats {
     };
 }
 
-/// Common part of the speakers: their messages, and those that end the machine and a pause.
+/// Implements the common part of a [`Speaker`]: its messages, and those that stop the machine or end a pause.
 macro_rules! speaks {
     ($message:ty, $quit:expr, ($to:ident, $number:ident) => $idle:expr) => {
         type Message = $message;

@@ -184,7 +184,7 @@ impl<T: Talker> Workload for Hello<T> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| self.go(n).expect("room for one message"));
+        out.batches(|n| self.go(n).expect("queue a message"));
     }
 }
 
@@ -324,18 +324,18 @@ impl QueueItem for Arc<Letter> {
 }
 
 /// Peer: a queue with both ends on one thread; the handler is called through a pointer.
-pub(super) struct Looped<Q: Queue, T: QueueItem> {
+pub(super) struct QueueLoop<Q: Queue, T: QueueItem> {
     ends: (Q::Sender<T>, Q::Receiver<T>),
     runtime: Q::Runtime,
     handle: Handle,
     counted: CountingPace,
 }
 
-impl<Q: Queue, T: QueueItem> Looping for Looped<Q, T> {
+impl<Q: Queue, T: QueueItem> Looping for QueueLoop<Q, T> {
     const SPEC: Spec = T::SPEC;
 
     fn new() -> Result<Self, Fault> {
-        Ok(Looped {
+        Ok(QueueLoop {
             ends: Q::pair(SLOTS),
             runtime: Q::runtime()?,
             handle: black_box(handle_number),
@@ -494,7 +494,7 @@ impl Workload for Pooled {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| self.go(n).expect("room for one letter"));
+        out.batches(|n| self.go(n).expect("write the letters"));
     }
 }
 
@@ -503,7 +503,7 @@ args! {
     pub struct Ids {
         /// Kinds of message, each with a handler of its own.
         ids_count: u32 = 20 (smoke 20, range 1..=65536),
-        /// Number of kinds that are sent in turn: the last ones registered, at most all.
+        /// Number of kinds that are sent, round robin: the last ones registered, at most all.
         ids_sent_count: u32 = 1 (smoke 20, range 1..=65536)
     }
 }
@@ -514,11 +514,11 @@ pub(super) struct KindState {
     /// First kind that is sent; all following kinds are sent too.
     first: usize,
     counted: CountingPace,
-    /// Number of messages passed to the handler of another kind.
-    astray: u64,
+    /// Number of messages dispatched to the wrong handler function.
+    misrouted: u64,
 }
 
-/// Number of different handlers, so that the compiler does not merge them; the kinds use them in turn.
+/// Number of different handlers, so that the compiler does not merge them; kind n uses handler n modulo this.
 const HANDLERS: usize = 8;
 
 #[inline(never)]
@@ -527,7 +527,7 @@ fn on<const PLACE: usize>(
     message: KindMessage,
     cx: &mut Context<'_, KindMessage>,
 ) {
-    among.astray += u64::from(message.kind % HANDLERS != PLACE);
+    among.misrouted += u64::from(message.kind % HANDLERS != PLACE);
     let next = message.kind + 1;
     let kind = if next == among.kinds_count { among.first } else { next };
     match among.counted.received(message.number) {
@@ -626,8 +626,8 @@ impl Finder for Match {
     }
 }
 
-/// Workload: a machine that sends itself one message of each of some kinds in turn, and has
-/// handlers for more kinds.
+/// Workload: a machine that sends itself one message of each of some kinds, round robin, and has handlers for more
+/// kinds.
 pub(super) struct Dispatch<F: Finder> {
     machine: Machine<F>,
     /// Kind of the next message.
@@ -664,7 +664,8 @@ impl<F: Finder> Workload for Dispatch<F> {
     fn setup(args: &Ids, _: &mut Setup) -> Result<Self, Fault> {
         let kinds_count = args.ids_count as usize;
         let first = kinds_count.saturating_sub(args.ids_sent_count as usize);
-        let among = KindState { kinds_count, first, counted: CountingPace::default(), astray: 0 };
+        let among =
+            KindState { kinds_count, first, counted: CountingPace::default(), misrouted: 0 };
         let machine = Machine::new(F::new(among), Config::default()).map_err(Fault::of)?;
         Ok(Dispatch { machine, kind: first })
     }
@@ -674,8 +675,8 @@ impl<F: Finder> Workload for Dispatch<F> {
         self.go(3)?;
         self.go(2 * kinds_count)?;
         let unhandled = self.machine.stats().unhandled;
-        let KindState { counted, astray, .. } = self.machine.handler_mut().among();
-        let said = [counted.last, counted.wrong, *astray, unhandled];
+        let KindState { counted, misrouted, .. } = self.machine.handler_mut().among();
+        let said = [counted.last, counted.wrong, *misrouted, unhandled];
         let expected = [3 + 2 * kinds_count, 0, 0, 0];
         same(
             "last message, wrong messages, messages at a wrong handler, messages without handler",
@@ -685,6 +686,6 @@ impl<F: Finder> Workload for Dispatch<F> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| self.go(n).expect("room for one message"));
+        out.batches(|n| self.go(n).expect("queue a message"));
     }
 }

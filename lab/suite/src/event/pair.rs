@@ -392,13 +392,13 @@ impl Handler for Arrivals {
     }
 }
 
-pub(super) struct Streamed {
+pub(super) struct MessageStream {
     address: handover_event::Address<u64>,
     machine: TakeCell<Machine<Arrivals>>,
     tally: Tally,
 }
 
-impl Handover for Streamed {
+impl Handover for MessageStream {
     type Args = Slots;
     const SPEC: Spec = STREAM;
 
@@ -411,7 +411,7 @@ impl Handover for Streamed {
             ..Config::default()
         };
         let machine = Machine::new(Arrivals::default(), config).map_err(Fault::of)?;
-        Ok(Streamed {
+        Ok(MessageStream {
             address: machine.address().clone(),
             machine: TakeCell::new(machine),
             tally: Tally::default(),

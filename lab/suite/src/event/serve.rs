@@ -252,7 +252,7 @@ const SHARED: Spec = Spec::new(
 .floor("event/array");
 
 /// Workload: a group of machines, one of which serves the others.
-pub(super) struct Grouped {
+pub(super) struct ServerGroup {
     group: Group,
     server: GroupMember<Server<ServerPace>>,
     clients: Vec<GroupMember<Partner<ClientPace>>>,
@@ -261,11 +261,13 @@ pub(super) struct Grouped {
 /// Capacity for messages from other threads, of which there are none.
 const INBOX: u32 = 2;
 
-impl Grouped {
+impl ServerGroup {
     #[inline]
     fn go(&mut self, count: u64) -> Result<(), Fault> {
         let Some(server) = self.group.handler_mut(&self.server) else {
-            return Err(Fault::new("the group has lost the server"));
+            return Err(Fault::new(
+                "the server machine is no longer in the group (removed during the run?)",
+            ));
         };
         server.pace.left = count;
         self.group.run().map_err(Fault::of)?;
@@ -273,7 +275,7 @@ impl Grouped {
     }
 }
 
-impl Workload for Grouped {
+impl Workload for ServerGroup {
     type Args = Clients;
     const SPEC: Spec = SHARED;
 
@@ -291,10 +293,12 @@ impl Workload for Grouped {
             clients.push(group.add(client, config).map_err(Fault::of)?);
         }
         let Some(handler) = group.handler_mut(&server) else {
-            return Err(Fault::new("the group has lost the server"));
+            return Err(Fault::new(
+                "the server machine is not in the group that it was just added to",
+            ));
         };
         handler.clients = clients.iter().map(|client| client.address().clone()).collect();
-        Ok(Grouped { group, server, clients })
+        Ok(ServerGroup { group, server, clients })
     }
 
     fn check(&mut self) -> Result<(), Fault> {
@@ -310,7 +314,7 @@ impl Workload for Grouped {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| self.go(n).expect("a group that runs"));
+        out.batches(|n| self.go(n).expect("run the group"));
     }
 }
 

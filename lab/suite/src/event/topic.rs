@@ -105,15 +105,17 @@ impl Handler for Subscriber {
 }
 
 /// Workload: a group of a posting machine and its subscribers.
-pub(super) struct Topical {
+pub(super) struct TopicGroup {
     group: Group,
     poster: GroupMember<Poster>,
     subscribers: Vec<GroupMember<Subscriber>>,
 }
 
-impl Topical {
+impl TopicGroup {
     fn go(&mut self, count: u64) -> Result<(), Fault> {
-        let gone = || Fault::new("the group has lost the poster");
+        let gone = || {
+            Fault::new("the publishing machine is no longer in the group (removed during the run?)")
+        };
         let poster = self.group.handler_mut(&self.poster).ok_or_else(gone)?;
         poster.counted.left = count;
         let first = letter(poster.counted.last + 1);
@@ -128,7 +130,7 @@ impl Topical {
     }
 }
 
-impl Workload for Topical {
+impl Workload for TopicGroup {
     type Args = Subscribers;
     const SPEC: Spec = POST;
 
@@ -149,7 +151,7 @@ impl Workload for Topical {
             topic.subscribe(subscriber.address(), |letter| letter);
             subscribers.push(subscriber);
         }
-        Ok(Topical { group, poster, subscribers })
+        Ok(TopicGroup { group, poster, subscribers })
     }
 
     fn check(&mut self) -> Result<(), Fault> {
@@ -160,7 +162,7 @@ impl Workload for Topical {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| self.go(n).expect("room for one posting"));
+        out.batches(|n| self.go(n).expect("publish the values"));
     }
 }
 

@@ -183,11 +183,11 @@ pub(super) trait Suspending: Sized + 'static {
 }
 
 /// Two coroutines without a runtime.
-pub(super) struct Switched<C>([C; 2]);
+pub(super) struct CoroutinePair<C>([C; 2]);
 
-impl<C: Suspending> Fibers for Switched<C> {
+impl<C: Suspending> Fibers for CoroutinePair<C> {
     fn begin(_: u32) -> Result<Self, Fault> {
-        Ok(Switched([C::new(), C::new()]))
+        Ok(CoroutinePair([C::new(), C::new()]))
     }
 
     fn yields(&mut self, count: u64) -> Result<u64, Fault> {
@@ -231,7 +231,7 @@ impl<C: Suspending> Fibers for Switched<C> {
 pub(super) fn all(counted: u64, expected: u64, ticks: u64) -> Result<u64, Fault> {
     match counted == expected {
         true => Ok(ticks),
-        false => Err(Fault::new(format!("counted {counted}, expected {expected}"))),
+        false => Err(Fault::new(format!("the fibers counted {counted}, expected {expected}"))),
     }
 }
 
@@ -285,7 +285,7 @@ impl Fibers for Kernel {
     }
 
     fn yields(&mut self, _: u64) -> Result<u64, Fault> {
-        super::none()
+        super::unsupported()
     }
 
     fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {
@@ -314,7 +314,7 @@ impl Fibers for Words {
     }
 
     fn yields(&mut self, _: u64) -> Result<u64, Fault> {
-        super::none()
+        super::unsupported()
     }
 
     fn hands(&mut self, count: u64) -> Result<u64, Fault> {
@@ -357,7 +357,7 @@ impl Fibers for Threads {
     fn yields(&mut self, count: u64) -> Result<u64, Fault> {
         let other = thread::spawn(move || (0..count / 2).for_each(|_| thread::yield_now()));
         let ticks = timed(|| (0..count / 2).for_each(|_| thread::yield_now()));
-        other.join().map_err(|_| Fault::new("a thread panicked"))?;
+        other.join().map_err(|_| Fault::new("the other thread panicked"))?;
         Ok(ticks)
     }
 
@@ -408,7 +408,7 @@ impl Fibers for Threads {
             }
         });
         drop(to);
-        other.join().map_err(|_| Fault::new("a thread panicked"))?;
+        other.join().map_err(|_| Fault::new("the other thread panicked"))?;
         if gone == 0 { Ok(ticks) } else { Err(Fault::new("the other thread has disconnected")) }
     }
 

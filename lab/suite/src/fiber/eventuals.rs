@@ -102,7 +102,7 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn histogram() -> Histogram<u64> {
     // Two digits are precise enough for lateness, and the histogram fits into a cache.
     Histogram::new_with_max(LATE_NS_MAX, 2)
-        .unwrap_or_else(|_| unreachable!("constant bounds are valid"))
+        .unwrap_or_else(|_| unreachable!("the constant bounds of a histogram were refused"))
 }
 
 impl LoopState {

@@ -89,7 +89,7 @@ impl Parks for Threads {
         let after = held_bytes();
         for thread in threads {
             thread.thread().unpark();
-            thread.join().map_err(|_| Fault::new("a thread panicked"))?;
+            thread.join().map_err(|_| Fault::new("a parked thread panicked"))?;
         }
         Ok(after?.saturating_sub(before) * u64::from(count) / u64::from(part))
     }

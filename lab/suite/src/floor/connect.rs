@@ -11,8 +11,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 args! {
-    /// Size of the message.
-    pub struct Asked {
+    /// Size of the message that is sent over each connection.
+    pub struct ConnectSize {
         /// Bytes in the message, its length of four bytes included, both ways.
         message_bytes: Bytes = 64 (smoke 16, range 8 ..= 65536),
     }
@@ -56,7 +56,11 @@ impl<A: Accepting> Connect<A> {
             // A port is 16 bits wide.
             match port as u16 {
                 0 if begin.elapsed() < SOON => std::thread::sleep(Duration::from_micros(100)),
-                0 => return Err(Fault::new("the server does not listen")),
+                0 => {
+                    return Err(Fault::new(format!(
+                        "the server published no port within {SOON:?}"
+                    )));
+                }
                 port => return Ok((Ipv4Addr::LOCALHOST, port).into()),
             }
         }
@@ -72,13 +76,13 @@ impl<A: Accepting> Connect<A> {
 }
 
 impl<A: Accepting> Handover for Connect<A> {
-    type Args = Asked;
+    type Args = ConnectSize;
     const SPEC: Spec = A::SPEC;
     const PROCESSES: bool = true;
 
     const ROLES: &'static [Role] = &[Role::measured("client"), Role::serving("server")];
 
-    fn setup(args: &Asked, setup: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &ConnectSize, setup: &mut Setup) -> Result<Self, Fault> {
         let message = message(size(args.message_bytes));
         Ok(Self { port: setup.region()?, tally: setup.region()?, message, accepts: PhantomData })
     }
@@ -117,11 +121,11 @@ impl<A: Accepting> Handover for Connect<A> {
 }
 
 /// The floor: one connection at a time, and blocking calls.
-pub(crate) struct Blocking;
+pub(crate) struct BlockingServer;
 
-pub(crate) type Connects = Connect<Blocking>;
+pub(crate) type Connects = Connect<BlockingServer>;
 
-impl Accepting for Blocking {
+impl Accepting for BlockingServer {
     const SPEC: Spec = Spec::new(
         "floor/connect",
         "a connection over loopback TCP to a participant that sleeps in accept, a message echoed, closed",

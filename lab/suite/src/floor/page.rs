@@ -27,8 +27,7 @@ macro_rules! sizes {
 }
 
 sizes! {
-    /// One packet of Ethernet, which is sent whole or not at all: the lag of a flow under any
-    /// schedule of whole packets.
+    /// One packet of Ethernet, which cannot be split: the lag of a flow under any schedule of complete packets.
     LongestPacket: "floor/longest-packet",
         "one longest packet: whoever sends whole packets lets another wait for one", 1500.0;
     /// One page: the smallest memory of a waiting unit with a stack.

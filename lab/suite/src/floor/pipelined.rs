@@ -42,7 +42,7 @@ impl Counters {
     }
 }
 
-/// State of the sending participant: messages sent, and messages known to be returned.
+/// State of the sending participant: numbers of messages sent and returned.
 #[derive(Default)]
 pub(crate) struct Sent {
     sent: u64,
@@ -129,7 +129,7 @@ pub(crate) struct Written {
 type Polled = Ends<TcpStream, true>;
 
 impl Sockets {
-    /// Reads at least one whole message, and returns the number of whole messages read.
+    /// Reads at least one complete message, and returns the number of complete messages read.
     fn read_messages(&self, written: &mut Written) -> Result<usize, Fault> {
         loop {
             let count = read_some(&self.near, &mut written.came)?;

@@ -6,7 +6,7 @@ use handover_record::{Args, Spec};
 
 /// A medium that sends a message to another participant, which sends it back.
 pub(crate) trait Medium: Sized + Send + Sync + 'static {
-    /// The arguments.
+    /// Arguments of the benchmark.
     type Args: Args;
     const SPEC: Spec;
     /// `true` if everything shared comes from the setup, so that the participants can be processes.

@@ -30,7 +30,7 @@ struct ClientWords {
 /// Flag in the last answer, to end the round.
 const END: u32 = 1 << 31;
 
-/// A server that polls the words of its clients in turn.
+/// A server that polls the words of its clients round robin.
 pub(crate) struct Served {
     shared: Region<ClientWords>,
     /// `true` for each client that sends requests: the first on each CPU that is not the server's.
@@ -55,8 +55,10 @@ impl Handover for Served {
     }
 
     fn setup(args: &Asking, setup: &mut Setup) -> Result<Self, Fault> {
-        let (server, clients) =
-            setup.cpus().split_first().ok_or_else(|| Fault::new("the setup has no CPU"))?;
+        let (server, clients) = setup
+            .cpus()
+            .split_first()
+            .ok_or_else(|| Fault::new("the placement has no CPU for the server"))?;
         let mut taken = vec![*server];
         let mut asks: Vec<bool> = clients
             .iter()

@@ -32,7 +32,7 @@ pub(crate) trait End: AsFd + From<OwnedFd> + Into<OwnedFd> + Send + Sync + 'stat
     /// Declarations of its floors: with participants that sleep, and with participants that spin.
     const SPECS: [Spec; 2];
 
-    /// Creates two ends of one connection.
+    /// Creates a connection, and returns its two ends.
     fn pair() -> Result<(Self, Self), Fault>;
 }
 

@@ -89,9 +89,9 @@ impl Buffers {
 }
 
 /// Copy with stores that bypass the caches.
-pub(crate) struct Streamed(Buffers);
+pub(crate) struct StreamingCopy(Buffers);
 
-impl Workload for Streamed {
+impl Workload for StreamingCopy {
     type Args = Walk;
     const SPEC: Spec = Spec::new(
         "floor/streamed-copy",
@@ -135,7 +135,7 @@ const READ: u8 = 0x5a;
 
 impl<const OUT: bool> ProcessCopy<OUT> {
     /// Publishes the memory, and keeps it until the other participant has finished.
-    fn own(&self) -> Result<(), Fault> {
+    fn run_owner(&self) -> Result<(), Fault> {
         let memory = vec![OWNED; self.pieces.memory_bytes];
         let pid = rustix::process::getpid().as_raw_nonzero().get();
         let mut place = [0; PLACE_BYTES];
@@ -185,7 +185,7 @@ impl<const OUT: bool> ProcessCopy<OUT> {
         let expected = if OUT { READ } else { OWNED };
         match memory[..self.pieces.size_bytes].iter().all(|&byte| byte == expected) {
             true => Ok(()),
-            false => Err(Fault::new("the copy differs from its source")),
+            false => Err(Fault::new("the copied bytes differ from the source")),
         }
     }
 }
@@ -211,7 +211,7 @@ impl<const OUT: bool> Handover for ProcessCopy<OUT> {
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         if participant.index > 0 {
-            return self.own();
+            return self.run_owner();
         }
         let read = self.read(out);
         self.near.shutdown(Shutdown::Write)?;

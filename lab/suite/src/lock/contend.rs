@@ -29,7 +29,7 @@ pub use crate::raw::posix::{Posix, PosixGuard, PosixSem, PthreadMutex, PthreadSp
 pub trait Lock: Send + Sync + 'static {
     /// Name in tables: lower case, no spaces.
     const NAME: &'static str;
-    /// Short description.
+    /// Short description of the lock.
     const DESCRIPTION: &'static str;
     /// Guard, made by a successful try only, so that no thread can unlock a lock that it does not
     /// hold.
@@ -43,7 +43,7 @@ pub trait Lock: Send + Sync + 'static {
     /// If the C library cannot make one (out of memory).
     fn new_unlocked() -> Pin<Box<Self>>;
 
-    /// Takes the lock if it is free; never waits.
+    /// Locks if the lock is free; never waits.
     fn try_lock(&self) -> Option<Self::Guard<'_>>;
 }
 
@@ -78,8 +78,8 @@ impl Drop for HandoverGuard<'_> {
     }
 }
 
-/// A lock whose every try is a compare-and-swap, busy or not. It is the obvious way, and the
-/// contrast to testing first: each failed try takes the line away from the holder.
+/// A lock that is tried by a compare-and-swap, busy or not. It is the obvious way, and the contrast to testing first:
+/// each failed try moves the cache line away from the holder.
 #[derive(Debug, Default)]
 pub struct RawCas(CachePadded<AtomicBool>);
 

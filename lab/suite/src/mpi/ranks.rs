@@ -84,8 +84,9 @@ impl Task {
 /// Fails with the fault of the rank, which the launcher reports too.
 pub fn dispatch_rank() -> Option<Result<(), Fault>> {
     let text = std::env::var(RANK_VARIABLE).ok()?;
-    let task = Task::of(&text)
-        .ok_or_else(|| Fault::new(format!("{RANK_VARIABLE}={text}: not a task of a rank")));
+    let task = Task::of(&text).ok_or_else(|| {
+        Fault::new(format!("{RANK_VARIABLE}={text}: an internal variable; unset it"))
+    });
     Some(task.and_then(|task| play(&task)))
 }
 
@@ -107,8 +108,7 @@ fn play(task: &Task) -> Result<(), Fault> {
     world.end()
 }
 
-/// Repeats the work as often as each input line says, and answers with a line of the ticks used,
-/// until the input ends.
+/// Reads repeat counts from standard input, one a line; repeats the work that often, and prints the ticks used.
 fn answer(mut work: impl FnMut(u64) -> Result<(), Fault>) -> Result<(), Fault> {
     for line in std::io::stdin().lock().lines() {
         let line = line?;
@@ -246,7 +246,7 @@ impl Ranks {
     }
 }
 
-/// Two ranks of a launcher, started and warm: starting takes longer than a round.
+/// Two ranks started by a launcher and warmed up, as starting them takes longer than a round.
 struct Launched<const LAUNCHER: u8> {
     size_bytes: usize,
     /// The ranks, which one round uses, and the number of operations in a batch.

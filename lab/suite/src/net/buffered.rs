@@ -64,7 +64,7 @@ struct Talk {
 }
 
 impl Talk {
-    /// Reads all available bytes and echoes whole messages.
+    /// Reads all available bytes and echoes complete messages.
     fn serve(&mut self, buffer: &mut [u8]) -> Result<(), Fault> {
         self.send()?;
         loop {

@@ -30,7 +30,7 @@ args! {
 const GREETING: u8 = 0xfe;
 
 /// Benchmark of a server of kind `E`, with a client that sleeps until it receives an echo.
-pub(super) type Relayed<E> = Relay<Link<E, false>>;
+pub(super) type EchoRelay<E> = Relay<Link<E, false>>;
 /// Benchmark of a server of kind `E`, with a client that never sleeps.
 pub(super) type Spinning<E> = Relay<Link<E, true>>;
 

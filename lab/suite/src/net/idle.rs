@@ -101,7 +101,11 @@ impl<const TLS: bool> Idle<TLS> {
             // Acquire: pairs with the Release in serve(). A port is 16 bits wide.
             match self.published.port.load(Ordering::Acquire) as u16 {
                 0 if begin.elapsed() < SOON => std::thread::sleep(Duration::from_micros(100)),
-                0 => return Err(Fault::new("the server does not listen")),
+                0 => {
+                    return Err(Fault::new(format!(
+                        "the server published no port within {SOON:?}"
+                    )));
+                }
                 port => {
                     let process = self.published.process.load(Ordering::Relaxed);
                     return Ok(((Ipv4Addr::LOCALHOST, port).into(), process));

@@ -30,7 +30,7 @@ pub(super) struct Echo<const OWN: bool> {
     stopper: Option<Stopper<()>>,
     fault: Option<Fault>,
     /// Number of connections not accepted yet.
-    coming: usize,
+    unaccepted_count: usize,
     /// The thread's resource usage when the last connection was accepted.
     set_up: Usage,
     /// Copy of the first message, which equals all others.
@@ -42,8 +42,8 @@ impl<const OWN: bool> Handler for Echo<OWN> {
     type Data = ();
 
     fn on_accept(&mut self, _: &mut Conn<'_, LengthPrefixed, ()>) {
-        self.coming -= 1;
-        if self.coming == 0 {
+        self.unaccepted_count -= 1;
+        if self.unaccepted_count == 0 {
             self.set_up = usage::thread();
         }
     }
@@ -89,7 +89,7 @@ impl<const OWN: bool> Echo<OWN> {
             left: connections_count,
             stopper: None,
             fault: None,
-            coming: connections_count,
+            unaccepted_count: connections_count,
             set_up: Usage::default(),
             own: Vec::new(),
         };
@@ -120,7 +120,7 @@ impl Serving for Bare {
     }
 }
 
-/// Returns the number of bytes in whole messages.
+/// Returns the length of the complete messages at the start of `bytes`.
 pub(super) fn whole_bytes(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some(&length) = bytes[at..].first_chunk::<LENGTH_BYTES>() {
@@ -146,8 +146,8 @@ impl<S: Read + Write> Talk<S> {
         Self { stream, begun: Vec::new(), unsent: Vec::new(), has_ended: false }
     }
 
-    /// Reads all available bytes and echoes whole messages; returns `true` if the peer has closed
-    /// and has all its echoes.
+    /// Reads all available bytes and echoes complete messages; returns `true` if the peer has closed and has all its
+    /// echoes.
     fn serve(
         &mut self,
         buffer: &mut [u8],
@@ -298,7 +298,7 @@ impl Serving for Tokio {
     }
 }
 
-/// Reads and echoes whole messages, in the usual style.
+/// Reads and echoes complete messages, in the usual style.
 #[cfg(feature = "peers")]
 async fn talk(mut stream: tokio::net::TcpStream, mut buffer: Vec<u8>) -> Result<(), Fault> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -20,14 +20,14 @@ args! {
 }
 
 /// Workload: opens a file and iterates over its events in the order of time.
-pub(super) struct Decoded {
+pub(super) struct TraceReading {
     path: PathBuf,
     /// Number of events as counted by the recording.
     events_count: u64,
     _folder: Scratch,
 }
 
-impl Decoded {
+impl TraceReading {
     fn read(
         &self,
         mut each: impl FnMut(&Trace, handover_probe::read::Event),
@@ -42,7 +42,7 @@ impl Decoded {
     }
 }
 
-impl Workload for Decoded {
+impl Workload for TraceReading {
     type Args = Readings;
     const SPEC: Spec = Spec::new(
         "probe/decoded",
@@ -57,7 +57,7 @@ impl Workload for Decoded {
         let summary = record(&path, || {
             timed_calls(u64::from(args.events_count) / 2, Probes::wanted);
         })?;
-        Ok(Decoded { path, events_count: summary.recorded, _folder: folder })
+        Ok(TraceReading { path, events_count: summary.recorded, _folder: folder })
     }
 
     fn check(&mut self) -> Result<(), Fault> {

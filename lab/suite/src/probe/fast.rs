@@ -42,14 +42,14 @@ impl Sites for Fastrace {
 
 /// Workload: the calls, and the begin and end of each collection, which discards old spans; our
 /// probes also discard old events, a block at a time.
-pub(super) struct Collected;
+pub(super) struct SpanCollection;
 
-impl Workload for Collected {
+impl Workload for SpanCollection {
     type Args = ();
     const SPEC: Spec = <Recorded<super::ours::Probes> as Workload>::SPEC;
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Collected)
+        Ok(SpanCollection)
     }
 
     fn check(&mut self) -> Result<(), Fault> {

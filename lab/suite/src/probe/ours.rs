@@ -56,7 +56,7 @@ pub(super) fn recorded(pattern: &str, f: impl FnOnce()) -> Result<u64, Fault> {
     let config = Config::last(folder.path().join("last.trace"));
     let recording = Recording::start(config).map_err(refused)?;
     prepare();
-    let switched = Switched::on(pattern)?;
+    let switched = EnabledSites::on(pattern)?;
     f();
     switched.off()?;
     let summary = complete(recording.finish())?;
@@ -87,12 +87,12 @@ pub(super) fn complete(summary: Summary) -> Result<Summary, Fault> {
 }
 
 /// Sites that are enabled until dropped.
-pub(super) struct Switched<'a>(&'a str);
+pub(super) struct EnabledSites<'a>(&'a str);
 
-impl<'a> Switched<'a> {
+impl<'a> EnabledSites<'a> {
     pub(super) fn on(pattern: &'a str) -> Result<Self, Fault> {
         enable(pattern).map_err(refused)?;
-        Ok(Switched(pattern))
+        Ok(EnabledSites(pattern))
     }
 
     pub(super) fn off(self) -> Result<(), Fault> {
@@ -100,7 +100,7 @@ impl<'a> Switched<'a> {
     }
 }
 
-impl Drop for Switched<'_> {
+impl Drop for EnabledSites<'_> {
     fn drop(&mut self) {
         // An error is reported by off(); during a panic, the panic is more informative.
         let _ = disable(self.0);

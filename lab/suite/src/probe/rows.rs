@@ -3,7 +3,7 @@
 //! The loops are as in [`call`](crate::call): `n` calls, each of which depends on the previous one,
 //! and the result proves that none was left out.
 
-use super::ours::{Probes, Switched, WANTED, complete, start};
+use super::ours::{EnabledSites, Probes, WANTED, complete, start};
 use super::{Sites, Tracer, bare, between_stamps, calls};
 use crate::raw::calls::forget;
 use handover_harness::Fault;
@@ -135,9 +135,9 @@ pub fn recording<T>(
         }
     };
     let recording = start(config)?;
-    let switched = if wanted { Some(Switched::on(WANTED)?) } else { None };
+    let switched = if wanted { Some(EnabledSites::on(WANTED)?) } else { None };
     let done = f();
-    switched.map_or(Ok(()), Switched::off)?;
+    switched.map_or(Ok(()), EnabledSites::off)?;
     let Summary { recorded, lost, overwritten, bytes, .. } = complete(recording.finish())?;
     let recorded = match kept {
         Retention::AtEnd { .. } => {

@@ -1,6 +1,6 @@
 //! Recording of all events to a file.
 
-use super::ours::{Probes, Switched, WANTED, complete, start};
+use super::ours::{EnabledSites, Probes, WANTED, complete, start};
 use super::{Tracer, folder, refused, timed_calls};
 use handover_base::{clock, usage};
 use handover_harness::Scratch;
@@ -32,12 +32,12 @@ const BATCH: u64 = 1000;
 const LOST_MAX: u64 = 4;
 
 /// Workload: a recording per round, from its start to the finished file.
-pub(super) struct Streamed {
+pub(super) struct StreamRecording {
     folder: Scratch,
     batches_count: u64,
 }
 
-impl Workload for Streamed {
+impl Workload for StreamRecording {
     type Args = Recordings;
     const SPEC: Spec = Spec::new(
         "probe/streamed",
@@ -52,7 +52,10 @@ impl Workload for Streamed {
     .batched();
 
     fn setup(args: &Recordings, _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Streamed { folder: folder()?, batches_count: u64::from(args.calls_count) / BATCH })
+        Ok(StreamRecording {
+            folder: folder()?,
+            batches_count: u64::from(args.calls_count) / BATCH,
+        })
     }
 
     /// Checks that the events counted in the summary can be read from the file.
@@ -86,7 +89,11 @@ impl Workload for Streamed {
         let used = usage::process() - used;
         out.note_batch(CPU, clock::ticks_from_ns(used.cpu_ns()), calls_count);
         let Summary { recorded, lost, bytes, .. } = summary;
-        assert_eq!(recorded + lost, 2 * calls_count, "each event is recorded or counted as lost");
+        assert_eq!(
+            recorded + lost,
+            2 * calls_count,
+            "some events were neither recorded nor counted as lost"
+        );
         assert!(
             lost <= 2 * calls_count / LOST_MAX,
             "{lost} of {} events were lost",
@@ -100,7 +107,7 @@ impl Workload for Streamed {
 /// Records to `path` the events of `f`.
 pub(super) fn record(path: &Path, f: impl FnOnce()) -> Result<Summary, Fault> {
     let recording = start(Config::stream(path))?;
-    let switched = Switched::on(WANTED)?;
+    let switched = EnabledSites::on(WANTED)?;
     f();
     switched.off()?;
     complete(recording.finish())

@@ -10,7 +10,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber, trace, trace_span};
 use tracing_subscriber::layer::{self, Layer, SubscriberExt};
 
-/// Number of time stamps kept: as many bytes as in our own ring.
+/// Number of time stamps stored: as many bytes as in our own ring.
 const STAMPS_COUNT: usize = (1 << 20) / 8;
 
 /// The events and spans of `tracing`, of level `TRACE`.
@@ -54,12 +54,12 @@ impl Tracer for Tracing {
         let dispatch = Dispatch::new(Stamps::new());
         with_default(&dispatch, f);
         let stamps = dispatch.downcast_ref::<Stamps>().map(Stamps::count);
-        gone(dispatch);
+        uninstall(dispatch);
         stamps.ok_or_else(|| Fault::new("the subscriber is not the one that was installed"))
     }
 }
 
-fn gone(dispatch: Dispatch) {
+fn uninstall(dispatch: Dispatch) {
     drop(dispatch);
     // Without this, the sites would still ask for a subscriber's interest.
     tracing::callsite::rebuild_interest_cache();
@@ -67,9 +67,9 @@ fn gone(dispatch: Dispatch) {
 
 /// The same spans in `tracing-subscriber`'s registry, as in most programs, with a layer that only
 /// reads the clock when a span is entered and left.
-pub(super) struct Registered;
+pub(super) struct RegistrySubscriber;
 
-impl Sites for Registered {
+impl Sites for RegistrySubscriber {
     #[inline(always)]
     fn site(x: u64) -> u64 {
         Tracing::site(x)
@@ -86,7 +86,7 @@ impl Sites for Registered {
     }
 }
 
-impl Tracer for Registered {
+impl Tracer for RegistrySubscriber {
     #[inline(always)]
     fn wanted(x: u64) -> u64 {
         Tracing::wanted(x)
@@ -96,7 +96,7 @@ impl Tracer for Registered {
         let dispatch = Dispatch::new(tracing_subscriber::registry().with(Stamps::new()));
         with_default(&dispatch, f);
         let stamps = dispatch.downcast_ref::<Stamps>().map(Stamps::count);
-        gone(dispatch);
+        uninstall(dispatch);
         stamps.ok_or_else(|| Fault::new("the layer is not the one that was installed"))
     }
 }

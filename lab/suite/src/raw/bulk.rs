@@ -55,7 +55,12 @@ pub(crate) fn stream(from: &[u8], to: &mut [u8]) {
 /// # Panics
 /// Panics like `stream`, and if the processor does not support the width.
 pub fn stream_by(width: Width, from: &[u8], to: &mut [u8]) {
-    assert!(from.len() == to.len(), "copy {} bytes to a slice of {}", from.len(), to.len());
+    assert!(
+        from.len() == to.len(),
+        "cannot copy {} bytes to a slice of {} bytes",
+        from.len(),
+        to.len()
+    );
     // SAFETY: both ranges are borrowed, `to` mutably, and the assert above checks their lengths.
     unsafe { stream_range(width, from.as_ptr(), to.as_mut_ptr(), from.len()) };
 }

@@ -50,7 +50,7 @@ pub(crate) fn forget(mut number: u64) -> u64 {
 
 /// Returns the same reference, with its referent hidden from the compiler, like [`forget`].
 #[inline(always)]
-pub(crate) fn forget_place<T>(place: &T) -> &T {
+pub(crate) fn hide_reference<T>(place: &T) -> &T {
     let mut address: *const T = place;
     // SAFETY: the template has no instruction; the register keeps its value.
     unsafe {

@@ -8,7 +8,7 @@ use std::pin::Pin;
 
 /// A lock with its counter, on their own cache lines.
 #[repr(align(128))]
-struct Guarded<L> {
+struct LockWithCounter<L> {
     lock: UnsafeCell<L>,
     count: UnsafeCell<u64>,
 }
@@ -16,7 +16,7 @@ struct Guarded<L> {
 macro_rules! locks {
     ($($(#[$doc:meta])* $name:ident: $raw:ty, $blank:expr, $init:expr, $lock:path, $unlock:path;)*) => {$(
         $(#[$doc])*
-        pub(crate) struct $name(Pin<Box<Guarded<$raw>>>);
+        pub(crate) struct $name(Pin<Box<LockWithCounter<$raw>>>);
 
         // SAFETY: only with() accesses the counter, with the lock held; the C functions may be
         // called by several threads.
@@ -27,7 +27,7 @@ macro_rules! locks {
 
         impl $name {
             pub(crate) fn new() -> io::Result<Self> {
-                let guarded = Guarded { lock: UnsafeCell::new($blank), count: UnsafeCell::new(0) };
+                let guarded = LockWithCounter { lock: UnsafeCell::new($blank), count: UnsafeCell::new(0) };
                 let guarded = Box::pin(guarded);
                 // SAFETY: the lock is pinned at its final address, and no other code has a pointer
                 // to it.

@@ -52,7 +52,11 @@ impl Mapped {
 
     /// Returns the byte at `at`.
     pub(crate) fn byte(&self, at: usize) -> u8 {
-        assert!(at < self.bytes, "byte {at} of a mapping of {} bytes", self.bytes);
+        assert!(
+            at < self.bytes,
+            "byte {at} is beyond the end of a mapping of {} bytes",
+            self.bytes
+        );
         // SAFETY: the assert above checks the bounds; the callers read only after the writer has
         // signalled its end.
         unsafe { self.start.as_ptr().wrapping_add(at).read_volatile() }
@@ -64,7 +68,7 @@ impl Mapped {
         let end = at.checked_add(bytes);
         assert!(
             end.is_some_and(|end| end <= self.bytes.min(to.bytes)),
-            "{bytes} bytes at {at}: beyond the end of a mapping"
+            "{bytes} bytes at offset {at} extend beyond the end of the mapping"
         );
         let (from, to) = (self.start.as_ptr().wrapping_add(at), to.start.as_ptr().wrapping_add(at));
         // SAFETY: the assert above checks the bounds of both mappings; nothing writes the source of

@@ -60,7 +60,7 @@ impl<P: Primitive> Lock for Posix<P> {
         let lock = Box::pin(Self { raw: UnsafeCell::new(P::ZEROED), _pinned: PhantomPinned });
         // SAFETY: the address is final (pinned, !Unpin), and no other thread knows it yet.
         let rc = unsafe { P::init(lock.raw.get()) };
-        assert_eq!(rc, 0, "the C library cannot initialise a {}", P::NAME);
+        assert_eq!(rc, 0, "the C library failed to initialise a {}", P::NAME);
         lock
     }
 

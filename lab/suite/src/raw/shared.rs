@@ -21,8 +21,8 @@ pub(crate) struct Loops {
     pub(crate) plt: [Loop; 2],
     pub(crate) no_plt: [Loop; 2],
     pub(crate) empty_plt: [Loop; 2],
-    /// Kept open: the loader knows the objects by the numbers of their descriptors, and would take
-    /// another file under the same number for one of them.
+    /// Descriptors of the loaded objects, kept open: the loader identifies objects by descriptor number, and would
+    /// confuse another file under the same number with one of them.
     _files: [OwnedFd; 2],
 }
 

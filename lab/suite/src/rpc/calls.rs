@@ -22,7 +22,7 @@ const ADDRESSES: [&str; 3] = ["sm://", "tcp://127.0.0.1:0", "uds://"];
 
 /// Ways of waiting of both participants: the default, which polls for a while before it sleeps;
 /// without sleeping; without polling.
-pub(super) const USUAL: usize = 0;
+pub(super) const DEFAULT_WAIT: usize = 0;
 pub(super) const SPINS: usize = 1;
 pub(super) const SLEEPS: usize = 2;
 
@@ -88,7 +88,7 @@ impl Work for Noop {
     type Args = ();
 
     const SPECS: &'static [Declared] = &[
-        (SM, USUAL, NOOP_SM),
+        (SM, DEFAULT_WAIT, NOOP_SM),
         (SM, SPINS, NOOP_SM),
         call(
             SM,
@@ -234,7 +234,7 @@ args! {
     pub struct Concurrent {
         /// Calls in flight at a time.
         concurrency_count: u32 = 16 (smoke 4, range 1 ..= 10000),
-        /// Providers of the procedure, called in turn.
+        /// Providers of the procedure, called round robin.
         providers_count: u32 = 1 (smoke 2, range 1 ..= 1000),
     }
 }

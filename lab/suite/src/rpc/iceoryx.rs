@@ -1,7 +1,7 @@
 //! Peer: a request and its response by iceoryx2, both sides polling.
 
 use super::PublishedAddress;
-use super::calls::{CallMedium, Noop, SM, USUAL};
+use super::calls::{CallMedium, DEFAULT_WAIT, Noop, SM};
 use crate::channels::Pause;
 use crate::floor::relay::Medium;
 use handover_harness::{Fault, Region, Setup};
@@ -16,7 +16,7 @@ const END: u64 = u64::MAX;
 
 type Service = PortFactory<ipc::Service, u64, (), u64, ()>;
 
-/// Medium: a service of iceoryx2, which the answering side creates.
+/// Medium: a service of iceoryx2, created by the server.
 pub(super) struct Iceoryx {
     service: Region<PublishedAddress>,
     pause: Pause,
@@ -43,7 +43,7 @@ fn open(name: &str) -> Result<(Node<ipc::Service>, Service), Fault> {
 
 impl Medium for Iceoryx {
     type Args = ();
-    const SPEC: Spec = CallMedium::<Noop, SM, USUAL>::SPEC;
+    const SPEC: Spec = CallMedium::<Noop, SM, DEFAULT_WAIT>::SPEC;
     type Ping = Caller;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {

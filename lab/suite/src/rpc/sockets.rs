@@ -1,6 +1,6 @@
 //! Hand-written alternatives to a call.
 
-use super::calls::{CallMedium, Noop, SM, USUAL};
+use super::calls::{CallMedium, DEFAULT_WAIT, Noop, SM};
 use crate::floor::relay::Medium;
 use crate::floor::socket::Ends;
 use crate::floor::wait_word::{WaitMode, WaitWord};
@@ -22,7 +22,7 @@ const END: u8 = 0xff;
 
 impl<const SPINS: bool> Medium for Sockets<SPINS> {
     type Args = ();
-    const SPEC: Spec = CallMedium::<Noop, SM, USUAL>::SPEC;
+    const SPEC: Spec = CallMedium::<Noop, SM, DEFAULT_WAIT>::SPEC;
     type Ping = ();
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
@@ -121,7 +121,7 @@ impl Slot {
 
 impl<const ADAPTS: bool> Medium for Memory<ADAPTS> {
     type Args = ();
-    const SPEC: Spec = CallMedium::<Noop, SM, USUAL>::SPEC;
+    const SPEC: Spec = CallMedium::<Noop, SM, DEFAULT_WAIT>::SPEC;
     type Ping = u32;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {

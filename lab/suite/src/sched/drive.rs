@@ -10,7 +10,7 @@ use handover_harness::{Bench, Fault, Handover, Participant, Role, Samples, Setup
 use handover_record::{Spec, args};
 use handover_sched::drive::lane::{LaneReceiver, LaneSender, lane};
 use handover_sched::drive::{
-    Arbiter, ArbiterConfig, Client, Flows, Hub, IdlePolicy, Null, Offer, Stamping, Stop, Token,
+    Arbiter, ArbiterConfig, Client, Flows, Hub, IdlePolicy, NullSink, Offer, Stamping, Stop, Token,
 };
 use handover_sched::engine::{self, DeficitRoundRobin, Fifo, Qfq, Queued, Wf2qPlus};
 use handover_sched::{DropPolicy, FlowSpec, Packet, Scheduler};
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 args! {
     /// Number of clients, and amount that each sends at a time. Clients beyond the CPUs share them.
-    pub struct Driven {
+    pub struct DriveArgs {
         /// Clients that send without pause.
         clients_count: u32 = 1 (smoke 2, range 1..=64),
         /// Packets that a client sends together.
@@ -42,7 +42,7 @@ pub(super) const LENGTH_BYTES: u32 = 1500;
 const UNSEEN_MAX: usize = 128;
 
 /// An algorithm with its constructor.
-pub(super) trait Make: Send + Sync + 'static {
+pub(super) trait MakeScheduler: Send + Sync + 'static {
     type Scheduler: Scheduler<Token> + Send + 'static;
     fn make(config: &engine::Config) -> Result<Self::Scheduler, engine::ConfigError>;
 }
@@ -51,7 +51,7 @@ macro_rules! algorithms {
     ($($name:ident => $scheduler:ty),*) => {$(
         pub(super) enum $name {}
 
-        impl Make for $name {
+        impl MakeScheduler for $name {
             type Scheduler = $scheduler;
             fn make(config: &engine::Config) -> Result<$scheduler, engine::ConfigError> {
                 <$scheduler>::new(config)
@@ -68,7 +68,7 @@ algorithms!(
 );
 
 /// Creates a scheduler whose flows hold all packets that can be in flight.
-pub(super) fn scheduler<A: Make>(args: &Driven) -> Result<A::Scheduler, Fault> {
+pub(super) fn scheduler<A: MakeScheduler>(args: &DriveArgs) -> Result<A::Scheduler, Fault> {
     let packets_max = 4096 + 4 * args.clients_count * args.slots_count.max(args.batch_max);
     let config =
         engine::Config { packets_max, flows_max: args.flows_count, ..engine::Config::default() };
@@ -115,10 +115,10 @@ trait Variant: Send + Sync + 'static {
     const STAMPING: Stamping = Stamping::None;
 }
 
-struct Driver<A: Make, M: Variant> {
+struct Driver<A: MakeScheduler, M: Variant> {
     arbiter: TakeCell<Arbiter<A::Scheduler>>,
     hub: Hub,
-    args: Driven,
+    args: DriveArgs,
     idle_policy: IdlePolicy,
     clients_left: AtomicU32,
     /// Packets sent, those transmitted, and those dropped.
@@ -128,17 +128,17 @@ struct Driver<A: Make, M: Variant> {
     variant: PhantomData<M>,
 }
 
-impl<A: Make, M: Variant> Handover for Driver<A, M> {
-    type Args = Driven;
+impl<A: MakeScheduler, M: Variant> Handover for Driver<A, M> {
+    type Args = DriveArgs;
     const SPEC: Spec = M::SPEC;
 
-    fn roles(args: &Driven) -> Vec<Role> {
+    fn roles(args: &DriveArgs) -> Vec<Role> {
         let mut roles = vec![Role::measured("client"), Role::serving("arbiter")];
         roles.resize(1 + args.clients_count as usize, Role::measured("client"));
         roles
     }
 
-    fn setup(args: &Driven, setup: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &DriveArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let idle_policy = idle_policy(setup);
         let config = ArbiterConfig {
             mailbox_slots_count: args.slots_count,
@@ -180,7 +180,7 @@ impl<A: Make, M: Variant> Handover for Driver<A, M> {
             }
         });
         while client.in_flight() > 0 && !client.is_ended() {
-            client.poll(usize::MAX, &mut Null, &mut ()).map_err(Fault::of)?;
+            client.poll(usize::MAX, &mut NullSink, &mut ()).map_err(Fault::of)?;
             pause(self.idle_policy);
         }
         let counts = client.counts();
@@ -200,7 +200,7 @@ impl<A: Make, M: Variant> Handover for Driver<A, M> {
     }
 }
 
-impl<A: Make, M: Variant> Driver<A, M> {
+impl<A: MakeScheduler, M: Variant> Driver<A, M> {
     /// Sends `n` packets, and transmits those that were returned with a mark.
     #[inline(always)]
     fn send(&self, client: &mut Client, flows: &mut Flows, n: u64) -> Result<(), Fault> {
@@ -212,7 +212,7 @@ impl<A: Make, M: Variant> Driver<A, M> {
             unseen += sent;
             if sent == 0 || unseen >= UNSEEN_MAX {
                 unseen = 0;
-                let back = client.poll(usize::MAX, &mut Null, &mut ()).map_err(Fault::of)?;
+                let back = client.poll(usize::MAX, &mut NullSink, &mut ()).map_err(Fault::of)?;
                 if sent == 0 && back == 0 {
                     if client.is_ended() {
                         return Err(Fault::new("the arbiter has stopped"));
@@ -283,13 +283,13 @@ impl Channel for Lane {
 struct Mailbox<C: Channel> {
     sender: TakeCell<C::Sender>,
     receiver: TakeCell<C::Receiver>,
-    args: Driven,
+    args: DriveArgs,
     idle_policy: IdlePolicy,
     tally: Tally,
 }
 
 impl<C: Channel> Handover for Mailbox<C> {
-    type Args = Driven;
+    type Args = DriveArgs;
     const SPEC: Spec = Spec::new(
         "sched/mailbox",
         "eight bytes through a mailbox, sent and taken in batches, and nothing done with them",
@@ -299,7 +299,7 @@ impl<C: Channel> Handover for Mailbox<C> {
 
     const ROLES: &'static [Role] = &[Role::measured("client"), Role::serving("taker")];
 
-    fn setup(args: &Driven, setup: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &DriveArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let (sender, receiver) = C::pair(args.slots_count)?;
         Ok(Mailbox {
             sender: TakeCell::new(sender),
@@ -367,24 +367,24 @@ impl<C: Channel> Handover for Mailbox<C> {
 /// Peer: the simplest hand-written form: the scheduler in a mutex that clients lock to enqueue
 /// packets, and a participant that locks it to dequeue them; for each packet, or for as many
 /// together as our clients send and our arbiter takes.
-struct Locked<A: Make, const EACH: bool> {
+struct MutexScheduler<A: MakeScheduler, const EACH: bool> {
     shared: Mutex<A::Scheduler>,
-    args: Driven,
+    args: DriveArgs,
     idle_policy: IdlePolicy,
     clients_left: AtomicU32,
     tally: Tally,
 }
 
-impl<A: Make, const EACH: bool> Handover for Locked<A, EACH> {
-    type Args = Driven;
+impl<A: MakeScheduler, const EACH: bool> Handover for MutexScheduler<A, EACH> {
+    type Args = DriveArgs;
     const SPEC: Spec = Algorithms::SPEC;
 
-    fn roles(args: &Driven) -> Vec<Role> {
+    fn roles(args: &DriveArgs) -> Vec<Role> {
         Driver::<A, Algorithms>::roles(args)
     }
 
-    fn setup(args: &Driven, setup: &mut Setup) -> Result<Self, Fault> {
-        Ok(Locked {
+    fn setup(args: &DriveArgs, setup: &mut Setup) -> Result<Self, Fault> {
+        Ok(MutexScheduler {
             shared: Mutex::new(scheduler::<A>(args)?),
             args: *args,
             idle_policy: idle_policy(setup),
@@ -462,14 +462,14 @@ pub(super) const ALL: &[Bench] = benches! {
     many ours "drr" Spin: Driver<OfDrr, Algorithms>;
     many ours "qfq" Spin: Driver<OfQfq, Algorithms>;
     many ours "wf2q+" Spin: Driver<OfWf2qPlus, Algorithms>;
-    many peer "mutex-fifo" SpinThenSleep.against("fifo"): Locked<OfFifo, false>;
-    many peer "mutex-drr" SpinThenSleep.against("drr"): Locked<OfDrr, false>;
-    many peer "mutex-qfq" SpinThenSleep.against("qfq"): Locked<OfQfq, false>;
-    many peer "mutex-wf2q+" SpinThenSleep.against("wf2q+"): Locked<OfWf2qPlus, false>;
-    many peer "mutex-each-fifo" SpinThenSleep.against("fifo"): Locked<OfFifo, true>;
-    many peer "mutex-each-drr" SpinThenSleep.against("drr"): Locked<OfDrr, true>;
-    many peer "mutex-each-qfq" SpinThenSleep.against("qfq"): Locked<OfQfq, true>;
-    many peer "mutex-each-wf2q+" SpinThenSleep.against("wf2q+"): Locked<OfWf2qPlus, true>;
+    many peer "mutex-fifo" SpinThenSleep.against("fifo"): MutexScheduler<OfFifo, false>;
+    many peer "mutex-drr" SpinThenSleep.against("drr"): MutexScheduler<OfDrr, false>;
+    many peer "mutex-qfq" SpinThenSleep.against("qfq"): MutexScheduler<OfQfq, false>;
+    many peer "mutex-wf2q+" SpinThenSleep.against("wf2q+"): MutexScheduler<OfWf2qPlus, false>;
+    many peer "mutex-each-fifo" SpinThenSleep.against("fifo"): MutexScheduler<OfFifo, true>;
+    many peer "mutex-each-drr" SpinThenSleep.against("drr"): MutexScheduler<OfDrr, true>;
+    many peer "mutex-each-qfq" SpinThenSleep.against("qfq"): MutexScheduler<OfQfq, true>;
+    many peer "mutex-each-wf2q+" SpinThenSleep.against("wf2q+"): MutexScheduler<OfWf2qPlus, true>;
     many ours "none" Spin: Driver<OfDrr, NoStamps>;
     many ours "batch" Spin: Driver<OfDrr, StampsOf<false>>;
     many ours "packet" Spin: Driver<OfDrr, StampsOf<true>>;

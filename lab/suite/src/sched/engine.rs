@@ -13,7 +13,7 @@ use std::hint::black_box;
 use std::marker::PhantomData;
 
 args! {
-    /// Flow set.
+    /// Set of flows.
     pub struct Flows {
         /// Flows, each with two packets queued or three.
         flows_count: u32 = 16 (smoke 4, range 1..=1_000_000),
@@ -139,13 +139,13 @@ impl<E: Engine> Workload for Turnover<E> {
 }
 
 /// Floor: the same packets created, through a ring instead of the scheduler.
-pub(super) struct Making<E> {
+pub(super) struct PacketsOnly<E> {
     nothing: EmptyScheduler<u64>,
     tester: Tester,
     engine: PhantomData<E>,
 }
 
-impl<E: Engine> Workload for Making<E> {
+impl<E: Engine> Workload for PacketsOnly<E> {
     type Args = Flows;
     const SPEC: Spec = spec::<E>();
 
@@ -153,7 +153,7 @@ impl<E: Engine> Workload for Making<E> {
         let options = options::<E>(args.flows_count, args.mixed != 0)?;
         let mut nothing = EmptyScheduler::new(options.packets_max());
         let tester = begun(&options, &mut nothing)?;
-        Ok(Making { nothing, tester, engine: PhantomData })
+        Ok(PacketsOnly { nothing, tester, engine: PhantomData })
     }
 
     fn check(&mut self) -> Result<(), Fault> {
@@ -180,16 +180,16 @@ impl<E: Engine> Workload for Making<E> {
 }
 
 /// Floor: one step of a random walk over as much memory as flows and their packets take.
-pub(super) struct Walking<E>(Walk, PhantomData<E>);
+pub(super) struct WalkFloor<E>(Walk, PhantomData<E>);
 
-impl<E: Engine> Workload for Walking<E> {
+impl<E: Engine> Workload for WalkFloor<E> {
     type Args = Flows;
     const SPEC: Spec = spec::<E>();
 
     fn setup(args: &Flows, _: &mut Setup) -> Result<Self, Fault> {
         let options = options::<E>(args.flows_count, args.mixed != 0)?;
         let bytes = options.flows.flows_count() as usize * (64 + 2 * 16);
-        Ok(Walking(Walk::new(bytes), PhantomData))
+        Ok(WalkFloor(Walk::new(bytes), PhantomData))
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -241,8 +241,8 @@ macro_rules! rows {
     ($($engine:ty),*) => {
         &[$(
             Bench::one::<Turnover<$engine>>(Contender::ours("handover")),
-            Bench::one::<Making<$engine>>(Contender::floor("making")),
-            Bench::one::<Walking<$engine>>(Contender::floor("walk")),
+            Bench::one::<PacketsOnly<$engine>>(Contender::floor("making")),
+            Bench::one::<WalkFloor<$engine>>(Contender::floor("walk")),
         )*]
     };
 }

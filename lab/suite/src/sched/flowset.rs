@@ -33,7 +33,7 @@ pub struct FlowSet {
 /// Part of a set, between two commas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The weights.
+    /// Weights of the flows.
     pub weights: Steps,
     /// The longest packets' lengths, in bytes.
     pub lengths_bytes: Steps,

@@ -98,8 +98,8 @@ impl Tester {
         self
     }
 
-    /// Runs `steps` steps, each of which offers a packet or takes one out; returns the results
-    /// since the tester was created. The index is computed when a flow has no packet left.
+    /// Runs `steps` steps, each of which enqueues or dequeues a packet; returns the results since the tester was
+    /// created. The index is computed when a flow has no packet left.
     #[inline]
     pub fn run<T: TesterToken, S: Scheduler<T>>(
         &mut self,
@@ -240,7 +240,7 @@ impl<T: TesterToken> Scheduler<T> for EmptyScheduler<T> {
     #[inline]
     fn enqueue(&mut self, _: u64, packet: Packet<T>) -> Result<Accepted<T>, Refused<T>> {
         if self.count == self.ring.len() {
-            return Err(Refused { packet, why: Refusal::Full });
+            return Err(Refused { packet, reason: Refusal::Full });
         }
         let place = (self.head + self.count) & (self.ring.len() - 1);
         self.ring[place] = packet;

@@ -1,15 +1,18 @@
 //! One packet at a time: from a client to the arbiter and back, with no other packet in progress.
 
 use super::drive::{
-    Driven, LENGTH_BYTES, Make, OfDrr, OfFifo, OfQfq, OfWf2qPlus, idle_policy, pause, scheduler,
+    DriveArgs, LENGTH_BYTES, MakeScheduler, OfDrr, OfFifo, OfQfq, OfWf2qPlus, idle_policy, pause,
+    scheduler,
 };
 use crate::common::{TakeCell, Tally};
 use handover_harness::{Bench, Fault, Handover, Participant, Role, Samples, Setup, benches};
 use handover_record::Spec;
-use handover_sched::drive::{Arbiter, ArbiterConfig, Client, Hub, IdlePolicy, Null, Offer, Stop};
+use handover_sched::drive::{
+    Arbiter, ArbiterConfig, Client, Hub, IdlePolicy, NullSink, Offer, Stop,
+};
 
 /// Arguments that the other benchmarks of clients and arbiter take from options.
-const ALONE: Driven = Driven {
+const ALONE: DriveArgs = DriveArgs {
     clients_count: 1,
     burst_packets: 1,
     batch_max: 32,
@@ -18,14 +21,14 @@ const ALONE: Driven = Driven {
     interval_us: 0,
 };
 
-struct Trip<A: Make> {
+struct Trip<A: MakeScheduler> {
     arbiter: TakeCell<Arbiter<A::Scheduler>>,
     hub: Hub,
     idle_policy: IdlePolicy,
     tally: Tally,
 }
 
-impl<A: Make> Handover for Trip<A> {
+impl<A: MakeScheduler> Handover for Trip<A> {
     type Args = ();
     const SPEC: Spec = Spec::new(
         "sched/round-trip",
@@ -81,11 +84,11 @@ impl<A: Make> Handover for Trip<A> {
     }
 }
 
-impl<A: Make> Trip<A> {
+impl<A: MakeScheduler> Trip<A> {
     #[inline(always)]
     fn send_and_wait(&self, client: &mut Client, flow: u32) -> Result<(), Fault> {
         client.send(Offer { flow, length_bytes: LENGTH_BYTES, tag: 0 }).map_err(Fault::of)?;
-        while client.poll(1, &mut Null, &mut ()).map_err(Fault::of)? == 0 {
+        while client.poll(1, &mut NullSink, &mut ()).map_err(Fault::of)? == 0 {
             if client.is_ended() {
                 return Err(Fault::new("the arbiter has stopped"));
             }

@@ -82,10 +82,10 @@ impl Timers for TimerFds {
 
     #[inline]
     fn start(&mut self, deadline_ns: u64, key: u32) -> u32 {
-        let index = self.vacant.pop().expect("as many as were asked for");
+        let index = self.vacant.pop().expect("more timers were started than allocated");
         let timer = &mut self.timers[index as usize];
         (timer.key, timer.deadline_ns) = (key, Some(deadline_ns));
-        arm(&timer.fd, self.began_ns + deadline_ns).expect("a timer with a valid deadline");
+        arm(&timer.fd, self.began_ns + deadline_ns).expect("timerfd_settime failed");
         index
     }
 

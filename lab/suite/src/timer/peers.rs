@@ -47,7 +47,9 @@ impl Timers for HashedWheel {
         self.started_count += 1;
         let entry = Rc::new(Entry { id: self.started_count, key });
         let delay = Duration::from_millis(deadline_ns.div_ceil(MS_NS) - self.now_ms);
-        self.wheel.insert_ref_with_delay(entry, delay).expect("a deadline to come");
+        self.wheel
+            .insert_ref_with_delay(entry, delay)
+            .expect("insert a timer with a future deadline");
         self.started_count
     }
 

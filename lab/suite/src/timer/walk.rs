@@ -55,7 +55,7 @@ impl Timers for Walk {
 
     #[inline]
     fn start(&mut self, _: u64, key: u32) -> u32 {
-        let index = self.vacant.pop().expect("as many as were asked for");
+        let index = self.vacant.pop().expect("more timers were started than allocated");
         let slot = &mut self.slots[index as usize];
         (slot.key, slot.live) = (key, true);
         index

@@ -4,26 +4,26 @@
 use crate::image::{Call, Image};
 use handover_suite::call::rust::{Step, through_dyn, through_pointer};
 use handover_suite::call::{
-    Level, Loop, SHARED_OBJECTS, Way, c_loop, c_through_pointer, library, rust,
+    CallPath, Level, Loop, SHARED_OBJECTS, c_loop, c_through_pointer, library, rust,
 };
 use std::cell::Cell;
 use std::time::Duration;
 
-const WAYS: [Way; 14] = [
-    Way::Alone,
-    Way::Inline,
-    Way::SameFile,
-    Way::OtherObject,
-    Way::Static,
-    Way::Plt,
-    Way::NoPlt,
-    Way::Pointer,
-    Way::TwoExtra,
-    Way::OneProbe,
-    Way::TwoProbes,
-    Way::Empty,
-    Way::EmptyProbe,
-    Way::EmptyPlt,
+const WAYS: [CallPath; 14] = [
+    CallPath::Alone,
+    CallPath::Inline,
+    CallPath::SameFile,
+    CallPath::OtherObject,
+    CallPath::Static,
+    CallPath::Plt,
+    CallPath::NoPlt,
+    CallPath::Pointer,
+    CallPath::TwoExtra,
+    CallPath::OneProbe,
+    CallPath::TwoProbes,
+    CallPath::Empty,
+    CallPath::EmptyProbe,
+    CallPath::EmptyPlt,
 ];
 
 thread_local! {
@@ -205,7 +205,7 @@ fn the_shared_loops_leave_their_object_for_every_call() {
 
 #[test]
 fn the_shared_objects_are_loaded_from_memory_so_that_the_program_can_be_moved() {
-    assert_eq!(c_loop(Way::Plt, Level::O3).unwrap()(3), 3);
+    assert_eq!(c_loop(CallPath::Plt, Level::O3).unwrap()(3), 3);
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     for name in SHARED_OBJECTS.map(|object| object.name) {
         let lines: Vec<&str> = maps.lines().filter(|line| line.contains(name)).collect();

@@ -208,7 +208,7 @@ impl FollowedProcess {
         }
         let has_ended = page.end_ticks != 0;
         let is_worthwhile =
-            self.rings.has_begun(lane.offset, lane.block + self.rings.worthwhile())?;
+            self.rings.has_begun(lane.offset, lane.block + self.rings.drain_blocks_min())?;
         if should_drain_all || has_ended || is_worthwhile {
             while self.write_chunk(at, should_drain_all || has_ended)? {}
         }

@@ -25,7 +25,7 @@ pub struct TraceableProgram {
 /// Error for a program that cannot be run and traced.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum ProgramError {
     /// No program was given.
     #[error("no program given: add it after --")]
     NoCommand,
@@ -74,15 +74,15 @@ const UNSUPPORTED_PLATFORM: &str = "functions can be traced only on x86-64 Linux
 /// # Errors
 /// If there is no such program, or it has nothing to trace; with `force`, only if it cannot be
 /// traced.
-pub fn find(command: &[OsString], force: bool) -> Result<TraceableProgram, Refusal> {
-    let name = command.first().filter(|name| !name.is_empty()).ok_or(Refusal::NoCommand)?;
-    let path = search_path(name).ok_or_else(|| Refusal::NotFound { name: name.into() })?;
-    let not_runnable = |reason: String| Refusal::NotRunnable { path: path.clone(), reason };
+pub fn find(command: &[OsString], force: bool) -> Result<TraceableProgram, ProgramError> {
+    let name = command.first().filter(|name| !name.is_empty()).ok_or(ProgramError::NoCommand)?;
+    let path = search_path(name).ok_or_else(|| ProgramError::NotFound { name: name.into() })?;
+    let not_runnable = |reason: String| ProgramError::NotRunnable { path: path.clone(), reason };
     let data = std::fs::metadata(&path).map_err(|error| not_runnable(error.to_string()))?;
     if !data.is_file() || data.permissions().mode() & 0o111 == 0 {
         return Err(not_runnable("not an executable file".to_owned()));
     }
-    let not_loadable = |reason| Refusal::NotLoadable { path: path.clone(), reason };
+    let not_loadable = |reason| ProgramError::NotLoadable { path: path.clone(), reason };
     let mut found = TraceableProgram {
         path: path.clone(),
         has_functions: false,
@@ -121,7 +121,7 @@ pub fn find(command: &[OsString], force: bool) -> Result<TraceableProgram, Refus
     found.has_functions =
         elf_traits.has_functions || libraries(&path).iter().any(|path| has_functions(path));
     if !(found.has_functions || found.has_probes || force) {
-        return Err(Refusal::NoEntries { path });
+        return Err(ProgramError::NoEntries { path });
     }
     Ok(found)
 }

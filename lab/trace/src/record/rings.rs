@@ -181,7 +181,7 @@ impl Rings {
     }
 
     /// Returns the number of new blocks from which on draining is worthwhile.
-    pub(super) fn worthwhile(&self) -> u64 {
+    pub(super) fn drain_blocks_min(&self) -> u64 {
         16.min(self.blocks_count() / 2)
     }
 

@@ -264,9 +264,9 @@ mod tests {
             while address.waiting_count() == 0 {
                 thread::yield_now();
             }
-            address.send(WAKING).expect("room");
+            address.send(WAKING).expect("send a message");
             thread::sleep(Duration::from_millis(20));
-            finish.send(()).expect("it waits");
+            finish.send(()).expect("the sender thread has exited");
             calls.join().expect("the caller");
         })
     }
@@ -282,24 +282,26 @@ mod tests {
         for park_on in [ParkOn::Auto, ParkOn::Descriptor] {
             let thread = ThreadConfig { park_on, ..ThreadConfig::default() };
             let config = Config { thread, ..Config::default() };
-            let mut machine = Machine::new(handler(stop_at_waking), config).expect("valid");
+            let mut machine =
+                Machine::new(handler(stop_at_waking), config).expect("create a machine");
             // Wakes the thread if nothing else does.
-            machine.context().after(LATEST, QUIET).expect("a timer");
+            machine.context().after(LATEST, QUIET).expect("start a timer");
             let started = Instant::now();
             let sender = send_behind_an_unfinished_push(machine.address().clone());
             assert_eq!(machine.run(), Ok(Ended::Stopped));
             assert!(started.elapsed() < LATEST, "only the timer woke it");
-            sender.join().expect("the sender");
+            sender.join().expect("the sender panicked");
 
-            let mut group = Group::new(thread).expect("valid");
-            let member = group.add(handler(stop_at_waking), Config::default()).expect("room");
-            let mut cx = group.context(&member).expect("of this group");
-            cx.after(LATEST, QUIET).expect("a timer");
+            let mut group = Group::new(thread).expect("create a group");
+            let member =
+                group.add(handler(stop_at_waking), Config::default()).expect("add a machine");
+            let mut cx = group.context(&member).expect("find the machine");
+            cx.after(LATEST, QUIET).expect("start a timer");
             let started = Instant::now();
             let sender = send_behind_an_unfinished_push(member.address().clone());
             assert_eq!(group.run(), Ok(Ended::Stopped));
             assert!(started.elapsed() < LATEST, "only the timer woke it");
-            sender.join().expect("the sender");
+            sender.join().expect("the sender panicked");
         }
     }
 
@@ -319,22 +321,24 @@ mod tests {
         for (wake_when, notified) in [(WakeWhen::Asleep, 0), (WakeWhen::EachMessage, 2)] {
             let thread = ThreadConfig { wake_when, ..ThreadConfig::default() };
             let config = Config { thread, ..Config::default() };
-            let mut machine = Machine::new(handler(|_: u32, _cx| ()), config).expect("valid");
-            let mut group = Group::new(thread).expect("valid");
-            let member = group.add(handler(|_: u32, _cx| ()), Config::default()).expect("room");
+            let mut machine =
+                Machine::new(handler(|_: u32, _cx| ()), config).expect("create a machine");
+            let mut group = Group::new(thread).expect("create a group");
+            let member =
+                group.add(handler(|_: u32, _cx| ()), Config::default()).expect("add a machine");
             for address in [machine.address().clone(), member.address().clone()] {
                 for number in 0..2 {
-                    address.send(number).expect("room");
+                    address.send(number).expect("send a message");
                 }
                 assert_eq!(take_notifications(&address), notified, "by address, {wake_when:?}");
-                address.send_quiet(2).expect("room");
+                address.send_quiet(2).expect("send a message");
                 assert_eq!(take_notifications(&address), 0, "by send_quiet, {wake_when:?}");
             }
             let own = machine.address().clone();
             let mut cx = machine.context();
-            cx.send_quiet(3).expect("room");
-            cx.send(4).expect("room");
-            cx.send_to(&own, 5).expect("room");
+            cx.send_quiet(3).expect("send a message");
+            cx.send(4).expect("send a message");
+            cx.send_to(&own, 5).expect("send a message");
             assert_eq!(take_notifications(&own), notified, "by context, {wake_when:?}");
             assert_eq!(machine.poll().map(|round| round.handled), Ok(6));
         }

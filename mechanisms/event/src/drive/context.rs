@@ -98,7 +98,7 @@ impl<M: Send + 'static> Context<'_, M> {
     /// let mut publisher = topic.publisher(1);
     /// let mut machine = Machine::new(
     ///     handler(move |number: u32, cx| {
-    ///         let posted = cx.post(&mut publisher, number).expect("one value at a time");
+    ///         let posted = cx.post(&mut publisher, number).expect("post a value");
     ///         assert_eq!((posted.accepted_count, posted.refused_count), (1, 0));
     ///     }),
     ///     Config::default(),
@@ -200,7 +200,7 @@ impl<M: Send + 'static> Context<'_, M> {
                 TimerPayload::Once(Some(message)) => TimersFull(message),
                 // The wheel returns the payload that it was given above.
                 TimerPayload::Once(None) | TimerPayload::Every(_) => {
-                    unreachable!("a timer that expires once")
+                    unreachable!("the wheel returned another payload than the one passed to it")
                 }
             }
         })
@@ -303,8 +303,8 @@ impl<M: Send + 'static> Context<'_, M> {
         answer.map_err(|errno| refused(("epoll_ctl", errno)))
     }
 
-    /// Ends a watch, and drops its source; returns `false` if the watch has already ended.
-    /// Readiness that the kernel has reported but that was not handled yet is discarded.
+    /// Stops a watch, and drops its source; returns `false` if the watch has already stopped. Readiness that the kernel
+    /// has reported but that was not handled yet is discarded.
     pub fn unwatch(&mut self, watch: WatchId) -> bool {
         let Some(kept) = self.desk.end_watch(watch) else { return false };
         self.home.unwatch(&kept.source);

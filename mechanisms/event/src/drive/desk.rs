@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// Payload of a timer: its message, or the closure that makes messages.
 pub(crate) enum TimerPayload<M> {
-    /// Message of a timer that expires once; taken out at expiry.
+    /// Message of a timer that expires once; `None` after the expiry.
     Once(Option<M>),
     /// Closure of a periodic timer; called with the number of skipped periods.
     Every(Arc<dyn Fn(u64) -> M + Send + Sync>),
@@ -182,8 +182,7 @@ impl<M> MachineState<M> {
         self.watches.keys().filter_map(|key| Some(&*self.watches.get(key)?.source as &dyn AsFd))
     }
 
-    /// Returns the message for a readiness event of the watch that this token identifies; `None` if
-    /// the watch has ended.
+    /// Returns the message for a readiness event of the watch with this token; `None` if the watch has stopped.
     pub(crate) fn ready_message(&mut self, token: Token, ready: Ready) -> Option<M> {
         let key = self.watches.key_at(token.slot)?;
         if token != Token::of(self.machine, WatchId(key)) {

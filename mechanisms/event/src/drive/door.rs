@@ -13,10 +13,10 @@ use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 pub(crate) struct SharedThreadState {
-    bell: Unparker,
+    unparker: Unparker,
     /// `true` if a stop was requested. Seldom written, so that the cache line stays shared.
     stop: CachePadded<AtomicBool>,
-    /// Eventfd that ends a sleep in epoll; created before the first such sleep.
+    /// Eventfd that interrupts a sleep in epoll; created before the first such sleep.
     counter: OnceLock<OwnedFd>,
     /// Queue that announces which machines of a group have messages; `None` for a single machine.
     marking: Option<ReadySender>,
@@ -26,7 +26,7 @@ pub(crate) struct SharedThreadState {
 impl SharedThreadState {
     pub(crate) fn new(marking: Option<ReadySender>, wake_when: WakeWhen) -> Arc<Self> {
         Arc::new(Self {
-            bell: Unparker::new(),
+            unparker: Unparker::new(),
             stop: CachePadded::new(AtomicBool::new(false)),
             counter: OnceLock::new(),
             marking,
@@ -38,7 +38,7 @@ impl SharedThreadState {
     /// Called after the message was published.
     #[inline]
     pub(crate) fn wake(&self) {
-        if self.bell.unpark_with(|| self.wake_sleeper()) {
+        if self.unparker.unpark_with(|| self.wake_sleeper()) {
             stage::notified();
         } else if self.notifies_each_message() {
             self.wake_sleeper();
@@ -62,14 +62,14 @@ impl SharedThreadState {
     }
 
     pub(crate) fn unparker(&self) -> &Unparker {
-        &self.bell
+        &self.unparker
     }
 
     pub(crate) fn ready_sender(&self) -> Option<&ReadySender> {
         self.marking.as_ref()
     }
 
-    /// Returns the eventfd that ends a sleep in epoll, created on first use.
+    /// Returns the eventfd that interrupts a sleep in epoll, created on first use.
     pub(crate) fn eventfd(&self) -> Result<&OwnedFd, Errno> {
         if let Some(counter) = self.counter.get() {
             return Ok(counter);

@@ -91,7 +91,7 @@ impl<H: Handler> fmt::Debug for GroupMember<H> {
     }
 }
 
-/// Result of one turn of a machine.
+/// Result of a time in which the group served one machine.
 struct Turn {
     handled: u32,
     /// `true` if the machine has more to do.
@@ -126,7 +126,7 @@ impl<H: Handler + Send + 'static> Member<H> {
         }
     }
 
-    /// Handles messages in the machine's turn, any number of them and those of other threads too.
+    /// Handles messages of the machine, any number of them and those of other threads too.
     #[inline(never)]
     fn long_turn(&mut self, home: &mut ThreadState) -> Turn {
         let machine = self.desk.machine as usize;
@@ -273,7 +273,7 @@ impl Group {
         Stopper { door: Arc::clone(&self.home.door) }
     }
 
-    /// Ends a run when one of these signals arrives.
+    /// Stops a run when one of these signals arrives.
     ///
     /// # Errors
     /// [`WatchError::Refused`] when no descriptor is available.
@@ -332,8 +332,8 @@ impl Group {
         Some(stats)
     }
 
-    /// Removes and closes a machine, ends its timers and watches, and returns the messages that
-    /// were not handled. `None` as for [`handler`](Self::handler).
+    /// Removes and closes a machine, stops its timers and watches, and returns the messages that were not handled.
+    /// `None` as for [`handler`](Self::handler).
     pub fn remove<H: Handler + Send + 'static>(
         &mut self,
         which: &GroupMember<H>,
@@ -437,8 +437,8 @@ impl Group {
         Ok(Round { handled, ended: self.home.take_ended() })
     }
 
-    /// Lets the listed machines take turns until the limit of a round is reached; returns the
-    /// number of messages handled.
+    /// Serves the listed machines round robin until the limit of a round is reached; returns the number of messages
+    /// handled.
     fn handle_messages(&mut self) -> u32 {
         let mut handled = 0;
         self.list_marked();
@@ -462,7 +462,7 @@ impl Group {
         }
     }
 
-    /// Lists the machines whose mark says that other threads have sent messages.
+    /// Lists the machines to which other threads have announced messages.
     #[inline]
     fn list_marked(&mut self) {
         let Self { members, home, marked, .. } = self;

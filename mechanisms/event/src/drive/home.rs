@@ -119,8 +119,8 @@ impl ThreadState {
         self.reactor.as_mut().ok_or(("epoll_create1", Errno::BADF))
     }
 
-    /// Removes a descriptor whose watch has ended from the epoll set. Closing it would not be
-    /// enough: another reference to the open file keeps the entry.
+    /// Removes a descriptor whose watch has stopped from the epoll set. Closing it would not be enough: another
+    /// reference to the open file keeps the entry.
     pub(crate) fn unwatch(&mut self, source: &dyn AsFd) {
         if let Some(reactor) = &self.reactor {
             // The only expected error is that the descriptor is not in the set, which is the goal.
@@ -137,7 +137,7 @@ impl ThreadState {
         Ok(())
     }
 
-    /// Ends the run after the current message.
+    /// Stops the run after the current message, with this reason.
     pub(crate) fn end(&mut self, ended: Ended) {
         self.is_ending = true;
         self.ended.get_or_insert(ended);

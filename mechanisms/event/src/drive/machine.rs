@@ -78,7 +78,7 @@ impl<H: Handler> Machine<H> {
         Stopper { door: Arc::clone(&self.home.door) }
     }
 
-    /// Ends a run when one of these signals arrives.
+    /// Stops a run when one of these signals arrives.
     ///
     /// # Errors
     /// [`WatchError::Refused`] when no descriptor is available.

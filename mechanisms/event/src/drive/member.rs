@@ -26,7 +26,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 ///     type Message = Message;
 ///
 ///     fn started(&mut self, cx: &mut Context<'_, Message>) {
-///         cx.after(Duration::from_millis(1), Message::Done).expect("a timer");
+///         cx.after(Duration::from_millis(1), Message::Done).expect("start a timer");
 ///     }
 ///
 ///     fn handle(&mut self, message: Message, cx: &mut Context<'_, Message>) {
@@ -66,7 +66,7 @@ pub trait Handler {
 /// let mut machine = Machine::new(
 ///     handler(|number: u32, cx| {
 ///         sum += number;
-///         if number == 0 { cx.stop() } else { cx.send_quiet(number - 1).expect("room") }
+///         if number == 0 { cx.stop() } else { cx.send_quiet(number - 1).expect("send a message") }
 ///     }),
 ///     Config::default(),
 /// )?;

@@ -10,8 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 pub(crate) struct Token {
     /// Index of the machine in its group.
     pub(crate) machine: u16,
-    /// Low bits of the watch's generation: distinguishes stale events of an ended watch from those
-    /// of the next watch in the same slot.
+    /// Low bits of the watch's generation: distinguishes stale events of a stopped watch from those of the next watch
+    /// in the same slot.
     pub(crate) generation: u16,
     pub(crate) slot: u32,
 }

@@ -33,8 +33,7 @@ impl<T> Running<T> {
         self.thread.is_finished()
     }
 
-    /// Waits until the thread has finished; returns the machine or group and the reason why its run
-    /// ended.
+    /// Waits until the thread has finished; returns the machine or group and the reason why its run stopped.
     ///
     /// # Blocking
     /// Blocks until the run has ended: call [`stop`](Self::stop) first, unless it ends by itself.

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 ///
 /// let topic = Topic::new();
 /// assert!(topic.subscribe(machine.address(), Message::News));
-/// assert!(!topic.subscribe(machine.address(), Message::News), "it is already subscribed");
+/// assert!(!topic.subscribe(machine.address(), Message::News), "a second subscription was accepted");
 ///
 /// let mut publisher = topic.publisher(16);
 /// let posted = publisher.post("hello".to_owned())?;

@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn closed_inbox_refuses_new_messages_and_returns_earlier_ones() {
-        for (entrance, mut inbox) in [ring(4).expect("small"), drop_oldest(4)] {
+        for (entrance, mut inbox) in [ring(4).expect("create a ring"), drop_oldest(4)] {
             assert!(entrance.push(1).is_ok());
             inbox.close();
             assert!(entrance.is_closed());
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn dropped_inbox_drops_its_messages() {
-        for (entrance, inbox) in [ring(4).expect("small"), drop_oldest(4)] {
+        for (entrance, inbox) in [ring(4).expect("create a ring"), drop_oldest(4)] {
             let message = std::sync::Arc::new(());
             assert!(entrance.push(std::sync::Arc::clone(&message)).is_ok());
             drop(inbox);

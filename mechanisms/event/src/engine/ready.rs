@@ -154,8 +154,8 @@ impl ReadyQueue {
         MarkedInboxes { marked: self, waiting_count }
     }
 
-    /// Returns `true` if no machine can be popped because a sender has taken the next slot and not
-    /// filled it yet; it may have done so since.
+    /// Returns `true` if no machine can be popped because a sender has reserved the next slot and not filled it yet; it
+    /// may have done so since.
     pub fn is_blocked(&self) -> bool {
         let begun_count = self.marked.len();
         self.marked.is_empty() && begun_count != 0
@@ -198,16 +198,16 @@ mod tests {
         const LATEST: Duration = Duration::from_secs(10);
         const WAKING: u32 = 1;
         const TIMED_OUT: u32 = 2;
-        let mut group = Group::new(ThreadConfig::default()).expect("valid");
-        let other = group.add(handler(|_: u32, _cx| ()), Config::default()).expect("room");
+        let mut group = Group::new(ThreadConfig::default()).expect("create a group");
+        let other = group.add(handler(|_: u32, _cx| ()), Config::default()).expect("add a machine");
         let (finish, is_to_finish) = mpsc::channel();
         let served = handler(move |_: u32, cx: &mut Context<'_, u32>| {
             finish.send(()).expect("the sender waits");
             cx.stop();
         });
-        let served = group.add(served, Config::default()).expect("room");
-        let mut cx = group.context(&served).expect("of this group");
-        cx.after(LATEST, TIMED_OUT).expect("a timer");
+        let served = group.add(served, Config::default()).expect("add a machine");
+        let mut cx = group.context(&served).expect("find the machine");
+        cx.after(LATEST, TIMED_OUT).expect("start a timer");
         std::thread::scope(|scope| {
             let (has_slot, slot) = mpsc::channel();
             let to_other = other.address().clone();
@@ -215,16 +215,16 @@ mod tests {
                 let marking = to_other.state().door.ready_sender().expect("of a group");
                 // A sender to `other` that loses its CPU until the machine behind it is served.
                 let mut preempted = std::iter::once(to_other.state().machine).inspect(|_| {
-                    has_slot.send(()).expect("it waits");
+                    has_slot.send(()).expect("the sender thread has exited");
                     is_to_finish.recv().expect("it is served");
                 });
                 assert_eq!(marking.marked.push_batch(&mut preempted), 1);
             });
             slot.recv().expect("it has a slot");
-            served.address().send(WAKING).expect("room");
+            served.address().send(WAKING).expect("send a message");
             assert_eq!(group.run(), Ok(Ended::Stopped));
         });
-        let stats = group.stats(&served).expect("of this group");
-        assert_eq!((stats.handled, stats.timers), (1, 0), "not woken by the timer alone");
+        let stats = group.stats(&served).expect("find the machine");
+        assert_eq!((stats.handled, stats.timers), (1, 0), "woken by the timer only");
     }
 }

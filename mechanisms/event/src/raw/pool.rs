@@ -31,7 +31,7 @@ const ORPHAN: u32 = 1 << 31;
 const COUNT: u32 = ORPHAN - 1;
 /// Number of holders above which clone() aborts: so many mean that a program leaks them in a loop.
 const HOLDERS_LIMIT: u32 = 1 << 30;
-/// Number of slots that put() checks in turn before it tries to grow the pool.
+/// Number of slots that put() checks, one after the other, before it tries to grow the pool.
 const PROBES: usize = 8;
 /// Number of slots in a pool's first chunk.
 const CHUNK_SLOTS_MIN: usize = 16;
@@ -193,7 +193,7 @@ impl<T> Pool<T> {
         place.word.store(word, Ordering::Relaxed);
     }
 
-    /// Grows the pool, or searches all slots; called when the next slots in turn are in use.
+    /// Grows the pool, or searches all slots; called when the next [`PROBES`] slots are in use.
     #[cold]
     fn find_or_grow(&mut self) -> Option<NonNull<Slot<T>>> {
         if self.slots.len() < self.slots_max {

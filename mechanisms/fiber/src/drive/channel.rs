@@ -16,7 +16,7 @@ use std::time::Duration;
 /// use handover_fiber::{Config, Runtime, channel};
 /// let runtime = Runtime::new(Config::default())?;
 /// let (sender, receiver) = channel(4);
-/// runtime.spawn_detached(move || (0..100).for_each(|i| sender.send(i).expect("it is received")))?;
+/// runtime.spawn_detached(move || (0..100).for_each(|i| sender.send(i).expect("send a value")))?;
 /// let sum = runtime.spawn(move || std::iter::from_fn(|| receiver.recv().ok()).sum::<u32>())?;
 /// assert_eq!(sum.join()?, 4950);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -215,8 +215,7 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Queues `waiter` until there is space; returns `waiter` if there is space already, or no
-    /// receiver is left.
+    /// Queues `waiter` until there is space; returns `waiter` if there is space already, or all receivers were dropped.
     fn enqueue(&self, waiter: Waiter) -> Option<Waiter> {
         let mut state = self.channel.lock();
         if state.queue.len() < self.channel.capacity || state.receivers_count == 0 {
@@ -302,7 +301,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Queues `waiter` until there is a value; returns `waiter` if there is one already, or no sender is left.
+    /// Queues `waiter` until there is a value; returns `waiter` if there is one already, or all senders were dropped.
     fn enqueue(&self, waiter: Waiter) -> Option<Waiter> {
         let mut state = self.channel.lock();
         if !state.queue.is_empty() || state.senders_count == 0 {

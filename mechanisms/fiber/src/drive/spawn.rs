@@ -71,7 +71,7 @@ struct SpawnOptions {
 /// use handover_fiber::{Builder, Config, PoolConfig, Runtime};
 /// let pools = vec![PoolConfig::new("work", 4), PoolConfig::new("urgent", 0)];
 /// let runtime = Runtime::new(Config { pools, ..Config::default() })?;
-/// let urgent = runtime.pool("urgent").expect("it is configured");
+/// let urgent = runtime.pool("urgent").expect("find the pool urgent");
 /// let fiber = Builder::new().name("answers").pool(urgent).spawn_on(&runtime.handle(), || 42)?;
 /// assert_eq!(fiber.name().as_deref(), Some("answers"));
 /// assert_eq!(fiber.join()?, 42);

@@ -58,7 +58,7 @@ impl WorkerState {
         !self.is_claimed.swap(true, Ordering::Relaxed)
     }
 
-    /// Returns a reference that keeps the runtime, and so this state, alive; `None` if it is gone.
+    /// Returns a reference that keeps the runtime, and so this state, alive; `None` if the runtime was dropped.
     pub(crate) fn runtime_ref(&self) -> Option<Arc<RuntimeState>> {
         self.runtime.upgrade()
     }
@@ -169,7 +169,7 @@ impl ResolvedPool {
         self.serves[worker as usize]
     }
 
-    /// Returns the index of the worker for the next spawn from outside; the workers take turns.
+    /// Returns the index of the worker for the next spawn from outside, round robin.
     pub(crate) fn next_worker(&self) -> usize {
         // Relaxed: any worker of the pool will do.
         let turn = self.next.fetch_add(1, Ordering::Relaxed) as usize;

@@ -51,7 +51,7 @@ pub(crate) struct Worker {
     due: RefCell<Vec<TimerPayload>>,
     /// Estimate by how much sleeps end late.
     lead: Cell<SleepLead>,
-    /// Deadline for which the last sleep was ended early, so that it may still be ahead.
+    /// Deadline of the last sleep if the sleep ended early, and the deadline may therefore still be in the future.
     woken_for_ns: Cell<Option<u64>>,
     stacks: RefCell<Vec<Stack>>,
     until_poll: Cell<u32>,
@@ -200,7 +200,7 @@ impl Worker {
         }
     }
 
-    /// Takes a free stack from the worker's cache, or from the pool if the cache is empty.
+    /// Returns a free stack from the worker's cache, or from the pool if the cache is empty.
     #[inline]
     pub(crate) fn take_stack(&self) -> Result<Stack, StackError> {
         let mut stacks = self.stacks.borrow_mut();

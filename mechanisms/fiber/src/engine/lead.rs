@@ -20,7 +20,7 @@ const STEP_NS: u64 = 500;
 const SLEEP_PER_LEAD: u64 = 8;
 
 impl SleepLead {
-    /// Creates a lead of zero: no lateness is known yet.
+    /// Creates a lead of zero, to be used before any lateness was measured.
     pub(crate) const fn new() -> Self {
         Self { ns: 0 }
     }
@@ -30,7 +30,7 @@ impl SleepLead {
         self.ns.min(sleep_ns / SLEEP_PER_LEAD)
     }
 
-    /// Updates the lead after a sleep that ended `late_ns` after its requested end.
+    /// Updates the lead after a sleep that was `late_ns` longer than requested.
     pub(crate) fn record_lateness(&mut self, late_ns: u64) {
         if late_ns > self.ns {
             self.ns = (self.ns + STEP_NS).min(LEAD_NS_MAX);

@@ -411,7 +411,7 @@ impl<T> ResultHandle<T> {
         self.control().name.as_deref().cloned()
     }
 
-    /// Takes the result and the stack of a finished fiber; returns the handle if it still runs.
+    /// Removes the result and the stack of a finished fiber; returns the handle if it still runs.
     #[inline]
     pub(crate) fn take(self) -> Result<(FiberResult<T>, Stack), Self> {
         if !self.ended().is_set() {

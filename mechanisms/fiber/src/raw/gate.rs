@@ -58,7 +58,7 @@ pub enum PreviousState<W> {
     Waiting(Waiters<W>),
     /// Abandoned: no participant will ever wait at the gate.
     Abandoned,
-    /// Already open.
+    /// The gate is already open.
     AlreadySet,
 }
 
@@ -68,8 +68,8 @@ pub struct Gate<W> {
     word: AtomicPtr<Node<W>>,
 }
 
-/// Number of calls of [`Gate::withdraw`] that may have taken the list of waiters and not put it
-/// back yet. It is stored beside a gate that can be closed; other gates have no space for it.
+/// Number of calls of [`Gate::withdraw`] that may have removed the list of waiters and not put it back yet. It is
+/// stored beside a gate that can be closed; other gates have no space for it.
 #[derive(Debug)]
 pub struct Withdrawals(AtomicU32);
 
@@ -345,7 +345,7 @@ pub struct WithdrawResult<W> {
     pub waiters_to_wake: Waiters<W>,
 }
 
-/// List of waiters that was taken from the gate.
+/// List of waiters that was removed from the gate.
 struct TakenList<W> {
     newest: *mut Node<W>,
     oldest: *mut Node<W>,
@@ -386,14 +386,14 @@ impl<W> Default for Gate<W> {
     }
 }
 
-/// Waiters taken from a gate, in order of arrival.
+/// Waiters removed from a gate, in order of arrival.
 #[derive(Debug)]
 pub struct Waiters<W> {
     next: *mut Node<W>,
 }
 
 impl<W> Waiters<W> {
-    /// Reverses the list that begins with the newest waiter.
+    /// Reverses the list that starts with the newest waiter.
     #[inline]
     fn from_newest(newest: *mut Node<W>) -> Self {
         let mut reversed: *mut Node<W> = ptr::null_mut();
@@ -485,7 +485,10 @@ mod tests {
                         assert_eq!(value.load(Ordering::Relaxed), 7);
                     });
                 }
-                assert!(gate.claim() && !gate.claim(), "not exactly the first claim succeeds");
+                assert!(
+                    gate.claim() && !gate.claim(),
+                    "the first claim failed, or the second succeeded"
+                );
                 value.store(7, Ordering::Relaxed); // Relaxed: as above
                 open(&gate);
             });

@@ -33,8 +33,8 @@ impl Race {
         Self { state: AtomicU8::new(WAITING) }
     }
 
-    /// Records the wake-up; returns `true` if it came before the deadline. On `false`, the caller
-    /// must not access the waiter any more.
+    /// Records the wake-up; returns `true` if it preceded the deadline. On `false`, the caller must not access the
+    /// waiter any more.
     #[must_use]
     pub fn try_wake(&self) -> bool {
         // Release: pairs with the Acquire in is_woken(). No Acquire is needed: the waker has
@@ -49,22 +49,21 @@ impl Race {
         brought.is_ok()
     }
 
-    /// Records the deadline; returns `true` if it came before the wake-up.
+    /// Records the deadline; returns `true` if it preceded the wake-up.
     #[must_use]
     pub fn expire(&self) -> bool {
         // Acquire: pairs with the Release in try_wake(), if that has won.
         self.state.compare_exchange(WAITING, EXPIRED, Ordering::Relaxed, Ordering::Acquire).is_ok()
     }
 
-    /// Returns `true` if the wake-up came before the deadline.
+    /// Returns `true` if the wake-up preceded the deadline.
     #[must_use]
     pub fn is_woken(&self) -> bool {
         // Acquire: pairs with the Release in try_wake().
         self.state.load(Ordering::Acquire) == WOKEN
     }
 
-    /// Returns `true` if the wake-up came after the deadline, and the waker does not access the
-    /// waiter any more.
+    /// Returns `true` if the deadline preceded the wake-up, and the waker does not access the waiter any more.
     #[must_use]
     pub fn is_released(&self) -> bool {
         // Acquire: pairs with the Release in try_wake(): the waiter's memory may be reused.

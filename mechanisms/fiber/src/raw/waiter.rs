@@ -86,7 +86,7 @@ pub(crate) struct TimedWaker(pub(super) NonNull<TimedWait>);
 unsafe impl Send for TimedWaker {}
 
 impl TimedWaker {
-    /// Takes the fiber, to be woken; returns `None` if its deadline had passed before.
+    /// Returns the fiber, to be woken; `None` if its deadline had already passed.
     pub(crate) fn take_fiber(self) -> Option<Runnable> {
         // SAFETY: the timed wait is valid until the fiber was taken out below or `try_wake` has let
         // go. Both happen in this call, which is made once, as only one waker of a timed wait is

@@ -118,7 +118,7 @@ impl<C: Deref<Target = Core>> Receiver<C> {
         Ok(Self { core, scope, waiting: WaitState::new(config) })
     }
 
-    /// Returns the number of waits, by the way in which they ended, and related counts.
+    /// Returns the number of waits, by the way in which they completed, and related counts.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.waiting.stats()

@@ -152,8 +152,8 @@ impl Receiver {
         self.try_wait()
     }
 
-    /// Returns the number of waits, including those in an epoll set, by the way in which they
-    /// ended, and related counts.
+    /// Returns the number of waits, including those in an epoll set, by the way in which they completed, and related
+    /// counts.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.waiting.stats()

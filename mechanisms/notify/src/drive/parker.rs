@@ -109,7 +109,7 @@ impl Unparker {
     }
 }
 
-/// Reason for which a park ended.
+/// Cause of the end of a park.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Parked {
     /// The receiver did not sleep: the condition was met at the last check.
@@ -134,7 +134,7 @@ pub struct Parker {
     waiting: WaitState,
     /// Decides whether to yield and how often, learning in the same way as for spinning.
     yields: Engine,
-    /// `true` if recent waits ended while yielding: other threads need this CPU, so do not spin.
+    /// `true` if recent waits completed while yielding: other threads need this CPU, so do not spin.
     is_yielding: bool,
     /// Number of waits since the last one that polled eagerly while yielding pays.
     waits_unprobed: u32,
@@ -422,8 +422,8 @@ impl Parker {
         }
     }
 
-    /// Returns the number of waits, by the way in which they ended, and related counts. A wait that
-    /// needed neither spinning nor sleeping is not counted.
+    /// Returns the number of waits, by the way in which they completed, and related counts. A wait that needed neither
+    /// spinning nor sleeping is not counted.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.waiting.stats()
@@ -502,7 +502,7 @@ mod tests {
         );
         assert_eq!(rare.iter().filter(|count| **count == 1).count(), rare.len() - 2, "{rare:?}");
         parker.expect(&elsewhere);
-        assert_eq!(polls(&mut parker, 7), 7, "the wait polls only once");
+        assert_eq!(polls(&mut parker, 7), 7, "the wait did not poll 7 times");
         parker.expect(&elsewhere);
         assert_eq!(polls(&mut parker, u32::MAX), POLLS_BEFORE_YIELD);
     }

@@ -43,8 +43,8 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Core of a mechanism ([`adaptive::Core`](crate::adaptive::Core)) in a mapped file. A clone is
-/// another handle of the same mapping, which ends with its last handle.
+/// Core of a mechanism ([`adaptive::Core`](crate::adaptive::Core)) in a mapped file. A clone is another handle of the
+/// same mapping, which is unmapped with its last handle.
 #[derive(Debug)]
 pub struct Shared<C> {
     mapping: Arc<Mapping>,

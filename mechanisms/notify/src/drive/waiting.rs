@@ -53,7 +53,7 @@ impl Core {
 // The TSC clock is not worth its calibration here: the first sleep would take 10 ms.
 pub(crate) use handover_base::clock::monotonic_ns as now_ns;
 
-/// Time at which a wait ends; `None` for no limit.
+/// Time at which a wait times out; `None` for no limit.
 pub(crate) type Deadline = Option<Instant>;
 
 /// Converts a timeout to a deadline; `None` if it exceeds the clock's range.
@@ -146,7 +146,7 @@ impl WaitState {
         notified.is_some()
     }
 
-    /// Consumes the notification that ended a sleep; returns `false` if none is pending.
+    /// Consumes the notification that interrupted a sleep; returns `false` if none is pending.
     pub(crate) fn wake(&mut self, core: &Core, asleep: SleepStart) -> bool {
         let Some(sender_cpu) = core.word.try_consume() else { return false };
         self.woken(core, sender_cpu, asleep);
@@ -159,7 +159,7 @@ impl WaitState {
         self.woken_at(woken_at_ns, sender_cpu, asleep);
     }
 
-    /// Records a sleep that a sender ended; `woken_at_ns` is the sender's time of the wake.
+    /// Records a sleep that a sender interrupted; `woken_at_ns` is the sender's time of the wake.
     pub(crate) fn woken_at(&mut self, woken_at_ns: u64, sender_cpu: SenderCpu, asleep: SleepStart) {
         stage::slept(asleep.since_ns);
         self.sender_cpu = sender_cpu;
@@ -181,13 +181,13 @@ impl WaitState {
         self.stats.found_pending += 1;
     }
 
-    /// Records a sleep that ended without a sender.
+    /// Records a sleep that no sender interrupted.
     pub(crate) fn not_notified(&mut self) {
         self.engine.timed_out();
         self.stats.timed_out += 1;
     }
 
-    /// Records a wait that ended while the receiver yielded to other threads.
+    /// Records a wait that completed while the receiver yielded to other threads.
     pub(crate) fn found_yielding(&mut self) {
         self.stats.by_yielding += 1;
     }

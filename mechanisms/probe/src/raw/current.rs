@@ -31,7 +31,7 @@ thread_local! {
     static EXIT: Exit = const { Exit(Cell::new(drop)) };
 }
 
-/// Guard whose destructor passes the thread's writer to a function when the thread ends.
+/// Guard whose destructor passes the thread's writer to a function when the thread exits.
 struct Exit(Cell<fn(Writer<Memory>)>);
 
 impl Drop for Exit {
@@ -87,8 +87,8 @@ pub(crate) fn count_interrupted() -> bool {
     open.inspect(|lane| lane.count_interrupted()).is_some()
 }
 
-/// Makes `writer` the thread's writer. If it is not [taken](take) before the thread ends, it is
-/// then passed to `on_exit`.
+/// Makes `writer` the thread's writer. Unless it was [taken](take) before, it is passed to `on_exit` when the thread
+/// exits.
 pub(crate) fn install(writer: Writer<Memory>, on_exit: fn(Writer<Memory>)) {
     drop(take());
     WRITER.set(Box::into_raw(Box::new(writer)));

@@ -139,9 +139,8 @@ mod tests {
     use rustix::mm::{MapFlags, ProtFlags, mmap};
     use std::io::Write;
 
-    /// Maps a page that begins with an instruction that is off. With `is_writable` false, it is a
-    /// shared mapping of a read-only file, which neither its mapping nor `/proc/self/mem` can
-    /// change.
+    /// Maps a page that starts with a disabled instruction. With `is_writable` false, it is a shared mapping of a
+    /// read-only file, which neither its mapping nor `/proc/self/mem` can change.
     fn page(is_writable: bool) -> usize {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&[OFF; PAGE_BYTES]).unwrap();

@@ -1,7 +1,7 @@
 //! Index of a file: its pieces, their threads, and counts of missing events.
 
 use super::source::{ReadAt, read_full};
-use super::thread::{Missing, Piece, Thread, TraceFile};
+use super::thread::{MissingEvents, Piece, Thread, TraceFile};
 use crate::format::{
     self, FILE_STREAM, Header, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_CHUNK, SEGMENT_FUNCTIONS,
     SEGMENT_LANE, SEGMENT_MAGIC, SEGMENT_MODULES, SEGMENT_PACKED, SEGMENT_SITES, SEGMENT_THREAD,
@@ -307,7 +307,7 @@ impl ThreadIndex {
             from_word: block.from_word,
         });
         let pieces = self.chunks.iter().copied().chain(blocks).collect();
-        let missing = Missing { lost: self.lost, overwritten, damaged, unread_max };
+        let missing = MissingEvents { lost: self.lost, overwritten, damaged, unread_max };
         Thread { number, pieces, events_count, missing, ..self.thread }
     }
 }

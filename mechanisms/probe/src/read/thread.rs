@@ -28,7 +28,7 @@ pub(super) enum Piece {
 /// Number of events that are missing from a trace, by cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Missing {
+pub struct MissingEvents {
     /// Events lost while recording: full ring, full disk, or no ring for the thread.
     pub lost: u64,
     /// Events overwritten by newer ones with [`Policy::Last`](crate::Policy::Last); not part of
@@ -41,14 +41,14 @@ pub struct Missing {
     pub unread_max: u64,
 }
 
-impl Missing {
+impl MissingEvents {
     /// Returns the maximum number of missing events, without the overwritten ones.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.lost.saturating_add(self.damaged).saturating_add(self.unread_max)
     }
 
-    pub(super) fn add(&mut self, other: Missing) {
+    pub(super) fn add(&mut self, other: MissingEvents) {
         self.lost = self.lost.saturating_add(other.lost);
         self.overwritten = self.overwritten.saturating_add(other.overwritten);
         self.damaged = self.damaged.saturating_add(other.damaged);
@@ -68,12 +68,11 @@ pub struct Thread {
     pub name: String,
     /// Time stamp at which the thread started to record.
     pub begin_ticks: u64,
-    /// Time stamp at which the thread ended; `None` if it outlived the recording, or the end is
-    /// unknown.
+    /// Time stamp of the thread's exit; `None` if the thread outlived the recording, or the exit is unknown.
     pub end_ticks: Option<u64>,
     /// Number of the thread's events that can be read.
     pub events_count: u64,
     /// Number of the thread's events that cannot be read.
-    pub missing: Missing,
+    pub missing: MissingEvents,
     pub(super) pieces: Vec<Piece>,
 }

@@ -2,7 +2,7 @@
 
 use super::index::Index;
 use super::source::{ReadAt, read_full};
-use super::thread::{Missing, Thread, TraceFile};
+use super::thread::{MissingEvents, Thread, TraceFile};
 use crate::error::ReadError;
 use crate::format::{self, FILE_STREAM, Header, PAGE_BYTES, STATE_RECORDING};
 use crate::lane::CODE_BITS;
@@ -37,7 +37,7 @@ pub struct Trace<S = File> {
     /// `true` at the index of each site number that is a span: a vector, as each event looks it up.
     pub(super) is_span: Vec<bool>,
     pub(super) threads: Vec<Thread>,
-    missing: Missing,
+    missing: MissingEvents,
     damaged_bytes: u64,
     rings_path: Option<PathBuf>,
     ns_per_tick: f64,
@@ -106,7 +106,7 @@ impl<S: ReadAt> Trace<S> {
         }
         let has_rings = rings.is_some() || header.kind != FILE_STREAM;
         let (threads, sites, damaged_bytes) = index.finish(&header, has_rings);
-        let mut missing = Missing::default();
+        let mut missing = MissingEvents::default();
         threads.iter().for_each(|thread| missing.add(thread.missing));
         // The header's counts include events of no thread, and of threads whose rings were reused.
         missing.lost = missing.lost.max(header.lost);
@@ -151,7 +151,7 @@ impl<S: ReadAt> Trace<S> {
         &self.header.program
     }
 
-    /// Returns the state in which the recording ended.
+    /// Returns the state in which the recording stopped.
     #[must_use]
     pub fn end(&self) -> End {
         match self.header.state {
@@ -163,7 +163,7 @@ impl<S: ReadAt> Trace<S> {
 
     /// Returns the number of missing events of all threads, including those without a ring.
     #[must_use]
-    pub fn missing(&self) -> Missing {
+    pub fn missing(&self) -> MissingEvents {
         self.missing
     }
 

@@ -257,7 +257,7 @@ impl<Q, R> Caller<Q, R> {
         self.shared.dropped.server.load(Ordering::Relaxed)
     }
 
-    /// Checks whether the server was dropped; returns `None` if a reply may still come.
+    /// Checks whether the server was dropped; returns `None` if a reply may still arrive.
     #[inline]
     fn check_server_dropped(&mut self) -> Result<Option<R>, ReceiveError<Q>> {
         // Acquire: pairs with the Release in Server's drop: the turn read below is its last.

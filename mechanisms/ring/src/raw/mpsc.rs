@@ -523,8 +523,7 @@ impl<T> Consumer<T> {
         position == end
     }
 
-    /// Closes the ring: every push that begins from now on fails. Values that were pushed, or are
-    /// being pushed, can still be popped.
+    /// Closes the ring: every later push fails. Values that were pushed, or are being pushed, can still be popped.
     pub fn close(&mut self) {
         self.shared.close();
     }
@@ -542,7 +541,7 @@ impl<T> Consumer<T> {
         }
     }
 
-    /// Takes the value at the head without releasing its slot; `None` if it is not ready.
+    /// Reads the value at the head without releasing its slot; `None` if it is not ready.
     #[inline(always)]
     fn take(&mut self) -> Option<T> {
         let row = self.shared.row(self.head);
@@ -578,7 +577,7 @@ impl<T> Consumer<T> {
         if matches!(state, SlotState::Filled) { self.take() } else { None }
     }
 
-    /// Gives the slots of the values taken back to the producers.
+    /// Releases the slots of the values read to the producers.
     #[inline(always)]
     fn release_slots(&self) {
         // Release: their values have been taken; pairs with the Acquire in refresh_limit().

@@ -147,7 +147,7 @@ impl<T> Drop for SpscShared<T> {
 /// let (mut producer, mut consumer) = handover_ring::spsc::ring(2)?;
 /// producer.push("a").unwrap();
 /// producer.push("b").unwrap();
-/// assert_eq!(producer.push("c").unwrap_err().into_inner(), "c", "full: the value is returned");
+/// assert_eq!(producer.push("c").unwrap_err().into_inner(), "c", "the full ring returned another value");
 /// assert_eq!(consumer.pop(), Some("a"));
 /// # Ok::<(), handover_ring::CapacityError>(())
 /// ```
@@ -514,13 +514,12 @@ impl<T> Consumer<T> {
         self.shared.close_state.sealed.load(Ordering::Acquire) && self.is_empty()
     }
 
-    /// Closes the ring: every push that begins from now on fails. Values that were pushed, or are
-    /// being pushed, can still be popped.
+    /// Closes the ring: every later push fails. Values that were pushed, or are being pushed, can still be popped.
     pub fn close(&mut self) {
         self.shared.close();
     }
 
-    /// Takes the value at the head without releasing its slot; `None` if none is ready.
+    /// Reads the value at the head without releasing its slot; `None` if none is ready.
     #[inline(always)]
     fn take(&mut self) -> Option<T> {
         if self.head == self.ready && !self.find_ready_value() {
@@ -531,7 +530,7 @@ impl<T> Consumer<T> {
         Some(unsafe { self.take_ready() })
     }
 
-    /// Takes the value at the head, which the caller knows to be ready.
+    /// Reads the value at the head. The caller must have checked that it is ready.
     ///
     /// # Safety
     /// The head is below `ready`.
@@ -556,7 +555,7 @@ impl<T> Consumer<T> {
         self.head != self.ready
     }
 
-    /// Gives the slots of the values taken back to the producer.
+    /// Releases the slots of the values read to the producer.
     #[inline(always)]
     fn release_slots(&self) {
         // Release: their values have been taken; pairs with the Acquire in Shared::refresh_limit().

@@ -5,7 +5,7 @@ use std::fmt;
 /// Minimum rate of a link: one bit per second.
 pub const BANDWIDTH_MIN_BPS: u64 = 1;
 
-/// Maximum rate of a link: 1 Pbit/s, at which a byte takes eight millionths of a nanosecond.
+/// Maximum rate of a link: 1 Pbit/s, at which the transmission of a byte lasts eight millionths of a nanosecond.
 pub const BANDWIDTH_MAX_BPS: u64 = 1_000_000_000_000_000;
 
 /// Error of a rate that the packet clock cannot represent.

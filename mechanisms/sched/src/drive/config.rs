@@ -64,19 +64,19 @@ pub enum ArbiterConfigError {
     /// `mailbox_slots_count` is outside its range.
     #[error("mailbox_slots_count={slots_count}: must lie in 1..={LANE_SLOTS_MAX}")]
     Mailbox {
-        /// The configured value.
+        /// Configured number of slots.
         slots_count: u32,
     },
     /// `batch_max` is outside its range.
     #[error("batch_max={batch_max}: must lie in 1..={BATCH_MAX}")]
     Batch {
-        /// The configured value.
+        /// Configured batch size.
         batch_max: u32,
     },
     /// The interval is too long.
     #[error("interval={interval:?}: must be at most {INTERVAL_MAX:?}")]
     Interval {
-        /// The configured value.
+        /// Configured interval.
         interval: Duration,
     },
     /// The scheduler already contains packets, whose clients the arbiter does not know.

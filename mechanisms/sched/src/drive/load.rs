@@ -84,7 +84,7 @@ impl Load {
         Self { pending_specs: specs.iter().copied().collect(), current: Current::NotStarted }
     }
 
-    /// Creates a load that never ends and whose rate is not limited.
+    /// Creates a load without an end and without a limit of its rate.
     pub fn endless(length_bytes: u32, burst_packets: u32) -> Self {
         let burst_packets = burst_packets.max(1);
         let current = Current::Endless { length_bytes, burst_packets, burst_left: burst_packets };
@@ -152,7 +152,7 @@ impl Load {
 /// Maximum number of packets in flight for which a client reserves a share of each flow.
 const WINDOW_MAX_PACKETS: u64 = 1 << 20;
 
-/// Iterator over the flows of a client, in turn and repeatedly.
+/// Iterator over the flows of a client, round robin, without an end.
 ///
 /// Flow `f` belongs to client `f` modulo the number of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use std::time::Duration;
 pub struct ClientRun<'a> {
     /// Load program that determines the packets to send.
     pub load: Load,
-    /// Flows to which the packets are assigned, in turn.
+    /// Flows to which the packets are assigned, round robin.
     pub flows: Flows,
     /// `true`: a flow sends its next packet when one of its own was returned, so that each flow
     /// keeps its share of [`in_flight_max`](Self::in_flight_max) in flight while the client has
@@ -36,9 +36,9 @@ pub struct ClientRun<'a> {
     pub poll_interval: Duration,
     /// Behaviour of the client while it has no work.
     pub idle_policy: IdlePolicy,
-    /// Flag that ends the run when set, by any thread or signal handler.
+    /// Flag that stops the run when set, by any thread or signal handler.
     pub stop: &'a AtomicBool,
-    /// Time at which the run ends, on the clock of [`clock::now_ns`]; `None` for no limit.
+    /// Time at which the run stops, on the clock of [`clock::now_ns`]; `None` for no limit.
     pub until_ns: Option<u64>,
     /// Maximum time to wait, at the end, for packets that are neither transmitted nor dropped.
     pub linger: Duration,
@@ -158,7 +158,7 @@ fn send_due(
 
 /// Order in which a client assigns its packets to flows.
 enum FlowOrder {
-    /// One packet per flow, in turn.
+    /// One packet per flow, round robin.
     RoundRobin(Flows),
     /// Queue of flows that may send a packet, oldest first; it contains a flow once for each packet
     /// that the flow's share of the packets in flight still allows.

@@ -22,7 +22,7 @@ pub trait Sink {
     /// Transmits a packet, or buffers it until [`flush`](Self::flush).
     fn transmit(&mut self, packet: Departure);
 
-    /// Ends a burst: transmits the buffered packets.
+    /// Completes a burst: transmits the buffered packets.
     ///
     /// # Errors
     /// [`SinkError`] when no more packets can be sent. A single packet that is lost on its way is
@@ -43,9 +43,9 @@ impl<K: Sink + ?Sized> Sink for Box<K> {
 
 /// Sink that discards packets.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Null;
+pub struct NullSink;
 
-impl Sink for Null {
+impl Sink for NullSink {
     #[inline(always)]
     fn transmit(&mut self, _: Departure) {}
 }
@@ -83,24 +83,6 @@ impl Sink for CopySink {
         self.to[..bytes].copy_from_slice(black_box(&self.from[..bytes]));
         black_box(&mut self.to);
         self.copied_bytes += bytes as u64;
-    }
-}
-
-/// Sink that passes each packet to two sinks.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct TwoSinks<A, B>(pub A, pub B);
-
-impl<A: Sink, B: Sink> Sink for TwoSinks<A, B> {
-    #[inline(always)]
-    fn transmit(&mut self, packet: Departure) {
-        self.0.transmit(packet);
-        self.1.transmit(packet);
-    }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        let first = self.0.flush();
-        self.1.flush()?;
-        first
     }
 }
 

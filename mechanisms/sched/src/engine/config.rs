@@ -51,19 +51,19 @@ pub enum ConfigError {
     /// `packets_max` is outside its range.
     #[error("packets_max={packets_max}: must lie in 1..={PACKETS_LIMIT}")]
     Packets {
-        /// The configured value.
+        /// Configured number of packets.
         packets_max: u32,
     },
     /// `flows_max` is outside its range.
     #[error("flows_max={flows_max}: must lie in 1..={FLOWS_LIMIT}")]
     Flows {
-        /// The configured value.
+        /// Configured number of flows.
         flows_max: u32,
     },
     /// `quantum_bytes` is outside its range.
     #[error("quantum_bytes={quantum_bytes}: must lie in 1..={LENGTH_LIMIT_BYTES}")]
     Quantum {
-        /// The configured value.
+        /// Configured quantum.
         quantum_bytes: u32,
     },
     /// The template for new flows is not valid.

@@ -77,9 +77,9 @@ impl<T: Copy + Debug> Fifo<T> {
     }
 
     #[cold]
-    fn refuse(&mut self, packet: Packet<T>, why: Refusal) -> Result<Accepted<T>, Refused<T>> {
+    fn refuse(&mut self, packet: Packet<T>, reason: Refusal) -> Result<Accepted<T>, Refused<T>> {
         self.totals.refused += 1;
-        Err(Refused { packet, why })
+        Err(Refused { packet, reason })
     }
 
     #[cold]
@@ -211,12 +211,12 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
         let Some(flow) = self.flows.get(packet.flow as usize) else {
             return match self.make_flows(packet.flow) {
                 Ok(()) => self.enqueue_again(now_ns, packet),
-                Err(why) => self.refuse(packet, why),
+                Err(reason) => self.refuse(packet, reason),
             };
         };
         if packet.length_bytes.wrapping_sub(1) >= flow.length_max_bytes {
-            let why = if packet.length_bytes == 0 { Refusal::Empty } else { Refusal::TooLong };
-            return self.refuse(packet, why);
+            let reason = if packet.length_bytes == 0 { Refusal::Empty } else { Refusal::TooLong };
+            return self.refuse(packet, reason);
         }
         let mut accepted = Accepted::Queued;
         if flow.count >= flow.packets_max {

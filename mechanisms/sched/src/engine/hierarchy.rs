@@ -118,10 +118,10 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
         packet: Packet<T>,
         pushed: PushResult,
     ) -> Result<Accepted<T>, Refused<T>> {
-        let why = match pushed {
+        let reason = match pushed {
             PushResult::NoFlow => match self.make_flows(packet.flow) {
                 Ok(()) => return self.enqueue(now_ns, packet),
-                Err(why) => why,
+                Err(reason) => reason,
             },
             PushResult::FlowFull { drops_head: true } => {
                 let popped = self.flows.pop(packet.flow);
@@ -141,7 +141,7 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
             PushResult::Full | PushResult::First | PushResult::Behind => Refusal::Full,
         };
         self.flows.totals.refused += 1;
-        Err(Refused { packet, why })
+        Err(Refused { packet, reason })
     }
 
     fn make_flows(&mut self, flow: u32) -> Result<(), Refusal> {

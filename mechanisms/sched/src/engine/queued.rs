@@ -119,10 +119,10 @@ impl<T: Copy + Debug, D: Discipline> Queued<T, D> {
         packet: Packet<T>,
         pushed: PushResult,
     ) -> Result<Accepted<T>, Refused<T>> {
-        let why = match pushed {
+        let reason = match pushed {
             PushResult::NoFlow => match self.make_flows(packet.flow) {
                 Ok(()) => return Scheduler::enqueue(self, now_ns, packet),
-                Err(why) => why,
+                Err(reason) => reason,
             },
             PushResult::FlowFull { drops_head: true } => {
                 return Ok(Accepted::InsteadOf(self.replace_oldest(now_ns, packet)));
@@ -133,7 +133,7 @@ impl<T: Copy + Debug, D: Discipline> Queued<T, D> {
             PushResult::Full | PushResult::First | PushResult::Behind => Refusal::Full,
         };
         self.table.totals.refused += 1;
-        Err(Refused { packet, why })
+        Err(Refused { packet, reason })
     }
 
     /// Creates flows from the template, up to flow number `flow`.

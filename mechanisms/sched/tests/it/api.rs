@@ -34,7 +34,7 @@ fn tail_drop_refuses_the_newest_packet_and_head_drop_returns_the_oldest() {
             }
         }
         let refused = scheduler.enqueue(0, packet(0, 2)).expect_err("full");
-        assert_eq!((refused.packet, refused.why), (packet(0, 2), Refusal::FlowFull));
+        assert_eq!((refused.packet, refused.reason), (packet(0, 2), Refusal::FlowFull));
         let accepted = scheduler.enqueue(0, packet(1, 2));
         assert_eq!(accepted, Ok(Accepted::InsteadOf(packet(1, 0))), "{algorithm}");
         let mut left = Vec::new();
@@ -68,7 +68,7 @@ fn fifo_keeps_its_order_after_many_head_drops() {
         assert_eq!(accepted, Ok(Accepted::InsteadOf(packet(1, token - 2))));
         assert_eq!(scheduler.len(), 5);
     }
-    assert_eq!(scheduler.enqueue(0, packet(0, 4)).map_err(|it| it.why), Err(Refusal::Full));
+    assert_eq!(scheduler.enqueue(0, packet(0, 4)).map_err(|it| it.reason), Err(Refusal::Full));
     assert_eq!(tokens(&mut scheduler), [1, 2, 3, 198, 199]);
 }
 
@@ -206,10 +206,11 @@ fn out_of_range_values_are_refused_with_their_range() {
         }
         assert_eq!(scheduler.add_flow(spec(1)), Err(FlowError::Flows { flows_max: 2 }));
         let refused = scheduler.enqueue(0, packet(2, 0)).expect_err("unknown flow");
-        assert_eq!(refused.why, Refusal::UnknownFlow);
+        assert_eq!(refused.reason, Refusal::UnknownFlow);
         assert_eq!(
             refused.to_string(),
-            "cannot queue a packet of flow 2, 1000 bytes: the flow does not exist"
+            "cannot queue a packet of flow 2, 1000 bytes: the flow does not exist: add it, or configure a \
+             template for new flows"
         );
     }
     let mut scheduler = Queued::<u64, Qfq>::new(&Config::default()).expect("the default");

@@ -124,7 +124,7 @@ fn offer(
     let result = scheduler.enqueue(now_ns, packet);
     let Some(spec) = model.specs.get(packet.flow as usize).copied() else {
         let refused = result.expect_err("unknown flow");
-        prop_assert_eq!((refused.packet, refused.why), (packet, Refusal::UnknownFlow));
+        prop_assert_eq!((refused.packet, refused.reason), (packet, Refusal::UnknownFlow));
         return Ok(());
     };
     let queue = &mut model.queues[packet.flow as usize];
@@ -150,7 +150,7 @@ fn offer(
         Err(refused) => {
             prop_assert_eq!(refused.packet, packet);
             prop_assert_eq!(scheduler.totals().refused, before.refused + 1);
-            match refused.why {
+            match refused.reason {
                 Refusal::Empty => prop_assert_eq!(packet.length_bytes, 0),
                 Refusal::TooLong => prop_assert!(packet.length_bytes > spec.length_max_bytes),
                 Refusal::FlowFull => prop_assert!(is_full && spec.drop == DropPolicy::Tail),
@@ -229,7 +229,7 @@ proptest! {
                     }
                     Err(refused) => {
                         prop_assert!(flow >= 30);
-                        prop_assert_eq!(refused.why, Refusal::NoMoreFlows);
+                        prop_assert_eq!(refused.reason, Refusal::NoMoreFlows);
                     }
                 }
             }

@@ -4,7 +4,7 @@
 use handover_base::sync::auto_traits;
 use handover_sched::drive::{
     Arbiter, ArbiterConfig, ArbiterConfigError, Client, ClientRun, Closed, Counts, Departure,
-    FlowCounter, Flows, Hub, IdlePolicy, JoinError, Ledger, Load, Null, Offer, Record, Running,
+    FlowCounter, Flows, Hub, IdlePolicy, JoinError, Ledger, Load, NullSink, Offer, Record, Running,
     SendError, Sink, Spec, Stamping, Stop, Token, run_client,
 };
 use handover_sched::{
@@ -315,11 +315,11 @@ fn immediate_stop_leaves_queued_packets_in_the_scheduler_and_counts_them() {
     assert_eq!(client.send_batch(&mut offers).sent, 100);
     let deadline = Instant::now() + TIMEOUT;
     while client.counts().dropped == 0 && Instant::now() < deadline {
-        client.poll(100, &mut Null, &mut ()).unwrap();
+        client.poll(100, &mut NullSink, &mut ()).unwrap();
     }
     hub.stop(Stop::Now);
     let closed = running.join();
-    while client.poll(100, &mut Null, &mut ()).unwrap() > 0 {}
+    while client.poll(100, &mut NullSink, &mut ()).unwrap() > 0 {}
     let counts = client.counts();
     assert!(client.is_ended() && counts.queued() >= 49, "{counts:?}");
     assert_eq!(counts.sent, counts.transmitted + counts.dropped + counts.queued());
@@ -389,7 +389,7 @@ fn stamps_ascend_by_stage_and_belong_to_one_packet() {
             until_ns: None,
             linger: TIMEOUT,
         };
-        let counts = run_client(&mut client, job, &mut Null, &mut records).unwrap();
+        let counts = run_client(&mut client, job, &mut NullSink, &mut records).unwrap();
         assert!(counts.sent > 0 && counts.queued() == 0, "{counts:?}");
         drop(client);
         for record in &records {
@@ -470,7 +470,10 @@ fn client_without_flows_or_with_an_empty_program_ends_at_once() {
             until_ns: None,
             linger: TIMEOUT,
         };
-        assert_eq!(run_client(&mut client, job, &mut Null, &mut ()).unwrap(), Counts::default());
+        assert_eq!(
+            run_client(&mut client, job, &mut NullSink, &mut ()).unwrap(),
+            Counts::default()
+        );
     }
     hub.stop(Stop::Drain);
     running.join();
@@ -502,7 +505,7 @@ fn full_mailbox_is_emptied_in_one_interval_with_any_batch_size() {
         let running = arbiter.spawn(|| {}).unwrap();
         let deadline = Instant::now() + TIMEOUT;
         while client.in_flight() > 0 && Instant::now() < deadline {
-            client.poll(100, &mut Null, &mut ()).unwrap();
+            client.poll(100, &mut NullSink, &mut ()).unwrap();
             std::thread::yield_now();
         }
         assert_eq!(client.counts().transmitted, 60, "in batches of {batch_max}");
@@ -539,7 +542,7 @@ fn client_that_never_polls_delays_no_other_client() {
     let mut busy = hub.join().unwrap();
     send_all(&mut busy, Flows::of(1, 2, 2), 5_000);
     while idle.in_flight() > 0 {
-        idle.poll(100, &mut Null, &mut ()).unwrap();
+        idle.poll(100, &mut NullSink, &mut ()).unwrap();
         assert!(Instant::now() < deadline);
     }
     drop((idle, busy));
@@ -565,7 +568,7 @@ fn drain_waits_a_limited_time_for_a_client_that_never_polls_and_counts_its_marks
     send_all(&mut other, Flows::of(0, 1, 1), 1_000);
     hub.stop(Stop::Drain);
     let closed = running.join();
-    while stubborn.poll(1_000, &mut Null, &mut ()).unwrap() > 0 {}
+    while stubborn.poll(1_000, &mut NullSink, &mut ()).unwrap() > 0 {}
     assert_eq!(stubborn.counts().transmitted, told);
     drop((stubborn, other));
     let [stubborn, other] = closed.clients()[..] else { panic!("{closed:?}") };

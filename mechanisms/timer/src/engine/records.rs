@@ -56,7 +56,7 @@ struct Extra {
 /// Relation of an entry to its timer's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EntryState {
-    /// The timer is due at the entry's deadline, and ends when it expires.
+    /// The timer is due at the entry's deadline, and is removed when it expires.
     Once,
     /// The timer was postponed after the entry was added, so it is not due at the entry's deadline.
     Postponed,
@@ -273,8 +273,8 @@ impl<T> Records<T> {
     }
 }
 
-/// Returns the handle of the timer in record `index` with this stamp, which lacks [`HAS_EXTRA`];
-/// `None` if the record is retired.
+/// Returns the handle of the timer in record `index` with this stamp, in which [`HAS_EXTRA`] is not set; `None` if the
+/// record is retired.
 #[inline]
 fn id(index: u32, stamp: u32) -> Option<TimerId> {
     if stamp == RETIRED {
@@ -314,7 +314,11 @@ mod tests {
         assert_eq!(records.entry_state(first), EntryState::Once);
         assert_eq!(records.reschedule(id, 200), Some(false));
         assert_eq!(records.entry_state(first), EntryState::Postponed);
-        assert_eq!(records.reschedule(id, 150), Some(false), "the old entry is checked too late");
+        assert_eq!(
+            records.reschedule(id, 150),
+            Some(false),
+            "requested an entry although the queued one is earlier"
+        );
         assert_eq!(records.reschedule(id, 50), Some(true));
         let second = records.entry(id.index());
         assert_eq!(records.entry_state(first), EntryState::Stale);

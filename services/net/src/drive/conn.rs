@@ -115,7 +115,7 @@ impl<C: Codec, D> Conn<'_, C, D> {
         Handle { inbox: Arc::clone(&self.core.inbox), key: self.key }
     }
 
-    /// Returns the peer's address; `None` if the kernel no longer knows it.
+    /// Returns the peer's address; `None` if the kernel no longer has it.
     #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {
         let slot = self.core.slab.get(self.key)?;
@@ -230,7 +230,7 @@ impl<C: Codec, D> Connections<'_, C, D> {
         self.dial(Dial::to(address), data)
     }
 
-    /// Connects like [`connect`](Self::connect), optionally from a given source address or by TLS.
+    /// Connects like [`connect`](Self::connect), optionally from a chosen source address or by TLS.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).

@@ -82,7 +82,10 @@ impl<D> Inbox<D> {
     /// Counts a listener of the thread `acceptor` that will hand connections to this one.
     pub(crate) fn add_remote_listener(&self, acceptor: &Arc<Inbox<D>>) {
         let known = self.acceptor.get_or_init(|| Arc::downgrade(acceptor));
-        debug_assert!(known.ptr_eq(&Arc::downgrade(acceptor)), "one thread accepts for all");
+        debug_assert!(
+            known.ptr_eq(&Arc::downgrade(acceptor)),
+            "listeners of two threads hand over connections to this one"
+        );
         self.reservations.add_remote_listener();
     }
 
@@ -93,7 +96,7 @@ impl<D> Inbox<D> {
         }
     }
 
-    /// Ends a reservation of a slot of this thread.
+    /// Releases a reservation of a slot of this thread.
     pub(crate) fn release_slot(&self) {
         if self.reservations.release() {
             self.resume_acceptor();

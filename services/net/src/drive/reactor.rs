@@ -182,7 +182,7 @@ impl<H: Handler> Reactor<H> {
         self.dial(Dial::to(address), data)
     }
 
-    /// Connects like [`connect`](Self::connect), optionally from a given source address or by TLS.
+    /// Connects like [`connect`](Self::connect), optionally from a chosen source address or by TLS.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).

@@ -19,7 +19,7 @@ pub enum Spread {
     /// the threads share no state.
     #[default]
     ReusePort,
-    /// The first thread accepts and hands connections to all threads in turn, itself included.
+    /// The first thread accepts and hands over connections to all threads, including itself, round robin.
     RoundRobin,
 }
 
@@ -119,8 +119,8 @@ impl<H: Handler> Net<H> {
         &self.addresses
     }
 
-    /// Connects from one of the threads, each in turn; [`Handler::on_connect`] or
-    /// [`Handler::on_close`] reports the result, with `data`.
+    /// Connects from one of the threads, round robin; [`Handler::on_connect`] or [`Handler::on_close`] reports the
+    /// result, with `data`.
     ///
     /// # Errors
     /// [`NetError::ThreadUnavailable`] if that thread has ended or its queue of commands is full.
@@ -142,7 +142,7 @@ impl<H: Handler> Net<H> {
         self.dial(Dial { source, ..Dial::to(address) }, data)
     }
 
-    /// Connects like [`connect`](Self::connect), optionally from a given source address or by TLS.
+    /// Connects like [`connect`](Self::connect), optionally from a chosen source address or by TLS.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).

@@ -74,7 +74,7 @@ impl Flags {
     pub(crate) const PEER_ENDED: Self = Self(1 << 13);
     /// The thread is stopping: the next message is the last to be delivered.
     pub(crate) const LAST_MESSAGE: Self = Self(1 << 15);
-    /// The TLS handshake is not done.
+    /// The TLS handshake is not complete.
     pub(crate) const HANDSHAKING: Self = Self(1 << 16);
     /// The connection was initiated by us.
     pub(crate) const OUTGOING: Self = Self(1 << 17);

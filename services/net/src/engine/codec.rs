@@ -6,7 +6,7 @@ use std::ops::Range;
 /// Result of decoding a message at the beginning of some bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decoded {
-    /// The bytes begin with a complete message.
+    /// The bytes start with a complete message.
     Message {
         /// Position of the message in the bytes, without its frame.
         body: Range<usize>,

@@ -11,7 +11,7 @@ use rustls::unbuffered::{
 use rustls::{CommonState, HandshakeKind};
 use std::fmt;
 
-/// Result of [`Tls::open`], apart from the plaintext.
+/// Result of [`Tls::open`], without the plaintext.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Opened {
     /// `true` if this call completed the handshake.
@@ -20,7 +20,7 @@ pub struct Opened {
     pub is_ended: bool,
 }
 
-/// TLS state of one connection, on the server's or the client's side.
+/// TLS state of one connection, as server or client.
 ///
 /// It owns no buffer unless a record is incomplete: records are opened in the thread's read buffer
 /// and sealed into the thread's output buffer. What rustls keeps in addition (keys, secrets, the
@@ -50,7 +50,7 @@ const SEAL_OVERHEAD_BYTES: usize = 64;
 const RECORD_PLAIN_BYTES_MAX: usize = 1 << 14;
 
 impl Tls {
-    /// Creates the server's side of TLS; its handshake starts at `now_ns`.
+    /// Creates the TLS state of a server's connection; its handshake starts at `now_ns`.
     ///
     /// # Errors
     /// [`SetupError`] if rustls refuses the configuration.
@@ -60,7 +60,7 @@ impl Tls {
         Ok(Self::new(Connection::Server(connection), server.has_record_per_message(), now_ns))
     }
 
-    /// Creates the client's side of TLS, for the server with this name or address.
+    /// Creates the TLS state of a client's connection to the server with this name or address.
     ///
     /// # Errors
     /// [`SetupError`] if `name` is neither, or rustls refuses the configuration.
@@ -231,7 +231,7 @@ impl Tls {
         self.common().handshake_kind().map(|kind| kind == HandshakeKind::Resumed)
     }
 
-    /// Returns the error for a stream that has ended without `close_notify`.
+    /// Returns the error for a stream that was closed without `close_notify`.
     pub(crate) fn truncation_error(&self) -> TlsError {
         TlsError::NoCloseNotify
     }

@@ -3,7 +3,7 @@
 use super::outbound::Overflow;
 use crate::tls::{Server, SetupError, TlsError};
 
-/// Result of [`Tls::open`], apart from the plaintext.
+/// Result of [`Tls::open`], without the plaintext.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Opened {
     /// `true` if this call completed the handshake.

@@ -127,7 +127,7 @@ pub enum Verify {
 pub struct ClientOptions {
     /// ALPN protocols, the preferred one first. If empty, none is negotiated.
     pub alpn: Vec<Vec<u8>>,
-    /// Certificate that the client sends if a server asks for one.
+    /// Certificate that the client sends if a server requests one.
     pub identity: Option<Identity>,
     /// `true` if each message is a TLS record of its own, as in
     /// [`ServerOptions::record_per_message`].
@@ -150,7 +150,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Creates the configuration of a client that verifies servers as `verify` says.
+    /// Creates the configuration of a client that verifies servers according to `verify`.
     ///
     /// # Errors
     /// [`SetupError`] for an unusable identity.

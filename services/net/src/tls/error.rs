@@ -62,10 +62,10 @@ pub enum TlsError {
     /// The peer closed the connection with a TLS alert; usually it does not trust our certificate.
     #[error("the peer sent a TLS alert: {0}")]
     Alert(String),
-    /// The two sides share no TLS version, cipher suite or ALPN protocol.
+    /// Client and server share no TLS version, cipher suite or ALPN protocol.
     #[error("no common TLS version, cipher suite or ALPN protocol: {0}")]
     Incompatible(String),
-    /// The stream ended without `close_notify`: during the handshake, or truncated.
+    /// The stream was closed without `close_notify`: during the handshake, or truncated.
     #[error("the peer closed the connection without TLS close_notify: it may be truncated")]
     NoCloseNotify,
     /// Another TLS error; usually the peer violated the protocol.

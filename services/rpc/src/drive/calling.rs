@@ -10,7 +10,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-/// Name of the procedure that ends [`serve`](crate::Endpoint::serve), if `remote_stop` allows it.
+/// Name of the procedure that stops [`serve`](crate::Endpoint::serve), if `remote_stop` allows it.
 pub(crate) const STOP: &str = "handover/stop";
 
 /// Handle of a call that is under way, with a result of type `R`.
@@ -50,7 +50,7 @@ impl<R> Eq for Call<R> {}
 /// # Cost
 /// A call does not allocate if it has been made before, unless its arguments or its result do.
 pub trait Calling: sealed::Driver {
-    /// Calls a procedure, and waits for the result without a time limit. If the peer dies, the call ends with an error.
+    /// Calls a procedure, and waits for the result without a time limit. If the peer dies, the call fails.
     ///
     /// # Errors
     /// [`CallError`] distinguishes refusals of the peer from failures of the connection.
@@ -345,5 +345,5 @@ pub(super) fn connect(
         result = event_loop.handshakes.take_result(number);
         result.is_some()
     });
-    result.unwrap_or_else(|| unreachable!("a call without a deadline returned no result"))
+    result.unwrap_or_else(|| unreachable!("a handshake without a deadline returned no result"))
 }

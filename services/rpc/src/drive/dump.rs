@@ -15,7 +15,7 @@ pub struct Stats {
     pub calls_count: u64,
     /// Number of peers' requests that were handled or refused.
     pub requests_count: u64,
-    /// Number of answers that arrived after their call had ended.
+    /// Number of answers that arrived after their call was completed or cancelled.
     pub late_count: u64,
     /// Number of connections that were closed.
     pub closed_count: u64,

@@ -9,7 +9,7 @@ use super::monitor::{CallReport, Monitor, Observed};
 use super::pool::{Job, Pool, Work, catch_panic};
 #[cfg(feature = "signal-dump")]
 use super::signal::SignalDump;
-use super::timing::Ends;
+use super::timing::DropCallbacks;
 use crate::clock::after;
 use crate::engine::{Header, Kind, Methods, ONE_WAY, PeerKey, Refusal};
 use crate::stage;
@@ -150,7 +150,7 @@ pub struct Endpoint {
     event_loop: EventLoop,
     handlers: Handlers,
     /// Must be the last field, so that it is dropped last.
-    ends: Ends,
+    ends: DropCallbacks,
 }
 
 impl Drop for Endpoint {
@@ -177,7 +177,8 @@ impl Endpoint {
     pub fn new(mut config: Config) -> Result<Self, EndpointError> {
         let handlers = Handlers { known: Methods::default(), answer: Vec::new() };
         let (listen, remote_stop) = (std::mem::take(&mut config.listen), config.remote_stop);
-        let mut new = Self { event_loop: EventLoop::new(config)?, handlers, ends: Ends::default() };
+        let mut new =
+            Self { event_loop: EventLoop::new(config)?, handlers, ends: DropCallbacks::default() };
         if remote_stop {
             let stops = |context: &mut Context<'_>, _: &[u8], _: &mut Vec<u8>| {
                 context.stop();
@@ -373,7 +374,7 @@ impl Endpoint {
         is_stopped
     }
 
-    /// Returns a handle that ends [`serve`](Self::serve), from any thread.
+    /// Returns a handle that stops [`serve`](Self::serve), from any thread.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper { inbox: Arc::clone(&self.event_loop.inbox) }
@@ -405,8 +406,8 @@ impl Endpoint {
 
     // Observation.
 
-    /// Starts to record each call made or served by procedure, and calls `observer` when a call has
-    /// ended. The observer runs in this endpoint's thread, and delays its calls.
+    /// Starts to record each call made or served by procedure, and calls `observer` when a call is completed. The
+    /// observer runs in this endpoint's thread, and delays its calls.
     ///
     /// # Cost
     /// About 100 ns for each call. Without an observer and without `monitoring` in the
@@ -472,8 +473,8 @@ impl Endpoint {
         self.ends.before.push(Box::new(end));
     }
 
-    /// Registers a callback for the endpoint's drop, after its connections and threads have ended.
-    /// The last one registered runs first.
+    /// Registers a callback for the endpoint's drop, after its connections were closed and its threads have exited. The
+    /// last one registered runs first.
     pub fn after_end(&mut self, end: impl FnOnce() + Send + 'static) {
         self.ends.after.push(Box::new(end));
     }
@@ -495,8 +496,8 @@ impl sealed::Driver for Endpoint {
     }
 }
 
-/// Handle that ends [`Endpoint::serve`], from any thread. Several requests before the endpoint has
-/// seen the first count as one.
+/// Handle that stops [`Endpoint::serve`], from any thread. Several requests before the endpoint has seen the first
+/// count as one.
 #[derive(Debug, Clone)]
 pub struct Stopper {
     inbox: Arc<CallbackInbox>,

@@ -110,7 +110,7 @@ pub struct EventLoop {
     pub(crate) timers: Timers<Callback>,
     pub(crate) hooks: CallHooks,
     pub(crate) inbox: Arc<CallbackInbox>,
-    /// Posts that were taken from the inbox and are not handled yet.
+    /// Posts that were removed from the inbox and are not handled yet.
     posts: Vec<Post<Callback>>,
     /// Closures of other threads, to be run between handlers.
     errands: VecDeque<Callback>,
@@ -276,8 +276,8 @@ impl EventLoop {
         self.end_closed();
     }
 
-    /// Ends the calls and transfers of peers whose connections were closed. Called after each use
-    /// of the peer table that may close one.
+    /// Fails the calls and transfers of peers whose connections were closed. Called after each use of the peer table
+    /// that may close one.
     #[inline]
     fn end_closed(&mut self) {
         if self.peers.has_closed() {

@@ -199,7 +199,7 @@ impl Handshake {
         Err(self.timeout_error())
     }
 
-    /// Returns the reason with which this handshake ends at its deadline.
+    /// Returns the error with which this handshake fails at its deadline.
     pub(crate) fn timeout_error(&mut self) -> Gone {
         self.refused.take().unwrap_or(Gone::Silent)
     }

@@ -306,8 +306,12 @@ mod tests {
         let [one, other] = [1, 2].map(|it| Some(IpAddr::from([127, 0, 0, it])));
         let mut peers = Vec::new();
         for (remote, began_ms) in [(other, 0), (one, 100), (one, 200)] {
-            assert_eq!(handshakes.make_room(&config, 0), Ok(false), "no slot was free");
-            let (peer, socket) = UnixStream::pair().expect("a pair");
+            assert_eq!(
+                handshakes.make_room(&config, 0),
+                Ok(false),
+                "dropped one despite a free slot"
+            );
+            let (peer, socket) = UnixStream::pair().expect("create a socket pair");
             let from = (Address::Tcp("localhost:1".into()), remote);
             let parts = (&poll, &config, &security);
             let deadline_ns = (began_ms + 1600) * MS;

@@ -24,7 +24,7 @@ pub enum Ending {
     Result,
     /// The call was refused, for whatever reason.
     Refused,
-    /// The connection was closed before the call had ended.
+    /// The connection was closed before the call was complete.
     Gone,
     /// The caller cancelled it, or its deadline passed.
     GivenUp,

@@ -13,7 +13,7 @@ const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 /// Number of significant digits of latencies.
 const DIGITS: u8 = 2;
 
-/// Call that has ended, as seen by this endpoint.
+/// Completed call, as seen by this endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Observed<'a> {
@@ -38,7 +38,7 @@ pub struct Observed<'a> {
     pub ending: Ending,
 }
 
-/// Callback for each call that has ended.
+/// Callback for each completed call.
 pub(crate) type Observer = dyn FnMut(&Observed<'_>) + Send;
 
 /// Statistics of one procedure's calls, in one role.
@@ -51,9 +51,9 @@ pub struct CallReport {
     pub name: String,
     /// Provider number of the procedure.
     pub provider: u16,
-    /// Number of calls that have ended.
+    /// Number of completed calls.
     pub count: u64,
-    /// Number of calls that ended without a result.
+    /// Number of calls that failed.
     pub failed_count: u64,
     /// Total length of arguments, in bytes.
     pub arguments_bytes: u64,
@@ -194,7 +194,7 @@ impl Monitor {
             result_bytes: 0,
             // These constants are valid bounds for the histogram.
             latencies: Histogram::new_with_bounds(1, LATENCY_NS_MAX, DIGITS).unwrap_or_else(|_| {
-                unreachable!("the bounds of a latency histogram are constants")
+                unreachable!("the constant bounds of a histogram were refused")
             }),
         });
         calls.failed_count += u64::from(ending != Ending::Result);

@@ -10,7 +10,7 @@ use super::poll::{EventSource, GENERATION_MASK, Poll};
 use super::security::Security;
 use super::sm::Sm;
 use crate::engine::{Backlog, Header, Kind, PeerKey};
-use crate::raw::{peer_credentials, peer_process};
+use crate::raw::{peer_credentials, peer_pidfd};
 use crate::{CallError, Config, Gone};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -48,7 +48,7 @@ pub(crate) struct PeerSlot {
     process: Option<OwnedFd>,
 }
 
-/// Connection that was removed from the table, with calls and transfers that are still to be ended.
+/// Connection that was removed from the table, with calls and transfers that must still be failed.
 #[derive(Debug)]
 pub(crate) struct ClosedPeer {
     pub(crate) peer: PeerKey,
@@ -276,8 +276,8 @@ impl Peers {
         !self.closed.is_empty()
     }
 
-    /// Removes and returns a connection that was closed, whose calls and transfers are to be ended;
-    /// `None` if there is no further one.
+    /// Removes and returns a connection that was closed, whose calls and transfers must be failed; `None` if there is
+    /// no further one.
     pub(crate) fn pop_closed(&mut self) -> Option<ClosedPeer> {
         self.closed.pop()
     }
@@ -425,7 +425,7 @@ impl Peers {
 
     /// Returns `true` if so many bytes are queued for that peer that its requests must wait. Answers of the peer are
     /// still read: otherwise two choked endpoints could block each other for ever.
-    pub(crate) fn is_choked(&mut self, peer: PeerKey, queued_bytes_max: u32) -> bool {
+    pub(crate) fn should_defer_requests(&mut self, peer: PeerKey, queued_bytes_max: u32) -> bool {
         self.queued_bytes(peer) > queued_bytes_max as usize / 2
     }
 
@@ -457,7 +457,7 @@ impl Peers {
 
     /// Schedules the deferred requests of that peer, if there are any and the peer is not choked.
     pub(crate) fn schedule(&mut self, peer: PeerKey, queued_bytes_max: u32) {
-        if self.is_choked(peer, queued_bytes_max) {
+        if self.should_defer_requests(peer, queued_bytes_max) {
             return; // This function is called again when queued bytes were sent.
         }
         let at = &mut self.slots[peer.slot as usize];
@@ -489,7 +489,7 @@ impl Peers {
         peer: PeerKey,
         queued_bytes_max: u32,
     ) -> Option<DeferredRequest> {
-        if !self.is_connected(peer) || self.is_choked(peer, queued_bytes_max) {
+        if !self.is_connected(peer) || self.should_defer_requests(peer, queued_bytes_max) {
             return None;
         }
         self.slots[peer.slot as usize].deferred.pop()
@@ -508,6 +508,6 @@ fn watched_process(poll: &Poll, link: &AnyLink, peer: PeerKey) -> Option<OwnedFd
     if pid == i32::try_from(std::process::id()).ok() {
         return None;
     }
-    let process = peer_process(link.socket(), pid)?;
+    let process = peer_pidfd(link.socket(), pid)?;
     poll.add(&process, EventSource::Process(peer)).is_ok().then_some(process)
 }

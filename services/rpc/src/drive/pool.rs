@@ -36,7 +36,7 @@ pub(crate) struct PoolAnswer {
     pub(crate) body: Vec<u8>,
 }
 
-/// Queue of the requests of all peers, which are served in turn with one request each.
+/// Queue of the requests of all peers, served round robin with one request each.
 #[derive(Default)]
 struct PoolQueue {
     peers: HashMap<PeerKey, PeerJobs>,

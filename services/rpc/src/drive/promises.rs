@@ -102,12 +102,12 @@ impl<T> Drop for Promise<T> {
 }
 
 /// Call that another thread waits for, and the timer of its deadline.
-pub(crate) type Awaited = (CallId, Promise, Option<Timer>);
+pub(crate) type AwaitedCall = (CallId, Promise, Option<Timer>);
 
 /// Calls under way for other threads, by their number.
 #[derive(Default)]
 pub(crate) struct Promises {
-    pub(crate) calls: HashMap<u64, Awaited>,
+    pub(crate) calls: HashMap<u64, AwaitedCall>,
 }
 
 impl fmt::Debug for Promises {
@@ -122,14 +122,13 @@ impl Promises {
         self.calls.is_empty()
     }
 
-    /// Returns the calls that have ended and whose outcome was not passed on yet.
+    /// Returns the completed calls whose outcome was not passed on yet.
     pub(crate) fn ended(&self, calls: &Calls) -> Vec<u64> {
         let ended = self.calls.values().filter(|it| calls.is_done(it.0) == Some(true));
         ended.map(|it| it.0.word()).collect()
     }
 
-    /// Passes the outcome of a call that has ended to the thread that waits for it, if there is
-    /// one.
+    /// Passes the outcome of a completed call to the thread that waits for it, if there is one.
     #[cold]
     pub(crate) fn complete(
         &mut self,

@@ -484,11 +484,11 @@ mod tests {
 
     #[test]
     fn passed_file_is_identified_by_its_inode_and_not_its_order() {
-        let (ours, theirs) = UnixStream::pair().expect("a pair");
-        let (segment, _file) = Segment::create(2, 4096).expect("memory");
+        let (ours, theirs) = UnixStream::pair().expect("create a socket pair");
+        let (segment, _file) = Segment::create(2, 4096).expect("create a segment");
         let mut sm = Sm::new(segment, 0, false, 64, ours.into());
-        let regions = [0; 4].map(|_| Region::shared(1).expect("memory"));
-        let id = |at: usize| regions[at].file_id().expect("it has a file");
+        let regions = [0; 4].map(|_| Region::shared(1).expect("create shared memory"));
+        let id = |at: usize| regions[at].file_id().expect("the region has no file");
         let pass = |at: usize| {
             let file = regions[at].file().expect("it has one");
             assert_eq!(socket::send_fds(theirs.as_fd(), &[RING], &[file]), Ok(1));

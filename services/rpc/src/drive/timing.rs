@@ -22,7 +22,7 @@ impl Moment<'_> {
         calling::connect(self, address)
     }
 
-    /// Requests the endpoint to stop serving: ends [`Endpoint::serve`](crate::Endpoint::serve).
+    /// Stops [`Endpoint::serve`](crate::Endpoint::serve).
     pub fn stop(&mut self) {
         self.event_loop.inbox.stop();
     }
@@ -88,21 +88,21 @@ impl<T: sealed::Driver + ?Sized> Timing for T {}
 
 /// Callbacks at an endpoint's drop. This is the last field of the endpoint, and so is dropped last.
 #[derive(Default)]
-pub(crate) struct Ends {
+pub(crate) struct DropCallbacks {
     /// Callbacks that run while peers are still connected.
     pub(crate) before: Vec<Callback>,
     /// Callbacks that run after all peers are disconnected.
     pub(crate) after: Vec<Box<dyn FnOnce() + Send>>,
 }
 
-impl fmt::Debug for Ends {
+impl fmt::Debug for DropCallbacks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts = (self.before.len(), self.after.len());
-        f.debug_tuple("Ends").field(&counts.0).field(&counts.1).finish()
+        f.debug_tuple("DropCallbacks").field(&counts.0).field(&counts.1).finish()
     }
 }
 
-impl Drop for Ends {
+impl Drop for DropCallbacks {
     fn drop(&mut self) {
         while let Some(end) = self.after.pop() {
             end();

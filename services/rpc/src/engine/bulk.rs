@@ -267,9 +267,9 @@ pub fn total_bytes(segments: &[Located]) -> Option<u64> {
 /// ```
 /// use handover_rpc::engine::Arrival;
 /// let mut arrival = Arrival::new(10);
-/// assert!(!arrival.accepts(0, 11), "more than the agreed length");
+/// assert!(!arrival.accepts(0, 11), "accepted a range beyond the agreed length");
 /// assert!(arrival.accepts(0, 6) && !arrival.is_complete());
-/// assert!(!arrival.accepts(0, 4), "this range has arrived already");
+/// assert!(!arrival.accepts(0, 4), "accepted a range that has already arrived");
 /// assert!(arrival.accepts(6, 4) && arrival.is_complete());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -346,7 +346,7 @@ mod tests {
             assert_eq!(
                 BulkMessage::decode(&encoded),
                 Err(FrameError::Bulk),
-                "decoded with bytes after it"
+                "decoded a message with trailing bytes"
             );
         }
     }

@@ -116,7 +116,7 @@ const NONE: u32 = u32::MAX;
 /// use handover_rpc::engine::{Calls, Outcome, PeerKey};
 /// let (peer, other) = (PeerKey { slot: 0, generation: 0 }, PeerKey { slot: 1, generation: 0 });
 /// let mut calls = Calls::new(10);
-/// let id = calls.start(peer, u64::MAX).expect("free slot");
+/// let id = calls.start(peer, u64::MAX).expect("start a call");
 /// assert!(!calls.complete(id.word(), other, Outcome::Result, b"forged"));
 /// assert!(calls.complete(id.word(), peer, Outcome::Result, b"42"));
 /// assert_eq!(calls.take(id, |outcome, body| (outcome, body.to_vec())),
@@ -235,7 +235,9 @@ impl Calls {
         }
         let slot = &mut self.slots[id.slot() as usize];
         let state = std::mem::replace(&mut slot.state, SlotState::Free { next: self.free });
-        let SlotState::Done(outcome) = state else { unreachable!("is_done() was true") };
+        let SlotState::Done(outcome) = state else {
+            unreachable!("a call that is done has no outcome")
+        };
         let read = read(outcome, &slot.body);
         self.vacate(id.slot());
         Some(read)
@@ -304,7 +306,7 @@ mod tests {
         let mut calls = Calls::new(2);
         let (one, two) = (calls.start(PEER, 5), calls.start(PEER, 6));
         let (Some(one), Some(two)) = (one, two) else {
-            panic!("a table for two calls refused the second")
+            panic!("a table of two calls refused the second")
         };
         assert_eq!(calls.start(PEER, 7), None);
         assert!(calls.forget(one) && !calls.forget(one));

@@ -99,7 +99,7 @@ impl Refusal {
 /// use handover_rpc::engine::{Header, Kind};
 /// let header = Header { body_bytes: 5, kind: Kind::Request, method: 7, call: 9 };
 /// assert_eq!(Header::decode(&header.encode(), 100), Ok(header));
-/// assert!(Header::decode(&header.encode(), 4).is_err(), "the body exceeds the agreed maximum");
+/// assert!(Header::decode(&header.encode(), 4).is_err(), "decoded a body that exceeds the agreed maximum");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Header {
@@ -251,7 +251,7 @@ mod tests {
         fn encoded_header_decodes_to_the_same_header(
             kind in 1u8..=8, body_bytes: u32, method: u64, call: u64,
         ) {
-            let kind = Kind::of(kind).expect("one of ours");
+            let kind = Kind::of(kind).expect("the frame kind is unknown");
             let header = Header { body_bytes, kind, method, call };
             prop_assert_eq!(Header::from_words(header.words(), u32::MAX), Ok(header));
         }

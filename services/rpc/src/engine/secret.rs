@@ -41,14 +41,14 @@ impl Role {
     }
 }
 
-/// Secret shared by both ends of a connection.
+/// Secret shared by the two endpoints of a connection.
 ///
 /// A proof is HMAC-SHA-256 over the role and the opening bytes of both sides, which contain a fresh
 /// random number of each: recorded proofs and those of other connections are not accepted.
 ///
 /// ```
 /// use handover_rpc::engine::{Role, Secret};
-/// let secret = Secret::new(b"sixteen bytes or more").expect("long enough");
+/// let secret = Secret::new(b"sixteen bytes or more").expect("create a secret");
 /// let proof = secret.proof(Role::Connector, b"its opening", b"ours");
 /// assert!(secret.accepts(&proof, Role::Connector, b"its opening", b"ours"));
 /// assert!(!secret.accepts(&proof, Role::Acceptor, b"its opening", b"ours"));
@@ -120,10 +120,10 @@ mod tests {
 
     #[test]
     fn proof_depends_on_secret_role_and_both_openings() {
-        let secret = Secret::new(&[7; 16]).expect("long enough");
+        let secret = Secret::new(&[7; 16]).expect("create a secret");
         let proof = secret.proof(Role::Connector, b"one", b"two");
         assert!(secret.accepts(&proof, Role::Connector, b"one", b"two"));
-        let other = Secret::new(&[8; 16]).expect("long enough");
+        let other = Secret::new(&[8; 16]).expect("create a secret");
         assert!(!other.accepts(&proof, Role::Connector, b"one", b"two"));
         assert!(!secret.accepts(&proof, Role::Acceptor, b"one", b"two"));
         assert!(!secret.accepts(&proof, Role::Connector, b"two", b"two"));

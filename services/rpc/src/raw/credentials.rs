@@ -36,11 +36,11 @@ mod tests {
 
     #[test]
     fn credentials_of_a_socket_pair_are_those_of_this_process() {
-        let (one, _other) = UnixStream::pair().expect("a pair");
+        let (one, _other) = UnixStream::pair().expect("create a socket pair");
         let user = rustix::process::getuid().as_raw();
         let process = i32::try_from(std::process::id()).expect("a number of a process");
         assert_eq!(peer_credentials(one.as_fd()), Ok((Some(process), user)));
-        let file = std::fs::File::open("/dev/null").expect("a file");
+        let file = std::fs::File::open("/dev/null").expect("open /dev/null");
         assert_eq!(peer_credentials(file.as_fd()), Err(Errno::NOTSOCK));
     }
 }

@@ -13,8 +13,8 @@ const SO_PEERPIDFD: libc::c_int = 77;
 /// Returns a descriptor of the process that connected, or that called `listen`, at the other end of a Unix socket. The
 /// descriptor becomes readable when that process exits. Returns `None` if the process has already exited, such as the
 /// parent that called `listen` before it forked a server, or if the kernel returns no descriptor.
-pub(crate) fn peer_process(fd: BorrowedFd<'_>, pid: Option<i32>) -> Option<OwnedFd> {
-    let process = match socket_process(fd) {
+pub(crate) fn peer_pidfd(fd: BorrowedFd<'_>, pid: Option<i32>) -> Option<OwnedFd> {
+    let process = match socket_peer_pidfd(fd) {
         // Kernels before Linux 6.5 provide only the process id.
         Err(Errno::NOPROTOOPT) => pidfd_open(Pid::from_raw(pid?)?, PidfdFlags::empty()),
         other => other,
@@ -25,7 +25,7 @@ pub(crate) fn peer_process(fd: BorrowedFd<'_>, pid: Option<i32>) -> Option<Owned
     (ended == Ok(0)).then_some(process)
 }
 
-fn socket_process(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+fn socket_peer_pidfd(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let mut process: libc::c_int = -1;
     let mut bytes = size_of::<libc::c_int>() as libc::socklen_t; // 4 bytes.
     // SAFETY: the descriptor is open, and the kernel writes at most `bytes` bytes to `process`, an
@@ -55,10 +55,13 @@ mod tests {
 
     #[test]
     fn process_of_a_socket_pair_is_this_one_and_runs() {
-        let (one, _other) = UnixStream::pair().expect("a pair");
-        let pid = i32::try_from(std::process::id()).expect("a process id");
-        assert!(peer_process(one.as_fd(), Some(pid)).is_some());
-        let file = std::fs::File::open("/dev/null").expect("a file");
-        assert!(peer_process(file.as_fd(), Some(pid)).is_none(), "not a socket");
+        let (one, _other) = UnixStream::pair().expect("create a socket pair");
+        let pid = i32::try_from(std::process::id()).expect("convert the id");
+        assert!(peer_pidfd(one.as_fd(), Some(pid)).is_some());
+        let file = std::fs::File::open("/dev/null").expect("open /dev/null");
+        assert!(
+            peer_pidfd(file.as_fd(), Some(pid)).is_none(),
+            "found a peer process of a file that is no socket"
+        );
     }
 }

@@ -215,7 +215,7 @@ impl Region {
         let end = offset.checked_add(bytes);
         assert!(
             end.is_some_and(|end| end <= self.bytes),
-            "{bytes} bytes at {offset}: outside of this memory of {}",
+            "{bytes} bytes at offset {offset} are outside of this memory of {} bytes",
             self.bytes
         );
         // SAFETY: `offset <= self.bytes` follows from the assertion, and the memory is `self.bytes`
@@ -282,9 +282,9 @@ mod tests {
 
     #[test]
     fn memory_in_a_folder_never_has_a_name_there() {
-        let around = tempfile::tempdir().expect("a folder");
+        let around = tempfile::tempdir().expect("create a temporary folder");
         let folder = around.path().join("region");
-        std::fs::create_dir(&folder).expect("a folder");
+        std::fs::create_dir(&folder).expect("create the folder");
         let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).expect("inotify");
         inotify::add_watch(&watch, &folder, WatchFlags::CREATE | WatchFlags::MOVED_TO)
             .expect("a watch");
@@ -299,7 +299,7 @@ mod tests {
                 "the file had a name in the folder"
             );
         }
-        assert_eq!(folder.read_dir().expect("it is there").count(), 0);
+        assert_eq!(folder.read_dir().expect("list the folder").count(), 0);
         std::fs::remove_dir(&folder).expect("it is empty");
         let refused = Region::in_folder(&folder, 1 << 16).map(drop);
         assert_eq!(refused, Err(("open(O_TMPFILE)", Errno::NOENT)));

@@ -26,8 +26,8 @@ mod tests {
 
     fn memory(flags: MemfdFlags, bytes: u64, seals: SealFlags) -> std::os::fd::OwnedFd {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | flags;
-        let file = memfd_create("test", flags).expect("a memfd");
-        ftruncate(&file, bytes).expect("longer");
+        let file = memfd_create("test", flags).expect("create a memfd");
+        ftruncate(&file, bytes).expect("resize the memfd");
         fcntl_add_seals(&file, seals).expect("they are allowed");
         file
     }
@@ -44,7 +44,7 @@ mod tests {
         );
         let open = memory(usual, 1 << 21, SealFlags::GROW);
         assert_eq!(is_sound(&open, 1 << 21), Ok(false), "accepted a file that can be truncated");
-        let null = std::fs::File::open("/dev/null").expect("there is one");
+        let null = std::fs::File::open("/dev/null").expect("open /dev/null");
         assert_eq!(is_sound(&null, 0), Ok(false), "a file that is not memory was accepted");
         let huge = memory(MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB, 1 << 21, SealFlags::SHRINK);
         assert_eq!(is_sound(&huge, 1 << 21), Ok(false), "a file of huge pages was accepted");

@@ -177,7 +177,10 @@ impl Segment {
     /// accesses no more than these.
     fn body(&self, side: usize, offset: u32, bytes: usize) -> NonNull<u8> {
         let end = offset as usize + bytes;
-        assert!(side < 2 && end <= self.shared_bytes as usize, "outside of the shared bytes");
+        assert!(
+            side < 2 && end <= self.shared_bytes as usize,
+            "the body lies outside of the shared bytes"
+        );
         let bodies = 2 * (SIDE_BYTES + self.slots_count as usize * SLOT_BYTES);
         // SAFETY: `side < 2` and `offset + bytes <= shared_bytes` were asserted, so the address
         // lies within the last 2 * shared_bytes of the mapping.
@@ -240,7 +243,7 @@ mod tests {
 
     #[test]
     fn both_mappings_are_the_same_memory_and_directions_do_not_overlap() {
-        let (mut ours, file) = Segment::create(4, 4096).expect("a memfd");
+        let (mut ours, file) = Segment::create(4, 4096).expect("create a segment");
         let its = Segment::map(&file, 4, 4096).expect("mapped again");
         for side in 0..2 {
             for number in 0..4 {
@@ -266,19 +269,19 @@ mod tests {
 
     #[test]
     fn file_that_could_shrink_or_is_too_short_is_not_mapped() {
-        let (_, short) = Segment::create(2, 4096).expect("a memfd");
+        let (_, short) = Segment::create(2, 4096).expect("create a segment");
         assert_eq!(Segment::map(&short, 4, 4096).err(), Some(SegmentError::NotSealed));
-        let open = memfd_create("open", MemfdFlags::CLOEXEC).expect("a memfd");
-        ftruncate(&open, 1 << 20).expect("longer");
+        let open = memfd_create("open", MemfdFlags::CLOEXEC).expect("create a memfd");
+        ftruncate(&open, 1 << 20).expect("resize the memfd");
         assert_eq!(Segment::map(&open, 4, 4096).err(), Some(SegmentError::NotSealed));
-        let null = std::fs::File::open("/dev/null").expect("there is one");
+        let null = std::fs::File::open("/dev/null").expect("open /dev/null");
         assert_eq!(Segment::map(&null, 4, 4096).err(), Some(SegmentError::NotSealed));
     }
 
     #[test]
-    #[should_panic(expected = "outside of the shared bytes")]
+    #[should_panic(expected = "the body lies outside of the shared bytes")]
     fn body_outside_of_the_shared_bytes_is_not_read() {
-        let (segment, _) = Segment::create(2, 4096).expect("a memfd");
+        let (segment, _) = Segment::create(2, 4096).expect("create a segment");
         segment.read_body(1, 4095, 2, &mut Vec::new());
     }
 }

@@ -83,7 +83,7 @@ proptest! {
             let step = steps.get(turn).unwrap_or(&idle);
             now_ns += 700;
             if turn < steps.len() && !cut {
-                let id = calls.start(SERVER, u64::MAX).expect("free slot");
+                let id = calls.start(SERVER, u64::MAX).expect("start a call");
                 let body_bytes = step.body.len() as u32;
                 let header = Header { body_bytes, kind: Kind::Request, method: 7, call: id.word() };
                 there.send(header, &step.body, now_ns + step.delay_ns);
@@ -96,7 +96,7 @@ proptest! {
                 }
             }
             there.receive(now_ns, step.pieces, &mut at_server);
-            while let Some((header, body)) = at_server.frame().expect("valid frame") {
+            while let Some((header, body)) = at_server.frame().expect("parse a frame") {
                 let (kind, method, body) = match answer(body) {
                     Ok(body) => (Kind::Response, 0, body),
                     Err(refusal) => (Kind::Refusal, refusal as u64, Vec::new()),
@@ -105,7 +105,7 @@ proptest! {
                 back.send(header, &body, now_ns + step.delay_ns / 2);
             }
             back.receive(now_ns, step.pieces, &mut at_client);
-            while let Some((header, body)) = at_client.frame().expect("valid frame") {
+            while let Some((header, body)) = at_client.frame().expect("parse a frame") {
                 let outcome = match header.kind {
                     Kind::Response => Outcome::Result,
                     _ => Outcome::Refused(Refusal::of(header.method)),
@@ -147,7 +147,7 @@ proptest! {
         let mut stream = Vec::new();
         for (kind, body) in frames {
             let words = [u64::from(kind) << 32 | body.len() as u64, 5, 6];
-            let header = Header::from_words(words, BODY_MAX).expect("one of ours");
+            let header = Header::from_words(words, BODY_MAX).expect("parse the header");
             stream.extend(header.encode().into_iter().chain(body));
         }
         stream.extend(bytes);

@@ -54,7 +54,7 @@ pub struct NetworkProperties {
     pub piece_bytes_max: u64,
 }
 
-/// Way in which a connection ends.
+/// Way in which a connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// Bytes that were sent before still arrive, followed by the end of the stream.
@@ -124,7 +124,7 @@ impl Cable {
         };
         let cable = Self(Arc::new(Mutex::new(streams)));
         let ports = [0, 1].map(|side| {
-            let fd = eventfd(0, EventfdFlags::CLOEXEC).expect("descriptors");
+            let fd = eventfd(0, EventfdFlags::CLOEXEC).expect("create an eventfd");
             Port { cable: cable.clone(), side, fd }
         });
         (cable, ports)

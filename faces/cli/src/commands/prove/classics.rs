@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// Maximum deviation of a ratio from 1 without a reason.
 const BOUND: f64 = 0.25;
-/// Number of measurements of each side, in turn.
+/// Number of measurements of the classic program and of the suite, alternating.
 const ROUNDS_COUNT: usize = 3;
 /// Measuring time of a benchmark of the suite in each round.
 const SUITE_TIME: Duration = Duration::from_millis(300);
@@ -279,8 +279,8 @@ fn small(output: &str, row: &str) -> Option<f64> {
     line.split('\t').nth(3)?.parse().ok()
 }
 
-/// Pair with the measured figures of both sides, in ns.
-struct Compared {
+/// Figures of a classic program and of the suite for the same operation, in ns.
+struct ComparedFigures {
     line: &'static str,
     pair: &'static Pair,
     /// Values of the classic program, one per round.
@@ -289,7 +289,7 @@ struct Compared {
     suite_ns: Vec<f64>,
 }
 
-impl Compared {
+impl ComparedFigures {
     fn ratio(&self) -> Option<f64> {
         Some(middle(&self.classic_ns)? / middle(&self.suite_ns)?)
     }
@@ -346,10 +346,15 @@ fn shown(values_ns: &[f64]) -> String {
 pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
     let interrupted = console::interrupted().context("cannot install the signal handlers")?;
     let is_smoke = args.profile == Profile::Smoke;
-    let mut compared: Vec<Compared> = PROGRAMS
+    let mut compared: Vec<ComparedFigures> = PROGRAMS
         .iter()
         .flat_map(|program| program.pairs.iter().map(|pair| (program.line, pair)))
-        .map(|(line, pair)| Compared { line, pair, classic_ns: Vec::new(), suite_ns: Vec::new() })
+        .map(|(line, pair)| ComparedFigures {
+            line,
+            pair,
+            classic_ns: Vec::new(),
+            suite_ns: Vec::new(),
+        })
         .collect();
     for _ in 0..if is_smoke { 1 } else { ROUNDS_COUNT } {
         for program in PROGRAMS {
@@ -453,7 +458,8 @@ fn run_program(line: &str, is_smoke: bool, interrupted: &AtomicBool) -> anyhow::
 struct Server {
     child: Child,
     port: u16,
-    /// Kept open: the server would end at its next line if its output had no reader. It prints few lines.
+    /// Pipe of the server's output, open as long as the server runs: without a reader the server would exit at its next
+    /// line.
     output: BufReader<ChildStdout>,
 }
 
@@ -486,11 +492,11 @@ impl Server {
             }
             line.clear();
         }
-        bail!("the server of evh_perf exited before it was started: {}", server.child.wait()?)
+        bail!("the server of evh_perf exited before it listened: {}", server.child.wait()?)
     }
 }
 
-fn json(it: &Compared) -> serde_json::Value {
+fn json(it: &ComparedFigures) -> serde_json::Value {
     let Pair { figure, suite, why, .. } = it.pair;
     serde_json::json!({
         "classic": it.line, "figure": figure, "classic_ns": it.classic_ns,
@@ -499,7 +505,7 @@ fn json(it: &Compared) -> serde_json::Value {
     })
 }
 
-fn table(compared: &[Compared], is_smoke: bool) -> String {
+fn table(compared: &[ComparedFigures], is_smoke: bool) -> String {
     let head = ["classic program", "an operation", "suite", "an operation", "ratio", "verdict"];
     let mut lines = vec![head.map(str::to_string)];
     for it in compared {
@@ -601,7 +607,7 @@ mod tests {
 
     #[test]
     fn pair_beyond_the_bound_needs_a_reason_or_rounds_that_agree() {
-        let compared = |why: &'static str, classic_ns: &[f64], suite_ns: &[f64]| Compared {
+        let compared = |why: &'static str, classic_ns: &[f64], suite_ns: &[f64]| ComparedFigures {
             line: "hello1",
             pair: Box::leak(Box::new(only(latency, of("event/call", "handover"), why))),
             classic_ns: classic_ns.to_vec(),
@@ -610,12 +616,15 @@ mod tests {
         let verdict = |why, classic_ns, suite_ns| compared(why, classic_ns, suite_ns).verdict();
         assert!(
             verdict("", &[900.0, 120.0, 110.0], &[100.0]) == Verdict::Same,
-            "the median, 120, is outside the bound"
+            "the median, 120, was found outside the bound"
         );
         assert!(verdict("", &[130.0], &[100.0]) == Verdict::Differs);
         assert!(verdict("", &[130.0, 140.0, 150.0], &[100.0, 100.0, 125.0]) == Verdict::Unsteady);
         assert!(verdict("it does more", &[130.0], &[100.0]) == Verdict::Explained);
-        assert!(verdict("it does more", &[130.0], &[]) == Verdict::Differs, "no figure");
+        assert!(
+            verdict("it does more", &[130.0], &[]) == Verdict::Differs,
+            "a pair without figures of the suite was not reported as different"
+        );
         let rows = [compared("", &[130.0], &[100.0]), compared("it does more", &[200.0], &[100.0])];
         let text = table(&rows, false);
         assert!(text.contains("1.30  DIFFERS") && text.contains("2.00  it does more"), "{text}");

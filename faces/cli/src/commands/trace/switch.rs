@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[derive(Debug, Args)]
-pub struct On {
+pub struct TraceOn {
     /// Process id
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub pid: u32,
@@ -42,7 +42,7 @@ pub enum KeepPolicy {
 }
 
 #[derive(Debug, Args)]
-pub struct Off {
+pub struct TraceOff {
     /// Process id
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub pid: u32,
@@ -64,7 +64,7 @@ pub struct TraceList {
     pub json: bool,
 }
 
-pub fn on(args: &On, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn on(args: &TraceOn, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut process = Process::attach(args.pid).map_err(of_outside)?;
     known(&args.pattern, process.sites())?;
     let path = match &args.output {
@@ -88,7 +88,7 @@ pub fn on(args: &On, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub fn off(args: &Off, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn off(args: &TraceOff, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut process = Process::attach(args.pid).map_err(of_outside)?;
     known(&args.pattern, process.sites())?;
     let count = process.disable(&args.pattern).map_err(of_outside)?;

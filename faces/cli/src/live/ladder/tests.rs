@@ -63,7 +63,7 @@ fn record(spec: &str, median: f64) -> Record {
 
 /// Returns the lines of a terminal of this size, without trailing spaces.
 fn shown(ladder: &Ladder, width: u16, height: u16, since_s: u64) -> Vec<String> {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("create a terminal");
     let draw = terminal.draw(|frame| {
         let area = frame.area();
         ladder.draw(Duration::from_secs(since_s), area, frame.buffer_mut());

@@ -39,7 +39,7 @@ impl Mechanism for Pipe {
     }
 }
 
-/// Both ends, held by both sides: a receiver without senders then waits, as with every other
+/// Both ends of a pipe, held by sender and receiver: a receiver without senders then waits, as with every other
 /// mechanism, instead of reading an end of file; a sender without a receiver raises no SIGPIPE.
 #[derive(Debug)]
 struct PipeEnds {

@@ -120,7 +120,7 @@ impl<F: Functions> Sender<F> {
 
 impl<F: Functions> Clone for Sender<F> {
     fn clone(&self) -> Self {
-        Self::new(&self.1).expect("memory for another end")
+        Self::new(&self.1).expect("allocate another handle of the queue")
     }
 }
 

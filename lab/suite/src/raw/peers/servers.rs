@@ -53,8 +53,8 @@ extern "C" fn call<F: FnMut()>(closure: *mut c_void) {
 }
 
 impl Server {
-    /// Echoes whole messages, none longer than `buffer_bytes`, until all streams are closed;
-    /// returns their number. Calls `set_up` when all streams are in the loop.
+    /// Echoes complete messages, none longer than `buffer_bytes`, until all streams are closed; returns their number.
+    /// Calls `set_up` when all streams are in the loop.
     pub(crate) fn serve<F: FnMut()>(
         self,
         streams: Vec<TcpStream>,

@@ -65,7 +65,7 @@ impl Generator {
         &self.lengths_bytes
     }
 
-    /// Returns the flow that gets a packet, and its length; `None` if a packet is to be taken out.
+    /// Returns the flow and the length of the next packet to enqueue; `None` if a packet is to be dequeued.
     #[inline(always)]
     pub(super) fn next(&mut self) -> Option<(u32, u32)> {
         if self.is_filling {

@@ -30,14 +30,14 @@ pub struct Options {
 /// Number of queued packets: in total, or for each flow (written with a trailing `n`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threshold {
-    /// In total.
+    /// Number of packets in total.
     Packets(u32),
-    /// For each flow.
+    /// Number of packets for each flow.
     PerFlow(u32),
 }
 
 impl Threshold {
-    /// Returns the number in total, for `flows_count` flows.
+    /// Returns the threshold in packets of all flows together, for `flows_count` flows.
     pub fn packets(self, flows_count: u32) -> u64 {
         match self {
             Self::Packets(count) => count.into(),
@@ -66,21 +66,21 @@ pub enum OptionsError {
         "no option {name:?}: there are -n, -d, -alg, -flowsets, -len, -burst, -qmin, -qmax, -flows"
     )]
     Unknown {
-        /// The word.
+        /// Text that is no option.
         name: String,
     },
     /// The last option has no value.
     #[error("{name} needs a value")]
     NoValue {
-        /// The option.
+        /// Name of the option.
         name: String,
     },
     /// The option does not accept this value.
     #[error("{name} {value}: {why}")]
     Value {
-        /// The option.
+        /// Name of the option.
         name: String,
-        /// The value.
+        /// Value of the option.
         value: String,
         /// Description of the valid values.
         why: String,
@@ -92,11 +92,11 @@ pub enum OptionsError {
     #[error("-flowsets: {0}")]
     Flows(#[from] FlowSetError),
     /// The test would queue more packets than a scheduler holds.
-    #[error("-qmax: {packets} packets for {flows_count} flows: at most {PACKETS_LIMIT}")]
+    #[error("-qmax: {packets} packets for {flows_count} flows exceed the limit of {PACKETS_LIMIT}")]
     Packets {
-        /// The number of packets.
+        /// Number of packets in total.
         packets: u64,
-        /// The number of flows.
+        /// Number of flows.
         flows_count: u32,
     },
 }

@@ -23,7 +23,7 @@ pub(crate) struct Listener<D> {
     paused: bool,
     /// TLS settings of its connections; `None` for plain text.
     tls: Option<Server>,
-    /// Threads that get connections in turn; empty if this thread keeps all connections.
+    /// Threads that receive connections round robin; empty if this thread keeps all connections.
     threads: Vec<AcceptTarget<D>>,
     next: usize,
 }
@@ -184,7 +184,7 @@ impl<H: Handler> Reactor<H> {
         Some((if count > 0 { Placement::NoSpace } else { own }, listener.next))
     }
 
-    /// Asks each thread that the listener `index` hands connections to for a command when it has a
+    /// Requests a command from each thread to which the listener `index` hands over connections, for when it has a
     /// slot. Returns `false` if one has a slot already.
     fn await_slot(&self, index: u16) -> bool {
         let Some(listener) = self.listeners.get(usize::from(index)) else { return true };
@@ -270,7 +270,7 @@ mod tests {
     use std::net::TcpStream;
     use std::sync::Mutex;
 
-    /// Time limit for a connection to reach the kernel's queue, at least ten times what it takes.
+    /// Time limit for a connection to reach the kernel's queue, at least ten times the usual duration.
     const TIMEOUT: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
     /// Handler that calls a function for each accepted connection.
@@ -296,7 +296,7 @@ mod tests {
     /// does.
     fn listen(first: &mut Reactor<Hook>, second: &Reactor<Hook>) -> SocketAddr {
         let threads = vec![Arc::clone(first.inbox()), Arc::clone(second.inbox())];
-        let here = Listen::at("127.0.0.1:0".parse().expect("an address"));
+        let here = Listen::at("127.0.0.1:0".parse().expect("parse the address"));
         first.listen_with(&here, false, threads).expect("a free port")
     }
 
@@ -320,12 +320,12 @@ mod tests {
         assert_eq!((first.core.slab.len(), second.commands.len()), (1, 1));
         second.execute_commands();
         first.execute_commands();
-        assert!(first.listeners[0].paused, "both threads are full");
+        assert!(first.listeners[0].paused, "not paused although both threads are full");
         let key = second.core.slab.key_at(0).expect("one connection");
         second.close(key.into(), &CloseReason::Local);
         first.execute_commands();
         first.serve_ready();
-        assert_eq!(second.commands.len(), 1, "the third connection is handed over");
+        assert_eq!(second.commands.len(), 1, "the third connection was not handed over");
     }
 
     #[test]
@@ -334,9 +334,9 @@ mod tests {
         // While `second` takes a connection over, it counts as open and as reserved.
         let mut second = reactor(2, {
             let first = Arc::clone(&first);
-            move || first.lock().expect("no panic").accept(0)
+            move || first.lock().expect("the mutex is poisoned").accept(0)
         });
-        let lock = || first.lock().expect("no panic");
+        let lock = || first.lock().expect("the mutex is poisoned");
         let address = listen(&mut lock(), &second);
         let accept = || {
             let peer = connect(&lock(), address);
@@ -348,9 +348,9 @@ mod tests {
         let _third = connect(&lock(), address);
         second.execute_commands();
         let mut first = lock();
-        assert!(first.listeners[0].paused, "no slot was seen during the takeover");
+        assert!(first.listeners[0].paused, "not paused although no slot is free");
         first.execute_commands();
         first.serve_ready();
-        assert_eq!(second.commands.len(), 1, "the third connection is handed over");
+        assert_eq!(second.commands.len(), 1, "the third connection was not handed over");
     }
 }

@@ -145,8 +145,8 @@ impl<H: Handler> Reactor<H> {
         delivered
     }
 
-    /// Checks whether the peer of a connection that is not read now has reset it, or has closed its
-    /// end with nothing left to read.
+    /// Checks whether the peer of a connection that is not being read has reset it, or has closed its end after all its
+    /// bytes were read.
     fn check_peer_end(&mut self, key: Key) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         socket::take_error(slot.fd.as_fd()).map_err(CloseReason::Reset)?;

@@ -299,7 +299,7 @@ impl Exchange<'_> {
 
     // Withdrawing memory.
 
-    /// Refuses new uses of a memory, notifies the peers that have it attached, and ends transfers by messages.
+    /// Refuses new uses of a memory, notifies the peers that have it attached, and aborts transfers by messages.
     pub(crate) fn withdraw(&mut self, handle: &BulkHandle) -> Result<(), WithdrawError> {
         let known = self.tables.registered.get_mut(&handle.id);
         let registered = known.filter(|it| it.handle == *handle).ok_or(WithdrawError::Unknown)?;
@@ -480,7 +480,7 @@ impl Exchange<'_> {
         }
         let id = handle.id;
         let proof = self.tables.proof();
-        let found = match (self.tables.known(&handle), proof) {
+        let found = match (self.tables.registered_memory(&handle), proof) {
             (Ok(registered), Ok(proof)) => {
                 if !registered.attached.contains(&peer) {
                     registered.attached.push(peer);
@@ -704,7 +704,7 @@ impl Exchange<'_> {
         true
     }
 
-    /// Sends pieces of each peer's transfers in turn, as long as there is space.
+    /// Sends pieces of each peer's transfers, round robin, as long as there is space.
     fn send_some(&mut self) -> bool {
         let mut did = false;
         for peer in self.tables.outgoing.keys().copied().collect::<Vec<_>>() {
@@ -751,7 +751,7 @@ impl Exchange<'_> {
 
     // Disconnected peers, and the endpoint's end.
 
-    /// Ends all transfers with a disconnected peer.
+    /// Aborts all transfers with a disconnected peer.
     pub(crate) fn forget(&mut self, peer: PeerKey, why: &Gone, socket: Option<OwnedFd>) {
         for id in self.tables.transfers.find(|it| it.peer == peer) {
             self.finish(id, Err(why.clone().into()));

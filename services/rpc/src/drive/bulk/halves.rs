@@ -58,7 +58,7 @@ impl Exchange<'_> {
         self.send_message(peer, &help);
     }
 
-    /// Ends a transfer, or marks the local half as copied if the peer's half is not.
+    /// Completes a transfer if the peer's half is copied; otherwise marks the local half as copied.
     pub(super) fn finish_own_half(&mut self, id: TransferId) {
         match self.tables.transfers.get(id) {
             Some(transfer) if transfer.is_helped => self.set_stage(id, TransferStage::Helped),
@@ -66,7 +66,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Marks the peer's half as copied, and ends the transfer if the local half is.
+    /// Marks the peer's half as copied, and completes the transfer if the local half is.
     pub(super) fn finish_peer_half(&mut self, id: TransferId) {
         let Some(transfer) = self.tables.transfers.get_mut(id) else { return };
         transfer.is_helped = false;
@@ -127,7 +127,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Ends all transfers on behalf of peers that use this memory.
+    /// Aborts all transfers on behalf of peers that use this memory.
     pub(super) fn stop_helping_with(&mut self, memory: &BulkMemory) {
         let transfers = &self.tables.transfers;
         let uses = |id: TransferId| transfers.get(id).is_some_and(|it| it.memory.is(memory));

@@ -193,7 +193,7 @@ impl BulkMemory {
         let end = offset.checked_add(bytes);
         assert!(
             end.is_some_and(|end| end <= self.bytes),
-            "{bytes} bytes at {offset}: outside of this memory of {}",
+            "{bytes} bytes at offset {offset} are outside of this memory of {} bytes",
             self.bytes
         );
         Runs { memory: self, offset, bytes }
@@ -259,7 +259,7 @@ mod tests {
         let clone = memory.clone();
         let memory = memory.into_vecs().expect_err("there is a clone");
         drop(clone);
-        let joined = BulkMemory::joined([memory.clone()]).expect("one");
+        let joined = BulkMemory::joined([memory.clone()]).expect("join the memories");
         let memory = memory.into_vecs().expect_err("it is part of another");
         drop(joined);
         assert_eq!(memory.into_vecs().expect("it is free"), [vec![5; 10]]);

@@ -179,9 +179,9 @@ mod tests {
 
     #[test]
     fn memory_whose_file_was_lost_is_accessed_in_other_ways() {
-        let memory = BulkMemory::shared(100).expect("memory");
-        let region = memory.regions().next().expect("one");
-        let file = region.file_id().expect("it has a file");
+        let memory = BulkMemory::shared(100).expect("create shared memory");
+        let region = memory.regions().next().expect("the memory has no region");
+        let file = region.file_id().expect("the region has no file");
         let located = [Located::File { bytes: 100, file }];
         let handle = BulkHandle { id: 0, key: 0, bytes: 100, rights: Rights::ReadWrite };
         let proof = Proof { address: 0, word: 0 };
@@ -189,19 +189,23 @@ mod tests {
             assert_eq!(id, file);
             region.file().and_then(|it| it.try_clone_to_owned().ok())
         };
-        let reached = Remote::open(handle, &located, proof, None, again).expect("it is there");
+        let reached =
+            Remote::open(handle, &located, proof, None, again).expect("open the remote memory");
         assert!(reached.is_mapped());
         assert!(Remote::open(handle, &located, proof, None, |_| None).is_none());
     }
 
     #[test]
     fn address_space_without_the_owners_word_is_neither_read_nor_written() {
-        let pid = i32::try_from(std::process::id()).expect("a process id");
+        let pid = i32::try_from(std::process::id()).expect("convert the id");
         let address = |memory: &BulkMemory| memory.regions().next().map(|it| it.address());
         let (owned, ours) = (BulkMemory::plain(vec![7; 100]), BulkMemory::plain(vec![1; 100]));
         let word = BulkMemory::plain(5u128.to_ne_bytes().to_vec());
-        let proof = Proof { address: address(&word).expect("one"), word: 5 };
-        let located = [Located::Process { address: address(&owned).expect("one"), bytes: 100 }];
+        let proof = Proof { address: address(&word).expect("the address is null"), word: 5 };
+        let located = [Located::Process {
+            address: address(&owned).expect("the address is null"),
+            bytes: 100,
+        }];
         let handle = BulkHandle { id: 0, key: 0, bytes: 100, rights: Rights::ReadWrite };
         let reach = || Remote::open(handle, &located, proof, Some(pid), |_| None);
         let Some(remote) = reach() else { return };

@@ -489,7 +489,10 @@ impl Tables {
 
     /// Returns the registered memory of that handle. Refuses handles that do not match it, and
     /// memory that was withdrawn.
-    pub(crate) fn known(&mut self, handle: &BulkHandle) -> Result<&mut Registered, BulkRefusal> {
+    pub(crate) fn registered_memory(
+        &mut self,
+        handle: &BulkHandle,
+    ) -> Result<&mut Registered, BulkRefusal> {
         let registered = self.registered.get_mut(&handle.id).ok_or(BulkRefusal::Unknown)?;
         let known = &registered.handle;
         if registered.withdrawn || known.key != handle.key {
@@ -510,7 +513,7 @@ impl Tables {
         (offset, bytes): (u64, u64),
         direction: Direction,
     ) -> Result<BulkMemory, BulkRefusal> {
-        let registered = self.known(handle)?;
+        let registered = self.registered_memory(handle)?;
         check_access(handle, (offset, bytes), direction)?;
         Ok(registered.memory.clone())
     }

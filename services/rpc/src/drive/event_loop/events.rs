@@ -258,9 +258,11 @@ impl EventLoop {
         let parts = (&self.poll, &self.config, &self.security);
         if is_connector {
             let number = self.handshakes.connect_over(wire, address, deadline_ns, parts);
-            return number.expect("a fresh connection");
+            return number.expect("start the handshake of a new connection");
         }
-        self.handshakes.accept(wire, (address.clone(), None), deadline_ns, parts).expect("room")
+        self.handshakes
+            .accept(wire, (address.clone(), None), deadline_ns, parts)
+            .expect("accept a connection below peers_max")
     }
 
     /// Handles every connection and handshake as if epoll had reported it.

@@ -107,7 +107,7 @@ impl EventLoop {
                 stage::received(header.call);
                 if self.peers.has_deferred(peer)
                     || self.peers.any_queued
-                        && self.peers.is_choked(peer, self.config.queued_bytes_max)
+                        && self.peers.should_defer_requests(peer, self.config.queued_bytes_max)
                 {
                     self.defer(peer, header, body);
                 } else {

@@ -93,8 +93,7 @@ impl EventLoop {
         self.cancel(id);
     }
 
-    /// Ends all work of other threads with [`CallError::Ended`], as this thread stops driving the
-    /// endpoint.
+    /// Fails all requests of other threads with [`CallError::Ended`], as this thread stops driving the endpoint.
     pub(in crate::drive) fn break_promises(&mut self) {
         self.errands.clear();
         for call in self.promises.calls.keys().copied().collect::<Vec<_>>() {

@@ -171,24 +171,24 @@ mod tests {
 
     #[test]
     fn stop_by_the_last_other_handle_keeps_the_thread_from_sleeping_in_a_read() {
-        let mut server = Endpoint::new(Config::default()).expect("an endpoint");
-        let address = server.listen(&"uds://".parse().expect("an address")).expect("a listener");
+        let mut server = Endpoint::new(Config::default()).expect("create an endpoint");
+        let address = server.listen(&"uds://".parse().expect("parse the address")).expect("listen");
         let stop_server = server.stopper();
         let server = thread::spawn(move || server.serve());
-        let mut client = Endpoint::new(Config::default()).expect("an endpoint");
+        let mut client = Endpoint::new(Config::default()).expect("create an endpoint");
         client.connect(&address).expect("a server");
         let stopper = client.stopper();
         let event_loop = client.event_loop();
         event_loop.inbox.declare_sleep();
         // After the last iteration has found nothing to do.
-        thread::spawn(move || stopper.stop()).join().expect("no panic");
+        thread::spawn(move || stopper.stop()).join().expect("the other thread panicked");
         // Ends the read, if there is one.
         let later = thread::spawn(move || {
             thread::sleep(Duration::from_millis(300));
             stop_server.stop();
         });
         assert!(!event_loop.sleep_in_read(), "the thread slept although a stop was requested");
-        later.join().expect("no panic");
-        server.join().expect("no panic");
+        later.join().expect("the other thread panicked");
+        server.join().expect("the other thread panicked");
     }
 }

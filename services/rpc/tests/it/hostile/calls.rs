@@ -81,7 +81,7 @@ fn whoever_listens_and_speaks_otherwise_is_named_and_left() {
     too_short.message_bytes_max = 63;
     let this = handover_rpc::engine::VERSION;
     for (answer, said) in [
-        (&other_version[..], format!("the peer uses protocol version 99, this side {this}")),
+        (&other_version[..], format!("the peer uses protocol version 99, this endpoint {this}")),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the peer does not speak this protocol".into()),
         (&too_short.encode(), "the peer was disconnected: reserved bits of a frame are set".into()),
         (b"handover", "the peer has closed the connection".into()),

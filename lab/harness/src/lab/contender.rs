@@ -36,7 +36,7 @@ pub(super) struct MeasuredContender {
     pub is_floor: bool,
     pub neighbour_cpu: Option<u32>,
     pub known: ContenderFacts,
-    pub measured: Measured,
+    pub measured: Measurements,
 }
 
 /// Facts about a contender or floor that later passes need.
@@ -44,7 +44,7 @@ pub(super) struct MeasuredContender {
 pub(crate) struct ContenderFacts {
     /// `true` if it failed; it is then not run again.
     pub is_out: bool,
-    /// Number of operations in a batch; 0 if not yet known.
+    /// Number of operations in a batch; 0 if it is not chosen yet.
     pub batch: u64,
     /// Figure of the last warm-up round.
     pub figure: f64,
@@ -54,8 +54,8 @@ pub(crate) struct ContenderFacts {
 
 /// Measurements of the rounds of a contender or floor; those of several passes add up.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Measured {
-    pub parts: Vec<PartMeasured>,
+pub(crate) struct Measurements {
+    pub parts: Vec<PartMeasurements>,
     pub wall_ns: f64,
     /// Resource usage of all processes together.
     pub used: ResourceUsage,
@@ -64,14 +64,14 @@ pub(crate) struct Measured {
     pub ops: u64,
     pub bytes_per_op: u64,
     /// Number of operations that one participant has in progress at a time.
-    pub abreast: u64,
+    pub concurrent_operations: u64,
     pub counters: BTreeMap<String, f64>,
     pub hardware: Option<[u64; 3]>,
 }
 
 /// Measurements of one part of a benchmark.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct PartMeasured {
+pub(crate) struct PartMeasurements {
     pub rounds: Vec<Round>,
     /// For each round, the ticks of its fastest pace loop, and its figure without disturbed
     /// samples.
@@ -89,9 +89,9 @@ pub(crate) struct PartMeasured {
     pub rates: Vec<f64>,
 }
 
-impl Default for PartMeasured {
-    fn default() -> PartMeasured {
-        PartMeasured {
+impl Default for PartMeasurements {
+    fn default() -> PartMeasurements {
+        PartMeasurements {
             rounds: Vec::new(),
             beside: Vec::new(),
             histogram: histogram(),
@@ -148,7 +148,7 @@ impl MeasuredContender {
         placement_notes: Vec<String>,
         is_floor: bool,
     ) -> MeasuredContender {
-        let parts = vec![PartMeasured::default(); bench.spec().parts.len().max(1)];
+        let parts = vec![PartMeasurements::default(); bench.spec().parts.len().max(1)];
         MeasuredContender {
             bench,
             stage,
@@ -157,7 +157,7 @@ impl MeasuredContender {
             is_floor,
             neighbour_cpu: None,
             known: ContenderFacts::default(),
-            measured: Measured { parts, ..Measured::default() },
+            measured: Measurements { parts, ..Measurements::default() },
         }
     }
 
@@ -174,7 +174,7 @@ impl MeasuredContender {
     }
 
     /// Adds the measurements of another process.
-    pub fn absorb(&mut self, known: ContenderFacts, measured: Measured) {
+    pub fn absorb(&mut self, known: ContenderFacts, measured: Measurements) {
         let pace_ticks = pace::fastest(self.known.pace_ticks, known.pace_ticks);
         self.adopt(ContenderFacts { pace_ticks, ..known });
         self.measured.absorb(measured);
@@ -206,7 +206,7 @@ impl MeasuredContender {
 
     /// Returns each part's figure with its interval over rounds; `None` for a part without rounds.
     pub fn intervals(&self) -> Vec<Option<Estimate>> {
-        let interval = |part: &PartMeasured| {
+        let interval = |part: &PartMeasurements| {
             let medians: Vec<f64> = part.rounds.iter().map(|round| round.median).collect();
             (!medians.is_empty()).then(|| stats::of_independent(&medians))
         };
@@ -232,7 +232,7 @@ impl MeasuredContender {
     /// Adds a measured round.
     pub fn keep(&mut self, (pass, block): (u32, u32), notes: &[ParticipantResult]) {
         let involuntary = notes.iter().map(|it| it.own.switches_involuntary).sum();
-        let crowded = self.stage.crowded() || self.neighbour_cpu.is_some();
+        let crowded = self.stage.is_crowded() || self.neighbour_cpu.is_some();
         let marked = noise::is_disturbed(involuntary, crowded) || notes.iter().any(|it| it.slowed);
         self.add_pace(notes);
         let pace_ticks = notes.iter().map(|it| it.pace_ticks).fold(0, pace::fastest);
@@ -263,11 +263,11 @@ impl MeasuredContender {
     }
 }
 
-impl Measured {
+impl Measurements {
     /// Adds a round's resource usage: that of the common process while the last participant was
     /// timed, or that of each participant's process.
     fn keep(&mut self, notes: &[ParticipantResult], are_processes: bool) {
-        let mut round = Measured::default();
+        let mut round = Measurements::default();
         for it in notes {
             let of_party = if are_processes { it.used } else { it.own };
             round.by_party.push(ResourceUsage { delayed_ns: it.own.delayed_ns, ..of_party });
@@ -279,7 +279,7 @@ impl Measured {
             round.wall_ns = round.wall_ns.max(it.wall_ns as f64);
             round.ops += it.parts.iter().map(|part| part.ops_total + part.ops_beside).sum::<u64>();
             round.bytes_per_op = round.bytes_per_op.max(it.bytes_per_op);
-            round.abreast = round.abreast.max(it.abreast);
+            round.concurrent_operations = round.concurrent_operations.max(it.concurrent_operations);
             for (name, count) in &it.counters {
                 *round.counters.entry(name.clone()).or_default() += count;
             }
@@ -288,7 +288,7 @@ impl Measured {
         self.absorb(round);
     }
 
-    fn absorb(&mut self, other: Measured) {
+    fn absorb(&mut self, other: Measurements) {
         for (part, more) in self.parts.iter_mut().zip(other.parts) {
             part.absorb(more);
         }
@@ -299,7 +299,7 @@ impl Measured {
         self.by_party.iter_mut().zip(other.by_party).for_each(|(sum, more)| *sum += more);
         self.ops += other.ops;
         self.bytes_per_op = self.bytes_per_op.max(other.bytes_per_op);
-        self.abreast = self.abreast.max(other.abreast);
+        self.concurrent_operations = self.concurrent_operations.max(other.concurrent_operations);
         for (name, count) in other.counters {
             *self.counters.entry(name).or_default() += count;
         }
@@ -314,8 +314,8 @@ fn add(sums: &mut Option<[u64; 3]>, counts: Option<[u64; 3]>) {
     }
 }
 
-impl PartMeasured {
-    fn absorb(&mut self, other: PartMeasured) {
+impl PartMeasurements {
+    fn absorb(&mut self, other: PartMeasurements) {
         if self.rounds.is_empty() {
             *self = other;
             return;
@@ -451,7 +451,7 @@ pub(super) fn medians_by_pass(values: impl Iterator<Item = (u32, f64)>) -> Vec<f
 /// Returns the operations per second of one participant.
 fn rate_of(participant: &ParticipantResult, said: &PartSamples, sum_ns: f64) -> f64 {
     let over_ns = if said.singles { participant.wall_ns as f64 } else { sum_ns };
-    said.ops_total as f64 * participant.abreast.max(1) as f64 / over_ns.max(1.0) * 1e9
+    said.ops_total as f64 * participant.concurrent_operations.max(1) as f64 / over_ns.max(1.0) * 1e9
 }
 
 /// Rounds to six significant digits: no round is measured more precisely.
@@ -548,7 +548,7 @@ mod tests {
     #[test]
     fn quantiles_are_of_operations_alone_even_if_a_round_drew_none() {
         let drawn = Timing { round_ns: 1, batch: 64, seed: 1, ..Timing::default() };
-        let mut part = PartMeasured::default();
+        let mut part = PartMeasurements::default();
         let mut without = 0;
         for seed in 0..40 {
             let mut samples = Samples::new(Timing { seed, ..drawn }, 1, true, None);
@@ -561,16 +561,16 @@ mod tests {
             without += u32::from(notes[0].parts[0].alone.as_ref().is_some_and(Vec::is_empty));
             part.keep(0, &notes, Round { block: seed as u32, ..Round::default() }, 0);
         }
-        assert!((10..40).contains(&without), "three of four draw none: {without}");
+        assert!((10..40).contains(&without), "{without} rounds drew no sample, expected about 30");
         assert_eq!(part.histogram.len(), part.alone);
         assert_eq!(part.rounds.len(), 40, "a round has no figure");
     }
 
     #[test]
     fn rounds_of_passes_add_up_and_the_figure_is_the_median_of_their_medians() {
-        let mut whole = PartMeasured::default();
+        let mut whole = PartMeasurements::default();
         for pass in 0..8u32 {
-            let mut part = PartMeasured::default();
+            let mut part = PartMeasurements::default();
             for block in 0..=pass {
                 let round = Round { pass, block, ..Round::default() };
                 part.keep(0, &notes(100_000 + 1000 * u64::from(pass)), round, 0);
@@ -583,15 +583,15 @@ mod tests {
         // Later passes have more rounds, and still the same weight.
         assert!((figure.median / middle - 1.0).abs() < 1e-4, "{figure:?}");
         // Each pass exceeds the one before, so the ends are the least and the greatest.
-        let (low, high) = figure.ends.expect("eight passes");
+        let (low, high) = figure.ends.expect("too few passes");
         let is_near = |value: f64, ticks: u64| (value / ns(ticks) - 1.0).abs() < 1e-4;
         assert!(is_near(low, 100_000) && is_near(high, 107_000), "{figure:?}");
-        assert_eq!(whole.undisturbed(), None, "nothing was disturbed");
+        assert_eq!(whole.undisturbed(), None, "an undisturbed part was reported as disturbed");
     }
 
     #[test]
     fn disturbed_rounds_stay_in_the_figure_and_the_figure_without_them_is_reported() {
-        let mut part = PartMeasured::default();
+        let mut part = PartMeasurements::default();
         for block in 0..40 {
             let marked = block % 2 == 0;
             let round = Round { pass: block / 5, block, marked, ..Round::default() };
@@ -601,19 +601,20 @@ mod tests {
         assert!(part.figure().median > 1.1 * ns(100_000));
         let undisturbed = part.undisturbed().expect("twenty rounds");
         assert!((undisturbed / ns(100_000) - 1.0).abs() < 1e-4);
-        assert_eq!(part.histogram.len(), 40 * 20, "quantiles are of all");
+        assert_eq!(part.histogram.len(), 40 * 20, "the histogram lacks samples of some rounds");
     }
 
     #[test]
     fn a_pass_measured_in_another_process_arrives_unchanged() {
-        let mut measured = Measured { parts: vec![PartMeasured::default()], ..Measured::default() };
+        let mut measured =
+            Measurements { parts: vec![PartMeasurements::default()], ..Measurements::default() };
         measured.parts[0].keep(0, &notes(5_000), Round { pass: 3, ..Round::default() }, 7);
         measured.keep(&notes(5_000), false);
         let sent = postcard::to_allocvec(&measured).expect("serialized");
-        let got: Measured = postcard::from_bytes(&sent).expect("deserialized");
+        let got: Measurements = postcard::from_bytes(&sent).expect("deserialized");
         let (got, sent) = (&got.parts[0], &measured.parts[0]);
         assert_eq!((&got.rounds, &got.beside, got.ops), (&sent.rounds, &sent.beside, sent.ops));
-        let counted = |part: &PartMeasured| {
+        let counted = |part: &PartMeasurements| {
             let recorded = part.histogram.iter_recorded();
             recorded.map(|it| (it.value_iterated_to(), it.count_at_value())).collect::<Vec<_>>()
         };
