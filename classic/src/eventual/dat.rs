@@ -91,11 +91,11 @@ mod tests {
         for (line, why) in [
             ("1 2 3", "it has 3 columns"),
             ("1 2 3 4 5 6", "it has 6 columns"),
-            ("x 5 1 1 1", "num_ults cannot be \"x\""),
-            ("0 5 1 1 1", "num_ults cannot be \"0\""),
-            ("1 5 -1 1 1", "interval_msec cannot be \"-1\""),
-            ("1 5 1 nan 1", "ops/s cannot be \"nan\""),
-            ("1 5 1 1 inf", "cpu_time_sec cannot be \"inf\""),
+            ("x 5 1 1 1", "invalid num_ults \"x\""),
+            ("0 5 1 1 1", "invalid num_ults \"0\""),
+            ("1 5 -1 1 1", "invalid interval_msec \"-1\""),
+            ("1 5 1 nan 1", "invalid ops/s \"nan\""),
+            ("1 5 1 1 inf", "invalid cpu_time_sec \"inf\""),
         ] {
             let refused = row(line).expect_err(line);
             assert!(refused.starts_with(why), "{refused}");

@@ -318,7 +318,7 @@ mod tests {
         let count = rustix::io::read(&ours, &mut shown).expect("what it showed");
         let shown = String::from_utf8_lossy(&shown[..count]);
         let at = |text: &str| shown.find(text).unwrap_or_else(|| panic!("{text:?} in {shown:?}"));
-        assert!(at(ENTER) < at(LEAVE) && at(LEAVE) < at("for a test"), "{shown:?}");
+        assert!(at(ENTER) < at(LEAVE) && at(LEAVE) < at("planted by the test"), "{shown:?}");
         assert_eq!(shown.matches(LEAVE).count(), 1, "{shown:?}");
     }
 }

@@ -140,7 +140,7 @@ fn missing_threads_are_reported_without_a_hang() {
             ("trylock -n 4 -t 1", 1, "thread"),
             ("calls -m 0.01 --calls 1000 --runs 1", 1, "Resource"),
             ("hello4 4", 1, "thread"),
-            ("sched -t 8 --seconds 1 --stamp none", 1, "start the thread of"),
+            ("sched -t 8 --seconds 1 --stamp none", 1, "thread"),
         ] {
             let mut command = match with_threads(&home, threads_count) {
                 Ok(command) => command,

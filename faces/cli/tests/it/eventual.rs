@@ -168,7 +168,7 @@ fn file_that_is_not_of_a_sweep_is_refused_with_the_line() {
         (b"", "no rows"),
         (b"# a comment alone\n", "no rows"),
         (b"\xff\xfe\x00\x01", "not a text file"),
-        (b"1 5 1 1e999 0.1\n", "ops/s cannot be"),
+        (b"1 5 1 1e999 0.1\n", "invalid ops/s"),
     ] {
         fs::write(home.cwd().join("x.dat"), bytes).expect("a file");
         for command in ["plot-abt-eventual-bench", "plot"] {
