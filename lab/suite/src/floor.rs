@@ -57,7 +57,6 @@ pub const ALL: &[Bench] = benches! {
     many floor "kernel": transfer::ProcessCopy<true>;
     many floor "kernel" Sleep: transfer::Stream<false>;
     many floor "kernel" SpinThenSleep: transfer::Stream<true>;
-    one floor "arithmetic": page::LongestPacket;
     one floor "kernel": page::Page;
     one floor "arithmetic": page::Word;
 };

@@ -1,4 +1,4 @@
-//! Floors of figures in bytes: constants of the machine and of the network.
+//! Floors of figures in bytes: constants of the machine.
 
 use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_record::{Spec, Unit};
@@ -27,9 +27,6 @@ macro_rules! sizes {
 }
 
 sizes! {
-    /// One packet of Ethernet, which cannot be split: the lag of a flow under any schedule of complete packets.
-    LongestPacket: "floor/longest-packet",
-        "one longest packet: whoever sends whole packets lets another wait for one", 1500.0;
     /// One page: the smallest memory of a waiting unit with a stack.
     Page: "floor/page", "one page of memory: whoever has a stack of its own touches one",
         rustix::param::page_size() as f64;

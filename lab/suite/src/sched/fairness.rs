@@ -87,7 +87,6 @@ impl<E: Engine> Workload for Fairness<E> {
     const SPEC: Spec =
         Spec::new("sched/fair-index", "how many bytes a flow falls behind its share at worst")
             .unit(Unit::Bytes)
-            .floor("floor/longest-packet")
             .classic("sched")
             .parts(&[
                 Part::new(
