@@ -2,8 +2,8 @@
 
 use handover_event::{
     Address, Config, Context, Ended, Group, Handler, Interest, Kind, Machine, OnPanic, ParkOn,
-    Pool, Posted, Publisher, Ready, SendError, Shared, Table, ThreadConfig, Topic, WhenFull,
-    handler,
+    Pool, Posted, Publisher, Ready, SendError, Shared, Table, ThreadConfig, Topic, WatchError,
+    WhenFull, handler,
 };
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -313,6 +313,23 @@ fn edge_watch_reports_once_and_level_watch_in_each_round() {
         let handled: u32 = (0..3).map(|_| machine.poll().expect("runs").handled).sum();
         assert_eq!(handled, expected, "{interest:?}");
     }
+}
+
+#[test]
+fn rewatch_changes_the_events_of_a_watch_until_it_ends() {
+    let (ours, mut theirs) = UnixStream::pair().expect("create a socket pair");
+    let mut machine = keeper(Config::default());
+    let watch = machine.context().watch(ours, Interest::READ, |ready| ready).expect("watch");
+    assert_eq!(machine.poll().expect("poll").handled, 0, "reported although nothing was written");
+    machine.context().rewatch(watch, Interest::WRITE).expect("change to writing");
+    theirs.write_all(b"x").expect("write a byte");
+    assert_eq!(machine.poll().expect("poll").handled, 1, "writable once a poll");
+    let last = machine.handler().0.last().expect("an event");
+    assert!(last.writable && !last.readable, "{last:?}");
+    machine.context().rewatch(watch, Interest::READ).expect("change to reading");
+    assert_eq!(machine.poll().expect("poll").handled, 1, "the byte was not reported");
+    assert!(machine.context().unwatch(watch));
+    assert_eq!(machine.context().rewatch(watch, Interest::READ), Err(WatchError::Ended));
 }
 
 #[test]
