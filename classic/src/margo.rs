@@ -310,7 +310,7 @@ impl Options {
             return Ok((Role::Server, Via::Alone));
         }
         let rank = match self.rank {
-            Some(number) => Some(Rank::named(number)),
+            Some(number) => Some(Rank::from_option(number)),
             None => Rank::of(|name| std::env::var(name).ok())?,
         };
         let Some(rank) = rank else {

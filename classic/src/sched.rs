@@ -264,7 +264,7 @@ impl<'a> Plan<'a> {
                  --test takes longer ones"
             )));
         }
-        for absent in program.clients_from(threads) {
+        for absent in program.ignored_clients(threads) {
             print_error(format_args!(
                 "sched: warning: thread {absent} is not there: its lines are ignored"
             ));

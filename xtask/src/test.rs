@@ -61,7 +61,7 @@ pub enum Step {
     Clippy,
     /// The documentation of everything builds (with --long)
     Docs,
-    /// The release binary measures, and passes the fault tests (with --long)
+    /// The release binary runs its benchmarks and passes the fault tests (with --long)
     Release,
     /// The mechanisms' tests pass under ThreadSanitizer and AddressSanitizer (with --long)
     Sanitizers,
@@ -69,7 +69,7 @@ pub enum Step {
     Fuzz,
     /// A soak test of a hundred million messages passes, each accounted for (with --long)
     Soak,
-    /// The binary with fat LTO measures (with --long)
+    /// The binary built with fat LTO runs its benchmarks (with --long)
     Dist,
 }
 

@@ -103,7 +103,7 @@ impl Rank {
     }
 
     /// Returns the rank of `--rank`, one of two ranks that meet at `--rendezvous`.
-    pub fn named(number: u32) -> Rank {
+    pub fn from_option(number: u32) -> Rank {
         Rank { number, ranks_count: 2, here_count: None, job: None, variable: "--rank" }
     }
 

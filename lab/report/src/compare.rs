@@ -30,9 +30,10 @@ pub const PROCESSES_MIN: usize = 5;
 
 /// Maximum corrected p-value of a verdict, below the documented one in a hundred. Two of the 252
 /// ways to divide five processes per side reach it.
-pub(crate) const FAMILY_MAX: f64 = 0.008;
-/// Maximum p-value of a figure's own rank test: one outlying process is not enough for a verdict.
-pub(crate) const ALONE_MAX: f64 = 0.05;
+pub(crate) const P_CORRECTED_MAX: f64 = 0.008;
+/// Maximum uncorrected p-value (Mann-Whitney) of a verdict, required in addition to [`P_CORRECTED_MAX`], so that one
+/// outlying process cannot cause a verdict.
+pub(crate) const P_UNCORRECTED_MAX: f64 = 0.05;
 
 /// Statistic that represents the rounds of a process as one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -331,7 +332,7 @@ fn find_least(figures: &mut [Vec<Row>], tests: &[family::Values], a_count: usize
     };
     let rows = figures.iter().flatten();
     let alike: Vec<family::Values> = rows.zip(tests).map(alike).collect();
-    let shifts = family::least_shifts(&alike, a_count, FAMILY_MAX);
+    let shifts = family::least_shifts(&alike, a_count, P_CORRECTED_MAX);
     for (row, shift) in figures.iter_mut().flatten().zip(shifts) {
         if let (Some(ratio), Some(low), Some(high), Some(shift)) =
             (row.ratio, row.low, row.high, shift)
@@ -628,7 +629,7 @@ fn verdict(row: &Row, threshold: f64) -> Verdict {
     };
     let least = 1.0 + row.least;
     let same = 1.0 + if threshold > 0.0 { threshold } else { row.least };
-    let differs = row.p <= ALONE_MAX && row.p_corrected <= FAMILY_MAX;
+    let differs = row.p <= P_UNCORRECTED_MAX && row.p_corrected <= P_CORRECTED_MAX;
     match () {
         () if differs && ratio > least => Verdict::Worse,
         () if differs && ratio < 1.0 / least => Verdict::Better,

@@ -29,7 +29,7 @@ pub struct Reservations {
 }
 
 impl Reservations {
-    /// Makes the counters of a thread without connections.
+    /// Creates the counters of one event-loop thread, all zero, with these limits.
     pub fn new(bytes_max: usize, connections_max: usize) -> Self {
         Self {
             bytes: AtomicUsize::new(0),

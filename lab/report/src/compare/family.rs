@@ -60,8 +60,8 @@ pub fn corrected(tests: &[Values], a_count: usize) -> Vec<CorrectedPValues> {
             below.count(&permuted);
         }
     }
-    let chances = above.chances().into_iter().zip(below.chances());
-    chances.map(|(above, below)| CorrectedPValues { above, below }).collect()
+    let p_values = above.p_values().into_iter().zip(below.p_values());
+    p_values.map(|(above, below)| CorrectedPValues { above, below }).collect()
 }
 
 /// All tests in one direction, each with the number of permutations that are as extreme.
@@ -100,16 +100,16 @@ impl Direction {
         self.permutations_count += 1;
     }
 
-    /// Returns the p-values, made monotonic: no test has a smaller one than a more extreme test.
-    fn chances(self) -> Vec<f64> {
-        let mut chances = vec![1.0; self.order.len()];
+    /// Returns the step-down p-values: each is at least as large as that of every more extreme test.
+    fn p_values(self) -> Vec<f64> {
+        let mut p_values = vec![1.0; self.order.len()];
         let mut least = 0.0f64;
         for place in self.order {
             least = least
                 .max(self.extreme_counts[place] as f64 / self.permutations_count.max(1) as f64);
-            chances[place] = least;
+            p_values[place] = least;
         }
-        chances
+        p_values
     }
 }
 

@@ -1,8 +1,8 @@
 //! Table of a comparison for a terminal.
 
 use super::{
-    ALONE_MAX, Comparison, FAMILY_MAX, Row, Side, Statistic, Verdict, detectable_line, processes,
-    resolution_line,
+    Comparison, P_CORRECTED_MAX, P_UNCORRECTED_MAX, Row, Side, Statistic, Verdict, detectable_line,
+    processes, resolution_line,
 };
 use crate::table::render;
 use crate::text::{Line, Style, Tone, wrap};
@@ -216,8 +216,8 @@ fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
     let guide = format!(
         "B/A above 1: B takes more; by the processes' medians, or by their rounds' best tenth where these differ \
          less; by p99 where operations were timed singly, in a row where it differs. Called where it differs by more than {threshold} and than what can be \
-         seen, where p (Mann-Whitney) is at most {ALONE_MAX}, and p of any (Westfall-Young: that chance makes \
-         any row look so much worse, or so much better) at most {FAMILY_MAX}. delta is Cliff's."
+         seen, where p (Mann-Whitney) is at most {P_UNCORRECTED_MAX}, and p of any (Westfall-Young: that chance makes \
+         any row look so much worse, or so much better) at most {P_CORRECTED_MAX}. delta is Cliff's."
     );
     add(&guide, Tone::Faint);
     lines

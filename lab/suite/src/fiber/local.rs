@@ -9,7 +9,7 @@ use std::hint::black_box;
 
 /// Allocates, sets, awaits and frees an eventual, `count` times; returns the clock ticks used.
 #[must_use]
-pub fn eventual_dynamic(count: u64) -> u64 {
+pub fn time_eventual_on_heap(count: u64) -> u64 {
     timed(|| {
         for _ in 0..count {
             let eventual = black_box(Box::new(Eventual::<()>::new()));
@@ -19,9 +19,9 @@ pub fn eventual_dynamic(count: u64) -> u64 {
     })
 }
 
-/// Does the same as [`eventual_dynamic`] with an eventual in a local variable.
+/// Does the same as [`time_eventual_on_heap`] with an eventual in a local variable.
 #[must_use]
-pub fn eventual_static(count: u64) -> u64 {
+pub fn time_eventual_on_stack(count: u64) -> u64 {
     timed(|| {
         for _ in 0..count {
             let eventual = Eventual::<()>::new();

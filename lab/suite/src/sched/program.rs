@@ -44,7 +44,7 @@ impl Program {
 
     /// Returns the clients with specifications whose number is not below `threads_count`: their
     /// specifications are ignored, which deserves a warning.
-    pub fn clients_from(&self, threads_count: u32) -> impl Iterator<Item = u32> {
+    pub fn ignored_clients(&self, threads_count: u32) -> impl Iterator<Item = u32> {
         self.threads.range(threads_count..).map(|(&thread, _)| thread)
     }
 }

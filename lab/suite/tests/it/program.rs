@@ -36,8 +36,8 @@ fn specifications_are_in_order_and_absent_clients_are_listed() {
     assert_eq!(program.of(1), [spec(500_000_000, 10_000_000, 300, 2)]);
     assert_eq!(program.of(2), []);
     assert_eq!(program.threads().map(|(thread, _)| thread).collect::<Vec<_>>(), [0, 1, 7]);
-    assert_eq!(program.clients_from(2).collect::<Vec<_>>(), [7]);
-    assert_eq!(program.clients_from(8).count(), 0);
+    assert_eq!(program.ignored_clients(2).collect::<Vec<_>>(), [7]);
+    assert_eq!(program.ignored_clients(8).count(), 0);
 }
 
 #[test]

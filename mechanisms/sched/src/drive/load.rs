@@ -91,7 +91,8 @@ impl Load {
         Self { pending_specs: VecDeque::new(), current }
     }
 
-    /// Returns the packets that are due at `now_ns`. The first call starts the program.
+    /// Returns the packets due at `now_ns`, the time to wait until, or `Finished`. The time of the first call is the start
+    /// of the load's first section.
     pub fn due(&mut self, now_ns: u64) -> Due {
         loop {
             let begin_ns = match &mut self.current {

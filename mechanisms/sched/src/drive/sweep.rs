@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 /// Maximum number of packets marked between two reads of the mailboxes.
 const MARKS_MAX: usize = 4096;
 
-/// Number of sweeps with work between two clock reads, if nothing depends on the time.
+/// Number of sweeps that find work per clock read, without a link rate, an interval and held-back packets.
 const SWEEPS_PER_READING: u64 = 16;
 
 /// Minimum [`ArbiterConfig::batch_max`] at which packets are read and marked in runs. For smaller

@@ -85,7 +85,8 @@ impl Aggregate {
 }
 
 impl QfqPlus {
-    /// Returns the aggregate for a new flow. It must have no packets, since a new member changes its rate.
+    /// Returns the index of an aggregate for a new flow of this weight and length: an open one without queued packets,
+    /// as a new member changes the aggregate's rate, or a new one.
     fn aggregate_for(&mut self, spec: &FlowSpec) -> u32 {
         let key = (spec.weight, spec.length_max_bytes);
         if let Some(&open) = self.open.get(&key) {

@@ -208,6 +208,8 @@ impl Region {
         self.start.as_ptr() as u64
     }
 
+    /// Returns a pointer to the byte at `offset`, after a check that `bytes` bytes from there lie in the region.
+    ///
     /// # Panics
     /// Panics if the range lies outside of the region.
     #[inline]
