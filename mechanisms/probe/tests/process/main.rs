@@ -85,7 +85,9 @@ fn killed_process_leaves_all_events_readable() {
 fn killed_stream_is_completed_from_its_rings() {
     const EVENTS: u64 = 300_000;
     if let Some(path) = path_of_child() {
-        let _recording = Recording::start(Config::stream(path)).unwrap();
+        let wait_max =
+            if path.ends_with("waits") { Duration::from_secs(100) } else { Duration::ZERO };
+        let _recording = Recording::start(Config::stream(path).wait_max(wait_max)).unwrap();
         enable("process.*").unwrap();
         mark(0..EVENTS);
         println!("recorded");
@@ -93,27 +95,34 @@ fn killed_stream_is_completed_from_its_rings() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("killed");
-    let mut child = child("killed_stream_is_completed_from_its_rings", &path).spawn().unwrap();
-    line(&mut child, "recorded");
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let trace = Trace::open(&path).unwrap();
-    assert_eq!(trace.end(), End::Open);
-    let mut count = 0;
+    let killed = |name: &str| {
+        let path = folder.path().join(name);
+        let mut child = child("killed_stream_is_completed_from_its_rings", &path).spawn().unwrap();
+        line(&mut child, "recorded");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let trace = Trace::open(&path).unwrap();
+        assert_eq!(trace.end(), End::Open);
+        assert_eq!((trace.missing().damaged, trace.missing().unread_max), (0, 0));
+        (path, trace)
+    };
+
+    // Events lost for lack of space are counted, as of the last event that was recorded.
+    let (_, trace) = killed("loses");
     let mut next = 0;
     let mut gaps = 0;
     for event in trace.merged() {
         let value = event.values()[0];
         gaps += value - next;
         next = value + 1;
-        count += 1;
     }
+    assert!(trace.missing().total() >= gaps, "{gaps} gaps, {:?}", trace.missing());
+    drop(trace);
+
+    let (path, trace) = killed("waits");
+    let count = trace.merged().count() as u64;
+    assert!(trace.merged().map(|event| event.values()[0]).eq(0..count));
     assert!(count >= EVENTS, "{count} events");
-    // Events lost for lack of room are counted, as of the last event that was recorded.
-    let missing = trace.missing();
-    assert!(missing.total() >= gaps, "{gaps} gaps, {missing:?}");
-    assert_eq!((missing.damaged, missing.unread_max), (0, 0));
 
     // Rings are kept while they complete a trace, and are removed when the next recording begins
     // after that.
