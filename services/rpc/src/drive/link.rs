@@ -30,6 +30,12 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// Returns the number of bytes queued for sending.
     fn queued_bytes(&self) -> usize;
 
+    /// Returns `true` if sending has failed because the peer closed the connection. [`receive`](Self::receive)
+    /// returns what the peer had sent before, and then the error; until then `queued_bytes` is not zero.
+    fn has_hung_up(&self) -> bool {
+        false
+    }
+
     /// Returns the descriptor for the epoll set.
     fn socket(&self) -> BorrowedFd<'_>;
 

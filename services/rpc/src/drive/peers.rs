@@ -368,6 +368,11 @@ impl Peers {
         }
     }
 
+    /// Returns `true` if sending has failed because that peer closed the connection.
+    pub(crate) fn has_hung_up(&self, peer: PeerKey) -> bool {
+        self.get(peer).and_then(|at| at.link.as_ref()).is_some_and(|link| link.has_hung_up())
+    }
+
     /// Checks that a message of that length may be sent to that peer now.
     #[inline]
     pub(crate) fn check_send(
@@ -412,6 +417,9 @@ impl Peers {
         match link.flush() {
             Ok(went) => {
                 self.any_queued |= link.queued_bytes() > 0;
+                if link.has_hung_up() {
+                    self.set_receivable(peer.slot);
+                }
                 went
             }
             Err(gone) => {

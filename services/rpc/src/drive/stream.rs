@@ -32,6 +32,9 @@ pub(crate) struct Stream {
     readable: bool,
     /// `true` if the socket may have space to send. If not, epoll reports when it has.
     writable: bool,
+    /// `true` if sending has failed because the peer closed the connection. Frames are then discarded, and
+    /// `receive` returns the frames that had arrived before it returns the error.
+    has_hung_up: bool,
     /// `true` if this thread can wait in the system call that reads.
     waits: bool,
     /// Frames that are sent in one piece: header and body, or what is sent before bulk data and its
@@ -85,6 +88,7 @@ impl Stream {
             queue: SendQueue::default(),
             readable: true,
             writable: true,
+            has_hung_up: false,
             waits,
             together: Vec::new(),
             outgoing: None,
@@ -98,26 +102,15 @@ impl Stream {
 
 impl Link for Stream {
     fn send(&mut self, header: Header, body: &[u8]) -> Result<(), Gone> {
-        let head = header.encode();
-        let mut sent = 0;
-        if self.queue.is_empty() && self.outgoing.is_none() {
-            sent = if body.len() <= TOGETHER_BYTES {
-                self.together.clear();
-                self.together.extend_from_slice(&head);
-                self.together.extend_from_slice(body);
-                self.wire.send(&self.together)?
-            } else {
-                self.wire.send_two(&head, body)?
-            };
-        }
-        self.queue.push(&head[sent.min(head.len())..]);
-        self.queue.push(&body[sent.saturating_sub(head.len())..]);
-        Ok(())
+        let sent = self.try_send(header, body);
+        self.discard_if_hung_up(sent)
     }
 
     fn queue(&mut self, header: Header, body: &[u8]) -> Result<(), Gone> {
-        self.queue.push(&header.encode());
-        self.queue.push(body);
+        if !self.has_hung_up {
+            self.queue.push(&header.encode());
+            self.queue.push(body);
+        }
         Ok(())
     }
 
@@ -142,7 +135,7 @@ impl Link for Stream {
                 return Ok(Some(header));
             }
             if tried {
-                return Ok(None);
+                return self.nothing_received();
             }
             match self.fill()? {
                 Received::End => return Err(Gone::HungUp),
@@ -152,35 +145,24 @@ impl Link for Stream {
                 }
                 Received::Nothing => {
                     self.readable = false;
-                    return Ok(None);
+                    return self.nothing_received();
                 }
             }
         }
     }
 
     fn flush(&mut self) -> Result<bool, Gone> {
-        if !self.writable {
-            return Ok(false);
-        }
-        let mut went = self.wire.flush()?;
-        went |= self.outgoing.is_some() && self.flush_data()?;
-        while self.outgoing.is_none() && !self.queue.is_empty() {
-            match self.wire.send(self.queue.unsent())? {
-                0 => {
-                    self.writable = false;
-                    break;
-                }
-                count => self.queue.consume(count),
-            }
-            went = true;
-        }
-        // If TLS has kept bytes, epoll reports when there is room for them.
-        self.writable &= !self.wire.has_unsent();
-        Ok(went)
+        let flushed = self.try_flush();
+        self.discard_if_hung_up(flushed)
     }
 
     fn queued_bytes(&self) -> usize {
-        self.queue.len_bytes() + usize::from(self.outgoing.is_some() || self.wire.has_unsent())
+        let has_rest = self.outgoing.is_some() || self.wire.has_unsent() || self.has_hung_up;
+        self.queue.len_bytes() + usize::from(has_rest)
+    }
+
+    fn has_hung_up(&self) -> bool {
+        self.has_hung_up
     }
 
     fn socket(&self) -> BorrowedFd<'_> {
@@ -197,7 +179,7 @@ impl Link for Stream {
     }
 
     fn wait_in_read(&mut self) -> bool {
-        if !self.waits || self.incoming.is_some() {
+        if !self.waits || self.incoming.is_some() || self.has_hung_up {
             return false;
         }
         let free = self.inbound.free_space();
@@ -247,6 +229,9 @@ impl Link for Stream {
         memory: &BulkMemory,
         offset: u64,
     ) -> Result<bool, Gone> {
+        if self.has_hung_up {
+            return Ok(true);
+        }
         if self.outgoing.is_some() || !self.queue.is_empty() && !self.writable {
             return Ok(false);
         }
@@ -262,7 +247,8 @@ impl Link for Stream {
         self.together.extend_from_slice(&head);
         let (memory, bytes) = (memory.clone(), bytes as u64);
         self.outgoing = Some(UnsentData { head_sent: 0, memory, offset, bytes });
-        self.flush_data()?;
+        let flushed = self.flush_data();
+        self.discard_if_hung_up(flushed)?;
         Ok(true)
     }
 
@@ -290,6 +276,67 @@ impl Link for Stream {
 }
 
 impl Stream {
+    /// Sends a frame, or queues it until there is space.
+    fn try_send(&mut self, header: Header, body: &[u8]) -> Result<(), Gone> {
+        if self.has_hung_up {
+            return Ok(());
+        }
+        let head = header.encode();
+        let mut sent = 0;
+        if self.queue.is_empty() && self.outgoing.is_none() {
+            sent = if body.len() <= TOGETHER_BYTES {
+                self.together.clear();
+                self.together.extend_from_slice(&head);
+                self.together.extend_from_slice(body);
+                self.wire.send(&self.together)?
+            } else {
+                self.wire.send_two(&head, body)?
+            };
+        }
+        self.queue.push(&head[sent.min(head.len())..]);
+        self.queue.push(&body[sent.saturating_sub(head.len())..]);
+        Ok(())
+    }
+
+    /// Sends queued frames while there is space. Returns `true` if any bytes were sent.
+    fn try_flush(&mut self) -> Result<bool, Gone> {
+        if !self.writable || self.has_hung_up {
+            return Ok(false);
+        }
+        let mut went = self.wire.flush()?;
+        went |= self.outgoing.is_some() && self.flush_data()?;
+        while self.outgoing.is_none() && !self.queue.is_empty() {
+            match self.wire.send(self.queue.unsent())? {
+                0 => {
+                    self.writable = false;
+                    break;
+                }
+                count => self.queue.consume(count),
+            }
+            went = true;
+        }
+        // If TLS has kept bytes, epoll reports when there is room for them.
+        self.writable &= !self.wire.has_unsent();
+        Ok(went)
+    }
+
+    /// Replaces the error of sending to a peer that has closed the connection: it may have sent answers before.
+    fn discard_if_hung_up<T: Default>(&mut self, sent: Result<T, Gone>) -> Result<T, Gone> {
+        if !matches!(sent, Err(Gone::HungUp)) {
+            return sent;
+        }
+        self.has_hung_up = true;
+        self.readable = true;
+        self.queue = SendQueue::default();
+        self.outgoing = None;
+        Ok(T::default())
+    }
+
+    /// Returns the result of a read without data: an error if the peer has closed the connection.
+    fn nothing_received<T>(&self) -> Result<Option<T>, Gone> {
+        if self.has_hung_up { Err(Gone::HungUp) } else { Ok(None) }
+    }
+
     fn is_within_frame(&self) -> bool {
         self.incoming.is_some() || self.inbound.pending_bytes() > 0 || self.wire.is_within_record()
     }

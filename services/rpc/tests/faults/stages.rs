@@ -116,15 +116,20 @@ fn killed_soon(other: Other) -> std::thread::JoinHandle<Killed> {
 }
 
 pub fn answers_sent_before_a_kill_arrive() {
-    for how in EACH {
+    // With pauses, the last calls are started after the server's death.
+    for (how, pause) in EACH.iter().flat_map(|how| [(how, 0), (how, 2)]) {
         let server = Other::start("die", how);
         let (mut client, peer) = connected(&server.address());
         let count = Method::named("count");
-        let calls = (0..2 * LAST).map(|number| client.start::<_, u32>(peer, count, &number));
-        let calls: Vec<_> = calls.collect::<Result<_, _>>().expect("there is room");
+        let start = |number| {
+            std::thread::sleep(Duration::from_millis(pause));
+            client.start::<_, u32>(peer, count, &number)
+        };
+        let calls: Vec<_> = (0..2 * LAST).map(start).collect();
         for (number, call) in (0..).zip(calls) {
             let expected = if number < LAST { Ok(number) } else { Err(GONE) };
-            assert_eq!(client.wait(call), expected, "{how} {number}");
+            let answer = call.and_then(|call| client.wait(call));
+            assert_eq!(answer, expected, "{how} {number}, pauses of {pause} ms");
         }
     }
 }

@@ -57,7 +57,8 @@ impl EventLoop {
         let header = Header { body_bytes, kind: Kind::OneWay, method, call: 0 };
         let sent = self.send(peer, header, body);
         self.hooks.end(Side::Caller, peer, ONE_WAY, 0, Ending::Result);
-        sent
+        // There is no answer that could report it later.
+        if self.peers.has_hung_up(peer) { Err(Gone::HungUp.into()) } else { sent }
     }
 
     #[inline]
