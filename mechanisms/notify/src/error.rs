@@ -11,7 +11,7 @@ pub type ConfigError = handover_base::range::OutOfRange;
 pub enum PairError {
     /// A system call failed; most often with EMFILE: too many open files (`ulimit -n`).
     #[error("cannot create a sender and a receiver: {call} failed: {errno}")]
-    Refused {
+    SystemCall {
         /// Name of the system call.
         call: &'static str,
         /// Error that the system call returned.
@@ -28,7 +28,7 @@ pub enum PairError {
 pub enum MapError {
     /// A system call failed.
     #[error("cannot share memory: {call} failed: {errno}")]
-    Refused {
+    SystemCall {
         /// Name of the system call.
         call: &'static str,
         /// Error that the system call returned.

@@ -61,7 +61,7 @@ impl Mechanism for AdaptiveFd {
 /// Creates a connected sender and receiver within this process.
 ///
 /// # Errors
-/// [`PairError::Config`] if `config` is not valid, [`PairError::Refused`] if the kernel gives no
+/// [`PairError::Config`] if `config` is not valid, [`PairError::SystemCall`] if the kernel gives no
 /// descriptor.
 pub fn pair(config: Config) -> Result<(Sender, Receiver), PairError> {
     config.validate()?;

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 /// Creates a non-blocking eventfd: a read of a zero count fails with EAGAIN.
 pub(crate) fn eventfd() -> Result<OwnedFd, PairError> {
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-    rustix::event::eventfd(0, flags).map_err(|errno| PairError::Refused { call: "eventfd2", errno })
+    rustix::event::eventfd(0, flags)
+        .map_err(|errno| PairError::SystemCall { call: "eventfd2", errno })
 }
 
 /// Adds one to an eventfd's count. EAGAIN means that the count is at its maximum: the eventfd is

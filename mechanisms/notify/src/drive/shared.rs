@@ -55,9 +55,9 @@ impl<C: ZeroInit> Shared<C> {
     /// Creates a core in an anonymous file; returns it with the file, for another process.
     ///
     /// # Errors
-    /// [`MapError::Refused`] if descriptors or memory are short, or memfds are forbidden.
+    /// [`MapError::SystemCall`] if descriptors or memory are short, or memfds are forbidden.
     pub fn create() -> Result<(Self, OwnedFd), MapError> {
-        let refused = |call| move |errno| MapError::Refused { call, errno };
+        let refused = |call| move |errno| MapError::SystemCall { call, errno };
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create("handover-notify", flags).map_err(refused("memfd_create"))?;
         ftruncate(&file, size_of::<C>() as u64).map_err(refused("ftruncate"))?;
@@ -70,9 +70,9 @@ impl<C: ZeroInit> Shared<C> {
     ///
     /// # Errors
     /// [`MapError::TooSmall`] and [`MapError::NotSealed`] if the file is something else;
-    /// [`MapError::Refused`] if it cannot be mapped.
+    /// [`MapError::SystemCall`] if it cannot be mapped.
     pub fn map(file: impl AsFd) -> Result<Self, MapError> {
-        let refused = |call| move |errno| MapError::Refused { call, errno };
+        let refused = |call| move |errno| MapError::SystemCall { call, errno };
         // Fails with EINVAL if it is no memfd. A file without the seal could be truncated while it
         // is mapped.
         let seals = fcntl_get_seals(&file).map_err(|_| MapError::NotSealed)?;
