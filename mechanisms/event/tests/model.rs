@@ -41,7 +41,7 @@ use handover_event::{
     Inbox, InboxSender, Incoming, Pool, PoolArc, ReadyFlag, ReadyQueue, ReadySender,
     WaitingSenders, drop_oldest, ready_queue,
 };
-use handover_notify::{ParkWord, Sleep};
+use handover_notify::{ParkWord, SleepObject};
 use handover_ring::PushError;
 use loom::sync::{Condvar, Mutex};
 
@@ -99,12 +99,12 @@ impl SharedThreadState {
 
     /// Sleeps, unless a message is queued or a stop was requested; if a push has begun, for a while only.
     fn park(&self, incoming: &mut impl Incoming) {
-        self.park.declare(Sleep::Word);
+        self.park.declare(SleepObject::Word);
         if !incoming.has_any() && self.stop.load(Relaxed) == 0 {
             if incoming.has_begun_push() {
                 hint::spin_loop();
             } else {
-                self.futex.wait(self.park.word_for_model(), Sleep::Word as u32);
+                self.futex.wait(self.park.word_for_model(), SleepObject::Word as u32);
             }
         }
         let _woken = self.park.withdraw();

@@ -8,7 +8,7 @@ use crate::raw::queue::AnyQueue;
 use crate::{
     EndReason, MachineError, ParkOn, Ready, RunError, Signals, Stats, ThreadConfig, stage,
 };
-use handover_notify::{Parked, Parker};
+use handover_notify::{ParkResult, Parker};
 use rustix::io::Errno;
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
@@ -253,10 +253,10 @@ impl ThreadState {
             let mut poll = || incoming.has_any() || shared_thread.is_stop_requested();
             parked = park(earlier_deadline_ns(PUSH_AGAIN_NS, deadline_ns), &mut poll);
         }
-        if parked != Parked::Found {
+        if parked != ParkResult::NotParked {
             stage::woken();
             self.parks += 1;
-            self.wakeups += u64::from(parked == Parked::Unparked);
+            self.wakeups += u64::from(parked == ParkResult::Unparked);
         }
         answer
     }
