@@ -8,7 +8,7 @@ use super::waiting_senders;
 use crate::engine::inbox::{self, Inbox};
 use crate::{Config, MachineError, Ready, SendError, Stats, WatchId, WhenFull, stage};
 use handover_base::slab::Slab;
-use handover_timer::{Expired, TimerId, Wheel};
+use handover_timer::{ExpiredTimer, TimerId, Wheel};
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -142,7 +142,7 @@ impl<M> MachineState<M> {
     #[inline]
     pub(crate) fn pop_timer(&mut self, now_ns: u64) -> Option<M> {
         loop {
-            let Expired { payload, missed_count, .. } = self.wheel.pop_due(now_ns)?;
+            let ExpiredTimer { payload, missed_count, .. } = self.wheel.pop_due(now_ns)?;
             if let Some(message) = payload.into_message(missed_count) {
                 self.counts.timers += 1;
                 self.counts.timers_missed += missed_count;

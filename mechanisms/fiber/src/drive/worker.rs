@@ -13,7 +13,7 @@ use handover_base::clock;
 use handover_base::sync::shared::Ordering;
 use handover_notify::{ParkResult, Parker};
 use handover_probe::probe;
-use handover_timer::{Config as WheelConfig, Full, TimerId, Wheel};
+use handover_timer::{Config as WheelConfig, TimerId, Wheel, WheelFull};
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -225,7 +225,7 @@ impl Worker {
     pub(crate) fn sleep_until(&self, deadline_ns: u64, fiber: Runnable) -> Option<Runnable> {
         match self.wheel.borrow_mut().start(deadline_ns, TimerPayload::for_fiber(fiber)) {
             Ok(_id) => None,
-            Err(Full(due)) => due.expire(),
+            Err(WheelFull(due)) => due.expire(),
         }
     }
 
