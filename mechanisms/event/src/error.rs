@@ -106,7 +106,7 @@ pub enum WatchError {
     },
     /// The watch has been stopped before.
     #[error("cannot change the watch: it was stopped; watch the descriptor again")]
-    Ended,
+    Stopped,
 }
 
 /// Error that ends the run of a machine or group.

@@ -1,6 +1,6 @@
 //! Error types: one enum per operation that can fail. A refusal returns the value.
 
-use crate::engine::{CodecError, Overflow, QueueError, TimedOut, TooLong, Truncated};
+use crate::engine::{CodecError, Overflow, QueueError, TimeoutError, TooLongError, TruncatedError};
 use crate::tls::{SetupError, TlsError};
 use rustix::io::Errno;
 
@@ -73,7 +73,7 @@ pub enum WriteError {
     Overflow(#[from] Overflow),
     /// The message is longer than the codec allows.
     #[error(transparent)]
-    TooLong(#[from] TooLong),
+    TooLong(#[from] TooLongError),
     /// The bytes could not be encrypted; the connection is closed.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -90,7 +90,7 @@ pub enum CommandError {
     Full(Vec<u8>),
     /// The thread has exited.
     #[error("cannot send a command: the thread has exited")]
-    Ended(Vec<u8>),
+    ThreadExited(Vec<u8>),
 }
 
 /// Reason why a connection was closed.
@@ -108,7 +108,7 @@ pub enum CloseReason {
     Stopped,
     /// The peer closed the connection in the middle of a message.
     #[error(transparent)]
-    Truncated(#[from] Truncated),
+    Truncated(#[from] TruncatedError),
     /// The codec found bytes that are not a message.
     #[error(transparent)]
     InvalidMessage(#[from] CodecError),
@@ -123,7 +123,7 @@ pub enum CloseReason {
     SlowReader(#[from] Overflow),
     /// A time limit was exceeded.
     #[error(transparent)]
-    TimedOut(#[from] TimedOut),
+    TimedOut(#[from] TimeoutError),
     /// TLS failed, in the handshake or in a record.
     #[error(transparent)]
     Tls(#[from] TlsError),

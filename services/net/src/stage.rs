@@ -57,7 +57,7 @@ pub(crate) fn sent(bytes_count: usize) {
 
 #[cfg(test)]
 mod tests {
-    use crate::engine::Lines;
+    use crate::engine::LinesCodec;
     use crate::{CloseReason, Config, Conn, Connections, Handler, Key, Reactor, Stopper};
     use Stage::{Decoded, Dispatched, Read, Readable, Sent, Written};
     use std::cell::RefCell;
@@ -87,16 +87,16 @@ mod tests {
     struct Echo(Option<Stopper<()>>);
 
     impl Handler for Echo {
-        type Codec = Lines;
+        type Codec = LinesCodec;
         type Data = ();
 
-        fn on_message(&mut self, conn: &mut Conn<'_, Lines, ()>, line: &[u8]) {
+        fn on_message(&mut self, conn: &mut Conn<'_, LinesCodec, ()>, line: &[u8]) {
             conn.send(line).expect("queue a line");
         }
 
         fn on_close(
             &mut self,
-            _: &mut Connections<'_, Lines, ()>,
+            _: &mut Connections<'_, LinesCodec, ()>,
             _: Key,
             (): (),
             _: &CloseReason,
@@ -112,8 +112,8 @@ mod tests {
             .expect("a peer");
         let far = listener.accept().expect("accept the connection").0;
         near.write_all(b"one\ntwo\n").expect("send two lines");
-        let mut reactor =
-            Reactor::new(Config::default(), Lines::new(9), Echo(None)).expect("create a reactor");
+        let mut reactor = Reactor::new(Config::default(), LinesCodec::new(9), Echo(None))
+            .expect("create a reactor");
         let stopper = reactor.stopper();
         reactor.handler().0 = Some(stopper);
         reactor.adopt(far).expect("adopt a connection");

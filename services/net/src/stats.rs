@@ -13,7 +13,7 @@ macro_rules! stats {
 
         /// Copy of [`Stats`] that other threads can read.
         #[derive(Debug, Default)]
-        pub(crate) struct Published {
+        pub(crate) struct PublishedStats {
             $($name: AtomicU64,)+
         }
 
@@ -25,7 +25,7 @@ macro_rules! stats {
             }
         }
 
-        impl Published {
+        impl PublishedStats {
             /// Publishes the counters. All stores are Relaxed: each counter is valid by itself and
             /// orders no other access.
             pub(crate) fn publish(&self, stats: &Stats) {

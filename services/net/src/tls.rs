@@ -2,12 +2,12 @@
 //!
 //! ```
 //! # #[cfg(feature = "tls")] {
-//! use handover_net::tls::{Client, ClientOptions, Identity, Roots, Server, ServerOptions, Verify};
+//! use handover_net::tls::{Client, ClientOptions, Identity, Roots, Server, ServerOptions, ServerVerification};
 //!
 //! // A new identity; Identity::from_files loads an existing one.
 //! let identity = Identity::generate(&["localhost", "127.0.0.1"])?;
 //! let server = Server::new(&identity, ServerOptions::default())?;
-//! let client = Client::new(Verify::Roots(Roots::of(&identity)?), ClientOptions::default())?;
+//! let client = Client::new(ServerVerification::Roots(Roots::of(&identity)?), ClientOptions::default())?;
 //! # let _ = (server, client);
 //! # }
 //! # Ok::<(), handover_net::tls::SetupError>(())
@@ -38,7 +38,7 @@ pub use disabled::{Client, Server, Session, SetupError, TlsError};
 #[cfg(feature = "tls")]
 pub(crate) use endpoints::NamedClient;
 #[cfg(feature = "tls")]
-pub use endpoints::{Client, ClientAuth, ClientOptions, Server, ServerOptions, Verify};
+pub use endpoints::{Client, ClientAuth, ClientOptions, Server, ServerOptions, ServerVerification};
 #[cfg(feature = "tls")]
 pub use error::{SetupError, TlsError};
 #[cfg(feature = "tls")]

@@ -298,11 +298,11 @@ impl<M: Send + 'static> Context<'_, M> {
     /// Changes the events that a watch waits for.
     ///
     /// # Errors
-    /// [`WatchError::Ended`] when the watch has ended; [`WatchError::SystemCall`] when the kernel refuses.
+    /// [`WatchError::Stopped`] when the watch has ended; [`WatchError::SystemCall`] when the kernel refuses.
     pub fn rewatch(&mut self, watch: WatchId, interest: Interest) -> Result<(), WatchError> {
         let refused = |(call, errno)| WatchError::SystemCall { call, errno };
         let token = Token::of(self.state.machine, watch);
-        let Some(kept) = self.state.watch(watch) else { return Err(WatchError::Ended) };
+        let Some(kept) = self.state.watch(watch) else { return Err(WatchError::Stopped) };
         let reactor = self.thread.reactor().map_err(refused)?;
         let answer = reactor.modify(&kept.source, token, interest);
         answer.map_err(|errno| refused(("epoll_ctl", errno)))

@@ -329,7 +329,7 @@ fn rewatch_changes_the_events_of_a_watch_until_it_ends() {
     machine.context().rewatch(watch, Interest::READ).expect("change to reading");
     assert_eq!(machine.poll().expect("poll").handled, 1, "the byte was not reported");
     assert!(machine.context().unwatch(watch));
-    assert_eq!(machine.context().rewatch(watch, Interest::READ), Err(WatchError::Ended));
+    assert_eq!(machine.context().rewatch(watch, Interest::READ), Err(WatchError::Stopped));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Operations that a handler can perform on connections while it is called.
 
 use super::core::Core;
-use super::endpoint::Dial;
+use super::endpoint::ConnectOptions;
 use super::inbox::Handle;
 use super::slab::{Flags, Key};
 use super::socket;
@@ -17,12 +17,12 @@ pub struct Conn<'a, C, D> {
     pub(crate) core: &'a mut Core<D>,
     pub(crate) codec: &'a C,
     pub(crate) key: Key,
-    pub(crate) received: Received<'a>,
+    pub(crate) received: ReceivedBytes<'a>,
 }
 
 /// Bytes of the latest read of a connection, and the message in them that is being handled.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Received<'a> {
+pub(crate) struct ReceivedBytes<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) message: &'a [u8],
     /// Range of `message` in `bytes`, frame included; empty if the message began in an earlier
@@ -125,7 +125,7 @@ impl<C: Codec, D> Conn<'_, C, D> {
     /// Returns the result of the TLS handshake; `None` if the connection is not secured.
     #[must_use]
     pub fn session(&self) -> Option<Session<'_>> {
-        self.core.slab.get(self.key)?.link.tls().map(Session::new)
+        self.core.slab.get(self.key)?.protocol.tls().map(Session::new)
     }
 
     /// Returns all connections of this thread.
@@ -214,7 +214,7 @@ impl<C: Codec, D> Connections<'_, C, D> {
         if let Some(slot) = self.core.slab.get_mut(key) {
             if slot.flags.any(Flags::SUSPENDED) {
                 slot.flags.clear(Flags::SUSPENDED);
-                slot.link.restart_message_timeout(self.core.now_ns);
+                slot.protocol.restart_message_timeout(self.core.now_ns);
                 slot.active_ms = now_ms;
             }
             self.core.enqueue(key);
@@ -227,15 +227,15 @@ impl<C: Codec, D> Connections<'_, C, D> {
     /// # Errors
     /// [`NetError`] if the attempt could not be started.
     pub fn connect(&mut self, address: SocketAddr, data: D) -> Result<Key, NetError> {
-        self.dial(Dial::to(address), data)
+        self.connect_with(ConnectOptions::to(address), data)
     }
 
     /// Connects like [`connect`](Self::connect), optionally from a chosen source address or by TLS.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
-    pub fn dial(&mut self, dial: Dial, data: D) -> Result<Key, NetError> {
-        self.core.dial(&dial, data).map_err(|(error, _)| error)
+    pub fn connect_with(&mut self, options: ConnectOptions, data: D) -> Result<Key, NetError> {
+        self.core.connect_with(&options, data).map_err(|(error, _)| error)
     }
 
     /// Returns the counters of this thread.

@@ -1,12 +1,14 @@
 //! State of a thread that its handler can access during a call.
 
-use super::endpoint::Dial;
+use super::endpoint::ConnectOptions;
 use super::inbox::Inbox;
 use super::poll::{EventSource, Poll};
 use super::slab::{Flags, Key, Slot};
 use super::socket;
 use crate::config::ns;
-use crate::engine::{Codec, Crossing, Limits, Link, Overflow, PerIpLimiter, Permit, Replies, Tls};
+use crate::engine::{
+    Codec, Limits, Overflow, PerIpLimiter, Permit, ProtocolState, Replies, Tls, WaterMarkCrossing,
+};
 use crate::{CloseReason, Config, NetError, Stats, WriteError, stage};
 use handover_base::slab::Slab;
 use handover_timer::Wheel;
@@ -41,7 +43,7 @@ pub(crate) struct Core<D> {
     pub(crate) ready: VecDeque<EventSource>,
     /// Connections to be closed, with the reason.
     pub(crate) pending_closes: Vec<(Key, CloseReason)>,
-    pub(crate) pending_crossings: Vec<(Key, Crossing)>,
+    pub(crate) pending_crossings: Vec<(Key, WaterMarkCrossing)>,
     pub(crate) inbox: Arc<Inbox<D>>,
     pub(crate) config: Config,
     pub(crate) limits: Limits,
@@ -115,7 +117,7 @@ impl<D> Core<D> {
         self.call.should_stop = false;
         let slot = self.slab.get(key);
         self.call.is_open = slot.is_some_and(|slot| !slot.flags.any(CLOSED));
-        let tls = slot.and_then(|slot| slot.link.tls());
+        let tls = slot.and_then(|slot| slot.protocol.tls());
         self.call.record_per_message = tls.is_some_and(Tls::has_record_per_message);
         self.call.set_replies_max(&self.limits);
     }
@@ -250,7 +252,7 @@ impl<D> Core<D> {
         let Some(slot) = slot else { return Err(WriteError::Closed) };
         let mut bytes = Vec::new();
         append(&mut bytes)?;
-        match slot.link.write(&bytes, &self.limits, self.now_ns) {
+        match slot.protocol.write(&bytes, &self.limits, self.now_ns) {
             Ok(crossing) => {
                 slot.flags.set(Flags::UNSENT);
                 if let Some(crossing) = crossing {
@@ -275,7 +277,7 @@ impl<D> Core<D> {
         let Some(slot) = self.slab.get_mut(key) else { return Err(WriteError::Closed) };
         let blocked = Flags::CONNECTING.or(Flags::SEND_BLOCKED);
         if call.queued_bytes == 0 && !slot.flags.any(blocked) {
-            if slot.link.is_secured() {
+            if slot.protocol.is_secured() {
                 return self.seal_early(key);
             }
             // An error is reported again when the rest is sent.
@@ -297,7 +299,7 @@ impl<D> Core<D> {
         let Some(slot) = self.slab.get_mut(key) else { return Err(WriteError::Closed) };
         self.sealed.clear();
         let call = &mut self.call;
-        slot.link.seal(call.replies.buffer_mut(&[]), &call.ends, &mut self.sealed)?;
+        slot.protocol.seal(call.replies.buffer_mut(&[]), &call.ends, &mut self.sealed)?;
         call.clear_replies();
         let sealed = std::mem::take(&mut self.sealed);
         let sent_bytes = socket::send(slot.fd.as_fd(), &sealed).unwrap_or(0);
@@ -306,8 +308,8 @@ impl<D> Core<D> {
         if sent_bytes < sealed.len() {
             slot.flags.set(Flags::SEND_BLOCKED);
         }
-        let queued = slot.link.queue(&sealed[sent_bytes..], &self.limits, self.now_ns);
-        call.queued_bytes = slot.link.queued_bytes();
+        let queued = slot.protocol.queue(&sealed[sent_bytes..], &self.limits, self.now_ns);
+        call.queued_bytes = slot.protocol.queued_bytes();
         call.set_replies_max(&self.limits);
         self.sealed = sealed;
         match queued {
@@ -337,7 +339,7 @@ impl<D> Core<D> {
         fd: OwnedFd,
         permit: Permit,
         flags: Flags,
-        link: Link,
+        protocol: ProtocolState,
         data: D,
     ) -> Result<Key, NetError> {
         let full = NetError::Full { connections_max: self.config.connections_max };
@@ -350,7 +352,7 @@ impl<D> Core<D> {
             return Err(refused.into());
         }
         let active_ms = self.now_ms();
-        let slot = Slot { fd, active_ms, permit, flags, timer: None, link, data };
+        let slot = Slot { fd, active_ms, permit, flags, timer: None, protocol, data };
         // Not full: it has a next key.
         let _ = self.slab.insert(slot);
         self.adjust_open_count(1);
@@ -363,21 +365,25 @@ impl<D> Core<D> {
         self.inbox.publish_open_count(self.stats.open_count);
     }
 
-    pub(crate) fn dial(&mut self, dial: &Dial, data: D) -> Result<Key, (NetError, D)> {
+    pub(crate) fn connect_with(
+        &mut self,
+        options: &ConnectOptions,
+        data: D,
+    ) -> Result<Key, (NetError, D)> {
         if self.is_stopping {
             return Err((NetError::Stopping, data));
         }
         if self.slab.is_full() {
             return Err((NetError::Full { connections_max: self.config.connections_max }, data));
         }
-        let (link, flags) = match dial.tls.as_deref() {
-            None => (Link::default(), Flags::CONNECTING),
+        let (protocol, flags) = match options.tls.as_deref() {
+            None => (ProtocolState::default(), Flags::CONNECTING),
             Some(client) => match client.begin(self.now_ns) {
-                Ok(tls) => (Link::secured(tls), Flags::CONNECTING.or(Flags::HANDSHAKING)),
+                Ok(tls) => (ProtocolState::secured(tls), Flags::CONNECTING.or(Flags::HANDSHAKING)),
                 Err(error) => return Err((error.into(), data)),
             },
         };
-        let fd = match socket::connect(dial.address, dial.source, &self.config) {
+        let fd = match socket::connect(options.address, options.source, &self.config) {
             Ok(fd) => fd,
             Err(refused) => return Err((refused.into(), data)),
         };
@@ -394,7 +400,7 @@ impl<D> Core<D> {
             permit: Permit::NONE,
             flags: flags.or(Flags::OUTGOING),
             timer: None,
-            link,
+            protocol,
             data,
         };
         // Not full: it has a next key.
@@ -419,7 +425,7 @@ impl<D> Core<D> {
         } else if slot.flags.any(Flags::LINGERING) {
             Some(self.config.linger_ms)
         } else {
-            return slot.link.deadline_ns(&self.limits_for(slot.flags));
+            return slot.protocol.deadline_ns(&self.limits_for(slot.flags));
         };
         let since_ms = self.now_ms().wrapping_sub(slot.active_ms);
         phase_ms.map(|ms| self.now_ns + ns(ms.saturating_sub(since_ms)))

@@ -8,21 +8,21 @@ use std::sync::Arc;
 ///
 /// ```
 /// # #[cfg(feature = "tls")] {
-/// use handover_net::{Listen, tls};
+/// use handover_net::{ListenOptions, tls};
 /// let identity = tls::Identity::generate(&["localhost"])?;
 /// let server = tls::Server::new(&identity, tls::ServerOptions::default())?;
-/// let listen = Listen::at("0.0.0.0:8081".parse().unwrap()).tls(&server);
+/// let listen = ListenOptions::at("0.0.0.0:8081".parse().unwrap()).tls(&server);
 /// # let _ = listen;
 /// # }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct Listen {
+pub struct ListenOptions {
     pub(crate) address: SocketAddr,
     pub(crate) tls: Option<Server>,
 }
 
-impl Listen {
+impl ListenOptions {
     /// Listens in plain text; for port 0 the kernel chooses a port.
     #[must_use]
     pub const fn at(address: SocketAddr) -> Self {
@@ -36,7 +36,7 @@ impl Listen {
     }
 }
 
-impl From<SocketAddr> for Listen {
+impl From<SocketAddr> for ListenOptions {
     fn from(address: SocketAddr) -> Self {
         Self::at(address)
     }
@@ -44,13 +44,13 @@ impl From<SocketAddr> for Listen {
 
 /// Address to connect to, in plain text or by TLS.
 #[derive(Debug, Clone)]
-pub struct Dial {
+pub struct ConnectOptions {
     pub(crate) address: SocketAddr,
     pub(crate) source: Option<SocketAddr>,
     pub(crate) tls: Option<Arc<NamedClient>>,
 }
 
-impl Dial {
+impl ConnectOptions {
     /// Connects in plain text.
     #[must_use]
     pub const fn to(address: SocketAddr) -> Self {
@@ -74,7 +74,7 @@ impl Dial {
     }
 }
 
-impl From<SocketAddr> for Dial {
+impl From<SocketAddr> for ConnectOptions {
     fn from(address: SocketAddr) -> Self {
         Self::to(address)
     }

@@ -3,7 +3,7 @@
 use super::conn::{Conn, Connections};
 use super::slab::Key;
 use crate::CloseReason;
-use crate::engine::{Codec, Crossing};
+use crate::engine::{Codec, WaterMarkCrossing};
 
 /// A program's handling of the events of its connections, accepted and outgoing. Each thread has a
 /// handler of its own, so that handlers need no locks.
@@ -31,7 +31,11 @@ pub trait Handler: Send + 'static {
 
     /// Called when the send queue has crossed a water mark. Above the high mark, no further
     /// messages of this connection are delivered until the queue has drained to the low mark.
-    fn on_crossing(&mut self, conn: &mut Conn<'_, Self::Codec, Self::Data>, crossing: Crossing) {
+    fn on_crossing(
+        &mut self,
+        conn: &mut Conn<'_, Self::Codec, Self::Data>,
+        crossing: WaterMarkCrossing,
+    ) {
         let _ = (conn, crossing);
     }
 

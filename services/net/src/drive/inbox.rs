@@ -1,9 +1,9 @@
 //! Commands that other threads send to an event-loop thread.
 
-use super::endpoint::Dial;
+use super::endpoint::ConnectOptions;
 use super::slab::Key;
 use crate::reservations::Reservations;
-use crate::stats::Published;
+use crate::stats::PublishedStats;
 use crate::tls::Server;
 use crate::{CommandError, Config, Stats};
 use handover_base::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ pub(crate) enum Command<D> {
     Trigger(Key),
     /// Takes over a connection that another thread has accepted.
     Adopt(OwnedFd, Option<SocketAddr>, Option<Server>),
-    Connect(Dial, D),
+    Connect(ConnectOptions, D),
     /// Resumes accepting: another thread that connections are handed to has a slot.
     ResumeAccepting,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Inbox<D> {
     /// Thread whose listeners hand connections to this thread.
     acceptor: OnceLock<Weak<Inbox<D>>>,
     pub(crate) reservations: Reservations,
-    pub(crate) published: Published,
+    pub(crate) published: PublishedStats,
 }
 
 impl<D> Inbox<D> {
@@ -58,7 +58,7 @@ impl<D> Inbox<D> {
                 config.commands_bytes_max as usize,
                 config.connections_max as usize,
             ),
-            published: Published::default(),
+            published: PublishedStats::default(),
         }
     }
 
@@ -136,7 +136,7 @@ fn into_command_error<D>(refused: PushError<Command<D>>) -> CommandError {
         Command::Write(_, bytes) => bytes,
         _ => Vec::new(),
     };
-    if is_full { CommandError::Full(bytes) } else { CommandError::Ended(bytes) }
+    if is_full { CommandError::Full(bytes) } else { CommandError::ThreadExited(bytes) }
 }
 
 /// Handle of a connection, usable from any thread: its commands are executed by the connection's thread.

@@ -3,16 +3,16 @@
 mod accept;
 mod serve;
 
-use super::conn::{Conn, Connections, Received};
+use super::conn::{Conn, Connections, ReceivedBytes};
 use super::core::{Core, HandlerCall, TimerPurpose, enqueue_listener_once};
-use super::endpoint::Dial;
+use super::endpoint::ConnectOptions;
 use super::handler::Handler;
 use super::inbox::{Command, Inbox, Stopper};
 use super::poll::{EventSource, Poll};
 use super::slab::{Flags, Key};
 use super::socket;
 use crate::config::ns;
-use crate::engine::{Link, PerIpLimiter, Permit, Spin, Tls};
+use crate::engine::{PerIpLimiter, Permit, ProtocolState, SpinPolicy, Tls};
 use crate::error::FailedCall;
 use crate::tls::Server;
 use crate::{CloseReason, Config, NetError, Stats};
@@ -41,19 +41,19 @@ const PUBLISH_NS: u64 = 1_000_000;
 /// Connections of one thread and their event loop, which [`run`](Self::run) executes.
 ///
 /// ```
-/// use handover_net::{Config, Conn, Handler, Reactor, engine::Lines};
+/// use handover_net::{Config, Conn, Handler, Reactor, engine::LinesCodec};
 /// use std::io::{BufRead, BufReader, Write};
 ///
 /// struct Shout;
 /// impl Handler for Shout {
-///     type Codec = Lines;
+///     type Codec = LinesCodec;
 ///     type Data = ();
-///     fn on_message(&mut self, conn: &mut Conn<'_, Lines, ()>, line: &[u8]) {
+///     fn on_message(&mut self, conn: &mut Conn<'_, LinesCodec, ()>, line: &[u8]) {
 ///         let _ = conn.send(&line.to_ascii_uppercase());
 ///     }
 /// }
 ///
-/// let mut reactor = Reactor::new(Config::default(), Lines::new(1024), Shout)?;
+/// let mut reactor = Reactor::new(Config::default(), LinesCodec::new(1024), Shout)?;
 /// let address = reactor.listen("127.0.0.1:0".parse()?)?;
 /// let stopper = reactor.stopper();
 /// let thread = std::thread::spawn(move || reactor.run());
@@ -80,7 +80,7 @@ pub struct Reactor<H: Handler> {
     reserve_fd: Option<OwnedFd>,
     commands: mpsc::Consumer<Command<H::Data>>,
     wake: adaptive_fd::Receiver,
-    spin: Spin,
+    spin: SpinPolicy,
     /// Slot at which the next check for idle connections continues.
     next_sweep_index: u32,
     is_retry_scheduled: bool,
@@ -136,7 +136,7 @@ impl<H: Handler> Reactor<H> {
             reserve_fd: None,
             commands,
             wake,
-            spin: Spin::new(config.spin_ns_max.into()),
+            spin: SpinPolicy::new(config.spin_ns_max.into()),
             next_sweep_index: 0,
             is_retry_scheduled: false,
             published_ns: now_ns,
@@ -179,15 +179,19 @@ impl<H: Handler> Reactor<H> {
     /// # Errors
     /// [`NetError`] if the attempt could not be started.
     pub fn connect(&mut self, address: SocketAddr, data: H::Data) -> Result<Key, NetError> {
-        self.dial(Dial::to(address), data)
+        self.connect_with(ConnectOptions::to(address), data)
     }
 
     /// Connects like [`connect`](Self::connect), optionally from a chosen source address or by TLS.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
-    pub fn dial(&mut self, dial: Dial, data: H::Data) -> Result<Key, NetError> {
-        self.core.dial(&dial, data).map_err(|(error, _)| error)
+    pub fn connect_with(
+        &mut self,
+        options: ConnectOptions,
+        data: H::Data,
+    ) -> Result<Key, NetError> {
+        self.core.connect_with(&options, data).map_err(|(error, _)| error)
     }
 
     /// Returns a handle with which other threads stop this one and read its counters.
@@ -352,8 +356,8 @@ impl<H: Handler> Reactor<H> {
                     self.core.inbox.release_slot();
                 }
                 Command::ResumeAccepting => self.resume_accepting(),
-                Command::Connect(dial, data) => {
-                    if let Err((error, data)) = self.core.dial(&dial, data) {
+                Command::Connect(options, data) => {
+                    if let Err((error, data)) = self.core.connect_with(&options, data) {
                         self.report_failed_connect(&error, data);
                     }
                 }
@@ -415,7 +419,7 @@ impl<H: Handler> Reactor<H> {
         slot.timer = None;
         let (flags, now_ns) = (slot.flags, core.now_ns);
         let limits = core.limits_for(flags);
-        let exceeded = core.slab.get(key).and_then(|slot| slot.link.timed_out(&limits, now_ns));
+        let exceeded = core.slab.get(key).and_then(|slot| slot.protocol.timed_out(&limits, now_ns));
         let is_over = core
             .slab
             .get(key)
@@ -426,7 +430,7 @@ impl<H: Handler> Reactor<H> {
             let now_ms = core.now_ms();
             if let Some(slot) = core.slab.get_mut(key)
                 && slot
-                    .link
+                    .protocol
                     .has_send_progress(raw::unacknowledged_bytes(slot.fd.as_fd()).unwrap_or(0))
             {
                 slot.active_ms = now_ms;
@@ -513,10 +517,10 @@ impl<H: Handler> Reactor<H> {
     /// Calls the handler for a connection and sends its replies.
     fn call(&mut self, key: Key, f: impl FnOnce(&mut H, &mut Conn<'_, H::Codec, H::Data>)) {
         let Some(slot) = self.core.slab.get(key) else { return };
-        let queued_bytes = slot.link.queued_bytes();
+        let queued_bytes = slot.protocol.queued_bytes();
         self.core.begin_call(key, queued_bytes);
         let Self { core, codec, handler, .. } = self;
-        let received = Received::default();
+        let received = ReceivedBytes::default();
         let conn = &mut Conn { core, codec, key, received };
         let result = catch_unwind(AssertUnwindSafe(|| f(handler, conn)));
         match result {
@@ -588,10 +592,10 @@ impl<H: Handler> Reactor<H> {
         peer: Option<SocketAddr>,
         tls: Option<&Server>,
     ) -> Result<Key, NetError> {
-        let (link, flags) = match tls {
-            None => (Link::default(), Flags::default()),
+        let (protocol, flags) = match tls {
+            None => (ProtocolState::default(), Flags::default()),
             Some(server) => {
-                (Link::secured(Tls::server(server, self.core.now_ns)?), Flags::HANDSHAKING)
+                (ProtocolState::secured(Tls::server(server, self.core.now_ns)?), Flags::HANDSHAKING)
             }
         };
         let permit = match peer.map(|peer| peer.ip()) {
@@ -606,7 +610,7 @@ impl<H: Handler> Reactor<H> {
             }
         };
         socket::set_options(fd.as_fd(), &self.core.config);
-        let opened = self.core.open(fd, permit, flags, link, H::Data::default());
+        let opened = self.core.open(fd, permit, flags, protocol, H::Data::default());
         self.core.stats.turned_away_count += u64::from(opened.is_err());
         let key = opened?;
         self.core.stats.accepted_count += 1;

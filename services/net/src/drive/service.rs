@@ -1,6 +1,6 @@
 //! Groups of event-loop threads that listen at the same addresses.
 
-use super::endpoint::{Dial, Listen};
+use super::endpoint::{ConnectOptions, ListenOptions};
 use super::handler::Handler;
 use super::inbox::{Command, Inbox};
 use super::reactor::Reactor;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Distribution of accepted connections to threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Spread {
+pub enum AcceptPolicy {
     /// Each thread listens, and the kernel distributes connections by a hash of their addresses;
     /// the threads share no state.
     #[default]
@@ -26,20 +26,20 @@ pub enum Spread {
 /// Group of event-loop threads that listen at the same addresses, each with a handler of its own.
 ///
 /// ```
-/// use handover_net::{Config, Conn, Handler, Net, Spread, engine::LengthPrefixed};
+/// use handover_net::{Config, Conn, Handler, Net, AcceptPolicy, engine::LengthPrefixCodec};
 ///
 /// struct Echo;
 /// impl Handler for Echo {
-///     type Codec = LengthPrefixed;
+///     type Codec = LengthPrefixCodec;
 ///     type Data = ();
-///     fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
+///     fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixCodec, ()>, message: &[u8]) {
 ///         let _ = conn.send(message);
 ///     }
 /// }
 ///
 /// let here = ["127.0.0.1:0".parse()?];
-/// let codec = LengthPrefixed::new(1 << 20);
-/// let net = Net::start(2, &here, Spread::ReusePort, Config::default(), codec, |_thread| Echo)?;
+/// let codec = LengthPrefixCodec::new(1 << 20);
+/// let net = Net::start(2, &here, AcceptPolicy::ReusePort, Config::default(), codec, |_thread| Echo)?;
 /// println!("serving at {}", net.addresses()[0]);
 /// let (stats, _handlers) = net.stop(std::time::Duration::from_secs(1))?;
 /// assert_eq!(stats.accepted_count, 0);
@@ -61,13 +61,13 @@ impl<H: Handler> Net<H> {
     pub fn start(
         threads_count: u32,
         addresses: &[SocketAddr],
-        spread: Spread,
+        accept_policy: AcceptPolicy,
         config: Config,
         codec: H::Codec,
         handler: impl FnMut(u32) -> H,
     ) -> Result<Self, NetError> {
-        let listens: Vec<_> = addresses.iter().copied().map(Listen::at).collect();
-        Self::start_at(threads_count, &listens, spread, config, codec, handler)
+        let listen_options: Vec<_> = addresses.iter().copied().map(ListenOptions::at).collect();
+        Self::start_at(threads_count, &listen_options, accept_policy, config, codec, handler)
     }
 
     /// Starts threads like [`start`](Self::start); each address has its own TLS setting.
@@ -76,8 +76,8 @@ impl<H: Handler> Net<H> {
     /// As [`start`](Self::start).
     pub fn start_at(
         threads_count: u32,
-        listens: &[Listen],
-        spread: Spread,
+        listen_options: &[ListenOptions],
+        accept_policy: AcceptPolicy,
         config: Config,
         codec: H::Codec,
         mut handler: impl FnMut(u32) -> H,
@@ -88,12 +88,12 @@ impl<H: Handler> Net<H> {
         }
         let inboxes: Vec<_> = reactors.iter().map(|it| Arc::clone(it.inbox())).collect();
         let mut bound = Vec::new();
-        for listen in listens {
-            match spread {
-                Spread::RoundRobin => {
+        for listen in listen_options {
+            match accept_policy {
+                AcceptPolicy::RoundRobin => {
                     bound.push(reactors[0].listen_with(listen, false, inboxes.clone())?);
                 }
-                Spread::ReusePort => {
+                AcceptPolicy::ReusePort => {
                     let mut at = listen.clone();
                     for reactor in &mut reactors {
                         at.address = reactor.listen_shared_at(&at)?;
@@ -139,18 +139,18 @@ impl<H: Handler> Net<H> {
         source: Option<SocketAddr>,
         data: H::Data,
     ) -> Result<(), NetError> {
-        self.dial(Dial { source, ..Dial::to(address) }, data)
+        self.connect_with(ConnectOptions { source, ..ConnectOptions::to(address) }, data)
     }
 
     /// Connects like [`connect`](Self::connect), optionally from a chosen source address or by TLS.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
-    pub fn dial(&self, dial: Dial, data: H::Data) -> Result<(), NetError> {
-        // Relaxed: a turn that two callers get at once costs balance only.
-        let turn = self.next.fetch_add(1, Ordering::Relaxed);
-        let inbox = &self.inboxes[turn % self.inboxes.len()];
-        inbox.push(Command::Connect(dial, data)).map_err(|_refused| NetError::ThreadUnavailable)
+    pub fn connect_with(&self, options: ConnectOptions, data: H::Data) -> Result<(), NetError> {
+        // Relaxed: two callers may get the same number, which costs only balance.
+        let count = self.next.fetch_add(1, Ordering::Relaxed);
+        let inbox = &self.inboxes[count % self.inboxes.len()];
+        inbox.push(Command::Connect(options, data)).map_err(|_refused| NetError::ThreadUnavailable)
     }
 
     /// Returns the sum of all threads' counters, each as of the last time its thread ran out of

@@ -1,6 +1,6 @@
 //! State of a thread's connections: at most 64 bytes each.
 
-use crate::engine::{Link, Permit};
+use crate::engine::{Permit, ProtocolState};
 use handover_base::slab::{self, Slab};
 use handover_timer::TimerId;
 use std::os::fd::OwnedFd;
@@ -35,7 +35,7 @@ pub(crate) struct Slot<D> {
     pub(crate) permit: Permit,
     pub(crate) flags: Flags,
     pub(crate) timer: Option<TimerId>,
-    pub(crate) link: Link,
+    pub(crate) protocol: ProtocolState,
     pub(crate) data: D,
 }
 

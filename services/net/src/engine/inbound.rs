@@ -1,19 +1,19 @@
 //! Received bytes that are not a complete message yet.
 
-use super::codec::{Codec, CodecError, Decoded};
+use super::codec::{Codec, CodecError, DecodeResult};
 use std::ops::{ControlFlow, Range};
 
 /// Error of a stream that ended in the middle of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the peer closed the connection after {bytes} bytes of an incomplete message")]
-pub struct Truncated {
+pub struct TruncatedError {
     /// Number of bytes of the message that were received.
     pub bytes: usize,
 }
 
 /// Result of [`Inbound::take`]: the messages delivered by the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Delivered {
+pub struct DeliveryResult {
     /// Number of messages that were delivered.
     pub messages_count: u64,
     /// `true` if `each` returned `Break`; further messages may be buffered.
@@ -63,7 +63,7 @@ impl Inbound {
         bytes: &[u8],
         codec: &C,
         mut each: impl FnMut(&[u8]) -> ControlFlow<()>,
-    ) -> Result<Delivered, CodecError> {
+    ) -> Result<DeliveryResult, CodecError> {
         self.take_framed(bytes, codec, |message, _frame| each(message))
     }
 
@@ -78,8 +78,8 @@ impl Inbound {
         bytes: &[u8],
         codec: &C,
         mut each: impl FnMut(&[u8], Range<usize>) -> ControlFlow<()>,
-    ) -> Result<Delivered, CodecError> {
-        let mut delivered = Delivered::default();
+    ) -> Result<DeliveryResult, CodecError> {
+        let mut delivered = DeliveryResult::default();
         let mut rest = bytes;
         if !self.buffered.is_empty() {
             let mut each = |message: &[u8]| each(message, 0..0);
@@ -90,7 +90,7 @@ impl Inbound {
         }
         while !rest.is_empty() {
             match codec.decode(rest, 0)? {
-                Decoded::Message { body, used_bytes } => {
+                DecodeResult::Message { body, used_bytes } => {
                     let message = checked(rest, body, used_bytes)?;
                     let at = bytes.len() - rest.len();
                     rest = &rest[used_bytes..];
@@ -101,7 +101,7 @@ impl Inbound {
                         return Ok(delivered);
                     }
                 }
-                Decoded::More { .. } => {
+                DecodeResult::More { .. } => {
                     self.buffered.extend_from_slice(rest);
                     self.seen_bytes = rest.len();
                     break;
@@ -119,11 +119,11 @@ impl Inbound {
     /// Checks the end of the stream.
     ///
     /// # Errors
-    /// [`Truncated`] if the stream ended in the middle of a message.
-    pub fn end(&self) -> Result<(), Truncated> {
+    /// [`TruncatedError`] if the stream ended in the middle of a message.
+    pub fn end(&self) -> Result<(), TruncatedError> {
         match self.buffered.len() {
             0 => Ok(()),
-            bytes => Err(Truncated { bytes }),
+            bytes => Err(TruncatedError { bytes }),
         }
     }
 
@@ -133,7 +133,7 @@ impl Inbound {
         &mut self,
         bytes: &'a [u8],
         codec: &C,
-        delivered: &mut Delivered,
+        delivered: &mut DeliveryResult,
         each: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Option<&'a [u8]>, CodecError> {
         let mut at = 0;
@@ -142,7 +142,7 @@ impl Inbound {
         loop {
             let pending = &self.buffered[at..];
             match codec.decode(pending, self.seen_bytes)? {
-                Decoded::Message { body, used_bytes } => {
+                DecodeResult::Message { body, used_bytes } => {
                     let message = checked(pending, body, used_bytes)?;
                     let should_stop = each(message).is_break();
                     delivered.messages_count += 1;
@@ -162,7 +162,7 @@ impl Inbound {
                         return Ok(Some(&bytes[copied - left..]));
                     }
                 }
-                Decoded::More { needed_bytes } => {
+                DecodeResult::More { needed_bytes } => {
                     let rest = &bytes[copied..];
                     if rest.is_empty() {
                         self.seen_bytes = pending.len();

@@ -14,7 +14,7 @@ pub struct Overflow {
 
 /// Crossing of a water mark by the send queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Crossing {
+pub enum WaterMarkCrossing {
     /// The queue has risen above the high-water mark: producers should pause.
     High,
     /// The queue has drained to the low-water mark: producers may continue.
@@ -55,7 +55,7 @@ impl Outbound {
         self.above
     }
 
-    /// Queues bytes; returns [`Crossing::High`] if that filled the queue above `high_bytes`.
+    /// Queues bytes; returns [`WaterMarkCrossing::High`] if that filled the queue above `high_bytes`.
     ///
     /// # Errors
     /// [`Overflow`] if more than `bytes_max` would be queued; nothing is queued then.
@@ -64,7 +64,7 @@ impl Outbound {
         bytes: &[u8],
         high_bytes: usize,
         bytes_max: usize,
-    ) -> Result<Option<Crossing>, Overflow> {
+    ) -> Result<Option<WaterMarkCrossing>, Overflow> {
         let queued_bytes = self.len() + bytes.len();
         if queued_bytes > bytes_max {
             return Err(Overflow { queued_bytes, queued_bytes_max: bytes_max });
@@ -77,7 +77,7 @@ impl Outbound {
         self.bytes.extend_from_slice(bytes);
         let crossed = !self.above && queued_bytes > high_bytes;
         self.above |= crossed;
-        Ok(crossed.then_some(Crossing::High))
+        Ok(crossed.then_some(WaterMarkCrossing::High))
     }
 
     /// Returns the bytes to be sent next.
@@ -87,11 +87,11 @@ impl Outbound {
     }
 
     /// Removes the first `bytes_count` bytes of [`unsent`](Self::unsent), which were sent; returns
-    /// [`Crossing::Low`] if that drained the queue to `low_bytes`.
+    /// [`WaterMarkCrossing::Low`] if that drained the queue to `low_bytes`.
     ///
     /// # Panics
     /// If more bytes were sent than were queued.
-    pub fn mark_sent(&mut self, bytes_count: usize, low_bytes: usize) -> Option<Crossing> {
+    pub fn mark_sent(&mut self, bytes_count: usize, low_bytes: usize) -> Option<WaterMarkCrossing> {
         assert!(
             bytes_count <= self.len(),
             "{bytes_count} bytes marked as sent, but {} are queued",
@@ -104,7 +104,7 @@ impl Outbound {
         }
         let crossed = self.above && self.len() <= low_bytes;
         self.above &= !crossed;
-        crossed.then_some(Crossing::Low)
+        crossed.then_some(WaterMarkCrossing::Low)
     }
 }
 
@@ -116,7 +116,7 @@ mod tests {
     fn each_water_mark_is_reported_once_and_overflow_queues_nothing() {
         let mut queue = Outbound::default();
         assert_eq!(queue.push(b"0123", 4, 8), Ok(None));
-        assert_eq!(queue.push(b"4", 4, 8), Ok(Some(Crossing::High)));
+        assert_eq!(queue.push(b"4", 4, 8), Ok(Some(WaterMarkCrossing::High)));
         assert_eq!(queue.push(b"5", 4, 8), Ok(None));
         assert_eq!(
             queue.push(b"678", 4, 8),
@@ -124,7 +124,7 @@ mod tests {
         );
         assert_eq!(queue.unsent(), b"012345");
         assert_eq!(queue.mark_sent(3, 2), None);
-        assert_eq!(queue.mark_sent(1, 2), Some(Crossing::Low));
+        assert_eq!(queue.mark_sent(1, 2), Some(WaterMarkCrossing::Low));
         assert_eq!(queue.mark_sent(1, 2), None);
         assert_eq!(queue.unsent(), b"5");
         assert_eq!(queue.mark_sent(1, 2), None);

@@ -3,7 +3,7 @@
 /// Adaptive spinning before a sleep: a wait spins while spinning has recently found work, otherwise
 /// only from time to time as a probe.
 #[derive(Debug, Clone, Copy)]
-pub struct Spin {
+pub struct SpinPolicy {
     spin_ns_max: u64,
     /// Number of waits that sleep at once before the next one that spins.
     quiet_waits: u32,
@@ -14,7 +14,7 @@ pub struct Spin {
 /// Maximum number of waits without spinning between two that spin.
 const QUIET_WAITS_MAX: u32 = 64;
 
-impl Spin {
+impl SpinPolicy {
     /// Creates the policy of spinning at most `spin_ns_max` ns per wait; 0 never spins.
     #[must_use]
     pub const fn new(spin_ns_max: u64) -> Self {
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn spinning_without_success_drops_to_one_wait_in_65() {
-        let mut spin = Spin::new(10);
+        let mut spin = SpinPolicy::new(10);
         let mut spun = 0;
         for _ in 0..65_000 {
             if spin.next_spin_ns() > 0 {
@@ -64,6 +64,6 @@ mod tests {
 
     #[test]
     fn zero_never_spins() {
-        assert_eq!(Spin::new(0).next_spin_ns(), 0);
+        assert_eq!(SpinPolicy::new(0).next_spin_ns(), 0);
     }
 }

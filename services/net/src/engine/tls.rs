@@ -13,7 +13,7 @@ use std::fmt;
 
 /// Result of [`Tls::open`], without the plaintext.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Opened {
+pub struct OpenResult {
     /// `true` if this call completed the handshake.
     pub is_ready: bool,
     /// `true` if the peer has sent `close_notify`: no more data follows.
@@ -139,8 +139,8 @@ impl Tls {
         sealed: &mut [u8],
         plain: &mut Vec<u8>,
         out: &mut Vec<u8>,
-    ) -> Result<Opened, TlsError> {
-        let mut opened = Opened::default();
+    ) -> Result<OpenResult, TlsError> {
+        let mut opened = OpenResult::default();
         let mut rest = sealed;
         while !self.buffered.is_empty() && !rest.is_empty() {
             let wanted = self.missing_bytes().clamp(1, rest.len());
@@ -268,7 +268,7 @@ impl Tls {
         records: &mut [u8],
         plain: &mut Vec<u8>,
         out: &mut Vec<u8>,
-        opened: &mut Opened,
+        opened: &mut OpenResult,
     ) -> Result<usize, TlsError> {
         match &mut self.connection {
             Connection::Server(connection) => {
@@ -354,7 +354,7 @@ fn process_records<S: UnbufferedConnection>(
     records: &mut [u8],
     plain: &mut Vec<u8>,
     out: &mut Vec<u8>,
-    opened: &mut Opened,
+    opened: &mut OpenResult,
 ) -> Result<usize, TlsError> {
     let mut used = 0;
     loop {

@@ -5,7 +5,7 @@ use crate::tls::{Server, SetupError, TlsError};
 
 /// Result of [`Tls::open`], without the plaintext.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Opened {
+pub struct OpenResult {
     /// `true` if this call completed the handshake.
     pub is_ready: bool,
     /// `true` if the peer has sent `close_notify`: no more data follows.
@@ -54,7 +54,7 @@ impl Tls {
         _sealed: &mut [u8],
         _plain: &mut Vec<u8>,
         _out: &mut Vec<u8>,
-    ) -> Result<Opened, TlsError> {
+    ) -> Result<OpenResult, TlsError> {
         match *self {}
     }
 

@@ -113,7 +113,7 @@ impl fmt::Debug for Server {
 
 /// Verification of the server's certificate by a client.
 #[derive(Debug, Clone)]
-pub enum Verify {
+pub enum ServerVerification {
     /// The certificate must be issued by one of these roots, for the name that is connected to, and
     /// not have expired.
     Roots(Roots),
@@ -154,15 +154,15 @@ impl Client {
     ///
     /// # Errors
     /// [`SetupError`] for an unusable identity.
-    pub fn new(verify: Verify, options: ClientOptions) -> Result<Self, SetupError> {
+    pub fn new(verify: ServerVerification, options: ClientOptions) -> Result<Self, SetupError> {
         let provider = provider();
         let algorithms = provider.signature_verification_algorithms;
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(SetupError::from_rustls)?;
         let builder = match verify {
-            Verify::Roots(roots) => builder.with_root_certificates(roots.store()),
-            Verify::Nothing => builder
+            ServerVerification::Roots(roots) => builder.with_root_certificates(roots.store()),
+            ServerVerification::Nothing => builder
                 .dangerous()
                 .with_custom_certificate_verifier(Arc::new(AnyCertificateVerifier { algorithms })),
         };

@@ -6,7 +6,7 @@ use crate::drive::handler::Handler;
 use crate::drive::inbox::{Command, Inbox};
 use crate::drive::poll::EventSource;
 use crate::tls::Server;
-use crate::{Listen, NetError, WhenFull};
+use crate::{ListenOptions, NetError, WhenFull};
 use rustix::io::Errno;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,12 +32,12 @@ pub(crate) struct Listener<D> {
 /// exists; dropping the value unregisters the listener, even if the listener's thread panics.
 struct AcceptTarget<D> {
     inbox: Arc<Inbox<D>>,
-    is_own: bool,
+    is_this_thread: bool,
 }
 
 impl<D> Drop for AcceptTarget<D> {
     fn drop(&mut self) {
-        if !self.is_own {
+        if !self.is_this_thread {
             self.inbox.remove_remote_listener();
         }
     }
@@ -45,8 +45,8 @@ impl<D> Drop for AcceptTarget<D> {
 
 /// Result of the search for a thread that can take a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Placement {
-    Own,
+enum TargetChoice {
+    ThisThread,
     /// Thread with this index in the listener's list, which has reserved a slot.
     Reserved(usize),
     NoSpace,
@@ -65,7 +65,7 @@ impl<H: Handler> Reactor<H> {
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
-    pub fn listen_at(&mut self, listen: &Listen) -> Result<SocketAddr, NetError> {
+    pub fn listen_at(&mut self, listen: &ListenOptions) -> Result<SocketAddr, NetError> {
         self.listen_with(listen, false, Vec::new())
     }
 
@@ -82,13 +82,13 @@ impl<H: Handler> Reactor<H> {
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
-    pub fn listen_shared_at(&mut self, listen: &Listen) -> Result<SocketAddr, NetError> {
+    pub fn listen_shared_at(&mut self, listen: &ListenOptions) -> Result<SocketAddr, NetError> {
         self.listen_with(listen, true, Vec::new())
     }
 
     pub(crate) fn listen_with(
         &mut self,
-        listen: &Listen,
+        listen: &ListenOptions,
         shared: bool,
         threads: Vec<Arc<Inbox<H::Data>>>,
     ) -> Result<SocketAddr, NetError> {
@@ -101,11 +101,11 @@ impl<H: Handler> Reactor<H> {
         let address = socket::address(fd.as_fd()).map_err(|errno| ("getsockname", errno))?;
         let tls = listen.tls.clone();
         let targets = threads.into_iter().map(|inbox| {
-            let is_own = Arc::ptr_eq(&inbox, &self.core.inbox);
-            if !is_own {
+            let is_this_thread = Arc::ptr_eq(&inbox, &self.core.inbox);
+            if !is_this_thread {
                 inbox.add_remote_listener(&self.core.inbox);
             }
-            AcceptTarget { inbox, is_own }
+            AcceptTarget { inbox, is_this_thread }
         });
         let threads = targets.collect();
         self.listeners.push(Listener { fd, paused: false, tls, threads, next: 0 });
@@ -132,8 +132,8 @@ impl<H: Handler> Reactor<H> {
     /// Accepts connections from the listener `index`, at most `accepts_max` in an iteration.
     pub(super) fn accept(&mut self, index: u16) {
         for _ in 0..self.core.config.accepts_max {
-            let Some((placement, turn)) = self.choose_target(index) else { return };
-            if placement == Placement::NoSpace && self.core.config.when_full == WhenFull::Wait {
+            let Some((choice, next)) = self.choose_target(index) else { return };
+            if choice == TargetChoice::NoSpace && self.core.config.when_full == WhenFull::Wait {
                 if self.await_slot(index) {
                     return self.pause(index);
                 }
@@ -141,18 +141,18 @@ impl<H: Handler> Reactor<H> {
             }
             let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
             let accepted = socket::accept(listener.fd.as_fd());
-            match (&accepted, placement) {
-                (Ok(_), _) => listener.next = turn,
-                (Err(_), Placement::Reserved(thread)) => {
+            match (&accepted, choice) {
+                (Ok(_), _) => listener.next = next,
+                (Err(_), TargetChoice::Reserved(thread)) => {
                     listener.threads[thread].inbox.release_slot()
                 }
                 (Err(_), _) => {}
             }
             match accepted {
-                Ok(_turned_away) if placement == Placement::NoSpace => {
+                Ok(_turned_away) if choice == TargetChoice::NoSpace => {
                     self.core.stats.turned_away_count += 1
                 }
-                Ok((fd, peer)) => self.deliver(index, placement, fd, peer),
+                Ok((fd, peer)) => self.deliver(index, choice, fd, peer),
                 Err(Errno::AGAIN) => return,
                 // The connection was aborted before it was accepted, or not established.
                 Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN) => {}
@@ -165,39 +165,40 @@ impl<H: Handler> Reactor<H> {
 
     /// Returns the thread that takes the next connection of the listener `index`, round robin among those with free
     /// slots, and its position in the listener's list. `None` if there is no such listener.
-    fn choose_target(&self, index: u16) -> Option<(Placement, usize)> {
+    fn choose_target(&self, index: u16) -> Option<(TargetChoice, usize)> {
         let listener = self.listeners.get(usize::from(index))?;
-        let own = if self.core.slab.is_full() { Placement::NoSpace } else { Placement::Own };
+        let own =
+            if self.core.slab.is_full() { TargetChoice::NoSpace } else { TargetChoice::ThisThread };
         let count = listener.threads.len();
-        for step in 1..=count {
-            let at = (listener.next + step) % count;
+        for offset in 1..=count {
+            let at = (listener.next + offset) % count;
             let thread = &listener.threads[at];
-            let found = match thread.is_own {
+            let found = match thread.is_this_thread {
                 true => own,
-                false if thread.inbox.reservations.try_reserve() => Placement::Reserved(at),
-                false => Placement::NoSpace,
+                false if thread.inbox.reservations.try_reserve() => TargetChoice::Reserved(at),
+                false => TargetChoice::NoSpace,
             };
-            if found != Placement::NoSpace {
+            if found != TargetChoice::NoSpace {
                 return Some((found, at));
             }
         }
-        Some((if count > 0 { Placement::NoSpace } else { own }, listener.next))
+        Some((if count > 0 { TargetChoice::NoSpace } else { own }, listener.next))
     }
 
     /// Requests a command from each thread to which the listener `index` hands over connections, for when it has a
     /// slot. Returns `false` if one has a slot already.
     fn await_slot(&self, index: u16) -> bool {
         let Some(listener) = self.listeners.get(usize::from(index)) else { return true };
-        let mut others = listener.threads.iter().filter(|it| !it.is_own);
+        let mut others = listener.threads.iter().filter(|it| !it.is_this_thread);
         others.all(|it| it.inbox.reservations.await_slot())
     }
 
     /// Passes an accepted connection to the thread that has reserved a slot for it.
-    fn deliver(&mut self, index: u16, placement: Placement, fd: OwnedFd, peer: Option<SocketAddr>) {
+    fn deliver(&mut self, index: u16, choice: TargetChoice, fd: OwnedFd, peer: Option<SocketAddr>) {
         let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
         let mut fd = fd;
         let tls = listener.tls.clone();
-        if let Placement::Reserved(thread) = placement {
+        if let TargetChoice::Reserved(thread) = choice {
             let inbox = &listener.threads[thread].inbox;
             let adopt = Command::Adopt(fd, peer, tls.clone());
             match inbox.push(adopt).map_err(|it| it.into_inner()) {
@@ -264,7 +265,7 @@ impl<H: Handler> Reactor<H> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Raw;
+    use crate::engine::BytesCodec;
     use crate::{CloseReason, Config, Conn};
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::net::TcpStream;
@@ -277,26 +278,26 @@ mod tests {
     struct Hook(Box<dyn FnMut() + Send>);
 
     impl Handler for Hook {
-        type Codec = Raw;
+        type Codec = BytesCodec;
         type Data = ();
 
-        fn on_accept(&mut self, _conn: &mut Conn<'_, Raw, ()>) {
+        fn on_accept(&mut self, _conn: &mut Conn<'_, BytesCodec, ()>) {
             (self.0)();
         }
 
-        fn on_message(&mut self, _conn: &mut Conn<'_, Raw, ()>, _message: &[u8]) {}
+        fn on_message(&mut self, _conn: &mut Conn<'_, BytesCodec, ()>, _message: &[u8]) {}
     }
 
     fn reactor(connections_max: u32, on_accept: impl FnMut() + Send + 'static) -> Reactor<Hook> {
         let config = Config { connections_max, ..Config::default() };
-        Reactor::new(config, Raw, Hook(Box::new(on_accept))).expect("a reactor")
+        Reactor::new(config, BytesCodec, Hook(Box::new(on_accept))).expect("a reactor")
     }
 
-    /// Lets `first` listen for itself and for `second`, as [`Spread::RoundRobin`](crate::Spread)
+    /// Lets `first` listen for itself and for `second`, as [`AcceptPolicy::RoundRobin`](crate::AcceptPolicy)
     /// does.
     fn listen(first: &mut Reactor<Hook>, second: &Reactor<Hook>) -> SocketAddr {
         let threads = vec![Arc::clone(first.inbox()), Arc::clone(second.inbox())];
-        let here = Listen::at("127.0.0.1:0".parse().expect("parse the address"));
+        let here = ListenOptions::at("127.0.0.1:0".parse().expect("parse the address"));
         first.listen_with(&here, false, threads).expect("a free port")
     }
 

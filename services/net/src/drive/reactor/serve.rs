@@ -2,11 +2,11 @@
 
 use super::{Reactor, socket};
 use crate::CloseReason;
-use crate::drive::conn::{Conn, Received};
+use crate::drive::conn::{Conn, ReceivedBytes};
 use crate::drive::core::{Core, REPLIES_KEPT_BYTES};
 use crate::drive::handler::Handler;
 use crate::drive::slab::{Flags, Key};
-use crate::engine::{Crossing, Delivered, Opened};
+use crate::engine::{DeliveryResult, OpenResult, WaterMarkCrossing};
 use crate::stage;
 use rustix::io::Errno;
 use std::ops::ControlFlow;
@@ -77,7 +77,7 @@ impl<H: Handler> Reactor<H> {
         }
         self.core.stats.connected_count += 1;
         let now_ns = self.core.now_ns;
-        let tls = self.core.slab.get_mut(key).and_then(|slot| slot.link.tls_mut());
+        let tls = self.core.slab.get_mut(key).and_then(|slot| slot.protocol.tls_mut());
         let Some(tls) = tls else {
             self.call(key, |handler, conn| handler.on_connect(conn));
             return true;
@@ -135,7 +135,7 @@ impl<H: Handler> Reactor<H> {
             }
             self.core.stats.reads_count += 1;
             self.core.stats.read_bytes += bytes_count as u64;
-            if slot.link.is_secured() {
+            if slot.protocol.is_secured() {
                 return self.open(key, bytes_count);
             }
         }
@@ -156,7 +156,7 @@ impl<H: Handler> Reactor<H> {
         match socket::peek(slot.fd.as_fd()) {
             Ok(0) => self.handle_stream_end(key),
             // The rest may be TLS's close_notify alone; if it is data, the backlog keeps it.
-            Ok(_) if slot.link.is_secured() => {
+            Ok(_) if slot.protocol.is_secured() => {
                 match socket::read(slot.fd.as_fd(), &mut self.buffer) {
                     Ok(bytes_count) => self.open(key, bytes_count),
                     Err(errno) => Err(CloseReason::Reset(errno)),
@@ -177,7 +177,7 @@ impl<H: Handler> Reactor<H> {
         plain.clear();
         sealed.clear();
         let records = &mut self.buffer[..bytes_count];
-        let opened = slot.link.open(records, &mut plain, &mut sealed, core.now_ns);
+        let opened = slot.protocol.open(records, &mut plain, &mut sealed, core.now_ns);
         let sent = match sealed.is_empty() {
             true => Ok(()),
             false => send_or_queue(core, key, &sealed),
@@ -196,14 +196,19 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Handles opened records: the end of the stream, the end of the handshake, and the plaintext.
-    fn handle_opened(&mut self, key: Key, opened: Opened, plain: &[u8]) -> Result<(), CloseReason> {
+    fn handle_opened(
+        &mut self,
+        key: Key,
+        opened: OpenResult,
+        plain: &[u8],
+    ) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         if opened.is_ended {
             slot.flags.set(Flags::CLOSE_NOTIFIED);
         }
         if opened.is_ready {
             slot.flags.clear(Flags::HANDSHAKING);
-            let is_resumed = slot.link.tls().and_then(|tls| tls.is_resumed());
+            let is_resumed = slot.protocol.tls().and_then(|tls| tls.is_resumed());
             self.core.stats.handshakes_count += 1;
             self.core.stats.resumed_count += u64::from(is_resumed == Some(true));
             let is_outgoing = slot.flags.any(Flags::OUTGOING);
@@ -217,7 +222,7 @@ impl<H: Handler> Reactor<H> {
             return Ok(());
         }
         if slot.flags.any(READ_BLOCKERS) {
-            slot.link.buffer(plain);
+            slot.protocol.buffer(plain);
             slot.flags.set(Flags::BACKLOG);
             return Ok(());
         }
@@ -228,8 +233,8 @@ impl<H: Handler> Reactor<H> {
     fn deliver_messages(&mut self, key: Key, bytes: &[u8]) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         let is_last = slot.flags.any(Flags::LAST_MESSAGE);
-        let mut reading = slot.link.begin_reading();
-        let queued_bytes = slot.link.queued_bytes();
+        let mut reading = slot.protocol.begin_reading();
+        let queued_bytes = slot.protocol.queued_bytes();
         self.core.begin_call(key, queued_bytes);
         self.core.call.should_stop = is_last;
         let Self { core, codec, handler, .. } = self;
@@ -237,7 +242,7 @@ impl<H: Handler> Reactor<H> {
         let delivered = catch_unwind(AssertUnwindSafe(|| {
             reading.receive(bytes, codec, now_ns, |message, frame| {
                 stage::decoded(message.len());
-                let received = Received { bytes, message, frame: (frame.start, frame.end) };
+                let received = ReceivedBytes { bytes, message, frame: (frame.start, frame.end) };
                 handler.on_message(&mut Conn { core, codec, key, received }, message);
                 stage::dispatched(message.len());
                 match core.call.should_stop {
@@ -247,7 +252,7 @@ impl<H: Handler> Reactor<H> {
             })
         }));
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
-        slot.link.end_reading(reading);
+        slot.protocol.end_reading(reading);
         let delivered = match delivered {
             Ok(delivered) => delivered,
             Err(panic) => {
@@ -255,8 +260,8 @@ impl<H: Handler> Reactor<H> {
                 return Ok(());
             }
         };
-        let is_stopped = matches!(delivered, Ok(Delivered { is_stopped: true, .. }));
-        let is_stopped = is_stopped && slot.link.pending_bytes() > 0;
+        let is_stopped = matches!(delivered, Ok(DeliveryResult { is_stopped: true, .. }));
+        let is_stopped = is_stopped && slot.protocol.pending_bytes() > 0;
         slot.flags.clear(Flags::BACKLOG);
         if is_stopped {
             slot.flags.set(Flags::BACKLOG);
@@ -285,7 +290,7 @@ impl<H: Handler> Reactor<H> {
         }
         let mut replies = std::mem::take(&mut core.call.replies);
         let bytes = replies.contiguous(received);
-        let is_secured = core.slab.get(key).is_some_and(|slot| slot.link.is_secured());
+        let is_secured = core.slab.get(key).is_some_and(|slot| slot.protocol.is_secured());
         let sent = match is_secured {
             true => seal_and_send(core, key, bytes),
             false => send_or_queue(core, key, bytes),
@@ -301,7 +306,7 @@ impl<H: Handler> Reactor<H> {
     fn flush(&mut self, key: Key) -> Result<(), CloseReason> {
         let core = &mut self.core;
         let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
-        let unsent = slot.link.unsent();
+        let unsent = slot.protocol.unsent();
         if unsent.is_empty() || slot.flags.any(Flags::SEND_BLOCKED.or(Flags::CONNECTING)) {
             return Ok(());
         }
@@ -313,10 +318,12 @@ impl<H: Handler> Reactor<H> {
         }
         core.stats.sends_count += u64::from(sent_bytes > 0);
         core.stats.sent_bytes += sent_bytes as u64;
-        if let Some(Crossing::Low) = slot.link.mark_sent(sent_bytes, &core.limits, core.now_ns) {
+        if let Some(WaterMarkCrossing::Low) =
+            slot.protocol.mark_sent(sent_bytes, &core.limits, core.now_ns)
+        {
             slot.flags.clear(Flags::ABOVE_HIGH_WATER);
-            slot.link.restart_message_timeout(core.now_ns);
-            core.pending_crossings.push((key, Crossing::Low));
+            slot.protocol.restart_message_timeout(core.now_ns);
+            core.pending_crossings.push((key, WaterMarkCrossing::Low));
         }
         Ok(())
     }
@@ -324,7 +331,7 @@ impl<H: Handler> Reactor<H> {
     /// Handles the end of the stream; a TLS stream without a `close_notify` before it was truncated.
     fn handle_stream_end(&mut self, key: Key) -> Result<(), CloseReason> {
         let slot = self.core.slab.get(key).filter(|slot| !slot.flags.any(Flags::CLOSE_NOTIFIED));
-        match slot.and_then(|slot| slot.link.tls()) {
+        match slot.and_then(|slot| slot.protocol.tls()) {
             Some(tls) => Err(tls.truncation_error().into()),
             None => self.handle_peer_end(key),
         }
@@ -333,7 +340,7 @@ impl<H: Handler> Reactor<H> {
     /// Handles the peer's end of stream; bytes queued for the peer are still sent.
     fn handle_peer_end(&mut self, key: Key) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
-        slot.link.receive_end()?;
+        slot.protocol.receive_end()?;
         slot.flags.clear(Flags::READABLE);
         slot.flags.set(Flags::PEER_ENDED.or(Flags::CLOSING));
         Ok(())
@@ -373,12 +380,12 @@ impl<H: Handler> Reactor<H> {
     /// Sends TLS's `close_notify` once all other bytes are sent.
     fn send_close_notify(&mut self, key: Key) {
         let Some(slot) = self.core.slab.get_mut(key) else { return };
-        if slot.link.queued_bytes() > 0 || !slot.link.is_secured() {
+        if slot.protocol.queued_bytes() > 0 || !slot.protocol.is_secured() {
             return;
         }
         let mut sealed = std::mem::take(&mut self.core.sealed);
         sealed.clear();
-        slot.link.close_notify(&mut sealed);
+        slot.protocol.close_notify(&mut sealed);
         if !sealed.is_empty() {
             // If the peer has disconnected, the next read reports it.
             let _ = send_or_queue(&mut self.core, key, &sealed);
@@ -395,7 +402,7 @@ impl<H: Handler> Reactor<H> {
         let more = Flags::READABLE.or(Flags::BACKLOG);
         if is_stopping && !flags.any(more.or(Flags::CLOSING).or(Flags::LINGERING)) {
             // Everything read is handed over, except perhaps the beginning of a message.
-            match slot.link.pending_bytes() {
+            match slot.protocol.pending_bytes() {
                 0 => slot.flags.set(Flags::CLOSING),
                 _ => slot.flags.set(Flags::LAST_MESSAGE),
             }
@@ -404,14 +411,14 @@ impl<H: Handler> Reactor<H> {
         if flags.any(Flags::CLOSING) && !flags.any(Flags::LINGERING.or(Flags::CONNECTING)) {
             self.send_close_notify(key);
             let Some(slot) = self.core.slab.get_mut(key) else { return };
-            if slot.link.queued_bytes() == 0 {
+            if slot.protocol.queued_bytes() == 0 {
                 if flags.any(Flags::PEER_ENDED) {
                     return self.close(key, &CloseReason::Peer);
                 }
                 socket::shut_down_sending(slot.fd.as_fd());
                 // Bytes that still arrive are read and discarded: a close with unread bytes would
                 // reset the connection and discard what the peer has not read yet.
-                slot.link = Default::default();
+                slot.protocol = Default::default();
                 slot.flags.set(Flags::LINGERING.or(Flags::READABLE));
                 let now_ms = self.core.now_ms();
                 if let Some(slot) = self.core.slab.get_mut(key) {
@@ -436,7 +443,7 @@ impl<H: Handler> Reactor<H> {
             self.core.enqueue(key);
         }
         let Some(slot) = self.core.slab.get(key) else { return };
-        if !slot.link.is_idle() || slot.flags.any(Flags::LINGERING) {
+        if !slot.protocol.is_idle() || slot.flags.any(Flags::LINGERING) {
             self.core.arm(key);
         }
     }
@@ -460,7 +467,7 @@ fn seal_and_send<D>(core: &mut Core<D>, key: Key, replies: &[u8]) -> Result<(), 
     let mut sealed = std::mem::take(&mut core.sealed);
     sealed.clear();
     let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
-    let sent = match slot.link.seal(replies, &core.call.ends, &mut sealed) {
+    let sent = match slot.protocol.seal(replies, &core.call.ends, &mut sealed) {
         Ok(()) if sealed.is_empty() => Ok(()),
         Ok(()) => send_or_queue(core, key, &sealed),
         Err(error) => Err(CloseReason::Tls(error)),
@@ -473,7 +480,7 @@ fn send_or_queue<D>(core: &mut Core<D>, key: Key, replies: &[u8]) -> Result<(), 
     let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
     let mut rest = replies;
     let waits = Flags::CONNECTING.or(Flags::SEND_BLOCKED);
-    if slot.link.unsent().is_empty() && !slot.flags.any(waits) {
+    if slot.protocol.unsent().is_empty() && !slot.flags.any(waits) {
         let sent_bytes = socket::send(slot.fd.as_fd(), rest).map_err(CloseReason::Reset)?;
         stage::sent(sent_bytes);
         core.stats.sends_count += u64::from(sent_bytes > 0);
@@ -485,7 +492,7 @@ fn send_or_queue<D>(core: &mut Core<D>, key: Key, replies: &[u8]) -> Result<(), 
         slot.flags.set(Flags::SEND_BLOCKED);
         core.stats.delayed_count += 1;
     }
-    if let Some(crossing) = slot.link.queue(rest, &core.limits, core.now_ns)? {
+    if let Some(crossing) = slot.protocol.queue(rest, &core.limits, core.now_ns)? {
         slot.flags.set(Flags::ABOVE_HIGH_WATER);
         core.pending_crossings.push((key, crossing));
     }
