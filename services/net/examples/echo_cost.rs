@@ -14,10 +14,10 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// A message of 64 bytes, its length included.
+/// Length of a message in bytes, length prefix included.
 const MESSAGE_BYTES: usize = 64;
 
-/// Echo handler that records the CPU time of its thread.
+/// Handler that echoes messages and records the CPU time of its thread.
 struct Echo {
     cpu_ns: u64,
 }
@@ -35,7 +35,7 @@ impl Handler for Echo {
     }
 }
 
-/// Client of one connection that keeps `depth` messages in flight until `until`.
+/// Runs a client on one connection that keeps `depth` messages in flight until `until`.
 fn talk(address: SocketAddr, client: Option<Client>, depth: usize, until: Instant) {
     let failed = "exchange with the server";
     let mut stream = TcpStream::connect(address).expect(failed);

@@ -26,7 +26,7 @@ impl Handler for Echo {
 
 type Failed = Box<dyn std::error::Error>;
 
-/// Serves until the end of standard input.
+/// Serves connections until the end of standard input.
 fn serve(how: &str) -> Result<(), Failed> {
     let mut listen = ListenOptions::at("127.0.0.1:0".parse()?);
     if how == "tls" {
@@ -42,7 +42,7 @@ fn serve(how: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Connects and has one message echoed, so that the connection is in use before it is idle.
+/// Connects and waits for the echo of one message, so that the connection was used before it is idle.
 fn connect(
     address: SocketAddr,
     client: Option<&Client>,
@@ -75,7 +75,7 @@ fn rss_anon_bytes(pid: u32) -> Result<u64, Failed> {
     Ok(kb * 1024)
 }
 
-/// Returns the anonymous memory of a server process with `connections` connections, in bytes.
+/// Starts a server process with `connections` idle connections; returns the growth of its anonymous memory in bytes.
 fn held_bytes(how: &str, connections: u64) -> Result<u64, Failed> {
     let mut server = Command::new(std::env::current_exe()?)
         .args(["--serve", how])

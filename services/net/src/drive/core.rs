@@ -17,21 +17,21 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Flags of which each forbids further writes to a connection.
+/// Flags each of which forbids further writes to a connection.
 const CLOSED: Flags = Flags::CLOSING.or(Flags::LINGERING).or(Flags::ABORTED);
 
 /// Purpose of a timer in the thread's timer wheel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum TimerPurpose {
     Connection(Key),
-    /// Check for idle connections, at most `SWEEP_SLOTS_MAX` slots at a time.
+    /// Check of the connections for idle ones, at most `SWEEP_SLOTS_MAX` slots at a time.
     Sweep,
     Housekeep,
-    /// Retry of accepting, as other parts of the process may have closed descriptors.
+    /// Retry of accepting after a lack of descriptors, as other parts of the process may have closed some.
     RetryAccept,
-    /// End of normal reading after a stop: each connection gets at most one more message.
+    /// End of normal reading after a stop request: each connection gets at most one more message.
     LastMessages,
-    /// End of the grace period after a stop: all open connections are closed.
+    /// End of the grace period after a stop request: all open connections are closed.
     GraceEnd,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Core<D> {
     pub(crate) wheel: Wheel<TimerPurpose>,
     /// Queue of connections and listeners to be served; each is in it at most once.
     pub(crate) ready: VecDeque<EventSource>,
-    /// Connections to be closed, with the reason.
+    /// Connections to be closed, with the reasons.
     pub(crate) pending_closes: Vec<(Key, CloseReason)>,
     pub(crate) pending_crossings: Vec<(Key, WaterMarkCrossing)>,
     pub(crate) inbox: Arc<Inbox<D>>,
@@ -49,35 +49,35 @@ pub(crate) struct Core<D> {
     pub(crate) limits: Limits,
     pub(crate) limiter: PerIpLimiter,
     pub(crate) stats: Stats,
-    /// Time at the start of this iteration of the event loop.
+    /// Time in ns at the start of this iteration of the event loop.
     pub(crate) now_ns: u64,
     pub(crate) is_stopping: bool,
     pub(crate) call: HandlerCall,
-    /// Buffers for opened and for sealed TLS records, reused by one connection after another.
+    /// Buffer for the plaintext of opened TLS records; like `sealed`, all connections use it in turn.
     pub(crate) plain: Vec<u8>,
     pub(crate) sealed: Vec<u8>,
 }
 
-/// Capacity, in bytes, above which a reply buffer is shrunk after use.
+/// Maximum capacity, in bytes, that a reply buffer has after use.
 pub(crate) const REPLIES_KEPT_BYTES: usize = 1 << 18;
 
 /// State of the handler call in progress.
 #[derive(Default)]
 pub(crate) struct HandlerCall {
     pub(crate) key: Option<Key>,
-    /// `true` while the connection can still be written to.
+    /// `true` while bytes can be written to the connection.
     pub(crate) is_open: bool,
-    /// Replies so far, sent together at the end of the call.
+    /// Replies of the call so far, which are sent together at its end.
     pub(crate) replies: Replies,
     /// End of each message in `replies`; filled only if each message is a TLS record of its own.
     pub(crate) ends: Vec<usize>,
     pub(crate) record_per_message: bool,
-    /// Bytes that were queued for sending before this call.
+    /// Number of bytes that were queued for sending before this call.
     pub(crate) queued_bytes: usize,
-    /// Number of reply bytes above which `enforce_reply_limits` is called: the high-water mark, or
-    /// the space left in the queue, or 0 if each message is a TLS record of its own.
+    /// Number of reply bytes above which `enforce_reply_limits` is called: the high-water mark, or the free space of
+    /// the send queue if that is less, or 0 if each message is a TLS record of its own.
     replies_max: usize,
-    /// `true` if no further message of this read is to be delivered.
+    /// `true` if no further message of the present read is to be delivered.
     pub(crate) should_stop: bool,
     pub(crate) overflow: Option<Overflow>,
 }
@@ -96,7 +96,8 @@ impl HandlerCall {
     }
 }
 
-/// Queues a listener unless it is queued already: otherwise it would accept twice as many connections in an iteration.
+/// Appends a listener to the queue of ready sources unless it is queued: otherwise it would accept twice as many
+/// connections in an iteration.
 pub(crate) fn enqueue_listener_once(ready: &mut VecDeque<EventSource>, source: EventSource) {
     if !ready.contains(&source) {
         ready.push_back(source);
@@ -104,13 +105,13 @@ pub(crate) fn enqueue_listener_once(ready: &mut VecDeque<EventSource>, source: E
 }
 
 impl<D> Core<D> {
-    /// Returns the time in ms, as the 32 bits that connections store.
+    /// Returns the present time in ms, truncated to 32 bits as connections store it.
     pub(crate) fn now_ms(&self) -> u32 {
         // Truncated to 32 bits: only differences are used.
         (self.now_ns / 1_000_000) as u32
     }
 
-    /// Prepares a handler call for the connection `key`.
+    /// Initialises the state of a handler call for the connection `key`.
     pub(crate) fn begin_call(&mut self, key: Key, queued_bytes: usize) {
         self.call.key = Some(key);
         self.call.queued_bytes = queued_bytes;
@@ -150,8 +151,8 @@ impl<D> Core<D> {
         }
     }
 
-    /// Appends bytes to the replies of the connection that is being served; `received` is the
-    /// latest read of that connection.
+    /// Appends bytes to the replies of the connection that is being served; `received` are the bytes of its latest
+    /// read.
     #[inline]
     pub(crate) fn reply_with(
         &mut self,
@@ -165,8 +166,8 @@ impl<D> Core<D> {
         self.check_reply_limits(received)
     }
 
-    /// Frames a message and appends it to the replies. Not inlined, so that handlers stay small
-    /// enough to be inlined into the loop over messages.
+    /// Frames a message and appends it to the replies. Not inlined, so that handlers stay small enough to be inlined
+    /// into the loop over messages.
     #[inline(never)]
     pub(crate) fn reply_encoded<C: Codec>(
         &mut self,
@@ -177,7 +178,7 @@ impl<D> Core<D> {
         self.reply_with(received, |out| Ok(codec.encode(message, out)?))
     }
 
-    /// Replies with the bytes `part` of `received`, if possible without a copy.
+    /// Appends the bytes `part` of `received` to the replies, if possible without a copy.
     #[inline(always)]
     pub(crate) fn reply_unchanged(
         &mut self,
@@ -191,9 +192,9 @@ impl<D> Core<D> {
         self.begin_unchanged_range(received, part)
     }
 
-    /// Replies with `part` of `received`, which does not extend an uncopied range. Checks that the connection is open
-    /// and that the queue has space for all of `received` from `part` on, so that later parts need no check; every call
-    /// that changes either condition copies the range first.
+    /// Appends `part` of `received` to the replies, as the start of an uncopied range. Checks that the connection is
+    /// open and that the queue has space for all of `received` from `part` on, so that later parts need no check;
+    /// every call that changes either condition copies the range first.
     #[inline(never)]
     fn begin_unchanged_range(
         &mut self,
@@ -223,7 +224,8 @@ impl<D> Core<D> {
         }
     }
 
-    /// Handles a reply that is a TLS record of its own, or that exceeds a water mark or the limit.
+    /// Handles replies that exceed a water mark or the limit of the send queue, or whose messages are TLS records of
+    /// their own.
     fn enforce_reply_limits(&mut self, received: &[u8]) -> Result<(), WriteError> {
         let call = &mut self.call;
         if call.record_per_message {
@@ -269,7 +271,7 @@ impl<D> Core<D> {
         }
     }
 
-    /// Tries to send the replies to one read early, as the queue has no space for them.
+    /// Sends the replies to one read before the handler returns, as the queue has no space for them.
     #[cold]
     fn send_early(&mut self, key: Key, received: &[u8]) -> Result<(), WriteError> {
         let call = &mut self.call;
@@ -293,8 +295,8 @@ impl<D> Core<D> {
         }
     }
 
-    /// Seals and sends the replies of a TLS connection early. All of them are copied already;
-    /// sealed records cannot be withdrawn, so those that the kernel does not accept are queued.
+    /// Seals the replies of a TLS connection and sends them before the handler returns. All of them are copied
+    /// already; sealed records cannot be withdrawn, so those that the kernel does not accept are queued.
     fn seal_early(&mut self, key: Key) -> Result<(), WriteError> {
         let Some(slot) = self.slab.get_mut(key) else { return Err(WriteError::Closed) };
         self.sealed.clear();
@@ -323,7 +325,8 @@ impl<D> Core<D> {
         Ok(())
     }
 
-    /// Records an overflow: the connection is closed when its handler returns.
+    /// Records that the send queue would overflow, so that the connection is closed when its handler returns; returns
+    /// the error.
     fn record_overflow(&mut self, queued_bytes: usize) -> WriteError {
         let queued_bytes_max = self.limits.queued_bytes_max;
         let overflow = Overflow { queued_bytes, queued_bytes_max };
@@ -333,7 +336,7 @@ impl<D> Core<D> {
         overflow.into()
     }
 
-    /// Adds a socket to the poll set and the slab.
+    /// Adds a socket to the epoll set and the slab; returns the key of its connection.
     pub(crate) fn open(
         &mut self,
         fd: OwnedFd,
@@ -359,7 +362,7 @@ impl<D> Core<D> {
         Ok(key)
     }
 
-    /// Adjusts the number of open connections by `more`, and publishes it to threads that hand connections to this one.
+    /// Adds `more` to the number of open connections, and publishes it to threads that hand connections to this one.
     pub(crate) fn adjust_open_count(&mut self, more: i8) {
         self.stats.open_count = self.stats.open_count.wrapping_add_signed(more.into());
         self.inbox.publish_open_count(self.stats.open_count);
@@ -410,7 +413,8 @@ impl<D> Core<D> {
         Ok(key)
     }
 
-    /// Returns the limits that apply now: no message timeout while we do not read the connection.
+    /// Returns the limits of a connection with these `flags`: without the message timeout while this thread does not
+    /// read the connection.
     pub(crate) fn limits_for(&self, flags: Flags) -> Limits {
         match flags.any(Flags::SUSPENDED.or(Flags::ABOVE_HIGH_WATER)) {
             true => Limits { message_timeout_ns: 0, ..self.limits },
@@ -418,7 +422,7 @@ impl<D> Core<D> {
         }
     }
 
-    /// Returns the time at which the connection times out; `None` if it has no deadline.
+    /// Returns the time in ns at which the connection times out; `None` if it has no deadline.
     pub(crate) fn deadline_ns(&self, slot: &Slot<D>) -> Option<u64> {
         let phase_ms = if slot.flags.any(Flags::CONNECTING) {
             Some(self.config.connect_timeout_ms).filter(|&ms| ms > 0)
@@ -431,8 +435,8 @@ impl<D> Core<D> {
         phase_ms.map(|ms| self.now_ns + ns(ms.saturating_sub(since_ms)))
     }
 
-    /// Starts or moves the timer of a connection that has a deadline. The timer of a connection
-    /// without one is left to expire: usually there is another deadline by then.
+    /// Starts or moves the timer of a connection that has a deadline. If the connection has none, its timer is left
+    /// to expire: usually there is another deadline by then.
     pub(crate) fn arm(&mut self, key: Key) {
         let Some(slot) = self.slab.get(key) else { return };
         let Some(deadline_ns) = self.deadline_ns(slot) else { return };

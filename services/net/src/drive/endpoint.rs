@@ -4,7 +4,7 @@ use crate::tls::{Client, NamedClient, Server, SetupError};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Address to listen at, in plain text or by TLS.
+/// Address to listen at, with its TLS configuration if it uses TLS.
 ///
 /// ```
 /// # #[cfg(feature = "tls")] {
@@ -23,13 +23,13 @@ pub struct ListenOptions {
 }
 
 impl ListenOptions {
-    /// Listens in plain text; for port 0 the kernel chooses a port.
+    /// Creates options to listen at `address` in plain text; for port 0 the kernel chooses a port.
     #[must_use]
     pub const fn at(address: SocketAddr) -> Self {
         Self { address, tls: None }
     }
 
-    /// Listens by TLS only.
+    /// Makes the listener accept only TLS, with the configuration `server`.
     #[must_use]
     pub fn tls(self, server: &Server) -> Self {
         Self { tls: Some(server.clone()), ..self }
@@ -42,7 +42,7 @@ impl From<SocketAddr> for ListenOptions {
     }
 }
 
-/// Address to connect to, in plain text or by TLS.
+/// Address to connect to, with the source address and the TLS configuration, if any.
 #[derive(Debug, Clone)]
 pub struct ConnectOptions {
     pub(crate) address: SocketAddr,
@@ -51,21 +51,21 @@ pub struct ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// Connects in plain text.
+    /// Creates options to connect to `address` in plain text.
     #[must_use]
     pub const fn to(address: SocketAddr) -> Self {
         Self { address, source: None, tls: None }
     }
 
-    /// Connects from the local address `source`: one address has some 28,000 ports. For port 0 the
-    /// kernel chooses a port.
+    /// Sets the local address to connect from; one address has some 28,000 ports. For port 0 the kernel chooses a
+    /// port.
     #[must_use]
     pub fn from(self, source: SocketAddr) -> Self {
         Self { source: Some(source), ..self }
     }
 
-    /// Connects by TLS. The server's certificate must be valid for `name`, a DNS name or an
-    /// address; a DNS name is also sent to the server.
+    /// Makes the connection use TLS. The server's certificate must be valid for `name`, a DNS name or an address; a
+    /// DNS name is also sent to the server.
     ///
     /// # Errors
     /// [`SetupError`] if `name` is neither.

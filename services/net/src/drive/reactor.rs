@@ -31,14 +31,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Maximum number of slots that one check for idle connections visits.
+/// Maximum number of slots in one check for idle connections.
 const SWEEP_SLOTS_MAX: u32 = 4096;
-/// Maximum time for which a stopping thread still reads peers that keep sending, in ns.
+/// Maximum time, in ns, for which a stopping thread still reads peers that keep sending.
 const STOP_READ_NS_MAX: u64 = 1_000_000_000;
-/// Interval at which a busy thread publishes its counters, in ns.
+/// Interval in ns at which a busy thread publishes its counters.
 const PUBLISH_NS: u64 = 1_000_000;
 
-/// Connections of one thread and their event loop, which [`run`](Self::run) executes.
+/// Event loop of one thread with its connections, which [`run`](Self::run) executes.
 ///
 /// ```
 /// use handover_net::{Config, Conn, Handler, Reactor, engine::LinesCodec};
@@ -72,24 +72,24 @@ pub struct Reactor<H: Handler> {
     core: Core<H::Data>,
     handler: H,
     codec: H::Codec,
-    /// Read buffer, shared by all connections of the thread.
+    /// Read buffer that all connections of the thread share.
     buffer: Vec<u8>,
     listeners: Vec<Listener<H::Data>>,
-    /// Spare descriptor, closed so that a connection can be accepted and rejected when no other
+    /// Descriptor held in reserve: it is closed so that a connection can be accepted and rejected when no other
     /// descriptor is available.
     reserve_fd: Option<OwnedFd>,
     commands: mpsc::Consumer<Command<H::Data>>,
     wake: adaptive_fd::Receiver,
     spin: SpinPolicy,
-    /// Slot at which the next check for idle connections continues.
+    /// Index of the slot at which the next check for idle connections continues.
     next_sweep_index: u32,
     is_retry_scheduled: bool,
-    /// Time at which the counters were published last.
+    /// Time in ns at which the counters were published last.
     published_ns: u64,
 }
 
 impl<H: Handler> Reactor<H> {
-    /// Creates an event loop without connections.
+    /// Creates an event loop without connections and listeners.
     ///
     /// # Errors
     /// [`NetError`]: the configuration is not valid, or the kernel gave no descriptors.
@@ -147,7 +147,7 @@ impl<H: Handler> Reactor<H> {
         Ok(reactor)
     }
 
-    /// Takes over a connected stream, as if it had been accepted here.
+    /// Takes over a connected stream as if this thread had accepted it; returns the connection's key.
     ///
     /// # Errors
     /// [`NetError`] if the limit of connections is reached, or the socket cannot be watched.
@@ -155,7 +155,7 @@ impl<H: Handler> Reactor<H> {
         self.adopt_with(stream.into(), None)
     }
 
-    /// Takes over a stream like [`adopt`](Self::adopt) and performs the TLS handshake first.
+    /// Takes over a stream like [`adopt`](Self::adopt), and performs the TLS handshake as server first.
     ///
     /// # Errors
     /// As [`adopt`](Self::adopt).
@@ -174,7 +174,8 @@ impl<H: Handler> Reactor<H> {
         self.add_accepted(fd, peer, tls)
     }
 
-    /// Connects to `address`; [`Handler::on_connect`] or [`Handler::on_close`] reports the result.
+    /// Starts to connect to `address` and returns the connection's key; [`Handler::on_connect`] or
+    /// [`Handler::on_close`] reports the result.
     ///
     /// # Errors
     /// [`NetError`] if the attempt could not be started.
@@ -182,7 +183,7 @@ impl<H: Handler> Reactor<H> {
         self.connect_with(ConnectOptions::to(address), data)
     }
 
-    /// Connects like [`connect`](Self::connect), optionally from a chosen source address or by TLS.
+    /// Starts to connect like [`connect`](Self::connect), with further options: a source address, or TLS.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -194,13 +195,13 @@ impl<H: Handler> Reactor<H> {
         self.core.connect_with(&options, data).map_err(|(error, _)| error)
     }
 
-    /// Returns a handle with which other threads stop this one and read its counters.
+    /// Returns a handle with which other threads stop this event loop and read its counters.
     #[must_use]
     pub fn stopper(&self) -> Stopper<H::Data> {
         Stopper { inbox: Arc::clone(&self.core.inbox) }
     }
 
-    /// Returns the handler, for access before and after [`run`](Self::run).
+    /// Returns the handler, mutably, for access before and after [`run`](Self::run).
     pub fn handler(&mut self) -> &mut H {
         &mut self.handler
     }
@@ -219,7 +220,8 @@ impl<H: Handler> Reactor<H> {
         &self.core.inbox
     }
 
-    /// Serves connections until the thread is stopped and all received messages are answered.
+    /// Serves connections until the thread is stopped and all received messages are answered; returns the final
+    /// counters.
     ///
     /// # Errors
     /// [`NetError::SystemCall`] if the kernel refuses to wait; no connection can cause that.
@@ -254,7 +256,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Serves each source once that was ready when the iteration started.
+    /// Serves each source once that is in the queue of ready sources at the time of the call.
     fn serve_ready(&mut self) {
         for _ in 0..self.core.ready.len() {
             match self.core.ready.pop_front() {
@@ -265,7 +267,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Closes connections and reports water-mark crossings that were recorded while other connections were served.
+    /// Closes connections and reports crossings of water marks, as recorded while other connections were served.
     fn handle_pending(&mut self) {
         while let Some((key, why)) = self.core.pending_closes.pop() {
             self.close(key, &why);
@@ -275,7 +277,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Waits for events, commands or the next timer; first spins, if that has recently found work.
+    /// Waits for events, commands or the next timer; spins first if recent spins have found work.
     fn wait(&mut self) -> Result<(), NetError> {
         let core = &self.core;
         let is_busy = !core.ready.is_empty()
@@ -322,13 +324,13 @@ impl<H: Handler> Reactor<H> {
         Ok(())
     }
 
-    /// Publishes the counters to other threads.
+    /// Publishes the counters for other threads to read.
     fn publish(&mut self) {
         self.published_ns = self.core.now_ns;
         self.core.inbox.published.publish(&self.core.stats);
     }
 
-    /// Executes the commands that are queued at the time of the call.
+    /// Executes the commands that are queued at the time of the call, and no later ones.
     fn execute_commands(&mut self) {
         for _ in 0..self.commands.len() {
             let Some(command) = self.commands.pop() else { return };
@@ -378,7 +380,7 @@ impl<H: Handler> Reactor<H> {
         });
     }
 
-    /// Handles the timers that have expired.
+    /// Handles all timers that have expired.
     fn expire(&mut self) {
         let now_ns = self.core.now_ns;
         // Limited, so that many timers that expire together do not delay ready connections.
@@ -448,7 +450,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Starts a timer of the thread itself, which expires after `in_ns`; 0 starts none.
+    /// Starts a timer of the event loop that expires after `in_ns` ns; 0 starts none.
     fn start_timer(&mut self, in_ns: u64, purpose: TimerPurpose) {
         if in_ns > 0 {
             // The wheel holds a few timers more than there can be connections.
@@ -456,7 +458,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Returns the interval of the checks for idle connections: all slots are checked within an
+    /// Returns the interval, in ns, of the checks for idle connections, such that all slots are checked within an
     /// eighth of the timeout.
     fn sweep_ns(&self) -> u64 {
         let sweeps_count = u64::from(self.core.slab.slots_count() / SWEEP_SLOTS_MAX + 1);
@@ -483,7 +485,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Starts to stop: accepts nothing more, and reads what each connection has received.
+    /// Begins to stop: accepts nothing more, and reads what each connection has received.
     fn begin_stop(&mut self, grace_ns: u64) {
         // Connections that the kernel has accepted still count.
         self.accept_pending();
@@ -504,7 +506,7 @@ impl<H: Handler> Reactor<H> {
         self.start_timer(grace_ns.max(1), TimerPurpose::GraceEnd);
     }
 
-    /// Limits each connection to one more message: a peer that sends without a pause would be read for ever.
+    /// Limits each connection to one more message, as a peer that sends without a pause would be read for ever.
     fn limit_to_one_message(&mut self) {
         for index in 0..self.core.slab.slots_count() {
             let Some(key) = self.core.slab.key_at(index).map(Key::from) else { continue };
@@ -514,7 +516,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Calls the handler for a connection and sends its replies.
+    /// Calls a method of the handler for the connection `key`, and sends the replies.
     fn call(&mut self, key: Key, f: impl FnOnce(&mut H, &mut Conn<'_, H::Codec, H::Data>)) {
         let Some(slot) = self.core.slab.get(key) else { return };
         let queued_bytes = slot.protocol.queued_bytes();
@@ -529,7 +531,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Calls the handler with all connections, and with no current one.
+    /// Calls a method of the handler that gets all connections, but is not called for one of them.
     fn call_without_connection(
         &mut self,
         f: impl FnOnce(&mut H, &mut Connections<'_, H::Codec, H::Data>),
@@ -566,7 +568,7 @@ impl<H: Handler> Reactor<H> {
         if self.core.is_stopping { CloseReason::Stopped } else { CloseReason::Local }
     }
 
-    /// Closes a connection and calls [`Handler::on_close`].
+    /// Closes the connection `key` and calls [`Handler::on_close`] with the reason.
     fn close(&mut self, key: Key, why: &CloseReason) {
         let Some(slot) = self.core.slab.remove(key) else { return };
         if let Some(timer) = slot.timer {
@@ -585,7 +587,8 @@ impl<H: Handler> Reactor<H> {
         self.resume_accepting();
     }
 
-    /// Adds a connected socket; calls [`Handler::on_accept`], unless a TLS handshake must be done first.
+    /// Adds a connected socket and returns the connection's key; calls [`Handler::on_accept`], unless a TLS handshake
+    /// must be done first.
     fn add_accepted(
         &mut self,
         fd: OwnedFd,
@@ -636,7 +639,7 @@ impl<H: Handler> fmt::Debug for Reactor<H> {
     }
 }
 
-/// Waits for events and queues the ready connections. Returns the number of events.
+/// Waits for events and appends the ready connections and listeners to the queue; returns the number of events.
 fn poll_events<D>(core: &mut Core<D>, timeout_ns: Option<u64>) -> Result<usize, FailedCall> {
     let Core { poll, slab, ready, .. } = core;
     poll.wait(timeout_ns, |source, readiness| {

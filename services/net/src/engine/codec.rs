@@ -3,45 +3,45 @@
 use crate::raw;
 use std::ops::Range;
 
-/// Result of decoding a message at the beginning of some bytes.
+/// Result of decoding the message at the beginning of some bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DecodeResult {
     /// The bytes start with a complete message.
     Message {
-        /// Position of the message in the bytes, without its frame.
+        /// Range of the message in the bytes, without its frame.
         body: Range<usize>,
-        /// Number of bytes of the message and its frame; at least one.
+        /// Length of the framed message in bytes; at least one.
         used_bytes: usize,
     },
-    /// The bytes are the beginning of an incomplete message.
+    /// The bytes are the beginning of a message that is not complete yet.
     More {
-        /// Number of bytes, counted from the beginning of the message, that decoding needs at
-        /// least, if known; more than were passed. If known, no byte beyond it is copied.
+        /// Minimum number of bytes, from the beginning of the message, with which decoding can succeed; more than
+        /// were passed. `None` if unknown. If known, no byte beyond it is copied.
         needed_bytes: Option<usize>,
     },
 }
 
-/// Error of decoding: the bytes are no message. The connection is closed.
+/// Error of decoding received bytes; the connection is closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
-    /// The message is longer than allowed, according to its frame, whose bytes arrive first.
+    /// The message is longer than the codec allows; detected before all its bytes have arrived.
     #[error("message of {bytes} bytes exceeds the codec's limit of {bytes_max}")]
     TooLong {
-        /// Length of the message, or of the part received so far without an end.
+        /// Length of the message in bytes, as announced by its frame, or as received so far without an end.
         bytes: u64,
-        /// Maximum length of a message, in bytes.
+        /// Maximum length of a message in bytes.
         bytes_max: u64,
     },
     /// The bytes are not a message in this codec's format.
     #[error("malformed message: {0}; does the peer use the same codec?")]
     Malformed(&'static str),
-    /// The codec broke its contract: it returned a message of no bytes, or beyond the bytes passed to it.
+    /// The codec broke its contract: its result is an empty message, or one beyond the bytes passed to it.
     #[error("Codec::decode returned an empty message, or one beyond the bytes passed to it")]
     InvalidRange,
 }
 
-/// Error for a message that is longer than the codec allows and cannot be framed.
+/// Error of framing a message that is longer than the codec allows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("message of {bytes} bytes exceeds the codec's limit of {bytes_max}")]
 pub struct TooLongError {
@@ -51,18 +51,17 @@ pub struct TooLongError {
     pub bytes_max: usize,
 }
 
-/// Framing: cuts a stream into messages, and frames messages for a stream.
+/// Framing of messages: splits a byte stream into messages, and frames messages for a stream.
 ///
-/// A codec holds no state of a connection: the bytes of an incomplete message are passed again,
-/// followed by more. For every message `m` that `encode` frames, `decode` of the result returns `m`
-/// and uses all bytes.
+/// A codec holds no state of a connection: the bytes of an incomplete message are passed again, followed by more. For
+/// every message `m` that `encode` frames, `decode` of the result returns `m` and uses all bytes.
 pub trait Codec: Clone + Send + 'static {
-    /// `true` if `encode` writes every message byte for byte as `decode` found it in the stream. A
-    /// message that is sent back unchanged is then sent from the read buffer without a copy.
+    /// `true` if `encode` writes every message byte for byte as `decode` found it in the stream. A message that is
+    /// sent back unchanged is then sent from the read buffer, without a copy.
     const IS_EXACT: bool = false;
 
-    /// Decodes the message at the beginning of `bytes`, which are not empty. The first `seen_bytes`
-    /// of them were passed before and were not a complete message.
+    /// Decodes the message at the beginning of `bytes`, which are not empty. The first `seen_bytes` of them were
+    /// passed in an earlier call and did not contain a complete message.
     ///
     /// # Errors
     /// [`CodecError`] if no further bytes can make this a message.
@@ -100,13 +99,13 @@ pub struct LengthPrefixCodec {
 const LENGTH_BYTES: usize = 4;
 
 impl LengthPrefixCodec {
-    /// Creates a codec for lengths up to `length_max`, without a header.
+    /// Creates a codec without a header for messages of up to `length_max` bytes.
     #[must_use]
     pub const fn new(length_max: u32) -> Self {
         Self { length_max, header_bytes: 0 }
     }
 
-    /// Sets the size of the header, which belongs to the message and is not counted by its length.
+    /// Sets the size in bytes of the header, which belongs to the message and is not counted by its length.
     #[must_use]
     pub const fn with_header(self, header_bytes: u32) -> Self {
         Self { header_bytes, ..self }
@@ -157,7 +156,7 @@ impl Codec for LengthPrefixCodec {
     }
 }
 
-/// Appends the length prefix and the message.
+/// Appends the length prefix and the message to `out`.
 #[inline]
 fn append_framed(length: [u8; LENGTH_BYTES], message: &[u8], out: &mut Vec<u8>) {
     if message.len() <= raw::SHORT_BYTES {
@@ -168,7 +167,7 @@ fn append_framed(length: [u8; LENGTH_BYTES], message: &[u8], out: &mut Vec<u8>) 
     out.extend_from_slice(message);
 }
 
-/// Codec for lines that end in a line feed; a carriage return before it is not part of the line.
+/// Codec for lines that end in a line feed. A carriage return before the line feed is not part of the line.
 ///
 /// A message to be framed must not contain a line feed: the peer would read several lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -223,7 +222,7 @@ impl Codec for LinesCodec {
     }
 }
 
-/// Codec without framing: each message is the bytes of one read, however the network split them.
+/// Codec without framing: each message consists of the bytes of one read, however the network split them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BytesCodec;
 

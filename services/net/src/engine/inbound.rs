@@ -11,12 +11,12 @@ pub struct TruncatedError {
     pub bytes: usize,
 }
 
-/// Result of [`Inbound::take`]: the messages delivered by the call.
+/// Number of messages that a call of [`Inbound::take`] delivered, and if `each` stopped it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeliveryResult {
-    /// Number of messages that were delivered.
+    /// Number of messages that the call delivered.
     pub messages_count: u64,
-    /// `true` if `each` returned `Break`; further messages may be buffered.
+    /// `true` if `each` returned `Break`; further complete messages may be buffered.
     pub is_stopped: bool,
 }
 
@@ -29,7 +29,7 @@ pub struct DeliveryResult {
 #[derive(Debug, Default)]
 pub struct Inbound {
     buffered: Vec<u8>,
-    /// Number of buffered bytes that the codec has already examined without finding a complete message.
+    /// Number of buffered bytes in which the codec has already found no complete message.
     seen_bytes: usize,
 }
 
@@ -52,8 +52,8 @@ impl Inbound {
         self.buffered.capacity()
     }
 
-    /// Delivers the messages that received bytes complete, in order, until `each` breaks. The rest
-    /// is buffered. With empty `bytes` it continues with the buffered ones.
+    /// Delivers the messages that the received `bytes` complete, in order, until `each` breaks, and buffers the rest.
+    /// With empty `bytes` it continues with buffered messages.
     ///
     /// # Errors
     /// [`CodecError`] of the codec; the kept bytes are of no further use then.
@@ -67,8 +67,8 @@ impl Inbound {
         self.take_framed(bytes, codec, |message, _frame| each(message))
     }
 
-    /// Delivers messages like [`take`](Self::take), and also passes the range of each message in
-    /// `bytes`, frame included; the range is empty if the message began in earlier bytes.
+    /// Delivers messages like [`take`](Self::take), and also passes the range of each framed message in `bytes`; the
+    /// range is empty if the message began in earlier bytes.
     ///
     /// # Errors
     /// Those of [`take`](Self::take).
@@ -116,7 +116,7 @@ impl Inbound {
         self.buffered.extend_from_slice(bytes);
     }
 
-    /// Checks the end of the stream.
+    /// Checks at the end of the stream that no incomplete message is buffered.
     ///
     /// # Errors
     /// [`TruncatedError`] if the stream ended in the middle of a message.

@@ -1,23 +1,23 @@
 //! Queue of bytes that the kernel has not accepted yet.
 
-/// Error of queueing more bytes than the limit of the send queue: the peer does not read fast enough.
+/// Error of queueing more bytes than the send queue may hold: the peer does not read fast enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "send queue of {queued_bytes} bytes would exceed queued_bytes_max={queued_bytes_max}: the peer reads too slowly"
 )]
 pub struct Overflow {
-    /// Number of bytes that would be queued.
+    /// Number of bytes that would have been queued.
     pub queued_bytes: usize,
     /// Maximum number of bytes queued for sending.
     pub queued_bytes_max: usize,
 }
 
-/// Crossing of a water mark by the send queue.
+/// Crossing of the high- or low-water mark by a send queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaterMarkCrossing {
-    /// The queue has risen above the high-water mark: producers should pause.
+    /// The queue has risen above the high-water mark: the program should pause sending.
     High,
-    /// The queue has drained to the low-water mark: producers may continue.
+    /// The queue has drained to the low-water mark: the program may continue sending.
     Low,
 }
 
@@ -25,7 +25,7 @@ pub enum WaterMarkCrossing {
 #[derive(Debug, Default)]
 pub struct Outbound {
     bytes: Vec<u8>,
-    /// Number of bytes at the front of `bytes` that were sent.
+    /// Number of bytes at the front of `bytes` that were sent already.
     sent_bytes: usize,
     above: bool,
 }
@@ -49,13 +49,14 @@ impl Outbound {
         self.bytes.capacity()
     }
 
-    /// Returns `true` from the time the queue rises above the high-water mark until it has drained to the low one.
+    /// Returns `true` from the time the queue rises above the high-water mark until it has drained to the low-water
+    /// mark.
     #[must_use]
     pub fn is_above_high_water(&self) -> bool {
         self.above
     }
 
-    /// Queues bytes; returns [`WaterMarkCrossing::High`] if that filled the queue above `high_bytes`.
+    /// Queues bytes; returns [`WaterMarkCrossing::High`] if the queue thereby rises above `high_bytes`.
     ///
     /// # Errors
     /// [`Overflow`] if more than `bytes_max` would be queued; nothing is queued then.

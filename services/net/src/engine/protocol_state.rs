@@ -7,10 +7,10 @@ use super::tls::{OpenResult, Tls};
 use crate::tls::TlsError;
 use std::ops::{ControlFlow, Range};
 
-/// Limits of a connection that the engine enforces.
+/// Limits of a connection that its [`ProtocolState`] enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of bytes queued for sending.
+    /// Maximum number of bytes that are queued for sending.
     pub queued_bytes_max: usize,
     /// High-water mark in bytes: a send queue above it reports [`WaterMarkCrossing::High`].
     pub high_bytes: usize,
@@ -24,13 +24,13 @@ pub struct Limits {
     pub handshake_timeout_ns: u64,
 }
 
-/// Time limit that a connection has exceeded.
+/// Error of a connection that has exceeded a time limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TimeoutError {
-    /// A message was started and not completed in time.
+    /// The peer began a message and did not complete it in time.
     #[error("the peer did not complete a message within message_timeout_ms")]
     Message,
-    /// Bytes were queued and the peer accepted none in time.
+    /// Bytes were queued, and the peer accepted none of them in time.
     #[error("the peer read nothing for write_timeout_ms")]
     Write,
     /// The TLS handshake was not completed in time.
@@ -38,10 +38,10 @@ pub enum TimeoutError {
     Handshake,
 }
 
-/// Error of queueing bytes that a handler has written.
+/// Error of queueing bytes for sending.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
-    /// Too many bytes would be queued.
+    /// More bytes would be queued than the limit allows.
     #[error(transparent)]
     Overflow(#[from] Overflow),
     /// The bytes could not be encrypted.
@@ -49,7 +49,7 @@ pub enum QueueError {
     Tls(#[from] TlsError),
 }
 
-/// Protocol state of one connection: 8 bytes, without further memory while the connection is unsecured and idle.
+/// Protocol state of one connection: 8 bytes, and no further memory while the connection is idle without TLS.
 #[derive(Debug, Default)]
 pub struct ProtocolState {
     state: Option<Box<ActiveState>>,
@@ -59,11 +59,12 @@ pub struct ProtocolState {
 struct ActiveState {
     reading: ReceiveBuffer,
     outbound: Outbound,
-    /// Time at which bytes were last accepted by the kernel, or the queue became non-empty.
+    /// Time in ns at which the kernel last accepted bytes, or the queue became non-empty.
     progress_ns: u64,
-    /// Time at which an incomplete TLS record started; `None` during the handshake.
+    /// Time in ns at which an incomplete TLS record started; `None` if there is none, and during the handshake.
     record_ns: Option<u64>,
-    /// Number of sent bytes that the peer had not acknowledged at the latest [`ProtocolState::has_send_progress`].
+    /// Number of sent bytes that the peer had not acknowledged at the latest call of
+    /// [`ProtocolState::has_send_progress`].
     unacknowledged_bytes: usize,
     tls: Option<Box<Tls>>,
 }
@@ -72,13 +73,13 @@ struct ActiveState {
 #[derive(Debug, Default)]
 pub struct ReceiveBuffer {
     inbound: Inbound,
-    /// Time at which the incomplete message started; `None` while we do not read.
+    /// Time in ns at which the incomplete message started; `None` while the connection is not read.
     started_ns: Option<u64>,
 }
 
 impl ReceiveBuffer {
-    /// Delivers received messages like [`Inbound::take_framed`]. With empty `bytes` it continues
-    /// where `each` stopped it.
+    /// Delivers received messages like [`Inbound::take_framed`]. With empty `bytes` it continues after the message at
+    /// which `each` stopped it.
     ///
     /// # Errors
     /// [`CodecError`] of the codec; the connection has to be closed.
@@ -102,7 +103,7 @@ impl ReceiveBuffer {
 }
 
 impl ProtocolState {
-    /// Creates the engine of a connection that uses TLS.
+    /// Creates the protocol state of a connection that uses TLS.
     #[must_use]
     pub fn secured(tls: Tls) -> Self {
         Self {
@@ -130,8 +131,7 @@ impl ProtocolState {
         self.state.as_ref().is_some_and(|state| state.tls.is_some())
     }
 
-    /// Opens received records like [`Tls::open`]. The message timeout applies to an incomplete
-    /// record as well.
+    /// Decrypts received TLS records like [`Tls::open`]. The message timeout applies to an incomplete record, too.
     ///
     /// # Errors
     /// [`TlsError`]; the connection has to be closed.
@@ -158,7 +158,7 @@ impl ProtocolState {
         Ok(opened)
     }
 
-    /// Restarts the message timeout of incomplete input after a pause in which we did not read.
+    /// Restarts the message timeout of incomplete input, after a pause in which the connection was not read.
     pub fn restart_message_timeout(&mut self, now_ns: u64) {
         if let Some(state) = &mut self.state {
             let starts = [&mut state.reading.started_ns, &mut state.record_ns];
@@ -166,7 +166,7 @@ impl ProtocolState {
         }
     }
 
-    /// Seals the replies to one read like [`Tls::seal`] and appends the records to `out`.
+    /// Encrypts the replies to one read like [`Tls::seal`], and appends the records to `out`.
     ///
     /// # Errors
     /// [`TlsError`]; the connection has to be closed.
@@ -182,9 +182,9 @@ impl ProtocolState {
         self.tls_mut().expect("the protocol uses TLS").seal(plain, ends, out)
     }
 
-    /// Records the number of sent bytes that the peer has not acknowledged, on a connection that
-    /// was shut down. Returns `true` if waiting for the rest makes sense: there is a rest, and it
-    /// has shrunk since the previous call or this is the first.
+    /// Records the number of sent bytes that the peer has not acknowledged, on a connection that was shut down.
+    /// Returns `true` if waiting for further acknowledgements makes sense: some bytes are unacknowledged, and fewer
+    /// than at the previous call, or this is the first call.
     pub fn has_send_progress(&mut self, unacknowledged_bytes: usize) -> bool {
         if unacknowledged_bytes == 0 {
             return false;
@@ -194,14 +194,14 @@ impl ProtocolState {
         before == 0 || unacknowledged_bytes < before
     }
 
-    /// Appends TLS's `close_notify` to `out`, once, if the connection is secured.
+    /// Appends TLS's `close_notify` to `out`, once, if the connection uses TLS.
     pub fn close_notify(&mut self, out: &mut Vec<u8>) {
         if let Some(tls) = self.tls_mut() {
             tls.close_notify(out);
         }
     }
 
-    /// Detaches the receive buffer, so that a message's handler can access the rest of the protocol.
+    /// Detaches the receive buffer, so that a message's handler can access the rest of the protocol state.
     #[inline]
     #[must_use]
     pub fn begin_reading(&mut self) -> ReceiveBuffer {
@@ -229,19 +229,19 @@ impl ProtocolState {
         }
     }
 
-    /// Returns `true` if nothing is buffered in either direction and no memory is held.
+    /// Returns `true` if nothing is buffered in either direction and no memory is allocated.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.state.is_none()
     }
 
-    /// Returns the number of received bytes that are not delivered.
+    /// Returns the number of received bytes that were not delivered.
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
         self.state.as_ref().map_or(0, |state| state.reading.inbound.len())
     }
 
-    /// Returns the number of bytes queued for sending, including those that wait for the handshake.
+    /// Returns the number of bytes queued for sending, including plaintext that waits for the TLS handshake.
     #[must_use]
     pub fn queued_bytes(&self) -> usize {
         self.state.as_ref().map_or(0, |state| {
@@ -249,7 +249,7 @@ impl ProtocolState {
         })
     }
 
-    /// Returns the heap memory of the protocol, in bytes.
+    /// Returns the size of the heap memory of the protocol state, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.state.as_ref().map_or(0, |state| {
@@ -259,13 +259,15 @@ impl ProtocolState {
         })
     }
 
-    /// Returns `true` from the time the send queue rises above the high-water mark until it has drained to the low one.
+    /// Returns `true` from the time the send queue rises above the high-water mark until it has drained to the
+    /// low-water mark.
     #[must_use]
     pub fn is_above_high_water(&self) -> bool {
         self.state.as_ref().is_some_and(|state| state.outbound.is_above_high_water())
     }
 
-    /// Delivers received messages like [`Inbound::take`]. With empty `bytes` it continues where `each` stopped it.
+    /// Delivers received messages like [`Inbound::take`]. With empty `bytes` it continues after the message at which
+    /// `each` stopped it.
     ///
     /// # Errors
     /// [`CodecError`] of the codec; the connection has to be closed.
@@ -283,7 +285,7 @@ impl ProtocolState {
         delivered
     }
 
-    /// Handles the peer's end of stream.
+    /// Handles the end of the peer's stream.
     ///
     /// # Errors
     /// [`TruncatedError`] if it ended in the middle of a message.
@@ -291,11 +293,10 @@ impl ProtocolState {
         self.state.as_ref().map_or(Ok(()), |state| state.reading.inbound.end())
     }
 
-    /// Queues bytes that the kernel has not accepted.
+    /// Queues bytes that the kernel has not accepted; returns the crossing of the high-water mark, if any.
     ///
     /// # Errors
-    /// [`Overflow`] if too many would be queued; nothing is queued, and the connection has to be
-    /// closed.
+    /// [`Overflow`] if too many would be queued; nothing is queued, and the connection has to be closed.
     pub fn queue(
         &mut self,
         bytes: &[u8],
@@ -314,8 +315,8 @@ impl ProtocolState {
         pushed
     }
 
-    /// Queues bytes written while the connection is not being served, sealed if it uses TLS. Before
-    /// the end of the handshake they are buffered apart, unsealed.
+    /// Queues bytes that are written while the connection is not being served, encrypted if it uses TLS. Before the
+    /// end of the handshake they are buffered in plaintext.
     ///
     /// # Errors
     /// [`QueueError`]; the connection has to be closed.
@@ -362,7 +363,7 @@ impl ProtocolState {
         crossed
     }
 
-    /// Returns the earliest time at which a limit will be exceeded; `None` if no limit is running.
+    /// Returns the earliest time, in ns, at which a time limit will be exceeded; `None` if none applies.
     #[must_use]
     pub fn deadline_ns(&self, limits: &Limits) -> Option<u64> {
         let state = self.state.as_ref()?;
@@ -379,8 +380,8 @@ impl ProtocolState {
         .min()
     }
 
-    /// Returns the limit that is exceeded at `now_ns`, after which the connection has to be closed;
-    /// `None` if there is none.
+    /// Returns the time limit that is exceeded at `now_ns`, after which the connection has to be closed; `None` if
+    /// there is none.
     #[must_use]
     pub fn timed_out(&self, limits: &Limits, now_ns: u64) -> Option<TimeoutError> {
         let state = self.state.as_ref()?;
@@ -406,7 +407,7 @@ impl ProtocolState {
 }
 
 impl ActiveState {
-    /// Returns the time at which the incomplete message or record started.
+    /// Returns the time in ns at which the incomplete message or record started; `None` if there is none.
     fn message_ns(&self) -> Option<u64> {
         [self.reading.started_ns, self.record_ns].into_iter().flatten().min()
     }

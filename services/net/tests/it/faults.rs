@@ -711,8 +711,7 @@ fn stop_answers_accepted_connections_not_yet_handed_over() {
         let (sender, _told) = channel();
         let here = ["127.0.0.1:0".parse().unwrap()];
         let codec = LengthPrefixCodec::new(100);
-        // Few accepts per turn, so that most connections are not accepted yet when the server
-        // stops.
+        // Few accepts per turn, so that most connections are not accepted yet when the server stops.
         let config = Config { accepts_max: 1 + round % 3, ..Config::default() };
         let make = move |_| Echo(sender.clone());
         let net = Net::start(3, &here, AcceptPolicy::RoundRobin, config, codec, make).unwrap();

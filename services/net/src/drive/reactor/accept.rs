@@ -12,24 +12,24 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Interval of retries to accept, in ns: other parts of the process may have closed descriptors
-/// although no connection of this listener's threads was closed.
+/// Interval in ns of retries to accept, as other parts of the process may have closed descriptors although no
+/// connection of this listener's threads was closed.
 const RETRY_NS: u64 = 100_000_000;
 
-/// Listening socket and the threads that its connections are handed to.
+/// Listening socket, and the threads to which it hands accepted connections.
 pub(crate) struct Listener<D> {
     fd: OwnedFd,
-    /// `true` while accepting is paused because no connection can be opened.
+    /// `true` while accepting is paused, because no connection can be opened.
     paused: bool,
-    /// TLS settings of its connections; `None` for plain text.
+    /// TLS configuration of accepted connections; `None` for plain text.
     tls: Option<Server>,
-    /// Threads that receive connections round robin; empty if this thread keeps all connections.
+    /// Threads that get connections round robin; empty if this thread keeps all connections.
     threads: Vec<AcceptTarget<D>>,
     next: usize,
 }
 
-/// Thread that accepted connections are handed to. The thread does not exit while such a value of another thread
-/// exists; dropping the value unregisters the listener, even if the listener's thread panics.
+/// Thread to which a listener hands connections. Another thread does not exit while its `AcceptTarget` exists;
+/// dropping that unregisters the listener, even if the listener's thread panics.
 struct AcceptTarget<D> {
     inbox: Arc<Inbox<D>>,
     is_this_thread: bool,
@@ -43,17 +43,17 @@ impl<D> Drop for AcceptTarget<D> {
     }
 }
 
-/// Result of the search for a thread that can take a connection.
+/// Result of choosing the thread that gets the next connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TargetChoice {
     ThisThread,
-    /// Thread with this index in the listener's list, which has reserved a slot.
+    /// Another thread, in which a slot is reserved; contains its index in the listener's list.
     Reserved(usize),
     NoSpace,
 }
 
 impl<H: Handler> Reactor<H> {
-    /// Listens at `address` and returns the actual address, with the port that the kernel chose for port 0.
+    /// Listens at `address`; returns the actual address, with the port that the kernel chose for port 0.
     ///
     /// # Errors
     /// [`NetError::SystemCall`], usually because the address is in use.
@@ -61,7 +61,7 @@ impl<H: Handler> Reactor<H> {
         self.listen_at(&address.into())
     }
 
-    /// Listens like [`listen`](Self::listen), by TLS if `listen` has a TLS server.
+    /// Listens like [`listen`](Self::listen), but by TLS if `listen` has a TLS configuration.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
@@ -69,8 +69,8 @@ impl<H: Handler> Reactor<H> {
         self.listen_with(listen, false, Vec::new())
     }
 
-    /// Listens at an address that other sockets of this process share by the same call
-    /// (`SO_REUSEPORT`): the kernel spreads connections among them.
+    /// Listens at an address that other event loops of this process share by the same call (`SO_REUSEPORT`): the
+    /// kernel distributes connections among them.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
@@ -78,7 +78,7 @@ impl<H: Handler> Reactor<H> {
         self.listen_shared_at(&address.into())
     }
 
-    /// Listens like [`listen_shared`](Self::listen_shared), by TLS if `listen` has a TLS server.
+    /// Listens like [`listen_shared`](Self::listen_shared), but by TLS if `listen` has a TLS configuration.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
@@ -112,7 +112,7 @@ impl<H: Handler> Reactor<H> {
         Ok(address)
     }
 
-    /// Accepts all connections in the kernel's queues that can be opened, then closes the listeners.
+    /// Accepts as many as possible of the connections in the kernel's accept queues, then closes the listeners.
     pub(super) fn accept_pending(&mut self) {
         for index in 0..self.listeners.len() {
             // Bounded by the length of the kernel's queue: each round accepts what was in it.
@@ -129,7 +129,7 @@ impl<H: Handler> Reactor<H> {
         self.listeners.clear();
     }
 
-    /// Accepts connections from the listener `index`, at most `accepts_max` in an iteration.
+    /// Accepts connections from the listener `index`, at most `accepts_max` in an iteration of the event loop.
     pub(super) fn accept(&mut self, index: u16) {
         for _ in 0..self.core.config.accepts_max {
             let Some((choice, next)) = self.choose_target(index) else { return };
@@ -163,8 +163,8 @@ impl<H: Handler> Reactor<H> {
         self.core.enqueue_listener(index);
     }
 
-    /// Returns the thread that takes the next connection of the listener `index`, round robin among those with free
-    /// slots, and its position in the listener's list. `None` if there is no such listener.
+    /// Chooses the thread for the next connection of the listener `index`, round robin among those with free slots;
+    /// returns the choice and the position in the listener's list. `None` if there is no such listener.
     fn choose_target(&self, index: u16) -> Option<(TargetChoice, usize)> {
         let listener = self.listeners.get(usize::from(index))?;
         let own =
@@ -185,8 +185,8 @@ impl<H: Handler> Reactor<H> {
         Some((if count > 0 { TargetChoice::NoSpace } else { own }, listener.next))
     }
 
-    /// Requests a command from each thread to which the listener `index` hands over connections, for when it has a
-    /// slot. Returns `false` if one has a slot already.
+    /// Registers with each other thread that gets connections from the listener `index`, to be sent a command once
+    /// that thread has a free slot. Returns `false` if one has a free slot already.
     fn await_slot(&self, index: u16) -> bool {
         let Some(listener) = self.listeners.get(usize::from(index)) else { return true };
         let mut others = listener.threads.iter().filter(|it| !it.is_this_thread);
@@ -202,8 +202,7 @@ impl<H: Handler> Reactor<H> {
             let inbox = &listener.threads[thread].inbox;
             let adopt = Command::Adopt(fd, peer, tls.clone());
             match inbox.push(adopt).map_err(|it| it.into_inner()) {
-                // The thread's queue of commands is full, or the thread has ended: this thread
-                // keeps it.
+                // The thread's queue of commands is full, or the thread has ended: this thread keeps it.
                 Err(Command::Adopt(refused, ..)) => {
                     inbox.release_slot();
                     fd = refused;
@@ -217,8 +216,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Rejects one connection when no descriptor is free: closes the reserve, accepts with it and closes the
-    /// connection. Returns `false` if `WhenFull::Wait` is set or no connection was rejected.
+    /// Rejects one connection when no descriptor is free: closes the descriptor held in reserve, accepts the
+    /// connection and closes it. Returns `false` under `WhenFull::Wait`, or if no connection was rejected.
     fn refuse_one(&mut self, index: u16) -> bool {
         if self.core.config.when_full == WhenFull::Wait || self.reserve_fd.take().is_none() {
             return false;
@@ -236,8 +235,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Pauses a listener until one of our connections is closed, another thread that it hands
-    /// connections to has a slot, or `RETRY_NS` have passed.
+    /// Pauses a listener until one of its threads has a free slot, or `RETRY_NS` have passed.
     fn pause(&mut self, index: u16) {
         let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
         if !listener.paused {
@@ -250,7 +248,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Resumes all paused listeners, as connections may be possible again.
+    /// Resumes all paused listeners, as it may be possible to open connections again.
     pub(super) fn resume_accepting(&mut self) {
         self.open_reserve_fd();
         for (index, listener) in (0..).zip(&mut self.listeners) {
@@ -293,8 +291,7 @@ mod tests {
         Reactor::new(config, BytesCodec, Hook(Box::new(on_accept))).expect("a reactor")
     }
 
-    /// Lets `first` listen for itself and for `second`, as [`AcceptPolicy::RoundRobin`](crate::AcceptPolicy)
-    /// does.
+    /// Lets `first` listen for itself and for `second`, as [`AcceptPolicy::RoundRobin`](crate::AcceptPolicy) does.
     fn listen(first: &mut Reactor<Hook>, second: &Reactor<Hook>) -> SocketAddr {
         let threads = vec![Arc::clone(first.inbox()), Arc::clone(second.inbox())];
         let here = ListenOptions::at("127.0.0.1:0".parse().expect("parse the address"));

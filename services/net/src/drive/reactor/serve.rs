@@ -13,16 +13,16 @@ use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Flags of which each forbids reading a connection.
+/// Flags each of which forbids reading a connection.
 const READ_BLOCKERS: Flags = Flags::SUSPENDED
     .or(Flags::ABOVE_HIGH_WATER)
     .or(Flags::CLOSING)
     .or(Flags::CONNECTING)
     .or(Flags::ABORTED);
-/// Flags of which each forbids reading during the TLS handshake, which goes on even if the program
-/// has suspended or closed the connection.
+/// Flags each of which forbids reading during the TLS handshake, which continues even if the program has suspended or
+/// closed the connection.
 const HANDSHAKE_BLOCKERS: Flags = Flags::CONNECTING.or(Flags::ABORTED);
-/// Maximum number of discarding reads before other connections are served.
+/// Maximum number of reads that discard a lingering connection's bytes before other connections are served.
 const DISCARDS_MAX: u32 = 16;
 
 impl<H: Handler> Reactor<H> {
@@ -59,7 +59,8 @@ impl<H: Handler> Reactor<H> {
         self.finish_service(key);
     }
 
-    /// Completes an outgoing connection. Returns `true` if it is established and still open; closes it if it failed.
+    /// Completes the attempt to connect. Returns `true` if the connection is established and still open; closes it if
+    /// the attempt failed.
     fn finish_connect(&mut self, key: Key) -> bool {
         let Some(slot) = self.core.slab.get_mut(key) else { return false };
         if !slot.flags.any(Flags::WRITABLE) {
@@ -90,7 +91,7 @@ impl<H: Handler> Reactor<H> {
         true
     }
 
-    /// Reads once and handles the messages; then handles TLS's `close_notify`, if that was received.
+    /// Reads a connection once and handles the messages, then TLS's `close_notify` if the peer sent it.
     fn read(&mut self, key: Key) -> Result<(), CloseReason> {
         self.read_once(key)?;
         let waits = Flags::BACKLOG.or(Flags::PEER_ENDED).or(Flags::LINGERING);
@@ -145,8 +146,8 @@ impl<H: Handler> Reactor<H> {
         delivered
     }
 
-    /// Checks whether the peer of a connection that is not being read has reset it, or has closed its end after all its
-    /// bytes were read.
+    /// Checks if the peer has reset a connection that is not being read, or has closed its end after all its bytes
+    /// were read.
     fn check_peer_end(&mut self, key: Key) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         socket::take_error(slot.fd.as_fd()).map_err(CloseReason::Reset)?;
@@ -167,8 +168,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Opens the TLS records in the first bytes of the read buffer, sends the handshake's messages,
-    /// and delivers the plaintext.
+    /// Decrypts the TLS records in the first `bytes_count` bytes of the read buffer, sends handshake messages, and
+    /// delivers the plaintext.
     fn open(&mut self, key: Key, bytes_count: usize) -> Result<(), CloseReason> {
         let core = &mut self.core;
         let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
@@ -195,7 +196,7 @@ impl<H: Handler> Reactor<H> {
         delivered
     }
 
-    /// Handles opened records: the end of the stream, the end of the handshake, and the plaintext.
+    /// Handles the result of decrypting records: the plaintext, and the end of the handshake or of the stream.
     fn handle_opened(
         &mut self,
         key: Key,
@@ -276,8 +277,7 @@ impl<H: Handler> Reactor<H> {
         delivered.map(drop).map_err(CloseReason::InvalidMessage)
     }
 
-    /// Sends the handler's replies to the read bytes `received`; queues the rest if the kernel is
-    /// full.
+    /// Sends the handler's replies to the bytes `received`; queues the rest if the kernel accepts no more.
     pub(super) fn reply(&mut self, key: Key, received: &[u8]) {
         let core = &mut self.core;
         core.call.key = None;
@@ -302,7 +302,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Sends queued bytes, as many as the kernel accepts.
+    /// Sends as many queued bytes as the kernel accepts.
     fn flush(&mut self, key: Key) -> Result<(), CloseReason> {
         let core = &mut self.core;
         let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
@@ -328,7 +328,8 @@ impl<H: Handler> Reactor<H> {
         Ok(())
     }
 
-    /// Handles the end of the stream; a TLS stream without a `close_notify` before it was truncated.
+    /// Handles the end of the byte stream: an error for a TLS stream that lacks a `close_notify`, as it may be
+    /// truncated.
     fn handle_stream_end(&mut self, key: Key) -> Result<(), CloseReason> {
         let slot = self.core.slab.get(key).filter(|slot| !slot.flags.any(Flags::CLOSE_NOTIFIED));
         match slot.and_then(|slot| slot.protocol.tls()) {
@@ -337,7 +338,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Handles the peer's end of stream; bytes queued for the peer are still sent.
+    /// Handles that the peer has closed its sending direction; bytes queued for the peer are still sent.
     fn handle_peer_end(&mut self, key: Key) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         slot.protocol.receive_end()?;
@@ -364,8 +365,8 @@ impl<H: Handler> Reactor<H> {
         Ok(())
     }
 
-    /// Shuts down our sending direction and reads what was received: a close with unread bytes
-    /// would reset the connection and discard our last bytes.
+    /// Shuts down the sending direction and reads what was received: closing with unread bytes would reset the
+    /// connection and discard the last bytes sent.
     fn end_and_drain(&mut self, key: Key) {
         let Some(slot) = self.core.slab.get_mut(key) else { return };
         socket::shut_down_sending(slot.fd.as_fd());
@@ -393,7 +394,7 @@ impl<H: Handler> Reactor<H> {
         self.core.sealed = sealed;
     }
 
-    /// Finishes the service of a connection: queues it again, starts a timer, or closes it.
+    /// Ends the service of a connection in this iteration: queues it again, starts a timer, or closes it.
     pub(super) fn finish_service(&mut self, key: Key) {
         let is_stopping = self.core.is_stopping;
         let local_close_reason = self.local_close_reason();
@@ -449,12 +450,12 @@ impl<H: Handler> Reactor<H> {
     }
 }
 
-/// Returns the flags of which each forbids reading a connection that has these `flags`.
+/// Returns the flags each of which forbids reading a connection with these `flags`.
 fn read_blockers(flags: Flags) -> Flags {
     if flags.any(Flags::HANDSHAKING) { HANDSHAKE_BLOCKERS } else { READ_BLOCKERS }
 }
 
-/// Returns the buffer, shrunk if its capacity has grown too large.
+/// Returns `buffer`, shrunk if its capacity has grown too large.
 fn shrunk(mut buffer: Vec<u8>) -> Vec<u8> {
     if buffer.capacity() > REPLIES_KEPT_BYTES {
         buffer.clear();
