@@ -53,7 +53,7 @@ pub enum ParkOn {
     /// A futex until the machine watches its first descriptor, and epoll from then on.
     #[default]
     Auto,
-    /// Epoll from the start, woken through an eventfd. For measuring what epoll costs more than a futex.
+    /// Epoll from the start, woken through an eventfd; for measuring the difference to a futex.
     Descriptor,
 }
 

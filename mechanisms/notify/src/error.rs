@@ -26,7 +26,7 @@ pub enum PairError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MapError {
-    /// A system call failed, with this error number.
+    /// A system call failed; contains its name and error number.
     #[error("cannot share memory: {call} failed: {errno}")]
     SystemCall {
         /// Name of the system call.

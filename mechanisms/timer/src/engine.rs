@@ -35,12 +35,12 @@ use records::{EntryState, Records};
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// Minimum of `late_max`: up to so many late timers, [`Wheel::shrink_late`] never runs.
+/// Minimum of `late_max`: [`Wheel::shrink_late`] does not run while there are at most this many late timers.
 const LATE_MIN: usize = 128;
 /// Number of entries opened ahead of time for each late timer that makes the wheel rewind, so that the cost of moving
 /// the entries is spread over the late timers.
 const AHEAD_PER_LATE: usize = 8;
-/// Minimum number of entries to sort at a time, if so many are due.
+/// Number of entries up to which the wheel opens further due slots to sort their entries.
 const GATHERED_MIN: usize = 96;
 /// Distance from the popped timer, in the order of deadlines, to the timer whose record is prefetched.
 const PREFETCH_DISTANCE: usize = 16;

@@ -35,7 +35,7 @@ pub struct Config {
     /// Maximum number of connections that a thread accepts from one peer address; it closes further ones at once. 0,
     /// the default, is no limit.
     pub connections_per_address_max: u32,
-    /// Policy for new connections when the thread or process can open no more. Default: they wait.
+    /// Policy for new connections when the thread or process can open no more. Default: [`WhenFull::Wait`].
     pub when_full: WhenFull,
     /// Size of the thread's read buffer, in bytes: the maximum of one read, after which other
     /// connections are served. Default 65,536.
@@ -46,7 +46,7 @@ pub struct Config {
     /// High-water mark, in bytes: a connection with more bytes queued for sending is not read until its queue has
     /// drained to `low_water_bytes`. Default 65,536.
     pub high_water_bytes: u32,
-    /// Low-water mark, in bytes; see `high_water_bytes`. Default 16,384.
+    /// Low-water mark, in bytes: reading resumes once the send queue has drained to it. Default 16,384.
     pub low_water_bytes: u32,
     /// Maximum time without a byte from the peer, in ms, after which the connection is closed, up to an eighth of
     /// this time late; 0, the default, is no limit.
@@ -149,13 +149,13 @@ impl Config {
             queued_bytes_max: self.queued_bytes_max as usize,
             high_bytes: self.high_water_bytes as usize,
             low_bytes: self.low_water_bytes as usize,
-            message_timeout_ns: ns(self.message_timeout_ms),
-            write_timeout_ns: ns(self.write_timeout_ms),
-            handshake_timeout_ns: ns(self.handshake_timeout_ms),
+            message_timeout_ns: ms_to_ns(self.message_timeout_ms),
+            write_timeout_ns: ms_to_ns(self.write_timeout_ms),
+            handshake_timeout_ns: ms_to_ns(self.handshake_timeout_ms),
         }
     }
 }
 
-pub(crate) fn ns(ms: u32) -> u64 {
+pub(crate) fn ms_to_ns(ms: u32) -> u64 {
     u64::from(ms) * 1_000_000
 }

@@ -14,7 +14,7 @@ pub enum NetError {
     /// A field of the configuration is outside its range.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A system call failed, with this error number.
+    /// A system call failed; contains its name and error number.
     #[error("the system call {call} failed: {errno}")]
     SystemCall {
         /// Name of the system call.

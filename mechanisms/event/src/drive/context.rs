@@ -167,7 +167,7 @@ impl<M: Send + 'static> Context<'_, M> {
     /// Returns a handle with which any thread stops the run of this machine or its group.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
-        Stopper { shared_thread: Arc::clone(&self.thread.shared_thread) }
+        Stopper { shared_thread: Arc::clone(&self.thread.shared) }
     }
 
     /// Stops the run of this machine, or of its group, once the handler returns; queued messages stay queued.

@@ -91,7 +91,7 @@ impl<H: Handler> fmt::Debug for GroupMember<H> {
     }
 }
 
-/// Result of serving one machine once.
+/// Result of serving one machine of the group once: the work done, and the work left.
 struct ServeResult {
     handled: u32,
     /// `true` if the machine has further messages to handle.
@@ -261,7 +261,7 @@ impl Group {
             return Err(MachineError::GroupFull { machines_max: self.machines_max });
         }
         let machine = self.members.len() as u32; // below machines_max
-        let state = MachineState::new(config, &self.thread.shared_thread, machine)?;
+        let state = MachineState::new(config, &self.thread.shared, machine)?;
         let address = state.address.clone();
         self.thread.locals.push(LocalQueue {
             queue: AnyQueue::of::<H::Message>(),
@@ -279,7 +279,7 @@ impl Group {
     /// Returns a handle that stops the group from any thread.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
-        Stopper { shared_thread: Arc::clone(&self.thread.shared_thread) }
+        Stopper { shared_thread: Arc::clone(&self.thread.shared) }
     }
 
     /// Makes each later run stop when one of these signals arrives.
@@ -355,11 +355,11 @@ impl Group {
         if let Some(deadline) = self.deadlines[place].take() {
             self.wheel.cancel(deadline.timer);
         }
-        Some(ClosedMachine::of(member, &self.thread))
+        Some(ClosedMachine::from_member(member, &self.thread))
     }
 
     fn member<H: Handler + Send + 'static>(&self, which: &GroupMember<H>) -> Option<&Member<H>> {
-        if !Arc::ptr_eq(&which.address.shared().shared_thread, &self.thread.shared_thread) {
+        if !Arc::ptr_eq(&which.address.shared().shared_thread, &self.thread.shared) {
             return None;
         }
         self.members.get(which.machine as usize)?.as_ref()?.as_any_ref().downcast_ref()
@@ -417,7 +417,7 @@ impl Group {
     }
 
     fn begin_run(&mut self) -> RunGuard {
-        let guard = self.thread.shared_thread.enter();
+        let guard = self.thread.shared.enter();
         self.thread.begin_run();
         while self.started_count < self.members.len() {
             let machine = self.started_count;

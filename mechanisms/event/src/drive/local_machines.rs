@@ -21,7 +21,7 @@ impl LocalMachines<'_> {
     /// Returns `true` if the machine with the address `to` runs on this thread.
     #[inline(always)]
     pub(crate) fn has<N>(&self, to: &Address<N>) -> bool {
-        Arc::ptr_eq(&to.shared().shared_thread, &self.thread.shared_thread)
+        Arc::ptr_eq(&to.shared().shared_thread, &self.thread.shared)
     }
 
     /// Sends a message to a machine on this thread without a system call.

@@ -43,7 +43,7 @@ pub struct ClosedMachine<H: Handler> {
 }
 
 impl<H: Handler> ClosedMachine<H> {
-    pub(crate) fn of(mut member: Member<H>, thread: &ThreadState) -> Self {
+    pub(crate) fn from_member(mut member: Member<H>, thread: &ThreadState) -> Self {
         let messages = member.state.close();
         let mut stats = member.state.stats();
         thread.count(&mut stats);
@@ -74,7 +74,7 @@ impl<H: Handler> Machine<H> {
     /// Returns a handle that stops the machine from any thread.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
-        Stopper { shared_thread: Arc::clone(&self.thread.shared_thread) }
+        Stopper { shared_thread: Arc::clone(&self.thread.shared) }
     }
 
     /// Makes each later run stop when one of these signals arrives.
@@ -181,11 +181,11 @@ impl<H: Handler> Machine<H> {
     /// For as long as another thread is in the middle of a send.
     #[must_use]
     pub fn close(self) -> ClosedMachine<H> {
-        ClosedMachine::of(self.member, &self.thread)
+        ClosedMachine::from_member(self.member, &self.thread)
     }
 
     fn begin_run(&mut self) -> RunGuard {
-        let guard = self.thread.shared_thread.enter();
+        let guard = self.thread.shared.enter();
         self.thread.begin_run();
         self.member.start(&mut self.thread);
         guard

@@ -15,7 +15,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 pub(crate) struct ThreadState {
-    pub(crate) shared_thread: Arc<SharedThreadState>,
+    pub(crate) shared: Arc<SharedThreadState>,
     parker: Parker,
     reactor: Option<Reactor>,
     config: ThreadConfig,
@@ -29,8 +29,8 @@ pub(crate) struct ThreadState {
     spins: u64,
     /// Queues of messages between machines of the group, one per receiving machine.
     pub(crate) locals: Vec<LocalQueue>,
-    /// First and last machine of the run queue, the linked list of machines that have work, which
-    /// [`LocalQueue::next_in_run_queue`] links; `None` if it is empty.
+    /// First and last machine of the run queue, a list linked by [`LocalQueue::next_in_run_queue`] of the machines
+    /// that have work; `None` if it is empty.
     run_queue: Option<(u32, u32)>,
 }
 
@@ -77,11 +77,11 @@ fn earlier_deadline_ns(ns_max: u64, deadline_ns: Option<u64>) -> Option<u64> {
 impl ThreadState {
     pub(crate) fn new(
         config: ThreadConfig,
-        shared_thread: Arc<SharedThreadState>,
+        shared: Arc<SharedThreadState>,
     ) -> Result<Self, MachineError> {
         let parker = Parker::new(config.spin).map_err(crate::ConfigError::from)?;
         let mut thread = Self {
-            shared_thread,
+            shared,
             parker,
             reactor: None,
             config,
@@ -95,7 +95,7 @@ impl ThreadState {
             locals: Vec::new(),
             run_queue: None,
         };
-        if config.park_on == ParkOn::Descriptor || thread.shared_thread.notifies_each_message() {
+        if config.park_on == ParkOn::Descriptor || thread.shared.notifies_each_message() {
             let refused = |(call, errno)| MachineError::SystemCall { call, errno };
             thread.reactor().map_err(refused)?;
         }
@@ -104,7 +104,7 @@ impl ThreadState {
 
     /// Publishes the calling thread's CPU, and sets its timer slack at the first run.
     pub(crate) fn begin_run(&mut self) {
-        self.parker.publish_cpu(self.shared_thread.unparker());
+        self.parker.publish_cpu(self.shared.unparker());
         if std::mem::replace(&mut self.has_run, true) {
             return;
         }
@@ -117,7 +117,7 @@ impl ThreadState {
     /// Returns the thread's epoll set, created on first use.
     pub(crate) fn reactor(&mut self) -> Result<&mut Reactor, (&'static str, Errno)> {
         if self.reactor.is_none() {
-            let eventfd = self.shared_thread.eventfd().map_err(|errno| ("eventfd2", errno))?;
+            let eventfd = self.shared.eventfd().map_err(|errno| ("eventfd2", errno))?;
             let reactor = Reactor::new(self.config.descriptors_per_round_max, eventfd.as_fd());
             self.reactor = Some(reactor.map_err(|errno| ("epoll_create1", errno))?);
             tracing::debug!(target: "handover_event::descriptor", "sleeps in epoll from now on");
@@ -153,7 +153,7 @@ impl ThreadState {
     /// Returns the reason to end the run, after clearing and logging it; `None` if the run is to continue.
     #[inline]
     pub(crate) fn take_ended(&mut self) -> Option<EndReason> {
-        if !self.is_ending && !self.shared_thread.is_stop_requested() {
+        if !self.is_ending && !self.shared.is_stop_requested() {
             return None;
         }
         self.take_ended_and_log()
@@ -161,7 +161,7 @@ impl ThreadState {
 
     #[cold]
     fn take_ended_and_log(&mut self) -> Option<EndReason> {
-        let stopped = self.shared_thread.take_stop_request();
+        let stopped = self.shared.take_stop_request();
         self.is_ending = false;
         let ended = self.ended.take().or(stopped.then_some(EndReason::Stopped))?;
         tracing::debug!(target: "handover_event::machine", ?ended, "stops running");
@@ -200,8 +200,8 @@ impl ThreadState {
     /// requested, otherwise `false`.
     #[inline]
     pub(crate) fn poll_eagerly(&mut self, poll: &mut impl FnMut() -> bool) -> bool {
-        let shared_thread = &self.shared_thread;
-        self.parker.poll_eagerly(&mut || poll() || shared_thread.is_stop_requested())
+        let shared = &self.shared;
+        self.parker.poll_eagerly(&mut || poll() || shared.is_stop_requested())
     }
 
     /// Spins, then sleeps until a message is queued, another thread wakes this one, a descriptor is
@@ -214,10 +214,9 @@ impl ThreadState {
         deadline_ns: Option<u64>,
         incoming: &mut impl Incoming,
     ) -> Result<(), RunError> {
-        let Self { shared_thread, parker, .. } = self;
-        parker.publish_cpu(shared_thread.unparker());
-        if parker.spin(deadline_ns, &mut || incoming.has_any() || shared_thread.is_stop_requested())
-        {
+        let Self { shared, parker, .. } = self;
+        parker.publish_cpu(shared.unparker());
+        if parker.spin(deadline_ns, &mut || incoming.has_any() || shared.is_stop_requested()) {
             self.spins += 1;
             return Ok(());
         }
@@ -230,27 +229,25 @@ impl ThreadState {
         deadline_ns: Option<u64>,
         incoming: &mut impl Incoming,
     ) -> Result<(), RunError> {
-        let Self { shared_thread, parker, reactor, .. } = self;
+        let Self { shared, parker, reactor, .. } = self;
         let mut answer = Ok(());
         let mut park = |deadline_ns: Option<u64>, poll: &mut dyn FnMut() -> bool| match reactor {
-            None => parker.park(shared_thread.unparker(), deadline_ns, &mut &mut *poll),
-            Some(reactor) => {
-                parker.park_with(shared_thread.unparker(), &mut &mut *poll, |now_ns| {
-                    let left = |at_ns: u64| at_ns.saturating_sub(now_ns);
-                    answer = reactor.wait(deadline_ns.map(left)).map_err(epoll_wait_refused);
-                })
-            }
+            None => parker.park(shared.unparker(), deadline_ns, &mut &mut *poll),
+            Some(reactor) => parker.park_with(shared.unparker(), &mut &mut *poll, |now_ns| {
+                let left = |at_ns: u64| at_ns.saturating_sub(now_ns);
+                answer = reactor.wait(deadline_ns.map(left)).map_err(epoll_wait_refused);
+            }),
         };
         let mut has_begun_push = false;
         let mut parked = park(deadline_ns, &mut || {
-            if incoming.has_any() || shared_thread.is_stop_requested() {
+            if incoming.has_any() || shared.is_stop_requested() {
                 return true;
             }
             has_begun_push = incoming.has_begun_push();
             has_begun_push
         });
         if has_begun_push {
-            let mut poll = || incoming.has_any() || shared_thread.is_stop_requested();
+            let mut poll = || incoming.has_any() || shared.is_stop_requested();
             parked = park(earlier_deadline_ns(PUSH_AGAIN_NS, deadline_ns), &mut poll);
         }
         if parked != ParkResult::NotParked {
@@ -263,8 +260,8 @@ impl ThreadState {
 
     /// Records that a message was sent to a machine of another thread, which may reply.
     #[inline]
-    pub(crate) fn expect_reply_from(&mut self, shared_thread: &SharedThreadState) {
-        self.parker.expect(shared_thread.unparker());
+    pub(crate) fn expect_reply_from(&mut self, shared: &SharedThreadState) {
+        self.parker.expect(shared.unparker());
     }
 
     /// Records that messages were sent to machines of these threads, which may reply.
@@ -273,16 +270,16 @@ impl ThreadState {
         &mut self,
         shared_threads: impl Iterator<Item = &'a SharedThreadState>,
     ) {
-        let Self { parker, shared_thread, .. } = self;
-        let others = shared_threads.filter(|other| !std::ptr::eq(*other, &**shared_thread));
+        let Self { parker, shared, .. } = self;
+        let others = shared_threads.filter(|other| !std::ptr::eq(*other, &**shared));
         parker.expect_all(others.map(SharedThreadState::unparker));
     }
 
     /// Makes the system call that announces a message from the thread to itself, if each message is notified.
     #[inline]
     pub(crate) fn notify_itself(&self) {
-        if self.shared_thread.notifies_each_message() {
-            self.shared_thread.wake();
+        if self.shared.notifies_each_message() {
+            self.shared.wake();
         }
     }
 

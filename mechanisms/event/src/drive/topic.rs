@@ -57,7 +57,7 @@ trait Subscriber<T>: Send + Sync {
     fn is_closed(&self) -> bool;
 }
 
-/// Result of a send to a subscriber: whether it was accepted, and whether it went to another thread.
+/// Result of a send to a subscriber that may run on the sender's thread.
 struct LocalSend {
     is_accepted: bool,
     is_remote: bool,

@@ -29,7 +29,7 @@ const ONE: u32 = 2;
 /// Bit that is set in a slot's state once the pool was dropped.
 const ORPHAN: u32 = 1 << 31;
 const COUNT: u32 = ORPHAN - 1;
-/// Number of handles of one value above which clone() aborts: so many mean that a program leaks them in a loop.
+/// Number of handles of one value above which clone() aborts, as the program probably leaks handles in a loop.
 const HOLDERS_LIMIT: u32 = 1 << 30;
 /// Number of slots that put() checks, one after the other, before it tries to grow the pool.
 const PROBES: usize = 8;

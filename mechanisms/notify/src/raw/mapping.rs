@@ -47,11 +47,7 @@ impl Mapping {
     /// Returns the value at the beginning of the mapping.
     #[inline]
     pub(crate) fn get<C: ZeroInit>(&self) -> &C {
-        assert!(
-            size_of::<C>() <= self.bytes,
-            "the value exceeds the mapping of {} bytes",
-            self.bytes
-        );
+        assert!(size_of::<C>() <= self.bytes, "the value is larger than the mapping");
         // SAFETY: `start` is page-aligned and `bytes` long, mapped until `self` is dropped, and any
         // bytes there are a valid C, now and after any write by others (ZeroInit).
         unsafe { self.start.cast::<C>().as_ref() }

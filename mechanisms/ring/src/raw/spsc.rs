@@ -14,7 +14,7 @@ use handover_base::sync::{Arc, CachePadded};
 /// and ring/stream-batched, AMD Zen 4, 2026-11). Two lines are too few on that machine, six change nothing.
 const LINES_AHEAD: u64 = 3;
 
-/// Number of values of a batch that are published together.
+/// Number of values of a batch after which the producer publishes them.
 const PUBLISH_EVERY: u64 = 64;
 
 struct SpscShared<T> {

@@ -5,7 +5,7 @@ use super::inbox::Inbox;
 use super::poll::{EventSource, Poll};
 use super::slab::{Flags, Key, Slot};
 use super::socket;
-use crate::config::ns;
+use crate::config::ms_to_ns;
 use crate::engine::{
     Codec, Limits, Overflow, PerIpLimiter, Permit, ProtocolState, Replies, Tls, WaterMarkCrossing,
 };
@@ -336,7 +336,7 @@ impl<D> Core<D> {
         overflow.into()
     }
 
-    /// Adds a socket to the epoll set and the slab; returns the key of its connection.
+    /// Adds a socket to the epoll set and the slab; returns the key of its connection. `Err` with `data` if it fails.
     pub(crate) fn open(
         &mut self,
         fd: OwnedFd,
@@ -344,15 +344,14 @@ impl<D> Core<D> {
         flags: Flags,
         protocol: ProtocolState,
         data: D,
-    ) -> Result<Key, NetError> {
-        let full = NetError::Full { connections_max: self.config.connections_max };
+    ) -> Result<Key, (NetError, D)> {
         let Some(key) = self.slab.next_key().map(Key::from) else {
             self.limiter.release(permit);
-            return Err(full);
+            return Err((NetError::Full { connections_max: self.config.connections_max }, data));
         };
         if let Err(refused) = self.poll.add(fd.as_fd(), EventSource::Connection(key)) {
             self.limiter.release(permit);
-            return Err(refused.into());
+            return Err((refused.into(), data));
         }
         let active_ms = self.now_ms();
         let slot = Slot { fd, active_ms, permit, flags, timer: None, protocol, data };
@@ -381,7 +380,7 @@ impl<D> Core<D> {
         }
         let (protocol, flags) = match options.tls.as_deref() {
             None => (ProtocolState::default(), Flags::CONNECTING),
-            Some(client) => match client.begin(self.now_ns) {
+            Some(client) => match client.start_handshake(self.now_ns) {
                 Ok(tls) => (ProtocolState::secured(tls), Flags::CONNECTING.or(Flags::HANDSHAKING)),
                 Err(error) => return Err((error.into(), data)),
             },
@@ -390,25 +389,7 @@ impl<D> Core<D> {
             Ok(fd) => fd,
             Err(refused) => return Err((refused.into(), data)),
         };
-        // `is_full` returned `false` above: there is a key.
-        let Some(key) = self.slab.next_key().map(Key::from) else {
-            return Err((NetError::Full { connections_max: self.config.connections_max }, data));
-        };
-        if let Err(refused) = self.poll.add(fd.as_fd(), EventSource::Connection(key)) {
-            return Err((refused.into(), data));
-        }
-        let slot = Slot {
-            fd,
-            active_ms: self.now_ms(),
-            permit: Permit::NONE,
-            flags: flags.or(Flags::OUTGOING),
-            timer: None,
-            protocol,
-            data,
-        };
-        // Not full: it has a next key.
-        let _ = self.slab.insert(slot);
-        self.adjust_open_count(1);
+        let key = self.open(fd, Permit::NONE, flags.or(Flags::OUTGOING), protocol, data)?;
         self.arm(key);
         Ok(key)
     }
@@ -432,7 +413,7 @@ impl<D> Core<D> {
             return slot.protocol.deadline_ns(&self.limits_for(slot.flags));
         };
         let since_ms = self.now_ms().wrapping_sub(slot.active_ms);
-        phase_ms.map(|ms| self.now_ns + ns(ms.saturating_sub(since_ms)))
+        phase_ms.map(|ms| self.now_ns + ms_to_ns(ms.saturating_sub(since_ms)))
     }
 
     /// Starts or moves the timer of a connection that has a deadline. If the connection has none, its timer is left

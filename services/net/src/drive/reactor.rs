@@ -11,7 +11,7 @@ use super::inbox::{Command, Inbox, Stopper};
 use super::poll::{EventSource, Poll};
 use super::slab::{Flags, Key};
 use super::socket;
-use crate::config::ns;
+use crate::config::ms_to_ns;
 use crate::engine::{PerIpLimiter, Permit, ProtocolState, SpinPolicy, Tls};
 use crate::error::FailedCall;
 use crate::tls::Server;
@@ -143,7 +143,7 @@ impl<H: Handler> Reactor<H> {
         };
         reactor.open_reserve_fd();
         reactor.start_timer(reactor.sweep_ns(), TimerPurpose::Sweep);
-        reactor.start_timer(ns(config.housekeep_ms), TimerPurpose::Housekeep);
+        reactor.start_timer(ms_to_ns(config.housekeep_ms), TimerPurpose::Housekeep);
         Ok(reactor)
     }
 
@@ -396,7 +396,10 @@ impl<H: Handler> Reactor<H> {
                     self.call_without_connection(|handler, connections| {
                         handler.housekeep(connections)
                     });
-                    self.start_timer(ns(self.core.config.housekeep_ms), TimerPurpose::Housekeep);
+                    self.start_timer(
+                        ms_to_ns(self.core.config.housekeep_ms),
+                        TimerPurpose::Housekeep,
+                    );
                 }
                 TimerPurpose::RetryAccept => {
                     self.is_retry_scheduled = false;
@@ -462,7 +465,7 @@ impl<H: Handler> Reactor<H> {
     /// eighth of the timeout.
     fn sweep_ns(&self) -> u64 {
         let sweeps_count = u64::from(self.core.slab.slots_count() / SWEEP_SLOTS_MAX + 1);
-        let idle_ns = ns(self.core.config.idle_timeout_ms);
+        let idle_ns = ms_to_ns(self.core.config.idle_timeout_ms);
         if idle_ns == 0 { 0 } else { (idle_ns / 8 / sweeps_count).max(1_000_000) }
     }
 
@@ -615,7 +618,7 @@ impl<H: Handler> Reactor<H> {
         socket::set_options(fd.as_fd(), &self.core.config);
         let opened = self.core.open(fd, permit, flags, protocol, H::Data::default());
         self.core.stats.turned_away_count += u64::from(opened.is_err());
-        let key = opened?;
+        let key = opened.map_err(|(error, _data)| error)?;
         self.core.stats.accepted_count += 1;
         if tls.is_none() {
             self.call(key, |handler, conn| handler.on_accept(conn));

@@ -30,7 +30,7 @@ impl NamedClient {
         match *client {}
     }
 
-    pub(crate) fn begin(&self, _now_ns: u64) -> Result<Tls, SetupError> {
+    pub(crate) fn start_handshake(&self, _now_ns: u64) -> Result<Tls, SetupError> {
         match *self {}
     }
 }

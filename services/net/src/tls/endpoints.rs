@@ -210,7 +210,7 @@ impl NamedClient {
     }
 
     /// Creates the TLS state of one connection, whose handshake starts at `now_ns`.
-    pub(crate) fn begin(&self, now_ns: u64) -> Result<Tls, SetupError> {
+    pub(crate) fn start_handshake(&self, now_ns: u64) -> Result<Tls, SetupError> {
         Tls::client_for(&self.client, self.name.clone(), now_ns)
     }
 }
