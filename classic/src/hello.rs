@@ -311,7 +311,7 @@ where
     H: Handler + Send + 'static,
     H::Message: Send,
 {
-    if first.poll()?.ended.is_some() {
+    if first.poll()?.end_reason.is_some() {
         first.stopper().stop(); // the QUIT timer has expired already: the run will end at once
     }
     run_machines(environment, first, vec![second], pace)
