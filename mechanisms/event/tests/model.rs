@@ -426,7 +426,7 @@ fn message_wakes_a_group_although_a_quiet_send_has_set_the_mark() {
     });
 }
 
-/// Machine 0 gets a quiet message and machine 1 a waking one: both are in the group's one queue of ready_queue
+/// Machine 0 gets a quiet message and machine 1 a waking one: both are in the group's one queue of ready
 /// machines.
 #[test]
 fn message_behind_an_unfinished_push_to_another_machine_is_handled() {
