@@ -211,7 +211,7 @@ impl<M> MachineState<M> {
     pub(crate) fn close(&mut self) -> Vec<M> {
         self.inbox.close();
         if matches!(self.config.when_full, WhenFull::Block { .. }) {
-            waiting_senders::admit(&self.address.shared().waiting_senders, u32::MAX); // the waiting senders find the inbox closed
+            waiting_senders::admit(&self.address.shared().waiting_senders, u32::MAX); // they find it closed
         }
         let mut left: Vec<M> = self.local.drain(..).collect();
         loop {
@@ -240,6 +240,6 @@ impl<M> MachineState<M> {
 impl<M> Drop for MachineState<M> {
     fn drop(&mut self) {
         self.inbox.close();
-        waiting_senders::admit(&self.address.shared().waiting_senders, u32::MAX); // the waiting senders find the inbox closed
+        waiting_senders::admit(&self.address.shared().waiting_senders, u32::MAX); // they find it closed
     }
 }
