@@ -14,8 +14,8 @@ use handover_base::topology::{self, Placement, Topology};
 use handover_base::units::{format_ns, format_rate};
 use handover_base::usage::{self, Usage};
 use handover_event::{
-    Config, Ended, Handler, KIND_MAX, Machine, MachineError, ParkOn, RunError, Running, Signals,
-    SpawnError, Stopper, Table, ThreadConfig, Verbosity, WakeWhen,
+    Config, EndReason, Handler, HandlerTable, KIND_MAX, Machine, MachineError, ParkOn, RunError,
+    Signals, SpawnError, Stopper, ThreadConfig, ThreadHandle, Verbosity, WakeWhen,
 };
 use handover_program::exit::{Interrupted, usage as wrong};
 use handover_suite::event::drive::{self, KindMessage, KindPartner, LinearSearch, Lookup};
@@ -269,7 +269,7 @@ pub fn run3(args: &Hello3) -> anyhow::Result<()> {
     ];
     let config = args.notifying.config();
     match args.lookup {
-        LookupKind::Direct => run_pair_by_id::<Table<KindPartner<Demo>, KindMessage>>(
+        LookupKind::Direct => run_pair_by_id::<HandlerTable<KindPartner<Demo>, KindMessage>>(
             &environment,
             paces,
             ids_count,
@@ -311,7 +311,7 @@ where
     H: Handler + Send + 'static,
     H::Message: Send,
 {
-    if first.poll()?.ended.is_some() {
+    if first.poll()?.end_reason.is_some() {
         first.stopper().stop(); // the QUIT timer has expired already: the run will end at once
     }
     run_machines(environment, first, vec![second], pace)
@@ -338,7 +338,7 @@ pub fn run5(args: &HelloMany) -> anyhow::Result<()> {
 /// Adds a remedy to the error of machines that lack descriptors.
 fn with_descriptor_hint<T>(machines: Result<T, MachineError>) -> anyhow::Result<T> {
     machines.map_err(|refused| match refused {
-        MachineError::Refused { .. } => anyhow::Error::new(refused).context(
+        MachineError::SystemCall { .. } => anyhow::Error::new(refused).context(
             "create a thread that is notified through an eventfd (it needs two descriptors; allow more with \
              `ulimit -n`, or ask for fewer threads)",
         ),
@@ -496,7 +496,7 @@ where
 }
 
 /// Starts each machine on its own thread. If one fails to start, stops those already started.
-fn start<O>(others: Vec<Machine<O>>) -> anyhow::Result<Vec<Running<Machine<O>>>>
+fn start<O>(others: Vec<Machine<O>>) -> anyhow::Result<Vec<ThreadHandle<Machine<O>>>>
 where
     O: Handler + Send + 'static,
 {
@@ -507,7 +507,7 @@ where
         match machine.spawn(thread) {
             Ok(started) => running.push(started),
             Err(SpawnError { error, .. }) => {
-                running.iter().for_each(Running::stop);
+                running.iter().for_each(ThreadHandle::stop);
                 for one in running {
                     drop(one.join()); // it was told to stop before it had any message
                 }
@@ -525,9 +525,9 @@ where
 }
 
 /// Returns the error of a run that failed or panicked; `None` for any other run.
-fn run_error(ended: &Result<Ended, RunError>) -> Option<anyhow::Error> {
+fn run_error(ended: &Result<EndReason, RunError>) -> Option<anyhow::Error> {
     match ended {
-        Ok(Ended::Panicked(said)) => Some(anyhow::anyhow!("a handler panicked: {said}")),
+        Ok(EndReason::Panicked(said)) => Some(anyhow::anyhow!("a handler panicked: {said}")),
         Ok(_) => None,
         Err(refused) => Some(refused.clone().into()),
     }

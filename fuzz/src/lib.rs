@@ -6,7 +6,7 @@
 
 use handover_base::units::{self, Count, Rate, Size, Span};
 use handover_harness::{Bench, Fault, Samples, Setup, Workload, select};
-use handover_net::engine::{Codec, CodecError, Inbound, LengthPrefixed, Lines, Tls};
+use handover_net::engine::{Codec, CodecError, Inbound, LengthPrefixCodec, LinesCodec, Tls};
 use handover_net::tls;
 use handover_probe::read::{self, Trace};
 use handover_record::{Bytes, Contender, Document, Spec, Values, args};
@@ -374,9 +374,9 @@ fn trace_is_sound(trace: Trace<Vec<u8>>, events_max: usize) {
 pub fn frames(bytes: &[u8]) {
     let Some((&cut, stream)) = bytes.split_first() else { return };
     let cut = usize::from(cut).max(1);
-    cut_anyhow(&LengthPrefixed::new(100), stream, cut);
-    cut_anyhow(&LengthPrefixed::new(1 << 20).with_header(5), stream, cut);
-    cut_anyhow(&Lines::new(40), stream, cut);
+    cut_anyhow(&LengthPrefixCodec::new(100), stream, cut);
+    cut_anyhow(&LengthPrefixCodec::new(1 << 20).with_header(5), stream, cut);
+    cut_anyhow(&LinesCodec::new(40), stream, cut);
 }
 
 fn cut_anyhow<C: Codec>(codec: &C, stream: &[u8], cut: usize) {
@@ -531,7 +531,7 @@ pub fn records(bytes: &[u8]) {
             }
             assert_eq!(plain, [rest, rest].concat());
             assert_eq!(server.held_bytes(), 0, "the empty buffer was not freed");
-            let codec = LengthPrefixed::new(100);
+            let codec = LengthPrefixCodec::new(100);
             let direct = messages_of(&codec, [rest, rest]);
             assert_eq!(messages_of(&codec, plain.chunks(cut)).0, direct.0);
         }
@@ -571,7 +571,8 @@ fn ends() -> &'static Ends {
         let identity = tls::Identity::generate(&["localhost"]).expect("generate a certificate");
         let options = tls::ClientOptions::default();
         Ends {
-            client: tls::Client::new(tls::Verify::Nothing, options).expect("create a client"),
+            client: tls::Client::new(tls::ServerVerification::Nothing, options)
+                .expect("create a client"),
             server: tls::Server::new(&identity, tls::ServerOptions::default())
                 .expect("create a server"),
         }

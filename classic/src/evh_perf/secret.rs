@@ -2,7 +2,9 @@
 
 use super::options::EvhPerf;
 use crate::load::Trust;
-use handover_net::tls::{Client, ClientOptions, Identity, Roots, Server, ServerOptions, Verify};
+use handover_net::tls::{
+    Client, ClientOptions, Identity, Roots, Server, ServerOptions, ServerVerification,
+};
 use handover_program::exit::usage;
 use std::path::Path;
 use std::sync::Arc;
@@ -37,8 +39,8 @@ pub fn client(args: &EvhPerf) -> anyhow::Result<Option<Arc<Trust>>> {
         return Ok(None);
     }
     let verify = match &args.ca {
-        Some(file) => Verify::Roots(roots(file)?),
-        None => Verify::Nothing,
+        Some(file) => ServerVerification::Roots(roots(file)?),
+        None => ServerVerification::Nothing,
     };
     let client = Client::new(verify, ClientOptions::default())?;
     Ok(Some(Arc::new(Trust::new(client, args.host.clone()))))

@@ -7,9 +7,10 @@ use super::{Signals, secret, warn};
 use crate::load::wire::{HEADER_BYTES, LETTERS_MAX};
 use anyhow::Context as _;
 use handover_base::units::format_ns;
-use handover_net::engine::LengthPrefixed;
+use handover_net::engine::LengthPrefixCodec;
 use handover_net::{
-    CloseReason, Config, Conn, Connections, Handler, Key, Listen, Net, Spread, Stats, WhenFull,
+    AcceptPolicy, CloseReason, Config, Conn, Connections, Handler, Key, ListenOptions, Net, Stats,
+    WhenFull,
 };
 use handover_program::trim_heap;
 use serde_json::{Value, json};
@@ -39,24 +40,24 @@ struct Echo {
 }
 
 impl Handler for Echo {
-    type Codec = LengthPrefixed;
+    type Codec = LengthPrefixCodec;
     type Data = ();
 
-    fn on_accept(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>) {
+    fn on_accept(&mut self, conn: &mut Conn<'_, LengthPrefixCodec, ()>) {
         if let Some(log) = &self.log {
             let peer = conn.peer().map_or("a peer".to_string(), |peer| peer.to_string());
             let _ = log.send(format!("{peer} has connected"));
         }
     }
 
-    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
+    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixCodec, ()>, message: &[u8]) {
         // Fails only if the peer has closed or does not read; the connection is closed then.
         let _ = conn.send(message);
     }
 
     fn on_close(
         &mut self,
-        _: &mut Connections<'_, LengthPrefixed, ()>,
+        _: &mut Connections<'_, LengthPrefixCodec, ()>,
         _: Key,
         (): (),
         why: &CloseReason,
@@ -120,19 +121,19 @@ pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
         spin_ns_max: args.spin.unwrap_or(0),
         ..Config::default()
     };
-    let codec = LengthPrefixed::new(LETTERS_MAX).with_header(UNCOUNTED_BYTES);
+    let codec = LengthPrefixCodec::new(LETTERS_MAX).with_header(UNCOUNTED_BYTES);
     let is_shared = args.reuse_port || args.part.is_some();
-    let spread = if is_shared { Spread::ReusePort } else { Spread::RoundRobin };
+    let accept_policy = if is_shared { AcceptPolicy::ReusePort } else { AcceptPolicy::RoundRobin };
     let address = args.address()?;
     let (sender, log_lines) = channel();
-    let mut listen = Listen::at(address);
+    let mut listen = ListenOptions::at(address);
     if let Some(server) = secret::server(args)? {
         listen = listen.tls(&server);
     }
     // One of several processes prints no such lines.
     let logs = args.debug && args.part.is_none();
     let echo = |_| Echo { log: logs.then(|| sender.clone()) };
-    let net = Net::start_at(args.threads as u32, &[listen], spread, config, codec, echo);
+    let net = Net::start_at(args.threads as u32, &[listen], accept_policy, config, codec, echo);
     let net = net.with_context(|| format!("cannot serve at {address}"))?;
     Ok(Server { net, log_lines, took: began.elapsed(), trimmed_at: 0 })
 }

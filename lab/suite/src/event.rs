@@ -53,7 +53,7 @@ pub const ALL: &[Bench] = benches! {
     one peer "kanal".allocates(): Loop<QueueLoop<Kanal, Written>>, if feature = "peers";
     one peer "flume".allocates(): Loop<QueueLoop<Flume, Written>>, if feature = "peers";
     one peer "tokio".allocates(): Loop<QueueLoop<Tokio, Written>>, if feature = "peers";
-    one ours "handover": Dispatch<handover_event::Table<own::KindState, drive::KindMessage>>;
+    one ours "handover": Dispatch<handover_event::HandlerTable<own::KindState, drive::KindMessage>>;
     one peer "search": Dispatch<drive::LinearSearch<own::KindState, drive::KindMessage>>;
     one peer "HashMap": Dispatch<Map>;
     one peer "match": Dispatch<Match>;

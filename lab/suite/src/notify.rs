@@ -13,7 +13,7 @@ use handover_base::sync::shared::{AtomicU32, AtomicU64, Ordering};
 use handover_harness::{
     Bench, Fault, Handover, Participant, Region, Role, Samples, Setup, benches,
 };
-use handover_notify::shared::Shared;
+use handover_notify::shared::MappedCore;
 use handover_notify::{Config, Mechanism, Notify, Wait, adaptive};
 use handover_record::{Nanos, Part, Spec, Wait as Waits, args};
 use rustix::fd::AsFd;
@@ -75,16 +75,16 @@ enum Ours {}
 
 impl Wired for Ours {
     const PROCESSES: bool = true;
-    type Sender = adaptive::Sender<Shared<adaptive::Core>>;
-    type Receiver = adaptive::Receiver<Shared<adaptive::Core>>;
+    type Sender = adaptive::Sender<MappedCore<adaptive::Core>>;
+    type Receiver = adaptive::Receiver<MappedCore<adaptive::Core>>;
 
     fn setup(setup: &mut Setup) -> Result<(Self::Sender, Self::Receiver), Fault> {
         let scope = if setup.processes() { Scope::Shared } else { Scope::Private };
         let file = setup.fd(|| {
-            let made = Shared::<adaptive::Core>::create();
+            let made = MappedCore::<adaptive::Core>::create();
             made.map(|(_, file)| file).map_err(Fault::of)
         })?;
-        let core = Shared::<adaptive::Core>::map(file.as_fd()).map_err(Fault::of)?;
+        let core = MappedCore::<adaptive::Core>::map(file.as_fd()).map_err(Fault::of)?;
         let receiver =
             adaptive::Receiver::over(core.clone(), scope, Config::default()).map_err(Fault::of)?;
         Ok((adaptive::Sender::over(core, scope), receiver))

@@ -4,7 +4,7 @@
 //! `cargo run --release -p handover-event --example event-tour`
 
 use handover_event::{
-    Address, Config, Context, Group, Handler, Interest, Machine, Ready, Shared, ThreadConfig,
+    Address, Config, Context, Group, Handler, Interest, Machine, PoolArc, Ready, ThreadConfig,
     Topic, handler,
 };
 use std::io::{Read, Write};
@@ -13,21 +13,21 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-type Anything = Result<(), Box<dyn std::error::Error>>;
+type AnyResult = Result<(), Box<dyn std::error::Error>>;
 
 const HOPS: u32 = 200_000;
 
-fn main() -> Anything {
-    to_itself()?;
+fn main() -> AnyResult {
+    send_to_itself()?;
     server_and_client()?;
     timers()?;
     topic()?;
-    socket()?;
+    echo_over_a_socket()?;
     group()
 }
 
-/// 1. A machine that sends to itself, through a queue that no other thread accesses.
-fn to_itself() -> Anything {
+/// 1. Measures a machine that sends to itself, through a queue that no other thread accesses.
+fn send_to_itself() -> AnyResult {
     let countdown = handler(|left: u32, cx| match left {
         0 => cx.stop(),
         _ => cx.send_quiet(left - 1).expect("free space"),
@@ -44,8 +44,8 @@ fn to_itself() -> Anything {
 /// Request: a number, and the address that the reply is sent to.
 struct Question(u32, Address<u32>);
 
-/// 2. Two threads. Check how the waits ended before you trust any latency.
-fn server_and_client() -> Anything {
+/// 2. Measures round trips between two threads. Check how the waits ended before you trust any latency.
+fn server_and_client() -> AnyResult {
     let server = Machine::new(
         handler(|Question(number, to): Question, cx| {
             to.send(number + 1).expect("free space");
@@ -78,8 +78,8 @@ fn server_and_client() -> Anything {
     Ok(())
 }
 
-/// 3. Timers are messages.
-fn timers() -> Anything {
+/// 3. Starts timers, whose expiries the machine handles as messages.
+fn timers() -> AnyResult {
     let start = Instant::now();
     let mut ticks = 0;
     let clock = handler(move |name: &'static str, cx| {
@@ -99,12 +99,12 @@ fn timers() -> Anything {
     Ok(())
 }
 
-/// 4. One value sent to many machines.
-fn topic() -> Anything {
+/// 4. Posts one value to several machines.
+fn topic() -> AnyResult {
     let topic = Topic::new();
     let mut machines = Vec::new();
     for number in 1..=3 {
-        let reader = handler(move |news: Shared<String>, _cx| {
+        let reader = handler(move |news: PoolArc<String>, _cx| {
             println!("topic:             machine {number} reads {:?}", *news);
         });
         let machine = Machine::new(reader, Config::default())?;
@@ -119,8 +119,8 @@ fn topic() -> Anything {
     Ok(())
 }
 
-/// 5. A socket's readiness as a message.
-fn socket() -> Anything {
+/// 5. Echoes bytes on a socket, whose readiness the machine handles as a message.
+fn echo_over_a_socket() -> AnyResult {
     struct Echo(Arc<UnixStream>);
     impl Handler for Echo {
         type Message = Ready;
@@ -149,8 +149,8 @@ fn socket() -> Anything {
     Ok(())
 }
 
-/// 6. Many machines on one thread send to each other without synchronisation.
-fn group() -> Anything {
+/// 6. Measures messages between many machines on one thread, which need no synchronisation.
+fn group() -> AnyResult {
     let mut group = Group::new(ThreadConfig::default())?;
     let stop = group.add(handler(|_: u32, cx| cx.stop()), Config::default())?;
     let mut next = stop.address().clone();

@@ -10,10 +10,10 @@ const LOCAL_LIMIT: u32 = 1 << 28;
 /// Largest valid value of `machines_max`.
 const MACHINES_LIMIT: u32 = 1 << 16;
 
-/// Policy for a message from another thread when the inbox is full.
+/// Policy for a message from another thread that finds the machine's inbox full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenFull {
-    /// Returns the message to the sender at once.
+    /// Returns the message to its sender at once.
     #[default]
     Refuse,
     /// Blocks the sender until the inbox has space, the machine is closed, or `wait_ns_max` has
@@ -24,56 +24,57 @@ pub enum WhenFull {
         /// Maximum wait, in ns; `u64::MAX` waits for ever.
         wait_ns_max: u64,
     },
-    /// Drops the oldest message in the inbox, and counts it as dropped.
+    /// Drops the oldest message in the inbox, and counts it in [`Stats::dropped`](crate::Stats::dropped).
     ///
-    /// The machine takes messages out of the inbox in batches of at most 64, so that not each
-    /// message takes the lock; messages of the current batch are not dropped any more. So besides
-    /// the message being handled, at most `inbox_messages_max + min(inbox_messages_max, 64) - 1`
-    /// messages are queued.
+    /// The machine takes messages out of the inbox in batches of at most 64, so that not each message takes the lock;
+    /// messages of the current batch are not dropped any more. So besides the message being handled, at most
+    /// `inbox_messages_max + min(inbox_messages_max, 64) - 1` messages are queued.
     ///
-    /// Such an inbox is protected by a lock, since senders and machine both remove messages: 20 to
-    /// 50 ns a message instead of 5 ns. Messages that the machine sends to itself are refused as
-    /// usual.
+    /// Such an inbox is protected by a lock, since senders and machine both remove messages: 20 to 50 ns a message
+    /// instead of 5 ns. Messages that the machine sends to itself are refused as usual.
     DropOldest,
 }
 
 /// Policy for a handler that panics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnPanic {
-    /// Stops the machine; [`Ended::Panicked`](crate::Ended::Panicked) holds the panic message.
+    /// Stops the machine's run, which returns [`EndReason::Panicked`](crate::EndReason::Panicked) with the panic
+    /// message.
     #[default]
     Stop,
-    /// Drops the message, logs and counts the panic, and continues. The handler's state is left as the panic left it.
+    /// Drops the message, logs and counts the panic, and continues the run. The handler's state is left as it was at
+    /// the panic.
     DropMessage,
 }
 
 /// Kernel object that an idle thread sleeps on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ParkOn {
-    /// A futex until the first descriptor is watched, and epoll from then on.
+    /// A futex until the machine watches its first descriptor, and epoll from then on.
     #[default]
     Auto,
-    /// Epoll from the start, woken through an eventfd: for measuring the difference.
+    /// Epoll from the start, woken through an eventfd; for measuring the difference to a futex.
     Descriptor,
 }
 
 /// Condition under which a sender notifies the machine's thread by a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WakeWhen {
-    /// Only if the thread sleeps.
+    /// Makes the system call only if the thread sleeps.
     #[default]
     Asleep,
-    /// For each message sent, except by `send_quiet`: by a write to the thread's eventfd, as in the classic event
-    /// machines, for measuring the difference. The thread sleeps in epoll from the start, whatever [`ParkOn`] says.
+    /// Writes to the thread's eventfd for each message, except one sent by `send_quiet`, as the classic event
+    /// machines do; for measuring the difference. The thread sleeps in epoll from the start, whatever [`ParkOn`]
+    /// says.
     EachMessage,
 }
 
 /// Limits of a thread that runs one [`Machine`](crate::Machine) or a [`Group`](crate::Group) of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadConfig {
-    /// Limits of spinning before a sleep; see [`handover_notify::Config`].
+    /// Limits of the time that the thread spins before it sleeps; see [`handover_notify::Config`].
     pub spin: handover_notify::Config,
-    /// Kernel object to sleep on. Default: a futex until a descriptor is watched.
+    /// Kernel object that the idle thread sleeps on. Default: a futex until a descriptor is watched.
     pub park_on: ParkOn,
     /// Condition under which senders notify the thread by a system call. Default: only if it sleeps.
     pub wake_when: WakeWhen,
@@ -83,8 +84,7 @@ pub struct ThreadConfig {
     /// when the thread first runs; 0 leaves the thread's slack unchanged (50,000 by default on
     /// Linux). Default 0. Timers are never early.
     pub timer_slack_ns: u32,
-    /// Maximum number of machines in a group. Default 1024, at most 65,536. Ignored for a single
-    /// machine.
+    /// Maximum number of machines in a group. Default 1024, at most 65,536. Ignored for a single machine.
     pub machines_max: u32,
 }
 
@@ -113,7 +113,7 @@ impl ThreadConfig {
     }
 }
 
-/// Limits of one machine.
+/// Limits and policies of one machine.
 ///
 /// ```
 /// use handover_event::{Config, WhenFull};

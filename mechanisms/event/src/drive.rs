@@ -2,15 +2,15 @@
 
 pub(crate) mod address;
 pub(crate) mod context;
-pub(crate) mod desk;
-pub(crate) mod door;
 pub(crate) mod group;
-pub(crate) mod home;
+mod local_machines;
 pub(crate) mod machine;
+pub(crate) mod machine_state;
 pub(crate) mod member;
-mod near;
 pub(crate) mod reactor;
-pub(crate) mod room;
+pub(crate) mod shared_thread_state;
 pub(crate) mod signals;
 pub(crate) mod spawn;
+pub(crate) mod thread_state;
 pub(crate) mod topic;
+pub(crate) mod waiting_senders;

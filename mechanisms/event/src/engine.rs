@@ -3,4 +3,4 @@
 pub(crate) mod inbox;
 pub(crate) mod incoming;
 pub(crate) mod ready;
-pub(crate) mod room;
+pub(crate) mod waiting_senders;

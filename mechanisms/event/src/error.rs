@@ -3,14 +3,14 @@
 use core::fmt;
 use rustix::io::Errno;
 
-/// Error of a [`Config`](crate::Config) or [`ThreadConfig`](crate::ThreadConfig) that is invalid.
+/// Error of validating a [`Config`](crate::Config) or [`ThreadConfig`](crate::ThreadConfig).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A number is outside its range, in this or the spin configuration.
+    /// A number of this configuration, or of its configuration of spinning, is outside its range.
     #[error(transparent)]
     OutOfRange(#[from] handover_base::range::OutOfRange),
-    /// A field of the timer configuration is outside its range.
+    /// The configuration of the timers has a field outside its range.
     #[error(transparent)]
     Timers(#[from] handover_timer::ConfigError),
 }
@@ -25,20 +25,20 @@ pub enum MachineError {
     /// The memory for the inbox could not be allocated.
     #[error(transparent)]
     Inbox(#[from] handover_ring::CapacityError),
-    /// The kernel returned no descriptor; most often EMFILE: too many open files (`ulimit -n`).
-    #[error("{call} failed: {errno}")]
-    Refused {
+    /// A system call to open a descriptor failed; most often with EMFILE: too many open files (`ulimit -n`).
+    #[error("cannot create the machine or group: {call} failed: {errno}")]
+    SystemCall {
         /// Name of the system call.
         call: &'static str,
         /// Error number of the system call.
         errno: Errno,
     },
-    /// `machines_max` machines were added to the group, including those that were removed.
+    /// The group has had its maximum of machines; machines that were removed count too.
     #[error(
-        "the group is full (machines_max={machines_max}, removed machines included): raise machines_max"
+        "cannot add a machine: {machines_max} were added, counting removed ones; raise machines_max"
     )]
     GroupFull {
-        /// Maximum number of machines of the group.
+        /// Value of `machines_max`, the maximum number of machines of the group.
         machines_max: u32,
     },
 }
@@ -63,7 +63,7 @@ impl<M> SendError<M> {
         }
     }
 
-    /// Returns `true` if the queue was full, so that a later attempt may succeed.
+    /// Returns `true` if the machine's queue was full, so that a later attempt may succeed.
     #[inline]
     pub fn is_full(&self) -> bool {
         matches!(self, SendError::Full(_))
@@ -82,7 +82,7 @@ impl<M> fmt::Debug for SendError<M> {
 
 /// Error of starting a timer when `timers_max` timers are running; contains the message.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("timers_max timers are running: raise timers_max, or cancel a timer")]
+#[error("cannot start a timer: timers_max timers are running; raise timers_max, or cancel a timer")]
 pub struct TimersFull<M>(pub M);
 
 impl<M> fmt::Debug for TimersFull<M> {
@@ -95,27 +95,27 @@ impl<M> fmt::Debug for TimersFull<M> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchError {
-    /// The kernel refused the watch: EPERM for a descriptor that cannot be polled (a regular file), EEXIST for one that
-    /// is watched already, EMFILE when the thread's own descriptors could not be created.
-    #[error("{call} failed: {errno}")]
-    Refused {
+    /// A system call failed: with EPERM for a descriptor that cannot be polled (a regular file), EEXIST for one that
+    /// is watched already, EMFILE if the process has too many open files.
+    #[error("cannot watch the descriptor: {call} failed: {errno}")]
+    SystemCall {
         /// Name of the system call.
         call: &'static str,
         /// Error number of the system call.
         errno: Errno,
     },
-    /// The watch has stopped.
-    #[error("the watch has ended: watch the descriptor again")]
-    Ended,
+    /// The watch has been stopped before.
+    #[error("cannot change the watch: it was stopped; watch the descriptor again")]
+    Stopped,
 }
 
-/// Error that stops a run without a stop request.
+/// Error that ends the run of a machine or group.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The kernel refused a system call that used to succeed.
-    #[error("{call} failed: {errno}")]
-    Refused {
+    /// The kernel refused to wait for events, with this error number.
+    #[error("cannot run the machine or group: {call} failed: {errno}")]
+    SystemCall {
         /// Name of the system call.
         call: &'static str,
         /// Error number of the system call.
@@ -123,14 +123,14 @@ pub enum RunError {
     },
 }
 
-/// Error of receiving signals through a descriptor.
+/// Error of blocking signals and receiving them through a descriptor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignalError {
-    /// The kernel refused: EINVAL for a number that is no signal, EMFILE when the limit of open
-    /// files is reached.
-    #[error("{call} failed: {errno}")]
-    Refused {
+    /// A system call failed: with EINVAL for a number that is no signal, with EMFILE if the process has too many open
+    /// files.
+    #[error("cannot receive signals: {call} failed: {errno}")]
+    SystemCall {
         /// Name of the system call.
         call: &'static str,
         /// Error number of the system call.
@@ -140,12 +140,14 @@ pub enum SignalError {
 
 /// Error of starting a thread; contains the machine or group that should have run on it.
 #[derive(thiserror::Error)]
-#[error("start a thread for the machine: {error}; see `ulimit -u` and the cgroup's pids.max")]
+#[error(
+    "cannot start a thread for the machine: {error}; see `ulimit -u` and the cgroup's pids.max"
+)]
 pub struct SpawnError<T> {
     /// Machine or group that should have run, unchanged.
     pub machine: Box<T>,
-    /// Error of the system: most often EAGAIN, for a limit on threads (`ulimit -u`, a cgroup's
-    /// pids.max) or on memory (`ulimit -v`).
+    /// Error of starting the thread: most often EAGAIN, for a limit on threads (`ulimit -u`, a cgroup's pids.max) or
+    /// on memory (`ulimit -v`).
     pub error: std::io::Error,
 }
 

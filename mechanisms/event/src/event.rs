@@ -3,31 +3,31 @@
 /// Kinds of readiness that a descriptor is watched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Interest {
-    /// `true` to wait for data to read, or for the end of the stream.
+    /// `true` to wait until there is data to read, or the end of the stream.
     pub read: bool,
-    /// `true` to wait for space to write.
+    /// `true` to wait until there is space to write.
     pub write: bool,
-    /// `true` for edge-triggered: one message for each change, none for data that the handler leaves
-    /// unread. `false` for level-triggered: a message in each round while the descriptor is ready.
+    /// `true` for edge-triggered: one message for each change of readiness, and none for data that the handler leaves
+    /// unread. `false` for level-triggered: a message in each round in which the descriptor is ready.
     pub edge: bool,
 }
 
 impl Interest {
-    /// Data to read, level-triggered.
+    /// Waits until there is data to read, level-triggered.
     pub const READ: Self = Self { read: true, write: false, edge: false };
-    /// Space to write, level-triggered.
+    /// Waits until there is space to write, level-triggered.
     pub const WRITE: Self = Self { read: false, write: true, edge: false };
-    /// Data to read and space to write, level-triggered.
+    /// Waits until there is data to read or space to write, level-triggered.
     pub const BOTH: Self = Self { read: true, write: true, edge: false };
 
-    /// Returns the same kinds of readiness, edge-triggered.
+    /// Returns this interest with edge-triggered events.
     #[must_use]
     pub const fn edge_triggered(self) -> Self {
         Self { edge: true, ..self }
     }
 }
 
-/// Readiness of a descriptor; by default, not ready.
+/// Readiness of a descriptor, as reported by epoll; the default is not ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct Ready {
@@ -41,28 +41,29 @@ pub struct Ready {
     pub failed: bool,
 }
 
-/// Identifier of a watched descriptor. An identifier is not reused before its slot has been used 2^32 times.
+/// Identifier of a watched descriptor, not reused before its slot has been used 2^32 times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WatchId(pub(crate) handover_base::slab::Key);
 
 /// Reason why the run of a machine or group has stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Ended {
-    /// A [`Stopper`](crate::Stopper) or a handler stopped the run.
+pub enum EndReason {
+    /// The run was stopped by a [`Stopper`](crate::Stopper) or by a handler.
     Stopped,
-    /// A signal passed to `stop_on` was received; contains its number.
+    /// The run was stopped by a signal passed to `stop_on`; contains the signal's number.
     Signal(i32),
-    /// A handler panicked under [`OnPanic::Stop`](crate::OnPanic); contains the panic message.
+    /// The run was stopped because a handler panicked under [`OnPanic::Stop`](crate::OnPanic); contains the panic
+    /// message.
     Panicked(String),
 }
 
-/// Result of one round of a machine or group.
+/// Result of one round of a machine or group: the work done, and the reason to end, if any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Round {
-    /// Number of messages, timers and descriptors passed to handlers.
+pub struct RoundResult {
+    /// Number of messages, expired timers and readiness events passed to handlers.
     pub handled: u32,
-    /// Reason why the run is to end; `None` if it is to continue.
-    pub ended: Option<Ended>,
+    /// Reason why the run is to end; `None` if the run is to continue.
+    pub end_reason: Option<EndReason>,
 }

@@ -32,32 +32,32 @@ pub use drive::{
     address::{Address, Stopper},
     context::Context,
     group::{Group, GroupMember},
-    machine::{Closed, Machine},
+    machine::{ClosedMachine, Machine},
     member::{FnHandler, Handler, handler},
     signals::Signals,
-    spawn::Running,
-    topic::{Posted, Publisher, Topic},
+    spawn::ThreadHandle,
+    topic::{PostCounts, Publisher, Topic},
 };
 #[cfg(handover_loom)] // for the models
 pub use engine::{
     inbox::{Inbox, InboxSender, drop_oldest, ring as inbox},
     incoming::Incoming,
-    ready::{Mark, ReadyQueue, ReadySender, ready_queue},
-    room::WaitingSenders,
+    ready::{ReadyFlag, ReadyQueue, ReadySender, ready_queue},
+    waiting_senders::WaitingSenders,
 };
 #[cfg(not(handover_loom))]
 pub use error::{
     ConfigError, MachineError, RunError, SendError, SignalError, SpawnError, TimersFull, WatchError,
 };
 #[cfg(not(handover_loom))]
-pub use event::{Ended, Interest, Ready, Round, WatchId};
+pub use event::{EndReason, Interest, Ready, RoundResult, WatchId};
 #[cfg(not(handover_loom))]
 pub use handover_timer::TimerId;
 pub use pool_error::PoolFull;
-pub use raw::pool::{Parcel, Pool, Shared, Shares};
+pub use raw::pool::{Pool, PoolArc, PoolArcs, PoolBox};
 #[cfg(not(handover_loom))]
 pub use stats::Stats;
 #[cfg(not(handover_loom))]
-pub use table::{HandleKind, KIND_MAX, Kind, Table};
+pub use table::{HandleFn, HandlerTable, KIND_MAX, MessageKind};
 #[cfg(not(handover_loom))]
 pub use verbosity::{Verbosity, VerbosityError};

@@ -136,7 +136,7 @@ mod tests {
         machine.address().send(()).expect("send a message");
         let address = machine.address().clone();
         let sender = thread::spawn(move || {
-            address.send(()).expect("room, in time");
+            address.send(()).expect("send a message");
             passed()
         });
         // The machine is only polled and never sleeps, so no sender has to notify it.
@@ -171,7 +171,7 @@ mod tests {
             id.recv().expect("receive the thread id").as_raw_pid()
         );
         let is_in_kernel = || std::fs::read_to_string(&stat).expect("a thread").contains(") S ");
-        while !address.state().door.unparker().is_asleep() || !is_in_kernel() {
+        while !address.shared().shared_thread.unparker().is_asleep() || !is_in_kernel() {
             thread::yield_now();
         }
         match posts {

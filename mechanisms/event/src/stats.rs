@@ -6,18 +6,18 @@
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Number of messages sent to this machine by any thread, with any outcome. Timers and
-    /// descriptors are not counted here.
+    /// Number of messages sent to this machine by any thread, including refused and dropped ones. Timers and
+    /// descriptors do not count.
     pub sent: u64,
-    /// Number of messages passed to the handler, including the `unhandled` ones.
+    /// Number of messages passed to the handler, including those counted in `unhandled`.
     pub handled: u64,
-    /// Number of messages returned to their sender.
+    /// Number of messages returned to their sender, because a queue was full or the machine closed.
     pub refused: u64,
-    /// Number of messages dropped in favour of newer ones, under [`WhenFull::DropOldest`](crate::WhenFull).
+    /// Number of messages dropped because newer ones arrived, under [`WhenFull::DropOldest`](crate::WhenFull).
     pub dropped: u64,
-    /// Number of messages in the queues.
+    /// Number of messages in the machine's queues at the time of the call.
     pub waiting: u64,
-    /// Number of messages returned by closing the machine.
+    /// Number of unhandled messages that closing the machine returned.
     pub returned: u64,
     /// Number of handled messages of a kind without a handler: see [`Context::unhandled`](crate::Context).
     pub unhandled: u64,
@@ -25,15 +25,15 @@ pub struct Stats {
     pub panicked: u64,
     /// Number of expired timers passed to the handler.
     pub timers: u64,
-    /// Number of periods of periodic timers that had passed before the previous expiry was handled,
-    /// and were reported with it: see [`Context::every_counted`](crate::Context::every_counted).
+    /// Number of periods of periodic timers that were skipped because they had passed before the timer's expiry was
+    /// handled; see [`Context::every_counted`](crate::Context::every_counted).
     pub timers_missed: u64,
     /// Number of readiness events of descriptors passed to the handler.
     pub descriptors: u64,
-    /// Number of times that the thread went to sleep.
+    /// Number of times that the machine's thread went to sleep.
     pub parks: u64,
-    /// Number of sleeps interrupted by a sender; the others ended at a deadline or by a descriptor.
+    /// Number of the thread's sleeps that a sender interrupted; the others ended at a deadline or by a descriptor.
     pub wakeups: u64,
-    /// Number of waits that ended while the thread was spinning.
+    /// Number of the thread's waits that ended while it was spinning.
     pub spins: u64,
 }

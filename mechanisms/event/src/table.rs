@@ -3,35 +3,35 @@
 use crate::{Context, Handler};
 use core::fmt;
 
-/// Message with a small number that identifies its kind.
+/// Message type whose values have a small number that identifies their kind.
 ///
-/// Number the kinds from zero without gaps: a [`Table`] has an entry for each number up to the
+/// Number the kinds from zero without gaps: a [`HandlerTable`] has an entry for each number up to the
 /// greatest that has a handler.
-pub trait Kind: Send + 'static {
+pub trait MessageKind: Send + 'static {
     /// Returns the number of the message's kind.
     fn kind(&self) -> usize;
 }
 
-/// Function that handles one kind of message.
-pub type HandleKind<S, M> = fn(&mut S, M, &mut Context<'_, M>);
+/// Function that handles the messages of one kind.
+pub type HandleFn<S, M> = fn(&mut S, M, &mut Context<'_, M>);
 
-/// [`Handler`] with a state and a dense table of functions, one for each kind of message. Finding
-/// the function is an index operation, whatever the number of kinds.
+/// [`Handler`] with a state and a table of functions, one for each kind of message. The function is found by index,
+/// in the same time for any number of kinds.
 ///
 /// A message of a kind without a function is *unhandled*: counted, reported once per kind, and
 /// dropped; see [`Context::unhandled`].
 ///
 /// ```
-/// use handover_event::{Config, Kind, Machine, Table};
+/// use handover_event::{Config, MessageKind, Machine, HandlerTable};
 ///
 /// struct Message { kind: u16, amount: u32 }
-/// impl Kind for Message {
+/// impl MessageKind for Message {
 ///     fn kind(&self) -> usize { self.kind.into() }
 /// }
 /// const ADD: usize = 0;
 /// const SUBTRACT: usize = 1;
 ///
-/// let table = Table::new(0u32)
+/// let table = HandlerTable::new(0u32)
 ///     .on(ADD, |sum, message: Message, _cx| *sum += message.amount)
 ///     .on(SUBTRACT, |sum, message, _cx| *sum -= message.amount);
 /// let mut machine = Machine::new(table, Config::default())?;
@@ -43,28 +43,28 @@ pub type HandleKind<S, M> = fn(&mut S, M, &mut Context<'_, M>);
 /// assert_eq!(machine.stats().unhandled, 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Table<S, M> {
+pub struct HandlerTable<S, M> {
     state: S,
-    handlers: Vec<Option<HandleKind<S, M>>>,
+    handlers: Vec<Option<HandleFn<S, M>>>,
     started: Option<fn(&mut S, &mut Context<'_, M>)>,
 }
 
-/// Maximum number of a kind that can have a handler: 65,535.
+/// Greatest number of a message kind that can have a handler: 65,535.
 pub const KIND_MAX: usize = u16::MAX as usize;
 
-impl<S, M: Kind> Table<S, M> {
-    /// Makes a table without handlers.
+impl<S, M: MessageKind> HandlerTable<S, M> {
+    /// Creates a table without handlers.
     #[must_use]
     pub fn new(state: S) -> Self {
         Self { state, handlers: Vec::new(), started: None }
     }
 
-    /// Registers the function for a kind, and replaces an earlier one.
+    /// Registers the function for messages of a kind, in place of an earlier one.
     ///
     /// # Panics
     /// Panics if `kind` is above [`KIND_MAX`].
     #[must_use]
-    pub fn on(mut self, kind: usize, handle: HandleKind<S, M>) -> Self {
+    pub fn on(mut self, kind: usize, handle: HandleFn<S, M>) -> Self {
         assert!(kind <= KIND_MAX, "kind={kind}: must lie in 0..={KIND_MAX}");
         if kind >= self.handlers.len() {
             self.handlers.resize(kind + 1, None);
@@ -80,20 +80,20 @@ impl<S, M: Kind> Table<S, M> {
         self
     }
 
-    /// Returns the state of the handlers.
+    /// Returns the state that the functions share.
     #[must_use]
     pub fn state(&self) -> &S {
         &self.state
     }
 
-    /// Returns the state of the handlers, mutably.
+    /// Returns the state that the functions share, mutably.
     #[must_use]
     pub fn state_mut(&mut self) -> &mut S {
         &mut self.state
     }
 }
 
-impl<S, M: Kind> Handler for Table<S, M> {
+impl<S, M: MessageKind> Handler for HandlerTable<S, M> {
     type Message = M;
 
     #[inline]
@@ -112,9 +112,9 @@ impl<S, M: Kind> Handler for Table<S, M> {
     }
 }
 
-impl<S: fmt::Debug, M> fmt::Debug for Table<S, M> {
+impl<S: fmt::Debug, M> fmt::Debug for HandlerTable<S, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let handlers = self.handlers.iter().flatten().count();
-        write!(f, "Table({:?}, {handlers} handlers)", self.state)
+        write!(f, "HandlerTable({:?}, {handlers} handlers)", self.state)
     }
 }

@@ -1,6 +1,5 @@
-//! Invariance of the handles: a handle of a type with a long lifetime must not convert to a handle
-//! of the same type with a shorter lifetime, because values flow both in and out. None of these
-//! examples may compile.
+//! Invariance of the handles: a handle of a type with a long lifetime must not convert to a handle of the same type
+//! with a shorter lifetime, because values flow both in and out. None of these examples may compile.
 
 /// ```compile_fail
 /// use handover_event::Address;
@@ -35,24 +34,24 @@ struct PublisherIsInvariant;
 struct PoolIsInvariant;
 
 /// ```compile_fail
-/// use handover_event::Parcel;
-/// fn shorten<'a>(long: Parcel<&'static str>) -> Parcel<&'a str> {
+/// use handover_event::PoolBox;
+/// fn shorten<'a>(long: PoolBox<&'static str>) -> PoolBox<&'a str> {
 ///     long
 /// }
 /// ```
 struct ParcelIsInvariant;
 
 /// ```compile_fail
-/// use handover_event::Shared;
-/// fn shorten<'a>(long: Shared<&'static str>) -> Shared<&'a str> {
+/// use handover_event::PoolArc;
+/// fn shorten<'a>(long: PoolArc<&'static str>) -> PoolArc<&'a str> {
 ///     long
 /// }
 /// ```
 struct SharedIsInvariant;
 
 /// ```compile_fail
-/// use handover_event::Running;
-/// fn shorten<'a>(long: Running<&'static str>) -> Running<&'a str> {
+/// use handover_event::ThreadHandle;
+/// fn shorten<'a>(long: ThreadHandle<&'static str>) -> ThreadHandle<&'a str> {
 ///     long
 /// }
 /// ```
@@ -82,13 +81,13 @@ struct GroupMemberIsInvariant;
 /// The types above, without the conversion.
 ///
 /// ```
-/// use handover_event::{Address, Context, Parcel, Pool, Publisher, Running, Shared, Topic};
+/// use handover_event::{Address, Context, PoolBox, Pool, Publisher, ThreadHandle, PoolArc, Topic};
 /// type Value = &'static str;
 /// fn keep<T>(it: T) -> T {
 ///     it
 /// }
 /// let _ = (keep::<Address<Value>>, keep::<Topic<Value>>, keep::<Publisher<Value>>);
-/// let _ = (keep::<Pool<Value>>, keep::<Parcel<Value>>, keep::<Shared<Value>>);
-/// let _ = (keep::<Running<Value>>, keep::<Context<'static, Value>>);
+/// let _ = (keep::<Pool<Value>>, keep::<PoolBox<Value>>, keep::<PoolArc<Value>>);
+/// let _ = (keep::<ThreadHandle<Value>>, keep::<Context<'static, Value>>);
 /// ```
 struct SameTypes;

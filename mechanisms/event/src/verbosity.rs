@@ -4,15 +4,15 @@ use core::fmt;
 use core::str::FromStr;
 use tracing::{Level, Metadata};
 
-/// Level of logging, named by the five words of the classic event machines. Each corresponds to a
-/// `tracing` level and a rule about the target.
+/// Level of logging, named by the five words of the classic event machines. Each word stands for a `tracing` level
+/// and a choice of event targets.
 ///
 /// | word | lets through | of this crate |
 /// |---|---|---|
 /// | quiet | ERROR | a handler panicked |
 /// | normal | WARN and INFO too | a kind of message without handler; a signal that stops |
 /// | verbose | DEBUG too | a run ends; a thread sleeps in epoll from now on |
-/// | trace | TRACE of targets that end in `::stage` | nothing yet: for each step of a hand-over |
+/// | trace | TRACE of targets that end in `::stage` | nothing yet: for each stage of a hand-over |
 /// | debug | all of TRACE | nothing yet |
 ///
 /// A target is a module: `handover_event::machine`, `handover_event::descriptor`. The subscriber's
@@ -31,19 +31,19 @@ use tracing::{Level, Metadata};
 pub enum Verbosity {
     /// Only errors are logged.
     Quiet,
-    /// Errors, warnings and information for operators are logged.
+    /// Errors, warnings and information for operators are logged. This is the default.
     #[default]
     Normal,
-    /// The main events of a run are logged, too.
+    /// In addition to `Normal`, the main events of a run are logged.
     Verbose,
-    /// Each stage of each hand-over is logged, too.
+    /// In addition to `Verbose`, each stage of each hand-over is logged.
     Trace,
-    /// All events are logged.
+    /// Events of all levels and targets are logged.
     Debug,
 }
 
 impl Verbosity {
-    /// Returns the highest level that may be printed: for `tracing`'s static filter.
+    /// Returns the highest `tracing` level that this verbosity can log, for a static filter.
     #[must_use]
     pub fn level(self) -> Level {
         match self {
@@ -54,7 +54,7 @@ impl Verbosity {
         }
     }
 
-    /// Returns `true` if an event is to be logged; for a subscriber's `enabled`.
+    /// Returns `true` if the event with this metadata is to be logged; for a subscriber's `enabled`.
     #[must_use]
     pub fn allows(self, metadata: &Metadata<'_>) -> bool {
         self.allows_at(*metadata.level(), metadata.target())
@@ -66,7 +66,7 @@ impl Verbosity {
     }
 }
 
-/// Error of parsing a text that is none of the five words.
+/// Error of parsing a text that is not the name of a [`Verbosity`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a verbosity: write quiet, normal, verbose, trace or debug")]
 pub struct VerbosityError {

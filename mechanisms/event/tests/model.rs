@@ -1,13 +1,12 @@
-//! loom models of a machine's inboxes, sleep and close, and of the senders that wait for room, with a
-//! model of the futex below them; of a group's marks; and of the pool.
+//! loom models of a machine's inboxes, sleep and close, and of the senders that wait for space, with a
+//! model of the futex below them; of a group's flags; and of the pool.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-event --test model --profile loom \
 //!     --target-dir target/loom
 //! ```
 //!
-//! Calls that each model combines, and the number of threads besides the one that runs the
-//! machines:
+//! Calls that each model combines, and the number of threads besides the one that runs the machines:
 //!
 //! | model | threads | calls |
 //! |---|---|---|
@@ -18,8 +17,8 @@
 //! | stop_ends_a_sleep | 1 | stop; sleep |
 //! | closing_refuses_.. | 2 | send / send; close |
 //! | each_message_sent_to_a_sleeping_group_.. | 1 | send, send; group's sleep |
-//! | full_queue_.. | 1 | send, send, send, with one slot for marked machines; group's sleep |
-//! | message_wakes_a_group_.. | 2 | send_quiet / send, to one mark over two inboxes; group's sleep |
+//! | full_queue_.. | 1 | send, send, send, with one slot for ready machines; group's sleep |
+//! | message_wakes_a_group_.. | 2 | send_quiet / send, to one flag over two inboxes; group's sleep |
 //! | message_behind_.._to_another_machine | 2 | send_quiet to one machine / send to another; group's sleep |
 //! | message_to_a_group_.. | 2 | send_quiet / send, to one inbox; group's sleep |
 //! | two_senders_send_quietly_to_one_.. | 2 | send_quiet first, send second / send_quiet second, send first; group's sleep |
@@ -30,26 +29,26 @@
 //! | closing_an_inbox_.. | 2 | send / send; pop, close |
 //! | shared_value_.., value_put_.., slot_.., dropped_pool_.. | 1 | clone or put for two, drop / put, drop, drop of the pool |
 //!
-//! Seen to fail: a group whose quiet sender does not read the mark again after it has enqueued its
+//! Seen to fail: a group whose quiet sender does not read the flag again after it has enqueued its
 //! machine (`ReadySender::announce_quietly`), which is why that check exists; a thread that sleeps while a push has
-//! begun (`Incoming::has_begun_push`); a mark that is cleared by a relaxed store (`ReadyQueue::pop`).
+//! begun (`Incoming::has_begun_push`); a flag that is cleared by a relaxed store (`ReadyQueue::pop`).
 //! Also `WaitingSenders` without the fence in `wait` or in `has_waiting`.
 #![cfg(handover_loom)]
 
 use handover_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use handover_base::sync::{Arc, hint, thread};
 use handover_event::{
-    Inbox, InboxSender, Incoming, Mark, Pool, ReadyQueue, ReadySender, Shared, WaitingSenders,
-    drop_oldest, ready_queue,
+    Inbox, InboxSender, Incoming, Pool, PoolArc, ReadyFlag, ReadyQueue, ReadySender,
+    WaitingSenders, drop_oldest, ready_queue,
 };
-use handover_notify::{ParkWord, Sleep};
+use handover_notify::{ParkWord, SleepObject};
 use handover_ring::PushError;
 use loom::sync::{Condvar, Mutex};
 
 /// Makes an inbox and its senders' shared end.
 fn inbox<M>(messages_max: u32) -> (Arc<InboxSender<M>>, Inbox<M>) {
-    let (entrance, inbox) = handover_event::inbox(messages_max).expect("small");
-    (Arc::new(entrance), inbox)
+    let (inbox_sender, inbox) = handover_event::inbox(messages_max).expect("small");
+    (Arc::new(inbox_sender), inbox)
 }
 
 /// Explores all executions with up to `preemptions_max` preemptions; one more with `HANDOVER_LONG`.
@@ -98,15 +97,14 @@ impl SharedThreadState {
         }
     }
 
-    /// Sleeps, unless a message is queued or a stop was requested; if a push has begun, for a while
-    /// only.
+    /// Sleeps, unless a message is queued or a stop was requested; if a push has begun, for a while only.
     fn park(&self, incoming: &mut impl Incoming) {
-        self.park.declare(Sleep::Word);
+        self.park.declare(SleepObject::Word);
         if !incoming.has_any() && self.stop.load(Relaxed) == 0 {
             if incoming.has_begun_push() {
                 hint::spin_loop();
             } else {
-                self.futex.wait(self.park.word_for_model(), Sleep::Word as u32);
+                self.futex.wait(self.park.word_for_model(), SleepObject::Word as u32);
             }
         }
         let _woken = self.park.withdraw();
@@ -116,14 +114,14 @@ impl SharedThreadState {
 #[test]
 fn each_message_sent_to_a_sleeping_machine_is_handled() {
     model(4, || {
-        let door = Arc::new(SharedThreadState::default());
+        let shared_thread = Arc::new(SharedThreadState::default());
         let (producer, mut consumer) = inbox(2);
         let sender = thread::spawn({
-            let door = Arc::clone(&door);
+            let shared_thread = Arc::clone(&shared_thread);
             move || {
                 for number in 0..2 {
-                    producer.push(number).expect("room");
-                    door.wake();
+                    producer.push(number).expect("send a message");
+                    shared_thread.wake();
                 }
                 producer // returned, so that the queue is not closed yet
             }
@@ -132,7 +130,7 @@ fn each_message_sent_to_a_sleeping_machine_is_handled() {
             let message = loop {
                 match consumer.pop() {
                     Some(message) => break message,
-                    None => door.park(&mut consumer), // a deadlock, if no sender wakes the machine
+                    None => shared_thread.park(&mut consumer), // a deadlock, if no sender wakes the machine
                 }
             };
             assert_eq!(message, number);
@@ -144,14 +142,14 @@ fn each_message_sent_to_a_sleeping_machine_is_handled() {
 #[test]
 fn quiet_message_is_handled_with_the_waking_one_behind_it() {
     model(4, || {
-        let door = Arc::new(SharedThreadState::default());
+        let shared_thread = Arc::new(SharedThreadState::default());
         let (producer, mut consumer) = inbox(2);
         let sender = thread::spawn({
-            let door = Arc::clone(&door);
+            let shared_thread = Arc::clone(&shared_thread);
             move || {
-                producer.push("quiet").expect("room");
-                producer.push("waking").expect("room");
-                door.wake();
+                producer.push("quiet").expect("send a message");
+                producer.push("waking").expect("send a message");
+                shared_thread.wake();
                 producer
             }
         });
@@ -159,7 +157,7 @@ fn quiet_message_is_handled_with_the_waking_one_behind_it() {
         while handled.len() < 2 {
             match consumer.pop() {
                 Some(message) => handled.push(message),
-                None => door.park(&mut consumer),
+                None => shared_thread.park(&mut consumer),
             }
         }
         assert_eq!(handled, ["quiet", "waking"]);
@@ -172,20 +170,20 @@ fn quiet_message_is_handled_with_the_waking_one_behind_it() {
 #[test]
 fn message_behind_an_unfinished_push_is_handled() {
     model(3, || {
-        let door = Arc::new(SharedThreadState::default());
+        let shared_thread = Arc::new(SharedThreadState::default());
         let (producer, mut consumer) = inbox(2);
         let quiet_sender = thread::spawn({
             let producer = Arc::clone(&producer);
             move || {
-                producer.push("quiet").expect("room");
+                producer.push("quiet").expect("send a message");
                 producer
             }
         });
         let waking_sender = thread::spawn({
-            let door = Arc::clone(&door);
+            let shared_thread = Arc::clone(&shared_thread);
             move || {
-                producer.push("waking").expect("room");
-                door.wake();
+                producer.push("waking").expect("send a message");
+                shared_thread.wake();
                 producer
             }
         });
@@ -193,7 +191,7 @@ fn message_behind_an_unfinished_push_is_handled() {
             match consumer.pop() {
                 Some("waking") => break,
                 Some(_) => {}
-                None => door.park(&mut consumer),
+                None => shared_thread.park(&mut consumer),
             }
         }
         drop((
@@ -206,21 +204,21 @@ fn message_behind_an_unfinished_push_is_handled() {
 #[test]
 fn two_senders_send_quietly_and_then_wake_a_machine() {
     model(2, || {
-        let door = Arc::new(SharedThreadState::default());
+        let shared_thread = Arc::new(SharedThreadState::default());
         let (producer, mut consumer) = inbox(4);
         let senders = [(); 2].map(|()| {
-            let (door, producer) = (Arc::clone(&door), Arc::clone(&producer));
+            let (shared_thread, producer) = (Arc::clone(&shared_thread), Arc::clone(&producer));
             thread::spawn(move || {
-                producer.push(QUIET).expect("room");
-                producer.push(WAKING).expect("room");
-                door.wake();
+                producer.push(QUIET).expect("send a message");
+                producer.push(WAKING).expect("send a message");
+                shared_thread.wake();
             })
         });
         let mut waking = 0;
         while waking < 2 {
             match consumer.pop() {
                 Some(message) => waking += usize::from(message == WAKING),
-                None => door.park(&mut consumer),
+                None => shared_thread.park(&mut consumer),
             }
         }
         for sender in senders {
@@ -232,17 +230,17 @@ fn two_senders_send_quietly_and_then_wake_a_machine() {
 #[test]
 fn stop_ends_a_sleep() {
     model(4, || {
-        let door = Arc::new(SharedThreadState::default());
+        let shared_thread = Arc::new(SharedThreadState::default());
         let (_producer, mut consumer) = inbox::<u32>(1);
         let stopper = thread::spawn({
-            let door = Arc::clone(&door);
+            let shared_thread = Arc::clone(&shared_thread);
             move || {
-                door.stop.store(1, Relaxed);
-                door.wake();
+                shared_thread.stop.store(1, Relaxed);
+                shared_thread.wake();
             }
         });
-        while door.stop.load(Relaxed) == 0 {
-            door.park(&mut consumer);
+        while shared_thread.stop.load(Relaxed) == 0 {
+            shared_thread.park(&mut consumer);
         }
         stopper.join().expect("the stopper");
     });
@@ -251,21 +249,21 @@ fn stop_ends_a_sleep() {
 #[test]
 fn closing_refuses_or_returns_each_message() {
     model(3, || {
-        let door = Arc::new(SharedThreadState::default());
+        let shared_thread = Arc::new(SharedThreadState::default());
         let (producer, mut consumer) = inbox(4);
         let senders: Vec<_> = (0..2)
             .map(|number| {
-                let (door, producer) = (Arc::clone(&door), Arc::clone(&producer));
+                let (shared_thread, producer) = (Arc::clone(&shared_thread), Arc::clone(&producer));
                 thread::spawn(move || match producer.push(number) {
                     Ok(()) => {
-                        door.wake();
+                        shared_thread.wake();
                         true
                     }
                     Err(PushError::Closed(back)) => {
                         assert_eq!(back, number);
                         false
                     }
-                    Err(PushError::Full(_)) => panic!("there is room for all"),
+                    Err(PushError::Full(_)) => panic!("the queue is full"),
                 })
             })
             .collect();
@@ -283,11 +281,11 @@ fn closing_refuses_or_returns_each_message() {
     });
 }
 
-/// Machines of a group: the thread's shared state and their marks.
+/// Machines of a group: the thread's shared state and their flags.
 struct Shown {
-    door: SharedThreadState,
-    marking: ReadySender,
-    marks: Vec<Mark>,
+    shared_thread: SharedThreadState,
+    ready_sender: ReadySender,
+    ready_flags: Vec<ReadyFlag>,
 }
 
 /// Message sent by `send_quiet`.
@@ -296,24 +294,31 @@ const QUIET: u32 = 1;
 const WAKING: u32 = 2;
 
 impl Shown {
-    /// Makes `machines_count` machines, and room for as many in the queue of marked machines.
+    /// Makes `machines_count` machines, and space for as many in the queue of ready machines.
     fn new(machines_count: u32) -> (Arc<Self>, ReadyQueue) {
-        let (marking, marked) = ready_queue(machines_count).expect("small");
-        let marks = (0..machines_count).map(|_| Mark::new()).collect();
-        (Arc::new(Self { door: SharedThreadState::default(), marking, marks }), marked)
+        let (ready_sender, ready_queue) = ready_queue(machines_count).expect("small");
+        let ready_flags = (0..machines_count).map(|_| ReadyFlag::new()).collect();
+        (
+            Arc::new(Self {
+                shared_thread: SharedThreadState::default(),
+                ready_sender,
+                ready_flags,
+            }),
+            ready_queue,
+        )
     }
 
     fn send_quiet(&self, machine: usize, inbox: &InboxSender<u32>, message: u32) {
-        inbox.push(message).expect("room");
-        if self.marking.announce_quietly(&self.marks[machine], machine as u32) {
-            self.door.wake();
+        inbox.push(message).expect("send a message");
+        if self.ready_sender.announce_quietly(&self.ready_flags[machine], machine as u32) {
+            self.shared_thread.wake();
         }
     }
 
     fn send(&self, machine: usize, inbox: &InboxSender<u32>, message: u32) {
-        inbox.push(message).expect("room");
-        if self.marking.announce(&self.marks[machine], machine as u32) {
-            self.door.wake();
+        inbox.push(message).expect("send a message");
+        if self.ready_sender.announce(&self.ready_flags[machine], machine as u32) {
+            self.shared_thread.wake();
         }
     }
 }
@@ -321,20 +326,22 @@ impl Shown {
 /// Runs the group until `waking_count` messages sent by `send` have been handled.
 fn run_group(
     shown: &Shown,
-    marked: &mut ReadyQueue,
+    ready_queue: &mut ReadyQueue,
     inboxes: &mut [Inbox<u32>],
     waking_count: usize,
 ) {
     let mut waking = 0;
     while waking < waking_count {
-        match marked.pop(|machine| Some(&shown.marks[machine as usize])) {
+        match ready_queue.pop(|machine| Some(&shown.ready_flags[machine as usize])) {
             Some(machine) => {
                 while let Some(message) = inboxes[machine as usize].pop() {
                     waking += usize::from(message == WAKING);
                 }
             }
             None => {
-                shown.door.park(&mut marked.incoming(|machine| inboxes[machine as usize].len()));
+                shown
+                    .shared_thread
+                    .park(&mut ready_queue.incoming(|machine| inboxes[machine as usize].len()));
             }
         }
     }
@@ -343,7 +350,7 @@ fn run_group(
 #[test]
 fn each_message_sent_to_a_sleeping_group_is_handled() {
     model(4, || {
-        let (shown, mut marked) = Shown::new(2);
+        let (shown, mut ready_queue) = Shown::new(2);
         let (producer, consumer) = inbox(2);
         let sender = thread::spawn({
             let shown = Arc::clone(&shown);
@@ -354,17 +361,17 @@ fn each_message_sent_to_a_sleeping_group_is_handled() {
             }
         });
         let mut inboxes = [consumer];
-        run_group(&shown, &mut marked, &mut inboxes, 2);
+        run_group(&shown, &mut ready_queue, &mut inboxes, 2);
         drop(sender.join().expect("the sender"));
     });
 }
 
-/// A sender that finds the mark cleared must also find room in the queue, in the slot that its
-/// machine has left: a full queue would refuse the machine, and its mark would stay set for ever.
+/// A sender that finds the flag cleared must also find space in the queue, in the slot that its
+/// machine has left: a full queue would refuse the machine, and its flag would stay set for ever.
 #[test]
 fn full_queue_of_marked_machines_has_room_for_a_machine_whose_mark_was_cleared() {
     model(3, || {
-        let (shown, mut marked) = Shown::new(1);
+        let (shown, mut ready_queue) = Shown::new(1);
         let (producer, consumer) = inbox(3);
         let sender = thread::spawn({
             let shown = Arc::clone(&shown);
@@ -376,17 +383,17 @@ fn full_queue_of_marked_machines_has_room_for_a_machine_whose_mark_was_cleared()
             }
         });
         let mut inboxes = [consumer];
-        run_group(&shown, &mut marked, &mut inboxes, 2);
+        run_group(&shown, &mut ready_queue, &mut inboxes, 2);
         drop(sender.join().expect("the sender"));
     });
 }
 
-/// A quiet sender that has set the mark, but has not enqueued the machine yet, must not cause the
+/// A quiet sender that has set the flag, but has not enqueued the machine yet, must not cause the
 /// wake-up of a waking sender to be lost.
 #[test]
 fn message_wakes_a_group_although_a_quiet_send_has_set_the_mark() {
     model(3, || {
-        let (shown, mut marked) = Shown::new(2);
+        let (shown, mut ready_queue) = Shown::new(2);
         let (quiet_producer, mut quiet) = inbox(1);
         let (waking_producer, mut waking) = inbox(1);
         let quiet_sender = thread::spawn({
@@ -403,12 +410,13 @@ fn message_wakes_a_group_although_a_quiet_send_has_set_the_mark() {
                 waking_producer
             }
         });
-        // One machine with two inboxes, so that the waking message is distinguished from the quiet
-        // one.
+        // One machine with two inboxes, so that the waking message is distinguished from the quiet one.
         while waking.pop().is_none() {
-            match marked.pop(|machine| Some(&shown.marks[machine as usize])) {
+            match ready_queue.pop(|machine| Some(&shown.ready_flags[machine as usize])) {
                 Some(_) => drop(quiet.pop()),
-                None => shown.door.park(&mut marked.incoming(|_| quiet.len().max(waking.len()))),
+                None => shown
+                    .shared_thread
+                    .park(&mut ready_queue.incoming(|_| quiet.len().max(waking.len()))),
             }
         }
         drop((
@@ -418,12 +426,12 @@ fn message_wakes_a_group_although_a_quiet_send_has_set_the_mark() {
     });
 }
 
-/// Machine 0 gets a quiet message and machine 1 a waking one: both are in the group's one queue of marked
+/// Machine 0 gets a quiet message and machine 1 a waking one: both are in the group's one queue of ready
 /// machines.
 #[test]
 fn message_behind_an_unfinished_push_to_another_machine_is_handled() {
     model(3, || {
-        let (shown, mut marked) = Shown::new(2);
+        let (shown, mut ready_queue) = Shown::new(2);
         let (to_quiet, quiet) = inbox(1);
         let (to_waking, waking) = inbox(1);
         let quiet_sender = thread::spawn({
@@ -441,7 +449,7 @@ fn message_behind_an_unfinished_push_to_another_machine_is_handled() {
             }
         });
         let mut inboxes = [quiet, waking];
-        run_group(&shown, &mut marked, &mut inboxes, 1);
+        run_group(&shown, &mut ready_queue, &mut inboxes, 1);
         drop((
             quiet_sender.join().expect("the quiet sender"),
             waking_sender.join().expect("the waking sender"),
@@ -453,7 +461,7 @@ fn message_behind_an_unfinished_push_to_another_machine_is_handled() {
 #[test]
 fn message_to_a_group_behind_an_unfinished_push_is_handled() {
     model(3, || {
-        let (shown, mut marked) = Shown::new(1);
+        let (shown, mut ready_queue) = Shown::new(1);
         let (producer, consumer) = inbox(2);
         let quiet_sender = thread::spawn({
             let (shown, producer) = (Arc::clone(&shown), Arc::clone(&producer));
@@ -470,7 +478,7 @@ fn message_to_a_group_behind_an_unfinished_push_is_handled() {
             }
         });
         let mut inboxes = [consumer];
-        run_group(&shown, &mut marked, &mut inboxes, 1);
+        run_group(&shown, &mut ready_queue, &mut inboxes, 1);
         drop((
             quiet_sender.join().expect("the quiet sender"),
             waking_sender.join().expect("the waking sender"),
@@ -481,7 +489,7 @@ fn message_to_a_group_behind_an_unfinished_push_is_handled() {
 #[test]
 fn two_senders_send_quietly_to_one_machine_of_a_group_and_wake_the_other() {
     model(2, || {
-        let (shown, mut marked) = Shown::new(2);
+        let (shown, mut ready_queue) = Shown::new(2);
         let (to_first, first) = inbox(2);
         let (to_second, second) = inbox(2);
         let send =
@@ -495,41 +503,41 @@ fn two_senders_send_quietly_to_one_machine_of_a_group_and_wake_the_other() {
             };
         let senders = [send(0, &to_first, &to_second), send(1, &to_second, &to_first)];
         let mut inboxes = [first, second];
-        run_group(&shown, &mut marked, &mut inboxes, 2);
+        run_group(&shown, &mut ready_queue, &mut inboxes, 2);
         for sender in senders {
             sender.join().expect("a sender");
         }
     });
 }
 
-/// Machine with a full inbox whose senders wait for room.
+/// Machine with a full inbox whose senders wait for space.
 struct Crowded {
-    door: SharedThreadState,
-    room: WaitingSenders,
+    shared_thread: SharedThreadState,
+    waiting_senders: WaitingSenders,
     /// Model of the kernel's queue of waiting senders.
     waiters: Futex,
-    entrance: InboxSender<u32>,
+    inbox_sender: InboxSender<u32>,
 }
 
 impl Crowded {
     /// Makes a machine whose inbox holds one message.
     fn new() -> (Arc<Self>, Inbox<u32>) {
-        let (entrance, inbox) = handover_event::inbox(1).expect("small");
-        let (door, room, waiters) =
+        let (inbox_sender, inbox) = handover_event::inbox(1).expect("small");
+        let (shared_thread, waiting_senders, waiters) =
             (SharedThreadState::default(), WaitingSenders::default(), Futex::default());
-        (Arc::new(Self { door, room, waiters, entrance }), inbox)
+        (Arc::new(Self { shared_thread, waiting_senders, waiters, inbox_sender }), inbox)
     }
 
     /// Sends as `Address::send` under `WhenFull::Block`; gives up after `sleeps_max` sleeps.
     fn send(&self, message: u32, sleeps_max: usize) -> Result<(), PushError<u32>> {
-        let pushed = match self.entrance.push(message) {
+        let pushed = match self.inbox_sender.push(message) {
             Err(PushError::Full(message)) => {
                 let mut sleeps_left = sleeps_max;
-                self.room.wait(
+                self.waiting_senders.wait(
                     message,
-                    |message| self.entrance.push(message),
+                    |message| self.inbox_sender.push(message),
                     |word, expected| {
-                        self.door.wake();
+                        self.shared_thread.wake();
                         let may_sleep = sleeps_left > 0;
                         if may_sleep {
                             sleeps_left -= 1;
@@ -541,14 +549,14 @@ impl Crowded {
             }
             answer => answer,
         };
-        pushed.inspect(|()| self.door.wake())
+        pushed.inspect(|()| self.shared_thread.wake())
     }
 
     /// Lets one of the waiting senders try again. Returns `true` if senders wait.
     fn admit_one(&self, inbox: &Inbox<u32>) -> bool {
-        let is_waiting = self.room.has_waiting();
+        let is_waiting = self.waiting_senders.has_waiting();
         if is_waiting && inbox.len() == 0 {
-            self.room.admit(|_word| self.waiters.wake());
+            self.waiting_senders.admit(|_word| self.waiters.wake());
         }
         is_waiting
     }
@@ -558,7 +566,7 @@ impl Crowded {
         if self.admit_one(inbox) {
             hint::spin_loop();
         } else {
-            self.door.park(inbox);
+            self.shared_thread.park(inbox);
         }
     }
 }
@@ -592,7 +600,7 @@ fn each_sender_that_waits_for_room_gets_it() {
 fn sender_that_gives_up_lets_another_one_in() {
     model(1, || {
         let (crowded, mut inbox) = Crowded::new();
-        crowded.entrance.push(0).expect("room");
+        crowded.inbox_sender.push(0).expect("send a message");
         let impatient = thread::spawn({
             let crowded = Arc::clone(&crowded);
             move || crowded.send(1, 0).is_ok()
@@ -622,7 +630,7 @@ fn sender_that_gives_up_lets_another_one_in() {
 fn senders_that_wait_for_room_are_let_in_or_refused_at_the_close() {
     model(2, || {
         let (crowded, mut inbox) = Crowded::new();
-        crowded.entrance.push(0).expect("room");
+        crowded.inbox_sender.push(0).expect("send a message");
         let senders = [1, 2].map(|message| {
             let crowded = Arc::clone(&crowded);
             thread::spawn(move || crowded.send(message, usize::MAX).is_ok())
@@ -631,7 +639,7 @@ fn senders_that_wait_for_room_are_let_in_or_refused_at_the_close() {
         crowded.admit_one(&inbox);
         inbox.close();
         // As MachineState::close(), which wakes all.
-        crowded.room.admit(|_word| {
+        crowded.waiting_senders.admit(|_word| {
             crowded.waiters.wake();
             crowded.waiters.wake();
         });
@@ -649,8 +657,8 @@ fn senders_that_wait_for_room_are_let_in_or_refused_at_the_close() {
 
 /// Inbox of one message that drops the oldest, and the shared state of its thread.
 fn dropping() -> (Arc<(SharedThreadState, InboxSender<u32>)>, Inbox<u32>) {
-    let (entrance, inbox) = drop_oldest(1);
-    (Arc::new((SharedThreadState::default(), entrance)), inbox)
+    let (inbox_sender, inbox) = drop_oldest(1);
+    (Arc::new((SharedThreadState::default(), inbox_sender)), inbox)
 }
 
 #[test]
@@ -661,11 +669,11 @@ fn inbox_that_drops_the_oldest_message_wakes_the_machine_for_the_newest() {
         let senders = [[10, 11], [20, 21]].map(|messages| {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
-                let (door, entrance) = &*shared;
+                let (shared_thread, inbox_sender) = &*shared;
                 for message in messages {
-                    entrance.push(message).expect("not closed");
+                    inbox_sender.push(message).expect("not closed");
                     if message != 20 {
-                        door.wake();
+                        shared_thread.wake();
                     }
                 }
             })
@@ -722,9 +730,8 @@ impl Drop for Noted {
     }
 }
 
-/// Checks that the value is dropped once, and its slot free again, when both holders are dropped on
-/// two threads.
-fn check_last_of_two_holders(two_of: fn(&mut Pool<Noted>, Noted) -> [Shared<Noted>; 2]) {
+/// Checks that the value is dropped once, and its slot free again, when both holders are dropped on two threads.
+fn check_last_of_two_holders(two_of: fn(&mut Pool<Noted>, Noted) -> [PoolArc<Noted>; 2]) {
     model(4, move || {
         let dropped = Arc::new(AtomicU32::new(0));
         let mut pool = Pool::new(1);
@@ -772,7 +779,7 @@ fn slot_is_reused_only_after_its_last_holder_is_dropped() {
 fn dropped_pool_with_holders_frees_its_memory_once() {
     model(4, || {
         let mut pool = Pool::new(1);
-        let shared: Shared<_> = pool.put(Box::new(1)).expect("a slot").share();
+        let shared: PoolArc<_> = pool.put(Box::new(1)).expect("a slot").share();
         let other = thread::spawn(move || drop(shared));
         drop(pool); // loom reports a leak or a double free of what is in its cells
         other.join().expect("the holder");

@@ -3,16 +3,15 @@
 use crate::stage;
 use handover_base::sync::{hint, thread};
 
-/// Number of spin hints in the longest pause of a [`Backoff`], after which it yields instead.
+/// Number of spin hints in the longest pause of a [`Backoff`]; later waits yield the CPU.
 const PAUSES_MAX: u32 = 64;
 
 /// Exponentially growing, bounded pauses between attempts to take a lock.
 ///
-/// A thread that tries a busy lock again and again pulls the lock's line into its own cache each
-/// time the holder has written to it, and the holder must fetch the line back to unlock. Waiting a
-/// little, and longer after each failure, leaves the line with the holder. This is separate from
-/// [`TryLock`](crate::TryLock), whose try reads once: a caller with other work should do that
-/// instead of waiting.
+/// A thread that tries a busy lock again and again pulls the lock's line into its own cache each time the holder has
+/// written to it, and the holder must fetch the line back to unlock. Waiting a little, and longer after each failure,
+/// leaves the line with the holder. This is separate from [`TryLock`](crate::TryLock), whose try reads once: a caller
+/// with other work should do that instead of waiting.
 ///
 /// After pauses of 1, 2, 4 ... 64 spin hints (some 2 µs in all) every further [`wait`](Self::wait)
 /// yields the CPU: the holder may be waiting for it.
@@ -52,7 +51,7 @@ impl Backoff {
         Self { pauses_next: 1 }
     }
 
-    /// Pauses twice as long as the last time; yields the CPU once the pauses have reached 64.
+    /// Pauses for twice as many spin hints as the last time; after a pause of 64, yields the CPU instead.
     ///
     /// # Blocking
     /// About 10 ns to 3 µs of spinning, or one `sched_yield`.
@@ -70,8 +69,7 @@ impl Backoff {
         self.pauses_next *= 2;
     }
 
-    /// Returns `true` if the next wait yields the CPU: a good moment for the caller to do other
-    /// work.
+    /// Returns `true` if the next wait yields the CPU, so that the caller may rather do other work.
     #[inline]
     #[must_use]
     pub const fn is_yielding(&self) -> bool {

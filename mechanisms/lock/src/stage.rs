@@ -12,7 +12,7 @@ pub(crate) fn taken(word: &RawTryLock) {
     stage!("probes", "lock.taken", address(word));
 }
 
-/// Records that an attempt failed, because another thread took the lock after it was read as free.
+/// Records that an attempt failed because another thread acquired the lock after the caller had read it as free.
 #[inline(always)]
 pub(crate) fn lost(word: &RawTryLock) {
     stage!("probes", "lock.lost", address(word));
@@ -24,7 +24,7 @@ pub(crate) fn released(word: &RawTryLock) {
     stage!("probes", "lock.released", address(word));
 }
 
-/// Records a wait between two attempts: `pauses_count` spin hints, or a yield if it is zero.
+/// Records a wait between two attempts: `pauses_count` spin hints, or a yield if that is zero.
 #[inline(always)]
 pub(crate) fn waited(pauses_count: u32) {
     stage!("probes", "lock.waited", pauses_count);

@@ -16,14 +16,12 @@ use crate::stage;
 use handover_base::sync::atomic::{AtomicBool, Ordering};
 use handover_base::sync::const_unless_loom;
 
-/// Lock without a value, which is tried but not waited for: the word inside
-/// [`TryLock`](crate::TryLock).
+/// Lock word without a value, which can be tried but not waited for; [`TryLock`](crate::TryLock) contains one.
 ///
 /// For callers that keep the data elsewhere, or measure the bare word. It is one byte; put it
 /// into a [`CachePadded`](handover_base::sync::CachePadded) to have it alone on its cache lines.
 ///
-/// It guards no memory, so that misuse is memory-safe: unlocking a word that one does not hold is
-/// only a logic error.
+/// It guards no memory, so that misuse is memory-safe: unlocking a word that one does not hold is only a logic error.
 ///
 /// ```
 /// use handover_lock::RawTryLock;
@@ -49,15 +47,14 @@ impl RawTryLock {
         }
     }
 
-    /// Takes the lock and returns `true` if it is free; returns `false` if it is held.
+    /// Acquires the lock and returns `true` if the lock is free; returns `false` if it is held.
     ///
     /// Never waits and never fails spuriously: `false` means that a thread held the lock at some
     /// moment during the call.
     ///
     /// # Cost
-    /// Busy: a load, which hits this core's own copy of the line as long as no thread writes it, so
-    /// that any number of threads can try without slowing each other. Free: that load and one
-    /// atomic exchange.
+    /// Busy: a load, which hits this core's own copy of the line as long as no thread writes it, so that any number
+    /// of threads can try without slowing each other. Free: that load and one atomic exchange.
     #[inline]
     #[must_use = "a lock that was taken must be unlocked"]
     pub fn try_lock(&self) -> bool {
@@ -79,7 +76,7 @@ impl RawTryLock {
         taken
     }
 
-    /// Frees the lock. Only its holder should call this; see the type's description.
+    /// Frees the lock. Only the holder should call this; see the type's description.
     ///
     /// # Cost
     /// A store, which the processor completes in the background.
@@ -90,8 +87,7 @@ impl RawTryLock {
         self.locked.store(false, Ordering::Release);
     }
 
-    /// Returns `true` if the lock was held when it was read; unless the caller holds it, this may
-    /// have changed since.
+    /// Returns `true` if the lock was held when read; unless the caller holds the lock, this may have changed since.
     ///
     /// Relaxed: it orders nothing, so do not read guarded data because of it.
     #[inline]
@@ -101,9 +97,8 @@ impl RawTryLock {
     }
 }
 
-/// Makes the compiler lay out the case of a held lock without a jump, and the exchange out of line.
-/// An attempt at a held lock is two instructions, and a jump would double it; the exchange costs
-/// ten times as much as the jump to it.
+/// Tells the compiler that an attempt usually finds the lock held: this case is laid out without a jump, which would
+/// double its two instructions; the exchange, which costs ten times a jump, is out of line.
 #[cold]
 #[inline]
 fn cold_path() {}

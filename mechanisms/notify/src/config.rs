@@ -3,9 +3,9 @@
 use crate::ConfigError;
 use handover_base::range;
 
-/// Maximum of [`Config::spin_ns_max`]: 1 ms. For longer spins, write a loop of your own.
+/// Greatest valid value of [`Config::spin_ns_max`]: 1 ms. For longer spins, write a loop of your own.
 const SPIN_NS_LIMIT: u32 = 1_000_000;
-/// Maximum of [`Config::quiet_waits_max`].
+/// Greatest valid value of [`Config::quiet_waits_max`].
 const QUIET_WAITS_LIMIT: u32 = 65_536;
 
 /// Configuration of a receiver that spins adaptively before it sleeps.
@@ -24,12 +24,11 @@ const QUIET_WAITS_LIMIT: u32 = 65_536;
 pub struct Config {
     /// Maximum time in ns that one wait spins before it sleeps; 0 never spins. Default 50,000.
     ///
-    /// This is only a bound. Below it, a receiver spins for twice the cost of a sleep on this
-    /// machine, which it measures (1 to 20 µs), and only while spinning pays. Lower it where CPU
-    /// time matters more than latency.
+    /// This is only a bound. Below it, a receiver spins for twice the cost of a sleep on this machine, which it
+    /// measures (1 to 20 µs), and only while spinning pays. Lower it where CPU time matters more than latency.
     pub spin_ns_max: u32,
-    /// Maximum number of waits in a row that sleep without spinning, after which one wait spins to
-    /// find out whether that pays again. Default 64.
+    /// Maximum number of consecutive waits that sleep without spinning, after which one wait spins to find out if
+    /// spinning pays again. Default 64.
     ///
     /// If no notification comes soon, one wait in `quiet_waits_max + 1` spins without success. A
     /// greater value wastes less, a smaller one detects sooner that notifications come sooner.
@@ -43,14 +42,14 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Returns a configuration that never spins: each wait that finds nothing pending sleeps.
-    /// Senders still only wake a receiver that sleeps.
+    /// Returns a configuration that never spins: each wait that finds nothing pending sleeps, and senders wake the
+    /// receiver only while it sleeps.
     #[must_use]
     pub fn never_spin() -> Self {
         Self { spin_ns_max: 0, ..Self::default() }
     }
 
-    /// Checks that both fields are within their ranges.
+    /// Checks that `spin_ns_max` and `quiet_waits_max` are within their ranges.
     ///
     /// # Errors
     /// [`ConfigError`] names the field, its value and its range.

@@ -7,4 +7,4 @@ mod parker;
 pub mod shared;
 mod waiting;
 
-pub use parker::{Parked, Parker, Unparker};
+pub use parker::{ParkResult, Parker, Unparker};

@@ -21,103 +21,103 @@ const WAKE_NS_GUESS: u64 = 5_000;
 /// Minimum of the mean cost of a sleep, in ns.
 const WAKE_NS_MIN: u64 = 100;
 const WAKE_NS_MAX: u64 = 1_000_000;
-/// Maximum duration of a spin, as a multiple of the cost of a sleep.
+/// Maximum duration of a spin, as a multiple of the mean cost of a sleep.
 const WAKES_SPUN: u64 = 2;
-/// Maximum ratio of a measured cost of a sleep to the mean so far: on a busy machine, the woken
-/// thread has waited for others too.
+/// Maximum ratio of a measured cost of a sleep to the mean so far; greater ones are cut, as on a busy machine the
+/// woken thread has waited for others too.
 const WAKE_GROWTH_MAX: u64 = 2;
 /// Weight of a new measurement in a running mean, as a shift: `1 / 2^MEAN_SHIFT`.
 const MEAN_SHIFT: u32 = 3;
-/// Maximum length of the next spin, as a multiple of the typical length of a successful spin.
+/// Maximum number of polls of the next spin, as a multiple of the mean number in successful spins.
 const HEADROOM: u32 = 4;
-/// Minimum of the polls that the next spin may use, as a divisor of the present maximum.
+/// Divisor of the present maximum number of polls that gives the minimum of the next spin's maximum.
 const BUDGET_FLOOR_DIVISOR: u32 = 16;
-/// Number of failed spins in a row that are tolerated before the engine skips spinning.
+/// Number of consecutive failed spins after which the engine still spins.
 const MISSES_FREE: u32 = 1;
-/// Maximum number of polls of a spin: neither [`HEADROOM`] nor the scale of the mean can overflow.
+/// Maximum number of polls of a spin, so small that neither [`HEADROOM`] nor the scale of the mean can overflow.
 const SPINS_MAX: u64 = (u32::MAX >> (MEAN_SHIFT + 2)) as u64;
 
-/// Decision on how to wait for the next notification, if none is pending.
+/// Decision on how to wait for the next notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Plan {
-    /// Poll the word up to this many times, then sleep.
+pub enum WaitPlan {
+    /// Poll up to `spins_max` times, then sleep.
     Spin {
-        /// Maximum number of polls.
+        /// Maximum number of polls before the sleep.
         spins_max: u32,
     },
-    /// Sleep at once: the sender needs the receiver's CPU to run.
+    /// Sleep without spinning, because the sender needs the receiver's CPU to run.
     ParkSharedCpu,
-    /// Sleep at once: recent spins have failed, or spinning is switched off.
+    /// Sleep without spinning, because recent spins have failed or spinning is disabled.
     ParkQuiet,
 }
 
-/// Number of a receiver's waits since it was created, by the way in which they completed.
+/// Number of a receiver's waits since its creation, for each way in which they completed, and related counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Waits that found a notification already pending.
+    /// Number of waits that found a notification already pending.
     pub found_pending: u64,
-    /// Waits that completed while spinning.
+    /// Number of waits that completed while spinning.
     pub by_spinning: u64,
-    /// Waits that completed while yielding to other threads, as a [`Parker`](crate::Parker) does.
+    /// Number of waits that completed while yielding to other threads, as a [`Parker`](crate::Parker) does.
     pub by_yielding: u64,
-    /// Waits that slept in the kernel and were woken.
+    /// Number of waits that slept in the kernel and were woken.
     pub by_sleeping: u64,
-    /// Waits that timed out.
+    /// Number of waits that timed out.
     pub timed_out: u64,
-    /// Number of polls while spinning, successful or not.
+    /// Number of polls in all spins, successful or not.
     pub spins: u64,
-    /// Waits that did not spin because the last notification came from the receiver's own CPU, or
-    /// because none had come yet and the receiver may run on one CPU only.
+    /// Number of waits that did not spin because the last notification came from the receiver's CPU, or because none
+    /// had come yet and the receiver may run on one CPU only.
     pub unspun_shared_cpu: u64,
-    /// Cost of a sleep in ns, from the sender's wake until the receiver runs: a running mean. 5000,
-    /// a guess, until a sender on another CPU has woken the receiver.
+    /// Running mean of the cost of a sleep in ns, from the sender's wake until the receiver runs. 5000, a guess,
+    /// until a sender on another CPU has woken the receiver.
     pub wake_ns: u64,
 }
 
-/// Decides how a receiver waits, by the results of its earlier waits.
+/// Policy that decides how long a receiver spins before it sleeps, by the results of its earlier waits.
 ///
 /// Public for receivers that others build on [`StateWord`](crate::StateWord): call
 /// [`plan`](Self::plan) before a wait that found nothing, and report its end by
 /// [`spun`](Self::spun), [`woken`](Self::woken) or [`timed_out`](Self::timed_out).
 ///
 /// ```
-/// use handover_notify::{Config, Engine, Plan};
+/// use handover_notify::{Config, Engine, WaitPlan};
 /// let poll_ps = 25_000; // one poll of the word, and the pause before it
 /// let mut engine = Engine::new(Config::default(), poll_ps);
-/// assert_eq!(engine.plan(false), Plan::Spin { spins_max: 400 }); // twice 5 µs
+/// assert_eq!(engine.plan(false), WaitPlan::Spin { spins_max: 400 }); // twice 5 µs
 /// engine.woken(1_000_000, None); // in vain, once ...
 /// engine.plan(false);
 /// engine.woken(1_000_000, None); // ... and twice
-/// assert_eq!(engine.plan(false), Plan::ParkQuiet);
-/// assert_eq!(engine.plan(true), Plan::ParkSharedCpu);
+/// assert_eq!(engine.plan(false), WaitPlan::ParkQuiet);
+/// assert_eq!(engine.plan(true), WaitPlan::ParkSharedCpu);
 /// ```
 #[derive(Debug, Clone)]
 pub struct Engine {
     config: Config,
     /// Duration of one poll in ps, with the pause after it.
     poll_ps: u64,
-    /// Running mean of the cost of a sleep: from the sender's wake until the receiver runs.
+    /// Running mean of the cost of a sleep in ns, from the sender's wake until the receiver runs.
     wake_ns: u64,
     /// Present maximum duration of a spin in ns.
     limit_ns: u64,
-    /// Number of polls in `limit_ns`.
+    /// Present maximum number of polls in a spin: as many as fit into `limit_ns`.
     limit_spins: u32,
-    /// Number of polls that the next spin may use.
+    /// Maximum number of polls of the next spin.
     budget_spins: u32,
     /// Running mean of the number of polls that successful spins took, scaled by `2^MEAN_SHIFT`.
     typical_scaled: u32,
-    /// Number of spins in a row that failed, by ending in a long sleep.
+    /// Number of consecutive spins that failed, as a long sleep followed.
     misses_in_row: u32,
-    /// Number of further waits that skip spinning.
+    /// Number of further waits that sleep without spinning.
     quiet_waits_left: u32,
-    /// `true` if the present wait spins or has spun before it slept.
+    /// `true` if the present wait began with a spin.
     is_spinning: bool,
 }
 
 impl Engine {
-    /// Creates an engine without experience of earlier waits. `poll_ps` is the duration of one poll
-    /// at the word in a spin, in ps; `config` is not checked (see [`Config::validate`]).
+    /// Creates an engine that has no results of earlier waits. `poll_ps` is the duration of one poll in a spin, in
+    /// ps; `config` is not checked (see [`Config::validate`]).
     #[must_use]
     pub fn new(config: Config, poll_ps: u64) -> Self {
         let mut engine = Self {
@@ -140,20 +140,20 @@ impl Engine {
 
     /// Returns the decision for a wait that found no notification pending. `shares_cpu` is `true`
     /// if the sender needs the CPU that the receiver would spin on.
-    pub fn plan(&mut self, shares_cpu: bool) -> Plan {
+    pub fn plan(&mut self, shares_cpu: bool) -> WaitPlan {
         self.is_spinning = false;
         if self.limit_spins == 0 {
-            return Plan::ParkQuiet;
+            return WaitPlan::ParkQuiet;
         }
         if shares_cpu {
-            return Plan::ParkSharedCpu;
+            return WaitPlan::ParkSharedCpu;
         }
         if self.quiet_waits_left > 0 {
             self.quiet_waits_left -= 1;
-            return Plan::ParkQuiet;
+            return WaitPlan::ParkQuiet;
         }
         self.is_spinning = true;
-        Plan::Spin { spins_max: self.budget_spins }
+        WaitPlan::Spin { spins_max: self.budget_spins }
     }
 
     /// Records that the wait completed while spinning, after `spins` polls.
@@ -167,9 +167,9 @@ impl Engine {
         self.budget_spins = (typical * HEADROOM).clamp(floor, self.limit_spins);
     }
 
-    /// Records that the wait slept. The notification came `after_ns` after the end of the spin, if
-    /// any; `wake_ns` later the receiver ran again. `None` if the latter is unknown, or is not the
-    /// cost of a wake (because sender and receiver shared a CPU, for example).
+    /// Records that the wait slept, and that the notification came `after_ns` after the end of the spin or, without a
+    /// spin, after the start of the sleep. `wake_ns` is the time from the sender's wake until the receiver ran;
+    /// `None` if unknown or not the cost of a wake, as when both shared a CPU.
     pub fn woken(&mut self, after_ns: u64, wake_ns: Option<u64>) {
         if let Some(wake_ns) = wake_ns {
             let wake_ns = wake_ns.min(self.wake_ns * WAKE_GROWTH_MAX);
@@ -231,7 +231,7 @@ mod tests {
 
     fn budget(engine: &mut Engine) -> u32 {
         match engine.plan(false) {
-            Plan::Spin { spins_max } => spins_max,
+            WaitPlan::Spin { spins_max } => spins_max,
             other => panic!("expected a plan to spin, found {other:?}"),
         }
     }
@@ -240,7 +240,7 @@ mod tests {
     fn long_sleeps(engine: &mut Engine, waits: u32) -> u32 {
         (0..waits)
             .filter(|_| {
-                let spun = matches!(engine.plan(false), Plan::Spin { .. });
+                let spun = matches!(engine.plan(false), WaitPlan::Spin { .. });
                 engine.woken(LONG_NS, None);
                 spun
             })
@@ -259,7 +259,7 @@ mod tests {
             engine.plan(false);
             engine.spun(3);
         }
-        assert_eq!(engine.plan(true), Plan::ParkSharedCpu);
+        assert_eq!(engine.plan(true), WaitPlan::ParkSharedCpu);
     }
 
     #[test]
@@ -314,7 +314,7 @@ mod tests {
         assert!((950..1050).contains(&engine.wake_ns()), "{}", engine.wake_ns());
         assert_eq!(
             engine.plan(false),
-            Plan::ParkQuiet,
+            WaitPlan::ParkQuiet,
             "spins 5 µs although a wake-up takes only 1 µs"
         );
     }
@@ -336,7 +336,7 @@ mod tests {
             let waits = (0..1000)
                 .take_while(|_| {
                     let spins = wake_ns * 1000 / 25_000;
-                    if matches!(engine.plan(false), Plan::Spin { spins_max } if spins_max as u64 > spins)
+                    if matches!(engine.plan(false), WaitPlan::Spin { spins_max } if spins_max as u64 > spins)
                     {
                         return false;
                     }
@@ -355,7 +355,7 @@ mod tests {
         engine.spun(10);
         engine.plan(false);
         engine.woken(LONG_NS, None);
-        assert!(matches!(engine.plan(false), Plan::Spin { .. }));
+        assert!(matches!(engine.plan(false), WaitPlan::Spin { .. }));
     }
 
     #[test]
@@ -373,20 +373,23 @@ mod tests {
             engine.plan(false);
             engine.timed_out();
         }
-        assert_eq!(engine.plan(false), Plan::ParkQuiet);
+        assert_eq!(engine.plan(false), WaitPlan::ParkQuiet);
     }
 
     #[test]
     fn successful_probe_resumes_spinning() {
         let mut engine = engine();
         long_sleeps(&mut engine, 1000);
-        while engine.plan(false) == Plan::ParkQuiet {
+        while engine.plan(false) == WaitPlan::ParkQuiet {
             engine.woken(LONG_NS, None);
         }
         engine.spun(20);
-        assert!(matches!(engine.plan(false), Plan::Spin { .. }));
+        assert!(matches!(engine.plan(false), WaitPlan::Spin { .. }));
         engine.woken(LONG_NS, None);
-        assert!(matches!(engine.plan(false), Plan::Spin { .. }), "misses were not reset to zero");
+        assert!(
+            matches!(engine.plan(false), WaitPlan::Spin { .. }),
+            "misses were not reset to zero"
+        );
     }
 
     #[test]
@@ -395,14 +398,14 @@ mod tests {
         long_sleeps(&mut engine, 1000);
         engine.plan(false);
         engine.woken(SHORT_NS, None);
-        assert!(matches!(engine.plan(false), Plan::Spin { .. }));
+        assert!(matches!(engine.plan(false), WaitPlan::Spin { .. }));
     }
 
     #[test]
     fn zero_spin_limit_never_spins() {
         let mut engine = Engine::new(Config::never_spin(), 25_000);
         for _ in 0..10 {
-            assert_eq!(engine.plan(false), Plan::ParkQuiet);
+            assert_eq!(engine.plan(false), WaitPlan::ParkQuiet);
             engine.woken(0, Some(1));
         }
     }

@@ -5,30 +5,30 @@ use rustix::io::Errno;
 /// Error of validating a [`Config`](crate::Config).
 pub type ConfigError = handover_base::range::OutOfRange;
 
-/// Error of creating a sender and a receiver.
+/// Error of creating a connected sender and receiver.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PairError {
     /// A system call failed; most often with EMFILE: too many open files (`ulimit -n`).
     #[error("cannot create a sender and a receiver: {call} failed: {errno}")]
-    Refused {
+    SystemCall {
         /// Name of the system call.
         call: &'static str,
         /// Error that the system call returned.
         errno: Errno,
     },
-    /// The configuration is not valid.
+    /// The configuration has a field outside its range.
     #[error(transparent)]
     Config(#[from] ConfigError),
 }
 
-/// Error of sharing a core with another process.
+/// Error of creating or mapping a core that processes share.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MapError {
-    /// A system call failed.
+    /// A system call failed; contains its name and error number.
     #[error("cannot share memory: {call} failed: {errno}")]
-    Refused {
+    SystemCall {
         /// Name of the system call.
         call: &'static str,
         /// Error that the system call returned.
@@ -36,7 +36,7 @@ pub enum MapError {
     },
     /// The file is shorter than the core that it should contain.
     #[error(
-        "the file has {bytes} bytes but {needed_bytes} are needed: was it made by Shared::create()?"
+        "the file has {bytes} bytes but {needed_bytes} are needed: was it made by MappedCore::create()?"
     )]
     TooSmall {
         /// Length of the file in bytes.
@@ -44,7 +44,7 @@ pub enum MapError {
         /// Size of the core in bytes.
         needed_bytes: u64,
     },
-    /// The file is not sealed against shrinking, after which an access would kill the process.
-    #[error("the file is not sealed against shrinking: was it made by Shared::create()?")]
+    /// The file is not sealed against shrinking: if it shrank, an access to the mapping would kill the process.
+    #[error("the file is not sealed against shrinking: was it made by MappedCore::create()?")]
     NotSealed,
 }

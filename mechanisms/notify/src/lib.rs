@@ -26,11 +26,11 @@ mod word;
 
 pub use config::Config;
 #[cfg(not(handover_loom))]
-pub use drive::{Parked, Parker, Unparker, adaptive, adaptive_fd, shared};
+pub use drive::{ParkResult, Parker, Unparker, adaptive, adaptive_fd, shared};
 #[cfg(not(handover_loom))]
 pub use drive::{adaptive::Adaptive, adaptive_fd::AdaptiveFd};
-pub use engine::{Engine, Plan, Stats};
+pub use engine::{Engine, Stats, WaitPlan};
 pub use error::{ConfigError, MapError, PairError};
 pub use mechanism::{Mechanism, Notify, Wait};
-pub use park::{ParkWord, Sleep};
+pub use park::{ParkWord, SleepObject};
 pub use word::{SenderCpu, StateWord};

@@ -3,7 +3,7 @@
 use crate::PairError;
 use std::time::Duration;
 
-/// Sending end of a mechanism. Any number of threads may share it, or clone it.
+/// Sending end of a mechanism, which any number of threads may share or clone.
 pub trait Notify: Send + Sync {
     /// Makes a notification pending, and wakes the receiver if it sleeps.
     ///
@@ -15,12 +15,11 @@ pub trait Notify: Send + Sync {
     /// Never.
     ///
     /// # Panics
-    /// If the kernel refuses a system call that it allowed before (because of a new seccomp
-    /// filter).
+    /// If the kernel refuses a system call that it allowed before (because of a new seccomp filter).
     fn notify(&self);
 }
 
-/// Receiving end of a mechanism. There is one receiver: its methods take `&mut self`.
+/// Receiving end of a mechanism, for one thread: its methods take `&mut self`.
 ///
 /// A receiver is not notified when all its senders are dropped: it waits as before.
 ///
@@ -30,13 +29,13 @@ pub trait Notify: Send + Sync {
 /// # Panics
 /// All three methods, if the kernel refuses a system call that it allowed before.
 pub trait Wait: Send {
-    /// Waits until a notification is pending, and consumes all pending ones.
+    /// Waits until a notification is pending; consumes all pending ones and returns their number.
     ///
     /// # Blocking
     /// Blocks until a sender notifies.
     fn wait(&mut self) -> u64;
 
-    /// Waits as [`wait`](Self::wait) does, for at most `timeout`; returns `None` if no notification arrived.
+    /// Waits like [`wait`](Self::wait), for at most `timeout`; `None` if no notification arrived.
     ///
     /// A notification that arrives as the time runs out is either returned now or pending for the
     /// next wait. A zero timeout is [`try_wait`](Self::try_wait).
@@ -45,14 +44,14 @@ pub trait Wait: Send {
     /// Up to `timeout`, and the kernel's timer slack (50 µs unless set otherwise).
     fn wait_timeout(&mut self, timeout: Duration) -> Option<u64>;
 
-    /// Consumes all pending notifications without waiting; `None` if there are none.
+    /// Consumes all pending notifications without waiting, and returns their number; `None` if there are none.
     ///
     /// # Blocking
     /// Never.
     fn try_wait(&mut self) -> Option<u64>;
 }
 
-/// Mechanism to wake a thread, as a type for generic code (tests, benchmarks).
+/// Mechanism by which threads wake another thread, as a type for generic code (tests, benchmarks).
 ///
 /// ```
 /// use handover_notify::{Adaptive, AdaptiveFd, Mechanism, Notify, Wait};
@@ -70,20 +69,18 @@ pub trait Wait: Send {
 pub trait Mechanism: 'static {
     /// Name of the mechanism in tables: lower case, no spaces.
     const NAME: &'static str;
-    /// Short description of the mechanism.
+    /// One-line description of the mechanism for tables.
     const DESCRIPTION: &'static str;
-    /// `true` if a wait returns the number of notifications that it consumed; `false` if it returns
-    /// 1.
+    /// `true` if a wait returns the number of notifications that it consumed; `false` if it returns 1.
     const COUNTS_NOTIFICATIONS: bool;
     /// Type of the sending end.
     type Sender: Notify + Clone + 'static;
     /// Type of the receiving end.
     type Receiver: Wait + 'static;
 
-    /// Creates a connected sender and receiver within this process, with nothing pending.
+    /// Creates a sender and a receiver that are connected within this process, with nothing pending.
     ///
     /// # Errors
-    /// [`PairError`] if the kernel gives no descriptor. Mechanisms that only need memory do not
-    /// fail.
+    /// [`PairError`] if the kernel gives no descriptor. Mechanisms that only need memory do not fail.
     fn pair() -> Result<(Self::Sender, Self::Receiver), PairError>;
 }

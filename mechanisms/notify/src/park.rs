@@ -25,22 +25,22 @@ use handover_base::sync::atomic::{AtomicU32, Ordering, fence};
 use handover_base::sync::const_unless_loom;
 
 const AWAKE: u32 = 0;
-/// Mask of the state in the two lowest bits. The bits above hold the CPU, plus one, of the sender
+/// Mask of the lowest two bits, which hold the state. The bits above hold the CPU number, plus one, of the sender
 /// that woke the receiver.
 const STATE: u32 = 0b11;
 const WOKEN: u32 = 0b11;
 
-/// Object on which a receiver sleeps, which determines how to wake it.
+/// Object on which a receiver sleeps, which determines how a sender wakes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
-pub enum Sleep {
-    /// The word itself, as a futex.
+pub enum SleepObject {
+    /// The receiver's word, as a futex.
     Word = 1,
-    /// Another object that the sender can wake, such as a descriptor.
+    /// An object that only the caller knows, such as a descriptor.
     Elsewhere = 2,
 }
 
-/// State of a receiver that waits for work in a queue: awake or asleep.
+/// Atomic word that says if a receiver which waits for work in a queue is awake or asleep.
 ///
 /// This is the bare protocol, without system calls and time; [`Unparker`](crate::Unparker) and
 /// [`Parker`](crate::Parker) add both. All zeroes are a fresh word: the receiver is awake.
@@ -60,15 +60,15 @@ impl ParkWord {
         }
     }
 
-    /// Called by a sender *after* it has published its work: returns the object on which the
-    /// receiver sleeps, or `None` if it is awake. On `Some`, the caller must wake the receiver, as
-    /// no other sender will. `cpu` is called only then.
+    /// Called by a sender *after* it has published its work: returns the object on which the receiver sleeps; `None`
+    /// if the receiver is awake. On `Some`, the caller must wake the receiver, as no other sender will; only then
+    /// `cpu` is called.
     ///
     /// # Cost
     /// A fence and a load of a line that no thread writes while the receiver is awake.
     #[inline]
     #[must_use = "Some: the receiver sleeps, and nobody else will wake it"]
-    pub fn must_wake(&self, cpu: impl FnOnce() -> SenderCpu) -> Option<Sleep> {
+    pub fn must_wake(&self, cpu: impl FnOnce() -> SenderCpu) -> Option<SleepObject> {
         // SeqCst: pairs with the fence in declare(); see "No wake-up is lost" above.
         fence(Ordering::SeqCst);
         // Relaxed: ordered by the fence; the exchange below decides.
@@ -78,7 +78,7 @@ impl ParkWord {
     }
 
     #[cold]
-    fn take_sleeper(&self, seen: u32, cpu: SenderCpu) -> Option<Sleep> {
+    fn take_sleeper(&self, seen: u32, cpu: SenderCpu) -> Option<SleepObject> {
         let cpu = cpu.filter(|&cpu| cpu <= CPU_MAX).map_or(0, |cpu| cpu + 1);
         let woken = (cpu << CPU_SHIFT) | WOKEN;
         // Release: pairs with the Acquire in withdraw(), for what the sender notes before it wakes.
@@ -90,19 +90,19 @@ impl ParkWord {
             .and_then(asleep)
     }
 
-    /// Called by the receiver: declares it asleep. *Afterwards* the receiver must check for work
-    /// once more, and [`withdraw`](Self::withdraw) if there is any; otherwise it may sleep.
+    /// Declares the receiver asleep; called by the receiver. *Afterwards* it must check for work once more, and
+    /// [`withdraw`](Self::withdraw) the declaration if there is any; otherwise it may sleep.
     #[inline]
-    pub fn declare(&self, sleep_kind: Sleep) {
+    pub fn declare(&self, sleep_kind: SleepObject) {
         // Relaxed: ordered by the fence.
         self.word.store(sleep_kind as u32, Ordering::Relaxed);
         // SeqCst: pairs with the fence in must_wake(); see "No wake-up is lost" above.
         fence(Ordering::SeqCst);
     }
 
-    /// Called by the receiver once it is awake, for whatever reason: withdraws the declaration.
-    /// Returns the CPU of the sender that has woken the receiver or will (its wake may come late
-    /// and have no effect); `None` if there is none.
+    /// Withdraws the declaration of a sleep; called by the receiver once it is awake, for whatever reason. Returns
+    /// the CPU of the sender that has woken the receiver or will (its wake may come late and have no effect); `None`
+    /// if there is no such sender.
     #[inline]
     pub fn withdraw(&self) -> Option<SenderCpu> {
         // Acquire: pairs with the Release in must_wake().
@@ -118,15 +118,15 @@ impl ParkWord {
         asleep(self.word.load(Ordering::Relaxed)).is_some()
     }
 
-    /// Returns the word as a futex, to sleep on and to wake: the kernel lets the receiver sleep
-    /// while the word is `sleep_kind as u32`.
+    /// Returns the word as a futex to sleep on and to wake: the kernel lets the receiver sleep while the word is
+    /// `sleep_kind as u32`.
     #[cfg(not(handover_loom))]
     #[inline]
     pub(crate) fn futex(&self) -> &AtomicU32 {
         &self.word
     }
 
-    /// The word itself, for a model of the futex above it.
+    /// Returns the atomic word, for a model of the futex.
     #[cfg(handover_loom)]
     pub fn word_for_model(&self) -> &AtomicU32 {
         &self.word
@@ -134,10 +134,10 @@ impl ParkWord {
 }
 
 #[inline]
-fn asleep(word: u32) -> Option<Sleep> {
+fn asleep(word: u32) -> Option<SleepObject> {
     match word & STATE {
-        1 => Some(Sleep::Word),
-        2 => Some(Sleep::Elsewhere),
+        1 => Some(SleepObject::Word),
+        2 => Some(SleepObject::Elsewhere),
         _ => None,
     }
 }
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn exactly_one_sender_wakes_a_sleeper_by_its_kind_of_sleep() {
-        for sleep_kind in [Sleep::Word, Sleep::Elsewhere] {
+        for sleep_kind in [SleepObject::Word, SleepObject::Elsewhere] {
             let word = ParkWord::new();
             word.declare(sleep_kind);
             assert!(word.is_asleep());
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn withdrawn_declaration_restores_the_word() {
         let word = ParkWord::new();
-        word.declare(Sleep::Word);
+        word.declare(SleepObject::Word);
         assert_eq!(word.withdraw(), None, "woken without a sender");
         assert_eq!(word.must_wake(|| None), None);
     }
@@ -185,8 +185,8 @@ mod tests {
             (Some(CPU_MAX + 1), None),
             (Some(u32::MAX), None),
         ] {
-            word.declare(Sleep::Word);
-            assert_eq!(word.must_wake(|| cpu), Some(Sleep::Word));
+            word.declare(SleepObject::Word);
+            assert_eq!(word.must_wake(|| cpu), Some(SleepObject::Word));
             assert_eq!(word.withdraw(), Some(carried), "CPU {cpu:?}");
         }
     }

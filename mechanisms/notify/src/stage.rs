@@ -28,25 +28,26 @@ pub(crate) fn woken<C>(core: &C) {
     stage!("probes", "notify.woken", address(core));
 }
 
-/// Records a wait that found a notification pending without a spin.
+/// Records a wait that found a notification already pending.
 #[inline(always)]
 pub(crate) fn found<C>(core: &C) {
     stage!("probes", "notify.found", address(core));
 }
 
-/// Records a spin that succeeded after `polls_count` polls.
+/// Records a spin that found a notification after `polls_count` polls.
 #[inline(always)]
 pub(crate) fn spun(polls_count: u32) {
     stage!("probes", "notify.spun", polls_count);
 }
 
-/// Records that a sender interrupted a sleep, and the receiver has consumed the notification.
+/// Records that a sender has ended a sleep, which began at `sleep_start_ns`, and that the receiver has consumed the
+/// notification.
 #[inline(always)]
 pub(crate) fn slept(sleep_start_ns: u64) {
     stage!("probes", "notify.slept", sleep_start_ns);
 }
 
-/// Records a wait that completed while other threads ran, after `yields_count` yields.
+/// Records a wait that completed after `yields_count` yields to other threads.
 #[inline(always)]
 pub(crate) fn yielded(yields_count: u32) {
     stage!("probes", "notify.yielded", yields_count);

@@ -14,9 +14,8 @@
 //!      └─────────────────── withdraw: compare-and-swap ────────────────────────────┘
 //! ```
 //!
-//! Senders only ever write PENDING; the one receiver makes all other transitions. So a receiver
-//! that has seen PENDING knows that it stays, and a receiver that has declared SLEEPING knows that
-//! only PENDING can follow.
+//! Senders only ever write PENDING; the one receiver makes all other transitions. So a receiver that has seen PENDING
+//! knows that it stays, and a receiver that has declared SLEEPING knows that only PENDING can follow.
 //!
 //! **No wake-up is lost** because there is one word, and all accesses to it (but the hints) are
 //! read-modify-writes, which are totally ordered. A notification comes either before the receiver's
@@ -26,19 +25,18 @@
 //! value differs. No fence and no sequentially consistent access is needed.
 //!
 //! **A pending word is exchanged again** by the next sender, though its value would stay the same.
-//! Leaving it alone (load, see PENDING, return) would be wrong: the receiver would acquire the
-//! writes that the *first* sender released, and could miss those that the second made before it
-//! notified. A sequentially consistent fence before the load would make it right, at the same cost
-//! as the exchange.
+//! Leaving it alone (load, see PENDING, return) would be wrong: the receiver would acquire the writes that the
+//! *first* sender released, and could miss those that the second made before it notified. A sequentially consistent
+//! fence before the load would make it right, at the same cost as the exchange.
 
 use handover_base::sync::atomic::{AtomicU32, Ordering};
 use handover_base::sync::const_unless_loom;
 
 const EMPTY: u32 = 0;
-/// A notification is pending; bits from [`CPU_SHIFT`] on: the CPU of its sender, plus one.
+/// State: a notification is pending. The bits from [`CPU_SHIFT`] on hold the CPU number of its sender, plus one.
 const PENDING: u32 = 1;
 const SLEEPING: u32 = 2;
-/// Number of bits below the CPU number, in this word and in [`ParkWord`](crate::ParkWord).
+/// Number of bits below the CPU number in [`StateWord`] and [`ParkWord`](crate::ParkWord).
 pub(crate) const CPU_SHIFT: u32 = 2;
 /// Maximum CPU number that is stored; the number plus one fits above the two lowest bits.
 pub(crate) const CPU_MAX: u32 = (u32::MAX >> CPU_SHIFT) - 1;
@@ -46,13 +44,12 @@ pub(crate) const CPU_MAX: u32 = (u32::MAX >> CPU_SHIFT) - 1;
 /// CPU on which the last sender ran when it notified; `None` if unknown.
 pub type SenderCpu = Option<u32>;
 
-/// Word through which many senders notify one receiver. See the state diagram in the source file
-/// and in the crate's README.
+/// Atomic word through which many senders notify one receiver. The source file and the crate's README have its state
+/// diagram.
 ///
-/// This is the bare protocol, without system calls and time. Most users want
-/// [`Adaptive`](crate::Adaptive). A mechanism with a sleep of its own (a ring's consumer, an event
-/// loop) builds on this: [`notify`](Self::notify) returns whether to wake, and
-/// [`sleep_until_notified`](Self::sleep_until_notified) takes the sleep as a closure.
+/// This is the bare protocol, without system calls and time. Most users want [`Adaptive`](crate::Adaptive). A
+/// mechanism with a sleep of its own (a ring's consumer, an event loop) builds on this: [`notify`](Self::notify)
+/// returns whether to wake, and [`sleep_until_notified`](Self::sleep_until_notified) takes the sleep as a closure.
 ///
 /// All zeroes are a fresh word. In shared memory any process may write it, at any time. A word that
 /// holds none of the three states counts as pending; whatever is written, no call panics, and none
@@ -73,8 +70,8 @@ impl StateWord {
         }
     }
 
-    /// Called by a sender: makes a notification pending. Returns `true` if the receiver has
-    /// declared itself asleep; this caller then must wake it, as no other sender will.
+    /// Makes a notification pending; called by a sender. Returns `true` if the receiver has declared itself asleep:
+    /// this caller then must wake it, as no other sender will.
     ///
     /// # Cost
     /// One exchange.
@@ -82,14 +79,13 @@ impl StateWord {
     #[must_use = "true: the receiver sleeps, and nobody else will wake it"]
     pub fn notify(&self, sender_cpu: SenderCpu) -> bool {
         let cpu_plus_one = sender_cpu.filter(|&cpu| cpu <= CPU_MAX).map_or(0, |cpu| cpu + 1);
-        // Release: publishes this sender's writes to the Acquire in try_consume(). Overwriting
-        // another sender's PENDING continues its release sequence, so that the receiver acquires
-        // both.
+        // Release: publishes this sender's writes to the Acquire in try_consume(). Overwriting another sender's
+        // PENDING continues its release sequence, so that the receiver acquires both.
         self.word.swap(PENDING | cpu_plus_one << CPU_SHIFT, Ordering::Release) == SLEEPING
     }
 
-    /// Called by the receiver: consumes a pending notification, and returns the CPU of its last
-    /// sender; `None` if nothing is pending.
+    /// Consumes a pending notification, and returns the CPU of its last sender; `None` if nothing is pending. Called
+    /// by the receiver.
     ///
     /// # Cost
     /// A load if nothing is pending; otherwise that and one exchange.
@@ -99,24 +95,21 @@ impl StateWord {
         if !is_pending(self.word.load(Ordering::Relaxed)) {
             return None;
         }
-        // Acquire: pairs with the Release in notify(), of the last sender and of those merged with
-        // it.
+        // Acquire: pairs with the Release in notify(), of the last sender and of those merged with it.
         let was = self.word.swap(EMPTY, Ordering::Acquire);
         // In shared memory another process may have consumed it in between.
         is_pending(was).then(|| (was >> CPU_SHIFT).checked_sub(1))
     }
 
-    /// Called by the receiver: sleeps until notified, and consumes the notification; `None` if
-    /// `sleep` returned `false` first.
+    /// Sleeps until notified, and consumes the notification; `None` if `sleep` returned `false` first. Called by the
+    /// receiver.
     ///
-    /// `sleep` is called with the word and the value that it has while the receiver may sleep. It
-    /// must return at once if the word differs, and when the sender for which
-    /// [`notify`](Self::notify) returned `true` wakes the receiver; it may return spuriously. It
-    /// returns whether to continue: `false` means out of time.
+    /// `sleep` is called with the word and the value that it has while the receiver may sleep. It must return at once
+    /// if the word differs, and when the sender for which [`notify`](Self::notify) returned `true` wakes the
+    /// receiver; it may return spuriously. It returns whether to continue: `false` means out of time.
     ///
-    /// If the senders are other processes, `sleep` should return after a bounded time: a sender
-    /// that is killed between `notify` and its wake leaves the word pending, and the next sender
-    /// wakes no one.
+    /// If the senders are other processes, `sleep` should return after a bounded time: a sender that is killed
+    /// between `notify` and its wake leaves the word pending, and the next sender wakes no one.
     ///
     /// # Blocking
     /// As long as `sleep` does.
@@ -138,29 +131,27 @@ impl StateWord {
         }
     }
 
-    /// Called by the receiver: declares it asleep. Returns `false` if a notification is pending: do
-    /// not sleep.
+    /// Declares the receiver asleep; called by the receiver. Returns `false` if it must not sleep, as a notification
+    /// is pending.
     ///
-    /// After `true`, either sleep in a way that the waking sender ends, or call
-    /// [`withdraw`](Self::withdraw).
+    /// After `true`, either sleep in a way that the waking sender ends, or call [`withdraw`](Self::withdraw).
     #[inline]
     #[must_use = "false: a notification is pending and sleeping would miss it"]
     pub fn declare_sleep(&self) -> bool {
-        // Relaxed both ways: going to sleep publishes nothing, and after a failure try_consume()
-        // acquires.
+        // Relaxed both ways: going to sleep publishes nothing, and after a failure try_consume() acquires.
         let declared =
             self.word.compare_exchange(EMPTY, SLEEPING, Ordering::Relaxed, Ordering::Relaxed);
         declared.is_ok() || declared == Err(SLEEPING)
     }
 
-    /// Returns the word as a futex, to sleep on and to wake.
+    /// Returns the word as a futex to sleep on and to wake.
     #[cfg(not(handover_loom))]
     #[inline]
     pub(crate) fn futex(&self) -> &AtomicU32 {
         &self.word
     }
 
-    /// Called by the receiver: withdraws the declaration. Returns `false` if it is too late: a
+    /// Withdraws the declaration of a sleep; called by the receiver. Returns `false` if it is too late: a
     /// notification is pending, and its sender has woken the receiver or will.
     #[inline]
     #[must_use = "false: a notification is pending"]
@@ -170,7 +161,8 @@ impl StateWord {
     }
 }
 
-/// Returns `true` for any value except the two that the receiver writes.
+/// Returns `true` if `word` says that a notification is pending: for any value except the two that the receiver
+/// writes.
 #[inline]
 fn is_pending(word: u32) -> bool {
     word != EMPTY && word != SLEEPING
@@ -245,7 +237,7 @@ mod tests {
         let mut sleeps_count = 0;
         let consumed = word.sleep_until_notified(|asleep, expected| {
             sleeps_count += 1;
-            assert!(sleeps_count < 5, "{sleeps_count} sleeps: it spins");
+            assert!(sleeps_count < 5, "the receiver slept {sleeps_count} times: it spins");
             assert_eq!(asleep.load(Ordering::Relaxed), expected, "sleep {sleeps_count}");
             if sleeps_count < 4 {
                 asleep.store(EMPTY, Ordering::Relaxed);

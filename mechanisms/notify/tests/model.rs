@@ -24,16 +24,15 @@
 //! | `of_two_senders_to_a_parked_*` | publish, `must_wake` | sender: the same | the same |
 //! | `mixed_parks_*` (2) | publish, `must_wake` twice | sender: the same once | `declare` both ways, look, sleep on the word, sleep elsewhere, `withdraw` |
 //!
-//! Mutations that loom has detected, each by a deadlock: the futex's comparison left out;
-//! `declare_sleep` or `withdraw` as a store; the sender's exchange as a load and a store, or left
-//! out if the word is pending already; the Release or the Acquire weakened to Relaxed. For the park
-//! word: either fence left out, or the check after the declaration. For `a_sender_killed_*`: a
-//! sleep without a bound.
+//! Mutations that loom has detected, each by a deadlock: the futex's comparison left out; `declare_sleep` or
+//! `withdraw` as a store; the sender's exchange as a load and a store, or left out if the word is pending already;
+//! the Release or the Acquire weakened to Relaxed. For the park word: either fence left out, or the check after the
+//! declaration. For `a_sender_killed_*`: a sleep without a bound.
 #![cfg(handover_loom)]
 
 use handover_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use handover_base::sync::{Arc, UnsafeCell, hint, thread};
-use handover_notify::{ParkWord, Sleep, StateWord};
+use handover_notify::{ParkWord, SleepObject, StateWord};
 use loom::sync::{Condvar, Mutex};
 
 /// A futex: its lock makes comparing and falling asleep one step, as the kernel's bucket lock does.
@@ -194,8 +193,7 @@ fn timed_out_wait_loses_no_notification() {
     });
 }
 
-/// Another process may read or write the word too; the worst effect must be a missing or an
-/// additional notification.
+/// Another process may read or write the word too; the worst effect must be a missing or an additional notification.
 #[test]
 fn one_of_two_receivers_consumes_a_notification() {
     loom::model(|| {
@@ -328,19 +326,18 @@ impl Parking {
     fn publish(&self) {
         self.work.fetch_add(1, Relaxed);
         match self.park.must_wake(|| Some(0)) {
-            Some(Sleep::Word) => self.futex.wake(),
-            Some(Sleep::Elsewhere) => self.counter.write(),
+            Some(SleepObject::Word) => self.futex.wake(),
+            Some(SleepObject::Elsewhere) => self.counter.write(),
             None => {}
         }
     }
 
-    /// Sleeps until there are `work_min` pieces of work; loom reports a deadlock if it is not
-    /// woken.
+    /// Sleeps until there are `work_min` pieces of work; loom reports a deadlock if it is not woken.
     fn await_work(&self, work_min: u32) {
         while self.work.load(Relaxed) < work_min {
-            self.park.declare(Sleep::Word);
+            self.park.declare(SleepObject::Word);
             if self.work.load(Relaxed) < work_min {
-                self.futex.wait(self.park.word_for_model(), Sleep::Word as u32);
+                self.futex.wait(self.park.word_for_model(), SleepObject::Word as u32);
             }
             let _woken = self.park.withdraw();
         }
@@ -397,7 +394,7 @@ fn mixed_parks_on_word_and_descriptor_miss_no_item() {
         let senders = [publishes(2), publishes(1)];
         parking.await_work(1);
         while parking.work.load(Relaxed) < 2 {
-            parking.park.declare(Sleep::Elsewhere);
+            parking.park.declare(SleepObject::Elsewhere);
             if parking.work.load(Relaxed) < 2 {
                 parking.counter.read();
             }

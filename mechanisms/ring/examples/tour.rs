@@ -65,7 +65,7 @@ fn main() {
     other.join().expect("the server thread panicked");
 }
 
-/// Sends a million items to another thread one by one; returns the ns per item.
+/// Sends a million items to another thread with one push each; returns the time per item in ns.
 fn stream(push: impl Fn(&mut spsc::Producer<u64>, u64) -> bool) -> f64 {
     let (mut producer, mut consumer) = spsc::ring(1024).expect("1024 slots are allowed");
     let other = thread::spawn(move || {
@@ -89,7 +89,7 @@ fn stream(push: impl Fn(&mut spsc::Producer<u64>, u64) -> bool) -> f64 {
     start.elapsed().as_secs_f64() * 1e9 / ITEMS_COUNT as f64
 }
 
-/// Sends a million items to another thread in batches of 64 at both ends; returns the ns per item.
+/// Sends a million items to another thread in batches of 64 at both ends; returns the time per item in ns.
 fn batches() -> f64 {
     let (mut producer, mut consumer) = spsc::ring(1024).expect("1024 slots are allowed");
     let other = thread::spawn(move || {

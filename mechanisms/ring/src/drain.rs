@@ -1,8 +1,8 @@
 //! Draining of several values at once, for each ring.
 
-/// Consumer of a ring, as [`Drain`] uses it.
+/// Operations of a ring's consumer that [`Drain`] needs.
 pub trait DrainSource {
-    /// Type of the values.
+    /// Type of the ring's values.
     type Value;
 
     /// Reads the oldest value without releasing its slot; `None` if no value is ready.
@@ -15,12 +15,11 @@ pub trait DrainSource {
     fn head(&self) -> u64;
 }
 
-/// Maximum number of values after which a drain releases their slots to the producers.
+/// Number of values that a drain reads before it releases their slots to the producers.
 const RELEASE_EVERY: u64 = 32;
 
-/// Iterator over the values that are ready in a ring; it ends when there are no more. Values that
-/// it has not returned stay in the ring. It releases slots to producers after every 32 values, and
-/// when it is dropped.
+/// Iterator that pops the values that are ready in a ring, and ends when there are no more. Values that it has not
+/// returned stay in the ring. It releases slots to producers after every 32 values, and when it is dropped.
 #[derive(Debug)]
 pub struct Drain<'a, C: DrainSource>(&'a mut C);
 

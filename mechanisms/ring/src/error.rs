@@ -6,7 +6,7 @@ use core::fmt;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CapacityError {
-    /// The requested number of slots is outside its range.
+    /// The requested number of slots is zero or above the maximum.
     #[error("slots_count={slots_count}: must lie in 1..={max}")]
     OutOfRange {
         /// Requested number of slots.
@@ -29,7 +29,7 @@ pub enum CapacityError {
 /// Error of pushing a value into a ring; contains the value.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PushError<T> {
-    /// Every slot holds a value. A push can succeed once the consumer has popped.
+    /// Every slot holds a value. A push can succeed once the consumer has popped a value.
     #[error("the ring is full: pop values, then push again")]
     Full(T),
     /// The ring was closed, or its consumer was dropped. No later push can succeed.
@@ -53,7 +53,7 @@ impl<T> PushError<T> {
     }
 }
 
-/// Shows no value, so that `expect` works for values without `Debug`.
+/// Omits the value, so that `expect` works for values without `Debug`.
 impl<T> fmt::Debug for PushError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -66,8 +66,8 @@ impl<T> fmt::Debug for PushError<T> {
 /// Error of sending a request through a mailbox; contains the request.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError<Q> {
-    /// The previous request has not been answered yet, or its reply was not received.
-    #[error("a request is unanswered: receive its reply, then send the next request")]
+    /// The previous request was not answered yet, or its reply was not received.
+    #[error("cannot send the request: receive the reply to the previous request first")]
     Busy(Q),
     /// The server end of the mailbox was dropped.
     #[error("cannot send the request: the server of the mailbox was dropped")]
@@ -83,7 +83,7 @@ impl<Q> SendError<Q> {
     }
 }
 
-/// Shows no request, so that `expect` works for requests without `Debug`.
+/// Omits the request, so that `expect` works for requests without `Debug`.
 impl<Q> fmt::Debug for SendError<Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -93,10 +93,10 @@ impl<Q> fmt::Debug for SendError<Q> {
     }
 }
 
-/// Error of receiving a reply from a mailbox: the request will not be answered.
+/// Error of receiving a reply from a mailbox whose server was dropped: the request will not be answered.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReceiveError<Q> {
-    /// The server of the mailbox was dropped before it received the request, which is returned.
+    /// The server of the mailbox was dropped before it received the request; contains the request.
     #[error("the server was dropped before it received the request")]
     NotReceived(Q),
     /// The server of the mailbox received the request and was dropped without sending a reply.
@@ -104,7 +104,7 @@ pub enum ReceiveError<Q> {
     Abandoned,
 }
 
-/// Shows no request, so that `expect` works for requests without `Debug`.
+/// Omits the request, so that `expect` works for requests without `Debug`.
 impl<Q> fmt::Debug for ReceiveError<Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -117,7 +117,7 @@ impl<Q> fmt::Debug for ReceiveError<Q> {
 /// Error of sending a reply through a mailbox; contains the reply.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError<R> {
-    /// The server has received no request since its last reply.
+    /// The server has received no request since it sent its last reply.
     #[error("there is no request to reply to: receive a request first")]
     NoRequest(R),
     /// The caller that sent the request was dropped, so the reply was not sent.
@@ -134,7 +134,7 @@ impl<R> ReplyError<R> {
     }
 }
 
-/// Shows no reply, so that `expect` works for replies without `Debug`.
+/// Omits the reply, so that `expect` works for replies without `Debug`.
 impl<R> fmt::Debug for ReplyError<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -14,14 +14,13 @@ mod variance;
 pub use config::{SLOTS_COUNT_MAX, validate};
 pub use error::{CapacityError, PushError, ReceiveError, ReplyError, SendError};
 
-/// Ring with one producer and one consumer.
+/// Ring buffer with one producer and one consumer.
 ///
 /// # The algorithm
-/// Slots in a circle and two positions that count from zero and never wrap (64 bits): the
-/// producer's, below which values are published, and the consumer's, below which they have been
-/// popped. Each has a cache line of its own and is stored with every push and pop. The other side
-/// loads it only when the ring, by the position that it remembers, is full or empty. So in a stream
-/// most pushes and pops access only their own line and the slot's.
+/// Slots in a circle and two positions that count from zero and never wrap (64 bits): the producer's, below which
+/// values are published, and the consumer's, below which they have been popped. Each has a cache line of its own and
+/// is stored with every push and pop. The other side loads it only when the ring, by the position that it remembers,
+/// is full or empty. So in a stream most pushes and pops access only their own line and the slot's.
 ///
 /// The remaining cost is the transfer of the slots' lines from core to core, and both sides
 /// prefetch them: the consumer lines that it knows to be filled, the producer lines that it knows
@@ -34,18 +33,16 @@ pub mod spsc {
     pub use crate::raw::spsc::{Consumer, Drain, Producer, ring};
 }
 
-/// Ring with many producers and one consumer.
+/// Ring buffer with many producers and one consumer.
 ///
 /// # The algorithm
-/// Each slot has a sequence beside it. A producer reserves a position by moving the tail (one
-/// compare-and-swap, repeated only if another producer came first), fills the slot, and writes the
-/// position into the sequence. The consumer only reads the sequence of the next slot: while it
-/// waits it does not disturb the producers, and with one producer a value costs the transfer of one
-/// line.
+/// Each slot has a sequence beside it. A producer reserves a position by moving the tail (one compare-and-swap,
+/// repeated only if another producer came first), fills the slot, and writes the position into the sequence. The
+/// consumer only reads the sequence of the next slot: while it waits it does not disturb the producers, and with one
+/// producer a value costs the transfer of one line.
 ///
-/// If a producer is interrupted between reserving a position and filling the slot, the consumer
-/// does not see values that others push after it until the producer continues; no other thread is
-/// blocked, and no value is lost.
+/// If a producer is interrupted between reserving a position and filling the slot, the consumer does not see values
+/// that others push after it until the producer continues; no other thread is blocked, and no value is lost.
 ///
 /// # Source
 /// D. Vyukov, "Bounded MPMC queue" (1024cores.net, 2010), with one consumer, and with the
@@ -54,13 +51,12 @@ pub mod mpsc {
     pub use crate::raw::mpsc::{Consumer, Drain, Producer, ring};
 }
 
-/// Mailbox for one request at a time from one thread to another and its reply, in one cache line.
+/// Mailbox in one cache line, through which one thread sends another a request at a time and gets the reply.
 ///
 /// # The algorithm
-/// One word stores which side owns the line. The caller writes the request and hands the line over,
-/// the server writes the reply into the same line and hands it back. Nothing else is shared, so
-/// that a request and its reply cost the transfer of one line to the other CPU and back, if both
-/// fit into 56 bytes.
+/// One word stores which side owns the line. The caller writes the request and hands the line over, the server writes
+/// the reply into the same line and hands it back. Nothing else is shared, so that a request and its reply cost the
+/// transfer of one line to the other CPU and back, if both fit into 56 bytes.
 pub mod mailbox {
     pub use crate::raw::mailbox::{Caller, Server, pair};
 }

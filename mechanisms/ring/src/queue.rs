@@ -2,16 +2,16 @@
 
 use crate::{CapacityError, PushError, mpsc, spsc};
 
-/// A bounded queue with two ends.
+/// Bounded queue with a producer and a consumer, as a type for generic code.
 pub trait Queue {
-    /// Name of the queue in tables and messages.
+    /// Name of the queue in tables and messages: lower case, no spaces.
     const NAME: &'static str;
-    /// Type of the end that pushes values.
+    /// Type of the producer, which pushes values.
     type Producer<T: Send>: Push<T> + Send;
-    /// Type of the end that pops values.
+    /// Type of the consumer, which pops values.
     type Consumer<T: Send>: Pop<T> + Send;
 
-    /// Creates a queue of exactly `slots_count` slots, and returns its two ends.
+    /// Creates a queue of exactly `slots_count` slots, and returns its producer and consumer.
     ///
     /// # Errors
     /// [`CapacityError`]: zero slots, too many, or no memory for them.
@@ -21,28 +21,28 @@ pub trait Queue {
     ) -> Result<(Self::Producer<T>, Self::Consumer<T>), CapacityError>;
 }
 
-/// End of a queue that pushes values.
+/// Producer of a [`Queue`], which pushes values.
 pub trait Push<T> {
-    /// Pushes a value.
+    /// Pushes a value; the error contains it if the queue is full or closed.
     ///
     /// # Errors
     /// If the queue is full or closed; the error returns the value.
     fn push(&mut self, value: T) -> Result<(), PushError<T>>;
     /// Pushes values until the queue is full or closed; returns the number of values pushed.
     fn push_batch(&mut self, values: &mut impl ExactSizeIterator<Item = T>) -> usize;
-    /// Returns the number of values in the queue.
+    /// Returns the number of values in the queue when read; the other end may have changed it since.
     fn len(&self) -> usize;
     /// Returns `true` if the queue is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Returns `true` if the queue is closed.
+    /// Returns `true` if the queue is closed, so that every push fails.
     fn is_closed(&self) -> bool;
     /// Closes the queue: every further push is refused.
     fn close(&mut self);
 }
 
-/// End of a queue that pops values.
+/// Consumer of a [`Queue`], which pops values.
 pub trait Pop<T> {
     /// Pops the oldest value; `None` if no value is ready.
     fn pop(&mut self) -> Option<T>;
@@ -52,9 +52,9 @@ pub trait Pop<T> {
     fn drain(&mut self) -> impl Iterator<Item = T>;
     /// Returns the number of values in the queue, of which some may not be ready yet.
     fn len(&self) -> usize;
-    /// Returns `true` if no value is ready.
+    /// Returns `true` if no value is ready to be popped.
     fn is_empty(&self) -> bool;
-    /// Returns `true` if the queue is closed.
+    /// Returns `true` if the queue is closed, so that every push fails; there may be values to pop.
     fn is_closed(&self) -> bool;
     /// Returns `true` if the queue is empty and no value can be pushed any more.
     fn is_finished(&self) -> bool;
@@ -62,11 +62,11 @@ pub trait Pop<T> {
     fn close(&mut self);
 }
 
-/// The ring with one producer, [`spsc`], as a [`Queue`].
+/// Type that stands for the [`spsc`] ring as a [`Queue`] in generic code.
 #[derive(Debug)]
 pub enum Spsc {}
 
-/// The ring with many producers, [`mpsc`], as a [`Queue`].
+/// Type that stands for the [`mpsc`] ring as a [`Queue`] in generic code.
 #[derive(Debug)]
 pub enum Mpsc {}
 

@@ -19,13 +19,13 @@ pub(crate) fn popped<R>(position: u64, ring: &R) {
     stage!("probes", "ring.popped", position, address(ring));
 }
 
-/// Records as [`published`] does, for the ring with one producer.
+/// Records like [`published`] that values were published, for the ring with one producer.
 #[inline(always)]
 pub(crate) fn published_by_one<R>(position: u64, ring: &R) {
     stage!("probes-hot", "ring.published", position, address(ring));
 }
 
-/// Records as [`popped`] does, for the ring with one producer.
+/// Records like [`popped`] that values were popped, for the ring with one producer.
 #[inline(always)]
 pub(crate) fn popped_by_one<R>(position: u64, ring: &R) {
     stage!("probes-hot", "ring.popped", position, address(ring));

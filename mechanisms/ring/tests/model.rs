@@ -1,6 +1,5 @@
-//! The rings and the mailbox under loom, which tries every interleaving and every reordering that
-//! the memory model allows. Lines have two slots there, so that three values go around a small
-//! ring.
+//! The rings and the mailbox under loom, which tries every interleaving and every reordering that the memory model
+//! allows. Lines have two slots there, so that three values go around a small ring.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg handover_loom" cargo test -p handover-ring --test model --profile loom \
@@ -36,17 +35,15 @@
 //! | `what_a_mailbox_holds_*` | `send`, drop | `receive`, `reply`, drop |
 //! | `mailbox_mixed_*` | `send` twice, `receive`, drop while waiting | `receive`, `reply`, drop while owing |
 //!
-//! Mutations that loom has detected: `give_back` without the skip marks (`mpsc_mixed`,
-//! `mpsc_closed`), or with a store in place of its compare-and-swap (`mpsc_closed`); a value
-//! published by a Relaxed store (all of `mpsc_*`).
+//! Mutations that loom has detected: `give_back` without the skip marks (`mpsc_mixed`, `mpsc_closed`), or with a
+//! store in place of its compare-and-swap (`mpsc_closed`); a value published by a Relaxed store (all of `mpsc_*`).
 #![cfg(handover_loom)]
 
 use handover_base::sync::{hint, thread};
 use handover_ring::{PushError, ReceiveError, mailbox, mpsc, spsc};
 use std::sync::Arc as Counted;
 
-/// Tries every interleaving with up to three preemptions; with `HANDOVER_LONG`, every interleaving
-/// of two threads.
+/// Tries every interleaving with up to three preemptions; with `HANDOVER_LONG`, every interleaving of two threads.
 fn model(threads_count: usize, run: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     let is_long = std::env::var_os("HANDOVER_LONG").is_some();
@@ -54,8 +51,7 @@ fn model(threads_count: usize, run: impl Fn() + Send + Sync + 'static) {
     builder.check(run);
 }
 
-/// Tries every interleaving with up to `preemptions` preemptions, and one more with
-/// `HANDOVER_LONG`.
+/// Tries every interleaving with up to `preemptions` preemptions, and one more with `HANDOVER_LONG`.
 fn bounded_model(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     let more = usize::from(std::env::var_os("HANDOVER_LONG").is_some());

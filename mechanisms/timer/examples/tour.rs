@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p handover-timer --example timer-tour`
 
-use handover_timer::{Config, Full, Wheel};
+use handover_timer::{Config, Wheel, WheelFull};
 use std::hint::black_box;
 use std::num::NonZeroU64;
 use std::time::Instant;
@@ -48,7 +48,7 @@ fn main() {
     let config = Config { timers_max: 1, timers_reserved: 1 };
     let mut small = Wheel::new(config, 0).expect("a valid configuration");
     small.start(1, "first").expect("too many timers");
-    if let Err(Full(payload)) = small.start(2, "second") {
+    if let Err(WheelFull(payload)) = small.start(2, "second") {
         println!("too many timers, not started: {payload}");
     }
 

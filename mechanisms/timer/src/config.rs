@@ -2,10 +2,10 @@
 
 use crate::ConfigError;
 
-/// Maximum of [`Config::timers_max`].
+/// Greatest valid value of [`Config::timers_max`].
 const TIMERS_LIMIT: u32 = 1 << 28;
 
-/// Configuration of a wheel.
+/// Limits of a timer wheel.
 ///
 /// ```
 /// use handover_timer::Config;
@@ -19,19 +19,17 @@ const TIMERS_LIMIT: u32 = 1 << 28;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Maximum number of timers that run at once; starting another one fails. Default 1,048,576.
+    /// Maximum number of running timers; starting another one fails. Default 1,048,576.
     ///
-    /// Memory follows the greatest number of timers that ran at once, not this bound: at most 110
-    /// bytes for each, with a payload of 8 bytes, and 400 KiB besides. A slot is used for 2^31
-    /// timers and then retired, and with it its memory: a few bytes for many seconds of starting
-    /// and cancelling.
+    /// Memory follows the greatest number of timers that ran at once, not this bound: at most 110 bytes for each,
+    /// with a payload of 8 bytes, and 400 KiB besides. A slot is used for 2^31 timers and then retired, and with it
+    /// its memory: a few bytes for many seconds of starting and cancelling.
     pub timers_max: u32,
-    /// Number of timers for which memory is allocated when the wheel is created; for more timers it
-    /// is allocated when needed, by doubling, and kept. Default 0.
+    /// Number of timers for which the wheel allocates memory when it is created. For more timers it doubles the
+    /// memory when needed, and does not free it. Default 0.
     ///
-    /// Doubling moves the existing timers, which takes milliseconds for a million: set this to the
-    /// expected number if such a pause matters. Memory that is allocated and not used yet is
-    /// address space only.
+    /// Doubling moves the existing timers, which takes milliseconds for a million: set this to the expected number if
+    /// such a pause matters. Memory that is allocated and not used yet is address space only.
     pub timers_reserved: u32,
 }
 
@@ -42,16 +40,16 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Checks that both fields are within their ranges.
+    /// Checks that `timers_max` and `timers_reserved` are within their ranges.
     ///
     /// # Errors
     /// [`ConfigError`] names the field, its value and its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let within = |knob, value, min, max| {
+        let within = |field, value, min, max| {
             if (min..=max).contains(&value) {
                 Ok(())
             } else {
-                Err(ConfigError::OutOfRange { knob, value, min, max })
+                Err(ConfigError::OutOfRange { field, value, min, max })
             }
         };
         within("timers_max", self.timers_max, 1, TIMERS_LIMIT)?;

@@ -11,24 +11,22 @@
 //!                                          └──────────┘        └───────────┘
 //! ```
 //!
-//! `levels` holds future timers, coarsely ordered. When all earlier ones are gone, its first slot
-//! is opened: a small one is sorted as a whole, a large one is spread over the levels below.
-//! Opening raises the floor; timers started below the floor go to `late`. To give the next deadline
-//! exactly, a slot is opened before its time, and the floor runs ahead of the clock; if many timers
-//! are started in between, [`Levels::rewind`] takes the floor back.
+//! `levels` holds future timers, coarsely ordered. When all earlier ones are gone, its first slot is opened: a small
+//! one is sorted as a whole, a large one is spread over the levels below. Opening raises the floor; timers started
+//! below the floor go to `late`. To give the next deadline exactly, a slot is opened before its time, and the floor
+//! runs ahead of the clock; if many timers are started in between, [`Levels::rewind`] takes the floor back.
 //!
-//! A cancelled timer leaves its entry behind, which is then stale and is dropped when it is met.
-//! The number of blocks is checked only when a block of entries is started, so that cancelling
-//! keeps no count: at a million timers the processor waits for memory, and the number of accesses
-//! that it can have in flight depends on how few instructions lie between them. [`Levels::sweep`]
-//! then frees more than is started.
+//! A cancelled timer leaves its entry behind, which is then stale and is dropped when it is met. The number of blocks
+//! is checked only when a block of entries is started, so that cancelling keeps no count: at a million timers the
+//! processor waits for memory, and the number of accesses that it can have in flight depends on how few instructions
+//! lie between them. [`Levels::sweep`] then frees more than is started.
 
 mod entry;
 mod heap;
 mod levels;
 mod records;
 
-use crate::{Config, ConfigError, Full};
+use crate::{Config, ConfigError, WheelFull};
 use entry::Entry;
 use heap::Heap;
 use levels::{Levels, SORTED_ENTRIES_MAX};
@@ -37,39 +35,38 @@ use records::{EntryState, Records};
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// Minimum of `late_max`: so many late timers are always accepted.
+/// Minimum of `late_max`: [`Wheel::shrink_late`] does not run while there are at most this many late timers.
 const LATE_MIN: usize = 128;
-/// Number of entries opened ahead of time for each late timer that a rewind requires, so that the
-/// cost of moving the entries is spread over the late timers.
+/// Number of entries opened ahead of time for each late timer that makes the wheel rewind, so that the cost of moving
+/// the entries is spread over the late timers.
 const AHEAD_PER_LATE: usize = 8;
-/// Minimum number of entries to collect when due slots are opened.
+/// Number of entries up to which the wheel opens further due slots to sort their entries.
 const GATHERED_MIN: usize = 96;
-/// Distance from the popped timer, in the order of deadlines, to the timer whose record is
-/// prefetched.
+/// Distance from the popped timer, in the order of deadlines, to the timer whose record is prefetched.
 const PREFETCH_DISTANCE: usize = 16;
-/// Slot index that stands for the heap of late timers, which has no slot.
+/// Slot index that stands for the heap of late timers, which is no slot.
 const LATE: usize = usize::MAX;
-/// Key that no timer has: the newest timer is unknown.
+/// Value of `newest_key` if the newest timer is unknown; no timer has this key.
 const NO_KEY: u64 = 0;
 /// Number of calls of [`Levels::sweep`] for each new block while there are too many blocks; two
 /// calls process a block.
 const SWEEPS_PER_BLOCK: usize = 8;
 
-/// An expired timer.
+/// Expired timer, as returned by [`Wheel::pop_due`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Expired<T> {
-    /// Handle of the timer; a one-shot timer's handle is no longer valid.
+pub struct ExpiredTimer<T> {
+    /// Handle of the timer; no longer valid if the timer is not periodic.
     pub id: TimerId,
-    /// Deadline of the timer; the first one missed, if a periodic timer has missed several.
+    /// Deadline of the timer in ns; the first one missed, if a periodic timer has missed several.
     pub deadline_ns: u64,
-    /// Number of further deadlines of a periodic timer that have already passed; no other call
-    /// reports them. Always 0 for a one-shot timer.
+    /// Number of further deadlines of a periodic timer that have passed and are not reported again. Always 0 for
+    /// other timers.
     pub missed_count: u64,
-    /// Payload passed at the start; for a periodic timer that continues, a clone of it.
+    /// Payload passed when the timer was started; for a periodic timer that continues, a clone of the payload.
     pub payload: T,
 }
 
-/// Set of timers, each with a deadline and a payload that is returned when the timer expires.
+/// Timer wheel: a set of timers, each with a deadline and a payload that is returned when the timer expires.
 ///
 /// Deadlines are in ns on any clock that does not go backwards, over the full range of `u64`.
 /// Timers expire in the order of their deadlines, to the nanosecond, and never early; those with
@@ -97,15 +94,15 @@ pub struct Wheel<T> {
     /// Entries earlier than all in `levels`, in order of deadline, from index `sorted_at` on.
     sorted: Vec<Entry>,
     sorted_at: usize,
-    /// Entries whose deadline was below the floor of `levels` when they were added.
+    /// Entries whose deadline was below the floor of `levels`, so that they could not be added there.
     late: Heap,
     /// Number of entries in `late` above which [`shrink_late`](Self::shrink_late) runs.
     late_max: usize,
-    /// Estimated number of entries that a rewind of the floor would have to move.
+    /// Estimated number of entries that moving the floor back would move.
     ahead_count: usize,
-    /// Key of the timer started last, if its entry is still where it was added (the newest of its
-    /// slot or the last of the heap), else [`NO_KEY`]. Cancelling this timer leaves no stale entry.
-    newest: u64,
+    /// Key of the timer started last, if its entry is still the newest of its slot or the last of the heap, else
+    /// [`NO_KEY`]. Cancelling this timer leaves no stale entry.
+    newest_key: u64,
     /// Slot of the newest timer's entry, or [`LATE`].
     newest_slot: usize,
     now_ns: u64,
@@ -113,22 +110,22 @@ pub struct Wheel<T> {
     clone: Option<fn(&T) -> T>,
 }
 
-/// The earliest entry of the wheel, which is not stale, and its container.
-struct Top {
+/// Earliest entry of the wheel that is not stale, and its container.
+struct EarliestEntry {
     entry: Entry,
-    source: Source,
+    container: Container,
     state: EntryState,
 }
 
-/// Container of the earliest entry: the sorted entries or the heap of late ones.
+/// Container of the earliest entry: the sorted entries, or the heap of late ones.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum Container {
     Sorted,
     Late,
 }
 
 impl<T> Wheel<T> {
-    /// Creates a wheel without timers; `now_ns` is the current time.
+    /// Creates a wheel without timers. `now_ns` is the present time on the clock of the deadlines.
     ///
     /// # Errors
     /// [`ConfigError`] if the configuration is not valid.
@@ -143,7 +140,7 @@ impl<T> Wheel<T> {
             late: Heap::with_capacity((2 * reserved).max(LATE_MIN + 1)),
             late_max: LATE_MIN,
             ahead_count: 0,
-            newest: NO_KEY,
+            newest_key: NO_KEY,
             newest_slot: LATE,
             now_ns,
             clone: None,
@@ -165,57 +162,56 @@ impl<T> Wheel<T> {
         self.records.find(id).is_some()
     }
 
-    /// Returns the timer's payload; `None` if it is not running.
+    /// Returns the payload of a timer; `None` if the timer is not running.
     pub fn get(&self, id: TimerId) -> Option<&T> {
         self.records.payload(self.records.find(id)?)
     }
 
-    /// Returns the timer's payload, mutable; `None` if it is not running.
+    /// Returns the payload of a timer, mutably; `None` if the timer is not running.
     pub fn get_mut(&mut self, id: TimerId) -> Option<&mut T> {
         let index = self.records.find(id)?;
         self.records.payload_mut(index)
     }
 
-    /// Returns the timer's deadline; `None` if it is not running.
+    /// Returns the deadline of a timer in ns; `None` if the timer is not running.
     pub fn deadline_ns(&self, id: TimerId) -> Option<u64> {
         Some(self.records.deadline_ns(self.records.find(id)?))
     }
 
-    /// Starts a timer that expires once, at `deadline_ns`, or at the next
-    /// [`pop_due`](Self::pop_due) if that time has passed.
+    /// Starts a timer that expires once: at `deadline_ns`, or at the next [`pop_due`](Self::pop_due) if that time has
+    /// passed.
     ///
     /// # Errors
-    /// [`Full`] returns the payload if `timers_max` timers are running.
+    /// [`WheelFull`] returns the payload if `timers_max` timers are running.
     ///
     /// # Cost
     /// Constant; for a deadline that has passed, logarithmic in the number of such timers.
     #[inline]
-    pub fn start(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, Full<T>> {
-        let id = self.records.occupy(deadline_ns, payload).map_err(Full)?;
-        self.newest = id.key();
+    pub fn start(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, WheelFull<T>> {
+        let id = self.records.occupy(deadline_ns, payload).map_err(WheelFull)?;
+        self.newest_key = id.key();
         self.newest_slot = self.add(Entry::new(deadline_ns, id.key()));
         Ok(id)
     }
 
-    /// Starts a timer that expires at `first_ns` and then every `period_ns`.
+    /// Starts a timer that expires at `first_ns` and then every `period_ns` ns.
     ///
-    /// It does not drift: its deadlines are `first_ns` and whole periods later, however late it is
-    /// popped. Several deadlines that have passed by then are returned as one [`Expired`] that
-    /// counts them. The timer goes on until it is cancelled, or the next deadline would exceed
-    /// `u64::MAX`.
+    /// It does not drift: its deadlines are `first_ns` and whole periods later, however late it is popped. Several
+    /// deadlines that have passed by then are returned as one [`ExpiredTimer`] that counts them. The timer goes on
+    /// until it is cancelled, or the next deadline would exceed `u64::MAX`.
     ///
     /// # Errors
-    /// [`Full`] returns the payload if `timers_max` timers are running.
+    /// [`WheelFull`] returns the payload if `timers_max` timers are running.
     pub fn start_periodic(
         &mut self,
         first_ns: u64,
         period_ns: NonZeroU64,
         payload: T,
-    ) -> Result<TimerId, Full<T>>
+    ) -> Result<TimerId, WheelFull<T>>
     where
         T: Clone,
     {
-        let id = self.records.occupy(first_ns, payload).map_err(Full)?;
+        let id = self.records.occupy(first_ns, payload).map_err(WheelFull)?;
         self.records.set_periodic(id.index(), period_ns);
         self.clone = Some(T::clone);
         self.refile(Entry::new(first_ns, id.key()));
@@ -229,7 +225,7 @@ impl<T> Wheel<T> {
     #[inline]
     pub fn cancel(&mut self, id: TimerId) -> Option<T> {
         let payload = self.records.remove(id)?;
-        if self.newest == id.key() {
+        if self.newest_key == id.key() {
             if self.newest_slot == LATE {
                 return self.cancel_late(payload);
             }
@@ -254,7 +250,7 @@ impl<T> Wheel<T> {
         true
     }
 
-    /// Returns the exact earliest deadline; `None` if no timer is running.
+    /// Returns the exact earliest deadline in ns; `None` if no timer is running.
     ///
     /// A caller that sleeps until then finds a timer due when it wakes: the wheel has no
     /// housekeeping that needs a wake-up.
@@ -263,22 +259,21 @@ impl<T> Wheel<T> {
     /// Mostly an access to one entry and its timer. Work on the way (sorting, dropping stale
     /// entries) is done once, and not again when the timer is popped.
     pub fn next_deadline_ns(&mut self) -> Option<u64> {
-        self.find_top(u64::MAX).map(|top| top.entry.deadline_ns)
+        self.find_earliest(u64::MAX).map(|top| top.entry.deadline_ns)
     }
 
-    /// Returns the earliest timer that is due at `now_ns`; `None` if none is due. This ends a
-    /// one-shot timer; a periodic timer continues.
+    /// Returns the earliest timer that is due at `now_ns`; `None` if none is due. This ends the timer unless it is
+    /// periodic.
     ///
-    /// Call it until it returns `None`, or as often as is fair to other work on the thread. Timers
-    /// may be started, cancelled and rescheduled in between; a timer started with a deadline that
-    /// has passed is due at once.
+    /// Call it until it returns `None`, or as often as is fair to other work on the thread. Timers may be started,
+    /// cancelled and rescheduled in between; a timer started with a deadline that has passed is due at once.
     ///
     /// # Cost
     /// Constant, amortised: a timer is moved a few times between its start and its end.
     #[inline]
-    pub fn pop_due(&mut self, now_ns: u64) -> Option<Expired<T>> {
+    pub fn pop_due(&mut self, now_ns: u64) -> Option<ExpiredTimer<T>> {
         self.now_ns = self.now_ns.max(now_ns);
-        let Some(Top { entry, source, state }) = self.find_top(now_ns) else {
+        let Some(EarliestEntry { entry, container, state }) = self.find_earliest(now_ns) else {
             self.levels.advance(now_ns);
             return None;
         };
@@ -287,11 +282,11 @@ impl<T> Wheel<T> {
         }
         let id = entry.id()?;
         if let EntryState::Periodic(period_ns) = state {
-            return self.pop_periodic(id, period_ns, entry, source, now_ns);
+            return self.pop_periodic(id, period_ns, entry, container, now_ns);
         }
-        self.remove(source);
+        self.remove(container);
         let payload = self.records.remove(id)?;
-        Some(Expired { id, deadline_ns: entry.deadline_ns, missed_count: 0, payload })
+        Some(ExpiredTimer { id, deadline_ns: entry.deadline_ns, missed_count: 0, payload })
     }
 
     /// Passes at most `expired_max` timers that are due at `now_ns` to `f`, earliest first; returns
@@ -300,7 +295,7 @@ impl<T> Wheel<T> {
         &mut self,
         now_ns: u64,
         expired_max: usize,
-        mut f: impl FnMut(Expired<T>),
+        mut f: impl FnMut(ExpiredTimer<T>),
     ) -> usize {
         let mut count = 0;
         while count < expired_max {
@@ -318,9 +313,9 @@ impl<T> Wheel<T> {
         id: TimerId,
         period_ns: NonZeroU64,
         entry: Entry,
-        source: Source,
+        container: Container,
         now_ns: u64,
-    ) -> Option<Expired<T>> {
+    ) -> Option<ExpiredTimer<T>> {
         let (deadline_ns, index, period_ns) = (entry.deadline_ns, entry.index(), period_ns.get());
         let missed_count = (now_ns - deadline_ns) / period_ns;
         let last_ns = deadline_ns + missed_count * period_ns; // not above now_ns
@@ -328,30 +323,30 @@ impl<T> Wheel<T> {
             (Some(next_ns), Some(clone)) => {
                 let payload = clone(self.records.payload(index)?);
                 self.records.set_deadline(index, next_ns);
-                self.remove(source);
+                self.remove(container);
                 let entry = self.records.entry(index);
                 self.refile(entry);
                 payload
             }
             _ => {
-                self.remove(source);
+                self.remove(container);
                 self.records.remove(id)?
             }
         };
-        Some(Expired { id, deadline_ns, missed_count, payload })
+        Some(ExpiredTimer { id, deadline_ns, missed_count, payload })
     }
 
-    /// Returns the earliest entry that is not stale, moved to the front of its container; `None` if
-    /// the next slot begins after `limit_ns`, which stays unopened, or there are no timers.
+    /// Returns the earliest entry that is not stale, once it is at the front of its container; `None` if the next
+    /// slot begins after `limit_ns`, which stays unopened, or there are no timers.
     #[inline]
-    fn find_top(&mut self, limit_ns: u64) -> Option<Top> {
+    fn find_earliest(&mut self, limit_ns: u64) -> Option<EarliestEntry> {
         loop {
-            let (entry, source) = match (self.sorted.get(self.sorted_at), self.late.first()) {
+            let (entry, container) = match (self.sorted.get(self.sorted_at), self.late.first()) {
                 (Some(&sorted), Some(&late)) if late.deadline_ns < sorted.deadline_ns => {
-                    (late, Source::Late)
+                    (late, Container::Late)
                 }
-                (Some(&sorted), _) => (sorted, Source::Sorted),
-                (None, Some(&late)) => (late, Source::Late),
+                (Some(&sorted), _) => (sorted, Container::Sorted),
+                (None, Some(&late)) => (late, Container::Late),
                 (None, None) => {
                     if !self.open(limit_ns) {
                         return None;
@@ -361,27 +356,27 @@ impl<T> Wheel<T> {
             };
             let state = self.records.entry_state(entry);
             if matches!(state, EntryState::Once | EntryState::Periodic(_)) {
-                return Some(Top { entry, source, state });
+                return Some(EarliestEntry { entry, container, state });
             }
-            self.drop_top(entry, source, state);
+            self.discard_or_refile(entry, container, state);
         }
     }
 
-    /// Removes the first entry of a container, which is stale, or adds it anew if it was postponed.
-    fn drop_top(&mut self, entry: Entry, source: Source, state: EntryState) {
-        self.remove(source);
+    /// Removes the first entry of a container, which is stale or early; adds a new entry if the timer was postponed.
+    fn discard_or_refile(&mut self, entry: Entry, container: Container, state: EntryState) {
+        self.remove(container);
         if state == EntryState::Postponed {
             let entry = self.records.entry(entry.index());
             self.refile(entry);
         }
     }
 
-    /// Sorts the entries of the first slot into `sorted`, unless the slot begins after `limit_ns`;
-    /// also of further due slots, while they are few. Returns `true` if it opened a slot.
+    /// Sorts the entries of the first slot into `sorted`, unless the slot begins after `limit_ns`, and those of
+    /// further due slots while there are few. Returns `true` if it opened a slot.
     #[inline(never)]
     fn open(&mut self, limit_ns: u64) -> bool {
         let mut opened = false;
-        self.newest = NO_KEY;
+        self.newest_key = NO_KEY;
         self.sorted.clear();
         self.sorted_at = 0;
         while self.sorted.len() < GATHERED_MIN {
@@ -407,13 +402,13 @@ impl<T> Wheel<T> {
         true
     }
 
-    /// Adds an entry without recording it as the newest.
+    /// Adds an entry again, without recording it as the newest.
     fn refile(&mut self, entry: Entry) {
-        self.newest = NO_KEY;
+        self.newest_key = NO_KEY;
         self.add(entry);
     }
 
-    /// Adds an entry to its slot or to the late ones; returns the slot, or [`LATE`].
+    /// Adds an entry to its slot, or to the heap of late ones; returns the slot, or [`LATE`].
     #[inline]
     fn add(&mut self, entry: Entry) -> usize {
         if entry.deadline_ns >= self.levels.floor_ns() {
@@ -429,8 +424,8 @@ impl<T> Wheel<T> {
         LATE
     }
 
-    /// Removes stale entries from the late ones. If there are still many because the floor is ahead
-    /// of the time, moves the floor back, so that the cost of starting a timer stays constant.
+    /// Removes stale entries from the heap of late ones. If there are still many because the floor is ahead of the
+    /// time, moves the floor back, so that the cost of starting a timer stays constant.
     #[cold]
     #[inline(never)]
     fn shrink_late(&mut self) {
@@ -459,24 +454,24 @@ impl<T> Wheel<T> {
         self.late_max = LATE_MIN.max(2 * self.late.len());
     }
 
-    /// Removes the first entry of a container.
-    fn remove(&mut self, source: Source) {
-        match source {
-            Source::Sorted => {
+    /// Removes the first entry of `container`.
+    fn remove(&mut self, container: Container) {
+        match container {
+            Container::Sorted => {
                 if let Some(&entry) = self.sorted.get(self.sorted_at + PREFETCH_DISTANCE) {
                     self.records.prefetch(entry);
                 }
                 self.sorted_at += 1;
             }
-            Source::Late => drop(self.late.pop()),
+            Container::Late => drop(self.late.pop()),
         }
     }
 
-    /// Removes the entry of the newest timer, just cancelled, from the heap; returns `payload`.
+    /// Removes the entry of the newest timer, which was just cancelled, from the heap; returns `payload`.
     #[cold]
     #[inline(never)]
     fn cancel_late(&mut self, payload: T) -> Option<T> {
-        let newest = self.newest;
+        let newest = self.newest_key;
         self.late.pop_last_if(|entry| entry.key == newest);
         Some(payload)
     }
@@ -492,7 +487,7 @@ impl<T> Wheel<T> {
             if !self.levels.is_crowded(records.peak_count()) {
                 break;
             }
-            self.newest = NO_KEY; // its entry may have moved
+            self.newest_key = NO_KEY; // its entry may have moved
             self.levels.sweep(
                 |entry| records.prefetch(entry),
                 |entry| records.entry_state(entry) != EntryState::Stale,

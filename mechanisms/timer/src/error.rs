@@ -6,11 +6,11 @@ use std::{error, fmt};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A field of the configuration is outside its range.
-    #[error("{knob}={value}: must lie in {min}..={max}")]
+    /// The value of a field is outside its range.
+    #[error("{field}={value}: must lie in {min}..={max}")]
     OutOfRange {
         /// Name of the field.
-        knob: &'static str,
+        field: &'static str,
         /// Invalid value of the field.
         value: u32,
         /// Minimum value of the field.
@@ -20,20 +20,22 @@ pub enum ConfigError {
     },
 }
 
-/// Error of starting a timer while `timers_max` timers are running; contains the payload.
+/// Error of starting a timer while `timers_max` timers are running; contains the timer's payload.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Full<T>(pub T);
+pub struct WheelFull<T>(pub T);
 
-impl<T> fmt::Debug for Full<T> {
+impl<T> fmt::Debug for WheelFull<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Full(..)")
+        f.write_str("WheelFull(..)")
     }
 }
 
-impl<T> fmt::Display for Full<T> {
+impl<T> fmt::Display for WheelFull<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("too many timers: timers_max are running; cancel one or raise timers_max")
+        f.write_str(
+            "cannot start a timer: timers_max timers are running; cancel one or raise timers_max",
+        )
     }
 }
 
-impl<T> error::Error for Full<T> {}
+impl<T> error::Error for WheelFull<T> {}

@@ -8,5 +8,5 @@ mod error;
 mod raw;
 
 pub use config::Config;
-pub use engine::{Expired, TimerId, Wheel};
-pub use error::{ConfigError, Full};
+pub use engine::{ExpiredTimer, TimerId, Wheel};
+pub use error::{ConfigError, WheelFull};

@@ -1,6 +1,6 @@
 //! All of this crate's `unsafe`: prefetching of memory.
 
-/// Prefetches the first cache line of `it` for reading. It is a hint, without an access.
+/// Prefetches the first cache line of `it` for reading. This is a hint to the CPU and accesses nothing.
 #[inline(always)]
 pub(crate) fn prefetch<T>(it: &T) {
     #[cfg(all(target_arch = "x86_64", not(any(miri, handover_portable))))]

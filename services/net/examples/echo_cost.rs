@@ -5,35 +5,37 @@
 //! `net-echo-cost [CONNECTIONS [DEPTH [MILLISECONDS]]]`
 
 use handover_base::usage;
-use handover_net::engine::{LengthPrefixed, Tls};
-use handover_net::tls::{Client, ClientOptions, Identity, Server, ServerOptions, Verify};
-use handover_net::{Config, Conn, Handler, Listen, Net, Spread, Stats};
+use handover_net::engine::{LengthPrefixCodec, Tls};
+use handover_net::tls::{
+    Client, ClientOptions, Identity, Server, ServerOptions, ServerVerification,
+};
+use handover_net::{AcceptPolicy, Config, Conn, Handler, ListenOptions, Net, Stats};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// A message of 64 bytes, its length included.
+/// Length of a message in bytes, length prefix included.
 const MESSAGE_BYTES: usize = 64;
 
-/// Echo handler that records the CPU time of its thread.
+/// Handler that echoes messages and records the CPU time of its thread.
 struct Echo {
     cpu_ns: u64,
 }
 
 impl Handler for Echo {
-    type Codec = LengthPrefixed;
+    type Codec = LengthPrefixCodec;
     type Data = ();
 
-    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
+    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixCodec, ()>, message: &[u8]) {
         let _ = conn.send(message);
     }
 
-    fn housekeep(&mut self, _: &mut handover_net::Connections<'_, LengthPrefixed, ()>) {
+    fn housekeep(&mut self, _: &mut handover_net::Connections<'_, LengthPrefixCodec, ()>) {
         self.cpu_ns = usage::thread().cpu_ns();
     }
 }
 
-/// Client of one connection that keeps `depth` messages in flight until `until`.
+/// Runs a client on one connection that keeps `depth` messages in flight until `until`.
 fn talk(address: SocketAddr, client: Option<Client>, depth: usize, until: Instant) {
     let failed = "exchange with the server";
     let mut stream = TcpStream::connect(address).expect(failed);
@@ -79,15 +81,15 @@ fn talk(address: SocketAddr, client: Option<Client>, depth: usize, until: Instan
 fn measure(connections: usize, depth: usize, span: Duration, with_tls: bool) -> (Stats, u64) {
     let identity = Identity::generate(&["localhost"]).expect("valid name");
     let server = Server::new(&identity, ServerOptions::default()).expect("valid identity");
-    let client = Client::new(Verify::Nothing, ClientOptions::default()).expect("valid");
-    let mut listen = Listen::at("127.0.0.1:0".parse().expect("valid address"));
+    let client = Client::new(ServerVerification::Nothing, ClientOptions::default()).expect("valid");
+    let mut listen = ListenOptions::at("127.0.0.1:0".parse().expect("valid address"));
     if with_tls {
         listen = listen.tls(&server);
     }
     let config = Config { housekeep_ms: 10, ..Config::default() };
-    let codec = LengthPrefixed::new(1 << 16);
+    let codec = LengthPrefixCodec::new(1 << 16);
     let make = |_| Echo { cpu_ns: 0 };
-    let net = Net::start_at(1, &[listen], Spread::ReusePort, config, codec, make)
+    let net = Net::start_at(1, &[listen], AcceptPolicy::ReusePort, config, codec, make)
         .expect("start the server");
     let address = net.addresses()[0];
     let until = Instant::now() + span;

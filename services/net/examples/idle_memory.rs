@@ -3,9 +3,11 @@
 //!
 //! `net-idle-memory [CONNECTIONS]`: 1,000 by default; each takes one descriptor in each process.
 
-use handover_net::engine::{LengthPrefixed, Tls};
-use handover_net::tls::{Client, ClientOptions, Identity, Server, ServerOptions, Verify};
-use handover_net::{Config, Conn, Handler, Listen, Net, Spread};
+use handover_net::engine::{LengthPrefixCodec, Tls};
+use handover_net::tls::{
+    Client, ClientOptions, Identity, Server, ServerOptions, ServerVerification,
+};
+use handover_net::{AcceptPolicy, Config, Conn, Handler, ListenOptions, Net};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
@@ -14,32 +16,33 @@ use std::time::Duration;
 struct Echo;
 
 impl Handler for Echo {
-    type Codec = LengthPrefixed;
+    type Codec = LengthPrefixCodec;
     type Data = ();
 
-    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
+    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixCodec, ()>, message: &[u8]) {
         let _ = conn.send(message);
     }
 }
 
 type Failed = Box<dyn std::error::Error>;
 
-/// Serves until the end of standard input.
+/// Serves connections until the end of standard input.
 fn serve(how: &str) -> Result<(), Failed> {
-    let mut listen = Listen::at("127.0.0.1:0".parse()?);
+    let mut listen = ListenOptions::at("127.0.0.1:0".parse()?);
     if how == "tls" {
         let identity = Identity::generate(&["localhost"])?;
         listen = listen.tls(&Server::new(&identity, ServerOptions::default())?);
     }
-    let codec = LengthPrefixed::new(1 << 16);
-    let net = Net::start_at(1, &[listen], Spread::ReusePort, Config::default(), codec, |_| Echo)?;
+    let codec = LengthPrefixCodec::new(1 << 16);
+    let net =
+        Net::start_at(1, &[listen], AcceptPolicy::ReusePort, Config::default(), codec, |_| Echo)?;
     println!("{}", net.addresses()[0]);
     std::io::stdin().read_to_end(&mut Vec::new())?;
     net.stop(Duration::ZERO)?;
     Ok(())
 }
 
-/// Connects and has one message echoed, so that the connection is in use before it is idle.
+/// Connects and waits for the echo of one message, so that the connection was used before it is idle.
 fn connect(
     address: SocketAddr,
     client: Option<&Client>,
@@ -72,7 +75,7 @@ fn rss_anon_bytes(pid: u32) -> Result<u64, Failed> {
     Ok(kb * 1024)
 }
 
-/// Returns the anonymous memory of a server process with `connections` connections, in bytes.
+/// Starts a server process with `connections` idle connections; returns the growth of its anonymous memory in bytes.
 fn held_bytes(how: &str, connections: u64) -> Result<u64, Failed> {
     let mut server = Command::new(std::env::current_exe()?)
         .args(["--serve", how])
@@ -83,7 +86,7 @@ fn held_bytes(how: &str, connections: u64) -> Result<u64, Failed> {
     BufReader::new(server.stdout.take().ok_or("the server process has no standard output")?)
         .read_line(&mut line)?;
     let address = line.trim().parse()?;
-    let client = Client::new(Verify::Nothing, ClientOptions::default())?;
+    let client = Client::new(ServerVerification::Nothing, ClientOptions::default())?;
     let client = (how == "tls").then_some(&client);
     let held: Result<Vec<_>, _> = (0..connections).map(|_| connect(address, client)).collect();
     let held = held?;

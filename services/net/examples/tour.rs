@@ -1,6 +1,6 @@
 //! An echo server and its client.
 
-use handover_net::{Config, Conn, Handler, Net, Spread, engine::LengthPrefixed};
+use handover_net::{AcceptPolicy, Config, Conn, Handler, Net, engine::LengthPrefixCodec};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -8,19 +8,20 @@ use std::time::Duration;
 struct Echo;
 
 impl Handler for Echo {
-    type Codec = LengthPrefixed;
+    type Codec = LengthPrefixCodec;
     type Data = ();
 
-    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
+    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixCodec, ()>, message: &[u8]) {
         // Fails only if the peer is gone or does not read: the connection is closed then.
         let _ = conn.send(message);
     }
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let codec = LengthPrefixed::new(1 << 16);
+    let codec = LengthPrefixCodec::new(1 << 16);
     let here = ["127.0.0.1:0".parse()?];
-    let net = Net::start(2, &here, Spread::ReusePort, Config::default(), codec, |_thread| Echo)?;
+    let net =
+        Net::start(2, &here, AcceptPolicy::ReusePort, Config::default(), codec, |_thread| Echo)?;
 
     let mut peer = TcpStream::connect(net.addresses()[0])?;
     peer.write_all(b"\0\0\0\x05hello")?;

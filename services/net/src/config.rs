@@ -7,15 +7,15 @@ use handover_base::range;
 /// Policy for a new connection when the thread or process can open no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenFull {
-    /// The connection waits in the kernel's queue until another one closes.
+    /// The connection waits in the kernel's accept queue until another one closes.
     #[default]
     Wait,
-    /// The connection is accepted and closed at once, so that its peer notices. One descriptor is
-    /// held in reserve for this, for the case that the process can open no more.
+    /// The connection is accepted and closed at once, so that its peer notices. The thread holds one descriptor in
+    /// reserve to do so when the process can open no more.
     Reject,
 }
 
-/// Limits of one thread and of each of its connections.
+/// Limits of one event-loop thread and of each of its connections.
 ///
 /// ```
 /// use handover_net::Config;
@@ -29,60 +29,58 @@ pub enum WhenFull {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Maximum number of connections of a thread. Default 1,048,576. Memory grows with the largest
-    /// number that were ever open.
+    /// Maximum number of open connections of a thread. Default 1,048,576. Memory grows with the greatest number of
+    /// connections that were open at once.
     pub connections_max: u32,
-    /// Maximum number of connections that a thread accepts from one address; further ones are
-    /// closed at once. 0, the default, is no limit.
+    /// Maximum number of connections that a thread accepts from one peer address; it closes further ones at once. 0,
+    /// the default, is no limit.
     pub connections_per_address_max: u32,
-    /// Policy for new connections when no more can be opened. Default: they wait.
+    /// Policy for new connections when the thread or process can open no more. Default: [`WhenFull::Wait`].
     pub when_full: WhenFull,
     /// Size of the thread's read buffer, in bytes: the maximum of one read, after which other
     /// connections are served. Default 65,536.
     pub read_bytes: u32,
-    /// Maximum number of bytes queued for sending on a connection, which is closed if it would
-    /// exceed them. Default 1 MiB.
+    /// Maximum number of bytes queued for sending on a connection; a connection that would exceed it is closed.
+    /// Default 1 MiB.
     pub queued_bytes_max: u32,
-    /// High-water mark, in bytes: a connection with more bytes queued is not read until its queue
-    /// has drained to `low_water_bytes`. Default 65,536.
+    /// High-water mark, in bytes: a connection with more bytes queued for sending is not read until its queue has
+    /// drained to `low_water_bytes`. Default 65,536.
     pub high_water_bytes: u32,
-    /// Low-water mark, in bytes; see `high_water_bytes`. Default 16,384.
+    /// Low-water mark, in bytes: reading resumes once the send queue has drained to it. Default 16,384.
     pub low_water_bytes: u32,
-    /// Maximum time without a byte from the peer, in ms; 0, the default, is no limit. The
-    /// connection is closed up to an eighth of this time later.
+    /// Maximum time without a byte from the peer, in ms, after which the connection is closed, up to an eighth of
+    /// this time late; 0, the default, is no limit.
     pub idle_timeout_ms: u32,
-    /// Silence of a peer after which the kernel sends keepalive probes, in ms, rounded up to whole
-    /// seconds; 0 sends none. There are four probes, a quarter of this time apart; without an
-    /// answer the connection is reset, so that a vanished peer is noticed after twice this time.
-    /// The cost is one packet each way per idle connection in this time. While sent bytes are not
-    /// acknowledged, the kernel retransmits them instead of probing, for a quarter of an hour.
-    /// Default 120,000.
+    /// Silence of a peer after which the kernel sends keepalive probes, in ms, rounded up to whole seconds; 0 sends
+    /// none. There are four probes, a quarter of this time apart; without an answer the connection is reset, so that
+    /// a vanished peer is noticed after twice this time. The cost is one packet each way per idle connection in this
+    /// time. While sent bytes are not acknowledged, the kernel retransmits them instead of probing, for a quarter of
+    /// an hour. Default 120,000.
     pub keepalive_ms: u32,
-    /// Maximum time from a message's first byte to its last, in ms; 0 is no limit. Default 10,000.
+    /// Maximum time from the first byte of a message to its last, in ms; 0 is no limit. Default 10,000.
     pub message_timeout_ms: u32,
-    /// Maximum time in which a peer reads none of the queued bytes, in ms; 0 is no limit. Default
-    /// 30,000.
+    /// Maximum time in which a peer reads none of the bytes queued for it, in ms; 0 is no limit. Default 30,000.
     pub write_timeout_ms: u32,
-    /// Maximum time to connect, in ms; 0 waits until the kernel gives up. Default 10,000.
+    /// Maximum time to establish an outgoing connection, in ms; 0 waits until the kernel gives up. Default 10,000.
     pub connect_timeout_ms: u32,
     /// Maximum duration of the TLS handshake, in ms; 0 is no limit. Default 10,000.
     pub handshake_timeout_ms: u32,
-    /// Maximum time that a connection which we have shut down waits for the peer to close it or to acknowledge more of
-    /// the sent bytes, in ms. Without this wait the peer would lose bytes it has not read. Default 2,000.
+    /// Maximum time, in ms, that a connection which this program has closed waits for the peer to close it too or to
+    /// acknowledge more of the sent bytes. Without this wait the peer would lose bytes that it has not read. Default
+    /// 2,000.
     pub linger_ms: u32,
-    /// Interval of [`Handler::housekeep`](crate::Handler::housekeep), in ms; 0, the default, is
-    /// never.
+    /// Interval of calls of [`Handler::housekeep`](crate::Handler::housekeep), in ms; 0, the default, never calls it.
     pub housekeep_ms: u32,
-    /// Maximum time for which a thread spins before it sleeps, in ns, while spinning has recently
-    /// found work; 0, the default, never spins. Use it for threads with a CPU of their own.
+    /// Maximum time for which a thread spins before it sleeps, in ns, while recent spins have found work; 0, the
+    /// default, never spins. Use it for threads with a CPU of their own.
     pub spin_ns_max: u32,
-    /// Maximum number of queued commands from other threads. Default 1,024.
+    /// Maximum number of commands from other threads that are queued for a thread. Default 1,024.
     pub commands_max: u32,
-    /// Maximum number of bytes in queued commands; a single command may be larger. Default 16 MiB.
+    /// Maximum number of bytes in the commands queued for a thread; a single command may be larger. Default 16 MiB.
     pub commands_bytes_max: u32,
-    /// Maximum number of events fetched from the kernel at a time. Default 256, at most 1,024.
+    /// Maximum number of readiness events fetched from the kernel at a time. Default 256, at most 1,024.
     pub ready_max: u32,
-    /// Maximum number of connections accepted before open ones are served. Default 64.
+    /// Maximum number of connections that a thread accepts before it serves the open ones. Default 64.
     pub accepts_max: u32,
 }
 
@@ -113,9 +111,9 @@ impl Default for Config {
     }
 }
 
-/// Maximum timeout: one day.
+/// Greatest valid value of a timeout, in ms: one day.
 const TIMEOUT_MS_LIMIT: u32 = 86_400_000;
-/// Maximum keepalive time that the kernel accepts: 32,767 s.
+/// Greatest valid value of `keepalive_ms`: 32,767 s, the kernel's limit.
 const KEEPALIVE_MS_LIMIT: u32 = 32_767_000;
 
 impl Config {
@@ -144,20 +142,20 @@ impl Config {
         range::check("accepts_max", self.accepts_max, 1, 1 << 16)
     }
 
-    /// Returns the limits that the engine enforces.
+    /// Returns the limits that a connection's [`ProtocolState`](crate::engine::ProtocolState) enforces.
     #[must_use]
     pub fn limits(&self) -> Limits {
         Limits {
             queued_bytes_max: self.queued_bytes_max as usize,
             high_bytes: self.high_water_bytes as usize,
             low_bytes: self.low_water_bytes as usize,
-            message_timeout_ns: ns(self.message_timeout_ms),
-            write_timeout_ns: ns(self.write_timeout_ms),
-            handshake_timeout_ns: ns(self.handshake_timeout_ms),
+            message_timeout_ns: ms_to_ns(self.message_timeout_ms),
+            write_timeout_ns: ms_to_ns(self.write_timeout_ms),
+            handshake_timeout_ns: ms_to_ns(self.handshake_timeout_ms),
         }
     }
 }
 
-pub(crate) fn ns(ms: u32) -> u64 {
+pub(crate) fn ms_to_ns(ms: u32) -> u64 {
     u64::from(ms) * 1_000_000
 }

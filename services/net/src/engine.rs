@@ -9,16 +9,15 @@
 //!                       high and low water marks, a limit
 //! ```
 //!
-//! A [`Link`] owns both, behind one pointer that is null while the connection is idle, and [`Tls`]
-//! between them and the network if the connection is secured. Bytes and the time are arguments of
-//! everything here, so that `tests/it/simulation.rs` can simulate a network that delays, splits,
-//! merges and drops.
+//! A [`ProtocolState`] owns both, behind one pointer that is null while the connection is idle, and [`Tls`] between
+//! them and the network if the connection is secured. Bytes and the time are arguments of everything here, so that
+//! `tests/it/simulation.rs` can simulate a network that delays, splits, merges and drops.
 
 mod codec;
 mod inbound;
 mod limiter;
-mod link;
 mod outbound;
+mod protocol_state;
 mod replies;
 mod spin;
 #[cfg(feature = "tls")]
@@ -27,11 +26,13 @@ mod tls;
 #[path = "engine/tls_disabled.rs"]
 mod tls;
 
-pub use codec::{Codec, CodecError, Decoded, LengthPrefixed, Lines, Raw, TooLong};
-pub use inbound::{Delivered, Inbound, Truncated};
+pub use codec::{
+    BytesCodec, Codec, CodecError, DecodeResult, LengthPrefixCodec, LinesCodec, TooLongError,
+};
+pub use inbound::{DeliveryResult, Inbound, TruncatedError};
 pub use limiter::{PerIpLimiter, Permit};
-pub use link::{Limits, Link, QueueError, Reading, TimedOut};
-pub use outbound::{Crossing, Outbound, Overflow};
+pub use outbound::{Outbound, Overflow, WaterMarkCrossing};
+pub use protocol_state::{Limits, ProtocolState, QueueError, ReceiveBuffer, TimeoutError};
 pub use replies::Replies;
-pub use spin::Spin;
-pub use tls::{Opened, Tls};
+pub use spin::SpinPolicy;
+pub use tls::{OpenResult, Tls};

@@ -1,21 +1,21 @@
 //! Error types: one enum per operation that can fail. A refusal returns the value.
 
-use crate::engine::{CodecError, Overflow, QueueError, TimedOut, TooLong, Truncated};
+use crate::engine::{CodecError, Overflow, QueueError, TimeoutError, TooLongError, TruncatedError};
 use crate::tls::{SetupError, TlsError};
 use rustix::io::Errno;
 
-/// Error of a [`Config`](crate::Config) that is invalid.
+/// Error of validating a [`Config`](crate::Config).
 pub type ConfigError = handover_base::range::OutOfRange;
 
 /// Error of starting or running an event-loop thread, or of adding a connection to it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NetError {
-    /// The configuration is invalid.
+    /// A field of the configuration is outside its range.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A system call failed.
-    #[error("{call} failed: {errno}")]
+    /// A system call failed; contains its name and error number.
+    #[error("the system call {call} failed: {errno}")]
     SystemCall {
         /// Name of the system call.
         call: &'static str,
@@ -31,13 +31,13 @@ pub enum NetError {
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
-    /// The thread holds its maximum number of connections.
-    #[error("{connections_max} connections are open: raise connections_max")]
+    /// The thread has its maximum number of open connections.
+    #[error("cannot open a connection: {connections_max} are open; raise connections_max")]
     Full {
-        /// Maximum number of connections.
+        /// Value of `connections_max`, the thread's maximum number of connections.
         connections_max: u32,
     },
-    /// The thread holds its maximum number of connections from this address.
+    /// The thread has its maximum number of open connections from this peer address.
     #[error(
         "{address} has {connections_per_address_max} connections open: raise \
          connections_per_address_max"
@@ -48,10 +48,10 @@ pub enum NetError {
         /// Maximum number of connections from one address.
         connections_per_address_max: u32,
     },
-    /// The thread is stopping.
+    /// The thread is stopping, and opens no more connections.
     #[error("cannot open a connection: the thread is stopping")]
     Stopping,
-    /// The TLS configuration is not usable.
+    /// The TLS configuration cannot be used.
     #[error(transparent)]
     Tls(#[from] SetupError),
     /// The thread has exited, or its command queue is full.
@@ -61,7 +61,7 @@ pub enum NetError {
     ThreadUnavailable,
 }
 
-/// Error of writing to a connection: no byte was written.
+/// Error of writing to a connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
@@ -73,69 +73,69 @@ pub enum WriteError {
     Overflow(#[from] Overflow),
     /// The message is longer than the codec allows.
     #[error(transparent)]
-    TooLong(#[from] TooLong),
+    TooLong(#[from] TooLongError),
     /// The bytes could not be encrypted; the connection is closed.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
 
-/// Error of sending a command to an event-loop thread; returns the bytes that were to be written.
+/// Error of sending a command to an event-loop thread; contains the bytes that were to be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
-    /// Too many commands, or too many bytes in them, are queued for that thread.
+    /// Too many commands, or too many bytes in them, are queued for the connection's thread.
     #[error(
         "the thread's command queue is full: retry, or raise commands_max or commands_bytes_max"
     )]
     Full(Vec<u8>),
-    /// The thread has exited.
+    /// The connection's thread has exited.
     #[error("cannot send a command: the thread has exited")]
-    Ended(Vec<u8>),
+    ThreadExited(Vec<u8>),
 }
 
 /// Reason why a connection was closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseReason {
-    /// The peer closed the connection between messages, and the bytes queued for it were sent.
+    /// The peer closed the connection between messages, and all bytes queued for it were sent.
     #[error("the peer closed the connection")]
     Peer,
-    /// The program closed the connection.
+    /// This program closed the connection.
     #[error("this program closed the connection")]
     Local,
-    /// The thread was stopped.
+    /// The connection was closed because its thread was stopped.
     #[error("the connection was closed because its thread was stopped")]
     Stopped,
     /// The peer closed the connection in the middle of a message.
     #[error(transparent)]
-    Truncated(#[from] Truncated),
+    Truncated(#[from] TruncatedError),
     /// The codec found bytes that are not a message.
     #[error(transparent)]
     InvalidMessage(#[from] CodecError),
-    /// The kernel reported an error, usually ECONNRESET or EPIPE.
+    /// The kernel reported an error of the connection, usually ECONNRESET or EPIPE.
     #[error("the connection failed: {0}")]
     Reset(Errno),
     /// The connection could not be established.
     #[error("cannot connect: {0}")]
     ConnectFailed(Errno),
-    /// The peer does not read, and more bytes would be queued than allowed.
+    /// More bytes would have been queued than the limit allows, as the peer does not read fast enough.
     #[error(transparent)]
     SlowReader(#[from] Overflow),
-    /// A time limit was exceeded.
+    /// The connection has exceeded a time limit.
     #[error(transparent)]
-    TimedOut(#[from] TimedOut),
+    TimedOut(#[from] TimeoutError),
     /// TLS failed, in the handshake or in a record.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// No byte was received for `idle_timeout_ms`.
-    #[error("no byte received for idle_timeout_ms")]
+    /// The peer sent no byte for `idle_timeout_ms`.
+    #[error("the peer sent nothing for idle_timeout_ms")]
     Idle,
-    /// The handler panicked.
+    /// The handler panicked when it was called for the connection.
     #[error("the connection was closed because its handler panicked")]
     Panicked,
 }
 
-/// Failed system call and its error number.
+/// Name of a failed system call, and its error number.
 pub(crate) type FailedCall = (&'static str, Errno);
 
 impl From<FailedCall> for NetError {

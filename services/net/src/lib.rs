@@ -29,11 +29,11 @@ pub use config::{Config, WhenFull};
 #[cfg(not(handover_loom))]
 pub use drive::{
     conn::{Conn, Connections},
-    endpoint::{Dial, Listen},
+    endpoint::{ConnectOptions, ListenOptions},
     handler::Handler,
     inbox::{Handle, Stopper},
     reactor::Reactor,
-    service::{Net, Spread},
+    service::{AcceptPolicy, Net},
     slab::{Key, idle_bytes},
 };
 #[cfg(not(handover_loom))]

@@ -24,7 +24,7 @@ pub(crate) fn unacknowledged_bytes(fd: BorrowedFd<'_>) -> Result<usize, Errno> {
 /// bytes a call of `memcpy` takes longer than the copy.
 pub(crate) const SHORT_BYTES: usize = 32;
 
-/// Appends the four bytes of `head` and at most [`SHORT_BYTES`] of `bytes`. The vector's length is read once and
+/// Appends the four bytes of `head` and up to [`SHORT_BYTES`] bytes of `bytes`. The vector's length is read once and
 /// written once: with safe calls each append would wait for the length that the previous one wrote.
 ///
 /// # Panics
@@ -47,7 +47,7 @@ pub(crate) fn append_short(out: &mut Vec<u8>, head: [u8; 4], bytes: &[u8]) {
     unsafe { out.set_len(appended) };
 }
 
-/// Copies with two word accesses, one at each end, which overlap if there are fewer bytes than two words.
+/// Copies bytes with two word accesses, one at each end, which overlap if there are fewer bytes than two words.
 #[inline(always)]
 fn copy_short(from: &[u8], to: &mut [MaybeUninit<u8>]) {
     #[inline(always)]

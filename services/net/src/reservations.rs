@@ -8,28 +8,28 @@
 use handover_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const OPEN_SHIFT: u32 = 32;
-/// Set while a listener waits for a slot.
+/// Bit in `connections` that is set while a listener waits for a free slot.
 const AWAITED: u64 = 1 << (OPEN_SHIFT - 1);
 const RESERVED: u64 = AWAITED - 1;
 
-/// Counters of one event-loop thread, with their limits.
+/// Counters of an event-loop thread's open and reserved connections and queued bytes, with their limits.
 #[derive(Debug)]
 pub struct Reservations {
-    /// Number of bytes in queued write commands.
+    /// Number of bytes in the write commands that are queued.
     bytes: AtomicUsize,
     bytes_max: usize,
-    /// Open connections in the upper half; [`AWAITED`] and the reserved ones in the lower. In one
-    /// word, so that a reservation which becomes a connection is not missed between the two, nor a
-    /// slot that becomes free while a listener begins to wait.
+    /// Number of open connections in the upper half; number of reserved ones, and [`AWAITED`], in the lower half. In
+    /// one word, so that a reservation which becomes a connection is not missed between the two, nor a slot that
+    /// becomes free while a listener begins to wait.
     connections: AtomicU64,
-    /// Maximum number of connections, open and reserved.
+    /// Maximum number of open and reserved connections together.
     connections_max: u64,
     /// Number of listeners of other threads that may still hand connections to this thread.
     remote_listeners_count: AtomicUsize,
 }
 
 impl Reservations {
-    /// Creates the counters of one event-loop thread, all zero, with these limits.
+    /// Creates the counters of one event-loop thread, all zero, with limits for queued bytes and connections.
     pub fn new(bytes_max: usize, connections_max: usize) -> Self {
         Self {
             bytes: AtomicUsize::new(0),
@@ -40,8 +40,8 @@ impl Reservations {
         }
     }
 
-    /// Reserves queue space for a write command. Returns `false` if the limit would be exceeded; a
-    /// single command may exceed it.
+    /// Reserves queue space for a write command; returns `false` if the limit would be exceeded. A single command may
+    /// exceed the limit.
     pub fn try_reserve_bytes(&self, bytes_count: usize) -> bool {
         // Relaxed all: a count that bounds memory; no other access depends on it. Changed only if
         // the bytes fit: a large command that is refused does not cause the refusal of a small one.
@@ -58,8 +58,8 @@ impl Reservations {
         self.bytes.fetch_sub(bytes_count, Ordering::Relaxed);
     }
 
-    /// Publishes the thread's number of connections. Returns `true` if a listener waits for a slot
-    /// and there is one now: the caller then wakes the listener.
+    /// Publishes the thread's number of open connections. Returns `true` if a listener waits for a slot and one is
+    /// free now: the caller then wakes the listener.
     #[must_use]
     pub fn publish_open_count(&self, count: u64) -> bool {
         // Relaxed, here and below: the counts are one word, and no other access depends on them. If
@@ -68,29 +68,28 @@ impl Reservations {
         self.change(|before| count << OPEN_SHIFT | before & (AWAITED | RESERVED))
     }
 
-    /// Changes the counts. Returns `true`, and ends the wait, if a listener waits for a slot and
-    /// there is one now.
+    /// Replaces the counts by `change` of them. Returns `true`, and ends the wait, if a listener waits for a slot and
+    /// one is free now.
     fn change(&self, change: impl Fn(u64) -> u64) -> bool {
-        let mut is_told = false;
+        let mut ends_wait = false;
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
         let _ = self.connections.fetch_update(set, fetch, |before| {
             let after = change(before);
-            is_told = after & AWAITED != 0 && self.has_slot(after);
-            Some(if is_told { after & !AWAITED } else { after })
+            ends_wait = after & AWAITED != 0 && self.has_slot(after);
+            Some(if ends_wait { after & !AWAITED } else { after })
         });
-        is_told
+        ends_wait
     }
 
-    /// Returns `true` if these counts leave a slot.
+    /// Returns `true` if a slot is free with the open and reserved connections in `counts`.
     fn has_slot(&self, counts: u64) -> bool {
         (counts >> OPEN_SHIFT) + (counts & RESERVED) < self.connections_max
     }
 
-    /// Reserves a slot for one more connection; returns `false` if none is free. The reservation
-    /// lasts until [`release`](Self::release).
+    /// Reserves a slot for one more connection; returns `false` if none is free. The reservation lasts until
+    /// [`release`](Self::release).
     pub fn try_reserve(&self) -> bool {
-        // Changed only if there is a slot: an attempt that fails does not cause the failure of
-        // another one.
+        // Changed only if there is a slot: an attempt that fails does not cause the failure of another one.
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
         let reserved = self
             .connections
@@ -98,7 +97,7 @@ impl Reservations {
         reserved.is_ok()
     }
 
-    /// Starts to wait for a slot. Returns `false`, without waiting, if one is free.
+    /// Begins to wait for a free slot; returns `false`, without waiting, if a slot is free.
     ///
     /// The next [`publish_open_count`](Self::publish_open_count) or [`release`](Self::release) that
     /// leaves a slot returns `true` and ends the wait.
@@ -111,9 +110,8 @@ impl Reservations {
         waits.is_ok()
     }
 
-    /// Releases a reservation: the connection has arrived, and its thread has published it, or it is not handed over
-    /// after all. Returns `true` if a listener waits for a slot and there is one now: the caller then wakes the
-    /// listener.
+    /// Releases a reservation: its connection has arrived and was published by its thread, or is not handed over.
+    /// Returns `true` if a listener waits for a slot and one is free now: the caller then wakes the listener.
     #[must_use]
     pub fn release(&self) -> bool {
         self.change(|before| before - 1)
@@ -125,10 +123,10 @@ impl Reservations {
         self.remote_listeners_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a listener that will hand over no more connections. The caller then wakes the thread.
+    /// Counts one listener of another thread less, as it hands over no more connections. The caller then wakes the
+    /// thread.
     pub fn remove_remote_listener(&self) {
-        // Release: pairs with the Acquire in has_remote_listeners(): the connections it pushed are
-        // in the ring.
+        // Release: pairs with the Acquire in has_remote_listeners(): the connections it pushed are in the ring.
         self.remote_listeners_count.fetch_sub(1, Ordering::Release);
     }
 

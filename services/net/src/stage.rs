@@ -1,13 +1,12 @@
 //! Stages of a message, each with a probe site.
 //!
-//! Without the feature `probes`, and under Miri, a stage does nothing, except in this crate's own
-//! tests, which record it. Sites stand next to system calls or once per message; a disabled site is
-//! one instruction.
+//! Without the feature `probes`, and under Miri, a stage does nothing, except in this crate's own tests, which record
+//! it. Sites stand next to system calls or once per message; a disabled site is one instruction.
 
 use crate::engine::Replies;
 
-/// Defines a probe site, if the feature is on, and its record in tests. The value is evaluated only
-/// while the site is enabled.
+/// Emits a probe site if the feature is on, and records the stage in tests. The value is evaluated only while the
+/// site is enabled.
 macro_rules! site {
     ($stage:ident, $name:literal, $value:expr) => {
         #[cfg(all(feature = "probes", not(miri)))]
@@ -57,7 +56,7 @@ pub(crate) fn sent(bytes_count: usize) {
 
 #[cfg(test)]
 mod tests {
-    use crate::engine::Lines;
+    use crate::engine::LinesCodec;
     use crate::{CloseReason, Config, Conn, Connections, Handler, Key, Reactor, Stopper};
     use Stage::{Decoded, Dispatched, Read, Readable, Sent, Written};
     use std::cell::RefCell;
@@ -87,16 +86,16 @@ mod tests {
     struct Echo(Option<Stopper<()>>);
 
     impl Handler for Echo {
-        type Codec = Lines;
+        type Codec = LinesCodec;
         type Data = ();
 
-        fn on_message(&mut self, conn: &mut Conn<'_, Lines, ()>, line: &[u8]) {
+        fn on_message(&mut self, conn: &mut Conn<'_, LinesCodec, ()>, line: &[u8]) {
             conn.send(line).expect("queue a line");
         }
 
         fn on_close(
             &mut self,
-            _: &mut Connections<'_, Lines, ()>,
+            _: &mut Connections<'_, LinesCodec, ()>,
             _: Key,
             (): (),
             _: &CloseReason,
@@ -112,8 +111,8 @@ mod tests {
             .expect("a peer");
         let far = listener.accept().expect("accept the connection").0;
         near.write_all(b"one\ntwo\n").expect("send two lines");
-        let mut reactor =
-            Reactor::new(Config::default(), Lines::new(9), Echo(None)).expect("create a reactor");
+        let mut reactor = Reactor::new(Config::default(), LinesCodec::new(9), Echo(None))
+            .expect("create a reactor");
         let stopper = reactor.stopper();
         reactor.handler().0 = Some(stopper);
         reactor.adopt(far).expect("adopt a connection");

@@ -4,28 +4,28 @@ use handover_base::sync::shared::{AtomicU64, Ordering};
 
 macro_rules! stats {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
-        /// Counters of an event-loop thread, or of all threads of a service.
+        /// Counters of one event-loop thread, or sums over the threads of a [`Net`](crate::Net).
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         #[non_exhaustive]
         pub struct Stats {
             $($(#[$doc])* pub $name: u64,)+
         }
 
-        /// Copy of [`Stats`] that other threads can read.
+        /// Copy of a thread's [`Stats`] that other threads can read.
         #[derive(Debug, Default)]
-        pub(crate) struct Published {
+        pub(crate) struct PublishedStats {
             $($name: AtomicU64,)+
         }
 
         impl Stats {
-            /// Returns the sum of the two threads' counters.
+            /// Returns the sums of the counters of `self` and `other`.
             #[must_use]
             pub fn plus(self, other: Self) -> Self {
                 Self { $($name: self.$name + other.$name,)+ }
             }
         }
 
-        impl Published {
+        impl PublishedStats {
             /// Publishes the counters. All stores are Relaxed: each counter is valid by itself and
             /// orders no other access.
             pub(crate) fn publish(&self, stats: &Stats) {
@@ -48,7 +48,8 @@ stats! {
     closed_count,
     /// Number of open connections.
     open_count,
-    /// Number of connections rejected: too many from their address, or none can be opened.
+    /// Number of connections that were accepted and closed at once: too many from their address, or no free slot or
+    /// descriptor.
     turned_away_count,
     /// Number of pauses of accepting because no descriptor or slot was free.
     accept_pauses_count,
@@ -68,7 +69,7 @@ stats! {
     sends_count,
     /// Number of bytes sent.
     sent_bytes,
-    /// Number of sends of which the kernel accepted only a part, so that bytes had to be queued.
+    /// Number of sends of which the kernel accepted only a part, so that the rest was queued.
     delayed_count,
     /// Number of iterations of the event loop.
     rounds_count,
@@ -76,7 +77,7 @@ stats! {
     spun_count,
     /// Number of handler calls that panicked.
     panics_count,
-    /// Number of connections closed because their peer did not read.
+    /// Number of connections closed because their send queue would have exceeded its limit.
     slow_readers_count,
     /// Number of connections closed because a time limit was exceeded.
     timed_out_count,

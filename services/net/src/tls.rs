@@ -2,12 +2,12 @@
 //!
 //! ```
 //! # #[cfg(feature = "tls")] {
-//! use handover_net::tls::{Client, ClientOptions, Identity, Roots, Server, ServerOptions, Verify};
+//! use handover_net::tls::{Client, ClientOptions, Identity, Roots, Server, ServerOptions, ServerVerification};
 //!
 //! // A new identity; Identity::from_files loads an existing one.
 //! let identity = Identity::generate(&["localhost", "127.0.0.1"])?;
 //! let server = Server::new(&identity, ServerOptions::default())?;
-//! let client = Client::new(Verify::Roots(Roots::of(&identity)?), ClientOptions::default())?;
+//! let client = Client::new(ServerVerification::Roots(Roots::of(&identity)?), ClientOptions::default())?;
 //! # let _ = (server, client);
 //! # }
 //! # Ok::<(), handover_net::tls::SetupError>(())
@@ -16,9 +16,8 @@
 //! Versions 1.3 and 1.2, by rustls with the cryptography of aws-lc. All threads and connections
 //! share a [`Server`] or [`Client`], and with it the sessions that can be resumed.
 //!
-//! All of this is behind the feature `tls`, which is on by default. Without it [`Server`],
-//! [`Client`] and the types made from them have no values: signatures stay the same, and no code is
-//! generated.
+//! All of this is behind the feature `tls`, which is on by default. Without it [`Server`], [`Client`] and the types
+//! made from them have no values: signatures stay the same, and no code is generated.
 
 #[cfg(not(feature = "tls"))]
 mod disabled;
@@ -38,7 +37,7 @@ pub use disabled::{Client, Server, Session, SetupError, TlsError};
 #[cfg(feature = "tls")]
 pub(crate) use endpoints::NamedClient;
 #[cfg(feature = "tls")]
-pub use endpoints::{Client, ClientAuth, ClientOptions, Server, ServerOptions, Verify};
+pub use endpoints::{Client, ClientAuth, ClientOptions, Server, ServerOptions, ServerVerification};
 #[cfg(feature = "tls")]
 pub use error::{SetupError, TlsError};
 #[cfg(feature = "tls")]

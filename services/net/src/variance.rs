@@ -18,16 +18,16 @@ struct HandleIsInvariant;
 struct StopperIsInvariant;
 
 /// ```compile_fail
-/// use handover_net::{Conn, engine::Lines};
-/// fn shorten<'c, 'a>(long: Conn<'c, Lines, &'static str>) -> Conn<'c, Lines, &'a str> {
+/// use handover_net::{Conn, engine::LinesCodec};
+/// fn shorten<'c, 'a>(long: Conn<'c, LinesCodec, &'static str>) -> Conn<'c, LinesCodec, &'a str> {
 ///     long
 /// }
 /// ```
 struct ConnIsInvariant;
 
 /// ```compile_fail
-/// use handover_net::{Connections, engine::Lines};
-/// fn shorten<'c, 'a>(long: Connections<'c, Lines, &'static str>) -> Connections<'c, Lines, &'a str> {
+/// use handover_net::{Connections, engine::LinesCodec};
+/// fn shorten<'c, 'a>(long: Connections<'c, LinesCodec, &'static str>) -> Connections<'c, LinesCodec, &'a str> {
 ///     long
 /// }
 /// ```
@@ -36,12 +36,12 @@ struct ConnectionsIsInvariant;
 /// The types above, without the conversion.
 ///
 /// ```
-/// use handover_net::{Conn, Handle, Connections, Stopper, engine::Lines};
+/// use handover_net::{Conn, Handle, Connections, Stopper, engine::LinesCodec};
 /// type Value = &'static str;
 /// fn keep<T>(it: T) -> T {
 ///     it
 /// }
 /// let _ = (keep::<Handle<Value>>, keep::<Stopper<Value>>);
-/// let _ = (keep::<Conn<'static, Lines, Value>>, keep::<Connections<'static, Lines, Value>>);
+/// let _ = (keep::<Conn<'static, LinesCodec, Value>>, keep::<Connections<'static, LinesCodec, Value>>);
 /// ```
 struct SameTypes;

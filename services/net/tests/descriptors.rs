@@ -2,8 +2,8 @@
 //! again when some are free. A test binary of its own, as the limit applies to the whole process.
 
 use handover_base::usage;
-use handover_net::engine::Raw;
-use handover_net::{Config, Conn, Handler, Net, Spread, WhenFull};
+use handover_net::engine::BytesCodec;
+use handover_net::{AcceptPolicy, Config, Conn, Handler, Net, WhenFull};
 use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{Read, Write};
@@ -15,10 +15,10 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 struct Echo;
 
 impl Handler for Echo {
-    type Codec = Raw;
+    type Codec = BytesCodec;
     type Data = ();
 
-    fn on_message(&mut self, conn: &mut Conn<'_, Raw, ()>, bytes: &[u8]) {
+    fn on_message(&mut self, conn: &mut Conn<'_, BytesCodec, ()>, bytes: &[u8]) {
         let _ = conn.write(bytes);
     }
 }
@@ -43,7 +43,8 @@ fn server_without_descriptors_waits_or_refuses_and_recovers() {
     for when_full in [WhenFull::Wait, WhenFull::Reject] {
         let config = Config { when_full, ..Config::default() };
         let here = ["127.0.0.1:0".parse().unwrap()];
-        let net = Net::start(1, &here, Spread::ReusePort, config, Raw, |_| Echo).unwrap();
+        let net =
+            Net::start(1, &here, AcceptPolicy::ReusePort, config, BytesCodec, |_| Echo).unwrap();
         let mut first = connect(&net).unwrap();
         assert!(is_served(&mut first));
         let pending = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();

@@ -5,9 +5,11 @@
 //! With `HANDOVER_LONG=1` there are 10,000 silent and 10,000 idle peers, as far as the limit of
 //! open files of this process allows.
 
-use handover_net::engine::{LengthPrefixed, Tls};
-use handover_net::tls::{Client, ClientOptions, Identity, Server, ServerOptions, Verify};
-use handover_net::{Config, Conn, Handler, Listen, Net, Spread};
+use handover_net::engine::{LengthPrefixCodec, Tls};
+use handover_net::tls::{
+    Client, ClientOptions, Identity, Server, ServerOptions, ServerVerification,
+};
+use handover_net::{AcceptPolicy, Config, Conn, Handler, ListenOptions, Net};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -54,10 +56,10 @@ const TESTS: [(&str, fn()); 4] = [
 struct Echo;
 
 impl Handler for Echo {
-    type Codec = LengthPrefixed;
+    type Codec = LengthPrefixCodec;
     type Data = ();
 
-    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
+    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixCodec, ()>, message: &[u8]) {
         let _ = conn.send(message);
     }
 }
@@ -71,14 +73,15 @@ fn serve(what: &str) {
         let few = Rlimit { current: Some(64), maximum: before.maximum };
         setrlimit(Resource::Nofile, few).unwrap();
     }
-    let mut listen = Listen::at("127.0.0.1:0".parse().unwrap());
+    let mut listen = ListenOptions::at("127.0.0.1:0".parse().unwrap());
     if what == "tls" {
         let identity = Identity::generate(&["localhost"]).unwrap();
         listen = listen.tls(&Server::new(&identity, ServerOptions::default()).unwrap());
     }
     let config = Config { handshake_timeout_ms: HANDSHAKE_MS, ..Config::default() };
-    let codec = LengthPrefixed::new(1 << 16);
-    let net = Net::start_at(2, &[listen], Spread::RoundRobin, config, codec, |_| Echo).unwrap();
+    let codec = LengthPrefixCodec::new(1 << 16);
+    let net =
+        Net::start_at(2, &[listen], AcceptPolicy::RoundRobin, config, codec, |_| Echo).unwrap();
     println!("{}", net.addresses()[0]);
     // Relaxed: a flag on which no other access depends.
     while !terminated.load(Ordering::Relaxed) {
@@ -227,7 +230,7 @@ fn silent_connections() {
 /// Returns the `RssAnon` that each of `count` idle connections adds, after one answer on each.
 fn idle_bytes(what: &str, count: u64) -> u64 {
     let served = Served::start(what);
-    let verify = Verify::Nothing;
+    let verify = ServerVerification::Nothing;
     let client = Client::new(verify, ClientOptions::default()).unwrap();
     let client = (what == "tls").then_some(&client);
     let ask = || {

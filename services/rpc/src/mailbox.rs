@@ -6,7 +6,7 @@
 
 use handover_base::sync::atomic::{AtomicBool, Ordering};
 use handover_base::sync::{Mutex, MutexGuard};
-use handover_notify::{ParkWord, Sleep};
+use handover_notify::{ParkWord, SleepObject};
 use std::sync::PoisonError;
 
 /// Queues of answers and posts for an endpoint's thread, and the stop request.
@@ -120,7 +120,7 @@ impl<A, P> Mailbox<A, P> {
     /// Announces that this thread is about to sleep. It must check [`has_any`](Self::has_any) once
     /// more afterwards.
     pub fn declare_sleep(&self) {
-        self.asleep.declare(Sleep::Elsewhere);
+        self.asleep.declare(SleepObject::Elsewhere);
     }
 
     /// Announces that this thread is awake.

@@ -21,8 +21,8 @@
 //! ```
 
 use handover_event::{
-    Address, Config, Context, HandleKind, Handler, Kind, Machine, MachineError, Publisher, Shared,
-    Table, Topic,
+    Address, Config, Context, HandleFn, Handler, HandlerTable, Machine, MachineError, MessageKind,
+    PoolArc, Publisher, Topic,
 };
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ pub enum SelfMessage {
 #[derive(Debug)]
 pub enum SubscriberMessage {
     /// The server's hello with its number; all subscribers share it.
-    Post(Shared<u64>),
+    Post(PoolArc<u64>),
     /// The end of the pause before the answer.
     Idle {
         /// Number of the answer.
@@ -396,22 +396,22 @@ pub struct KindMessage {
     pub number: u64,
 }
 
-impl Kind for KindMessage {
+impl MessageKind for KindMessage {
     #[inline]
     fn kind(&self) -> usize {
         self.kind
     }
 }
 
-/// Lookup of handlers by linear search: like [`Table`], a state and handlers registered one by one,
+/// Lookup of handlers by linear search: like [`HandlerTable`], a state and handlers registered one by one,
 /// but searched in the order of registration, as the classic event machines do.
 pub struct LinearSearch<S, M> {
     state: S,
-    entries: Vec<(usize, HandleKind<S, M>)>,
+    entries: Vec<(usize, HandleFn<S, M>)>,
     started: Option<fn(&mut S, &mut Context<'_, M>)>,
 }
 
-impl<S, M: Kind> LinearSearch<S, M> {
+impl<S, M: MessageKind> LinearSearch<S, M> {
     /// Creates a lookup without handlers.
     #[must_use]
     pub fn new(state: S) -> Self {
@@ -420,7 +420,7 @@ impl<S, M: Kind> LinearSearch<S, M> {
 
     /// Registers the handler of a kind, behind all others.
     #[must_use]
-    pub fn on(mut self, kind: usize, handle: HandleKind<S, M>) -> Self {
+    pub fn on(mut self, kind: usize, handle: HandleFn<S, M>) -> Self {
         self.entries.push((kind, handle));
         self
     }
@@ -445,7 +445,7 @@ impl<S, M: Kind> LinearSearch<S, M> {
     }
 }
 
-impl<S, M: Kind> Handler for LinearSearch<S, M> {
+impl<S, M: MessageKind> Handler for LinearSearch<S, M> {
     type Message = M;
 
     #[inline]
@@ -489,18 +489,18 @@ impl<P: Pace> KindPartner<P> {
 
     /// Returns the handlers of all kinds: of `ids_count` ids, the last of which is the hello's, and
     /// of the timers.
-    fn handlers(ids_count: usize) -> impl Iterator<Item = (usize, HandleKind<Self, KindMessage>)> {
+    fn handlers(ids_count: usize) -> impl Iterator<Item = (usize, HandleFn<Self, KindMessage>)> {
         let others = (0..ids_count - 1).map(|id| {
-            let unused: HandleKind<Self, KindMessage> = |_, message, cx| {
+            let unused: HandleFn<Self, KindMessage> = |_, message, cx| {
                 cx.unhandled(message.kind, message);
             };
             (FIRST_ID + id, unused)
         });
-        let hello: HandleKind<Self, KindMessage> = Self::hear;
-        let idle: HandleKind<Self, KindMessage> = |caller, idle, cx| {
+        let hello: HandleFn<Self, KindMessage> = Self::hear;
+        let idle: HandleFn<Self, KindMessage> = |caller, idle, cx| {
             caller.end_pause(0, idle.number, cx);
         };
-        let quit: HandleKind<Self, KindMessage> = |caller, _, cx| caller.end(cx);
+        let quit: HandleFn<Self, KindMessage> = |caller, _, cx| caller.end(cx);
         let used = [(FIRST_ID + ids_count - 1, hello), (IDLE, idle), (QUIT, quit)];
         others.chain(used)
     }
@@ -551,7 +551,7 @@ macro_rules! looks_up {
         }
     };
 }
-looks_up!(Table);
+looks_up!(HandlerTable);
 looks_up!(LinearSearch);
 
 /// Creates two machines that talk to each other and look up the handler of a message, whose id is

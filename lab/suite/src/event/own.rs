@@ -6,7 +6,7 @@ use super::drive::{
 };
 use crate::channels::Queue;
 use crate::common::same;
-use handover_event::{Config, Context, HandleKind, Handler, Machine, Pool, Shared, Table};
+use handover_event::{Config, Context, HandleFn, Handler, HandlerTable, Machine, Pool, PoolArc};
 use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_record::{Spec, args};
 use std::collections::{HashMap, VecDeque};
@@ -439,10 +439,10 @@ pub(super) struct Writer {
 }
 
 impl Handler for Writer {
-    type Message = Shared<Letter>;
+    type Message = PoolArc<Letter>;
 
     #[inline]
-    fn handle(&mut self, letter: Shared<Letter>, cx: &mut Context<'_, Shared<Letter>>) {
+    fn handle(&mut self, letter: PoolArc<Letter>, cx: &mut Context<'_, PoolArc<Letter>>) {
         let number = letter[0];
         drop(letter);
         match self.counted.received(number) {
@@ -454,7 +454,7 @@ impl Handler for Writer {
 
 impl Writer {
     #[inline]
-    fn write(&mut self, number: u64, cx: &mut Context<'_, Shared<Letter>>) {
+    fn write(&mut self, number: u64, cx: &mut Context<'_, PoolArc<Letter>>) {
         let written = self.pool.put(letter(number)).map(|parcel| cx.send_quiet(parcel.share()));
         if !matches!(written, Ok(Ok(()))) {
             cx.stop(); // the check finds the missing messages
@@ -540,7 +540,7 @@ fn on<const PLACE: usize>(
     }
 }
 
-const ON: [HandleKind<KindState, KindMessage>; HANDLERS] =
+const ON: [HandleFn<KindState, KindMessage>; HANDLERS] =
     [on::<0>, on::<1>, on::<2>, on::<3>, on::<4>, on::<5>, on::<6>, on::<7>];
 
 /// Lookup of the handler of a kind.
@@ -562,13 +562,13 @@ macro_rules! finds {
         }
     };
 }
-finds!(Table);
+finds!(HandlerTable);
 finds!(LinearSearch);
 
 /// Lookup of the handler in a `HashMap`.
 pub(super) struct Map {
     among: KindState,
-    handlers: HashMap<usize, HandleKind<KindState, KindMessage>>,
+    handlers: HashMap<usize, HandleFn<KindState, KindMessage>>,
 }
 
 impl Handler for Map {

@@ -125,7 +125,7 @@ impl<M: WaitPolicy> MachinePair<M> {
         }
         loop {
             let round = machine.poll().map_err(Fault::of)?;
-            if round.ended.is_some() {
+            if round.end_reason.is_some() {
                 return Ok(());
             }
             if round.handled == 0 && self.yields {

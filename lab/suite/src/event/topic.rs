@@ -4,8 +4,8 @@ use super::own::{CountingPace, Letter, letter};
 use crate::common::same;
 use crate::event::drive::{Next, Pace as _};
 use handover_event::{
-    Address, Config, Context, Group, GroupMember, Handler, PoolFull, Posted, Publisher, Shared,
-    ThreadConfig, Topic,
+    Address, Config, Context, Group, GroupMember, Handler, PoolArc, PoolFull, PostCounts,
+    Publisher, ThreadConfig, Topic,
 };
 use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_record::{Spec, args};
@@ -61,7 +61,7 @@ const INBOX: u32 = 4;
 
 /// Returns `true` if every subscriber accepted a value.
 #[inline]
-fn all_took(posted: Result<Posted, PoolFull<Letter>>) -> bool {
+fn all_took(posted: Result<PostCounts, PoolFull<Letter>>) -> bool {
     posted.is_ok_and(|posted| posted.refused_count == 0)
 }
 
@@ -91,10 +91,10 @@ pub(super) struct Subscriber {
 }
 
 impl Handler for Subscriber {
-    type Message = Shared<Letter>;
+    type Message = PoolArc<Letter>;
 
     #[inline]
-    fn handle(&mut self, letter: Shared<Letter>, cx: &mut Context<'_, Shared<Letter>>) {
+    fn handle(&mut self, letter: PoolArc<Letter>, cx: &mut Context<'_, PoolArc<Letter>>) {
         let number = self.read.read(&letter);
         drop(letter);
         let sent = self.poster.as_ref().map(|poster| cx.send_to(poster, number));

@@ -3,7 +3,7 @@
 use super::wait::wait;
 use crate::floor::connect::{Accepting, END, LENGTH_BYTES};
 use handover_harness::Fault;
-use handover_net::engine::LengthPrefixed;
+use handover_net::engine::LengthPrefixCodec;
 use handover_net::{Config, Conn, Handler, Reactor, Stopper};
 use handover_record::Spec;
 use rustix::event::epoll;
@@ -29,10 +29,10 @@ struct Echo {
 }
 
 impl Handler for Echo {
-    type Codec = LengthPrefixed;
+    type Codec = LengthPrefixCodec;
     type Data = ();
 
-    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
+    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixCodec, ()>, message: &[u8]) {
         if message.first() == Some(&END) {
             if let Some(stopper) = &self.stopper {
                 stopper.stop(Duration::ZERO);
@@ -49,7 +49,7 @@ impl Accepting for Ours {
     const SPEC: Spec = SPEC;
 
     fn serve(message_bytes: usize, tell: impl FnOnce(u16)) -> Result<u64, Fault> {
-        let codec = LengthPrefixed::new(u32::try_from(message_bytes).unwrap_or(u32::MAX));
+        let codec = LengthPrefixCodec::new(u32::try_from(message_bytes).unwrap_or(u32::MAX));
         let echo = Echo { echoed: 0, stopper: None };
         let mut reactor = Reactor::new(Config::default(), codec, echo).map_err(Fault::of)?;
         let stopper = reactor.stopper();

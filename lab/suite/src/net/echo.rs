@@ -7,7 +7,7 @@ use crate::floor::relay::{Medium, Relay};
 use crate::floor::socket::Ends;
 use handover_base::clock;
 use handover_harness::{Fault, Setup};
-use handover_net::engine::LengthPrefixed;
+use handover_net::engine::LengthPrefixCodec;
 use handover_net::{CloseReason, Config, Conn, Connections, Handler, Key, Reactor, Stopper};
 use handover_record::{Bytes, Spec, args};
 use rustix::event::{Timespec, epoll};
@@ -49,10 +49,10 @@ struct Echo {
 }
 
 impl Handler for Echo {
-    type Codec = LengthPrefixed;
+    type Codec = LengthPrefixCodec;
     type Data = ();
 
-    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
+    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixCodec, ()>, message: &[u8]) {
         match message.first() {
             Some(&END) => return conn.close(),
             Some(&GREETING) => {}
@@ -64,7 +64,7 @@ impl Handler for Echo {
 
     fn on_close(
         &mut self,
-        _: &mut Connections<'_, LengthPrefixed, ()>,
+        _: &mut Connections<'_, LengthPrefixCodec, ()>,
         _: Key,
         (): (),
         _: &CloseReason,
@@ -78,7 +78,7 @@ impl Handler for Echo {
 impl<const SPIN_NS: u32> Echoing for Ours<SPIN_NS> {
     fn serve(far: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
         let config = Config { spin_ns_max: SPIN_NS, ..Config::default() };
-        let codec = LengthPrefixed::new(u32::try_from(message_bytes).unwrap_or(u32::MAX));
+        let codec = LengthPrefixCodec::new(u32::try_from(message_bytes).unwrap_or(u32::MAX));
         let echo = Echo { turns: 0, stopper: None };
         let mut reactor = Reactor::new(config, codec, echo).map_err(Fault::of)?;
         let stopper = reactor.stopper();

@@ -4,7 +4,9 @@ use super::secured::identity;
 use handover_base::clock;
 use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_net::engine::Tls;
-use handover_net::tls::{Client, ClientOptions, Identity, Roots, Server, ServerOptions, Verify};
+use handover_net::tls::{
+    Client, ClientOptions, Identity, Roots, Server, ServerOptions, ServerVerification,
+};
 use handover_record::{Part, Spec};
 
 /// Indices of the spec's parts.
@@ -51,7 +53,7 @@ impl HandshakeSides for Ours {
 
     fn fresh(&self) -> Result<Client, Fault> {
         let roots = Roots::of(&self.identity).map_err(Fault::of)?;
-        Client::new(Verify::Roots(roots), ClientOptions::default()).map_err(Fault::of)
+        Client::new(ServerVerification::Roots(roots), ClientOptions::default()).map_err(Fault::of)
     }
 
     fn shake(&self, client: &Client) -> Result<HandshakeCost, Fault> {

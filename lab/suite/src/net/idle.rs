@@ -5,9 +5,9 @@ use super::secured::{Sealed, ends};
 use crate::common::same_bytes;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
-use handover_net::engine::LengthPrefixed;
+use handover_net::engine::LengthPrefixCodec;
 use handover_net::{
-    CloseReason, Config, Conn, Connections, Handler, Key, Listen, Reactor, Stopper, tls,
+    CloseReason, Config, Conn, Connections, Handler, Key, ListenOptions, Reactor, Stopper, tls,
 };
 use handover_record::{Spec, Unit, args};
 use std::io::{Read, Write};
@@ -43,17 +43,17 @@ struct Echo {
 }
 
 impl Handler for Echo {
-    type Codec = LengthPrefixed;
+    type Codec = LengthPrefixCodec;
     type Data = ();
 
-    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
+    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixCodec, ()>, message: &[u8]) {
         // Fails only if the peer has closed; the client then reports that.
         let _ = conn.send(message);
     }
 
     fn on_close(
         &mut self,
-        _: &mut Connections<'_, LengthPrefixed, ()>,
+        _: &mut Connections<'_, LengthPrefixCodec, ()>,
         _: Key,
         (): (),
         _: &CloseReason,
@@ -79,10 +79,10 @@ impl<const TLS: bool> Idle<TLS> {
     fn serve(&self) -> Result<(), Fault> {
         let echo = Echo { left: self.connections_count, stopper: None };
         let mut reactor =
-            Reactor::new(Config::default(), LengthPrefixed::new(64), echo).map_err(Fault::of)?;
+            Reactor::new(Config::default(), LengthPrefixCodec::new(64), echo).map_err(Fault::of)?;
         let stopper = reactor.stopper();
         reactor.handler().stopper = Some(stopper);
-        let mut listen = Listen::at((Ipv4Addr::LOCALHOST, 0).into());
+        let mut listen = ListenOptions::at((Ipv4Addr::LOCALHOST, 0).into());
         if TLS {
             listen = listen.tls(&self.server);
         }

@@ -7,7 +7,7 @@ use handover_base::usage::Usage;
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
 use handover_net::Config;
 use handover_net::engine::Tls;
-use handover_net::tls::{self, ClientOptions, Identity, ServerOptions, Verify};
+use handover_net::tls::{self, ClientOptions, Identity, ServerOptions, ServerVerification};
 use handover_record::Spec;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io::{ErrorKind, Read, Write};
@@ -20,7 +20,7 @@ pub(super) fn identity() -> Result<Identity, Fault> {
 
 fn client(record_per_message: bool) -> Result<tls::Client, Fault> {
     let options = ClientOptions { record_per_message, ..ClientOptions::default() };
-    tls::Client::new(Verify::Nothing, options).map_err(Fault::of)
+    tls::Client::new(ServerVerification::Nothing, options).map_err(Fault::of)
 }
 
 fn server(identity: &Identity, record_per_message: bool) -> Result<tls::Server, Fault> {

@@ -7,7 +7,7 @@ use super::wait::{wait, watch};
 use crate::floor::connect::LENGTH_BYTES;
 use handover_base::usage::{self, Usage};
 use handover_harness::Fault;
-use handover_net::engine::LengthPrefixed;
+use handover_net::engine::LengthPrefixCodec;
 use handover_net::{CloseReason, Config, Conn, Connections, Handler, Key, Reactor, Stopper};
 use rustix::event::epoll;
 use std::io::{ErrorKind, Read, Write};
@@ -38,17 +38,17 @@ pub(super) struct Echo<const OWN: bool> {
 }
 
 impl<const OWN: bool> Handler for Echo<OWN> {
-    type Codec = LengthPrefixed;
+    type Codec = LengthPrefixCodec;
     type Data = ();
 
-    fn on_accept(&mut self, _: &mut Conn<'_, LengthPrefixed, ()>) {
+    fn on_accept(&mut self, _: &mut Conn<'_, LengthPrefixCodec, ()>) {
         self.unaccepted_count -= 1;
         if self.unaccepted_count == 0 {
             self.set_up = usage::thread();
         }
     }
 
-    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
+    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixCodec, ()>, message: &[u8]) {
         if OWN && self.own.is_empty() {
             self.own = message.to_vec();
         }
@@ -58,7 +58,7 @@ impl<const OWN: bool> Handler for Echo<OWN> {
 
     fn on_close(
         &mut self,
-        _: &mut Connections<'_, LengthPrefixed, ()>,
+        _: &mut Connections<'_, LengthPrefixCodec, ()>,
         _: Key,
         (): (),
         why: &CloseReason,
@@ -84,7 +84,7 @@ impl<const OWN: bool> Echo<OWN> {
         load: &NetLoad,
         adopt: impl FnOnce(&mut Reactor<Self>) -> Result<(), handover_net::NetError>,
     ) -> Result<Usage, Fault> {
-        let codec = LengthPrefixed::new(length_max(load));
+        let codec = LengthPrefixCodec::new(length_max(load));
         let echo = Self {
             left: connections_count,
             stopper: None,

@@ -1,6 +1,6 @@
 //! Tests of machines that send to themselves, to each other and by a topic.
 
-use handover_event::{Config, Ended, Table};
+use handover_event::{Config, EndReason, HandlerTable};
 use handover_suite::event::drive::*;
 use std::thread;
 
@@ -23,7 +23,7 @@ fn single_machine_handles_each_of_its_own_messages() {
         let mut machine =
             self_talker(via, LimitedAnswers::new(1000), Config::default()).expect("a machine");
         machine.context().send_quiet(SelfMessage::Hello(1)).expect("room");
-        assert_eq!(machine.run(), Ok(Ended::Stopped));
+        assert_eq!(machine.run(), Ok(EndReason::Stopped));
         assert_eq!(machine.stats().handled, 1000);
         assert_eq!(machine.stats().waiting, 1, "the last answer is not in the inbox");
     }
@@ -37,12 +37,12 @@ fn two_machines_answer_each_other_until_one_stops() {
     let second = second.spawn(thread::Builder::new()).expect("a thread");
     for handled in [100, 200] {
         first.handler_mut().pace.left = 100;
-        assert_eq!(first.run(), Ok(Ended::Stopped));
+        assert_eq!(first.run(), Ok(EndReason::Stopped));
         assert_eq!(first.stats().handled, handled);
     }
     second.stop();
     let (second, ended) = second.join();
-    assert_eq!(ended, Ok(Ended::Stopped));
+    assert_eq!(ended, Ok(EndReason::Stopped));
     assert!((200..=201).contains(&second.stats().handled), "{second:?}");
 }
 
@@ -72,7 +72,7 @@ fn rally_by_id<L: Lookup<Rally> + Send + 'static>(ids_count: usize) {
     }
     second.stop();
     let (second, ended) = second.join();
-    assert_eq!(ended, Ok(Ended::Stopped));
+    assert_eq!(ended, Ok(EndReason::Stopped));
     assert!(second.stats().handled >= 99, "{:?}", second.stats());
     assert_eq!(first.stats().unhandled + second.stats().unhandled, 0);
 }
@@ -80,7 +80,7 @@ fn rally_by_id<L: Lookup<Rally> + Send + 'static>(ids_count: usize) {
 #[test]
 fn two_machines_answer_each_other_with_either_handler_lookup() {
     for ids_count in [1, 2, 20] {
-        rally_by_id::<Table<KindPartner<Rally>, KindMessage>>(ids_count);
+        rally_by_id::<HandlerTable<KindPartner<Rally>, KindMessage>>(ids_count);
         rally_by_id::<LinearSearch<KindPartner<Rally>, KindMessage>>(ids_count);
     }
 }
@@ -94,7 +94,7 @@ fn server_answers_all_clients_on_their_own_threads() {
         .into_iter()
         .map(|client| client.spawn(thread::Builder::new()).expect("a thread"))
         .collect();
-    assert_eq!(server.run(), Ok(Ended::Stopped));
+    assert_eq!(server.run(), Ok(EndReason::Stopped));
     assert_eq!(server.stats().handled, 1000);
     let mut answers = 0;
     for client in clients {
@@ -115,7 +115,7 @@ fn every_subscriber_answers_every_post() {
         .into_iter()
         .map(|one| one.spawn(thread::Builder::new()).expect("a thread"))
         .collect();
-    assert_eq!(announcer.run(), Ok(Ended::Stopped));
+    assert_eq!(announcer.run(), Ok(EndReason::Stopped));
     assert_eq!(announcer.stats().handled, 500, "answers of five subscribers to each post");
     for one in subscribers {
         one.stop();

@@ -1,10 +1,10 @@
 //! Addresses, to which any thread sends messages for a machine.
 
-use super::door::SharedThreadState;
-use super::room;
+use super::shared_thread_state::SharedThreadState;
+use super::waiting_senders;
 use crate::engine::inbox::InboxSender;
-use crate::engine::ready::Mark;
-use crate::engine::room::WaitingSenders;
+use crate::engine::ready::ReadyFlag;
+use crate::engine::waiting_senders::WaitingSenders;
 use crate::{SendError, WhenFull, stage};
 use core::fmt;
 use handover_base::sync::atomic::{AtomicU64, Ordering};
@@ -14,42 +14,40 @@ use std::sync::Arc;
 /// Sending end of a machine's inbox, for any thread. It can be cloned freely, put into messages,
 /// and kept after the machine is dropped: sending then returns the message.
 ///
-/// From a handler, [`Context::send_to`](crate::Context::send_to) and
-/// [`send_quiet_to`](crate::Context::send_quiet_to) do the same, and cost less if the machine runs on the same
-/// thread.
+/// From a handler, [`Context::send_to`](crate::Context::send_to) and [`send_quiet_to`](crate::Context::send_quiet_to)
+/// do the same, and cost less if the machine runs on the same thread.
 ///
-/// Messages from one thread to one machine arrive in the order in which they were sent, if all are
-/// sent in the same way (by the address, or by a context); messages of different threads arrive in
-/// any order.
+/// Messages from one thread to one machine arrive in the order in which they were sent, if all are sent in the same
+/// way (by the address, or by a context); messages of different threads arrive in any order.
 pub struct Address<M> {
-    mail: Arc<AddressState<M>>,
+    shared: Arc<SharedMachineState<M>>,
 }
 
-pub(crate) struct AddressState<M> {
-    entrance: InboxSender<M>,
-    pub(crate) door: Arc<SharedThreadState>,
-    /// Index of the machine in its group; 0 for a single machine.
+pub(crate) struct SharedMachineState<M> {
+    inbox_sender: InboxSender<M>,
+    pub(crate) shared_thread: Arc<SharedThreadState>,
+    /// Index of the machine in its group; 0 for a machine outside a group.
     pub(crate) machine: u32,
-    pub(crate) mark: Mark,
+    pub(crate) ready_flag: ReadyFlag,
     when_full: WhenFull,
-    pub(crate) room: WaitingSenders,
+    pub(crate) waiting_senders: WaitingSenders,
     refused: AtomicU64,
 }
 
-impl<M> AddressState<M> {
+impl<M> SharedMachineState<M> {
     pub(crate) fn new(
-        entrance: InboxSender<M>,
-        door: Arc<SharedThreadState>,
+        inbox_sender: InboxSender<M>,
+        shared_thread: Arc<SharedThreadState>,
         machine: u32,
         when_full: WhenFull,
     ) -> Self {
         Self {
-            entrance,
-            door,
+            inbox_sender,
+            shared_thread,
             machine,
-            mark: Mark::new(),
+            ready_flag: ReadyFlag::new(),
             when_full,
-            room: WaitingSenders::default(),
+            waiting_senders: WaitingSenders::default(),
             refused: AtomicU64::new(0),
         }
     }
@@ -59,20 +57,20 @@ impl<M> AddressState<M> {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn refused(&self) -> u64 {
+    pub(crate) fn refused_count(&self) -> u64 {
         // Relaxed: a count.
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Wakes the thread if it sleeps; called after a message was enqueued.
+    /// Wakes the machine's thread if it sleeps; called after a message was enqueued.
     #[inline]
     fn notify(&self) {
-        let must_ring = match self.door.ready_sender() {
+        let must_ring = match self.shared_thread.ready_sender() {
             None => true,
-            Some(marking) => marking.announce(&self.mark, self.machine),
+            Some(ready_sender) => ready_sender.announce(&self.ready_flag, self.machine),
         };
-        if must_ring || self.door.notifies_each_message() {
-            self.door.wake();
+        if must_ring || self.shared_thread.notifies_each_message() {
+            self.shared_thread.wake();
         }
     }
 
@@ -80,15 +78,17 @@ impl<M> AddressState<M> {
     /// a message was enqueued.
     #[inline]
     fn publish(&self) {
-        let marking = self.door.ready_sender();
-        if marking.is_some_and(|marking| marking.announce_quietly(&self.mark, self.machine)) {
-            self.door.wake();
+        let ready_sender = self.shared_thread.ready_sender();
+        if ready_sender.is_some_and(|ready_sender| {
+            ready_sender.announce_quietly(&self.ready_flag, self.machine)
+        }) {
+            self.shared_thread.wake();
         }
     }
 
     #[inline]
     fn enqueue(&self, message: M) -> Result<(), SendError<M>> {
-        match self.entrance.push(message) {
+        match self.inbox_sender.push(message) {
             Ok(()) => {}
             Err(refusal) => self.full_or_closed(refusal)?,
         }
@@ -100,10 +100,12 @@ impl<M> AddressState<M> {
     fn full_or_closed(&self, refusal: PushError<M>) -> Result<(), SendError<M>> {
         let answer = match (refusal, self.when_full) {
             (PushError::Full(message), WhenFull::Block { wait_ns_max })
-                if !self.door.is_running_here() =>
+                if !self.shared_thread.is_running_here() =>
             {
-                let push = |message| self.entrance.push(message);
-                room::wait(&self.room, message, wait_ns_max, push, || self.notify())
+                let push = |message| self.inbox_sender.push(message);
+                waiting_senders::wait(&self.waiting_senders, message, wait_ns_max, push, || {
+                    self.notify()
+                })
             }
             (refusal, _) => Err(refusal),
         };
@@ -118,13 +120,13 @@ impl<M> AddressState<M> {
 }
 
 impl<M> Address<M> {
-    pub(crate) fn new(mail: AddressState<M>) -> Self {
-        Self { mail: Arc::new(mail) }
+    pub(crate) fn new(shared: SharedMachineState<M>) -> Self {
+        Self { shared: Arc::new(shared) }
     }
 
     #[inline]
-    pub(crate) fn state(&self) -> &AddressState<M> {
-        &self.mail
+    pub(crate) fn shared(&self) -> &SharedMachineState<M> {
+        &self.shared
     }
 
     /// Sends a message, and wakes the machine if it sleeps.
@@ -141,8 +143,8 @@ impl<M> Address<M> {
     /// fence. Asleep: additionally a system call (1 to 2 µs).
     #[inline]
     pub fn send(&self, message: M) -> Result<(), SendError<M>> {
-        self.mail.enqueue(message)?;
-        self.mail.notify();
+        self.shared.enqueue(message)?;
+        self.shared.notify();
         Ok(())
     }
 
@@ -153,47 +155,47 @@ impl<M> Address<M> {
     /// As [`send`](Self::send).
     ///
     /// # Blocking
-    /// As [`send`](Self::send); a sender that waits for room wakes the machine.
+    /// As [`send`](Self::send); a sender that waits for space wakes the machine.
     #[inline]
     pub fn send_quiet(&self, message: M) -> Result<(), SendError<M>> {
-        self.mail.enqueue(message)?;
-        self.mail.publish();
+        self.shared.enqueue(message)?;
+        self.shared.publish();
         Ok(())
     }
 
-    /// Wakes the machine if it sleeps: for messages sent by [`send_quiet`](Self::send_quiet).
+    /// Wakes the machine if it sleeps; call it after [`send_quiet`](Self::send_quiet).
     pub fn wake(&self) {
-        self.mail.notify();
+        self.shared.notify();
     }
 
     /// Returns `true` if the machine is closed or dropped. Once true, it stays true.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.mail.entrance.is_closed()
+        self.shared.inbox_sender.is_closed()
     }
 
     /// Returns the number of queued messages from other threads; it may have changed since. It
     /// reads cache lines that senders write: use it for display and statistics only.
     #[must_use]
     pub fn waiting_count(&self) -> usize {
-        self.mail.entrance.len()
+        self.shared.inbox_sender.len()
     }
 
-    /// Returns `true` if both are addresses of the same machine.
+    /// Returns `true` if both addresses belong to the same machine.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.mail, &other.mail)
+        Arc::ptr_eq(&self.shared, &other.shared)
     }
 
     /// Returns an identifier of the machine, unique while an address of it exists.
     pub(crate) fn id(&self) -> usize {
-        Arc::as_ptr(&self.mail).addr()
+        Arc::as_ptr(&self.shared).addr()
     }
 }
 
 impl<M> Clone for Address<M> {
     fn clone(&self) -> Self {
-        Self { mail: Arc::clone(&self.mail) }
+        Self { shared: Arc::clone(&self.shared) }
     }
 }
 
@@ -211,19 +213,19 @@ impl<M> fmt::Debug for Address<M> {
     }
 }
 
-/// Stops a machine or a group from any thread. It can be cloned freely, and does nothing once the
-/// machine or group is dropped.
+/// Handle that stops a machine or a group from any thread. It can be cloned freely, and does nothing once the machine
+/// or group is dropped.
 #[derive(Clone)]
 pub struct Stopper {
-    pub(crate) door: Arc<SharedThreadState>,
+    pub(crate) shared_thread: Arc<SharedThreadState>,
 }
 
 impl Stopper {
     /// Requests the machine or group to stop, and wakes it if it sleeps: the run returns
-    /// [`Ended::Stopped`](crate::Ended::Stopped) after the message being handled. If no run is in
+    /// [`EndReason::Stopped`](crate::EndReason::Stopped) after the message being handled. If no run is in
     /// progress, the next run returns at once.
     pub fn stop(&self) {
-        self.door.stop();
+        self.shared_thread.stop();
     }
 }
 
@@ -236,7 +238,9 @@ impl fmt::Debug for Stopper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Config, Context, Ended, Group, Machine, ParkOn, ThreadConfig, WakeWhen, handler};
+    use crate::{
+        Config, Context, EndReason, Group, Machine, ParkOn, ThreadConfig, WakeWhen, handler,
+    };
     use rustix::io::Errno;
     use std::sync::mpsc;
     use std::thread;
@@ -254,11 +258,11 @@ mod tests {
             let calls = {
                 let address = address.clone();
                 thread::spawn(move || {
-                    let InboxSender::Ring(producer) = &address.mail.entrance else { return };
+                    let InboxSender::Ring(producer) = &address.shared.inbox_sender else { return };
                     let mut late = std::iter::once(QUIET)
                         .inspect(|_| is_to_finish.recv().expect("a request to finish"));
                     assert_eq!(producer.push_batch(&mut late), 1);
-                    address.mail.publish();
+                    address.shared.publish();
                 })
             };
             while address.waiting_count() == 0 {
@@ -288,7 +292,7 @@ mod tests {
             machine.context().after(LATEST, QUIET).expect("start a timer");
             let started = Instant::now();
             let sender = send_behind_an_unfinished_push(machine.address().clone());
-            assert_eq!(machine.run(), Ok(Ended::Stopped));
+            assert_eq!(machine.run(), Ok(EndReason::Stopped));
             assert!(started.elapsed() < LATEST, "only the timer woke it");
             sender.join().expect("the sender panicked");
 
@@ -299,7 +303,7 @@ mod tests {
             cx.after(LATEST, QUIET).expect("start a timer");
             let started = Instant::now();
             let sender = send_behind_an_unfinished_push(member.address().clone());
-            assert_eq!(group.run(), Ok(Ended::Stopped));
+            assert_eq!(group.run(), Ok(EndReason::Stopped));
             assert!(started.elapsed() < LATEST, "only the timer woke it");
             sender.join().expect("the sender panicked");
         }
@@ -307,9 +311,9 @@ mod tests {
 
     /// Returns the number of notifications since the last call: no machine reads its eventfd.
     fn take_notifications(address: &Address<u32>) -> u64 {
-        let counter = address.mail.door.eventfd().expect("a descriptor");
+        let eventfd = address.shared.shared_thread.eventfd().expect("a descriptor");
         let mut bytes = [0; 8];
-        match rustix::io::read(counter, &mut bytes) {
+        match rustix::io::read(eventfd, &mut bytes) {
             Ok(_) => u64::from_ne_bytes(bytes),
             Err(Errno::AGAIN) => 0,
             Err(errno) => panic!("read from an eventfd: {errno}"),

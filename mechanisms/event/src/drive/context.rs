@@ -1,13 +1,13 @@
 //! Context of a handler: sending, timers, descriptors, stopping.
 
 use super::address::{Address, Stopper};
-use super::desk::{MachineState, TimerPayload};
-use super::home::{self, ThreadState};
-use super::near::LocalMachines;
+use super::local_machines::LocalMachines;
+use super::machine_state::{MachineState, TimerPayload};
 use super::reactor::Token;
+use super::thread_state::{self, ThreadState};
 use crate::{
-    Ended, Interest, PoolFull, Posted, Publisher, Ready, SendError, Stats, TimerId, TimersFull,
-    WatchError, WatchId,
+    EndReason, Interest, PoolFull, PostCounts, Publisher, Ready, SendError, Stats, TimerId,
+    TimersFull, WatchError, WatchId,
 };
 use rustix::io::Errno;
 use std::num::NonZeroU64;
@@ -20,8 +20,8 @@ use std::time::Duration;
 /// `M` is the machine's message type. All methods are called on the thread that runs the machine,
 /// and its own data needs no synchronisation.
 pub struct Context<'a, M> {
-    pub(crate) desk: &'a mut MachineState<M>,
-    pub(crate) home: &'a mut ThreadState,
+    pub(crate) state: &'a mut MachineState<M>,
+    pub(crate) thread: &'a mut ThreadState,
 }
 
 impl<M: Send + 'static> Context<'_, M> {
@@ -34,24 +34,23 @@ impl<M: Send + 'static> Context<'_, M> {
     /// A push to a queue that no other thread accesses: 1 to 2 ns.
     #[inline]
     pub fn send_quiet(&mut self, message: M) -> Result<(), SendError<M>> {
-        self.desk.push_local(message)
+        self.state.push_local(message)
     }
 
-    /// Sends a message to this machine itself, whose thread is awake: as [`send_quiet`](Self::send_quiet), with an
-    /// additional system call under [`WakeWhen::EachMessage`](crate::WakeWhen).
+    /// Sends a message to this machine itself, like [`send_quiet`](Self::send_quiet), but with an additional system
+    /// call under [`WakeWhen::EachMessage`](crate::WakeWhen).
     ///
     /// # Errors
     /// As [`send_quiet`](Self::send_quiet).
     #[inline]
     pub fn send(&mut self, message: M) -> Result<(), SendError<M>> {
-        self.desk.push_local(message)?;
-        self.home.notify_itself();
+        self.state.push_local(message)?;
+        self.thread.notify_itself();
         Ok(())
     }
 
-    /// Sends a message to any machine, and wakes it if it sleeps; without synchronisation when the
-    /// receiver runs on this thread (this machine itself, or one of the same
-    /// [`Group`](crate::Group)).
+    /// Sends a message to any machine, and wakes the machine if it sleeps. Needs no synchronisation if the receiver
+    /// runs on this thread: if it is this machine itself, or belongs to the same [`Group`](crate::Group).
     ///
     /// # Errors
     /// As [`Address::send`].
@@ -64,34 +63,38 @@ impl<M: Send + 'static> Context<'_, M> {
         to: &Address<N>,
         message: N,
     ) -> Result<(), SendError<N>> {
-        let mut near = self.near();
-        if near.has(to) { near.send(to, message) } else { self.send_far(to, message) }
+        let mut local_machines = self.local_machines();
+        if local_machines.has(to) {
+            local_machines.send(to, message)
+        } else {
+            self.send_remote(to, message)
+        }
     }
 
-    /// Sends to a machine on another thread. Not inlined, so that the path to machines on this
-    /// thread is small enough to be.
+    /// Sends a message to a machine on another thread. Not inlined, so that the path to machines on this thread stays
+    /// small enough to be inlined.
     #[inline(never)]
-    fn send_far<N: Send + 'static>(
+    fn send_remote<N: Send + 'static>(
         &mut self,
         to: &Address<N>,
         message: N,
     ) -> Result<(), SendError<N>> {
         to.send(message)?;
-        self.home.expect_reply_from(&to.state().door);
+        self.thread.expect_reply_from(&to.shared().shared_thread);
         Ok(())
     }
 
-    /// Posts a value to a topic as [`Publisher::post`] does, and without synchronisation to the
-    /// subscribers on this thread, as [`send_to`](Self::send_to) sends to them.
+    /// Posts a value to a topic like [`Publisher::post`]; subscribers on this thread get it without synchronisation,
+    /// as from [`send_to`](Self::send_to).
     ///
     /// Subscribers on other threads are expected to answer: before this thread polls for the answers,
     /// it yields to those on its own CPU.
     ///
     /// ```
-    /// use handover_event::{Config, Machine, Shared, Topic, handler};
+    /// use handover_event::{Config, Machine, PoolArc, Topic, handler};
     /// let topic = Topic::new();
     /// let mut subscriber = Machine::new(
-    ///     handler(|news: Shared<u32>, _cx| assert_eq!(*news, 7)),
+    ///     handler(|news: PoolArc<u32>, _cx| assert_eq!(*news, 7)),
     ///     Config::default(),
     /// )?;
     /// topic.subscribe(subscriber.address(), |news| news);
@@ -118,10 +121,10 @@ impl<M: Send + 'static> Context<'_, M> {
         &mut self,
         publisher: &mut Publisher<T>,
         value: T,
-    ) -> Result<Posted, PoolFull<T>> {
-        let (posted, any_far) = publisher.post_near(&mut self.near(), value)?;
-        if any_far {
-            self.home.expect_replies_from(publisher.subscriber_threads());
+    ) -> Result<PostCounts, PoolFull<T>> {
+        let (posted, is_any_remote) = publisher.post_locally(&mut self.local_machines(), value)?;
+        if is_any_remote {
+            self.thread.expect_replies_from(publisher.subscriber_threads());
         }
         Ok(posted)
     }
@@ -136,49 +139,52 @@ impl<M: Send + 'static> Context<'_, M> {
         to: &Address<N>,
         message: N,
     ) -> Result<(), SendError<N>> {
-        let mut near = self.near();
-        if near.has(to) { near.send_quiet(to, message) } else { to.send_quiet(message) }
+        let mut local_machines = self.local_machines();
+        if local_machines.has(to) {
+            local_machines.send_quiet(to, message)
+        } else {
+            to.send_quiet(message)
+        }
     }
 
-    /// Returns access to the machines on this thread, for sending.
+    /// Returns access to the queues of the machines on this thread, for sending.
     #[inline(always)]
-    fn near(&mut self) -> LocalMachines<'_> {
+    fn local_machines(&mut self) -> LocalMachines<'_> {
         LocalMachines {
-            machine: self.desk.machine,
-            local: &mut self.desk.local,
-            local_messages_max: self.desk.config.local_messages_max as usize,
-            home: self.home,
+            machine: self.state.machine,
+            local: &mut self.state.local,
+            local_messages_max: self.state.config.local_messages_max as usize,
+            thread: self.thread,
         }
     }
 
     /// Returns this machine's address; clone it to hand it out.
     #[must_use]
     pub fn address(&self) -> &Address<M> {
-        &self.desk.address
+        &self.state.address
     }
 
-    /// Returns a handle that stops this thread's run from any thread.
+    /// Returns a handle with which any thread stops the run of this machine or its group.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
-        Stopper { door: Arc::clone(&self.home.door) }
+        Stopper { shared_thread: Arc::clone(&self.thread.shared) }
     }
 
-    /// Stops the run of this machine, or of its group, after this message; queued messages stay
-    /// queued.
+    /// Stops the run of this machine, or of its group, once the handler returns; queued messages stay queued.
     pub fn stop(&mut self) {
-        self.home.end(Ended::Stopped);
+        self.thread.end(EndReason::Stopped);
     }
 
-    /// Returns the time in ns on CLOCK_MONOTONIC, the clock of the timers.
+    /// Returns the present time in ns on CLOCK_MONOTONIC, the clock of the timers.
     ///
     /// # Cost
     /// A reading of the kernel's clock, 25 to 50 ns.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
-        home::now_ns()
+        thread_state::now_ns()
     }
 
-    /// Starts a timer: `message` is handled once `delay` has passed, never before.
+    /// Starts a timer: the machine handles `message` once `delay` has passed, never earlier.
     ///
     /// # Errors
     /// [`TimersFull`] returns the message when `timers_max` timers are running.
@@ -187,15 +193,16 @@ impl<M: Send + 'static> Context<'_, M> {
     /// A clock read, and constant time whatever the number of timers.
     pub fn after(&mut self, delay: Duration, message: M) -> Result<TimerId, TimersFull<M>> {
         let delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
-        self.at_ns(home::now_ns().saturating_add(delay_ns), message)
+        self.at_ns(thread_state::now_ns().saturating_add(delay_ns), message)
     }
 
-    /// Starts a timer that expires at a time in ns on CLOCK_MONOTONIC; a past time expires at once.
+    /// Starts a timer: the machine handles `message` at `deadline_ns` on CLOCK_MONOTONIC, or at once if that time has
+    /// passed.
     ///
     /// # Errors
     /// As [`after`](Self::after).
     pub fn at_ns(&mut self, deadline_ns: u64, message: M) -> Result<TimerId, TimersFull<M>> {
-        self.desk.wheel.start(deadline_ns, TimerPayload::Once(Some(message))).map_err(|full| {
+        self.state.wheel.start(deadline_ns, TimerPayload::Once(Some(message))).map_err(|full| {
             match full.0 {
                 TimerPayload::Once(Some(message)) => TimersFull(message),
                 // The wheel returns the payload that it was given above.
@@ -206,8 +213,8 @@ impl<M: Send + 'static> Context<'_, M> {
         })
     }
 
-    /// Starts a timer that expires every `period` (at least 1 ns); each expiry handles a message
-    /// made by `make`.
+    /// Starts a timer that expires every `period` (at least 1 ns); at each expiry the machine handles a message made
+    /// by `make`.
     ///
     /// The timer does not drift. Periods that passed while the thread was busy are skipped;
     /// [`every_counted`](Self::every_counted) reports their number.
@@ -221,8 +228,8 @@ impl<M: Send + 'static> Context<'_, M> {
         self.every_counted(period, move |_missed_count| make())
     }
 
-    /// Starts a timer as [`every`](Self::every); `make` gets the number of further periods that
-    /// have already passed and are skipped: 0 as long as the thread keeps up.
+    /// Starts a timer like [`every`](Self::every), but passes `make` the number of further periods that have passed
+    /// and are skipped: 0 as long as the thread keeps up.
     ///
     /// ```
     /// use handover_event::{Config, Machine, handler};
@@ -246,9 +253,9 @@ impl<M: Send + 'static> Context<'_, M> {
     {
         let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
         let period_ns = NonZeroU64::new(period_ns).unwrap_or(NonZeroU64::MIN);
-        let first_ns = home::now_ns().saturating_add(period_ns.get());
+        let first_ns = thread_state::now_ns().saturating_add(period_ns.get());
         let tick = TimerPayload::Every(Arc::new(make));
-        self.desk.wheel.start_periodic(first_ns, period_ns, tick).map_err(|_full| TimersFull(()))
+        self.state.wheel.start_periodic(first_ns, period_ns, tick).map_err(|_full| TimersFull(()))
     }
 
     /// Cancels a timer. Returns `None` if it has expired or was cancelled; `Some` with the message that it would have
@@ -257,17 +264,16 @@ impl<M: Send + 'static> Context<'_, M> {
     /// # Cost
     /// Constant.
     pub fn cancel(&mut self, timer: TimerId) -> Option<Option<M>> {
-        self.desk.cancel(timer)
+        self.state.cancel(timer)
     }
 
-    /// Watches a descriptor: `wrap` makes a message of each readiness event, which is then handled.
+    /// Watches a descriptor; the machine handles each readiness event as a message made by `wrap`.
     ///
-    /// The source is kept until the watch ends, so that it cannot be closed meanwhile; share it
-    /// through an [`Arc`] to read from it. From the first watch on, the thread sleeps in epoll
-    /// instead of on a futex.
+    /// The source is kept until the watch ends, so that it cannot be closed meanwhile; share it through an [`Arc`] to
+    /// read from it. From the first watch on, the thread sleeps in epoll instead of on a futex.
     ///
     /// # Errors
-    /// [`WatchError::Refused`]: the descriptor cannot be polled or is watched already, or no
+    /// [`WatchError::SystemCall`]: the descriptor cannot be polled or is watched already, or no
     /// descriptor is available for epoll.
     pub fn watch<S, F>(
         &mut self,
@@ -279,44 +285,43 @@ impl<M: Send + 'static> Context<'_, M> {
         S: AsFd + Send + 'static,
         F: FnMut(Ready) -> M + Send + 'static,
     {
-        let refused = |(call, errno)| WatchError::Refused { call, errno };
+        let refused = |(call, errno)| WatchError::SystemCall { call, errno };
         let none = || refused(("epoll_ctl", Errno::NOSPC));
-        let id = self.desk.next_watch().ok_or_else(none)?;
-        let token = Token::of(self.desk.machine, id);
-        let reactor = self.home.reactor().map_err(refused)?;
+        let id = self.state.next_watch().ok_or_else(none)?;
+        let token = Token::of(self.state.machine, id);
+        let reactor = self.thread.reactor().map_err(refused)?;
         reactor.add(&source, token, interest).map_err(|errno| refused(("epoll_ctl", errno)))?;
-        self.desk.begin_watch(Box::new(source), Box::new(wrap));
+        self.state.begin_watch(Box::new(source), Box::new(wrap));
         Ok(id)
     }
 
     /// Changes the events that a watch waits for.
     ///
     /// # Errors
-    /// [`WatchError::Ended`] when the watch has ended; [`WatchError::Refused`] when the kernel
-    /// refuses.
+    /// [`WatchError::Stopped`] when the watch has ended; [`WatchError::SystemCall`] when the kernel refuses.
     pub fn rewatch(&mut self, watch: WatchId, interest: Interest) -> Result<(), WatchError> {
-        let refused = |(call, errno)| WatchError::Refused { call, errno };
-        let token = Token::of(self.desk.machine, watch);
-        let Some(kept) = self.desk.watch(watch) else { return Err(WatchError::Ended) };
-        let reactor = self.home.reactor().map_err(refused)?;
+        let refused = |(call, errno)| WatchError::SystemCall { call, errno };
+        let token = Token::of(self.state.machine, watch);
+        let Some(kept) = self.state.watch(watch) else { return Err(WatchError::Stopped) };
+        let reactor = self.thread.reactor().map_err(refused)?;
         let answer = reactor.modify(&kept.source, token, interest);
         answer.map_err(|errno| refused(("epoll_ctl", errno)))
     }
 
-    /// Stops a watch, and drops its source; returns `false` if the watch has already stopped. Readiness that the kernel
-    /// has reported but that was not handled yet is discarded.
+    /// Stops a watch and drops its source; returns `false` if the watch has already stopped. Readiness that the
+    /// kernel has reported but the machine has not handled is discarded.
     pub fn unwatch(&mut self, watch: WatchId) -> bool {
-        let Some(kept) = self.desk.end_watch(watch) else { return false };
-        self.home.unwatch(&kept.source);
+        let Some(kept) = self.state.end_watch(watch) else { return false };
+        self.thread.unwatch(&kept.source);
         true
     }
 
     /// Counts and drops a message that has no handler, and logs its kind once (a `tracing`
-    /// warning). For a `match` arm that should not be reached; [`Table`](crate::Table) uses it.
+    /// warning). For a `match` arm that should not be reached; [`HandlerTable`](crate::HandlerTable) uses it.
     #[cold]
     pub fn unhandled(&mut self, kind: usize, message: M) {
-        if self.desk.count_unhandled(kind) {
-            let machine = self.desk.address.id();
+        if self.state.count_unhandled(kind) {
+            let machine = self.state.address.id();
             tracing::warn!(
                 target: "handover_event::machine",
                 machine, kind, "no handler for this kind of message: dropped, reported once"
@@ -331,8 +336,8 @@ impl<M: Send + 'static> Context<'_, M> {
     /// Reads cache lines that senders write: use it for display and statistics only.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let mut stats = self.desk.stats();
-        self.home.count(&mut stats);
+        let mut stats = self.state.stats();
+        self.thread.count(&mut stats);
         stats
     }
 }

@@ -1,18 +1,18 @@
 //! A handler with its machine's state: one round of each kind of work, with panics caught.
 
 use super::context::Context;
-use super::desk::MachineState;
-use super::home::ThreadState;
+use super::machine_state::MachineState;
 use super::reactor::Token;
-use crate::{Ended, OnPanic, Ready, stage};
+use super::thread_state::ThreadState;
+use crate::{EndReason, OnPanic, Ready, stage};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Behaviour of a machine: handles its messages.
+/// Behaviour of a machine: the state and the code that handle its messages.
 ///
 /// A machine has one message type, usually an `enum` with one `match` on it, which compiles to a
 /// jump, whatever the number of kinds. (For many kinds whose handlers are registered one by one
-/// there is [`Table`](crate::Table).) Timers, descriptors and topics deliver messages of the same
+/// there is [`HandlerTable`](crate::HandlerTable).) Timers, descriptors and topics deliver messages of the same
 /// type, made by a closure; the name of a variant will do.
 ///
 /// ```
@@ -52,13 +52,13 @@ pub trait Handler {
     /// Handles one message.
     fn handle(&mut self, message: Self::Message, cx: &mut Context<'_, Self::Message>);
 
-    /// Called once, on the thread that runs the machine, before its first message.
+    /// Called once, on the thread that runs the machine, before the machine's first message.
     fn started(&mut self, cx: &mut Context<'_, Self::Message>) {
         let _ = cx;
     }
 }
 
-/// Makes a handler of a closure.
+/// Converts a closure into a handler.
 ///
 /// ```
 /// use handover_event::{Config, Machine, handler};
@@ -84,7 +84,7 @@ where
     FnHandler { handle, takes: core::marker::PhantomData }
 }
 
-/// Handler made by [`handler`].
+/// Handler that calls a closure, made by [`handler`].
 pub struct FnHandler<M, F> {
     handle: F,
     takes: core::marker::PhantomData<fn(M)>,
@@ -111,127 +111,130 @@ where
 
 pub(crate) struct Member<H: Handler> {
     pub(crate) handler: H,
-    pub(crate) desk: MachineState<H::Message>,
+    pub(crate) state: MachineState<H::Message>,
     has_started: bool,
 }
 
 impl<H: Handler> Member<H> {
-    pub(crate) fn new(handler: H, desk: MachineState<H::Message>) -> Self {
-        Self { handler, desk, has_started: false }
+    pub(crate) fn new(handler: H, state: MachineState<H::Message>) -> Self {
+        Self { handler, state, has_started: false }
     }
 
-    pub(crate) fn start(&mut self, home: &mut ThreadState) {
+    pub(crate) fn start(&mut self, thread: &mut ThreadState) {
         if !self.has_started {
             self.has_started = true;
-            self.catch_panic(home, |member, home| {
-                member.handler.started(&mut Context { desk: &mut member.desk, home });
+            self.catch_panic(thread, |member, thread| {
+                member.handler.started(&mut Context { state: &mut member.state, thread });
             });
         }
     }
 
-    /// Handles up to `count_max` queued messages, alternately of the machine's own thread and of
-    /// other threads; returns the number handled.
+    /// Handles up to `count_max` queued messages, alternating between those of the machine's own thread and of other
+    /// threads; returns the number handled.
     #[inline]
-    pub(crate) fn handle_messages(&mut self, home: &mut ThreadState, count_max: u32) -> u32 {
+    pub(crate) fn handle_messages(&mut self, thread: &mut ThreadState, count_max: u32) -> u32 {
         let mut count = 0;
-        while count < count_max && self.desk.has_messages() && !home.is_ending {
-            let before = self.desk.handled;
-            self.catch_panic(home, |member, home| member.batch(home, count_max - count));
-            count += (self.desk.handled - before) as u32; // at most count_max
+        while count < count_max && self.state.has_messages() && !thread.is_ending {
+            let before = self.state.handled;
+            self.catch_panic(thread, |member, thread| member.batch(thread, count_max - count));
+            count += (self.state.handled - before) as u32; // at most count_max
         }
         if count > 0 {
-            self.desk.admit();
+            self.state.admit();
         }
         count
     }
 
     /// Handles up to `count_max` messages of the machine's own thread only; returns the number handled.
     #[inline]
-    pub(crate) fn handle_local_messages(&mut self, home: &mut ThreadState, count_max: u32) -> u32 {
-        let before = self.desk.handled;
-        while !self.desk.local.is_empty() && !home.is_ending {
-            let left = count_max - (self.desk.handled - before) as u32; // never more
+    pub(crate) fn handle_local_messages(
+        &mut self,
+        thread: &mut ThreadState,
+        count_max: u32,
+    ) -> u32 {
+        let before = self.state.handled;
+        while !self.state.local.is_empty() && !thread.is_ending {
+            let left = count_max - (self.state.handled - before) as u32; // never more
             if left == 0 {
                 break;
             }
-            self.catch_panic(home, |member, home| {
-                member.local_messages(home, left);
+            self.catch_panic(thread, |member, thread| {
+                member.local_messages(thread, left);
             });
         }
-        (self.desk.handled - before) as u32 // at most count_max
+        (self.state.handled - before) as u32 // at most count_max
     }
 
     /// Handles a message of the machine's own thread that was already removed from its queue.
     #[inline]
-    pub(crate) fn handle_local(&mut self, home: &mut ThreadState, message: H::Message) {
-        self.catch_panic(home, |member, home| {
-            member.desk.handled += 1;
-            stage::dispatched_here(member.desk.address.state());
-            member.dispatch(home, message);
+    pub(crate) fn handle_local(&mut self, thread: &mut ThreadState, message: H::Message) {
+        self.catch_panic(thread, |member, thread| {
+            member.state.handled += 1;
+            stage::dispatched_here(member.state.address.shared());
+            member.dispatch(thread, message);
         });
     }
 
-    /// Handles local messages, then those of other threads, then local ones again. All are
-    /// dispatched in one place, so that a handler of some size is inlined there: an out-of-line
-    /// handler would read the message from memory, in pieces that differ from those it was written
-    /// in (3 to 6 ns).
+    /// Handles up to `count_max` messages: local ones, then those of other threads, then local ones again. All are
+    /// dispatched in one place, so that a handler of some size is inlined there: an out-of-line handler would read
+    /// the message from memory in other pieces than it was written in (3 to 6 ns).
     #[inline]
-    fn batch(&mut self, home: &mut ThreadState, count_max: u32) {
+    fn batch(&mut self, thread: &mut ThreadState, count_max: u32) {
         let mut left = count_max;
         for (own, share) in [(true, count_max.div_ceil(2)), (false, count_max), (true, count_max)] {
             let mut share_left = share.min(left);
             left -= share_left;
-            while share_left > 0 && !home.is_ending {
-                let next = if own { self.desk.local.pop_front() } else { self.desk.inbox.pop() };
+            while share_left > 0 && !thread.is_ending {
+                let next = if own { self.state.local.pop_front() } else { self.state.inbox.pop() };
                 let Some(message) = next else { break };
                 share_left -= 1;
-                self.desk.handled += 1;
+                self.state.handled += 1;
                 match own {
-                    true => stage::dispatched_here(self.desk.address.state()),
-                    false => stage::dispatched(self.desk.address.state()),
+                    true => stage::dispatched_here(self.state.address.shared()),
+                    false => stage::dispatched(self.state.address.shared()),
                 }
-                self.dispatch(home, message);
+                self.dispatch(thread, message);
             }
             left += share_left;
         }
     }
 
     #[inline]
-    fn local_messages(&mut self, home: &mut ThreadState, count_max: u32) -> u32 {
+    fn local_messages(&mut self, thread: &mut ThreadState, count_max: u32) -> u32 {
         let mut count = 0;
-        while count < count_max && !home.is_ending {
-            let Some(message) = self.desk.local.pop_front() else { break };
+        while count < count_max && !thread.is_ending {
+            let Some(message) = self.state.local.pop_front() else { break };
             count += 1;
-            self.desk.handled += 1;
-            stage::dispatched_here(self.desk.address.state());
-            self.dispatch(home, message);
+            self.state.handled += 1;
+            stage::dispatched_here(self.state.address.shared());
+            self.dispatch(thread, message);
         }
         count
     }
 
     #[inline(always)]
-    fn dispatch(&mut self, home: &mut ThreadState, message: H::Message) {
-        self.handler.handle(message, &mut Context { desk: &mut self.desk, home });
+    fn dispatch(&mut self, thread: &mut ThreadState, message: H::Message) {
+        self.handler.handle(message, &mut Context { state: &mut self.state, thread });
         stage::replied();
     }
 
     /// Handles up to `timers_per_round_max` timers due at `now_ns`; returns the number handled.
-    pub(crate) fn handle_timers(&mut self, home: &mut ThreadState, now_ns: u64) -> u32 {
-        let count_max = self.desk.config.timers_per_round_max;
+    pub(crate) fn handle_timers(&mut self, thread: &mut ThreadState, now_ns: u64) -> u32 {
+        let count_max = self.state.config.timers_per_round_max;
         let mut count = 0;
-        while count < count_max && !home.is_ending {
-            let before = self.desk.counts.timers;
-            self.catch_panic(home, |member, home| {
+        while count < count_max && !thread.is_ending {
+            let before = self.state.counts.timers;
+            self.catch_panic(thread, |member, thread| {
                 for _ in count..count_max {
-                    let Some(message) = member.desk.pop_timer(now_ns) else { break };
-                    stage::dispatched(member.desk.address.state());
-                    member.dispatch(home, message);
-                    if home.is_ending {
+                    let Some(message) = member.state.pop_timer(now_ns) else { break };
+                    stage::dispatched(member.state.address.shared());
+                    member.dispatch(thread, message);
+                    if thread.is_ending {
                         break;
                     }
                 }
             });
-            let done = (self.desk.counts.timers - before) as u32; // at most count_max
+            let done = (self.state.counts.timers - before) as u32; // at most count_max
             if done == 0 {
                 break;
             }
@@ -240,51 +243,51 @@ impl<H: Handler> Member<H> {
         count
     }
 
-    /// Handles a readiness event; returns the number of messages made of it.
+    /// Handles a readiness event; returns the number of messages made of the event, 0 or 1.
     pub(crate) fn handle_descriptor(
         &mut self,
-        home: &mut ThreadState,
+        thread: &mut ThreadState,
         token: Token,
         ready: Ready,
     ) -> u32 {
-        let before = self.desk.counts.descriptors;
-        self.catch_panic(home, |member, home| {
-            if let Some(message) = member.desk.ready_message(token, ready) {
-                stage::dispatched(member.desk.address.state());
-                member.dispatch(home, message);
+        let before = self.state.counts.descriptors;
+        self.catch_panic(thread, |member, thread| {
+            if let Some(message) = member.state.ready_message(token, ready) {
+                stage::dispatched(member.state.address.shared());
+                member.dispatch(thread, message);
             }
         });
-        (self.desk.counts.descriptors - before) as u32 // one at most
+        (self.state.counts.descriptors - before) as u32 // one at most
     }
 
-    /// Calls `work`, catches its panic, and treats that by the configured policy.
+    /// Calls `work` and handles its panic, if any, by the policy `on_panic`.
     #[inline]
     fn catch_panic(
         &mut self,
-        home: &mut ThreadState,
+        thread: &mut ThreadState,
         work: impl FnOnce(&mut Self, &mut ThreadState),
     ) {
         // Unwind safe: queues and counters are consistent whenever a handler is called; the
         // handler's own state is the user's responsibility, chosen by `on_panic`.
-        let outcome = catch_unwind(AssertUnwindSafe(|| work(self, home)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| work(self, thread)));
         if let Err(panic) = outcome {
-            self.panicked(home, &*panic);
+            self.panicked(thread, &*panic);
         }
     }
 
     #[cold]
-    fn panicked(&mut self, home: &mut ThreadState, panic: &(dyn Any + Send)) {
-        self.desk.counts.panicked += 1;
+    fn panicked(&mut self, thread: &mut ThreadState, panic: &(dyn Any + Send)) {
+        self.state.counts.panicked += 1;
         let text = panic
             .downcast_ref::<&str>()
             .map(|text| (*text).to_owned())
             .or_else(|| panic.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "a panic without a message".to_owned());
-        let machine = self.desk.address.id();
-        match self.desk.config.on_panic {
+        let machine = self.state.address.id();
+        match self.state.config.on_panic {
             OnPanic::Stop => {
                 tracing::error!(target: "handover_event::machine", machine, panic = text, "a handler panicked: stops");
-                home.end(Ended::Panicked(text));
+                thread.end(EndReason::Panicked(text));
             }
             OnPanic::DropMessage => {
                 tracing::error!(target: "handover_event::machine", machine, panic = text, "a handler panicked: the message is lost");

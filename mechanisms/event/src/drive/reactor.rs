@@ -5,13 +5,13 @@ use handover_base::epoll::{Epoll, Flags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Machine and watch that a readiness event belongs to; stored in the epoll entry.
+/// Value stored in an epoll entry to identify the machine and the watch that its events belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token {
     /// Index of the machine in its group.
     pub(crate) machine: u16,
-    /// Low bits of the watch's generation: distinguishes stale events of a stopped watch from those of the next watch
-    /// in the same slot.
+    /// Low bits of the watch's generation: they distinguish late events of a stopped watch from events of the next
+    /// watch in the same slot.
     pub(crate) generation: u16,
     pub(crate) slot: u32,
 }
@@ -19,10 +19,10 @@ pub(crate) struct Token {
 impl Token {
     /// Token of the thread's own eventfd, through which other threads wake it.
     pub(crate) const WAKE: Self = Self { machine: u16::MAX, generation: 0, slot: u32::MAX };
-    /// Token of the signals that stop the thread.
+    /// Token of the descriptor for signals that stop the thread.
     pub(crate) const SIGNAL: Self = Self { machine: u16::MAX, generation: 1, slot: u32::MAX };
 
-    /// Returns the token of a watch of the machine `machine`.
+    /// Returns the token of a watch of the machine with index `machine`.
     pub(crate) fn of(machine: u32, WatchId(key): WatchId) -> Self {
         // The machine is below MACHINES_LIMIT, which is 2^16; the generation is truncated.
         Self { machine: machine as u16, generation: key.generation as u16, slot: key.index }
@@ -44,17 +44,17 @@ impl Token {
 
 pub(crate) struct Reactor {
     set: Epoll,
-    /// Events of the last fetch; those from `next` on are unread.
+    /// Events returned by the last fetch; those from index `next` on are unread.
     ready: Vec<(Token, Ready)>,
     next: usize,
 }
 
 impl Reactor {
-    /// Makes an epoll set that contains the eventfd only. One call fetches at most `ready_max` events.
-    pub(crate) fn new(ready_max: u32, counter: BorrowedFd<'_>) -> Result<Self, Errno> {
+    /// Creates an epoll set that contains only `eventfd`. One fetch returns at most `ready_max` events.
+    pub(crate) fn new(ready_max: u32, eventfd: BorrowedFd<'_>) -> Result<Self, Errno> {
         let set = Epoll::new(ready_max as usize)?;
-        // Edge-triggered: each write reports one event, and the counter need not be read.
-        set.add(counter, Token::WAKE.pack(), Flags::IN | Flags::ET)?;
+        // Edge-triggered: each write reports one event, and the eventfd need not be read.
+        set.add(eventfd, Token::WAKE.pack(), Flags::IN | Flags::ET)?;
         Ok(Self { set, ready: Vec::with_capacity(ready_max as usize), next: 0 })
     }
 
@@ -75,7 +75,7 @@ impl Reactor {
         self.set.remove(fd)
     }
 
-    /// Fetches events from the kernel, after waiting for them for `timeout_ns`, or for ever if that is `None`.
+    /// Waits up to `timeout_ns` for events (for ever if `None`) and fetches them from the kernel.
     pub(crate) fn wait(&mut self, timeout_ns: Option<u64>) -> Result<(), Errno> {
         self.ready.clear();
         self.next = 0;

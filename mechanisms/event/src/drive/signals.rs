@@ -3,7 +3,7 @@
 use crate::{SignalError, raw};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Signals delivered as readiness of a descriptor instead of interrupting a thread.
+/// Set of blocked signals that arrive through a descriptor instead of interrupting a thread.
 ///
 /// The signals are blocked for good, for the calling thread and for threads that it starts
 /// afterwards: call [`block`](Self::block) in `main` before any thread is started. A signal kills
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// let signals = Signals::block(&[Signals::INT, Signals::TERM])?;
 /// let mut machine = Machine::new(handler(|_message: (), _cx| ()), Config::default())?;
 /// machine.stop_on(signals)?;
-/// let ended = machine.run()?; // Ended::Signal(2) after Ctrl-C
+/// let ended = machine.run()?; // EndReason::Signal(2) after Ctrl-C
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
@@ -27,20 +27,20 @@ impl Signals {
     pub const HUP: i32 = 1;
     /// SIGINT: Ctrl-C.
     pub const INT: i32 = 2;
-    /// SIGUSR1: defined by the program.
+    /// SIGUSR1: its meaning is defined by the program.
     pub const USR1: i32 = 10;
-    /// SIGTERM: request to terminate.
+    /// SIGTERM: request to terminate the process.
     pub const TERM: i32 = 15;
 
-    /// Blocks these signals and makes a descriptor that receives them.
+    /// Blocks these signals and opens a descriptor that receives them.
     ///
     /// # Errors
-    /// [`SignalError::Refused`] when a number is no signal or no descriptor is available; then no
+    /// [`SignalError::SystemCall`] when a number is no signal or no descriptor is available; then no
     /// signal is blocked.
     pub fn block(signals: &[i32]) -> Result<Self, SignalError> {
         match raw::signals::block(signals) {
             Ok(fd) => Ok(Self { fd }),
-            Err((call, errno)) => Err(SignalError::Refused { call, errno }),
+            Err((call, errno)) => Err(SignalError::SystemCall { call, errno }),
         }
     }
 

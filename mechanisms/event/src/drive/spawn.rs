@@ -4,19 +4,19 @@ use super::address::Stopper;
 use super::group::Group;
 use super::machine::Machine;
 use super::member::Handler;
-use crate::{Ended, RunError, SpawnError};
+use crate::{EndReason, RunError, SpawnError};
 use core::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-/// Handle of a machine or group that runs on a thread of its own. Dropping it detaches the thread.
-pub struct Running<T> {
+/// Handle of a thread that runs a machine or group. Dropping it detaches the thread.
+pub struct ThreadHandle<T> {
     stopper: Stopper,
-    thread: thread::JoinHandle<(T, Result<Ended, RunError>)>,
+    thread: thread::JoinHandle<(T, Result<EndReason, RunError>)>,
 }
 
-impl<T> Running<T> {
-    /// Returns a handle that stops the run from any thread.
+impl<T> ThreadHandle<T> {
+    /// Returns the handle with which any thread stops the run.
     #[must_use]
     pub fn stopper(&self) -> &Stopper {
         &self.stopper
@@ -39,9 +39,8 @@ impl<T> Running<T> {
     /// Blocks until the run has ended: call [`stop`](Self::stop) first, unless it ends by itself.
     ///
     /// # Panics
-    /// Panics if the thread panicked outside a handler (in a message's drop, for example), with the
-    /// same payload.
-    pub fn join(self) -> (T, Result<Ended, RunError>) {
+    /// Panics if the thread panicked outside a handler (in a message's drop, for example), with the same payload.
+    pub fn join(self) -> (T, Result<EndReason, RunError>) {
         match self.thread.join() {
             Ok(outcome) => outcome,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -49,21 +48,20 @@ impl<T> Running<T> {
     }
 }
 
-impl<T> fmt::Debug for Running<T> {
+impl<T> fmt::Debug for ThreadHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Running").field("thread", self.thread.thread()).finish_non_exhaustive()
     }
 }
 
-/// Runs a machine or group on a new thread; returns it in the error if the thread cannot be started.
+/// Runs a machine or group on a new thread; `Err` with it if the thread cannot be started.
 fn on_thread<T: Send + 'static>(
     thread: thread::Builder,
     machine: T,
     stopper: Stopper,
-    run: fn(&mut T) -> Result<Ended, RunError>,
-) -> Result<Running<T>, SpawnError<T>> {
-    // A failed `Builder::spawn` drops its closure; the slot keeps the machine from being dropped with
-    // it.
+    run: fn(&mut T) -> Result<EndReason, RunError>,
+) -> Result<ThreadHandle<T>, SpawnError<T>> {
+    // A failed `Builder::spawn` drops its closure; the slot keeps the machine from being dropped with it.
     let slot = Arc::new(Mutex::new(Some(machine)));
     let taken = Arc::clone(&slot);
     let started = thread.spawn(move || {
@@ -73,7 +71,7 @@ fn on_thread<T: Send + 'static>(
         (machine, ended)
     });
     match started {
-        Ok(thread) => Ok(Running { stopper, thread }),
+        Ok(thread) => Ok(ThreadHandle { stopper, thread }),
         Err(error) => {
             let machine = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
             let machine = machine.expect("a thread that was not started has taken the machine");
@@ -92,14 +90,14 @@ impl<H: Handler + Send + 'static> Machine<H> {
     /// let running = machine.spawn(std::thread::Builder::new().name("worker".into()))?;
     /// address.send(())?;
     /// let (machine, ended) = running.join();
-    /// assert_eq!(ended?, handover_event::Ended::Stopped);
+    /// assert_eq!(ended?, handover_event::EndReason::Stopped);
     /// assert_eq!(machine.stats().handled, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// [`SpawnError`] returns the machine when the thread cannot be started.
-    pub fn spawn(self, thread: thread::Builder) -> Result<Running<Self>, SpawnError<Self>> {
+    pub fn spawn(self, thread: thread::Builder) -> Result<ThreadHandle<Self>, SpawnError<Self>> {
         let stopper = self.stopper();
         on_thread(thread, self, stopper, Self::run)
     }
@@ -110,7 +108,7 @@ impl Group {
     ///
     /// # Errors
     /// [`SpawnError`] returns the group when the thread cannot be started.
-    pub fn spawn(self, thread: thread::Builder) -> Result<Running<Self>, SpawnError<Self>> {
+    pub fn spawn(self, thread: thread::Builder) -> Result<ThreadHandle<Self>, SpawnError<Self>> {
         let stopper = self.stopper();
         on_thread(thread, self, stopper, Self::run)
     }

@@ -1,9 +1,9 @@
 //! Topics: one value sent to many machines.
 
 use super::address::Address;
-use super::door::SharedThreadState;
-use super::near::LocalMachines;
-use crate::{Pool, PoolFull, Shared, Shares};
+use super::local_machines::LocalMachines;
+use super::shared_thread_state::SharedThreadState;
+use crate::{Pool, PoolArc, PoolArcs, PoolFull};
 use core::fmt;
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// a posted value into a message of its machine. The subscribers of one posting share one value.
 ///
 /// ```
-/// use handover_event::{Config, Machine, Shared, Topic, handler};
+/// use handover_event::{Config, Machine, PoolArc, Topic, handler};
 ///
-/// enum Message { News(Shared<String>) }
+/// enum Message { News(PoolArc<String>) }
 /// let mut machine = Machine::new(
 ///     handler(|Message::News(news), _cx| assert_eq!(*news, "hello")),
 ///     Config::default(),
@@ -38,7 +38,7 @@ pub struct Topic<T> {
 }
 
 struct TopicState<T> {
-    /// Version of the list; a new one lets publishers detect a change without taking the lock.
+    /// Version of `subscribers`: a change tells publishers, without the lock, to load the list again.
     version: AtomicU64,
     subscribers: Mutex<List<T>>,
 }
@@ -48,18 +48,19 @@ type List<T> = Arc<[Arc<dyn Subscriber<T>>]>;
 
 trait Subscriber<T>: Send + Sync {
     fn id(&self) -> usize;
-    fn door(&self) -> &SharedThreadState;
-    /// Sends the value; returns `true` if it was accepted.
-    fn send(&self, value: Shared<T>) -> bool;
-    /// Sends the value from the thread of `near`, without synchronisation if the subscriber runs on that thread.
-    fn send_from(&self, near: &mut LocalMachines<'_>, value: Shared<T>) -> LocalSend;
+    fn shared_thread(&self) -> &SharedThreadState;
+    /// Sends the value to the subscriber; returns `true` if its inbox accepted the value.
+    fn send(&self, value: PoolArc<T>) -> bool;
+    /// Sends the value from the thread that runs `local_machines`, without synchronisation if the subscriber is one
+    /// of these.
+    fn send_from(&self, local_machines: &mut LocalMachines<'_>, value: PoolArc<T>) -> LocalSend;
     fn is_closed(&self) -> bool;
 }
 
-/// Result of a send to a subscriber that may run on the sender's own thread.
+/// Result of a send to a subscriber that may run on the sender's thread.
 struct LocalSend {
     is_accepted: bool,
-    is_far: bool,
+    is_remote: bool,
 }
 
 struct Subscription<M, F> {
@@ -70,27 +71,27 @@ struct Subscription<M, F> {
 impl<T, M, F> Subscriber<T> for Subscription<M, F>
 where
     M: Send + 'static,
-    F: Fn(Shared<T>) -> M + Send + Sync,
+    F: Fn(PoolArc<T>) -> M + Send + Sync,
 {
     fn id(&self) -> usize {
         self.address.id()
     }
 
-    fn door(&self) -> &SharedThreadState {
-        &self.address.state().door
+    fn shared_thread(&self) -> &SharedThreadState {
+        &self.address.shared().shared_thread
     }
 
-    fn send(&self, value: Shared<T>) -> bool {
+    fn send(&self, value: PoolArc<T>) -> bool {
         self.address.send((self.wrap)(value)).is_ok()
     }
 
-    fn send_from(&self, near: &mut LocalMachines<'_>, value: Shared<T>) -> LocalSend {
-        let is_far = !near.has(&self.address);
-        let is_accepted = match is_far {
+    fn send_from(&self, local_machines: &mut LocalMachines<'_>, value: PoolArc<T>) -> LocalSend {
+        let is_remote = !local_machines.has(&self.address);
+        let is_accepted = match is_remote {
             true => self.send(value),
-            false => near.send(&self.address, (self.wrap)(value)).is_ok(),
+            false => local_machines.send(&self.address, (self.wrap)(value)).is_ok(),
         };
-        LocalSend { is_accepted, is_far }
+        LocalSend { is_accepted, is_remote }
     }
 
     fn is_closed(&self) -> bool {
@@ -98,9 +99,9 @@ where
     }
 }
 
-/// Result of posting a value: the number of subscribers that accepted it.
+/// Numbers of subscribers that accepted and refused a posted value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Posted {
+pub struct PostCounts {
     /// Number of subscribers that accepted the value into their inbox.
     pub accepted_count: u32,
     /// Number of subscribers whose inbox was full or closed. A closed subscriber is counted here
@@ -109,7 +110,7 @@ pub struct Posted {
 }
 
 impl<T: Send + Sync + 'static> Topic<T> {
-    /// Makes a topic without subscribers.
+    /// Creates a topic without subscribers.
     #[must_use]
     pub fn new() -> Self {
         let subscribers: List<T> = Arc::new([]);
@@ -121,19 +122,18 @@ impl<T: Send + Sync + 'static> Topic<T> {
         }
     }
 
-    /// Subscribes a machine from the next posting on: `wrap` makes a message of each value; the
-    /// name of a variant that holds a [`Shared`] will do. Returns `false`, and changes nothing, if
-    /// the machine has already subscribed.
+    /// Subscribes a machine to all later postings. `wrap` converts each value into a message; the name of an enum
+    /// variant that holds a [`PoolArc`] is such a function. Returns `false`, and changes nothing, if the machine is
+    /// already subscribed.
     ///
     /// # Blocking
     /// For as long as another thread subscribes or unsubscribes.
     pub fn subscribe<M, F>(&self, address: &Address<M>, wrap: F) -> bool
     where
         M: Send + 'static,
-        F: Fn(Shared<T>) -> M + Send + Sync + 'static,
+        F: Fn(PoolArc<T>) -> M + Send + Sync + 'static,
     {
-        // Made outside the closure, so that a refused subscription is dropped after the lock is
-        // released.
+        // Made outside the closure, so that a refused subscription is dropped after the lock is released.
         let new: Arc<dyn Subscriber<T>> = Arc::new(Subscription { address: address.clone(), wrap });
         self.state.change(|list| {
             if list.iter().any(|one| one.id() == address.id()) {
@@ -145,8 +145,8 @@ impl<T: Send + Sync + 'static> Topic<T> {
         })
     }
 
-    /// Unsubscribes a machine from the next posting on; values already in its inbox are still
-    /// handled. Returns `false` if the machine has not subscribed.
+    /// Unsubscribes a machine from all later postings; values already in its inbox are still handled. Returns `false`
+    /// if the machine was not subscribed.
     ///
     /// # Blocking
     /// As [`subscribe`](Self::subscribe).
@@ -157,11 +157,11 @@ impl<T: Send + Sync + 'static> Topic<T> {
     /// Returns the number of subscribed machines.
     #[must_use]
     pub fn subscribers_count(&self) -> usize {
-        self.state.list().len()
+        self.state.subscribers().len()
     }
 
-    /// Makes a publisher; each thread that posts needs its own. At most `values_max` of its values
-    /// can be in use at a time.
+    /// Creates a publisher; each thread that posts needs one of its own. At most `values_max` of its values can be in
+    /// use at a time.
     #[must_use]
     pub fn publisher(&self, values_max: u32) -> Publisher<T> {
         Publisher {
@@ -170,24 +170,24 @@ impl<T: Send + Sync + 'static> Topic<T> {
             // Acquire: pairs with the Release in change(). If the version is older than the list,
             // the first posting reloads the list.
             version: self.state.version.load(Ordering::Acquire),
-            subscribers: self.state.list(),
+            subscribers: self.state.subscribers(),
         }
     }
 }
 
 impl<T> TopicState<T> {
-    fn list(&self) -> List<T> {
+    fn subscribers(&self) -> List<T> {
         Arc::clone(&self.subscribers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces the list. `change` is called with the lock held and must drop no subscriber.
+    /// Replaces the list by the result of `change`, unless that is `None`; returns `true` if it did. `change` is
+    /// called with the lock held and must drop no subscriber.
     fn change(
         &self,
         change: impl FnOnce(&[Arc<dyn Subscriber<T>>]) -> Option<Vec<Arc<dyn Subscriber<T>>>>,
     ) -> bool {
-        // Declared before the lock guard, so that the old list is dropped after the lock is
-        // released: dropping the last reference to it drops closures of the user, whose captures
-        // may use this topic.
+        // Declared before the lock guard, so that the old list is dropped after the lock is released: dropping the
+        // last reference to it drops closures of the user, whose captures may use this topic.
         let _replaced;
         let mut list = self.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(changed) = change(&list) else { return false };
@@ -220,7 +220,7 @@ impl<T> Clone for Topic<T> {
 
 impl<T> fmt::Debug for Topic<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Topic({} subscribers)", self.state.list().len())
+        write!(f, "Topic({} subscribers)", self.state.subscribers().len())
     }
 }
 
@@ -233,7 +233,8 @@ pub struct Publisher<T> {
 }
 
 impl<T: Send + Sync + 'static> Publisher<T> {
-    /// Posts a value: each subscriber whose inbox has space gets a reference to it, and is woken if it sleeps.
+    /// Posts a value: sends a reference to each subscriber whose inbox has space, and wakes the subscribers that
+    /// sleep.
     ///
     /// # Errors
     /// [`PoolFull`] returns the value when `values_max` values are in use.
@@ -244,43 +245,43 @@ impl<T: Send + Sync + 'static> Publisher<T> {
     /// # Cost
     /// A load of a cache line that changes only with the list, and [`Address::send`] for each
     /// subscriber. Nothing is allocated once the pool has grown.
-    pub fn post(&mut self, value: T) -> Result<Posted, PoolFull<T>> {
+    pub fn post(&mut self, value: T) -> Result<PostCounts, PoolFull<T>> {
         let shares = self.put(value)?;
         Ok(self.hand_out(shares, |subscriber, value| subscriber.send(value)))
     }
 
-    /// Posts as [`post`](Self::post), from the thread of `near`; also returns `true` if a
+    /// Posts like [`post`](Self::post), from the thread that runs `local_machines`; also returns `true` if a
     /// subscriber runs on another thread.
-    pub(crate) fn post_near(
+    pub(crate) fn post_locally(
         &mut self,
-        near: &mut LocalMachines<'_>,
+        local_machines: &mut LocalMachines<'_>,
         value: T,
-    ) -> Result<(Posted, bool), PoolFull<T>> {
+    ) -> Result<(PostCounts, bool), PoolFull<T>> {
         let shares = self.put(value)?;
-        let mut any_far = false;
+        let mut is_any_remote = false;
         let posted = self.hand_out(shares, |subscriber, value| {
-            let taken = subscriber.send_from(near, value);
-            any_far |= taken.is_far;
-            taken.is_accepted
+            let result = subscriber.send_from(local_machines, value);
+            is_any_remote |= result.is_remote;
+            result.is_accepted
         });
-        Ok((posted, any_far))
+        Ok((posted, is_any_remote))
     }
 
-    /// Puts a value into the pool, with one reference for each subscriber.
+    /// Puts a value into the pool, and returns one reference for each subscriber.
     #[inline]
-    fn put(&mut self, value: T) -> Result<Shares<T>, PoolFull<T>> {
+    fn put(&mut self, value: T) -> Result<PoolArcs<T>, PoolFull<T>> {
         self.refresh();
         self.pool.put_shared(value, self.subscribers.len() as u32) // far below 2^32
     }
 
-    /// Sends each subscriber a reference to the value.
+    /// Sends each subscriber a reference to the value, and unsubscribes closed machines; returns the counts.
     #[inline(always)]
     fn hand_out(
         &self,
-        shares: Shares<T>,
-        mut send: impl FnMut(&dyn Subscriber<T>, Shared<T>) -> bool,
-    ) -> Posted {
-        let mut posted = Posted::default();
+        shares: PoolArcs<T>,
+        mut send: impl FnMut(&dyn Subscriber<T>, PoolArc<T>) -> bool,
+    ) -> PostCounts {
+        let mut posted = PostCounts::default();
         let mut is_any_closed = false;
         for (subscriber, value) in self.subscribers.iter().zip(shares) {
             if send(&**subscriber, value) {
@@ -296,9 +297,9 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         posted
     }
 
-    /// Returns the shared states of all subscribers' threads, as of the last posting.
+    /// Returns the shared states of the threads of all subscribers as of the last posting.
     pub(crate) fn subscriber_threads(&self) -> impl Iterator<Item = &SharedThreadState> {
-        self.subscribers.iter().map(|subscriber| subscriber.door())
+        self.subscribers.iter().map(|subscriber| subscriber.shared_thread())
     }
 
     /// Returns the topic that the publisher posts to.
@@ -313,7 +314,7 @@ impl<T: Send + Sync + 'static> Publisher<T> {
         let version = self.topic.state.version.load(Ordering::Acquire);
         if version != self.version {
             self.version = version;
-            self.subscribers = self.topic.state.list();
+            self.subscribers = self.topic.state.subscribers();
         }
     }
 }

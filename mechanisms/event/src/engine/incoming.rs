@@ -2,20 +2,19 @@
 
 use super::inbox::Inbox;
 
-/// Inboxes of a thread, checked before it sleeps.
+/// Inboxes that a thread checks before it sleeps.
 ///
-/// Messages are handled in the order in which their senders were given a slot, and a sender fills
-/// its slot a moment later. A sender that is preempted in between hides the messages behind it.
-/// Their senders have already woken the thread, in vain, and the preempted sender does not wake it
-/// if it uses `send_quiet`. So a thread must not sleep for long while a push has begun: it checks again
-/// after a short time.
+/// Messages are handled in the order in which their senders were given a slot, and a sender fills its slot a moment
+/// later. A sender that is preempted in between hides the messages behind it. Their senders have already woken the
+/// thread, in vain, and the preempted sender does not wake it if it uses `send_quiet`. So a thread must not sleep for
+/// long while a push has begun: it checks again after a short time.
 pub trait Incoming {
-    /// Returns `true` if a message can be popped; `false` may be stale.
+    /// Returns `true` if a message can be popped; after `false`, a sender may have pushed one since.
     fn has_any(&self) -> bool;
 
-    /// Returns `true` if a push has started whose message was not popped yet. Must be called after
-    /// the sleep was declared: the sender of a later push, or of one that this method misses, or a
-    /// sender behind it, sees the declaration.
+    /// Returns `true` if there is a push, finished or not, whose message was not popped. Call it after declaring the
+    /// sleep: then the sender of each push that it misses, or a sender behind that one, sees the declaration and
+    /// wakes the thread.
     fn has_begun_push(&mut self) -> bool;
 }
 

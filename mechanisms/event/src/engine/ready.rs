@@ -1,14 +1,12 @@
-//! Queue of the machines of a group that have messages in their inboxes: a mark on each machine,
-//! and a queue of the marked machines.
+//! Queue of the machines of a group that have messages in their inboxes: a flag on each machine,
+//! and a queue of the machines whose flag is set.
 //!
-//! A sender that finds the mark set does nothing more: the machine is in the queue, or about to be.
-//! The thread clears the mark *before* it reads the inbox, so that a message sent after the read
-//! sets the mark again.
+//! A sender that finds the flag set does nothing more: the machine is in the queue, or about to be. The thread clears
+//! the flag *before* it reads the inbox, so that a message sent after the read sets the flag again.
 //!
-//! The mark records whether the sender that enqueues the machine also wakes the thread; a quiet
-//! sender does not. A waking sender that finds a quiet sender's mark may wake the thread in vain,
-//! before the machine is in the queue; so the quiet sender reads the mark again after enqueueing, and
-//! wakes the thread on the other's behalf.
+//! The flag records whether the sender that enqueues the machine also wakes the thread; a quiet sender does not. A
+//! waking sender that finds a quiet sender's flag may wake the thread in vain, before the machine is in the queue; so
+//! the quiet sender reads the flag again after enqueueing, and wakes the thread on the other's behalf.
 //!
 //! A quiet sender that has taken its slot in an inbox or in the queue, but has not filled it yet,
 //! hides the senders behind it; a waking sender behind it also wakes the thread in vain. So the thread
@@ -21,46 +19,48 @@ use handover_base::sync::atomic::{AtomicU8, Ordering, fence};
 use handover_base::sync::{CachePadded, hint};
 use handover_ring::{CapacityError, PushError, mpsc};
 
-/// Sending end of the queue of ready machines, shared by all senders of a thread's machines.
+/// Sending end of the queue of a group's machines that have messages, shared by all senders.
 pub struct ReadySender {
-    marked: mpsc::Producer<u32>,
+    machines: mpsc::Producer<u32>,
 }
 
-/// Receiving end of the queue of ready machines, owned by the thread.
+/// Receiving end of the queue of a group's machines that have messages, owned by the thread.
 pub struct ReadyQueue {
-    marked: mpsc::Consumer<u32>,
-    /// Machines that were popped, each once. A machine is removed when no push into its inbox is in progress.
+    machines: mpsc::Consumer<u32>,
+    /// Indices of the machines that were popped, each once; removed when no push into the machine's inbox is in
+    /// progress.
     popped: Vec<u32>,
     /// `true` for each machine, by index, that is in `popped`.
     is_popped: Vec<bool>,
 }
 
-/// Inboxes of all machines of a thread, for the check before a sleep.
-pub struct MarkedInboxes<'a, F> {
-    marked: &'a mut ReadyQueue,
+/// Inboxes of all machines of a thread, for the check before the thread sleeps.
+pub struct ThreadInboxes<'a, F> {
+    ready_queue: &'a mut ReadyQueue,
     waiting_count: F,
 }
 
-/// Mark of one machine: whether the machine is in the queue of ready machines.
-pub struct Mark {
+/// Flag of one machine that says if the machine is in the queue of ready machines.
+pub struct ReadyFlag {
     state: CachePadded<AtomicU8>,
 }
 
 const NONE: u8 = 0;
-/// State of a mark: the machine is in the queue, or about to be, and the sender that enqueues it
-/// does not wake the thread.
+/// Value of a [`ReadyFlag`]: the machine is in the queue, or about to be, and the sender that enqueues it does not
+/// wake the thread.
 const QUIET: u8 = 1;
-/// State of a mark: the machine is in the queue, or about to be, and a sender wakes the thread, or is about to.
+/// Value of a [`ReadyFlag`]: the machine is in the queue, or about to be, and a sender wakes the thread, or is about
+/// to.
 const WAKING: u8 = 2;
 
-/// Makes the queue of ready machines, with space for all machines: each is in it at most once.
+/// Creates the queue of ready machines with a slot for each of `machines_max` machines; returns its two ends.
 pub fn ready_queue(machines_max: u32) -> Result<(ReadySender, ReadyQueue), CapacityError> {
     let (producer, consumer) = mpsc::ring(machines_max)?;
-    let marked = ReadyQueue { marked: consumer, popped: Vec::new(), is_popped: Vec::new() };
-    Ok((ReadySender { marked: producer }, marked))
+    let ready_queue = ReadyQueue { machines: consumer, popped: Vec::new(), is_popped: Vec::new() };
+    Ok((ReadySender { machines: producer }, ready_queue))
 }
 
-impl Mark {
+impl ReadyFlag {
     pub fn new() -> Self {
         Self { state: CachePadded::new(AtomicU8::new(NONE)) }
     }
@@ -70,16 +70,16 @@ impl ReadySender {
     /// Announces a message; called by the sender *after* the push into the inbox of `machine`. Enqueues the machine,
     /// unless it is queued already. Returns `true` if the thread must be woken if it sleeps.
     #[inline]
-    pub fn announce(&self, mark: &Mark, machine: u32) -> bool {
-        // SeqCst: pairs with the fence in ReadyQueue::pop(): either this thread sees that the mark was
+    pub fn announce(&self, ready_flag: &ReadyFlag, machine: u32) -> bool {
+        // SeqCst: pairs with the fence in ReadyQueue::pop(): either this thread sees that the flag was
         // cleared, or the popping thread sees the message in the inbox.
         fence(Ordering::SeqCst);
         // Relaxed both: ordered by the fences here, in announce_quietly() and at the wake; the exchange decides
         // which sender enqueues the machine.
-        if mark.state.load(Ordering::Relaxed) == WAKING {
+        if ready_flag.state.load(Ordering::Relaxed) == WAKING {
             return false;
         }
-        match mark.state.swap(WAKING, Ordering::Relaxed) {
+        match ready_flag.state.swap(WAKING, Ordering::Relaxed) {
             WAKING => return false,
             QUIET => {}
             _ => self.enqueue(machine),
@@ -87,24 +87,22 @@ impl ReadySender {
         true
     }
 
-    /// Announces a message as [`announce`](Self::announce), for a sender that does not wake the thread.
-    /// Returns `true`, which is rare, if the thread must be woken on behalf of a concurrent
-    /// waking sender.
+    /// Announces a message like [`announce`](Self::announce), for a sender that does not wake the thread. Returns
+    /// `true`, which is rare, if the caller must wake the thread for a concurrent sender that does.
     #[inline]
-    pub fn announce_quietly(&self, mark: &Mark, machine: u32) -> bool {
+    pub fn announce_quietly(&self, ready_flag: &ReadyFlag, machine: u32) -> bool {
         // SeqCst: as in announce().
         fence(Ordering::SeqCst);
         // Relaxed all: as in announce().
-        let state = &mark.state;
+        let state = &ready_flag.state;
         if state.load(Ordering::Relaxed) != NONE
             || state.compare_exchange(NONE, QUIET, Ordering::Relaxed, Ordering::Relaxed).is_err()
         {
             return false;
         }
         self.enqueue(machine);
-        // SeqCst: pairs with the fence between a waking sender's exchange and its check whether the
-        // thread sleeps: either this thread sees that sender's mark, or the woken thread sees the
-        // machine in the queue.
+        // SeqCst: pairs with the fence between a waking sender's exchange and its check whether the thread sleeps:
+        // either this thread sees that sender's flag, or the woken thread sees the machine in the queue.
         fence(Ordering::SeqCst);
         // Relaxed: ordered by the fence.
         state.load(Ordering::Relaxed) == WAKING
@@ -112,24 +110,23 @@ impl ReadySender {
 
     #[inline]
     fn enqueue(&self, machine: u32) {
-        // The ring has room for all machines, and each is in it at most once. If it reports Full,
-        // this thread does not yet see that the group has popped some of them, which it has already
-        // done.
-        while let Err(PushError::Full(_)) = self.marked.push(machine) {
+        // The ring has space for all machines, and each is in it at most once. If it reports Full, this thread does
+        // not yet see that the group has popped some of them, which it has already done.
+        while let Err(PushError::Full(_)) = self.machines.push(machine) {
             hint::spin_loop();
         }
     }
 }
 
 impl ReadyQueue {
-    /// Removes and returns the next machine to serve, and clears its mark; `None` if no machine is
+    /// Removes and returns the next machine to serve, and clears its flag; `None` if no machine is
     /// ready. The caller must serve the machine until its inbox is empty, or remember it.
     #[inline]
-    pub fn pop<'a>(&mut self, mark_of: impl FnOnce(u32) -> Option<&'a Mark>) -> Option<u32> {
-        let machine = self.marked.pop()?;
-        if let Some(mark) = mark_of(machine) {
+    pub fn pop<'a>(&mut self, flag_of: impl FnOnce(u32) -> Option<&'a ReadyFlag>) -> Option<u32> {
+        let machine = self.machines.pop()?;
+        if let Some(ready_flag) = flag_of(machine) {
             // Relaxed: ordered by the fence.
-            mark.state.store(NONE, Ordering::Relaxed);
+            ready_flag.state.store(NONE, Ordering::Relaxed);
         }
         // SeqCst: pairs with the fences in ReadySender::announce() and announce_quietly().
         fence(Ordering::SeqCst);
@@ -148,48 +145,48 @@ impl ReadyQueue {
         }
     }
 
-    /// Returns the inboxes of all machines, for the check before a sleep; `waiting_count` returns
-    /// the length of a machine's inbox.
-    pub fn incoming<F: FnMut(u32) -> usize>(&mut self, waiting_count: F) -> MarkedInboxes<'_, F> {
-        MarkedInboxes { marked: self, waiting_count }
+    /// Returns the inboxes of all machines, for the check before a sleep; `waiting_count` returns the number of
+    /// messages in the inbox of the machine with a given index.
+    pub fn incoming<F: FnMut(u32) -> usize>(&mut self, waiting_count: F) -> ThreadInboxes<'_, F> {
+        ThreadInboxes { ready_queue: self, waiting_count }
     }
 
-    /// Returns `true` if no machine can be popped because a sender has reserved the next slot and not filled it yet; it
-    /// may have done so since.
+    /// Returns `true` if no machine can be popped because a sender has reserved the next slot and not filled it; the
+    /// sender may have filled it since.
     pub fn is_blocked(&self) -> bool {
-        let begun_count = self.marked.len();
-        self.marked.is_empty() && begun_count != 0
+        let begun_count = self.machines.len();
+        self.machines.is_empty() && begun_count != 0
     }
 
-    /// Returns `true` if no machine can be popped; `true` may be stale.
+    /// Returns `true` if no machine can be popped; senders may have enqueued one since.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.marked.is_empty()
+        self.machines.is_empty()
     }
 }
 
-impl<F: FnMut(u32) -> usize> Incoming for MarkedInboxes<'_, F> {
+impl<F: FnMut(u32) -> usize> Incoming for ThreadInboxes<'_, F> {
     #[inline]
     fn has_any(&self) -> bool {
-        !self.marked.is_empty()
+        !self.ready_queue.is_empty()
     }
 
     fn has_begun_push(&mut self) -> bool {
-        let ReadyQueue { marked, popped, is_popped } = &mut *self.marked;
+        let ReadyQueue { machines, popped, is_popped } = &mut *self.ready_queue;
         popped.retain(|&machine| {
-            let is_kept = (self.waiting_count)(machine) != 0;
-            is_popped[machine as usize] = is_kept;
-            is_kept
+            let has_push = (self.waiting_count)(machine) != 0;
+            is_popped[machine as usize] = has_push;
+            has_push
         });
         // Not is_empty(), which checks only whether the next slot is filled.
-        let begun_count = marked.len();
+        let begun_count = machines.len();
         !popped.is_empty() || begun_count != 0
     }
 }
 
 #[cfg(all(test, not(handover_loom)))]
 mod tests {
-    use crate::{Config, Context, Ended, Group, ThreadConfig, handler};
+    use crate::{Config, Context, EndReason, Group, ThreadConfig, handler};
     use std::sync::mpsc;
     use std::time::Duration;
 
@@ -212,17 +209,18 @@ mod tests {
             let (has_slot, slot) = mpsc::channel();
             let to_other = other.address().clone();
             scope.spawn(move || {
-                let marking = to_other.state().door.ready_sender().expect("of a group");
+                let ready_sender =
+                    to_other.shared().shared_thread.ready_sender().expect("of a group");
                 // A sender to `other` that loses its CPU until the machine behind it is served.
-                let mut preempted = std::iter::once(to_other.state().machine).inspect(|_| {
+                let mut preempted = std::iter::once(to_other.shared().machine).inspect(|_| {
                     has_slot.send(()).expect("the sender thread has exited");
                     is_to_finish.recv().expect("it is served");
                 });
-                assert_eq!(marking.marked.push_batch(&mut preempted), 1);
+                assert_eq!(ready_sender.machines.push_batch(&mut preempted), 1);
             });
             slot.recv().expect("it has a slot");
             served.address().send(WAKING).expect("send a message");
-            assert_eq!(group.run(), Ok(Ended::Stopped));
+            assert_eq!(group.run(), Ok(EndReason::Stopped));
         });
         let stats = group.stats(&served).expect("find the machine");
         assert_eq!((stats.handled, stats.timers), (1, 0), "woken by the timer only");

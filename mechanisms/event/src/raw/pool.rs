@@ -24,19 +24,19 @@ use handover_base::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 
 const FREE: u32 = 0;
 const DYING: u32 = 1;
-/// State of a slot with one holder; each further holder adds 1.
+/// State of a slot with one handle; each further handle adds 1.
 const ONE: u32 = 2;
-/// Bit of a slot's state: the pool was dropped.
+/// Bit that is set in a slot's state once the pool was dropped.
 const ORPHAN: u32 = 1 << 31;
 const COUNT: u32 = ORPHAN - 1;
-/// Number of holders above which clone() aborts: so many mean that a program leaks them in a loop.
+/// Number of handles of one value above which clone() aborts, as the program probably leaks handles in a loop.
 const HOLDERS_LIMIT: u32 = 1 << 30;
 /// Number of slots that put() checks, one after the other, before it tries to grow the pool.
 const PROBES: usize = 8;
 /// Number of slots in a pool's first chunk.
 const CHUNK_SLOTS_MIN: usize = 16;
 
-/// Slot of a pool, on cache lines of its own, since its holders write it.
+/// Slot of a pool, alone on its cache lines, because several threads write its word.
 #[repr(align(64))]
 struct Slot<T> {
     word: AtomicU32,
@@ -46,12 +46,12 @@ struct Slot<T> {
 
 /// Chunk of slots that were allocated together.
 struct Chunk<T> {
-    /// Number of slots in use whose pool was dropped, plus one for the pool during its drop.
+    /// Number of slots that were in use when the pool was dropped and still are, plus one during the pool's drop.
     orphans: AtomicUsize,
     slots: Vec<Slot<T>>,
 }
 
-/// Reusable memory for messages: in the steady state nothing is allocated.
+/// Pool of reusable slots for values that are sent to other threads: allocates nothing once it has grown.
 ///
 /// One thread puts values in; the handles may move to any thread. The value is dropped, and its
 /// slot freed, when its last handle is dropped. Handles may outlive their pool.
@@ -77,8 +77,8 @@ struct Chunk<T> {
 pub struct Pool<T> {
     slots: Vec<NonNull<Slot<T>>>,
     chunks: Vec<NonNull<Chunk<T>>>,
-    /// Index of the next slot to check.
-    turn: usize,
+    /// Index of the slot to check first at the next put.
+    next_index: usize,
     slots_max: usize,
 }
 
@@ -90,34 +90,34 @@ unsafe impl<T: Send> Send for Pool<T> {}
 unsafe impl<T: Send> Sync for Pool<T> {}
 
 impl<T> Pool<T> {
-    /// Makes a pool without slots, which grows up to `slots_max` slots (at least one).
+    /// Creates a pool without slots, which grows up to `slots_max` slots (at least one).
     #[must_use]
     pub fn new(slots_max: u32) -> Self {
         Self {
             slots: Vec::new(),
             chunks: Vec::new(),
-            turn: 0,
+            next_index: 0,
             slots_max: slots_max.max(1) as usize,
         }
     }
 
-    /// Puts a value into a free slot.
+    /// Moves a value into a free slot, and returns its handle.
     ///
     /// # Errors
     /// [`PoolFull`] returns the value when `slots_max` values are in use.
     #[inline]
-    pub fn put(&mut self, value: T) -> Result<Parcel<T>, PoolFull<T>> {
+    pub fn put(&mut self, value: T) -> Result<PoolBox<T>, PoolFull<T>> {
         match self.free_slot().or_else(|| self.find_or_grow()) {
             Some(slot) => {
                 Self::fill(slot, value, ONE);
-                Ok(Parcel { slot })
+                Ok(PoolBox { slot })
             }
             None => Err(PoolFull(value)),
         }
     }
 
-    /// Puts a value into a free slot for `holders_count` holders, which the returned iterator
-    /// yields: cheaper than as many clones, because their number is written once.
+    /// Moves a value into a free slot for `holders_count` handles, which the returned iterator yields: cheaper than
+    /// as many clones, because their number is written once.
     ///
     /// ```
     /// use handover_event::Pool;
@@ -131,14 +131,14 @@ impl<T> Pool<T> {
     /// # Errors
     /// As [`put`](Self::put).
     #[inline]
-    pub fn put_shared(&mut self, value: T, holders_count: u32) -> Result<Shares<T>, PoolFull<T>> {
+    pub fn put_shared(&mut self, value: T, holders_count: u32) -> Result<PoolArcs<T>, PoolFull<T>> {
         if holders_count == 0 || holders_count >= HOLDERS_LIMIT {
             return Ok(self.put(value)?.share().shares(holders_count));
         }
         match self.free_slot().or_else(|| self.find_or_grow()) {
             Some(slot) => {
                 Self::fill(slot, value, ONE + (holders_count - 1));
-                Ok(Shares { slot, left: holders_count })
+                Ok(PoolArcs { slot, left: holders_count })
             }
             None => Err(PoolFull(value)),
         }
@@ -159,10 +159,10 @@ impl<T> Pool<T> {
     #[inline]
     fn free_slot(&mut self) -> Option<NonNull<Slot<T>>> {
         for _ in 0..PROBES {
-            let slot = *self.slots.get(self.turn)?;
-            self.turn += 1;
-            if self.turn == self.slots.len() {
-                self.turn = 0;
+            let slot = *self.slots.get(self.next_index)?;
+            self.next_index += 1;
+            if self.next_index == self.slots.len() {
+                self.next_index = 0;
             }
             if Self::is_free(slot) {
                 return Some(slot);
@@ -175,8 +175,7 @@ impl<T> Pool<T> {
     fn is_free(slot: NonNull<Slot<T>>) -> bool {
         // SAFETY: only a pool's drop gives up its chunks, so the chunk of this slot is alive.
         let slot = unsafe { slot.as_ref() };
-        // Acquire: pairs with the Release in Free's drop: the last holder's accesses come before
-        // the reuse.
+        // Acquire: pairs with the Release in FreeOnDrop's drop: the last holder's accesses come before the reuse.
         slot.word.load(Ordering::Acquire) == FREE
     }
 
@@ -185,22 +184,22 @@ impl<T> Pool<T> {
         // SAFETY: `slot` belongs to this pool, whose drop alone gives up its chunks.
         let place = unsafe { slot.as_ref() };
         place.value.with_mut(|at| {
-            // SAFETY: the slot is free, and only its pool, which is borrowed mutably, fills a free
-            // slot.
+            // SAFETY: the slot is free, and only its pool, which is borrowed mutably, fills a free slot.
             unsafe { at.cast::<T>().write(value) };
         });
         // Relaxed: handing a holder to another thread synchronises.
         place.word.store(word, Ordering::Relaxed);
     }
 
-    /// Grows the pool, or searches all slots; called when the next [`PROBES`] slots are in use.
+    /// Returns a free slot, after growing the pool or searching all slots; `None` if all are in use. Called when the
+    /// next [`PROBES`] slots are in use.
     #[cold]
     fn find_or_grow(&mut self) -> Option<NonNull<Slot<T>>> {
         if self.slots.len() < self.slots_max {
             return self.grow();
         }
         let at = self.slots.iter().position(|slot| Self::is_free(*slot))?;
-        self.turn = (at + 1) % self.slots.len();
+        self.next_index = (at + 1) % self.slots.len();
         Some(self.slots[at])
     }
 
@@ -219,11 +218,10 @@ impl<T> Pool<T> {
         unsafe { chunk.as_mut() }.slots = slots;
         self.chunks.push(chunk);
         let first = self.slots.len();
-        // SAFETY: the chunk was allocated above, and from here on only shared references to it are
-        // made.
+        // SAFETY: the chunk was allocated above, and from here on only shared references to it are made.
         let slots = unsafe { chunk.as_ref() }.slots.iter();
         self.slots.extend(slots.map(NonNull::from));
-        self.turn = (first + 1) % self.slots.len();
+        self.next_index = (first + 1) % self.slots.len();
         Some(self.slots[first])
     }
 }
@@ -233,16 +231,14 @@ impl<T> Drop for Pool<T> {
         for &chunk in &self.chunks {
             // SAFETY: this pool's own count, stored below, keeps the chunk alive until release_one().
             let seen = unsafe { chunk.as_ref() };
-            // Relaxed: no other thread reads the count before it sees ORPHAN on a slot, which
-            // publishes it.
+            // Relaxed: no other thread reads the count before it sees ORPHAN on a slot, which publishes it.
             seen.orphans.store(1, Ordering::Relaxed);
             for slot in &seen.slots {
                 // Relaxed: published by the mark below. Counted before the mark: a thread that sees
                 // the mark decrements the count.
                 seen.orphans.fetch_add(1, Ordering::Relaxed);
-                // AcqRel: pairs with the exchange in Free's drop: either that exchange sees the
-                // mark, or this one sees that the slot is free, and no thread accesses the slot any
-                // more.
+                // AcqRel: pairs with the exchange in FreeOnDrop's drop: either that exchange sees the mark, or this
+                // one sees that the slot is free, and no thread accesses the slot any more.
                 if slot.word.fetch_or(ORPHAN, Ordering::AcqRel) == FREE {
                     seen.orphans.fetch_sub(1, Ordering::Relaxed);
                 }
@@ -253,57 +249,54 @@ impl<T> Drop for Pool<T> {
 }
 
 impl<T> Chunk<T> {
-    /// Releases one reference to the chunk, of an orphan or of the pool; the last one frees the chunk.
+    /// Releases one reference to the chunk, held by an orphaned slot or by the pool; the last one frees the chunk.
     fn release_one(chunk: NonNull<Self>) {
         // SAFETY: the caller's own count keeps the chunk alive until it is subtracted below.
         let seen = unsafe { chunk.as_ref() };
-        // AcqRel: pairs with itself: accesses to the slots by other threads come before the
-        // deallocation.
+        // AcqRel: pairs with itself: accesses to the slots by other threads come before the deallocation.
         if seen.orphans.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // SAFETY: allocated by Box::new() in grow(); with the count at zero no handle to it is
-            // left.
+            // SAFETY: allocated by Box::new() in grow(); with the count at zero no handle to it is left.
             drop(unsafe { Box::from_raw(chunk.as_ptr()) });
         }
     }
 }
 
-/// Guard that frees the slot when dropped, even if dropping the value panics.
-struct Free<T>(NonNull<Slot<T>>);
+/// Guard that frees a slot when dropped, even if dropping the value panics.
+struct FreeOnDrop<T>(NonNull<Slot<T>>);
 
-impl<T> Drop for Free<T> {
+impl<T> Drop for FreeOnDrop<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: the slot belongs to this thread until its word says FREE, and keeps its chunk
-        // alive until then.
+        // SAFETY: the slot belongs to this thread until its word says FREE, and keeps its chunk alive until then.
         let slot = unsafe { self.0.as_ref() };
         let chunk = slot.chunk;
-        // AcqRel: publishes the end of the value to the Acquire in is_free(), and pairs with the
-        // mark in Pool's drop.
+        // AcqRel: publishes the end of the value to the Acquire in is_free(), and pairs with the mark in Pool's drop.
         if slot.word.fetch_and(ORPHAN, Ordering::AcqRel) & ORPHAN != 0 {
             Chunk::release_one(chunk);
         }
     }
 }
 
-/// Value in a slot of a [`Pool`], with a single holder, which may write to it.
-pub struct Parcel<T> {
+/// Unique handle of a value in a [`Pool`], which may change the value. Dropping it drops the value and frees the
+/// slot.
+pub struct PoolBox<T> {
     slot: NonNull<Slot<T>>,
 }
 
 // SAFETY: a parcel is the only holder of its value, so sending it sends a `T`, which is Send.
-unsafe impl<T: Send> Send for Parcel<T> {}
+unsafe impl<T: Send> Send for PoolBox<T> {}
 
-// SAFETY: `&Parcel<T>` gives access to `&T` only, and `T: Sync`.
-unsafe impl<T: Sync> Sync for Parcel<T> {}
+// SAFETY: `&PoolBox<T>` gives access to `&T` only, and `T: Sync`.
+unsafe impl<T: Sync> Sync for PoolBox<T> {}
 
-impl<T> Parcel<T> {
-    /// Makes the value shareable: it may then have several holders, which can only read it.
+impl<T> PoolBox<T> {
+    /// Converts the unique handle into a shared one, which can be cloned and only read.
     #[inline]
     #[must_use]
-    pub fn share(self) -> Shared<T> {
+    pub fn share(self) -> PoolArc<T> {
         let slot = self.slot;
         core::mem::forget(self);
-        Shared { slot }
+        PoolArc { slot }
     }
 
     /// Returns the value, and frees its slot.
@@ -312,12 +305,10 @@ impl<T> Parcel<T> {
     pub fn into_inner(self) -> T {
         let slot = self.slot;
         core::mem::forget(self);
-        let free = Free(slot);
-        // SAFETY: `self` was the slot's only holder, and `free` keeps the slot in use until it is
-        // dropped.
+        let free = FreeOnDrop(slot);
+        // SAFETY: `self` was the slot's only holder, and `free` keeps the slot in use until it is dropped.
         let value = unsafe { value_cell(&free.0) }.with(|at| {
-            // SAFETY: a slot in use holds a value; it is not read or dropped again, as `free` only
-            // frees the slot.
+            // SAFETY: a slot in use holds a value; it is not read or dropped again, as `free` only frees the slot.
             unsafe { at.cast::<T>().read() }
         });
         drop(free);
@@ -331,40 +322,37 @@ impl<T> Parcel<T> {
 /// The slot is in use, and the caller is one of its holders for as long as the reference is used.
 #[inline]
 unsafe fn value_cell<T>(slot: &NonNull<Slot<T>>) -> &UnsafeCell<MaybeUninit<T>> {
-    // SAFETY: by the contract the slot is in use, and its chunk is alive: the pool or the orphan
-    // count holds it.
+    // SAFETY: by the contract the slot is in use, and its chunk is alive: the pool or the orphan count holds it.
     &unsafe { slot.as_ref() }.value
 }
 
-impl<T> Deref for Parcel<T> {
+impl<T> Deref for PoolBox<T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
         // SAFETY: this parcel is the slot's holder, and is borrowed for as long as the reference.
         unsafe { value_cell(&self.slot) }.with(|at| {
-            // SAFETY: a slot in use holds a value; only this holder writes it, and it is borrowed
-            // shared.
+            // SAFETY: a slot in use holds a value; only this holder writes it, and it is borrowed shared.
             unsafe { &*at.cast::<T>() }
         })
     }
 }
 
-impl<T> DerefMut for Parcel<T> {
+impl<T> DerefMut for PoolBox<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: this parcel is the slot's holder, and is borrowed for as long as the reference.
         unsafe { value_cell(&self.slot) }.with_mut(|at| {
-            // SAFETY: a slot in use holds a value; this is its only holder, and it is borrowed
-            // mutably.
+            // SAFETY: a slot in use holds a value; this is its only holder, and it is borrowed mutably.
             unsafe { &mut *at.cast::<T>() }
         })
     }
 }
 
-impl<T> Drop for Parcel<T> {
+impl<T> Drop for PoolBox<T> {
     #[inline]
     fn drop(&mut self) {
-        let _free = Free(self.slot);
+        let _free = FreeOnDrop(self.slot);
         // SAFETY: this parcel is the slot's holder until `_free` is dropped at the end.
         unsafe { value_cell(&self.slot) }.with_mut(|at| {
             // SAFETY: a slot in use holds a value, and its only holder is being dropped.
@@ -373,33 +361,33 @@ impl<T> Drop for Parcel<T> {
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Parcel<T> {
+impl<T: fmt::Debug> fmt::Debug for PoolBox<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }
 }
 
-/// Value in a slot of a [`Pool`] with any number of holders, which can only read it; the last holder
-/// to be dropped drops the value. For a shared value that can change, use atomics or a mutex in it.
-pub struct Shared<T> {
+/// Shared handle of a value in a [`Pool`]: clones refer to the same value, and can only read it; the last one drops
+/// the value. For a shared value that changes, use atomics or a mutex in it.
+pub struct PoolArc<T> {
     slot: NonNull<Slot<T>>,
 }
 
 // SAFETY: holders on several threads read the value through `&T` (`T: Sync`), and any of them may
 // drop it (`T: Send`).
-unsafe impl<T: Send + Sync> Send for Shared<T> {}
+unsafe impl<T: Send + Sync> Send for PoolArc<T> {}
 
-// SAFETY: `&Shared<T>` can be cloned into a holder on another thread, so the same bounds apply.
-unsafe impl<T: Send + Sync> Sync for Shared<T> {}
+// SAFETY: `&PoolArc<T>` can be cloned into a holder on another thread, so the same bounds apply.
+unsafe impl<T: Send + Sync> Sync for PoolArc<T> {}
 
-impl<T> Shared<T> {
+impl<T> PoolArc<T> {
     #[inline]
     fn word(&self) -> &AtomicU32 {
         // SAFETY: this holder keeps the slot in use, and so its chunk alive.
         &unsafe { self.slot.as_ref() }.word
     }
 
-    /// Returns the number of holders; it may have changed since, unless it is one.
+    /// Returns the number of handles of the value; unless it is 1, it may have changed since.
     #[must_use]
     pub fn holders_count(&self) -> u32 {
         // Relaxed: a figure.
@@ -413,16 +401,16 @@ impl<T> Shared<T> {
     }
 }
 
-impl<T> Shared<T> {
-    /// Creates `holders_count` further holders at once.
+impl<T> PoolArc<T> {
+    /// Creates `holders_count` further handles of the value at once.
     #[inline]
-    pub(crate) fn shares(&self, holders_count: u32) -> Shares<T> {
+    pub(crate) fn shares(&self, holders_count: u32) -> PoolArcs<T> {
         // Before the addition, which could reach the bit beside the count.
         if holders_count < HOLDERS_LIMIT {
             // Relaxed: new holders are made from an existing one, which keeps the value alive.
             let was = self.word().fetch_add(holders_count, Ordering::Relaxed);
             if was & COUNT < HOLDERS_LIMIT - holders_count {
-                return Shares { slot: self.slot, left: holders_count };
+                return PoolArcs { slot: self.slot, left: holders_count };
             }
         }
         // As with Arc: more than a thousand million holders cannot be handled.
@@ -430,7 +418,7 @@ impl<T> Shared<T> {
     }
 }
 
-impl<T> Clone for Shared<T> {
+impl<T> Clone for PoolArc<T> {
     #[inline]
     fn clone(&self) -> Self {
         let slot = self.slot;
@@ -439,7 +427,7 @@ impl<T> Clone for Shared<T> {
     }
 }
 
-impl<T> Deref for Shared<T> {
+impl<T> Deref for PoolArc<T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
@@ -451,7 +439,7 @@ impl<T> Deref for Shared<T> {
     }
 }
 
-impl<T> Drop for Shared<T> {
+impl<T> Drop for PoolArc<T> {
     #[inline]
     fn drop(&mut self) {
         // Acquire: pairs with the Release below, of former holders: their accesses to the value
@@ -466,42 +454,41 @@ impl<T> Drop for Shared<T> {
             // Acquire: pairs with the Release of former holders, as above.
             fence(Ordering::Acquire);
         }
-        drop(Parcel { slot: self.slot });
+        drop(PoolBox { slot: self.slot });
     }
 }
 
-/// Iterator over the holders of one value of a [`Pool`] that are not handed out yet. Those that are
-/// left are dropped with it.
-pub struct Shares<T> {
+/// Iterator over handles of one value that were created together. Dropping it drops those that it has not returned.
+pub struct PoolArcs<T> {
     slot: NonNull<Slot<T>>,
-    /// Number of holders counted in the slot's state that are not handed out yet.
+    /// Number of handles that are counted in the slot's state and not returned yet.
     left: u32,
 }
 
-impl<T> Iterator for Shares<T> {
-    type Item = Shared<T>;
+impl<T> Iterator for PoolArcs<T> {
+    type Item = PoolArc<T>;
 
     #[inline]
-    fn next(&mut self) -> Option<Shared<T>> {
+    fn next(&mut self) -> Option<PoolArc<T>> {
         self.left = self.left.checked_sub(1)?;
-        Some(Shared { slot: self.slot })
+        Some(PoolArc { slot: self.slot })
     }
 }
 
-impl<T> Drop for Shares<T> {
+impl<T> Drop for PoolArcs<T> {
     #[inline]
     fn drop(&mut self) {
         self.for_each(drop);
     }
 }
 
-impl<T> fmt::Debug for Shares<T> {
+impl<T> fmt::Debug for PoolArcs<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Shares({} left)", self.left)
+        write!(f, "PoolArcs({} left)", self.left)
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Shared<T> {
+impl<T: fmt::Debug> fmt::Debug for PoolArc<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }

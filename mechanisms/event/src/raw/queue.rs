@@ -3,22 +3,22 @@
 use std::any::{Any, TypeId};
 use std::collections::VecDeque;
 
-/// Queue of messages of one erased type, or no queue.
+/// Queue of messages whose type is erased, or no queue.
 pub(crate) struct AnyQueue {
-    /// The queue: a `VecDeque` of the messages' type.
+    /// Boxed `VecDeque` of the message type, or `()` if there is no queue.
     queue: Box<dyn Any + Send>,
-    /// Type id of the value in `queue`. A copy, because `Any` returns it through a call and in two registers: compared
-    /// at once, it is read in one piece before its two halves have reached the cache (5 ns).
+    /// Type id of the value in `queue`, copied from it: `Any` returns the id through a call, in two registers, and
+    /// comparing it at once reads it before both halves have reached the cache (5 ns).
     type_id: TypeId,
 }
 
 impl AnyQueue {
-    /// Makes an empty queue of messages of type `M`.
+    /// Creates an empty queue of messages of type `M`.
     pub(crate) fn of<M: Send + 'static>() -> Self {
         Self::new(VecDeque::<M>::new())
     }
 
-    /// Makes a value without a queue, for messages of all types.
+    /// Creates a value without a queue.
     pub(crate) fn none() -> Self {
         Self::new(())
     }
@@ -27,12 +27,12 @@ impl AnyQueue {
         Self { queue: Box::new(queue), type_id: TypeId::of::<Q>() }
     }
 
-    /// Returns the queue; `None` if its messages are not of type `M`.
+    /// Returns the queue; `None` if there is none, or its messages are not of type `M`.
     pub(crate) fn get<M: 'static>(&self) -> Option<&VecDeque<M>> {
         self.queue.downcast_ref()
     }
 
-    /// Returns the queue, mutably; `None` if its messages are not of type `M`.
+    /// Returns the queue, mutably; `None` if there is none, or its messages are not of type `M`.
     #[inline(always)]
     pub(crate) fn get_mut<M: 'static>(&mut self) -> Option<&mut VecDeque<M>> {
         if self.type_id != TypeId::of::<VecDeque<M>>() {

@@ -4,16 +4,15 @@ use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Blocks `signals` for the calling thread and for threads that it starts afterwards; returns a
-/// descriptor that reads them. The error names the failed call and its errno.
+/// Blocks `signals` for the calling thread and for threads that it starts afterwards, and opens a descriptor that
+/// reads them. The error holds the failed call and its error number.
 pub(crate) fn block(signals: &[i32]) -> Result<OwnedFd, (&'static str, Errno)> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigemptyset initialises the whole set through the pointer, which is valid for writes.
     let answer = unsafe { libc::sigemptyset(set.as_mut_ptr()) };
     check("sigemptyset", answer)?;
     for &signal in signals {
-        // SAFETY: sigemptyset initialised the set above; sigaddset returns an error for an invalid
-        // number.
+        // SAFETY: sigemptyset initialised the set above; sigaddset returns an error for an invalid number.
         let answer = unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
         check("sigaddset", answer)?;
     }
@@ -34,7 +33,7 @@ pub(crate) fn block(signals: &[i32]) -> Result<OwnedFd, (&'static str, Errno)> {
     Ok(fd)
 }
 
-/// Reads the next pending signal; `None` if no signal is pending.
+/// Reads the number of the next pending signal; `None` if no signal is pending.
 pub(crate) fn next(fd: &OwnedFd) -> Option<i32> {
     const BYTES: usize = size_of::<libc::signalfd_siginfo>();
     let mut info = MaybeUninit::<libc::signalfd_siginfo>::zeroed();

@@ -7,7 +7,7 @@
 mod raw;
 
 use handover_event::{
-    Address, Config, Context, Group, Handler, Machine, Parcel, Pool, Shared, ThreadConfig, Topic,
+    Address, Config, Context, Group, Handler, Machine, Pool, PoolArc, PoolBox, ThreadConfig, Topic,
     handler,
 };
 use std::time::Duration;
@@ -28,8 +28,8 @@ fn local_and_inbox_messages_allocate_nothing() {
     let address = machine.address().clone();
     let made = allocations(|| {
         for _ in 0..1000 {
-            address.send([1; 8]).expect("room");
-            machine.context().send_quiet([2; 8]).expect("room");
+            address.send([1; 8]).expect("send a message");
+            machine.context().send_quiet([2; 8]).expect("send a message");
             machine.poll().expect("runs");
         }
     });
@@ -40,19 +40,19 @@ fn local_and_inbox_messages_allocate_nothing() {
 fn pooled_parcels_allocate_nothing() {
     struct Letters(Pool<[u64; 16]>);
     impl Handler for Letters {
-        type Message = Parcel<[u64; 16]>;
+        type Message = PoolBox<[u64; 16]>;
         fn handle(&mut self, letter: Self::Message, cx: &mut Context<'_, Self::Message>) {
             let mut answer = self.0.put(*letter).expect("a slot");
             answer[0] += 1;
             if answer[0] < 1000 {
-                cx.send_quiet(answer).expect("room");
+                cx.send_quiet(answer).expect("send a message");
             }
         }
     }
     let mut machine = Machine::new(Letters(Pool::new(8)), Config::default()).expect("valid");
     let mut pool = Pool::new(8);
     let made = allocations(|| {
-        machine.context().send_quiet(pool.put([0; 16]).expect("a slot")).expect("room");
+        machine.context().send_quiet(pool.put([0; 16]).expect("a slot")).expect("send a message");
         while machine.poll().expect("runs").handled > 0 {}
     });
     assert_eq!(made, 0);
@@ -63,20 +63,20 @@ fn posting_within_a_group_allocates_nothing() {
     let topic = Topic::new();
     let mut group = Group::new(ThreadConfig::default()).expect("valid");
     for _ in 0..10 {
-        let reader = handler(|_news: Shared<u64>, _cx| ());
-        let reader = group.add(reader, Config::default()).expect("room");
+        let reader = handler(|_news: PoolArc<u64>, _cx| ());
+        let reader = group.add(reader, Config::default()).expect("add a machine");
         topic.subscribe(reader.address(), |news| news);
     }
     let mut publisher = topic.publisher(4);
     let poster = handler(move |left: u64, cx: &mut Context<'_, u64>| {
         assert_eq!(cx.post(&mut publisher, left).expect("a slot").accepted_count, 10);
         if left > 0 {
-            cx.send_quiet(left - 1).expect("room");
+            cx.send_quiet(left - 1).expect("send a message");
         }
     });
-    let poster = group.add(poster, Config::default()).expect("room");
+    let poster = group.add(poster, Config::default()).expect("add a machine");
     let made = allocations(|| {
-        poster.address().send(2).expect("room");
+        poster.address().send(2).expect("send a message");
         while group.poll().expect("runs").handled > 0 {}
     });
     assert_eq!(made, 0);
@@ -87,7 +87,7 @@ fn posting_to_many_allocates_nothing() {
     let topic = Topic::new();
     let mut machines: Vec<_> = (0..10)
         .map(|_| {
-            let sum = handler(|_news: Shared<u64>, _cx| ());
+            let sum = handler(|_news: PoolArc<u64>, _cx| ());
             let machine = Machine::new(sum, Config::default()).expect("valid");
             topic.subscribe(machine.address(), |news| news);
             machine
@@ -132,14 +132,14 @@ fn messages_within_a_group_allocate_nothing() {
         fn handle(&mut self, left: u32, cx: &mut Context<'_, u32>) {
             let next = self.next.take().expect("there is one");
             if left > 0 {
-                cx.send_to(&next, left - 1).expect("room");
+                cx.send_to(&next, left - 1).expect("send a message");
             }
             self.next = Some(next);
         }
     }
     let mut group = Group::new(ThreadConfig::default()).expect("valid");
     let new = |group: &mut Group| {
-        group.add(Hop { next: None }, Config::default()).expect("room in the group")
+        group.add(Hop { next: None }, Config::default()).expect("add a machine")
     };
     let machines: Vec<_> = (0..10).map(|_| new(&mut group)).collect();
     for (at, machine) in machines.iter().enumerate() {
@@ -148,7 +148,7 @@ fn messages_within_a_group_allocate_nothing() {
     }
     let first = machines[0].address().clone();
     let made = allocations(|| {
-        first.send(5000).expect("room");
+        first.send(5000).expect("send a message");
         while group.poll().expect("runs").handled > 0 {}
     });
     assert_eq!(made, 0);

@@ -1,9 +1,9 @@
 //! Examples of the machine: one test for each promise of the documentation.
 
 use handover_event::{
-    Address, Config, Context, Ended, Group, Handler, Interest, Kind, Machine, OnPanic, ParkOn,
-    Pool, Posted, Publisher, Ready, SendError, Shared, Table, ThreadConfig, Topic, WatchError,
-    WhenFull, handler,
+    Address, Config, Context, EndReason, Group, Handler, HandlerTable, Interest, Machine,
+    MessageKind, OnPanic, ParkOn, Pool, PoolArc, PostCounts, Publisher, Ready, SendError,
+    ThreadConfig, Topic, WatchError, WhenFull, handler,
 };
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -35,7 +35,7 @@ fn keeper<M: Send + 'static>(config: Config) -> Machine<Keeper<M>> {
 fn messages_of_one_thread_are_handled_in_order() {
     let mut machine = keeper(Config::default());
     for number in 0..1000 {
-        machine.address().send(number).expect("room");
+        machine.address().send(number).expect("send a message");
     }
     while machine.poll().expect("runs").handled > 0 {}
     assert_eq!(machine.handler().0, (0..1000).collect::<Vec<_>>());
@@ -72,7 +72,7 @@ fn local_queue_is_bounded() {
 fn drop_oldest_policy_drops_the_oldest_messages() {
     let mut machine = keeper(small(3, WhenFull::DropOldest));
     for number in 0..10 {
-        machine.address().send(number).expect("there is always room");
+        machine.address().send(number).expect("send a message");
     }
     machine.poll().expect("runs");
     assert_eq!(machine.handler().0, [7, 8, 9]);
@@ -86,7 +86,7 @@ fn blocked_sender_continues_once_there_is_room() {
     let address = machine.address().clone();
     let sender = thread::spawn(move || {
         for number in 0..1000 {
-            address.send(number).expect("it waits for room");
+            address.send(number).expect("send a message");
         }
     });
     while machine.handler().0.len() < 1000 {
@@ -99,7 +99,7 @@ fn blocked_sender_continues_once_there_is_room() {
 #[test]
 fn blocked_sender_gets_its_message_back_after_the_time_limit() {
     let machine = keeper(small(1, WhenFull::Block { wait_ns_max: 3_000_000 }));
-    machine.address().send(1).expect("room");
+    machine.address().send(1).expect("send a message");
     let start = Instant::now();
     assert_eq!(machine.address().send(2), Err(SendError::Full(2)));
     assert!(start.elapsed() >= 3 * MS);
@@ -120,8 +120,8 @@ fn sender_on_the_receivers_thread_is_refused_at_once() {
         config,
     )
     .expect("valid");
-    machine.context().send_quiet(0).expect("room");
-    assert_eq!(machine.run(), Ok(Ended::Stopped));
+    machine.context().send_quiet(0).expect("send a message");
+    assert_eq!(machine.run(), Ok(EndReason::Stopped));
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn sender_below_a_nested_poll_is_refused_at_once() {
         assert!(matches!(outer.send(3), Err(SendError::Full(3))));
     };
     let mut inner = Machine::new(handler(inner), Config::default()).expect("valid");
-    inner.address().send(0).expect("room");
+    inner.address().send(0).expect("send a message");
     let outer = move |message: u32, _cx: &mut Context<'_, u32>| {
         if message == 1 {
             assert_eq!(inner.poll().expect("runs").handled, 1);
@@ -143,8 +143,8 @@ fn sender_below_a_nested_poll_is_refused_at_once() {
     };
     let mut outer = Machine::new(handler(outer), small(1, block)).expect("valid");
     assert!(full.set(outer.address().clone()).is_ok());
-    outer.context().send_quiet(1).expect("room");
-    outer.address().send(2).expect("room");
+    outer.context().send_quiet(1).expect("send a message");
+    outer.address().send(2).expect("send a message");
     let started = Instant::now();
     assert_eq!(outer.poll().expect("runs").handled, 2);
     assert!(started.elapsed() < WAIT, "the sender blocked on its own thread");
@@ -155,8 +155,8 @@ fn sender_below_a_nested_poll_is_refused_at_once() {
 fn closing_returns_unhandled_messages_and_refuses_senders() {
     let mut machine = keeper(Config::default());
     let address = machine.address().clone();
-    address.send(2).expect("room");
-    machine.context().send_quiet(1).expect("room");
+    address.send(2).expect("send a message");
+    machine.context().send_quiet(1).expect("send a message");
     let closed = machine.close();
     assert_eq!(closed.messages, [1, 2]);
     assert_eq!((closed.stats.sent, closed.stats.returned), (2, 2));
@@ -170,14 +170,14 @@ fn quiet_message_waits_until_the_machine_wakes_for_another_reason() {
     let address = machine.address().clone();
     let running = machine.spawn(thread::Builder::new()).expect("a thread");
     thread::sleep(20 * MS); // very likely asleep by now; the test holds in any case
-    address.send_quiet("quiet").expect("room");
-    address.send("loud").expect("room");
+    address.send_quiet("quiet").expect("send a message");
+    address.send("loud").expect("send a message");
     while address.waiting_count() > 0 {
         thread::yield_now();
     }
     running.stop();
     let (machine, ended) = running.join();
-    assert_eq!(ended, Ok(Ended::Stopped));
+    assert_eq!(ended, Ok(EndReason::Stopped));
     assert_eq!(machine.handler().0, ["quiet", "loud"]);
 }
 
@@ -189,15 +189,15 @@ fn poll_does_not_wait_run_once_does_and_both_report_the_end() {
     let address = machine.address().clone();
     let other = thread::spawn(move || {
         thread::sleep(5 * MS);
-        address.send(()).expect("room");
+        address.send(()).expect("send a message");
     });
     assert_eq!(machine.run_once().expect("runs").handled, 1);
     other.join().expect("the sender");
     stopper.stop();
-    assert_eq!(machine.run_once().expect("runs").ended, Some(Ended::Stopped));
-    assert_eq!(machine.poll().expect("runs").ended, None, "reported once");
+    assert_eq!(machine.run_once().expect("runs").end_reason, Some(EndReason::Stopped));
+    assert_eq!(machine.poll().expect("runs").end_reason, None, "reported once");
     stopper.stop();
-    assert_eq!(machine.run(), Ok(Ended::Stopped), "a stop before the run ends it at once");
+    assert_eq!(machine.run(), Ok(EndReason::Stopped), "a stop before the run ends it at once");
 }
 
 #[test]
@@ -290,10 +290,10 @@ fn watched_descriptor_is_handled_among_messages_until_unwatched() {
     let other = thread::spawn(move || {
         theirs.write_all(b"hello").expect("written");
         read.recv().expect("it is read"); // otherwise the machine may stop earlier
-        address.send(Event::Quit).expect("room");
+        address.send(Event::Quit).expect("send a message");
         theirs
     });
-    assert_eq!(machine.run(), Ok(Ended::Stopped), "woken from epoll by a message");
+    assert_eq!(machine.run(), Ok(EndReason::Stopped), "woken from epoll by a message");
     assert_eq!(machine.handler().read, b"hello");
     assert_eq!(machine.stats().descriptors, 1);
     let mut theirs = other.join().expect("the writer");
@@ -329,7 +329,7 @@ fn rewatch_changes_the_events_of_a_watch_until_it_ends() {
     machine.context().rewatch(watch, Interest::READ).expect("change to reading");
     assert_eq!(machine.poll().expect("poll").handled, 1, "the byte was not reported");
     assert!(machine.context().unwatch(watch));
-    assert_eq!(machine.context().rewatch(watch, Interest::READ), Err(WatchError::Ended));
+    assert_eq!(machine.context().rewatch(watch, Interest::READ), Err(WatchError::Stopped));
 }
 
 #[test]
@@ -349,9 +349,9 @@ fn panic_stops_the_machine_and_its_message_is_returned() {
     )
     .expect("valid");
     for message in 1..=3 {
-        machine.address().send(message).expect("room");
+        machine.address().send(message).expect("send a message");
     }
-    assert_eq!(machine.run(), Ok(Ended::Panicked("two is too much".to_owned())));
+    assert_eq!(machine.run(), Ok(EndReason::Panicked("two is too much".to_owned())));
     let stats = machine.stats();
     assert_eq!((stats.handled, stats.panicked, stats.waiting), (2, 1, 1));
 }
@@ -372,9 +372,9 @@ fn drop_message_policy_loses_one_message_by_a_panic() {
     )
     .expect("valid");
     for message in 1..=3 {
-        machine.address().send(message).expect("room");
+        machine.address().send(message).expect("send a message");
     }
-    assert_eq!(machine.run(), Ok(Ended::Stopped));
+    assert_eq!(machine.run(), Ok(EndReason::Stopped));
     assert_eq!(machine.stats().panicked, 1);
     drop(machine);
     assert_eq!(sum, 1 + 3);
@@ -384,7 +384,7 @@ fn drop_message_policy_loses_one_message_by_a_panic() {
 fn subscribers_share_one_value_and_repeated_subscriptions_are_refused() {
     let topic = Topic::new();
     let mut machines: Vec<_> =
-        (0..3).map(|_| keeper::<Shared<String>>(Config::default())).collect();
+        (0..3).map(|_| keeper::<PoolArc<String>>(Config::default())).collect();
     let mut publisher = topic.publisher(4);
     assert_eq!(publisher.post("nobody".to_owned()).map(|posted| posted.accepted_count), Ok(0));
     for machine in &machines {
@@ -408,9 +408,9 @@ fn subscribers_share_one_value_and_repeated_subscriptions_are_refused() {
 fn posting_counts_refusals_and_unsubscribes_closed_machines() {
     let topic = Topic::new();
     let (full, closed) = (keeper(small(1, WhenFull::Refuse)), keeper(Config::default()));
-    topic.subscribe(full.address(), |news: Shared<u32>| *news);
-    topic.subscribe(closed.address(), |news: Shared<u32>| *news);
-    full.address().send(0).expect("room for one");
+    topic.subscribe(full.address(), |news: PoolArc<u32>| *news);
+    topic.subscribe(closed.address(), |news: PoolArc<u32>| *news);
+    full.address().send(0).expect("send a message");
     drop(closed);
     let mut publisher = topic.publisher(4);
     let posted = publisher.post(1).expect("a slot");
@@ -422,7 +422,7 @@ fn posting_counts_refusals_and_unsubscribes_closed_machines() {
 #[test]
 fn publisher_without_a_free_slot_returns_the_value() {
     let topic = Topic::new();
-    let machine = keeper::<Shared<u32>>(Config::default());
+    let machine = keeper::<PoolArc<u32>>(Config::default());
     topic.subscribe(machine.address(), |news| news);
     let mut publisher = topic.publisher(2);
     publisher.post(1).expect("the first slot");
@@ -433,21 +433,20 @@ fn publisher_without_a_free_slot_returns_the_value() {
 }
 
 /// Message of a group's machine in the tests of postings.
-enum AddressState {
+enum PosterMessage {
     /// Request to post the number.
     Post(u32),
     /// A value that was posted.
-    News(Shared<u32>),
+    News(PoolArc<u32>),
     /// Number that was sent directly.
     Passed(u32),
 }
 
-/// Machine that posts on request, and passes a number to another machine before and after; it keeps
-/// what it receives.
+/// Machine that posts on request, and passes a number to another machine before and after; it keeps what it receives.
 struct Poster {
     publisher: Publisher<u32>,
-    other: Option<Address<AddressState>>,
-    posted: Option<Posted>,
+    other: Option<Address<PosterMessage>>,
+    posted: Option<PostCounts>,
     received: Vec<u32>,
 }
 
@@ -458,16 +457,16 @@ impl Poster {
 }
 
 impl Handler for Poster {
-    type Message = AddressState;
+    type Message = PosterMessage;
 
-    fn handle(&mut self, mail: AddressState, cx: &mut Context<'_, AddressState>) {
-        match mail {
-            AddressState::News(number) => self.received.push(*number),
-            AddressState::Passed(number) => self.received.push(number),
-            AddressState::Post(number) => {
-                let pass = |cx: &mut Context<'_, AddressState>, number| {
+    fn handle(&mut self, message: PosterMessage, cx: &mut Context<'_, PosterMessage>) {
+        match message {
+            PosterMessage::News(number) => self.received.push(*number),
+            PosterMessage::Passed(number) => self.received.push(number),
+            PosterMessage::Post(number) => {
+                let pass = |cx: &mut Context<'_, PosterMessage>, number| {
                     if let Some(other) = &self.other {
-                        cx.send_to(other, AddressState::Passed(number)).expect("room");
+                        cx.send_to(other, PosterMessage::Passed(number)).expect("send a message");
                     }
                 };
                 pass(cx, number - 1);
@@ -487,23 +486,23 @@ fn settle(group: &mut Group) {
 fn posting_from_a_handler_reaches_each_subscriber_of_its_thread_and_of_others_once_in_order() {
     let topic = Topic::new();
     let mut group = Group::new(ThreadConfig::default()).expect("valid");
-    let first = group.add(Poster::new(&topic), Config::default()).expect("room");
-    let second = group.add(Poster::new(&topic), Config::default()).expect("room");
-    let mut far = keeper(Config::default());
-    assert!(topic.subscribe(second.address(), AddressState::News));
-    assert!(topic.subscribe(far.address(), |number| *number));
-    assert!(topic.subscribe(first.address(), AddressState::News));
+    let first = group.add(Poster::new(&topic), Config::default()).expect("add a machine");
+    let second = group.add(Poster::new(&topic), Config::default()).expect("add a machine");
+    let mut remote = keeper(Config::default());
+    assert!(topic.subscribe(second.address(), PosterMessage::News));
+    assert!(topic.subscribe(remote.address(), |number| *number));
+    assert!(topic.subscribe(first.address(), PosterMessage::News));
     group.handler_mut(&first).expect("it is there").other = Some(second.address().clone());
     for number in [10, 20] {
-        first.address().send(AddressState::Post(number)).expect("room");
+        first.address().send(PosterMessage::Post(number)).expect("send a message");
         settle(&mut group);
-        far.poll().expect("runs");
+        remote.poll().expect("runs");
     }
     let poster = group.handler(&first).expect("it is there");
-    assert_eq!(poster.posted, Some(Posted { accepted_count: 3, refused_count: 0 }));
+    assert_eq!(poster.posted, Some(PostCounts { accepted_count: 3, refused_count: 0 }));
     assert_eq!(poster.received, [10, 20], "its own subscription");
     assert_eq!(group.handler(&second).expect("it is there").received, [9, 10, 11, 19, 20, 21]);
-    assert_eq!(far.handler().0, [10, 20]);
+    assert_eq!(remote.handler().0, [10, 20]);
     assert_eq!(group.stats(&second).map(|stats| (stats.sent, stats.handled)), Some((6, 6)));
 }
 
@@ -511,27 +510,27 @@ fn posting_from_a_handler_reaches_each_subscriber_of_its_thread_and_of_others_on
 fn posting_from_a_handler_is_refused_by_a_full_local_queue_and_unsubscribes_a_removed_machine() {
     let topic = Topic::new();
     let mut group = Group::new(ThreadConfig::default()).expect("valid");
-    let poster = group.add(Poster::new(&topic), Config::default()).expect("room");
+    let poster = group.add(Poster::new(&topic), Config::default()).expect("add a machine");
     let narrow = Config { local_messages_max: 1, ..Config::default() };
     let [full, removed] =
-        [(); 2].map(|()| group.add(Poster::new(&topic), narrow).expect("room for two"));
-    assert!(topic.subscribe(full.address(), AddressState::News));
-    assert!(topic.subscribe(removed.address(), AddressState::News));
+        [(); 2].map(|()| group.add(Poster::new(&topic), narrow).expect("add a machine"));
+    assert!(topic.subscribe(full.address(), PosterMessage::News));
+    assert!(topic.subscribe(removed.address(), PosterMessage::News));
     let post = |group: &mut Group, number| {
-        poster.address().send(AddressState::Post(number)).expect("room");
+        poster.address().send(PosterMessage::Post(number)).expect("send a message");
         settle(group);
         group.handler(&poster).expect("it is there").posted
     };
     group.remove(&removed).expect("it is there");
-    assert_eq!(post(&mut group, 10), Some(Posted { accepted_count: 1, refused_count: 1 }));
+    assert_eq!(post(&mut group, 10), Some(PostCounts { accepted_count: 1, refused_count: 1 }));
     assert_eq!(topic.subscribers_count(), 1, "the removed machine is unsubscribed");
     // A second posting in one turn finds the first one queued.
     for number in [20, 30] {
-        poster.address().send(AddressState::Post(number)).expect("room");
+        poster.address().send(PosterMessage::Post(number)).expect("send a message");
     }
     settle(&mut group);
     let posted = group.handler(&poster).expect("it is there").posted;
-    assert_eq!(posted, Some(Posted { accepted_count: 0, refused_count: 1 }));
+    assert_eq!(posted, Some(PostCounts { accepted_count: 0, refused_count: 1 }));
     assert_eq!(group.handler(&full).expect("it is there").received, [10, 20]);
     assert_eq!(group.stats(&full).map(|stats| stats.refused), Some(1));
 }
@@ -572,7 +571,7 @@ fn periodic_timer_reports_missed_periods() {
 
 struct Numbered(usize);
 
-impl Kind for Numbered {
+impl MessageKind for Numbered {
     fn kind(&self) -> usize {
         self.0
     }
@@ -581,16 +580,16 @@ impl Kind for Numbered {
 #[test]
 fn message_kind_without_handler_is_counted_each_time_and_dropped() {
     struct Carrying(usize, #[expect(dead_code)] Arc<()>);
-    impl Kind for Carrying {
+    impl MessageKind for Carrying {
         fn kind(&self) -> usize {
             self.0
         }
     }
     let held = Arc::new(());
-    let table = Table::new(()).on(1, |(), _message: Carrying, _cx| ());
+    let table = HandlerTable::new(()).on(1, |(), _message: Carrying, _cx| ());
     let mut machine = Machine::new(table, Config::default()).expect("valid");
     for kind in [0, 1, 2, 2, usize::MAX, usize::MAX] {
-        machine.address().send(Carrying(kind, Arc::clone(&held))).expect("room");
+        machine.address().send(Carrying(kind, Arc::clone(&held))).expect("send a message");
     }
     machine.poll().expect("runs");
     let stats = machine.stats();
@@ -600,13 +599,13 @@ fn message_kind_without_handler_is_counted_each_time_and_dropped() {
 
 #[test]
 fn table_finds_each_of_many_kinds() {
-    let mut table = Table::new(vec![0; 1000]);
+    let mut table = HandlerTable::new(vec![0; 1000]);
     for kind in 0..1000 {
         table = table.on(kind, |counts, message: Numbered, _cx| counts[message.0] += 1);
     }
     let mut machine = Machine::new(table, Config::default()).expect("valid");
     for kind in 0..1000 {
-        machine.context().send_quiet(Numbered(kind)).expect("room");
+        machine.context().send_quiet(Numbered(kind)).expect("send a message");
     }
     while machine.poll().expect("runs").handled > 0 {}
     assert!(machine.handler().state().iter().all(|&count| count == 1));
@@ -620,30 +619,30 @@ fn machines_of_a_group_exchange_messages_with_each_other_and_other_threads() {
     let last = group
         .add(
             handler(move |number: u32, cx: &mut Context<'_, u32>| {
-                cx.send_to(&to_outside, number).expect("room");
+                cx.send_to(&to_outside, number).expect("send a message");
                 cx.stop();
             }),
             Config::default(),
         )
-        .expect("room in the group");
+        .expect("add a machine");
     let mut next = last.address().clone();
     for _ in 0..100 {
         let to = next.clone();
         let machine = group
             .add(
                 handler(move |number: u32, cx: &mut Context<'_, u32>| {
-                    cx.send_to(&to, number + 1).expect("room");
+                    cx.send_to(&to, number + 1).expect("send a message");
                 }),
                 Config::default(),
             )
-            .expect("room in the group");
+            .expect("add a machine");
         next = machine.address().clone();
     }
     let running = group.spawn(thread::Builder::new()).expect("a thread");
     thread::sleep(5 * MS);
-    next.send(0).expect("room");
+    next.send(0).expect("send a message");
     let (group, ended) = running.join();
-    assert_eq!(ended, Ok(Ended::Stopped));
+    assert_eq!(ended, Ok(EndReason::Stopped));
     assert_eq!(group.stats(&last).map(|stats| stats.handled), Some(1));
     assert_eq!(outside.close().messages, [100]);
 }
@@ -672,14 +671,14 @@ fn machines_of_a_group_have_separate_timers_and_descriptors() {
         }
     }
     let mut group = Group::new(ThreadConfig::default()).expect("valid");
-    let idle = group.add(Both::default(), Config::default()).expect("room");
-    let busy = group.add(Both::default(), Config::default()).expect("room");
+    let idle = group.add(Both::default(), Config::default()).expect("add a machine");
+    let busy = group.add(Both::default(), Config::default()).expect("add a machine");
     let (ours, mut theirs) = UnixStream::pair().expect("a socket pair");
     let mut cx = group.context(&busy).expect("of this group");
     cx.every(MS, || Event::Tick).expect("a timer");
     cx.watch(ours, Interest::READ.edge_triggered(), |_ready| Event::Readable).expect("watched");
     theirs.write_all(b"x").expect("written");
-    assert_eq!(group.run(), Ok(Ended::Stopped));
+    assert_eq!(group.run(), Ok(EndReason::Stopped));
     let handler = group.handler(&busy).expect("of this group");
     assert!(handler.ticks >= 2 && handler.reads == 1);
     assert_eq!(group.handler(&idle).map(|idle| idle.ticks + idle.reads), Some(0));
@@ -688,10 +687,10 @@ fn machines_of_a_group_have_separate_timers_and_descriptors() {
 #[test]
 fn machine_removed_from_its_group_is_closed_and_the_others_continue() {
     let mut group = Group::new(ThreadConfig::default()).expect("valid");
-    let goes = group.add(Keeper(Vec::new()), Config::default()).expect("room");
-    let stays = group.add(Keeper(Vec::new()), Config::default()).expect("room");
-    goes.address().send(1).expect("room");
-    stays.address().send(2).expect("room");
+    let goes = group.add(Keeper(Vec::new()), Config::default()).expect("add a machine");
+    let stays = group.add(Keeper(Vec::new()), Config::default()).expect("add a machine");
+    goes.address().send(1).expect("send a message");
+    stays.address().send(2).expect("send a message");
     let closed = group.remove(&goes).expect("of this group");
     assert_eq!(closed.messages, [1]);
     assert!(group.remove(&goes).is_none() && group.handler(&goes).is_none());
@@ -728,8 +727,8 @@ fn configuration_out_of_range_is_refused_with_name_value_and_range() {
 #[test]
 fn descriptor_of_a_removed_machine_does_not_keep_its_group_awake() {
     let mut group = Group::new(ThreadConfig::default()).expect("valid");
-    let goes = group.add(handler(|_: Ready, _cx| ()), Config::default()).expect("room");
-    let stays = group.add(handler(|(), cx| cx.stop()), Config::default()).expect("room");
+    let goes = group.add(handler(|_: Ready, _cx| ()), Config::default()).expect("add a machine");
+    let stays = group.add(handler(|(), cx| cx.stop()), Config::default()).expect("add a machine");
     let (ours, mut theirs) = UnixStream::pair().expect("a socket pair");
     let ours = Arc::new(ours); // kept open, so that closing the machine's share does not end the watch
     let mut cx = group.context(&goes).expect("of this group");
@@ -739,7 +738,7 @@ fn descriptor_of_a_removed_machine_does_not_keep_its_group_awake() {
     assert_eq!(Arc::strong_count(&ours), 1);
     let mut cx = group.context(&stays).expect("of this group");
     cx.after(50 * MS, ()).expect("a timer");
-    assert_eq!(group.run(), Ok(Ended::Stopped));
+    assert_eq!(group.run(), Ok(EndReason::Stopped));
     assert_eq!(group.stats(&stays).expect("of this group").parks, 1, "until the timer");
 }
 
@@ -751,7 +750,7 @@ fn group_refuses_machines_beyond_machines_max() {
     let refused = group.add(Keeper::<()>(Vec::new()), Config::default()).expect_err("the second");
     assert_eq!(
         refused.to_string(),
-        "the group is full (machines_max=1, removed machines included): raise machines_max"
+        "cannot add a machine: 1 were added, counting removed ones; raise machines_max"
     );
 }
 
@@ -774,11 +773,11 @@ fn machine_that_sleeps_in_epoll_is_woken_through_its_eventfd() {
     let woken_count_min = 20;
     let mut parks_count = 0;
     while parks_count < woken_count_min {
-        address.send(()).expect("room");
+        address.send(()).expect("send a message");
         parks_count = parks.recv().expect("it is handled");
     }
     running.stop();
-    assert_eq!(running.join().1, Ok(Ended::Stopped));
+    assert_eq!(running.join().1, Ok(EndReason::Stopped));
 }
 
 /// Reads its topic's subscriber count when it is dropped.
@@ -790,15 +789,14 @@ impl Drop for AsksWhenDropped {
     }
 }
 
-/// Dropping a subscriber's closure may call methods of the topic, which would deadlock if the
-/// topic's lock were held.
+/// Dropping a subscriber's closure may call methods of the topic, which would deadlock if the topic's lock were held.
 #[test]
 fn subscription_is_dropped_without_the_lock_of_its_topic() {
     let (done, is_done) = mpsc::channel();
     // A separate thread, which is left behind if it hangs.
     thread::spawn(move || {
         let topic = Topic::new();
-        let subscribe = |machine: &Machine<Keeper<Shared<u32>>>| {
+        let subscribe = |machine: &Machine<Keeper<PoolArc<u32>>>| {
             let asks = AsksWhenDropped(topic.clone());
             topic.subscribe(machine.address(), move |news| {
                 let _ = &asks;
@@ -823,7 +821,7 @@ fn subscription_is_dropped_without_the_lock_of_its_topic() {
 mod sent_and_shared {
     use super::*;
     use handover_base::sync::auto_traits;
-    use handover_event::{Address, GroupMember, Parcel, Pool, Publisher, Running, Stopper};
+    use handover_event::{Address, GroupMember, Pool, PoolBox, Publisher, Stopper, ThreadHandle};
     use std::cell::Cell;
     use std::rc::Rc;
 
@@ -840,18 +838,18 @@ mod sent_and_shared {
         assert!(auto_traits!(Machine<Keeper<u32>>).contains("Send"));
         assert!(auto_traits!(Group).contains("Send"));
         assert_eq!(auto_traits!(GroupMember<Keeper<u32>>), "Send + Sync");
-        assert_eq!(auto_traits!(Running<Machine<Keeper<u32>>>), "Send + Sync");
+        assert_eq!(auto_traits!(ThreadHandle<Machine<Keeper<u32>>>), "Send + Sync");
         assert_eq!(auto_traits!(Pool<Unshared>), "Send + Sync");
         assert_eq!(auto_traits!(Pool<Local>), "neither");
         assert_eq!(auto_traits!(Pool<Lent>), "neither");
-        assert_eq!(auto_traits!(Parcel<u32>), "Send + Sync");
-        assert_eq!(auto_traits!(Parcel<Unshared>), "Send");
-        assert_eq!(auto_traits!(Parcel<Local>), "neither");
-        assert_eq!(auto_traits!(Parcel<Lent>), "Sync");
-        assert_eq!(auto_traits!(Shared<u32>), "Send + Sync");
-        assert_eq!(auto_traits!(Shared<Unshared>), "neither");
-        assert_eq!(auto_traits!(Shared<Local>), "neither");
-        assert_eq!(auto_traits!(Shared<Lent>), "neither");
+        assert_eq!(auto_traits!(PoolBox<u32>), "Send + Sync");
+        assert_eq!(auto_traits!(PoolBox<Unshared>), "Send");
+        assert_eq!(auto_traits!(PoolBox<Local>), "neither");
+        assert_eq!(auto_traits!(PoolBox<Lent>), "Sync");
+        assert_eq!(auto_traits!(PoolArc<u32>), "Send + Sync");
+        assert_eq!(auto_traits!(PoolArc<Unshared>), "neither");
+        assert_eq!(auto_traits!(PoolArc<Local>), "neither");
+        assert_eq!(auto_traits!(PoolArc<Lent>), "neither");
         assert_eq!(auto_traits!(Topic<u32>), "Send + Sync");
         assert_eq!(auto_traits!(Publisher<u32>), "Send + Sync");
         assert_eq!(auto_traits!(Publisher<Local>), "neither");

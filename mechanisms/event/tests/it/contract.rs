@@ -2,8 +2,8 @@
 //! the steady state, and no thread is woken in vain.
 
 use handover_event::{
-    Address, Config, Context, Ended, Group, Handler, Interest, Machine, OnPanic, Ready, SendError,
-    Shared, Stats, ThreadConfig, Topic, WhenFull, handler,
+    Address, Config, Context, EndReason, Group, Handler, Interest, Machine, OnPanic, PoolArc,
+    Ready, SendError, Stats, ThreadConfig, Topic, WhenFull, handler,
 };
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -149,7 +149,7 @@ fn every_message_of_a_soak_is_handled_refused_dropped_by_policy_or_returned() {
                 };
                 loop {
                     let ended = machine.run().expect("runs");
-                    assert_eq!(ended, Ended::Stopped);
+                    assert_eq!(ended, EndReason::Stopped);
                     if left.load(Ordering::Relaxed) <= ends_at {
                         return machine.close();
                     }
@@ -201,7 +201,7 @@ fn every_message_of_a_soak_is_handled_refused_dropped_by_policy_or_returned() {
 
 /// Handler that never runs dry: each message sends itself again.
 fn endless(message: u32, cx: &mut Context<'_, u32>) {
-    cx.send_quiet(message).expect("room");
+    cx.send_quiet(message).expect("send a message");
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn endless_local_messages_do_not_delay_timers_inbox_or_descriptors() {
         type Message = Event;
         fn handle(&mut self, event: Event, cx: &mut Context<'_, Event>) {
             match event {
-                Event::Endless => cx.send_quiet(Event::Endless).expect("room"),
+                Event::Endless => cx.send_quiet(Event::Endless).expect("send a message"),
                 Event::FromOutside => self.outside = true,
                 Event::Timer => self.timer = true,
                 Event::Readable => self.readable = true,
@@ -235,17 +235,17 @@ fn endless_local_messages_do_not_delay_timers_inbox_or_descriptors() {
     let mut machine = Machine::new(Met::default(), Config::default()).expect("valid");
     let (ours, theirs) = UnixStream::pair().expect("a socket pair");
     let mut cx = machine.context();
-    cx.send_quiet(Event::Endless).expect("room");
+    cx.send_quiet(Event::Endless).expect("send a message");
     cx.after(MS, Event::Timer).expect("a timer");
     cx.watch(ours, Interest::READ.edge_triggered(), |_ready| Event::Readable).expect("watched");
     let address = machine.address().clone();
     let other = thread::spawn(move || {
         thread::sleep(2 * MS);
         std::io::Write::write_all(&mut &theirs, b"x").expect("written");
-        address.send(Event::FromOutside).expect("room");
+        address.send(Event::FromOutside).expect("send a message");
         theirs
     });
-    assert_eq!(machine.run(), Ok(Ended::Stopped));
+    assert_eq!(machine.run(), Ok(EndReason::Stopped));
     other.join().expect("the other");
 }
 
@@ -269,9 +269,9 @@ fn timers_that_are_always_due_do_not_delay_messages() {
     let address = machine.address().clone();
     let other = thread::spawn(move || {
         thread::sleep(2 * MS);
-        address.send(true).expect("room");
+        address.send(true).expect("send a message");
     });
-    assert_eq!(machine.run(), Ok(Ended::Stopped));
+    assert_eq!(machine.run(), Ok(EndReason::Stopped));
     other.join().expect("the other");
 }
 
@@ -309,9 +309,9 @@ fn descriptors_that_are_always_ready_do_not_delay_messages_or_timers() {
     let address = machine.address().clone();
     let other = thread::spawn(move || {
         thread::sleep(2 * MS);
-        address.send(Event::Message).expect("room");
+        address.send(Event::Message).expect("send a message");
     });
-    assert_eq!(machine.run(), Ok(Ended::Stopped));
+    assert_eq!(machine.run(), Ok(EndReason::Stopped));
     other.join().expect("the other");
 }
 
@@ -321,8 +321,8 @@ fn round_handles_at_most_its_limits() {
         Config { messages_per_round_max: 10, timers_per_round_max: 5, ..Config::default() };
     let mut machine = Machine::new(handler(|_: u32, _cx| ()), config).expect("valid");
     for number in 0..30 {
-        machine.address().send(number).expect("room");
-        machine.context().send_quiet(number).expect("room");
+        machine.address().send(number).expect("send a message");
+        machine.context().send_quiet(number).expect("send a message");
         machine.context().at_ns(0, number).expect("a timer");
     }
     assert_eq!(machine.poll().expect("runs").handled, 15);
@@ -337,15 +337,15 @@ fn round_handles_at_most_its_limits() {
 #[test]
 fn endless_machine_of_a_group_does_not_delay_the_others() {
     let mut group = Group::new(ThreadConfig::default()).expect("valid");
-    let busy = group.add(handler(endless), Config::default()).expect("room");
+    let busy = group.add(handler(endless), Config::default()).expect("add a machine");
     let stops =
         group.add(handler(|_: u32, cx: &mut Context<'_, u32>| cx.stop()), Config::default());
-    let stops = stops.expect("room");
-    group.context(&busy).expect("of this group").send_quiet(1).expect("room");
+    let stops = stops.expect("send a message");
+    group.context(&busy).expect("of this group").send_quiet(1).expect("send a message");
     let running = group.spawn(thread::Builder::new()).expect("a thread");
     thread::sleep(2 * MS);
-    stops.address().send(1).expect("room");
-    assert_eq!(running.join().1, Ok(Ended::Stopped));
+    stops.address().send(1).expect("send a message");
+    assert_eq!(running.join().1, Ok(EndReason::Stopped));
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn idle_machine_sleeps_exactly_until_its_deadline() {
     let mut machine = Machine::new(handler(|(), cx| cx.stop()), Config::default()).expect("valid");
     machine.context().after(100 * MS, ()).expect("a timer");
     let before = handover_base::usage::thread();
-    assert_eq!(machine.run(), Ok(Ended::Stopped));
+    assert_eq!(machine.run(), Ok(EndReason::Stopped));
     let used = handover_base::usage::thread() - before;
     assert!(started.elapsed() >= 100 * MS);
     let stats = machine.stats();
@@ -384,7 +384,7 @@ fn machine_without_work_sleeps_until_it_is_stopped() {
             stopper.stop();
         });
         is_running.send(()).expect("the other");
-        assert_eq!(machine.run(), Ok(Ended::Stopped));
+        assert_eq!(machine.run(), Ok(EndReason::Stopped));
         other.join().expect("the other");
         let stats = machine.stats();
         assert_eq!((stats.parks, stats.wakeups), (1, 1), "one sleep, ended by the stop");
@@ -417,11 +417,11 @@ fn two_machines_exchange_messages_on_one_cpu_and_on_two() {
         let (mut a, mut b) = (new(cpus[0]), new(second));
         a.handler_mut().to = Some(b.address().clone());
         b.handler_mut().to = Some(a.address().clone());
-        a.address().send(20_000).expect("room");
+        a.address().send(20_000).expect("send a message");
         let a = a.spawn(thread::Builder::new()).expect("a thread");
         let b = b.spawn(thread::Builder::new()).expect("a thread");
         for one in [a, b] {
-            assert_eq!(one.join().1, Ok(Ended::Stopped));
+            assert_eq!(one.join().1, Ok(EndReason::Stopped));
         }
     }
 }
@@ -452,7 +452,7 @@ fn many_blocked_senders_are_all_let_in() {
             thread::spawn(move || (0..EACH).for_each(|n| address.send(n).expect("it waits")))
         })
         .collect();
-    assert_eq!(machine.run(), Ok(Ended::Stopped));
+    assert_eq!(machine.run(), Ok(EndReason::Stopped));
     for sender in senders {
         sender.join().expect("a sender");
     }
@@ -467,7 +467,7 @@ fn waiting_sender_gets_its_message_back_when_the_machine_is_dropped() {
     };
     for hands_back in [false, true] {
         let machine = Machine::new(handler(|_: u32, _cx| ()), config).expect("valid");
-        machine.address().send(1).expect("room");
+        machine.address().send(1).expect("send a message");
         let senders: Vec<_> = (0..3)
             .map(|_| {
                 let address = machine.address().clone();
@@ -497,7 +497,7 @@ fn postings_from_several_threads_reach_every_subscriber() {
             let mut sum = 0;
             let mut count = 0;
             let machine = Machine::new(
-                handler(move |news: Shared<u64>, cx: &mut Context<'_, Shared<u64>>| {
+                handler(move |news: PoolArc<u64>, cx: &mut Context<'_, PoolArc<u64>>| {
                     sum += *news;
                     count += 1;
                     if count == POSTERS * EACH {
@@ -527,7 +527,7 @@ fn postings_from_several_threads_reach_every_subscriber() {
         poster.join().expect("a poster");
     }
     for subscriber in subscribers {
-        assert_eq!(subscriber.join().1, Ok(Ended::Stopped));
+        assert_eq!(subscriber.join().1, Ok(EndReason::Stopped));
     }
 }
 
@@ -549,6 +549,6 @@ fn panic_for_a_timer_or_a_descriptor_is_contained() {
     cx.at_ns(0, 2).expect("a timer");
     cx.at_ns(1, 2).expect("a timer");
     cx.after(5 * MS, 0).expect("a timer");
-    assert_eq!(machine.run(), Ok(Ended::Stopped));
+    assert_eq!(machine.run(), Ok(EndReason::Stopped));
     assert_eq!(machine.stats().panicked, 3);
 }

@@ -1,9 +1,8 @@
-//! Refusals by the system: each is reported as an error, and the value that was passed in comes
-//! back.
+//! Refusals by the system: each is reported as an error, and the value that was passed in comes back.
 
 use handover_event::{
-    Config, Ended, Group, Interest, Machine, MachineError, ParkOn, Ready, Signals, ThreadConfig,
-    handler,
+    Config, EndReason, Group, Interest, Machine, MachineError, ParkOn, Ready, Signals,
+    ThreadConfig, handler,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::unix::net::UnixStream;
@@ -11,8 +10,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// Runs one test of this file in a child process, since limits and signal masks belong to a
-/// process.
+/// Runs one test of this file in a child process, since limits and signal masks belong to a process.
 fn alone(test: &str) {
     let this = std::env::current_exe().expect("this test");
     let output = Command::new(this)
@@ -25,8 +23,7 @@ fn alone(test: &str) {
     assert!(output.status.success() && said.contains("1 passed"), "{said}");
 }
 
-/// Returns `true` in the child process that [`alone`] started for `test`; otherwise runs that
-/// child.
+/// Returns `true` in the child process that [`alone`] started for `test`; otherwise runs that child.
 fn is_alone(test: &str) -> bool {
     let is_alone = std::env::var("HANDOVER_ALONE").is_ok_and(|alone| alone == test);
     if !is_alone {
@@ -46,13 +43,16 @@ fn machine_is_returned_and_runs_if_no_thread_can_be_started() {
         return;
     }
     let machine = Machine::new(handler(|(), cx| cx.stop()), Config::default()).expect("valid");
-    machine.address().send(()).expect("room");
+    machine.address().send(()).expect("send a message");
     // No address space holds such a stack: thread creation fails as under `ulimit -v`, but without
     // a limit that affects other threads.
     let refused = machine.spawn(thread::Builder::new().stack_size(1 << 46)).expect_err("no thread");
-    assert!(refused.to_string().starts_with("start a thread for the machine: "), "{refused}");
+    assert!(
+        refused.to_string().starts_with("cannot start a thread for the machine: "),
+        "{refused}"
+    );
     let mut machine = refused.machine;
-    assert_eq!(machine.run(), Ok(Ended::Stopped));
+    assert_eq!(machine.run(), Ok(EndReason::Stopped));
     assert_eq!(machine.stats().handled, 1);
 
     let group = Group::new(ThreadConfig::default()).expect("valid");
@@ -76,7 +76,7 @@ fn machine_that_needs_a_descriptor_is_refused_if_there_is_none() {
     let thread = ThreadConfig { park_on: ParkOn::Descriptor, ..ThreadConfig::default() };
     let config = Config { thread, ..Config::default() };
     let refused = Machine::new(handler(|(), _cx| ()), config).expect_err("no eventfd");
-    assert!(matches!(refused, MachineError::Refused { call: "eventfd2", .. }), "{refused}");
+    assert!(matches!(refused, MachineError::SystemCall { call: "eventfd2", .. }), "{refused}");
     assert!(Signals::block(&[Signals::USR1]).is_err());
 }
 
@@ -94,21 +94,23 @@ fn requested_signal_stops_a_machine_and_is_reported() {
     }
     let signals = Signals::block(&[Signals::INT, Signals::TERM]).expect("blocked");
     let raise = handler(|signal: i32, _cx| {
-        // Sent to this very thread, which blocks the signal; other threads of the test process may
-        // not block it.
+        // Sent to this very thread, which blocks the signal; other threads of the test process may not block it.
         signal_hook::low_level::raise(signal).expect("a signal");
     });
     let mut machine = Machine::new(raise, Config::default()).expect("valid");
     machine.stop_on(signals).expect("watched");
-    machine.address().send(Signals::TERM).expect("room");
-    assert_eq!(machine.run(), Ok(Ended::Signal(Signals::TERM)));
-    machine.address().send(Signals::INT).expect("room");
-    assert_eq!(machine.run(), Ok(Ended::Signal(Signals::INT)), "and again");
+    machine.address().send(Signals::TERM).expect("send a message");
+    assert_eq!(machine.run(), Ok(EndReason::Signal(Signals::TERM)));
+    machine.address().send(Signals::INT).expect("send a message");
+    assert_eq!(machine.run(), Ok(EndReason::Signal(Signals::INT)), "and again");
 }
 
 #[test]
 fn number_that_is_no_signal_is_refused() {
     let refused = Signals::block(&[0]).expect_err("no signal");
-    assert_eq!(refused.to_string(), "sigaddset failed: Invalid argument (os error 22)");
+    assert_eq!(
+        refused.to_string(),
+        "cannot receive signals: sigaddset failed: Invalid argument (os error 22)"
+    );
     assert!(Signals::block(&[1000]).is_err());
 }

@@ -1,7 +1,8 @@
 //! Logged events, and their number.
 
 use handover_event::{
-    Config, Context, Ended, Group, Kind, Machine, OnPanic, Table, ThreadConfig, Verbosity, handler,
+    Config, Context, EndReason, Group, HandlerTable, Machine, MessageKind, OnPanic, ThreadConfig,
+    Verbosity, handler,
 };
 use std::sync::{Arc, Mutex};
 use tracing::field::{Field, Visit};
@@ -63,7 +64,7 @@ impl Subscriber for Log {
 
 struct Numbered(usize);
 
-impl Kind for Numbered {
+impl MessageKind for Numbered {
     fn kind(&self) -> usize {
         self.0
     }
@@ -71,10 +72,10 @@ impl Kind for Numbered {
 
 /// Sends messages of kinds without a handler, and stops.
 fn unhandled() {
-    let table = Table::new(()).on(0, |(), _message: Numbered, cx| cx.stop());
+    let table = HandlerTable::new(()).on(0, |(), _message: Numbered, cx| cx.stop());
     let mut machine = Machine::new(table, Config::default()).expect("valid");
     for kind in [3, 5, 3, 3, 5, 0] {
-        machine.address().send(Numbered(kind)).expect("room");
+        machine.address().send(Numbered(kind)).expect("send a message");
     }
     machine.run().expect("runs");
     assert_eq!(machine.stats().unhandled, 5);
@@ -105,28 +106,28 @@ fn end_of_a_run_is_logged_once_by_each_method_that_returns_it() {
     let stops = || handler(|_: u32, cx: &mut Context<'_, u32>| cx.stop());
     let machine = || {
         let machine = Machine::new(stops(), Config::default()).expect("valid");
-        machine.address().send(1).expect("room");
+        machine.address().send(1).expect("send a message");
         machine
     };
     let group = || {
         let mut group = Group::new(ThreadConfig::default()).expect("valid");
         let joined = group.add(stops(), Config::default()).expect("valid");
-        joined.address().send(1).expect("room");
+        joined.address().send(1).expect("send a message");
         group
     };
-    type Run<'a> = &'a dyn Fn() -> Option<Ended>;
+    type Run<'a> = &'a dyn Fn() -> Option<EndReason>;
     let runs: [(&str, Run<'_>); 6] = [
         ("Machine::run", &|| machine().run().ok()),
-        ("Machine::run_once", &|| machine().run_once().expect("runs").ended),
-        ("Machine::poll", &|| machine().poll().expect("runs").ended),
+        ("Machine::run_once", &|| machine().run_once().expect("runs").end_reason),
+        ("Machine::poll", &|| machine().poll().expect("runs").end_reason),
         ("Group::run", &|| group().run().ok()),
-        ("Group::run_once", &|| group().run_once().expect("runs").ended),
-        ("Group::poll", &|| group().poll().expect("runs").ended),
+        ("Group::run_once", &|| group().run_once().expect("runs").end_reason),
+        ("Group::poll", &|| group().poll().expect("runs").end_reason),
     ];
     for (method, run) in runs {
         let log = Log::new(Verbosity::Verbose);
         let ended = tracing::subscriber::with_default(log.clone(), run);
-        assert_eq!(ended, Some(Ended::Stopped), "{method}");
+        assert_eq!(ended, Some(EndReason::Stopped), "{method}");
         assert_eq!(log.lines(), ["DEBUG handover_event::machine stops running"], "{method}");
     }
 }
@@ -138,7 +139,7 @@ fn contained_panic_is_logged_at_the_lowest_verbosity() {
     tracing::subscriber::with_default(log.clone(), || {
         let panics = handler(|_: u32, _cx: &mut Context<'_, u32>| panic!("contained"));
         let mut machine = Machine::new(panics, config).expect("valid");
-        machine.address().send(1).expect("room");
+        machine.address().send(1).expect("send a message");
         machine.poll().expect("runs");
     });
     let line = "ERROR handover_event::machine a handler panicked: the message is lost";

@@ -11,9 +11,9 @@ use crate::raw::{
 };
 use handover_base::clock;
 use handover_base::sync::shared::Ordering;
-use handover_notify::{Parked, Parker};
+use handover_notify::{ParkResult, Parker};
 use handover_probe::probe;
-use handover_timer::{Config as WheelConfig, Full, TimerId, Wheel};
+use handover_timer::{Config as WheelConfig, TimerId, Wheel, WheelFull};
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -225,7 +225,7 @@ impl Worker {
     pub(crate) fn sleep_until(&self, deadline_ns: u64, fiber: Runnable) -> Option<Runnable> {
         match self.wheel.borrow_mut().start(deadline_ns, TimerPayload::for_fiber(fiber)) {
             Ok(_id) => None,
-            Err(Full(due)) => due.expire(),
+            Err(WheelFull(due)) => due.expire(),
         }
     }
 
@@ -454,7 +454,7 @@ impl Worker {
         if !self.can_steal {
             add(&self.owner.counters.parks, 1);
             if parker.park(&self.owner.unparker, deadline_ns, &mut should_wake)
-                == Parked::SleepEnded
+                == ParkResult::SleepEnded
             {
                 self.record_lateness(deadline_ns, next_deadline_ns);
             }
@@ -470,7 +470,7 @@ impl Worker {
             let parked = parker.park(&self.owner.unparker, deadline_ns, &mut || {
                 should_wake() || self.owner.offers.is_woken()
             });
-            if parked == Parked::SleepEnded {
+            if parked == ParkResult::SleepEnded {
                 self.record_lateness(deadline_ns, next_deadline_ns);
             }
         }

@@ -6,7 +6,7 @@ use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use handover_base::sync::{UnsafeCell, const_unless_loom};
 
-/// Value behind a lock whose only operation is to try: it never waits.
+/// Lock around a value that can be tried but not waited for.
 ///
 /// [`try_lock`](Self::try_lock) reads before it writes: while a thread holds the lock, each try of
 /// the others is a load from their own cache, however many they are. There is no queue and no
@@ -54,9 +54,8 @@ pub struct TryLock<T: ?Sized> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached by `&mut self`, by value, or through a Guard, and the word allows
-// one Guard at a time. So sharing the lock only moves access to T between threads, which T: Send
-// allows.
+// SAFETY: the value is reached by `&mut self`, by value, or through a Guard, and the word allows one Guard at a time.
+// So sharing the lock only moves access to T between threads, which T: Send allows.
 unsafe impl<T: ?Sized + Send> Sync for TryLock<T> {}
 
 // SAFETY: the word is plain data that belongs to no thread; T: Send allows moving the value.
@@ -71,7 +70,7 @@ impl<T> TryLock<T> {
         }
     }
 
-    /// Consumes the lock and returns the value, without locking: no guard can borrow a moved lock.
+    /// Consumes the lock and returns the value, without locking: as the lock is moved, no guard borrows it.
     #[inline]
     pub fn into_inner(self) -> T {
         self.value.into_inner()
@@ -79,7 +78,7 @@ impl<T> TryLock<T> {
 }
 
 impl<T: ?Sized> TryLock<T> {
-    /// Takes the lock and returns a guard that frees it when dropped; `None` if the lock is held.
+    /// Acquires the lock and returns a guard that frees it when dropped; `None` if the lock is held.
     ///
     /// `None` means that a thread (perhaps the calling one) held the lock at some moment during the
     /// call. There are no spurious failures.
@@ -97,10 +96,9 @@ impl<T: ?Sized> TryLock<T> {
         self.word.is_locked()
     }
 
-    /// Returns a reference to the value without locking: `&mut` proves that there is no guard.
+    /// Returns a mutable reference to the value without locking: `&mut` proves that there is no guard.
     ///
-    /// This works even after a guard was leaked with [`core::mem::forget`], which makes every later
-    /// `try_lock` fail.
+    /// This works even after a guard was leaked with [`core::mem::forget`], which makes every later `try_lock` fail.
     #[inline]
     pub fn get_mut(&mut self) -> &mut T {
         // SAFETY: a guard borrows the lock, so that `&mut self` excludes a live guard (a forgotten
@@ -127,9 +125,8 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for TryLock<T> {
 
 /// Exclusive access to the value of a [`TryLock`]; dropping it frees the lock.
 ///
-/// A guard may be sent to another thread (if `T: Send`) and dropped there: the unlock is a store
-/// that any thread may make, so that a guard can be handed over with the work that it protects.
-/// POSIX forbids this for its locks.
+/// A guard may be sent to another thread (if `T: Send`) and dropped there: the unlock is a store that any thread may
+/// make, so that a guard can be handed over with the work that it protects. POSIX forbids this for its locks.
 ///
 /// ```
 /// let lock = handover_lock::TryLock::new(1);
@@ -164,8 +161,8 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for TryLock<T> {
 #[must_use = "the lock is freed as soon as the guard is dropped"]
 pub struct Guard<'a, T: ?Sized> {
     lock: &'a TryLock<T>,
-    /// Makes the guard Send and Sync under the same conditions as `&mut T`; the reference above
-    /// alone would make the guard of a `T: Send + !Sync` Sync.
+    /// Makes the guard Send and Sync under the same conditions as `&mut T`; the lock reference alone would make the
+    /// guard of a `T: Send + !Sync` Sync.
     _variance: PhantomData<&'a mut T>,
 }
 
@@ -183,8 +180,7 @@ impl<T: ?Sized> Deref for Guard<'_, T> {
 impl<T: ?Sized> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: no other guard exists (see deref()), and `&mut self` excludes other references
-        // from this one.
+        // SAFETY: no other guard exists (see deref()), and `&mut self` excludes other references from this one.
         self.lock.value.with_mut(|value| unsafe { &mut *value })
     }
 }

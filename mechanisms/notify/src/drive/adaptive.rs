@@ -11,8 +11,7 @@
 //! # Ok::<(), handover_notify::ConfigError>(())
 //! ```
 //!
-//! Across processes, both sides use a [`Core`] in memory that both have mapped; see
-//! [`shared`](crate::shared).
+//! Across processes, both sides use a [`Core`] in memory that both have mapped; see [`shared`](crate::shared).
 
 use super::waiting::{Deadline, WaitState, deadline, time_left};
 use crate::engine::Stats;
@@ -24,14 +23,14 @@ use std::time::Duration;
 
 pub use super::waiting::Core;
 
-/// Maximum duration of one sleep of a receiver whose senders may be other processes: the delay of a
-/// notification if its sender was killed while sending it.
+/// Maximum duration of one sleep of a receiver whose senders may be other processes. A notification is delayed by at
+/// most this time if its sender is killed while sending it.
 ///
 /// An idle receiver wakes ten times a second for this. To recover at once, each sender would have
 /// to make a system call for every notification that finds one pending.
 pub const SLEEP_MAX: Duration = Duration::from_millis(100);
 
-/// The adaptive mechanism on a futex as a type, for generic code.
+/// Type that stands for the adaptive mechanism on a futex in generic code.
 #[derive(Debug, Clone, Copy)]
 pub enum Adaptive {}
 
@@ -48,7 +47,7 @@ impl Mechanism for Adaptive {
     }
 }
 
-/// Creates a connected sender and receiver within this process.
+/// Creates a sender and a receiver that are connected within this process.
 ///
 /// # Errors
 /// [`ConfigError`] if `config` is not valid.
@@ -64,9 +63,8 @@ pub fn pair(config: Config) -> Result<(Sender, Receiver), ConfigError> {
 /// Sending end of an adaptive mechanism on a futex.
 ///
 /// # Cost of a notification
-/// Reading this CPU's number and one exchange, 5 to 10 ns if the cache line is present; the
-/// transfer of a line if the receiver has accessed it since; a futex wake, about 1 µs, only if the
-/// receiver sleeps.
+/// Reading this CPU's number and one exchange, 5 to 10 ns if the cache line is present; the transfer of a line if the
+/// receiver has accessed it since; a futex wake, about 1 µs, only if the receiver sleeps.
 #[derive(Debug, Clone)]
 pub struct Sender<C = Arc<Core>> {
     core: C,
@@ -74,8 +72,8 @@ pub struct Sender<C = Arc<Core>> {
 }
 
 impl<C: Deref<Target = Core>> Sender<C> {
-    /// Creates a sender on an existing core. `scope` must be the receiver's: [`Scope::Shared`] if
-    /// they are in different processes.
+    /// Creates a sender on an existing core. `scope` must be the same as the receiver's: [`Scope::Shared`] if the two
+    /// are in different processes.
     pub fn over(core: C, scope: Scope) -> Self {
         Self { core, scope }
     }
@@ -93,11 +91,10 @@ impl<C: Deref<Target = Core> + Send + Sync> Notify for Sender<C> {
 /// Receiving end of an adaptive mechanism on a futex.
 ///
 /// # Cost of a wait
-/// If a notification is pending: an exchange and the transfer of a cache line. If none is: spins
-/// for twice the cost of a sleep and at most [`Config::spin_ns_max`], only while that pays and the
-/// sender is on another CPU; then a futex wait, and 1 to 20 µs from the wake until it runs again.
-/// Across processes it wakes at least every [`SLEEP_MAX`] to find notifications whose sender was
-/// killed before its wake.
+/// If a notification is pending: an exchange and the transfer of a cache line. If none is: spins for twice the cost
+/// of a sleep and at most [`Config::spin_ns_max`], only while that pays and the sender is on another CPU; then a
+/// futex wait, and 1 to 20 µs from the wake until it runs again. Across processes it wakes at least every
+/// [`SLEEP_MAX`] to find notifications whose sender was killed before its wake.
 #[derive(Debug)]
 pub struct Receiver<C = Arc<Core>> {
     core: C,
@@ -106,7 +103,7 @@ pub struct Receiver<C = Arc<Core>> {
 }
 
 impl<C: Deref<Target = Core>> Receiver<C> {
-    /// Creates a receiver on an existing core, whose pending notification is its first.
+    /// Creates a receiver on an existing core. A notification that is pending there is the first that it receives.
     ///
     /// A core must have at most one receiver at a time. Two would take notifications from each
     /// other; memory stays safe.
@@ -118,7 +115,7 @@ impl<C: Deref<Target = Core>> Receiver<C> {
         Ok(Self { core, scope, waiting: WaitState::new(config) })
     }
 
-    /// Returns the number of waits, by the way in which they completed, and related counts.
+    /// Returns the number of waits for each way in which they completed, and related counts.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.waiting.stats()

@@ -1,6 +1,5 @@
-//! This crate's mechanism with a descriptor: the same state word, but the receiver parks on an
-//! eventfd. So it can sleep in an epoll set with its sockets, and senders make no system calls
-//! while it is awake.
+//! This crate's mechanism with a descriptor: the same state word, but the receiver parks on an eventfd. So it can
+//! sleep in an epoll set with its sockets, and senders make no system calls while it is awake.
 //!
 //! ```
 //! use handover_notify::{Config, Notify, Wait, adaptive_fd};
@@ -37,11 +36,11 @@ use std::time::Duration;
 #[derive(Debug)]
 struct Endpoints {
     core: Core,
-    /// An eventfd to sleep on; a read returns at once if it is zero.
-    counter: OwnedFd,
+    /// Eventfd that the receiver sleeps on, readable while senders' writes are unread.
+    eventfd: OwnedFd,
 }
 
-/// The adaptive mechanism on an eventfd as a type, for generic code.
+/// Type that stands for the adaptive mechanism on an eventfd in generic code.
 #[derive(Debug, Clone, Copy)]
 pub enum AdaptiveFd {}
 
@@ -58,23 +57,26 @@ impl Mechanism for AdaptiveFd {
     }
 }
 
-/// Creates a connected sender and receiver within this process.
+/// Creates a sender and a receiver that are connected within this process.
 ///
 /// # Errors
-/// [`PairError::Config`] if `config` is not valid, [`PairError::Refused`] if the kernel gives no
-/// descriptor.
+/// [`PairError::Config`] if `config` is not valid, [`PairError::SystemCall`] if the kernel gives no descriptor.
 pub fn pair(config: Config) -> Result<(Sender, Receiver), PairError> {
     config.validate()?;
-    let counter = descriptor::eventfd()?;
-    let endpoints = Arc::new(Endpoints { core: Core::new(), counter });
+    let eventfd = descriptor::eventfd()?;
+    let endpoints = Arc::new(Endpoints { core: Core::new(), eventfd });
     let waiting = WaitState::new(config);
-    let receiver =
-        Receiver { endpoints: Arc::clone(&endpoints), waiting, parked: None, writes_owed: 0 };
+    let receiver = Receiver {
+        endpoints: Arc::clone(&endpoints),
+        waiting,
+        sleep_start: None,
+        unread_writes: 0,
+    };
     Ok((Sender { endpoints }, receiver))
 }
 
-/// Sending end. It costs as much as [`adaptive::Sender`](crate::adaptive::Sender), with a write to
-/// an eventfd in place of the futex wake.
+/// Sending end of an adaptive mechanism on an eventfd. It costs as much as
+/// [`adaptive::Sender`](crate::adaptive::Sender), with a write to an eventfd in place of the futex wake.
 #[derive(Debug, Clone)]
 pub struct Sender {
     endpoints: Arc<Endpoints>,
@@ -83,28 +85,27 @@ pub struct Sender {
 impl Notify for Sender {
     #[inline]
     fn notify(&self) {
-        self.endpoints.core.notify(|_word| descriptor::add_one(&self.endpoints.counter));
+        self.endpoints.core.notify(|_word| descriptor::add_one(&self.endpoints.eventfd));
     }
 }
 
-/// Receiving end. It waits by itself with the methods of [`Wait`], or in an epoll set between
-/// [`prepare_park`](Self::prepare_park) and [`cancel_park`](Self::cancel_park).
+/// Receiving end of an adaptive mechanism on an eventfd. It waits by itself with the methods of [`Wait`], or in an
+/// epoll set between [`prepare_park`](Self::prepare_park) and [`cancel_park`](Self::cancel_park).
 #[derive(Debug)]
 pub struct Receiver {
     endpoints: Arc<Endpoints>,
     waiting: WaitState,
-    /// Time since which the receiver has been asleep in an epoll set; `None` if it is not.
-    parked: Option<SleepStart>,
-    /// Number of writes to the eventfd that senders have made or will make, minus the writes read.
-    /// A sender makes one write for each notification that ends a declared sleep; the write may
-    /// come after the notification is consumed. Negative if the write was read first.
-    writes_owed: i64,
+    /// Time since which the receiver has been asleep in an epoll set; `None` if it is awake.
+    sleep_start: Option<SleepStart>,
+    /// Number of senders' writes to the eventfd that the receiver has not read, including writes to come. A sender
+    /// makes one write for each notification that ends a declared sleep; the write may come after the notification is
+    /// consumed. Negative if the write was read first.
+    unread_writes: i64,
 }
 
 impl Receiver {
-    /// Spins for as long as recent waits suggest, and consumes a notification that arrives
-    /// meanwhile; `None` if none arrives. Call it when there is no more work, before
-    /// [`prepare_park`](Self::prepare_park).
+    /// Spins for as long as recent waits suggest; returns `Some` after consuming a notification, `None` if none
+    /// arrives meanwhile. Call it when there is no more work, before [`prepare_park`](Self::prepare_park).
     ///
     /// # Blocking
     /// At most [`Config::spin_ns_max`].
@@ -113,7 +114,7 @@ impl Receiver {
             .then_some(1)
     }
 
-    /// Declares that the receiver is about to sleep on its descriptor.
+    /// Declares that the receiver is about to sleep on its descriptor; returns `false` if it must not sleep.
     ///
     /// Returns `true` if nothing is pending: the next sender makes the descriptor readable, so
     /// sleep now, in epoll for example. Returns `false` if a notification is pending: do not sleep,
@@ -123,16 +124,16 @@ impl Receiver {
     /// Never.
     #[must_use = "false: a notification is pending and sleeping would miss it"]
     pub fn prepare_park(&mut self) -> bool {
-        read_owed_writes(&self.endpoints.counter, &mut self.writes_owed);
+        drain_unread_writes(&self.endpoints.eventfd, &mut self.unread_writes);
         if !self.endpoints.core.word.declare_sleep() {
             return false;
         }
-        self.parked.get_or_insert_with(SleepStart::now);
+        self.sleep_start.get_or_insert_with(SleepStart::now);
         true
     }
 
-    /// Ends the sleep declared by [`prepare_park`](Self::prepare_park), and consumes a
-    /// notification; `None` if none is pending.
+    /// Ends the sleep declared by [`prepare_park`](Self::prepare_park); returns `Some` after consuming a
+    /// notification, `None` if none is pending.
     ///
     /// Call it when the sleep is over, for whatever reason. Until then the next notification costs
     /// its sender a system call.
@@ -145,30 +146,30 @@ impl Receiver {
     pub fn cancel_park(&mut self) -> Option<u64> {
         if self.endpoints.core.word.withdraw() {
             // No sender has seen this declaration, so no write belongs to it.
-            self.parked = None;
-            read_owed_writes(&self.endpoints.counter, &mut self.writes_owed);
+            self.sleep_start = None;
+            drain_unread_writes(&self.endpoints.eventfd, &mut self.unread_writes);
             return None;
         }
         self.try_wait()
     }
 
-    /// Returns the number of waits, including those in an epoll set, by the way in which they completed, and related
-    /// counts.
+    /// Returns the number of waits, including those in an epoll set, for each way in which they completed, and
+    /// related counts.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.waiting.stats()
     }
 
-    /// Consumes a notification and returns `true`; if none is pending, ends a declared sleep.
+    /// Consumes a notification and returns `true`; returns `false` if none is pending, after ending a declared sleep.
     fn consume_or_cancel_park(&mut self) -> bool {
-        match self.parked {
+        match self.sleep_start {
             Some(_) => self.cancel_park().is_some(),
             None => self.waiting.poll(&self.endpoints.core),
         }
     }
 
     fn wait_until(&mut self, deadline: Deadline) -> bool {
-        let Self { endpoints, waiting, writes_owed, .. } = self;
+        let Self { endpoints, waiting, unread_writes, .. } = self;
         let mut has_declared = false;
         let notified = waiting.wait(&endpoints.core, deadline, |_, _| {
             has_declared = true;
@@ -176,24 +177,24 @@ impl Receiver {
             if left == Some(Duration::ZERO) {
                 return false;
             }
-            descriptor::wait_readable(&endpoints.counter, left);
+            descriptor::wait_readable(&endpoints.eventfd, left);
             // If this was the late write of an earlier sender, the next sleep must not see it.
-            read_owed_writes(&endpoints.counter, writes_owed);
+            drain_unread_writes(&endpoints.eventfd, unread_writes);
             true
         });
         if notified && has_declared {
-            *writes_owed += 1;
+            *unread_writes += 1;
         }
-        read_owed_writes(&endpoints.counter, writes_owed);
+        drain_unread_writes(&endpoints.eventfd, unread_writes);
         notified
     }
 }
 
-/// Reads those of the outstanding writes that have been made.
-fn read_owed_writes(counter: &OwnedFd, writes_owed: &mut i64) {
-    if *writes_owed > 0 {
-        let writes = descriptor::read_count(counter).unwrap_or(0);
-        *writes_owed -= i64::try_from(writes).unwrap_or(i64::MAX);
+/// Reads the eventfd if senders' writes to it are unread, and updates their number.
+fn drain_unread_writes(eventfd: &OwnedFd, unread_writes: &mut i64) {
+    if *unread_writes > 0 {
+        let writes = descriptor::read_count(eventfd).unwrap_or(0);
+        *unread_writes -= i64::try_from(writes).unwrap_or(i64::MAX);
     }
 }
 
@@ -215,26 +216,26 @@ impl Wait for Receiver {
         self.wait_until(deadline(timeout)).then_some(1)
     }
 
-    /// Like [`Wait::try_wait`]; if nothing is pending, a declared sleep continues.
+    /// Consumes all pending notifications like [`Wait::try_wait`]; if there are none, a declared sleep continues.
     #[inline]
     fn try_wait(&mut self) -> Option<u64> {
-        let Some(asleep) = self.parked else {
+        let Some(asleep) = self.sleep_start else {
             return self.waiting.poll(&self.endpoints.core).then_some(1);
         };
         if !self.waiting.wake(&self.endpoints.core, asleep) {
             return None;
         }
         // The word went from SLEEPING to PENDING, so that one sender makes, or has made, a write.
-        self.parked = None;
-        self.writes_owed += 1;
-        read_owed_writes(&self.endpoints.counter, &mut self.writes_owed);
+        self.sleep_start = None;
+        self.unread_writes += 1;
+        drain_unread_writes(&self.endpoints.eventfd, &mut self.unread_writes);
         Some(1)
     }
 }
 
-/// The descriptor for an epoll set. Only poll it: the receiver itself reads it.
+/// Eventfd of the receiver, for an epoll set. Only poll the descriptor: the receiver itself reads it.
 impl AsFd for Receiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.endpoints.counter.as_fd()
+        self.endpoints.eventfd.as_fd()
     }
 }

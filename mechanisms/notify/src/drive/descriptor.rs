@@ -6,17 +6,18 @@ use rustix::io::{Errno, retry_on_intr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Creates a non-blocking eventfd: a read of a zero count fails with EAGAIN.
+/// Creates a non-blocking eventfd with the count zero.
 pub(crate) fn eventfd() -> Result<OwnedFd, PairError> {
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-    rustix::event::eventfd(0, flags).map_err(|errno| PairError::Refused { call: "eventfd2", errno })
+    rustix::event::eventfd(0, flags)
+        .map_err(|errno| PairError::SystemCall { call: "eventfd2", errno })
 }
 
-/// Adds one to an eventfd's count. EAGAIN means that the count is at its maximum: the eventfd is
-/// readable, which is enough for a notification.
+/// Adds one to an eventfd's count. EAGAIN is no error: at its maximum the count makes the eventfd readable, which is
+/// enough for a notification.
 #[inline]
-pub(crate) fn add_one(counter: &OwnedFd) {
-    match retry_on_intr(|| rustix::io::write(counter, &1u64.to_ne_bytes())) {
+pub(crate) fn add_one(eventfd: &OwnedFd) {
+    match retry_on_intr(|| rustix::io::write(eventfd, &1u64.to_ne_bytes())) {
         Ok(_) | Err(Errno::AGAIN) => {}
         Err(errno) => panic!("write to an eventfd failed: {errno}"),
     }
@@ -24,17 +25,16 @@ pub(crate) fn add_one(counter: &OwnedFd) {
 
 /// Reads an eventfd's count and resets it to zero; `None` if it was zero.
 #[inline]
-pub(crate) fn read_count(counter: &OwnedFd) -> Option<u64> {
+pub(crate) fn read_count(eventfd: &OwnedFd) -> Option<u64> {
     let mut count = [0; 8];
-    match retry_on_intr(|| rustix::io::read(counter, &mut count)) {
+    match retry_on_intr(|| rustix::io::read(eventfd, &mut count)) {
         Ok(_) => Some(u64::from_ne_bytes(count)),
         Err(Errno::AGAIN) => None,
         Err(errno) => panic!("read from an eventfd failed: {errno}"),
     }
 }
 
-/// Sleeps until `fd` is readable or `timeout` has passed (`None`: no timeout); returns `true` if it
-/// is readable.
+/// Sleeps until `fd` is readable or `timeout` has passed (`None`: no timeout); returns `true` if `fd` is readable.
 pub(crate) fn wait_readable(fd: impl AsFd, timeout: Option<Duration>) -> bool {
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     loop {

@@ -1,5 +1,4 @@
-//! Spinning, then parking, for a receiver that checks a condition of its own: a queue, a ring, a
-//! flag.
+//! Spinning, then parking, for a receiver that checks a condition of its own: a queue, a ring, a flag.
 //!
 //! ```
 //! use handover_notify::{Unparker, Config, Parker};
@@ -23,8 +22,8 @@
 //! ```
 
 use super::waiting::{SleepStart, WaitState, now_ns};
-use crate::engine::{Engine, Plan, Stats};
-use crate::park::{ParkWord, Sleep};
+use crate::engine::{Engine, Stats, WaitPlan};
+use crate::park::{ParkWord, SleepObject};
 use crate::raw::current_cpu;
 use crate::{Config, ConfigError, stage};
 use handover_base::futex::{self, Scope};
@@ -33,20 +32,19 @@ use handover_base::usage;
 use rustix::thread::sched_yield;
 use std::time::Duration;
 
-/// State of a receiver that senders read to wake it, alone on its cache lines.
+/// State of a receiver through which senders wake it, alone on its cache lines.
 ///
 /// Unpark *after* publishing the work that the receiver checks for. While the receiver is awake,
 /// unparking costs a fence and a load of a line that no thread writes.
 ///
-/// For threads of one process: the sender that finds the receiver asleep is the only one that wakes
-/// it, so it must not be killed before that. Across processes use an
-/// [`adaptive::Core`](crate::adaptive::Core).
+/// For threads of one process: the sender that finds the receiver asleep is the only one that wakes it, so it must
+/// not be killed before that. Across processes use an [`adaptive::Core`](crate::adaptive::Core).
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub struct Unparker {
     word: ParkWord,
-    /// Time at which a sender last found the receiver asleep, in ns on CLOCK_MONOTONIC; the
-    /// receiver computes the cost of a sleep from it.
+    /// Time at which a sender last found the receiver asleep, in ns on CLOCK_MONOTONIC, from which the receiver
+    /// computes the cost of a sleep.
     woken_at_ns: AtomicU64,
     /// CPU on which the receiver ran last, plus one; zero if unknown.
     cpu_plus_one: AtomicU32,
@@ -63,21 +61,25 @@ impl Unparker {
         }
     }
 
-    /// Wakes the receiver if it sleeps in [`Parker::park`]; returns `true` if it slept.
+    /// Wakes the receiver if it sleeps in [`Parker::park`]; returns `true` if the receiver slept.
     ///
     /// # Panics
     /// If the kernel refuses futexes.
     #[inline]
     pub fn unpark(&self) -> bool {
-        self.unpark_with(|| debug_assert!(false, "unpark() cannot wake a receiver in park_with()"))
+        self.unpark_with(|| {
+            debug_assert!(
+                false,
+                "unpark() was called for a receiver that sleeps in park_with(): use unpark_with()"
+            )
+        })
     }
 
-    /// Wakes the receiver if it sleeps: in [`Parker::park`] directly, in [`Parker::park_with`] by
-    /// calling `wake_elsewhere`. Returns `true` if it slept.
+    /// Wakes the receiver if it sleeps: with a futex if in [`Parker::park`], by calling `wake_elsewhere` if in
+    /// [`Parker::park_with`]. Returns `true` if the receiver slept.
     ///
     /// # Panics
-    /// If `wake_elsewhere` panics. The receiver is then not woken, and sleeps until something else
-    /// ends its sleep.
+    /// If `wake_elsewhere` panics. The receiver is then not woken, and sleeps until something else ends its sleep.
     #[inline]
     pub fn unpark_with(&self, wake_elsewhere: impl FnOnce()) -> bool {
         match self.word.must_wake(current_cpu) {
@@ -90,63 +92,63 @@ impl Unparker {
     }
 
     #[cold]
-    fn wake(&self, sleep_kind: Sleep, wake_elsewhere: impl FnOnce()) {
+    fn wake(&self, sleep_kind: SleepObject, wake_elsewhere: impl FnOnce()) {
         stage::waking(self);
         // Relaxed: a measurement; the receiver checks that it belongs to its sleep.
         self.woken_at_ns.store(now_ns(), Ordering::Relaxed);
         match sleep_kind {
-            Sleep::Word => {
+            SleepObject::Word => {
                 futex::wake(self.word.futex(), 1, Scope::Private);
             }
-            Sleep::Elsewhere => wake_elsewhere(),
+            SleepObject::Elsewhere => wake_elsewhere(),
         }
     }
 
-    /// Returns `true` if the receiver was asleep when read; it may have been woken since.
+    /// Returns `true` if the receiver was asleep when read; a sender may have woken it since.
     #[must_use]
     pub fn is_asleep(&self) -> bool {
         self.word.is_asleep()
     }
 }
 
-/// Cause of the end of a park.
+/// Result of [`Parker::park`]: the reason why the receiver is awake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Parked {
-    /// The receiver did not sleep: the condition was met at the last check.
-    Found,
+pub enum ParkResult {
+    /// The receiver did not sleep, because the condition was met when checked last.
+    NotParked,
     /// A sender woke the receiver.
     Unparked,
     /// The sleep ended without a sender: by the deadline, a signal or a descriptor.
     SleepEnded,
 }
 
-/// Receiving end of an [`Unparker`]. Learns from its waits how to spin, yield and sleep.
+/// Receiving end of an [`Unparker`], which waits for a condition. It learns from earlier waits how long to spin and
+/// to yield before it sleeps.
 ///
 /// A wait that found nothing has up to four steps, each of which is skipped while it does not pay:
 /// [`poll_eagerly`](Self::poll_eagerly), for an answer that is about to come;
 /// [`spin`](Self::spin), which spins with pauses while the sender is on another CPU, and then
 /// yields to other threads, so that a sender on the same CPU can run; and [`park`](Self::park).
 ///
-/// The caller's `poll` checks the condition that the receiver waits for. It is called very often;
-/// make it one load.
+/// The caller's `poll` checks the condition that the receiver waits for. It is called very often; make it one load.
 #[derive(Debug)]
 pub struct Parker {
     waiting: WaitState,
-    /// Decides whether to yield and how often, learning in the same way as for spinning.
-    yields: Engine,
-    /// `true` if recent waits completed while yielding: other threads need this CPU, so do not spin.
+    /// Decides how often to yield before a sleep, by the results of earlier waits.
+    yield_engine: Engine,
+    /// `true` if recent waits completed while yielding: other threads need this CPU, so this one does not spin.
     is_yielding: bool,
-    /// Number of waits since the last one that polled eagerly while yielding pays.
+    /// Number of waits since the last one that polled [`EAGER_POLLS`] times although yielding pays.
     waits_unprobed: u32,
-    /// Number of waits in a row in which [`POLLS_BEFORE_YIELD`] polls found nothing.
+    /// Number of consecutive waits in which [`POLLS_BEFORE_YIELD`] polls found nothing.
     polls_missed: u32,
     /// CPU on which this thread ran last, plus one; zero if unknown.
     cpu_plus_one: u32,
-    /// CPU from which the next wait's answer is expected.
-    expected: AnswerSource,
+    /// CPU from which the next wait's answer is expected, compared with this thread's.
+    expected_answer: AnswerSource,
 }
 
-/// CPU from which an answer is expected. The greatest value counts if there are several.
+/// CPU from which an answer is expected; the greatest value counts if several answers are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum AnswerSource {
     /// No answer is expected, or its CPU is unknown.
@@ -157,36 +159,36 @@ enum AnswerSource {
     OtherCpu,
 }
 
-/// Number of polls without a pause (which takes 20 to 60 ns) in between: an answer that is sent at
-/// once arrives within these.
+/// Number of polls in a row without a pause, which would take 20 to 60 ns: an answer that is sent at once arrives
+/// meanwhile.
 const EAGER_POLLS: u32 = 128;
-/// Number of polls before a yield, if yielding has paid recently and the answer may come from
-/// another CPU: half the time of a switch to another thread and back. Suite event/serve with 10 and
-/// 100 clients, 2026-11: 0.17 and 0.19 µs a request, with 1024 the same, with a single poll 1.0 µs.
+/// Number of polls before a yield, if yielding has paid recently and the answer may come from another CPU: they take
+/// half the time of a switch to another thread and back. Suite event/serve with 10 and 100 clients, 2026-11: 0.17 and
+/// 0.19 µs a request, with 1024 the same, with a single poll 1.0 µs.
 const POLLS_BEFORE_YIELD: u32 = 512;
-/// Number of waits in a row in which such polls found nothing, after which only one wait in
-/// [`WAITS_PER_POLL_PROBE`] polls so: the answer comes when other threads run. `hello5` with 10 and
-/// 100 on two CPUs, 2026-11: 1.0 to 1.4 times as many messages. After 4 already, `hello4 100` lost
-/// a sixth; after 32, nothing that exceeds the noise.
+/// Number of consecutive waits in which [`POLLS_BEFORE_YIELD`] polls found nothing, after which only one wait in
+/// [`WAITS_PER_POLL_PROBE`] polls so often: the answer comes when other threads run. `hello5` with 10 and 100 on two
+/// CPUs, 2026-11: 1.0 to 1.4 times as many messages. After 4 already, `hello4 100` lost a sixth; after 32, nothing
+/// that exceeds the noise.
 const POLLS_MISSED_MAX: u32 = 32;
 const WAITS_PER_POLL_PROBE: u32 = 16;
-/// One wait in so many polls eagerly while yielding pays, to find out if polling pays again.
+/// Number of waits of which one polls [`EAGER_POLLS`] times although yielding pays, to find out if polling pays
+/// again.
 const WAITS_PER_SPIN_PROBE: u32 = 64;
 /// Assumed cost of a yield, in ps.
 const YIELD_PS: u64 = 500_000;
-/// Number of yields in a row without a result, after which the context switches are counted, as
-/// there may be no other thread to run. `hello5 10` on two CPUs, 2026-11: 1.0 to 1.2 times as many
-/// messages as when the thread was assumed to be alone and spun while others waited for its CPU.
+/// Number of consecutive yields without a result after which the thread counts its context switches, as there may be
+/// no other thread to run. `hello5 10` on two CPUs, 2026-11: 1.0 to 1.2 times as many messages as when the thread was
+/// assumed to be alone and spun while others waited for its CPU.
 const YIELDS_BEFORE_CHECK: u32 = 4;
-/// Maximum duration of yielding, in ns, counted from yield number [`YIELDS_BEFORE_CHECK`]. Where
-/// other threads compute for their whole time slice, a thread that sleeps runs sooner, once woken,
-/// than one that waits in the run queue.
+/// Maximum duration of yielding, in ns, counted from yield number [`YIELDS_BEFORE_CHECK`]. If other threads compute
+/// for their entire time slice, a thread that sleeps runs sooner, once woken, than one that waits in the run queue.
 const YIELDING_NS_MAX: u64 = 10_000_000;
-/// Minimum time to the deadline for yielding: with less, yielding would miss it.
+/// Minimum time to the deadline for yielding: with less time left, yielding would miss the deadline.
 const YIELD_LEFT_MIN: Duration = Duration::from_micros(50);
 
 impl Parker {
-    /// Creates a parker without experience of earlier waits.
+    /// Creates a parker that has no results of earlier waits.
     ///
     /// # Errors
     /// [`ConfigError`] if `config` is not valid.
@@ -197,17 +199,17 @@ impl Parker {
         config.validate()?;
         Ok(Self {
             waiting: WaitState::new(config),
-            yields: Engine::new(config, YIELD_PS),
+            yield_engine: Engine::new(config, YIELD_PS),
             is_yielding: false,
             waits_unprobed: 0,
             polls_missed: 0,
             cpu_plus_one: 0,
-            expected: AnswerSource::Unknown,
+            expected_answer: AnswerSource::Unknown,
         })
     }
 
-    /// Publishes on `unparker` the CPU that this thread runs on, for [`expect`](Self::expect) of its
-    /// senders. Call it before a wait, and when a thread starts to receive.
+    /// Publishes on `unparker` the CPU that this thread runs on; [`expect`](Self::expect) in other threads reads it.
+    /// Call this before a wait, and when a thread starts to receive.
     ///
     /// # Cost
     /// Reading the CPU's number, 2 to 3 ns.
@@ -221,9 +223,8 @@ impl Parker {
         }
     }
 
-    /// Records that the next wait probably ends with an answer from the receiver of `unparker`,
-    /// which was just woken. If that receiver runs on this thread's CPU, spinning would only keep
-    /// it from answering.
+    /// Records that the next wait probably ends with an answer from the receiver of `unparker`, which was just woken.
+    /// If that receiver runs on this thread's CPU, spinning would only keep it from answering.
     ///
     /// # Cost
     /// A load of the line that unparking has read.
@@ -234,12 +235,12 @@ impl Parker {
         } else {
             AnswerSource::OtherCpu
         };
-        self.expected = self.expected.max(expected);
+        self.expected_answer = self.expected_answer.max(expected);
     }
 
-    /// Records as [`expect`](Self::expect) does that several receivers were woken and must all
-    /// answer: if one of them runs on this thread's CPU, the next wait yields to it, as polling for
-    /// the others' answers would only delay the last one.
+    /// Records like [`expect`](Self::expect) that several receivers were woken and must all answer: if one of them
+    /// runs on this thread's CPU, the next wait yields to it, as polling for the others' answers would only delay the
+    /// last one.
     ///
     /// # Cost
     /// A load for each unparker, up to the first whose receiver runs on this CPU.
@@ -247,10 +248,10 @@ impl Parker {
     pub fn expect_all<'a>(&mut self, unparkers: impl IntoIterator<Item = &'a Unparker>) {
         for unparker in unparkers {
             if self.is_on_this_cpu(unparker) {
-                self.expected = AnswerSource::ThisCpu;
+                self.expected_answer = AnswerSource::ThisCpu;
                 return;
             }
-            self.expected = AnswerSource::OtherCpu;
+            self.expected_answer = AnswerSource::OtherCpu;
         }
     }
 
@@ -260,15 +261,15 @@ impl Parker {
         there == self.cpu_plus_one && there != 0
     }
 
-    /// Polls many times without a pause; returns `true` as soon as `poll` does, `false` if it never
-    /// does. Polls only once where the answer can only come from this thread's CPU, and mostly
-    /// where waits end by yielding and no answer is expected.
+    /// Polls many times without a pause; returns `true` as soon as `poll` does, `false` if `poll` never does. Polls
+    /// only once if the answer can only come from this thread's CPU, and in most waits if recent ones ended by
+    /// yielding and no answer is expected.
     ///
     /// # Blocking
     /// For 128 polls, 0.1 to 0.2 µs; up to 512 polls while yielding pays.
     #[inline]
     pub fn poll_eagerly(&mut self, poll: &mut impl FnMut() -> bool) -> bool {
-        let polls = match self.expected {
+        let polls = match self.expected_answer {
             AnswerSource::ThisCpu => 1,
             AnswerSource::OtherCpu if self.is_yielding => self.polls_before_yield(),
             AnswerSource::Unknown if self.is_yielding => self.probing_polls(),
@@ -276,9 +277,8 @@ impl Parker {
         };
         let found = (0..polls).any(|_| poll());
         if found {
-            self.expected = AnswerSource::Unknown;
-            // If it took the greater number of polls, other threads still need this CPU when no
-            // answer comes.
+            self.expected_answer = AnswerSource::Unknown;
+            // If it took the greater number of polls, other threads still need this CPU when no answer comes.
             self.is_yielding &= polls != EAGER_POLLS;
             if polls == POLLS_BEFORE_YIELD {
                 self.polls_missed = 0;
@@ -303,9 +303,8 @@ impl Parker {
         EAGER_POLLS
     }
 
-    /// Spins, then yields, each for as long as recent waits suggest, until `poll` returns `true`;
-    /// returns `true` if it did. It does not spin if the expected answer, or the sender that woke
-    /// this thread last, needs this CPU.
+    /// Spins, then yields, each for as long as recent waits suggest; returns `true` as soon as `poll` does, otherwise
+    /// `false`. Does not spin if the expected answer, or the sender that woke this thread last, needs this CPU.
     ///
     /// `deadline_ns`, on CLOCK_MONOTONIC, bounds the wait.
     ///
@@ -314,7 +313,7 @@ impl Parker {
     #[inline(always)]
     pub fn spin(&mut self, deadline_ns: Option<u64>, poll: &mut impl FnMut() -> bool) -> bool {
         let left = deadline_ns.map(|at| Duration::from_nanos(at.saturating_sub(now_ns())));
-        let expected = std::mem::replace(&mut self.expected, AnswerSource::Unknown);
+        let expected = std::mem::replace(&mut self.expected_answer, AnswerSource::Unknown);
         if !self.is_yielding
             && expected != AnswerSource::ThisCpu
             && self.waiting.spin_for(left, poll)
@@ -324,30 +323,33 @@ impl Parker {
         left.is_none_or(|left| left >= YIELD_LEFT_MIN) && self.yield_until(poll)
     }
 
-    /// Yields until `poll` returns `true`; returns `true` if it did. Inlined all the way up into
-    /// the loop that waits, system call included: after a switch from another thread the processor
-    /// mispredicts each return to a caller that was entered before (the kernel overwrites the
-    /// return-address predictor), 0.3 µs for the first.
+    /// Yields until `poll` returns `true`; returns `false` if it does not for too long. Inlined all the way up into
+    /// the loop that waits, system call included: after a switch from another thread the processor mispredicts each
+    /// return to a caller that was entered before (the kernel overwrites the return-address predictor), 0.3 µs for
+    /// the first.
     #[inline(always)]
     fn yield_until(&mut self, poll: &mut impl FnMut() -> bool) -> bool {
-        let Plan::Spin { spins_max: yields_max } = self.yields.plan(false) else { return false };
+        let WaitPlan::Spin { spins_max: yields_max } = self.yield_engine.plan(false) else {
+            return false;
+        };
         let mut since_ns = None;
         let mut switches_before = 0;
         for yields in 1..=yields_max {
             sched_yield();
             if poll() {
                 stage::yielded(yields);
-                self.yields.spun(yields);
+                self.yield_engine.spun(yields);
                 self.is_yielding = yields <= YIELDS_BEFORE_CHECK
-                    || switches() - switches_before >= u64::from(yields - YIELDS_BEFORE_CHECK) / 2;
-                self.waiting.found_yielding();
+                    || involuntary_switches() - switches_before
+                        >= u64::from(yields - YIELDS_BEFORE_CHECK) / 2;
+                self.waiting.record_found_yielding();
                 return true;
             }
             if yields < YIELDS_BEFORE_CHECK {
                 continue;
             }
             if yields == YIELDS_BEFORE_CHECK {
-                switches_before = switches();
+                switches_before = involuntary_switches();
             }
             let now_ns = now_ns();
             if now_ns.saturating_sub(*since_ns.get_or_insert(now_ns)) > YIELDING_NS_MAX {
@@ -358,8 +360,8 @@ impl Parker {
         false
     }
 
-    /// Sleeps until a sender wakes `unparker` or `deadline_ns` (on CLOCK_MONOTONIC) has passed; does
-    /// not sleep if `poll` returns `true` after the sleep was declared.
+    /// Sleeps until a sender wakes `unparker` or `deadline_ns` (on CLOCK_MONOTONIC) has passed; does not sleep if
+    /// `poll` returns `true` once the sleep is declared.
     ///
     /// # Blocking
     /// Up to the deadline, and the kernel's timer slack; without a deadline, until a sender wakes it.
@@ -368,39 +370,39 @@ impl Parker {
         unparker: &Unparker,
         deadline_ns: Option<u64>,
         poll: &mut impl FnMut() -> bool,
-    ) -> Parked {
-        self.park_in(unparker, Sleep::Word, poll, |since_ns| {
+    ) -> ParkResult {
+        self.park_in(unparker, SleepObject::Word, poll, |since_ns| {
             let left = deadline_ns.map(|at| Duration::from_nanos(at.saturating_sub(since_ns)));
             if left != Some(Duration::ZERO) {
-                futex::wait(unparker.word.futex(), Sleep::Word as u32, left, Scope::Private);
+                futex::wait(unparker.word.futex(), SleepObject::Word as u32, left, Scope::Private);
             }
         })
     }
 
-    /// Like [`park`](Self::park), but sleeps by calling `sleep` with the time in ns on
-    /// CLOCK_MONOTONIC. `sleep` must return when a sender calls the closure passed to
-    /// [`Unparker::unpark_with`], before or during the sleep (as with a descriptor that stays readable).
+    /// Parks like [`park`](Self::park), but sleeps by calling `sleep` with the present time in ns on CLOCK_MONOTONIC.
+    /// `sleep` must return when a sender calls the closure passed to [`Unparker::unpark_with`], before or during the
+    /// sleep (as with a descriptor that stays readable).
     pub fn park_with(
         &mut self,
         unparker: &Unparker,
         poll: &mut impl FnMut() -> bool,
         sleep: impl FnOnce(u64),
-    ) -> Parked {
-        self.park_in(unparker, Sleep::Elsewhere, poll, sleep)
+    ) -> ParkResult {
+        self.park_in(unparker, SleepObject::Elsewhere, poll, sleep)
     }
 
     fn park_in(
         &mut self,
         unparker: &Unparker,
-        sleep_kind: Sleep,
+        sleep_kind: SleepObject,
         poll: &mut impl FnMut() -> bool,
         sleep: impl FnOnce(u64),
-    ) -> Parked {
+    ) -> ParkResult {
         unparker.word.declare(sleep_kind);
         if poll() {
             let _woken = unparker.word.withdraw();
-            self.waiting.found_at_once();
-            return Parked::Found;
+            self.waiting.record_found_before_sleep();
+            return ParkResult::NotParked;
         }
         let asleep = SleepStart::now();
         stage::parked(unparker);
@@ -410,20 +412,20 @@ impl Parker {
             Some(sender_cpu) => {
                 // Relaxed: see Unparker::wake(). A time outside this sleep belongs to another sleep.
                 let woken_at_ns = unparker.woken_at_ns.load(Ordering::Relaxed);
-                self.yields.woken(woken_at_ns.saturating_sub(asleep.since_ns()), None);
-                self.waiting.woken_at(woken_at_ns, sender_cpu, asleep);
-                Parked::Unparked
+                self.yield_engine.woken(woken_at_ns.saturating_sub(asleep.since_ns()), None);
+                self.waiting.record_sender_wake(woken_at_ns, sender_cpu, asleep);
+                ParkResult::Unparked
             }
             None => {
-                self.yields.timed_out();
-                self.waiting.not_notified();
-                Parked::SleepEnded
+                self.yield_engine.timed_out();
+                self.waiting.record_unnotified_sleep();
+                ParkResult::SleepEnded
             }
         }
     }
 
-    /// Returns the number of waits, by the way in which they completed, and related counts. A wait that needed neither
-    /// spinning nor sleeping is not counted.
+    /// Returns the number of waits for each way in which they completed, and related counts. A wait that needed
+    /// neither spinning nor sleeping is not counted.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.waiting.stats()
@@ -432,7 +434,7 @@ impl Parker {
 
 /// Returns the number of involuntary context switches of this thread: it grows with a yield after
 /// which another thread ran, and not with one after which this thread ran on.
-fn switches() -> u64 {
+fn involuntary_switches() -> u64 {
     usage::thread().switches_involuntary
 }
 

@@ -6,13 +6,13 @@
 //!
 //! ```
 //! use handover_base::futex::Scope;
-//! use handover_notify::shared::Shared;
+//! use handover_notify::shared::MappedCore;
 //! use handover_notify::{Config, Notify, Wait, adaptive};
 //!
-//! let (core, file) = Shared::<adaptive::Core>::create()?;
+//! let (core, file) = MappedCore::<adaptive::Core>::create()?;
 //! let mut receiver = adaptive::Receiver::over(core, Scope::Shared, Config::default())?;
 //! // ... and in the other process, which has received `file`:
-//! let sender = adaptive::Sender::over(Shared::<adaptive::Core>::map(&file)?, Scope::Shared);
+//! let sender = adaptive::Sender::over(MappedCore::<adaptive::Core>::map(&file)?, Scope::Shared);
 //! sender.notify();
 //! assert_eq!(receiver.wait(), 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -43,21 +43,21 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Core of a mechanism ([`adaptive::Core`](crate::adaptive::Core)) in a mapped file. A clone is another handle of the
-/// same mapping, which is unmapped with its last handle.
+/// Core of a mechanism ([`adaptive::Core`](crate::adaptive::Core)) in a file mapped into memory. Clones share the
+/// mapping, which is unmapped when the last one is dropped.
 #[derive(Debug)]
-pub struct Shared<C> {
+pub struct MappedCore<C> {
     mapping: Arc<Mapping>,
     holds: PhantomData<fn() -> C>,
 }
 
-impl<C: ZeroInit> Shared<C> {
-    /// Creates a core in an anonymous file; returns it with the file, for another process.
+impl<C: ZeroInit> MappedCore<C> {
+    /// Creates a core in an anonymous file; returns both, so that another process can map the file.
     ///
     /// # Errors
-    /// [`MapError::Refused`] if descriptors or memory are short, or memfds are forbidden.
+    /// [`MapError::SystemCall`] if descriptors or memory are short, or memfds are forbidden.
     pub fn create() -> Result<(Self, OwnedFd), MapError> {
-        let refused = |call| move |errno| MapError::Refused { call, errno };
+        let refused = |call| move |errno| MapError::SystemCall { call, errno };
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create("handover-notify", flags).map_err(refused("memfd_create"))?;
         ftruncate(&file, size_of::<C>() as u64).map_err(refused("ftruncate"))?;
@@ -65,16 +65,15 @@ impl<C: ZeroInit> Shared<C> {
         Ok((Self::map(&file)?, file))
     }
 
-    /// Maps a core of the same type that [`create`](Self::create) made, in this process or another.
-    /// The file may be closed afterwards.
+    /// Maps a file that [`create`](Self::create) made for a core of the same type, in this process or another. The
+    /// file may be closed afterwards.
     ///
     /// # Errors
     /// [`MapError::TooSmall`] and [`MapError::NotSealed`] if the file is something else;
-    /// [`MapError::Refused`] if it cannot be mapped.
+    /// [`MapError::SystemCall`] if it cannot be mapped.
     pub fn map(file: impl AsFd) -> Result<Self, MapError> {
-        let refused = |call| move |errno| MapError::Refused { call, errno };
-        // Fails with EINVAL if it is no memfd. A file without the seal could be truncated while it
-        // is mapped.
+        let refused = |call| move |errno| MapError::SystemCall { call, errno };
+        // Fails with EINVAL if it is no memfd. A file without the seal could be truncated while it is mapped.
         let seals = fcntl_get_seals(&file).map_err(|_| MapError::NotSealed)?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(MapError::NotSealed);
@@ -89,7 +88,7 @@ impl<C: ZeroInit> Shared<C> {
     }
 }
 
-impl<C: ZeroInit> Deref for Shared<C> {
+impl<C: ZeroInit> Deref for MappedCore<C> {
     type Target = C;
 
     #[inline]
@@ -98,7 +97,7 @@ impl<C: ZeroInit> Deref for Shared<C> {
     }
 }
 
-impl<C> Clone for Shared<C> {
+impl<C> Clone for MappedCore<C> {
     fn clone(&self) -> Self {
         Self { mapping: Arc::clone(&self.mapping), holds: PhantomData }
     }

@@ -1,6 +1,6 @@
 //! Parts of both adaptive mechanisms: the core, and the receiver's ways to poll, spin and sleep.
 
-use crate::engine::{Engine, Plan, Stats};
+use crate::engine::{Engine, Stats, WaitPlan};
 use crate::raw::current_cpu;
 use crate::word::SenderCpu;
 use crate::{Config, StateWord, stage};
@@ -10,22 +10,21 @@ use handover_base::sync::hint;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Number of polls that [`poll_ps`] times together; they take some µs.
+/// Number of polls in one timing by [`poll_ps`]; together they take some µs.
 const POLLS_TIMED: u32 = 128;
 /// Number of timings by [`poll_ps`], of which the shortest counts: the others were interrupted.
 const TIMINGS_COUNT: u32 = 5;
 
-/// State that a sender and a receiver share, alone on its cache lines.
+/// State shared by the senders and the receiver of a mechanism, alone on its cache lines.
 ///
-/// All zeroes are a fresh core. It holds no pointers, so that it may lie in memory that several
-/// processes map: whatever another process writes there, the worst effect is a missing or an
-/// additional notification.
+/// All zeroes are a fresh core. It holds no pointers, so that it may lie in memory that several processes map:
+/// whatever another process writes there, the worst effect is a missing or an additional notification.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub struct Core {
     pub(crate) word: StateWord,
-    /// Time at which a sender last found the receiver asleep, in ns on CLOCK_MONOTONIC; the
-    /// receiver computes the cost of a sleep from it.
+    /// Time at which a sender last found the receiver asleep, in ns on CLOCK_MONOTONIC, from which the receiver
+    /// computes the cost of a sleep.
     woken_at_ns: AtomicU64,
 }
 
@@ -36,7 +35,7 @@ impl Core {
         Self { word: StateWord::new(), woken_at_ns: AtomicU64::new(0) }
     }
 
-    /// Makes a notification pending; calls `wake` with the word if the receiver sleeps.
+    /// Makes a notification pending; calls `wake` with the futex word if the receiver sleeps.
     #[inline]
     pub(crate) fn notify(&self, wake: impl FnOnce(&AtomicU32)) {
         let sleeps = self.word.notify(current_cpu());
@@ -66,7 +65,7 @@ pub(crate) fn time_left(deadline: Deadline) -> Option<Duration> {
     deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
 }
 
-/// State of a receiver that it does not share: what it learnt from earlier waits, and statistics.
+/// Receiver's private state: the results of its earlier waits, and statistics.
 #[derive(Debug)]
 pub(crate) struct WaitState {
     engine: Engine,
@@ -92,7 +91,7 @@ impl SleepStart {
 }
 
 impl WaitState {
-    /// Creates the state of a receiver; the caller has validated `config`.
+    /// Creates the state of a receiver with a valid configuration.
     pub(crate) fn new(config: Config) -> Self {
         let engine = Engine::new(config, poll_ps());
         Self { engine, stats: Stats::default(), sender_cpu: None }
@@ -112,8 +111,8 @@ impl WaitState {
         true
     }
 
-    /// Spins, then calls `sleep` (see [`StateWord::sleep_until_notified`]); returns `true` if
-    /// notified before `deadline`. For waits that found no notification pending.
+    /// Spins, then calls `sleep` (see [`StateWord::sleep_until_notified`]); returns `true` if notified before
+    /// `deadline`. Called when no notification is pending.
     #[inline(never)]
     pub(crate) fn wait(
         &mut self,
@@ -135,13 +134,12 @@ impl WaitState {
         match (notified, asleep) {
             (Some(sender_cpu), Some(asleep)) => self.woken(core, sender_cpu, asleep),
             (Some(sender_cpu), None) => {
-                // The notification came between the last poll and the declaration: there was no
-                // sleep.
+                // The notification came between the last poll and the declaration: there was no sleep.
                 stage::found(core);
                 self.sender_cpu = sender_cpu;
-                self.found_at_once();
+                self.record_found_before_sleep();
             }
-            (None, _) => self.not_notified(),
+            (None, _) => self.record_unnotified_sleep(),
         }
         notified.is_some()
     }
@@ -156,18 +154,22 @@ impl WaitState {
     fn woken(&mut self, core: &Core, sender_cpu: SenderCpu, asleep: SleepStart) {
         // Relaxed: see Core::notify(). A time outside this sleep belongs to another sleep.
         let woken_at_ns = core.woken_at_ns.load(Ordering::Relaxed);
-        self.woken_at(woken_at_ns, sender_cpu, asleep);
+        self.record_sender_wake(woken_at_ns, sender_cpu, asleep);
     }
 
-    /// Records a sleep that a sender interrupted; `woken_at_ns` is the sender's time of the wake.
-    pub(crate) fn woken_at(&mut self, woken_at_ns: u64, sender_cpu: SenderCpu, asleep: SleepStart) {
+    /// Records a sleep that a sender interrupted at `woken_at_ns`, by the sender's clock.
+    pub(crate) fn record_sender_wake(
+        &mut self,
+        woken_at_ns: u64,
+        sender_cpu: SenderCpu,
+        asleep: SleepStart,
+    ) {
         stage::slept(asleep.since_ns);
         self.sender_cpu = sender_cpu;
         self.stats.by_sleeping += 1;
         let now_ns = now_ns();
         if (asleep.since_ns..=now_ns).contains(&woken_at_ns) {
-            // On one CPU the receiver waits for its sender to stop running: that is not the cost of
-            // a wake.
+            // On one CPU the receiver waits for its sender to stop running: that is not the cost of a wake.
             let shares_cpu = self.shares_cpu();
             let wake_ns = (!shares_cpu).then_some(now_ns - woken_at_ns);
             self.engine.woken(woken_at_ns - asleep.since_ns, wake_ns);
@@ -176,24 +178,24 @@ impl WaitState {
         }
     }
 
-    /// Records a wait whose condition was met when checked after declaring the sleep.
-    pub(crate) fn found_at_once(&mut self) {
+    /// Records a wait without a sleep: its condition was met when checked after declaring the sleep.
+    pub(crate) fn record_found_before_sleep(&mut self) {
         self.stats.found_pending += 1;
     }
 
     /// Records a sleep that no sender interrupted.
-    pub(crate) fn not_notified(&mut self) {
+    pub(crate) fn record_unnotified_sleep(&mut self) {
         self.engine.timed_out();
         self.stats.timed_out += 1;
     }
 
     /// Records a wait that completed while the receiver yielded to other threads.
-    pub(crate) fn found_yielding(&mut self) {
+    pub(crate) fn record_found_yielding(&mut self) {
         self.stats.by_yielding += 1;
     }
 
-    /// Spins for as long as recent waits suggest, until `poll` returns `true`; returns `true` if it
-    /// did. `left` is the time to the deadline; `None` for no deadline.
+    /// Spins for as long as recent waits suggest; returns `true` as soon as `poll` does, otherwise `false`. `left` is
+    /// the time to the deadline; `None` for no deadline.
     #[inline(never)]
     pub(crate) fn spin_for(
         &mut self,
@@ -221,9 +223,9 @@ impl WaitState {
 
     fn spins_planned(&mut self, left: Option<Duration>) -> u32 {
         match self.engine.plan(self.shares_cpu()) {
-            Plan::Spin { spins_max } => spins_max.min(spins_left(left)),
-            Plan::ParkQuiet => 0,
-            Plan::ParkSharedCpu => {
+            WaitPlan::Spin { spins_max } => spins_max.min(spins_left(left)),
+            WaitPlan::ParkQuiet => 0,
+            WaitPlan::ParkSharedCpu => {
                 self.stats.unspun_shared_cpu += 1;
                 0
             }
@@ -255,16 +257,15 @@ impl WaitState {
     }
 }
 
-/// Returns the number of polls that fit into `left`, the time to the deadline.
+/// Returns the number of polls that fit into `left`, the time to the deadline; the maximum if there is none.
 fn spins_left(left: Option<Duration>) -> u32 {
     let Some(left) = left else { return u32::MAX };
     u32::try_from(left.as_nanos() * 1000 / u128::from(poll_ps())).unwrap_or(u32::MAX)
 }
 
-/// Returns the duration of one poll of a spin on this machine in ps, measured at the first call.
+/// Returns the duration of one poll while spinning on this machine, in ps, as measured at the first call.
 ///
-/// The pause instruction takes 10 to 60 ns, depending on the processor, and only a measurement
-/// tells.
+/// The pause instruction takes 10 to 60 ns, depending on the processor, and only a measurement tells.
 fn poll_ps() -> u64 {
     static POLL_PS: OnceLock<u64> = OnceLock::new();
     *POLL_PS.get_or_init(|| {

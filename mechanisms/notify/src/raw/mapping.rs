@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 
-/// Type that may lie in memory mapped by several processes.
+/// Type that is valid if all its bytes are zero, and may lie in memory that several processes map.
 ///
 /// # Safety
 /// All zeroes, and indeed any bytes, are a valid value of the type, also while other processes
@@ -33,8 +33,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `bytes` bytes of `file`. The caller ensures that they exist and cannot be
-    /// truncated (an access would otherwise raise SIGBUS).
+    /// Maps the first `bytes` bytes of `file`. The caller ensures that the file has as many and cannot be truncated
+    /// (otherwise an access would raise SIGBUS).
     pub(crate) fn of(file: impl AsFd, bytes: usize) -> Result<Self, Errno> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
@@ -44,10 +44,10 @@ impl Mapping {
         Ok(Self { start, bytes })
     }
 
-    /// Returns the value at the mapping's beginning.
+    /// Returns the value at the beginning of the mapping.
     #[inline]
     pub(crate) fn get<C: ZeroInit>(&self) -> &C {
-        assert!(size_of::<C>() <= self.bytes, "the mapping is smaller than the value");
+        assert!(size_of::<C>() <= self.bytes, "the value is larger than the mapping");
         // SAFETY: `start` is page-aligned and `bytes` long, mapped until `self` is dropped, and any
         // bytes there are a valid C, now and after any write by others (ZeroInit).
         unsafe { self.start.cast::<C>().as_ref() }

@@ -4,7 +4,7 @@
 
 use handover_base::futex::Scope;
 use handover_base::sync::auto_traits;
-use handover_notify::shared::Shared;
+use handover_notify::shared::MappedCore;
 use handover_notify::{
     Config, ConfigError, Notify, ParkWord, Parker, StateWord, Unparker, Wait, adaptive, adaptive_fd,
 };
@@ -41,8 +41,7 @@ fn statistics_count_each_way_a_wait_ends() {
     waker.join().expect("the waker");
     let stats = receiver.stats();
     assert_eq!((stats.timed_out, stats.by_spinning, stats.spins), (1, 0, 0));
-    // On a stalled machine the second notification may come before its wait, which then finds it at
-    // once.
+    // On a stalled machine the second notification may come before its wait, which then finds it at once.
     assert!(stats.found_pending >= 1);
     assert_eq!(stats.found_pending + stats.by_sleeping, 2);
 }
@@ -53,7 +52,7 @@ fn handles_are_send_and_sync_like_their_core() {
     assert_eq!(auto_traits!(adaptive::Receiver), "Send + Sync");
     assert_eq!(auto_traits!(adaptive::Sender<Rc<adaptive::Core>>), "neither");
     assert_eq!(auto_traits!(adaptive::Receiver<Rc<adaptive::Core>>), "neither");
-    assert_eq!(auto_traits!(Shared<adaptive::Core>), "Send + Sync");
+    assert_eq!(auto_traits!(MappedCore<adaptive::Core>), "Send + Sync");
     assert_eq!(auto_traits!(adaptive_fd::Sender), "Send + Sync");
     assert_eq!(auto_traits!(adaptive_fd::Receiver), "Send + Sync");
     assert_eq!(auto_traits!((Unparker, Parker)), "Send + Sync");
@@ -134,8 +133,7 @@ mod with_cpus {
             return;
         };
         for stats in ping_pong([first, second]) {
-            // The first wait of a pinned receiver does not know yet that its sender is on another
-            // CPU.
+            // The first wait of a pinned receiver does not know yet that its sender is on another CPU.
             assert!(stats.unspun_shared_cpu <= 1, "{stats:?}");
             assert!(stats.spins > 0, "{stats:?}");
         }

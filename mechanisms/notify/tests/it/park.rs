@@ -1,6 +1,6 @@
 //! Parking beside a queue of the caller's: the unparker and the parker.
 
-use handover_notify::{Config, Parked, Parker, Unparker};
+use handover_notify::{Config, ParkResult, Parker, Unparker};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -70,7 +70,10 @@ fn park_without_a_sender_ends_at_its_deadline() {
     let deadline_ns = now_ns() + 3_000_000;
     let mut parks = 0;
     while now_ns() < deadline_ns {
-        assert_eq!(parker.park(&unparker, Some(deadline_ns), &mut || false), Parked::SleepEnded);
+        assert_eq!(
+            parker.park(&unparker, Some(deadline_ns), &mut || false),
+            ParkResult::SleepEnded
+        );
         parks += 1;
         assert!(parks < 100, "it sleeps");
     }
@@ -81,7 +84,7 @@ fn park_without_a_sender_ends_at_its_deadline() {
 fn work_found_after_the_declaration_prevents_the_sleep() {
     let unparker = Unparker::new();
     let mut parker = Parker::new(Config::never_spin()).expect("valid");
-    assert_eq!(parker.park(&unparker, None, &mut || true), Parked::Found);
+    assert_eq!(parker.park(&unparker, None, &mut || true), ParkResult::NotParked);
     assert_eq!(parker.stats().found_pending, 1);
     assert!(!unparker.is_asleep());
 }
@@ -100,7 +103,7 @@ fn custom_sleep_is_ended_by_the_senders_closure() {
         let ended = parker.park_with(&unparker, &mut || false, |_now_ns| {
             roused.recv().expect("the sender lives");
         });
-        assert_eq!(ended, Parked::Unparked);
+        assert_eq!(ended, ParkResult::Unparked);
         assert_eq!(parker.stats().by_sleeping, 1);
     });
 }

@@ -4,7 +4,7 @@
 #![cfg(not(any(handover_loom, miri)))]
 
 use handover_base::futex::Scope;
-use handover_notify::shared::Shared;
+use handover_notify::shared::MappedCore;
 use handover_notify::{Config, MapError, Notify, Wait, adaptive};
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,8 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Name of the variable that gives the partner the paths of the cores that it waits on and
-/// notifies.
+/// Name of the variable that gives the partner the paths of the cores that it waits on and notifies.
 const PARTNER: &str = "HANDOVER_NOTIFY_PARTNER";
 const ROUNDS_COUNT: u64 = 2_000;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -59,16 +58,17 @@ fn ping_pong(sender: &impl Notify, receiver: &mut impl Wait, starts: bool) {
 }
 
 fn adaptive_ends(
-    mine: Shared<adaptive::Core>,
-    theirs: Shared<adaptive::Core>,
-) -> (adaptive::Sender<Shared<adaptive::Core>>, adaptive::Receiver<Shared<adaptive::Core>>) {
+    mine: MappedCore<adaptive::Core>,
+    theirs: MappedCore<adaptive::Core>,
+) -> (adaptive::Sender<MappedCore<adaptive::Core>>, adaptive::Receiver<MappedCore<adaptive::Core>>)
+{
     let receiver = adaptive::Receiver::over(mine, Scope::Shared, Config::default());
     (adaptive::Sender::over(theirs, Scope::Shared), receiver.expect("a valid configuration"))
 }
 
 #[test]
 fn two_processes_hand_over_through_a_mapped_adaptive_core() {
-    type Core = Shared<adaptive::Core>;
+    type Core = MappedCore<adaptive::Core>;
     if let Some([mine, theirs]) = partner_paths() {
         let core = |path: &str| Core::map(open(path)).expect("the core");
         let (sender, mut receiver) = adaptive_ends(core(&mine), core(&theirs));
@@ -108,7 +108,7 @@ fn await_sleeper(file: &File) {
 /// Lets `peer` write into the core of a sleeping receiver, then lets another sender notify, and
 /// checks that the receiver wakes.
 fn is_notified_in_spite_of(peer: impl FnOnce(&File)) {
-    let (core, file) = Shared::<adaptive::Core>::create().expect("a memfd");
+    let (core, file) = MappedCore::<adaptive::Core>::create().expect("a memfd");
     let file = File::from(file);
     let (mut receiver, sender) = {
         let receiver = adaptive::Receiver::over(core.clone(), Scope::Shared, Config::never_spin());
@@ -124,8 +124,7 @@ fn is_notified_in_spite_of(peer: impl FnOnce(&File)) {
 
 #[test]
 fn sender_killed_before_its_wake_does_not_block_the_others() {
-    // Only the killed sender's exchange remains. The next sender finds it pending, and wakes no
-    // one.
+    // Only the killed sender's exchange remains. The next sender finds it pending, and wakes no one.
     is_notified_in_spite_of(|file| {
         file.write_all_at(&PENDING.to_ne_bytes(), 0).expect("the word");
     });
@@ -141,8 +140,8 @@ fn sleeper_whose_word_a_peer_empties_is_notified_by_the_next_sender() {
 
 #[test]
 fn mapping_outlives_its_file_and_is_shared_by_clones() {
-    let (core, file) = Shared::<adaptive::Core>::create().expect("a memfd");
-    let other = Shared::<adaptive::Core>::map(&file).expect("the same file");
+    let (core, file) = MappedCore::<adaptive::Core>::create().expect("a memfd");
+    let other = MappedCore::<adaptive::Core>::map(&file).expect("the same file");
     drop(file);
     let (sender, mut receiver) = adaptive_ends(core.clone(), other);
     sender.notify();
@@ -154,13 +153,13 @@ fn mapping_outlives_its_file_and_is_shared_by_clones() {
 #[test]
 fn unsealed_or_short_file_is_refused() {
     let ordinary = tempfile_without_seals();
-    assert_eq!(Shared::<adaptive::Core>::map(&ordinary).err(), Some(MapError::NotSealed));
+    assert_eq!(MappedCore::<adaptive::Core>::map(&ordinary).err(), Some(MapError::NotSealed));
 
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
     let empty = memfd_create("empty", MemfdFlags::ALLOW_SEALING).expect("a memfd");
     fcntl_add_seals(&empty, SealFlags::SHRINK).expect("sealed");
     assert_eq!(
-        Shared::<adaptive::Core>::map(&empty).err(),
+        MappedCore::<adaptive::Core>::map(&empty).err(),
         Some(MapError::TooSmall { bytes: 0, needed_bytes: 128 })
     );
 }

@@ -6,10 +6,9 @@
 //!   the caller's     the server's               the server's     the caller's             the caller's
 //! ```
 //!
-//! Only the side that owns the line writes the word. Receiving writes nothing: each side remembers
-//! for itself that it has received, and stores it in the word when it is dropped (the server:
-//! ABANDONED, the caller: EMPTY), so that the word finally shows which content must still be
-//! dropped.
+//! Only the end that owns the line writes the word. Receiving writes nothing: each end remembers for itself that it
+//! has received, and stores it in the word when it is dropped (the server: ABANDONED, the caller: EMPTY), so that the
+//! word finally shows which content must still be dropped.
 
 use super::poll;
 use crate::stage;
@@ -30,22 +29,22 @@ const ABANDONED: u8 = 3;
 
 struct MailboxShared<Q, R> {
     line: CachePadded<Line<Q, R>>,
-    /// Flags of the ends that were dropped. Not in the line that is transferred, and written only
-    /// when an end is dropped, so that both CPUs keep a copy of it: a waiting end loads it after
-    /// each load of the state, and two loads from a line that is being written make the round trip
-    /// 70 to 87 ns long instead of 61 (AMD Zen 4, 2026-11).
-    dropped: CachePadded<DroppedSides>,
+    /// Flags that say which ends were dropped. Not in the line that is transferred, and written only when an end is
+    /// dropped, so that both CPUs keep a copy: a waiting end loads the flags after each load of the state, and two
+    /// loads from a line that is being written make the round trip 70 to 87 ns long instead of 61 (AMD Zen 4,
+    /// 2026-11).
+    dropped: CachePadded<DroppedEnds>,
 }
 
-struct DroppedSides {
+struct DroppedEnds {
     caller: AtomicBool,
     server: AtomicBool,
 }
 
-/// The state and the request or reply: together one cache line if the latter has at most 56 bytes.
+/// State and content of the mailbox: one cache line if the request and the reply have at most 56 bytes.
 #[repr(C)]
 struct Line<Q, R> {
-    turn: AtomicU8,
+    state: AtomicU8,
     content: UnsafeCell<Content<Q, R>>,
 }
 
@@ -59,20 +58,19 @@ union Content<Q, R> {
     reply: ManuallyDrop<R>,
 }
 
-// SAFETY: one side at a time owns the content, and ownership moves between threads with the turn,
-// which Q: Send and R: Send allow; the turn is atomic.
+// SAFETY: one end at a time owns the content, and ownership moves between threads with the state,
+// which Q: Send and R: Send allow; the state is atomic.
 unsafe impl<Q: Send, R: Send> Sync for Line<Q, R> {}
 
 impl<Q, R> Line<Q, R> {
     /// Writes a request or reply to the line.
     ///
     /// # Safety
-    /// The calling side owns the line, and the line is empty.
+    /// The calling end owns the line, and the line is empty.
     #[inline(always)]
     unsafe fn put(&self, content: Content<Q, R>) {
         self.content.with_mut(|place| {
-            // SAFETY: the calling side owns the line, as the caller guarantees, so that no other
-            // thread accesses it.
+            // SAFETY: the calling end owns the line, as the caller guarantees, so that no other thread accesses it.
             unsafe { place.write(content) };
         });
     }
@@ -80,12 +78,11 @@ impl<Q, R> Line<Q, R> {
     /// Moves the request out of the line.
     ///
     /// # Safety
-    /// The calling side owns the line, a request was put there last, and it was not taken before.
+    /// The calling end owns the line, a request was put there last, and it was not taken before.
     #[inline(always)]
     unsafe fn take_request(&self) -> Q {
         self.content.with_mut(|place| {
-            // SAFETY: the calling side owns the line, as the caller guarantees, so that no other
-            // thread accesses it.
+            // SAFETY: the calling end owns the line, as the caller guarantees, so that no other thread accesses it.
             let content = unsafe { place.read() };
             // SAFETY: the caller guarantees that a request was put there last.
             ManuallyDrop::into_inner(unsafe { content.request })
@@ -95,12 +92,11 @@ impl<Q, R> Line<Q, R> {
     /// Moves the reply out of the line.
     ///
     /// # Safety
-    /// The calling side owns the line, a reply was put there last, and it was not taken before.
+    /// The calling end owns the line, a reply was put there last, and it was not taken before.
     #[inline(always)]
     unsafe fn take_reply(&self) -> R {
         self.content.with_mut(|place| {
-            // SAFETY: the calling side owns the line, as the caller guarantees, so that no other
-            // thread accesses it.
+            // SAFETY: the calling end owns the line, as the caller guarantees, so that no other thread accesses it.
             let content = unsafe { place.read() };
             // SAFETY: the caller guarantees that a reply was put there last.
             ManuallyDrop::into_inner(unsafe { content.reply })
@@ -111,10 +107,9 @@ impl<Q, R> Line<Q, R> {
 impl<Q, R> Drop for Line<Q, R> {
     /// Drops a request or reply that was sent and never received.
     fn drop(&mut self) {
-        // Relaxed: both sides are dropped, and the Arc has ordered their accesses before this.
-        match self.turn.load(Ordering::Relaxed) {
-            // SAFETY: no other handle is left; a server that had received the request wrote
-            // ABANDONED.
+        // Relaxed: both ends are dropped, and the Arc has ordered their accesses before this.
+        match self.state.load(Ordering::Relaxed) {
+            // SAFETY: no other handle is left; a server that had received the request wrote ABANDONED.
             REQUEST => drop(unsafe { self.take_request() }),
             // SAFETY: no other handle is left; a caller that had received the reply wrote EMPTY.
             REPLY => drop(unsafe { self.take_reply() }),
@@ -123,7 +118,7 @@ impl<Q, R> Drop for Line<Q, R> {
     }
 }
 
-/// Creates a mailbox, and returns its two ends.
+/// Creates a mailbox, and returns its two ends: for the client and for the server.
 ///
 /// ```
 /// let (mut caller, mut server) = handover_ring::mailbox::pair();
@@ -150,10 +145,10 @@ impl<Q, R> Drop for Line<Q, R> {
 pub fn pair<Q, R>() -> (Caller<Q, R>, Server<Q, R>) {
     let shared = Arc::new(MailboxShared {
         line: CachePadded(Line {
-            turn: AtomicU8::new(EMPTY),
+            state: AtomicU8::new(EMPTY),
             content: UnsafeCell::new(Content { nothing: () }),
         }),
-        dropped: CachePadded(DroppedSides {
+        dropped: CachePadded(DroppedEnds {
             caller: AtomicBool::new(false),
             server: AtomicBool::new(false),
         }),
@@ -164,8 +159,8 @@ pub fn pair<Q, R>() -> (Caller<Q, R>, Server<Q, R>) {
     )
 }
 
-/// End of a mailbox that sends requests. Dropping it closes the mailbox; a request that was sent
-/// can still be received.
+/// Client's end of a mailbox: sends requests and receives replies. Dropping it closes the mailbox; a request that was
+/// sent can still be received.
 ///
 /// A caller is invariant in `Q` and `R`, as is the server: it cannot stand for a caller of requests
 /// with a shorter lifetime, which the server would receive under its own `Q`:
@@ -186,7 +181,7 @@ pub struct Caller<Q, R> {
 }
 
 impl<Q, R> Caller<Q, R> {
-    /// Sends a request. The reply to the previous request must have been received.
+    /// Sends a request; the reply to the previous one must have been received before.
     ///
     /// # Errors
     /// [`SendError::Busy`] while the last request is under way, [`SendError::Closed`] once the
@@ -196,7 +191,7 @@ impl<Q, R> Caller<Q, R> {
     /// Never.
     ///
     /// # Cost
-    /// Two stores to the line, and a load of one that no thread writes until a side is dropped.
+    /// Two stores to the line, and a load of one that no thread writes until a end is dropped.
     #[inline]
     pub fn send(&mut self, request: Q) -> Result<(), SendError<Q>> {
         if self.is_waiting {
@@ -205,17 +200,16 @@ impl<Q, R> Caller<Q, R> {
         if self.is_closed() {
             return Err(SendError::Closed(request));
         }
-        // SAFETY: no request is under way, so that this side owns the line, and its content has
-        // been received.
+        // SAFETY: no request is under way, so that this end owns the line, and its content has been received.
         unsafe { self.shared.line.put(Content { request: ManuallyDrop::new(request) }) };
         // Release: publishes the request to the Acquire in Server::receive().
-        self.shared.line.turn.store(REQUEST, Ordering::Release);
+        self.shared.line.state.store(REQUEST, Ordering::Release);
         stage::published(REQUEST.into(), &*self.shared);
         self.is_waiting = true;
         Ok(())
     }
 
-    /// Receives the reply; `None` if the server has not replied yet, or no request was sent.
+    /// Receives the reply; `Ok(None)` if the server has not replied yet, or no request was sent.
     ///
     /// # Errors
     /// [`ReceiveError`] once the server is dropped without a reply; the request is returned if the
@@ -226,19 +220,19 @@ impl<Q, R> Caller<Q, R> {
     ///
     /// # Cost
     /// A load of the line, which hits this core's own copy until the server replies, and of one
-    /// that no thread writes until a side is dropped.
+    /// that no thread writes until a end is dropped.
     #[inline]
     pub fn receive(&mut self) -> Result<Option<R>, ReceiveError<Q>> {
         if !self.is_waiting {
             return Ok(None);
         }
         // Acquire: pairs with the Release in Server::reply().
-        if self.shared.line.turn.load(Ordering::Acquire) != REPLY {
+        if self.shared.line.state.load(Ordering::Acquire) != REPLY {
             return self.check_server_dropped();
         }
         self.is_waiting = false;
         stage::popped(REPLY.into(), &*self.shared);
-        // SAFETY: the turn shows that this side owns the line with a reply; `is_waiting` is false
+        // SAFETY: the state shows that this end owns the line with a reply; `is_waiting` is false
         // from now on, so that it is taken once.
         Ok(Some(unsafe { self.shared.line.take_reply() }))
     }
@@ -249,18 +243,18 @@ impl<Q, R> Caller<Q, R> {
         self.is_waiting
     }
 
-    /// Returns `true` if the server was dropped. Once true, it stays true; there may still be a
-    /// reply to receive.
+    /// Returns `true` if the server was dropped. Once true, it stays true; there may still be a reply to receive.
     #[inline]
     pub fn is_closed(&self) -> bool {
         // Relaxed: orders nothing; check_server_dropped() has the Acquire.
         self.shared.dropped.server.load(Ordering::Relaxed)
     }
 
-    /// Checks whether the server was dropped; returns `None` if a reply may still arrive.
+    /// Checks if the server was dropped: `Ok(None)` if not, so that a reply may still arrive; otherwise the last
+    /// reply, or an error if there is none.
     #[inline]
     fn check_server_dropped(&mut self) -> Result<Option<R>, ReceiveError<Q>> {
-        // Acquire: pairs with the Release in Server's drop: the turn read below is its last.
+        // Acquire: pairs with the Release in Server's drop: the state read below is its last.
         if !self.shared.dropped.server.load(Ordering::Acquire) {
             poll::delay_next_poll();
             return Ok(None);
@@ -272,13 +266,12 @@ impl<Q, R> Caller<Q, R> {
     fn receive_from_dropped_server(&mut self) -> Result<Option<R>, ReceiveError<Q>> {
         self.is_waiting = false;
         // Relaxed: ordered by the Acquire in check_server_dropped().
-        match self.shared.line.turn.load(Ordering::Relaxed) {
-            // SAFETY: the server is dropped, so that this side owns the line. The reply came just
+        match self.shared.line.state.load(Ordering::Relaxed) {
+            // SAFETY: the server is dropped, so that this end owns the line. The reply came just
             // before, and `is_waiting` is false from now on, so that it is taken once.
             REPLY => Ok(Some(unsafe { self.shared.line.take_reply() })),
-            // SAFETY: the server is dropped, so that this side owns the line. A server that had
-            // received the request would have written ABANDONED; `is_waiting` is false from now on,
-            // so that it is taken once.
+            // SAFETY: the server is dropped, so that this end owns the line. A server that had received the request
+            // would have written ABANDONED; `is_waiting` is false from now on, so that it is taken once.
             REQUEST => Err(ReceiveError::NotReceived(unsafe { self.shared.line.take_request() })),
             _ => Err(ReceiveError::Abandoned),
         }
@@ -288,11 +281,11 @@ impl<Q, R> Caller<Q, R> {
 impl<Q, R> Drop for Caller<Q, R> {
     fn drop(&mut self) {
         if !self.is_waiting {
-            // Relaxed: this side owns the line. Only the Line's drop reads the word, or a server
+            // Relaxed: this end owns the line. Only the Line's drop reads the word, or a server
             // that polls after the Release below. The line's content has been received.
-            self.shared.line.turn.store(EMPTY, Ordering::Relaxed);
+            self.shared.line.state.store(EMPTY, Ordering::Relaxed);
         }
-        // Release: pairs with the Acquire in Server::is_finished(), which reads the turn after it.
+        // Release: pairs with the Acquire in Server::is_finished(), which reads the state after it.
         self.shared.dropped.caller.store(true, Ordering::Release);
     }
 }
@@ -303,8 +296,8 @@ impl<Q, R> fmt::Debug for Caller<Q, R> {
     }
 }
 
-/// End of a mailbox that sends replies. Dropping it closes the mailbox; a reply that was sent can
-/// still be received.
+/// Server's end of a mailbox: receives requests and sends replies. Dropping it closes the mailbox; a reply that was
+/// sent can still be received.
 ///
 /// Like [`Caller`], it is invariant, so that replies cannot have a shorter lifetime:
 ///
@@ -326,7 +319,7 @@ pub struct Server<Q, R> {
 }
 
 impl<Q, R> Server<Q, R> {
-    /// Receives a request; `None` if there is none, or the previous one is not answered yet.
+    /// Receives a request; `None` if there is none, or the previous one was not answered yet.
     ///
     /// # Blocking
     /// Never.
@@ -336,13 +329,13 @@ impl<Q, R> Server<Q, R> {
     #[inline]
     pub fn receive(&mut self) -> Option<Q> {
         // Acquire: pairs with the Release in Caller::send().
-        if self.has_request || self.shared.line.turn.load(Ordering::Acquire) != REQUEST {
+        if self.has_request || self.shared.line.state.load(Ordering::Acquire) != REQUEST {
             poll::delay_next_poll();
             return None;
         }
         self.has_request = true;
         stage::popped(REQUEST.into(), &*self.shared);
-        // SAFETY: the turn shows that this side owns the line with a request; `has_request` is true
+        // SAFETY: the state shows that this end owns the line with a request; `has_request` is true
         // from now on, so that it is taken once.
         Some(unsafe { self.shared.line.take_request() })
     }
@@ -357,7 +350,7 @@ impl<Q, R> Server<Q, R> {
     /// Never.
     ///
     /// # Cost
-    /// Two stores to the line, and a load of one that no thread writes until a side is dropped.
+    /// Two stores to the line, and a load of one that no thread writes until a end is dropped.
     #[inline]
     pub fn reply(&mut self, reply: R) -> Result<(), ReplyError<R>> {
         if !self.has_request {
@@ -366,11 +359,10 @@ impl<Q, R> Server<Q, R> {
         if self.is_closed() {
             return Err(ReplyError::Closed(reply));
         }
-        // SAFETY: this side owns the line until the store below, and the request has been taken out
-        // of it.
+        // SAFETY: this end owns the line until the store below, and the request has been taken out of it.
         unsafe { self.shared.line.put(Content { reply: ManuallyDrop::new(reply) }) };
         // Release: publishes the reply to the Acquire in Caller::receive().
-        self.shared.line.turn.store(REPLY, Ordering::Release);
+        self.shared.line.state.store(REPLY, Ordering::Release);
         stage::published(REPLY.into(), &*self.shared);
         self.has_request = false;
         Ok(())
@@ -382,22 +374,20 @@ impl<Q, R> Server<Q, R> {
         self.has_request
     }
 
-    /// Returns `true` if the caller was dropped. Once true, it stays true; there may still be a
-    /// request to receive.
+    /// Returns `true` if the caller was dropped. Once true, it stays true; there may still be a request to receive.
     #[inline]
     pub fn is_closed(&self) -> bool {
         // Relaxed: orders nothing; is_finished() has the Acquire.
         self.shared.dropped.caller.load(Ordering::Relaxed)
     }
 
-    /// Returns `true` if there is no request to receive and none can be sent any more. Once true,
-    /// it stays true.
+    /// Returns `true` if there is no request to receive and none can be sent any more. Once true, it stays true.
     #[inline]
     pub fn is_finished(&self) -> bool {
-        // Acquire: pairs with the Release in Caller's drop: the turn read below is its last.
+        // Acquire: pairs with the Release in Caller's drop: the state read below is its last.
         let dropped = self.shared.dropped.caller.load(Ordering::Acquire);
         // Relaxed: ordered by the Acquire above.
-        dropped && (self.has_request || self.shared.line.turn.load(Ordering::Relaxed) != REQUEST)
+        dropped && (self.has_request || self.shared.line.state.load(Ordering::Relaxed) != REQUEST)
     }
 }
 
@@ -405,10 +395,9 @@ impl<Q, R> Drop for Server<Q, R> {
     fn drop(&mut self) {
         if self.has_request {
             // Relaxed: published by the Release below. The request has been received.
-            self.shared.line.turn.store(ABANDONED, Ordering::Relaxed);
+            self.shared.line.state.store(ABANDONED, Ordering::Relaxed);
         }
-        // Release: pairs with the Acquire in Caller::check_server_dropped(), which reads the turn
-        // after it.
+        // Release: pairs with the Acquire in Caller::check_server_dropped(), which reads the state after it.
         self.shared.dropped.server.store(true, Ordering::Release);
     }
 }

@@ -7,37 +7,37 @@ use core::fmt;
 use handover_base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use handover_base::sync::{Arc, CachePadded};
 
-/// Flag in the tail: the ring is closed, and no more positions can be reserved.
+/// Flag in `Tail::next`: the ring is closed, and no more positions can be reserved.
 const CLOSED: u64 = 1 << 63;
 
-/// Flag in a sequence: the slot of this position stays empty and is skipped, because an iterator
+/// Flag in a slot's sequence: the slot stays empty at this position and the consumer skips it, because an iterator
 /// returned fewer values than it had claimed while others pushed after it.
 const SKIPPED: u64 = 1 << 63;
 
 struct MpscShared<T> {
-    /// Positions for the producers, on cache lines of their own.
+    /// Positions at which producers push, on cache lines of their own.
     tail: CachePadded<Tail>,
-    /// Position of the consumer, below which values were popped. On a cache line of its own.
+    /// Position up to which the consumer has popped values, on a cache line of its own.
     head: CachePadded<AtomicU64>,
     /// State that is rarely written, so that every CPU keeps a copy of its cache line.
     producer_state: CachePadded<ProducerState>,
     rows: Rows<T, true>,
-    /// Mask that turns a position into a row: the number of rows, a power of two, minus one.
+    /// Number of rows, a power of two, minus one: the bits of a position that are the index of its row.
     mask: u64,
     slots_count: u64,
 }
 
 struct Tail {
-    /// Next position to be reserved, with the flag [`CLOSED`].
+    /// Next position that a producer will reserve, with the flag [`CLOSED`].
     next: AtomicU64,
-    /// Position below which slots are vacant, by the last read of the head. It is stored beside
+    /// Position below which slots are vacant, as of the last read of the head. It lies in the same cache line as
     /// `next`, so that one read of the consumer's line serves all producers.
     limit: AtomicU64,
 }
 
 struct ProducerState {
-    /// `true` once the tail has the flag [`CLOSED`]: a copy that the consumer can read without
-    /// accessing the producers' line.
+    /// `true` once `Tail::next` has the flag [`CLOSED`]: a copy that the consumer reads without accessing the
+    /// producers' line.
     closed: AtomicBool,
     producers_count: AtomicUsize,
 }
@@ -54,7 +54,7 @@ impl<T> MpscShared<T> {
         unsafe { self.rows.word(self.row(position)) }
     }
 
-    /// Fills the slot of a reserved position and publishes the value.
+    /// Writes `value` to the slot of a reserved position and publishes it.
     ///
     /// # Safety
     /// `reserve` gave the position to the caller, and it is filled once.
@@ -72,7 +72,7 @@ impl<T> MpscShared<T> {
         stage::published(position + 1, self);
     }
 
-    /// Reserves up to `wanted` positions for the caller; returns the first and their number.
+    /// Reserves up to `wanted` positions for the caller; returns the first position and the number of positions.
     #[inline(always)]
     fn reserve(&self, wanted: u64) -> Result<(u64, u64), PushError<()>> {
         // Relaxed: only a guess at what the exchange will find.
@@ -106,15 +106,15 @@ impl<T> MpscShared<T> {
         }
     }
 
-    /// Gives back reserved positions from `position` to `end` that were not filled: moves the tail
-    /// back if no later position was reserved, otherwise marks them to be skipped.
+    /// Returns the reserved positions `position..end`, which were not filled: moves the tail back if no later
+    /// position was reserved, otherwise marks their slots to be skipped.
     #[cold]
     #[inline(never)]
     fn return_positions(&self, position: u64, end: u64) {
         // Relaxed both ways: as in reserve(). Nothing was written to the slots or their sequences.
-        let taken_back =
+        let returned =
             self.tail.next.compare_exchange(end, position, Ordering::Relaxed, Ordering::Relaxed);
-        if taken_back.is_ok() {
+        if returned.is_ok() {
             return;
         }
         for position in position..end {
@@ -123,15 +123,14 @@ impl<T> MpscShared<T> {
         }
     }
 
-    /// Updates the limit by reading the consumer's position; returns the new limit.
+    /// Reads the consumer's position; updates and returns `Tail::limit`.
     #[cold]
     #[inline(never)]
     fn refresh_limit(&self) -> u64 {
         // Acquire: pairs with the Release in Consumer::release_slots().
         let limit = self.head.load(Ordering::Acquire) + self.slots_count;
-        // Release: passes on what was acquired to the Acquire in reserve(). This may overwrite a
-        // greater limit that another producer stored; a limit that is too low is read anew when it
-        // is reached.
+        // Release: passes on what was acquired to the Acquire in reserve(). This may overwrite a greater limit that
+        // another producer stored; a limit that is too low is read anew when it is reached.
         self.tail.limit.store(limit, Ordering::Release);
         limit
     }
@@ -179,9 +178,8 @@ impl<T> Drop for MpscShared<T> {
             if sequence == position {
                 // SAFETY: the masked row is below the number of rows.
                 let slot = unsafe { self.rows.slot(row) };
-                // SAFETY: the sequence shows that the slot was filled; its value was not taken, as
-                // its position is not below the head; no other handle is left, and `position` has
-                // moved on.
+                // SAFETY: the sequence shows that the slot was filled; its value was not taken, as its position is
+                // not below the head; no other handle is left, and `position` has moved on.
                 drop(unsafe { rows::take(slot) });
             }
             true
@@ -189,7 +187,7 @@ impl<T> Drop for MpscShared<T> {
     }
 }
 
-/// Creates a ring of exactly `slots_count` slots; returns its first producer and its consumer.
+/// Creates a ring of exactly `slots_count` slots; returns its first producer, which can be cloned, and its consumer.
 ///
 /// ```
 /// let (producer, mut consumer) = handover_ring::mpsc::ring(64)?;
@@ -233,8 +231,8 @@ pub fn ring<T>(slots_count: u32) -> Result<(Producer<T>, Consumer<T>), CapacityE
     Ok((Producer { shared: Arc::clone(&shared) }, Consumer { shared, head: 0 }))
 }
 
-/// End of a ring that pushes values; clone it for more producers. Dropping the last one closes the
-/// ring; values that were pushed can still be popped.
+/// Producer's end of a ring; clone it for more producers. Dropping the last one closes the ring; values that were
+/// pushed can still be popped.
 ///
 /// Values that one thread pushes are popped in the order in which it pushed them.
 ///
@@ -256,7 +254,7 @@ pub struct Producer<T> {
 }
 
 impl<T> Producer<T> {
-    /// Pushes a value.
+    /// Pushes a value; the error contains it if the ring is full or closed.
     ///
     /// # Errors
     /// [`PushError::Full`] if every slot was taken at some moment during the call,
@@ -282,8 +280,8 @@ impl<T> Producer<T> {
         }
     }
 
-    /// Pushes values from the iterator until the ring is full or closed; returns the number pushed.
-    /// It takes no further values from the iterator. Values of other producers may lie in between.
+    /// Pushes values from the iterator until the ring is full or closed; returns the number pushed, and leaves the
+    /// other values in the iterator. Values of other producers may lie in between.
     ///
     /// If fewer than all values were pushed, the ring is full or closed; call
     /// [`is_closed`](Self::is_closed) to find out.
@@ -299,10 +297,9 @@ impl<T> Producer<T> {
     /// If the iterator blocks. An iterator that waits for the consumer may wait for ever.
     ///
     /// # Cost
-    /// One compare-and-swap for all, as long as there are slots in one piece; two stores for each
-    /// value. If the iterator returns fewer values than it claims, another compare-and-swap returns
-    /// the remaining slots, or, if others have pushed after them, one store a slot, which stays
-    /// unused until the consumer has passed it.
+    /// One compare-and-swap for all, as long as there are slots in one piece; two stores for each value. If the
+    /// iterator returns fewer values than it claims, another compare-and-swap returns the remaining slots, or, if
+    /// others have pushed after them, one store a slot, which stays unused until the consumer has passed it.
     pub fn push_batch(&self, values: &mut impl ExactSizeIterator<Item = T>) -> usize {
         let mut pushed = 0;
         while let claimed @ 1.. = values.len() as u64 {
@@ -334,7 +331,7 @@ impl<T> Producer<T> {
         self.shared.len(self.shared.head.load(Ordering::Relaxed))
     }
 
-    /// Returns `true` if the ring was empty when read; see [`len`](Self::len).
+    /// Returns `true` if the ring was empty when read; slots count as in [`len`](Self::len).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -381,7 +378,7 @@ impl<T> fmt::Debug for Producer<T> {
     }
 }
 
-/// Reserved positions that are not filled yet. The destructor gives them back.
+/// Guard of reserved positions that are not filled yet; its destructor returns them to the ring.
 struct ReservedPositions<'a, T> {
     shared: &'a MpscShared<T>,
     position: u64,
@@ -397,27 +394,26 @@ impl<T> Drop for ReservedPositions<'_, T> {
     }
 }
 
-/// End of a ring that pops values. Dropping it closes the ring, and drops the values in it.
+/// Consumer's end of a ring. Dropping it closes the ring, and drops the values in it.
 pub struct Consumer<T> {
     shared: Arc<MpscShared<T>>,
     /// Position of the next value to pop.
     head: u64,
 }
 
-/// State of a slot, as read from its sequence.
+/// State of a slot at the consumer's position, as read from the slot's sequence.
 enum SlotState {
     Filled,
     Skipped,
-    /// The slot is vacant, or is being filled.
-    NotYet,
+    /// The slot is vacant, or a producer is filling it.
+    NotReady,
 }
 
 impl<T> Consumer<T> {
-    /// Pops the oldest value; `None` if it is not ready.
+    /// Pops the oldest value; `None` if the oldest slot is vacant or still being filled.
     ///
-    /// `None` may be stale at once; [`is_finished`](Self::is_finished) shows whether more can come.
-    /// While a producer that has reserved a slot has not filled it, later values of others are not
-    /// popped: `None`.
+    /// `None` may be stale at once; [`is_finished`](Self::is_finished) shows whether more can come. While a producer
+    /// that has reserved a slot has not filled it, later values of others are not popped: `None`.
     ///
     /// # Blocking
     /// Never.
@@ -471,8 +467,8 @@ impl<T> Consumer<T> {
         self.shared.len(self.head)
     }
 
-    /// Returns `true` if no value is ready; this may be stale. `false` stays valid until this
-    /// handle pops.
+    /// Returns `true` if no value was ready when read; one may be ready by now. `false` stays valid until this handle
+    /// pops.
     ///
     /// # Cost
     /// A load of the next value's line.
@@ -482,7 +478,7 @@ impl<T> Consumer<T> {
         loop {
             match self.slot_state(position) {
                 SlotState::Filled => return false,
-                SlotState::NotYet => return true,
+                SlotState::NotReady => return true,
                 SlotState::Skipped => position += 1,
             }
         }
@@ -493,8 +489,7 @@ impl<T> Consumer<T> {
         self.shared.slots_count as usize
     }
 
-    /// Returns `true` if the ring is closed: pushes fail, but there may be values to pop. Once
-    /// true, it stays true.
+    /// Returns `true` if the ring is closed: pushes fail, but there may be values to pop. Once true, it stays true.
     ///
     /// # Cost
     /// A load of a line that no thread writes until the ring is closed.
@@ -510,8 +505,7 @@ impl<T> Consumer<T> {
     /// A load of a line that no thread writes, until the ring is closed.
     #[inline]
     pub fn is_finished(&self) -> bool {
-        // Acquire: pairs with the Release in close(): the tail read below contains CLOSED, and so
-        // its last position.
+        // Acquire: pairs with the Release in close(): the tail read below contains CLOSED, and so its last position.
         if !self.shared.producer_state.closed.load(Ordering::Acquire) {
             return false;
         }
@@ -535,13 +529,13 @@ impl<T> Consumer<T> {
         if sequence == position + 1 {
             SlotState::Filled
         } else if sequence != (position + 1) | SKIPPED {
-            SlotState::NotYet
+            SlotState::NotReady
         } else {
             SlotState::Skipped
         }
     }
 
-    /// Reads the value at the head without releasing its slot; `None` if it is not ready.
+    /// Reads the value at the head without releasing its slot; `None` if the slot is vacant or being filled.
     #[inline(always)]
     fn take(&mut self) -> Option<T> {
         let row = self.shared.row(self.head);
@@ -550,9 +544,8 @@ impl<T> Consumer<T> {
         // Acquire: pairs with the Release in Shared::fill() and Shared::return_positions().
         let sequence = self.shared.sequence(self.head).load(Ordering::Acquire);
         if sequence == self.head + 1 {
-            // SAFETY: the sequence, read with Acquire, says that the slot was filled; the head
-            // moves on, so that the value is taken once; producers do not access the slot before
-            // release_slots().
+            // SAFETY: the sequence, read with Acquire, says that the slot was filled; the head moves on, so that the
+            // value is taken once; producers do not access the slot before release_slots().
             let value = unsafe { rows::take(slot) };
             self.head += 1;
             return Some(value);
@@ -563,8 +556,8 @@ impl<T> Consumer<T> {
         None
     }
 
-    /// Takes the next value behind slots to be skipped; `None` if it is not ready. It skips at most
-    /// as many as the ring has slots, as `release_slots` has to vacate further ones for producers.
+    /// Reads the next value after slots to be skipped; `None` if it is not ready. Skips at most as many slots as the
+    /// ring has, as `release_slots` has to vacate further ones for producers.
     #[cold]
     fn skip_and_take(&mut self) -> Option<T> {
         let state = loop {
@@ -577,7 +570,7 @@ impl<T> Consumer<T> {
         if matches!(state, SlotState::Filled) { self.take() } else { None }
     }
 
-    /// Releases the slots of the values read to the producers.
+    /// Releases the slots of all values read so far to the producers.
     #[inline(always)]
     fn release_slots(&self) {
         // Release: their values have been taken; pairs with the Acquire in refresh_limit().
@@ -601,7 +594,7 @@ impl<T> fmt::Debug for Consumer<T> {
     }
 }
 
-/// Iterator of [`Consumer::drain`].
+/// Iterator returned by [`Consumer::drain`].
 pub type Drain<'a, T> = drain::Drain<'a, Consumer<T>>;
 
 impl<T> DrainSource for Consumer<T> {

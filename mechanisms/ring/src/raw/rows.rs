@@ -31,24 +31,23 @@ mod memory {
     /// must hold no other data.
     const ALIGN_BYTES: usize = 128;
 
-    /// Memory of a ring: rows of a slot each, with a word before the slot if `WORDS`.
+    /// Memory of a ring: an array of rows, each with a slot for a value, preceded by an atomic word if `WORDS`.
     pub(crate) struct Rows<T, const WORDS: bool> {
         base: NonNull<u8>,
         layout: Layout,
         rows_count: usize,
-        /// Invariant in `T`, like a shared cell, as one end writes slots that the other reads.
-        /// `PhantomData<T>` would be covariant, and let a producer of `&'static str` push a shorter
-        /// `&str`.
+        /// Makes `Rows` invariant in `T`, as one end writes slots that the other reads: `PhantomData<T>` would be
+        /// covariant, and let a producer of `&'static str` push a shorter `&str`.
         slots: PhantomData<*mut T>,
     }
 
     impl<T, const WORDS: bool> Rows<T, WORDS> {
-        /// Offset of the slot in its row, in bytes.
+        /// Offset in bytes of the slot in its row.
         const FIRST: usize =
             if WORDS { size_of::<AtomicU64>().next_multiple_of(align_of::<T>()) } else { 0 };
 
-        /// Distance of two rows in bytes. With a word, rows share a cache line if they fit, and no
-        /// row lies across two lines.
+        /// Distance in bytes between two rows. With a word, rows share a cache line if they fit, and no row lies
+        /// across two lines.
         const STRIDE: usize = {
             let row_bytes = Self::FIRST + size_of::<T>();
             if !WORDS {
@@ -64,13 +63,13 @@ mod memory {
             }
         };
 
-        /// Number of rows on a cache line, a power of two; approximate if a row's size is not one.
+        /// Number of rows in a cache line, a power of two; approximate if a row's size is not a power of two.
         pub(crate) const IN_LINE: u64 = {
             let row_bytes = Self::STRIDE.next_power_of_two();
             if row_bytes < LINE_BYTES { (LINE_BYTES / row_bytes) as u64 } else { 1 }
         };
 
-        /// Allocates rows with all words zero; `None` if there is not enough memory.
+        /// Allocates `rows_count` rows with all words zero; `None` if there is not enough memory.
         pub(crate) fn new(rows_count: usize) -> Option<Self> {
             let bytes = rows_count.checked_mul(Self::STRIDE)?.max(1);
             let align = ALIGN_BYTES.max(align_of::<T>());
@@ -80,35 +79,33 @@ mod memory {
             Some(Self { base, layout, rows_count, slots: PhantomData })
         }
 
-        /// Returns the slot of row number `row`.
+        /// Returns the slot of the row with index `row`.
         ///
         /// # Safety
         /// `row` is below the count that was passed to `new`.
         #[inline(always)]
         pub(crate) unsafe fn slot(&self, row: usize) -> &Slot<T> {
             debug_assert!(row < self.rows_count);
-            // SAFETY: `row` is in range, as the caller guarantees, so that the slot lies within the
-            // allocation.
+            // SAFETY: `row` is in range, as the caller guarantees, so that the slot lies within the allocation.
             let slot = unsafe { self.base.add(row * Self::STRIDE + Self::FIRST) };
-            // SAFETY: the slot is aligned, since FIRST and STRIDE are multiples of T's alignment;
-            // MaybeUninit needs no initial value, and UnsafeCell allows writes behind a shared
-            // reference.
+            // SAFETY: the slot is aligned, since FIRST and STRIDE are multiples of T's alignment; MaybeUninit needs
+            // no initial value, and UnsafeCell allows writes behind a shared reference.
             unsafe { slot.cast::<Slot<T>>().as_ref() }
         }
 
-        /// Prefetches the cache line of a row for writing. It is a hint, without an access.
+        /// Prefetches the cache line of a row for writing. This is a hint to the CPU and accesses nothing.
         #[inline(always)]
         pub(crate) fn prefetch_for_write(&self, row: usize) {
             prefetch::for_write(self.address(row));
         }
 
-        /// Prefetches the cache line of a row for reading. It is a hint, without an access.
+        /// Prefetches the cache line of a row for reading. This is a hint to the CPU and accesses nothing.
         #[inline(always)]
         pub(crate) fn prefetch_for_read(&self, row: usize) {
             prefetch::for_read(self.address(row));
         }
 
-        /// Returns the address of a row; `row` may be out of range.
+        /// Returns the address of the row with index `row`, which may be out of range.
         #[inline(always)]
         fn address(&self, row: usize) -> *const u8 {
             self.base.as_ptr().wrapping_add(row * Self::STRIDE)
@@ -116,15 +113,14 @@ mod memory {
     }
 
     impl<T> Rows<T, true> {
-        /// Returns the word of row number `row`.
+        /// Returns the word of the row with index `row`.
         ///
         /// # Safety
         /// `row` is below the count that was passed to `new`.
         #[inline(always)]
         pub(crate) unsafe fn word(&self, row: usize) -> &AtomicU64 {
             debug_assert!(row < self.rows_count);
-            // SAFETY: `row` is in range, as the caller guarantees, so that it lies within the
-            // allocation.
+            // SAFETY: `row` is in range, as the caller guarantees, so that it lies within the allocation.
             let word = unsafe { self.base.add(row * Self::STRIDE) };
             // SAFETY: a row begins with its word, which new() zeroed and which is aligned, since
             // the base and the stride are multiples of 8; it is only accessed as an atomic.
@@ -140,7 +136,7 @@ mod memory {
     }
 }
 
-/// Rows under loom, whose atomics and cells must be created one by one.
+/// Substitute for `Rows` under loom, whose atomics and cells must be created one by one.
 #[cfg(handover_loom)]
 mod memory {
     use super::*;
@@ -175,9 +171,8 @@ pub(crate) use memory::Rows;
 // SAFETY: the rows own their memory like a Box; their values may move to another thread if T: Send.
 unsafe impl<T: Send, const WORDS: bool> Send for Rows<T, WORDS> {}
 
-// SAFETY: words are atomics. Slots are only accessed by the rings' unsafe code, which lets one
-// thread at a time into a slot; this moves values between threads, as T: Send allows, and never
-// shares one.
+// SAFETY: words are atomics. Slots are only accessed by the rings' unsafe code, which lets one thread at a time into
+// a slot; this moves values between threads, as T: Send allows, and never shares one.
 unsafe impl<T: Send, const WORDS: bool> Sync for Rows<T, WORDS> {}
 
 /// Writes a value into a slot.
@@ -211,8 +206,8 @@ pub(crate) fn out_of_memory<T>(slots_count: u32) -> CapacityError {
     CapacityError::OutOfMemory { slots_count, slot_bytes: size_of::<T>() }
 }
 
-/// Calls `next`, which drops a value, until it returns `false`. If it panics, the remaining values
-/// are dropped while the panic unwinds; a second panic aborts, as usual.
+/// Calls `next`, which drops one value, until it returns `false`. If a drop panics, the remaining values are dropped
+/// while the panic unwinds; a second panic aborts, as usual.
 pub(crate) fn drop_all(mut next: impl FnMut() -> bool) {
     struct Rest<F: FnMut() -> bool>(F);
     impl<F: FnMut() -> bool> Drop for Rest<F> {

@@ -8,40 +8,39 @@ use core::fmt;
 use handover_base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use handover_base::sync::{Arc, CachePadded};
 
-/// Number of cache lines by which each end prefetches ahead.
+/// Number of cache lines by which the producer and the consumer prefetch ahead.
 ///
-/// It halves the time of a stream of 8-byte values: 1.1 ns against 2.3, in batches 1.2 against 1.9
-/// (suite ring/stream and ring/stream-batched, AMD Zen 4, 2026-11). Two lines are too few on that
-/// machine, six change nothing.
+/// It halves the time of a stream of 8-byte values: 1.1 ns against 2.3, in batches 1.2 against 1.9 (suite ring/stream
+/// and ring/stream-batched, AMD Zen 4, 2026-11). Two lines are too few on that machine, six change nothing.
 const LINES_AHEAD: u64 = 3;
 
-/// Maximum number of values of a batch after which they are published.
+/// Number of values of a batch after which the producer publishes them.
 const PUBLISH_EVERY: u64 = 64;
 
 struct SpscShared<T> {
-    /// Written only when an end closes the ring, so that both CPUs keep a copy of the cache line.
+    /// Flags that are written only when an end closes the ring, so that both CPUs keep a copy of their cache line.
     close_state: CachePadded<CloseState>,
-    /// Position of the consumer, below which values were popped. On a cache line of its own.
+    /// Position up to which the consumer has popped values, on a cache line of its own.
     head: CachePadded<AtomicU64>,
-    /// Position of the producer, below which values are published. On a cache line of its own.
+    /// Position up to which the producer has published values, on a cache line of its own.
     tail: CachePadded<AtomicU64>,
-    /// Rows; their number is the next power of two of `slots_count`.
+    /// Slots of the ring; their number is `slots_count` rounded up to a power of two.
     rows: Rows<T, false>,
     mask: u64,
     slots_count: u64,
 }
 
 struct CloseState {
-    /// `true` once an end has closed the ring.
+    /// `true` once the producer or the consumer has closed the ring.
     closed: AtomicBool,
-    /// `true` once the producer has seen `closed` and published its last value: `tail` is final.
+    /// `true` once the producer has seen `closed` and published its last value, so that `tail` is final.
     sealed: AtomicBool,
 }
 
 impl<T> SpscShared<T> {
-    /// Number of slots on a cache line.
+    /// Number of slots in a cache line.
     const LINE: u64 = Rows::<T, false>::IN_LINE;
-    /// Number of slots by which each end prefetches ahead.
+    /// Number of slots by which the producer and the consumer prefetch ahead.
     const AHEAD: u64 = LINES_AHEAD * Self::LINE;
 
     #[inline(always)]
@@ -81,7 +80,8 @@ impl<T> SpscShared<T> {
         stage::published_by_one(tail, self);
     }
 
-    /// Publishes as `publish` does, but does not write if all values are published already.
+    /// Publishes the values below position `tail` like [`publish`](Self::publish), but writes nothing if all are
+    /// published already.
     #[inline(always)]
     fn publish_rest(&self, tail: u64) {
         // Relaxed: only the producer, which calls this, writes the tail.
@@ -141,7 +141,7 @@ impl<T> Drop for SpscShared<T> {
     }
 }
 
-/// Creates a ring of exactly `slots_count` slots; returns its two ends.
+/// Creates a ring of exactly `slots_count` slots; returns its producer and its consumer.
 ///
 /// ```
 /// let (mut producer, mut consumer) = handover_ring::spsc::ring(2)?;
@@ -177,7 +177,7 @@ pub fn ring<T>(slots_count: u32) -> Result<(Producer<T>, Consumer<T>), CapacityE
     Ok((producer, Consumer { head: 0, ready: 0, shared }))
 }
 
-/// End that pushes values. Dropping it closes the ring; values pushed before can still be popped.
+/// Producer's end of a ring. Dropping it closes the ring; values that were pushed can still be popped.
 ///
 /// A producer is invariant in `T`: it cannot stand for a producer of values with a shorter
 /// lifetime, which the consumer would pop as its own `T`:
@@ -195,14 +195,14 @@ pub fn ring<T>(slots_count: u32) -> Result<(Producer<T>, Consumer<T>), CapacityE
 pub struct Producer<T> {
     /// Position of the next value to push.
     tail: u64,
-    /// Position below which slots are vacant, by the last read of the head.
+    /// Position below which slots are vacant, as of the last read of the head.
     limit: u64,
     shared: Arc<SpscShared<T>>,
 }
 
 impl<T> Producer<T> {
-    /// Pushes a value and publishes it, with all values that [`push_unpublished`](Self::push_unpublished) left
-    /// unpublished.
+    /// Pushes a value and publishes it, together with those that [`push_unpublished`](Self::push_unpublished) left
+    /// unpublished; the error contains the value if the ring is full or closed.
     ///
     /// # Errors
     /// [`PushError::Full`] if every slot was taken at some moment during the call,
@@ -212,10 +212,9 @@ impl<T> Producer<T> {
     /// Never.
     ///
     /// # Cost
-    /// A store to the slot and one to the producer's line, and a load of a line that no thread
-    /// writes until the ring is closed; no read-modify-write. A load of the consumer's line if the
-    /// ring is full by the position last read: once a turn of the ring if the consumer keeps up, at
-    /// each push while it is full.
+    /// A store to the slot and one to the producer's line, and a load of a line that no thread writes until the ring
+    /// is closed; no read-modify-write. A load of the consumer's line if the ring is full by the position last read:
+    /// once per lap of the ring if the consumer keeps up, at each push while it is full.
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
         self.put(value)?;
@@ -228,14 +227,13 @@ impl<T> Producer<T> {
         Ok(())
     }
 
-    /// Pushes a value that is published later: when a cache line is full of values, by the next
-    /// [`push`](Self::push), [`push_batch`](Self::push_batch), [`flush`](Self::flush) or failed
-    /// push, or when this handle is dropped.
+    /// Pushes a value without publishing it at once: that happens when a cache line is full of values, at the next
+    /// [`push`](Self::push), [`push_batch`](Self::push_batch), [`flush`](Self::flush) or failed push, or when this
+    /// handle is dropped.
     ///
-    /// A consumer that keeps up then takes the producer's line once for several values. It does not
-    /// see the last values, so **flush before you stop pushing**: a consumer that waits for an
-    /// unpublished value waits for ever. At most [`UNPUBLISHED_MAX`](Self::UNPUBLISHED_MAX) values are
-    /// unpublished.
+    /// A consumer that keeps up then takes the producer's line once for several values. It does not see the last
+    /// values, so **flush before you stop pushing**: a consumer that waits for an unpublished value waits for ever.
+    /// At most [`UNPUBLISHED_MAX`](Self::UNPUBLISHED_MAX) values are unpublished.
     ///
     /// # Errors
     /// Like [`push`](Self::push).
@@ -260,8 +258,8 @@ impl<T> Producer<T> {
         self.shared.publish_rest(self.tail);
     }
 
-    /// Pushes values from the iterator until the ring is full or closed; returns the number of
-    /// values pushed. Further values are not taken from the iterator.
+    /// Pushes values from the iterator until the ring is full or closed; returns the number pushed, and leaves the
+    /// other values in the iterator.
     ///
     /// If fewer than all values were pushed, the ring is full or closed; call
     /// [`is_closed`](Self::is_closed) to find out.
@@ -276,7 +274,7 @@ impl<T> Producer<T> {
         let first = self.tail;
         // An iterator without further values must not look for room: it needs none.
         while values.size_hint().1 != Some(0) {
-            if !self.has_room() {
+            if !self.can_push() {
                 self.shared.publish_and_check_closed(self.tail);
                 break;
             }
@@ -289,21 +287,20 @@ impl<T> Producer<T> {
 
     /// Returns the number of values in the ring, including unpublished ones.
     ///
-    /// The consumer may pop at any time, so that there may be fewer; only this handle makes them
-    /// more.
+    /// The consumer may pop at any time, so that there may be fewer; only this handle makes them more.
     pub fn len(&self) -> usize {
         // Relaxed: only a count. refresh_limit() decides which slots may be overwritten.
         (self.tail - self.shared.head.load(Ordering::Relaxed)) as usize
     }
 
-    /// Returns `true` if the ring is empty; it stays so until this handle pushes. `false` may be
-    /// stale.
+    /// Returns `true` if the ring is empty, which stays true until this handle pushes. After `false`, the consumer
+    /// may have popped all values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns `true` if the ring is full, so that a push would fail; this may be stale. `false`
-    /// stays valid until this handle pushes.
+    /// Returns `true` if the ring was full when read, so that a push would have failed; the consumer may have popped
+    /// since. `false` stays valid until this handle pushes.
     pub fn is_full(&mut self) -> bool {
         !self.find_vacant_slot()
     }
@@ -319,14 +316,13 @@ impl<T> Producer<T> {
         self.shared.is_closed()
     }
 
-    /// Publishes all values and closes the ring: every further push fails. Values already pushed
-    /// can still be popped.
+    /// Publishes all values and closes the ring: every further push fails. Values already pushed can still be popped.
     pub fn close(&mut self) {
         self.shared.close();
         self.shared.seal(self.tail);
     }
 
-    /// Returns `true` if a slot is vacant; reads the consumer's position if none is known.
+    /// Returns `true` if a slot is vacant; reads the consumer's position if no vacant slot is known.
     #[inline(always)]
     fn find_vacant_slot(&mut self) -> bool {
         if self.tail == self.limit {
@@ -337,20 +333,20 @@ impl<T> Producer<T> {
 
     /// Returns `true` if a push would succeed: a slot is vacant and the ring is open.
     #[inline(always)]
-    fn has_room(&mut self) -> bool {
+    fn can_push(&mut self) -> bool {
         !self.shared.is_closed() && self.find_vacant_slot()
     }
 
     /// Pushes a value without publishing it.
     #[inline(always)]
     fn put(&mut self, value: T) -> Result<(), PushError<T>> {
-        if !self.has_room() {
+        if !self.can_push() {
             return Err(match self.shared.publish_and_check_closed(self.tail) {
                 true => PushError::Closed(value),
                 false => PushError::Full(value),
             });
         }
-        // SAFETY: has_room() returned true, so that tail < limit.
+        // SAFETY: can_push() returned true, so that tail < limit.
         unsafe { self.fill(value) };
         Ok(())
     }
@@ -361,9 +357,8 @@ impl<T> Producer<T> {
     /// The tail is below the limit.
     #[inline(always)]
     unsafe fn fill(&mut self, value: T) {
-        // SAFETY: the tail is below the limit, so that the head has passed the slot's last value
-        // (or there was none), which refresh_limit() has acquired; the consumer accesses the slot
-        // again only once it is published.
+        // SAFETY: the tail is below the limit, so that the head has passed the slot's last value (or there was none),
+        // which refresh_limit() has acquired; the consumer accesses the slot again only once it is published.
         unsafe { rows::fill(self.shared.slot(self.tail), value) };
         self.tail += 1;
     }
@@ -382,12 +377,12 @@ impl<T> fmt::Debug for Producer<T> {
     }
 }
 
-/// Batch of pushes in progress. The destructor publishes them, also if the iterator panics.
+/// Batch of pushes in progress. The destructor publishes their values, even if the iterator panics.
 struct PushBatch<'a, T>(&'a mut Producer<T>);
 
 impl<T> PushBatch<'_, T> {
-    /// Fills the slots that are known to be vacant, at most [`PUBLISH_EVERY`]; returns `false` if
-    /// the iterator has no more values.
+    /// Fills slots that are known to be vacant, at most [`PUBLISH_EVERY`]; returns `false` if the iterator has no
+    /// more values.
     ///
     /// It does not prefetch: a batch fills lines faster than they arrive, while the consumer still
     /// works on them (2.0 ns instead of 1.2, measured as for [`LINES_AHEAD`]).
@@ -398,7 +393,7 @@ impl<T> PushBatch<'_, T> {
             let Some(value) = values.next() else {
                 return false;
             };
-            // SAFETY: before the loop `vacant <= limit - tail`; each of the `vacant` turns moves
+            // SAFETY: before the loop `vacant <= limit - tail`; each of the `vacant` iterations moves
             // the tail by one, and nothing moves the limit, as this batch borrows the producer.
             unsafe { self.0.fill(value) };
         }
@@ -413,11 +408,11 @@ impl<T> Drop for PushBatch<'_, T> {
     }
 }
 
-/// End of a ring that pops values. Dropping it closes the ring, and drops the values in it.
+/// Consumer's end of a ring. Dropping it closes the ring, and drops the values in it.
 pub struct Consumer<T> {
     /// Position of the next value to pop.
     head: u64,
-    /// Position below which slots are filled, by the last read of the tail.
+    /// Position below which slots are filled, as of the last read of the tail.
     ready: u64,
     shared: Arc<SpscShared<T>>,
 }
@@ -431,9 +426,8 @@ impl<T> Consumer<T> {
     /// Never.
     ///
     /// # Cost
-    /// A load of the value's line, and a store to a line that the producer reads seldom; no
-    /// read-modify-write. A load of the producer's line when the values that it had published by
-    /// the last such load are used up.
+    /// A load of the value's line, and a store to a line that the producer reads seldom; no read-modify-write. A load
+    /// of the producer's line when the values that it had published by the last such load are used up.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         let value = self.take()?;
@@ -472,8 +466,8 @@ impl<T> Consumer<T> {
         Drain::new(self)
     }
 
-    /// Returns the number of values that are ready. The producer may publish at any time, so that
-    /// there may be more; only this handle makes them fewer.
+    /// Returns the number of values that were ready when read. The producer may have published more since; only this
+    /// handle makes them fewer.
     ///
     /// # Cost
     /// A load of the producer's line.
@@ -482,8 +476,8 @@ impl<T> Consumer<T> {
         (self.shared.tail.load(Ordering::Relaxed) - self.head) as usize
     }
 
-    /// Returns `true` if no value is ready; this may be stale. `false` stays valid until this
-    /// handle pops.
+    /// Returns `true` if no value was ready when read; the producer may have published one since. `false` stays valid
+    /// until this handle pops.
     ///
     /// # Cost
     /// A load of the producer's line, unless more values are known to be ready.
@@ -497,14 +491,13 @@ impl<T> Consumer<T> {
         self.shared.slots_count as usize
     }
 
-    /// Returns `true` if the ring is closed: pushes fail, but there may be values to pop. Once
-    /// true, it stays true.
+    /// Returns `true` if the ring is closed: pushes fail, but there may be values to pop. Once true, it stays true.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.shared.is_closed()
     }
 
-    /// Returns `true` if the ring is empty and no value can be pushed any more; it stays `true`.
+    /// Returns `true` if the ring is empty and no value can be pushed any more. Once true, it stays true.
     ///
     /// After [`close`](Self::close) from this end it becomes true once the producer has had a push
     /// refused or is dropped; until then a push that had begun before may still come.
@@ -519,7 +512,7 @@ impl<T> Consumer<T> {
         self.shared.close();
     }
 
-    /// Reads the value at the head without releasing its slot; `None` if none is ready.
+    /// Reads the value at the head without releasing its slot; `None` if no value is ready.
     #[inline(always)]
     fn take(&mut self) -> Option<T> {
         if self.head == self.ready && !self.find_ready_value() {
@@ -547,7 +540,7 @@ impl<T> Consumer<T> {
         value
     }
 
-    /// Returns `true` if a value is ready; reads the producer's position if none is known.
+    /// Returns `true` if a value is ready; reads the producer's position if no ready value is known.
     #[inline(always)]
     fn find_ready_value(&mut self) -> bool {
         // Acquire: pairs with the Release in Shared::publish().
@@ -555,7 +548,7 @@ impl<T> Consumer<T> {
         self.head != self.ready
     }
 
-    /// Releases the slots of the values read to the producer.
+    /// Releases the slots of all values read so far to the producer.
     #[inline(always)]
     fn release_slots(&self) {
         // Release: their values have been taken; pairs with the Acquire in Shared::refresh_limit().
@@ -579,7 +572,7 @@ impl<T> fmt::Debug for Consumer<T> {
     }
 }
 
-/// Batch of pops. The destructor releases their slots, also if the receiving closure panics.
+/// Batch of pops in progress. The destructor releases their slots, even if the receiving closure panics.
 struct PopBatch<'a, T>(&'a mut Consumer<T>);
 
 impl<T> PopBatch<'_, T> {
@@ -603,7 +596,7 @@ impl<T> Drop for PopBatch<'_, T> {
     }
 }
 
-/// Iterator of [`Consumer::drain`].
+/// Iterator returned by [`Consumer::drain`].
 pub type Drain<'a, T> = drain::Drain<'a, Consumer<T>>;
 
 impl<T> DrainSource for Consumer<T> {

@@ -1,18 +1,17 @@
-//! Entries that the wheel sorts: 16 bytes, so that the timer itself is not accessed before it is
-//! due.
+//! Entries that the wheel sorts: 16 bytes, so that the timer itself is not accessed before it is due.
 
 use super::TimerId;
 
-/// Time at which a timer is to be checked. It is *stale* if the timer was cancelled or moved to an
-/// earlier deadline since, and *early* if the timer was postponed since; the timer's record determines which.
+/// Time at which a timer must be checked. An entry is *stale* if its timer was cancelled or moved to an earlier
+/// deadline since, and *early* if the timer was postponed since; the timer's record determines which.
 ///
 /// Two words rather than three fields, so that it travels in two registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Time at which the timer is checked; never after its deadline.
+    /// Time in ns at which the timer is checked; never after the timer's deadline.
     pub(super) deadline_ns: u64,
-    /// Key of the timer: the index of its record in the upper half, the record's stamp in the
-    /// lower, as in [`TimerId`].
+    /// Key of the timer: the index of its record in the upper half, the record's stamp in the lower half, as in
+    /// [`TimerId`].
     pub(super) key: u64,
 }
 

@@ -45,7 +45,7 @@ impl Heap {
         self.0.pop_if(|entry| predicate(*entry)).is_some()
     }
 
-    /// Removes the entries for which `keep` returns `false`; returns their number.
+    /// Removes the entries for which `keep` returns `false`; returns the number removed.
     pub(super) fn retain(&mut self, keep: impl FnMut(&Entry) -> bool) -> usize {
         let before = self.0.len();
         self.0.retain(keep);
@@ -55,7 +55,7 @@ impl Heap {
         before - self.0.len()
     }
 
-    /// Moves `entry` from index `at` down the heap until no child is earlier.
+    /// Moves `entry` down the heap from index `at` until no child is earlier.
     fn sink(&mut self, mut at: usize, entry: Entry) {
         loop {
             let mut child = 2 * at + 1;

@@ -12,8 +12,7 @@
 //!                             [ entries │ next ]──▶[ 31 entries │ next ]──▶ ...
 //! ```
 //!
-//! Eleven digits cover 64 bits, so that no deadline is out of range and the wheel never turns
-//! around.
+//! Eleven digits cover 64 bits, so that no deadline is out of range and the wheel never turns around.
 
 use super::entry::Entry;
 use crate::raw::prefetch;
@@ -21,21 +20,20 @@ use crate::raw::prefetch;
 const DIGIT_BITS: u32 = 6;
 const SLOTS_PER_LEVEL: usize = 1 << DIGIT_BITS;
 const LEVELS_COUNT: usize = u64::BITS.div_ceil(DIGIT_BITS) as usize;
-/// Number of entries of a block, which has 512 bytes.
+/// Number of entries in a block, which then has 512 bytes.
 const BLOCK_ENTRIES: usize = 31;
 const ENTRIES_PER_LINE: usize = 4;
-/// Maximum blocks of a slot that is sorted; the entries of a larger one move to lower levels.
+/// Maximum number of blocks of a slot whose entries are sorted; those of a larger slot move to lower levels.
 const SORTED_BLOCKS_MAX: usize = 16;
 /// Maximum number of entries that [`Levels::open`] takes from one slot.
 pub(super) const SORTED_ENTRIES_MAX: usize = SORTED_BLOCKS_MAX * BLOCK_ENTRIES;
-/// Number of blocks, beyond the newest of each slot, that is always accepted.
+/// Number of blocks, besides the newest of each slot, that is accepted for any number of timers.
 const CROWDED_BLOCKS_MIN: usize = 8;
-/// Number of blocks to preallocate for as many timers as fit into one block.
+/// Number of blocks to allocate in advance for every [`BLOCK_ENTRIES`] timers.
 const BLOCKS_PER_BLOCKFUL: usize = 4;
 const NONE: u32 = u32::MAX;
 
-/// Reference to a block, with the number of the block's entries: stored here, it is known one block
-/// ahead when a chain is followed.
+/// Reference to a block and the number of its entries: that number is known before the block itself is read.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     block: u32,
@@ -43,7 +41,7 @@ struct Link {
 }
 
 impl Link {
-    /// Link to no block. Its block counts as full, which saves a test on the most common path.
+    /// Link to no block. It counts as a full block, which saves a test on the most common path.
     const NONE: Self = Self { block: NONE, len: BLOCK_ENTRIES as u32 };
 }
 
@@ -52,7 +50,7 @@ impl Link {
 struct Block {
     /// Next block of the slot's chain, or of the list of free blocks.
     next: Link,
-    /// Padding that keeps entries from lying across cache lines.
+    /// Padding, so that no entry lies across two cache lines.
     _pad: u64,
     entries: [Entry; BLOCK_ENTRIES],
 }
@@ -65,9 +63,9 @@ impl Block {
 
 /// Position of [`Levels::sweep`] in the chains of blocks.
 #[derive(Clone, Copy, Debug)]
-struct Sweep {
+struct SweepPosition {
     slot: usize,
-    /// Block before the next one to process; [`NONE`] if that is the first of the slot.
+    /// Index of the block before the next one to process; [`NONE`] if that is the first of the slot.
     before: u32,
     /// `true` if the records of the block's timers were prefetched.
     is_prefetched: bool,
@@ -85,22 +83,21 @@ pub(super) struct FirstSlot {
 
 #[derive(Debug)]
 pub(super) struct Levels {
-    /// Time relative to which levels are determined: a deadline's level is that of its highest
-    /// digit that differs from this.
+    /// Reference time in ns: a deadline's level is that of the highest digit in which the deadline differs from it.
     base_ns: u64,
-    /// Lower bound of the deadlines that may be added. Equal to `base_ns`, or greater by one once
-    /// the slot of `base_ns` itself was emptied.
+    /// Least deadline that may be added, in ns. Equal to `base_ns`, or greater by one once the slot of `base_ns`
+    /// itself was emptied.
     floor_ns: u64,
     /// Bitmap of the levels that contain entries.
     levels: u32,
-    /// For each level: bitmap of the slots that contain entries.
+    /// For each level, a bitmap of the slots that contain entries.
     occupied: [u64; LEVELS_COUNT],
     /// Link to the newest block of each slot.
     slots: Vec<Link>,
     blocks: Vec<Block>,
-    free: u32,
+    first_free: u32,
     free_count: usize,
-    sweep: Sweep,
+    sweep_position: SweepPosition,
 }
 
 impl Levels {
@@ -118,24 +115,27 @@ impl Levels {
             occupied: [0; LEVELS_COUNT],
             slots: vec![Link::NONE; LEVELS_COUNT * SLOTS_PER_LEVEL],
             blocks: Vec::with_capacity(blocks),
-            free: NONE,
+            first_free: NONE,
             free_count: 0,
-            sweep: Sweep { slot: 0, before: NONE, is_prefetched: false },
+            sweep_position: SweepPosition { slot: 0, before: NONE, is_prefetched: false },
         }
     }
 
-    /// Returns the lower bound of the deadlines that may be added.
+    /// Returns the least deadline that may be added, in ns.
     pub(super) fn floor_ns(&self) -> u64 {
         self.floor_ns
     }
 
-    /// Adds an entry to its slot and returns the slot; `Err` with the slot if the slot's newest
-    /// block is full, so that [`push_in_new_block`](Self::push_in_new_block) must add it.
+    /// Adds an entry to its slot and returns the slot's index; `Err` with the index if the slot's newest block is
+    /// full, so that the caller must use [`push_in_new_block`](Self::push_in_new_block).
     ///
     /// The entry's deadline must not be below [`floor_ns`](Self::floor_ns).
     #[inline]
     pub(super) fn try_push(&mut self, entry: Entry) -> Result<usize, usize> {
-        debug_assert!(entry.deadline_ns >= self.floor_ns, "the deadline is below floor_ns");
+        debug_assert!(
+            entry.deadline_ns >= self.floor_ns,
+            "an entry was added whose deadline is below floor_ns"
+        );
         let index = self.slot_of(entry.deadline_ns);
         let slot = &mut self.slots[index];
         if slot.len as usize >= BLOCK_ENTRIES {
@@ -154,13 +154,15 @@ impl Levels {
         }
     }
 
-    /// Removes the newest entry of slot `index`, which [`push`](Self::push) has just added. The
-    /// slot keeps its block even if it is empty, as a caller that starts and cancels alternately
-    /// needs it again.
+    /// Removes the newest entry of slot `index`. The slot keeps its block even if that is empty, as a caller that
+    /// starts and cancels alternately needs it again.
     #[inline]
     pub(super) fn take_newest(&mut self, index: usize) {
         let slot = &mut self.slots[index];
-        debug_assert!(slot.block != NONE && slot.len > 0, "the slot is empty");
+        debug_assert!(
+            slot.block != NONE && slot.len > 0,
+            "take_newest() was called for an empty slot"
+        );
         slot.len -= 1;
     }
 
@@ -182,8 +184,8 @@ impl Levels {
         })
     }
 
-    /// Empties the earliest slot. Appends its entries to `sorted`, unsorted, and returns 0, if they
-    /// are few; otherwise moves them to lower levels and returns their number.
+    /// Empties the earliest slot. If it has few entries, appends them to `sorted`, unsorted, and returns 0; otherwise
+    /// moves them to lower levels and returns their number.
     pub(super) fn open(&mut self, first: FirstSlot, sorted: &mut Vec<Entry>) -> usize {
         if self.slots[first.slot].len == 0 {
             self.drop_head(first.slot); // an empty block: nothing to open
@@ -206,11 +208,11 @@ impl Levels {
         }
         self.base_ns = first.lowest_ns;
         self.floor_ns = first.lowest_ns;
-        self.spread(first.slot)
+        self.cascade(first.slot)
     }
 
-    /// Moves all entries of a slot to lower levels; returns their number.
-    fn spread(&mut self, index: usize) -> usize {
+    /// Moves all entries of slot `index` to lower levels; returns their number.
+    fn cascade(&mut self, index: usize) -> usize {
         let mut moved = 0;
         loop {
             let Link { block, len } = self.slots[index];
@@ -227,20 +229,19 @@ impl Levels {
         }
     }
 
-    /// Advances the base to `now_ns`; all entries up to this time must have been removed.
+    /// Advances `base_ns` to `now_ns`; all entries up to this time must have been removed.
     pub(super) fn advance(&mut self, now_ns: u64) {
-        // Every entry is in a slot that begins after now_ns. So now_ns agrees with the base in the
-        // digits above the entry's level, and is below the entry in that level's digit: the highest
-        // digit in which the entry differs from now_ns is the one in which it differs from the
-        // base, and it stays where it is.
+        // Every entry is in a slot that begins after now_ns. So now_ns agrees with the base in the digits above the
+        // entry's level, and is below the entry in that level's digit: the highest digit in which the entry differs
+        // from now_ns is the one in which it differs from the base, and it stays where it is.
         if now_ns > self.base_ns {
             self.base_ns = now_ns;
             self.floor_ns = now_ns;
         }
     }
 
-    /// Moves the base back to `now_ns`, after slots were opened before their time, so that
-    /// deadlines from `now_ns` on may be added again. No effect if they already may.
+    /// Moves `base_ns` back to `now_ns`, so that deadlines from then on may be added again although slots were opened
+    /// before their time. No effect if such deadlines may be added already.
     pub(super) fn rewind(&mut self, now_ns: u64) {
         if now_ns >= self.base_ns {
             return;
@@ -254,32 +255,30 @@ impl Levels {
             while self.occupied[level] != 0 {
                 let digit = self.occupied[level].trailing_zeros() as usize;
                 let slot = level * SLOTS_PER_LEVEL + digit;
-                self.spread(slot);
+                self.cascade(slot);
             }
         }
     }
 
-    /// Returns `true` if there are so many blocks that many entries must be stale. `timers_count`
-    /// is an upper bound of the number of running timers.
+    /// Returns `true` if so many blocks are in use that many entries must be stale. `timers_count` is an upper bound
+    /// of the number of running timers.
     pub(super) fn is_crowded(&self, timers_count: usize) -> bool {
         let slots: u32 = self.occupied.iter().map(|slots| slots.count_ones()).sum();
         let blocks = self.blocks.len() - self.free_count;
-        // The newest block of a slot may be almost empty; of the others, the sweep leaves none less
-        // than half full.
+        // The newest block of a slot may be almost empty; of the others, the sweep leaves none less than half full.
         blocks > CROWDED_BLOCKS_MIN + slots as usize + 2 * timers_count / BLOCK_ENTRIES
     }
 
-    /// Processes the next block of all: removes the entries for which `keep` returns `false`;
-    /// returns their number.
+    /// Processes the next block in a cycle over all blocks: removes the entries for which `keep` returns `false`;
+    /// returns the number removed.
     ///
-    /// A block takes two calls; the first only prefetches by `prefetch_timer` what `keep` will
-    /// read.
+    /// A block takes two calls; the first only prefetches by `prefetch_timer` what `keep` will read.
     pub(super) fn sweep(
         &mut self,
         prefetch_timer: impl Fn(Entry),
         keep: impl FnMut(Entry) -> bool,
     ) -> usize {
-        let Sweep { slot: index, before, is_prefetched } = self.sweep;
+        let SweepPosition { slot: index, before, is_prefetched } = self.sweep_position;
         let link = match before {
             NONE => self.slots[index],
             before => self.blocks[before as usize].next,
@@ -287,22 +286,21 @@ impl Levels {
         let (at, len) = (link.block, link.len as usize);
         if at == NONE {
             let slot = self.next_occupied(index + 1);
-            self.sweep = Sweep { slot, before: NONE, is_prefetched: false };
+            self.sweep_position = SweepPosition { slot, before: NONE, is_prefetched: false };
             return 0;
         }
         let next = self.blocks[at as usize].next;
         if !is_prefetched {
             self.prefetch(next);
             self.blocks[at as usize].entries[..len].iter().for_each(|&entry| prefetch_timer(entry));
-            self.sweep.is_prefetched = true;
+            self.sweep_position.is_prefetched = true;
             return 0;
         }
-        self.sweep.is_prefetched = false;
+        self.sweep_position.is_prefetched = false;
         let kept = retain(&mut self.blocks[at as usize].entries[..len], keep);
         let link = match before {
             _ if kept > 0 && kept + next.len as usize <= BLOCK_ENTRIES && next.block != NONE => {
-                // The next block's entries fit behind those left here, and are checked here with
-                // the next step.
+                // The next block's entries fit behind those left here, and are checked here with the next step.
                 let entries = self.blocks[next.block as usize].entries;
                 let (after, rest) = (self.blocks[next.block as usize].next, next.len as usize);
                 let merged = &mut self.blocks[at as usize];
@@ -320,7 +318,7 @@ impl Levels {
                 next
             }
             _ => {
-                self.sweep.before = at;
+                self.sweep_position.before = at;
                 Link { block: at, len: kept as u32 }
             }
         };
@@ -348,7 +346,7 @@ impl Levels {
         }
     }
 
-    /// Iterates over the blocks of a slot.
+    /// Iterates over the blocks of slot `index`, newest first.
     fn chain(&self, index: usize) -> impl Iterator<Item = (Link, &Block)> {
         let block = |link: Link| Some((link, self.blocks.get(link.block as usize)?));
         std::iter::successors(block(self.slots[index]), move |(_, at)| block(at.next))
@@ -364,15 +362,15 @@ impl Levels {
     pub(super) fn push_in_new_block(&mut self, index: usize, entry: Entry) {
         let level = index / SLOTS_PER_LEVEL;
         let old = self.slots[index];
-        let block = if self.free == NONE {
+        let block = if self.first_free == NONE {
             self.blocks.push(Block::EMPTY);
             (self.blocks.len() - 1) as u32
         } else {
-            self.free
+            self.first_free
         };
         let fresh = &mut self.blocks[block as usize];
-        if self.free != NONE {
-            self.free = fresh.next.block;
+        if self.first_free != NONE {
+            self.first_free = fresh.next.block;
             self.free_count -= 1;
         }
         fresh.next = old;
@@ -384,7 +382,7 @@ impl Levels {
         self.slots[index] = Link { block, len: 1 };
     }
 
-    /// Frees the newest block of a slot, which must have one.
+    /// Frees the newest block of slot `index`, which must have one.
     fn drop_head(&mut self, index: usize) {
         let level = index / SLOTS_PER_LEVEL;
         let head = self.slots[index].block;
@@ -400,15 +398,15 @@ impl Levels {
     }
 
     fn release(&mut self, block: u32) {
-        if self.sweep.before == block {
-            self.sweep.before = NONE;
+        if self.sweep_position.before == block {
+            self.sweep_position.before = NONE;
         }
-        self.blocks[block as usize].next.block = self.free;
-        self.free = block;
+        self.blocks[block as usize].next.block = self.first_free;
+        self.first_free = block;
         self.free_count += 1;
     }
 
-    /// Returns the first slot with entries from `index` on, or else from the beginning; 0 if there is none.
+    /// Returns the index of the first slot with entries from `index` on, or else from slot 0 on; 0 if there is none.
     fn next_occupied(&self, index: usize) -> usize {
         let (level, digit) = (index / SLOTS_PER_LEVEL, index % SLOTS_PER_LEVEL);
         let rest = self.occupied.get(level).map_or(0, |&slots| slots & (u64::MAX << digit));
@@ -425,7 +423,7 @@ impl Levels {
     }
 }
 
-/// Moves the entries for which `keep` returns `true` to the front; returns their number.
+/// Moves the entries for which `keep` returns `true` to the front; returns the number of these entries.
 ///
 /// It has no branch on the result: that is unpredictable, and each misprediction would wait for the
 /// memory that the result depends on, instead of waiting for all of it at once.

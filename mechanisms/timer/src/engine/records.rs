@@ -4,7 +4,7 @@ use super::entry::Entry;
 use crate::raw::prefetch;
 use std::num::NonZeroU64;
 
-/// Handle of a timer. No other timer of the same wheel ever has the same handle.
+/// Handle of a timer. No other timer of the same wheel has the same handle at any time.
 ///
 /// A handle of another wheel may name a running timer of this one, and is not distinguished: keep
 /// handles with their wheel. It never names a timer where none is running.
@@ -30,26 +30,26 @@ impl TimerId {
         self.0.get() as u32
     }
 
-    /// Returns the key of the timer's entries: all bits of the handle.
+    /// Returns all bits of the handle: the key in the timer's entries.
     #[inline]
     pub(super) fn key(self) -> u64 {
         self.0.get()
     }
 }
 
-/// Flag in a stamp: the timer was rescheduled or is periodic, and has an [`Extra`].
+/// Flag in a stamp: the timer was rescheduled or is periodic, and has [`ExtraData`].
 const HAS_EXTRA: u32 = 1;
-/// Increment of a record's stamp each time its timer ends.
-const GENERATION: u32 = 2;
-/// Stamp of a record that has used up all stamps and is not used again.
+/// Number by which a record's stamp grows each time its timer ends.
+const STAMP_INCREMENT: u32 = 2;
+/// Stamp of a record that has used up its stamps and is never used again.
 const RETIRED: u32 = 0;
 
 /// Additional data of a timer that was rescheduled or is periodic.
 #[derive(Clone, Copy, Debug, Default)]
-struct Extra {
-    /// Deadline in the only valid entry of the timer; its other entries are stale.
-    filed_ns: u64,
-    /// Period of the timer; `None` if it expires once.
+struct ExtraData {
+    /// Deadline in ns of the timer's only valid entry; its other entries are stale.
+    entry_ns: u64,
+    /// Period of the timer in ns; `None` if the timer expires once.
     period_ns: Option<NonZeroU64>,
 }
 
@@ -58,37 +58,39 @@ struct Extra {
 pub(super) enum EntryState {
     /// The timer is due at the entry's deadline, and is removed when it expires.
     Once,
-    /// The timer was postponed after the entry was added, so it is not due at the entry's deadline.
+    /// The timer was postponed after the entry was added: it is not due at the entry's deadline.
     Postponed,
     /// The timer is due at the entry's deadline, and then again after this period.
     Periodic(NonZeroU64),
-    /// The timer was cancelled, or moved to an earlier deadline.
+    /// The timer was cancelled, or moved to an earlier deadline: the entry is to be discarded.
     Stale,
 }
 
-/// Record of a timer, or vacant.
+/// Record of a running timer, or a vacant record.
 #[derive(Debug)]
 struct Record<T> {
     deadline_ns: u64,
     /// Payload of the timer; `None` if the record is vacant.
     payload: Option<T>,
-    /// Number of the record's timer, with the flag [`HAS_EXTRA`]. Entries and handles contain it.
+    /// Generation of the record, with the flag [`HAS_EXTRA`]: entries and handles of its present timer have the same
+    /// stamp.
     stamp: u32,
 }
 
 #[derive(Debug)]
 pub(super) struct Records<T> {
-    /// All records. As small as possible: at a million timers, random accesses to it take most of the time.
+    /// Records of all timers. Kept as small as possible: at a million timers, random accesses to it take most of the
+    /// time.
     slots: Vec<Record<T>>,
-    /// Additional data by record index; only as long as timers with additional data have required.
-    extras: Vec<Extra>,
-    /// Indices of vacant records, in an array of their own, so that starting many timers reads it
-    /// in order instead of following a chain through memory.
+    /// Additional data by record index, for records up to the last one whose timer needed it.
+    extras: Vec<ExtraData>,
+    /// Indices of vacant records. An array, so that starting many timers reads it in order instead of following a
+    /// chain through memory.
     ///
     /// Its length is that of `slots`; elements from `vacant_count` on are unused.
     vacant: Vec<u32>,
     vacant_count: usize,
-    /// Number of records that are not used again.
+    /// Number of records that have used up their stamps.
     retired_count: usize,
     timers_max: u32,
 }
@@ -112,14 +114,14 @@ impl<T> Records<T> {
         self.slots.len() - self.vacant_count - self.retired_count
     }
 
-    /// Returns the number of records: an upper bound of the number of timers that ran at once,
-    /// exact while no record is retired.
+    /// Returns the number of records: the maximum number of timers that ran at once, or more once records are
+    /// retired.
     #[inline]
     pub(super) fn peak_count(&self) -> usize {
         self.slots.len()
     }
 
-    /// Stores a timer and returns its handle, or the payload if the maximum of timers is running.
+    /// Stores a timer and returns its handle; `Err` with the payload if `timers_max` timers are running.
     #[inline]
     pub(super) fn occupy(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {
         let Some(&index) = self.vacant.get(self.vacant_count.wrapping_sub(1)) else {
@@ -135,7 +137,7 @@ impl<T> Records<T> {
         Ok(id)
     }
 
-    /// Stores a timer in another record, as the vacant one that was chosen is retired.
+    /// Retires the vacant record that was chosen, and stores the timer in another one.
     #[cold]
     #[inline(never)]
     fn occupy_next(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {
@@ -150,8 +152,8 @@ impl<T> Records<T> {
         if self.live_count() >= self.timers_max as usize || index == u32::MAX {
             return Err(payload);
         }
-        let Some(id) = id(index, GENERATION) else { return Err(payload) };
-        self.slots.push(Record { deadline_ns, payload: Some(payload), stamp: GENERATION });
+        let Some(id) = id(index, STAMP_INCREMENT) else { return Err(payload) };
+        self.slots.push(Record { deadline_ns, payload: Some(payload), stamp: STAMP_INCREMENT });
         self.vacant.push(0);
         Ok(id)
     }
@@ -161,7 +163,7 @@ impl<T> Records<T> {
         self.extra(index).period_ns = Some(period_ns);
     }
 
-    /// Vacates the record of a running timer, and returns the payload; `None` if it is not running.
+    /// Vacates the record of a timer and returns the payload; `None` if the timer is not running.
     #[inline]
     pub(super) fn remove(&mut self, id: TimerId) -> Option<T> {
         let record = self.slots.get_mut(id.index() as usize)?;
@@ -170,19 +172,19 @@ impl<T> Records<T> {
         }
         let payload = record.payload.take()?;
         // The stamp may wrap to RETIRED.
-        record.stamp = id.stamp().wrapping_add(GENERATION);
+        record.stamp = id.stamp().wrapping_add(STAMP_INCREMENT);
         self.vacant[self.vacant_count] = id.index();
         self.vacant_count += 1;
         Some(payload)
     }
 
-    /// Changes the deadline of a running timer; returns `true` if a new entry must be added, as the
-    /// old one would be checked too late. `None` if the timer is not running.
+    /// Changes the deadline of a running timer; returns `Some(true)` if the caller must add a new entry, as the old
+    /// one would be checked too late. `None` if the timer is not running.
     pub(super) fn reschedule(&mut self, id: TimerId, deadline_ns: u64) -> Option<bool> {
         let index = self.find(id)?;
-        let filed_ns = self.extra(index).filed_ns;
+        let entry_ns = self.extra(index).entry_ns;
         self.slots[index as usize].deadline_ns = deadline_ns;
-        Some(deadline_ns < filed_ns)
+        Some(deadline_ns < entry_ns)
     }
 
     /// Sets the deadline of the timer in record `index`, which has additional data.
@@ -190,27 +192,27 @@ impl<T> Records<T> {
         self.slots[index as usize].deadline_ns = deadline_ns;
     }
 
-    /// Creates a new entry for the timer in record `index`, which has additional data. Its other
-    /// entries are stale from now on.
+    /// Creates a new entry for the timer in record `index`, which has additional data. The timer's other entries are
+    /// stale from now on.
     pub(super) fn entry(&mut self, index: u32) -> Entry {
         let Record { deadline_ns, stamp, .. } = self.slots[index as usize];
-        self.extra(index).filed_ns = deadline_ns;
+        self.extra(index).entry_ns = deadline_ns;
         Entry::new(deadline_ns, u64::from(index) << 32 | u64::from(stamp & !HAS_EXTRA))
     }
 
-    /// Returns the additional data of the timer in record `index`; creates it if there is none.
-    fn extra(&mut self, index: u32) -> &mut Extra {
+    /// Returns the additional data of the timer in record `index`, after creating it if there is none.
+    fn extra(&mut self, index: u32) -> &mut ExtraData {
         let at = index as usize;
         let record = &mut self.slots[at];
         if record.stamp & HAS_EXTRA == 0 {
             record.stamp |= HAS_EXTRA;
-            let filed_ns = record.deadline_ns;
+            let entry_ns = record.deadline_ns;
             if self.extras.len() <= at {
                 let slots = self.slots.capacity();
                 self.extras.reserve_exact(slots - self.extras.len());
-                self.extras.resize(self.slots.len(), Extra::default());
+                self.extras.resize(self.slots.len(), ExtraData::default());
             }
-            self.extras[at] = Extra { filed_ns, period_ns: None };
+            self.extras[at] = ExtraData { entry_ns, period_ns: None };
         }
         &mut self.extras[at]
     }
@@ -245,7 +247,7 @@ impl<T> Records<T> {
         }
     }
 
-    /// Returns the relation of `entry` to its timer.
+    /// Returns the relation of `entry` to the record of its timer.
     #[inline]
     pub(super) fn entry_state(&self, entry: Entry) -> EntryState {
         let stamp = self.slots[entry.index() as usize].stamp;
@@ -263,10 +265,10 @@ impl<T> Records<T> {
         if stamp != entry.stamp() | HAS_EXTRA {
             return EntryState::Stale;
         }
-        let Extra { filed_ns, period_ns } = self.extras[at];
+        let ExtraData { entry_ns, period_ns } = self.extras[at];
         match period_ns {
-            _ if filed_ns != entry.deadline_ns => EntryState::Stale,
-            _ if filed_ns != self.slots[at].deadline_ns => EntryState::Postponed,
+            _ if entry_ns != entry.deadline_ns => EntryState::Stale,
+            _ if entry_ns != self.slots[at].deadline_ns => EntryState::Postponed,
             Some(period_ns) => EntryState::Periodic(period_ns),
             None => EntryState::Once,
         }

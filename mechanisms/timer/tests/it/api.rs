@@ -1,7 +1,7 @@
 //! API of the wheel: a test for each promise.
 
 use handover_base::sync::auto_traits;
-use handover_timer::{Config, Expired, Full, TimerId, Wheel};
+use handover_timer::{Config, ExpiredTimer, TimerId, Wheel, WheelFull};
 use std::cell::Cell;
 use std::num::NonZeroU64;
 use std::rc::Rc;
@@ -119,8 +119,8 @@ fn timer_beyond_the_limit_is_refused_with_its_payload() {
     let first = wheel.start(1, Rc::new("first")).unwrap();
     wheel.start_periodic(1, period(5), Rc::new("second")).unwrap();
     let third = Rc::new("third");
-    assert_eq!(wheel.start(1, third.clone()), Err(Full(third.clone())));
-    assert_eq!(wheel.start_periodic(1, period(1), third.clone()), Err(Full(third.clone())));
+    assert_eq!(wheel.start(1, third.clone()), Err(WheelFull(third.clone())));
+    assert_eq!(wheel.start_periodic(1, period(1), third.clone()), Err(WheelFull(third.clone())));
     assert_eq!(Rc::strong_count(&third), 1, "a refused payload was kept");
     wheel.cancel(first);
     assert!(wheel.start(1, third).is_ok());
@@ -140,7 +140,7 @@ fn periodic_timer_counts_missed_deadlines_and_does_not_drift() {
     let mut wheel = wheel(0);
     let id = wheel.start_periodic(100, period(10), "beat").unwrap();
     let expired = |deadline_ns, missed_count| {
-        Some(Expired { id, deadline_ns, missed_count, payload: "beat" })
+        Some(ExpiredTimer { id, deadline_ns, missed_count, payload: "beat" })
     };
     assert_eq!(wheel.pop_due(100), expired(100, 0));
     assert_eq!(wheel.pop_due(109), None);
@@ -260,6 +260,6 @@ fn wheel_is_send_and_sync_if_payload_is() {
     assert_eq!(auto_traits!(Wheel<Cell<u8>>), "Send");
     assert_eq!(auto_traits!(Wheel<std::sync::MutexGuard<'static, u8>>), "Sync");
     assert_eq!(auto_traits!(Wheel<Rc<u8>>), "neither");
-    assert_eq!(auto_traits!(Expired<Rc<u8>>), "neither");
-    assert_eq!(auto_traits!(Full<Cell<u8>>), "Send");
+    assert_eq!(auto_traits!(ExpiredTimer<Rc<u8>>), "neither");
+    assert_eq!(auto_traits!(WheelFull<Cell<u8>>), "Send");
 }

@@ -1,6 +1,6 @@
 //! The wheel compared with a sorted map, over days of simulated time.
 
-use handover_timer::{Config, Expired, TimerId, Wheel};
+use handover_timer::{Config, ExpiredTimer, TimerId, Wheel};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -212,7 +212,7 @@ impl Pair {
                 );
                 return count;
             };
-            let Expired { id, deadline_ns, missed_count, payload: key } = expired;
+            let ExpiredTimer { id, deadline_ns, missed_count, payload: key } = expired;
             assert!(deadline_ns <= self.now_ns, "early");
             assert_eq!(Some(deadline_ns), self.model.next_deadline_ns(), "out of order");
             assert_eq!(self.ids[key as usize], id);
@@ -287,8 +287,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Enough timers for slots to be spread, and enough cancelled ones for stale entries to be
-    /// removed.
+    /// Enough timers for slots to be spread, and enough cancelled ones for stale entries to be removed.
     #[test]
     fn thousands_of_timers_expire_in_order(
         horizon_bits in 8_u32..50,

@@ -1,7 +1,7 @@
 //! Operations that a handler can perform on connections while it is called.
 
 use super::core::Core;
-use super::endpoint::Dial;
+use super::endpoint::ConnectOptions;
 use super::inbox::Handle;
 use super::slab::{Flags, Key};
 use super::socket;
@@ -12,21 +12,20 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// Connection that a handler is called for, with its operations.
+/// Access to the connection that a handler is called for.
 pub struct Conn<'a, C, D> {
     pub(crate) core: &'a mut Core<D>,
     pub(crate) codec: &'a C,
     pub(crate) key: Key,
-    pub(crate) received: Received<'a>,
+    pub(crate) received: ReceivedBytes<'a>,
 }
 
-/// Bytes of the latest read of a connection, and the message in them that is being handled.
+/// Bytes that the latest read of a connection returned, and the message in them that is being handled.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Received<'a> {
+pub(crate) struct ReceivedBytes<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) message: &'a [u8],
-    /// Range of `message` in `bytes`, frame included; empty if the message began in an earlier
-    /// read.
+    /// Range of the framed message in `bytes`; empty if the message began in an earlier read.
     pub(crate) frame: (usize, usize),
 }
 
@@ -37,7 +36,7 @@ impl<C: Codec, D> Conn<'_, C, D> {
         self.key
     }
 
-    /// Returns the program's data for this connection.
+    /// Returns the program's data for this connection, mutably.
     ///
     /// # Panics
     /// Never: a connection stays in the slab while its handler is called.
@@ -46,12 +45,11 @@ impl<C: Codec, D> Conn<'_, C, D> {
         &mut slot.expect("the connection is open while its handler is called").data
     }
 
-    /// Frames a message and sends it, together with all other replies to the same read.
+    /// Frames a message and sends it, together with the other replies to the same read.
     ///
     /// # Errors
-    /// [`WriteError`]. After [`WriteError::Overflow`] or [`WriteError::Tls`] the connection is
-    /// closed, and the peer may have received a part of the message; otherwise nothing of it is
-    /// sent.
+    /// [`WriteError`]. After [`WriteError::Overflow`] or [`WriteError::Tls`] the connection is closed, and the peer
+    /// may have received a part of the message; otherwise nothing of it is sent.
     ///
     /// # Cost
     /// A copy of the message; none if it is the message that the handler is called for and
@@ -71,7 +69,7 @@ impl<C: Codec, D> Conn<'_, C, D> {
         self.core.reply_encoded(codec, received.bytes, message)
     }
 
-    /// Sends bytes as they are, without a frame.
+    /// Sends bytes without a frame.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -83,8 +81,8 @@ impl<C: Codec, D> Conn<'_, C, D> {
         })
     }
 
-    /// Closes the connection once all queued bytes are sent and the peer has either closed its end
-    /// or had `linger_ms` to read them. The handler gets no further message from it.
+    /// Closes the connection once all queued bytes are sent and the peer has either closed its end or had `linger_ms`
+    /// to read them. The handler gets no further message from the connection.
     pub fn close(&mut self) {
         let key = self.key;
         self.connections().close(key);
@@ -96,8 +94,8 @@ impl<C: Codec, D> Conn<'_, C, D> {
         self.connections().abort(key);
     }
 
-    /// Stops reading the connection until [`resume`](Self::resume). Messages that were read already
-    /// wait; the peer is slowed down by TCP flow control.
+    /// Stops reading the connection until [`resume`](Self::resume). Messages that were already read wait, and TCP
+    /// flow control slows the peer.
     pub fn suspend(&mut self) {
         let key = self.key;
         self.connections().suspend(key);
@@ -109,26 +107,26 @@ impl<C: Codec, D> Conn<'_, C, D> {
         self.connections().resume(key);
     }
 
-    /// Returns a handle to this connection that other threads can use, also after this call.
+    /// Returns a handle to this connection that any thread can use, also after the handler returns.
     #[must_use]
     pub fn handle(&self) -> Handle<D> {
         Handle { inbox: Arc::clone(&self.core.inbox), key: self.key }
     }
 
-    /// Returns the peer's address; `None` if the kernel no longer has it.
+    /// Returns the peer's address; `None` if the kernel no longer knows it.
     #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {
         let slot = self.core.slab.get(self.key)?;
         socket::peer(slot.fd.as_fd()).ok()
     }
 
-    /// Returns the result of the TLS handshake; `None` if the connection is not secured.
+    /// Returns the result of the TLS handshake; `None` if the connection does not use TLS.
     #[must_use]
     pub fn session(&self) -> Option<Session<'_>> {
-        self.core.slab.get(self.key)?.link.tls().map(Session::new)
+        self.core.slab.get(self.key)?.protocol.tls().map(Session::new)
     }
 
-    /// Returns all connections of this thread.
+    /// Returns access to all connections of this thread.
     pub fn connections(&mut self) -> Connections<'_, C, D> {
         // `Connections` can append to this connection by its key, but has no access to the bytes that were
         // read: replies that are ranges of them are copied first.
@@ -143,7 +141,7 @@ fn is_exact<C: Codec>(codec: &C, message: &[u8], frame: &[u8]) -> bool {
     codec.encode(message, &mut written).is_ok() && written == frame
 }
 
-/// All connections of a thread, with the operations on them.
+/// Access to all connections of a thread.
 pub struct Connections<'a, C, D> {
     pub(crate) core: &'a mut Core<D>,
     pub(crate) codec: &'a C,
@@ -167,7 +165,7 @@ impl<C: Codec, D> Connections<'_, C, D> {
         self.core.slab.keys().map(Key::from)
     }
 
-    /// Returns the program's data for the connection `key`; `None` if the connection is closed.
+    /// Returns the program's data for the connection `key`, mutably; `None` if the connection is closed.
     pub fn data(&mut self, key: Key) -> Option<&mut D> {
         self.core.slab.get_mut(key).map(|slot| &mut slot.data)
     }
@@ -181,7 +179,7 @@ impl<C: Codec, D> Connections<'_, C, D> {
         self.core.write_with(key, |out| Ok(codec.encode(message, out)?))
     }
 
-    /// Closes the connection `key`, as [`Conn::close`] does.
+    /// Closes the connection `key` once its queued bytes are sent; see [`Conn::close`].
     pub fn close(&mut self, key: Key) {
         if let Some(slot) = self.core.slab.get_mut(key) {
             slot.flags.set(Flags::CLOSING);
@@ -193,12 +191,12 @@ impl<C: Codec, D> Connections<'_, C, D> {
         }
     }
 
-    /// Closes the connection `key` at once, as [`Conn::abort`] does.
+    /// Closes the connection `key` at once; queued bytes are lost.
     pub fn abort(&mut self, key: Key) {
         self.core.schedule_close(key, CloseReason::Local);
     }
 
-    /// Stops reading the connection `key`, as [`Conn::suspend`] does.
+    /// Stops reading the connection `key` until it is resumed; see [`Conn::suspend`].
     pub fn suspend(&mut self, key: Key) {
         if let Some(slot) = self.core.slab.get_mut(key) {
             slot.flags.set(Flags::SUSPENDED);
@@ -208,34 +206,35 @@ impl<C: Codec, D> Connections<'_, C, D> {
         }
     }
 
-    /// Resumes reading the connection `key`, as [`Conn::resume`] does.
+    /// Resumes reading the connection `key` after [`suspend`](Self::suspend).
     pub fn resume(&mut self, key: Key) {
         let now_ms = self.core.now_ms();
         if let Some(slot) = self.core.slab.get_mut(key) {
             if slot.flags.any(Flags::SUSPENDED) {
                 slot.flags.clear(Flags::SUSPENDED);
-                slot.link.restart_message_timeout(self.core.now_ns);
+                slot.protocol.restart_message_timeout(self.core.now_ns);
                 slot.active_ms = now_ms;
             }
             self.core.enqueue(key);
         }
     }
 
-    /// Connects to `address`; [`Handler::on_connect`](crate::Handler::on_connect) or
-    /// [`Handler::on_close`](crate::Handler::on_close) reports the result.
+    /// Starts to connect to `address` and returns the connection's key;
+    /// [`Handler::on_connect`](crate::Handler::on_connect) or [`Handler::on_close`](crate::Handler::on_close) reports
+    /// the result.
     ///
     /// # Errors
     /// [`NetError`] if the attempt could not be started.
     pub fn connect(&mut self, address: SocketAddr, data: D) -> Result<Key, NetError> {
-        self.dial(Dial::to(address), data)
+        self.connect_with(ConnectOptions::to(address), data)
     }
 
-    /// Connects like [`connect`](Self::connect), optionally from a chosen source address or by TLS.
+    /// Starts to connect like [`connect`](Self::connect), with further options: a source address, or TLS.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
-    pub fn dial(&mut self, dial: Dial, data: D) -> Result<Key, NetError> {
-        self.core.dial(&dial, data).map_err(|(error, _)| error)
+    pub fn connect_with(&mut self, options: ConnectOptions, data: D) -> Result<Key, NetError> {
+        self.core.connect_with(&options, data).map_err(|(error, _)| error)
     }
 
     /// Returns the counters of this thread.

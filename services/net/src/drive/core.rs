@@ -1,12 +1,14 @@
 //! State of a thread that its handler can access during a call.
 
-use super::endpoint::Dial;
+use super::endpoint::ConnectOptions;
 use super::inbox::Inbox;
 use super::poll::{EventSource, Poll};
 use super::slab::{Flags, Key, Slot};
 use super::socket;
-use crate::config::ns;
-use crate::engine::{Codec, Crossing, Limits, Link, Overflow, PerIpLimiter, Permit, Replies, Tls};
+use crate::config::ms_to_ns;
+use crate::engine::{
+    Codec, Limits, Overflow, PerIpLimiter, Permit, ProtocolState, Replies, Tls, WaterMarkCrossing,
+};
 use crate::{CloseReason, Config, NetError, Stats, WriteError, stage};
 use handover_base::slab::Slab;
 use handover_timer::Wheel;
@@ -15,21 +17,21 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Flags of which each forbids further writes to a connection.
+/// Flags each of which forbids further writes to a connection.
 const CLOSED: Flags = Flags::CLOSING.or(Flags::LINGERING).or(Flags::ABORTED);
 
 /// Purpose of a timer in the thread's timer wheel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum TimerPurpose {
     Connection(Key),
-    /// Check for idle connections, at most `SWEEP_SLOTS_MAX` slots at a time.
+    /// Check of the connections for idle ones, at most `SWEEP_SLOTS_MAX` slots at a time.
     Sweep,
     Housekeep,
-    /// Retry of accepting, as other parts of the process may have closed descriptors.
+    /// Retry of accepting after a lack of descriptors, as other parts of the process may have closed some.
     RetryAccept,
-    /// End of normal reading after a stop: each connection gets at most one more message.
+    /// End of normal reading after a stop request: each connection gets at most one more message.
     LastMessages,
-    /// End of the grace period after a stop: all open connections are closed.
+    /// End of the grace period after a stop request: all open connections are closed.
     GraceEnd,
 }
 
@@ -39,43 +41,43 @@ pub(crate) struct Core<D> {
     pub(crate) wheel: Wheel<TimerPurpose>,
     /// Queue of connections and listeners to be served; each is in it at most once.
     pub(crate) ready: VecDeque<EventSource>,
-    /// Connections to be closed, with the reason.
+    /// Connections to be closed, with the reasons.
     pub(crate) pending_closes: Vec<(Key, CloseReason)>,
-    pub(crate) pending_crossings: Vec<(Key, Crossing)>,
+    pub(crate) pending_crossings: Vec<(Key, WaterMarkCrossing)>,
     pub(crate) inbox: Arc<Inbox<D>>,
     pub(crate) config: Config,
     pub(crate) limits: Limits,
     pub(crate) limiter: PerIpLimiter,
     pub(crate) stats: Stats,
-    /// Time at the start of this iteration of the event loop.
+    /// Time in ns at the start of this iteration of the event loop.
     pub(crate) now_ns: u64,
     pub(crate) is_stopping: bool,
     pub(crate) call: HandlerCall,
-    /// Buffers for opened and for sealed TLS records, reused by one connection after another.
+    /// Buffer for the plaintext of opened TLS records; like `sealed`, all connections use it in turn.
     pub(crate) plain: Vec<u8>,
     pub(crate) sealed: Vec<u8>,
 }
 
-/// Capacity, in bytes, above which a reply buffer is shrunk after use.
+/// Maximum capacity, in bytes, that a reply buffer has after use.
 pub(crate) const REPLIES_KEPT_BYTES: usize = 1 << 18;
 
 /// State of the handler call in progress.
 #[derive(Default)]
 pub(crate) struct HandlerCall {
     pub(crate) key: Option<Key>,
-    /// `true` while the connection can still be written to.
+    /// `true` while bytes can be written to the connection.
     pub(crate) is_open: bool,
-    /// Replies so far, sent together at the end of the call.
+    /// Replies of the call so far, which are sent together at its end.
     pub(crate) replies: Replies,
     /// End of each message in `replies`; filled only if each message is a TLS record of its own.
     pub(crate) ends: Vec<usize>,
     pub(crate) record_per_message: bool,
-    /// Bytes that were queued for sending before this call.
+    /// Number of bytes that were queued for sending before this call.
     pub(crate) queued_bytes: usize,
-    /// Number of reply bytes above which `enforce_reply_limits` is called: the high-water mark, or
-    /// the space left in the queue, or 0 if each message is a TLS record of its own.
+    /// Number of reply bytes above which `enforce_reply_limits` is called: the high-water mark, or the free space of
+    /// the send queue if that is less, or 0 if each message is a TLS record of its own.
     replies_max: usize,
-    /// `true` if no further message of this read is to be delivered.
+    /// `true` if no further message of the present read is to be delivered.
     pub(crate) should_stop: bool,
     pub(crate) overflow: Option<Overflow>,
 }
@@ -94,7 +96,8 @@ impl HandlerCall {
     }
 }
 
-/// Queues a listener unless it is queued already: otherwise it would accept twice as many connections in an iteration.
+/// Appends a listener to the queue of ready sources unless it is queued: otherwise it would accept twice as many
+/// connections in an iteration.
 pub(crate) fn enqueue_listener_once(ready: &mut VecDeque<EventSource>, source: EventSource) {
     if !ready.contains(&source) {
         ready.push_back(source);
@@ -102,20 +105,20 @@ pub(crate) fn enqueue_listener_once(ready: &mut VecDeque<EventSource>, source: E
 }
 
 impl<D> Core<D> {
-    /// Returns the time in ms, as the 32 bits that connections store.
+    /// Returns the present time in ms, truncated to 32 bits as connections store it.
     pub(crate) fn now_ms(&self) -> u32 {
         // Truncated to 32 bits: only differences are used.
         (self.now_ns / 1_000_000) as u32
     }
 
-    /// Prepares a handler call for the connection `key`.
+    /// Initialises the state of a handler call for the connection `key`.
     pub(crate) fn begin_call(&mut self, key: Key, queued_bytes: usize) {
         self.call.key = Some(key);
         self.call.queued_bytes = queued_bytes;
         self.call.should_stop = false;
         let slot = self.slab.get(key);
         self.call.is_open = slot.is_some_and(|slot| !slot.flags.any(CLOSED));
-        let tls = slot.and_then(|slot| slot.link.tls());
+        let tls = slot.and_then(|slot| slot.protocol.tls());
         self.call.record_per_message = tls.is_some_and(Tls::has_record_per_message);
         self.call.set_replies_max(&self.limits);
     }
@@ -148,8 +151,8 @@ impl<D> Core<D> {
         }
     }
 
-    /// Appends bytes to the replies of the connection that is being served; `received` is the
-    /// latest read of that connection.
+    /// Appends bytes to the replies of the connection that is being served; `received` are the bytes of its latest
+    /// read.
     #[inline]
     pub(crate) fn reply_with(
         &mut self,
@@ -163,8 +166,8 @@ impl<D> Core<D> {
         self.check_reply_limits(received)
     }
 
-    /// Frames a message and appends it to the replies. Not inlined, so that handlers stay small
-    /// enough to be inlined into the loop over messages.
+    /// Frames a message and appends it to the replies. Not inlined, so that handlers stay small enough to be inlined
+    /// into the loop over messages.
     #[inline(never)]
     pub(crate) fn reply_encoded<C: Codec>(
         &mut self,
@@ -175,7 +178,7 @@ impl<D> Core<D> {
         self.reply_with(received, |out| Ok(codec.encode(message, out)?))
     }
 
-    /// Replies with the bytes `part` of `received`, if possible without a copy.
+    /// Appends the bytes `part` of `received` to the replies, if possible without a copy.
     #[inline(always)]
     pub(crate) fn reply_unchanged(
         &mut self,
@@ -189,9 +192,9 @@ impl<D> Core<D> {
         self.begin_unchanged_range(received, part)
     }
 
-    /// Replies with `part` of `received`, which does not extend an uncopied range. Checks that the connection is open
-    /// and that the queue has space for all of `received` from `part` on, so that later parts need no check; every call
-    /// that changes either condition copies the range first.
+    /// Appends `part` of `received` to the replies, as the start of an uncopied range. Checks that the connection is
+    /// open and that the queue has space for all of `received` from `part` on, so that later parts need no check;
+    /// every call that changes either condition copies the range first.
     #[inline(never)]
     fn begin_unchanged_range(
         &mut self,
@@ -221,7 +224,8 @@ impl<D> Core<D> {
         }
     }
 
-    /// Handles a reply that is a TLS record of its own, or that exceeds a water mark or the limit.
+    /// Handles replies that exceed a water mark or the limit of the send queue, or whose messages are TLS records of
+    /// their own.
     fn enforce_reply_limits(&mut self, received: &[u8]) -> Result<(), WriteError> {
         let call = &mut self.call;
         if call.record_per_message {
@@ -250,7 +254,7 @@ impl<D> Core<D> {
         let Some(slot) = slot else { return Err(WriteError::Closed) };
         let mut bytes = Vec::new();
         append(&mut bytes)?;
-        match slot.link.write(&bytes, &self.limits, self.now_ns) {
+        match slot.protocol.write(&bytes, &self.limits, self.now_ns) {
             Ok(crossing) => {
                 slot.flags.set(Flags::UNSENT);
                 if let Some(crossing) = crossing {
@@ -267,7 +271,7 @@ impl<D> Core<D> {
         }
     }
 
-    /// Tries to send the replies to one read early, as the queue has no space for them.
+    /// Sends the replies to one read before the handler returns, as the queue has no space for them.
     #[cold]
     fn send_early(&mut self, key: Key, received: &[u8]) -> Result<(), WriteError> {
         let call = &mut self.call;
@@ -275,7 +279,7 @@ impl<D> Core<D> {
         let Some(slot) = self.slab.get_mut(key) else { return Err(WriteError::Closed) };
         let blocked = Flags::CONNECTING.or(Flags::SEND_BLOCKED);
         if call.queued_bytes == 0 && !slot.flags.any(blocked) {
-            if slot.link.is_secured() {
+            if slot.protocol.is_secured() {
                 return self.seal_early(key);
             }
             // An error is reported again when the rest is sent.
@@ -291,13 +295,13 @@ impl<D> Core<D> {
         }
     }
 
-    /// Seals and sends the replies of a TLS connection early. All of them are copied already;
-    /// sealed records cannot be withdrawn, so those that the kernel does not accept are queued.
+    /// Seals the replies of a TLS connection and sends them before the handler returns. All of them are copied
+    /// already; sealed records cannot be withdrawn, so those that the kernel does not accept are queued.
     fn seal_early(&mut self, key: Key) -> Result<(), WriteError> {
         let Some(slot) = self.slab.get_mut(key) else { return Err(WriteError::Closed) };
         self.sealed.clear();
         let call = &mut self.call;
-        slot.link.seal(call.replies.buffer_mut(&[]), &call.ends, &mut self.sealed)?;
+        slot.protocol.seal(call.replies.buffer_mut(&[]), &call.ends, &mut self.sealed)?;
         call.clear_replies();
         let sealed = std::mem::take(&mut self.sealed);
         let sent_bytes = socket::send(slot.fd.as_fd(), &sealed).unwrap_or(0);
@@ -306,8 +310,8 @@ impl<D> Core<D> {
         if sent_bytes < sealed.len() {
             slot.flags.set(Flags::SEND_BLOCKED);
         }
-        let queued = slot.link.queue(&sealed[sent_bytes..], &self.limits, self.now_ns);
-        call.queued_bytes = slot.link.queued_bytes();
+        let queued = slot.protocol.queue(&sealed[sent_bytes..], &self.limits, self.now_ns);
+        call.queued_bytes = slot.protocol.queued_bytes();
         call.set_replies_max(&self.limits);
         self.sealed = sealed;
         match queued {
@@ -321,7 +325,8 @@ impl<D> Core<D> {
         Ok(())
     }
 
-    /// Records an overflow: the connection is closed when its handler returns.
+    /// Records that the send queue would overflow, so that the connection is closed when its handler returns; returns
+    /// the error.
     fn record_overflow(&mut self, queued_bytes: usize) -> WriteError {
         let queued_bytes_max = self.limits.queued_bytes_max;
         let overflow = Overflow { queued_bytes, queued_bytes_max };
@@ -331,80 +336,66 @@ impl<D> Core<D> {
         overflow.into()
     }
 
-    /// Adds a socket to the poll set and the slab.
+    /// Adds a socket to the epoll set and the slab; returns the key of its connection. `Err` with `data` if it fails.
     pub(crate) fn open(
         &mut self,
         fd: OwnedFd,
         permit: Permit,
         flags: Flags,
-        link: Link,
+        protocol: ProtocolState,
         data: D,
-    ) -> Result<Key, NetError> {
-        let full = NetError::Full { connections_max: self.config.connections_max };
+    ) -> Result<Key, (NetError, D)> {
         let Some(key) = self.slab.next_key().map(Key::from) else {
             self.limiter.release(permit);
-            return Err(full);
+            return Err((NetError::Full { connections_max: self.config.connections_max }, data));
         };
         if let Err(refused) = self.poll.add(fd.as_fd(), EventSource::Connection(key)) {
             self.limiter.release(permit);
-            return Err(refused.into());
+            return Err((refused.into(), data));
         }
         let active_ms = self.now_ms();
-        let slot = Slot { fd, active_ms, permit, flags, timer: None, link, data };
+        let slot = Slot { fd, active_ms, permit, flags, timer: None, protocol, data };
         // Not full: it has a next key.
         let _ = self.slab.insert(slot);
         self.adjust_open_count(1);
         Ok(key)
     }
 
-    /// Adjusts the number of open connections by `more`, and publishes it to threads that hand connections to this one.
+    /// Adds `more` to the number of open connections, and publishes it to threads that hand connections to this one.
     pub(crate) fn adjust_open_count(&mut self, more: i8) {
         self.stats.open_count = self.stats.open_count.wrapping_add_signed(more.into());
         self.inbox.publish_open_count(self.stats.open_count);
     }
 
-    pub(crate) fn dial(&mut self, dial: &Dial, data: D) -> Result<Key, (NetError, D)> {
+    pub(crate) fn connect_with(
+        &mut self,
+        options: &ConnectOptions,
+        data: D,
+    ) -> Result<Key, (NetError, D)> {
         if self.is_stopping {
             return Err((NetError::Stopping, data));
         }
         if self.slab.is_full() {
             return Err((NetError::Full { connections_max: self.config.connections_max }, data));
         }
-        let (link, flags) = match dial.tls.as_deref() {
-            None => (Link::default(), Flags::CONNECTING),
-            Some(client) => match client.begin(self.now_ns) {
-                Ok(tls) => (Link::secured(tls), Flags::CONNECTING.or(Flags::HANDSHAKING)),
+        let (protocol, flags) = match options.tls.as_deref() {
+            None => (ProtocolState::default(), Flags::CONNECTING),
+            Some(client) => match client.start_handshake(self.now_ns) {
+                Ok(tls) => (ProtocolState::secured(tls), Flags::CONNECTING.or(Flags::HANDSHAKING)),
                 Err(error) => return Err((error.into(), data)),
             },
         };
-        let fd = match socket::connect(dial.address, dial.source, &self.config) {
+        let fd = match socket::connect(options.address, options.source, &self.config) {
             Ok(fd) => fd,
             Err(refused) => return Err((refused.into(), data)),
         };
-        // `is_full` returned `false` above: there is a key.
-        let Some(key) = self.slab.next_key().map(Key::from) else {
-            return Err((NetError::Full { connections_max: self.config.connections_max }, data));
-        };
-        if let Err(refused) = self.poll.add(fd.as_fd(), EventSource::Connection(key)) {
-            return Err((refused.into(), data));
-        }
-        let slot = Slot {
-            fd,
-            active_ms: self.now_ms(),
-            permit: Permit::NONE,
-            flags: flags.or(Flags::OUTGOING),
-            timer: None,
-            link,
-            data,
-        };
-        // Not full: it has a next key.
-        let _ = self.slab.insert(slot);
-        self.adjust_open_count(1);
+        let key = self.open(fd, Permit::NONE, flags.or(Flags::OUTGOING), protocol, data)?;
         self.arm(key);
         Ok(key)
     }
 
-    /// Returns the limits that apply now: no message timeout while we do not read the connection.
+    /// Returns the limits of a connection with these `flags`: without the message timeout while this thread does not
+    /// read the connection.
     pub(crate) fn limits_for(&self, flags: Flags) -> Limits {
         match flags.any(Flags::SUSPENDED.or(Flags::ABOVE_HIGH_WATER)) {
             true => Limits { message_timeout_ns: 0, ..self.limits },
@@ -412,21 +403,21 @@ impl<D> Core<D> {
         }
     }
 
-    /// Returns the time at which the connection times out; `None` if it has no deadline.
+    /// Returns the time in ns at which the connection times out; `None` if it has no deadline.
     pub(crate) fn deadline_ns(&self, slot: &Slot<D>) -> Option<u64> {
         let phase_ms = if slot.flags.any(Flags::CONNECTING) {
             Some(self.config.connect_timeout_ms).filter(|&ms| ms > 0)
         } else if slot.flags.any(Flags::LINGERING) {
             Some(self.config.linger_ms)
         } else {
-            return slot.link.deadline_ns(&self.limits_for(slot.flags));
+            return slot.protocol.deadline_ns(&self.limits_for(slot.flags));
         };
         let since_ms = self.now_ms().wrapping_sub(slot.active_ms);
-        phase_ms.map(|ms| self.now_ns + ns(ms.saturating_sub(since_ms)))
+        phase_ms.map(|ms| self.now_ns + ms_to_ns(ms.saturating_sub(since_ms)))
     }
 
-    /// Starts or moves the timer of a connection that has a deadline. The timer of a connection
-    /// without one is left to expire: usually there is another deadline by then.
+    /// Starts or moves the timer of a connection that has a deadline. If the connection has none, its timer is left
+    /// to expire: usually there is another deadline by then.
     pub(crate) fn arm(&mut self, key: Key) {
         let Some(slot) = self.slab.get(key) else { return };
         let Some(deadline_ns) = self.deadline_ns(slot) else { return };

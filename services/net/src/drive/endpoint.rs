@@ -4,68 +4,68 @@ use crate::tls::{Client, NamedClient, Server, SetupError};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Address to listen at, in plain text or by TLS.
+/// Address to listen at, with its TLS configuration if it uses TLS.
 ///
 /// ```
 /// # #[cfg(feature = "tls")] {
-/// use handover_net::{Listen, tls};
+/// use handover_net::{ListenOptions, tls};
 /// let identity = tls::Identity::generate(&["localhost"])?;
 /// let server = tls::Server::new(&identity, tls::ServerOptions::default())?;
-/// let listen = Listen::at("0.0.0.0:8081".parse().unwrap()).tls(&server);
+/// let listen = ListenOptions::at("0.0.0.0:8081".parse().unwrap()).tls(&server);
 /// # let _ = listen;
 /// # }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct Listen {
+pub struct ListenOptions {
     pub(crate) address: SocketAddr,
     pub(crate) tls: Option<Server>,
 }
 
-impl Listen {
-    /// Listens in plain text; for port 0 the kernel chooses a port.
+impl ListenOptions {
+    /// Creates options to listen at `address` in plain text; for port 0 the kernel chooses a port.
     #[must_use]
     pub const fn at(address: SocketAddr) -> Self {
         Self { address, tls: None }
     }
 
-    /// Listens by TLS only.
+    /// Makes the listener accept only TLS, with the configuration `server`.
     #[must_use]
     pub fn tls(self, server: &Server) -> Self {
         Self { tls: Some(server.clone()), ..self }
     }
 }
 
-impl From<SocketAddr> for Listen {
+impl From<SocketAddr> for ListenOptions {
     fn from(address: SocketAddr) -> Self {
         Self::at(address)
     }
 }
 
-/// Address to connect to, in plain text or by TLS.
+/// Address to connect to, with the source address and the TLS configuration, if any.
 #[derive(Debug, Clone)]
-pub struct Dial {
+pub struct ConnectOptions {
     pub(crate) address: SocketAddr,
     pub(crate) source: Option<SocketAddr>,
     pub(crate) tls: Option<Arc<NamedClient>>,
 }
 
-impl Dial {
-    /// Connects in plain text.
+impl ConnectOptions {
+    /// Creates options to connect to `address` in plain text.
     #[must_use]
     pub const fn to(address: SocketAddr) -> Self {
         Self { address, source: None, tls: None }
     }
 
-    /// Connects from the local address `source`: one address has some 28,000 ports. For port 0 the
-    /// kernel chooses a port.
+    /// Sets the local address to connect from; one address has some 28,000 ports. For port 0 the kernel chooses a
+    /// port.
     #[must_use]
     pub fn from(self, source: SocketAddr) -> Self {
         Self { source: Some(source), ..self }
     }
 
-    /// Connects by TLS. The server's certificate must be valid for `name`, a DNS name or an
-    /// address; a DNS name is also sent to the server.
+    /// Makes the connection use TLS. The server's certificate must be valid for `name`, a DNS name or an address; a
+    /// DNS name is also sent to the server.
     ///
     /// # Errors
     /// [`SetupError`] if `name` is neither.
@@ -74,7 +74,7 @@ impl Dial {
     }
 }
 
-impl From<SocketAddr> for Dial {
+impl From<SocketAddr> for ConnectOptions {
     fn from(address: SocketAddr) -> Self {
         Self::to(address)
     }

@@ -1,9 +1,9 @@
 //! Commands that other threads send to an event-loop thread.
 
-use super::endpoint::Dial;
+use super::endpoint::ConnectOptions;
 use super::slab::Key;
 use crate::reservations::Reservations;
-use crate::stats::Published;
+use crate::stats::PublishedStats;
 use crate::tls::Server;
 use crate::{CommandError, Config, Stats};
 use handover_base::sync::atomic::{AtomicU64, Ordering};
@@ -22,25 +22,26 @@ pub(crate) enum Command<D> {
     Suspend(Key),
     Resume(Key),
     Trigger(Key),
-    /// Takes over a connection that another thread has accepted.
+    /// Takes over a connection that another thread has accepted: the socket, the peer's address and the TLS
+    /// configuration.
     Adopt(OwnedFd, Option<SocketAddr>, Option<Server>),
-    Connect(Dial, D),
-    /// Resumes accepting: another thread that connections are handed to has a slot.
+    Connect(ConnectOptions, D),
+    /// Resumes accepting, as another thread that gets connections from this one has a free slot.
     ResumeAccepting,
 }
 
 /// Value of [`Inbox::stop_ns`] before a stop is requested.
 const NOT_STOPPING: u64 = u64::MAX;
 
-/// State of an event-loop thread that other threads can access.
+/// State of an event-loop thread that other threads access.
 pub(crate) struct Inbox<D> {
     commands: mpsc::Producer<Command<D>>,
     wake: adaptive_fd::Sender,
     stop_ns: AtomicU64,
-    /// Thread whose listeners hand connections to this thread.
+    /// Inbox of the thread whose listeners hand connections to this thread.
     acceptor: OnceLock<Weak<Inbox<D>>>,
     pub(crate) reservations: Reservations,
-    pub(crate) published: Published,
+    pub(crate) published: PublishedStats,
 }
 
 impl<D> Inbox<D> {
@@ -58,7 +59,7 @@ impl<D> Inbox<D> {
                 config.commands_bytes_max as usize,
                 config.connections_max as usize,
             ),
-            published: Published::default(),
+            published: PublishedStats::default(),
         }
     }
 
@@ -79,7 +80,7 @@ impl<D> Inbox<D> {
         })
     }
 
-    /// Counts a listener of the thread `acceptor` that will hand connections to this one.
+    /// Counts one more listener of the thread `acceptor` that hands connections to this thread.
     pub(crate) fn add_remote_listener(&self, acceptor: &Arc<Inbox<D>>) {
         let known = self.acceptor.get_or_init(|| Arc::downgrade(acceptor));
         debug_assert!(
@@ -89,21 +90,21 @@ impl<D> Inbox<D> {
         self.reservations.add_remote_listener();
     }
 
-    /// Publishes this thread's number of connections.
+    /// Publishes this thread's number of open connections.
     pub(crate) fn publish_open_count(&self, count: u64) {
         if self.reservations.publish_open_count(count) {
             self.resume_acceptor();
         }
     }
 
-    /// Releases a reservation of a slot of this thread.
+    /// Releases a reservation of one of this thread's connection slots.
     pub(crate) fn release_slot(&self) {
         if self.reservations.release() {
             self.resume_acceptor();
         }
     }
 
-    /// Asks the thread that hands connections to this one to try again.
+    /// Sends the thread that hands connections to this one the command to resume accepting.
     fn resume_acceptor(&self) {
         if let Some(acceptor) = self.acceptor.get().and_then(Weak::upgrade) {
             // If its queue of commands is full, it tries again after `RETRY_NS`.
@@ -111,7 +112,7 @@ impl<D> Inbox<D> {
         }
     }
 
-    /// Counts down the listeners of other threads, as one of them hands over no more connections.
+    /// Counts one listener of another thread less, as it hands over no more connections.
     pub(crate) fn remove_remote_listener(&self) {
         self.reservations.remove_remote_listener();
         self.wake.notify();
@@ -123,7 +124,7 @@ impl<D> Inbox<D> {
         self.wake.notify();
     }
 
-    /// Returns the grace period in ns if a stop was requested; `None` otherwise.
+    /// Returns the grace period in ns if a stop was requested; `None` if not.
     pub(crate) fn stop_grace_ns(&self) -> Option<u64> {
         // Acquire: pairs with the Release in stop().
         Some(self.stop_ns.load(Ordering::Acquire)).filter(|&grace_ns| grace_ns != NOT_STOPPING)
@@ -136,10 +137,10 @@ fn into_command_error<D>(refused: PushError<Command<D>>) -> CommandError {
         Command::Write(_, bytes) => bytes,
         _ => Vec::new(),
     };
-    if is_full { CommandError::Full(bytes) } else { CommandError::Ended(bytes) }
+    if is_full { CommandError::Full(bytes) } else { CommandError::ThreadExited(bytes) }
 }
 
-/// Handle of a connection, usable from any thread: its commands are executed by the connection's thread.
+/// Handle of a connection for any thread; the connection's thread executes its commands.
 ///
 /// Each call wakes that thread if it sleeps, and never blocks. Commands for a connection that is
 /// already closed are ignored; [`Handler::on_close`](crate::Handler::on_close) reports its end.
@@ -149,8 +150,8 @@ pub struct Handle<D> {
 }
 
 impl<D> Handle<D> {
-    /// Sends bytes unframed: use [`Codec::encode`](crate::engine::Codec::encode) to frame them.
-    /// Successive writes are sent together.
+    /// Requests the connection's thread to send bytes without a frame;
+    /// [`Codec::encode`](crate::engine::Codec::encode) frames a message. Successive writes are sent together.
     ///
     /// # Errors
     /// [`CommandError`] returns the bytes.
@@ -158,7 +159,7 @@ impl<D> Handle<D> {
         self.inbox.write(self.key, bytes)
     }
 
-    /// Closes the connection when all queued bytes are sent.
+    /// Requests the connection's thread to close the connection once all queued bytes are sent.
     ///
     /// # Errors
     /// [`CommandError`] if the thread has ended or its queue of commands is full.
@@ -166,7 +167,7 @@ impl<D> Handle<D> {
         self.push(Command::Close(self.key))
     }
 
-    /// Stops reading the connection until [`resume`](Self::resume); TCP flow control slows the
+    /// Requests the connection's thread to stop reading until [`resume`](Self::resume); TCP flow control slows the
     /// peer.
     ///
     /// # Errors
@@ -175,7 +176,7 @@ impl<D> Handle<D> {
         self.push(Command::Suspend(self.key))
     }
 
-    /// Resumes reading the connection.
+    /// Requests the connection's thread to resume reading.
     ///
     /// # Errors
     /// As [`close`](Self::close).
@@ -183,8 +184,7 @@ impl<D> Handle<D> {
         self.push(Command::Resume(self.key))
     }
 
-    /// Requests a call of [`Handler::on_trigger`](crate::Handler::on_trigger) on the connection's
-    /// own thread.
+    /// Requests a call of [`Handler::on_trigger`](crate::Handler::on_trigger) on the connection's thread.
     ///
     /// # Errors
     /// As [`close`](Self::close).
@@ -215,20 +215,20 @@ impl<D> fmt::Debug for Handle<D> {
     }
 }
 
-/// Handle of an event-loop thread, usable from any other thread: stops it and reads its counters.
+/// Handle with which any other thread stops an event-loop thread and reads its counters.
 pub struct Stopper<D> {
     pub(crate) inbox: Arc<Inbox<D>>,
 }
 
 impl<D> Stopper<D> {
-    /// Requests a stop: the thread accepts nothing more, answers every message that has arrived,
-    /// and waits up to `grace` for peers to read their answers. Peers that send without a pause are
-    /// read for half of `grace`, one second at most.
+    /// Requests the thread to stop: it accepts nothing more, answers every message that has arrived, and waits up to
+    /// `grace` for peers to read the answers. Peers that send without a pause are read for half of `grace`, one
+    /// second at most.
     pub fn stop(&self, grace: Duration) {
         self.inbox.stop(u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Returns the thread's counters as of the last time it ran out of work, or of the last
+    /// Returns the thread's counters as of its latest publication: when it last ran out of work, or within the last
     /// millisecond if it is always busy.
     #[must_use]
     pub fn stats(&self) -> Stats {

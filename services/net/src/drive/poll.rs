@@ -5,16 +5,16 @@ use crate::error::FailedCall;
 use handover_base::epoll::{Epoll, Flags};
 use std::os::fd::BorrowedFd;
 
-/// Source of a readiness event.
+/// Source of a readiness event: a connection, a listener, or the thread's wake-up descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventSource {
     Connection(Key),
     Listener(u16),
-    /// Wake-up descriptor of the thread: another thread has pushed a command.
+    /// Wake-up descriptor of the thread, to which another thread writes after pushing a command.
     Wake,
 }
 
-/// First index that no connection can have; listeners and the wake-up use indices from here on.
+/// Least index that no connection can have; listeners and the wake-up descriptor use the indices from here on.
 const RESERVED_INDEX_MIN: u32 = u32::MAX - 0x1_0000;
 
 impl EventSource {
@@ -56,7 +56,8 @@ impl Poll {
         Ok(Self(set.map_err(|errno| ("epoll_create1", errno))?))
     }
 
-    /// Adds a source until its descriptor is closed: edge-triggered events need no re-arming.
+    /// Adds a source until its descriptor is closed. Its events are edge-triggered, so that it need not be armed
+    /// again.
     pub(crate) fn add(&self, fd: BorrowedFd<'_>, source: EventSource) -> Result<(), FailedCall> {
         let flags = match source {
             EventSource::Connection(_) => Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET,
@@ -65,7 +66,7 @@ impl Poll {
         self.0.add(fd, source.pack(), flags).map_err(|errno| ("epoll_ctl", errno))
     }
 
-    /// Waits for events, for ever if `timeout_ns` is `None`, and returns their number.
+    /// Waits up to `timeout_ns` for events (for ever if `None`); returns their number.
     #[inline]
     pub(crate) fn wait(
         &self,

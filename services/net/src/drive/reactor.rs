@@ -3,16 +3,16 @@
 mod accept;
 mod serve;
 
-use super::conn::{Conn, Connections, Received};
+use super::conn::{Conn, Connections, ReceivedBytes};
 use super::core::{Core, HandlerCall, TimerPurpose, enqueue_listener_once};
-use super::endpoint::Dial;
+use super::endpoint::ConnectOptions;
 use super::handler::Handler;
 use super::inbox::{Command, Inbox, Stopper};
 use super::poll::{EventSource, Poll};
 use super::slab::{Flags, Key};
 use super::socket;
-use crate::config::ns;
-use crate::engine::{Link, PerIpLimiter, Permit, Spin, Tls};
+use crate::config::ms_to_ns;
+use crate::engine::{PerIpLimiter, Permit, ProtocolState, SpinPolicy, Tls};
 use crate::error::FailedCall;
 use crate::tls::Server;
 use crate::{CloseReason, Config, NetError, Stats};
@@ -31,29 +31,29 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Maximum number of slots that one check for idle connections visits.
+/// Maximum number of slots in one check for idle connections.
 const SWEEP_SLOTS_MAX: u32 = 4096;
-/// Maximum time for which a stopping thread still reads peers that keep sending, in ns.
+/// Maximum time, in ns, for which a stopping thread still reads peers that keep sending.
 const STOP_READ_NS_MAX: u64 = 1_000_000_000;
-/// Interval at which a busy thread publishes its counters, in ns.
+/// Interval in ns at which a busy thread publishes its counters.
 const PUBLISH_NS: u64 = 1_000_000;
 
-/// Connections of one thread and their event loop, which [`run`](Self::run) executes.
+/// Event loop of one thread with its connections, which [`run`](Self::run) executes.
 ///
 /// ```
-/// use handover_net::{Config, Conn, Handler, Reactor, engine::Lines};
+/// use handover_net::{Config, Conn, Handler, Reactor, engine::LinesCodec};
 /// use std::io::{BufRead, BufReader, Write};
 ///
 /// struct Shout;
 /// impl Handler for Shout {
-///     type Codec = Lines;
+///     type Codec = LinesCodec;
 ///     type Data = ();
-///     fn on_message(&mut self, conn: &mut Conn<'_, Lines, ()>, line: &[u8]) {
+///     fn on_message(&mut self, conn: &mut Conn<'_, LinesCodec, ()>, line: &[u8]) {
 ///         let _ = conn.send(&line.to_ascii_uppercase());
 ///     }
 /// }
 ///
-/// let mut reactor = Reactor::new(Config::default(), Lines::new(1024), Shout)?;
+/// let mut reactor = Reactor::new(Config::default(), LinesCodec::new(1024), Shout)?;
 /// let address = reactor.listen("127.0.0.1:0".parse()?)?;
 /// let stopper = reactor.stopper();
 /// let thread = std::thread::spawn(move || reactor.run());
@@ -72,24 +72,24 @@ pub struct Reactor<H: Handler> {
     core: Core<H::Data>,
     handler: H,
     codec: H::Codec,
-    /// Read buffer, shared by all connections of the thread.
+    /// Read buffer that all connections of the thread share.
     buffer: Vec<u8>,
     listeners: Vec<Listener<H::Data>>,
-    /// Spare descriptor, closed so that a connection can be accepted and rejected when no other
+    /// Descriptor held in reserve: it is closed so that a connection can be accepted and rejected when no other
     /// descriptor is available.
     reserve_fd: Option<OwnedFd>,
     commands: mpsc::Consumer<Command<H::Data>>,
     wake: adaptive_fd::Receiver,
-    spin: Spin,
-    /// Slot at which the next check for idle connections continues.
+    spin: SpinPolicy,
+    /// Index of the slot at which the next check for idle connections continues.
     next_sweep_index: u32,
     is_retry_scheduled: bool,
-    /// Time at which the counters were published last.
+    /// Time in ns at which the counters were published last.
     published_ns: u64,
 }
 
 impl<H: Handler> Reactor<H> {
-    /// Creates an event loop without connections.
+    /// Creates an event loop without connections and listeners.
     ///
     /// # Errors
     /// [`NetError`]: the configuration is not valid, or the kernel gave no descriptors.
@@ -136,18 +136,18 @@ impl<H: Handler> Reactor<H> {
             reserve_fd: None,
             commands,
             wake,
-            spin: Spin::new(config.spin_ns_max.into()),
+            spin: SpinPolicy::new(config.spin_ns_max.into()),
             next_sweep_index: 0,
             is_retry_scheduled: false,
             published_ns: now_ns,
         };
         reactor.open_reserve_fd();
         reactor.start_timer(reactor.sweep_ns(), TimerPurpose::Sweep);
-        reactor.start_timer(ns(config.housekeep_ms), TimerPurpose::Housekeep);
+        reactor.start_timer(ms_to_ns(config.housekeep_ms), TimerPurpose::Housekeep);
         Ok(reactor)
     }
 
-    /// Takes over a connected stream, as if it had been accepted here.
+    /// Takes over a connected stream as if this thread had accepted it; returns the connection's key.
     ///
     /// # Errors
     /// [`NetError`] if the limit of connections is reached, or the socket cannot be watched.
@@ -155,7 +155,7 @@ impl<H: Handler> Reactor<H> {
         self.adopt_with(stream.into(), None)
     }
 
-    /// Takes over a stream like [`adopt`](Self::adopt) and performs the TLS handshake first.
+    /// Takes over a stream like [`adopt`](Self::adopt), and performs the TLS handshake as server first.
     ///
     /// # Errors
     /// As [`adopt`](Self::adopt).
@@ -174,29 +174,34 @@ impl<H: Handler> Reactor<H> {
         self.add_accepted(fd, peer, tls)
     }
 
-    /// Connects to `address`; [`Handler::on_connect`] or [`Handler::on_close`] reports the result.
+    /// Starts to connect to `address` and returns the connection's key; [`Handler::on_connect`] or
+    /// [`Handler::on_close`] reports the result.
     ///
     /// # Errors
     /// [`NetError`] if the attempt could not be started.
     pub fn connect(&mut self, address: SocketAddr, data: H::Data) -> Result<Key, NetError> {
-        self.dial(Dial::to(address), data)
+        self.connect_with(ConnectOptions::to(address), data)
     }
 
-    /// Connects like [`connect`](Self::connect), optionally from a chosen source address or by TLS.
+    /// Starts to connect like [`connect`](Self::connect), with further options: a source address, or TLS.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
-    pub fn dial(&mut self, dial: Dial, data: H::Data) -> Result<Key, NetError> {
-        self.core.dial(&dial, data).map_err(|(error, _)| error)
+    pub fn connect_with(
+        &mut self,
+        options: ConnectOptions,
+        data: H::Data,
+    ) -> Result<Key, NetError> {
+        self.core.connect_with(&options, data).map_err(|(error, _)| error)
     }
 
-    /// Returns a handle with which other threads stop this one and read its counters.
+    /// Returns a handle with which other threads stop this event loop and read its counters.
     #[must_use]
     pub fn stopper(&self) -> Stopper<H::Data> {
         Stopper { inbox: Arc::clone(&self.core.inbox) }
     }
 
-    /// Returns the handler, for access before and after [`run`](Self::run).
+    /// Returns the handler, mutably, for access before and after [`run`](Self::run).
     pub fn handler(&mut self) -> &mut H {
         &mut self.handler
     }
@@ -215,7 +220,8 @@ impl<H: Handler> Reactor<H> {
         &self.core.inbox
     }
 
-    /// Serves connections until the thread is stopped and all received messages are answered.
+    /// Serves connections until the thread is stopped and all received messages are answered; returns the final
+    /// counters.
     ///
     /// # Errors
     /// [`NetError::SystemCall`] if the kernel refuses to wait; no connection can cause that.
@@ -250,7 +256,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Serves each source once that was ready when the iteration started.
+    /// Serves each source once that is in the queue of ready sources at the time of the call.
     fn serve_ready(&mut self) {
         for _ in 0..self.core.ready.len() {
             match self.core.ready.pop_front() {
@@ -261,7 +267,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Closes connections and reports water-mark crossings that were recorded while other connections were served.
+    /// Closes connections and reports crossings of water marks, as recorded while other connections were served.
     fn handle_pending(&mut self) {
         while let Some((key, why)) = self.core.pending_closes.pop() {
             self.close(key, &why);
@@ -271,7 +277,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Waits for events, commands or the next timer; first spins, if that has recently found work.
+    /// Waits for events, commands or the next timer; spins first if recent spins have found work.
     fn wait(&mut self) -> Result<(), NetError> {
         let core = &self.core;
         let is_busy = !core.ready.is_empty()
@@ -318,13 +324,13 @@ impl<H: Handler> Reactor<H> {
         Ok(())
     }
 
-    /// Publishes the counters to other threads.
+    /// Publishes the counters for other threads to read.
     fn publish(&mut self) {
         self.published_ns = self.core.now_ns;
         self.core.inbox.published.publish(&self.core.stats);
     }
 
-    /// Executes the commands that are queued at the time of the call.
+    /// Executes the commands that are queued at the time of the call, and no later ones.
     fn execute_commands(&mut self) {
         for _ in 0..self.commands.len() {
             let Some(command) = self.commands.pop() else { return };
@@ -352,8 +358,8 @@ impl<H: Handler> Reactor<H> {
                     self.core.inbox.release_slot();
                 }
                 Command::ResumeAccepting => self.resume_accepting(),
-                Command::Connect(dial, data) => {
-                    if let Err((error, data)) = self.core.dial(&dial, data) {
+                Command::Connect(options, data) => {
+                    if let Err((error, data)) = self.core.connect_with(&options, data) {
                         self.report_failed_connect(&error, data);
                     }
                 }
@@ -374,7 +380,7 @@ impl<H: Handler> Reactor<H> {
         });
     }
 
-    /// Handles the timers that have expired.
+    /// Handles all timers that have expired.
     fn expire(&mut self) {
         let now_ns = self.core.now_ns;
         // Limited, so that many timers that expire together do not delay ready connections.
@@ -390,7 +396,10 @@ impl<H: Handler> Reactor<H> {
                     self.call_without_connection(|handler, connections| {
                         handler.housekeep(connections)
                     });
-                    self.start_timer(ns(self.core.config.housekeep_ms), TimerPurpose::Housekeep);
+                    self.start_timer(
+                        ms_to_ns(self.core.config.housekeep_ms),
+                        TimerPurpose::Housekeep,
+                    );
                 }
                 TimerPurpose::RetryAccept => {
                     self.is_retry_scheduled = false;
@@ -415,7 +424,7 @@ impl<H: Handler> Reactor<H> {
         slot.timer = None;
         let (flags, now_ns) = (slot.flags, core.now_ns);
         let limits = core.limits_for(flags);
-        let exceeded = core.slab.get(key).and_then(|slot| slot.link.timed_out(&limits, now_ns));
+        let exceeded = core.slab.get(key).and_then(|slot| slot.protocol.timed_out(&limits, now_ns));
         let is_over = core
             .slab
             .get(key)
@@ -426,7 +435,7 @@ impl<H: Handler> Reactor<H> {
             let now_ms = core.now_ms();
             if let Some(slot) = core.slab.get_mut(key)
                 && slot
-                    .link
+                    .protocol
                     .has_send_progress(raw::unacknowledged_bytes(slot.fd.as_fd()).unwrap_or(0))
             {
                 slot.active_ms = now_ms;
@@ -444,7 +453,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Starts a timer of the thread itself, which expires after `in_ns`; 0 starts none.
+    /// Starts a timer of the event loop that expires after `in_ns` ns; 0 starts none.
     fn start_timer(&mut self, in_ns: u64, purpose: TimerPurpose) {
         if in_ns > 0 {
             // The wheel holds a few timers more than there can be connections.
@@ -452,11 +461,11 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Returns the interval of the checks for idle connections: all slots are checked within an
+    /// Returns the interval, in ns, of the checks for idle connections, such that all slots are checked within an
     /// eighth of the timeout.
     fn sweep_ns(&self) -> u64 {
         let sweeps_count = u64::from(self.core.slab.slots_count() / SWEEP_SLOTS_MAX + 1);
-        let idle_ns = ns(self.core.config.idle_timeout_ms);
+        let idle_ns = ms_to_ns(self.core.config.idle_timeout_ms);
         if idle_ns == 0 { 0 } else { (idle_ns / 8 / sweeps_count).max(1_000_000) }
     }
 
@@ -479,7 +488,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Starts to stop: accepts nothing more, and reads what each connection has received.
+    /// Begins to stop: accepts nothing more, and reads what each connection has received.
     fn begin_stop(&mut self, grace_ns: u64) {
         // Connections that the kernel has accepted still count.
         self.accept_pending();
@@ -500,7 +509,7 @@ impl<H: Handler> Reactor<H> {
         self.start_timer(grace_ns.max(1), TimerPurpose::GraceEnd);
     }
 
-    /// Limits each connection to one more message: a peer that sends without a pause would be read for ever.
+    /// Limits each connection to one more message, as a peer that sends without a pause would be read for ever.
     fn limit_to_one_message(&mut self) {
         for index in 0..self.core.slab.slots_count() {
             let Some(key) = self.core.slab.key_at(index).map(Key::from) else { continue };
@@ -510,13 +519,13 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Calls the handler for a connection and sends its replies.
+    /// Calls a method of the handler for the connection `key`, and sends the replies.
     fn call(&mut self, key: Key, f: impl FnOnce(&mut H, &mut Conn<'_, H::Codec, H::Data>)) {
         let Some(slot) = self.core.slab.get(key) else { return };
-        let queued_bytes = slot.link.queued_bytes();
+        let queued_bytes = slot.protocol.queued_bytes();
         self.core.begin_call(key, queued_bytes);
         let Self { core, codec, handler, .. } = self;
-        let received = Received::default();
+        let received = ReceivedBytes::default();
         let conn = &mut Conn { core, codec, key, received };
         let result = catch_unwind(AssertUnwindSafe(|| f(handler, conn)));
         match result {
@@ -525,7 +534,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Calls the handler with all connections, and with no current one.
+    /// Calls a method of the handler that gets all connections, but is not called for one of them.
     fn call_without_connection(
         &mut self,
         f: impl FnOnce(&mut H, &mut Connections<'_, H::Codec, H::Data>),
@@ -562,7 +571,7 @@ impl<H: Handler> Reactor<H> {
         if self.core.is_stopping { CloseReason::Stopped } else { CloseReason::Local }
     }
 
-    /// Closes a connection and calls [`Handler::on_close`].
+    /// Closes the connection `key` and calls [`Handler::on_close`] with the reason.
     fn close(&mut self, key: Key, why: &CloseReason) {
         let Some(slot) = self.core.slab.remove(key) else { return };
         if let Some(timer) = slot.timer {
@@ -581,17 +590,18 @@ impl<H: Handler> Reactor<H> {
         self.resume_accepting();
     }
 
-    /// Adds a connected socket; calls [`Handler::on_accept`], unless a TLS handshake must be done first.
+    /// Adds a connected socket and returns the connection's key; calls [`Handler::on_accept`], unless a TLS handshake
+    /// must be done first.
     fn add_accepted(
         &mut self,
         fd: OwnedFd,
         peer: Option<SocketAddr>,
         tls: Option<&Server>,
     ) -> Result<Key, NetError> {
-        let (link, flags) = match tls {
-            None => (Link::default(), Flags::default()),
+        let (protocol, flags) = match tls {
+            None => (ProtocolState::default(), Flags::default()),
             Some(server) => {
-                (Link::secured(Tls::server(server, self.core.now_ns)?), Flags::HANDSHAKING)
+                (ProtocolState::secured(Tls::server(server, self.core.now_ns)?), Flags::HANDSHAKING)
             }
         };
         let permit = match peer.map(|peer| peer.ip()) {
@@ -606,9 +616,9 @@ impl<H: Handler> Reactor<H> {
             }
         };
         socket::set_options(fd.as_fd(), &self.core.config);
-        let opened = self.core.open(fd, permit, flags, link, H::Data::default());
+        let opened = self.core.open(fd, permit, flags, protocol, H::Data::default());
         self.core.stats.turned_away_count += u64::from(opened.is_err());
-        let key = opened?;
+        let key = opened.map_err(|(error, _data)| error)?;
         self.core.stats.accepted_count += 1;
         if tls.is_none() {
             self.call(key, |handler, conn| handler.on_accept(conn));
@@ -632,7 +642,7 @@ impl<H: Handler> fmt::Debug for Reactor<H> {
     }
 }
 
-/// Waits for events and queues the ready connections. Returns the number of events.
+/// Waits for events and appends the ready connections and listeners to the queue; returns the number of events.
 fn poll_events<D>(core: &mut Core<D>, timeout_ns: Option<u64>) -> Result<usize, FailedCall> {
     let Core { poll, slab, ready, .. } = core;
     poll.wait(timeout_ns, |source, readiness| {

@@ -1,6 +1,6 @@
 //! Groups of event-loop threads that listen at the same addresses.
 
-use super::endpoint::{Dial, Listen};
+use super::endpoint::{ConnectOptions, ListenOptions};
 use super::handler::Handler;
 use super::inbox::{Command, Inbox};
 use super::reactor::Reactor;
@@ -12,34 +12,34 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Distribution of accepted connections to threads.
+/// Policy that assigns accepted connections to the threads of a [`Net`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Spread {
-    /// Each thread listens, and the kernel distributes connections by a hash of their addresses;
-    /// the threads share no state.
+pub enum AcceptPolicy {
+    /// Each thread listens at the same address (`SO_REUSEPORT`), and the kernel assigns a connection by a hash of its
+    /// addresses. The threads share no state.
     #[default]
     ReusePort,
-    /// The first thread accepts and hands over connections to all threads, including itself, round robin.
+    /// The first thread accepts all connections, and assigns them to all threads, including itself, round robin.
     RoundRobin,
 }
 
-/// Group of event-loop threads that listen at the same addresses, each with a handler of its own.
+/// Group of event-loop threads that listen at the same addresses; each thread has a handler of its own.
 ///
 /// ```
-/// use handover_net::{Config, Conn, Handler, Net, Spread, engine::LengthPrefixed};
+/// use handover_net::{Config, Conn, Handler, Net, AcceptPolicy, engine::LengthPrefixCodec};
 ///
 /// struct Echo;
 /// impl Handler for Echo {
-///     type Codec = LengthPrefixed;
+///     type Codec = LengthPrefixCodec;
 ///     type Data = ();
-///     fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
+///     fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixCodec, ()>, message: &[u8]) {
 ///         let _ = conn.send(message);
 ///     }
 /// }
 ///
 /// let here = ["127.0.0.1:0".parse()?];
-/// let codec = LengthPrefixed::new(1 << 20);
-/// let net = Net::start(2, &here, Spread::ReusePort, Config::default(), codec, |_thread| Echo)?;
+/// let codec = LengthPrefixCodec::new(1 << 20);
+/// let net = Net::start(2, &here, AcceptPolicy::ReusePort, Config::default(), codec, |_thread| Echo)?;
 /// println!("serving at {}", net.addresses()[0]);
 /// let (stats, _handlers) = net.stop(std::time::Duration::from_secs(1))?;
 /// assert_eq!(stats.accepted_count, 0);
@@ -53,7 +53,7 @@ pub struct Net<H: Handler> {
 }
 
 impl<H: Handler> Net<H> {
-    /// Starts `threads_count` threads, at least one, that listen at `addresses`.
+    /// Starts `threads_count` threads, at least one, that listen in plain text at `addresses`.
     ///
     /// # Errors
     /// [`NetError`]: the configuration is not valid, an address is in use, a thread cannot be
@@ -61,23 +61,23 @@ impl<H: Handler> Net<H> {
     pub fn start(
         threads_count: u32,
         addresses: &[SocketAddr],
-        spread: Spread,
+        accept_policy: AcceptPolicy,
         config: Config,
         codec: H::Codec,
         handler: impl FnMut(u32) -> H,
     ) -> Result<Self, NetError> {
-        let listens: Vec<_> = addresses.iter().copied().map(Listen::at).collect();
-        Self::start_at(threads_count, &listens, spread, config, codec, handler)
+        let listen_options: Vec<_> = addresses.iter().copied().map(ListenOptions::at).collect();
+        Self::start_at(threads_count, &listen_options, accept_policy, config, codec, handler)
     }
 
-    /// Starts threads like [`start`](Self::start); each address has its own TLS setting.
+    /// Starts threads like [`start`](Self::start), with TLS at the addresses whose options have it.
     ///
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_at(
         threads_count: u32,
-        listens: &[Listen],
-        spread: Spread,
+        listen_options: &[ListenOptions],
+        accept_policy: AcceptPolicy,
         config: Config,
         codec: H::Codec,
         mut handler: impl FnMut(u32) -> H,
@@ -88,12 +88,12 @@ impl<H: Handler> Net<H> {
         }
         let inboxes: Vec<_> = reactors.iter().map(|it| Arc::clone(it.inbox())).collect();
         let mut bound = Vec::new();
-        for listen in listens {
-            match spread {
-                Spread::RoundRobin => {
+        for listen in listen_options {
+            match accept_policy {
+                AcceptPolicy::RoundRobin => {
                     bound.push(reactors[0].listen_with(listen, false, inboxes.clone())?);
                 }
-                Spread::ReusePort => {
+                AcceptPolicy::ReusePort => {
                     let mut at = listen.clone();
                     for reactor in &mut reactors {
                         at.address = reactor.listen_shared_at(&at)?;
@@ -113,14 +113,14 @@ impl<H: Handler> Net<H> {
         Ok(net)
     }
 
-    /// Returns the addresses that the group listens at, with the ports that the kernel chose.
+    /// Returns the addresses at which the group listens, with the ports that the kernel chose.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Connects from one of the threads, round robin; [`Handler::on_connect`] or [`Handler::on_close`] reports the
-    /// result, with `data`.
+    /// Connects from one of the threads, chosen round robin; [`Handler::on_connect`] or [`Handler::on_close`] reports
+    /// the result, with access to `data`.
     ///
     /// # Errors
     /// [`NetError::ThreadUnavailable`] if that thread has ended or its queue of commands is full.
@@ -128,8 +128,8 @@ impl<H: Handler> Net<H> {
         self.connect_from(address, None, data)
     }
 
-    /// Connects like [`connect`](Self::connect), from the local address `source`: one address has
-    /// some 28,000 ports.
+    /// Connects like [`connect`](Self::connect), from the local address `source` if there is one: an address has some
+    /// 28,000 ports.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -139,34 +139,33 @@ impl<H: Handler> Net<H> {
         source: Option<SocketAddr>,
         data: H::Data,
     ) -> Result<(), NetError> {
-        self.dial(Dial { source, ..Dial::to(address) }, data)
+        self.connect_with(ConnectOptions { source, ..ConnectOptions::to(address) }, data)
     }
 
-    /// Connects like [`connect`](Self::connect), optionally from a chosen source address or by TLS.
+    /// Connects like [`connect`](Self::connect), with further options: a source address, or TLS.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
-    pub fn dial(&self, dial: Dial, data: H::Data) -> Result<(), NetError> {
-        // Relaxed: a turn that two callers get at once costs balance only.
-        let turn = self.next.fetch_add(1, Ordering::Relaxed);
-        let inbox = &self.inboxes[turn % self.inboxes.len()];
-        inbox.push(Command::Connect(dial, data)).map_err(|_refused| NetError::ThreadUnavailable)
+    pub fn connect_with(&self, options: ConnectOptions, data: H::Data) -> Result<(), NetError> {
+        // Relaxed: two callers may get the same number, which costs only balance.
+        let count = self.next.fetch_add(1, Ordering::Relaxed);
+        let inbox = &self.inboxes[count % self.inboxes.len()];
+        inbox.push(Command::Connect(options, data)).map_err(|_refused| NetError::ThreadUnavailable)
     }
 
-    /// Returns the sum of all threads' counters, each as of the last time its thread ran out of
-    /// work, or of the last millisecond if it is always busy.
+    /// Returns the sum of all threads' counters as of each thread's latest publication: when it last ran out of work,
+    /// or within the last millisecond if it is always busy.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.inboxes.iter().fold(Stats::default(), |sum, it| sum.plus(it.published.read()))
     }
 
-    /// Stops all threads and returns their counters and handlers: they accept nothing more, answer
-    /// every message that has arrived, and wait up to `grace` for peers to read their answers.
-    /// Peers that send without a pause are read for half of `grace`, one second at most.
+    /// Stops all threads and returns their counters and handlers. The threads accept nothing more, answer every
+    /// message that has arrived, and wait up to `grace` for peers to read the answers; peers that send without a
+    /// pause are read for half of `grace`, one second at most.
     ///
     /// # Errors
-    /// The error of a thread that ended by itself, or [`NetError::ThreadUnavailable`] if a thread
-    /// panicked.
+    /// The error of a thread that ended by itself, or [`NetError::ThreadUnavailable`] if a thread panicked.
     ///
     /// # Blocking
     /// For little more than `grace`, provided that handlers return.

@@ -1,12 +1,12 @@
 //! State of a thread's connections: at most 64 bytes each.
 
-use crate::engine::{Link, Permit};
+use crate::engine::{Permit, ProtocolState};
 use handover_base::slab::{self, Slab};
 use handover_timer::TimerId;
 use std::os::fd::OwnedFd;
 
-/// Key of a connection, unique in its thread. A slot is reused; a key is not, until the slot's
-/// 32-bit generation wraps around.
+/// Key of a connection, unique in its thread: it is not used again until the 32-bit generation of its slot wraps
+/// around.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
     pub(crate) index: u32,
@@ -30,16 +30,16 @@ impl From<Key> for slab::Key {
 /// State that a thread keeps for one connection.
 pub(crate) struct Slot<D> {
     pub(crate) fd: OwnedFd,
-    /// Time of the latest byte received, in ms; wraps around every 49 days.
+    /// Time in ms of the latest byte received; wraps around every 49 days.
     pub(crate) active_ms: u32,
     pub(crate) permit: Permit,
     pub(crate) flags: Flags,
     pub(crate) timer: Option<TimerId>,
-    pub(crate) link: Link,
+    pub(crate) protocol: ProtocolState,
     pub(crate) data: D,
 }
 
-/// State bits of a connection.
+/// Set of state bits of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Flags(u32);
 
@@ -50,33 +50,33 @@ impl Flags {
     pub(crate) const QUEUED: Self = Self(1 << 1);
     /// The connection is not established yet.
     pub(crate) const CONNECTING: Self = Self(1 << 2);
-    /// The peer has closed its end, or the socket has an error; reading continues until it returns that.
+    /// The peer has closed its end, or the socket has an error; the connection is read until a read returns that.
     pub(crate) const HUNG_UP: Self = Self(1 << 3);
     /// The connection is to be closed when all queued bytes are sent.
     pub(crate) const CLOSING: Self = Self(1 << 4);
-    /// We have shut down our sending direction and wait for the peer to close.
+    /// This program has shut down its sending direction and waits for the peer to close the connection.
     pub(crate) const LINGERING: Self = Self(1 << 5);
-    /// The program has suspended reading.
+    /// The program has suspended reading of the connection.
     pub(crate) const SUSPENDED: Self = Self(1 << 6);
-    /// The send queue has risen above the high-water mark and not yet drained to the low one.
+    /// The send queue has risen above the high-water mark and not drained to the low-water mark since.
     pub(crate) const ABOVE_HIGH_WATER: Self = Self(1 << 7);
-    /// Bytes were read whose messages are not delivered yet.
+    /// Bytes were read whose messages have not been delivered yet.
     pub(crate) const BACKLOG: Self = Self(1 << 8);
     /// The socket may have space to send again.
     pub(crate) const WRITABLE: Self = Self(1 << 9);
-    /// Bytes were queued, and no attempt to send them has been made.
+    /// Bytes were queued for sending, and the thread has not tried to send them yet.
     pub(crate) const UNSENT: Self = Self(1 << 10);
     /// The connection is to be closed at once; queued bytes are lost.
     pub(crate) const ABORTED: Self = Self(1 << 11);
     /// A trigger is pending: `on_trigger` is to be called.
     pub(crate) const TRIGGERED: Self = Self(1 << 12);
-    /// The peer's end of stream was read.
+    /// A read has returned the end of the peer's stream.
     pub(crate) const PEER_ENDED: Self = Self(1 << 13);
     /// The thread is stopping: the next message is the last to be delivered.
     pub(crate) const LAST_MESSAGE: Self = Self(1 << 15);
     /// The TLS handshake is not complete.
     pub(crate) const HANDSHAKING: Self = Self(1 << 16);
-    /// The connection was initiated by us.
+    /// The connection was initiated by this program.
     pub(crate) const OUTGOING: Self = Self(1 << 17);
     /// The peer has sent TLS's `close_notify`.
     pub(crate) const CLOSE_NOTIFIED: Self = Self(1 << 18);
@@ -101,7 +101,7 @@ impl Flags {
     }
 }
 
-/// Returns the number of bytes that a thread keeps for an idle connection with user data `D`.
+/// Returns the number of bytes of memory that a thread needs for an idle connection with program data `D`.
 #[must_use]
 pub const fn idle_bytes<D>() -> usize {
     Slab::<Slot<D>>::ENTRY_BYTES

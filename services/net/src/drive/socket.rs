@@ -20,7 +20,7 @@ fn stream(address: SocketAddr) -> Result<OwnedFd, Errno> {
     net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
 }
 
-/// Opens a listening socket; with `shared`, other sockets may listen at the same address.
+/// Opens a listening socket; if `shared`, other sockets may listen at the same address (`SO_REUSEPORT`).
 pub(crate) fn listen(address: SocketAddr, shared: bool) -> Result<OwnedFd, (&'static str, Errno)> {
     let fd = stream(address).map_err(|errno| ("socket", errno))?;
     sockopt::set_socket_reuseaddr(&fd, true).map_err(|errno| ("setsockopt", errno))?;
@@ -32,7 +32,7 @@ pub(crate) fn listen(address: SocketAddr, shared: bool) -> Result<OwnedFd, (&'st
     Ok(fd)
 }
 
-/// Opens a socket and starts to connect it, from `source` if that is `Some`.
+/// Opens a socket and starts to connect it to `address`, from `source` if that is `Some`.
 pub(crate) fn connect(
     address: SocketAddr,
     source: Option<SocketAddr>,
@@ -49,7 +49,7 @@ pub(crate) fn connect(
     }
 }
 
-/// Returns the socket's pending error, which includes the failure of a connection attempt.
+/// Checks the socket for a pending error and clears it; `Err` also if an attempt to connect has failed.
 pub(crate) fn take_error(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     sockopt::socket_error(fd)?
 }
@@ -101,13 +101,13 @@ pub(crate) fn read(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> 
     }
 }
 
-/// Returns 1 if there is a byte to read, which remains unread, and 0 at the end of the stream.
+/// Returns 1 if there is a byte to read, without reading it; 0 at the end of the stream.
 pub(crate) fn peek(fd: BorrowedFd<'_>) -> Result<usize, Errno> {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     net::recv(fd, &mut [0_u8; 1][..], flags).map(|(bytes_count, _)| bytes_count)
 }
 
-/// Sends bytes and returns the number that the kernel accepted, 0 if it has no space.
+/// Sends bytes; returns the number that the kernel accepted, 0 if the socket's buffer is full.
 #[inline]
 pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     loop {

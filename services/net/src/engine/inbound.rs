@@ -1,22 +1,22 @@
 //! Received bytes that are not a complete message yet.
 
-use super::codec::{Codec, CodecError, Decoded};
+use super::codec::{Codec, CodecError, DecodeResult};
 use std::ops::{ControlFlow, Range};
 
 /// Error of a stream that ended in the middle of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the peer closed the connection after {bytes} bytes of an incomplete message")]
-pub struct Truncated {
+pub struct TruncatedError {
     /// Number of bytes of the message that were received.
     pub bytes: usize,
 }
 
-/// Result of [`Inbound::take`]: the messages delivered by the call.
+/// Number of messages that a call of [`Inbound::take`] delivered, and if `each` stopped it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Delivered {
-    /// Number of messages that were delivered.
+pub struct DeliveryResult {
+    /// Number of messages that the call delivered.
     pub messages_count: u64,
-    /// `true` if `each` returned `Break`; further messages may be buffered.
+    /// `true` if `each` returned `Break`; further complete messages may be buffered.
     pub is_stopped: bool,
 }
 
@@ -29,7 +29,7 @@ pub struct Delivered {
 #[derive(Debug, Default)]
 pub struct Inbound {
     buffered: Vec<u8>,
-    /// Number of buffered bytes that the codec has already examined without finding a complete message.
+    /// Number of buffered bytes in which the codec has already found no complete message.
     seen_bytes: usize,
 }
 
@@ -52,8 +52,8 @@ impl Inbound {
         self.buffered.capacity()
     }
 
-    /// Delivers the messages that received bytes complete, in order, until `each` breaks. The rest
-    /// is buffered. With empty `bytes` it continues with the buffered ones.
+    /// Delivers the messages that the received `bytes` complete, in order, until `each` breaks, and buffers the rest.
+    /// With empty `bytes` it continues with buffered messages.
     ///
     /// # Errors
     /// [`CodecError`] of the codec; the kept bytes are of no further use then.
@@ -63,12 +63,12 @@ impl Inbound {
         bytes: &[u8],
         codec: &C,
         mut each: impl FnMut(&[u8]) -> ControlFlow<()>,
-    ) -> Result<Delivered, CodecError> {
+    ) -> Result<DeliveryResult, CodecError> {
         self.take_framed(bytes, codec, |message, _frame| each(message))
     }
 
-    /// Delivers messages like [`take`](Self::take), and also passes the range of each message in
-    /// `bytes`, frame included; the range is empty if the message began in earlier bytes.
+    /// Delivers messages like [`take`](Self::take), and also passes the range of each framed message in `bytes`; the
+    /// range is empty if the message began in earlier bytes.
     ///
     /// # Errors
     /// Those of [`take`](Self::take).
@@ -78,8 +78,8 @@ impl Inbound {
         bytes: &[u8],
         codec: &C,
         mut each: impl FnMut(&[u8], Range<usize>) -> ControlFlow<()>,
-    ) -> Result<Delivered, CodecError> {
-        let mut delivered = Delivered::default();
+    ) -> Result<DeliveryResult, CodecError> {
+        let mut delivered = DeliveryResult::default();
         let mut rest = bytes;
         if !self.buffered.is_empty() {
             let mut each = |message: &[u8]| each(message, 0..0);
@@ -90,7 +90,7 @@ impl Inbound {
         }
         while !rest.is_empty() {
             match codec.decode(rest, 0)? {
-                Decoded::Message { body, used_bytes } => {
+                DecodeResult::Message { body, used_bytes } => {
                     let message = checked(rest, body, used_bytes)?;
                     let at = bytes.len() - rest.len();
                     rest = &rest[used_bytes..];
@@ -101,7 +101,7 @@ impl Inbound {
                         return Ok(delivered);
                     }
                 }
-                Decoded::More { .. } => {
+                DecodeResult::More { .. } => {
                     self.buffered.extend_from_slice(rest);
                     self.seen_bytes = rest.len();
                     break;
@@ -116,14 +116,14 @@ impl Inbound {
         self.buffered.extend_from_slice(bytes);
     }
 
-    /// Checks the end of the stream.
+    /// Checks at the end of the stream that no incomplete message is buffered.
     ///
     /// # Errors
-    /// [`Truncated`] if the stream ended in the middle of a message.
-    pub fn end(&self) -> Result<(), Truncated> {
+    /// [`TruncatedError`] if the stream ended in the middle of a message.
+    pub fn end(&self) -> Result<(), TruncatedError> {
         match self.buffered.len() {
             0 => Ok(()),
-            bytes => Err(Truncated { bytes }),
+            bytes => Err(TruncatedError { bytes }),
         }
     }
 
@@ -133,7 +133,7 @@ impl Inbound {
         &mut self,
         bytes: &'a [u8],
         codec: &C,
-        delivered: &mut Delivered,
+        delivered: &mut DeliveryResult,
         each: &mut impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<Option<&'a [u8]>, CodecError> {
         let mut at = 0;
@@ -142,7 +142,7 @@ impl Inbound {
         loop {
             let pending = &self.buffered[at..];
             match codec.decode(pending, self.seen_bytes)? {
-                Decoded::Message { body, used_bytes } => {
+                DecodeResult::Message { body, used_bytes } => {
                     let message = checked(pending, body, used_bytes)?;
                     let should_stop = each(message).is_break();
                     delivered.messages_count += 1;
@@ -162,7 +162,7 @@ impl Inbound {
                         return Ok(Some(&bytes[copied - left..]));
                     }
                 }
-                Decoded::More { needed_bytes } => {
+                DecodeResult::More { needed_bytes } => {
                     let rest = &bytes[copied..];
                     if rest.is_empty() {
                         self.seen_bytes = pending.len();

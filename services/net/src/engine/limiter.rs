@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 
-/// Permission for one connection, in 4 bytes; [`PerIpLimiter::release`] returns it.
+/// Permit for one connection from an address, in 4 bytes; [`PerIpLimiter::release`] takes it back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permit(u32);
 
@@ -13,7 +13,7 @@ impl Permit {
     pub const NONE: Self = Self(u32::MAX);
 }
 
-/// Limiter of the number of connections per peer address.
+/// Limiter of the number of open connections per peer address.
 #[derive(Debug)]
 pub struct PerIpLimiter {
     per_ip_max: u32,
@@ -35,7 +35,7 @@ impl PerIpLimiter {
         self.per_ip_max > 0
     }
 
-    /// Counts one more connection from `address`; returns `None` if the address has reached the limit.
+    /// Counts one more connection from `address` and returns its permit; `None` if the address has reached the limit.
     pub fn acquire(&mut self, address: IpAddr) -> Option<Permit> {
         if !self.is_limited() {
             return Some(Permit::NONE);
@@ -65,7 +65,7 @@ impl PerIpLimiter {
         }
     }
 
-    /// Counts one connection less, and returns its permit to the limiter.
+    /// Counts one connection less for the address of `permit`.
     pub fn release(&mut self, permit: Permit) {
         if permit == Permit::NONE {
             return;

@@ -1,23 +1,23 @@
 //! Queue of bytes that the kernel has not accepted yet.
 
-/// Error of queueing more bytes than the limit of the send queue: the peer does not read fast enough.
+/// Error of queueing more bytes than the send queue may hold: the peer does not read fast enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "send queue of {queued_bytes} bytes would exceed queued_bytes_max={queued_bytes_max}: the peer reads too slowly"
 )]
 pub struct Overflow {
-    /// Number of bytes that would be queued.
+    /// Number of bytes that would have been queued.
     pub queued_bytes: usize,
     /// Maximum number of bytes queued for sending.
     pub queued_bytes_max: usize,
 }
 
-/// Crossing of a water mark by the send queue.
+/// Crossing of the high- or low-water mark by a send queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Crossing {
-    /// The queue has risen above the high-water mark: producers should pause.
+pub enum WaterMarkCrossing {
+    /// The queue has risen above the high-water mark: the program should pause sending.
     High,
-    /// The queue has drained to the low-water mark: producers may continue.
+    /// The queue has drained to the low-water mark: the program may continue sending.
     Low,
 }
 
@@ -25,7 +25,7 @@ pub enum Crossing {
 #[derive(Debug, Default)]
 pub struct Outbound {
     bytes: Vec<u8>,
-    /// Number of bytes at the front of `bytes` that were sent.
+    /// Number of bytes at the front of `bytes` that were sent already.
     sent_bytes: usize,
     above: bool,
 }
@@ -49,13 +49,14 @@ impl Outbound {
         self.bytes.capacity()
     }
 
-    /// Returns `true` from the time the queue rises above the high-water mark until it has drained to the low one.
+    /// Returns `true` from the time the queue rises above the high-water mark until it has drained to the low-water
+    /// mark.
     #[must_use]
     pub fn is_above_high_water(&self) -> bool {
         self.above
     }
 
-    /// Queues bytes; returns [`Crossing::High`] if that filled the queue above `high_bytes`.
+    /// Queues bytes; returns [`WaterMarkCrossing::High`] if the queue thereby rises above `high_bytes`.
     ///
     /// # Errors
     /// [`Overflow`] if more than `bytes_max` would be queued; nothing is queued then.
@@ -64,7 +65,7 @@ impl Outbound {
         bytes: &[u8],
         high_bytes: usize,
         bytes_max: usize,
-    ) -> Result<Option<Crossing>, Overflow> {
+    ) -> Result<Option<WaterMarkCrossing>, Overflow> {
         let queued_bytes = self.len() + bytes.len();
         if queued_bytes > bytes_max {
             return Err(Overflow { queued_bytes, queued_bytes_max: bytes_max });
@@ -77,7 +78,7 @@ impl Outbound {
         self.bytes.extend_from_slice(bytes);
         let crossed = !self.above && queued_bytes > high_bytes;
         self.above |= crossed;
-        Ok(crossed.then_some(Crossing::High))
+        Ok(crossed.then_some(WaterMarkCrossing::High))
     }
 
     /// Returns the bytes to be sent next.
@@ -87,11 +88,11 @@ impl Outbound {
     }
 
     /// Removes the first `bytes_count` bytes of [`unsent`](Self::unsent), which were sent; returns
-    /// [`Crossing::Low`] if that drained the queue to `low_bytes`.
+    /// [`WaterMarkCrossing::Low`] if that drained the queue to `low_bytes`.
     ///
     /// # Panics
     /// If more bytes were sent than were queued.
-    pub fn mark_sent(&mut self, bytes_count: usize, low_bytes: usize) -> Option<Crossing> {
+    pub fn mark_sent(&mut self, bytes_count: usize, low_bytes: usize) -> Option<WaterMarkCrossing> {
         assert!(
             bytes_count <= self.len(),
             "{bytes_count} bytes marked as sent, but {} are queued",
@@ -104,7 +105,7 @@ impl Outbound {
         }
         let crossed = self.above && self.len() <= low_bytes;
         self.above &= !crossed;
-        crossed.then_some(Crossing::Low)
+        crossed.then_some(WaterMarkCrossing::Low)
     }
 }
 
@@ -116,7 +117,7 @@ mod tests {
     fn each_water_mark_is_reported_once_and_overflow_queues_nothing() {
         let mut queue = Outbound::default();
         assert_eq!(queue.push(b"0123", 4, 8), Ok(None));
-        assert_eq!(queue.push(b"4", 4, 8), Ok(Some(Crossing::High)));
+        assert_eq!(queue.push(b"4", 4, 8), Ok(Some(WaterMarkCrossing::High)));
         assert_eq!(queue.push(b"5", 4, 8), Ok(None));
         assert_eq!(
             queue.push(b"678", 4, 8),
@@ -124,7 +125,7 @@ mod tests {
         );
         assert_eq!(queue.unsent(), b"012345");
         assert_eq!(queue.mark_sent(3, 2), None);
-        assert_eq!(queue.mark_sent(1, 2), Some(Crossing::Low));
+        assert_eq!(queue.mark_sent(1, 2), Some(WaterMarkCrossing::Low));
         assert_eq!(queue.mark_sent(1, 2), None);
         assert_eq!(queue.unsent(), b"5");
         assert_eq!(queue.mark_sent(1, 2), None);

@@ -9,14 +9,14 @@ use std::ops::Range;
 /// bytes as an argument, the same ones until [`clear`](Self::clear).
 #[derive(Debug)]
 pub struct Replies {
-    /// Replies that were written or copied.
+    /// Replies that the handler has written, or that were copied from received bytes.
     written: Vec<u8>,
-    /// Range of the received bytes that is sent after `written`: `from..to`.
+    /// Start of the range `from..to` of the received bytes that is sent after `written`.
     from: usize,
     to: usize,
 }
 
-/// Value of `from` and `to` while there is no range: no part begins there.
+/// Value of `from` and `to` if there is no range: no part begins there.
 const NO_RANGE: usize = usize::MAX;
 
 impl Default for Replies {
@@ -26,7 +26,7 @@ impl Default for Replies {
 }
 
 impl Replies {
-    /// Returns the number of reply bytes.
+    /// Returns the number of bytes in all replies.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
@@ -62,7 +62,7 @@ impl Replies {
         follows
     }
 
-    /// Returns the buffer to which further replies are appended.
+    /// Returns the buffer to which further replies are appended, after copying the pending range of `bytes`.
     #[inline]
     pub fn buffer_mut(&mut self, bytes: &[u8]) -> &mut Vec<u8> {
         if self.to != NO_RANGE {
@@ -71,7 +71,7 @@ impl Replies {
         &mut self.written
     }
 
-    /// Returns all replies as one slice.
+    /// Returns all replies as one slice, after copying if they are not contiguous.
     pub fn contiguous<'a>(&'a mut self, bytes: &'a [u8]) -> &'a [u8] {
         match self.written.is_empty() && self.to != NO_RANGE {
             true => &bytes[self.from..self.to],
@@ -79,14 +79,14 @@ impl Replies {
         }
     }
 
-    /// Removes all replies; shrinks the buffer's capacity to `kept_bytes`.
+    /// Removes all replies, and shrinks the buffer to a capacity of `kept_bytes` bytes if it is greater.
     pub fn clear(&mut self, kept_bytes: usize) {
         (self.from, self.to) = (NO_RANGE, NO_RANGE);
         self.written.clear();
         self.written.shrink_to(kept_bytes);
     }
 
-    /// Copies the pending range of received bytes to `written`.
+    /// Copies the pending range of the received `bytes` to `written`.
     #[cold]
     fn write_out(&mut self, bytes: &[u8]) {
         if self.to != NO_RANGE {

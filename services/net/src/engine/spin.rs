@@ -1,27 +1,27 @@
 //! Decision to spin or not before sleeping.
 
-/// Adaptive spinning before a sleep: a wait spins while spinning has recently found work, otherwise
-/// only from time to time as a probe.
+/// Policy of spinning before a sleep: a wait spins while recent spins have found work, and otherwise only from time
+/// to time, to find out if spinning pays again.
 #[derive(Debug, Clone, Copy)]
-pub struct Spin {
+pub struct SpinPolicy {
     spin_ns_max: u64,
-    /// Number of waits that sleep at once before the next one that spins.
+    /// Number of further waits that sleep at once before one spins.
     quiet_waits: u32,
-    /// Previous value of `quiet_waits`, doubled after each failure.
+    /// Next value of `quiet_waits`; doubled after each spin that fails.
     quiet_before: u32,
 }
 
 /// Maximum number of waits without spinning between two that spin.
 const QUIET_WAITS_MAX: u32 = 64;
 
-impl Spin {
-    /// Creates the policy of spinning at most `spin_ns_max` ns per wait; 0 never spins.
+impl SpinPolicy {
+    /// Creates a policy that spins at most `spin_ns_max` ns per wait; 0 never spins.
     #[must_use]
     pub const fn new(spin_ns_max: u64) -> Self {
         Self { spin_ns_max, quiet_waits: 0, quiet_before: 0 }
     }
 
-    /// Returns the time for which the wait that starts now should spin, in ns; 0 to sleep at once.
+    /// Returns the time, in ns, for which the wait that starts now should spin; 0 to sleep at once.
     pub fn next_spin_ns(&mut self) -> u64 {
         if self.quiet_waits > 0 {
             self.quiet_waits -= 1;
@@ -30,7 +30,7 @@ impl Spin {
         self.spin_ns_max
     }
 
-    /// Records whether a wait that spun has found work.
+    /// Records if a wait that spun has found work.
     pub fn record_spin(&mut self, has_found_work: bool) {
         if has_found_work {
             self.quiet_before = 0;
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn spinning_without_success_drops_to_one_wait_in_65() {
-        let mut spin = Spin::new(10);
+        let mut spin = SpinPolicy::new(10);
         let mut spun = 0;
         for _ in 0..65_000 {
             if spin.next_spin_ns() > 0 {
@@ -64,6 +64,6 @@ mod tests {
 
     #[test]
     fn zero_never_spins() {
-        assert_eq!(Spin::new(0).next_spin_ns(), 0);
+        assert_eq!(SpinPolicy::new(0).next_spin_ns(), 0);
     }
 }

@@ -11,10 +11,10 @@ use rustls::unbuffered::{
 use rustls::{CommonState, HandshakeKind};
 use std::fmt;
 
-/// Result of [`Tls::open`], without the plaintext.
+/// Result of [`Tls::open`] besides the plaintext: the end of the handshake or of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Opened {
-    /// `true` if this call completed the handshake.
+pub struct OpenResult {
+    /// `true` if the call completed the handshake.
     pub is_ready: bool,
     /// `true` if the peer has sent `close_notify`: no more data follows.
     pub is_ended: bool,
@@ -22,14 +22,13 @@ pub struct Opened {
 
 /// TLS state of one connection, as server or client.
 ///
-/// It owns no buffer unless a record is incomplete: records are opened in the thread's read buffer
-/// and sealed into the thread's output buffer. What rustls keeps in addition (keys, secrets, the
-/// peer's certificate) is some 3 KiB.
+/// It owns no buffer unless a record is incomplete: records are opened in the thread's read buffer and sealed into
+/// the thread's output buffer. What rustls keeps in addition (keys, secrets, the peer's certificate) is some 3 KiB.
 pub struct Tls {
     connection: Connection,
     /// Received bytes of incomplete records.
     buffered: Vec<u8>,
-    /// Plaintext written before the handshake was done.
+    /// Plaintext that was written before the handshake was done.
     early: Vec<u8>,
     is_ready: bool,
     is_close_notify_sent: bool,
@@ -42,9 +41,9 @@ enum Connection {
     Client(UnbufferedClientConnection),
 }
 
-/// Size of a record's header: type, version, length.
+/// Size of a TLS record's header in bytes: type, version, length.
 const RECORD_HEADER_BYTES: usize = 5;
-/// Maximum number of bytes that sealing adds to a record.
+/// Maximum number of bytes that encryption adds to a record.
 const SEAL_OVERHEAD_BYTES: usize = 64;
 /// Maximum number of plaintext bytes in one record.
 const RECORD_PLAIN_BYTES_MAX: usize = 1 << 14;
@@ -60,7 +59,7 @@ impl Tls {
         Ok(Self::new(Connection::Server(connection), server.has_record_per_message(), now_ns))
     }
 
-    /// Creates the TLS state of a client's connection to the server with this name or address.
+    /// Creates the TLS state of a client's connection to the server `name`, a DNS name or an address.
     ///
     /// # Errors
     /// [`SetupError`] if `name` is neither, or rustls refuses the configuration.
@@ -93,13 +92,13 @@ impl Tls {
         }
     }
 
-    /// Returns `true` once the handshake is done.
+    /// Returns `true` once the TLS handshake is done.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.is_ready
     }
 
-    /// Returns the time at which the handshake started; `None` once it is done.
+    /// Returns the time in ns at which the TLS handshake started; `None` once it is done.
     #[must_use]
     pub fn handshake_started_ns(&self) -> Option<u64> {
         (!self.is_ready).then_some(self.started_ns)
@@ -110,27 +109,27 @@ impl Tls {
         self.started_ns = now_ns;
     }
 
-    /// Returns `true` if each message is sealed as a record of its own.
+    /// Returns `true` if each message is a TLS record of its own.
     #[must_use]
     pub fn has_record_per_message(&self) -> bool {
         self.has_record_per_message
     }
 
-    /// Returns the memory of the buffers in bytes; 0 while nothing is pending.
+    /// Returns the size of the buffers in bytes; 0 while nothing is pending.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.buffered.capacity() + self.early.capacity()
     }
 
-    /// Returns the number of plaintext bytes that wait for the end of the handshake.
+    /// Returns the number of plaintext bytes that wait until the handshake is done.
     #[must_use]
     pub fn early_bytes(&self) -> usize {
         self.early.len()
     }
 
-    /// Opens received records, in place; `sealed` may hold parts of records or many of them, and is
-    /// empty in a client's first call. Plaintext is appended to `plain`; handshake messages, and
-    /// the bytes that waited for the end of the handshake, are appended to `out`.
+    /// Decrypts the records in `sealed` in place, which may hold parts of records or many of them, and is empty in a
+    /// client's first call. Plaintext is appended to `plain`; handshake messages, and the bytes that waited until the
+    /// handshake was done, are appended to `out`.
     ///
     /// # Errors
     /// [`TlsError`]; `out` then holds the alert for the peer. The connection has to be closed.
@@ -139,8 +138,8 @@ impl Tls {
         sealed: &mut [u8],
         plain: &mut Vec<u8>,
         out: &mut Vec<u8>,
-    ) -> Result<Opened, TlsError> {
-        let mut opened = Opened::default();
+    ) -> Result<OpenResult, TlsError> {
+        let mut opened = OpenResult::default();
         let mut rest = sealed;
         while !self.buffered.is_empty() && !rest.is_empty() {
             let wanted = self.missing_bytes().clamp(1, rest.len());
@@ -167,9 +166,8 @@ impl Tls {
         Ok(opened)
     }
 
-    /// Seals plaintext and appends the records to `out`: as few as possible or, if each message is
-    /// a record of its own, one up to each position in `ends`. Before the end of the handshake the
-    /// plaintext is kept.
+    /// Encrypts plaintext and appends the records to `out`: as few as possible or, if each message is a record of its
+    /// own, one up to each position in `ends`. Until the handshake is done the plaintext is buffered.
     ///
     /// # Errors
     /// [`TlsError`] if too much has been sealed with these keys.
@@ -199,8 +197,8 @@ impl Tls {
         })
     }
 
-    /// Checks that `bytes` more bytes can be buffered until the end of the handshake: an error if
-    /// the buffer would exceed `bytes_max`.
+    /// Checks that `bytes` more bytes can be buffered until the handshake is done; an error if the buffer would
+    /// exceed `bytes_max`.
     pub(crate) fn check_early_limit(&self, bytes: usize, bytes_max: usize) -> Result<(), Overflow> {
         let queued_bytes = self.early.len() + bytes;
         match self.is_ready || queued_bytes <= bytes_max {
@@ -209,7 +207,7 @@ impl Tls {
         }
     }
 
-    /// Appends `close_notify` to `out`, once; does nothing before the end of the handshake.
+    /// Appends TLS's `close_notify` to `out`, once; does nothing until the handshake is done.
     pub fn close_notify(&mut self, out: &mut Vec<u8>) {
         if !self.is_ready || self.is_close_notify_sent {
             return;
@@ -225,7 +223,8 @@ impl Tls {
         });
     }
 
-    /// Returns `true` if an earlier session was resumed; `None` until the handshake has determined that.
+    /// Returns `true` if an earlier session was resumed, `false` if not; `None` until the handshake has determined
+    /// that.
     #[must_use]
     pub fn is_resumed(&self) -> Option<bool> {
         self.common().handshake_kind().map(|kind| kind == HandshakeKind::Resumed)
@@ -257,7 +256,7 @@ impl Tls {
         }
     }
 
-    /// Returns `true` while an incomplete record is buffered.
+    /// Returns `true` while a part of a record is buffered.
     pub(crate) fn is_within_record(&self) -> bool {
         // A complete record that is kept belongs to a handshake message that is incomplete.
         !self.buffered.is_empty()
@@ -268,7 +267,7 @@ impl Tls {
         records: &mut [u8],
         plain: &mut Vec<u8>,
         out: &mut Vec<u8>,
-        opened: &mut Opened,
+        opened: &mut OpenResult,
     ) -> Result<usize, TlsError> {
         match &mut self.connection {
             Connection::Server(connection) => {
@@ -298,7 +297,7 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// Operations that client and server connections share.
+/// Operations of rustls that client and server connections have in common.
 trait UnbufferedConnection {
     type Data;
 
@@ -331,7 +330,7 @@ impl UnbufferedConnection for UnbufferedClientConnection {
     }
 }
 
-/// Encryption of plaintext, for clients and servers.
+/// Encryption of plaintext by rustls, for client and server connections.
 trait Encrypt {
     fn encrypt(&mut self, plain: &[u8], out: &mut [u8]) -> Result<usize, EncryptError>;
 
@@ -348,13 +347,13 @@ impl<D> Encrypt for WriteTraffic<'_, D> {
     }
 }
 
-/// Opens the complete records in `records` and performs the handshake. Returns the number of bytes consumed.
+/// Decrypts the complete records in `records` and performs the handshake; returns the number of bytes consumed.
 fn process_records<S: UnbufferedConnection>(
     connection: &mut S,
     records: &mut [u8],
     plain: &mut Vec<u8>,
     out: &mut Vec<u8>,
-    opened: &mut Opened,
+    opened: &mut OpenResult,
 ) -> Result<usize, TlsError> {
     let mut used = 0;
     loop {
@@ -393,7 +392,7 @@ fn process_records<S: UnbufferedConnection>(
     }
 }
 
-/// Calls `f` with the encryption keys, after appending pending handshake messages and key updates.
+/// Calls `f` with the encryption keys, after appending pending handshake messages and key updates to `out`.
 fn with_traffic<S: UnbufferedConnection>(
     connection: &mut S,
     buffered: &mut [u8],
@@ -401,8 +400,7 @@ fn with_traffic<S: UnbufferedConnection>(
     f: impl FnOnce(&mut dyn Encrypt, &mut Vec<u8>) -> Result<(), TlsError>,
 ) -> Result<(), TlsError> {
     loop {
-        // Kept bytes are passed again, as rustls may have begun to process them; they hold no
-        // complete record.
+        // Kept bytes are passed again, as rustls may have begun to process them; they hold no complete record.
         match connection.step(buffered).state.map_err(TlsError::from_rustls)? {
             ConnectionState::WriteTraffic(mut traffic) => return f(&mut traffic, out),
             ConnectionState::EncodeTlsData(mut data) => encode(|into| data.encode(into), out)?,

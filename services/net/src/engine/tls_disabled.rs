@@ -3,16 +3,16 @@
 use super::outbound::Overflow;
 use crate::tls::{Server, SetupError, TlsError};
 
-/// Result of [`Tls::open`], without the plaintext.
+/// Result of [`Tls::open`] besides the plaintext: the end of the handshake or of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Opened {
-    /// `true` if this call completed the handshake.
+pub struct OpenResult {
+    /// `true` if the call completed the handshake.
     pub is_ready: bool,
     /// `true` if the peer has sent `close_notify`: no more data follows.
     pub is_ended: bool,
 }
 
-/// TLS state of one connection; has no values if the feature `tls` is off.
+/// TLS state of one connection; without the feature `tls` the type has no values.
 #[derive(Debug)]
 pub enum Tls {}
 
@@ -45,7 +45,7 @@ impl Tls {
         match *self {}
     }
 
-    /// Opens records if the feature `tls` is on; cannot be called otherwise.
+    /// Decrypts records if the feature `tls` is on; cannot be called otherwise.
     ///
     /// # Errors
     /// None.
@@ -54,11 +54,11 @@ impl Tls {
         _sealed: &mut [u8],
         _plain: &mut Vec<u8>,
         _out: &mut Vec<u8>,
-    ) -> Result<Opened, TlsError> {
+    ) -> Result<OpenResult, TlsError> {
         match *self {}
     }
 
-    /// Seals plaintext if the feature `tls` is on; cannot be called otherwise.
+    /// Encrypts plaintext if the feature `tls` is on; cannot be called otherwise.
     ///
     /// # Errors
     /// None.

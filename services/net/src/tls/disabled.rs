@@ -3,25 +3,25 @@
 use crate::engine::Tls;
 use std::marker::PhantomData;
 
-/// Error in the setup of TLS; has no values if the feature `tls` is off.
+/// Error of creating a TLS configuration; without the feature `tls` the type has no values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {}
 
-/// Error in the TLS of a connection; has no values if the feature `tls` is off.
+/// Error of the TLS protocol on a connection; without the feature `tls` the type has no values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {}
 
-/// TLS configuration of servers; has no values if the feature `tls` is off.
+/// TLS configuration of servers; without the feature `tls` the type has no values.
 #[derive(Debug, Clone)]
 pub enum Server {}
 
-/// TLS configuration of clients; has no values if the feature `tls` is off.
+/// TLS configuration of clients; without the feature `tls` the type has no values.
 #[derive(Debug, Clone)]
 pub enum Client {}
 
-/// TLS configuration of clients with a server's name; has no values here.
+/// TLS configuration of a client with the server's name; without the feature `tls` the type has no values.
 #[derive(Debug)]
 pub(crate) enum NamedClient {}
 
@@ -30,12 +30,12 @@ impl NamedClient {
         match *client {}
     }
 
-    pub(crate) fn begin(&self, _now_ns: u64) -> Result<Tls, SetupError> {
+    pub(crate) fn start_handshake(&self, _now_ns: u64) -> Result<Tls, SetupError> {
         match *self {}
     }
 }
 
-/// Result of a TLS handshake; has no values if the feature `tls` is off.
+/// Result of a TLS handshake; without the feature `tls` the type has no values.
 #[derive(Debug, Clone, Copy)]
 pub struct Session<'a> {
     never: std::convert::Infallible,
@@ -47,7 +47,7 @@ impl<'a> Session<'a> {
         match *tls {}
     }
 
-    /// Returns the negotiated ALPN protocol, if there is one.
+    /// Returns the negotiated ALPN protocol; `None` if none was negotiated.
     #[must_use]
     pub fn alpn(&self) -> Option<&'a [u8]> {
         match self.never {}
@@ -59,19 +59,19 @@ impl<'a> Session<'a> {
         match self.never {}
     }
 
-    /// Returns the version: `TLS 1.3` or `TLS 1.2`.
+    /// Returns the TLS version: `TLS 1.3` or `TLS 1.2`.
     #[must_use]
     pub fn version(&self) -> &'static str {
         match self.never {}
     }
 
-    /// Returns the name of the cipher suite.
+    /// Returns the name of the negotiated cipher suite.
     #[must_use]
     pub fn cipher_suite(&self) -> &'static str {
         match self.never {}
     }
 
-    /// Returns the peer's certificate in DER, if it has sent one.
+    /// Returns the peer's certificate in DER; `None` if the peer has sent none.
     #[must_use]
     pub fn peer_certificate(&self) -> Option<&'a [u8]> {
         match self.never {}

@@ -17,10 +17,10 @@ use std::sync::Arc;
 /// Authentication of the clients of a server.
 #[derive(Debug, Clone, Default)]
 pub enum ClientAuth {
-    /// All clients are served; none is asked for a certificate.
+    /// All clients are served, and none is asked for a certificate.
     #[default]
     None,
-    /// All clients are served; if a client sends a certificate, it must be issued by one of these roots.
+    /// All clients are served, but a client's certificate, if it sends one, must be issued by one of these roots.
     Optional(Roots),
     /// Only clients with a certificate issued by one of these roots are served.
     Required(Roots),
@@ -32,13 +32,12 @@ pub struct ServerOptions {
     /// ALPN protocols, the preferred one first. If empty, none is negotiated; otherwise the
     /// handshake fails with a client that offers only others.
     pub alpn: Vec<Vec<u8>>,
-    /// Authentication of clients. Default: none.
+    /// Policy of authenticating clients. Default: clients are not authenticated.
     pub client_auth: ClientAuth,
     /// `true` if each message is a TLS record of its own. Default: all replies to one read share as
     /// few records as possible, which costs less CPU time.
     pub record_per_message: bool,
-    /// Number of tickets that a client gets to resume its session; with 0 every handshake is a full
-    /// one. Default 2.
+    /// Number of tickets that a client gets to resume its session; with 0 every handshake is a full one. Default 2.
     pub tickets_count: u32,
 }
 
@@ -49,7 +48,7 @@ impl Default for ServerOptions {
     }
 }
 
-/// TLS configuration of a server, shared by all listeners, threads and connections. Clones share it.
+/// TLS configuration of a server; clones share it among listeners, threads and connections.
 #[derive(Clone)]
 pub struct Server {
     config: Arc<ServerConfig>,
@@ -57,7 +56,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Creates the configuration of a server whose certificate is that of `identity`.
+    /// Creates the configuration of a server that presents the certificate of `identity`.
     ///
     /// # Errors
     /// [`SetupError`] for unusable roots, or if there is no randomness for tickets.
@@ -111,14 +110,13 @@ impl fmt::Debug for Server {
     }
 }
 
-/// Verification of the server's certificate by a client.
+/// Policy by which a client verifies the server's certificate.
 #[derive(Debug, Clone)]
-pub enum Verify {
-    /// The certificate must be issued by one of these roots, for the name that is connected to, and
-    /// not have expired.
+pub enum ServerVerification {
+    /// The certificate must be issued by one of these roots, for the name that is connected to, and not have expired.
     Roots(Roots),
-    /// Any certificate is accepted, so that a man in the middle can read and change everything. For
-    /// measurements only.
+    /// Any certificate is accepted, so that a man in the middle can read and change everything. For measurements
+    /// only.
     Nothing,
 }
 
@@ -127,10 +125,9 @@ pub enum Verify {
 pub struct ClientOptions {
     /// ALPN protocols, the preferred one first. If empty, none is negotiated.
     pub alpn: Vec<Vec<u8>>,
-    /// Certificate that the client sends if a server requests one.
+    /// Certificate and key with which the client authenticates itself if a server requests it.
     pub identity: Option<Identity>,
-    /// `true` if each message is a TLS record of its own, as in
-    /// [`ServerOptions::record_per_message`].
+    /// `true` if each message is a TLS record of its own; see [`ServerOptions::record_per_message`].
     pub record_per_message: bool,
     /// Number of servers whose sessions are stored for resumption; with 0 every handshake is a full one. Default 256.
     pub sessions_max: u32,
@@ -142,7 +139,7 @@ impl Default for ClientOptions {
     }
 }
 
-/// TLS configuration of a client, shared by all threads and connections. Clones share it.
+/// TLS configuration of a client; clones share it among threads and connections.
 #[derive(Clone)]
 pub struct Client {
     config: Arc<ClientConfig>,
@@ -150,19 +147,19 @@ pub struct Client {
 }
 
 impl Client {
-    /// Creates the configuration of a client that verifies servers according to `verify`.
+    /// Creates the configuration of a client that verifies servers by the policy `verify`.
     ///
     /// # Errors
     /// [`SetupError`] for an unusable identity.
-    pub fn new(verify: Verify, options: ClientOptions) -> Result<Self, SetupError> {
+    pub fn new(verify: ServerVerification, options: ClientOptions) -> Result<Self, SetupError> {
         let provider = provider();
         let algorithms = provider.signature_verification_algorithms;
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(SetupError::from_rustls)?;
         let builder = match verify {
-            Verify::Roots(roots) => builder.with_root_certificates(roots.store()),
-            Verify::Nothing => builder
+            ServerVerification::Roots(roots) => builder.with_root_certificates(roots.store()),
+            ServerVerification::Nothing => builder
                 .dangerous()
                 .with_custom_certificate_verifier(Arc::new(AnyCertificateVerifier { algorithms })),
         };
@@ -204,20 +201,21 @@ pub(crate) struct NamedClient {
 }
 
 impl NamedClient {
-    /// Creates the configuration for a server whose certificate must be valid for `name`, a DNS name or an address.
+    /// Creates the configuration for connecting to a server whose certificate must be valid for `name`, a DNS name or
+    /// an address.
     pub(crate) fn new(client: &Client, name: &str) -> Result<Self, SetupError> {
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_no_name| SetupError::Name(name.to_owned()))?;
         Ok(Self { client: client.clone(), name })
     }
 
-    /// Creates the TLS state of one connection.
-    pub(crate) fn begin(&self, now_ns: u64) -> Result<Tls, SetupError> {
+    /// Creates the TLS state of one connection, whose handshake starts at `now_ns`.
+    pub(crate) fn start_handshake(&self, now_ns: u64) -> Result<Tls, SetupError> {
         Tls::client_for(&self.client, self.name.clone(), now_ns)
     }
 }
 
-/// Verifier that accepts any certificate, but still checks that the server has its private key.
+/// Verifier that accepts any certificate, but checks that the server has the certificate's private key.
 #[derive(Debug)]
 struct AnyCertificateVerifier {
     algorithms: WebPkiSupportedAlgorithms,

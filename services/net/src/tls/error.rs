@@ -3,27 +3,27 @@
 use rustls::{CertificateError, Error, InconsistentKeys};
 use std::path::PathBuf;
 
-/// Error of creating an identity, roots, a server or a client.
+/// Error of creating an identity, roots, or the TLS configuration of a server or client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
     /// A file could not be read, or does not contain what was expected.
     #[error("{}: {why}", path.display())]
     File {
-        /// Path of the file that could not be used.
+        /// Path of the file.
         path: PathBuf,
-        /// Description of what is wrong.
+        /// Text that says what is wrong with the file.
         why: String,
     },
     /// The PEM input holds no certificate or no key.
     #[error("no {what} in the PEM data: {why}")]
     Pem {
-        /// Kind of item that was expected.
+        /// Kind of PEM section that was expected.
         what: &'static str,
-        /// Description of what is wrong.
+        /// Text that says what is wrong with the PEM data.
         why: String,
     },
-    /// The certificate belongs to another key.
+    /// The private key does not belong to the certificate.
     #[error("the private key does not match the certificate")]
     KeyMismatch,
     /// The text is neither a DNS name nor an address.
@@ -32,7 +32,7 @@ pub enum SetupError {
     /// No certificate could be generated for these names.
     #[error("cannot generate a certificate: {0}")]
     Generate(String),
-    /// The identity, roots or options cannot be used for TLS.
+    /// The identity, the roots or the options cannot be used for TLS.
     #[error("identity, roots or options not usable for TLS: {0}")]
     Refused(String),
 }
@@ -46,14 +46,14 @@ impl SetupError {
     }
 }
 
-/// Error of the TLS of a connection.
+/// Error of the TLS protocol on a connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
     /// The received bytes are not TLS.
     #[error("received bytes are not TLS: {0}")]
     NotTls(String),
-    /// The peer sent no certificate although one is required.
+    /// The peer sent no certificate, although one is required.
     #[error("the peer sent no certificate, and one is required")]
     NoCertificate,
     /// The peer's certificate is not valid: expired, for another name, or of an unknown issuer.
@@ -65,7 +65,7 @@ pub enum TlsError {
     /// Client and server share no TLS version, cipher suite or ALPN protocol.
     #[error("no common TLS version, cipher suite or ALPN protocol: {0}")]
     Incompatible(String),
-    /// The stream was closed without `close_notify`: during the handshake, or truncated.
+    /// The peer closed the stream without `close_notify`: during the handshake, or so that data may be missing.
     #[error("the peer closed the connection without TLS close_notify: it may be truncated")]
     NoCloseNotify,
     /// Another TLS error; usually the peer violated the protocol.
@@ -93,7 +93,7 @@ impl TlsError {
     }
 }
 
-/// Returns a description of an error in a certificate, in plain words for the common ones.
+/// Returns a description of what is wrong with a certificate, in plain words for common errors.
 fn certificate_error_text(why: &CertificateError) -> String {
     match why {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "expired".into(),

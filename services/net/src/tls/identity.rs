@@ -11,14 +11,15 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A chain of certificates and the private key of the first.
+/// Certificate chain, and the private key of its first certificate.
 pub struct Identity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
 
 impl Identity {
-    /// Loads an identity from two PEM files: the certificate chain, its own certificate first, and the private key.
+    /// Loads an identity from two PEM files: the certificate chain, which begins with the identity's certificate, and
+    /// the private key.
     ///
     /// # Errors
     /// [`SetupError`] if a file cannot be read or holds no such item, or the key does not match.
@@ -30,8 +31,7 @@ impl Identity {
         Self::new(chain, private_key)
     }
 
-    /// Creates an identity from the contents of two PEM files, as for
-    /// [`from_files`](Self::from_files).
+    /// Creates an identity from the contents of two PEM files; see [`from_files`](Self::from_files).
     ///
     /// # Errors
     /// [`SetupError`].
@@ -39,8 +39,8 @@ impl Identity {
         Self::new(certificates_from_pem(certificate)?, private_key_from_pem(key)?)
     }
 
-    /// Generates a self-signed identity for `names`, DNS names or addresses. Peers that should
-    /// trust it need [`certificate_pem`](Self::certificate_pem). It is valid until 2120.
+    /// Generates a self-signed identity for `names`, DNS names or addresses, valid until 2120. Peers that should
+    /// trust it need [`certificate_pem`](Self::certificate_pem).
     ///
     /// # Errors
     /// [`SetupError::Generate`] if a name is invalid.
@@ -51,8 +51,7 @@ impl Identity {
         params.not_before = date_time_ymd(2020, 1, 1);
         params.not_after = date_time_ymd(2120, 1, 1);
         let pair = KeyPair::generate().map_err(generate_error)?;
-        // Gives each certificate an issuer name of its own: one for the same names is reported as
-        // unknown.
+        // Gives each certificate an issuer name of its own: one for the same names is reported as unknown.
         let unique_suffix: String =
             pair.public_key_raw().iter().rev().take(6).map(|it| format!("{it:02x}")).collect();
         params.distinguished_name.push(DnType::CommonName, format!("self-signed {unique_suffix}"));
@@ -78,7 +77,7 @@ impl Identity {
         self.chain.iter().map(|it| encode_pem("CERTIFICATE", it)).collect()
     }
 
-    /// Returns the private key in PEM. Keep it secret: it allows impersonation.
+    /// Returns the private key in PEM. Keep it secret: whoever has it can impersonate the identity.
     #[must_use]
     pub fn key_pem(&self) -> String {
         let what = match &self.key {
@@ -104,19 +103,19 @@ impl Clone for Identity {
     }
 }
 
-/// Shows an identity without its private key.
+/// Formats an identity without its private key.
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Identity").field("certificates", &self.chain.len()).finish_non_exhaustive()
     }
 }
 
-/// Trusted root certificates.
+/// Set of trusted root certificates.
 #[derive(Debug, Clone)]
 pub struct Roots(Arc<RootCertStore>);
 
 impl Roots {
-    /// Loads roots from a PEM file with one or more certificates.
+    /// Loads root certificates from a PEM file with one or more of them.
     ///
     /// # Errors
     /// [`SetupError`].
@@ -124,7 +123,7 @@ impl Roots {
         Self::from_pem(&read_file(ca)?).map_err(|error| with_path(error, ca))
     }
 
-    /// Creates roots from the contents of a PEM file.
+    /// Creates root certificates from the contents of a PEM file.
     ///
     /// # Errors
     /// [`SetupError`].
@@ -132,7 +131,7 @@ impl Roots {
         Self::new(&certificates_from_pem(ca)?)
     }
 
-    /// Creates roots that contain only the certificates of `identity`.
+    /// Creates a set of root certificates that contains only those of `identity`.
     ///
     /// # Errors
     /// [`SetupError::Refused`] if its certificate cannot be a root.
@@ -153,7 +152,7 @@ impl Roots {
     }
 }
 
-/// Returns the cryptography provider: passed explicitly, so that no other library can set it.
+/// Returns the cryptography provider for rustls; passed explicitly, so that no other library can set it.
 ///
 /// AES-128 with SHA-256 comes first, which RFC 8446 (9.1) makes mandatory: a handshake hashes some
 /// hundred times, and processors have instructions for SHA-256 that they lack for SHA-384.
@@ -191,7 +190,7 @@ fn private_key_from_pem(pem: &[u8]) -> Result<PrivateKeyDer<'static>, SetupError
 const BASE64_ALPHABET: &[u8; 64] =
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Encodes `der` as in RFC 7468: base64 in lines of 64 characters, between two lines with the label
+/// Encodes `der` as in RFC 7468: base64 in lines of 64 characters, between a BEGIN and an END line with the label
 /// `what`.
 fn encode_pem(what: &str, der: &[u8]) -> String {
     let mut encoded = Vec::with_capacity(der.len().div_ceil(3) * 4);

@@ -14,7 +14,7 @@ impl<'a> Session<'a> {
         Self { tls }
     }
 
-    /// Returns the negotiated ALPN protocol, if there is one.
+    /// Returns the negotiated ALPN protocol; `None` if none was negotiated.
     #[must_use]
     pub fn alpn(&self) -> Option<&'a [u8]> {
         self.tls.common().alpn_protocol()
@@ -46,7 +46,7 @@ impl<'a> Session<'a> {
             .unwrap_or("unknown")
     }
 
-    /// Returns the peer's certificate in DER, if it has sent one.
+    /// Returns the peer's certificate in DER; `None` if the peer has sent none.
     #[must_use]
     pub fn peer_certificate(&self) -> Option<&'a [u8]> {
         self.tls.common().peer_certificates()?.first().map(AsRef::as_ref)

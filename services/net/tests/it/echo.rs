@@ -1,9 +1,12 @@
 //! Echo over real sockets: plain and with TLS, as server and as client.
 
-use handover_net::engine::LengthPrefixed;
-use handover_net::tls::{Client, ClientOptions, Identity, Server, ServerOptions, Verify};
+use handover_net::engine::LengthPrefixCodec;
+use handover_net::tls::{
+    Client, ClientOptions, Identity, Server, ServerOptions, ServerVerification,
+};
 use handover_net::{
-    CloseReason, Config, Conn, Connections, Dial, Handler, Key, Listen, Net, Spread,
+    AcceptPolicy, CloseReason, Config, Conn, ConnectOptions, Connections, Handler, Key,
+    ListenOptions, Net,
 };
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -17,14 +20,14 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 struct Echo(Sender<Result<Vec<u8>, CloseReason>>);
 
 impl Handler for Echo {
-    type Codec = LengthPrefixed;
+    type Codec = LengthPrefixCodec;
     type Data = bool;
 
-    fn on_connect(&mut self, conn: &mut Conn<'_, LengthPrefixed, bool>) {
+    fn on_connect(&mut self, conn: &mut Conn<'_, LengthPrefixCodec, bool>) {
         let _ = conn.send(b"hello");
     }
 
-    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, bool>, message: &[u8]) {
+    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixCodec, bool>, message: &[u8]) {
         // `true` marks a client's connection.
         match *conn.data() {
             true => drop(self.0.send(Ok(message.to_vec()))),
@@ -34,7 +37,7 @@ impl Handler for Echo {
 
     fn on_close(
         &mut self,
-        _: &mut Connections<'_, LengthPrefixed, bool>,
+        _: &mut Connections<'_, LengthPrefixCodec, bool>,
         _: Key,
         _: bool,
         why: &CloseReason,
@@ -45,16 +48,16 @@ impl Handler for Echo {
 
 type Events = Receiver<Result<Vec<u8>, CloseReason>>;
 
-fn start(config: Config, listens: &[Listen]) -> (Net<Echo>, Events) {
+fn start(config: Config, listens: &[ListenOptions]) -> (Net<Echo>, Events) {
     let (sender, events) = channel();
-    let codec = LengthPrefixed::new(1 << 20);
+    let codec = LengthPrefixCodec::new(1 << 20);
     let make = move |_| Echo(sender.clone());
-    let net = Net::start_at(2, listens, Spread::ReusePort, config, codec, make);
+    let net = Net::start_at(2, listens, AcceptPolicy::ReusePort, config, codec, make);
     (net.unwrap(), events)
 }
 
-fn here() -> Listen {
-    Listen::at("127.0.0.1:0".parse().unwrap())
+fn here() -> ListenOptions {
+    ListenOptions::at("127.0.0.1:0".parse().unwrap())
 }
 
 fn framed(message: &[u8]) -> Vec<u8> {
@@ -125,10 +128,10 @@ fn clients_connect_plain_and_with_tls_and_failed_connect_is_reported() {
     let server = Server::new(&identity, ServerOptions::default()).unwrap();
     let (net, _told) = start(Config::default(), &[here(), here().tls(&server)]);
     let (client_net, client_events) = start(Config::default(), &[]);
-    let client = Client::new(Verify::Nothing, ClientOptions::default()).unwrap();
-    client_net.dial(Dial::to(net.addresses()[0]), true).unwrap();
-    let by_tls = Dial::to(net.addresses()[1]).tls(&client, "localhost").unwrap();
-    client_net.dial(by_tls, true).unwrap();
+    let client = Client::new(ServerVerification::Nothing, ClientOptions::default()).unwrap();
+    client_net.connect_with(ConnectOptions::to(net.addresses()[0]), true).unwrap();
+    let by_tls = ConnectOptions::to(net.addresses()[1]).tls(&client, "localhost").unwrap();
+    client_net.connect_with(by_tls, true).unwrap();
     for _ in 0..2 {
         assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Ok(b"hello".to_vec()));
     }
@@ -137,7 +140,7 @@ fn clients_connect_plain_and_with_tls_and_failed_connect_is_reported() {
         assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Err(CloseReason::Peer));
     }
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    client_net.dial(Dial::to(nobody), true).unwrap();
+    client_net.connect_with(ConnectOptions::to(nobody), true).unwrap();
     let why = client_events.recv_timeout(TIMEOUT).unwrap();
     assert!(matches!(why, Err(CloseReason::ConnectFailed(_))), "{why:?}");
     client_net.stop(TIMEOUT).unwrap();

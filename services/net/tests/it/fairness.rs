@@ -1,6 +1,6 @@
 //! Fairness: peers that send much do not delay the others, measured in turns instead of time.
 
-use handover_net::engine::LengthPrefixed;
+use handover_net::engine::LengthPrefixCodec;
 use handover_net::{CloseReason, Config, Conn, Connections, Handler, Key, Reactor, Stopper};
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
@@ -22,10 +22,10 @@ struct Turns {
 }
 
 impl Handler for Turns {
-    type Codec = LengthPrefixed;
+    type Codec = LengthPrefixCodec;
     type Data = ();
 
-    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
+    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixCodec, ()>, message: &[u8]) {
         match self.turns.last_mut() {
             Some((last, count)) if *last == conn.key() => *count += 1,
             _ => self.turns.push((conn.key(), 1)),
@@ -35,7 +35,7 @@ impl Handler for Turns {
 
     fn on_close(
         &mut self,
-        _: &mut Connections<'_, LengthPrefixed, ()>,
+        _: &mut Connections<'_, LengthPrefixCodec, ()>,
         _: Key,
         (): (),
         _: &CloseReason,
@@ -82,7 +82,7 @@ fn turns(messages: &[u64]) -> (Vec<(Key, u64)>, Vec<Key>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let config = Config { read_bytes: READ_BYTES, ..Config::default() };
     let handler = Turns { turns: vec![], closed: 0, expected: messages.len(), stopper: None };
-    let mut reactor = Reactor::new(config, LengthPrefixed::new(100), handler).unwrap();
+    let mut reactor = Reactor::new(config, LengthPrefixCodec::new(100), handler).unwrap();
     let stopper = reactor.stopper();
     reactor.handler().stopper = Some(stopper);
     let (mut keys, mut peers) = (Vec::new(), Vec::new());
@@ -134,8 +134,7 @@ fn idle_connection_waits_at_most_one_turn() {
     assert!(before <= 2 * (MESSAGES_PER_READ + 1), "{before} others were handled first");
 }
 
-/// Handler that records the round in which each connection is accepted, and opens another each
-/// time.
+/// Handler that records the round in which each connection is accepted, and opens another each time.
 struct Accepted {
     rounds: Vec<u64>,
     address: Option<SocketAddr>,
@@ -146,10 +145,10 @@ struct Accepted {
 const CONNECTIONS: usize = 200;
 
 impl Handler for Accepted {
-    type Codec = LengthPrefixed;
+    type Codec = LengthPrefixCodec;
     type Data = ();
 
-    fn on_accept(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>) {
+    fn on_accept(&mut self, conn: &mut Conn<'_, LengthPrefixCodec, ()>) {
         self.rounds.push(conn.connections().stats().rounds_count);
         if self.rounds.len() < CONNECTIONS {
             // The kernel reports the listener again, while other connections still wait.
@@ -159,7 +158,7 @@ impl Handler for Accepted {
         }
     }
 
-    fn on_message(&mut self, _: &mut Conn<'_, LengthPrefixed, ()>, _: &[u8]) {}
+    fn on_message(&mut self, _: &mut Conn<'_, LengthPrefixCodec, ()>, _: &[u8]) {}
 }
 
 #[test]
@@ -167,7 +166,7 @@ fn listener_accepts_at_most_accepts_max_per_round() {
     const ACCEPTS_MAX: u32 = 2;
     let config = Config { accepts_max: ACCEPTS_MAX, ..Config::default() };
     let handler = Accepted { rounds: vec![], address: None, peers: vec![], stopper: None };
-    let mut reactor = Reactor::new(config, LengthPrefixed::new(100), handler).unwrap();
+    let mut reactor = Reactor::new(config, LengthPrefixCodec::new(100), handler).unwrap();
     let address = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let stopper = reactor.stopper();
     let handler = reactor.handler();

@@ -1,9 +1,10 @@
 //! Faults on real loopback sockets: each is reported to the handler with its reason, and all other
 //! connections are still served.
 
-use handover_net::engine::{Crossing, LengthPrefixed, Raw, TimedOut};
+use handover_net::engine::{BytesCodec, LengthPrefixCodec, TimeoutError, WaterMarkCrossing};
 use handover_net::{
-    CloseReason, Config, Conn, Connections, Handle, Handler, Key, Net, Reactor, Spread, WhenFull,
+    AcceptPolicy, CloseReason, Config, Conn, Connections, Handle, Handler, Key, Net, Reactor,
+    WhenFull,
 };
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -22,7 +23,7 @@ enum Event {
     Accepted(Handle<u64>),
     Connected(u64),
     Message(Vec<u8>),
-    Crossed(Crossing),
+    Crossed(WaterMarkCrossing),
     Triggered,
     Closed(u64, CloseReason),
     Panicked(String),
@@ -32,10 +33,10 @@ enum Event {
 /// Echo handler that executes some messages as commands.
 struct Echo(Sender<Event>);
 
-type Peer<'a> = Conn<'a, LengthPrefixed, u64>;
+type Peer<'a> = Conn<'a, LengthPrefixCodec, u64>;
 
 impl Handler for Echo {
-    type Codec = LengthPrefixed;
+    type Codec = LengthPrefixCodec;
     type Data = u64;
 
     fn on_accept(&mut self, conn: &mut Peer<'_>) {
@@ -60,7 +61,7 @@ impl Handler for Echo {
         }
     }
 
-    fn on_crossing(&mut self, _: &mut Peer<'_>, crossing: Crossing) {
+    fn on_crossing(&mut self, _: &mut Peer<'_>, crossing: WaterMarkCrossing) {
         let _ = self.0.send(Event::Crossed(crossing));
     }
 
@@ -71,7 +72,7 @@ impl Handler for Echo {
 
     fn on_close(
         &mut self,
-        _: &mut Connections<'_, LengthPrefixed, u64>,
+        _: &mut Connections<'_, LengthPrefixCodec, u64>,
         _: Key,
         data: u64,
         why: &CloseReason,
@@ -83,7 +84,7 @@ impl Handler for Echo {
         let _ = self.0.send(Event::Panicked(message.into()));
     }
 
-    fn housekeep(&mut self, connections: &mut Connections<'_, LengthPrefixed, u64>) {
+    fn housekeep(&mut self, connections: &mut Connections<'_, LengthPrefixCodec, u64>) {
         let _ = self.0.send(Event::Housekept(connections.len()));
     }
 }
@@ -97,9 +98,9 @@ struct Service {
 fn serve(config: Config) -> Service {
     let (sender, events) = channel();
     let here = ["127.0.0.1:0".parse().unwrap()];
-    let codec = LengthPrefixed::new(1 << 16);
+    let codec = LengthPrefixCodec::new(1 << 16);
     let make = move |_| Echo(sender.clone());
-    let net = Net::start(1, &here, Spread::ReusePort, config, codec, make).unwrap();
+    let net = Net::start(1, &here, AcceptPolicy::ReusePort, config, codec, make).unwrap();
     Service { net, events }
 }
 
@@ -299,7 +300,7 @@ fn trickled_message_times_out() {
         }
         std::thread::sleep(Duration::from_millis(30));
     }
-    assert_eq!(service.closed(), (0, CloseReason::TimedOut(TimedOut::Message)));
+    assert_eq!(service.closed(), (0, CloseReason::TimedOut(TimeoutError::Message)));
 }
 
 #[test]
@@ -337,9 +338,9 @@ fn peer_that_never_reads_is_not_read_and_hits_write_timeout() {
     let message = framed(&[7; 60_000]);
     // Until all buffers are full and the server closes the connection.
     while peer.write_all(&message).is_ok() {}
-    assert!(matches!(service.next(), Event::Crossed(Crossing::High)));
+    assert!(matches!(service.next(), Event::Crossed(WaterMarkCrossing::High)));
     let (_, why) = service.closed();
-    assert_eq!(why, CloseReason::TimedOut(TimedOut::Write));
+    assert_eq!(why, CloseReason::TimedOut(TimeoutError::Write));
     service.assert_serves_others();
 }
 
@@ -362,12 +363,12 @@ fn slow_reader_receives_everything_and_both_water_marks_are_reported() {
             }
         }
     }
-    assert!(matches!(service.next(), Event::Crossed(Crossing::High)));
+    assert!(matches!(service.next(), Event::Crossed(WaterMarkCrossing::High)));
     let whole_bytes = written / message.len() as u64 * message.len() as u64;
     let mut read = vec![0; usize::try_from(whole_bytes).unwrap()];
     peer.read_exact(&mut read).unwrap();
     assert!(read.chunks(message.len()).all(|it| it == message), "other bytes were received");
-    assert!(matches!(service.next(), Event::Crossed(Crossing::Low)));
+    assert!(matches!(service.next(), Event::Crossed(WaterMarkCrossing::Low)));
 }
 
 #[test]
@@ -484,8 +485,8 @@ fn full_threads_accept_waiting_peer_after_a_close() {
     let (sender, _told) = channel();
     let here = ["127.0.0.1:0".parse().unwrap()];
     let config = Config { connections_max: 2, ..Config::default() };
-    let (codec, make) = (LengthPrefixed::new(100), |_| Echo(sender.clone()));
-    let net = Net::start(2, &here, Spread::RoundRobin, config, codec, make).unwrap();
+    let (codec, make) = (LengthPrefixCodec::new(100), |_| Echo(sender.clone()));
+    let net = Net::start(2, &here, AcceptPolicy::RoundRobin, config, codec, make).unwrap();
     let connect = || TcpStream::connect(net.addresses()[0]).unwrap();
     let mut peers: Vec<_> = (0..4).map(|_| connect()).collect();
     peers.iter_mut().for_each(|peer| ask(peer, b"in turn"));
@@ -502,7 +503,7 @@ fn full_threads_accept_waiting_peer_after_a_close() {
 struct ClosesAtOnce(Sender<Event>, SocketAddr);
 
 impl Handler for ClosesAtOnce {
-    type Codec = LengthPrefixed;
+    type Codec = LengthPrefixCodec;
     type Data = u64;
 
     fn on_connect(&mut self, conn: &mut Peer<'_>) {
@@ -513,7 +514,7 @@ impl Handler for ClosesAtOnce {
 
     fn on_close(
         &mut self,
-        _: &mut Connections<'_, LengthPrefixed, u64>,
+        _: &mut Connections<'_, LengthPrefixCodec, u64>,
         _: Key,
         data: u64,
         why: &CloseReason,
@@ -521,7 +522,7 @@ impl Handler for ClosesAtOnce {
         let _ = self.0.send(Event::Closed(data, why.clone()));
     }
 
-    fn housekeep(&mut self, connections: &mut Connections<'_, LengthPrefixed, u64>) {
+    fn housekeep(&mut self, connections: &mut Connections<'_, LengthPrefixCodec, u64>) {
         let key = connections.connect(self.1, 7).unwrap();
         connections.close(key);
     }
@@ -534,8 +535,8 @@ fn connection_closed_while_connecting_never_calls_on_connect() {
     let address = there.local_addr().unwrap();
     let config = Config { housekeep_ms: 5, connect_timeout_ms: 60_000, ..Config::default() };
     let make = |_| ClosesAtOnce(sender.clone(), address);
-    let codec = LengthPrefixed::new(100);
-    let _net = Net::start(1, &[], Spread::ReusePort, config, codec, make).unwrap();
+    let codec = LengthPrefixCodec::new(100);
+    let _net = Net::start(1, &[], AcceptPolicy::ReusePort, config, codec, make).unwrap();
     for _ in 0..3 {
         match events.recv_timeout(TIMEOUT).unwrap() {
             Event::Closed(7, CloseReason::Local) => {}
@@ -573,7 +574,7 @@ fn connections_beyond_per_address_limit_are_closed() {
 #[test]
 fn per_address_refusal_names_address_and_limit() {
     let config = Config { connections_per_address_max: 1, ..Config::default() };
-    let mut reactor = Reactor::new(config, LengthPrefixed::new(8), Echo(channel().0)).unwrap();
+    let mut reactor = Reactor::new(config, LengthPrefixCodec::new(8), Echo(channel().0)).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let accept = || {
@@ -590,7 +591,7 @@ fn per_address_refusal_names_address_and_limit() {
 #[test]
 fn connect_while_stopping_returns_stopping() {
     let config = Config::default();
-    let mut reactor = Reactor::new(config, LengthPrefixed::new(8), Echo(channel().0)).unwrap();
+    let mut reactor = Reactor::new(config, LengthPrefixCodec::new(8), Echo(channel().0)).unwrap();
     reactor.stopper().stop(Duration::ZERO);
     reactor.run().unwrap();
     let refused = reactor.connect("127.0.0.1:1".parse().unwrap(), 5).unwrap_err();
@@ -601,27 +602,27 @@ fn connect_while_stopping_returns_stopping() {
 struct Busy(Arc<AtomicBool>);
 
 impl Handler for Busy {
-    type Codec = Raw;
+    type Codec = BytesCodec;
     type Data = ();
 
-    fn on_accept(&mut self, conn: &mut Conn<'_, Raw, ()>) {
+    fn on_accept(&mut self, conn: &mut Conn<'_, BytesCodec, ()>) {
         conn.handle().trigger().unwrap();
     }
 
-    fn on_trigger(&mut self, conn: &mut Conn<'_, Raw, ()>) {
+    fn on_trigger(&mut self, conn: &mut Conn<'_, BytesCodec, ()>) {
         if !self.0.load(SeqCst) {
             conn.handle().trigger().unwrap();
         }
     }
 
-    fn on_message(&mut self, _: &mut Conn<'_, Raw, ()>, _: &[u8]) {}
+    fn on_message(&mut self, _: &mut Conn<'_, BytesCodec, ()>, _: &[u8]) {}
 }
 
 #[test]
 fn counters_are_published_under_constant_load() {
     let is_done = Arc::new(AtomicBool::new(false));
     let handler = Busy(Arc::clone(&is_done));
-    let mut reactor = Reactor::new(Config::default(), Raw, handler).unwrap();
+    let mut reactor = Reactor::new(Config::default(), BytesCodec, handler).unwrap();
     let (ours, peer) = UnixStream::pair().unwrap();
     reactor.adopt(ours).unwrap();
     let stopper = reactor.stopper();
@@ -690,9 +691,10 @@ fn stop_under_load_answers_every_received_message() {
 fn connections_are_distributed_to_threads_in_turn() {
     let (sender, events) = channel();
     let here = ["127.0.0.1:0".parse().unwrap()];
-    let codec = LengthPrefixed::new(100);
+    let codec = LengthPrefixCodec::new(100);
     let make = |_| Echo(sender.clone());
-    let net = Net::start(2, &here, Spread::RoundRobin, Config::default(), codec, make).unwrap();
+    let net =
+        Net::start(2, &here, AcceptPolicy::RoundRobin, Config::default(), codec, make).unwrap();
     let mut peers: Vec<_> =
         (0..4).map(|_| TcpStream::connect(net.addresses()[0]).unwrap()).collect();
     for peer in &mut peers {
@@ -708,12 +710,11 @@ fn stop_answers_accepted_connections_not_yet_handed_over() {
     for round in 0..20 {
         let (sender, _told) = channel();
         let here = ["127.0.0.1:0".parse().unwrap()];
-        let codec = LengthPrefixed::new(100);
-        // Few accepts per turn, so that most connections are not accepted yet when the server
-        // stops.
+        let codec = LengthPrefixCodec::new(100);
+        // Few accepts per turn, so that most connections are not accepted yet when the server stops.
         let config = Config { accepts_max: 1 + round % 3, ..Config::default() };
         let make = move |_| Echo(sender.clone());
-        let net = Net::start(3, &here, Spread::RoundRobin, config, codec, make).unwrap();
+        let net = Net::start(3, &here, AcceptPolicy::RoundRobin, config, codec, make).unwrap();
         let peers: Vec<_> = (0..40)
             .map(|_| {
                 let mut peer = TcpStream::connect(net.addresses()[0]).unwrap();
@@ -736,10 +737,10 @@ fn stop_answers_accepted_connections_not_yet_handed_over() {
 struct Slow;
 
 impl Handler for Slow {
-    type Codec = LengthPrefixed;
+    type Codec = LengthPrefixCodec;
     type Data = ();
 
-    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixed, ()>, message: &[u8]) {
+    fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixCodec, ()>, message: &[u8]) {
         std::thread::sleep(Duration::from_millis(1));
         let _ = conn.send(message);
     }
@@ -750,7 +751,7 @@ fn peer_sending_during_stop_gets_orderly_end() {
     // A Unix socket has no TCP window: there are always more bytes than one read takes.
     let (mut peer, far) = UnixStream::pair().unwrap();
     let config = Config { read_bytes: 4096, ..Config::default() };
-    let mut reactor = Reactor::new(config, LengthPrefixed::new(1000), Slow).unwrap();
+    let mut reactor = Reactor::new(config, LengthPrefixCodec::new(1000), Slow).unwrap();
     reactor.adopt(far).unwrap();
     let stopper = reactor.stopper();
     let running = std::thread::spawn(move || {

@@ -1,9 +1,10 @@
 //! Auto traits (`Send`, `Sync`) of handles and handlers.
 
 use handover_base::sync::auto_traits;
-use handover_net::engine::{Lines, Raw};
+use handover_net::engine::{BytesCodec, LinesCodec};
 use handover_net::{
-    Conn, Connections, Dial, Handle, Handler, Key, Listen, Net, Reactor, Stopper, tls,
+    Conn, ConnectOptions, Connections, Handle, Handler, Key, ListenOptions, Net, Reactor, Stopper,
+    tls,
 };
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,10 +17,10 @@ type Lent = MutexGuard<'static, u8>;
 struct Counting(#[expect(dead_code, reason = "its type alone matters")] Cell<u8>);
 
 impl Handler for Counting {
-    type Codec = Raw;
+    type Codec = BytesCodec;
     type Data = Cell<u8>;
 
-    fn on_message(&mut self, _conn: &mut Conn<'_, Raw, Cell<u8>>, _message: &[u8]) {}
+    fn on_message(&mut self, _conn: &mut Conn<'_, BytesCodec, Cell<u8>>, _message: &[u8]) {}
 }
 
 #[test]
@@ -29,7 +30,7 @@ fn handle_is_send_and_sync_if_data_is_send() {
     assert_eq!(auto_traits!(Handle<Rc<u8>>), "neither");
     assert_eq!(auto_traits!(Stopper<Lent>), "neither");
     assert_eq!(auto_traits!(Stopper<Rc<u8>>), "neither");
-    assert_eq!(auto_traits!((Key, Dial, Listen)), "Send + Sync");
+    assert_eq!(auto_traits!((Key, ConnectOptions, ListenOptions)), "Send + Sync");
     assert_eq!(auto_traits!((tls::Server, tls::Client)), "Send + Sync");
 }
 
@@ -37,9 +38,9 @@ fn handle_is_send_and_sync_if_data_is_send() {
 fn reactor_and_conn_auto_traits_follow_handler_and_data() {
     assert_eq!(auto_traits!(Net<Counting>), "Send + Sync", "handlers stay with their threads");
     assert_eq!(auto_traits!(Reactor<Counting>), "Send");
-    assert_eq!(auto_traits!(Conn<'static, Lines, u8>), "Send + Sync");
-    assert_eq!(auto_traits!(Conn<'static, Lines, Cell<u8>>), "Send");
-    assert_eq!(auto_traits!(Conn<'static, Lines, Rc<u8>>), "neither");
-    assert_eq!(auto_traits!(Connections<'static, Lines, Cell<u8>>), "Send");
-    assert_eq!(auto_traits!(Connections<'static, Lines, Rc<u8>>), "neither");
+    assert_eq!(auto_traits!(Conn<'static, LinesCodec, u8>), "Send + Sync");
+    assert_eq!(auto_traits!(Conn<'static, LinesCodec, Cell<u8>>), "Send");
+    assert_eq!(auto_traits!(Conn<'static, LinesCodec, Rc<u8>>), "neither");
+    assert_eq!(auto_traits!(Connections<'static, LinesCodec, Cell<u8>>), "Send");
+    assert_eq!(auto_traits!(Connections<'static, LinesCodec, Rc<u8>>), "neither");
 }

@@ -1,7 +1,7 @@
 //! Order of replies: they arrive as they were written, whether they are messages sent back
 //! unchanged or new ones, by whichever call, in the clear and by TLS.
 
-use handover_net::engine::{Codec, LengthPrefixed, Lines};
+use handover_net::engine::{Codec, LengthPrefixCodec, LinesCodec};
 use handover_net::tls::Server;
 use handover_net::{CloseReason, Config, Conn, Connections, Handler, Key, Reactor, Stopper};
 use std::io::{Read, Write};
@@ -149,22 +149,22 @@ const SEEDS: std::ops::Range<u64> = 1..20;
 
 #[test]
 fn unchanged_and_written_replies_keep_their_order() {
-    SEEDS.for_each(|seed| exchange(LengthPrefixed::new(100), seed, None, receive_plain));
+    SEEDS.for_each(|seed| exchange(LengthPrefixCodec::new(100), seed, None, receive_plain));
     SEEDS.for_each(|seed| {
-        exchange(LengthPrefixed::new(100).with_header(0), seed, None, receive_plain);
+        exchange(LengthPrefixCodec::new(100).with_header(0), seed, None, receive_plain);
     });
 }
 
 #[test]
 fn inexact_codec_encodes_each_reply() {
-    SEEDS.for_each(|seed| exchange(Lines::new(100), seed, None, receive_plain));
+    SEEDS.for_each(|seed| exchange(LinesCodec::new(100), seed, None, receive_plain));
 }
 
 #[cfg(feature = "tls")]
 mod secured {
     use super::*;
     use handover_net::engine::Tls;
-    use handover_net::tls::{Client, ClientOptions, Identity, ServerOptions, Verify};
+    use handover_net::tls::{Client, ClientOptions, Identity, ServerOptions, ServerVerification};
 
     #[test]
     fn replies_keep_their_order_with_tls() {
@@ -172,11 +172,12 @@ mod secured {
         for record_per_message in [false, true] {
             let options = ServerOptions { record_per_message, ..ServerOptions::default() };
             let server = Server::new(&identity, options).unwrap();
-            let client = Client::new(Verify::Nothing, ClientOptions::default()).unwrap();
+            let client =
+                Client::new(ServerVerification::Nothing, ClientOptions::default()).unwrap();
             SEEDS.step_by(4).for_each(|seed| {
                 let client = client.clone();
                 exchange(
-                    LengthPrefixed::new(100),
+                    LengthPrefixCodec::new(100),
                     seed,
                     Some(&server),
                     move |near, requests, random, bytes| {

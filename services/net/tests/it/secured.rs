@@ -1,12 +1,12 @@
-//! TLS on real sockets: our client and server with each other, with untrusted peers, and with
-//! OpenSSL's tools.
+//! TLS on real sockets: our client and server with each other, with untrusted peers, and with OpenSSL's tools.
 
-use handover_net::engine::{Lines, TimedOut};
+use handover_net::engine::{LinesCodec, TimeoutError};
 use handover_net::tls::{
-    Client, ClientOptions, Identity, Roots, Server, ServerOptions, TlsError, Verify,
+    Client, ClientOptions, Identity, Roots, Server, ServerOptions, ServerVerification, TlsError,
 };
 use handover_net::{
-    CloseReason, Config, Conn, Connections, Dial, Handler, Key, Listen, Net, Spread, Stats,
+    AcceptPolicy, CloseReason, Config, Conn, ConnectOptions, Connections, Handler, Key,
+    ListenOptions, Net, Stats,
 };
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -31,10 +31,10 @@ enum Event {
 /// Handler that answers lines in capitals; as a client it sends hello first.
 struct Uppercase(Sender<Event>);
 
-type Peer<'a> = Conn<'a, Lines, u64>;
+type Peer<'a> = Conn<'a, LinesCodec, u64>;
 
 impl Handler for Uppercase {
-    type Codec = Lines;
+    type Codec = LinesCodec;
     type Data = u64;
 
     fn on_accept(&mut self, conn: &mut Peer<'_>) {
@@ -64,8 +64,7 @@ impl Handler for Uppercase {
         match line.as_str() {
             "close" => conn.close(),
             "suspend" => conn.suspend(),
-            // Lower case comes from a client and is answered; a client ignores the answer in
-            // capitals.
+            // Lower case comes from a client and is answered; a client ignores the answer in capitals.
             _ if line.chars().any(char::is_lowercase) => {
                 drop(conn.send(line.to_uppercase().as_bytes()));
             }
@@ -74,7 +73,13 @@ impl Handler for Uppercase {
         let _ = self.0.send(Event::Message(line));
     }
 
-    fn on_close(&mut self, _: &mut Connections<'_, Lines, u64>, _: Key, _: u64, why: &CloseReason) {
+    fn on_close(
+        &mut self,
+        _: &mut Connections<'_, LinesCodec, u64>,
+        _: Key,
+        _: u64,
+        why: &CloseReason,
+    ) {
         let _ = self.0.send(Event::Closed(why.clone()));
     }
 }
@@ -89,9 +94,10 @@ fn serve(config: Config, options: ServerOptions) -> Service {
     let identity = Identity::generate(&["localhost", "127.0.0.1"]).unwrap();
     let server = Server::new(&identity, options).unwrap();
     let (sender, events) = channel();
-    let here = [Listen::at("127.0.0.1:0".parse().unwrap()).tls(&server)];
+    let here = [ListenOptions::at("127.0.0.1:0".parse().unwrap()).tls(&server)];
     let make = move |_| Uppercase(sender.clone());
-    let net = Net::start_at(1, &here, Spread::ReusePort, config, Lines::new(1 << 16), make);
+    let net =
+        Net::start_at(1, &here, AcceptPolicy::ReusePort, config, LinesCodec::new(1 << 16), make);
     Service { net: net.unwrap(), events, identity }
 }
 
@@ -121,13 +127,13 @@ impl Service {
 fn clients() -> (Net<Uppercase>, Receiver<Event>) {
     let (sender, events) = channel();
     let make = move |_| Uppercase(sender.clone());
-    let codec = Lines::new(1 << 16);
-    let net = Net::start(1, &[], Spread::ReusePort, Config::default(), codec, make).unwrap();
+    let codec = LinesCodec::new(1 << 16);
+    let net = Net::start(1, &[], AcceptPolicy::ReusePort, Config::default(), codec, make).unwrap();
     (net, events)
 }
 
 fn trusting(identity: &Identity) -> Client {
-    let verify = Verify::Roots(Roots::of(identity).unwrap());
+    let verify = ServerVerification::Roots(Roots::of(identity).unwrap());
     Client::new(verify, ClientOptions { alpn: vec![b"shout".into()], ..Default::default() })
         .unwrap()
 }
@@ -139,8 +145,8 @@ fn own_client_and_server_exchange_messages_and_resume_session() {
     let client = trusting(&service.identity);
     let (net, client_events) = clients();
     for resumed in [false, true] {
-        let dial = Dial::to(service.address()).tls(&client, "localhost").unwrap();
-        net.dial(dial, 0).unwrap();
+        let options = ConnectOptions::to(service.address()).tls(&client, "localhost").unwrap();
+        net.connect_with(options, 0).unwrap();
         assert_eq!(service.next(), Event::Accepted { resumed, alpn: Some(b"shout".into()) });
         assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Event::Connected);
         let answer = Event::Message("HELLO FROM THE CLIENT".into());
@@ -158,8 +164,8 @@ fn own_client_and_server_exchange_messages_and_resume_session() {
 fn stop_sends_close_notify_to_connected_client() {
     let service = serve(Config::default(), ServerOptions::default());
     let (net, client_events) = clients();
-    let dial = Dial::to(service.address());
-    net.dial(dial.tls(&trusting(&service.identity), "127.0.0.1").unwrap(), 0).unwrap();
+    let options = ConnectOptions::to(service.address());
+    net.connect_with(options.tls(&trusting(&service.identity), "127.0.0.1").unwrap(), 0).unwrap();
     assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Event::Connected);
     let answer = Event::Message("HELLO FROM THE CLIENT".into());
     assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), answer);
@@ -176,7 +182,8 @@ fn wrong_name_or_unknown_issuer_fails_handshake() {
         (trusting(&service.identity), "elsewhere.test", "for another name: "),
         (trusting(&stranger), "localhost", "of an unknown issuer"),
     ] {
-        net.dial(Dial::to(service.address()).tls(&client, name).unwrap(), 7).unwrap();
+        net.connect_with(ConnectOptions::to(service.address()).tls(&client, name).unwrap(), 7)
+            .unwrap();
         match client_events.recv_timeout(TIMEOUT).unwrap() {
             Event::Closed(CloseReason::Tls(TlsError::Certificate(why))) => {
                 assert!(why.starts_with(expected), "{why}");
@@ -186,7 +193,9 @@ fn wrong_name_or_unknown_issuer_fails_handshake() {
         let why = service.closed();
         assert!(matches!(why, CloseReason::Tls(TlsError::Alert(_))), "{why:?}");
     }
-    assert!(Dial::to(service.address()).tls(&trusting(&stranger), "no name at all").is_err());
+    assert!(
+        ConnectOptions::to(service.address()).tls(&trusting(&stranger), "no name at all").is_err()
+    );
     assert_eq!(service.stop().tls_failed_count, 2);
 }
 
@@ -195,7 +204,7 @@ fn failed_handshake_closes_connection_without_on_accept() {
     let config = Config { handshake_timeout_ms: 200, ..Config::default() };
     let service = serve(config, ServerOptions::default());
     let silent = TcpStream::connect(service.address()).unwrap();
-    let late = Event::Closed(CloseReason::TimedOut(TimedOut::Handshake));
+    let late = Event::Closed(CloseReason::TimedOut(TimeoutError::Handshake));
     assert_eq!(service.next(), late);
     drop(silent);
     let mut loud = TcpStream::connect(service.address()).unwrap();
@@ -278,8 +287,8 @@ fn openssl_server_is_verified_and_answers() {
     let mut lines = BufReader::new(peer.stdout.take().unwrap());
     read_until_line(&mut lines, "ACCEPT");
     let (net, client_events) = clients();
-    let dial = Dial::to(accept.parse().unwrap());
-    net.dial(dial.tls(&trusting(&identity), "localhost").unwrap(), 0).unwrap();
+    let options = ConnectOptions::to(accept.parse().unwrap());
+    net.connect_with(options.tls(&trusting(&identity), "localhost").unwrap(), 0).unwrap();
     assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Event::Connected);
     read_until_line(&mut lines, "hello from the client");
     peer.stdin.as_mut().unwrap().write_all(b"GOOD EVENING\n").unwrap();
@@ -293,9 +302,9 @@ fn openssl_server_is_verified_and_answers() {
 fn close_notify_of_suspended_peer_is_detected() {
     let service = serve(Config::default(), ServerOptions::default());
     let (net, client_events) = clients();
-    let dial = Dial::to(service.address());
-    let dial = dial.tls(&trusting(&service.identity), "localhost").unwrap();
-    net.dial(dial, SUSPEND).unwrap();
+    let options = ConnectOptions::to(service.address());
+    let options = options.tls(&trusting(&service.identity), "localhost").unwrap();
+    net.connect_with(options, SUSPEND).unwrap();
     assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Event::Connected);
     assert!(matches!(service.next(), Event::Accepted { .. }));
     assert_eq!(service.next(), Event::Message("suspend".into()));

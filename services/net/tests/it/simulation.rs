@@ -1,9 +1,9 @@
-//! A pair of peers on a simulated network that delays, splits, merges and drops by a seed: every
-//! message arrives once, in order and intact, or the connection is reported closed; and memory is
-//! bounded.
+//! A pair of peers on a simulated network that delays, splits, merges and drops by a seed: every message arrives
+//! once, in order and intact, or the connection is reported closed; and memory is bounded.
 
 use handover_net::engine::{
-    Codec, CodecError, Decoded, Inbound, LengthPrefixed, Limits, Lines, Link, Raw, TimedOut,
+    BytesCodec, Codec, CodecError, DecodeResult, Inbound, LengthPrefixCodec, Limits, LinesCodec,
+    ProtocolState, TimeoutError,
 };
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -80,7 +80,7 @@ impl Wire {
 
 /// End that sends numbered messages and expects the peer's in order.
 struct Peer {
-    link: Link,
+    protocol: ProtocolState,
     sent_count: u64,
     received_count: u64,
     /// Time before which it reads nothing.
@@ -91,7 +91,7 @@ struct Peer {
 impl Peer {
     fn new() -> Self {
         Self {
-            link: Link::default(),
+            protocol: ProtocolState::default(),
             sent_count: 0,
             received_count: 0,
             paused_until_ns: 0,
@@ -132,19 +132,19 @@ fn simulate<C: Codec>(codec: &C, seed: u64, messages_count: u64, cut: bool) -> (
         let (mine, theirs) = (sender, 1 - sender);
         let peer = &mut peers[mine];
         match random.below(4) {
-            0 if peer.sent_count < messages_count && !peer.link.is_above_high_water() => {
+            0 if peer.sent_count < messages_count && !peer.protocol.is_above_high_water() => {
                 let mut framed = Vec::new();
                 codec.encode(&message(peer.sent_count), &mut framed).unwrap();
                 let mut rest = &framed[..];
-                if peer.link.queued_bytes() == 0 {
+                if peer.protocol.queued_bytes() == 0 {
                     rest = &rest[wires[mine].accept(rest, now_ns, &mut random)..];
                 }
-                peer.link.queue(rest, &LIMITS, now_ns).unwrap();
+                peer.protocol.queue(rest, &LIMITS, now_ns).unwrap();
                 peer.sent_count += 1;
             }
             1 => {
-                let taken = wires[mine].accept(peer.link.unsent(), now_ns, &mut random);
-                peer.link.mark_sent(taken, &LIMITS, now_ns);
+                let taken = wires[mine].accept(peer.protocol.unsent(), now_ns, &mut random);
+                peer.protocol.mark_sent(taken, &LIMITS, now_ns);
             }
             2 if now_ns >= peer.paused_until_ns => {
                 if random.below(50) == 0 {
@@ -153,7 +153,7 @@ fn simulate<C: Codec>(codec: &C, seed: u64, messages_count: u64, cut: bool) -> (
                 let bytes_max = 1 + random.below(4_000) as usize;
                 let bytes = wires[theirs].deliver(now_ns, bytes_max);
                 let (received, mut enough) = (&mut peer.received_count, random.below(6));
-                let taken = peer.link.receive(&bytes, codec, now_ns, |it| {
+                let taken = peer.protocol.receive(&bytes, codec, now_ns, |it| {
                     assert_eq!(it, message(*received), "seed {seed}: message {received}");
                     *received += 1;
                     enough = enough.wrapping_sub(1);
@@ -164,8 +164,12 @@ fn simulate<C: Codec>(codec: &C, seed: u64, messages_count: u64, cut: bool) -> (
             _ => {}
         }
         let held_max = LIMITS.high_bytes + (2 * MESSAGE_MAX) as usize + 2 * WIRE_MAX;
-        assert!(peer.link.held_bytes() <= 2 * held_max, "seed {seed}: {}", peer.link.held_bytes());
-        assert_eq!(peer.link.timed_out(&LIMITS, now_ns), None, "seed {seed}");
+        assert!(
+            peer.protocol.held_bytes() <= 2 * held_max,
+            "seed {seed}: {}",
+            peer.protocol.held_bytes()
+        );
+        assert_eq!(peer.protocol.timed_out(&LIMITS, now_ns), None, "seed {seed}");
         if peers.iter().all(|it| it.received_count == messages_count) {
             break;
         }
@@ -177,9 +181,12 @@ fn simulate<C: Codec>(codec: &C, seed: u64, messages_count: u64, cut: bool) -> (
 #[test]
 fn every_message_arrives_once_in_order_and_intact() {
     for seed in 1..=120 {
-        let codec = LengthPrefixed::new(MESSAGE_MAX);
+        let codec = LengthPrefixCodec::new(MESSAGE_MAX);
         assert_eq!(simulate(&codec, seed * 7_919, 60, false), (120, false));
-        assert_eq!(simulate(&Lines::new(MESSAGE_MAX), seed * 104_729, 60, false), (120, false));
+        assert_eq!(
+            simulate(&LinesCodec::new(MESSAGE_MAX), seed * 104_729, 60, false),
+            (120, false)
+        );
     }
 }
 
@@ -188,7 +195,7 @@ fn cut_connection_is_reported_after_messages_in_order() {
     let mut cut_count = 0;
     for seed in 1..=120 {
         let (received_count, was_cut) =
-            simulate(&LengthPrefixed::new(MESSAGE_MAX), seed * 6_007, 60, true);
+            simulate(&LengthPrefixCodec::new(MESSAGE_MAX), seed * 6_007, 60, true);
         assert!(
             was_cut || received_count == 120,
             "seed {seed}: {received_count} came and nobody was told"
@@ -200,29 +207,32 @@ fn cut_connection_is_reported_after_messages_in_order() {
 
 #[test]
 fn incomplete_message_and_unread_queue_time_out() {
-    let codec = LengthPrefixed::new(MESSAGE_MAX);
-    let mut link = Link::default();
+    let codec = LengthPrefixCodec::new(MESSAGE_MAX);
+    let mut protocol = ProtocolState::default();
     let continue_all = |_: &[u8]| ControlFlow::Continue(());
-    link.receive(&[0, 0, 0, 9, 1], &codec, 100, continue_all).unwrap();
-    assert_eq!(link.timed_out(&LIMITS, 100 + LIMITS.message_timeout_ns), Some(TimedOut::Message));
-    assert_eq!(link.receive_end().unwrap_err().bytes, 5);
+    protocol.receive(&[0, 0, 0, 9, 1], &codec, 100, continue_all).unwrap();
+    assert_eq!(
+        protocol.timed_out(&LIMITS, 100 + LIMITS.message_timeout_ns),
+        Some(TimeoutError::Message)
+    );
+    assert_eq!(protocol.receive_end().unwrap_err().bytes, 5);
 
-    let mut link = Link::default();
-    link.queue(&[7; 100], &LIMITS, 0).unwrap();
-    assert_eq!(link.timed_out(&LIMITS, LIMITS.write_timeout_ns), Some(TimedOut::Write));
-    let refused = link.queue(&vec![7; LIMITS.queued_bytes_max], &LIMITS, 0).unwrap_err();
+    let mut protocol = ProtocolState::default();
+    protocol.queue(&[7; 100], &LIMITS, 0).unwrap();
+    assert_eq!(protocol.timed_out(&LIMITS, LIMITS.write_timeout_ns), Some(TimeoutError::Write));
+    let refused = protocol.queue(&vec![7; LIMITS.queued_bytes_max], &LIMITS, 0).unwrap_err();
     assert_eq!(refused.queued_bytes, LIMITS.queued_bytes_max + 100);
-    assert_eq!(link.queued_bytes(), 100);
+    assert_eq!(protocol.queued_bytes(), 100);
 }
 
 #[test]
 fn memory_grows_with_received_bytes_not_announced_length() {
-    let codec = LengthPrefixed::new(1 << 30);
-    let mut link = Link::default();
+    let codec = LengthPrefixCodec::new(1 << 30);
+    let mut protocol = ProtocolState::default();
     let continue_all = |_: &[u8]| ControlFlow::Continue(());
-    link.receive(&(1_u32 << 30).to_be_bytes(), &codec, 0, continue_all).unwrap();
-    link.receive(&[0; 10_000], &codec, 0, continue_all).unwrap();
-    assert!(link.held_bytes() < 50_000, "{} bytes held for 10,004", link.held_bytes());
+    protocol.receive(&(1_u32 << 30).to_be_bytes(), &codec, 0, continue_all).unwrap();
+    protocol.receive(&[0; 10_000], &codec, 0, continue_all).unwrap();
+    assert!(protocol.held_bytes() < 50_000, "{} bytes held for 10,004", protocol.held_bytes());
 }
 
 /// Codec that claims to have used more, or fewer, bytes than it was given.
@@ -230,11 +240,11 @@ fn memory_grows_with_received_bytes_not_announced_length() {
 struct InvalidCodec(usize);
 
 impl Codec for InvalidCodec {
-    fn decode(&self, bytes: &[u8], _: usize) -> Result<Decoded, CodecError> {
-        Ok(Decoded::Message { body: 0..bytes.len().min(self.0), used_bytes: self.0 })
+    fn decode(&self, bytes: &[u8], _: usize) -> Result<DecodeResult, CodecError> {
+        Ok(DecodeResult::Message { body: 0..bytes.len().min(self.0), used_bytes: self.0 })
     }
 
-    fn encode(&self, _: &[u8], _: &mut Vec<u8>) -> Result<(), handover_net::engine::TooLong> {
+    fn encode(&self, _: &[u8], _: &mut Vec<u8>) -> Result<(), handover_net::engine::TooLongError> {
         Ok(())
     }
 }
@@ -286,7 +296,7 @@ proptest! {
         cuts in prop::collection::vec(0_usize..90, 0..40),
         stops in any::<u32>(),
     ) {
-        let codec = LengthPrefixed::new(200).with_header(3);
+        let codec = LengthPrefixCodec::new(200).with_header(3);
         let mut stream = Vec::new();
         for message in &messages {
             codec.encode(message, &mut stream).unwrap();
@@ -300,7 +310,7 @@ proptest! {
         cuts in prop::collection::vec(0_usize..40, 0..40),
         stops in any::<u32>(),
     ) {
-        let codec = Lines::new(60);
+        let codec = LinesCodec::new(60);
         let mut stream = Vec::new();
         for message in &messages {
             codec.encode(message.as_bytes(), &mut stream).unwrap();
@@ -314,7 +324,7 @@ proptest! {
         stream in prop::collection::vec(any::<u8>(), 0..300),
         cuts in prop::collection::vec(0_usize..90, 0..10),
     ) {
-        prop_assert_eq!(taken_in_pieces(&Raw, &stream, &cuts, 0).map(|it| it.concat()), Ok(stream));
+        prop_assert_eq!(taken_in_pieces(&BytesCodec, &stream, &cuts, 0).map(|it| it.concat()), Ok(stream));
     }
 
     #[test]
@@ -322,7 +332,7 @@ proptest! {
         stream in prop::collection::vec(prop_oneof![Just(0_u8), Just(b'\n'), any::<u8>()], 0..200),
         cuts in prop::collection::vec(0_usize..40, 0..20),
     ) {
-        let whole = |codec: &LengthPrefixed| {
+        let whole = |codec: &LengthPrefixCodec| {
             let mut received = Vec::new();
             let taken = Inbound::default().take_framed(&stream, codec, |message, frame| {
                 received.push(message.to_vec());
@@ -333,7 +343,7 @@ proptest! {
             });
             (received, taken.is_err())
         };
-        let codec = LengthPrefixed::new(50);
+        let codec = LengthPrefixCodec::new(50);
         let (expected, is_error) = whole(&codec);
         let mut inbound = Inbound::default();
         let (mut received, mut rest, mut had_error) = (Vec::new(), &stream[..], false);

@@ -1,9 +1,12 @@
 //! TLS without a socket: two ends on a simulated network that cuts and delays by a seed, and peers
 //! that must not be trusted.
 
-use handover_net::engine::{Codec, LengthPrefixed, Limits, Link, Opened, TimedOut, Tls};
+use handover_net::engine::{
+    Codec, LengthPrefixCodec, Limits, OpenResult, ProtocolState, TimeoutError, Tls,
+};
 use handover_net::tls::{
-    Client, ClientAuth, ClientOptions, Identity, Roots, Server, ServerOptions, TlsError, Verify,
+    Client, ClientAuth, ClientOptions, Identity, Roots, Server, ServerOptions, ServerVerification,
+    TlsError,
 };
 use rcgen::{CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 use std::ops::ControlFlow;
@@ -37,7 +40,7 @@ impl Endpoint {
 
     fn open(&mut self, sealed: &[u8]) -> Result<(), TlsError> {
         let mut sealed = sealed.to_vec();
-        let Opened { is_ready, is_ended } =
+        let OpenResult { is_ready, is_ended } =
             self.tls.open(&mut sealed, &mut self.received, &mut self.out)?;
         assert!(!(self.ready && is_ready), "the handshake was reported as done twice");
         self.ready |= is_ready;
@@ -92,7 +95,7 @@ fn server(identity: &Identity, options: ServerOptions) -> Server {
 }
 
 fn trusting(identity: &Identity) -> Client {
-    let verify = Verify::Roots(Roots::of(identity).unwrap());
+    let verify = ServerVerification::Roots(Roots::of(identity).unwrap());
     Client::new(verify, ClientOptions::default()).unwrap()
 }
 
@@ -169,7 +172,7 @@ fn session_resumes_only_with_tickets_and_session_cache() {
     {
         let options = ServerOptions { tickets_count, ..ServerOptions::default() };
         let server = server(&identity, options);
-        let verify = Verify::Roots(Roots::of(&identity).unwrap());
+        let verify = ServerVerification::Roots(Roots::of(&identity).unwrap());
         let options = ClientOptions { sessions_max, ..ClientOptions::default() };
         let client = Client::new(verify, options).unwrap();
         let resumed = [(); 3].map(|()| {
@@ -197,7 +200,9 @@ fn invalid_server_certificate_is_refused() {
         (&stranger, &roots, "of an unknown issuer"),
     ] {
         let server = server(shown, ServerOptions::default());
-        let client = Client::new(Verify::Roots(roots.clone()), ClientOptions::default()).unwrap();
+        let client =
+            Client::new(ServerVerification::Roots(roots.clone()), ClientOptions::default())
+                .unwrap();
         let mut pair = Pair::new(&client, &server, "localhost");
         let [ours, theirs] = pair.run(&mut Random(3), 500);
         assert!(
@@ -206,7 +211,7 @@ fn invalid_server_certificate_is_refused() {
         );
         assert!(matches!(theirs, Some(TlsError::Alert(_))), "got no alert: {theirs:?}");
         // A client that verifies nothing accepts any server.
-        let client = Client::new(Verify::Nothing, ClientOptions::default()).unwrap();
+        let client = Client::new(ServerVerification::Nothing, ClientOptions::default()).unwrap();
         let mut pair = Pair::new(&client, &server, "localhost");
         assert_eq!(pair.run(&mut Random(3), 500), [None, None]);
     }
@@ -219,7 +224,7 @@ fn required_client_certificate_is_enforced() {
     let identity = identity();
     let client = |identity: Option<Identity>| {
         let options = ClientOptions { identity, ..ClientOptions::default() };
-        Client::new(Verify::Nothing, options).unwrap()
+        Client::new(ServerVerification::Nothing, options).unwrap()
     };
     let must =
         ServerOptions { client_auth: ClientAuth::Required(roots.clone()), ..Default::default() };
@@ -248,7 +253,7 @@ fn handshake_fails_without_common_alpn_protocol() {
         let options = ServerOptions { alpn: alpn(theirs), ..Default::default() };
         let server = server(&identity, options);
         let options = ClientOptions { alpn: alpn(ours), ..Default::default() };
-        let client = Client::new(Verify::Nothing, options).unwrap();
+        let client = Client::new(ServerVerification::Nothing, options).unwrap();
         Pair::new(&client, &server, "localhost").run(&mut Random(9), 400)
     };
     assert_eq!(run(&["echo/2", "echo/1"], &["echo/1"]), [None, None]);
@@ -321,26 +326,26 @@ fn link_enforces_handshake_timeout_and_frees_buffers_when_idle() {
     };
     let identity = identity();
     let server = server(&identity, ServerOptions::default());
-    let mut link = Link::secured(Tls::server(&server, 100).unwrap());
-    assert_eq!(link.deadline_ns(&limits), Some(5_100));
-    assert_eq!(link.timed_out(&limits, 5_100), Some(TimedOut::Handshake));
-    let bare = link.held_bytes();
+    let mut protocol = ProtocolState::secured(Tls::server(&server, 100).unwrap());
+    assert_eq!(protocol.deadline_ns(&limits), Some(5_100));
+    assert_eq!(protocol.timed_out(&limits, 5_100), Some(TimeoutError::Handshake));
+    let bare = protocol.held_bytes();
     // Bytes written before the end of the handshake are kept, as many as the queue allows.
-    assert_eq!(link.write(&[7; 900], &limits, 0).unwrap(), None);
-    assert!(link.write(&[7; 200], &limits, 0).is_err());
-    assert_eq!((link.queued_bytes(), link.unsent().len()), (900, 0));
+    assert_eq!(protocol.write(&[7; 900], &limits, 0).unwrap(), None);
+    assert!(protocol.write(&[7; 200], &limits, 0).is_err());
+    assert_eq!((protocol.queued_bytes(), protocol.unsent().len()), (900, 0));
 
     let mut client = Endpoint::new(Tls::client(&trusting(&identity), "localhost", 0).unwrap());
     client.open(&[]).unwrap();
     let (mut plain, mut out) = (Vec::new(), Vec::new());
     for _ in 0..4 {
         let mut sealed = std::mem::take(&mut client.out);
-        link.open(&mut sealed, &mut plain, &mut out, 200).unwrap();
+        protocol.open(&mut sealed, &mut plain, &mut out, 200).unwrap();
         client.open(&std::mem::take(&mut out)).unwrap();
     }
     assert_eq!(client.received, [7; 900]);
-    assert_eq!((link.deadline_ns(&limits), link.held_bytes()), (None, bare));
-    let codec = LengthPrefixed::new(100);
+    assert_eq!((protocol.deadline_ns(&limits), protocol.held_bytes()), (None, bare));
+    let codec = LengthPrefixCodec::new(100);
     let mut framed = Vec::new();
     codec.encode(b"hello", &mut framed).unwrap();
     client.seal(&framed);
@@ -349,18 +354,18 @@ fn link_enforces_handshake_timeout_and_frees_buffers_when_idle() {
     let (first, second) = records.split_at_mut(7);
     let limits = Limits { message_timeout_ns: 1_000, ..limits };
     for (now_ns, part) in (7_000..).step_by(100).zip(first.chunks_mut(3)) {
-        link.open(part, &mut plain, &mut out, now_ns).unwrap();
-        assert_eq!(link.deadline_ns(&limits), Some(8_000));
+        protocol.open(part, &mut plain, &mut out, now_ns).unwrap();
+        assert_eq!(protocol.deadline_ns(&limits), Some(8_000));
     }
-    assert_eq!(link.timed_out(&limits, 7_999), None);
-    assert_eq!(link.timed_out(&limits, 8_000), Some(TimedOut::Message));
-    link.open(second, &mut plain, &mut out, 7_900).unwrap();
-    assert_eq!(link.deadline_ns(&limits), None);
+    assert_eq!(protocol.timed_out(&limits, 7_999), None);
+    assert_eq!(protocol.timed_out(&limits, 8_000), Some(TimeoutError::Message));
+    protocol.open(second, &mut plain, &mut out, 7_900).unwrap();
+    assert_eq!(protocol.deadline_ns(&limits), None);
     let mut received = Vec::new();
     let each = |message: &[u8]| {
         received.extend_from_slice(message);
         ControlFlow::Continue(())
     };
-    link.receive(&plain, &codec, 0, each).unwrap();
-    assert_eq!((received, link.held_bytes()), (b"hello".to_vec(), bare));
+    protocol.receive(&plain, &codec, 0, each).unwrap();
+    assert_eq!((received, protocol.held_bytes()), (b"hello".to_vec(), bare));
 }

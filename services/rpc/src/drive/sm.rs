@@ -17,7 +17,7 @@ use crate::engine::{FileId, HEADER_BYTES, Header, Kind, SEGMENTS_MAX};
 use crate::raw::{INLINE_BYTES, Segment, file_id, peer_credentials};
 use crate::{FrameError, Gone};
 use handover_base::sync::shared::Ordering;
-use handover_notify::Sleep;
+use handover_notify::SleepObject;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -326,7 +326,7 @@ impl Sm {
         if self.unread {
             self.read_all_wakeups();
         }
-        self.segment.side(self.own).status.asleep.declare(Sleep::Elsewhere);
+        self.segment.side(self.own).status.asleep.declare(SleepObject::Elsewhere);
     }
 
     /// Announces that this end is awake.

@@ -6,54 +6,54 @@ use crate::drive::handler::Handler;
 use crate::drive::inbox::{Command, Inbox};
 use crate::drive::poll::EventSource;
 use crate::tls::Server;
-use crate::{Listen, NetError, WhenFull};
+use crate::{ListenOptions, NetError, WhenFull};
 use rustix::io::Errno;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Interval of retries to accept, in ns: other parts of the process may have closed descriptors
-/// although no connection of this listener's threads was closed.
+/// Interval in ns of retries to accept, as other parts of the process may have closed descriptors although no
+/// connection of this listener's threads was closed.
 const RETRY_NS: u64 = 100_000_000;
 
-/// Listening socket and the threads that its connections are handed to.
+/// Listening socket, and the threads to which it hands accepted connections.
 pub(crate) struct Listener<D> {
     fd: OwnedFd,
-    /// `true` while accepting is paused because no connection can be opened.
+    /// `true` while accepting is paused, because no connection can be opened.
     paused: bool,
-    /// TLS settings of its connections; `None` for plain text.
+    /// TLS configuration of accepted connections; `None` for plain text.
     tls: Option<Server>,
-    /// Threads that receive connections round robin; empty if this thread keeps all connections.
+    /// Threads that get connections round robin; empty if this thread keeps all connections.
     threads: Vec<AcceptTarget<D>>,
     next: usize,
 }
 
-/// Thread that accepted connections are handed to. The thread does not exit while such a value of another thread
-/// exists; dropping the value unregisters the listener, even if the listener's thread panics.
+/// Thread to which a listener hands connections. Another thread does not exit while its `AcceptTarget` exists;
+/// dropping that unregisters the listener, even if the listener's thread panics.
 struct AcceptTarget<D> {
     inbox: Arc<Inbox<D>>,
-    is_own: bool,
+    is_this_thread: bool,
 }
 
 impl<D> Drop for AcceptTarget<D> {
     fn drop(&mut self) {
-        if !self.is_own {
+        if !self.is_this_thread {
             self.inbox.remove_remote_listener();
         }
     }
 }
 
-/// Result of the search for a thread that can take a connection.
+/// Result of choosing the thread that gets the next connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Placement {
-    Own,
-    /// Thread with this index in the listener's list, which has reserved a slot.
+enum TargetChoice {
+    ThisThread,
+    /// Another thread, in which a slot is reserved; contains its index in the listener's list.
     Reserved(usize),
     NoSpace,
 }
 
 impl<H: Handler> Reactor<H> {
-    /// Listens at `address` and returns the actual address, with the port that the kernel chose for port 0.
+    /// Listens at `address`; returns the actual address, with the port that the kernel chose for port 0.
     ///
     /// # Errors
     /// [`NetError::SystemCall`], usually because the address is in use.
@@ -61,16 +61,16 @@ impl<H: Handler> Reactor<H> {
         self.listen_at(&address.into())
     }
 
-    /// Listens like [`listen`](Self::listen), by TLS if `listen` has a TLS server.
+    /// Listens like [`listen`](Self::listen), but by TLS if `listen` has a TLS configuration.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
-    pub fn listen_at(&mut self, listen: &Listen) -> Result<SocketAddr, NetError> {
+    pub fn listen_at(&mut self, listen: &ListenOptions) -> Result<SocketAddr, NetError> {
         self.listen_with(listen, false, Vec::new())
     }
 
-    /// Listens at an address that other sockets of this process share by the same call
-    /// (`SO_REUSEPORT`): the kernel spreads connections among them.
+    /// Listens at an address that other event loops of this process share by the same call (`SO_REUSEPORT`): the
+    /// kernel distributes connections among them.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
@@ -78,17 +78,17 @@ impl<H: Handler> Reactor<H> {
         self.listen_shared_at(&address.into())
     }
 
-    /// Listens like [`listen_shared`](Self::listen_shared), by TLS if `listen` has a TLS server.
+    /// Listens like [`listen_shared`](Self::listen_shared), but by TLS if `listen` has a TLS configuration.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
-    pub fn listen_shared_at(&mut self, listen: &Listen) -> Result<SocketAddr, NetError> {
+    pub fn listen_shared_at(&mut self, listen: &ListenOptions) -> Result<SocketAddr, NetError> {
         self.listen_with(listen, true, Vec::new())
     }
 
     pub(crate) fn listen_with(
         &mut self,
-        listen: &Listen,
+        listen: &ListenOptions,
         shared: bool,
         threads: Vec<Arc<Inbox<H::Data>>>,
     ) -> Result<SocketAddr, NetError> {
@@ -101,18 +101,18 @@ impl<H: Handler> Reactor<H> {
         let address = socket::address(fd.as_fd()).map_err(|errno| ("getsockname", errno))?;
         let tls = listen.tls.clone();
         let targets = threads.into_iter().map(|inbox| {
-            let is_own = Arc::ptr_eq(&inbox, &self.core.inbox);
-            if !is_own {
+            let is_this_thread = Arc::ptr_eq(&inbox, &self.core.inbox);
+            if !is_this_thread {
                 inbox.add_remote_listener(&self.core.inbox);
             }
-            AcceptTarget { inbox, is_own }
+            AcceptTarget { inbox, is_this_thread }
         });
         let threads = targets.collect();
         self.listeners.push(Listener { fd, paused: false, tls, threads, next: 0 });
         Ok(address)
     }
 
-    /// Accepts all connections in the kernel's queues that can be opened, then closes the listeners.
+    /// Accepts as many as possible of the connections in the kernel's accept queues, then closes the listeners.
     pub(super) fn accept_pending(&mut self) {
         for index in 0..self.listeners.len() {
             // Bounded by the length of the kernel's queue: each round accepts what was in it.
@@ -129,11 +129,11 @@ impl<H: Handler> Reactor<H> {
         self.listeners.clear();
     }
 
-    /// Accepts connections from the listener `index`, at most `accepts_max` in an iteration.
+    /// Accepts connections from the listener `index`, at most `accepts_max` in an iteration of the event loop.
     pub(super) fn accept(&mut self, index: u16) {
         for _ in 0..self.core.config.accepts_max {
-            let Some((placement, turn)) = self.choose_target(index) else { return };
-            if placement == Placement::NoSpace && self.core.config.when_full == WhenFull::Wait {
+            let Some((choice, next)) = self.choose_target(index) else { return };
+            if choice == TargetChoice::NoSpace && self.core.config.when_full == WhenFull::Wait {
                 if self.await_slot(index) {
                     return self.pause(index);
                 }
@@ -141,18 +141,18 @@ impl<H: Handler> Reactor<H> {
             }
             let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
             let accepted = socket::accept(listener.fd.as_fd());
-            match (&accepted, placement) {
-                (Ok(_), _) => listener.next = turn,
-                (Err(_), Placement::Reserved(thread)) => {
+            match (&accepted, choice) {
+                (Ok(_), _) => listener.next = next,
+                (Err(_), TargetChoice::Reserved(thread)) => {
                     listener.threads[thread].inbox.release_slot()
                 }
                 (Err(_), _) => {}
             }
             match accepted {
-                Ok(_turned_away) if placement == Placement::NoSpace => {
+                Ok(_turned_away) if choice == TargetChoice::NoSpace => {
                     self.core.stats.turned_away_count += 1
                 }
-                Ok((fd, peer)) => self.deliver(index, placement, fd, peer),
+                Ok((fd, peer)) => self.deliver(index, choice, fd, peer),
                 Err(Errno::AGAIN) => return,
                 // The connection was aborted before it was accepted, or not established.
                 Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN) => {}
@@ -163,46 +163,46 @@ impl<H: Handler> Reactor<H> {
         self.core.enqueue_listener(index);
     }
 
-    /// Returns the thread that takes the next connection of the listener `index`, round robin among those with free
-    /// slots, and its position in the listener's list. `None` if there is no such listener.
-    fn choose_target(&self, index: u16) -> Option<(Placement, usize)> {
+    /// Chooses the thread for the next connection of the listener `index`, round robin among those with free slots;
+    /// returns the choice and the position in the listener's list. `None` if there is no such listener.
+    fn choose_target(&self, index: u16) -> Option<(TargetChoice, usize)> {
         let listener = self.listeners.get(usize::from(index))?;
-        let own = if self.core.slab.is_full() { Placement::NoSpace } else { Placement::Own };
+        let own =
+            if self.core.slab.is_full() { TargetChoice::NoSpace } else { TargetChoice::ThisThread };
         let count = listener.threads.len();
-        for step in 1..=count {
-            let at = (listener.next + step) % count;
+        for offset in 1..=count {
+            let at = (listener.next + offset) % count;
             let thread = &listener.threads[at];
-            let found = match thread.is_own {
+            let found = match thread.is_this_thread {
                 true => own,
-                false if thread.inbox.reservations.try_reserve() => Placement::Reserved(at),
-                false => Placement::NoSpace,
+                false if thread.inbox.reservations.try_reserve() => TargetChoice::Reserved(at),
+                false => TargetChoice::NoSpace,
             };
-            if found != Placement::NoSpace {
+            if found != TargetChoice::NoSpace {
                 return Some((found, at));
             }
         }
-        Some((if count > 0 { Placement::NoSpace } else { own }, listener.next))
+        Some((if count > 0 { TargetChoice::NoSpace } else { own }, listener.next))
     }
 
-    /// Requests a command from each thread to which the listener `index` hands over connections, for when it has a
-    /// slot. Returns `false` if one has a slot already.
+    /// Registers with each other thread that gets connections from the listener `index`, to be sent a command once
+    /// that thread has a free slot. Returns `false` if one has a free slot already.
     fn await_slot(&self, index: u16) -> bool {
         let Some(listener) = self.listeners.get(usize::from(index)) else { return true };
-        let mut others = listener.threads.iter().filter(|it| !it.is_own);
+        let mut others = listener.threads.iter().filter(|it| !it.is_this_thread);
         others.all(|it| it.inbox.reservations.await_slot())
     }
 
     /// Passes an accepted connection to the thread that has reserved a slot for it.
-    fn deliver(&mut self, index: u16, placement: Placement, fd: OwnedFd, peer: Option<SocketAddr>) {
+    fn deliver(&mut self, index: u16, choice: TargetChoice, fd: OwnedFd, peer: Option<SocketAddr>) {
         let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
         let mut fd = fd;
         let tls = listener.tls.clone();
-        if let Placement::Reserved(thread) = placement {
+        if let TargetChoice::Reserved(thread) = choice {
             let inbox = &listener.threads[thread].inbox;
             let adopt = Command::Adopt(fd, peer, tls.clone());
             match inbox.push(adopt).map_err(|it| it.into_inner()) {
-                // The thread's queue of commands is full, or the thread has ended: this thread
-                // keeps it.
+                // The thread's queue of commands is full, or the thread has ended: this thread keeps it.
                 Err(Command::Adopt(refused, ..)) => {
                     inbox.release_slot();
                     fd = refused;
@@ -216,8 +216,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Rejects one connection when no descriptor is free: closes the reserve, accepts with it and closes the
-    /// connection. Returns `false` if `WhenFull::Wait` is set or no connection was rejected.
+    /// Rejects one connection when no descriptor is free: closes the descriptor held in reserve, accepts the
+    /// connection and closes it. Returns `false` under `WhenFull::Wait`, or if no connection was rejected.
     fn refuse_one(&mut self, index: u16) -> bool {
         if self.core.config.when_full == WhenFull::Wait || self.reserve_fd.take().is_none() {
             return false;
@@ -235,8 +235,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Pauses a listener until one of our connections is closed, another thread that it hands
-    /// connections to has a slot, or `RETRY_NS` have passed.
+    /// Pauses a listener until one of its threads has a free slot, or `RETRY_NS` have passed.
     fn pause(&mut self, index: u16) {
         let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
         if !listener.paused {
@@ -249,7 +248,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Resumes all paused listeners, as connections may be possible again.
+    /// Resumes all paused listeners, as it may be possible to open connections again.
     pub(super) fn resume_accepting(&mut self) {
         self.open_reserve_fd();
         for (index, listener) in (0..).zip(&mut self.listeners) {
@@ -264,7 +263,7 @@ impl<H: Handler> Reactor<H> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Raw;
+    use crate::engine::BytesCodec;
     use crate::{CloseReason, Config, Conn};
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::net::TcpStream;
@@ -277,26 +276,25 @@ mod tests {
     struct Hook(Box<dyn FnMut() + Send>);
 
     impl Handler for Hook {
-        type Codec = Raw;
+        type Codec = BytesCodec;
         type Data = ();
 
-        fn on_accept(&mut self, _conn: &mut Conn<'_, Raw, ()>) {
+        fn on_accept(&mut self, _conn: &mut Conn<'_, BytesCodec, ()>) {
             (self.0)();
         }
 
-        fn on_message(&mut self, _conn: &mut Conn<'_, Raw, ()>, _message: &[u8]) {}
+        fn on_message(&mut self, _conn: &mut Conn<'_, BytesCodec, ()>, _message: &[u8]) {}
     }
 
     fn reactor(connections_max: u32, on_accept: impl FnMut() + Send + 'static) -> Reactor<Hook> {
         let config = Config { connections_max, ..Config::default() };
-        Reactor::new(config, Raw, Hook(Box::new(on_accept))).expect("a reactor")
+        Reactor::new(config, BytesCodec, Hook(Box::new(on_accept))).expect("a reactor")
     }
 
-    /// Lets `first` listen for itself and for `second`, as [`Spread::RoundRobin`](crate::Spread)
-    /// does.
+    /// Lets `first` listen for itself and for `second`, as [`AcceptPolicy::RoundRobin`](crate::AcceptPolicy) does.
     fn listen(first: &mut Reactor<Hook>, second: &Reactor<Hook>) -> SocketAddr {
         let threads = vec![Arc::clone(first.inbox()), Arc::clone(second.inbox())];
-        let here = Listen::at("127.0.0.1:0".parse().expect("parse the address"));
+        let here = ListenOptions::at("127.0.0.1:0".parse().expect("parse the address"));
         first.listen_with(&here, false, threads).expect("a free port")
     }
 

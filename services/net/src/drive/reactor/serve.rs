@@ -2,27 +2,27 @@
 
 use super::{Reactor, socket};
 use crate::CloseReason;
-use crate::drive::conn::{Conn, Received};
+use crate::drive::conn::{Conn, ReceivedBytes};
 use crate::drive::core::{Core, REPLIES_KEPT_BYTES};
 use crate::drive::handler::Handler;
 use crate::drive::slab::{Flags, Key};
-use crate::engine::{Crossing, Delivered, Opened};
+use crate::engine::{DeliveryResult, OpenResult, WaterMarkCrossing};
 use crate::stage;
 use rustix::io::Errno;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Flags of which each forbids reading a connection.
+/// Flags each of which forbids reading a connection.
 const READ_BLOCKERS: Flags = Flags::SUSPENDED
     .or(Flags::ABOVE_HIGH_WATER)
     .or(Flags::CLOSING)
     .or(Flags::CONNECTING)
     .or(Flags::ABORTED);
-/// Flags of which each forbids reading during the TLS handshake, which goes on even if the program
-/// has suspended or closed the connection.
+/// Flags each of which forbids reading during the TLS handshake, which continues even if the program has suspended or
+/// closed the connection.
 const HANDSHAKE_BLOCKERS: Flags = Flags::CONNECTING.or(Flags::ABORTED);
-/// Maximum number of discarding reads before other connections are served.
+/// Maximum number of reads that discard a lingering connection's bytes before other connections are served.
 const DISCARDS_MAX: u32 = 16;
 
 impl<H: Handler> Reactor<H> {
@@ -59,7 +59,8 @@ impl<H: Handler> Reactor<H> {
         self.finish_service(key);
     }
 
-    /// Completes an outgoing connection. Returns `true` if it is established and still open; closes it if it failed.
+    /// Completes the attempt to connect. Returns `true` if the connection is established and still open; closes it if
+    /// the attempt failed.
     fn finish_connect(&mut self, key: Key) -> bool {
         let Some(slot) = self.core.slab.get_mut(key) else { return false };
         if !slot.flags.any(Flags::WRITABLE) {
@@ -77,7 +78,7 @@ impl<H: Handler> Reactor<H> {
         }
         self.core.stats.connected_count += 1;
         let now_ns = self.core.now_ns;
-        let tls = self.core.slab.get_mut(key).and_then(|slot| slot.link.tls_mut());
+        let tls = self.core.slab.get_mut(key).and_then(|slot| slot.protocol.tls_mut());
         let Some(tls) = tls else {
             self.call(key, |handler, conn| handler.on_connect(conn));
             return true;
@@ -90,7 +91,7 @@ impl<H: Handler> Reactor<H> {
         true
     }
 
-    /// Reads once and handles the messages; then handles TLS's `close_notify`, if that was received.
+    /// Reads a connection once and handles the messages, then TLS's `close_notify` if the peer sent it.
     fn read(&mut self, key: Key) -> Result<(), CloseReason> {
         self.read_once(key)?;
         let waits = Flags::BACKLOG.or(Flags::PEER_ENDED).or(Flags::LINGERING);
@@ -135,7 +136,7 @@ impl<H: Handler> Reactor<H> {
             }
             self.core.stats.reads_count += 1;
             self.core.stats.read_bytes += bytes_count as u64;
-            if slot.link.is_secured() {
+            if slot.protocol.is_secured() {
                 return self.open(key, bytes_count);
             }
         }
@@ -145,8 +146,8 @@ impl<H: Handler> Reactor<H> {
         delivered
     }
 
-    /// Checks whether the peer of a connection that is not being read has reset it, or has closed its end after all its
-    /// bytes were read.
+    /// Checks if the peer has reset a connection that is not being read, or has closed its end after all its bytes
+    /// were read.
     fn check_peer_end(&mut self, key: Key) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         socket::take_error(slot.fd.as_fd()).map_err(CloseReason::Reset)?;
@@ -156,7 +157,7 @@ impl<H: Handler> Reactor<H> {
         match socket::peek(slot.fd.as_fd()) {
             Ok(0) => self.handle_stream_end(key),
             // The rest may be TLS's close_notify alone; if it is data, the backlog keeps it.
-            Ok(_) if slot.link.is_secured() => {
+            Ok(_) if slot.protocol.is_secured() => {
                 match socket::read(slot.fd.as_fd(), &mut self.buffer) {
                     Ok(bytes_count) => self.open(key, bytes_count),
                     Err(errno) => Err(CloseReason::Reset(errno)),
@@ -167,8 +168,8 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Opens the TLS records in the first bytes of the read buffer, sends the handshake's messages,
-    /// and delivers the plaintext.
+    /// Decrypts the TLS records in the first `bytes_count` bytes of the read buffer, sends handshake messages, and
+    /// delivers the plaintext.
     fn open(&mut self, key: Key, bytes_count: usize) -> Result<(), CloseReason> {
         let core = &mut self.core;
         let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
@@ -177,7 +178,7 @@ impl<H: Handler> Reactor<H> {
         plain.clear();
         sealed.clear();
         let records = &mut self.buffer[..bytes_count];
-        let opened = slot.link.open(records, &mut plain, &mut sealed, core.now_ns);
+        let opened = slot.protocol.open(records, &mut plain, &mut sealed, core.now_ns);
         let sent = match sealed.is_empty() {
             true => Ok(()),
             false => send_or_queue(core, key, &sealed),
@@ -195,15 +196,20 @@ impl<H: Handler> Reactor<H> {
         delivered
     }
 
-    /// Handles opened records: the end of the stream, the end of the handshake, and the plaintext.
-    fn handle_opened(&mut self, key: Key, opened: Opened, plain: &[u8]) -> Result<(), CloseReason> {
+    /// Handles the result of decrypting records: the plaintext, and the end of the handshake or of the stream.
+    fn handle_opened(
+        &mut self,
+        key: Key,
+        opened: OpenResult,
+        plain: &[u8],
+    ) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         if opened.is_ended {
             slot.flags.set(Flags::CLOSE_NOTIFIED);
         }
         if opened.is_ready {
             slot.flags.clear(Flags::HANDSHAKING);
-            let is_resumed = slot.link.tls().and_then(|tls| tls.is_resumed());
+            let is_resumed = slot.protocol.tls().and_then(|tls| tls.is_resumed());
             self.core.stats.handshakes_count += 1;
             self.core.stats.resumed_count += u64::from(is_resumed == Some(true));
             let is_outgoing = slot.flags.any(Flags::OUTGOING);
@@ -217,7 +223,7 @@ impl<H: Handler> Reactor<H> {
             return Ok(());
         }
         if slot.flags.any(READ_BLOCKERS) {
-            slot.link.buffer(plain);
+            slot.protocol.buffer(plain);
             slot.flags.set(Flags::BACKLOG);
             return Ok(());
         }
@@ -228,8 +234,8 @@ impl<H: Handler> Reactor<H> {
     fn deliver_messages(&mut self, key: Key, bytes: &[u8]) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         let is_last = slot.flags.any(Flags::LAST_MESSAGE);
-        let mut reading = slot.link.begin_reading();
-        let queued_bytes = slot.link.queued_bytes();
+        let mut reading = slot.protocol.begin_reading();
+        let queued_bytes = slot.protocol.queued_bytes();
         self.core.begin_call(key, queued_bytes);
         self.core.call.should_stop = is_last;
         let Self { core, codec, handler, .. } = self;
@@ -237,7 +243,7 @@ impl<H: Handler> Reactor<H> {
         let delivered = catch_unwind(AssertUnwindSafe(|| {
             reading.receive(bytes, codec, now_ns, |message, frame| {
                 stage::decoded(message.len());
-                let received = Received { bytes, message, frame: (frame.start, frame.end) };
+                let received = ReceivedBytes { bytes, message, frame: (frame.start, frame.end) };
                 handler.on_message(&mut Conn { core, codec, key, received }, message);
                 stage::dispatched(message.len());
                 match core.call.should_stop {
@@ -247,7 +253,7 @@ impl<H: Handler> Reactor<H> {
             })
         }));
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
-        slot.link.end_reading(reading);
+        slot.protocol.end_reading(reading);
         let delivered = match delivered {
             Ok(delivered) => delivered,
             Err(panic) => {
@@ -255,8 +261,8 @@ impl<H: Handler> Reactor<H> {
                 return Ok(());
             }
         };
-        let is_stopped = matches!(delivered, Ok(Delivered { is_stopped: true, .. }));
-        let is_stopped = is_stopped && slot.link.pending_bytes() > 0;
+        let is_stopped = matches!(delivered, Ok(DeliveryResult { is_stopped: true, .. }));
+        let is_stopped = is_stopped && slot.protocol.pending_bytes() > 0;
         slot.flags.clear(Flags::BACKLOG);
         if is_stopped {
             slot.flags.set(Flags::BACKLOG);
@@ -271,8 +277,7 @@ impl<H: Handler> Reactor<H> {
         delivered.map(drop).map_err(CloseReason::InvalidMessage)
     }
 
-    /// Sends the handler's replies to the read bytes `received`; queues the rest if the kernel is
-    /// full.
+    /// Sends the handler's replies to the bytes `received`; queues the rest if the kernel accepts no more.
     pub(super) fn reply(&mut self, key: Key, received: &[u8]) {
         let core = &mut self.core;
         core.call.key = None;
@@ -285,7 +290,7 @@ impl<H: Handler> Reactor<H> {
         }
         let mut replies = std::mem::take(&mut core.call.replies);
         let bytes = replies.contiguous(received);
-        let is_secured = core.slab.get(key).is_some_and(|slot| slot.link.is_secured());
+        let is_secured = core.slab.get(key).is_some_and(|slot| slot.protocol.is_secured());
         let sent = match is_secured {
             true => seal_and_send(core, key, bytes),
             false => send_or_queue(core, key, bytes),
@@ -297,11 +302,11 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Sends queued bytes, as many as the kernel accepts.
+    /// Sends as many queued bytes as the kernel accepts.
     fn flush(&mut self, key: Key) -> Result<(), CloseReason> {
         let core = &mut self.core;
         let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
-        let unsent = slot.link.unsent();
+        let unsent = slot.protocol.unsent();
         if unsent.is_empty() || slot.flags.any(Flags::SEND_BLOCKED.or(Flags::CONNECTING)) {
             return Ok(());
         }
@@ -313,27 +318,30 @@ impl<H: Handler> Reactor<H> {
         }
         core.stats.sends_count += u64::from(sent_bytes > 0);
         core.stats.sent_bytes += sent_bytes as u64;
-        if let Some(Crossing::Low) = slot.link.mark_sent(sent_bytes, &core.limits, core.now_ns) {
+        if let Some(WaterMarkCrossing::Low) =
+            slot.protocol.mark_sent(sent_bytes, &core.limits, core.now_ns)
+        {
             slot.flags.clear(Flags::ABOVE_HIGH_WATER);
-            slot.link.restart_message_timeout(core.now_ns);
-            core.pending_crossings.push((key, Crossing::Low));
+            slot.protocol.restart_message_timeout(core.now_ns);
+            core.pending_crossings.push((key, WaterMarkCrossing::Low));
         }
         Ok(())
     }
 
-    /// Handles the end of the stream; a TLS stream without a `close_notify` before it was truncated.
+    /// Handles the end of the byte stream: an error for a TLS stream that lacks a `close_notify`, as it may be
+    /// truncated.
     fn handle_stream_end(&mut self, key: Key) -> Result<(), CloseReason> {
         let slot = self.core.slab.get(key).filter(|slot| !slot.flags.any(Flags::CLOSE_NOTIFIED));
-        match slot.and_then(|slot| slot.link.tls()) {
+        match slot.and_then(|slot| slot.protocol.tls()) {
             Some(tls) => Err(tls.truncation_error().into()),
             None => self.handle_peer_end(key),
         }
     }
 
-    /// Handles the peer's end of stream; bytes queued for the peer are still sent.
+    /// Handles that the peer has closed its sending direction; bytes queued for the peer are still sent.
     fn handle_peer_end(&mut self, key: Key) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
-        slot.link.receive_end()?;
+        slot.protocol.receive_end()?;
         slot.flags.clear(Flags::READABLE);
         slot.flags.set(Flags::PEER_ENDED.or(Flags::CLOSING));
         Ok(())
@@ -357,8 +365,8 @@ impl<H: Handler> Reactor<H> {
         Ok(())
     }
 
-    /// Shuts down our sending direction and reads what was received: a close with unread bytes
-    /// would reset the connection and discard our last bytes.
+    /// Shuts down the sending direction and reads what was received: closing with unread bytes would reset the
+    /// connection and discard the last bytes sent.
     fn end_and_drain(&mut self, key: Key) {
         let Some(slot) = self.core.slab.get_mut(key) else { return };
         socket::shut_down_sending(slot.fd.as_fd());
@@ -373,12 +381,12 @@ impl<H: Handler> Reactor<H> {
     /// Sends TLS's `close_notify` once all other bytes are sent.
     fn send_close_notify(&mut self, key: Key) {
         let Some(slot) = self.core.slab.get_mut(key) else { return };
-        if slot.link.queued_bytes() > 0 || !slot.link.is_secured() {
+        if slot.protocol.queued_bytes() > 0 || !slot.protocol.is_secured() {
             return;
         }
         let mut sealed = std::mem::take(&mut self.core.sealed);
         sealed.clear();
-        slot.link.close_notify(&mut sealed);
+        slot.protocol.close_notify(&mut sealed);
         if !sealed.is_empty() {
             // If the peer has disconnected, the next read reports it.
             let _ = send_or_queue(&mut self.core, key, &sealed);
@@ -386,7 +394,7 @@ impl<H: Handler> Reactor<H> {
         self.core.sealed = sealed;
     }
 
-    /// Finishes the service of a connection: queues it again, starts a timer, or closes it.
+    /// Ends the service of a connection in this iteration: queues it again, starts a timer, or closes it.
     pub(super) fn finish_service(&mut self, key: Key) {
         let is_stopping = self.core.is_stopping;
         let local_close_reason = self.local_close_reason();
@@ -395,7 +403,7 @@ impl<H: Handler> Reactor<H> {
         let more = Flags::READABLE.or(Flags::BACKLOG);
         if is_stopping && !flags.any(more.or(Flags::CLOSING).or(Flags::LINGERING)) {
             // Everything read is handed over, except perhaps the beginning of a message.
-            match slot.link.pending_bytes() {
+            match slot.protocol.pending_bytes() {
                 0 => slot.flags.set(Flags::CLOSING),
                 _ => slot.flags.set(Flags::LAST_MESSAGE),
             }
@@ -404,14 +412,14 @@ impl<H: Handler> Reactor<H> {
         if flags.any(Flags::CLOSING) && !flags.any(Flags::LINGERING.or(Flags::CONNECTING)) {
             self.send_close_notify(key);
             let Some(slot) = self.core.slab.get_mut(key) else { return };
-            if slot.link.queued_bytes() == 0 {
+            if slot.protocol.queued_bytes() == 0 {
                 if flags.any(Flags::PEER_ENDED) {
                     return self.close(key, &CloseReason::Peer);
                 }
                 socket::shut_down_sending(slot.fd.as_fd());
                 // Bytes that still arrive are read and discarded: a close with unread bytes would
                 // reset the connection and discard what the peer has not read yet.
-                slot.link = Default::default();
+                slot.protocol = Default::default();
                 slot.flags.set(Flags::LINGERING.or(Flags::READABLE));
                 let now_ms = self.core.now_ms();
                 if let Some(slot) = self.core.slab.get_mut(key) {
@@ -436,18 +444,18 @@ impl<H: Handler> Reactor<H> {
             self.core.enqueue(key);
         }
         let Some(slot) = self.core.slab.get(key) else { return };
-        if !slot.link.is_idle() || slot.flags.any(Flags::LINGERING) {
+        if !slot.protocol.is_idle() || slot.flags.any(Flags::LINGERING) {
             self.core.arm(key);
         }
     }
 }
 
-/// Returns the flags of which each forbids reading a connection that has these `flags`.
+/// Returns the flags each of which forbids reading a connection with these `flags`.
 fn read_blockers(flags: Flags) -> Flags {
     if flags.any(Flags::HANDSHAKING) { HANDSHAKE_BLOCKERS } else { READ_BLOCKERS }
 }
 
-/// Returns the buffer, shrunk if its capacity has grown too large.
+/// Returns `buffer`, shrunk if its capacity has grown too large.
 fn shrunk(mut buffer: Vec<u8>) -> Vec<u8> {
     if buffer.capacity() > REPLIES_KEPT_BYTES {
         buffer.clear();
@@ -460,7 +468,7 @@ fn seal_and_send<D>(core: &mut Core<D>, key: Key, replies: &[u8]) -> Result<(), 
     let mut sealed = std::mem::take(&mut core.sealed);
     sealed.clear();
     let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
-    let sent = match slot.link.seal(replies, &core.call.ends, &mut sealed) {
+    let sent = match slot.protocol.seal(replies, &core.call.ends, &mut sealed) {
         Ok(()) if sealed.is_empty() => Ok(()),
         Ok(()) => send_or_queue(core, key, &sealed),
         Err(error) => Err(CloseReason::Tls(error)),
@@ -473,7 +481,7 @@ fn send_or_queue<D>(core: &mut Core<D>, key: Key, replies: &[u8]) -> Result<(), 
     let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
     let mut rest = replies;
     let waits = Flags::CONNECTING.or(Flags::SEND_BLOCKED);
-    if slot.link.unsent().is_empty() && !slot.flags.any(waits) {
+    if slot.protocol.unsent().is_empty() && !slot.flags.any(waits) {
         let sent_bytes = socket::send(slot.fd.as_fd(), rest).map_err(CloseReason::Reset)?;
         stage::sent(sent_bytes);
         core.stats.sends_count += u64::from(sent_bytes > 0);
@@ -485,7 +493,7 @@ fn send_or_queue<D>(core: &mut Core<D>, key: Key, replies: &[u8]) -> Result<(), 
         slot.flags.set(Flags::SEND_BLOCKED);
         core.stats.delayed_count += 1;
     }
-    if let Some(crossing) = slot.link.queue(rest, &core.limits, core.now_ns)? {
+    if let Some(crossing) = slot.protocol.queue(rest, &core.limits, core.now_ns)? {
         slot.flags.set(Flags::ABOVE_HIGH_WATER);
         core.pending_crossings.push((key, crossing));
     }

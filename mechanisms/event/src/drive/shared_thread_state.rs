@@ -14,28 +14,28 @@ use std::sync::{Arc, OnceLock};
 
 pub(crate) struct SharedThreadState {
     unparker: Unparker,
-    /// `true` if a stop was requested. Seldom written, so that the cache line stays shared.
+    /// `true` if a stop was requested. Rarely written, so that every CPU keeps a copy of its cache line.
     stop: CachePadded<AtomicBool>,
     /// Eventfd that interrupts a sleep in epoll; created before the first such sleep.
-    counter: OnceLock<OwnedFd>,
-    /// Queue that announces which machines of a group have messages; `None` for a single machine.
-    marking: Option<ReadySender>,
+    eventfd: OnceLock<OwnedFd>,
+    /// Queue of the group's machines that have messages; `None` if the thread runs a single machine.
+    ready_sender: Option<ReadySender>,
     wake_when: WakeWhen,
 }
 
 impl SharedThreadState {
-    pub(crate) fn new(marking: Option<ReadySender>, wake_when: WakeWhen) -> Arc<Self> {
+    pub(crate) fn new(ready_sender: Option<ReadySender>, wake_when: WakeWhen) -> Arc<Self> {
         Arc::new(Self {
             unparker: Unparker::new(),
             stop: CachePadded::new(AtomicBool::new(false)),
-            counter: OnceLock::new(),
-            marking,
+            eventfd: OnceLock::new(),
+            ready_sender,
             wake_when,
         })
     }
 
-    /// Wakes the thread if it sleeps; under [`WakeWhen::EachMessage`], notifies it in any case.
-    /// Called after the message was published.
+    /// Wakes the thread if it sleeps; under [`WakeWhen::EachMessage`], makes the system call even if the thread is
+    /// awake. Called after the message was enqueued.
     #[inline]
     pub(crate) fn wake(&self) {
         if self.unparker.unpark_with(|| self.wake_sleeper()) {
@@ -45,7 +45,7 @@ impl SharedThreadState {
         }
     }
 
-    /// Returns `true` if each message is notified by a system call, even to a thread that is awake.
+    /// Returns `true` if a sender makes a system call for each message, even if the thread is awake.
     #[inline]
     pub(crate) fn notifies_each_message(&self) -> bool {
         self.wake_when == WakeWhen::EachMessage
@@ -53,9 +53,9 @@ impl SharedThreadState {
 
     #[cold]
     fn wake_sleeper(&self) {
-        let Some(counter) = self.counter.get() else { return };
-        match retry_on_intr(|| rustix::io::write(counter, &1u64.to_ne_bytes())) {
-            // EAGAIN: the counter is at its maximum, which also makes it readable.
+        let Some(eventfd) = self.eventfd.get() else { return };
+        match retry_on_intr(|| rustix::io::write(eventfd, &1u64.to_ne_bytes())) {
+            // EAGAIN: its count is at the maximum, which also makes it readable.
             Ok(_) | Err(Errno::AGAIN) => {}
             Err(errno) => panic!("write to an eventfd failed: {errno}"),
         }
@@ -66,16 +66,16 @@ impl SharedThreadState {
     }
 
     pub(crate) fn ready_sender(&self) -> Option<&ReadySender> {
-        self.marking.as_ref()
+        self.ready_sender.as_ref()
     }
 
     /// Returns the eventfd that interrupts a sleep in epoll, created on first use.
     pub(crate) fn eventfd(&self) -> Result<&OwnedFd, Errno> {
-        if let Some(counter) = self.counter.get() {
-            return Ok(counter);
+        if let Some(eventfd) = self.eventfd.get() {
+            return Ok(eventfd);
         }
-        let counter = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(self.counter.get_or_init(|| counter))
+        let created = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(self.eventfd.get_or_init(|| created))
     }
 
     /// Requests the thread to stop.
@@ -97,30 +97,31 @@ impl SharedThreadState {
         self.is_stop_requested() && self.stop.swap(false, Ordering::Acquire)
     }
 
-    /// Registers the calling thread as the one that runs these machines, until the guard is dropped.
+    /// Registers the calling thread as the thread that runs these machines, until the returned guard is dropped.
     pub(crate) fn enter(&self) -> RunGuard {
         // Fails while the thread's locals are dropped; then is_running_here() returns `false`.
-        let _ = HERE.try_with(|doors| doors.borrow_mut().push(ptr::from_ref(self)));
+        let _ = RUNNING_HERE.try_with(|running| running.borrow_mut().push(ptr::from_ref(self)));
         RunGuard
     }
 
     /// Returns `true` if the calling thread currently runs these machines.
     pub(crate) fn is_running_here(&self) -> bool {
-        let is_here = HERE.try_with(|doors| doors.borrow().contains(&ptr::from_ref(self)));
+        let is_here =
+            RUNNING_HERE.try_with(|running| running.borrow().contains(&ptr::from_ref(self)));
         is_here.unwrap_or(false)
     }
 }
 
 thread_local! {
-    /// States of the threads whose machines this thread runs: more than one if a handler runs other
-    /// machines. Compared, never dereferenced.
-    static HERE: RefCell<Vec<*const SharedThreadState>> = const { RefCell::new(Vec::new()) };
+    /// Shared states whose machines the present thread runs: more than one if a handler runs other machines. The
+    /// pointers are compared, never dereferenced.
+    static RUNNING_HERE: RefCell<Vec<*const SharedThreadState>> = const { RefCell::new(Vec::new()) };
 }
 
 pub(crate) struct RunGuard;
 
 impl Drop for RunGuard {
     fn drop(&mut self) {
-        let _ = HERE.try_with(|doors| doors.borrow_mut().pop());
+        let _ = RUNNING_HERE.try_with(|running| running.borrow_mut().pop());
     }
 }

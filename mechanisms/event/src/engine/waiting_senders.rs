@@ -1,8 +1,7 @@
 //! Senders that wait for space in a full inbox: the protocol, without system calls and time.
 //!
-//! A sender counts itself, fences, tries once more and sleeps; the machine takes messages out,
-//! fences and reads the count. Whichever fence comes first: either the sender finds room, or the
-//! machine sees the sender's count.
+//! A sender counts itself, fences, tries once more and sleeps; the machine takes messages out, fences and reads the
+//! count. Whichever fence comes first: either the sender finds space, or the machine sees the sender's count.
 
 use handover_base::sync::CachePadded;
 use handover_base::sync::atomic::{AtomicU32, Ordering, fence};
@@ -17,12 +16,13 @@ pub struct WaitingSenders {
 #[derive(Debug, Default)]
 struct State {
     waiting: AtomicU32,
-    /// Counter changed whenever there may be space; the futex that the senders sleep on.
+    /// Counter that changes whenever there may be space; the futex word on which the senders sleep.
     changes: AtomicU32,
 }
 
 impl WaitingSenders {
-    /// Repeats `push` while the inbox is full, until `sleep` returns `false`; called by a sender.
+    /// Repeats `push` while the inbox is full, until `sleep` returns `false`; returns the last result. Called by a
+    /// sender.
     ///
     /// `sleep` is called with a word and the value that it has while the sender may sleep. It must
     /// return at once if the word differs, and when [`admit`](Self::admit) wakes the sender; it may
@@ -37,8 +37,7 @@ impl WaitingSenders {
         // Relaxed: ordered by the fence in the loop.
         self.state.waiting.fetch_add(1, Ordering::Relaxed);
         let answer = loop {
-            // Acquire: pairs with the Release in admit(): after a change that is seen here, push()
-            // sees the room.
+            // Acquire: pairs with the Release in admit(): after a change that is seen here, push() sees the space.
             let changes = self.state.changes.load(Ordering::Acquire);
             // SeqCst: pairs with the fence in has_waiting(); see the module's documentation.
             fence(Ordering::SeqCst);
@@ -55,7 +54,7 @@ impl WaitingSenders {
         answer
     }
 
-    /// Returns `true` if senders wait; called by the machine after it has taken messages out.
+    /// Returns `true` if senders wait for space; called by the machine after it has removed messages.
     #[inline]
     pub fn has_waiting(&self) -> bool {
         // SeqCst: pairs with the fence in wait(); see the module's documentation.
@@ -64,7 +63,8 @@ impl WaitingSenders {
         self.state.waiting.load(Ordering::Relaxed) != 0
     }
 
-    /// Lets waiting senders try again; called by the machine. `wake` gets the word that they sleep on, and wakes them.
+    /// Lets waiting senders try again; called by the machine. `wake` gets the futex word on which they sleep, and
+    /// wakes them.
     #[cold]
     pub fn admit(&self, wake: impl FnOnce(&AtomicU32)) {
         // Release: pairs with the Acquire in wait().

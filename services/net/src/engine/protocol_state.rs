@@ -1,20 +1,20 @@
 //! Protocol state of one connection: receive buffer, send queue, TLS and time limits.
 
 use super::codec::{Codec, CodecError};
-use super::inbound::{Delivered, Inbound, Truncated};
-use super::outbound::{Crossing, Outbound, Overflow};
-use super::tls::{Opened, Tls};
+use super::inbound::{DeliveryResult, Inbound, TruncatedError};
+use super::outbound::{Outbound, Overflow, WaterMarkCrossing};
+use super::tls::{OpenResult, Tls};
 use crate::tls::TlsError;
 use std::ops::{ControlFlow, Range};
 
-/// Limits of a connection that the engine enforces.
+/// Limits of a connection that its [`ProtocolState`] enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of bytes queued for sending.
+    /// Maximum number of bytes that are queued for sending.
     pub queued_bytes_max: usize,
-    /// High-water mark in bytes: a send queue above it reports [`Crossing::High`].
+    /// High-water mark in bytes: a send queue above it reports [`WaterMarkCrossing::High`].
     pub high_bytes: usize,
-    /// Low-water mark in bytes: a send queue that has drained to it reports [`Crossing::Low`].
+    /// Low-water mark in bytes: a send queue that has drained to it reports [`WaterMarkCrossing::Low`].
     pub low_bytes: usize,
     /// Maximum time from a message's first byte to its last, in ns; 0 is no limit.
     pub message_timeout_ns: u64,
@@ -24,13 +24,13 @@ pub struct Limits {
     pub handshake_timeout_ns: u64,
 }
 
-/// Time limit that a connection has exceeded.
+/// Error of a connection that has exceeded a time limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum TimedOut {
-    /// A message was started and not completed in time.
+pub enum TimeoutError {
+    /// The peer began a message and did not complete it in time.
     #[error("the peer did not complete a message within message_timeout_ms")]
     Message,
-    /// Bytes were queued and the peer accepted none in time.
+    /// Bytes were queued, and the peer accepted none of them in time.
     #[error("the peer read nothing for write_timeout_ms")]
     Write,
     /// The TLS handshake was not completed in time.
@@ -38,10 +38,10 @@ pub enum TimedOut {
     Handshake,
 }
 
-/// Error of queueing bytes that a handler has written.
+/// Error of queueing bytes for sending.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
-    /// Too many bytes would be queued.
+    /// More bytes would be queued than the limit allows.
     #[error(transparent)]
     Overflow(#[from] Overflow),
     /// The bytes could not be encrypted.
@@ -49,36 +49,37 @@ pub enum QueueError {
     Tls(#[from] TlsError),
 }
 
-/// Protocol state of one connection: 8 bytes, without further memory while the connection is unsecured and idle.
+/// Protocol state of one connection: 8 bytes, and no further memory while the connection is idle without TLS.
 #[derive(Debug, Default)]
-pub struct Link {
+pub struct ProtocolState {
     state: Option<Box<ActiveState>>,
 }
 
 #[derive(Debug, Default)]
 struct ActiveState {
-    reading: Reading,
+    reading: ReceiveBuffer,
     outbound: Outbound,
-    /// Time at which bytes were last accepted by the kernel, or the queue became non-empty.
+    /// Time in ns at which the kernel last accepted bytes, or the queue became non-empty.
     progress_ns: u64,
-    /// Time at which an incomplete TLS record started; `None` during the handshake.
+    /// Time in ns at which an incomplete TLS record started; `None` if there is none, and during the handshake.
     record_ns: Option<u64>,
-    /// Number of sent bytes that the peer had not acknowledged at the latest [`Link::has_send_progress`].
+    /// Number of sent bytes that the peer had not acknowledged at the latest call of
+    /// [`ProtocolState::has_send_progress`].
     unacknowledged_bytes: usize,
     tls: Option<Box<Tls>>,
 }
 
-/// Receive buffer of a [`Link`], detached from it while messages are delivered.
+/// Receive buffer of a [`ProtocolState`], detached from it while messages are delivered.
 #[derive(Debug, Default)]
-pub struct Reading {
+pub struct ReceiveBuffer {
     inbound: Inbound,
-    /// Time at which the incomplete message started; `None` while we do not read.
+    /// Time in ns at which the incomplete message started; `None` while the connection is not read.
     started_ns: Option<u64>,
 }
 
-impl Reading {
-    /// Delivers received messages like [`Inbound::take_framed`]. With empty `bytes` it continues
-    /// where `each` stopped it.
+impl ReceiveBuffer {
+    /// Delivers received messages like [`Inbound::take_framed`]. With empty `bytes` it continues after the message at
+    /// which `each` stopped it.
     ///
     /// # Errors
     /// [`CodecError`] of the codec; the connection has to be closed.
@@ -89,7 +90,7 @@ impl Reading {
         codec: &C,
         now_ns: u64,
         each: impl FnMut(&[u8], Range<usize>) -> ControlFlow<()>,
-    ) -> Result<Delivered, CodecError> {
+    ) -> Result<DeliveryResult, CodecError> {
         let had_pending = !self.inbound.is_empty();
         let delivered = self.inbound.take_framed(bytes, codec, each)?;
         if self.inbound.is_empty() || delivered.is_stopped {
@@ -101,8 +102,8 @@ impl Reading {
     }
 }
 
-impl Link {
-    /// Creates the engine of a connection that uses TLS.
+impl ProtocolState {
+    /// Creates the protocol state of a connection that uses TLS.
     #[must_use]
     pub fn secured(tls: Tls) -> Self {
         Self {
@@ -130,8 +131,7 @@ impl Link {
         self.state.as_ref().is_some_and(|state| state.tls.is_some())
     }
 
-    /// Opens received records like [`Tls::open`]. The message timeout applies to an incomplete
-    /// record as well.
+    /// Decrypts received TLS records like [`Tls::open`]. The message timeout applies to an incomplete record, too.
     ///
     /// # Errors
     /// [`TlsError`]; the connection has to be closed.
@@ -144,9 +144,9 @@ impl Link {
         plain: &mut Vec<u8>,
         out: &mut Vec<u8>,
         now_ns: u64,
-    ) -> Result<Opened, TlsError> {
-        let state = self.state.as_mut().expect("the link uses TLS");
-        let tls = state.tls.as_mut().expect("the link uses TLS");
+    ) -> Result<OpenResult, TlsError> {
+        let state = self.state.as_mut().expect("the protocol uses TLS");
+        let tls = state.tls.as_mut().expect("the protocol uses TLS");
         let before_bytes = plain.len();
         let opened = tls.open(sealed, plain, out)?;
         // A handshake has one time limit as a whole.
@@ -158,7 +158,7 @@ impl Link {
         Ok(opened)
     }
 
-    /// Restarts the message timeout of incomplete input after a pause in which we did not read.
+    /// Restarts the message timeout of incomplete input, after a pause in which the connection was not read.
     pub fn restart_message_timeout(&mut self, now_ns: u64) {
         if let Some(state) = &mut self.state {
             let starts = [&mut state.reading.started_ns, &mut state.record_ns];
@@ -166,7 +166,7 @@ impl Link {
         }
     }
 
-    /// Seals the replies to one read like [`Tls::seal`] and appends the records to `out`.
+    /// Encrypts the replies to one read like [`Tls::seal`], and appends the records to `out`.
     ///
     /// # Errors
     /// [`TlsError`]; the connection has to be closed.
@@ -179,12 +179,12 @@ impl Link {
         ends: &[usize],
         out: &mut Vec<u8>,
     ) -> Result<(), TlsError> {
-        self.tls_mut().expect("the link uses TLS").seal(plain, ends, out)
+        self.tls_mut().expect("the protocol uses TLS").seal(plain, ends, out)
     }
 
-    /// Records the number of sent bytes that the peer has not acknowledged, on a connection that
-    /// was shut down. Returns `true` if waiting for the rest makes sense: there is a rest, and it
-    /// has shrunk since the previous call or this is the first.
+    /// Records the number of sent bytes that the peer has not acknowledged, on a connection that was shut down.
+    /// Returns `true` if waiting for further acknowledgements makes sense: some bytes are unacknowledged, and fewer
+    /// than at the previous call, or this is the first call.
     pub fn has_send_progress(&mut self, unacknowledged_bytes: usize) -> bool {
         if unacknowledged_bytes == 0 {
             return false;
@@ -194,20 +194,20 @@ impl Link {
         before == 0 || unacknowledged_bytes < before
     }
 
-    /// Appends TLS's `close_notify` to `out`, once, if the connection is secured.
+    /// Appends TLS's `close_notify` to `out`, once, if the connection uses TLS.
     pub fn close_notify(&mut self, out: &mut Vec<u8>) {
         if let Some(tls) = self.tls_mut() {
             tls.close_notify(out);
         }
     }
 
-    /// Detaches the receive buffer, so that a message's handler can access the rest of the link.
+    /// Detaches the receive buffer, so that a message's handler can access the rest of the protocol state.
     #[inline]
     #[must_use]
-    pub fn begin_reading(&mut self) -> Reading {
+    pub fn begin_reading(&mut self) -> ReceiveBuffer {
         self.state
             .as_mut()
-            .map_or_else(Reading::default, |state| std::mem::take(&mut state.reading))
+            .map_or_else(ReceiveBuffer::default, |state| std::mem::take(&mut state.reading))
     }
 
     /// Buffers bytes whose messages are not to be delivered yet; [`receive`](Self::receive) continues with them.
@@ -220,7 +220,7 @@ impl Link {
 
     /// Attaches the receive buffer again.
     #[inline]
-    pub fn end_reading(&mut self, reading: Reading) {
+    pub fn end_reading(&mut self, reading: ReceiveBuffer) {
         if let Some(state) = &mut self.state {
             state.reading = reading;
             self.release();
@@ -229,19 +229,19 @@ impl Link {
         }
     }
 
-    /// Returns `true` if nothing is buffered in either direction and no memory is held.
+    /// Returns `true` if nothing is buffered in either direction and no memory is allocated.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.state.is_none()
     }
 
-    /// Returns the number of received bytes that are not delivered.
+    /// Returns the number of received bytes that were not delivered.
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
         self.state.as_ref().map_or(0, |state| state.reading.inbound.len())
     }
 
-    /// Returns the number of bytes queued for sending, including those that wait for the handshake.
+    /// Returns the number of bytes queued for sending, including plaintext that waits for the TLS handshake.
     #[must_use]
     pub fn queued_bytes(&self) -> usize {
         self.state.as_ref().map_or(0, |state| {
@@ -249,7 +249,7 @@ impl Link {
         })
     }
 
-    /// Returns the heap memory of the link, in bytes.
+    /// Returns the size of the heap memory of the protocol state, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.state.as_ref().map_or(0, |state| {
@@ -259,13 +259,15 @@ impl Link {
         })
     }
 
-    /// Returns `true` from the time the send queue rises above the high-water mark until it has drained to the low one.
+    /// Returns `true` from the time the send queue rises above the high-water mark until it has drained to the
+    /// low-water mark.
     #[must_use]
     pub fn is_above_high_water(&self) -> bool {
         self.state.as_ref().is_some_and(|state| state.outbound.is_above_high_water())
     }
 
-    /// Delivers received messages like [`Inbound::take`]. With empty `bytes` it continues where `each` stopped it.
+    /// Delivers received messages like [`Inbound::take`]. With empty `bytes` it continues after the message at which
+    /// `each` stopped it.
     ///
     /// # Errors
     /// [`CodecError`] of the codec; the connection has to be closed.
@@ -276,32 +278,31 @@ impl Link {
         codec: &C,
         now_ns: u64,
         mut each: impl FnMut(&[u8]) -> ControlFlow<()>,
-    ) -> Result<Delivered, CodecError> {
+    ) -> Result<DeliveryResult, CodecError> {
         let mut reading = self.begin_reading();
         let delivered = reading.receive(bytes, codec, now_ns, |message, _frame| each(message));
         self.end_reading(reading);
         delivered
     }
 
-    /// Handles the peer's end of stream.
+    /// Handles the end of the peer's stream.
     ///
     /// # Errors
-    /// [`Truncated`] if it ended in the middle of a message.
-    pub fn receive_end(&self) -> Result<(), Truncated> {
+    /// [`TruncatedError`] if it ended in the middle of a message.
+    pub fn receive_end(&self) -> Result<(), TruncatedError> {
         self.state.as_ref().map_or(Ok(()), |state| state.reading.inbound.end())
     }
 
-    /// Queues bytes that the kernel has not accepted.
+    /// Queues bytes that the kernel has not accepted; returns the crossing of the high-water mark, if any.
     ///
     /// # Errors
-    /// [`Overflow`] if too many would be queued; nothing is queued, and the connection has to be
-    /// closed.
+    /// [`Overflow`] if too many would be queued; nothing is queued, and the connection has to be closed.
     pub fn queue(
         &mut self,
         bytes: &[u8],
         limits: &Limits,
         now_ns: u64,
-    ) -> Result<Option<Crossing>, Overflow> {
+    ) -> Result<Option<WaterMarkCrossing>, Overflow> {
         if bytes.is_empty() {
             return Ok(None);
         }
@@ -314,8 +315,8 @@ impl Link {
         pushed
     }
 
-    /// Queues bytes written while the connection is not being served, sealed if it uses TLS. Before
-    /// the end of the handshake they are buffered apart, unsealed.
+    /// Queues bytes that are written while the connection is not being served, encrypted if it uses TLS. Before the
+    /// end of the handshake they are buffered in plaintext.
     ///
     /// # Errors
     /// [`QueueError`]; the connection has to be closed.
@@ -324,7 +325,7 @@ impl Link {
         bytes: &[u8],
         limits: &Limits,
         now_ns: u64,
-    ) -> Result<Option<Crossing>, QueueError> {
+    ) -> Result<Option<WaterMarkCrossing>, QueueError> {
         let queued_bytes_max = limits.queued_bytes_max;
         let Some(tls) = self.tls_mut() else { return Ok(self.queue(bytes, limits, now_ns)?) };
         tls.check_early_limit(bytes.len(), queued_bytes_max)?;
@@ -340,7 +341,7 @@ impl Link {
     }
 
     /// Removes the first `bytes_count` bytes of [`unsent`](Self::unsent), which were sent; returns
-    /// [`Crossing::Low`] if that drained the queue to the low-water mark.
+    /// [`WaterMarkCrossing::Low`] if that drained the queue to the low-water mark.
     ///
     /// # Panics
     /// If more bytes were sent than were queued.
@@ -349,7 +350,7 @@ impl Link {
         bytes_count: usize,
         limits: &Limits,
         now_ns: u64,
-    ) -> Option<Crossing> {
+    ) -> Option<WaterMarkCrossing> {
         let Some(state) = &mut self.state else {
             assert_eq!(bytes_count, 0, "{bytes_count} bytes marked as sent, but none are queued");
             return None;
@@ -362,7 +363,7 @@ impl Link {
         crossed
     }
 
-    /// Returns the earliest time at which a limit will be exceeded; `None` if no limit is running.
+    /// Returns the earliest time, in ns, at which a time limit will be exceeded; `None` if none applies.
     #[must_use]
     pub fn deadline_ns(&self, limits: &Limits) -> Option<u64> {
         let state = self.state.as_ref()?;
@@ -379,21 +380,21 @@ impl Link {
         .min()
     }
 
-    /// Returns the limit that is exceeded at `now_ns`, after which the connection has to be closed;
-    /// `None` if there is none.
+    /// Returns the time limit that is exceeded at `now_ns`, after which the connection has to be closed; `None` if
+    /// there is none.
     #[must_use]
-    pub fn timed_out(&self, limits: &Limits, now_ns: u64) -> Option<TimedOut> {
+    pub fn timed_out(&self, limits: &Limits, now_ns: u64) -> Option<TimeoutError> {
         let state = self.state.as_ref()?;
         let is_over = |since, timeout| after(since, timeout).is_some_and(|until| until <= now_ns);
         if !state.outbound.is_empty() && is_over(state.progress_ns, limits.write_timeout_ns) {
-            return Some(TimedOut::Write);
+            return Some(TimeoutError::Write);
         }
         let handshake = state.tls.as_ref().and_then(|tls| tls.handshake_started_ns());
         if handshake.is_some_and(|started_ns| is_over(started_ns, limits.handshake_timeout_ns)) {
-            return Some(TimedOut::Handshake);
+            return Some(TimeoutError::Handshake);
         }
         let started_ns = state.message_ns()?;
-        is_over(started_ns, limits.message_timeout_ns).then_some(TimedOut::Message)
+        is_over(started_ns, limits.message_timeout_ns).then_some(TimeoutError::Message)
     }
 
     fn release(&mut self) {
@@ -406,7 +407,7 @@ impl Link {
 }
 
 impl ActiveState {
-    /// Returns the time at which the incomplete message or record started.
+    /// Returns the time in ns at which the incomplete message or record started; `None` if there is none.
     fn message_ns(&self) -> Option<u64> {
         [self.reading.started_ns, self.record_ns].into_iter().flatten().min()
     }
@@ -419,7 +420,7 @@ fn after(since_ns: u64, timeout_ns: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::LengthPrefixed;
+    use crate::engine::LengthPrefixCodec;
 
     const LIMITS: Limits = Limits {
         queued_bytes_max: 100,
@@ -429,7 +430,7 @@ mod tests {
         write_timeout_ns: 500,
         handshake_timeout_ns: 2_000,
     };
-    const CODEC: LengthPrefixed = LengthPrefixed::new(8);
+    const CODEC: LengthPrefixCodec = LengthPrefixCodec::new(8);
 
     fn go(_: &[u8]) -> ControlFlow<()> {
         ControlFlow::Continue(())
@@ -437,55 +438,55 @@ mod tests {
 
     #[test]
     fn trickled_bytes_do_not_extend_message_deadline() {
-        let mut link = Link::default();
+        let mut protocol = ProtocolState::default();
         for (now_ns, byte) in [(100, 0), (400, 0), (900, 0), (1_099, 2)] {
-            link.receive(&[byte], &CODEC, now_ns, go).unwrap();
-            assert_eq!(link.deadline_ns(&LIMITS), Some(1_100));
-            assert_eq!(link.timed_out(&LIMITS, now_ns), None);
+            protocol.receive(&[byte], &CODEC, now_ns, go).unwrap();
+            assert_eq!(protocol.deadline_ns(&LIMITS), Some(1_100));
+            assert_eq!(protocol.timed_out(&LIMITS, now_ns), None);
         }
-        assert_eq!(link.timed_out(&LIMITS, 1_100), Some(TimedOut::Message));
+        assert_eq!(protocol.timed_out(&LIMITS, 1_100), Some(TimeoutError::Message));
     }
 
     #[test]
     fn undelivered_message_does_not_run_the_message_timeout() {
-        let mut link = Link::default();
+        let mut protocol = ProtocolState::default();
         let stop = |_: &[u8]| ControlFlow::Break(());
-        let delivered = link.receive(b"\0\0\0\x01a\0\0\0\x01b\0", &CODEC, 0, stop).unwrap();
-        assert_eq!(delivered, Delivered { messages_count: 1, is_stopped: true });
-        assert_eq!(link.deadline_ns(&LIMITS), None);
-        let delivered = link.receive(&[], &CODEC, 5_000, go).unwrap();
-        assert_eq!(delivered, Delivered { messages_count: 1, is_stopped: false });
-        assert_eq!((link.pending_bytes(), link.deadline_ns(&LIMITS)), (1, Some(6_000)));
+        let delivered = protocol.receive(b"\0\0\0\x01a\0\0\0\x01b\0", &CODEC, 0, stop).unwrap();
+        assert_eq!(delivered, DeliveryResult { messages_count: 1, is_stopped: true });
+        assert_eq!(protocol.deadline_ns(&LIMITS), None);
+        let delivered = protocol.receive(&[], &CODEC, 5_000, go).unwrap();
+        assert_eq!(delivered, DeliveryResult { messages_count: 1, is_stopped: false });
+        assert_eq!((protocol.pending_bytes(), protocol.deadline_ns(&LIMITS)), (1, Some(6_000)));
     }
 
     #[test]
     fn write_timeout_expires_only_without_progress() {
-        let mut link = Link::default();
-        link.queue(&[0; 20], &LIMITS, 0).unwrap();
-        link.mark_sent(1, &LIMITS, 400);
-        assert_eq!(link.timed_out(&LIMITS, 899), None);
-        link.queue(&[0; 20], &LIMITS, 890).unwrap();
-        assert_eq!(link.timed_out(&LIMITS, 900), Some(TimedOut::Write));
+        let mut protocol = ProtocolState::default();
+        protocol.queue(&[0; 20], &LIMITS, 0).unwrap();
+        protocol.mark_sent(1, &LIMITS, 400);
+        assert_eq!(protocol.timed_out(&LIMITS, 899), None);
+        protocol.queue(&[0; 20], &LIMITS, 890).unwrap();
+        assert_eq!(protocol.timed_out(&LIMITS, 900), Some(TimeoutError::Write));
     }
 
     #[test]
     fn linger_continues_while_unacknowledged_bytes_shrink() {
-        let mut link = Link::default();
+        let mut protocol = ProtocolState::default();
         let waits = [900, 500, 499, 499, 0]
-            .map(|unacknowledged_bytes| link.has_send_progress(unacknowledged_bytes));
+            .map(|unacknowledged_bytes| protocol.has_send_progress(unacknowledged_bytes));
         assert_eq!(waits, [true, true, true, false, false]);
-        assert!(!Link::default().has_send_progress(0));
+        assert!(!ProtocolState::default().has_send_progress(0));
     }
 
     #[test]
     fn idle_link_takes_8_bytes_and_no_heap() {
-        assert_eq!(size_of::<Link>(), 8);
-        let mut link = Link::default();
-        link.receive(b"\0\0", &CODEC, 0, go).unwrap();
-        link.queue(b"reply", &LIMITS, 0).unwrap();
-        assert!(!link.is_idle());
-        link.receive(b"\0\0", &CODEC, 0, go).unwrap();
-        link.mark_sent(5, &LIMITS, 0);
-        assert_eq!((link.is_idle(), link.held_bytes()), (true, 0));
+        assert_eq!(size_of::<ProtocolState>(), 8);
+        let mut protocol = ProtocolState::default();
+        protocol.receive(b"\0\0", &CODEC, 0, go).unwrap();
+        protocol.queue(b"reply", &LIMITS, 0).unwrap();
+        assert!(!protocol.is_idle());
+        protocol.receive(b"\0\0", &CODEC, 0, go).unwrap();
+        protocol.mark_sent(5, &LIMITS, 0);
+        assert_eq!((protocol.is_idle(), protocol.held_bytes()), (true, 0));
     }
 }

@@ -1,14 +1,14 @@
 //! State of a machine apart from its handler: queues, timers, watches, counters.
 
-use super::address::{Address, AddressState};
-use super::door::SharedThreadState;
-use super::home::now_ns;
+use super::address::{Address, SharedMachineState};
 use super::reactor::Token;
-use super::room;
+use super::shared_thread_state::SharedThreadState;
+use super::thread_state::now_ns;
+use super::waiting_senders;
 use crate::engine::inbox::{self, Inbox};
 use crate::{Config, MachineError, Ready, SendError, Stats, WatchId, WhenFull, stage};
 use handover_base::slab::Slab;
-use handover_timer::{Expired, TimerId, Wheel};
+use handover_timer::{ExpiredTimer, TimerId, Wheel};
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -40,16 +40,16 @@ impl<M> TimerPayload<M> {
     }
 }
 
-/// Closure that makes a message of a readiness event.
-type Wrap<M> = Box<dyn FnMut(Ready) -> M + Send>;
+/// Closure that converts a readiness event of a descriptor into a message.
+type WrapFn<M> = Box<dyn FnMut(Ready) -> M + Send>;
 
 pub(crate) struct Watch<M> {
     pub(crate) source: Box<dyn AsFd + Send>,
-    wrap: Wrap<M>,
+    wrap: WrapFn<M>,
 }
 
 pub(crate) struct MachineState<M> {
-    /// Index of the machine in its group; a copy of the address's field, without the indirection.
+    /// Index of the machine in its group; a copy of the address's field, which is read without a pointer indirection.
     pub(crate) machine: u32,
     pub(crate) address: Address<M>,
     pub(crate) inbox: Inbox<M>,
@@ -58,13 +58,13 @@ pub(crate) struct MachineState<M> {
     watches: Slab<Watch<M>>,
     pub(crate) config: Config,
     pub(crate) handled: u64,
-    /// Counters that the queues do not maintain.
+    /// Counters that neither the queues nor `handled` provide.
     pub(crate) counts: Stats,
     /// Bitmap of the message kinds without a handler that have been logged.
-    reported: Vec<u64>,
+    reported_kinds: Vec<u64>,
 }
 
-/// First kind from which on all kinds share one bit of `reported`.
+/// Number of the first message kind that shares its bit of `reported_kinds` with all higher kinds.
 const KINDS_REPORTED_MAX: usize = 1 << 16;
 /// Initial capacity of the local queue, in messages.
 const LOCAL_RESERVED: u32 = 64;
@@ -72,10 +72,10 @@ const LOCAL_RESERVED: u32 = 64;
 impl<M: Send + 'static> MachineState<M> {
     pub(crate) fn new(
         config: Config,
-        door: &Arc<SharedThreadState>,
+        shared_thread: &Arc<SharedThreadState>,
         machine: u32,
     ) -> Result<Self, MachineError> {
-        let (entrance, inbox) = match config.when_full {
+        let (inbox_sender, inbox) = match config.when_full {
             WhenFull::DropOldest => inbox::drop_oldest(config.inbox_messages_max),
             WhenFull::Refuse | WhenFull::Block { .. } => inbox::ring(config.inbox_messages_max)?,
         };
@@ -83,9 +83,9 @@ impl<M: Send + 'static> MachineState<M> {
         let wheel = Wheel::new(timers, now_ns()).map_err(crate::ConfigError::from)?;
         Ok(Self {
             machine,
-            address: Address::new(AddressState::new(
-                entrance,
-                Arc::clone(door),
+            address: Address::new(SharedMachineState::new(
+                inbox_sender,
+                Arc::clone(shared_thread),
                 machine,
                 config.when_full,
             )),
@@ -96,43 +96,44 @@ impl<M: Send + 'static> MachineState<M> {
             config,
             handled: 0,
             counts: Stats::default(),
-            reported: Vec::new(),
+            reported_kinds: Vec::new(),
         })
     }
 }
 
 impl<M> MachineState<M> {
-    /// Puts a message from the machine's own thread into the local queue.
+    /// Puts a message from the machine's own thread into the local queue; `Err` with the message if the queue is
+    /// full.
     #[inline]
     pub(crate) fn push_local(&mut self, message: M) -> Result<(), SendError<M>> {
         if self.local.len() >= self.config.local_messages_max as usize {
-            self.address.state().count_refused();
+            self.address.shared().count_refused();
             return Err(SendError::Full(message));
         }
         self.local.push_back(message);
-        stage::enqueued_here(self.address.state());
+        stage::enqueued_here(self.address.shared());
         Ok(())
     }
 
-    /// Returns `true` if a local message or one in the inbox is queued.
+    /// Returns `true` if the local queue or the inbox contains a message.
     #[inline]
     pub(crate) fn has_messages(&self) -> bool {
         !self.local.is_empty() || !self.inbox.is_empty()
     }
 
-    /// Lets one of the waiting senders try again once half of the inbox is free; called after
-    /// messages were taken out. One at a time: a single sender can fill the free slots, and more
-    /// would only contend. Returns `true` if senders wait.
+    /// Lets one of the senders that wait for space try again if half of the inbox is free; called after messages were
+    /// removed. Only one, as a single sender can fill the free slots and more would only contend. Returns `true` if
+    /// senders wait.
     #[inline]
     pub(crate) fn admit(&self) -> bool {
         matches!(self.config.when_full, WhenFull::Block { .. }) && self.admit_one()
     }
 
     fn admit_one(&self) -> bool {
-        let waiting = &self.address.state().room;
+        let waiting = &self.address.shared().waiting_senders;
         let is_waiting = waiting.has_waiting();
         if is_waiting && self.inbox.len() <= self.config.inbox_messages_max as usize / 2 {
-            room::admit(waiting, 1);
+            waiting_senders::admit(waiting, 1);
         }
         is_waiting
     }
@@ -141,7 +142,7 @@ impl<M> MachineState<M> {
     #[inline]
     pub(crate) fn pop_timer(&mut self, now_ns: u64) -> Option<M> {
         loop {
-            let Expired { payload, missed_count, .. } = self.wheel.pop_due(now_ns)?;
+            let ExpiredTimer { payload, missed_count, .. } = self.wheel.pop_due(now_ns)?;
             if let Some(message) = payload.into_message(missed_count) {
                 self.counts.timers += 1;
                 self.counts.timers_missed += missed_count;
@@ -150,7 +151,7 @@ impl<M> MachineState<M> {
         }
     }
 
-    /// Cancels a timer; returns as [`Context::cancel`](crate::Context::cancel) does.
+    /// Cancels a timer; returns the same as [`Context::cancel`](crate::Context::cancel).
     pub(crate) fn cancel(&mut self, id: TimerId) -> Option<Option<M>> {
         self.wheel.cancel(id).map(|tick| match tick {
             TimerPayload::Once(message) => message,
@@ -158,13 +159,13 @@ impl<M> MachineState<M> {
         })
     }
 
-    /// Returns the identifier of the next watch to be added; `None` if there are too many.
+    /// Returns the identifier of the next watch to be added; `None` if the maximum of watches is reached.
     pub(crate) fn next_watch(&self) -> Option<WatchId> {
         self.watches.next_key().map(WatchId)
     }
 
     /// Adds a watch, whose identifier is [`next_watch`](Self::next_watch).
-    pub(crate) fn begin_watch(&mut self, source: Box<dyn AsFd + Send>, wrap: Wrap<M>) {
+    pub(crate) fn begin_watch(&mut self, source: Box<dyn AsFd + Send>, wrap: WrapFn<M>) {
         // Not full: it has a next key.
         let _ = self.watches.insert(Watch { source, wrap });
     }
@@ -177,7 +178,7 @@ impl<M> MachineState<M> {
         self.watches.remove(id.0)
     }
 
-    /// Returns the sources of all watches.
+    /// Returns the watched descriptors.
     pub(crate) fn watched(&self) -> impl Iterator<Item = &dyn AsFd> {
         self.watches.keys().filter_map(|key| Some(&*self.watches.get(key)?.source as &dyn AsFd))
     }
@@ -198,19 +199,19 @@ impl<M> MachineState<M> {
         self.counts.unhandled += 1;
         let kind = kind.min(KINDS_REPORTED_MAX);
         let (word, bit) = (kind / 64, 1 << (kind % 64));
-        if word >= self.reported.len() {
-            self.reported.resize(word + 1, 0);
+        if word >= self.reported_kinds.len() {
+            self.reported_kinds.resize(word + 1, 0);
         }
-        let is_new = self.reported[word] & bit == 0;
-        self.reported[word] |= bit;
+        let is_new = self.reported_kinds[word] & bit == 0;
+        self.reported_kinds[word] |= bit;
         is_new
     }
 
-    /// Closes the inbox, and returns all queued messages: the local ones first, then the inbox's.
+    /// Closes the inbox, and returns all queued messages: those of the local queue first, then those of the inbox.
     pub(crate) fn close(&mut self) -> Vec<M> {
         self.inbox.close();
         if matches!(self.config.when_full, WhenFull::Block { .. }) {
-            room::admit(&self.address.state().room, u32::MAX); // the waiting senders find the inbox closed
+            waiting_senders::admit(&self.address.shared().waiting_senders, u32::MAX); // they find it closed
         }
         let mut left: Vec<M> = self.local.drain(..).collect();
         loop {
@@ -228,7 +229,7 @@ impl<M> MachineState<M> {
 
     /// Returns the machine's counters, without those of the thread.
     pub(crate) fn stats(&self) -> Stats {
-        let refused = self.address.state().refused();
+        let refused = self.address.shared().refused_count();
         let dropped = self.inbox.dropped();
         let waiting = (self.local.len() + self.inbox.len()) as u64;
         let sent = self.handled + refused + dropped + waiting + self.counts.returned;
@@ -239,6 +240,6 @@ impl<M> MachineState<M> {
 impl<M> Drop for MachineState<M> {
     fn drop(&mut self) {
         self.inbox.close();
-        room::admit(&self.address.state().room, u32::MAX); // the waiting senders find the inbox closed
+        waiting_senders::admit(&self.address.shared().waiting_senders, u32::MAX); // they find it closed
     }
 }

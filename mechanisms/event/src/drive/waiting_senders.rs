@@ -1,22 +1,23 @@
 //! Sleep of senders that wait for space in a full inbox, on a futex.
 
-use crate::engine::room::WaitingSenders;
+use crate::engine::waiting_senders::WaitingSenders;
 use handover_base::futex::{self, Scope};
 use handover_ring::PushError;
 use std::time::{Duration, Instant};
 
-/// Tries to push until there is space or `wait_ns_max` has passed; called by a sender. Calls `wake_machine` before each
-/// sleep: the machine may sleep with a full inbox, if all was sent without waking it.
+/// Repeats `push` until the inbox has space or `wait_ns_max` has passed, sleeping in between; called by a sender.
+/// Calls `wake_machine` before each sleep: the machine may sleep with a full inbox, if all messages were sent without
+/// waking it.
 #[cold]
 pub(crate) fn wait<M>(
-    room: &WaitingSenders,
+    senders: &WaitingSenders,
     message: M,
     wait_ns_max: u64,
     push: impl FnMut(M) -> Result<(), PushError<M>>,
     mut wake_machine: impl FnMut(),
 ) -> Result<(), PushError<M>> {
     let deadline = Instant::now().checked_add(Duration::from_nanos(wait_ns_max));
-    room.wait(message, push, |word, expected| {
+    senders.wait(message, push, |word, expected| {
         wake_machine();
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {
@@ -27,10 +28,10 @@ pub(crate) fn wait<M>(
     })
 }
 
-/// Lets up to `senders_max` of the waiting senders try again; called by the machine.
+/// Wakes up to `senders_max` of the waiting senders, which then try again; called by the machine.
 #[cold]
-pub(crate) fn admit(room: &WaitingSenders, senders_max: u32) {
-    room.admit(|word| {
+pub(crate) fn admit(senders: &WaitingSenders, senders_max: u32) {
+    senders.admit(|word| {
         futex::wake(word, senders_max, Scope::Private);
     });
 }
