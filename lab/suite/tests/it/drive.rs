@@ -68,7 +68,7 @@ fn rally_by_id<L: Lookup<Rally> + Send + 'static>(ids_count: usize) {
         pair_by_id::<Rally, L>(paces, ids_count, Config::default()).expect("machines");
     let second = second.spawn(thread::Builder::new()).expect("a thread");
     while first.stats().handled < 100 {
-        assert_eq!(first.run_once().expect("it runs").ended, None);
+        assert_eq!(first.run_once().expect("it runs").end_reason, None);
     }
     second.stop();
     let (second, ended) = second.join();
