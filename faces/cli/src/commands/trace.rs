@@ -129,14 +129,14 @@ fn of_trace(refused: TraceError) -> anyhow::Error {
             let path = path.display();
             match source {
                 ReadError::Io(source) => usage(format!("{path}: {source}")),
-                ReadError::Foreign => usage(format!(
+                ReadError::NotATrace => usage(format!(
                     "{path}: {source}; HANDOVER_TRACE_FILE, handover trace on and handover trace \
                      record write traces"
                 )),
                 _ => usage(format!("{path}: {source}")),
             }
         }
-        TraceError::Incomparable { .. } => usage(refused),
+        TraceError::MergeError { .. } => usage(refused),
         _ => refused.into(),
     }
 }
