@@ -31,7 +31,7 @@ pub enum TraceError {
         "{} was recorded with another clock than {}, or in another boot of the machine: \
          show them separately", path.display(), first.display()
     )]
-    MergeError {
+    Incomparable {
         /// Path of the trace that differs from the first.
         path: PathBuf,
         /// Path of the first trace.

@@ -106,7 +106,7 @@ impl<S: ReadAt> Traces<S> {
     fn comparable(self) -> Result<Self, TraceError> {
         match read::merge(&self.all) {
             Ok(_) => Ok(self),
-            Err(read::MergeError { index }) => Err(TraceError::MergeError {
+            Err(read::MergeError { index }) => Err(TraceError::Incomparable {
                 path: self.paths[index].clone(),
                 first: self.paths[0].clone(),
             }),

@@ -136,7 +136,7 @@ fn of_trace(refused: TraceError) -> anyhow::Error {
                 _ => usage(format!("{path}: {source}")),
             }
         }
-        TraceError::MergeError { .. } => usage(refused),
+        TraceError::Incomparable { .. } => usage(refused),
         _ => refused.into(),
     }
 }
