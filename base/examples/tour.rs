@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         None => writeln!(out, "quota      none")?,
     }
     for placement in Placement::ALL {
-        let placed = machine.place(placement, &allowed, 2);
+        let placed = machine.choose_cpus(placement, &allowed, 2);
         let notes = placed.notes.join("; ");
         let colon = if notes.is_empty() { "" } else { ": " };
         writeln!(out, "{:10} two participants on CPUs {:?}{colon}{notes}", placement, placed.cpus)?;
@@ -84,7 +84,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         spent.switches_voluntary + spent.switches_involuntary
     )?;
     affinity::set_mask(&mask)?;
-    if let Some(steal) = usage::steal_ticks(&allowed) {
+    if let Some(steal) = usage::read_steal(&allowed) {
         writeln!(
             out,
             "steal      {:.2} % of all CPU time since the machine started",

@@ -12,7 +12,7 @@
 use crate::os;
 use std::io::{self, ErrorKind};
 
-/// Error of binding a thread to CPUs.
+/// Error of [`pin`] and [`set_mask`]: the thread could not be bound to the requested CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PinError {
@@ -24,15 +24,15 @@ pub enum PinError {
         /// CPUs that this process may run on.
         allowed: Vec<u32>,
     },
-    /// The list of CPUs is empty: the thread could not run.
+    /// The list of requested CPUs is empty.
     #[error("the list of CPUs is empty: name at least one of {}", list(.allowed))]
-    Empty {
+    EmptyCpuList {
         /// CPUs that this process may run on.
         allowed: Vec<u32>,
     },
-    /// The system call is forbidden or failed.
-    #[error("sched_setaffinity to CPU {} failed: {error}", list(.requested))]
-    Refused {
+    /// The system call `sched_setaffinity` is forbidden or failed.
+    #[error("cannot bind the thread to CPU {}: sched_setaffinity failed: {error}", list(.requested))]
+    SyscallFailed {
         /// CPUs that were requested.
         requested: Vec<u32>,
         /// Error that the kernel returned; `Unsupported` on systems other than Linux.
@@ -44,11 +44,11 @@ fn list(cpus: &[u32]) -> String {
     crate::topology::CpuList(cpus).to_string()
 }
 
-/// Binds the calling thread to `cpu`; it runs there when this returns.
+/// Binds the calling thread to `cpu`; the thread runs on this CPU when the function returns.
 ///
 /// # Errors
 /// [`PinError::NotAllowed`], with the allowed CPUs, if `cpu` is offline, does not exist or is
-/// outside the process's cpuset; [`PinError::Refused`] if the system call is filtered.
+/// outside the process's cpuset; [`PinError::SyscallFailed`] if the system call is filtered.
 ///
 /// # Cost
 /// A system call and, if the thread must move, a migration: some µs.
@@ -56,7 +56,7 @@ pub fn pin(cpu: u32) -> Result<(), PinError> {
     set_mask(&[cpu])
 }
 
-/// Returns the CPU that the calling thread runs on; stale at once unless the thread is pinned.
+/// Returns the CPU on which the calling thread runs; the thread may have moved since, unless it is pinned.
 ///
 /// # Cost
 /// About 10 ns (vDSO).
@@ -95,21 +95,21 @@ fn cpus_of_status(path: &str) -> Vec<u32> {
     line.and_then(|l| crate::topology::parse_cpu_list(l).ok()).unwrap_or_default()
 }
 
-/// Binds the calling thread to a set of CPUs. Like the kernel, ignores those that are not allowed,
-/// as long as one is.
+/// Binds the calling thread to a set of CPUs. Like the kernel, ignores CPUs that are not allowed if
+/// at least one is allowed.
 ///
 /// # Errors
-/// [`PinError::NotAllowed`] if none of `cpus` is allowed, [`PinError::Empty`] if `cpus` is empty,
-/// [`PinError::Refused`] if the system call is filtered.
+/// [`PinError::NotAllowed`] if none of `cpus` is allowed, [`PinError::EmptyCpuList`] if `cpus` is empty,
+/// [`PinError::SyscallFailed`] if the system call is filtered.
 pub fn set_mask(cpus: &[u32]) -> Result<(), PinError> {
     if cpus.is_empty() {
-        return Err(PinError::Empty { allowed: crate::topology::allowed() });
+        return Err(PinError::EmptyCpuList { allowed: crate::topology::allowed() });
     }
     os::set_affinity(cpus).map_err(|error| match error.kind() {
         ErrorKind::InvalidInput => {
             PinError::NotAllowed { requested: cpus.to_vec(), allowed: crate::topology::allowed() }
         }
-        error => PinError::Refused { requested: cpus.to_vec(), error },
+        error => PinError::SyscallFailed { requested: cpus.to_vec(), error },
     })
 }
 

@@ -29,9 +29,8 @@
 //! within [`Calibration::error_ppm_max`]; later adjustments of the clock by NTP only affect
 //! [`now_ns`].
 //!
-//! Source: Intel SDM volume 3, 18.17 (invariant TSC); the Linux kernel's `tsc_sync.c`, whose test
-//! across CPUs is similar to this one; F. Cristian, "Probabilistic clock synchronization" (1989),
-//! for the bracketed readings.
+//! Source: Intel SDM volume 3, 18.17 (invariant TSC); the Linux kernel's `tsc_sync.c`, whose test across CPUs is
+//! similar to this one; F. Cristian, "Probabilistic clock synchronization" (1989), for the bracketed readings.
 
 mod agree;
 mod trust;
@@ -45,9 +44,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::OnceLock;
 use std::time::Duration;
-use trust::Choice;
+use trust::SourceChoice;
 
-/// Name of the environment variable that forces the source.
+/// Name of the environment variable that overrides the choice of the clock source.
 pub const SOURCE_VARIABLE: &str = "HANDOVER_CLOCK";
 
 /// Clock that [`ticks`] can read.
@@ -95,7 +94,7 @@ pub struct Calibration {
     pub ticks_hz: f64,
     /// Median cost of one [`ticks`] call in a tight loop, in ns.
     pub cost_ns: f64,
-    /// Resolution of the clock: the step in which readings advance, in ns.
+    /// Resolution of the clock: smallest difference between two readings, in ns.
     pub resolution_ns: f64,
     /// Maximum error of `ticks_hz`, in parts per million of CLOCK_MONOTONIC during the calibration;
     /// zero for [`Source::ClockGettime`].
@@ -104,7 +103,7 @@ pub struct Calibration {
     pub why: String,
 }
 
-/// Shows the source, its rate, its cost and the reason for it, in one line.
+/// Shows the source, its rate, its cost and the reason for its choice, in one line.
 impl fmt::Display for Calibration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mhz = self.ticks_hz / 1e6;
@@ -117,12 +116,12 @@ impl fmt::Display for Calibration {
     }
 }
 
-/// Fraction bits of the fixed-point factor from ticks to ns. 2^48 / (ticks per ns): exact to 14
-/// digits at 3 GHz, and the product with any u64 fits in 128 bits.
+/// Number of fraction bits of the factor from ticks to ns: exact to 14 digits at 3 GHz, and the
+/// product with any u64 fits in 128 bits.
 const NS_SHIFT: u32 = 48;
-/// Fraction bits of the fixed-point factor from ticks to ps.
+/// Number of fraction bits of the factor from ticks to ps.
 const PS_SHIFT: u32 = 40;
-/// Fraction bits of the fixed-point factor from ns to ticks.
+/// Number of fraction bits of the factor from ns to ticks.
 const TICKS_SHIFT: u32 = 48;
 
 /// Maximum time for which a thread extrapolates [`now_ns`] before it reads the kernel's clock
@@ -130,11 +129,11 @@ const TICKS_SHIFT: u32 = 48;
 const RESYNC_NS: u64 = 4_000_000;
 /// Time over which the time-stamp counter's rate is measured.
 const CALIBRATION_SPAN: Duration = Duration::from_millis(10);
-/// Time limits of the comparison of the CPUs' counters during the calibration, in ns: of the first
-/// attempt, and of a second one if the CPUs were too busy.
+/// Time limit of the comparison of the CPUs' counters during the calibration, in ns; a second
+/// attempt, if the CPUs were too busy, has a longer limit.
 const COMPARISON_NS: u64 = 8_000_000;
 const COMPARISON_AGAIN_NS: u64 = 50_000_000;
-/// Lowest and highest plausible rates of a time-stamp counter; slower ones overflow `PS_SHIFT`.
+/// Minimum plausible rate of a time-stamp counter; slower counters overflow `PS_SHIFT`.
 const TICKS_HZ_MIN: f64 = 100e6;
 const TICKS_HZ_MAX: f64 = 100e9;
 
@@ -154,7 +153,8 @@ struct Rates {
     resync_ticks: AtomicU64,
 }
 
-/// On cache lines of their own: a neighbour that is written would make every reading miss.
+/// Conversion factors of this process, on separate cache lines: writes to a neighbour would make
+/// every clock reading miss.
 static RATES: CachePadded<Rates> = CachePadded::new(Rates {
     source: AtomicU8::new(UNKNOWN),
     ns_multiplier: AtomicU64::new(0),
@@ -165,7 +165,7 @@ static RATES: CachePadded<Rates> = CachePadded::new(Rates {
 
 static CALIBRATION: OnceLock<Calibration> = OnceLock::new();
 
-/// Reads a time stamp in ticks; [`ns`] and [`ps`] convert differences.
+/// Reads a time stamp in ticks; [`ns`] and [`ps`] convert differences of time stamps.
 ///
 /// Monotonic on a thread, and across threads as far as the CPUs' counters agree (which the
 /// calibration has tested). Not ordered with the instructions around it.
@@ -182,8 +182,8 @@ pub fn ticks() -> u64 {
     kernel_ticks()
 }
 
-/// Reads a time stamp, ordered with the instructions around it: all earlier ones have completed, except for
-/// stores that have not reached the caches, and no later one has started.
+/// Reads a time stamp in ticks after all earlier instructions have completed (though stores may not
+/// have reached the caches yet), and before any later instruction starts.
 ///
 /// For timing single operations of some nanoseconds. Between two plain [`ticks`] a processor begins
 /// later instructions and has not completed earlier ones: the wait of an exchange for its cache
@@ -220,14 +220,14 @@ pub fn ns(ticks: u64) -> u64 {
     scale(ticks, multiplier(&RATES.ns_multiplier), NS_SHIFT)
 }
 
-/// Converts a difference of ticks to picoseconds, rounded down; `u64::MAX` above 213 days.
+/// Converts a difference of ticks to picoseconds, rounded down; returns `u64::MAX` above 213 days.
 #[inline]
 #[must_use]
 pub fn ps(ticks: u64) -> u64 {
     scale(ticks, multiplier(&RATES.ps_multiplier), PS_SHIFT)
 }
 
-/// Converts nanoseconds to ticks, rounded down; `u64::MAX` if the result does not fit.
+/// Converts nanoseconds to ticks, rounded down; returns `u64::MAX` if the result does not fit.
 #[inline]
 #[must_use]
 pub fn ticks_from_ns(ns: u64) -> u64 {
@@ -255,11 +255,11 @@ fn scale(value: u64, multiplier: u64, shift: u32) -> u64 {
     u64::try_from(product).unwrap_or(u64::MAX)
 }
 
-/// A thread's last reading of CLOCK_MONOTONIC, with the counter at the same moment.
+/// A thread's last reading of CLOCK_MONOTONIC, with the time-stamp counter at the same moment.
 struct Anchor {
     ticks: Cell<u64>,
     ns: Cell<u64>,
-    /// Latest time that [`now_ns`] returned on this thread; later results are never below it.
+    /// Latest time that [`now_ns`] returned on this thread; later results are never less than this time.
     last_ns: Cell<u64>,
 }
 
@@ -268,7 +268,7 @@ thread_local! {
         const { Anchor { ticks: Cell::new(0), ns: Cell::new(0), last_ns: Cell::new(0) } };
 }
 
-/// Reads the kernel's CLOCK_MONOTONIC, in ns: the clock of the kernel's sleep deadlines.
+/// Reads CLOCK_MONOTONIC from the kernel, in ns.
 ///
 /// # Cost
 /// `clock_gettime`, some 25 ns; no calibration.
@@ -278,8 +278,7 @@ pub fn monotonic_ns() -> u64 {
     os::monotonic_ns()
 }
 
-/// Reads the time in ns on CLOCK_MONOTONIC's time line, within a few µs of `clock_gettime` and
-/// never decreasing on a thread.
+/// Returns the time of CLOCK_MONOTONIC in ns, within a few µs of `clock_gettime` and never decreasing on a thread.
 ///
 /// # Cost
 /// Little more than [`ticks`], and a `clock_gettime` every 4 ms per thread, by which it follows the
@@ -316,7 +315,7 @@ impl Anchor {
 #[inline(never)]
 fn resync(anchor: &Anchor) -> u64 {
     calibration(); // returns at once unless another thread is calibrating
-    let bracket = Bracket::tightest_of(3);
+    let bracket = PairedReading::narrowest_of(3);
     anchor.ticks.set(bracket.ticks);
     anchor.ns.set(bracket.ns);
     anchor.answer(bracket.ns)
@@ -341,25 +340,26 @@ pub fn calibration() -> &'static Calibration {
     CALIBRATION.get_or_init(calibrate)
 }
 
-/// A reading of the counter and of CLOCK_MONOTONIC at the same moment, to within `width_ticks / 2`.
+/// Readings of the time-stamp counter and of CLOCK_MONOTONIC at the same moment, to within `width_ticks / 2`.
 #[derive(Clone, Copy)]
-struct Bracket {
+struct PairedReading {
     ticks: u64,
     ns: u64,
     width_ticks: u64,
 }
 
-impl Bracket {
+impl PairedReading {
     fn read() -> Self {
         let before = cpu::counter_fenced();
         let ns = monotonic_ns();
         let after = cpu::counter_fenced();
         let width_ticks = after.saturating_sub(before);
-        Bracket { ticks: before + width_ticks / 2, ns, width_ticks }
+        PairedReading { ticks: before + width_ticks / 2, ns, width_ticks }
     }
 
-    /// Returns the narrowest of `count` readings: a preemption between the two counters widens one.
-    fn tightest_of(count: u32) -> Self {
+    /// Reads `count` times, and returns the readings with the smallest `width_ticks`: a preemption
+    /// between the clocks increases it.
+    fn narrowest_of(count: u32) -> Self {
         let first = Self::read();
         (1..count)
             .map(|_| Self::read())
@@ -372,13 +372,13 @@ fn calibrate() -> Calibration {
     let choice =
         trust::choose(std::env::var(SOURCE_VARIABLE).ok().as_deref(), trust::Evidence::read);
     let (is_forced, is_kernel_source, mut reason) = match choice {
-        Choice::Kernel { reason } => return kernel_calibration(reason),
-        Choice::Tsc { is_forced, is_kernel_source, reason } => {
+        SourceChoice::Kernel { reason } => return kernel_calibration(reason),
+        SourceChoice::Tsc { is_forced, is_kernel_source, reason } => {
             (is_forced, is_kernel_source, reason)
         }
     };
 
-    let begin = Bracket::tightest_of(BRACKETS_COUNT);
+    let begin = PairedReading::narrowest_of(BRACKETS_COUNT);
     // The CPUs are compared in the time between the two ends.
     if !is_forced {
         let cpus = crate::topology::allowed();
@@ -396,7 +396,7 @@ fn calibrate() -> Calibration {
     }
     let elapsed = Duration::from_nanos(monotonic_ns().saturating_sub(begin.ns));
     std::thread::sleep(CALIBRATION_SPAN.saturating_sub(elapsed));
-    let end = Bracket::tightest_of(BRACKETS_COUNT);
+    let end = PairedReading::narrowest_of(BRACKETS_COUNT);
 
     let span_ticks = end.ticks.saturating_sub(begin.ticks) as f64;
     let span_ns = end.ns.saturating_sub(begin.ns) as f64;
@@ -437,7 +437,7 @@ fn finish(source: Source, ticks_hz: f64, error_ppm_max: f64, why: String) -> Cal
         source,
         ticks_hz,
         cost_ns: cost_ticks() * ns_per_tick,
-        resolution_ns: step_ticks() * ns_per_tick,
+        resolution_ns: increment_ticks() * ns_per_tick,
         error_ppm_max,
         why,
     }
@@ -460,10 +460,10 @@ fn cost_ticks() -> f64 {
     batches[BATCHES_COUNT / 2] as f64 / f64::from(CALLS_PER_BATCH)
 }
 
-/// Returns the step in which the counter advances, in ticks. Some counters advance in steps of a
-/// slower clock, which need not be a whole number of ticks: the TSC of AMD's Zen at 2.45 GHz
-/// advances with a clock of 100 MHz, by 24 or 25 ticks.
-fn step_ticks() -> f64 {
+/// Returns the smallest increment of the counter, in ticks. Some counters advance with a slower
+/// clock, so that the increment need not be a whole number of ticks: the TSC of AMD's Zen at 2.45
+/// GHz advances with a clock of 100 MHz, by 24 or 25 ticks.
+fn increment_ticks() -> f64 {
     const READINGS_COUNT: usize = if cfg!(miri) { 8 } else { 2048 };
     // A loop always as long would show its own length as the step.
     const DELAYS_COUNT: usize = 29;
@@ -477,13 +477,13 @@ fn step_ticks() -> f64 {
             last.saturating_sub(before)
         })
         .collect();
-    step_of(&differences)
+    smallest_increment(&differences)
 }
 
-/// Returns the counter's step: the greatest number, whole if it is below 4, of which most
-/// `differences` between readings are multiples to within one tick. Not all are: processors add 1
-/// to a second reading within a step to keep readings distinct, and hypervisors adjust the counter.
-fn step_of(differences: &[u64]) -> f64 {
+/// Returns the counter's smallest increment in ticks: the greatest number (a whole number if it is below 4) of which
+/// most `differences` between readings are multiples to within one tick. Not all are: processors add 1 to a second
+/// reading within an increment to keep readings distinct, and hypervisors adjust the counter.
+fn smallest_increment(differences: &[u64]) -> f64 {
     const STEP_TICKS_MAX: u64 = 1000;
     const SHARE_MIN: f64 = 0.8;
     // Below, most whole numbers are less than one off some multiple.
@@ -528,10 +528,10 @@ mod tests {
     #[test]
     fn step_is_found_despite_adjusted_readings() {
         let stepped = [26, 26, 52, 26, 1, 25, 26, 78, 26, 26, 52, 26, 26];
-        assert!((step_of(&stepped) - 26.0).abs() < 0.1);
-        assert_eq!(step_of(&[30, 31, 33, 30, 32, 35]), 1.0);
-        assert_eq!(step_of(&[30, 32, 34, 30, 36, 34, 30, 33]), 2.0);
-        assert_eq!(step_of(&[0, 0]), 1.0);
+        assert!((smallest_increment(&stepped) - 26.0).abs() < 0.1);
+        assert_eq!(smallest_increment(&[30, 31, 33, 30, 32, 35]), 1.0);
+        assert_eq!(smallest_increment(&[30, 32, 34, 30, 36, 34, 30, 33]), 2.0);
+        assert_eq!(smallest_increment(&[0, 0]), 1.0);
     }
 
     #[test]
@@ -547,11 +547,11 @@ mod tests {
             (0..2000).map(read).collect::<Vec<u64>>()
         };
         for step in [24.45, 36.0, 99.8, 312.5] {
-            let found = step_of(&differences(step));
+            let found = smallest_increment(&differences(step));
             assert!((found / step - 1.0).abs() < 0.01, "{step}: {found}");
         }
         assert_eq!(
-            step_of(&differences(1.0)),
+            smallest_increment(&differences(1.0)),
             1.0,
             "the step of a counter of single ticks is not 1"
         );

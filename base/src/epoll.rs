@@ -24,7 +24,7 @@ pub use rustix::event::epoll::EventFlags as Flags;
 /// Maximum number of events that one [`Epoll::wait`] returns.
 pub const READY_LIMIT: usize = 1024;
 
-/// Epoll set: [`wait`](Self::wait) reports the descriptors of the set that are ready.
+/// Epoll set: a set of file descriptors, of which [`wait`](Self::wait) reports those that are ready.
 #[derive(Debug)]
 pub struct Epoll {
     set: OwnedFd,
@@ -32,7 +32,7 @@ pub struct Epoll {
 }
 
 impl Epoll {
-    /// Makes an empty set. One wait reports at most `ready_max` events, and at most [`READY_LIMIT`].
+    /// Creates an empty set. Each wait reports at most `ready_max` events, and at most [`READY_LIMIT`].
     ///
     /// # Errors
     /// An error of epoll_create1(2).
@@ -41,7 +41,8 @@ impl Epoll {
         Ok(Self { set, ready_max: ready_max.clamp(1, READY_LIMIT) })
     }
 
-    /// Adds a descriptor. Closing its last duplicate removes it.
+    /// Adds a descriptor, for whose events [`wait`](Self::wait) reports `word`. Closing the last
+    /// duplicate of the descriptor removes it.
     ///
     /// # Errors
     /// An error of epoll_ctl(2).
@@ -65,8 +66,8 @@ impl Epoll {
         epoll::delete(&self.set, fd)
     }
 
-    /// Waits for events, for ever if `timeout_ns` is `None`, and calls `each` with the word and the
-    /// flags of each; returns their number. A signal ends the wait without events.
+    /// Waits for events, without a time limit if `timeout_ns` is `None`, and calls `each` with the word and the flags
+    /// of each event; returns the number of events. A signal ends the wait without events.
     ///
     /// # Errors
     /// An error of epoll_wait(2).

@@ -5,7 +5,7 @@
 //! other than Linux a mutex and a condition variable take its place, within a process.
 //!
 //! ```
-//! use handover_base::futex::{self, Scope, Woken};
+//! use handover_base::futex::{self, Scope, Outcome};
 //! use handover_base::sync::shared::{AtomicU32, Ordering};
 //! use std::{sync::Arc, thread, time::Duration};
 //!
@@ -32,29 +32,29 @@ use crate::sync::shared::AtomicU32;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-/// Set of threads that may wait on the word.
+/// Set of threads that may wait on a futex word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// Threads of this process only. The kernel finds the waiters by address, which is cheaper.
+    /// Only threads of this process wait. The kernel finds the waiters by address, which is cheaper.
     Private,
-    /// Any process that maps the page. The kernel finds the waiters by the page itself.
+    /// Threads of any process that maps the word's page may wait. The kernel finds the waiters by the page itself.
     Shared,
 }
 
 /// Reason why [`wait`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Woken {
+pub enum Outcome {
     /// A [`wake`] woke this thread, or (rarely) the kernel woke it spuriously.
     Woken,
-    /// The word did not hold the expected value: the thread did not sleep.
-    Changed,
+    /// The word did not contain the expected value: the thread did not sleep.
+    ValueChanged,
     /// The timeout has passed.
     TimedOut,
-    /// A signal handler has run.
+    /// The thread has run a signal handler.
     Interrupted,
 }
 
-/// Sleeps while `word` holds `expected`, until woken, interrupted or out of time.
+/// Sleeps if `word` contains `expected`, until a wake-up, a signal or the timeout; returns the reason.
 ///
 /// Comparing and going to sleep are one step with respect to [`wake`]: a waker that stores another
 /// value and then wakes is never missed. Every outcome may be stale by the time the caller sees it,
@@ -73,13 +73,13 @@ pub enum Woken {
 /// # Cost
 /// One system call (about 100 to 300 ns) if the word differs; otherwise a sleep and a wake-up (some
 /// µs, tens of µs from a deeply idle CPU).
-pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>, scope: Scope) -> Woken {
+pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>, scope: Scope) -> Outcome {
     match os::futex_wait(word, expected, timeout, scope == Scope::Shared) {
-        Ok(()) => Woken::Woken,
+        Ok(()) => Outcome::Woken,
         Err(error) => match error.kind() {
-            ErrorKind::WouldBlock => Woken::Changed,
-            ErrorKind::TimedOut => Woken::TimedOut,
-            ErrorKind::Interrupted => Woken::Interrupted,
+            ErrorKind::WouldBlock => Outcome::ValueChanged,
+            ErrorKind::TimedOut => Outcome::TimedOut,
+            ErrorKind::Interrupted => Outcome::Interrupted,
             _ => panic!("futex(FUTEX_WAIT) failed: {error}; is it blocked by a seccomp filter?"),
         },
     }

@@ -8,7 +8,7 @@
 //! assert!(random.below(6) < 6);
 //! ```
 
-/// Pseudorandom number generator with 64 bits of state, seeded by any number.
+/// SplitMix64 pseudorandom number generator: 64 bits of state, and any seed is valid.
 ///
 /// Source: Steele, Lea and Flood, *Fast splittable pseudorandom number generators*, 2014.
 ///
@@ -17,7 +17,7 @@
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// Makes a generator; the same seed gives the same numbers.
+    /// Creates a generator; the same seed results in the same sequence of numbers.
     pub fn new(seed: u64) -> SplitMix64 {
         SplitMix64(seed)
     }
@@ -37,7 +37,7 @@ impl SplitMix64 {
         ((u128::from(self.next_u64()) * bound as u128) >> 64) as usize
     }
 
-    /// Shuffles values (Fisher and Yates).
+    /// Shuffles `values` with the Fisher-Yates algorithm.
     pub fn shuffle<T>(&mut self, values: &mut [T]) {
         for place in (1..values.len()).rev() {
             values.swap(place, self.below(place + 1));
@@ -45,7 +45,7 @@ impl SplitMix64 {
     }
 
     /// Returns a number with mean 0 and standard deviation 1, approximately normal and within
-    /// -6..=6: the sum of twelve uniform ones.
+    /// -6..=6: the sum of twelve uniform numbers.
     pub fn normal(&mut self) -> f64 {
         let uniform = |bits: u64| (bits >> 11) as f64 / (1_u64 << 53) as f64;
         (0..12).map(|_| uniform(self.next_u64())).sum::<f64>() - 6.0

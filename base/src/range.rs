@@ -5,7 +5,7 @@
 //! assert_eq!(error.to_string(), "slots_count=0: must lie in 1..=64");
 //! ```
 
-/// Error of a number outside its range.
+/// Error of a configuration field whose value is outside its range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{name}={value}: must lie in {min}..={max}")]
 pub struct OutOfRange {

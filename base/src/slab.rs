@@ -17,7 +17,7 @@
 pub struct Key {
     /// Index of the value's slot.
     pub index: u32,
-    /// Number of values that the slot held before this one.
+    /// Number of values that the slot contained before this value.
     pub generation: u32,
 }
 
@@ -27,10 +27,10 @@ struct Entry<T> {
     value: Option<T>,
 }
 
-/// Number of entries per block. Only the first block grows: a large slab is never moved in memory.
+/// Number of entries per memory block. Only the first block grows, so that a large slab is never moved in memory.
 const BLOCK_ENTRIES: usize = 1024;
 
-/// Collection of values by key. Memory grows with the largest number of values held at a time.
+/// Collection that assigns a key to each inserted value. Its memory grows with the largest number of values at a time.
 #[derive(Debug)]
 pub struct Slab<T> {
     blocks: Vec<Vec<Entry<T>>>,
@@ -40,10 +40,10 @@ pub struct Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Memory of one value and its slot, in bytes.
+    /// Size in bytes of the memory for one value and its slot.
     pub const ENTRY_BYTES: usize = size_of::<Entry<T>>();
 
-    /// Makes an empty slab for at most `max` values.
+    /// Creates an empty slab for at most `max` values.
     #[must_use]
     pub const fn new(max: u32) -> Self {
         Self { blocks: Vec::new(), vacant: Vec::new(), len: 0, max }
@@ -67,7 +67,7 @@ impl<T> Slab<T> {
         self.len >= self.max
     }
 
-    /// Returns the number of slots, vacant ones included.
+    /// Returns the number of slots, including vacant slots.
     #[inline]
     #[must_use]
     pub fn slots_count(&self) -> u32 {
@@ -77,7 +77,7 @@ impl<T> Slab<T> {
             .map_or(0, |last| ((self.blocks.len() - 1) * BLOCK_ENTRIES + last.len()) as u32)
     }
 
-    /// Returns the key that the next value will have; `None` if the slab is full.
+    /// Returns the key that the next inserted value will have; `None` if the slab is full.
     #[inline]
     #[must_use]
     pub fn next_key(&self) -> Option<Key> {
@@ -90,7 +90,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Inserts a value under its [`next_key`](Self::next_key).
+    /// Inserts a value and returns its key, which is [`next_key`](Self::next_key).
     ///
     /// # Errors
     /// The value, if the slab is full.
@@ -114,7 +114,7 @@ impl<T> Slab<T> {
         Ok(key)
     }
 
-    /// Returns the value under `key`; `None` if it was removed.
+    /// Returns a reference to the value with this key; `None` if the value was removed.
     #[inline]
     #[must_use]
     pub fn get(&self, key: impl Into<Key>) -> Option<&T> {
@@ -123,7 +123,7 @@ impl<T> Slab<T> {
         if entry.generation == key.generation { entry.value.as_ref() } else { None }
     }
 
-    /// Returns the value under `key`, mutably; `None` if it was removed.
+    /// Returns a mutable reference to the value with this key; `None` if the value was removed.
     #[inline]
     pub fn get_mut(&mut self, key: impl Into<Key>) -> Option<&mut T> {
         let key = key.into();
@@ -131,7 +131,7 @@ impl<T> Slab<T> {
         if entry.generation == key.generation { entry.value.as_mut() } else { None }
     }
 
-    /// Removes and returns the value under `key`; `None` if it was already removed.
+    /// Removes and returns the value with this key; `None` if the value was already removed.
     #[inline]
     pub fn remove(&mut self, key: impl Into<Key>) -> Option<T> {
         let key = key.into();
@@ -150,7 +150,7 @@ impl<T> Slab<T> {
         entry.value.as_ref().map(|_| Key { index, generation: entry.generation })
     }
 
-    /// Iterates over the keys of all values.
+    /// Returns an iterator over the keys of all values.
     pub fn keys(&self) -> impl Iterator<Item = Key> + '_ {
         (0..self.slots_count()).filter_map(|index| self.key_at(index))
     }

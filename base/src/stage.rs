@@ -1,12 +1,11 @@
 //! Optional probe sites of the mechanisms, at the stages of a hand-over.
 //!
-//! A mechanism must be usable without a recorder: its sites are a feature of it, without which they
-//! compile to nothing and the crate `handover-probe` is not needed. The macro here contains this
-//! condition.
+//! A mechanism must be usable without a recorder: its sites are a feature of it, without which they compile to nothing
+//! and the crate `handover-probe` is not needed. The macro here contains this condition.
 
-/// Defines a probe site under the mechanism's feature `$feature`, with a name and up to two values,
-/// which are evaluated only while the site is on. Without the feature, in a model and under Miri it
-/// compiles to nothing, but the compiler still checks its arguments.
+/// Defines a probe site, with a name and up to two values, if the mechanism's feature `$feature` is
+/// on. The values are evaluated only while the site is on. Without the feature, in a loom model and
+/// under Miri the macro compiles to nothing, but the compiler still checks its arguments.
 ///
 /// ```
 /// # use handover_base::stage::{self, stage};

@@ -1,10 +1,9 @@
 //! Atomics, threads and cells that a model checker can replace.
 //!
-//! In a normal build, every item here is that of `core` or `std` and costs nothing. Built with
-//! `RUSTFLAGS="--cfg handover_loom"`, [`atomic`], [`hint`], [`thread`], [`Arc`], [`Mutex`] and
-//! [`UnsafeCell`] are loom's, so that a lock or a queue that uses this module is model-checked unchanged.
-//! The flag is a `cfg` and not a feature, so that it applies to dependents too, and it is not
-//! plain `--cfg loom`, which other crates of a dependency tree react to.
+//! In a normal build, every item here is that of `core` or `std` and costs nothing. Built with `RUSTFLAGS="--cfg
+//! handover_loom"`, [`atomic`], [`hint`], [`thread`], [`Arc`], [`Mutex`] and [`UnsafeCell`] are loom's, so that a lock
+//! or a queue that uses this module is model-checked unchanged. The flag is a `cfg` and not a feature, so that it
+//! applies to dependents too, and it is not plain `--cfg loom`, which other crates of a dependency tree react to.
 //!
 //! [`shared`] is always `core`'s: words that the kernel, another process or foreign code accesses
 //! cannot be modelled, and a futex waits on such a word.
@@ -23,7 +22,7 @@ pub mod atomic {
 
 /// Hint for loops that wait for another thread.
 pub mod hint {
-    /// Tells the processor that this is a spin loop; under loom, lets another thread run.
+    /// Tells the processor that the caller is a spin loop; under loom, lets another thread run.
     ///
     /// Under the model, a spin loop without this call would be explored without end.
     #[inline]
@@ -48,7 +47,7 @@ pub use loom::sync::{Arc, Mutex, MutexGuard};
 #[cfg(not(handover_loom))]
 pub use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Always `core`'s atomics, under a model too: for words shared with the kernel, with other
+/// Atomic integers of `core`, also in loom models: for words shared with the kernel, with other
 /// processes or with code that does not use the model.
 pub mod shared {
     pub use core::sync::atomic::{
@@ -60,12 +59,11 @@ pub mod shared {
 #[cfg(handover_loom)]
 pub use loom::cell::UnsafeCell;
 
-/// A cell whose content is accessed through closures, like loom's.
+/// Cell whose value is accessed through closures, with the interface of loom's `UnsafeCell`.
 ///
-/// Without the model this is [`core::cell::UnsafeCell`] and both methods compile to the bare
-/// pointer. With it, loom checks that no two threads are in conflicting closures at the same time.
-/// The closures receive raw pointers: dereferencing them is the caller's `unsafe`, and the
-/// pointer must not be used after the closure.
+/// Without the model this is [`core::cell::UnsafeCell`] and both methods compile to the bare pointer. With it, loom
+/// checks that no two threads are in conflicting closures at the same time. The closures receive raw pointers:
+/// dereferencing them is the caller's `unsafe`, and the pointer must not be used after the closure.
 #[cfg(not(handover_loom))]
 #[derive(Debug, Default)]
 #[repr(transparent)]
@@ -73,13 +71,13 @@ pub struct UnsafeCell<T: ?Sized>(core::cell::UnsafeCell<T>);
 
 #[cfg(not(handover_loom))]
 impl<T> UnsafeCell<T> {
-    /// Makes a cell that holds `value`.
+    /// Creates a cell that contains `value`.
     #[inline]
     pub const fn new(value: T) -> Self {
         Self(core::cell::UnsafeCell::new(value))
     }
 
-    /// Returns the content of the cell.
+    /// Consumes the cell and returns its value.
     #[inline]
     pub fn into_inner(self) -> T {
         self.0.into_inner()
@@ -88,20 +86,20 @@ impl<T> UnsafeCell<T> {
 
 #[cfg(not(handover_loom))]
 impl<T: ?Sized> UnsafeCell<T> {
-    /// Calls `f` with a pointer for reading. No thread may write while `f` runs.
+    /// Calls `f` with a pointer for reading and returns its result. No thread may write while `f` runs.
     #[inline]
     pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
         f(self.0.get())
     }
 
-    /// Calls `f` with a pointer for writing. No other thread may read or write while `f` runs.
+    /// Calls `f` with a pointer for writing and returns its result. No other thread may read or write while `f` runs.
     #[inline]
     pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
     }
 }
 
-/// Defines a function that is `const`, except under the model, whose atomics no constant can hold.
+/// Defines a function that is `const`, except under loom, whose atomics cannot be created in constants.
 ///
 /// ```
 /// use handover_base::sync::atomic::AtomicU32;
@@ -132,10 +130,9 @@ macro_rules! __const_unless_loom {
     };
 }
 
-/// Names the auto traits of a concrete type: `"Send + Sync"`, `"Send"`, `"Sync"` or `"neither"`.
+/// Expands to the auto traits of a type as text: `"Send + Sync"`, `"Send"`, `"Sync"` or `"neither"`.
 ///
-/// For tests of handles: a bound such as `fn send<T: Send>()` can show that a type is `Send`, but
-/// not that it is not.
+/// For tests of handles: a bound such as `fn send<T: Send>()` can show that a type is `Send`, but not that it is not.
 ///
 /// ```
 /// use handover_base::sync::auto_traits;
@@ -153,7 +150,8 @@ macro_rules! __auto_traits {
     ($type:ty) => {{
         #[allow(dead_code)]
         struct AutoTraits<T: ?Sized>(core::marker::PhantomData<T>);
-        /// Defaults, which the inherent constants hide where their bounds hold.
+        /// Default values of the constants of [`auto_traits`], which inherent constants hide if the
+        /// type has the trait.
         #[allow(dead_code)]
         trait AutoTraitDefaults {
             const SEND: bool = false;
@@ -175,7 +173,7 @@ macro_rules! __auto_traits {
     }};
 }
 
-/// A value alone on its cache lines, so that writing it does not slow the users of its neighbours.
+/// Value on separate cache lines, so that writes to it do not slow accesses to neighbouring values.
 ///
 /// 128 bytes, not 64: Intel's spatial prefetcher fetches lines in pairs, and two words on such a
 /// pair disturb each other like two words on one line.
@@ -192,13 +190,13 @@ macro_rules! __auto_traits {
 pub struct CachePadded<T>(pub T);
 
 impl<T> CachePadded<T> {
-    /// Makes a padded value.
+    /// Creates a padded value.
     #[inline]
     pub const fn new(value: T) -> Self {
         Self(value)
     }
 
-    /// Returns the value without its padding.
+    /// Consumes the padding and returns the value.
     #[inline]
     pub fn into_inner(self) -> T {
         self.0

@@ -1,5 +1,4 @@
-//! The machine's CPUs: shared cores, caches, nodes and packages, and the CPUs allowed to this
-//! process.
+//! The machine's CPUs: shared cores, caches, nodes and packages, and the CPUs allowed to this process.
 
 mod limits;
 mod list;
@@ -12,25 +11,25 @@ pub use place::{PlacedCpus, Placement, PlacementError};
 
 use std::path::{Path, PathBuf};
 
-/// One online CPU (a hardware thread).
+/// Online CPU (a hardware thread).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cpu {
     /// Number of the CPU in the kernel.
     pub id: u32,
     /// Number of the package (socket) of the CPU.
     pub package: u32,
-    /// Number of the core within the package, as reported by the kernel. To compare cores, use
-    /// `siblings`: virtual machines repeat these numbers.
+    /// Number of the core within the package, as reported by the kernel. Virtual machines repeat
+    /// these numbers: to compare cores, use `siblings`.
     pub core: u32,
-    /// NUMA node of the CPU.
+    /// Number of the CPU's NUMA node.
     pub node: u32,
-    /// Lowest number among the CPUs that share this CPU's last-level cache.
+    /// Lowest number of the CPUs that share this CPU's last-level cache.
     pub l3: u32,
-    /// Numbers of the core's hardware threads, this CPU included, sorted.
+    /// Numbers of the core's hardware threads, including this CPU, sorted.
     pub siblings: Vec<u32>,
 }
 
-/// One cache of a CPU.
+/// Cache of a CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cache {
@@ -38,11 +37,11 @@ pub struct Cache {
     pub level: u32,
     /// Type of the cache: `Data`, `Instruction` or `Unified`.
     pub kind: String,
-    /// Size in bytes; 0 if the kernel does not report it.
+    /// Size of the cache in bytes; 0 if the kernel does not report it.
     pub size_bytes: u64,
-    /// Line size in bytes; 0 if the kernel does not report it.
+    /// Size of a cache line in bytes; 0 if the kernel does not report it.
     pub line_bytes: u32,
-    /// CPUs that share the cache, sorted.
+    /// Numbers of the CPUs that share the cache, sorted.
     pub shared_by: Vec<u32>,
 }
 
@@ -52,7 +51,7 @@ pub struct Cache {
 pub struct Topology {
     /// Online CPUs, sorted by id.
     pub cpus: Vec<Cpu>,
-    /// Caches of the first CPU, closest first.
+    /// Caches of the first CPU, from the closest to the core on.
     pub caches: Vec<Cache>,
     /// Number of NUMA nodes with online CPUs.
     pub nodes_count: u32,
@@ -64,17 +63,17 @@ pub struct Topology {
     pub assumed: Vec<String>,
 }
 
-/// Error of reading a topology.
+/// Error of [`Topology::read`] and [`Topology::from_sysfs`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopologyError {
-    /// The sysfs folder describes no CPU.
+    /// The sysfs folder contains no CPU.
     #[error("{} contains no CPU: is sysfs mounted there?", .path.display())]
     NoCpus {
         /// Path of the sysfs folder.
         path: PathBuf,
     },
-    /// A file holds a malformed list of CPUs.
+    /// A file contains a malformed list of CPUs.
     #[error("{}: {error}", .path.display())]
     List {
         /// Path of the file with the malformed list.
@@ -85,7 +84,7 @@ pub enum TopologyError {
 }
 
 impl Topology {
-    /// Reads this machine's topology.
+    /// Reads and returns this machine's topology.
     ///
     /// If sysfs is not mounted, the CPUs that the process may run on count as separate cores of one
     /// package, which `assumed` states.
@@ -97,18 +96,18 @@ impl Topology {
     /// Some ten small files per CPU: about a millisecond on a small machine.
     pub fn read() -> Result<Self, TopologyError> {
         if cfg!(miri) {
-            return Ok(sysfs::flat(&allowed(), "Miri's isolation opens no files"));
+            return Ok(sysfs::flat_topology(&allowed(), "Miri's isolation opens no files"));
         }
         match Self::from_sysfs(Path::new("/sys")) {
             Err(TopologyError::NoCpus { path }) => {
                 let why = format!("{} contains no CPU", path.display());
-                Ok(sysfs::flat(&allowed(), &why))
+                Ok(sysfs::flat_topology(&allowed(), &why))
             }
             other => other,
         }
     }
 
-    /// Reads the topology from a sysfs tree; `root` stands for `/sys`.
+    /// Reads and returns the topology from a sysfs tree; `root` stands for `/sys`.
     ///
     /// Missing files (containers hide some) are replaced by the simplest assumption, which
     /// `assumed` states: no SMT, one package, one node, one last-level cache per package.

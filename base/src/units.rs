@@ -27,22 +27,22 @@ use scale::{DECIMAL, Scale, unit};
 use std::fmt;
 use std::str::FromStr;
 
-/// A rate in bit/s, at least 1 when parsed: a plain integer or a decimal multiple, `20M`, `1.5G`
+/// Rate in bit/s, at least 1, parsed from a plain integer or a decimal multiple, `20M`, `1.5G`
 /// (`k`, `M`, `G`, `T` for 10^3 to 10^12).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate(pub u64);
 
-/// A size in bytes: a plain integer, a decimal multiple (`64kB` or `64k`: 64,000) or a binary one
-/// (`64KiB`: 65,536), up to `TB` and `TiB`.
+/// Size in bytes, parsed from a plain integer, a decimal multiple (`64kB` or `64k`: 64,000) or a
+/// binary one (`64KiB`: 65,536), up to `TB` and `TiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(pub u64);
 
-/// A time span in ns: `30us` (or `30µs`), `1.5ms`, `2min`; units are `ns`, `us`, `ms`, `s`, `min`
-/// and `h`. Only `0` needs no unit.
+/// Time span in ns, parsed from text such as `30us` (or `30µs`), `1.5ms`, `2min`; units are `ns`,
+/// `us`, `ms`, `s`, `min` and `h`. Only `0` needs no unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(pub u64);
 
-/// A count: a plain integer or a decimal multiple, `1.5k`, `20M`.
+/// Count, parsed from a plain integer or a decimal multiple such as `1.5k`, `20M`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Count(pub u64);
 
@@ -93,7 +93,7 @@ macro_rules! quantity {
 
         impl fmt::Display for $type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(&show::shortest(self.0, &$scale))
+                f.pad(&show::format_shortest(self.0, &$scale))
             }
         }
 

@@ -17,7 +17,7 @@ pub(crate) use counts::UsageScope;
 use crate::os;
 use std::ops::Sub;
 
-/// Returns the usage of the calling thread so far (`RUSAGE_THREAD`).
+/// Returns the resource usage of the calling thread so far (`RUSAGE_THREAD`).
 ///
 /// # Cost
 /// One system call, about 300 ns.
@@ -26,7 +26,7 @@ pub fn thread() -> Usage {
     os::usage(UsageScope::Thread)
 }
 
-/// Returns the usage of the process so far, including exited threads (`RUSAGE_SELF`).
+/// Returns the resource usage of the process so far, including exited threads (`RUSAGE_SELF`).
 ///
 /// # Cost
 /// One system call, growing with the number of threads.
@@ -35,8 +35,8 @@ pub fn process() -> Usage {
     os::usage(UsageScope::Process)
 }
 
-/// Returns the usage of the children that have exited and were waited for, including their own such children
-/// (`RUSAGE_CHILDREN`).
+/// Returns the resource usage of the child processes that have exited and were waited for,
+/// including their descendants (`RUSAGE_CHILDREN`).
 ///
 /// # Cost
 /// One system call.
@@ -45,12 +45,12 @@ pub fn children() -> Usage {
     os::usage(UsageScope::Children)
 }
 
-/// CPU time of some CPUs, total and stolen by the hypervisor, summed over them.
+/// Sum over some CPUs of the total time and of the time stolen by the hypervisor.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Steal {
-    /// Time in which a CPU had work but the hypervisor ran something else, in ns.
+    /// Time in ns in which a CPU had work but the hypervisor ran something else.
     pub steal_ns: u64,
-    /// Total time: busy, idle and stolen, in ns.
+    /// Total time in ns: busy, idle and stolen.
     pub total_ns: u64,
 }
 
@@ -62,7 +62,7 @@ impl Steal {
     }
 }
 
-/// Returns the time between two readings. Saturates at zero.
+/// Returns the stolen and total time between two readings; saturates at zero.
 impl Sub for Steal {
     type Output = Steal;
     fn sub(self, earlier: Steal) -> Steal {
@@ -74,15 +74,14 @@ impl Sub for Steal {
 }
 
 /// Reads the stolen and total time of `cpus` since boot from `/proc/stat`; `None` if the file
-/// cannot be read or lists none of them.
+/// cannot be read or lists none of these CPUs.
 ///
-/// The unit is the kernel's tick, mostly 10 ms: differences over less than about a second are not
-/// meaningful.
+/// The unit is the kernel's tick, mostly 10 ms: differences over less than about a second are not meaningful.
 ///
 /// # Cost
 /// Reads a file of the kernel: tens of µs, more with many CPUs.
 #[must_use]
-pub fn steal_ticks(cpus: &[u32]) -> Option<Steal> {
+pub fn read_steal(cpus: &[u32]) -> Option<Steal> {
     if cfg!(miri) {
         return None; // Miri's isolation opens no files.
     }
@@ -90,8 +89,8 @@ pub fn steal_ticks(cpus: &[u32]) -> Option<Steal> {
     parse_stat(&stat, cpus, os::clock_ticks_per_second())
 }
 
-/// Adds up the lines of `cpus` in `/proc/stat`: `cpuN user nice system idle iowait irq softirq steal guest
-/// guest_nice`. User and nice already contain the guest columns.
+/// Returns the sum of the lines of `cpus` in `/proc/stat`: `cpuN user nice system idle iowait irq
+/// softirq steal guest guest_nice`. User and nice already contain the guest columns.
 fn parse_stat(stat: &str, cpus: &[u32], ticks_hz: u64) -> Option<Steal> {
     let mut ticks: Option<[u128; 2]> = None;
     for line in stat.lines() {

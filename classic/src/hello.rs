@@ -92,7 +92,7 @@ impl Options {
     /// Returns the CPU of each participant, or `None` for each if they are not pinned.
     fn cpus(&self, parties_count: usize) -> anyhow::Result<Vec<Option<u32>>> {
         let Some(place) = self.place else { return Ok(vec![None; parties_count]) };
-        let placed = Topology::read()?.place(place, &topology::allowed(), parties_count);
+        let placed = Topology::read()?.choose_cpus(place, &topology::allowed(), parties_count);
         for note in &placed.notes {
             handover_program::console::print_error(format_args!("hello: warning: {note}"));
         }

@@ -19,8 +19,8 @@ use handover_base::{affinity, clock, topology};
 use handover_program::console::{self, print_error};
 use handover_program::exit::{Interrupted, usage};
 use handover_sched::drive::{
-    Arbiter, ArbiterConfig, Client, ClientRun, CopySink, FLOWS_MAX, Flows, IdlePolicy,
-    LENGTH_MAX_BYTES, Ledger, Load, NullSink, Record, Sink, Spec, Stamping, Stop, Token,
+    Arbiter, ArbiterConfig, Client, ClientFlows, ClientRun, CopySink, FLOWS_MAX, IdlePolicy,
+    LENGTH_MAX_BYTES, Ledger, Load, NullSink, Record, Section, Sink, Stamping, Stop, Token,
     run_client,
 };
 use handover_sched::engine::{PACKETS_LIMIT, Visitor};
@@ -309,8 +309,8 @@ impl<'a> Plan<'a> {
     }
 
     /// Returns the flows of a client.
-    fn flows_of(&self, thread: u32) -> Flows {
-        Flows::of(thread, self.threads(), self.options.flows.flows_count())
+    fn flows_of(&self, thread: u32) -> ClientFlows {
+        ClientFlows::new(thread, self.threads(), self.options.flows.flows_count())
     }
 
     /// Returns a scheduler configuration with capacity for all packets that the clients can have in flight.
@@ -359,7 +359,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn duration_ns(specs: &[Spec]) -> u64 {
+fn duration_ns(specs: &[Section]) -> u64 {
     specs.iter().map(|spec| spec.duration_ns).fold(0, u64::saturating_add)
 }
 

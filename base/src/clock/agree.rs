@@ -1,16 +1,15 @@
 //! Comparison of the counters of two CPUs by a ping between them.
 //!
-//! A thread on one CPU reads its counter and asks; a thread on the other CPU reads its own counter
-//! and answers; the first reads again. The answer must lie between the two readings. If it does
-//! not, the counters differ by more than half the transfer time of a cache line, which breaks
-//! causality, and spans across CPUs are wrong by as much.
+//! A thread on one CPU reads its counter and asks; a thread on the other CPU reads its own counter and answers; the
+//! first reads again. The answer must lie between the two readings. If it does not, the counters differ by more than
+//! half the transfer time of a cache line, which breaks causality, and spans across CPUs are wrong by as much.
 
 use std::fmt;
 
 /// Result of comparing the CPUs' time-stamp counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Agreement {
-    /// Only one CPU is allowed: there is nothing to compare.
+    /// No comparison, as the process may run on one CPU only.
     OneCpu,
     /// The counters of `compared_count` of `cpus_count` CPUs agree; `compared_count` is 1 if no
     /// other CPU answered in time.
@@ -20,7 +19,7 @@ pub(super) enum Agreement {
 }
 
 impl Agreement {
-    /// Returns `true` if there are several CPUs, but no two of them were compared.
+    /// Returns `true` if there are several CPUs, but no pair of CPUs was compared.
     pub(super) fn is_unknown(&self) -> bool {
         matches!(self, Agreement::Agree { compared_count: 0 | 1, .. })
     }
@@ -57,14 +56,14 @@ mod ping {
     use std::thread;
     use std::time::Duration;
 
-    /// Maximum number of CPUs that are compared with the first, spread evenly over the list.
+    /// Maximum number of CPUs that are compared with the first CPU; they are chosen evenly from the list.
     const PARTNERS_MAX: usize = 7;
-    /// Number of pings for each pair.
+    /// Number of pings (requests and replies) between each pair of CPUs.
     const PINGS_COUNT: u64 = 100;
-    /// Additional time after the deadline in which a thread's result may arrive, in ns.
+    /// Maximum delay after the deadline with which a thread's result is still accepted, in ns.
     const REPORT_DELAY_NS_MAX: u64 = 1_000_000;
 
-    /// Compares the time-stamp counters of `cpus` for at most `budget_ns`.
+    /// Compares the time-stamp counters of `cpus`, for at most `budget_ns`, and returns the result.
     pub(in crate::clock) fn compare(cpus: &[u32], budget_ns: u64) -> Agreement {
         let &[first, ref others @ ..] = cpus else { return Agreement::OneCpu };
         if others.is_empty() {
@@ -118,10 +117,10 @@ mod ping {
         NoAnswer,
     }
 
-    /// Words shared by two CPUs: `turn` is odd after a request and even after its reply.
+    /// Words shared by two CPUs that ping each other: `sequence` is odd after a request and even after its reply.
     #[derive(Default)]
     struct PingWords {
-        turn: CachePadded<AtomicU64>,
+        sequence: CachePadded<AtomicU64>,
         answer: CachePadded<AtomicU64>,
     }
 
@@ -140,13 +139,13 @@ mod ping {
         for round in 0..PINGS_COUNT {
             let asked = cpu::counter_fenced();
             // Release: pairs with the Acquire in answer(), so that its reading comes after ours.
-            words.turn.store(2 * round + 1, Ordering::Release);
+            words.sequence.store(2 * round + 1, Ordering::Release);
             // Acquire in wait_for(): pairs with the Release in answer().
-            if wait_for(&words.turn, 2 * round + 2, deadline_ns).is_none() {
+            if wait_for(&words.sequence, 2 * round + 2, deadline_ns).is_none() {
                 break;
             }
             let received = cpu::counter_fenced();
-            let answered = words.answer.load(Ordering::Relaxed); // Relaxed: ordered by the turn
+            let answered = words.answer.load(Ordering::Relaxed); // Relaxed: ordered by `sequence`
             result = match contradiction(asked, answered, received) {
                 0 => PingResult::Consistent,
                 ticks_min => PingResult::Contradiction { ticks_min },
@@ -155,11 +154,12 @@ mod ping {
                 break;
             }
         }
-        words.turn.store(STOP, Ordering::Relaxed); // Relaxed: publishes nothing, only ends answer()
+        words.sequence.store(STOP, Ordering::Relaxed); // Relaxed: publishes nothing, only ends answer()
         result
     }
 
-    /// Returns the number of ticks by which `answered` lies outside of `asked..=received`; 0 if it lies inside.
+    /// Returns the number of ticks by which `answered` lies outside of `asked..=received`; 0 if
+    /// `answered` lies inside.
     pub(super) fn contradiction(asked: u64, answered: u64, received: u64) -> u64 {
         asked.saturating_sub(answered).max(answered.saturating_sub(received))
     }
@@ -170,15 +170,15 @@ mod ping {
         }
         for round in 0..PINGS_COUNT {
             // Acquire in wait_for(): pairs with the Release in ping().
-            if wait_for(&words.turn, 2 * round + 1, deadline_ns).is_none() {
+            if wait_for(&words.sequence, 2 * round + 1, deadline_ns).is_none() {
                 return;
             }
             words.answer.store(cpu::counter_fenced(), Ordering::Relaxed);
             // Release: publishes the answer to the Acquire in ping().
-            let turn = (2 * round + 1, 2 * round + 2);
+            let sequence = (2 * round + 1, 2 * round + 2);
             if words
-                .turn
-                .compare_exchange(turn.0, turn.1, Ordering::Release, Ordering::Relaxed)
+                .sequence
+                .compare_exchange(sequence.0, sequence.1, Ordering::Release, Ordering::Relaxed)
                 .is_err()
             {
                 return; // the first CPU has ended the pings

@@ -1,4 +1,4 @@
-//! Choice of the clock's source, by what cpuid and the kernel report about the time-stamp counter.
+//! SourceChoice of the clock's source, by what cpuid and the kernel report about the time-stamp counter.
 
 use super::{SOURCE_VARIABLE, Source};
 use crate::cpu;
@@ -6,9 +6,9 @@ use std::fs;
 
 /// Chosen clock source and the reason for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Choice {
-    /// The time-stamp counter. `is_forced`: the environment variable requests it;
-    /// `is_kernel_source`: the kernel keeps its own time by it.
+pub(super) enum SourceChoice {
+    /// The time-stamp counter was chosen. `is_forced`: the environment variable requests it;
+    /// `is_kernel_source`: it is the kernel's clock source.
     Tsc {
         is_forced: bool,
         is_kernel_source: bool,
@@ -59,44 +59,48 @@ impl Evidence {
         }
     }
 
-    /// Returns `true` if the kernel keeps its own time by the counter: it has then tested it across
-    /// the CPUs at boot and monitors it.
+    /// Returns `true` if the time-stamp counter is the kernel's clock source: the kernel has then
+    /// tested the counter across the CPUs at boot and monitors it.
     fn is_kernel_source(&self) -> bool {
         self.kernel_source.as_deref() == Some("tsc")
     }
 }
 
 /// Chooses the clock source; `requested` is the value of [`SOURCE_VARIABLE`].
-pub(super) fn choose(requested: Option<&str>, evidence: impl FnOnce() -> Evidence) -> Choice {
+pub(super) fn choose(requested: Option<&str>, evidence: impl FnOnce() -> Evidence) -> SourceChoice {
     let (requested, warning) = match requested.filter(|text| !text.is_empty()).map(str::parse) {
         None => (None, String::new()),
         Some(Ok(source)) => (Some(source), String::new()),
         Some(Err(error)) => (None, format!("{SOURCE_VARIABLE} ignored ({error}); ")),
     };
     if requested == Some(Source::ClockGettime) {
-        return Choice::Kernel { reason: format!("{SOURCE_VARIABLE} requests it") };
+        return SourceChoice::Kernel { reason: format!("{SOURCE_VARIABLE} requests it") };
     }
     let evidence = evidence();
     if evidence.is_forbidden {
-        return Choice::Kernel { reason: "this process may not read the TSC".to_owned() };
+        return SourceChoice::Kernel { reason: "this process may not read the TSC".to_owned() };
     }
     let is_kernel_source = evidence.is_kernel_source();
     if requested == Some(Source::Tsc) {
         let reason = format!("{SOURCE_VARIABLE} requests it");
-        return Choice::Tsc { is_forced: true, is_kernel_source, reason };
+        return SourceChoice::Tsc { is_forced: true, is_kernel_source, reason };
     }
     match assess(&evidence) {
-        Ok(reason) => Choice::Tsc { is_forced: false, is_kernel_source, reason: warning + &reason },
-        Err(reason) => Choice::Kernel { reason: warning + &reason },
+        Ok(reason) => {
+            SourceChoice::Tsc { is_forced: false, is_kernel_source, reason: warning + &reason }
+        }
+        Err(reason) => SourceChoice::Kernel { reason: warning + &reason },
     }
 }
 
-/// Returns the reason to trust the time-stamp counter as `Ok`, or not to trust it as `Err`.
+/// Returns the reason to trust the time-stamp counter as `Ok`, or the reason to distrust it as `Err`.
 fn assess(evidence: &Evidence) -> Result<String, String> {
     if let Some(offers) = &evidence.kernel_offers
         && !offers.split_whitespace().any(|source| source == "tsc")
     {
-        return Err(format!("the kernel offers {offers} but not tsc: it found the TSC unreliable"));
+        return Err(format!(
+            "the kernel offers the clock sources {offers} but not tsc: it found the TSC unreliable"
+        ));
     }
     let is_kernel_source = evidence.is_kernel_source();
     let reason = if evidence.is_cpuid_invariant {
@@ -132,7 +136,7 @@ mod tests {
     }
 
     fn takes_the_tsc(evidence: Evidence) -> bool {
-        matches!(choose(None, || evidence), Choice::Tsc { is_forced: false, .. })
+        matches!(choose(None, || evidence), SourceChoice::Tsc { is_forced: false, .. })
     }
 
     #[test]
@@ -163,13 +167,13 @@ mod tests {
 
     #[test]
     fn variable_overrides_and_an_invalid_value_is_reported() {
-        let Choice::Kernel { reason } = choose(Some("clock_gettime"), good) else {
+        let SourceChoice::Kernel { reason } = choose(Some("clock_gettime"), good) else {
             panic!("HANDOVER_CLOCK=clock_gettime did not select clock_gettime")
         };
         assert!(reason.contains(SOURCE_VARIABLE), "{reason}");
         let bad = Evidence::default;
-        assert!(matches!(choose(Some("tsc"), bad), Choice::Tsc { is_forced: true, .. }));
-        let Choice::Tsc { is_forced: false, reason, .. } = choose(Some("rdtsc"), good) else {
+        assert!(matches!(choose(Some("tsc"), bad), SourceChoice::Tsc { is_forced: true, .. }));
+        let SourceChoice::Tsc { is_forced: false, reason, .. } = choose(Some("rdtsc"), good) else {
             panic!("HANDOVER_CLOCK=rdtsc changed the choice, although it is no clock source")
         };
         assert!(reason.contains("rdtsc") && reason.contains("clock_gettime"), "{reason}");
@@ -178,6 +182,6 @@ mod tests {
     #[test]
     fn forbidden_counter_is_not_read_even_if_requested() {
         let evidence = || Evidence { is_forbidden: true, ..good() };
-        assert!(matches!(choose(Some("tsc"), evidence), Choice::Kernel { .. }));
+        assert!(matches!(choose(Some("tsc"), evidence), SourceChoice::Kernel { .. }));
     }
 }

@@ -1,6 +1,6 @@
 //! A processor about which nothing is known, and Miri's: no time-stamp counter, no prefetches.
 
-/// `false`: there is no time-stamp counter, so the clock is the kernel's.
+/// `false`, as there is no time-stamp counter: the clock is CLOCK_MONOTONIC.
 pub(crate) const HAS_COUNTER: bool = false;
 
 /// Returns 0: there is no time-stamp counter.
@@ -26,7 +26,7 @@ pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
     None
 }
 
-/// Returns `(false, false)`: the counter is not invariant, and no hypervisor is known.
+/// Returns `(false, false)`: no invariant counter and no hypervisor are known.
 pub(crate) fn counter_traits() -> (bool, bool) {
     (false, false)
 }

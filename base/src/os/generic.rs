@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Number of wait queues: enough that threads that wait on different words seldom share one.
+/// Number of wait queues: enough that threads that wait on different words seldom share a queue.
 const QUEUES_COUNT: usize = 64;
 
 /// Threads that sleep on words whose addresses belong to this queue.
@@ -19,7 +19,7 @@ struct Queue {
 }
 
 struct QueueState {
-    /// Address of the word and ticket of each sleeping thread, the longest sleeping first.
+    /// Address of the word and ticket of each sleeping thread, in the order in which they went to sleep.
     sleepers: Vec<(usize, u64)>,
     next_ticket: u64,
 }
@@ -46,8 +46,8 @@ fn queue_of(word: &AtomicU32) -> (usize, &'static Queue) {
     (address, &QUEUES[(hash >> (u64::BITS - QUEUES_COUNT.ilog2())) as usize])
 }
 
-/// Sleeps while `word` holds `expected`. Returns an error of kind `WouldBlock` if it does not, or
-/// `TimedOut`. Other processes cannot wake the thread.
+/// Sleeps if `word` contains `expected`, until a thread of this process wakes the caller. Returns
+/// an error of kind `WouldBlock` if the word contains another value, or `TimedOut`.
 pub(crate) fn futex_wait(
     word: &AtomicU32,
     expected: u32,

@@ -15,8 +15,8 @@ fn futex_flags(is_shared: bool) -> Flags {
     if is_shared { Flags::empty() } else { Flags::PRIVATE }
 }
 
-/// Sleeps while `word` holds `expected`. Returns an error of kind `WouldBlock` if it does not, or
-/// `TimedOut` or `Interrupted`.
+/// Sleeps if `word` contains `expected`, until woken. Returns an error of kind `WouldBlock` if the
+/// word contains another value, or `TimedOut` or `Interrupted`.
 pub(crate) fn futex_wait(
     word: &AtomicU32,
     expected: u32,
@@ -57,7 +57,7 @@ pub(crate) fn affinity_count() -> io::Result<usize> {
     Ok(sched_getaffinity(None)?.count() as usize)
 }
 
-/// Binds the calling thread to `cpus`; returns an error of kind `InvalidInput` if it may run on none of them.
+/// Binds the calling thread to `cpus`; returns an error of kind `InvalidInput` if the thread may run on none of them.
 pub(crate) fn set_affinity(cpus: &[u32]) -> io::Result<()> {
     let mut set = CpuSet::new();
     for &cpu in cpus.iter().filter(|&&cpu| (cpu as usize) < CpuSet::MAX_CPU) {
@@ -69,7 +69,7 @@ pub(crate) fn set_affinity(cpus: &[u32]) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Returns the CPU that the calling thread runs on; `None` if it is not known.
+/// Returns the CPU that the calling thread runs on; `None` if the CPU is not known.
 pub(crate) fn current_cpu() -> Option<u32> {
     // Miri has masks, but no sched_getcpu.
     (!cfg!(miri)).then(|| rustix::thread::sched_getcpu() as u32)

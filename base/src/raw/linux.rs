@@ -2,7 +2,7 @@
 
 use crate::usage::{Usage, UsageScope};
 
-/// Calls `getrusage`, which rustix lacks; returns zeroes under Miri, which lacks it too.
+/// Returns the resource usage that `getrusage` reports; zeroes under Miri, which does not support it.
 pub(crate) fn usage(scope: UsageScope) -> Usage {
     if cfg!(miri) {
         return Usage::default();

@@ -1,9 +1,9 @@
 //! Instructions of x86_64: the time-stamp counter, cpuid and prefetches.
 
-/// `true`: there is a time-stamp counter.
+/// `true`, as x86-64 processors have a time-stamp counter.
 pub(crate) const HAS_COUNTER: bool = true;
 
-/// Reads the time-stamp counter. Not ordered with the instructions around it.
+/// Reads the time-stamp counter, without ordering against the instructions before and after.
 #[inline(always)]
 pub(crate) fn counter() -> u64 {
     // SAFETY: every x86_64 processor has RDTSC, which accesses no memory. (A process that has
@@ -11,8 +11,7 @@ pub(crate) fn counter() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Reads the time-stamp counter after all earlier loads have completed and before anything later
-/// begins.
+/// Reads the time-stamp counter after all earlier loads have completed and before any later instruction starts.
 #[inline(always)]
 pub(crate) fn counter_fenced() -> u64 {
     load_fence();
@@ -49,7 +48,7 @@ pub(crate) fn prefetch_for_write<T>(address: *const T) {
     }
 }
 
-/// Returns the twelve letters of a hypervisor's signature; `None` on bare metal.
+/// Returns the twelve-letter signature of the hypervisor from cpuid; `None` without a hypervisor.
 pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
     const HYPERVISOR: u32 = 0x4000_0000;
     if cpuid(1).ecx & (1 << 31) == 0 {
@@ -64,7 +63,7 @@ pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
     Some(letters)
 }
 
-/// Returns two flags from cpuid: whether the time-stamp counter is invariant, and whether there is a hypervisor.
+/// Returns two flags from cpuid: `true` if the time-stamp counter is invariant, and `true` if there is a hypervisor.
 pub(crate) fn counter_traits() -> (bool, bool) {
     const EXTENDED_MAX: u32 = 0x8000_0000;
     const POWER: u32 = 0x8000_0007;

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Returns the CPUs that this process may run on, sorted, never empty: the affinity mask at the
-/// first call, intersected with the cgroup's cpuset.
+/// Returns the numbers of the CPUs that this process may run on, sorted: the affinity mask at the
+/// first call, intersected with the cgroup's cpuset. The result is never empty.
 ///
 /// The kernel applies the cpuset to the mask already, so that the two differ only if a mask was
 /// read before the cpuset shrank. The mask is the union of the main thread's and the caller's, so
@@ -29,9 +29,8 @@ pub fn allowed() -> Vec<u32> {
     ALLOWED.get_or_init(read).clone()
 }
 
-/// Returns the cgroup's CPU quota in CPUs: 1.5 means 150 ms of CPU time in each 100 ms. It is the
-/// minimum over the visible cgroups among the process's own and its ancestors; `None` without a
-/// quota.
+/// Returns the CPU quota of this process in CPUs: 1.5 means 150 ms of CPU time in each 100 ms. The quota is the
+/// minimum over the process's cgroup and its visible ancestors; `None` without a quota.
 ///
 /// A process that has used up its quota is stopped until the next period, which measurements show
 /// as pauses of tens of ms.
@@ -43,7 +42,7 @@ pub fn quota_cpus() -> Option<f64> {
     Limits::read(Path::new("/")).quota_cpus
 }
 
-/// CPU limits of this process by its cgroups (v1 or v2).
+/// CPU limits of this process from its cgroups (v1 or v2).
 #[derive(Debug, Default, PartialEq)]
 struct Limits {
     cpuset: Option<Vec<u32>>,
@@ -51,8 +50,8 @@ struct Limits {
 }
 
 impl Limits {
-    /// Reads the limits; `root` stands for `/`. The files are `proc/self/cgroup`,
-    /// `proc/self/mountinfo` and those that they refer to.
+    /// Reads and returns the limits; `root` stands for `/`. The files are `proc/self/cgroup`,
+    /// `proc/self/mountinfo` and the cgroup files that these name.
     fn read(root: &Path) -> Self {
         let mut limits = Limits::default();
         if cfg!(miri) {
@@ -80,12 +79,13 @@ struct Mount<'a> {
     /// Path of the cgroup at the mount point.
     root: &'a str,
     point: &'a str,
-    /// Mount options of a v1 hierarchy, its controllers among them; `None` for v2.
+    /// Mount options of a v1 hierarchy, which include its controllers; `None` for v2.
     controllers: Option<&'a str>,
 }
 
 impl<'a> Mount<'a> {
-    /// Parses a line of mountinfo: `36 35 98:0 ROOT POINT options - TYPE source SUPER_OPTIONS`.
+    /// Parses a line of mountinfo (`36 35 98:0 ROOT POINT options - TYPE source SUPER_OPTIONS`);
+    /// `None` if it is not a cgroup mount.
     fn parse(line: &'a str) -> Option<Self> {
         let (before, after) = line.split_once(" - ")?;
         let mut before = before.split(' ').skip(3);
@@ -100,7 +100,7 @@ impl<'a> Mount<'a> {
     }
 
     /// Returns the path in a line of `/proc/self/cgroup` (`4:cpu,cpuacct:/path`, v2: `0::/path`),
-    /// if the line is about this mount and about CPUs.
+    /// if the line belongs to this mount and to a CPU controller.
     fn cgroup_path<'b>(&self, line: &'b str) -> Option<&'b str> {
         let mut parts = line.splitn(3, ':').skip(1);
         let (names, path) = (parts.next()?, parts.next()?);
@@ -124,7 +124,7 @@ impl<'a> Mount<'a> {
     }
 }
 
-/// Returns the cpuset of the innermost cgroup that has one.
+/// Returns the CPUs in the cpuset of the innermost cgroup that has a cpuset; `None` if there is none.
 fn cpuset(folders: &[PathBuf]) -> Option<Vec<u32>> {
     const FILES: [&str; 3] = ["cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"];
     folders
@@ -148,8 +148,8 @@ fn quota(folder: &Path) -> Option<f64> {
     (quota_us > 0.0 && period_us > 0.0).then_some(quota_us / period_us)
 }
 
-/// Returns the name of the hypervisor from its cpuid signature (`KVM` for `KVMKVMKVM`); `None` on
-/// bare metal, and where there is no cpuid.
+/// Returns the name of the hypervisor from its cpuid signature (`KVM` for `KVMKVMKVM`); `None`
+/// without a hypervisor, and on processors without cpuid.
 #[must_use]
 pub fn hypervisor() -> Option<String> {
     crate::cpu::hypervisor_signature().map(|letters| hypervisor_name(&letters))

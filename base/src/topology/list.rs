@@ -9,12 +9,11 @@ pub struct ListError {
     text: String,
 }
 
-/// Maximum CPU number: above any kernel's limit (8192), so that `0-4294967295` cannot fill the
-/// memory.
+/// Maximum CPU number in a list, so that `0-4294967295` cannot exhaust the memory; kernels support at most 8192 CPUs.
 const CPU_MAX: u32 = 65_535;
 
-/// Parses `0-3,8` into CPUs, sorted and without repetition. An empty text is an empty set. Strides
-/// (`0-6:2/4`), which the kernel accepts, are errors.
+/// Parses a list of CPUs such as `0-3,8`; returns the CPUs sorted and without repetition. An empty
+/// text is an empty list. Strides (`0-6:2/4`), which the kernel accepts, are errors.
 ///
 /// ```
 /// use handover_base::topology::parse_cpu_list;
@@ -49,7 +48,7 @@ fn range(part: &str) -> Option<(u32, u32)> {
     (low <= high).then_some((low, high))
 }
 
-/// Sorted CPUs, shown in the kernel's notation: `0-3,8`; `none` if empty.
+/// Formatter of sorted CPU numbers in the kernel's notation: `0-3,8`; `none` if there are none.
 ///
 /// ```
 /// use handover_base::topology::CpuList;

@@ -6,16 +6,17 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-/// Placement of the participants of a hand-over on CPUs, relative to each other.
+/// Placement of participants (threads or processes) on CPUs, relative to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Placement {
-    /// Each participant on a core of its own, below a common last-level cache.
+    /// Participants run on separate cores that share a last-level cache.
     Near,
-    /// Participants alternately in two packages, or else two NUMA nodes, or else near the two most distant CPUs.
+    /// Participants run alternately in two packages, or else in two NUMA nodes, or else near the
+    /// two most distant CPUs.
     Far,
-    /// Participants on the hardware threads of one core.
+    /// Participants run on the hardware threads of one core.
     Smt,
-    /// All participants on one CPU.
+    /// All participants run on one CPU.
     Same,
 }
 
@@ -24,7 +25,7 @@ impl Placement {
     pub const ALL: [Placement; 4] =
         [Placement::Near, Placement::Far, Placement::Smt, Placement::Same];
 
-    /// Name of the placement: `near`, `far`, `smt` or `same`.
+    /// Returns the name of the placement: `near`, `far`, `smt` or `same`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -60,13 +61,13 @@ impl FromStr for Placement {
 /// CPUs chosen for the participants, and deviations from the requested placement.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PlacedCpus {
-    /// CPU of each participant, in order; repeated if participants share it.
+    /// CPU of each participant, in the order of the participants; a CPU is repeated if participants share it.
     pub cpus: Vec<u32>,
     /// Deviations from the requested placement, one per line.
     pub notes: Vec<String>,
 }
 
-/// Distance between two CPUs, closest first.
+/// Distance between two CPUs; closer CPUs compare as less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Distance {
     SameCpu,
@@ -108,27 +109,26 @@ impl Distance {
 }
 
 impl Topology {
-    /// Chooses a CPU for each of `participants_count` participants among the `allowed` ones.
+    /// Chooses a CPU for each of `participants_count` participants from the `allowed` CPUs.
     ///
-    /// Deterministic: the same arguments give the same result. If the placement is not possible,
-    /// the closest to it is chosen, with a note; if there are more participants than CPUs, some
-    /// share one. An empty `allowed` means all CPUs; ids that the topology does not contain count
-    /// as cores of their own in the first CPU's package.
+    /// Deterministic: the same arguments give the same result. If the placement is not possible, the closest to it is
+    /// chosen, with a note; if there are more participants than CPUs, some share one. An empty `allowed` means all
+    /// CPUs; ids that the topology does not contain count as cores of their own in the first CPU's package.
     ///
     /// ```
     /// use handover_base::topology::{Placement, Topology, allowed};
-    /// let placed = Topology::read()?.place(Placement::Near, &allowed(), 2);
+    /// let placed = Topology::read()?.choose_cpus(Placement::Near, &allowed(), 2);
     /// assert_eq!(placed.cpus.len(), 2);
     /// # Ok::<(), handover_base::topology::TopologyError>(())
     /// ```
     #[must_use]
-    pub fn place(
+    pub fn choose_cpus(
         &self,
         placement: Placement,
         allowed: &[u32],
         participants_count: usize,
     ) -> PlacedCpus {
-        let usable = Usable(self.usable(allowed));
+        let usable = UsableCpus(self.usable_cpus(allowed));
         if usable.0.is_empty() || participants_count == 0 {
             return PlacedCpus::default();
         }
@@ -149,8 +149,8 @@ impl Topology {
         PlacedCpus { cpus: order.into_iter().cycle().take(participants_count).collect(), notes }
     }
 
-    /// Returns the CPUs to choose from, sorted and without repetition.
-    fn usable(&self, allowed: &[u32]) -> Vec<Cpu> {
+    /// Returns the CPUs from which to choose, sorted and without repetition.
+    fn usable_cpus(&self, allowed: &[u32]) -> Vec<Cpu> {
         if allowed.is_empty() {
             return self.cpus.clone();
         }
@@ -165,13 +165,12 @@ impl Topology {
     }
 }
 
-/// CPUs to choose from, sorted by id, at least one. Each method returns an order of preference that
-/// contains each CPU once.
-struct Usable(Vec<Cpu>);
+/// CPUs from which to choose, at least one, sorted by number.
+struct UsableCpus(Vec<Cpu>);
 
-impl Usable {
-    /// Returns all CPUs in the order in which participants near `base` get them: first one hardware
-    /// thread of each core, by distance, then the remaining threads.
+impl UsableCpus {
+    /// Returns all CPUs in the order in which participants near `base` are placed: first one
+    /// hardware thread of each core, by distance from `base`, then the remaining threads.
     fn by_distance_from(&self, base: &Cpu) -> Vec<&Cpu> {
         let first_of_core = |cpu: &Cpu| {
             if cpu.siblings.contains(&base.id) {
@@ -184,7 +183,7 @@ impl Usable {
         order
     }
 
-    /// Chooses CPUs near each other, starting at the CPU whose last-level cache serves the most cores.
+    /// Chooses and returns CPUs near each other, starting at the CPU whose last-level cache serves the most cores.
     fn near(&self, participants_count: usize, notes: &mut Vec<String>) -> Vec<u32> {
         let cores = |cpus: &mut dyn Iterator<Item = &Cpu>| {
             cpus.map(|cpu| cpu.siblings[0]).collect::<BTreeSet<u32>>().len()
@@ -212,7 +211,7 @@ impl Usable {
         order.into_iter().map(|cpu| cpu.id).collect()
     }
 
-    /// Chooses CPUs alternately around each of the two most distant CPUs.
+    /// Chooses and returns CPUs alternately near each of the two most distant CPUs.
     fn far(&self, participants_count: usize, notes: &mut Vec<String>) -> Vec<u32> {
         let pairs = self.0.iter().flat_map(|a| self.0.iter().map(move |b| (a, b)));
         // The first of equals.
@@ -322,7 +321,7 @@ mod tests {
             } else {
                 allowed.iter().copied().collect()
             };
-            let placed = machine.place(placement, &allowed, participants_count);
+            let placed = machine.choose_cpus(placement, &allowed, participants_count);
             prop_assert_eq!(placed.cpus.len(), participants_count);
             prop_assert!(placed.cpus.iter().all(|cpu| usable.contains(cpu)));
             let distinct: BTreeSet<u32> = placed.cpus.iter().copied().collect();
@@ -341,7 +340,7 @@ mod tests {
             machine in topologies(),
             placement in prop::sample::select(&Placement::ALL[..]),
         ) {
-            let placed = machine.place(placement, &[], 2);
+            let placed = machine.choose_cpus(placement, &[], 2);
             let [a, b] = [0, 1].map(|participant| machine.cpu(placed.cpus[participant]).unwrap());
             let distance = Distance::between(a, b);
             let kept = match placement {

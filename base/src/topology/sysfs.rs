@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
-/// Makes a topology with one package, in which each CPU is a core of its own.
-pub(super) fn flat(cpus: &[u32], why: &str) -> Topology {
+/// Returns a topology with one package, in which each CPU is a separate core.
+pub(super) fn flat_topology(cpus: &[u32], why: &str) -> Topology {
     let lowest = cpus.first().copied().unwrap_or(0);
     let cpu = |&id: &u32| Cpu { id, package: 0, core: id, node: 0, l3: lowest, siblings: vec![id] };
     Topology {
@@ -21,7 +21,7 @@ pub(super) fn flat(cpus: &[u32], why: &str) -> Topology {
     }
 }
 
-/// Assumptions for information missing from sysfs, each recorded once rather than per CPU.
+/// Set of assumptions about information that is missing from sysfs.
 #[derive(Default)]
 struct Assumptions(BTreeSet<&'static str>);
 
@@ -42,8 +42,8 @@ impl Assumptions {
 pub(super) fn read(root: &Path) -> Result<Topology, TopologyError> {
     let folder = root.join("devices/system/cpu");
     let mut assumed = Assumptions::default();
-    let online = online(&folder, &mut assumed)?;
-    let nodes = nodes(&root.join("devices/system/node"), &online)?;
+    let online = online_cpus(&folder, &mut assumed)?;
+    let nodes = nodes_by_cpu(&root.join("devices/system/node"), &online)?;
     if nodes.is_empty() {
         assumed.0.insert("NUMA nodes are not described: one assumed");
     }
@@ -53,9 +53,9 @@ pub(super) fn read(root: &Path) -> Result<Topology, TopologyError> {
     for &id in &online {
         let cpu = folder.join(format!("cpu{id}"));
         let topology = cpu.join("topology");
-        let siblings = match list_among(&topology.join("core_cpus_list"), &online)? {
+        let siblings = match read_online_list(&topology.join("core_cpus_list"), &online)? {
             Some(siblings) => Some(siblings),
-            None => list_among(&topology.join("thread_siblings_list"), &online)?, // before Linux 5.3
+            None => read_online_list(&topology.join("thread_siblings_list"), &online)?, // before Linux 5.3
         };
         let siblings = siblings.filter(|siblings| siblings.contains(&id));
         let siblings =
@@ -66,7 +66,7 @@ pub(super) fn read(root: &Path) -> Result<Topology, TopologyError> {
             .and_then(|package| u32::try_from(package).ok());
         let package = assumed.or_default(package, "packages are not described: one assumed", || 0);
         let core = number(&topology.join("core_id")).unwrap_or(siblings[0]);
-        let l3 = last_level(&cpu, &online)?;
+        let l3 = last_level_cache_id(&cpu, &online)?;
         if l3.is_none() {
             without_cache.push(cpus.len());
         }
@@ -93,13 +93,13 @@ pub(super) fn read(root: &Path) -> Result<Topology, TopologyError> {
     })
 }
 
-/// Returns the online CPUs, sorted, at least one.
-fn online(folder: &Path, assumed: &mut Assumptions) -> Result<Vec<u32>, TopologyError> {
+/// Returns the numbers of the online CPUs, sorted, at least one.
+fn online_cpus(folder: &Path, assumed: &mut Assumptions) -> Result<Vec<u32>, TopologyError> {
     let online = list(&folder.join("online"))?.filter(|cpus| !cpus.is_empty());
     let online = assumed.or_default(
         online,
         "the online CPUs are not listed: all described CPUs assumed online",
-        || numbered(folder, "cpu"),
+        || numbers_with_prefix(folder, "cpu"),
     );
     if online.is_empty() {
         return Err(TopologyError::NoCpus { path: folder.to_owned() });
@@ -107,20 +107,20 @@ fn online(folder: &Path, assumed: &mut Assumptions) -> Result<Vec<u32>, Topology
     Ok(online)
 }
 
-/// Returns the NUMA node of each CPU.
-fn nodes(folder: &Path, online: &[u32]) -> Result<BTreeMap<u32, u32>, TopologyError> {
+/// Returns the NUMA node number of each CPU, by CPU number.
+fn nodes_by_cpu(folder: &Path, online: &[u32]) -> Result<BTreeMap<u32, u32>, TopologyError> {
     let mut nodes = BTreeMap::new();
-    for node in numbered(folder, "node") {
+    for node in numbers_with_prefix(folder, "node") {
         let path = folder.join(format!("node{node}/cpulist"));
-        for cpu in list_among(&path, online)?.unwrap_or_default() {
+        for cpu in read_online_list(&path, online)?.unwrap_or_default() {
             nodes.insert(cpu, node);
         }
     }
     Ok(nodes)
 }
 
-/// Returns the lowest CPU that shares the last-level cache of `cpu`.
-fn last_level(cpu: &Path, online: &[u32]) -> Result<Option<u32>, TopologyError> {
+/// Returns the lowest number of the CPUs that share the last-level cache of `cpu`; `None` if it is not known.
+fn last_level_cache_id(cpu: &Path, online: &[u32]) -> Result<Option<u32>, TopologyError> {
     let caches = caches(cpu, online)?;
     let data = caches.iter().filter(|cache| cache.kind != "Instruction");
     let last = data.max_by_key(|cache| cache.level);
@@ -130,7 +130,7 @@ fn last_level(cpu: &Path, online: &[u32]) -> Result<Option<u32>, TopologyError> 
 fn caches(cpu: &Path, online: &[u32]) -> Result<Vec<Cache>, TopologyError> {
     let folder = cpu.join("cache");
     let mut caches = Vec::new();
-    for index in numbered(&folder, "index") {
+    for index in numbers_with_prefix(&folder, "index") {
         let cache = folder.join(format!("index{index}"));
         let Some(level) = number(&cache.join("level")) else { continue };
         caches.push(Cache {
@@ -138,14 +138,15 @@ fn caches(cpu: &Path, online: &[u32]) -> Result<Vec<Cache>, TopologyError> {
             kind: text(&cache.join("type")).unwrap_or_else(|| "Unified".to_owned()),
             size_bytes: text(&cache.join("size")).and_then(|size| size_bytes(&size)).unwrap_or(0),
             line_bytes: number(&cache.join("coherency_line_size")).unwrap_or(0),
-            shared_by: list_among(&cache.join("shared_cpu_list"), online)?.unwrap_or_default(),
+            shared_by: read_online_list(&cache.join("shared_cpu_list"), online)?
+                .unwrap_or_default(),
         });
     }
     caches.sort_by(|a, b| (a.level, &a.kind).cmp(&(b.level, &b.kind)));
     Ok(caches)
 }
 
-/// Parses a size; sysfs writes `32K` for 32 KiB.
+/// Parses a size in sysfs notation (`32K` for 32 KiB) into bytes.
 fn size_bytes(text: &str) -> Option<u64> {
     let (digits, factor) = match text.as_bytes().last()? {
         b'K' => (&text[..text.len() - 1], 1 << 10),
@@ -170,15 +171,15 @@ fn list(path: &Path) -> Result<Option<Vec<u32>>, TopologyError> {
     parse_cpu_list(&text).map(Some).map_err(error)
 }
 
-/// Reads a list without the offline CPUs; `None` if it is empty then.
-fn list_among(path: &Path, online: &[u32]) -> Result<Option<Vec<u32>>, TopologyError> {
+/// Reads a list of CPUs and removes those that are offline; `None` if no CPU remains.
+fn read_online_list(path: &Path, online: &[u32]) -> Result<Option<Vec<u32>>, TopologyError> {
     let mut cpus = list(path)?.unwrap_or_default();
     cpus.retain(|cpu| online.binary_search(cpu).is_ok());
     Ok((!cpus.is_empty()).then_some(cpus))
 }
 
-/// Returns the numbers N of the entries `<prefix>N`, sorted.
-fn numbered(folder: &Path, prefix: &str) -> Vec<u32> {
+/// Returns the numbers N of the folder's entries called `<prefix>N`, sorted.
+fn numbers_with_prefix(folder: &Path, prefix: &str) -> Vec<u32> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut numbers: Vec<u32> = entries
         .filter_map(|entry| entry.file_name().to_str()?.strip_prefix(prefix)?.parse().ok())

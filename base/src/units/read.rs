@@ -3,7 +3,7 @@
 use super::scale::Scale;
 use std::fmt;
 
-/// Error of parsing a quantity, with the text, the mistake and a way out.
+/// Error of parsing a quantity: contains the text, the mistake and a valid example.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{} {problem}", Quoted(.text))]
 pub struct UnitError {
@@ -19,7 +19,7 @@ impl UnitError {
     }
 }
 
-/// Shows a text in quotes, with control characters escaped, truncated to 40 characters.
+/// Formatter of a text in quotes, with control characters escaped, truncated to 40 characters.
 struct Quoted<'a>(&'a str);
 
 impl fmt::Display for Quoted<'_> {
@@ -32,10 +32,10 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// Maximum number of decimals. With more, no fraction is a whole number of base units (2^40 has 40
-/// factors of two, but nobody writes 2^-40 TiB), and the products below stay within 128 bits.
+/// Maximum number of decimals, so that products fit in 128 bits. Fractions with more decimals are
+/// practically never whole numbers of base units.
 const DECIMALS_MAX: usize = 25;
-/// Maximum number of digits: u64::MAX has 20.
+/// Maximum number of digits before the decimal point: u64::MAX has 20.
 const DIGITS_MAX: usize = 20;
 
 pub(super) fn read(text: &str, scale: &Scale) -> Result<u64, UnitError> {
@@ -115,7 +115,7 @@ fn factor(number: &str, suffix: &str, scale: &Scale) -> Result<u64, String> {
     Err(format!("has an unknown unit: write {alternatives_text}"))
 }
 
-/// Writes the number in each of the units with a fitting name: `20ns, 20us or 20ms`.
+/// Returns the number with each of the units that `fits` accepts, as text: `20ns, 20us or 20ms`.
 fn alternatives(number: &str, scale: &Scale, fits: impl Fn(&str) -> bool) -> String {
     // A number longer than any valid one is replaced by an example.
     let number = if number.len() > 2 * DIGITS_MAX { "1" } else { number };

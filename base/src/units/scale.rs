@@ -1,8 +1,8 @@
 //! Notation of a kind of quantity.
 
-/// Unit of a quantity, with its spellings.
+/// Unit of a quantity, with its spellings and its size.
 pub(super) struct Unit {
-    /// Spellings that are parsed; the first is the printed one.
+    /// Spellings that are parsed; the first is used for printing.
     pub names: &'static [&'static str],
     /// Size of the unit in base units.
     pub factor: u64,

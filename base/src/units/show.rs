@@ -2,11 +2,11 @@
 
 use super::scale::Scale;
 
-/// Returns the shortest text that parses back to `value`. Among equally short ones, prefers one
-/// without a fraction, then the one with the larger unit.
-pub(super) fn shortest(value: u64, scale: &Scale) -> String {
+/// Returns the shortest text that parses back to `value`. Among equally short texts, prefers a text
+/// without a fraction, then the larger unit.
+pub(super) fn format_shortest(value: u64, scale: &Scale) -> String {
     let candidates = scale.units.iter().filter_map(|unit| {
-        let number = decimal(value, unit.factor)?;
+        let number = format_decimal(value, unit.factor)?;
         (value != 0 || unit.factor == 1).then(|| format!("{number}{}", unit.names[0]))
     });
     // min_by_key keeps the first of equals: the larger unit, as the units descend.
@@ -19,7 +19,7 @@ pub(super) fn shortest(value: u64, scale: &Scale) -> String {
 }
 
 /// Formats `value / factor` as a decimal number; `None` if it needs more than six decimals.
-fn decimal(value: u64, factor: u64) -> Option<String> {
+fn format_decimal(value: u64, factor: u64) -> Option<String> {
     const DECIMALS_MAX: usize = 6;
     let mut text = (value / factor).to_string();
     let mut rest = u128::from(value % factor);
@@ -38,8 +38,8 @@ fn decimal(value: u64, factor: u64) -> Option<String> {
     None
 }
 
-/// Formats three significant digits; two decimals below one.
-fn three_digits(value: f64) -> String {
+/// Formats a number with three significant digits; below 1 with two decimals.
+fn format_three_digits(value: f64) -> String {
     let decimals = match value.abs() {
         // Above these bounds, rounding would carry into another digit.
         v if v < 9.995 => 2,
@@ -49,8 +49,8 @@ fn three_digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Formats `value` in the largest of `units` (name and factor, ascending) that is not greater than it.
-fn scaled(value: f64, units: &[(&str, f64)]) -> String {
+/// Formats `value` in the largest of `units` (name and factor, ascending) whose factor is at most `value`.
+fn format_scaled(value: f64, units: &[(&str, f64)]) -> String {
     if !value.is_finite() {
         return format!("{value} {}", units[0].0).trim_end().to_owned();
     }
@@ -59,11 +59,11 @@ fn scaled(value: f64, units: &[(&str, f64)]) -> String {
         below >= 0.9995
     });
     let (name, factor) = units[index.count()];
-    format!("{} {name}", three_digits(value / factor)).trim_end().to_owned()
+    format!("{} {name}", format_three_digits(value / factor)).trim_end().to_owned()
 }
 
 /// Formats a time in ns for a table, with three significant digits: `0.71 ns`, `12.3 ns`, `1.20
-/// µs`, `58.0 ms`, `2.50 s`. Below 1 ns, two decimals.
+/// µs`, `58.0 ms`, `2.50 s`. Below 1 ns with two decimals.
 ///
 /// ```
 /// # use handover_base::units::format_ns;
@@ -71,7 +71,7 @@ fn scaled(value: f64, units: &[(&str, f64)]) -> String {
 /// ```
 #[must_use]
 pub fn format_ns(ns: f64) -> String {
-    scaled(ns, &[("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)])
+    format_scaled(ns, &[("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)])
 }
 
 /// Formats a rate per second for a table: `2.16 M/s`, `950 k/s`, `12.0 /s`.
@@ -82,7 +82,7 @@ pub fn format_ns(ns: f64) -> String {
 /// ```
 #[must_use]
 pub fn format_rate(per_s: f64) -> String {
-    scaled(per_s, &[("/s", 1.0), ("k/s", 1e3), ("M/s", 1e6), ("G/s", 1e9), ("T/s", 1e12)])
+    format_scaled(per_s, &[("/s", 1.0), ("k/s", 1e3), ("M/s", 1e6), ("G/s", 1e9), ("T/s", 1e12)])
 }
 
 /// Formats a throughput for a table, in binary multiples: `9.40 GiB/s`.
@@ -101,11 +101,10 @@ pub fn format_bytes_rate(bytes_per_s: f64) -> String {
         ("GiB/s", KIB * KIB * KIB),
         ("TiB/s", KIB * KIB * KIB * KIB),
     ];
-    scaled(bytes_per_s, &units)
+    format_scaled(bytes_per_s, &units)
 }
 
-/// Formats a count for a table: `20.0 M`, `1.50 k`; whole numbers below a thousand as they are:
-/// `12`.
+/// Formats a count for a table: `20.0 M`, `1.50 k`; whole numbers below a thousand as they are: `12`.
 ///
 /// ```
 /// # use handover_base::units::format_count;
@@ -117,7 +116,7 @@ pub fn format_count(n: f64) -> String {
     if n.abs() < 999.5 && n.fract() == 0.0 {
         return format!("{n:.0}");
     }
-    scaled(n, &[("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12)])
+    format_scaled(n, &[("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12)])
 }
 
 #[cfg(test)]

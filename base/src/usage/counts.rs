@@ -2,7 +2,7 @@
 
 use std::ops::{Add, Sub};
 
-/// Scope of a usage reading: the thread, the process or its children.
+/// Scope of a resource usage reading: the calling thread, the process or its children.
 #[derive(Clone, Copy)]
 pub(crate) enum UsageScope {
     Thread,
@@ -13,33 +13,32 @@ pub(crate) enum UsageScope {
 /// CPU time, context switches, page faults and memory of a thread or process since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Time on a CPU in user mode, in ns. The kernel measures the sum with the system time exactly,
-    /// but divides it by sampling, so that short spans may be counted on the wrong side.
+    /// CPU time in user mode, in ns. The kernel measures the sum of user and system time exactly,
+    /// but splits it by sampling, so that the split of short spans is inaccurate.
     pub user_ns: u64,
-    /// Time on a CPU in the kernel, in ns.
+    /// CPU time in the kernel, in ns.
     pub system_ns: u64,
-    /// Context switches because the thread waited.
+    /// Number of context switches because the thread waited.
     pub switches_voluntary: u64,
-    /// Context switches because another thread took the CPU.
+    /// Number of context switches because the kernel preempted the thread.
     pub switches_involuntary: u64,
-    /// Page faults that needed no I/O: a first touch of memory, a copy on write.
+    /// Number of page faults that needed no I/O: a first access to memory, a copy on write.
     pub faults_minor: u64,
-    /// Page faults that waited for a disk.
+    /// Number of page faults that waited for a disk.
     pub faults_major: u64,
     /// Peak resident set size of the process in bytes, also in the usage of a thread.
     pub rss_max_bytes: u64,
 }
 
 impl Usage {
-    /// User and system time together, in ns.
+    /// Returns the sum of user and system time, in ns.
     #[must_use]
     pub fn cpu_ns(&self) -> u64 {
         self.user_ns + self.system_ns
     }
 }
 
-/// Returns the usage between two readings; `rss_max_bytes` is the growth of the peak. Saturates at
-/// zero.
+/// Returns the usage between two readings; `rss_max_bytes` is the increase of the peak. Saturates at zero.
 impl Sub for Usage {
     type Output = Usage;
     fn sub(self, earlier: Usage) -> Usage {

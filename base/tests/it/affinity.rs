@@ -55,5 +55,5 @@ fn mask_ignores_forbidden_cpus_if_any_allowed_remains() {
 
 #[test]
 fn empty_mask_is_refused() {
-    assert_eq!(affinity::set_mask(&[]), Err(PinError::Empty { allowed: allowed() }));
+    assert_eq!(affinity::set_mask(&[]), Err(PinError::EmptyCpuList { allowed: allowed() }));
 }

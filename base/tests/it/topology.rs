@@ -104,7 +104,7 @@ fn place(
     allowed: &[u32],
     participants: usize,
 ) -> (Vec<u32>, String) {
-    let placed = topology.place(placement, allowed, participants);
+    let placed = topology.choose_cpus(placement, allowed, participants);
     (placed.cpus, placed.notes.join("; "))
 }
 
@@ -198,7 +198,7 @@ fn allowed_cpus_missing_from_the_topology_are_used() {
     let topology = two_packages().read();
     assert_eq!(place(&topology, Placement::Near, &[40, 41], 2), (vec![40, 41], String::new()));
     assert_eq!(place(&topology, Placement::Same, &[40], 1), (vec![40], String::new()));
-    assert!(topology.place(Placement::Near, &ALL, 0).cpus.is_empty());
+    assert!(topology.choose_cpus(Placement::Near, &ALL, 0).cpus.is_empty());
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn topology_of_this_machine_contains_the_allowed_cpus() {
         assert!(topology.cpu(cpu).is_some(), "CPU {cpu} is allowed but not described");
     }
     for placement in Placement::ALL {
-        let placed = topology.place(placement, &allowed(), 3);
+        let placed = topology.choose_cpus(placement, &allowed(), 3);
         assert_eq!(placed.cpus.len(), 3, "{placement}");
         assert!(placed.cpus.iter().all(|cpu| allowed().contains(cpu)), "{placement}: {placed:?}");
     }

@@ -50,18 +50,18 @@ fn difference_saturates_at_zero() {
 
 #[test]
 fn machine_time_grows_and_includes_steal() {
-    let Some(before) = usage::steal_ticks(&handover_base::topology::allowed()) else {
+    let Some(before) = usage::read_steal(&handover_base::topology::allowed()) else {
         assert!(!std::path::Path::new("/proc/stat").exists(), "/proc/stat was not parsed");
         return;
     };
     assert!(before.steal_ns <= before.total_ns, "{before:?}");
     let start = Instant::now();
-    while usage::steal_ticks(&handover_base::topology::allowed()).unwrap().total_ns
+    while usage::read_steal(&handover_base::topology::allowed()).unwrap().total_ns
         == before.total_ns
     {
         assert!(start.elapsed() < Duration::from_secs(60), "no time was counted within 60 s");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let passed = usage::steal_ticks(&handover_base::topology::allowed()).unwrap() - before;
+    let passed = usage::read_steal(&handover_base::topology::allowed()).unwrap() - before;
     assert!((0.0..=1.0).contains(&passed.share()), "{passed:?}");
 }

@@ -2,7 +2,9 @@
 
 use handover_sched::drive::Token;
 use handover_sched::fairness::FairnessIndex;
-use handover_sched::{Accepted, FlowError, FlowSpec, Packet, Refused, Scheduler, Totals};
+use handover_sched::{
+    EnqueueOutcome, EnqueueResult, FlowError, FlowSpec, Packet, Scheduler, Totals,
+};
 
 /// A scheduler that reports all operations to a watch and forwards them to `inner`.
 #[derive(Debug)]
@@ -32,14 +34,10 @@ impl<S: Scheduler<Token>> Scheduler<Token> for WatchedScheduler<S> {
     }
 
     #[inline]
-    fn enqueue(
-        &mut self,
-        now_ns: u64,
-        packet: Packet<Token>,
-    ) -> Result<Accepted<Token>, Refused<Token>> {
+    fn enqueue(&mut self, now_ns: u64, packet: Packet<Token>) -> EnqueueResult<Token> {
         let accepted = self.inner.enqueue(now_ns, packet)?;
         self.watch.queued(packet.flow);
-        if let Accepted::InsteadOf(oldest) = &accepted {
+        if let EnqueueOutcome::Replaced(oldest) = &accepted {
             self.watch.dropped(oldest.flow);
         }
         Ok(accepted)

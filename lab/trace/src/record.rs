@@ -27,7 +27,7 @@ pub use program::{ProgramError, TraceableProgram, find};
 use follow::RingDrain;
 use handover_probe::Policy;
 use handover_probe::claim::{self, with_suffix};
-use handover_probe::read::{self, End, Trace};
+use handover_probe::read::{self, RecordingState, Trace};
 use rustix::fs::FallocateFlags;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -162,7 +162,7 @@ pub struct WrittenTrace {
     /// Counts of missing events.
     pub missing: read::MissingEvents,
     /// Reason for the end of the recording.
-    pub end: End,
+    pub end: RecordingState,
     /// Size of the trace file in bytes.
     pub bytes: u64,
 }
@@ -251,7 +251,7 @@ fn describe(path: PathBuf, trace: &Trace) -> WrittenTrace {
         threads_count: trace.threads().len(),
         events_count: trace.threads().iter().map(|thread| thread.events_count).sum(),
         missing: trace.missing(),
-        end: trace.end(),
+        end: trace.state(),
         bytes: std::fs::metadata(&path).map_or(0, |data| data.len()),
         path,
     }
@@ -323,7 +323,7 @@ impl OlderTraces {
         let is_older = |path: &PathBuf| {
             let trace = Trace::open(path);
             trace.is_ok_and(|trace| {
-                trace.end() != End::Open || !claim::is_process_alive(trace.pid())
+                trace.state() != RecordingState::Unfinished || !claim::is_process_alive(trace.pid())
             })
         };
         let paths = read::find_traces(file).map_err(error)?.into_iter().filter(is_older);
@@ -411,7 +411,7 @@ fn is_stale(folder: &Path) -> bool {
         && claim::lock(&file)
         && !program.is_some_and(claim::is_process_alive)
         // Files that are not rings are not needed without their recorder.
-        && !others.map(|it| it.path()).any(|path| claim::is_trace(&path) && claim::is_needed(&path))
+        && !others.map(|it| it.path()).any(|path| claim::is_trace(&path) && claim::is_rings_file_needed(&path))
 }
 
 impl RecorderFolders {

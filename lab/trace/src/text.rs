@@ -6,7 +6,7 @@ use crate::traces::Traces;
 use crate::tree::TreeLine;
 use crate::walk::{DEPTH_MAX, WalkCounts};
 use handover_base::units::{format_bytes_rate, format_count, format_ns};
-use handover_probe::read::{End, ReadAt};
+use handover_probe::read::{ReadAt, RecordingState};
 
 /// Table with right-aligned columns of numbers and a last column of names.
 struct Table {
@@ -74,10 +74,10 @@ pub fn headline<S: ReadAt>(traces: &Traces<S>) -> String {
         let program = trace.program().rsplit('/').next().unwrap_or_default();
         let threads = trace.threads().len();
         let events: u64 = trace.threads().iter().map(|thread| thread.events_count).sum();
-        let ended = match trace.end() {
-            End::Finished => String::new(),
-            End::Failed(0) => ", recording failed".into(),
-            End::Failed(errno) => {
+        let ended = match trace.state() {
+            RecordingState::Finished => String::new(),
+            RecordingState::Failed(0) => ", recording failed".into(),
+            RecordingState::Failed(errno) => {
                 let why = std::io::Error::from_raw_os_error(i32::try_from(errno).unwrap_or(0));
                 format!(", recording stopped early: {why}")
             }
@@ -139,8 +139,8 @@ pub fn remedy_lines<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
         let path = escaped(&path.display().to_string());
         let missing = trace.missing();
         if missing.damaged > 0 || trace.damaged_bytes() > 0 {
-            lines.push(match trace.end() {
-                End::Open => format!(
+            lines.push(match trace.state() {
+                RecordingState::Unfinished => format!(
                     "{path} is incomplete or damaged: if it is a copy, or was written when the disk \
                      was full, the original may have more; the intact parts are shown"
                 ),
@@ -165,7 +165,7 @@ pub fn remedy_lines<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
         }
         if missing.lost > 0
             && trace.threads_refused() == 0
-            && !matches!(trace.end(), End::Failed(_))
+            && !matches!(trace.state(), RecordingState::Failed(_))
         {
             lines.push(format!(
                 "{path}: to lose no events, enable fewer sites (`handover trace estimate {path}` names those that \

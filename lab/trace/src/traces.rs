@@ -2,7 +2,7 @@
 
 use crate::error::TraceError;
 use handover_probe::claim::with_suffix;
-use handover_probe::read::{self, MergedProcesses, MissingEvents, ReadAt, Trace};
+use handover_probe::read::{self, MergedTraces, MissingEvents, ReadAt, Trace};
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -106,7 +106,7 @@ impl<S: ReadAt> Traces<S> {
     fn comparable(self) -> Result<Self, TraceError> {
         match read::merge(&self.all) {
             Ok(_) => Ok(self),
-            Err(read::Incomparable { index }) => Err(TraceError::Incomparable {
+            Err(read::MergeError { index }) => Err(TraceError::Incomparable {
                 path: self.paths[index].clone(),
                 first: self.paths[0].clone(),
             }),
@@ -135,7 +135,7 @@ impl<S: ReadAt> Traces<S> {
     ///
     /// # Panics
     /// Never: opening has checked that the traces can be merged.
-    pub fn events(&self) -> MergedProcesses<'_, S> {
+    pub fn events(&self) -> MergedTraces<'_, S> {
         match read::merge(&self.all) {
             Ok(merged) => merged,
             Err(_) => unreachable!("traces without a common time line were opened"),

@@ -226,7 +226,7 @@ impl<V: Visitor> Walk<'_, V> {
                 self.step(&at, name, &event)?;
             }
         }
-        self.found.cut_short += u64::from(events.is_cut_short());
+        self.found.cut_short += u64::from(events.is_truncated());
         if !self.stack.is_empty() {
             let end_ticks = thread.end_ticks.or(trace.end_ticks());
             at.ns = end_ticks.map_or(at.ns, |ticks| trace.ns(ticks)).max(at.ns);

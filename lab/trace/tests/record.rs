@@ -8,7 +8,7 @@ mod build;
 
 use build::{Built, build, build_by, program};
 use handover_probe::Policy;
-use handover_probe::read::{End, EventKind, Trace, find_traces};
+use handover_probe::read::{EventKind, RecordingState, Trace, find_traces};
 use handover_trace::record::{Options, ProgramError, RecordError, RecordResult, record};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -72,7 +72,7 @@ fn every_call_has_its_caller_name_and_source_position() {
             assert_eq!((recorded.exit_code(), recorded.written.len()), (0, 1), "{recorded:?}");
             assert_eq!(recorded.notes, Vec::<String>::new());
             let trace = Trace::open(&options.file).unwrap();
-            assert_eq!((trace.end(), trace.missing().total()), (End::Finished, 0));
+            assert_eq!((trace.state(), trace.missing().total()), (RecordingState::Finished, 0));
             let expected = counts([("/main", 1), ("main/middle", 1000), ("middle/leaf", 2000)]);
             assert_eq!(calls(&trace), expected, "{flags:?} {policy}");
             let sites = trace.sites();

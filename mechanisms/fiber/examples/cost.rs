@@ -46,7 +46,7 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the median of the rounds, in ns.
+/// Returns the median of the rounds.
 fn median(mut rounds: Vec<f64>) -> f64 {
     rounds.sort_by(f64::total_cmp);
     rounds[rounds.len() / 2]
@@ -58,7 +58,7 @@ fn ns_each(count: u32, run: impl FnOnce()) -> f64 {
     begin.elapsed().as_nanos() as f64 / f64::from(count)
 }
 
-/// Resumes and suspends bare coroutines in turn, `count` times in total; returns the ns per switch.
+/// Resumes coroutines round robin without a runtime, `count` times in total; returns the ns per switch.
 fn bare_switches(coroutines: usize, count: u32) -> f64 {
     let make = || {
         Coroutine::<(), (), ()>::new(|yielder, ()| {
@@ -81,7 +81,7 @@ fn bare_switches(coroutines: usize, count: u32) -> f64 {
     ns
 }
 
-/// Yields `count` times, always from the same code address, as the bare coroutines do.
+/// Yields `count` times, always from the same code address, like the coroutines of [`bare_switches`].
 #[inline(never)]
 fn yield_often(count: u32) {
     for _ in 0..count {
@@ -152,7 +152,7 @@ fn spawns() -> Result<(), Error> {
     Ok(())
 }
 
-/// Passes control between two fibers through two eventuals; returns the ns per set and wait.
+/// Passes control between two fibers through two eventuals; returns the ns for a set and the wait that it ends.
 fn ping_pong(runtime: &Runtime, workers: [u32; 2], count: u32) -> Result<f64, Error> {
     static PAIR: [Eventual; 2] = [const { Eventual::new() }; 2];
     let builder = handover_fiber::Builder::new();
@@ -219,7 +219,7 @@ fn eventuals() -> Result<(), Error> {
     Ok(())
 }
 
-/// Passes control between two threads by bare notifications; returns the ns per notification.
+/// Passes control between two threads through `handover_notify`, without fibers; returns the ns per notification.
 fn notified(count: u32) -> Result<f64, Error> {
     let (to_other, mut other_gets) = adaptive::pair(handover_notify::Config::default())?;
     let (to_one, mut one_gets) = adaptive::pair(handover_notify::Config::default())?;
@@ -293,7 +293,7 @@ fn memory() -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs the workload of abt-eventual-bench: sleeps of 1 ms, for 5 s.
+/// Runs the workload of abt-eventual-bench (fibers that sleep 1 ms in a loop) for 5 s, and prints the CPU time used.
 fn loops(counts: &[usize]) -> Result<(), Error> {
     let seconds = 5;
     for &fibers in counts {

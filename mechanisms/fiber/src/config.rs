@@ -3,12 +3,12 @@
 use crate::ConfigError;
 use handover_base::range;
 
-/// Maximum of [`Config::workers_count`]: more than any machine has CPUs.
+/// Maximum of [`Config::workers_count`].
 const WORKERS_MAX: u32 = 1024;
 const STACK_BYTES_MIN: usize = 16 << 10;
 const STACK_BYTES_MAX: usize = 1 << 30;
 const PAGE_BYTES: usize = 4096;
-/// Greatest priority number, which stands for the least urgent priority.
+/// Number of the least urgent priority; 0 is the most urgent.
 pub(crate) const PRIORITY_MAX: u8 = 7;
 
 /// Kinds of fibers that an idle worker may steal from another worker. Suspended fibers are stolen
@@ -23,13 +23,13 @@ pub(crate) const PRIORITY_MAX: u8 = 7;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Stealing {
-    /// No stealing: each fiber runs on the worker that it was spawned on. The cheapest mode, and
-    /// the one for fibers that hold thread-bound data.
+    /// Fibers are never stolen: each runs on the worker that it was spawned on. The cheapest mode,
+    /// and the one for fibers that hold thread-bound data.
     #[default]
     Off,
     /// A fiber that has not started may be stolen by another worker that serves its pool, unless
     /// [`Builder::worker`](crate::Builder::worker) names the worker on which it starts.
-    Fresh,
+    UnstartedFibers,
 }
 
 /// Configuration of a pool: a queue of fibers that is served by some or all workers.
@@ -37,9 +37,8 @@ pub enum Stealing {
 pub struct PoolConfig {
     /// Name by which [`Runtime::pool`](crate::Runtime::pool) finds the pool.
     pub name: String,
-    /// Priority from 0, the most urgent, to 7. A worker runs fibers of more urgent pools first, but
-    /// at intervals one of a less urgent pool, rotating through all priorities that have ready
-    /// fibers, so that none starves.
+    /// Priority from 0, the most urgent, to 7. A worker runs fibers of more urgent pools first. At intervals it runs a
+    /// fiber of a less urgent pool, rotating through all priorities that have ready fibers, so that none starves.
     pub priority: u8,
     /// Indices, from 0, of the workers that serve the pool; empty means all.
     pub workers: Vec<u32>,
@@ -68,7 +67,7 @@ impl PoolConfig {
 pub struct Config {
     /// Number of worker threads. Default 1.
     pub workers_count: u32,
-    /// CPU to which each worker is pinned. Default empty: the kernel chooses the CPUs.
+    /// CPU number for each worker to be pinned to. Default empty: workers are not pinned.
     pub cpus: Vec<u32>,
     /// Size of each stack in bytes, rounded up to a multiple of the page size. Default 65,536; 1
     /// MiB in sanitizer builds.
@@ -77,16 +76,17 @@ pub struct Config {
     /// stack comes in addition. A fiber that overflows its stack ends the process with a message;
     /// [`Stats`](crate::Stats) reports the largest use.
     pub stack_bytes: usize,
-    /// Configured pools; fibers that name none use the first. Default: one pool, called "default".
+    /// Pools of the runtime. A fiber is spawned in the first pool unless another is chosen.
+    /// Default: one pool, called "default".
     pub pools: Vec<PoolConfig>,
     /// Kinds of fibers that idle workers may steal from each other. Default: none.
     pub stealing: Stealing,
-    /// Limits of spinning before an idle worker sleeps; the worker spins only while spinning pays.
-    /// Default as in [`handover_notify`].
+    /// Limits of spinning before an idle worker sleeps; a worker spins only while spinning saves
+    /// time. Default as in [`handover_notify`].
     pub spin: handover_notify::Config,
 }
 
-/// Default stack size; larger for sanitizers, whose instrumented frames are several times as large.
+/// Default stack size in bytes; larger in sanitizer builds, whose instrumented frames are several times as large.
 const STACK_BYTES: usize =
     if cfg!(any(handover_sanitizer = "address", handover_sanitizer = "thread")) {
         1 << 20

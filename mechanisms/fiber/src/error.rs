@@ -3,11 +3,11 @@
 use std::any::Any;
 use std::{error, fmt};
 
-/// Error of a [`Config`](crate::Config) that is not valid.
+/// Error of [`Config::validate`](crate::Config::validate).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A number is outside its range.
+    /// A number in the configuration is outside its range.
     #[error(transparent)]
     OutOfRange(#[from] handover_base::range::OutOfRange),
     /// The configuration of a pool names a worker that does not exist.
@@ -33,7 +33,7 @@ pub enum ConfigError {
     },
 }
 
-/// Error of starting a runtime.
+/// Error of [`Runtime::new`](crate::Runtime::new).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -52,11 +52,11 @@ pub enum StartError {
         source: std::io::Error,
     },
     /// The thread of a worker could not be pinned to its CPU.
-    #[error("worker {worker} could not be pinned: {source}")]
+    #[error("worker {worker} could not be pinned to its CPU: {source}")]
     Pin {
         /// Index of the worker.
         worker: u32,
-        /// Reason for which the CPU was refused.
+        /// Error of pinning the thread.
         source: handover_base::affinity::PinError,
     },
 }
@@ -68,12 +68,12 @@ pub enum StackError {
     /// The kernel refused to map memory.
     #[error("cannot map memory for {stacks_count} more stacks: {}", std::io::Error::from_raw_os_error(*.errno))]
     OutOfMemory {
-        /// Number of stacks that the last attempt tried to allocate.
+        /// Number of stacks for which memory was requested.
         stacks_count: usize,
-        /// Error number of the operating system.
+        /// Error number (`errno`) of the operating system.
         errno: i32,
     },
-    /// The kernel's limit of memory mappings is reached, of which each stack needs two.
+    /// The kernel's maximum number of memory mappings is reached; each stack needs two.
     #[error(
         "cannot guard one more stack: kernels before Linux 6.13 need two mappings for each stack, and \
          vm.max_map_count={maps_max} is reached: raise it, or run fewer fibers at a time"
@@ -97,25 +97,25 @@ pub enum SpawnError {
          {stack_bytes}, of which each may take a sixteenth: box large values, or raise Config::stack_bytes"
     )]
     TooLarge {
-        /// Size of the closure.
+        /// Size of the closure in bytes.
         closure_bytes: usize,
-        /// Size of the result.
+        /// Size of the result in bytes.
         result_bytes: usize,
-        /// Size of the stack.
+        /// Size of the stack in bytes.
         stack_bytes: usize,
     },
-    /// The function spawns on the calling fiber's runtime, but the caller is not a fiber.
+    /// The function spawns on the calling fiber's runtime, but was called outside a fiber.
     #[error("the caller is not a fiber: use Runtime::spawn or Handle::spawn")]
     NotInFiber,
-    /// The chosen pool is not served by the calling worker, which a local fiber never leaves.
+    /// The current worker does not serve the pool chosen for a local fiber, which must run on this worker.
     #[error(
         "worker {worker} does not serve the chosen pool, and a local fiber stays on it: choose another pool"
     )]
     NotInPool {
-        /// Index of the calling worker.
+        /// Index of the current worker.
         worker: u32,
     },
-    /// [`Builder::worker`](crate::Builder::worker) was given a worker that does not exist.
+    /// The worker set with [`Builder::worker`](crate::Builder::worker) does not exist.
     #[error("worker={worker}: the runtime has {workers_count} workers, counted from 0")]
     NoSuchWorker {
         /// Index of the worker that does not exist.
@@ -123,8 +123,8 @@ pub enum SpawnError {
         /// Number of workers of the runtime.
         workers_count: u32,
     },
-    /// [`Builder::pool`](crate::Builder::pool) was given a pool of another runtime, whose index
-    /// this runtime does not have.
+    /// The pool set with [`Builder::pool`](crate::Builder::pool) belongs to another runtime, and
+    /// this runtime has no pool with its index.
     #[error(
         "pool={pool}: the runtime has {pools_count} pools, counted from 0; use a pool of this runtime"
     )]
@@ -139,30 +139,31 @@ pub enum SpawnError {
     ShuttingDown,
 }
 
-/// Panic payload of a fiber that panicked.
-pub struct Panicked(pub Box<dyn Any + Send>);
+/// Error of [`JoinHandle::join`](crate::JoinHandle::join): the payload with which the fiber panicked.
+pub struct FiberPanic(pub Box<dyn Any + Send>);
 
-impl Panicked {
-    /// Returns the panic message; `None` if the payload is not text. `panic!` with a format string has text.
+impl FiberPanic {
+    /// Returns the panic message; `None` if the payload is not a string. The payload of `panic!`
+    /// with a format string is one.
     #[must_use]
     pub fn message(&self) -> Option<&str> {
         let text = self.0.downcast_ref::<&'static str>().copied();
         text.or_else(|| self.0.downcast_ref::<String>().map(String::as_str))
     }
 
-    /// Resumes the panic in the caller.
+    /// Resumes the panic in the calling fiber or thread.
     pub fn resume(self) -> ! {
         std::panic::resume_unwind(self.0)
     }
 }
 
-impl fmt::Debug for Panicked {
+impl fmt::Debug for FiberPanic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Panicked").field(&self.message().unwrap_or("..")).finish()
+        f.debug_tuple("FiberPanic").field(&self.message().unwrap_or("..")).finish()
     }
 }
 
-impl fmt::Display for Panicked {
+impl fmt::Display for FiberPanic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.message() {
             Some(message) => write!(f, "the fiber panicked: {message}"),
@@ -171,22 +172,22 @@ impl fmt::Display for Panicked {
     }
 }
 
-impl error::Error for Panicked {}
+impl error::Error for FiberPanic {}
 
-/// Error of setting an eventual that is already set; contains the refused value.
+/// Error of [`Eventual::set`](crate::Eventual::set): the eventual is already set. Contains the value that was not set.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct AlreadySet<T>(pub T);
+pub struct SetError<T>(pub T);
 
-impl<T> fmt::Debug for AlreadySet<T> {
+impl<T> fmt::Debug for SetError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AlreadySet(..)")
+        f.write_str("SetError(..)")
     }
 }
 
-impl<T> fmt::Display for AlreadySet<T> {
+impl<T> fmt::Display for SetError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the eventual is already set")
     }
 }
 
-impl<T> error::Error for AlreadySet<T> {}
+impl<T> error::Error for SetError<T> {}

@@ -11,7 +11,7 @@
 // - `drive::worker`; `raw::{current, overflow}`: a worker, and the worker of this thread;
 // - `drive::{this_fiber, wait}`, `raw::{timed_wait, cell}`: yielding, waiting and waking;
 // - `drive::waitlist`, then `drive::{mutex, condition, barrier, channel, eventual}`: primitives to wait
-//   on; `raw::guarded` is the mutex's value;
+//   on; `raw::mutex_value` is the mutex's value;
 // - `drive::{handle, spawn, runtime}`: spawning, and starting and stopping workers.
 
 #[cfg(not(handover_loom))]
@@ -36,12 +36,12 @@ pub use drive::{
     spawn_detached, spawn_local, yield_now,
 };
 #[cfg(not(handover_loom))]
-pub use error::{AlreadySet, ConfigError, Panicked, SpawnError, StackError, StartError};
+pub use error::{ConfigError, FiberPanic, SetError, SpawnError, StackError, StartError};
 
 /// Internal types for the loom models.
 #[cfg(handover_loom)]
 pub mod model {
-    pub use crate::engine::counts::{FiberCounts, alive_count, have_all_ended};
+    pub use crate::engine::counts::{FiberCounts, alive_count, have_all_finished};
     pub use crate::engine::offers::{IdleCount, Offers};
     pub use crate::raw::{
         BiasedLock, Gate, Inbox, Link, Linked, List, Node, PreviousState, Race, Withdrawals,

@@ -9,11 +9,11 @@ mod control;
 mod current;
 mod gate;
 #[cfg(not(handover_loom))]
-mod guarded;
-#[cfg(not(handover_loom))]
 mod home;
 #[cfg(not(handover_loom))]
 mod kernel;
+#[cfg(not(handover_loom))]
+mod mutex_value;
 #[cfg(not(handover_loom))]
 mod overflow;
 #[cfg(not(handover_loom))]
@@ -47,12 +47,12 @@ pub use race::Race;
 pub(crate) use {
     cell::{GateCell, wait_at, wait_at_until},
     control::{
-        Control, EndedFiber, FiberRemains, FiberSpec, HomeAddress, Outcome, ResultHandle, Runnable,
-        UntakenResult, fits, id_of, park, prepare, suspend,
+        Control, FiberRemains, FiberSpec, FinishedFiber, HomeAddress, Outcome, ResultHandle,
+        Runnable, UnclaimedResult, fits, id_of, park, prepare, suspend,
     },
     current::{current, enter},
-    guarded::Guarded,
     kernel::set_timer_slack_1_ns,
+    mutex_value::MutexValue,
     overflow::install_fault_handler,
     owner::WorkerOwner,
     stack::{GuardKind, Stack, StackPool},

@@ -1,6 +1,5 @@
-//! Variance of the handles: a handle of a type with a long lifetime must not convert to a handle of
-//! the same type with a shorter lifetime if values flow both in and out. The examples marked so
-//! must not compile.
+//! Variance of the handles: a handle of a type with a long lifetime must not convert to a handle of the same type with
+//! a shorter lifetime if values flow both in and out. The examples marked so must not compile.
 
 /// ```compile_fail
 /// use handover_fiber::Mutex;
@@ -42,7 +41,7 @@ struct ReceiverIsInvariant;
 /// ```
 struct MutexGuardIsInvariant;
 
-/// A join handle is covariant: a value only comes out of it.
+/// Checks that a join handle is covariant, as values only leave it.
 ///
 /// ```
 /// use handover_fiber::JoinHandle;
@@ -52,7 +51,7 @@ struct MutexGuardIsInvariant;
 /// ```
 struct JoinHandleIsCovariant;
 
-/// The types of the examples above compile without the conversion.
+/// Checks that the examples above compile without the conversion of lifetimes.
 ///
 /// ```
 /// use handover_fiber::{Eventual, Mutex, MutexGuard, Receiver, Sender};

@@ -24,7 +24,7 @@
 //! | owner_and_thief_.. | with_owner, with_owner / with_remote |
 //! | idle_worker_gets_.. | with_owner, announce, try_wake / count, with_remote, begin_idle, has_new_since, is_woken, end_idle |
 //! | one_of_two_idle_workers_.. | with_owner, announce, try_wake / the thief's calls above / the same |
-//! | one_of_two_workers_.. | add_ended, have_all_ended / the same |
+//! | one_of_two_workers_.. | add_finished, have_all_finished / the same |
 //! | fiber_count_stays_positive_.. | spawn, end / count |
 //!
 //! Not modelled: the mutex, conditions, barriers and channels, whose waiters are under a `std` mutex;
@@ -45,7 +45,7 @@ use handover_base::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use handover_base::sync::{Arc, hint, thread};
 use handover_fiber::model::{
     BiasedLock, FiberCounts, Gate, IdleCount, Inbox, Offers, PreviousState, Race, Withdrawals,
-    alive_count, have_all_ended,
+    alive_count, have_all_finished,
 };
 use raw::{Item, wait_at, wait_at_until, wait_at_untimed};
 
@@ -89,7 +89,7 @@ fn open(gate: &Gate<Flag>) -> bool {
             true
         }
         PreviousState::Abandoned => true,
-        PreviousState::AlreadySet => false,
+        PreviousState::Open => false,
     }
 }
 
@@ -129,7 +129,7 @@ impl Timed {
 fn open_timed(gate: &Gate<Timed>) -> usize {
     match gate.set() {
         PreviousState::Waiting(waiters) => waiters.filter(Timed::try_wake).count(),
-        PreviousState::Abandoned | PreviousState::AlreadySet => 0,
+        PreviousState::Abandoned | PreviousState::Open => 0,
     }
 }
 
@@ -352,11 +352,11 @@ fn one_of_two_workers_sees_that_all_fibers_have_ended() {
         all_counts[0].add_spawned();
         let its = Arc::clone(&all_counts);
         let other = thread::spawn(move || {
-            its[1].add_ended(); // a fiber that worker 0 has sent to worker 1
-            have_all_ended(its.iter(), || 0)
+            its[1].add_finished(); // a fiber that worker 0 has sent to worker 1
+            have_all_finished(its.iter(), || 0)
         });
-        all_counts[0].add_ended();
-        let sees = have_all_ended(all_counts.iter(), || 0);
+        all_counts[0].add_finished();
+        let sees = have_all_finished(all_counts.iter(), || 0);
         assert!(other.join().unwrap() || sees);
     });
 }
@@ -369,7 +369,7 @@ fn fiber_count_stays_positive_while_an_ending_fiber_spawns() {
         let its = Arc::clone(&all_counts);
         let worker = thread::spawn(move || {
             its[1].add_spawned();
-            its[1].add_ended();
+            its[1].add_finished();
         });
         assert_ne!(alive_count(all_counts.iter(), || 0), 0);
         worker.join().unwrap();

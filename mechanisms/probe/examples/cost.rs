@@ -1,8 +1,7 @@
 //! Cost of probes on this machine: `cargo run --release --example probe-cost -p handover-probe`.
 //!
-//! Cycles are those of the time-stamp counter. All contenders are measured in every round, in
-//! rotating order, against a bare call and two bare time stamps of the same round; the printed
-//! figures are medians over the rounds.
+//! Cycles are those of the time-stamp counter. All contenders are measured in every round, in rotating order, against
+//! a bare call and two bare time stamps of the same round; the printed figures are medians over the rounds.
 
 use handover_base::clock::{self, ticks_fenced};
 use handover_probe::{Config, Recording, disable, enable, probe, span};
@@ -66,7 +65,7 @@ fn two_stamps(x: u64) -> u64 {
     y
 }
 
-/// Returns the cycles per call, averaged over `count` calls in a row.
+/// Returns the mean number of cycles of a call, over `count` successive calls.
 fn cycles(count: u64, call: impl Fn(u64) -> u64) -> f64 {
     let begin = ticks_fenced();
     let mut x = 0;
@@ -83,8 +82,8 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Measures the cycles per call: a row for each round, a column for each contender.
-fn rounds<const N: usize>(count: u64, contenders: [fn(u64) -> u64; N]) -> Vec<[f64; N]> {
+/// Returns the mean cycles per call: a row for each round, a column for each contender.
+fn measure_cycles<const N: usize>(count: u64, contenders: [fn(u64) -> u64; N]) -> Vec<[f64; N]> {
     (0..ROUNDS_COUNT)
         .map(|round| {
             let mut row = [0.0; N];
@@ -98,7 +97,7 @@ fn rounds<const N: usize>(count: u64, contenders: [fn(u64) -> u64; N]) -> Vec<[f
 }
 
 fn off() {
-    let rows = rounds(CALLS_OFF, [bare, one_site, one_span, eight_sites]);
+    let rows = measure_cycles(CALLS_OFF, [bare, one_site, one_span, eight_sites]);
     let above = |at: usize| median(rows.iter().map(|row| row[at] - row[0]));
     println!("bare call                     {:8.2} cycles", median(rows.iter().map(|row| row[0])));
     println!("off: one site                 {:+8.2}", above(1));
@@ -109,7 +108,7 @@ fn off() {
 fn in_memory(folder: &Path) -> Result<(), Box<dyn Error>> {
     let recording = Recording::start(Config::last(folder.join("last.trace")))?;
     enable("cost.recorded,cost.valued")?;
-    let rows = rounds(CALLS_ON, [bare, two_stamps, recorded, recorded_value]);
+    let rows = measure_cycles(CALLS_ON, [bare, two_stamps, recorded, recorded_value]);
     disable("*")?;
     let above = |at: usize| median(rows.iter().map(|row| row[at] - row[0]));
     let ratio = |at: usize| median(rows.iter().map(|row| (row[at] - row[0]) / (row[1] - row[0])));
@@ -121,7 +120,7 @@ fn in_memory(folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Costs of recording a stream, from before the recording starts until its file is complete.
+/// Costs of recording a stream of events, from before the recording starts until its file is complete.
 struct Streamed {
     total: f64,
     in_loop: f64,
@@ -155,8 +154,8 @@ fn stream_once(
     Ok(Streamed { total, in_loop, stamps, cpu_ns, lost: summary.lost, bytes })
 }
 
-/// Measures the cost of recording a stream at full speed, some forty million events a second.
-fn streamed(title: &str, path: &Path) -> Result<(), Box<dyn Error>> {
+/// Prints the cost of recording a stream at full speed, some forty million events a second.
+fn measure_stream_cost(title: &str, path: &Path) -> Result<(), Box<dyn Error>> {
     let runs: Result<Vec<Streamed>, _> =
         (0..STREAMS_COUNT).map(|_| stream_once(path, CALLS_STREAMED, recorded)).collect();
     let runs = runs?;
@@ -176,8 +175,8 @@ fn streamed(title: &str, path: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Measures the losses of a stream at ten million events a second: a pair of events each 200 ns.
-fn streamed_steadily(path: &Path) -> Result<(), Box<dyn Error>> {
+/// Prints the number of lost events of a stream with ten million events a second: a pair every 200 ns.
+fn measure_stream_losses(path: &Path) -> Result<(), Box<dyn Error>> {
     let pause = clock::ticks_from_ns(200);
     let begin = clock::ticks();
     let next = std::cell::Cell::new(begin);
@@ -201,17 +200,17 @@ macro_rules! ten { ($($body:tt)*) => {
     $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)*
 } }
 
-/// Defines a hundred sites for each `N`.
+/// Contains a hundred probe sites for each `N`.
 #[inline(never)]
-fn hundred<const N: usize>() {
+fn hundred_sites<const N: usize>() {
     ten!(ten!(probe!("cost.many", N);););
 }
 
 macro_rules! hundreds { ($($n:literal)*) => { $(
-    hundred::<{ 10 * $n }>(); hundred::<{ 10 * $n + 1 }>(); hundred::<{ 10 * $n + 2 }>();
-    hundred::<{ 10 * $n + 3 }>(); hundred::<{ 10 * $n + 4 }>(); hundred::<{ 10 * $n + 5 }>();
-    hundred::<{ 10 * $n + 6 }>(); hundred::<{ 10 * $n + 7 }>(); hundred::<{ 10 * $n + 8 }>();
-    hundred::<{ 10 * $n + 9 }>();
+    hundred_sites::<{ 10 * $n }>(); hundred_sites::<{ 10 * $n + 1 }>(); hundred_sites::<{ 10 * $n + 2 }>();
+    hundred_sites::<{ 10 * $n + 3 }>(); hundred_sites::<{ 10 * $n + 4 }>(); hundred_sites::<{ 10 * $n + 5 }>();
+    hundred_sites::<{ 10 * $n + 6 }>(); hundred_sites::<{ 10 * $n + 7 }>(); hundred_sites::<{ 10 * $n + 8 }>();
+    hundred_sites::<{ 10 * $n + 9 }>();
 )* } }
 
 fn flips() -> Result<(), Box<dyn Error>> {
@@ -243,8 +242,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let memory = tempfile::tempdir_in("/dev/shm")?;
     off();
     in_memory(memory.path())?;
-    streamed("streamed to memory", &memory.path().join("stream.trace"))?;
-    streamed("streamed to disk", &folder.path().join("stream.trace"))?;
-    streamed_steadily(&memory.path().join("stream.trace"))?;
+    measure_stream_cost("streamed to memory", &memory.path().join("stream.trace"))?;
+    measure_stream_cost("streamed to disk", &folder.path().join("stream.trace"))?;
+    measure_stream_losses(&memory.path().join("stream.trace"))?;
     flips()
 }

@@ -6,11 +6,11 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
-    /// Writing one byte of code through `/proc/self/mem`.
+    /// One byte of code is written through `/proc/self/mem`.
     ProcMem,
-    /// Writing one byte of code after `mprotect`.
+    /// One byte of code is written, after `mprotect` has made it writable.
     Mprotect,
-    /// Writing a flag in memory: under Miri, on other processors, or with the feature `flags`.
+    /// A flag in memory is written: under Miri, on processors other than x86-64, or with the feature `flags`.
     Flag,
 }
 

@@ -15,16 +15,16 @@ use crate::format::{
 };
 use crate::lane::{CODE_BITS, DrainedEvent, words_of};
 
-/// Maximum size of an event that is encoded as varints: four of them.
+/// Maximum size in bytes of an event that is encoded as four varints.
 const VARINT_EVENT_BYTES_MAX: usize = 10 + 3 + 10 + 10;
-/// Size of a packed event.
+/// Size of a packed event in bytes.
 const PACKED_BYTES: usize = 4;
-/// Number of bits of each half of a packed event.
+/// Number of bits of each half of a packed event: the time and the code.
 const HALF_BITS: u32 = 16;
 const CODE_MASK: u64 = (1 << CODE_BITS) - 1;
 const HEADER: usize = SEGMENT_BYTES as usize;
 
-/// Position of a chunk in a trace: its thread, and the events of the thread before it.
+/// Position of a chunk of events in a trace: the thread, and the number of its earlier events.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ChunkPosition {
     /// Number of the lane that contained the events.
@@ -37,12 +37,12 @@ pub struct ChunkPosition {
     pub position_end: u64,
 }
 
-/// Encoder of a chunk of events. Its memory is reused for the next chunk.
+/// Encoder of a chunk of events, whose memory is reused for the next chunk.
 #[derive(Debug)]
 pub struct Chunk {
     /// Buffer for the segment's header and the events, with free space at its end.
     bytes: Vec<u8>,
-    /// Length of the header and the events so far in `bytes`.
+    /// Number of bytes in use in `bytes`: the header and the events so far.
     end: usize,
     is_packed: bool,
     count: u64,
@@ -69,19 +69,19 @@ impl Chunk {
         self.count
     }
 
-    /// Appends an event; returns `false` if the chunk contains packed events, so that the event
-    /// belongs to the next one.
+    /// Appends an event; returns `false` if the chunk contains packed events, so that the caller
+    /// must start the next chunk.
     pub fn push(&mut self, event: &DrainedEvent) -> bool {
         if self.is_packed {
             return false;
         }
-        self.make_room(VARINT_EVENT_BYTES_MAX);
+        self.reserve(VARINT_EVENT_BYTES_MAX);
         self.push_varints(event);
         true
     }
 
-    /// Appends the events of a block, or of the end of one. Their times count from `base`; zeroes
-    /// may follow them. Returns `false`, without a change, if they belong to the next chunk.
+    /// Appends the events of a block, or of the end of a block; zeroes may follow them. Their times are relative to
+    /// `base`. Returns `false`, without a change, if the caller must start the next chunk.
     pub fn push_block(&mut self, base: u64, words: &[u64]) -> bool {
         if self.is_packed || self.count == 0 {
             let is_first = self.count == 0;
@@ -92,7 +92,7 @@ impl Chunk {
                 return false;
             }
         }
-        self.make_room(words.len() * VARINT_EVENT_BYTES_MAX);
+        self.reserve(words.len() * VARINT_EVENT_BYTES_MAX);
         let mut at = 0;
         while let Some(event) = words.get(at).copied().filter(|event| *event != 0) {
             let value = |index: usize| words.get(at + index).copied().unwrap_or(0);
@@ -104,11 +104,11 @@ impl Chunk {
         true
     }
 
-    /// Completes the segment with its header and padding; returns its bytes.
+    /// Completes the chunk's segment with header and padding; returns the segment's bytes.
     pub fn segment(&mut self, position: &ChunkPosition) -> &[u8] {
         let payload_bytes = self.end - HEADER;
         let padded_end = self.end.next_multiple_of(8);
-        self.make_room(8);
+        self.reserve(8);
         self.bytes[self.end..padded_end].fill(0);
         let kind = if self.is_packed { SEGMENT_PACKED } else { SEGMENT_CHUNK };
         let mut words = [0; 8];
@@ -126,21 +126,21 @@ impl Chunk {
         &self.bytes[..padded_end]
     }
 
-    /// Ensures that the buffer has space for `bytes` more after the end.
-    fn make_room(&mut self, bytes: usize) {
+    /// Ensures that the buffer has space for `bytes` more bytes.
+    fn reserve(&mut self, bytes: usize) {
         if self.bytes.len() < self.end + bytes {
             self.bytes.resize(self.end + bytes, 0);
         }
     }
 
-    /// Appends a block's events as packed ones; returns `false`, without a change, if one does not fit.
+    /// Appends a block's events in packed form; returns `false`, without a change, if an event cannot be packed.
     #[inline]
     fn pack(&mut self, base: u64, words: &[u64]) -> bool {
         let count = words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
         let Some(first) = words.first().filter(|_| count > 0) else { return true };
         let first_ticks = base.wrapping_add(first >> CODE_BITS);
         let last = if self.count == 0 { first_ticks } else { self.last };
-        self.make_room(count * PACKED_BYTES);
+        self.reserve(count * PACKED_BYTES);
         let room = &mut self.bytes[self.end..self.end + count * PACKED_BYTES];
         let mut before = last.wrapping_sub(base);
         let mut unpackable = 0;
@@ -166,7 +166,7 @@ impl Chunk {
         true
     }
 
-    /// Appends an event as varints; the caller has ensured the space for it.
+    /// Appends an event as varints; the caller has reserved the space.
     #[inline]
     fn push_varints(&mut self, event: &DrainedEvent) {
         const SHORT: u64 = 1 << 14;
@@ -198,7 +198,7 @@ impl Chunk {
     }
 }
 
-/// Encodes a number below 2^14 as a varint; returns the varint and its length in bytes.
+/// Encodes a number below 2^14 as a varint of one or two bytes; returns the varint and its length in bytes.
 #[inline]
 fn short_varint(number: u64) -> (u32, u32) {
     let (low, high) = ((number & 0x7f) as u32, (number >> 7) as u32);
@@ -221,8 +221,7 @@ mod tests {
     use crate::lane::{FORM_LEAVE, FORM_VALUE, FORM_VALUES};
     use proptest::prelude::*;
 
-    /// Words of a block with events at these times and codes, and with values where their forms
-    /// have any.
+    /// Words of a block with events at these times and codes, and with values where their forms have any.
     fn block(events: &[(u64, u64)]) -> Vec<u64> {
         let words = events.iter().flat_map(|(since, code)| {
             let event = since << CODE_BITS | code;

@@ -12,8 +12,8 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Creates the file of a recording, with its first page, and locks it for as long as it is open. An
-/// older trace at the path is replaced by renaming: processes that have mapped it keep it.
+/// Creates the file of a recording with the first page `page`, and locks the file. An older trace
+/// at the path is replaced by renaming, so that processes that have mapped it can still use it.
 ///
 /// # Errors
 /// `AlreadyExists` if another process records to this file; `InvalidInput` if the path names
@@ -48,14 +48,15 @@ pub fn create(path: &Path, page: &[u8]) -> io::Result<File> {
     }
     Err(io::Error::new(
         io::ErrorKind::AlreadyExists,
-        "gave up after 100 attempts: other processes keep creating and removing the file",
+        "cannot create the file after 100 attempts: other processes keep creating and removing it",
     ))
 }
 
-/// Maximum number of attempts, while other processes create and remove the file.
+/// Maximum number of attempts to create the file, if other processes create and remove it at the same time.
 const ATTEMPTS_MAX: u32 = 100;
 
-/// Returns options for opening a file that may not be a regular one: opening a FIFO must not block.
+/// Returns options for opening a file that may be a FIFO, which must not block, or a symbolic link,
+/// which must not be followed.
 fn options() -> OpenOptions {
     let mut options = File::options();
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -63,13 +64,13 @@ fn options() -> OpenOptions {
     options
 }
 
-/// Returns the error if `path` must not be replaced, because it names something that is not an
-/// empty file or a trace; else `None`.
+/// Returns an error if `path` must not be replaced because it exists and is neither an empty file
+/// nor a trace; else `None`.
 fn refusal(path: &Path) -> Option<io::Error> {
     let refused = |why| Some(io::Error::new(io::ErrorKind::InvalidInput, why));
     match std::fs::symlink_metadata(path) {
         Ok(data) if data.is_symlink() => {
-            refused("it is a symbolic link to a file that does not exist")
+            refused("it is a symbolic link to a file that does not exist: name another file")
         }
         Ok(data) if !data.is_file() => refused("it is not a regular file: name another file"),
         Ok(data) if data.len() > 0 && !is_trace(path) => {
@@ -93,7 +94,7 @@ pub fn check(path: &Path) -> io::Result<()> {
     std::fs::remove_file(&temporary)
 }
 
-/// Returns a temporary name beside `path`, for a file that will replace it.
+/// Returns a temporary path in the folder of `path`, for a file that will replace `path`.
 fn temporary_path(path: &Path) -> PathBuf {
     with_suffix(path, &format!("{}.{:x}.new", std::process::id(), clock::now_ns()))
 }
@@ -106,7 +107,7 @@ pub fn is_trace(path: &Path) -> bool {
     read.is_ok() && magic == format::MAGIC.to_le_bytes()
 }
 
-/// Creates a file in place of the trace `old`; returns `None` if `old` is no longer at `path`.
+/// Creates a file that replaces the trace `old` at `path`; returns `None` if `old` is no longer at `path`.
 fn replace(old: &File, path: &Path, page: &[u8]) -> io::Result<Option<File>> {
     // While this process holds the lock, no other replaces the file.
     if !lock(old) || is_recorded(old) {
@@ -132,15 +133,15 @@ fn write_first_page(file: &File, page: &[u8]) -> io::Result<()> {
     file.write_all_at(page, 0)
 }
 
-/// Locks the file; returns `false` if another process has locked it. Where files cannot be locked,
-/// it returns `true`, and only the header shows whether a process records.
+/// Locks the file; returns `false` if another process has locked it. On file systems without locks
+/// it returns `true`, and only the header shows if a process records.
 #[must_use]
 pub fn lock(file: &File) -> bool {
     let locked = rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
     locked != Err(Errno::WOULDBLOCK)
 }
 
-/// Unlocks a file made by [`create`]; closing is not enough, as forked processes keep it open.
+/// Unlocks a file created by [`create`]. Closing the file is not enough, as forked processes have it open, too.
 pub fn unlock(file: &File) {
     // If this fails, the lock ends when the last process that has the file open ends.
     let _ = rustix::fs::flock(file, FlockOperation::Unlock);
@@ -153,8 +154,8 @@ pub(crate) fn is_at_path(file: &File, path: &Path) -> bool {
     file.metadata().map(identity).is_ok_and(|ours| there.is_ok_and(|there| there == ours))
 }
 
-/// Returns `true` if the trace is not finished and the process that writes it is alive. This
-/// process counts too: it may have recorded there before it executed this program.
+/// Returns `true` if the trace is not finished and the process that writes it is alive. That may be
+/// the calling process, if it recorded before it executed this program.
 fn is_recorded(file: &File) -> bool {
     let mut page = vec![0; PAGE_BYTES as usize];
     let header = file.read_exact_at(&mut page, 0).ok().and_then(|()| Header::decode(&page));
@@ -168,10 +169,10 @@ pub fn is_process_alive(pid: u32) -> bool {
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
 }
 
-/// Returns `true` if the file of rings at `path` is still being written, or completes a trace that
-/// was not finished; also if it is not a file of rings, and must not be deleted.
+/// Returns `false` if the file of rings at `path` can be deleted. Returns `true` if it is being
+/// written, completes an unfinished trace, or is not a file of rings.
 #[must_use]
-pub fn is_needed(path: &Path) -> bool {
+pub fn is_rings_file_needed(path: &Path) -> bool {
     let header = |path: &Path| -> Option<(File, Header)> {
         let file = options().write(false).open(path).ok()?;
         let mut page = vec![0; PAGE_BYTES as usize];
@@ -201,8 +202,7 @@ pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     joined.into()
 }
 
-/// Allocates disk blocks for a part of a file, so that access to its mapping cannot fail for lack
-/// of them.
+/// Allocates disk blocks for a part of a file, so that access to its mapping cannot fail for lack of them.
 pub(crate) fn reserve(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::empty(), offset, bytes) {
         Ok(()) => Ok(()),

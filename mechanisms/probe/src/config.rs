@@ -9,10 +9,10 @@ use std::time::Duration;
 /// Policy for events that exceed the capacity of the rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// Keeps each thread's newest events in memory of a fixed size: the rings are the trace file.
+    /// Only each thread's newest events are recorded, in memory of a fixed size: the rings are the trace file.
     Last,
-    /// Keeps all events: a thread of this crate writes the rings' events to the file. Events that
-    /// it is too slow for are lost and counted.
+    /// All events are recorded: a thread of this crate writes the rings' events to the file. Events
+    /// are lost, and counted, if this thread is too slow.
     Stream,
 }
 
@@ -45,11 +45,11 @@ const THREADS_MAX: u64 = 1 << 16;
 const WAIT_MS_MAX: u64 = 3_600_000;
 
 impl Config {
-    /// Keeps each thread's newest events in the trace `path`: 1 MiB a thread, about 130,000 events.
+    /// Returns a configuration that records each thread's newest events into the trace `path`: 1
+    /// MiB a thread, about 130,000 events.
     ///
-    /// Events reach the file by stores to mapped memory. On a disk, the kernel's write-back can
-    /// delay a
-    /// thread now and then; in `/dev/shm` nothing does.
+    /// Events reach the file by stores to mapped memory. On a disk, the kernel's write-back can delay a thread now and
+    /// then; in `/dev/shm` nothing does.
     #[must_use]
     pub fn last(path: impl Into<PathBuf>) -> Self {
         Self {
@@ -62,8 +62,8 @@ impl Config {
         }
     }
 
-    /// Records all events into the trace `path`, through rings of 4 MiB a thread: at ten million
-    /// events a second, enough for 50 ms in which the writing thread does not run.
+    /// Returns a configuration that records all events into the trace `path`, through rings of 4 MiB a thread: at ten
+    /// million events a second, enough for 50 ms in which the writing thread does not run.
     #[must_use]
     pub fn stream(path: impl Into<PathBuf>) -> Self {
         Self { policy: Policy::Stream, ring_bytes: 1 << 22, ..Self::last(path) }
@@ -75,16 +75,16 @@ impl Config {
         Self { ring_bytes, ..self }
     }
 
-    /// Sets the maximum number of rings, `1..=65536`. A thread beyond them reuses the ring of a
-    /// thread that has ended (with [`Policy::Last`] the old events are discarded, and counted as
-    /// overwritten); if no thread has ended, its events are lost and counted.
+    /// Sets the maximum number of rings, `1..=65536`. A further thread reuses the ring of a thread that has exited
+    /// (with [`Policy::Last`] the old events are discarded, and counted as overwritten). If no thread has exited, the
+    /// events of the further thread are lost and counted.
     #[must_use]
     pub fn threads_max(self, threads_max: u64) -> Self {
         Self { threads_max, ..self }
     }
 
     /// Sets the path of a stream's rings while it is recorded. The default is a file in `/dev/shm`,
-    /// or beside the trace if that folder does not exist or is not writable.
+    /// or in the trace's folder if `/dev/shm` does not exist or is not writable.
     #[must_use]
     pub fn rings_path(self, path: impl Into<PathBuf>) -> Self {
         Self { rings_path: Some(path.into()), ..self }

@@ -11,12 +11,12 @@ pub const PATTERN_VARIABLE: &str = "HANDOVER_TRACE";
 /// Environment variable with the trace's path, where `%p` stands for the process ID. The default is
 /// `handover.%p.trace`.
 pub const FILE_VARIABLE: &str = "HANDOVER_TRACE_FILE";
-/// Environment variable with the policy: `stream` (the default here) or `last`.
+/// Environment variable with the policy: `stream` (the default) or `last`.
 pub const POLICY_VARIABLE: &str = "HANDOVER_TRACE_POLICY";
 /// Environment variable with the size of each thread's ring in bytes.
 pub const RING_VARIABLE: &str = "HANDOVER_TRACE_RING";
 /// Environment variable with the maximum time, in milliseconds, for which a thread waits rather
-/// than lose an event of a stream. The default, 0, is not to wait.
+/// than lose an event of a stream. The default is 0: the thread does not wait.
 pub const WAIT_VARIABLE: &str = "HANDOVER_TRACE_WAIT";
 
 const FILE_DEFAULT: &str = "handover.%p.trace";

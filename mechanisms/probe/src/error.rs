@@ -7,18 +7,19 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SwitchError {
-    /// The operating system refused to change the program's code by either method.
+    /// The operating system refused both methods of changing the program's code.
     #[error(
         "cannot change this process's code, neither by /proc/self/mem nor by mprotect: \
          build with the feature `flags` of handover-probe"
     )]
     Refused(#[source] io::Error),
-    /// More sites match than an event's number can distinguish; those beyond stay off.
+    /// More sites match than can be on at once, as an event has 18 bits for the site's number; the
+    /// excess sites stay off.
     #[error(
         "{sites_count} sites match, but at most {} can be on at once: use a narrower pattern",
         crate::SITES_MAX
     )]
-    TooMany {
+    TooManySites {
         /// Number of sites that match.
         sites_count: usize,
     },
@@ -28,15 +29,15 @@ pub enum SwitchError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// A recording is already running in this process.
+    /// The recording cannot start because another one is running in this process.
     #[error("a recording to {path} is already running: finish it first")]
-    Running {
+    AlreadyRunning {
         /// Path of the trace that is being recorded.
         path: PathBuf,
     },
     /// The process is exiting: its exit handlers, which finish recordings, have started to run.
     #[error("cannot start a recording: the process is exiting")]
-    Ending,
+    ProcessExiting,
     /// A configured number is outside its range.
     #[error(transparent)]
     OutOfRange(#[from] handover_base::range::OutOfRange),
@@ -69,10 +70,10 @@ pub enum ReadError {
     Io(#[from] io::Error),
     /// The file does not start with the magic number of a trace.
     #[error("this is not a trace: the file does not begin with a trace header")]
-    Foreign,
-    /// The file starts as a trace does, but its first page is cut off or damaged.
-    #[error("cannot read the trace: its first page is damaged or cut off")]
-    Header,
+    NotATrace,
+    /// The file starts with the magic number of a trace, but its first page is incomplete or damaged.
+    #[error("cannot read the trace: its first page is damaged or incomplete")]
+    DamagedHeader,
 }
 
 /// Error of switching the probe sites of another process.
@@ -80,7 +81,7 @@ pub enum ReadError {
 #[non_exhaustive]
 pub enum OtherProcessError {
     /// No process has this ID.
-    #[error("there is no process {pid}")]
+    #[error("there is no process {pid}: has it exited?")]
     NoProcess {
         /// ID of the process.
         pid: u32,
@@ -116,15 +117,14 @@ pub enum OtherProcessError {
         /// ID of the process.
         pid: u32,
     },
-    /// The trace's path is relative, has more than one line, or is too long for the 1,024 bytes of
-    /// the whole request.
-    #[error("{path}: must be an absolute path, on one line, of at most about 900 bytes")]
+    /// The trace's path is relative, has more than one line, or is too long for the 1,024 bytes of the whole request.
+    #[error("trace path {path}: must be an absolute path, on one line, of at most about 900 bytes")]
     Path {
         /// Path of the trace as passed by the caller.
         path: PathBuf,
     },
-    /// The process's memory could not be read or written: it has ended, or has unmapped it.
-    #[error("cannot access the memory of process {pid}: has it ended?")]
+    /// The process's memory could not be read or written: the process has exited, or has unmapped the memory.
+    #[error("cannot access the memory of process {pid}: has it exited?")]
     Memory {
         /// ID of the process.
         pid: u32,

@@ -12,12 +12,12 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// The mapped file of rings: a header, segments that list sites, and lanes.
+/// File of rings that the recording threads map: a header, segments that list sites, and lanes.
 #[derive(Debug)]
 pub(crate) struct RingsFile {
     file: File,
     end: u64,
-    /// Number of lanes that were assigned to threads; a lane that is reused counts again.
+    /// Number of lanes that were assigned to threads; each reuse of a lane counts again.
     pub lanes_count: u64,
     /// Offset of the lane that was assigned last.
     pub last_offset: u64,
@@ -34,7 +34,7 @@ impl RingsFile {
         Ok(rings)
     }
 
-    /// Writes `header`, which may be the stream's, with the kind of a file of rings.
+    /// Writes `header` into the file, with the kind field set to that of a file of rings.
     pub(crate) fn write_header(&self, header: &Header) -> io::Result<()> {
         let page = Header { kind: format::FILE_RINGS, ..header.clone() }.encode();
         self.file.write_all_at(&page, 0)
@@ -57,7 +57,7 @@ impl RingsFile {
         claim::unlock(&self.file);
     }
 
-    /// Removes the file from its folder, unless the path now names another file.
+    /// Removes the file at `path`, unless `path` now names another file.
     pub(crate) fn remove(&self, path: &Path) {
         if claim::is_at_path(&self.file, path) {
             // A failure only leaves the file in place.
@@ -77,7 +77,7 @@ impl RingsFile {
         Ok(memory)
     }
 
-    /// Maps the lane at `offset` again and clears it, for another thread.
+    /// Maps the lane at `offset` and clears it, so that another thread can reuse it.
     pub(crate) fn clear_lane(&mut self, offset: u64, words_count: u64) -> io::Result<Memory> {
         let memory = Memory::map(&self.file, offset, words_count)?;
         memory.clear(0, words_count);
@@ -89,13 +89,13 @@ impl RingsFile {
         Ok(memory)
     }
 
-    /// Writes the description of its thread into a lane's header.
+    /// Writes the description of the lane's thread into a lane's header.
     pub(crate) fn write_lane_thread(
         &self,
         entry: &ThreadEntry,
         overwrites: bool,
     ) -> io::Result<()> {
-        let name = clipped(&entry.name);
+        let name = truncated_name(&entry.name);
         let mut words = thread_words(entry);
         words[thread::PAGE_OVERWRITES] = overwrites.into();
         let bytes = PAGE_BYTES + entry.lane.words().count() * 8;
@@ -107,7 +107,7 @@ impl RingsFile {
 
 /// Encodes the description of a thread as a segment of the stream.
 pub(crate) fn thread_segment(entry: &ThreadEntry) -> Vec<u8> {
-    Segment::wrap(format::SEGMENT_THREAD, thread_words(entry), clipped(&entry.name))
+    Segment::wrap(format::SEGMENT_THREAD, thread_words(entry), truncated_name(&entry.name))
 }
 
 fn thread_words(entry: &ThreadEntry) -> [u64; 8] {
@@ -119,18 +119,18 @@ fn thread_words(entry: &ThreadEntry) -> [u64; 8] {
     words[thread::END] = entry.end_ticks;
     words[thread::RECORDED] = recorded;
     words[thread::LOST] = lost;
-    words[thread::NAME_BYTES] = clipped(&entry.name).len() as u64;
+    words[thread::NAME_BYTES] = truncated_name(&entry.name).len() as u64;
     words
 }
 
 /// Truncates a thread's name to [`thread::NAME_BYTES_MAX`] bytes, at a character boundary.
-fn clipped(name: &str) -> &[u8] {
+fn truncated_name(name: &str) -> &[u8] {
     let end =
         (0..=name.len().min(thread::NAME_BYTES_MAX)).rev().find(|at| name.is_char_boundary(*at));
     &name.as_bytes()[..end.unwrap_or(0)]
 }
 
-/// Default folder of the rings: in memory, so that they outlive their process without disk I/O.
+/// Default folder of files of rings. It is in memory, so that the rings outlive their process without disk I/O.
 const RINGS_FOLDER: &str = "/dev/shm";
 const RINGS_PREFIX: &str = "handover-rings.";
 
@@ -150,14 +150,14 @@ pub(crate) fn rings_path(config: &Config, session: u64) -> PathBuf {
 pub(crate) fn remove_stale_rings() {
     for entry in std::fs::read_dir(RINGS_FOLDER).into_iter().flatten().flatten() {
         let is_rings = entry.file_name().to_string_lossy().starts_with(RINGS_PREFIX);
-        if is_rings && !claim::is_needed(&entry.path()) {
+        if is_rings && !claim::is_rings_file_needed(&entry.path()) {
             // Fails for another user's file, which then stays.
             let _ = std::fs::remove_file(entry.path());
         }
     }
 }
 
-/// Returns the ID of the machine's boot: time stamps of two boots are not comparable.
+/// Returns the ID of the machine's current boot; time stamps of different boots are not comparable.
 pub(crate) fn boot_id() -> [u64; 2] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();

@@ -15,7 +15,7 @@ pub use crate::layout::*;
 use crate::site::{KIND_SPAN, Kind, Site};
 use std::ops::Range;
 
-/// One moment in ticks, on CLOCK_MONOTONIC and on CLOCK_REALTIME.
+/// Readings of three clocks at one moment: ticks, CLOCK_MONOTONIC and CLOCK_REALTIME.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Anchor {
     pub ticks: u64,
@@ -36,8 +36,7 @@ pub struct Header {
     pub session: u64,
     pub pid: u32,
     pub parent_pid: u32,
-    /// `true` if ticks are the processor's time-stamp counter, `false` if they are ns of
-    /// CLOCK_MONOTONIC.
+    /// `true` if ticks are the processor's time-stamp counter, `false` if they are ns of CLOCK_MONOTONIC.
     pub is_tsc: bool,
     pub ticks_hz: f64,
     pub begin: Anchor,
@@ -50,9 +49,9 @@ pub struct Header {
     pub errno: u64,
     /// Number of lost events of all threads; complete once the recording is finished.
     pub lost: u64,
-    /// Number of threads for which there was no lane.
+    /// Number of threads that recorded nothing because no lane was free.
     pub threads_refused: u64,
-    /// Number of discarded events, of threads whose lane was reused by another thread.
+    /// Number of events that were discarded because another thread reused their lane.
     pub overwritten: u64,
     /// Path of the recorded program.
     pub program: String,
@@ -148,7 +147,7 @@ fn text(from: &[u8]) -> String {
     String::from_utf8_lossy(&from[..end]).into_owned()
 }
 
-/// Header of a segment, a part of a trace file; `kind` defines the meaning of `words`.
+/// Header of a segment (a part of a trace file); `kind` defines the meaning of `words`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     pub kind: u32,
@@ -167,7 +166,7 @@ pub fn decode_function(word: u64) -> Option<(u64, u64)> {
     (word & IS_SET != 0).then_some((module, word & ((1 << MODULE_SHIFT) - 1)))
 }
 
-/// A program or shared object that the recorded process has mapped.
+/// Program or shared object that the recorded process has mapped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Module {
     pub index: u64,
@@ -181,7 +180,7 @@ pub struct Module {
 }
 
 impl Module {
-    /// Decodes a module from a segment; `None` if the payload is not one.
+    /// Decodes a module from a segment's payload; `None` if the payload is not a valid module.
     #[must_use]
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let mut rest = payload;
@@ -199,7 +198,7 @@ impl Module {
         Some(Self { index, bias, start, end, build_id: build_id.to_vec(), path })
     }
 
-    /// Returns a name for a function without a symbol: name of the module's file and offset.
+    /// Returns a name for a function without a symbol: the name of the module's file, and the function's offset.
     #[must_use]
     pub fn unnamed(&self, offset: u64) -> String {
         let name = self.path.rsplit('/').next().unwrap_or_default();
@@ -207,7 +206,7 @@ impl Module {
     }
 }
 
-/// Returns a site that stands for a function, with its name and position.
+/// Returns a site that represents a traced function, with the function's name and source position.
 #[must_use]
 pub fn function_site(number: u32, name: String, file: String, line: u32) -> Site {
     Site { number, name, file, line, kind: Kind::Span, values_count: 0, is_on: false }
@@ -248,7 +247,7 @@ impl Segment {
         sound.then_some(segment)
     }
 
-    /// Encodes a segment with this payload, including header and padding.
+    /// Returns the bytes of a segment with this payload, including header and padding.
     pub fn wrap(kind: u32, words: [u64; 8], payload: &[u8]) -> Vec<u8> {
         let padded = payload.len().next_multiple_of(8);
         let segment = Self {
@@ -270,7 +269,7 @@ fn mix(hash: u64, word: u64) -> u64 {
     (product as u64) ^ (product >> 64) as u64
 }
 
-/// Returns a checksum against accidental damage, not forgery; 8 bytes per multiplication.
+/// Returns a checksum that detects accidental damage, but not forgery.
 pub fn checksum(bytes: &[u8]) -> u64 {
     let (chunks, rest) = bytes.as_chunks();
     let mut last = [0; 8];
@@ -280,8 +279,8 @@ pub fn checksum(bytes: &[u8]) -> u64 {
     mix(hash, u64::from_le_bytes(last))
 }
 
-/// Returns the checksum of a segment's payload. For packed events, which must cost almost nothing,
-/// four lanes are computed side by side: a single one would wait for each multiplication.
+/// Returns the checksum of a segment's payload. For packed events four independent sums are
+/// computed in parallel, as a single sum would wait for each multiplication.
 pub fn checksum_of(kind: u32, payload: &[u8]) -> u64 {
     if kind != SEGMENT_PACKED {
         return checksum(payload);
@@ -300,7 +299,7 @@ pub fn checksum_of_words(words: &[u64]) -> u64 {
     words.iter().fold(MIX, |hash, word| mix(hash, *word))
 }
 
-/// Appends a number as a varint: 7 bits a byte, the lowest first.
+/// Appends a number as a varint: 7 bits per byte, the lowest bits first.
 #[inline]
 pub fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
@@ -310,7 +309,8 @@ pub fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Writes a number as a varint at `at`; returns its end. Panics if `out` lacks up to ten bytes.
+/// Writes a number as a varint at index `at`; returns the index after the varint. Panics if `out`
+/// is too short for the varint, which has up to ten bytes.
 #[inline]
 pub fn write_varint(out: &mut [u8], mut at: usize, mut number: u64) -> usize {
     while number >= 0x80 {
@@ -322,7 +322,8 @@ pub fn write_varint(out: &mut [u8], mut at: usize, mut number: u64) -> usize {
     at + 1
 }
 
-/// Parses a varint; returns it with the bytes after it, or `None` if it is cut off or too long.
+/// Parses a varint; returns the number and the bytes after the varint, or `None` if the varint is
+/// incomplete or too long.
 #[inline]
 pub fn take_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut number = 0u64;

@@ -14,11 +14,9 @@
 //! enough for an event, and its first word is its number, so that a reader of the bare ring finds
 //! the oldest. An event does not straddle blocks.
 //!
-//! Time is an argument, and the memory is a trait, so that this very code is model-checked
-//! (`tests/model.rs`).
+//! Time is an argument, and the memory is a trait, so that this very code is model-checked (`tests/model.rs`).
 //!
-//! Source: keeping the state beside the value is FastForward's idea (Giacomoni, Moseley,
-//! Vachharajani, PPoPP 2008).
+//! Source: keeping the state beside the value is FastForward's idea (Giacomoni, Moseley, Vachharajani, PPoPP 2008).
 
 pub use crate::layout::{BLOCK_HEADER_WORDS, CODE_BITS, FORM_LEAVE};
 
@@ -35,14 +33,14 @@ pub const BLOCK_WORDS: u64 = if cfg!(handover_loom) {
 } else {
     BLOCK_BYTES / 8
 };
-/// Upper bound (exclusive), in ticks, of an event's time since its block's base.
+/// Exclusive upper bound, in ticks, of an event's time since the base time of its block.
 pub const DELTA_END: u64 = 1 << (64 - CODE_BITS);
-/// Form (the lowest two bits) of an event with one value. Without values it is 0.
+/// Form (the lowest two bits) of an event with one value. The form of an event without values is 0.
 pub const FORM_VALUE: u64 = 1;
 /// Form (the lowest two bits) of an event with two values.
 pub const FORM_VALUES: u64 = 2;
 
-/// Returns the number of words of an event, including its values, by the form in its lowest bits.
+/// Returns the number of words that an event occupies, including its values, as its form implies.
 #[inline(always)]
 #[must_use]
 pub fn words_of(event: u64) -> u64 {
@@ -53,7 +51,7 @@ pub fn words_of(event: u64) -> u64 {
     }
 }
 
-/// Memory of a lane: a power of two of words, addressed by positions modulo their number.
+/// Memory of a lane: a power of two of words, addressed by positions modulo the number of words.
 pub trait Words {
     /// Returns the number of words.
     fn count(&self) -> u64;
@@ -62,9 +60,9 @@ pub trait Words {
     fn load(&self, position: u64) -> u64;
     /// Stores a word. Release: publishes earlier stores to [`load`](Words::load).
     fn store(&self, position: u64, word: u64);
-    /// Clears `count` words. A concurrent reader detects this by the number of the block.
+    /// Sets `count` words to zero. A concurrent reader detects this by the number of the block.
     fn clear(&self, position: u64, count: u64);
-    /// Stores the counts of recorded and lost events, for a reader of the ring after a crash.
+    /// Stores the numbers of recorded and lost events, for a reader of the ring after a crash.
     fn store_counts(&self, recorded: u64, lost: u64);
     /// Returns `false` if stores no longer reach the file.
     fn is_intact(&self) -> bool {
@@ -76,29 +74,29 @@ const OPEN: u8 = 0;
 const FAILED: u8 = 1;
 const CLOSED: u8 = 2;
 
-/// Treatment of an event for which the ring has no space.
+/// Policy for events for which the ring has no space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
     /// The oldest block is overwritten; no thread reads such a lane while it is written.
     Overwrite,
     /// The event is lost and counted.
     Lose,
-    /// The write returns [`WriteResult::Full`], and the thread may wait.
+    /// The write returns [`WriteResult::Full`], and the caller may wait for space.
     Wait,
 }
 
-/// Ring of one thread's events, shared by its writer and the thread that drains and closes it.
+/// Ring buffer of one thread's events, shared by its writer and the thread that drains and closes the lane.
 #[derive(Debug)]
 pub struct Lane<W> {
     words: W,
-    /// Position that the writer must not reach; zero makes the writer take the slow path.
+    /// Position up to which the writer may write without a check; zero makes the writer take the slow path.
     limit: AtomicU64,
     /// Number of blocks whose events were read and whose memory may be reused.
     drained_blocks: AtomicU64,
-    /// Number of events recorded, as of the writer's last block; exact once the writer is dropped.
+    /// Number of events recorded before the writer's current block; exact once the writer is dropped.
     recorded: AtomicU64,
     lost: AtomicU64,
-    /// Number of events of signal handlers that interrupted a use of the writer, which were lost.
+    /// Number of events that were lost because their signal handler interrupted a use of the writer.
     interrupted: AtomicU64,
     state: AtomicU8,
     when_full: WhenFull,
@@ -135,7 +133,7 @@ impl<W: Words> Lane<W> {
         self.shut(CLOSED);
     }
 
-    /// Marks the lane as failed because of an error: further events are counted as lost.
+    /// Records that recording into this lane has failed: further events are counted as lost.
     pub fn fail(&self) {
         self.shut(FAILED);
     }
@@ -153,26 +151,26 @@ impl<W: Words> Lane<W> {
         self.state.load(Ordering::Relaxed) == CLOSED
     }
 
-    /// Returns the number of events recorded, including those overwritten since, and the number of
-    /// events lost. Both are exact once the writer is dropped; before that, the first may be a block behind.
+    /// Returns the number of events recorded, including overwritten events, and the number of events lost. Both are
+    /// exact once the writer is dropped; before that, the first may lack the events of a block.
     pub fn counts(&self) -> (u64, u64) {
         let lost = self.lost.load(Ordering::Relaxed) + self.interrupted.load(Ordering::Relaxed);
         (self.recorded.load(Ordering::Relaxed), lost)
     }
 
-    /// Counts as lost an event of a signal handler that interrupted a use of the writer.
+    /// Counts an event as lost because its signal handler interrupted a use of the writer.
     pub fn count_interrupted(&self) {
         // Relaxed: a count of its own, as the interrupted writer may be updating `lost`.
         self.interrupted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns `true` if block number `block` may be started when `drained` blocks are released.
+    /// Returns `true` if the writer may start block number `block` after the drainer has released `drained` blocks.
     fn is_free(&self, block: u64, drained: u64) -> bool {
         block - drained < self.words.count() / BLOCK_WORDS
     }
 
-    /// Returns the number of events that the ring contains, and the number of all that were
-    /// recorded. Exact if no thread writes meanwhile.
+    /// Returns the number of events that the ring contains, and the number of all events recorded.
+    /// Both are exact if no thread writes at the same time.
     pub fn count_events(&self) -> (u64, u64) {
         let blocks = self.words.count() / BLOCK_WORDS;
         let numbers = (0..blocks).map(|block| (self.words.load(block * BLOCK_WORDS), block));
@@ -204,25 +202,25 @@ pub enum WriteResult {
     Closed,
 }
 
-/// Writing end of a lane, used by one thread.
+/// Writer of a lane, used by one thread.
 #[derive(Debug)]
 pub struct Writer<W: Words> {
     lane: Arc<Lane<W>>,
     cursor: Cell<u64>,
     base: Cell<u64>,
-    /// Position of the block's first event, and the number of words of values since then.
+    /// Position of the current block's first event; `values_count` counts the words of values since then.
     block_start: Cell<u64>,
     values_count: Cell<u64>,
     blocks_count: Cell<u64>,
     /// Number of events in all blocks before the current one.
     recorded: Cell<u64>,
     lost: Cell<u64>,
-    /// `true` after an unsuccessful wait for space: further events do not wait until there is space again.
+    /// `true` after an unsuccessful wait for space: until there is space again, events are lost without waiting.
     has_given_up: Cell<bool>,
 }
 
 impl<W: Words> Writer<W> {
-    /// Creates the only writer of `lane`, which was never written to.
+    /// Creates the writer of `lane`, which must not have another writer and must be empty.
     pub fn new(lane: Arc<Lane<W>>) -> Self {
         let zero = || Cell::new(0);
         Self {
@@ -243,8 +241,7 @@ impl<W: Words> Writer<W> {
         &self.lane
     }
 
-    /// Records an event without values. `code` is the site's number, shifted left by two, plus the
-    /// form.
+    /// Records an event without values. `code` is the site's number, shifted left by two, plus the form.
     #[inline(always)]
     pub fn write(&self, code: u64, now_ticks: u64) -> WriteResult {
         match self.begin(now_ticks, 1) {
@@ -283,8 +280,7 @@ impl<W: Words> Writer<W> {
         }
     }
 
-    /// Reserves `count` words; returns the position of the first, and the time since the block's
-    /// base.
+    /// Reserves `count` words; returns the position of the first word, and the time in ticks since the block's base.
     #[inline(always)]
     fn begin(&self, now_ticks: u64, count: u64) -> Result<(u64, u64), WriteResult> {
         let at = self.cursor.get();
@@ -370,13 +366,14 @@ impl<W: Words> Writer<W> {
         !is_open || lane.is_free(self.blocks_count.get(), drained)
     }
 
-    /// Counts an event as lost after an unsuccessful wait. Later events do not wait until there is space again.
+    /// Counts an event as lost after an unsuccessful wait. Until there is space again, later events
+    /// are lost without waiting.
     pub fn give_up(&self) -> WriteResult {
         self.has_given_up.set(true);
         self.lose()
     }
 
-    /// Counts an event as lost, and returns the result to report.
+    /// Counts an event as lost, and returns [`WriteResult::Lost`].
     fn lose(&self) -> WriteResult {
         self.lost.set(self.lost.get() + 1);
         // Relaxed, and no read-modify-write: only this thread writes the count.
@@ -407,22 +404,22 @@ pub struct DrainedEvent {
     pub ticks: u64,
     /// Number of the site, shifted left by two, plus the form.
     pub code: u64,
-    /// Values of the event; those beyond the number of the form are unspecified.
+    /// Values of the event; its form tells how many of them are valid.
     pub values: [u64; 2],
 }
 
-/// Reading end of a lane that does not overwrite, used by one thread.
+/// Reader of a lane whose events are not overwritten, used by one thread.
 #[derive(Debug, Clone, Default)]
 pub struct Drainer {
     block: u64,
-    /// Position of the next event; below the block's first event if the block is not entered yet.
+    /// Position of the next event; below the block's first event if the block's header is not read yet.
     position: u64,
     base: u64,
     lost_before: u64,
 }
 
 impl Drainer {
-    /// Returns the next event; `None` if it was not written yet.
+    /// Reads and returns the next event; `None` if the writer has not written it yet.
     #[inline]
     pub fn next<W: Words>(&mut self, lane: &Lane<W>) -> Option<DrainedEvent> {
         let words = &lane.words;
@@ -449,9 +446,9 @@ impl Drainer {
         }
     }
 
-    /// Copies the unread events of the current block; returns them with the block's base time, or
-    /// `None` unless the writer has started the next block. Words after the last event are zero.
-    /// The block stays unread until [`skip_block`](Drainer::skip_block).
+    /// Copies the unread events of the current block, if the writer has started the next block;
+    /// returns the block's base time and the events, else `None`. Words after the last event are
+    /// zero. The events stay unread until [`skip_block`](Drainer::skip_block).
     #[inline]
     pub fn copy_rest<'a, W: Words>(
         &mut self,
@@ -518,7 +515,7 @@ impl Drainer {
         self.lost_before
     }
 
-    /// Lets the writer reuse the blocks that were read; call it once their events are stored.
+    /// Allows the writer to reuse the blocks that were read; call it once their events are stored.
     pub fn release<W: Words>(&self, lane: &Lane<W>) {
         // Release: pairs with Acquire in Writer::begin_block(), after all loads of these blocks.
         lane.drained_blocks.store(self.position / BLOCK_WORDS, Ordering::Release);
@@ -530,11 +527,11 @@ mod tests {
     use super::*;
     use handover_base::sync::atomic::AtomicU64;
 
-    /// Words on the heap.
+    /// Memory of a lane on the heap, for tests.
     #[derive(Debug)]
-    struct Boxed(Vec<AtomicU64>);
+    struct HeapWords(Vec<AtomicU64>);
 
-    impl Boxed {
+    impl HeapWords {
         fn blocks(count: u64) -> Self {
             Self((0..count * BLOCK_WORDS).map(|_| AtomicU64::new(0)).collect())
         }
@@ -544,7 +541,7 @@ mod tests {
         }
     }
 
-    impl Words for Boxed {
+    impl Words for HeapWords {
         fn count(&self) -> u64 {
             self.0.len() as u64
         }
@@ -560,13 +557,13 @@ mod tests {
         fn store_counts(&self, _: u64, _: u64) {}
     }
 
-    fn lane(blocks: u64, when_full: WhenFull) -> (Arc<Lane<Boxed>>, Writer<Boxed>) {
-        let lane = Arc::new(Lane::new(Boxed::blocks(blocks), when_full));
+    fn lane(blocks: u64, when_full: WhenFull) -> (Arc<Lane<HeapWords>>, Writer<HeapWords>) {
+        let lane = Arc::new(Lane::new(HeapWords::blocks(blocks), when_full));
         let writer = Writer::new(Arc::clone(&lane));
         (lane, writer)
     }
 
-    fn drain(drainer: &mut Drainer, lane: &Lane<Boxed>) -> Vec<DrainedEvent> {
+    fn drain(drainer: &mut Drainer, lane: &Lane<HeapWords>) -> Vec<DrainedEvent> {
         std::iter::from_fn(|| drainer.next(lane)).collect()
     }
 
@@ -663,7 +660,7 @@ mod tests {
         drainer.release(&lane);
         assert_eq!(writer.write(4, 20_002), WriteResult::Recorded);
         lane.close();
-        assert!(writer.has_space(), "the writer of a closed lane waits");
+        assert!(writer.has_space(), "the writer of a closed lane has no space");
         drop(writer);
         assert_eq!(lane.counts(), (2 * room + 1, 2));
     }

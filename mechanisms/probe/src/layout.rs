@@ -1,19 +1,18 @@
 //! Numbers of a trace's format: the one definition for this crate and for the recording library in C.
 //!
-//! The build script of handover-trace includes this file and writes a C header from it, so it
-//! depends on nothing.
+//! The build script of handover-trace includes this file and writes a C header from it, so it depends on nothing.
 
 /// Magic number of a trace: the first word of the file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"HANDPRB1");
 /// Magic number of a segment: the lower half of its first word.
 pub const SEGMENT_MAGIC: u32 = u32::from_le_bytes(*b"hpsg");
-/// Size of a file's header, and of a lane's.
+/// Size in bytes of a file's header, and of a lane's header.
 pub const PAGE_BYTES: u64 = 4096;
 /// Number of words of a segment's header.
 pub const SEGMENT_WORDS: usize = 12;
-/// Size of a segment's header.
+/// Size of a segment's header in bytes.
 pub const SEGMENT_BYTES: u64 = 8 * SEGMENT_WORDS as u64;
-/// Maximum size of a segment; a header with a larger size is damaged.
+/// Maximum size of a segment in bytes; a header with a larger size is damaged.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 33;
 
 /// Kind of a file of rings.
@@ -50,7 +49,7 @@ pub mod header {
     pub const BEGIN: usize = 6;
     pub const BOOT: usize = 9;
     pub const RING_WORDS: usize = 11;
-    /// Checksum of the words before it. The words after it change while recording.
+    /// Checksum of the words before the checksum. The words after it change during the recording.
     pub const CHECKSUM: usize = 15;
     /// End of the recording: ticks, CLOCK_MONOTONIC and CLOCK_REALTIME.
     pub const END: usize = 16;
@@ -60,7 +59,7 @@ pub mod header {
     pub const REFUSED: usize = 22;
     pub const OVERWRITTEN: usize = 23;
     pub const WORDS: usize = 24;
-    /// Set by the process that drains the rings: no more lanes, events or names are recorded.
+    /// Flag that the process that drains the rings sets to stop the recording of lanes, events and names.
     pub const CLOSED: usize = 24;
     /// Byte offset of the program's path.
     pub const PROGRAM: usize = 512;
@@ -113,11 +112,12 @@ pub mod functions {
     pub const MODULE_SHIFT: u32 = 48;
 }
 
-/// Size of a block of events.
+/// Size of a block of events in bytes.
 pub const BLOCK_BYTES: u64 = 4096;
-/// Words of a block's header: number, base, and the events recorded and lost before the block.
+/// Number of words of a block's header: block number, base time, and the numbers of events recorded
+/// and lost before the block.
 pub const BLOCK_HEADER_WORDS: u64 = 4;
-/// Number of bits below an event's time: site number and form.
+/// Number of bits of an event below its time: the site number and the form.
 pub const CODE_BITS: u32 = 20;
 /// Form (the lowest two bits) of the event at the end of a span.
 pub const FORM_LEAVE: u64 = 3;

@@ -1,9 +1,8 @@
 //! Switching the sites of another process.
 //!
-//! The other process does not take part: it needs no thread, signal or socket for this. Its sites
-//! are found in the ELF sections of the files that it maps, and switched by writing the opcode byte
-//! into its memory. The recording's configuration is written into its memory too; its first event
-//! reads it.
+//! The other process does not take part: it needs no thread, signal or socket for this. Its sites are found in the ELF
+//! sections of the files that it maps, and switched by writing the opcode byte into its memory. The recording's
+//! configuration is written into its memory too; its first event reads it.
 //!
 //! ```no_run
 //! use handover_probe::{Config, outside::Process};
@@ -29,15 +28,15 @@ use std::path::Path;
 
 /// Name of the ELF section that lists the probe sites.
 const SECTION: &str = "handover_probes";
-/// Size of an entry of the section: two 32-bit relative addresses.
+/// Size in bytes of an entry of the section: two 32-bit relative addresses.
 const ENTRY_BYTES: usize = 8;
-/// Maximum size of the section of sites; a larger one is not ours and is skipped.
+/// Maximum size in bytes of the section of sites; a larger section belongs to other software and is skipped.
 const SECTION_BYTES_MAX: u64 = 1 << 28;
 /// Opcode of a site that is off: `test eax, imm32`.
 const OFF: u8 = 0xa9;
 const ON: u8 = 0xe9;
 
-/// A running process whose probe sites can be switched.
+/// Running process, possibly not the calling one, whose probe sites can be switched.
 #[derive(Debug)]
 pub struct Process {
     pid: u32,
@@ -49,14 +48,14 @@ pub struct Process {
     controls: Vec<u64>,
 }
 
-/// Addresses of a site: of its [`Meta`](crate::site::Meta), and of each of its instructions.
+/// Addresses of a site in the process: of its [`Meta`](crate::site::Meta), and of each of its instructions.
 #[derive(Debug, Clone, Default)]
 struct SiteAddresses {
     meta: u64,
     instructions: Vec<u64>,
 }
 
-/// Line of `/proc/PID/maps`: a part of a file that is mapped.
+/// Line of `/proc/PID/maps`, for a mapped part of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Mapping {
     start: u64,
@@ -66,7 +65,7 @@ struct Mapping {
 }
 
 impl Process {
-    /// Finds the probe sites of process `pid`, in its program and in its shared objects.
+    /// Opens process `pid`, and finds the probe sites in its program and its shared objects.
     ///
     /// # Errors
     /// If there is no such process, this process may not trace it (as a debugger would), or it has
@@ -100,15 +99,14 @@ impl Process {
         Ok(process)
     }
 
-    /// Returns the process's sites. `is_on` is the state when `attach` read it, or that was last
-    /// set by this value.
+    /// Returns the process's sites. [`Site::is_on`] is the state that `attach` read, or that this value has set since.
     #[must_use]
     pub fn sites(&self) -> &[Site] {
         &self.sites
     }
 
-    /// Switches on the sites whose names match `pattern`; returns how many match. Each CPU that
-    /// runs the process sees the change by its next interrupt at the latest.
+    /// Switches on the sites whose names match `pattern`, and returns the number of these sites.
+    /// Each CPU that runs the process sees the change by its next interrupt at the latest.
     ///
     /// If the process is not recording yet, its first event starts a recording with `config`, under
     /// the process's user and working directory. The recording ends with the process; its trace can
@@ -130,7 +128,7 @@ impl Process {
         self.switch(pattern, true)
     }
 
-    /// Switches off the sites whose names match `pattern`; returns how many match.
+    /// Switches off the sites whose names match `pattern`, and returns the number of these sites.
     ///
     /// # Errors
     /// If the process has ended.
@@ -215,7 +213,7 @@ fn attach_error(pid: u32, source: io::Error) -> OtherProcessError {
     }
 }
 
-/// Finds the section of sites in a file of the process, below the process's root folder.
+/// Returns the section of sites in a file that the process has mapped; `path` is below the process's root folder.
 fn section_of(folder: &str, path: &str) -> Option<elf::Section> {
     let seen = format!("{folder}/root{path}");
     // `exe` still leads to a program whose file was replaced or removed.

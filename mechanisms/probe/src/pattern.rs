@@ -34,8 +34,8 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     decided
 }
 
-/// Returns `true` if `name` matches one part of a pattern. Backtracks to the last `*` only: an
-/// earlier `*` cannot do better by matching more.
+/// Returns `true` if `name` matches one part of a pattern. Backtracks to the last `*` only, as an
+/// earlier `*` need not match more.
 fn glob(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;

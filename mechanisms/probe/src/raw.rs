@@ -1,6 +1,5 @@
-//! All of this crate's `unsafe`: the sites' instructions and their section, patching of code that
-//! runs, mapped rings, the handler of SIGBUS for files that are cut short, each thread's writer, and
-//! the entry point before `main`.
+//! All of this crate's `unsafe`: the sites' instructions and their section, patching of code that runs, mapped rings,
+//! the handler of SIGBUS for files that are cut short, each thread's writer, and the entry point before `main`.
 
 pub(crate) mod bus;
 pub(crate) mod current;

@@ -24,32 +24,30 @@
 //! skipped and counted. A file is read twice, once when it is opened and once by the iterators,
 //! which hold one chunk or block of each thread in memory.
 //!
-//! Layers, each of which depends only on those above it: `source`; `thread`; `index`, which finds
-//! the parts of the files that hold each thread's events; `trace`; `events`, which decodes one
-//! thread's; `merged`.
+//! Layers, each of which depends only on those above it: `source`; `thread`; `index`, which finds the parts of the
+//! files that hold each thread's events; `trace`; `events`, which decodes one thread's; `merged`.
 
 mod events;
 mod index;
-mod mend;
 mod merged;
+mod repair;
 mod source;
 mod thread;
 mod trace;
 
 pub use events::{Event, EventKind, Events};
+pub use merged::{MergeError, MergedEvents, MergedTraces, merge};
 #[doc(hidden)]
-pub use mend::repair_checksums;
-pub use merged::{Incomparable, Merged, MergedProcesses, merge};
+pub use repair::repair_checksums;
 pub use source::ReadAt;
 pub(crate) use source::read_full;
 pub use thread::{MissingEvents, Thread};
-pub use trace::{End, Trace};
+pub use trace::{RecordingState, Trace};
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Returns the paths of the traces of a process and of its forks that were recorded too: `path`
-/// first, then each `path.PID`, sorted.
+/// Returns the paths of the traces of a process and of its recorded forks: `path` first, then each `path.PID`, sorted.
 ///
 /// # Errors
 /// If the folder cannot be read.

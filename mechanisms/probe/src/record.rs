@@ -1,7 +1,7 @@
 //! Functions that a site calls: in the flag form to ask for its state, and while it is on.
 
 use crate::lane::{FORM_LEAVE, WriteResult, Writer};
-use crate::raw::current::{self, Phase};
+use crate::raw::current::{self, ThreadPhase};
 use crate::raw::mapping::Memory;
 use crate::site::{Meta, STATE_OFF, STATE_ON};
 use crate::{recording, registry};
@@ -22,7 +22,7 @@ pub fn is_on(meta: &'static Meta) -> bool {
 #[cold]
 #[inline(never)]
 fn register(meta: &'static Meta) -> bool {
-    if current::phase() == Phase::Inside {
+    if current::phase() == ThreadPhase::InProbe {
         return false; // this thread may hold the registry: the site registers the next time
     }
     let is_on = registry::register(meta);
@@ -62,7 +62,7 @@ pub fn record_2(meta: &'static Meta, first: u64, second: u64) {
 fn event(write: impl Fn(&Writer<Memory>, u64) -> WriteResult) {
     // If the thread has a writer, the clock is calibrated. If not, this thread may be calibrating
     // it just now, and its allocations must not read the clock.
-    let wrote = current::with(|writer| {
+    let wrote = current::with_writer(|writer| {
         let now = clock::ticks();
         (write(writer, now), now)
     });
@@ -73,26 +73,26 @@ fn event(write: impl Fn(&Writer<Memory>, u64) -> WriteResult) {
     }
 }
 
-/// Waits for space in the ring and records the event, or counts it as lost.
+/// Waits for space in the ring and records the event, or counts the event as lost on a time-out.
 #[cold]
 #[inline(never)]
 fn wait(write: impl Fn(&Writer<Memory>) -> WriteResult) {
     let has_space = recording::wait_for_space();
-    let refused = !has_space || current::with(&write) == Some(WriteResult::Full);
+    let refused = !has_space || current::with_writer(&write) == Some(WriteResult::Full);
     if refused {
-        let _ = current::with(Writer::give_up);
+        let _ = current::with_writer(Writer::give_up);
     }
 }
 
-/// Creates a writer for the thread, if it has none or one of a finished recording, and records the
+/// Creates a writer for the thread, unless it has one for the current recording, and records the
 /// event. The site has its number by the time that recording::attach() returns.
 #[cold]
 #[inline(never)]
 fn attach(write: impl Fn(&Writer<Memory>, u64) -> WriteResult) {
     if let Some(now) = recording::attach() {
-        match current::with(|writer| write(writer, now)) {
+        match current::with_writer(|writer| write(writer, now)) {
             Some(WriteResult::Recorded | WriteResult::Lost) => {}
-            Some(WriteResult::Full) => drop(current::with(Writer::give_up)),
+            Some(WriteResult::Full) => drop(current::with_writer(Writer::give_up)),
             // The recording has just ended.
             Some(WriteResult::Closed) | None => recording::count_lost(),
         }

@@ -6,7 +6,7 @@ use crate::environment::PATTERN_VARIABLE;
 use crate::error::StartError;
 use crate::format;
 use crate::lane::Writer;
-use crate::raw::current::{self, Phase};
+use crate::raw::current::{self, ThreadPhase};
 use crate::raw::hooks::{self, Hooks};
 use crate::raw::mapping::Memory;
 use crate::raw::{bus, flip};
@@ -31,11 +31,11 @@ struct Current {
 #[derive(Debug)]
 struct Control {
     current: Option<Current>,
-    /// Configuration of the recording that starts at the first event, if none runs.
+    /// Configuration of the recording that the first event starts if no recording is running.
     pending_config: Option<Config>,
     /// Suffix that a forked process appends to its parent's file names.
     suffix: String,
-    /// `true` once the exit handlers run: a recording that starts later would never be finished.
+    /// `true` once the process's exit handlers run, after which no recording may start, as it would never be finished.
     is_ending: bool,
 }
 
@@ -45,8 +45,8 @@ static CONTROL: Mutex<Control> = Mutex::new(Control {
     suffix: String::new(),
     is_ending: false,
 });
-/// `true` while there is a recording. This and the next word are for events without a lane, where
-/// no lock can be taken; when a recording starts or ends, such an event may be counted as unrecorded instead.
+/// `true` while there is a recording; read for events without a lane, for which no lock can be
+/// acquired. While a recording starts or ends, such an event may be counted as unrecorded.
 static IS_RECORDING: AtomicBool = AtomicBool::new(false);
 /// `true` once the clock is calibrated; a thread calibrates it while it holds `CONTROL`.
 static IS_CALIBRATED: AtomicBool = AtomicBool::new(false);
@@ -57,7 +57,7 @@ const WAIT_STEP: Duration = Duration::from_micros(20);
 /// Number of events of sites that were on while there was no recording.
 static UNRECORDED: AtomicU64 = AtomicU64::new(0);
 
-/// Recording of this process's events; there is one at a time.
+/// Recording of this process's events; a process has at most one at a time.
 ///
 /// Dropping it finishes the recording, and so does the process's end by `exit` or by returning from
 /// `main`. A process that is killed leaves files that can be read up to its last event.
@@ -68,7 +68,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Starts to record the events of all sites that are on, now or later.
+    /// Starts a recording of the events of all sites while they are on.
     ///
     /// # Errors
     /// If a recording runs already, the process is ending, a number is out of bounds, or the files
@@ -80,16 +80,18 @@ impl Recording {
         let _inside = current::enter();
         let mut control = lock(&CONTROL);
         if control.is_ending {
-            return Err(StartError::Ending);
+            return Err(StartError::ProcessExiting);
         }
         if let Some(current) = &control.current {
-            return Err(StartError::Running { path: current.session.config().path().to_owned() });
+            return Err(StartError::AlreadyRunning {
+                path: current.session.config().path().to_owned(),
+            });
         }
         let session = begin(&mut control, config)?;
         Ok(Self { session })
     }
 
-    /// Returns the number of events lost so far.
+    /// Returns the number of events lost in this recording so far.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let _inside = current::enter();
@@ -122,15 +124,14 @@ impl Drop for Recording {
     }
 }
 
-/// Creates the calling thread's ring now rather than at its first event; returns `true` if the
-/// thread has a ring. This takes some milliseconds for 4 MiB, which would otherwise pass between
-/// the first event and the second. Returns `false` if there is no recording.
+/// Creates the calling thread's ring now rather than at its first event, which would take some milliseconds for 4 MiB.
+/// Returns `true` if the thread has a ring; `false` if there is no recording or no free ring.
 pub fn prepare() -> bool {
     let is_open = |writer: &Writer<Memory>| !writer.lane().is_closed();
-    if current::with(is_open).unwrap_or(false) {
+    if current::with_writer(is_open).unwrap_or(false) {
         return true;
     }
-    if current::is_busy() || current::phase() != Phase::Ready {
+    if current::is_busy() || current::phase() != ThreadPhase::InProgram {
         return false;
     }
     let _inside = current::enter();
@@ -196,8 +197,8 @@ fn end(session: &Session) {
     session.finish_files();
 }
 
-/// Creates a writer for the calling thread; returns the time read before that, or `None` if the
-/// thread gets no writer; the event is then counted as missing.
+/// Creates a writer for the calling thread; returns the time in ticks before that. Returns `None`
+/// if the thread gets no writer: the event is then counted as missing.
 #[cold]
 pub(crate) fn attach() -> Option<u64> {
     if current::is_busy() {
@@ -207,9 +208,9 @@ pub(crate) fn attach() -> Option<u64> {
         return None;
     }
     match current::phase() {
-        Phase::Ready => {}
-        Phase::Internal => return None,
-        Phase::Inside | Phase::Ended => {
+        ThreadPhase::InProgram => {}
+        ThreadPhase::InternalThread => return None,
+        ThreadPhase::InProbe | ThreadPhase::Exited => {
             count_lost();
             return None;
         }
@@ -237,10 +238,10 @@ pub(crate) fn attach() -> Option<u64> {
     is_attached.then_some(now)
 }
 
-/// Creates a writer for the calling thread; returns `false` if there is no ring for it.
+/// Creates a writer for the calling thread; returns `false` if there is no free ring for the thread.
 fn attach_to_session(session: &Session) -> bool {
     // A signal handler may have made one since.
-    if current::with(|writer| !writer.lane().is_closed()).unwrap_or(false) {
+    if current::with_writer(|writer| !writer.lane().is_closed()).unwrap_or(false) {
         return true;
     }
     drop(current::take()); // of a finished recording
@@ -264,12 +265,12 @@ fn attach_to_session(session: &Session) -> bool {
 /// maximum wait, or if the thread must not wait.
 #[cold]
 pub(crate) fn wait_for_space() -> bool {
-    if current::phase() != Phase::Ready {
+    if current::phase() != ThreadPhase::InProgram {
         return false; // this thread may hold a lock that the writing thread needs
     }
     let begin = clock::ticks();
     let wait_ticks = clock::ticks_from_ns(WAIT_NS.load(Ordering::Relaxed));
-    while !current::with(Writer::has_space).unwrap_or(true) {
+    while !current::with_writer(Writer::has_space).unwrap_or(true) {
         if clock::ticks().saturating_sub(begin) > wait_ticks {
             return false;
         }
@@ -286,7 +287,7 @@ pub(crate) fn wait_for_space() -> bool {
     true
 }
 
-/// Maximum number of file names that are tried, until one is found to which no process records.
+/// Maximum number of file names that are tried to find one to which no process records.
 const FILES_MAX: u32 = 1000;
 
 fn begin_pending(control: &mut Control) {
@@ -342,7 +343,7 @@ pub(crate) fn set_pending_config(config: Config) {
 
 /// Adds sites without patched code that have registered since the last call to the file of rings.
 pub(crate) fn write_new_sites() {
-    if current::phase() != Phase::Ready {
+    if current::phase() != ThreadPhase::InProgram {
         return; // it is listed with the next site that registers
     }
     let _inside = current::enter();
@@ -360,7 +361,7 @@ fn on_thread_exit(writer: Writer<Memory>) {
     session.end_thread(&lane, end_ticks);
 }
 
-/// Locks held around a fork by the forking thread, so that the child finds them free.
+/// Locks that the forking thread holds during a fork, so that they are unlocked in the child.
 struct ForkLocks {
     control: MutexGuard<'static, Control>,
     _registry: registry::RegistryLock,
@@ -372,7 +373,7 @@ thread_local! {
 }
 
 extern "C" fn before_fork() {
-    if current::phase() == Phase::Inside {
+    if current::phase() == ThreadPhase::InProbe {
         return; // in a signal handler, for example: this thread may hold the locks
     }
     let inside = current::enter();
@@ -391,8 +392,8 @@ extern "C" fn after_fork_in_parent() {
     let _ = FORK_LOCKS.try_with(|slot| slot.take());
 }
 
-/// Prepares the child of a fork: the rings belong to the parent, so that the child starts a
-/// recording of its own at its first event, with file names derived from the parent's.
+/// Prepares the child of a fork to start a separate recording at its first event, with file names
+/// derived from the parent's.
 extern "C" fn after_fork_in_child() {
     current::forget();
     let held = FORK_LOCKS.try_with(|slot| slot.take());
@@ -414,10 +415,9 @@ extern "C" fn after_fork_in_child() {
     std::mem::forget(parents);
 }
 
-/// Finishes the recording when the process exits, and prevents threads that still run from starting
-/// a new one.
+/// Finishes the recording when the process exits, and prevents running threads from starting another recording.
 extern "C" fn on_process_exit() {
-    if current::phase() == Phase::Inside {
+    if current::phase() == ThreadPhase::InProbe {
         return; // in a signal handler, for example: this thread may hold the locks
     }
     let _inside = current::enter();

@@ -16,8 +16,8 @@ const IS_PATCHED: bool =
 struct Registry {
     sites: Vec<&'static Meta>,
     /// Addresses of the instructions of each site.
-    places: Vec<Vec<usize>>,
-    /// Patterns switched so far, for sites without patched code that register later.
+    addresses: Vec<Vec<usize>>,
+    /// Patterns that were switched on (`true`) or off, in order, for sites without patched code that register later.
     rules: Vec<(String, bool)>,
     backend: Option<Backend>,
     is_read: bool,
@@ -25,34 +25,33 @@ struct Registry {
 
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     sites: Vec::new(),
-    places: Vec::new(),
+    addresses: Vec::new(),
     rules: Vec::new(),
     backend: None,
     is_read: false,
 });
 
-/// Locked registry, with a guard that keeps this thread's events from locking it again.
-struct Locked {
+/// Guard of the locked registry, which also keeps this thread's events from locking the registry again.
+struct LockedRegistry {
     registry: MutexGuard<'static, Registry>,
     _inside: InsideGuard,
 }
 
-fn lock() -> Locked {
+fn lock() -> LockedRegistry {
     let inside = current::enter();
     let mut registry = raw_lock();
     if !registry.is_read {
         registry.read_section();
     }
-    Locked { registry, _inside: inside }
+    LockedRegistry { registry, _inside: inside }
 }
 
-/// Locks the registry. A poisoned registry is still consistent: no code panics in the middle of a
-/// change.
+/// Locks the registry. A poisoned registry is still consistent: no code panics in the middle of a change.
 fn raw_lock() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lock held around a fork, so that the child finds the registry unlocked and consistent.
+/// Lock held during a fork, so that the registry is unlocked and consistent in the child.
 #[derive(Debug)]
 pub(crate) struct RegistryLock(#[allow(dead_code)] MutexGuard<'static, Registry>);
 
@@ -63,27 +62,27 @@ pub(crate) fn lock_for_fork() -> RegistryLock {
 impl Registry {
     fn read_section(&mut self) {
         self.is_read = true;
-        let mut places = section::instructions();
-        places.sort_unstable_by_key(|place| place.at);
-        for place in places {
-            let index = match place.meta.number() {
-                0 => self.add(place.meta),
+        let mut instructions = section::instructions();
+        instructions.sort_unstable_by_key(|instruction| instruction.at);
+        for instruction in instructions {
+            let index = match instruction.meta.number() {
+                0 => self.add(instruction.meta),
                 number => number as usize - 1,
             };
             if let Some(index) = Some(index).filter(|index| *index < SITES_MAX as usize) {
-                self.places[index].push(place.at);
+                self.addresses[index].push(instruction.at);
                 // Another process may have switched sites on before.
-                if flip::is_on(place.at) == Some(true) {
-                    place.meta.set_state(STATE_ON);
+                if flip::is_on(instruction.at) == Some(true) {
+                    instruction.meta.set_state(STATE_ON);
                 }
             }
         }
     }
 
-    /// Registers a site and returns its index. If all numbers are in use, the site stays off.
+    /// Registers a site and returns its index. If all site numbers are in use, the site stays off.
     fn add(&mut self, meta: &'static Meta) -> usize {
         self.sites.push(meta);
-        self.places.push(Vec::new());
+        self.addresses.push(Vec::new());
         if self.sites.len() <= SITES_MAX as usize {
             meta.set_number(self.sites.len() as u32);
         }
@@ -98,30 +97,31 @@ impl Registry {
         }
         let is_wanted = |(meta, _): &(&&'static Meta, _)| matches(pattern, meta.name());
         let wanted: Vec<(&&'static Meta, &Vec<usize>)> =
-            self.sites.iter().zip(&self.places).filter(is_wanted).collect();
+            self.sites.iter().zip(&self.addresses).filter(is_wanted).collect();
         let sites_count = wanted.len();
-        let places: Vec<usize> = wanted.iter().flat_map(|(_, places)| *places).copied().collect();
+        let addresses: Vec<usize> =
+            wanted.iter().flat_map(|(_, addresses)| *addresses).copied().collect();
         let mut answer = Ok(());
-        if IS_PATCHED && !places.is_empty() {
-            answer = flip::write(&places, on).map(|backend| self.backend = Some(backend));
+        if IS_PATCHED && !addresses.is_empty() {
+            answer = flip::write(&addresses, on).map(|backend| self.backend = Some(backend));
         }
-        for (meta, places) in wanted {
+        for (meta, addresses) in wanted {
             let is_on = match &answer {
                 Ok(()) => on && meta.number() != 0,
-                Err(_) => places.iter().any(|at| flip::is_on(*at) == Some(true)),
+                Err(_) => addresses.iter().any(|at| flip::is_on(*at) == Some(true)),
             };
             meta.set_state(if is_on { STATE_ON } else { STATE_OFF });
         }
         answer.map_err(SwitchError::Refused)?;
         if sites_count > SITES_MAX as usize {
-            return Err(SwitchError::TooMany { sites_count });
+            return Err(SwitchError::TooManySites { sites_count });
         }
         Ok(sites_count)
     }
 }
 
-/// Returns all registered probe sites: those compiled into this object, or without patched code
-/// those that have run.
+/// Returns all registered probe sites: all sites compiled into this object or, without patched
+/// code, the sites that have run.
 ///
 /// # Cost
 /// A copy of all names.
@@ -130,7 +130,7 @@ pub fn sites() -> Vec<Site> {
     lock().registry.sites.iter().map(|meta| meta.site()).collect()
 }
 
-/// Returns as [`sites`] does the sites from `index` on, without those that have no number.
+/// Returns the registered sites from `index` on, without sites that have no number.
 pub(crate) fn sites_from(index: usize) -> Vec<Site> {
     let locked = lock();
     let sites = locked.registry.sites.get(index..).unwrap_or_default();
@@ -141,8 +141,8 @@ pub(crate) fn sites_count() -> usize {
     lock().registry.sites.len()
 }
 
-/// Switches on the sites whose names match `pattern` (see [`matches`](crate::matches)); returns how
-/// many match. When it returns, every thread records their events.
+/// Switches on the sites whose names match `pattern` (see [`matches`](crate::matches)); returns the
+/// number of these sites. Every thread then records their events.
 ///
 /// In the flag form, sites that have not run yet are switched when they first run.
 ///
@@ -155,13 +155,13 @@ pub(crate) fn sites_count() -> usize {
 /// If the kernel has no `membarrier` for it, each CPU sees it by its next interrupt at the latest.
 ///
 /// # Cost
-/// About 1 µs for each place in the code.
+/// About 1 µs for each instruction in the code.
 pub fn enable(pattern: &str) -> Result<usize, SwitchError> {
     lock().registry.switch(pattern, true)
 }
 
-/// Switches off the sites whose names match `pattern`; returns how many match. A thread that is
-/// executing one of them may still record its event.
+/// Switches off the sites whose names match `pattern`; returns the number of these sites. A thread
+/// that is executing such a site may still record its event.
 ///
 /// # Errors
 /// Like [`enable`].
@@ -169,8 +169,7 @@ pub fn disable(pattern: &str) -> Result<usize, SwitchError> {
     lock().registry.switch(pattern, false)
 }
 
-/// Returns the method by which sites were switched last; before the first time, the method that
-/// will be tried first.
+/// Returns the method by which sites were last switched on or off; before that, the method that will be tried first.
 #[must_use]
 pub fn backend() -> Backend {
     let _inside = current::enter();
@@ -178,8 +177,8 @@ pub fn backend() -> Backend {
     tried.unwrap_or(if IS_PATCHED { Backend::ProcMem } else { Backend::Flag })
 }
 
-/// Registers a site without patched code, unless it is registered, and returns `true` if it is on.
-/// The caller is not within this crate: this thread may not hold the registry.
+/// Registers a site without patched code, unless it is registered, and returns `true` if the site
+/// is on. This thread must not hold the registry's lock.
 pub(crate) fn register(meta: &'static Meta) -> bool {
     let mut locked = lock();
     let registry = &mut *locked.registry;

@@ -7,9 +7,9 @@ use crate::site::CONTROL;
 use handover_base::sync::shared::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Length of the line with the checksum.
+/// Length in bytes of the request's line with the checksum.
 const CHECKSUM_BYTES: usize = 17;
-/// Maximum number of attempts to read a request that is just being written.
+/// Maximum number of attempts to read a request while another process is writing it.
 const READ_ATTEMPTS_MAX: u32 = 20;
 const READ_RETRY_DELAY: Duration = Duration::from_micros(50);
 

@@ -15,7 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Number of lost events of threads without a lane, in the present recording.
+/// Number of lost events of threads without a lane, in the current recording.
 pub(crate) static LOST_WITHOUT_LANE: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ struct ThreadTable {
     sites_count: usize,
     overwritten: u64,
     threads_refused: u64,
-    /// `true` once the recording has stopped and `lost_before` includes events without a lane.
+    /// `true` once the recording has stopped and `lost_before` includes the lost events of threads without a lane.
     has_ended: bool,
     /// Number of events recorded by threads whose lanes were reused by other threads.
     recorded_before: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Session {
 pub struct Summary {
     /// Path of the trace.
     pub path: PathBuf,
-    /// Number of threads that recorded.
+    /// Number of threads that recorded events.
     pub threads_count: u64,
     /// Number of events in the file, or in the rings with [`Policy::Last`].
     pub recorded: u64,
@@ -59,11 +59,11 @@ pub struct Summary {
     pub overwritten: u64,
     /// Length of the file in bytes.
     pub bytes: u64,
-    /// First error, after which recording stopped or threads had no ring; `None` without one.
+    /// First error, after which recording stopped or threads had no ring; `None` if there was no error.
     pub failure: Option<io::Error>,
 }
 
-/// Locks a mutex, also after a panic: no panic leaves its value half written.
+/// Locks a mutex, even if it is poisoned: no panic leaves its value half written.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -181,12 +181,12 @@ impl Session {
         (threads.recorded_before + recorded, threads.lost_before + lost + without_lane)
     }
 
-    /// Returns the entries of all threads of the recording.
+    /// Returns the table entries of all threads of the recording.
     pub(crate) fn threads(&self) -> Vec<ThreadEntry> {
         lock(&self.threads).entries.clone()
     }
 
-    /// Marks thread `index` as completely streamed: another thread may reuse its ring.
+    /// Records that all events of thread `index` are in the stream, so that another thread may reuse its ring.
     pub(crate) fn mark_streamed(&self, index: u64) {
         let mut threads = lock(&self.threads);
         if let Some(entry) = threads.entries.iter_mut().find(|entry| entry.index == index) {
@@ -206,7 +206,9 @@ impl Session {
         let mut threads = lock(&self.threads);
         let threads = &mut *threads;
         if self.config.policy() == Policy::Stream && threads.failure.is_some() {
-            return Err(io::Error::other("recording has stopped because of an earlier error"));
+            return Err(io::Error::other(
+                "cannot add the thread: recording has stopped because of an earlier error",
+            ));
         }
         let index = threads.rings.lanes_count;
         let mut entry = ThreadEntry {
@@ -226,7 +228,7 @@ impl Session {
         Ok(writer)
     }
 
-    /// Creates a lane in new memory, or in that of an exited thread.
+    /// Creates a lane in new memory, or in the memory of an exited thread's lane.
     fn new_lane(&self, threads: &mut ThreadTable) -> io::Result<Arc<Lane<Memory>>> {
         let overwrites = self.config.policy() == Policy::Last;
         let words = self.config.ring_words();
@@ -257,14 +259,14 @@ impl Session {
         Ok(Arc::new(Lane::new(memory, when_full)))
     }
 
-    /// Records that a thread got no ring because of `error`.
+    /// Records that a thread has no ring because of `error`.
     pub(crate) fn refuse_thread(&self, error: io::Error) {
         let mut threads = lock(&self.threads);
         threads.threads_refused += 1;
         threads.failure.get_or_insert(error);
     }
 
-    /// Records the end of the thread that wrote to `lane`, if it is one of this recording.
+    /// Records the exit of the thread that wrote to `lane`, if the lane belongs to this recording.
     pub(crate) fn end_thread(&self, lane: &Arc<Lane<Memory>>, end_ticks: u64) {
         let mut threads = lock(&self.threads);
         let is_its = |entry: &&mut ThreadEntry| Arc::ptr_eq(&entry.lane, lane);
@@ -311,14 +313,15 @@ impl Session {
         self.remove_rings();
     }
 
-    /// Removes a stream's file of rings; with the other policy, the rings are the trace.
+    /// Removes the file of rings if the policy is [`Policy::Stream`]. (With [`Policy::Last`], the
+    /// rings are the trace.)
     pub(crate) fn remove_rings(&self) {
         if self.config.policy() == Policy::Stream {
             lock(&self.threads).rings.remove(Path::new(&self.header.rings));
         }
     }
 
-    /// Returns the summary of the recording, which has stopped.
+    /// Returns the summary of the stopped recording.
     pub(crate) fn summary(&self) -> Summary {
         let mut threads = lock(&self.threads);
         let (recorded, lost) = self.totals(&threads);

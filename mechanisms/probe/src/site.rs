@@ -7,9 +7,9 @@ pub(crate) const LAYOUT_VERSION: u8 = 1;
 /// Maximum number of distinct sites in one program: an event has 18 bits for the number.
 pub const SITES_MAX: u32 = (1 << 18) - 1;
 
-/// Offset of the state in a [`Meta`], for readers of another process's memory.
+/// Offset in bytes of the state in a [`Meta`], for reading another process's memory.
 pub(crate) const STATE_OFFSET: usize = std::mem::offset_of!(Meta<[u8; 0]>, state);
-/// Offset of the texts in a [`Meta`].
+/// Offset in bytes of the texts in a [`Meta`].
 pub(crate) const TEXT_OFFSET: usize = std::mem::offset_of!(Meta<[u8; 0]>, text);
 
 /// State of a site without patched code that is not registered yet.
@@ -28,9 +28,9 @@ pub(crate) const KIND_CONTROL: u8 = 255;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// One event, as by `probe!`.
+    /// The site records one event, as `probe!` does.
     Mark,
-    /// An event at the start of a span and one at its end, as by `span!` and `#[probed]`.
+    /// The site records an event at the start of a span and another at its end, as `span!` and `#[probed]` do.
     Span,
 }
 
@@ -44,7 +44,7 @@ pub struct Meta<T: ?Sized = [u8]> {
     /// Number of the site, shifted left by two; zero until a number is assigned.
     code: AtomicU32,
     line: u32,
-    /// State of the site: on or off; without patched code the site itself reads it.
+    /// State of the site: on, off or unknown. Sites without patched code read it when they run.
     state: AtomicU8,
     kind: u8,
     values_count: u8,
@@ -54,13 +54,13 @@ pub struct Meta<T: ?Sized = [u8]> {
     text: T,
 }
 
-/// Size of the memory that another process writes its configuration to.
+/// Size in bytes of the memory into which another process writes a configuration.
 pub(crate) const CONTROL_BYTES: usize = 1024;
 /// Entry that another process finds in the section of sites, and writes to through `/proc/PID/mem`.
 pub(crate) static CONTROL: Meta<[AtomicU8; CONTROL_BYTES]> = Meta::control();
 
 impl<const N: usize> Meta<[AtomicU8; N]> {
-    /// Creates the control entry: not a site, but memory to which another process writes a configuration.
+    /// Creates the control entry, into whose text another process writes a configuration.
     pub(crate) const fn control() -> Self {
         Self {
             code: AtomicU32::new(0),
@@ -75,7 +75,7 @@ impl<const N: usize> Meta<[AtomicU8; N]> {
         }
     }
 
-    /// Returns the bytes that another process has written, up to the first zero.
+    /// Returns the bytes that another process has written into the control entry, up to the first zero.
     pub(crate) fn written_bytes(&self) -> Vec<u8> {
         let bytes = self.text.iter().map(|byte| byte.load(Ordering::Relaxed));
         bytes.take_while(|byte| *byte != 0).collect()
@@ -83,7 +83,7 @@ impl<const N: usize> Meta<[AtomicU8; N]> {
 }
 
 impl<T: ?Sized> Meta<T> {
-    /// Returns the length of both texts together, in bytes.
+    /// Returns the total length in bytes of the site's texts: its name and its file's name.
     #[allow(dead_code)] // unused in the flag form, which reads no sections
     pub(crate) fn text_bytes(&self) -> usize {
         usize::from(self.name_bytes) + usize::from(self.file_bytes)
@@ -94,7 +94,7 @@ impl<T: ?Sized> Meta<T> {
 const TEXT_BYTES_MAX: usize = u16::MAX as usize;
 
 impl<const N: usize> Meta<[u8; N]> {
-    /// Creates a site's data, for the macros: `N` is the length of both texts together.
+    /// Creates a site's data, for the macros: `N` is the total length of both texts.
     ///
     /// # Panics
     /// If `N` is another length, or a text is longer than 65,535 bytes: at compile time.
@@ -125,9 +125,8 @@ impl<const N: usize> Meta<[u8; N]> {
 }
 
 impl Meta {
-    /// Returns the site's number shifted left by two, with which its events start. Relaxed: the
-    /// number never changes once it is set, and it is set before the site is switched on (see
-    /// `Registry`).
+    /// Returns the site's number shifted left by two, with which its events start. Relaxed: the number never changes
+    /// once it is set, and it is set before the site is switched on (see `Registry`).
     #[inline(always)]
     pub(crate) fn code(&self) -> u32 {
         self.code.load(Ordering::Relaxed)
@@ -231,7 +230,7 @@ impl RemoteMeta {
 pub struct Site {
     /// Number of the site in this process and in its traces, from 1.
     pub number: u32,
-    /// Name of the site, as in the macro.
+    /// Name of the site, as passed to the macro.
     pub name: String,
     /// Path of the source file that contains the site, as passed to the compiler.
     pub file: String,
@@ -241,7 +240,7 @@ pub struct Site {
     pub kind: Kind,
     /// Number of values that the site records, 0 to 2.
     pub values_count: u8,
-    /// `true` if the site was on when this was read; always `false` in a trace.
+    /// `true` if the site was on when this description was created; always `false` in a trace.
     pub is_on: bool,
 }
 

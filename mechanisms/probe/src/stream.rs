@@ -18,14 +18,14 @@ use std::os::unix::fs::FileExt;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Polling interval while there are few events. A ring of 4 MiB holds half a million events: 50 ms
-/// at ten million a second.
+/// Interval between two drains of the rings while there are few events. A ring of 4 MiB holds half
+/// a million events: 50 ms at ten million a second.
 const PERIOD: Duration = Duration::from_millis(4);
-/// Polling interval while there are many events: events written a millisecond ago are still in the
-/// caches, and three quarters of a ring are left for times in which this thread does not run.
+/// Interval between two drains of the rings while there are many events: events written a millisecond ago are still in
+/// the caches, and most of the ring is free for times in which this thread does not run.
 const PERIOD_BUSY: Duration = Duration::from_millis(1);
-/// Minimum number of a thread's blocks to drain at a time, so that a chunk's header is small
-/// relative to its events. The events are safe before: the ring outlives the process.
+/// Minimum number of a thread's blocks to drain at a time, so that a chunk's header is small relative to its events.
+/// Undrained events are not lost if the process is killed: the ring outlives it.
 const BLOCKS_WORTHWHILE: u64 = 16;
 /// Number of events at which a chunk is written: few enough for events, chunk and written bytes to
 /// stay in a core's caches.
@@ -67,12 +67,12 @@ impl Streamer {
         Ok(Self { stop, thread })
     }
 
-    /// Makes the thread read the rings at once, because another thread waits for space.
+    /// Makes the streaming thread drain the rings at once, because another thread waits for space.
     pub(crate) fn wake(&self) {
         self.thread.thread().unpark();
     }
 
-    /// Makes the thread write all events, and waits for its end.
+    /// Makes the streaming thread write all events, and waits until it has exited.
     pub(crate) fn finish(self) {
         // Release: pairs with Acquire in run(): events recorded before are visible to the last
         // pass.
@@ -127,7 +127,7 @@ impl StreamFile {
     }
 }
 
-/// Thread of the program whose ring is drained.
+/// Recorded thread whose ring is drained.
 #[derive(Debug)]
 struct Source {
     entry: ThreadEntry,
@@ -217,8 +217,8 @@ impl DrainLoop {
     }
 
     /// Writes a chunk of events of the thread at index `at`; returns `false` if there were none.
-    /// Events of a block that is not complete are read only if `should_read_to_end`: reading takes
-    /// the cache line away from the writing thread.
+    /// Events of an incomplete block are read only if `should_read_to_end`: reading takes the cache
+    /// line away from the writing thread.
     fn write_chunk(&mut self, at: usize, should_read_to_end: bool) -> io::Result<bool> {
         let source = &mut self.sources[at];
         let lane = &*source.entry.lane;
@@ -264,7 +264,7 @@ impl DrainLoop {
         Ok(true)
     }
 
-    /// Writes the last segment of an exited thread whose ring is drained.
+    /// Writes the last segment of an exited thread, whose ring is empty.
     fn write_thread_end(&mut self, at: usize) -> io::Result<()> {
         let source = &self.sources[at];
         self.file.append(&files::thread_segment(&source.entry))?;

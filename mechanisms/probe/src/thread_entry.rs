@@ -7,7 +7,7 @@ use handover_base::sync::Arc;
 /// Entry of a thread in a recording.
 #[derive(Debug, Clone)]
 pub(crate) struct ThreadEntry {
-    /// Number of the thread among those that got a lane, from 0; unique within a recording.
+    /// Number of the thread in its recording, from 0, in the order in which threads were assigned lanes.
     pub index: u64,
     pub tid: u64,
     pub name: String,

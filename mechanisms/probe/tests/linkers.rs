@@ -4,7 +4,7 @@
 //! run: with `HANDOVER_LONG` only. A linker that is not installed is reported as skipped.
 #![cfg(not(any(handover_loom, miri, feature = "flags")))]
 
-use handover_probe::read::{End, Trace, find_traces};
+use handover_probe::read::{RecordingState, Trace, find_traces};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -201,7 +201,7 @@ fn assert_program_and_plugin_keep_traces(program: &Path, folder: &Path, plugin: 
     let traces: Vec<Trace> = paths.iter().map(|path| Trace::open(path).unwrap()).collect();
     let counts: Vec<usize> = traces.iter().map(|trace| trace.merged().count()).collect();
     assert_eq!(counts, [2 * 9, 2], "{paths:?}");
-    assert!(traces.iter().all(|trace| trace.end() == End::Finished));
+    assert!(traces.iter().all(|trace| trace.state() == RecordingState::Finished));
     assert_eq!(traces[0].pid(), traces[1].pid());
 }
 

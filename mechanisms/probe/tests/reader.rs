@@ -40,19 +40,19 @@ fn read(bytes: Vec<u8>) -> Result<(u64, u64), ReadError> {
         count += 1;
         let _ = (trace.ns(event.ticks), trace.site(event.site), event.values());
     }
-    let _ = (trace.sites(), trace.end(), trace.program(), trace.realtime_ns(0));
+    let _ = (trace.sites(), trace.state(), trace.program(), trace.realtime_ns(0));
     Ok((count, trace.missing().total()))
 }
 
 #[test]
 fn non_trace_and_damaged_trace_give_different_errors() {
     for foreign in [&b""[..], b"\x7fELF", b"not a trace, although it is longer than a magic"] {
-        assert!(matches!(read(foreign.to_vec()), Err(ReadError::Foreign)));
+        assert!(matches!(read(foreign.to_vec()), Err(ReadError::NotATrace)));
     }
     let mut bytes = samples()[0].clone();
     bytes[40] ^= 4;
-    assert!(matches!(read(bytes), Err(ReadError::Header)));
-    assert!(matches!(read(samples()[0][..100].to_vec()), Err(ReadError::Header)));
+    assert!(matches!(read(bytes), Err(ReadError::DamagedHeader)));
+    assert!(matches!(read(samples()[0][..100].to_vec()), Err(ReadError::DamagedHeader)));
 }
 
 #[test]

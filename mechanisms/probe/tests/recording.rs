@@ -1,7 +1,7 @@
 //! Recording and reading back in one process. Not under Miri, which cannot map files.
 #![cfg(not(any(handover_loom, miri)))]
 
-use handover_probe::read::{End, Event, EventKind, Trace};
+use handover_probe::read::{Event, EventKind, RecordingState, Trace};
 use handover_probe::{Config, Recording, StartError, disable, enable, prepare, probe, span};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -40,7 +40,7 @@ fn recorded_events_are_read_back_with_both_policies() {
         assert!(summary.failure.is_none(), "{:?}", summary.failure);
 
         let trace = Trace::open(config.path()).unwrap();
-        assert_eq!(trace.end(), End::Finished);
+        assert_eq!(trace.state(), RecordingState::Finished);
         assert_eq!(trace.pid(), std::process::id());
         let events: Vec<Event> = trace.merged().collect();
         let recorded: Vec<(String, EventKind, &[u64])> =
@@ -232,7 +232,7 @@ fn second_recording_is_refused_and_threads_join_the_next_one() {
     let (_alone, folder) = exclusive();
     let first = Recording::start(Config::last(path(&folder))).unwrap();
     let second = Recording::start(Config::last(folder.path().join("b")));
-    assert!(matches!(second, Err(StartError::Running { .. })));
+    assert!(matches!(second, Err(StartError::AlreadyRunning { .. })));
     enable("next.*").unwrap();
     probe!("next.mark");
     assert_eq!(first.finish().recorded, 1);
@@ -302,7 +302,7 @@ fn file_that_is_not_a_trace_is_refused_and_kept() {
     for place in [path(&folder), path(&folder), link.clone()] {
         let recording = Recording::start(Config::stream(&place)).unwrap();
         assert_eq!(recording.finish().failure.map(|failure| failure.to_string()), None);
-        assert_eq!(Trace::open(&place).unwrap().end(), End::Finished);
+        assert_eq!(Trace::open(&place).unwrap().state(), RecordingState::Finished);
     }
     assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 5, "nothing is left beside");

@@ -1,15 +1,15 @@
 //! The five-minute tour of the algorithms: `cargo run -p handover-sched --example sched-tour`.
 
-use handover_sched::engine::{Hierarchy, Pacing, Qfq, Queued, Tenants, Wf2qPlus};
+use handover_sched::engine::{FlowScheduler, Hierarchy, Pacing, Qfq, Tenants, Wf2qPlus};
 use handover_sched::fairness::FairnessIndex;
 use handover_sched::{
-    Accepted, Algorithm, Config, DropPolicy, FlowSpec, Packet, Refusal, Scheduler,
+    Algorithm, Config, DropPolicy, EnqueueOutcome, FlowSpec, Packet, Refusal, Scheduler,
 };
 use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {
     // An algorithm is a plain value without clock or thread: time and lengths are arguments.
-    let mut scheduler = Queued::<&str, Wf2qPlus>::new(&Config::default())?;
+    let mut scheduler = FlowScheduler::<&str, Wf2qPlus>::new(&Config::default())?;
     let spec =
         FlowSpec { weight: 3, length_max_bytes: 1500, packets_max: 2, drop: DropPolicy::Tail };
     let heavy = scheduler.add_flow(spec)?;
@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for name in ["first", "second"] {
         for flow in [heavy, light] {
             let packet = Packet { flow, length_bytes: 1000, token: name };
-            assert_eq!(scheduler.enqueue(0, packet), Ok(Accepted::Queued));
+            assert_eq!(scheduler.enqueue(0, packet), Ok(EnqueueOutcome::Queued));
         }
     }
     // A full flow refuses and returns the newest packet, or drops and returns the oldest.
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(refused, Err((third, Refusal::FlowFull)));
     let dropped = Packet { flow: light, length_bytes: 1000, token: "first" };
     let accepted = scheduler.enqueue(0, Packet { flow: light, ..third });
-    assert_eq!(accepted, Ok(Accepted::InsteadOf(dropped)));
+    assert_eq!(accepted, Ok(EnqueueOutcome::Replaced(dropped)));
     while let Some(Packet { flow, token, .. }) = scheduler.dequeue(0) {
         println!("flow {flow}: {token}");
     }
@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
 
     // Each flow has its own rate: a thousand bytes take a millisecond at 8 Mbit/s.
-    let mut paced = Queued::<(), Pacing>::new(&Config::default())?;
+    let mut paced = FlowScheduler::<(), Pacing>::new(&Config::default())?;
     paced.add_flow(FlowSpec { weight: 8_000_000, ..spec })?;
     for _ in 0..2 {
         let _ = paced.enqueue(0, Packet { flow: 0, length_bytes: 1000, token: () })?;
@@ -63,7 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{} tenants, {} flows", levels.tenants_count(), levels.flows_count());
 
     // Measured fairness: no flow is behind its share by more than a longest packet.
-    let mut scheduler = Queued::<(), Wf2qPlus>::new(&Config::default())?;
+    let mut scheduler = FlowScheduler::<(), Wf2qPlus>::new(&Config::default())?;
     let mut index = FairnessIndex::new([10, 3, 1]);
     for weight in [10, 3, 1] {
         scheduler.add_flow(FlowSpec { weight, ..spec })?;

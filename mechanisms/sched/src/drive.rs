@@ -2,16 +2,15 @@
 //! algorithm, and sinks that transmit the packets.
 //!
 //! ```text
-//! client 0 ──mailbox──►┐           ┌──────────┐        ┌─marks──► client 0 ──► sink
-//! client 1 ──mailbox──►┼─ arbiter ─┤ Scheduler├─ link ─┼─marks──► client 1 ──► sink
-//! client 2 ──mailbox──►┘           └──────────┘        └─marks──► client 2 ──► sink
+//! client 0 ──mailbox──►┐           ┌──────────┐        ┌─returned──► client 0 ──► sink
+//! client 1 ──mailbox──►┼─ arbiter ─┤ Scheduler├─ link ─┼─returned──► client 1 ──► sink
+//! client 2 ──mailbox──►┘           └──────────┘        └─returned──► client 2 ──► sink
 //! ```
 //!
-//! A client describes a packet by its flow, its length and a tag of 26 bits: eight bytes. The
-//! packet itself stays where it is. The arbiter takes the descriptions out of the mailboxes, passes
-//! them to the algorithm, and marks the packets that the algorithm returns as eligible, at the rate
-//! of the link. The client sees the marks and transmits the packets in their order. The path of a
-//! packet has no lock, and no thread blocks another.
+//! A client describes a packet by its flow, its length and a tag of 26 bits: eight bytes. The packet itself stays
+//! where it is. The arbiter takes the descriptions out of the mailboxes, passes them to the algorithm, and releases
+//! the packets that the algorithm returns, at the rate of the link. The client receives the released packets and
+//! transmits them in order. The path of a packet has no lock, and no thread blocks another.
 //!
 //! ```
 //! use handover_sched::drive::{Arbiter, ArbiterConfig, NullSink, Offer, Stop, Token};
@@ -34,14 +33,14 @@
 //!
 //! drop(client);
 //! hub.stop(Stop::Drain);
-//! assert_eq!(running.join().sum().marked_bytes, 1500);
+//! assert_eq!(running.join().sum().released_bytes, 1500);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # Probes
 //! The stages of a packet can be recorded ([`handover_probe`]): `sched.enqueued` when a client has
-//! put packets into its mailbox, `sched.taken` when the arbiter has taken them out,
-//! `sched.scheduled` when the algorithm has them, `sched.marked` when they have been marked,
+//! put packets into its mailbox, `sched.taken` when the arbiter has read them,
+//! `sched.scheduled` when the algorithm has them, `sched.marked` when they have been released,
 //! `sched.transmitted` when the client has transmitted them. Each event has the client's number and
 //! the number of packets; a burst is one event.
 //!
@@ -53,8 +52,8 @@
 mod arbiter;
 mod client;
 mod clock;
-mod closed;
 mod config;
+mod final_state;
 mod hub;
 pub mod lane;
 mod ledger;
@@ -69,14 +68,14 @@ mod sweep;
 mod wait;
 mod word;
 
-pub use arbiter::{Arbiter, Running};
-pub use client::{Batch, Client, SendError};
+pub use arbiter::{Arbiter, ArbiterThread};
+pub use client::{BatchResult, Client, SendError};
 pub use clock::{BANDWIDTH_MAX_BPS, BANDWIDTH_MIN_BPS, PacketClock, RateError};
-pub use closed::{Closed, LEDGERS_MAX};
 pub use config::{ArbiterConfig, ArbiterConfigError, BATCH_MAX, DRAIN_MAX, INTERVAL_MAX};
+pub use final_state::{FinalState, LEDGERS_MAX};
 pub use hub::{CLIENTS_MAX, Hub, JoinError, Stop};
 pub use ledger::{Counts, Ledger};
-pub use load::{Due, Flows, Load, Spec};
+pub use load::{ClientFlows, Load, LoadAction, Section};
 pub use run::{ClientRun, run_client};
 pub use sink::{CopySink, FlowCounter, FlowCounts, NullSink, Sink, SinkError};
 pub use stamps::{Record, Stamping, Trace};

@@ -6,31 +6,32 @@ use crate::engine::Packet;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The flow has its maximum number of packets, and its policy is to drop the newest.
+    /// The packet's flow has its maximum number of packets, and its policy is
+    /// [`DropPolicy::Tail`](crate::DropPolicy::Tail).
     #[error("the flow's queue is full: dequeue packets, or raise the flow's packets_max")]
     FlowFull,
     /// The scheduler has its maximum number of packets, over all flows.
     #[error("the scheduler is full: dequeue packets, or raise the configuration's packets_max")]
     Full,
-    /// No flow has this number, and the configuration has no template for new flows.
+    /// The packet's flow does not exist, and the configuration has no template for new flows.
     #[error("the flow does not exist: add it, or configure a template for new flows")]
     UnknownFlow,
     /// The packet exceeds its flow's maximum length, on which the fairness bound depends.
     #[error("the packet is longer than the flow's length_max_bytes")]
     TooLong,
-    /// No flow has this number, and no flow can be created: the maximum number of flows or sum of
-    /// weights is reached.
+    /// The packet's flow does not exist and cannot be created, as the maximum number of flows or
+    /// sum of weights is reached.
     #[error("cannot create the flow: the limit of flows or of the sum of weights is reached")]
     NoMoreFlows,
-    /// The packet has no bytes, but the algorithm orders by bytes.
+    /// The packet's length is zero.
     #[error("the packet is empty: length_bytes must be at least 1")]
     Empty,
 }
 
-/// Error of a refused packet; contains the packet.
+/// Error of [`Scheduler::enqueue`](crate::Scheduler::enqueue); contains the refused packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot queue a packet of flow {}, {} bytes: {reason}", .packet.flow, .packet.length_bytes)]
-pub struct Refused<T: core::fmt::Debug> {
+pub struct EnqueueError<T: core::fmt::Debug> {
     /// The refused packet, unchanged.
     pub packet: Packet<T>,
     /// Reason for the refusal.
@@ -38,28 +39,30 @@ pub struct Refused<T: core::fmt::Debug> {
     pub reason: Refusal,
 }
 
-/// Error of adding a flow.
+/// Error of [`Scheduler::add_flow`](crate::Scheduler::add_flow) and [`Tenants`](crate::engine::Tenants).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlowError {
     /// The flow's weight is outside the algorithm's range.
-    #[error("weight={weight}: must lie in 1..={weight_max}")]
+    #[error("weight={weight} of the flow: must lie in 1..={weight_max}")]
     Weight {
-        /// The requested weight.
+        /// Requested weight of the flow.
         weight: u64,
         /// Maximum weight of a flow with this algorithm.
         weight_max: u64,
     },
     /// The flow's maximum packet length is outside the algorithm's range.
-    #[error("length_max_bytes={length_max_bytes}: must lie in 1..={limit_bytes}")]
+    #[error("length_max_bytes={length_max_bytes} of the flow: must lie in 1..={limit_bytes}")]
     Length {
-        /// The requested length.
+        /// Requested maximum packet length.
         length_max_bytes: u32,
         /// Maximum packet length with this algorithm.
         limit_bytes: u32,
     },
     /// With this flow the sum of the weights would exceed the algorithm's limit.
-    #[error("the sum of the weights would be {sum}, which exceeds the maximum of {sum_max}")]
+    #[error(
+        "with this flow the sum of all weights would be {sum}, which exceeds the maximum of {sum_max}"
+    )]
     WeightSum {
         /// Sum of all weights, including the new flow's.
         sum: u64,
@@ -67,20 +70,20 @@ pub enum FlowError {
         sum_max: u64,
     },
     /// The flow's maximum number of packets is zero.
-    #[error("packets_max=0: must be at least 1")]
+    #[error("packets_max=0 of the flow: must be at least 1")]
     Packets,
     /// The two-level scheduler has no tenant of this number.
     #[error("tenant {tenant} does not exist: the scheduler has {tenants_count} tenants")]
     Tenant {
-        /// The requested tenant; 0 if there is no tenant yet.
+        /// Number of the requested tenant; 0 if there is no tenant yet.
         tenant: u32,
         /// Number of tenants of the scheduler.
         tenants_count: u32,
     },
-    /// The scheduler has its maximum number of flows.
+    /// The flow cannot be added because the scheduler has its maximum number of flows.
     #[error("the scheduler already has flows_max={flows_max} flows: configure a larger flows_max")]
     Flows {
-        /// Maximum number of flows.
+        /// Maximum number of flows of the scheduler.
         flows_max: u32,
     },
 }

@@ -1,4 +1,4 @@
-//! Worst-case fair index: the maximum by which flows fall behind their share.
+//! Worst-case fair index: the maximum number of bytes by which flows fall behind their share.
 //!
 //! ```
 //! use handover_sched::fairness::FairnessIndex;
@@ -16,7 +16,7 @@
 //! Source: J. C. R. Bennett, H. Zhang, "WF2Q: Worst-case Fair Weighted Fair Queueing", INFOCOM
 //! 1996; the index at the end of each queue is that of dummynet's tester (L. Rizzo, 2010).
 
-/// Bytes served to one flow so far, and its lag behind its share.
+/// Bytes sent by one flow so far, and its lag behind its share.
 #[derive(Clone, Copy, Debug, Default)]
 struct FlowService {
     /// Fair share of the flow: its weight over the sum of all weights.
@@ -46,7 +46,7 @@ pub struct FairnessIndex {
 }
 
 impl FairnessIndex {
-    /// Creates an index of flows with these weights.
+    /// Creates the computation for flows with these weights.
     pub fn new(weights: impl IntoIterator<Item = u64>) -> Self {
         let service = |weight| FlowService { share: weight as f64, ..FlowService::default() };
         let mut flows: Vec<FlowService> = weights.into_iter().map(service).collect();

@@ -8,7 +8,7 @@ mod error;
 pub mod fairness;
 
 pub use engine::{
-    Accepted, Algorithm, AnyScheduler, Config, ConfigError, DropPolicy, FlowSpec, Packet,
-    Scheduler, Totals, UnknownAlgorithm,
+    Algorithm, AnyScheduler, Config, ConfigError, DropPolicy, EnqueueOutcome, EnqueueResult,
+    FlowSpec, Packet, Scheduler, Totals, UnknownAlgorithm,
 };
-pub use error::{FlowError, Refusal, Refused};
+pub use error::{EnqueueError, FlowError, Refusal};

@@ -129,7 +129,7 @@ fn of_trace(refused: TraceError) -> anyhow::Error {
             let path = path.display();
             match source {
                 ReadError::Io(source) => usage(format!("{path}: {source}")),
-                ReadError::Foreign => usage(format!(
+                ReadError::NotATrace => usage(format!(
                     "{path}: {source}; HANDOVER_TRACE_FILE, handover trace on and handover trace \
                      record write traces"
                 )),

@@ -2,7 +2,7 @@
 #![cfg(target_arch = "x86_64")]
 
 use crate::common::{binary, wait_until};
-use handover_probe::read::{End, Trace};
+use handover_probe::read::{RecordingState, Trace};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -56,7 +56,7 @@ fn program_output_and_exit_code_are_passed_through() {
     assert_eq!(output.stdout, b"worked\n");
     assert!(said.contains("a.trace: 202 events of 1 thread"), "{said}");
     let trace = Trace::open(folder.path().join("a.trace")).unwrap();
-    assert_eq!((trace.end(), trace.merged().count()), (End::Finished, 202));
+    assert_eq!((trace.state(), trace.merged().count()), (RecordingState::Finished, 202));
 }
 
 #[test]
@@ -93,7 +93,11 @@ fn full_disk_ends_the_recording_but_not_the_program() {
     assert_eq!(output.status.code(), Some(7), "{said}");
     assert!(said.contains("recording stopped early") && said.contains("are missing"), "{said}");
     let trace = Trace::open(folder.path().join("a.trace")).unwrap();
-    assert!(matches!(trace.end(), End::Failed(errno) if errno != 0), "{:?}", trace.end());
+    assert!(
+        matches!(trace.state(), RecordingState::Failed(errno) if errno != 0),
+        "{:?}",
+        trace.state()
+    );
     let kept = trace.merged().count() as u64;
     assert!(kept > 10_000, "{kept}");
     assert_eq!(kept + trace.missing().lost, 2 + 2 * CALLS);
@@ -126,7 +130,7 @@ fn rings_of_a_killed_recorder_and_program_are_read_and_named() {
     recorder.wait().unwrap();
     drop(recorder.stdin.take()); // the program ends when its input does
     let trace = Trace::open(&file).unwrap();
-    assert_eq!(trace.end(), End::Open);
+    assert_eq!(trace.state(), RecordingState::Unfinished);
     let count = trace.merged().count();
     assert!(count > 2 * CALLS, "{count}");
     assert_eq!(trace.missing().total(), 0);
@@ -209,7 +213,7 @@ fn probes_of_a_c_program_with_the_library_are_switched_on_while_it_runs() {
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("1 probes of process"), "{said}");
     let trace = Trace::open(folder.path().join("a.trace")).unwrap();
-    assert_eq!((trace.end(), trace.missing().total()), (End::Finished, 0));
+    assert_eq!((trace.state(), trace.missing().total()), (RecordingState::Finished, 0));
     let names: std::collections::BTreeSet<String> =
         trace.merged().filter_map(|it| Some(trace.site(it.site)?.name.clone())).collect();
     assert_eq!(names.into_iter().collect::<Vec<_>>(), ["served.round"]);

@@ -33,7 +33,7 @@ impl CpuMeasurements {
     pub(super) fn take(time: Duration) -> Self {
         let quota = topology::quota_cpus().map_or(CPUS_MAX, |cpus| (cpus as usize).max(1));
         let cpus: Vec<u32> = topology::allowed().into_iter().take(CPUS_MAX.min(quota)).collect();
-        let before = usage::steal_ticks(&cpus);
+        let before = usage::read_steal(&cpus);
         let spinning: Vec<_> = cpus
             .iter()
             .copied()
@@ -44,7 +44,7 @@ impl CpuMeasurements {
             .flatten()
             .filter_map(|thread| thread.join().ok().flatten())
             .collect();
-        let steal = match (before, usage::steal_ticks(&cpus)) {
+        let steal = match (before, usage::read_steal(&cpus)) {
             (Some(before), Some(after)) => Some((after - before).share()),
             _ => None,
         };

@@ -274,7 +274,8 @@ fn contender(lab: &Lab, group: &Group, bench: &'static Bench, is_floor: bool) ->
         (true, Some(own)) => beside(usual(bench.params()), &group.values, &usual(own.params())),
     };
     let roles = bench.roles(&values);
-    let PlacedCpus { cpus, notes } = lab.topology.place(lab.plan.place, &lab.allowed, roles.len());
+    let PlacedCpus { cpus, notes } =
+        lab.topology.choose_cpus(lab.plan.place, &lab.allowed, roles.len());
     let hands_over = bench.spec().hands_over;
     let gap = if hands_over { lab.plan.idle_gap } else { Duration::ZERO };
     let round = if roles.len() > 1 { ROUND_OF_SEVERAL } else { ROUND };

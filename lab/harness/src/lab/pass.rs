@@ -64,7 +64,7 @@ pub(super) fn run(
 ) {
     let began = Instant::now();
     // CPUs that no participant can run on would dilute the share.
-    let steal = usage::steal_ticks(&lab.allowed);
+    let steal = usage::read_steal(&lab.allowed);
     let mut left: usize = order.sequence.iter().map(|wanted| wanted.weight).sum();
     for wanted in &order.sequence {
         let group = wanted.group;
@@ -93,7 +93,7 @@ pub(super) fn run(
             return;
         }
     }
-    let steal = steal.zip(usage::steal_ticks(&lab.allowed));
+    let steal = steal.zip(usage::read_steal(&lab.allowed));
     let steal = steal.map_or(0.0, |(before, after)| (after - before).share());
     report(Report::End { steal });
 }

@@ -10,9 +10,10 @@ use handover_harness::{Bench, Fault, Handover, Participant, Role, Samples, Setup
 use handover_record::{Spec, args};
 use handover_sched::drive::lane::{LaneReceiver, LaneSender, lane};
 use handover_sched::drive::{
-    Arbiter, ArbiterConfig, Client, Flows, Hub, IdlePolicy, NullSink, Offer, Stamping, Stop, Token,
+    Arbiter, ArbiterConfig, Client, ClientFlows, Hub, IdlePolicy, NullSink, Offer, Stamping, Stop,
+    Token,
 };
-use handover_sched::engine::{self, DeficitRoundRobin, Fifo, Qfq, Queued, Wf2qPlus};
+use handover_sched::engine::{self, DeficitRoundRobin, Fifo, FlowScheduler, Qfq, Wf2qPlus};
 use handover_sched::{DropPolicy, FlowSpec, Packet, Scheduler};
 use std::marker::PhantomData;
 use std::sync::{Mutex, PoisonError};
@@ -62,9 +63,9 @@ macro_rules! algorithms {
 
 algorithms!(
     OfFifo => Fifo<Token>,
-    OfDrr => Queued<Token, DeficitRoundRobin>,
-    OfQfq => Queued<Token, Qfq>,
-    OfWf2qPlus => Queued<Token, Wf2qPlus>
+    OfDrr => FlowScheduler<Token, DeficitRoundRobin>,
+    OfQfq => FlowScheduler<Token, Qfq>,
+    OfWf2qPlus => FlowScheduler<Token, Wf2qPlus>
 );
 
 /// Creates a scheduler whose flows hold all packets that can be in flight.
@@ -94,7 +95,7 @@ pub(super) fn pause(idle_policy: IdlePolicy) {
 
 /// Iterator over a client's next packets.
 struct Offers<'a> {
-    flows: &'a mut Flows,
+    flows: &'a mut ClientFlows,
     left: u64,
 }
 
@@ -163,12 +164,12 @@ impl<A: MakeScheduler, M: Variant> Handover for Driver<A, M> {
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         if participant.index == 1 {
-            self.marked.add_received(self.arbiter.take()?.run().sum().marked);
+            self.marked.add_received(self.arbiter.take()?.run().sum().released);
             return Ok(());
         }
         let index = (participant.index as u32).saturating_sub(1);
         let mut client = self.hub.join().map_err(Fault::of)?;
-        let mut flows = Flows::of(
+        let mut flows = ClientFlows::new(
             index % self.args.flows_count,
             self.args.clients_count.min(self.args.flows_count),
             self.args.flows_count,
@@ -179,7 +180,7 @@ impl<A: MakeScheduler, M: Variant> Handover for Driver<A, M> {
                 fault.get_or_insert(refused);
             }
         });
-        while client.in_flight() > 0 && !client.is_ended() {
+        while client.in_flight() > 0 && !client.is_arbiter_finished() {
             client.poll(usize::MAX, &mut NullSink, &mut ()).map_err(Fault::of)?;
             pause(self.idle_policy);
         }
@@ -203,7 +204,7 @@ impl<A: MakeScheduler, M: Variant> Handover for Driver<A, M> {
 impl<A: MakeScheduler, M: Variant> Driver<A, M> {
     /// Sends `n` packets, and transmits those that were returned with a mark.
     #[inline(always)]
-    fn send(&self, client: &mut Client, flows: &mut Flows, n: u64) -> Result<(), Fault> {
+    fn send(&self, client: &mut Client, flows: &mut ClientFlows, n: u64) -> Result<(), Fault> {
         let (mut left, mut unseen) = (n, 0);
         while left > 0 {
             let burst = left.min(u64::from(self.args.burst_packets));
@@ -214,7 +215,7 @@ impl<A: MakeScheduler, M: Variant> Driver<A, M> {
                 unseen = 0;
                 let back = client.poll(usize::MAX, &mut NullSink, &mut ()).map_err(Fault::of)?;
                 if sent == 0 && back == 0 {
-                    if client.is_ended() {
+                    if client.is_arbiter_finished() {
                         return Err(Fault::new("the arbiter has stopped"));
                     }
                     pause(self.idle_policy);
@@ -419,7 +420,7 @@ impl<A: MakeScheduler, const EACH: bool> Handover for MutexScheduler<A, EACH> {
             }
         }
         let client = (participant.index as u32).saturating_sub(1);
-        let mut flows = Flows::of(0, 1, self.args.flows_count);
+        let mut flows = ClientFlows::new(0, 1, self.args.flows_count);
         let burst_max = u64::from(together(self.args.burst_packets));
         let room = (self.args.clients_count * self.args.slots_count) as usize;
         let mut sent = 0;

@@ -6,7 +6,7 @@ use crate::common::timed;
 use handover_harness::{Bench, Fault, Samples, Setup, Workload};
 use handover_record::{Contender, Spec, args};
 use handover_sched::engine::{
-    DeficitRoundRobin, Fifo, Pacing, Priority, Qfq, QfqPlus, Queued, RoundRobin, Wf2qPlus,
+    DeficitRoundRobin, Fifo, FlowScheduler, Pacing, Priority, Qfq, QfqPlus, RoundRobin, Wf2qPlus,
 };
 use handover_sched::{Config, ConfigError, Scheduler};
 use std::hint::black_box;
@@ -62,15 +62,15 @@ macro_rules! engines {
 
 engines! {
     FirstIn: Fifo<u64>, "sched/fifo", "a packet in and out of a scheduler, in order of arrival";
-    Rr: Queued<u64, DeficitRoundRobin>, "sched/rr",
+    Rr: FlowScheduler<u64, DeficitRoundRobin>, "sched/rr",
         "a packet in and out of a scheduler, by weighted deficit round robin";
-    Rr1: Queued<u64, RoundRobin>, "sched/rr1", "a packet in and out of a scheduler, one each turn";
-    Prio: Queued<u64, Priority>, "sched/prio",
+    Rr1: FlowScheduler<u64, RoundRobin>, "sched/rr1", "a packet in and out of a scheduler, one each turn";
+    Prio: FlowScheduler<u64, Priority>, "sched/prio",
         "a packet in and out of a scheduler, by strict priority", "1" "1-1000-50";
-    Wf2q: Queued<u64, Wf2qPlus>, "sched/wf2qp", "a packet in and out of a scheduler, by WF2Q+";
-    QuickFair: Queued<u64, Qfq>, "sched/qfq", "a packet in and out of a scheduler, by QFQ";
-    QuickFairPlus: Queued<u64, QfqPlus>, "sched/qfqp", "a packet in and out of a scheduler, by QFQ+";
-    Paced: Queued<u64, Pacing>, "sched/pacing",
+    Wf2q: FlowScheduler<u64, Wf2qPlus>, "sched/wf2qp", "a packet in and out of a scheduler, by WF2Q+";
+    QuickFair: FlowScheduler<u64, Qfq>, "sched/qfq", "a packet in and out of a scheduler, by QFQ";
+    QuickFairPlus: FlowScheduler<u64, QfqPlus>, "sched/qfqp", "a packet in and out of a scheduler, by QFQ+";
+    Paced: FlowScheduler<u64, Pacing>, "sched/pacing",
         "a packet in and out of a scheduler, at its flow's rate", "1M" "1K-1M-50";
 }
 

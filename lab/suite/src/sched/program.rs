@@ -13,7 +13,7 @@
 //! `#` begins a comment.
 
 use handover_base::units::{Count, Rate, Size, Span, UnitError};
-use handover_sched::drive::{LENGTH_MAX_BYTES, PacketClock, Spec};
+use handover_sched::drive::{LENGTH_MAX_BYTES, PacketClock, Section};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -28,17 +28,17 @@ pub const BURST_MAX_PACKETS: u32 = 1_000_000;
 /// Load programs of the clients: a list of specifications for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
-    threads: BTreeMap<u32, Vec<Spec>>,
+    threads: BTreeMap<u32, Vec<Section>>,
 }
 
 impl Program {
     /// Returns a client's specifications; none means a load without limit.
-    pub fn of(&self, thread: u32) -> &[Spec] {
+    pub fn of(&self, thread: u32) -> &[Section] {
         self.threads.get(&thread).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the clients that have specifications, with these.
-    pub fn threads(&self) -> impl Iterator<Item = (u32, &[Spec])> {
+    pub fn threads(&self) -> impl Iterator<Item = (u32, &[Section])> {
         self.threads.iter().map(|(&thread, specs)| (thread, specs.as_slice()))
     }
 
@@ -102,7 +102,7 @@ pub fn parse(text: &str) -> Result<Program, ProgramError> {
             thread = words.read(THREAD, thread_number)?;
             continue;
         }
-        let spec = Spec {
+        let spec = Section {
             duration_ns: words
                 .read_at(first, DURATION, |word| positive::<Span>(word, |it| it.0))?,
             bandwidth_bps: words.read(BANDWIDTH, bandwidth)?,

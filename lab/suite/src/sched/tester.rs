@@ -25,7 +25,8 @@ pub use options::{Options, OptionsError, Threshold};
 
 use generator::Generator;
 use handover_sched::engine::{
-    Accepted, FlowError, FlowSpec, Packet, Refusal, Refused, Scheduler, Totals,
+    EnqueueError, EnqueueOutcome, EnqueueResult, FlowError, FlowSpec, Packet, Refusal, Scheduler,
+    Totals,
 };
 use handover_sched::fairness::FairnessIndex;
 use std::fmt::Debug;
@@ -122,12 +123,12 @@ impl Tester {
         self.report.enqueued += 1;
         let packet = Packet { flow, length_bytes: bytes, token: T::default() };
         match scheduler.enqueue(self.now_ns, packet) {
-            Ok(Accepted::Queued) => {
+            Ok(EnqueueOutcome::Queued) => {
                 if let Some(watch) = &mut self.watch {
                     watch.queued(flow);
                 }
             }
-            Ok(Accepted::InsteadOf(other)) => {
+            Ok(EnqueueOutcome::Replaced(other)) => {
                 self.report.dropped += 1;
                 self.generator.release(other.flow);
                 if let Some(watch) = &mut self.watch {
@@ -238,14 +239,14 @@ impl<T: TesterToken> Scheduler<T> for EmptyScheduler<T> {
     }
 
     #[inline]
-    fn enqueue(&mut self, _: u64, packet: Packet<T>) -> Result<Accepted<T>, Refused<T>> {
+    fn enqueue(&mut self, _: u64, packet: Packet<T>) -> EnqueueResult<T> {
         if self.count == self.ring.len() {
-            return Err(Refused { packet, reason: Refusal::Full });
+            return Err(EnqueueError { packet, reason: Refusal::Full });
         }
         let place = (self.head + self.count) & (self.ring.len() - 1);
         self.ring[place] = packet;
         self.count += 1;
-        Ok(Accepted::Queued)
+        Ok(EnqueueOutcome::Queued)
     }
 
     #[inline]

@@ -89,7 +89,7 @@ impl<A: MakeScheduler> Trip<A> {
     fn send_and_wait(&self, client: &mut Client, flow: u32) -> Result<(), Fault> {
         client.send(Offer { flow, length_bytes: LENGTH_BYTES, tag: 0 }).map_err(Fault::of)?;
         while client.poll(1, &mut NullSink, &mut ()).map_err(Fault::of)? == 0 {
-            if client.is_ended() {
+            if client.is_arbiter_finished() {
                 return Err(Fault::new("the arbiter has stopped"));
             }
             pause(self.idle_policy);

@@ -1,6 +1,6 @@
 //! Shares, and the lag of a flow behind its share.
 
-use handover_sched::engine::{Queued, Visitor, Wf2qPlus};
+use handover_sched::engine::{FlowScheduler, Visitor, Wf2qPlus};
 use handover_sched::{Algorithm, Config, DropPolicy, FlowSpec, Packet, Scheduler};
 use handover_suite::sched::tester::{Options, Report, Tester};
 
@@ -206,7 +206,7 @@ fn idle_flow_gets_no_credit_and_no_penalty() {
 fn idle_flow_keeps_its_share_after_virtual_time_wraps_around() {
     // A flow of weight 1, alone: 2^22 of its bytes wrap virtual time around.
     let config = Config::default();
-    let mut scheduler = Queued::<(), Wf2qPlus>::new(&config).expect("the default");
+    let mut scheduler = FlowScheduler::<(), Wf2qPlus>::new(&config).expect("the default");
     let length_max_bytes = 1 << 20;
     for _ in 0..2 {
         let drop = DropPolicy::Tail;

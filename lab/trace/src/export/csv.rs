@@ -51,7 +51,7 @@ pub fn write<S: ReadAt, W: Write>(
         to.push(b'\n');
         sink.flush_if_full()?;
     }
-    found.cut_short = events.cut_short();
+    found.cut_short = events.truncated_threads_count();
     Ok(found)
 }
 

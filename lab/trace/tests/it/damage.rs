@@ -16,7 +16,7 @@ fn file_that_is_not_a_trace_is_refused_with_its_name() {
         fs::write(&path, bytes).unwrap();
         let refused = Traces::open([&path]).unwrap_err();
         assert!(refused.to_string().contains(name), "{refused}");
-        assert!(matches!(refused, TraceError::Read { source: ReadError::Foreign, .. }));
+        assert!(matches!(refused, TraceError::Read { source: ReadError::NotATrace, .. }));
     }
     let refused = Traces::open([folder.path().join("none")]).unwrap_err();
     assert!(matches!(refused, TraceError::Read { source: ReadError::Io(_), .. }));

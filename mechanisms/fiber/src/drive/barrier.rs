@@ -20,7 +20,7 @@ use crate::raw::Waiter;
 #[derive(Debug)]
 pub struct Barrier {
     participants_count: usize,
-    /// Number of participants that have arrived in this round, and the queue of those that wait.
+    /// Number of participants that have arrived in this round, and the queue of waiting participants.
     arrived: Waitlist<usize>,
 }
 
@@ -31,7 +31,7 @@ impl Barrier {
         Self { participants_count, arrived: Waitlist::new(0) }
     }
 
-    /// Waits for the other participants; returns `true` to the participant that arrived last.
+    /// Waits until all participants have called this function; returns `true` to the participant that called last.
     ///
     /// # Blocking
     /// The fiber; on an ordinary thread, the thread.
@@ -46,11 +46,11 @@ impl Barrier {
             is_last
         });
         if is_last {
-            let mut guarded = self.arrived.lock();
+            let mut locked = self.arrived.lock();
             // Participants of the next round may already be queued behind this round's.
-            let before = guarded.waiters.len().min(self.participants_count.saturating_sub(1));
-            let round: Vec<_> = guarded.waiters.drain(..before).collect();
-            drop(guarded);
+            let before = locked.waiters.len().min(self.participants_count.saturating_sub(1));
+            let round: Vec<_> = locked.waiters.drain(..before).collect();
+            drop(locked);
             round.into_iter().for_each(Waiter::wake);
         }
         is_last

@@ -46,9 +46,9 @@ struct Channel<T> {
 #[derive(Debug)]
 struct ChannelState<T> {
     queue: VecDeque<T>,
-    /// Participants that wait for a value.
+    /// Receivers that wait for a value.
     receivers: VecDeque<Waiter>,
-    /// Participants that wait for space.
+    /// Senders that wait for space.
     senders: VecDeque<Waiter>,
     senders_count: usize,
     receivers_count: usize,
@@ -60,7 +60,8 @@ impl<T> Channel<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the longest-waiting of `waiters` whose deadline has not passed.
+    /// Wakes the participant that has waited longest in the queue that `waiters` returns, except
+    /// participants whose deadline has passed.
     fn wake_one(&self, waiters: impl Fn(&mut ChannelState<T>) -> &mut VecDeque<Waiter>) {
         let mut state = self.lock();
         while let Some(next) = waiters(&mut state).pop_front() {
@@ -83,12 +84,12 @@ pub struct Receiver<T> {
     channel: Arc<Channel<T>>,
 }
 
-/// Error of sending after all receivers were dropped; contains the value that was not sent.
+/// Error of [`Sender::send`]: all receivers were dropped. Contains the value that was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("cannot send: all receivers of the channel were dropped")]
 pub struct SendError<T>(pub T);
 
-/// Error of sending without waiting; contains the value that was not sent.
+/// Error of [`Sender::try_send`]; contains the value that was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TrySendError<T> {
     /// The channel holds as many values as its capacity allows.
@@ -99,7 +100,7 @@ pub enum TrySendError<T> {
     Disconnected(T),
 }
 
-/// Error of sending with a time-out; contains the value that was not sent.
+/// Error of [`Sender::send_timeout`]; contains the value that was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendTimeoutError<T> {
     /// The channel stayed full until the time-out.
@@ -110,15 +111,15 @@ pub enum SendTimeoutError<T> {
     Disconnected(T),
 }
 
-/// Error of receiving from an empty channel whose senders were all dropped.
+/// Error of [`Receiver::recv`]: the channel is empty, and all senders were dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("cannot receive: the channel is empty and all its senders were dropped")]
 pub struct RecvError;
 
-/// Error of receiving without waiting.
+/// Error of [`Receiver::try_recv`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TryRecvError {
-    /// The channel is empty.
+    /// The channel is empty, but not all senders were dropped.
     #[error("the channel is empty: send a value first, or use recv()")]
     Empty,
     /// The channel is empty, and all senders were dropped.
@@ -126,7 +127,7 @@ pub enum TryRecvError {
     Disconnected,
 }
 
-/// Error of receiving with a time-out.
+/// Error of [`Receiver::recv_timeout`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RecvTimeoutError {
     /// The channel stayed empty until the time-out.
@@ -138,7 +139,7 @@ pub enum RecvTimeoutError {
 }
 
 impl<T> Sender<T> {
-    /// Sends a value; while the channel is full, waits for space.
+    /// Sends a value, and waits for space while the channel is full.
     ///
     /// # Errors
     /// [`SendError`] returns the value when all receivers were dropped.
@@ -178,7 +179,7 @@ impl<T> Sender<T> {
         Ok(())
     }
 
-    /// Sends a value; while the channel is full, waits for space for at most `timeout`.
+    /// Sends a value, and waits for space for at most `timeout` while the channel is full.
     ///
     /// # Errors
     /// [`SendTimeoutError`] returns the value.
@@ -189,7 +190,7 @@ impl<T> Sender<T> {
         self.send_until_ns(value, deadline_ns(timeout))
     }
 
-    /// Sends a value; waits until `deadline_ns` on CLOCK_MONOTONIC while the channel is full.
+    /// Sends a value, and waits for space until `deadline_ns` on CLOCK_MONOTONIC while the channel is full.
     ///
     /// # Errors
     /// [`SendTimeoutError`] returns the value.
@@ -215,7 +216,8 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Queues `waiter` until there is space; returns `waiter` if there is space already, or all receivers were dropped.
+    /// Adds `waiter` to the queue of senders. Returns `waiter` instead if the channel has space, or
+    /// all receivers were dropped.
     fn enqueue(&self, waiter: Waiter) -> Option<Waiter> {
         let mut state = self.channel.lock();
         if state.queue.len() < self.channel.capacity || state.receivers_count == 0 {
@@ -227,7 +229,7 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Receives the oldest value; while the channel is empty, waits for one.
+    /// Receives the oldest value, and waits for a value while the channel is empty.
     ///
     /// # Errors
     /// [`RecvError`] when the channel is empty and all senders were dropped.
@@ -265,7 +267,7 @@ impl<T> Receiver<T> {
         Ok(value)
     }
 
-    /// Receives the oldest value; while the channel is empty, waits for at most `timeout`.
+    /// Receives the oldest value, and waits for a value for at most `timeout` while the channel is empty.
     ///
     /// # Errors
     /// [`RecvTimeoutError`] on a time-out, or when the channel is empty and all senders were
@@ -277,7 +279,7 @@ impl<T> Receiver<T> {
         self.recv_until_ns(deadline_ns(timeout))
     }
 
-    /// Receives the oldest value; waits until `deadline_ns` on CLOCK_MONOTONIC while it is empty.
+    /// Receives the oldest value, and waits until `deadline_ns` on CLOCK_MONOTONIC while the channel is empty.
     ///
     /// # Errors
     /// [`RecvTimeoutError`] on a time-out, or when the channel is empty and all senders were
@@ -301,7 +303,8 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Queues `waiter` until there is a value; returns `waiter` if there is one already, or all senders were dropped.
+    /// Adds `waiter` to the queue of receivers. Returns `waiter` instead if the channel has a
+    /// value, or all senders were dropped.
     fn enqueue(&self, waiter: Waiter) -> Option<Waiter> {
         let mut state = self.channel.lock();
         if !state.queue.is_empty() || state.senders_count == 0 {

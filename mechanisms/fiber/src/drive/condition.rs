@@ -9,9 +9,8 @@ use std::time::Duration;
 
 /// Condition variable: fibers and threads release a mutex and wait until they are notified.
 ///
-/// Check the condition again when [`wait`](Self::wait) returns: another participant may have
-/// changed it in between. There are no spurious wake-ups, but code that relies on that relies on
-/// every notifier.
+/// Check the condition again when [`wait`](Self::wait) returns: another participant may have changed it in between.
+/// There are no spurious wake-ups, but code that relies on that relies on every notifier.
 ///
 /// ```
 /// use handover_fiber::{Condition, Config, Mutex, Runtime};
@@ -36,7 +35,7 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// Makes a condition without waiters.
+    /// Creates a condition variable without waiters.
     #[must_use]
     pub const fn new() -> Self {
         Self { waiting: Waitlist::new(()) }
@@ -68,8 +67,8 @@ impl Condition {
         mutex.lock()
     }
 
-    /// Waits as [`wait`](Self::wait), for at most `timeout`; returns the guard, and `true` if the
-    /// participant was notified.
+    /// Waits as [`wait`](Self::wait) does, for at most `timeout`; returns the guard of the locked
+    /// mutex, and `true` if the caller was notified, `false` on a time-out.
     ///
     /// # Blocking
     /// Blocks as [`wait`](Self::wait) does, but waits for a notification only until the time-out;
@@ -82,8 +81,8 @@ impl Condition {
         self.wait_until_ns(guard, deadline_ns(timeout))
     }
 
-    /// Waits as [`wait_timeout`](Self::wait_timeout), until `deadline_ns` on CLOCK_MONOTONIC;
-    /// returns the guard, and `true` if the participant was notified.
+    /// Waits as [`wait`](Self::wait) does, until `deadline_ns` on CLOCK_MONOTONIC at most; returns
+    /// the guard of the locked mutex, and `true` if the caller was notified, `false` on a time-out.
     ///
     /// # Blocking
     /// As [`wait_timeout`](Self::wait_timeout).
@@ -108,7 +107,7 @@ impl Condition {
         (mutex.lock(), is_notified)
     }
 
-    /// Wakes the participant that has waited longest; returns `false` if none waits.
+    /// Wakes the participant that has waited longest; returns `false` if no participant waits.
     pub fn notify_one(&self) -> bool {
         loop {
             let next = self.waiting.lock().waiters.pop_front();
@@ -120,7 +119,7 @@ impl Condition {
         }
     }
 
-    /// Wakes all waiting participants; returns their number.
+    /// Wakes all waiting participants; returns the number of participants woken.
     pub fn notify_all(&self) -> usize {
         let all = std::mem::take(&mut self.waiting.lock().waiters);
         all.into_iter().map(|waiter| usize::from(waiter.try_wake())).sum()

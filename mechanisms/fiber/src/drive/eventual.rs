@@ -2,15 +2,15 @@
 
 use super::this_fiber::{deadline_ns, is_past};
 use super::worker::Worker;
-use crate::AlreadySet;
+use crate::SetError;
 use crate::raw::Waiter;
 use crate::raw::{GateCell, current};
 use handover_probe::probe;
 use std::fmt;
 use std::time::Duration;
 
-/// Value that one participant sets once and others wait for. Setting it wakes all waiters; later
-/// calls to wait return at once.
+/// Value that one participant sets once and others wait for. Setting the value wakes all waiters;
+/// later waits return at once.
 ///
 /// Setters and waiters may be fibers of any runtime, or ordinary threads. An eventual allocates
 /// nothing: it may be a local variable, a `static`, or in an `Arc`.
@@ -34,7 +34,7 @@ pub struct Eventual<T = ()> {
 }
 
 impl<T> Eventual<T> {
-    /// Makes an eventual without a value.
+    /// Creates an eventual without a value.
     #[must_use]
     pub const fn new() -> Self {
         Self { cell: GateCell::new() }
@@ -43,19 +43,19 @@ impl<T> Eventual<T> {
     /// Sets the value, and wakes all waiters.
     ///
     /// # Errors
-    /// [`AlreadySet`] returns the value if the eventual is already set.
+    /// [`SetError`] returns the value if the eventual is already set.
     #[inline]
-    pub fn set(&self, value: T) -> Result<(), AlreadySet<T>> {
+    pub fn set(&self, value: T) -> Result<(), SetError<T>> {
         probe!("fiber.set", std::ptr::from_ref(self).addr());
         // Once the eventual is set, a thread that sees it may drop it: from here on only the
         // waiters are accessed.
-        if let Some(waiters) = self.cell.set(value).map_err(AlreadySet)? {
+        if let Some(waiters) = self.cell.set(value).map_err(SetError)? {
             waiters.for_each(Waiter::wake);
         }
         Ok(())
     }
 
-    /// Waits until the value is set.
+    /// Waits until the value is set, and returns a reference to it.
     ///
     /// # Blocking
     /// Blocks the fiber; its worker runs others, or if there are none, spins for a while if
@@ -68,8 +68,7 @@ impl<T> Eventual<T> {
         }
     }
 
-    /// Waits until the value is set, for at most `timeout`; returns `None` if it is not set by
-    /// then.
+    /// Waits for the value for at most `timeout`, and returns a reference to it; `None` on a time-out.
     ///
     /// ```
     /// use handover_fiber::Eventual;
@@ -78,7 +77,7 @@ impl<T> Eventual<T> {
     /// assert_eq!(answer.wait_timeout(Duration::from_millis(1)), None);
     /// answer.set(42)?;
     /// assert_eq!(answer.wait_timeout(Duration::from_millis(1)), Some(&42));
-    /// # Ok::<(), handover_fiber::AlreadySet<u32>>(())
+    /// # Ok::<(), handover_fiber::SetError<u32>>(())
     /// ```
     ///
     /// # Blocking
@@ -92,7 +91,8 @@ impl<T> Eventual<T> {
         self.test().or_else(|| self.wait_until_ns(deadline_ns(timeout)))
     }
 
-    /// Waits until the value is set, or returns `None` at `deadline_ns` on CLOCK_MONOTONIC.
+    /// Waits for the value until `deadline_ns` on CLOCK_MONOTONIC, and returns a reference to it;
+    /// `None` if the deadline passes first.
     ///
     /// # Blocking
     /// As [`wait_timeout`](Self::wait_timeout).
@@ -111,8 +111,8 @@ impl<T> Eventual<T> {
         }
     }
 
-    /// Polls for the value for a while, if no other fiber is ready and spinning has paid recently;
-    /// returns `None` if it is not set by then.
+    /// Spins for a while until the value is set, if no other fiber is ready and recent spins were
+    /// successful; returns the value, or `None` if it is still not set.
     #[inline]
     fn spin_for_value(&self) -> Option<&T> {
         probe!("fiber.wait", std::ptr::from_ref(self).addr());
@@ -127,7 +127,7 @@ impl<T> Eventual<T> {
         value
     }
 
-    /// Returns the value; `None` if it is not set.
+    /// Returns the value without waiting; `None` if it is not set.
     #[inline]
     pub fn test(&self) -> Option<&T> {
         self.cell.get()
@@ -138,7 +138,7 @@ impl<T> Eventual<T> {
         self.cell.reset()
     }
 
-    /// Returns the value; `None` if it was not set.
+    /// Consumes the eventual and returns the value; `None` if it was not set.
     pub fn into_inner(mut self) -> Option<T> {
         self.reset()
     }
@@ -154,9 +154,8 @@ fn spin_while_no_fiber_is_ready(poll: impl FnMut() -> bool) {
 }
 
 impl Eventual<()> {
-    /// Makes the eventual unset again; returns `true` if it was set. As there is no value to which
-    /// a participant may hold a reference, `&self` is enough. Participants that were waiting when
-    /// it was set still continue.
+    /// Makes the eventual unset again; returns `true` if it was set. As there is no value to which a participant may
+    /// hold a reference, `&self` is enough. Participants that were waiting when it was set still continue.
     ///
     /// # Blocking
     /// Yields the CPU while another waiter, whose time is up, takes itself out of the list.

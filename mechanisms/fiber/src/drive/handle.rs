@@ -4,13 +4,13 @@ use super::state::RuntimeState;
 use std::fmt;
 use std::sync::Arc;
 
-/// Handle for spawning fibers in a runtime from any thread; it does not keep the runtime running.
+/// Handle for spawning fibers in a runtime from any thread. The runtime can shut down while handles exist.
 #[derive(Clone)]
 pub struct Handle {
     shared: Arc<RuntimeState>,
 }
 
-/// Handle of a pool of a runtime.
+/// Handle of a pool: a queue of fibers that some or all workers of a runtime serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Pool {
     pub(super) index: usize,

@@ -2,7 +2,7 @@
 
 use super::this_fiber::{deadline_ns, is_past};
 use super::waitlist::Waitlist;
-use crate::raw::Guarded;
+use crate::raw::MutexValue;
 use crate::raw::Waiter;
 use handover_base::sync::shared::{AtomicU32, Ordering};
 use std::fmt;
@@ -12,16 +12,15 @@ use std::time::Duration;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// State of a mutex that is held, while a participant waits or is about to wait.
+/// State of a locked mutex for which a participant waits or is about to wait.
 const CONTENDED: u32 = 2;
 
 /// Mutex for fibers and threads: one participant at a time accesses the value. A waiting fiber
 /// leaves its worker to other fibers.
 ///
-/// Fair: an unlock hands the mutex to the participant that has waited longest, so that none waits
-/// for ever, and the unlocking one cannot lock it again before that. Unlike the standard library's
-/// mutex, it may be held across a suspension, and a panic does not poison it: the value is left as
-/// the panic left it.
+/// Fair: an unlock hands the mutex to the participant that has waited longest, so that none waits for ever, and the
+/// unlocking one cannot lock it again before that. Unlike the standard library's mutex, it may be held across a
+/// suspension, and a panic does not poison it: the value is left as the panic left it.
 ///
 /// ```
 /// use handover_fiber::{Config, Mutex, Runtime, yield_now};
@@ -48,17 +47,21 @@ const CONTENDED: u32 = 2;
 pub struct Mutex<T> {
     word: AtomicU32,
     waiting: Waitlist<()>,
-    value: Guarded<T>,
+    value: MutexValue<T>,
 }
 
 impl<T> Mutex<T> {
-    /// Makes an unlocked mutex.
+    /// Creates an unlocked mutex.
     #[must_use]
     pub const fn new(value: T) -> Self {
-        Self { word: AtomicU32::new(FREE), waiting: Waitlist::new(()), value: Guarded::new(value) }
+        Self {
+            word: AtomicU32::new(FREE),
+            waiting: Waitlist::new(()),
+            value: MutexValue::new(value),
+        }
     }
 
-    /// Locks the mutex, waiting while another participant holds it.
+    /// Locks the mutex, and waits while another participant holds it; returns a guard that unlocks it.
     ///
     /// # Blocking
     /// Blocks the fiber; on an ordinary thread, the thread. Blocks for ever if the caller already
@@ -71,13 +74,14 @@ impl<T> Mutex<T> {
         self.guard()
     }
 
-    /// Locks the mutex if it is free; returns `None` if it is held.
+    /// Locks the mutex if it is unlocked; returns `None` if another participant holds it.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.try_acquire().then(|| self.guard())
     }
 
-    /// Locks the mutex, waiting for at most `timeout`; returns `None` if it is still held then.
+    /// Locks the mutex, and waits for at most `timeout` while another participant holds it; returns
+    /// `None` on a time-out.
     ///
     /// # Blocking
     /// As [`lock`](Self::lock), until the time-out.
@@ -85,8 +89,8 @@ impl<T> Mutex<T> {
         self.lock_until_ns(deadline_ns(timeout))
     }
 
-    /// Locks the mutex, waiting until `deadline_ns` on CLOCK_MONOTONIC; returns `None` if it is
-    /// still held then.
+    /// Locks the mutex, and waits until `deadline_ns` on CLOCK_MONOTONIC while another participant
+    /// holds it; returns `None` if the deadline passes first.
     ///
     /// # Blocking
     /// As [`lock`](Self::lock), until the deadline.
@@ -122,8 +126,8 @@ impl<T> Mutex<T> {
         self.waiting.wait_unless(|()| self.announce_waiter());
     }
 
-    /// Records that a participant waits, while the wait list is locked; returns `true` if the mutex
-    /// was free and the caller has locked it.
+    /// Records in the mutex's state that the caller is about to wait; the wait list must be locked.
+    /// Returns `true` if the mutex was unlocked and the caller has locked it.
     fn announce_waiter(&self) -> bool {
         // Acquire: pairs with the Release in unlock(). If the mutex was free, it is the caller's
         // now; CONTENDED then only makes the unlock check the list.
@@ -141,18 +145,18 @@ impl<T> Mutex<T> {
     #[cold]
     fn hand_over(&self) {
         loop {
-            let mut guarded = self.waiting.lock();
-            let next = guarded.waiters.pop_front();
+            let mut locked = self.waiting.lock();
+            let next = locked.waiters.pop_front();
             // Under the lock, so that no waiter is between its swap and the list. In the third case
             // the word stays CONTENDED. If there is a next waiter, the mutex belongs to it from
             // here on, and it learns that by being woken.
-            match (&next, guarded.waiters.is_empty()) {
+            match (&next, locked.waiters.is_empty()) {
                 // Release: as in unlock().
                 (None, _) => self.word.store(FREE, Ordering::Release),
                 (Some(_), true) => self.word.store(HELD, Ordering::Release),
                 (Some(_), false) => {}
             }
-            drop(guarded);
+            drop(locked);
             // A waiter whose deadline has passed refuses; then the next one is tried.
             if next.is_none_or(Waiter::try_wake) {
                 return;
@@ -165,7 +169,7 @@ impl<T> Mutex<T> {
         self.value.get_mut()
     }
 
-    /// Returns the value.
+    /// Consumes the mutex and returns the value.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }

@@ -1,7 +1,7 @@
 //! Runtimes: starting and stopping workers, statistics.
 
 use super::handle::{Handle, Pool};
-use super::spawn::{JoinHandle, drop_untaken_result};
+use super::spawn::{JoinHandle, drop_unclaimed_result};
 use super::state::RuntimeState;
 use super::worker::Worker;
 use crate::raw::{
@@ -46,13 +46,13 @@ pub struct Stats {
     pub panicked_count: u64,
     /// Number of switches from a worker to a fiber.
     pub switches_count: u64,
-    /// Number of times that a worker went to sleep, including sleeps cancelled at the last moment.
+    /// Number of times that idle workers went to sleep, including sleeps cancelled at the last moment.
     pub parks_count: u64,
-    /// Number of fibers stolen by another worker.
+    /// Number of times that a worker has stolen a fiber from another worker.
     pub stolen_count: u64,
-    /// Number of stacks of this size in the process; all its runtimes share them.
+    /// Number of stacks of this runtime's stack size in the process, which all runtimes of the process share.
     pub stacks_count: usize,
-    /// Maximum number of bytes used of any of these stacks, in multiples of the page size.
+    /// Maximum number of bytes used on any of these stacks, in multiples of the page size.
     pub stack_high_water_bytes: usize,
     /// Resident memory of these stacks in bytes.
     pub stacks_resident_bytes: usize,
@@ -118,7 +118,7 @@ impl Runtime {
         Handle::new(Arc::clone(&self.shared))
     }
 
-    /// Spawns a fiber in the first pool; successive spawns rotate through the workers.
+    /// Spawns a fiber in the first pool and returns a handle of it; successive spawns rotate through the workers.
     ///
     /// # Errors
     /// [`SpawnError`].
@@ -142,7 +142,7 @@ impl Runtime {
         self.handle().spawn_detached(f)
     }
 
-    /// Returns the pool of that name; `None` if there is none.
+    /// Returns the pool called `name`; `None` if there is none.
     #[must_use]
     pub fn pool(&self, name: &str) -> Option<Pool> {
         self.shared.pools.iter().position(|pool| pool.name == name).map(|index| Pool { index })
@@ -176,14 +176,13 @@ impl Runtime {
         stats
     }
 
-    /// Returns the memory of free stacks to the kernel; the result is the number of free stacks.
-    /// Stacks that running workers keep for reuse are not included; the workers of a runtime that
-    /// was shut down keep none.
+    /// Returns the memory of free stacks to the kernel, and returns the number of these stacks.
+    /// Stacks that running workers cache for reuse are not included.
     pub fn trim(&self) -> usize {
         self.shared.stacks.trim()
     }
 
-    /// Waits until all fibers have finished, and stops the workers. From now on only fibers can spawn fibers.
+    /// Waits until all fibers have finished, and stops the workers. From the call on, only fibers can spawn fibers.
     ///
     /// # Blocking
     /// Blocks the calling thread, which must not be a fiber of this runtime; for ever if a fiber
@@ -196,9 +195,8 @@ impl Runtime {
         self.join_workers();
     }
 
-    /// Stops the workers as soon as their current fibers suspend themselves, without waiting for
-    /// other fibers. Fibers that have not finished never run again: their values are never dropped,
-    /// and their stacks are not reused.
+    /// Stops the workers as soon as their current fibers suspend themselves, without waiting for other fibers. Fibers
+    /// that have not finished never run again: their values are never dropped, and their stacks are not reused.
     pub fn abandon(mut self) {
         self.abandon_all();
     }
@@ -235,7 +233,10 @@ impl Runtime {
             return;
         }
         let is_own = current().is_some_and(|worker| Arc::ptr_eq(worker.shared(), &self.shared));
-        assert!(!is_own, "deadlock: a fiber called shutdown() of its own runtime, or dropped it");
+        assert!(
+            !is_own,
+            "deadlock: a fiber called shutdown() on the runtime that runs it, or dropped that runtime"
+        );
         self.close();
         for thread in self.threads.drain(..) {
             if let Err(panic) = thread.join()
@@ -253,7 +254,7 @@ fn worker_main(shared: Arc<RuntimeState>, index: u32) {
     set_timer_slack_1_ns();
     let Some(owner) = WorkerOwner::claim(shared, index as usize) else { return };
     let Some(worker) = Worker::new(owner, index) else { return };
-    enter(&worker, || worker.run(drop_untaken_result));
+    enter(&worker, || worker.run(drop_unclaimed_result));
 }
 
 impl Drop for Runtime {

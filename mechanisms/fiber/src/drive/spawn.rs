@@ -5,18 +5,18 @@ use super::state::{ResolvedPool, RuntimeState};
 use super::this_fiber::{deadline_ns, is_past};
 use super::worker::Worker;
 use crate::raw::{
-    FiberSpec, HomeAddress, ResultHandle, Stack, UntakenResult, Withdrawals, current, fits,
+    FiberSpec, HomeAddress, ResultHandle, Stack, UnclaimedResult, Withdrawals, current, fits,
     prepare, wait_at, wait_at_until,
 };
-use crate::{Panicked, SpawnError};
+use crate::{FiberPanic, SpawnError};
 use handover_base::sync::shared::Ordering;
 use handover_probe::probe;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Spawns a fiber in the first pool of the calling fiber's runtime, on the calling worker if that
-/// serves the pool.
+/// Spawns a fiber in the first pool of the calling fiber's runtime, on the current worker if it
+/// serves the pool, and returns a handle of the fiber.
 ///
 /// # Errors
 /// [`SpawnError`], for example if the caller is not a fiber.
@@ -43,8 +43,7 @@ where
     spawn_on_current(&SpawnOptions::default(), f, false).map(drop)
 }
 
-/// Spawns a fiber that never moves to another worker, and so may own thread-bound data such as an
-/// `Rc`.
+/// Spawns a fiber that never moves to another worker, so that it may own `!Send` data such as an `Rc`.
 ///
 /// # Errors
 /// [`SpawnError`], for example if the caller is not a fiber.
@@ -56,7 +55,7 @@ where
     spawn_on_current(&SpawnOptions { is_local: true, ..SpawnOptions::default() }, f, true)
 }
 
-/// Options of a fiber to be spawned, as set by a [`Builder`] or by a function that spawns.
+/// Options of a fiber to be spawned.
 #[derive(Debug, Clone, Default)]
 struct SpawnOptions {
     name: Option<Arc<str>>,
@@ -65,7 +64,7 @@ struct SpawnOptions {
     is_local: bool,
 }
 
-/// Builder of a fiber with a name, a pool or a worker.
+/// Builder that spawns fibers with a name, in a chosen pool or on a chosen worker.
 ///
 /// ```
 /// use handover_fiber::{Builder, Config, PoolConfig, Runtime};
@@ -83,31 +82,31 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Makes a builder with default options.
+    /// Creates a builder with default options.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the name of the fiber in messages.
+    /// Sets the name of the fiber, which messages about it contain.
     #[must_use]
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.options.name = Some(name.into());
         self
     }
 
-    /// Sets the pool, whose workers run the fiber with the pool's priority. For a pool of another
-    /// runtime, the pool with the same index in the configuration is used; if there is none, the
-    /// spawn fails with [`SpawnError::NoSuchPool`].
+    /// Sets the pool of the fiber, which determines its priority and the workers that may run it.
+    /// For a pool of another runtime, the pool with the same index in the configuration is used; if
+    /// there is none, the spawn fails with [`SpawnError::NoSuchPool`].
     #[must_use]
     pub fn pool(mut self, pool: Pool) -> Self {
         self.options.pool = pool.index;
         self
     }
 
-    /// Sets the worker on which the fiber starts, counted from 0; if there is none, the spawn fails
-    /// with [`SpawnError::NoSuchWorker`]. Default: the calling worker; for spawns from other
-    /// threads, the workers take turns.
+    /// Sets the index, from 0, of the worker on which the fiber starts; if no worker has this
+    /// index, the spawn fails with [`SpawnError::NoSuchWorker`]. Default: the calling worker; for
+    /// spawns from other threads, the workers round robin.
     #[must_use]
     pub fn worker(mut self, worker: u32) -> Self {
         self.options.worker = Some(worker);
@@ -204,7 +203,7 @@ where
     Ok(JoinHandle { handle })
 }
 
-/// Spawns a fiber from any thread.
+/// Spawns a fiber in the runtime `shared`, from any thread.
 fn spawn_in<F, T>(
     shared: &Arc<RuntimeState>,
     options: &SpawnOptions,
@@ -250,7 +249,7 @@ fn find_pool<'a>(
     shared.pools.get(options.pool).ok_or(SpawnError::NoSuchPool { pool: options.pool, pools_count })
 }
 
-/// Returns the index of the worker that the options name, or `None` if they name none.
+/// Returns the index of the worker on which the options require the fiber to start; `None` if they require none.
 #[inline]
 fn named_worker(
     shared: &RuntimeState,
@@ -300,7 +299,7 @@ fn check_size<F, T>(shared: &RuntimeState) -> Result<(), SpawnError> {
 
 /// Spawns a fiber that drops the result of another fiber, whose handle was dropped while it ran.
 #[cold]
-pub(super) fn drop_untaken_result(worker: &Worker, unread: UntakenResult) {
+pub(super) fn drop_unclaimed_result(worker: &Worker, unread: UnclaimedResult) {
     let drops = move || unread.finish(release);
     // Without a stack for that fiber, the result is leaked.
     let _ = spawn_local_detached(worker, drops);
@@ -353,31 +352,31 @@ where
     Ok(handle)
 }
 
-/// Handle for waiting for a fiber's end and receiving its result. Dropping it detaches the fiber.
+/// Handle for waiting until a fiber has finished, and receiving its result. Dropping the handle detaches the fiber.
 pub struct JoinHandle<T> {
     /// Handle of the result; `None` once the fiber was joined.
     handle: Option<ResultHandle<T>>,
 }
 
 impl<T> JoinHandle<T> {
-    /// Waits until the fiber has finished, and returns its result.
+    /// Waits until the fiber has finished, and returns the result of its closure.
     ///
     /// # Errors
-    /// [`Panicked`] holds the payload if the fiber panicked.
+    /// [`FiberPanic`] holds the payload if the fiber panicked.
     ///
     /// # Blocking
     /// Blocks the calling fiber, or the ordinary thread.
     #[inline(always)] // see raw::park
-    pub fn join(mut self) -> Result<T, Panicked> {
+    pub fn join(mut self) -> Result<T, FiberPanic> {
         loop {
             let handle = self.handle.take().expect("the result was taken before join()");
             match handle.take() {
                 Ok((result, stack)) => {
                     release(stack);
-                    return result.map_err(Panicked);
+                    return result.map_err(FiberPanic);
                 }
                 Err(handle) => {
-                    wait_at(handle.ended());
+                    wait_at(handle.finished());
                     self.handle = Some(handle);
                 }
             }
@@ -388,12 +387,12 @@ impl<T> JoinHandle<T> {
     /// the handle on a time-out.
     ///
     /// # Errors
-    /// The handle, if the fiber has not ended by then; in the inner result, [`Panicked`] if the
+    /// The handle, if the fiber has not ended by then; in the inner result, [`FiberPanic`] if the
     /// fiber panicked.
     ///
     /// # Blocking
     /// As [`join`](Self::join), until the time-out.
-    pub fn join_timeout(self, timeout: Duration) -> Result<Result<T, Panicked>, Self> {
+    pub fn join_timeout(self, timeout: Duration) -> Result<Result<T, FiberPanic>, Self> {
         self.join_until_ns(deadline_ns(timeout))
     }
 
@@ -405,13 +404,13 @@ impl<T> JoinHandle<T> {
     ///
     /// # Blocking
     /// As [`join`](Self::join), until the deadline.
-    pub fn join_until_ns(self, deadline_ns: u64) -> Result<Result<T, Panicked>, Self> {
+    pub fn join_until_ns(self, deadline_ns: u64) -> Result<Result<T, FiberPanic>, Self> {
         while !self.is_finished() {
             if is_past(deadline_ns) {
                 return Err(self);
             }
             if let Some(handle) = &self.handle {
-                wait_at_until(handle.ended(), &Withdrawals::new(), deadline_ns);
+                wait_at_until(handle.finished(), &Withdrawals::new(), deadline_ns);
             }
         }
         Ok(self.join())
@@ -420,7 +419,7 @@ impl<T> JoinHandle<T> {
     /// Returns `true` if the fiber has finished, so that [`join`](Self::join) returns at once.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.handle.as_ref().is_none_or(|handle| handle.ended().is_set())
+        self.handle.as_ref().is_none_or(|handle| handle.finished().is_set())
     }
 
     /// Returns the number of the fiber, which is unique in its runtime.
@@ -436,7 +435,8 @@ impl<T> JoinHandle<T> {
     }
 }
 
-/// Gives a stack back to this thread's worker if the worker uses stacks of this size, else to the stack pool.
+/// Puts a free stack into the cache of this thread's worker if that uses stacks of this size, else
+/// into the stack pool.
 #[inline]
 fn release(stack: Stack) {
     match current() {

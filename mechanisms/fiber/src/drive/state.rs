@@ -10,7 +10,7 @@ use handover_base::sync::shared::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use handover_notify::Unparker;
 use std::sync::{Arc, Weak};
 
-/// State of a worker that other threads access: its inbox, and a run queue that they steal from.
+/// State of a worker that other threads access: its inbox, and the run queue from which they steal fibers.
 #[derive(Debug)]
 pub(crate) struct WorkerState {
     pub(crate) inbox: CachePadded<Inbox<Runnable>>,
@@ -32,7 +32,7 @@ pub(crate) struct Counters {
     pub(crate) stolen: AtomicU64,
 }
 
-/// Adds to a counter that only the caller writes.
+/// Adds `count` to a counter that no other thread writes.
 #[inline]
 pub(crate) fn add(counter: &AtomicU64, count: u64) {
     // Relaxed: a statistic.
@@ -52,13 +52,13 @@ impl WorkerState {
         }
     }
 
-    /// Claims this state for a worker thread; returns `true` for the first call only.
+    /// Claims this state for a worker thread; returns `true` to the first caller only.
     pub(crate) fn claim(&self) -> bool {
         // Relaxed: later callers are only turned away.
         !self.is_claimed.swap(true, Ordering::Relaxed)
     }
 
-    /// Returns a reference that keeps the runtime, and so this state, alive; `None` if the runtime was dropped.
+    /// Returns a reference to the runtime that keeps it alive; `None` if the runtime was dropped.
     pub(crate) fn runtime_ref(&self) -> Option<Arc<RuntimeState>> {
         self.runtime.upgrade()
     }
@@ -79,8 +79,7 @@ pub(crate) struct RuntimeState {
     /// `true` if idle workers may also steal suspended fibers.
     pub(crate) can_steal_suspended: bool,
     pub(crate) stacks: &'static StackPool,
-    /// `true` if threads other than the workers can no longer spawn; the workers stop when all
-    /// fibers have finished.
+    /// `true` if threads other than the workers can no longer spawn; the workers stop when all fibers have finished.
     pub(crate) is_closing: AtomicBool,
     /// `true` if the workers stop as soon as their current fiber suspends itself.
     pub(crate) is_stopped: AtomicBool,
@@ -90,7 +89,7 @@ pub(crate) struct RuntimeState {
     pub(crate) idle_count: IdleCount,
 }
 
-/// Configuration of a pool, with its workers as a list and as a table.
+/// Validated configuration of a pool, with its workers as a list and as a table.
 #[derive(Debug)]
 pub(crate) struct ResolvedPool {
     pub(crate) name: String,
@@ -132,14 +131,15 @@ impl RuntimeState {
         })
     }
 
-    /// Returns the number of fibers that have not finished. Exact while no thread outside spawns a fiber.
+    /// Returns the number of fibers that have not finished. The number is exact while no other
+    /// threads than the workers spawn fibers.
     pub(crate) fn alive_count(&self) -> u64 {
         counts::alive_count(self.all_counts(), || self.spawned_outside_count())
     }
 
     /// Returns `true` if all fibers have finished; called by an idle worker.
-    pub(crate) fn have_all_ended(&self) -> bool {
-        counts::have_all_ended(self.all_counts(), || self.spawned_outside_count())
+    pub(crate) fn have_all_finished(&self) -> bool {
+        counts::have_all_finished(self.all_counts(), || self.spawned_outside_count())
     }
 
     fn all_counts(&self) -> impl Iterator<Item = &FiberCounts> + Clone {
@@ -169,7 +169,7 @@ impl ResolvedPool {
         self.serves[worker as usize]
     }
 
-    /// Returns the index of the worker for the next spawn from outside, round robin.
+    /// Returns the index of the worker for the next fiber that another thread than a worker spawns, round robin.
     pub(crate) fn next_worker(&self) -> usize {
         // Relaxed: any worker of the pool will do.
         let turn = self.next.fetch_add(1, Ordering::Relaxed) as usize;

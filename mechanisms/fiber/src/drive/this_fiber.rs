@@ -4,7 +4,7 @@ use crate::raw::{current, id_of, park, suspend};
 use handover_base::clock;
 use std::time::Duration;
 
-/// Lets other ready fibers run first; on an ordinary thread, yields to other threads.
+/// Suspends the calling fiber until other ready fibers have run; on an ordinary thread, yields to other threads.
 ///
 /// # Blocking
 /// Blocks until the fibers that are ahead in the queue have run.
@@ -16,7 +16,7 @@ pub fn yield_now() {
     }
 }
 
-/// Sleeps for at least `duration`.
+/// Suspends the calling fiber or thread for at least `duration`.
 ///
 /// # Blocking
 /// Blocks the fiber; its worker runs others. On an ordinary thread, blocks the thread.
@@ -25,7 +25,7 @@ pub fn sleep(duration: Duration) {
     sleep_until_ns(deadline_ns(duration));
 }
 
-/// Sleeps until `deadline_ns` on CLOCK_MONOTONIC.
+/// Suspends the calling fiber or thread until `deadline_ns` on CLOCK_MONOTONIC.
 ///
 /// # Blocking
 /// As [`sleep`].
@@ -36,7 +36,7 @@ pub fn sleep_until_ns(deadline_ns: u64) {
     park(running, |fiber| worker.sleep_until(deadline_ns, fiber));
 }
 
-/// Returns the time on CLOCK_MONOTONIC that is `timeout` from now.
+/// Returns the deadline on CLOCK_MONOTONIC, in ns, that is `timeout` from now.
 #[inline]
 pub(super) fn deadline_ns(timeout: Duration) -> u64 {
     let nanos = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
@@ -54,8 +54,8 @@ fn sleep_as_thread(deadline_ns: u64) {
     std::thread::sleep(Duration::from_nanos(left));
 }
 
-/// Returns the present time. Never inlined: it reads a thread-local variable, and a fiber may
-/// resume on another thread after a suspension.
+/// Returns the current time. Never inlined: the function reads a thread-local variable, and a fiber
+/// may resume on another thread after a suspension.
 #[inline(never)]
 fn now_ns() -> u64 {
     clock::now_ns()

@@ -29,8 +29,8 @@ fn wake_fiber(fiber: Runnable) {
     }
 }
 
-/// Suspends the caller and passes it to `commit`, which stores it where it will be woken, or
-/// returns it to continue at once.
+/// Suspends the calling fiber or thread. `commit` stores the passed waiter for the participant that
+/// will wake it, or returns the waiter if the caller need not wait.
 ///
 /// `commit` runs once the fiber is suspended, on its worker: the fiber may be woken at once.
 #[inline(always)] // see raw::park
@@ -44,9 +44,8 @@ pub(crate) fn wait(commit: impl FnOnce(Waiter) -> Option<Waiter>) {
     });
 }
 
-/// Waits as `wait`, until `deadline_ns` at most; returns `true` if the caller was woken, or
-/// `commit` returned it. `withdraw` removes the waiter from where `commit` has stored it, and
-/// returns `true` if it was still stored there.
+/// Waits as `wait` does, until `deadline_ns` at most; returns `true` if the caller was woken, or `commit` returned the
+/// waiter. `withdraw` removes the waiter that `commit` has stored, and returns `true` if it was still stored.
 pub(crate) fn wait_until(
     deadline_ns: u64,
     commit: impl FnOnce(Waiter) -> Option<Waiter>,

@@ -1,5 +1,4 @@
-//! Queue of the participants that wait on a mutex, a condition, a barrier or a channel, first in,
-//! first out.
+//! Queue of the participants that wait on a mutex, a condition, a barrier or a channel, first in, first out.
 
 use crate::raw::Waiter;
 use std::collections::VecDeque;
@@ -9,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The lock is held for a few instructions, and never across a suspension.
 #[derive(Debug)]
 pub(crate) struct Waitlist<S> {
-    guarded: Mutex<WaitlistState<S>>,
+    inner: Mutex<WaitlistState<S>>,
 }
 
 #[derive(Debug)]
@@ -20,40 +19,40 @@ pub(crate) struct WaitlistState<S> {
 
 impl<S> Waitlist<S> {
     pub(crate) const fn new(state: S) -> Self {
-        Self { guarded: Mutex::new(WaitlistState { state, waiters: VecDeque::new() }) }
+        Self { inner: Mutex::new(WaitlistState { state, waiters: VecDeque::new() }) }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, WaitlistState<S>> {
         // No code panics while it holds the lock.
-        self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until woken; does not wait if `decide` returns `true` for the state.
+    /// Waits until another participant wakes the caller; returns at once if `decide` returns `true` for the state.
     #[inline(always)] // see raw::park
     pub(crate) fn wait_unless(&self, decide: impl FnOnce(&mut S) -> bool) {
         super::wait::wait(|waiter| {
-            let mut guarded = self.lock();
-            if decide(&mut guarded.state) {
+            let mut locked = self.lock();
+            if decide(&mut locked.state) {
                 return Some(waiter);
             }
-            guarded.waiters.push_back(waiter);
+            locked.waiters.push_back(waiter);
             None
         });
     }
 
-    /// Waits as `wait_unless`, until `deadline_ns` at most; returns `true` if it was woken or did
-    /// not need to wait.
+    /// Waits as `wait_unless` does, until `deadline_ns` at most; returns `true` if the caller was
+    /// woken or did not need to wait.
     pub(crate) fn wait_until_unless(
         &self,
         deadline_ns: u64,
         decide: impl FnOnce(&mut S) -> bool,
     ) -> bool {
         let commit = |waiter| {
-            let mut guarded = self.lock();
-            if decide(&mut guarded.state) {
+            let mut locked = self.lock();
+            if decide(&mut locked.state) {
                 return Some(waiter);
             }
-            guarded.waiters.push_back(waiter);
+            locked.waiters.push_back(waiter);
             None
         };
         super::wait::wait_until(deadline_ns, commit, |waiter| self.withdraw(waiter))

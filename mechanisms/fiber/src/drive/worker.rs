@@ -1,13 +1,12 @@
-//! A worker: runs ready fibers, wakes fibers whose deadline has passed, and sleeps when there are
-//! neither.
+//! A worker: runs ready fibers, wakes fibers whose deadline has passed, and sleeps when there are neither.
 
 use super::state::{RuntimeState, add};
 use crate::engine::counts::FiberCounts;
 use crate::engine::{PollInterval, SleepLead};
 use crate::error::StackError;
 use crate::raw::{
-    Control, EndedFiber, FiberRemains, HomeAddress, Outcome, Runnable, Stack, TimerPayload,
-    UntakenResult, Waiter, WorkerOwner,
+    Control, FiberRemains, FinishedFiber, HomeAddress, Outcome, Runnable, Stack, TimerPayload,
+    UnclaimedResult, Waiter, WorkerOwner,
 };
 use handover_base::clock;
 use handover_base::sync::shared::Ordering;
@@ -18,26 +17,25 @@ use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Maximum number of free stacks in a worker's cache, which spawns from outside cannot use; above
-/// it, the worker gives half of them back to the pool.
+/// Maximum number of free stacks in a worker's cache, which other threads cannot use; a worker with
+/// more returns half of them to the pool.
 const STACKS_CACHED_MAX: usize = 256;
 const STACKS_REFILL_COUNT: usize = 64;
-/// Maximum time to a deadline that is polled for instead of slept for: a sleep would take as much
-/// CPU time, and fibers with close deadlines become due together. `fiber-cost loops`, 2026-11: 100
-/// fibers take 0.07 s of CPU a second, with 3 µs 0.15 s, and the bare sleeps 0.03 s.
+/// Maximum time to a deadline for which a worker polls instead of sleeping: a sleep would take as
+/// much CPU time, and fibers with close deadlines become due together. `fiber-cost loops`, 2026-11:
+/// 100 fibers take 0.07 s of CPU a second, with 3 µs 0.15 s, and as many sleeping threads 0.03 s.
 const POLLED_DEADLINE_NS_MAX: u64 = 20_000;
 /// Maximum number of due fibers made ready at a time, so that their data, and the data of the
 /// fibers that they wake, stay in the processor's caches until they run.
 const EXPIRED_MAX: u32 = 64;
-/// Number of switches for which one due fiber is made ready under load. A due fiber usually causes
-/// fewer: it runs, wakes another fiber, and that fiber starts anew. With a greater number, due
-/// fibers would pile up.
+/// Number of switches between fibers after which one due fiber is made ready under load. A due
+/// fiber usually causes fewer switches, so that due fibers do not pile up.
 const SWITCHES_PER_EXPIRED: u32 = 4;
 /// Minimum number of ready fibers ahead of a woken fiber for its frames to be prefetched.
 const PREFETCH_READY_MIN: u32 = 4;
 /// Maximum number of fibers that a worker checks in another worker's queue when it steals.
 const STEAL_CHECKS_MAX: u32 = 128;
-/// Number of clock reads for each run of a fiber of a less urgent pool.
+/// Number of clock reads after which a worker runs a fiber of a less urgent pool.
 const POLLS_PER_LESS_URGENT: u32 = 4;
 
 pub(crate) struct Worker {
@@ -49,19 +47,19 @@ pub(crate) struct Worker {
     parker: RefCell<Parker>,
     /// Reused buffer of [`expire`](Self::expire) for the timers that are due.
     due: RefCell<Vec<TimerPayload>>,
-    /// Estimate by how much sleeps end late.
+    /// Estimated delay with which sleeps end.
     lead: Cell<SleepLead>,
     /// Deadline of the last sleep if the sleep ended early, and the deadline may therefore still be in the future.
     woken_for_ns: Cell<Option<u64>>,
     stacks: RefCell<Vec<Stack>>,
     until_poll: Cell<u32>,
     polls_count: Cell<u32>,
-    /// Number of switches, less than needed for a due fiber, since one was made ready.
+    /// Number of switches since a due fiber was made ready: fewer than [`SWITCHES_PER_EXPIRED`].
     uncredited_switches: Cell<u32>,
     poll_interval: Cell<PollInterval>,
     polled_ns: Cell<u64>,
     next_id: Cell<u64>,
-    /// `true` if the last fiber has already spun in vain, so that the worker need not spin.
+    /// `true` if the last fiber has already spun without success, so that the worker need not spin.
     has_spun: Cell<bool>,
     /// Value of `until_poll` when the number of switches was last added to the statistics; the
     /// difference to `until_poll` is the number of switches since then.
@@ -71,7 +69,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Creates the worker for the state that `owner` has claimed.
+    /// Creates the worker whose state `owner` has claimed; `None` if its timer wheel or parker cannot be created.
     pub(crate) fn new(owner: WorkerOwner, index: u32) -> Option<Self> {
         let shared = Arc::clone(owner.shared());
         let now_ns = clock::now_ns();
@@ -131,7 +129,7 @@ impl Worker {
         id
     }
 
-    /// Returns the numbers of fibers that were spawned, and that finished, on this worker.
+    /// Returns the counters of fibers that were spawned, and that finished, on this worker.
     #[inline]
     pub(crate) fn counts(&self) -> &FiberCounts {
         &self.owner.counters.counts
@@ -147,14 +145,14 @@ impl Worker {
         }
     }
 
-    /// Returns the fiber's pool if the fiber may be stolen once it is ready, else `None`.
+    /// Returns the index of the fiber's pool if other workers may steal the fiber once it is ready, else `None`.
     #[inline]
     fn offered_pool(&self, fiber: &Runnable) -> Option<u16> {
         (self.can_steal && fiber.can_move()).then(|| fiber.pool())
     }
 
-    /// Appends a woken fiber to the run queue, and prefetches its frames if enough others run
-    /// first. Otherwise the prefetch would be too late, and the frames may still be in the caches.
+    /// Appends a woken fiber to the run queue, and prefetches its stack frames if at least
+    /// [`PREFETCH_READY_MIN`] fibers run first.
     #[inline]
     fn push_woken(&self, fiber: Runnable) {
         if self.owner.with_queue(|queue| queue.count()) >= PREFETCH_READY_MIN {
@@ -173,7 +171,7 @@ impl Worker {
         }
     }
 
-    /// Puts a fiber of another worker into that worker's inbox.
+    /// Pushes a fiber of another worker into that worker's inbox.
     fn send(&self, fiber: Runnable) {
         let is_same_runtime = fiber.belongs_to(self.shared());
         fiber.push_to_home(is_same_runtime);
@@ -245,9 +243,8 @@ impl Worker {
         self.owner.with_queue(|queue| queue.count()) == 0 && self.owner.inbox.is_empty()
     }
 
-    /// Calls `should_wake` repeatedly for a while until it returns `true`, without suspending the
-    /// fiber, if spinning has paid recently. Called only if [no other fiber is
-    /// ready](Self::has_no_ready_fiber).
+    /// Calls `should_wake` in a loop for a while until it returns `true`, without suspending the fiber, if recent
+    /// spins were successful. Called only if [no other fiber is ready](Self::has_no_ready_fiber).
     pub(crate) fn spin(&self, mut should_wake: impl FnMut() -> bool) {
         let deadline_ns = self.wheel.borrow_mut().next_deadline_ns();
         if deadline_ns.is_some_and(|at| at <= clock::now_ns()) {
@@ -265,13 +262,13 @@ impl Worker {
         self.has_spun.set(!found);
     }
 
-    /// Runs fibers until the runtime is shut down. `drop_untaken` spawns a fiber that drops a
-    /// result that no handle takes.
-    pub(crate) fn run(&self, drop_untaken: impl Fn(&Self, UntakenResult)) {
+    /// Runs fibers until the runtime is shut down. `drop_unclaimed` spawns a fiber that drops the
+    /// result of a detached fiber.
+    pub(crate) fn run(&self, drop_unclaimed: impl Fn(&Self, UnclaimedResult)) {
         // Relaxed: polled in each turn of the loop.
         while !self.shared().is_stopped.load(Ordering::Relaxed) {
             match self.next() {
-                Some(fiber) => self.run_from(fiber, &drop_untaken),
+                Some(fiber) => self.run_from(fiber, &drop_unclaimed),
                 None => self.idle(),
             }
         }
@@ -293,7 +290,7 @@ impl Worker {
 
     /// Runs a fiber; whenever a fiber yields, runs the next ready one.
     #[inline]
-    fn run_from(&self, mut fiber: Runnable, drop_untaken: &impl Fn(&Self, UntakenResult)) {
+    fn run_from(&self, mut fiber: Runnable, drop_unclaimed: &impl Fn(&Self, UnclaimedResult)) {
         loop {
             self.running.set(Some(fiber.running()));
             probe!("fiber.switch", fiber.id());
@@ -315,14 +312,14 @@ impl Worker {
                 }
                 Outcome::Parked(None) => return,
                 Outcome::Parked(Some(resumed)) => fiber = resumed,
-                Outcome::Ended(ended) => return self.finish(ended, drop_untaken),
+                Outcome::Finished(fiber) => return self.finish(fiber, drop_unclaimed),
             }
         }
     }
 
     #[inline]
-    fn finish(&self, ended: EndedFiber, drop_untaken: &impl Fn(&Self, UntakenResult)) {
-        if ended.has_panicked() {
+    fn finish(&self, fiber: FinishedFiber, drop_unclaimed: &impl Fn(&Self, UnclaimedResult)) {
+        if fiber.has_panicked() {
             add(&self.owner.counters.panicked, 1);
         }
         let wake = |waiter| match waiter {
@@ -331,12 +328,12 @@ impl Worker {
                 waiter.wake_with(|fiber| self.wake(fiber));
             }
         };
-        match ended.announce(wake) {
+        match fiber.announce(wake) {
             FiberRemains::Nothing => {}
             FiberRemains::Stack(stack) => self.release_stack(stack),
-            FiberRemains::UntakenResult(unread) => drop_untaken(self, unread),
+            FiberRemains::UnclaimedResult(unread) => drop_unclaimed(self, unread),
         }
-        self.counts().add_ended();
+        self.counts().add_finished();
     }
 
     #[cold]
@@ -348,7 +345,8 @@ impl Worker {
         }
     }
 
-    /// Does the periodic work: reads the clock, expires timers, and picks a fiber.
+    /// Reads the clock, expires timers, and returns the next fiber to run; `None` if no fiber is
+    /// ready. Called once every few switches.
     #[cold]
     #[inline(never)]
     fn poll(&self) -> Option<Runnable> {
@@ -376,7 +374,7 @@ impl Worker {
         add(&self.owner.counters.switches, u64::from(self.counted_until_poll.replace(left) - left));
     }
 
-    /// Makes fibers ready whose deadline has passed, within their share of the worker's time;
+    /// Makes fibers ready whose deadline has passed, at most one per [`SWITCHES_PER_EXPIRED`] switches under load;
     /// returns `true` if there were any. `switches_count` is the number of switches since the last call.
     fn expire(&self, now_ns: u64, switches_count: u32) -> bool {
         let mut wheel = self.wheel.borrow_mut();
@@ -409,7 +407,7 @@ impl Worker {
         self.count_switches();
         // Acquire: pairs with the SeqCst store of close(): spawns before it are counted.
         let is_closing = shared.is_closing.load(Ordering::Acquire);
-        if is_closing && shared.have_all_ended() {
+        if is_closing && shared.have_all_finished() {
             // Relaxed: the wake-up below publishes it.
             shared.is_stopped.store(true, Ordering::Relaxed);
             shared.wake_workers();
@@ -477,8 +475,7 @@ impl Worker {
         self.owner.offers.end_idle(&shared.idle_count);
     }
 
-    /// Updates the lead after a sleep that was to end at `deadline_ns`, for a timer at
-    /// `next_deadline_ns`.
+    /// Updates the estimated delay of sleeps after a sleep until `deadline_ns`, for a timer at `next_deadline_ns`.
     fn record_lateness(&self, deadline_ns: Option<u64>, next_deadline_ns: Option<u64>) {
         let now_ns = clock::now_ns();
         let late_ns = deadline_ns.and_then(|at| now_ns.checked_sub(at));
@@ -489,8 +486,7 @@ impl Worker {
         self.woken_for_ns.set(next_deadline_ns);
     }
 
-    /// Steals up to half of another worker's fibers, of pools that this worker serves; returns
-    /// `true` if it stole any.
+    /// Steals up to half of another worker's fibers, of pools that this worker serves; returns `true` if it stole any.
     fn steal(&self) -> bool {
         let RuntimeState { workers, pools, .. } = &**self.shared();
         let can_take = |fiber: &Runnable| {

@@ -2,11 +2,11 @@
 
 use handover_base::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Numbers of fibers that were spawned, and that finished, on one worker.
+/// Counters of the fibers that were spawned, and that finished, on one worker.
 #[derive(Debug, Default)]
 pub struct FiberCounts {
     spawned: AtomicU64,
-    ended: AtomicU64,
+    finished: AtomicU64,
 }
 
 impl FiberCounts {
@@ -18,11 +18,11 @@ impl FiberCounts {
 
     /// Counts a fiber that has finished. Called only by the worker of these counts.
     #[inline]
-    pub fn add_ended(&self) {
-        add_one(&self.ended);
+    pub fn add_finished(&self) {
+        add_one(&self.finished);
     }
 
-    /// Returns the number of fibers spawned so far.
+    /// Returns the number of fibers spawned on this worker so far.
     #[must_use]
     pub fn spawned_count(&self) -> u64 {
         // Relaxed: a statistic.
@@ -38,24 +38,23 @@ fn add_one(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Release);
 }
 
-/// Returns the number of fibers that have not finished, or more while other workers update their
-/// counts. `spawned_elsewhere` returns the number of fibers that were spawned by threads other than
-/// the workers.
+/// Returns the number of fibers that have not finished; the result may be too high while other workers update their
+/// counters. `spawned_elsewhere` returns the number of fibers spawned by threads other than the workers.
 pub fn alive_count<'a>(
     all_counts: impl Iterator<Item = &'a FiberCounts> + Clone,
     spawned_elsewhere: impl FnOnce() -> u64,
 ) -> u64 {
-    // The ends are read first, so that each fiber counted as ended is also counted as spawned.
+    // The ends are read first, so that each fiber counted as finished is also counted as spawned.
     // Acquire: pairs with the Release in add_one().
     let load = |counter: &AtomicU64| counter.load(Ordering::Acquire);
-    let ended: u64 = all_counts.clone().map(|counts| load(&counts.ended)).sum();
+    let finished: u64 = all_counts.clone().map(|counts| load(&counts.finished)).sum();
     let spawned: u64 = all_counts.map(|counts| load(&counts.spawned)).sum();
-    (spawned + spawned_elsewhere()).saturating_sub(ended)
+    (spawned + spawned_elsewhere()).saturating_sub(finished)
 }
 
 /// Returns `true` if all fibers have finished. Of several workers that each count a finished fiber
 /// and then call this, at least one gets `true`.
-pub fn have_all_ended<'a>(
+pub fn have_all_finished<'a>(
     all_counts: impl Iterator<Item = &'a FiberCounts> + Clone,
     spawned_elsewhere: impl FnOnce() -> u64,
 ) -> bool {

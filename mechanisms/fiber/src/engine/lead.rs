@@ -1,22 +1,20 @@
 //! Estimate of how late the kernel ends sleeps, so that they can be requested earlier.
 
-/// Lead time of sleeps: how much earlier than the deadline a sleep is requested to end. A sleep
-/// ends late: the timer interrupt, the exit from the CPU's idle state (expensive in a virtual
-/// machine) and the switch to the thread take tens of µs. A thread that requests an end earlier by
-/// that time is punctual, and spins for the rest. The lead follows the 25th percentile of the
-/// lateness, so that three quarters of the sleeps do not spin at all.
+/// Lead time of sleeps: how much earlier than the deadline a sleep is requested to end. A sleep ends late: the timer
+/// interrupt, the exit from the CPU's idle state (expensive in a virtual machine) and the switch to the thread take
+/// tens of µs. A thread that requests an end earlier by that time is punctual, and spins for the rest. The lead
+/// follows the 25th percentile of the lateness, so that three quarters of the sleeps do not spin at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SleepLead {
     ns: u64,
 }
 
-/// Maximum lead: a thread that shares its CPU is late by other threads' time slices, which spinning
-/// does not help.
+/// Maximum lead. (Sleeps end later than this if other threads use the CPU, against which a lead does not help.)
 const LEAD_NS_MAX: u64 = 50_000;
-/// Increase of the lead after a sleep that was later than the lead; after one that was less late,
-/// the lead decreases by three times as much.
+/// Increase of the lead, in ns, after a sleep that ended later than the lead allows for; after
+/// other sleeps the lead decreases by three times as much.
 const STEP_NS: u64 = 500;
-/// Divisor of a sleep's duration that limits its lead, to an eighth of the sleep.
+/// Divisor of a sleep's duration that gives the maximum lead of this sleep.
 const SLEEP_PER_LEAD: u64 = 8;
 
 impl SleepLead {

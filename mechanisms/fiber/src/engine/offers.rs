@@ -1,11 +1,9 @@
-//! Offers: a worker announces fibers that other workers may steal, and no worker sleeps through an
-//! announcement.
+//! Offers: a worker announces fibers that other workers may steal, and no worker sleeps through an announcement.
 //!
-//! The two sides are Dekker's algorithm. A worker that offers writes its count, passes a fence, and
-//! reads the number of idle workers. A worker that goes to sleep adds itself to that number, passes a
-//! fence, and reads the counts of the others. So at least one of the two sees the other, and a
-//! worker that is seen is woken. The fences are those of [`BiasedLock`](crate::raw::BiasedLock): the
-//! offering side's is light, the sleeping side's heavy.
+//! The two sides are Dekker's algorithm. A worker that offers writes its count, passes a fence, and reads the number
+//! of idle workers. A worker that goes to sleep adds itself to that number, passes a fence, and reads the counts of
+//! the others. So at least one of the two sees the other, and a worker that is seen is woken. The fences are those of
+//! [`BiasedLock`](crate::raw::BiasedLock): the offering side's is light, the sleeping side's heavy.
 
 use handover_base::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -16,16 +14,15 @@ pub struct IdleCount(AtomicU32);
 /// Announcements of a worker: fibers that others may steal, and whether the worker is idle.
 #[derive(Debug, Default)]
 pub struct Offers {
-    /// Number, modulo 2^32, of fibers that became ready on this worker and may be stolen. Written
-    /// by this worker only.
+    /// Number, modulo 2^32, of fibers that became ready on this worker and may be stolen. Written by this worker only.
     count: AtomicU32,
     /// `true` while the worker is idle and no other worker has woken it.
     is_idle: AtomicBool,
 }
 
 impl Offers {
-    /// Announces a fiber, which is already in this worker's queue; returns `true` if there is an
-    /// idle worker, which the caller must then [wake](Self::try_wake).
+    /// Announces that this worker's queue contains a further fiber to steal; returns `true` if
+    /// there is an idle worker, which the caller must then [wake](Self::try_wake).
     #[inline]
     #[must_use]
     pub fn announce(&self, idle_count: &IdleCount, fence_light: impl FnOnce()) -> bool {
@@ -48,8 +45,7 @@ impl Offers {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Declares this worker idle. Afterwards it may sleep if no other worker [has new
-    /// offers](Self::has_new_since).
+    /// Declares this worker idle. Afterwards it may sleep if no other worker [has new offers](Self::has_new_since).
     pub fn begin_idle(&self, idle_count: &IdleCount, fence_heavy: impl FnOnce()) {
         // Relaxed: the heavy fence orders these accesses before the reads of the other workers'
         // offers.
@@ -72,15 +68,15 @@ impl Offers {
         !self.is_idle.load(Ordering::Relaxed)
     }
 
-    /// Declares this worker busy.
+    /// Declares this worker not idle.
     pub fn end_idle(&self, idle_count: &IdleCount) {
         // Relaxed: from here on the number is only a hint to others.
         idle_count.0.fetch_sub(1, Ordering::Relaxed);
         self.is_idle.store(false, Ordering::Relaxed); // Relaxed: as above
     }
 
-    /// Claims the right to wake this worker; returns `true` to one caller if the worker is idle,
-    /// and that caller must unpark it.
+    /// Claims the right to wake this worker if it is idle; returns `true` to a single caller, which
+    /// must then unpark the worker.
     #[must_use]
     pub fn try_wake(&self) -> bool {
         // Relaxed: the swap lets only one caller wake the worker; unparking synchronises.

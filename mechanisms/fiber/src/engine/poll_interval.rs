@@ -1,13 +1,13 @@
 //! Number of fiber switches between two clock reads.
 
 /// Adaptive number of fiber switches between two clock reads. A clock read costs as much as a few
-/// switches, so it is rare where fibers run briefly, and follows each switch where they run long.
+/// switches, so it is rare if fibers run briefly, and follows each switch if they run long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PollInterval {
     switches_count: u32,
 }
 
-/// Minimum of the intended time between two clock reads.
+/// Minimum intended time between two clock reads.
 const BETWEEN_NS_MIN: u64 = 2_000;
 const BETWEEN_NS_MAX: u64 = 8_000;
 const SWITCHES_MAX: u32 = 256;
@@ -18,8 +18,7 @@ impl PollInterval {
         Self { switches_count: 16 }
     }
 
-    /// Returns the number of switches until the next clock read; `elapsed_ns` is the time since the
-    /// last one.
+    /// Returns the number of switches until the next clock read; `elapsed_ns` is the time since the last one.
     pub(crate) fn next(&mut self, elapsed_ns: u64) -> u32 {
         if elapsed_ns > BETWEEN_NS_MAX {
             // Scaled down at once rather than halved: one long run may be the first of many.

@@ -2,10 +2,10 @@
 
 use crate::raw::{List, Runnable};
 
-/// Number of priorities.
+/// Number of priority levels.
 pub(crate) const LEVELS: usize = 8;
 
-/// Ready fibers: each level is first in, first out, and the lowest level runs first.
+/// Ready fibers of a worker, in a first-in, first-out queue for each priority level; the fibers of level 0 run first.
 #[derive(Debug)]
 pub(crate) struct ReadyQueue {
     levels: [List<Runnable>; LEVELS],
@@ -13,12 +13,12 @@ pub(crate) struct ReadyQueue {
     occupied: u32,
     count: u32,
     /// Level of the last fiber that `pop_less_urgent` returned.
-    turn: usize,
+    last_level: usize,
 }
 
 impl ReadyQueue {
     pub(crate) fn new() -> Self {
-        Self { levels: [const { List::new() }; LEVELS], occupied: 0, count: 0, turn: LEVELS }
+        Self { levels: [const { List::new() }; LEVELS], occupied: 0, count: 0, last_level: LEVELS }
     }
 
     /// Returns the number of ready fibers.
@@ -73,16 +73,16 @@ impl ReadyQueue {
         }
     }
 
-    /// Pops the first fiber of a level other than the most urgent one, or of that level if no other
-    /// has fibers. Successive calls go from the least urgent level to more urgent ones and start
-    /// again, so that no level starves.
+    /// Pops the first fiber of a level other than the most urgent non-empty level, or of that level
+    /// if no other has fibers. Successive calls go from the least urgent level to more urgent ones
+    /// and start again, so that no level starves.
     pub(crate) fn pop_less_urgent(&mut self) -> Option<Runnable> {
         let less_urgent = self.occupied & self.occupied.wrapping_sub(1);
-        let before_turn = less_urgent & ((1 << self.turn) - 1);
-        let candidates = if before_turn == 0 { less_urgent } else { before_turn };
+        let more_urgent = less_urgent & ((1 << self.last_level) - 1);
+        let candidates = if more_urgent == 0 { less_urgent } else { more_urgent };
         let Some(level) = candidates.checked_ilog2() else { return self.pop() };
-        self.turn = level as usize;
-        self.pop_from(self.turn)
+        self.last_level = level as usize;
+        self.pop_from(self.last_level)
     }
 
     #[inline]
@@ -96,9 +96,8 @@ impl ReadyQueue {
         fiber
     }
 
-    /// Removes up to half of the fibers, the most urgent first, for which `can_take` returns
-    /// `true`; checks at most `checks_max` fibers. Returns them, and `true` if the queue had at
-    /// most `checks_max` fibers.
+    /// Removes up to half of the fibers, the most urgent first, for which `can_take` returns `true`; checks at most
+    /// `checks_max` fibers. Returns the removed fibers, and `true` if the queue had at most `checks_max` fibers.
     pub(crate) fn split(
         &mut self,
         checks_max: u32,

@@ -1,9 +1,8 @@
 //! Lock biased towards one owner that takes it all the time; others hardly ever do.
 //!
-//! The owner pays two plain stores and a load. This is sound because another thread that takes the
-//! lock makes every thread of the process pass a full fence (`membarrier(2)`) between setting its
-//! flag and reading the owner's: Dekker's algorithm with both fences on one side. Without that
-//! system call the owner's fence is a real one.
+//! The owner pays two plain stores and a load. This is sound because another thread that takes the lock makes every
+//! thread of the process pass a full fence (`membarrier(2)`) between setting its flag and reading the owner's:
+//! Dekker's algorithm with both fences on one side. Without that system call the owner's fence is a real one.
 //!
 //! Source: Dice, Moir, Scherer, "Quickly Reacquirable Locks" (2003); liburcu and folly use the
 //! system call in this way.
@@ -12,7 +11,7 @@ use handover_base::sync::UnsafeCell;
 use handover_base::sync::atomic::{AtomicBool, Ordering};
 use handover_base::sync::hint;
 
-/// Value behind a lock that is cheap for one owner thread and expensive for others.
+/// Value with a biased lock, which is cheap for one owner thread and expensive for others.
 #[derive(Debug)]
 pub struct BiasedLock<T> {
     is_owner_inside: AtomicBool,
@@ -36,7 +35,7 @@ impl<T> BiasedLock<T> {
         }
     }
 
-    /// Locks the value as the owner and calls `f`; `fence_light` is the owner's half of the fence.
+    /// Locks the value as the owner, calls `f` and returns its result; `fence_light` is the owner's half of the fence.
     ///
     /// # Safety
     /// Only one thread at a time is the owner, and `f` does not lock this value again.
@@ -61,7 +60,7 @@ impl<T> BiasedLock<T> {
         result
     }
 
-    /// Calls `f` as the owner, without locking: no other thread ever locks the value.
+    /// Calls `f` without locking, for an owner whose value no other thread ever locks; returns the result of `f`.
     ///
     /// # Safety
     /// Only one thread at a time is the owner, `f` does not lock this value again, and
@@ -83,9 +82,9 @@ impl<T> BiasedLock<T> {
         }
     }
 
-    /// Locks the value as a thread other than the owner and calls `f`; returns `None` if another
-    /// such thread holds the lock. `fence_heavy` is the other half of the fence: when it returns,
-    /// the owner's thread has passed a fence, too.
+    /// Locks the value as a thread other than the owner, calls `f` and returns its result; `None`
+    /// if another such thread holds the lock. `fence_heavy` is the other half of the fence: when it
+    /// returns, the owner's thread has passed a fence, too.
     pub fn with_remote<R>(
         &self,
         fence_heavy: impl FnOnce(),

@@ -5,8 +5,7 @@ use super::waiter::Waiter;
 use crate::drive::wait::{wait, wait_until};
 use std::cell::UnsafeCell;
 
-/// Value that is written once, by the thread that claims the gate, and read by any thread once the
-/// gate is open.
+/// Value that is written once, by the thread that claims the gate, and read by any thread once the gate is open.
 #[derive(Debug)]
 pub(crate) struct GateCell<T> {
     gate: Gate<Waiter>,
@@ -22,12 +21,13 @@ unsafe impl<T: Send> Send for GateCell<T> {}
 unsafe impl<T: Send + Sync> Sync for GateCell<T> {}
 
 impl<T> GateCell<T> {
-    /// Makes a cell without a value.
+    /// Creates a cell without a value.
     pub(crate) const fn new() -> Self {
         Self { gate: Gate::new(), withdrawals: Withdrawals::new(), value: UnsafeCell::new(None) }
     }
 
-    /// Sets the value and opens the gate; returns the waiters, or `value` if one was set before.
+    /// Sets the value and opens the gate; returns the waiters to wake, or `value` as the error if a
+    /// value was set before.
     #[inline]
     pub(crate) fn set(&self, value: T) -> Result<Option<Waiters<Waiter>>, T> {
         // A zero-sized value without a drop needs no write: opening the gate is enough.
@@ -42,7 +42,7 @@ impl<T> GateCell<T> {
             return Err(value);
         } else {
             return match self.gate.set() {
-                PreviousState::AlreadySet => Err(value),
+                PreviousState::Open => Err(value),
                 PreviousState::Waiting(waiters) => {
                     std::mem::forget(value);
                     Ok(Some(waiters))
@@ -52,7 +52,7 @@ impl<T> GateCell<T> {
         }
         match self.gate.set() {
             PreviousState::Waiting(waiters) => Ok(Some(waiters)),
-            PreviousState::Abandoned | PreviousState::AlreadySet => Ok(None),
+            PreviousState::Abandoned | PreviousState::Open => Ok(None),
         }
     }
 
@@ -73,7 +73,7 @@ impl<T> GateCell<T> {
         unsafe { self.value_unchecked() }
     }
 
-    /// Waits until the gate is open, until `deadline_ns` at most; returns the value, or `None` if
+    /// Waits until the gate is open, but not after `deadline_ns`; returns the value, or `None` if
     /// the deadline passes first.
     pub(crate) fn wait_until(&self, deadline_ns: u64) -> Option<&T> {
         // SAFETY: `true` means that the gate was found open, or the thread that opened it has woken
@@ -131,8 +131,7 @@ pub(crate) fn wait_at(gate: &Gate<Waiter>) {
     });
 }
 
-/// Waits until the gate is open, until `deadline_ns` at most; returns `true` if the gate was open
-/// before the deadline.
+/// Waits until the gate is open, but not after `deadline_ns`; returns `true` if the gate was open before the deadline.
 pub(crate) fn wait_at_until(
     gate: &Gate<Waiter>,
     withdrawals: &Withdrawals,

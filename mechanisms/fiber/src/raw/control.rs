@@ -7,8 +7,7 @@
 //!  └───────────────── ─ ─ ──────────────┴────────┴──────────────────────┴─────────┘
 //! ```
 //!
-//! All data of a fiber is on its stack, and in one page as long as it is small: spawning allocates
-//! nothing.
+//! All data of a fiber is on its stack, and in one page as long as it is small: spawning allocates nothing.
 //!
 //! # Why a suspended fiber may move to another thread
 //! `corosensei` cannot know what is on a coroutine's stack, and makes it `!Send`. This crate knows:
@@ -47,7 +46,7 @@ use std::sync::Arc;
 type Switch = Coroutine<(), SuspendRequest, (), Bounds>;
 
 const LINE_BYTES: usize = 64;
-/// Number of cache lines of a suspended fiber's frames to prefetch: enough for all frames of a simple fiber.
+/// Number of cache lines of a suspended fiber's stack frames to prefetch: enough for all frames of a simple fiber.
 const FRAME_LINES: usize = 7;
 
 /// Request of a fiber to its worker when it suspends itself: null to be run again, else the address
@@ -55,7 +54,7 @@ const FRAME_LINES: usize = 7;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SuspendRequest(*mut Commit);
 
-/// Address range of a stack, for the switch.
+/// Address range of a stack, for the coroutine library.
 struct Bounds {
     base: StackPointer,
     limit: StackPointer,
@@ -74,7 +73,7 @@ unsafe impl StackBounds for Bounds {
     }
 }
 
-/// Address of a worker's state, by which a fiber finds its worker.
+/// Address of the state of a fiber's worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HomeAddress(pub(super) NonNull<()>);
 
@@ -108,18 +107,18 @@ pub(crate) struct Control {
     has_panicked: Cell<bool>,
     pool: u16,
     switch: UnsafeCell<MaybeUninit<Switch>>,
-    /// Opened when the fiber has finished; abandoned when the fiber's handle was dropped.
-    ended: Gate<Waiter>,
+    /// Gate that is opened when the fiber has finished, and abandoned when the fiber's handle is dropped.
+    finished: Gate<Waiter>,
     /// Address of the result; null if the fiber was spawned without a handle.
     result: *mut u8,
-    /// Function that drops a result that no handle took.
+    /// Function that drops the result if no handle has read it.
     drop_result: unsafe fn(*mut u8),
-    /// Means by which the fiber suspends itself; null before the fiber starts.
+    /// Yielder with which the fiber suspends itself; null before the fiber starts.
     yielder: Cell<*const Yielder<(), SuspendRequest>>,
     /// Approximate address of the fiber's frames at its last suspension; null before that.
     frame: Cell<*const u8>,
     id: u64,
-    /// Name of the fiber, boxed, as few fibers have one.
+    /// Name of the fiber, if it has one; boxed to save space in the control block.
     name: Option<Box<Arc<str>>>,
     stack_pool: &'static StackPool,
     shadow: Shadow,
@@ -146,7 +145,7 @@ impl Control {
     }
 }
 
-/// Suspended or new fiber, and the right to run it.
+/// Fiber that is suspended or has not started, and the exclusive right to run it.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Runnable(NonNull<Control>);
@@ -168,20 +167,21 @@ unsafe impl Linked for Runnable {
     }
 }
 
-/// Reason for which a fiber returned control to its worker.
+/// Reason for which a fiber returned control to its worker, with the fiber.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The fiber yields to other fibers.
+    /// The fiber yielded to other fibers and is ready.
     Yielded(Runnable),
-    /// The fiber waits, and its commit was called; `Some` if the fiber need not wait after all.
+    /// The fiber suspended itself to wait, and its `Commit` was called; contains the fiber if it
+    /// need not wait after all.
     Parked(Option<Runnable>),
     /// The fiber has finished.
-    Ended(EndedFiber),
+    Finished(FinishedFiber),
 }
 
-/// Fiber that has finished, before its waiters are notified.
+/// Fiber that has finished, but whose waiters are not notified yet.
 #[derive(Debug)]
-pub(crate) struct EndedFiber(NonNull<Control>);
+pub(crate) struct FinishedFiber(NonNull<Control>);
 
 impl Runnable {
     #[inline]
@@ -233,13 +233,13 @@ impl Runnable {
         !is_fixed && (is_fresh || control.can_migrate)
     }
 
-    /// Converts the fiber into the address of its control block.
+    /// Converts the fiber into a pointer to its control block.
     #[inline]
     pub(super) fn into_control(self) -> NonNull<Control> {
         self.0
     }
 
-    /// Converts the address back into the fiber.
+    /// Converts a pointer from [`into_control`](Self::into_control) back into the fiber.
     ///
     /// # Safety
     /// `control` must come from `into_control`, and each such address must be converted back at
@@ -258,7 +258,7 @@ impl Runnable {
         }
     }
 
-    /// Runs the fiber until it suspends itself or finishes.
+    /// Runs the fiber until it suspends itself or finishes; returns the reason.
     #[inline]
     pub(crate) fn resume(self) -> Outcome {
         let control = self.0;
@@ -284,25 +284,25 @@ impl Runnable {
             }
             CoroutineResult::Return(()) => {
                 self.control().shadow.destroy();
-                Outcome::Ended(EndedFiber(control))
+                Outcome::Finished(FinishedFiber(control))
             }
         }
     }
 }
 
-impl EndedFiber {
+impl FinishedFiber {
     /// Returns `true` if the fiber panicked.
     pub(crate) fn has_panicked(&self) -> bool {
         // SAFETY: its end was not announced yet, so neither handle nor worker has freed the block.
         unsafe { self.0.as_ref() }.has_panicked.get()
     }
 
-    /// Notifies the waiters that the fiber has finished; returns what remains to be freed.
+    /// Notifies the waiters that the fiber has finished; returns the parts that the worker must free.
     #[inline]
     pub(crate) fn announce(self, wake: impl FnMut(Waiter)) -> FiberRemains {
         // SAFETY: not announced yet, so the block is valid. After set() it may be freed by a
         // handle.
-        match unsafe { self.0.as_ref() }.ended.set() {
+        match unsafe { self.0.as_ref() }.finished.set() {
             PreviousState::Waiting(waiters) => {
                 waiters.for_each(wake);
                 FiberRemains::Nothing
@@ -313,8 +313,8 @@ impl EndedFiber {
                 // SAFETY: the fiber has ended, and no handle is left.
                 FiberRemains::Stack(unsafe { reclaim(self.0) })
             }
-            PreviousState::Abandoned => FiberRemains::UntakenResult(UntakenResult(self.0)),
-            PreviousState::AlreadySet => FiberRemains::Nothing,
+            PreviousState::Abandoned => FiberRemains::UnclaimedResult(UnclaimedResult(self.0)),
+            PreviousState::Open => FiberRemains::Nothing,
         }
     }
 }
@@ -322,23 +322,23 @@ impl EndedFiber {
 /// Parts of a finished fiber that its worker must free.
 #[derive(Debug)]
 pub(crate) enum FiberRemains {
-    /// None: the handle owns the result and the stack.
+    /// Nothing must be freed: the handle owns the result and the stack.
     Nothing,
-    /// The stack; the result was dropped or does not exist.
+    /// The stack must be freed; the result was dropped or does not exist.
     Stack(Stack),
-    /// The stack, with a result that no handle will take.
-    UntakenResult(UntakenResult),
+    /// The stack must be freed, after the result that no handle will read was dropped.
+    UnclaimedResult(UnclaimedResult),
 }
 
-/// Result of a finished fiber, to be dropped by another fiber, since the drop may wait.
+/// Result of a finished, detached fiber. Another fiber drops it, since the drop may wait.
 #[derive(Debug)]
-pub(crate) struct UntakenResult(NonNull<Control>);
+pub(crate) struct UnclaimedResult(NonNull<Control>);
 
 // SAFETY: the result of a fiber that may move is `Send`, as spawn() demands. The result of a local
 // fiber is dropped by a local fiber of the same worker.
-unsafe impl Send for UntakenResult {}
+unsafe impl Send for UnclaimedResult {}
 
-impl UntakenResult {
+impl UnclaimedResult {
     /// Drops the result and passes the stack to `release`, even if the drop panics.
     ///
     /// # Panics
@@ -363,7 +363,7 @@ unsafe fn drop_fiber_result<T>(slot: *mut u8) {
     unsafe { slot.cast::<FiberResult<T>>().drop_in_place() };
 }
 
-/// Returns the stack of a fiber that has finished.
+/// Consumes the control block of a finished fiber and returns the fiber's stack.
 ///
 /// # Safety
 /// The fiber has ended, and the caller holds the last reference to its control block.
@@ -377,7 +377,7 @@ unsafe fn reclaim(mut owner: NonNull<Control>) -> Stack {
     Stack { head, limit: control.stack_pool.limit_of(head), pool: control.stack_pool }
 }
 
-/// Handle of a fiber's result, and the right to take it.
+/// Unique handle of a fiber's result, which can read it once.
 #[derive(Debug)]
 pub(crate) struct ResultHandle<T> {
     control: NonNull<Control>,
@@ -399,8 +399,8 @@ impl<T> ResultHandle<T> {
 
     /// Returns the gate that opens when the fiber has finished.
     #[inline]
-    pub(crate) fn ended(&self) -> &Gate<Waiter> {
-        &self.control().ended
+    pub(crate) fn finished(&self) -> &Gate<Waiter> {
+        &self.control().finished
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -411,10 +411,11 @@ impl<T> ResultHandle<T> {
         self.control().name.as_deref().cloned()
     }
 
-    /// Removes the result and the stack of a finished fiber; returns the handle if it still runs.
+    /// Returns the result and the stack of a finished fiber; returns the handle as the error if the
+    /// fiber has not finished.
     #[inline]
     pub(crate) fn take(self) -> Result<(FiberResult<T>, Stack), Self> {
-        if !self.ended().is_set() {
+        if !self.finished().is_set() {
             return Err(self);
         }
         let slot = self.control().result.cast::<FiberResult<T>>();
@@ -425,14 +426,14 @@ impl<T> ResultHandle<T> {
         Ok((result, unsafe { reclaim(self.control) }))
     }
 
-    /// Detaches the fiber; returns the handle if it has already finished.
+    /// Detaches the fiber; returns the handle as the error if the fiber has already finished.
     pub(crate) fn abandon(self) -> Result<(), Self> {
-        if self.ended().abandon() { Ok(()) } else { Err(self) }
+        if self.finished().abandon() { Ok(()) } else { Err(self) }
     }
 }
 
-/// Returns `true` if closure and result are small enough for a stack: each at most a sixteenth of
-/// it, as an unoptimised build copies them from frame to frame.
+/// Returns `true` if closure and result each take at most a sixteenth of the stack. (Unoptimised
+/// builds copy them from frame to frame.)
 pub(crate) fn fits<F, T>(stack_bytes: usize) -> bool {
     size_of::<F>().max(size_of::<FiberResult<T>>()) <= stack_bytes / 16 && align_of::<F>() <= 4096
 }
@@ -497,7 +498,7 @@ where
         is_pinned: Cell::new(spec.is_worker_fixed),
         has_panicked: Cell::new(false),
         id: spec.id,
-        ended: if is_attached { Gate::new() } else { Gate::abandoned() },
+        finished: if is_attached { Gate::new() } else { Gate::abandoned() },
         result: if is_attached { result.cast() } else { ptr::null_mut() },
         drop_result: drop_fiber_result::<T>,
         name: spec.name.map(Box::new),
@@ -510,7 +511,7 @@ where
     (Runnable(control), is_attached.then_some(ResultHandle { control, result: PhantomData }))
 }
 
-/// Function to be called once a fiber is suspended; the head of a `TypedCommit`.
+/// Function to be called with a fiber once it is suspended; the first field of a `TypedCommit`.
 struct Commit {
     run: unsafe fn(NonNull<Commit>, Runnable) -> Option<Runnable>,
 }
@@ -571,7 +572,7 @@ fn suspend_with(running: NonNull<Control>, action: SuspendRequest) {
     control.shadow.enter_fiber();
 }
 
-/// Sets whether the running fiber must stay on its worker; returns the previous setting.
+/// Sets the flag that the running fiber must stay on its worker; returns the flag's previous value.
 pub(super) fn set_local(running: NonNull<Control>, is_local: bool) -> bool {
     // SAFETY: the fiber runs and calls this function, so its control block is valid.
     unsafe { running.as_ref() }.is_local.replace(is_local)

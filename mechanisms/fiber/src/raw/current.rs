@@ -10,9 +10,8 @@ thread_local! {
 
 /// Returns this thread's worker; `None` if the thread is not a worker.
 ///
-/// Never inlined: the compiler assumes that a function stays on its thread, and may keep the
-/// address of a thread-local variable across a suspension after which the fiber runs on another
-/// thread. This function contains no suspension.
+/// Never inlined: the compiler assumes that a function stays on its thread, and may keep the address of a thread-local
+/// variable across a suspension after which the fiber runs on another thread. This function contains no suspension.
 #[inline(never)]
 pub(crate) fn current() -> Option<&'static Worker> {
     // SAFETY: enter() sets the pointer to a worker that is borrowed until the pointer is reset. All
@@ -21,7 +20,7 @@ pub(crate) fn current() -> Option<&'static Worker> {
     unsafe { CURRENT.get().as_ref() }
 }
 
-/// Calls `run`, during which `worker` is this thread's worker.
+/// Calls `run`, during which [`current`] returns `worker` on this thread; returns the result of `run`.
 pub(crate) fn enter<R>(worker: &Worker, run: impl FnOnce() -> R) -> R {
     struct Leave;
     impl Drop for Leave {

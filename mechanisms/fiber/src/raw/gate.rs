@@ -26,10 +26,10 @@ const CLAIMED: usize = 1;
 const SET: usize = 3;
 const ABANDONED: usize = 4;
 const CLOSING: usize = 7;
-/// Bits that are set in SET and in CLOSING, and together in no other word.
+/// Mask of the bits that only the states SET and CLOSING both have set.
 const OPEN: usize = SET & CLOSING;
 
-/// Node of the list of waiters, on the waiter's stack.
+/// Node of a gate's list of waiters, on the waiter's stack.
 #[derive(Debug)]
 #[repr(align(8))]
 pub struct Node<W> {
@@ -54,12 +54,12 @@ impl<W> Default for Node<W> {
 /// State of a gate before it was opened.
 #[derive(Debug)]
 pub enum PreviousState<W> {
-    /// Closed, with these waiters in order of arrival.
+    /// The gate was closed, and these participants waited, in order of arrival.
     Waiting(Waiters<W>),
-    /// Abandoned: no participant will ever wait at the gate.
+    /// The gate was abandoned: no participant will ever wait at it.
     Abandoned,
-    /// The gate is already open.
-    AlreadySet,
+    /// The gate was already open.
+    Open,
 }
 
 /// Gate that is opened once, with a list of waiters; `W` is the means to wake a waiter.
@@ -68,8 +68,8 @@ pub struct Gate<W> {
     word: AtomicPtr<Node<W>>,
 }
 
-/// Number of calls of [`Gate::withdraw`] that may have removed the list of waiters and not put it back yet. It is
-/// stored beside a gate that can be closed; other gates have no space for it.
+/// Number of calls of [`Gate::withdraw`] that may have removed the list of waiters and not put it
+/// back yet. The counter is stored outside the gate, as gates that are never closed do not need it.
 #[derive(Debug)]
 pub struct Withdrawals(AtomicU32);
 
@@ -170,7 +170,7 @@ impl<W> Gate<W> {
         // pairs with the Release in enqueue(): the nodes are visible.
         let before = self.word.swap(marker(SET), Ordering::AcqRel);
         match before.addr() {
-            SET | CLOSING => PreviousState::AlreadySet,
+            SET | CLOSING => PreviousState::Open,
             ABANDONED => PreviousState::Abandoned,
             _ => PreviousState::Waiting(Waiters::from_newest(
                 before.map_addr(|addr| addr & !CLAIMED),
@@ -178,8 +178,8 @@ impl<W> Gate<W> {
         }
     }
 
-    /// Declares that no participant will ever wait; returns `false`, without a change, if the gate
-    /// is open or claimed, or participants wait.
+    /// Declares that no participant will ever wait, and returns `true`; returns `false`, without a
+    /// change, if the gate is open or claimed, or participants wait.
     #[inline]
     #[must_use]
     pub fn abandon(&self) -> bool {
@@ -227,7 +227,7 @@ impl<W> Gate<W> {
         true
     }
 
-    /// Adds `node` to the list of waiters; returns the waiter if the gate is already open.
+    /// Adds `node` with `waiter` to the list of waiters; returns `waiter` as the error if the gate is already open.
     ///
     /// # Safety
     /// Unless the waiter is returned, `node` must stay valid and untouched until the waiter was
@@ -264,8 +264,8 @@ impl<W> Gate<W> {
         }
     }
 
-    /// Removes `node` from the list of waiters, if it is in it. `withdrawals` is the counter passed
-    /// to [`close`](Self::close), or any if the gate is never closed.
+    /// Removes `node` from the list of waiters, if the list contains it. `withdrawals` is the
+    /// counter passed to [`close`](Self::close), or any if the gate is never closed.
     ///
     /// # Safety
     /// `node` was enqueued in this gate; if its waiter was or is being handed out, it stays valid
@@ -296,15 +296,15 @@ impl<W> Gate<W> {
                 Err(now) => word = now,
             }
         };
-        let rest = TakenList::remove(newest, node);
+        let rest = DetachedList::remove(newest, node);
         let waiters_to_wake = self.put_back(&rest);
         // Release: pairs with the Acquire in close(): the list is back.
         withdrawals.0.fetch_sub(1, Ordering::Release);
         WithdrawResult { was_queued: rest.was_queued, waiters_to_wake }
     }
 
-    /// Puts a list of waiters back; returns its waiters if the gate was opened meanwhile.
-    fn put_back(&self, chain: &TakenList<W>) -> Waiters<W> {
+    /// Puts a list of waiters back into the gate; returns the waiters instead if the gate was opened meanwhile.
+    fn put_back(&self, chain: &DetachedList<W>) -> Waiters<W> {
         if chain.newest.is_null() {
             return Waiters::from_newest(ptr::null_mut());
         }
@@ -338,21 +338,21 @@ impl<W> Gate<W> {
 /// Result of [`Gate::withdraw`].
 #[derive(Debug)]
 pub struct WithdrawResult<W> {
-    /// `true` if the node was in the list, so that no other participant will wake its waiter.
-    /// Otherwise another participant wakes the waiter, or will find it in a list that it has taken.
+    /// `true` if the node was in the list, so that no other participant will wake its waiter. Otherwise another
+    /// participant has removed the list with the node, and wakes the waiter or puts the list back.
     pub was_queued: bool,
     /// The other waiters, which the caller must wake, if the gate was opened meanwhile.
     pub waiters_to_wake: Waiters<W>,
 }
 
-/// List of waiters that was removed from the gate.
-struct TakenList<W> {
+/// List of waiters, while it is removed from the gate.
+struct DetachedList<W> {
     newest: *mut Node<W>,
     oldest: *mut Node<W>,
     was_queued: bool,
 }
 
-impl<W> TakenList<W> {
+impl<W> DetachedList<W> {
     /// Removes `node` from the list that starts with `newest`, which the caller owns.
     fn remove(newest: *mut Node<W>, node: *mut Node<W>) -> Self {
         let mut chain = Self { newest, oldest: ptr::null_mut(), was_queued: false };
@@ -493,7 +493,7 @@ mod tests {
                 open(&gate);
             });
             assert!(gate.is_set());
-            assert!(matches!(gate.set(), PreviousState::AlreadySet));
+            assert!(matches!(gate.set(), PreviousState::Open));
         }
     }
 

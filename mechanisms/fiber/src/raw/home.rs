@@ -27,8 +27,8 @@ impl Runnable {
         home_of(self).belongs_to(shared)
     }
 
-    /// Puts the fiber into its worker's inbox, from another thread. `is_same_runtime` is `true` if
-    /// this thread is a worker of the same runtime.
+    /// Pushes the fiber into its worker's inbox, from another thread. `is_same_runtime` is `true`
+    /// if this thread is a worker of the same runtime.
     pub(crate) fn push_to_home(self, is_same_runtime: bool) {
         // SAFETY: as in home_of(). The reference is used after the fiber was pushed and may have
         // ended: see below.

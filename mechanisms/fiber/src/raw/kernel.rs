@@ -2,8 +2,8 @@
 
 use std::sync::OnceLock;
 
-/// Registers the process for `membarrier(2)`, at the first call; returns `true` if the kernel
-/// supports it. Then the owner of a biased lock needs no fence instruction.
+/// Registers the process for `membarrier(2)` at the first call; returns `true` if the kernel
+/// supports that call. The owner of a biased lock then needs no fence instruction.
 pub(crate) fn has_heavy_fence() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| {

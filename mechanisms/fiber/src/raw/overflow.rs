@@ -10,15 +10,15 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::OnceLock;
 
-/// Actions that SIGSEGV and SIGBUS had before the handler was installed.
+/// Signal actions of SIGSEGV and SIGBUS before the handler was installed.
 static PREVIOUS_ACTIONS: [OnceLock<libc::sigaction>; 2] = [OnceLock::new(), OnceLock::new()];
 const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
-/// Size of the alternate signal stack: the handler needs a few hundred bytes, and the kernel space
-/// for the saved registers.
+/// Size of the alternate signal stack: the handler needs a few hundred bytes, and the kernel saves
+/// the registers on it.
 const ALTERNATE_BYTES: usize = 64 << 10;
 
-/// Returns the fiber that this thread runs and the size of its stack, if `addr` is in the guard of
-/// that stack. `stack_pointer` is the one of the interrupted code.
+/// Returns the fiber that this thread runs and the size of its stack in bytes, if `addr` is in the
+/// guard of that stack. `stack_pointer` is that of the interrupted code.
 fn find(addr: usize, stack_pointer: usize) -> Option<(&'static Control, usize)> {
     let region = region_of(addr)?;
     let control = region.head_above(addr)?;
@@ -161,8 +161,7 @@ fn forward_signal(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut
     }
 }
 
-/// Installs the handler once in the process, and gives this thread an alternate stack if it has
-/// none.
+/// Installs the handler once in the process, and gives this thread an alternate stack if it has none.
 pub(crate) fn install_fault_handler() {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     INSTALLED.get_or_init(|| {

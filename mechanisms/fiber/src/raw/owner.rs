@@ -11,7 +11,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Exclusive access to the state of this thread's worker; exists once for each worker.
+/// Exclusive access to a worker's state, which the worker's thread has claimed once.
 #[derive(Debug)]
 pub(crate) struct WorkerOwner {
     worker: NonNull<WorkerState>,
@@ -48,7 +48,7 @@ impl WorkerOwner {
         HomeAddress::of(self)
     }
 
-    /// Calls `f` with the worker's run queue; `f` must not use this owner.
+    /// Calls `f` with the worker's run queue and returns its result; `f` must not use this owner.
     #[inline(always)] // it is a few moves where no worker steals
     pub(crate) fn with_queue<R>(&self, f: impl FnOnce(&mut ReadyQueue) -> R) -> R {
         let queue: &BiasedLock<ReadyQueue> = &self.queue;
@@ -61,8 +61,7 @@ impl WorkerOwner {
         unsafe { queue.with_owner(|| self.fence_light(), f) }
     }
 
-    /// Executes the owner's half of the fence; [`fence_heavy`](Self::fence_heavy) is the other
-    /// half.
+    /// Executes the owner's half of the fence; [`fence_heavy`](Self::fence_heavy) is the other half.
     #[inline(always)] // usually no instruction
     pub(crate) fn fence_light(&self) {
         if self.has_heavy_fence {
@@ -73,7 +72,8 @@ impl WorkerOwner {
         }
     }
 
-    /// Calls `f` with another worker's run queue; returns `None` if a third one is accessing it.
+    /// Calls `f` with another worker's run queue and returns its result; `None` if a third worker
+    /// is accessing the queue.
     pub(crate) fn with_queue_of<R>(
         &self,
         other: &WorkerState,

@@ -3,8 +3,8 @@
 use crate::{Config, Runtime, StartError};
 
 impl Runtime {
-    /// Starts the workers, as [`new`](Self::new) does, and lets them steal fibers that are
-    /// suspended or have not started, whatever [`Config::stealing`] says.
+    /// Creates a runtime as [`new`](Self::new) does, whose workers also steal suspended fibers,
+    /// whatever [`Config::stealing`] says.
     ///
     /// Only `unsafe` code makes such a runtime:
     ///

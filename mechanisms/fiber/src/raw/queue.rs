@@ -4,14 +4,14 @@ use handover_base::sync::atomic::{AtomicPtr, Ordering};
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
-/// Link by which a member is in a queue.
+/// Intrusive link of a member of a [`List`] or [`Inbox`].
 #[derive(Debug)]
 pub struct Link {
     next: AtomicPtr<Link>,
 }
 
 impl Link {
-    /// Makes a link that is in no queue.
+    /// Creates a link that is in no queue.
     #[must_use]
     pub fn new() -> Self {
         Self { next: AtomicPtr::new(ptr::null_mut()) }
@@ -24,7 +24,7 @@ impl Default for Link {
     }
 }
 
-/// Value that an intrusive queue can own, by its link.
+/// Value that contains a [`Link`], so that intrusive queues can own it.
 ///
 /// # Safety
 /// `into_link` must return a pointer that stays valid until `from_link` takes it back, and that no
@@ -33,7 +33,7 @@ pub unsafe trait Linked: Sized {
     /// Converts the member into a pointer to its link.
     fn into_link(self) -> NonNull<Link>;
 
-    /// Converts the pointer back into the member.
+    /// Converts a pointer from [`into_link`](Self::into_link) back into the member.
     ///
     /// # Safety
     /// `link` must come from `into_link`, and each such pointer must be converted back at most
@@ -41,11 +41,11 @@ pub unsafe trait Linked: Sized {
     unsafe fn from_link(link: NonNull<Link>) -> Self;
 }
 
-/// First-in, first-out list with one owner at a time.
+/// Intrusive first-in, first-out list, accessed by one thread at a time.
 #[derive(Debug)]
 pub struct List<M: Linked> {
     head: *mut Link,
-    /// Unspecified while `head` is null.
+    /// Link of the last member; unspecified while `head` is null.
     tail: *mut Link,
     members: PhantomData<M>,
 }
@@ -117,10 +117,9 @@ impl<M: Linked> Default for List<M> {
     }
 }
 
-/// Queue that any thread fills, and one thread empties, always completely.
+/// Intrusive queue to which any thread pushes, and from which one thread removes all members at once.
 ///
-/// Treiber's stack. Members are only ever taken all at once, by an unconditional swap, so there is
-/// no ABA problem.
+/// Treiber's stack. Members are only ever taken all at once, by an unconditional swap, so there is no ABA problem.
 #[derive(Debug)]
 pub struct Inbox<M: Linked> {
     newest: AtomicPtr<Link>,
@@ -139,7 +138,8 @@ impl<M: Linked> Inbox<M> {
         Self { newest: AtomicPtr::new(ptr::null_mut()), members: PhantomData }
     }
 
-    /// Returns `true` if the inbox is empty. `false` stays valid for the thread that empties it.
+    /// Returns `true` if the inbox is empty. A result of `false` stays valid for the thread that
+    /// calls [`take`](Self::take).
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -170,7 +170,7 @@ impl<M: Linked> Inbox<M> {
         }
     }
 
-    /// Removes all members, and returns them with the oldest first.
+    /// Removes and returns all members, the oldest first.
     pub fn take(&self) -> List<M> {
         let mut list = List::new();
         // Acquire: pairs with the Release in push(); the release sequence of the exchanges covers

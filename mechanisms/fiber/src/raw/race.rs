@@ -1,5 +1,4 @@
-//! Race between a wake-up and a deadline, for a participant that waits for both; exactly one of
-//! them wins.
+//! Race between a wake-up and a deadline, for a participant that waits for both; exactly one of them wins.
 //!
 //! ```text
 //!            the deadline passes              the late waker is done
@@ -9,9 +8,8 @@
 //!            the wake-up comes
 //! ```
 //!
-//! The node by which a waker finds the waiter is on the waiter's own stack. So a waiter whose
-//! deadline has passed goes on only when it has removed its node itself, or the waker that had
-//! taken the node has let go.
+//! The node by which a waker finds the waiter is on the waiter's own stack. So a waiter whose deadline has passed goes
+//! on only when it has removed its node itself, or the waker that had taken the node has let go.
 
 use handover_base::sync::atomic::{AtomicU8, Ordering};
 
@@ -20,14 +18,14 @@ const WOKEN: u8 = 1;
 const EXPIRED: u8 = 2;
 const RELEASED: u8 = 3;
 
-/// Outcome of the race between a wake-up and a deadline.
+/// Arbiter between a wake-up and a deadline, of which only the first takes effect.
 #[derive(Debug)]
 pub struct Race {
     state: AtomicU8,
 }
 
 impl Race {
-    /// Creates a race that is not decided.
+    /// Creates a race that neither the wake-up nor the deadline has won.
     #[must_use]
     pub fn new() -> Self {
         Self { state: AtomicU8::new(WAITING) }

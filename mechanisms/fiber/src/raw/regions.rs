@@ -3,22 +3,21 @@
 use handover_base::sync::atomic::{AtomicPtr, Ordering};
 use std::ptr;
 
-/// Description of a slab for signal handlers, which must not take locks: a node of a list that only
-/// ever grows.
+/// Description of a slab of stacks for signal handlers, which must not lock: a node of a list that never shrinks.
 pub(super) struct Region {
     pub(super) start: usize,
     pub(super) bytes: usize,
     pub(super) stride: usize,
     pub(super) guard_bytes: usize,
     pub(super) colours: usize,
-    /// Size of the head at the upper end of each stack.
+    /// Size of the control block at the upper end of each stack.
     pub(super) head_bytes: usize,
     pub(super) next: *const Region,
 }
 
 static REGIONS: AtomicPtr<Region> = AtomicPtr::new(ptr::null_mut());
 
-/// Adds a slab to the list; overwrites the `next` of `region`.
+/// Adds a slab to the list; sets the `next` of `region`.
 pub(super) fn register(region: Region) {
     // Relaxed: compared, not dereferenced.
     let mut next = REGIONS.load(Ordering::Relaxed);
@@ -33,7 +32,7 @@ pub(super) fn register(region: Region) {
     }
 }
 
-/// Returns the slab that contains `addr`; `None` if none does.
+/// Returns the slab that contains the address `addr`; `None` if none does.
 pub(super) fn region_of(addr: usize) -> Option<&'static Region> {
     // Acquire: pairs with the Release in register().
     let mut at = REGIONS.load(Ordering::Acquire).cast_const();
@@ -49,13 +48,13 @@ pub(super) fn region_of(addr: usize) -> Option<&'static Region> {
 }
 
 impl Region {
-    /// Returns the size of each stack in this slab.
+    /// Returns the size in bytes of each stack in this slab.
     pub(super) fn stack_bytes(&self) -> usize {
         self.stride - self.guard_bytes
     }
 
-    /// Returns the address of the head of the stack whose guard contains `addr`, which is in this
-    /// slab; `None` if `addr` is not in a guard.
+    /// Returns the address of the control block of the stack whose guard contains `addr`, which is
+    /// in this slab; `None` if `addr` is not in a guard.
     pub(super) fn head_above(&self, addr: usize) -> Option<usize> {
         let offset = addr - self.start;
         let index = offset / self.stride;

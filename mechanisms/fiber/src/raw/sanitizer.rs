@@ -6,8 +6,8 @@
 
 use super::stack::Stack;
 
-/// Makes a reused stack writable: the frames that were on it at the end of its last fiber did not
-/// return, so that AddressSanitizer still considers them in use.
+/// Makes a reused stack writable for AddressSanitizer, which considers the frames of the finished
+/// fiber as still in use, as they did not return.
 pub(super) fn unpoison(stack: &Stack) {
     #[cfg(handover_sanitizer = "address")]
     {
@@ -30,7 +30,7 @@ pub(super) use enabled::Shadow;
 
 #[cfg(not(handover_sanitizer = "thread"))]
 mod disabled {
-    /// Placeholder for a fiber's shadow stack, empty without ThreadSanitizer.
+    /// Placeholder for the sanitizers' state of a fiber, in builds without sanitizers.
     pub(crate) struct Shadow;
 
     impl Shadow {
@@ -67,14 +67,13 @@ mod enabled {
         fn __tsan_switch_to_fiber(fiber: Address, flags: c_uint);
     }
 
-    /// Flag of a switch that orders the memory accesses before it before those after it.
+    /// Flag of a ThreadSanitizer switch that orders memory accesses before the switch before those after it.
     const IS_ORDERED: c_uint = 0;
 
-    /// Shadows of a fiber's stack and of the stack of the worker that runs it.
+    /// ThreadSanitizer's state of a fiber and of the worker that runs it.
     ///
-    /// A switch begins in one function and ends in another, of different depths. Its calls and
-    /// returns go to a third shadow, which belongs to the fiber and is balanced from the fiber's
-    /// begin to its end.
+    /// A switch begins in one function and ends in another, of different depths. Its calls and returns go to a third
+    /// shadow, which belongs to the fiber and is balanced from the fiber's begin to its end.
     pub(crate) struct Shadow {
         fiber: Cell<Address>,
         switch: Cell<Address>,
@@ -87,7 +86,7 @@ mod enabled {
             Self { fiber: null(), switch: null(), worker: null() }
         }
 
-        /// Announces a switch to the fiber; called on the worker's stack before it.
+        /// Announces a switch to the fiber; called on the worker's stack before the switch.
         #[inline(always)]
         pub(crate) fn leave_worker(&self) {
             if self.fiber.get().is_null() {
@@ -99,28 +98,28 @@ mod enabled {
             unsafe { __tsan_switch_to_fiber(self.switch.get(), IS_ORDERED) };
         }
 
-        /// Completes a switch to the fiber; called on the fiber's stack after it.
+        /// Completes a switch to the fiber; called on the fiber's stack after the switch.
         #[inline(always)]
         pub(crate) fn enter_fiber(&self) {
             // SAFETY: created by leave_worker(), and not destroyed before the fiber's end.
             unsafe { __tsan_switch_to_fiber(self.fiber.get(), IS_ORDERED) };
         }
 
-        /// Announces a switch to the worker; called on the fiber's stack before it.
+        /// Announces a switch to the worker; called on the fiber's stack before the switch.
         #[inline(always)]
         pub(crate) fn leave_fiber(&self) {
             // SAFETY: created by leave_worker(), and not destroyed before the fiber's end.
             unsafe { __tsan_switch_to_fiber(self.switch.get(), IS_ORDERED) };
         }
 
-        /// Completes a switch to the worker; called on the worker's stack after it.
+        /// Completes a switch to the worker; called on the worker's stack after the switch.
         #[inline(always)]
         pub(crate) fn enter_worker(&self) {
             // SAFETY: the shadow of this thread, which leave_worker() stored before the fiber ran.
             unsafe { __tsan_switch_to_fiber(self.worker.get(), IS_ORDERED) };
         }
 
-        /// Deletes the shadows of a fiber that has finished; called on the worker's stack.
+        /// Deletes ThreadSanitizer's state of a fiber that has finished; called on the worker's stack.
         pub(crate) fn destroy(&self) {
             for shadow in [&self.fiber, &self.switch] {
                 // SAFETY: created by leave_worker(); enter_worker() has made another shadow the

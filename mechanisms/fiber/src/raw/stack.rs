@@ -17,36 +17,35 @@ use std::ptr::{self, NonNull};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 const PAGE_BYTES: usize = 4096;
-/// Size of a stack's head; the head is aligned to 64 bytes.
+/// Size of a stack's head, which contains the fiber's control block; the head is aligned to 64 bytes.
 pub(super) const HEAD_BYTES: usize = if IS_SANITIZED { 256 } else { 128 };
 /// `true` in sanitizer builds, whose control block is larger.
 pub(super) const IS_SANITIZED: bool =
     cfg!(any(handover_sanitizer = "address", handover_sanitizer = "thread"));
-/// Size of a guard: four pages, so that a C function with a large frame does not step over it;
-/// Rust's own functions touch each page of their frames.
+/// Size of a stack guard: four pages, so that a C function with a large frame does not skip the
+/// guard. (Rust functions touch each page of their frames.)
 pub(crate) const GUARD_BYTES: usize = 4 * PAGE_BYTES;
 /// Number of stacks in the first slab of each stack size.
 const SLAB_STACKS_MIN: usize = 64;
-/// Maximum number of stacks in a slab; each slab has twice as many as the slab before, up to this.
+/// Maximum number of stacks in a slab; each slab has twice as many as the slab before, up to this number.
 const SLAB_STACKS_MAX: usize = 4096;
-/// Number of different offsets, 64 bytes apart, at which stacks start in their uppermost page: with
-/// a single offset, all stacks would contend for the same few lines of the first-level cache.
+/// Number of different offsets, 64 bytes apart, at which stacks start in their uppermost page, so
+/// that they do not all use the same few lines of the first-level cache.
 const COLOURS: usize = 32;
 const _: () = assert!((COLOURS - 1) * 64 + HEAD_BYTES <= PAGE_BYTES);
-/// Advice of `madvise(2)` that makes a range of pages fault without splitting the mapping. Linux
-/// 6.13.
+/// Advice of `madvise(2)`, since Linux 6.13, that makes accesses to pages fault without splitting the mapping.
 const MADV_GUARD_INSTALL: libc::c_int = 102;
 
-/// Kind of the guards below the stacks of a pool.
+/// Kind of the guards that detect overflows of a pool's stacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GuardKind {
-    /// Marks in the page table, whose number the kernel does not limit.
+    /// Guards are flags in the page table, whose number the kernel does not limit.
     PageMark,
-    /// Memory mappings: two for each stack, and the kernel limits the number of mappings.
+    /// Guards are memory mappings, two for each stack; the kernel limits the number of mappings.
     Mapping,
 }
 
-/// Stack that is owned by this value and not in the pool.
+/// Stack that was removed from its pool.
 #[derive(Debug)]
 pub(crate) struct Stack {
     /// Address of the head, at the upper end of the stack.
@@ -66,7 +65,7 @@ impl Stack {
         std::ptr::eq(self.pool, pool)
     }
 
-    /// Gives the stack back to its pool.
+    /// Returns the stack to its pool.
     pub(crate) fn release(self) {
         self.pool.release([self]);
     }
@@ -103,7 +102,7 @@ pub(crate) struct StackPoolStats {
 }
 
 impl StackPool {
-    /// Returns the pool of stacks of `stack_bytes`, a multiple of the page size.
+    /// Returns the process's pool of stacks of `stack_bytes` bytes, a multiple of the page size.
     pub(crate) fn for_size(stack_bytes: usize) -> &'static Self {
         static POOLS: Mutex<BTreeMap<usize, &'static StackPool>> = Mutex::new(BTreeMap::new());
         POOLS.lock().unwrap_or_else(PoisonError::into_inner).entry(stack_bytes).or_insert_with(
@@ -138,7 +137,7 @@ impl StackPool {
         self.stack_bytes + GUARD_BYTES
     }
 
-    /// Returns a free stack, or a new one if none is free.
+    /// Removes and returns a free stack of the pool, or a new stack if none is free.
     pub(crate) fn take(&'static self) -> Result<Stack, StackError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match state.free.pop() {
@@ -147,8 +146,7 @@ impl StackPool {
         }
     }
 
-    /// Moves up to `count` free stacks to `into`, and returns one more stack, a new one if none was
-    /// free.
+    /// Moves up to `count` free stacks to `into`, and returns one more stack, newly allocated if none was free.
     pub(crate) fn take_many(
         &'static self,
         count: usize,
@@ -163,7 +161,7 @@ impl StackPool {
         }
     }
 
-    /// Adds stacks to the free ones of the pool.
+    /// Returns free stacks to the pool.
     pub(crate) fn release(&self, stacks: impl IntoIterator<Item = Stack>) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).free.extend(stacks);
     }
@@ -277,7 +275,7 @@ impl StackPool {
         stats
     }
 
-    /// Returns the memory of free stacks to the kernel; the result is the number of free stacks.
+    /// Returns the memory of free stacks to the kernel; returns the number of free stacks.
     pub(crate) fn trim(&self) -> usize {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         for stack in &state.free {

@@ -9,8 +9,8 @@ use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
 
 /// Suspends the running fiber until the waiter that was passed to `commit` is woken, or until
-/// `deadline_ns`; returns `true` if it was woken, or `commit` returned the waiter. `withdraw`
-/// removes the waiter from where `commit` has stored it, and returns `true` if it was still stored there.
+/// `deadline_ns`; returns `true` if the waiter was woken, or `commit` returned it. `withdraw`
+/// removes the waiter that `commit` has stored, and returns `true` if it was still stored.
 pub(crate) fn wait_until(
     worker: &Worker,
     running: NonNull<Control>,

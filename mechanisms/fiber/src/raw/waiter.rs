@@ -12,12 +12,12 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread::{self, Thread};
 
-/// A waiting participant, and the right to wake it.
+/// Fiber or thread that waits, and the exclusive right to wake it.
 #[derive(Debug)]
 pub(crate) enum Waiter {
     Fiber(Runnable),
     Thread(Arc<ThreadWaiter>),
-    /// A fiber that waits until a deadline at most.
+    /// Fiber that waits with a deadline.
     TimedFiber(TimedWaker),
 }
 
@@ -29,8 +29,8 @@ pub(crate) struct ThreadWaiter {
 }
 
 impl Waiter {
-    /// Wakes the fiber (by `wake_fiber`) or thread; returns `false` if its deadline had passed, so
-    /// that the caller can pass the notification to the next waiter.
+    /// Wakes the fiber (with `wake_fiber`) or thread; returns `false` if the wait's deadline had
+    /// passed, so that the caller can notify the next waiter instead.
     #[inline]
     pub(crate) fn wake_with(self, wake_fiber: impl FnOnce(Runnable)) -> bool {
         match self {
@@ -59,7 +59,7 @@ impl ThreadWaiter {
         Arc::new(Self { thread: thread::current(), race: Race::new() })
     }
 
-    /// Wakes the thread; returns `false` if its deadline had passed.
+    /// Wakes the thread; returns `false` if the wait's deadline had passed.
     #[cold]
     fn wake(&self) -> bool {
         let in_time = self.race.try_wake();
@@ -77,7 +77,7 @@ pub(super) struct TimedWait {
     pub(super) fiber: UnsafeCell<Option<Runnable>>,
 }
 
-/// Right to wake a fiber, unless its deadline has passed.
+/// Right to wake a fiber that waits with a deadline.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TimedWaker(pub(super) NonNull<TimedWait>);
 
@@ -86,7 +86,7 @@ pub(crate) struct TimedWaker(pub(super) NonNull<TimedWait>);
 unsafe impl Send for TimedWaker {}
 
 impl TimedWaker {
-    /// Returns the fiber, to be woken; `None` if its deadline had already passed.
+    /// Returns the fiber, which the caller must make ready; `None` if its deadline had already passed.
     pub(crate) fn take_fiber(self) -> Option<Runnable> {
         // SAFETY: the timed wait is valid until the fiber was taken out below or `try_wake` has let
         // go. Both happen in this call, which is made once, as only one waker of a timed wait is

@@ -1,7 +1,7 @@
 //! Examples of the fiber API: one test for each promise of the documentation.
 
 use handover_fiber::{
-    Barrier, Builder, Condition, Config, ConfigError, Eventual, Mutex, Panicked, PoolConfig,
+    Barrier, Builder, Condition, Config, ConfigError, Eventual, FiberPanic, Mutex, PoolConfig,
     Runtime, SpawnError, Stealing, channel, current_id, current_worker, is_fiber, sleep, spawn,
     spawn_detached, spawn_local, yield_now,
 };
@@ -42,7 +42,7 @@ fn fibers_can_join_running_and_ended_fibers() -> TestResult {
 fn panic_is_returned_by_join_and_worker_continues() -> TestResult {
     let runtime = Runtime::new(Config::default())?;
     let fails = runtime.spawn(|| -> u32 { panic!("with number {}", 7) })?;
-    let panicked: Panicked = fails.join().unwrap_err();
+    let panicked: FiberPanic = fails.join().unwrap_err();
     assert_eq!(panicked.message(), Some("with number 7"));
     assert_eq!(panicked.to_string(), "the fiber panicked: with number 7");
     runtime.spawn_detached(|| panic!("detached"))?;
@@ -525,7 +525,7 @@ fn abandoned_runtime_never_resumes_waiting_fibers() -> TestResult {
 
 #[test]
 fn fresh_fibers_are_stolen_from_a_busy_worker() -> TestResult {
-    let config = Config { stealing: Stealing::Fresh, ..Config::workers(2) };
+    let config = Config { stealing: Stealing::UnstartedFibers, ..Config::workers(2) };
     let runtime = Runtime::new(config)?;
     let workers = Builder::new().worker(0).spawn_on(&runtime.handle(), || {
         let done = Arc::new(AtomicU32::new(0));
@@ -550,7 +550,7 @@ fn fresh_fibers_are_stolen_from_a_busy_worker() -> TestResult {
 fn fresh_fiber_is_not_stolen_across_pools_or_from_a_named_worker() -> TestResult {
     let own = PoolConfig { workers: vec![0], ..PoolConfig::new("own", 4) };
     let pools = vec![PoolConfig::new("all", 4), own];
-    let config = Config { stealing: Stealing::Fresh, pools, ..Config::workers(2) };
+    let config = Config { stealing: Stealing::UnstartedFibers, pools, ..Config::workers(2) };
     let runtime = Runtime::new(config)?;
     let own = runtime.pool("own").expect("it is configured");
     for builder in [Builder::new().pool(own), Builder::new().worker(0)] {

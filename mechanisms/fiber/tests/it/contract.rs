@@ -234,7 +234,7 @@ fn worker_sleeps_if_no_ready_fiber_can_be_stolen() -> TestResult {
     }
     let own = PoolConfig { workers: vec![0], ..PoolConfig::new("own", 4) };
     let pools = vec![PoolConfig::new("all", 4), own];
-    let config = Config { stealing: Stealing::Fresh, pools, ..Config::workers(2) };
+    let config = Config { stealing: Stealing::UnstartedFibers, pools, ..Config::workers(2) };
     let runtime = Runtime::new(config)?;
     let own = runtime.pool("own").expect("it is configured");
     let busy = Builder::new().worker(0).spawn_on(&runtime.handle(), move || {

@@ -3,7 +3,8 @@
 
 use proc_macro::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 
-/// Wraps the body of a function in a span, named `module::function` or by `#[probed("name")]`.
+/// Attribute of a function that records a span around its body, called `module::function`, or
+/// `name` with `#[probed("name")]`.
 ///
 /// The span is entered before the first statement and left when the function returns or unwinds.
 ///
@@ -38,7 +39,8 @@ fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream, Refu
     Ok(tokens.into_iter().collect())
 }
 
-/// Returns the function's name; an error for items that cannot be timed.
+/// Returns the name of the function that the attribute is applied to; an error for other items, and
+/// for functions that cannot be timed.
 fn function_name(tokens: &[TokenTree]) -> Result<Ident, Refusal> {
     let mut tokens = tokens.iter();
     while let Some(token) = tokens.next() {
@@ -69,7 +71,7 @@ fn function_name(tokens: &[TokenTree]) -> Result<Ident, Refusal> {
     Err(("#[probed] on something that is not a function", Span::call_site()))
 }
 
-/// Returns the expression of the span's name: the attribute's argument or the function's path.
+/// Returns the source text of the expression for the span's name: the attribute's argument or the function's path.
 fn span_name(arguments: TokenStream, name: &Ident) -> Result<String, Refusal> {
     let mut arguments = arguments.into_iter();
     match (arguments.next(), arguments.next()) {

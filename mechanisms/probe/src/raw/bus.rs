@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 #[derive(Debug)]
 pub(super) struct Range {
     start: AtomicUsize,
-    /// Length of the range; zero while nothing is mapped.
+    /// Length of the range in bytes; zero while no file is mapped.
     bytes: AtomicUsize,
     is_taken: AtomicBool,
     is_truncated: AtomicBool,
@@ -25,11 +25,11 @@ unsafe impl Sync for Range {}
 // SAFETY: `next` only points to ranges that are never freed; the other fields are atomics.
 unsafe impl Send for Range {}
 
-/// Range created last; each links to the one before it. Ranges are reused and never freed, so that
-/// the handler can walk them without a lock.
+/// Newest node of a list of all ranges. Ranges are reused and never freed, so that the handler can
+/// walk the list without a lock.
 static LAST: AtomicPtr<Range> = AtomicPtr::new(ptr::null_mut());
 
-/// Action that SIGBUS had before [`install`].
+/// Signal action of SIGBUS before [`install`].
 static PREVIOUS_ACTION: OnceLock<libc::sigaction> = OnceLock::new();
 
 impl Range {
@@ -92,8 +92,8 @@ impl Range {
         })
     }
 
-    /// Returns `true` if the mapping contains address `at`. A caller that faulted within a mapping
-    /// keeps it from being released meanwhile, so that its range does not change.
+    /// Returns `true` if the mapping contains address `at`. If the caller faulted within this
+    /// mapping, its thread cannot release the mapping, so that the range does not change.
     fn contains(&self, at: usize) -> bool {
         // Acquire: pairs with Release in watch().
         let bytes = self.bytes.load(Ordering::Acquire);
@@ -114,8 +114,8 @@ impl Range {
     }
 }
 
-/// Installs the handler for faults in registered mappings, once; it passes all other signals to the
-/// previous action. A handler that the program installs later stays.
+/// Installs the handler for faults in registered mappings, once; the handler passes all other
+/// signals to the previous action. It does not replace a handler that the program installs later.
 pub(crate) fn install() {
     PREVIOUS_ACTION.get_or_init(|| {
         // SAFETY: all zeroes are a valid sigaction: the default, without flags.

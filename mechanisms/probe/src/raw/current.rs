@@ -6,27 +6,27 @@ use handover_base::sync::shared::{AtomicBool, Ordering, compiler_fence};
 use std::cell::Cell;
 use std::ptr;
 
-/// Actions that the calling thread may take when it records an event.
+/// State of a thread that determines what it may do when it records an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum ThreadPhase {
     /// The thread executes the program's code: events may create a writer, take locks and wait.
-    Ready,
-    /// The thread executes this crate, whose locks it may hold: an event meanwhile (of a probe in
-    /// the global allocator or in a signal handler) must not enter this crate again.
-    Inside,
+    InProgram,
+    /// The thread executes this crate, whose locks it may hold: an event (of a probe in the global
+    /// allocator or in a signal handler) must not enter this crate again.
+    InProbe,
     /// The thread belongs to this crate: its events are not recorded.
-    Internal,
-    /// The thread is ending and no longer has a writer.
-    Ended,
+    InternalThread,
+    /// The thread is exiting and no longer has a writer.
+    Exited,
 }
 
 thread_local! {
-    /// The thread's writer, leaked, or null. It needs no destructor: a read is one instruction.
+    /// Pointer to the thread's writer, or null. Without a destructor, a read is one instruction.
     static WRITER: Cell<*const Writer<Memory>> = const { Cell::new(ptr::null()) };
     /// `true` while the writer is in use: a signal handler that interrupts the thread then does not use it.
     static IS_BUSY: AtomicBool = const { AtomicBool::new(false) };
-    static PHASE: Cell<Phase> = const { Cell::new(Phase::Ready) };
-    /// ID of the recording that has no lane for this thread.
+    static PHASE: Cell<ThreadPhase> = const { Cell::new(ThreadPhase::InProgram) };
+    /// ID of the recording that refused this thread because no lane was free.
     static REFUSED_BY: Cell<u64> = const { Cell::new(0) };
     static EXIT: Exit = const { Exit(Cell::new(drop)) };
 }
@@ -36,15 +36,15 @@ struct Exit(Cell<fn(Writer<Memory>)>);
 
 impl Drop for Exit {
     fn drop(&mut self) {
-        PHASE.set(Phase::Ended);
+        PHASE.set(ThreadPhase::Exited);
         if let Some(writer) = take() {
             (self.0.get())(*writer);
         }
     }
 }
 
-/// Calls `f` with the thread's writer; returns `None` if the thread has none, or if this is a
-/// signal handler that interrupted a use of it.
+/// Calls `f` with the thread's writer and returns its result; `None` if the thread has no writer,
+/// or if this is a signal handler that interrupted a use of the writer.
 ///
 /// `f` must not call `install`, `take` or `forget`; no caller in this crate does.
 ///
@@ -52,7 +52,7 @@ impl Drop for Exit {
 /// Two stores and a branch to exclude signal handlers: the cheapest sound way, as a handler may run
 /// between any two instructions.
 #[inline(always)]
-pub(crate) fn with<R>(f: impl FnOnce(&Writer<Memory>) -> R) -> Option<R> {
+pub(crate) fn with_writer<R>(f: impl FnOnce(&Writer<Memory>) -> R) -> Option<R> {
     // Relaxed: only this thread and its signal handlers access it.
     if is_busy() {
         return None;
@@ -77,18 +77,18 @@ pub(crate) fn is_busy() -> bool {
     IS_BUSY.with(|is_busy| is_busy.load(Ordering::Relaxed))
 }
 
-/// Counts an event of a signal handler that interrupted a use of its thread's writer. Returns
-/// `false` if the thread has no writer, or one of a finished recording, whose counts are final.
+/// Counts an event of a signal handler that interrupted a use of its thread's writer. Returns `false` if the thread
+/// has no writer, or if its writer belongs to a finished recording, whose counts are final.
 pub(crate) fn count_interrupted() -> bool {
     debug_assert!(is_busy());
-    // SAFETY: null or a Box that is not freed while IS_BUSY is set, as in with().
+    // SAFETY: null or a Box that is not freed while IS_BUSY is set, as in with_writer().
     let writer = unsafe { WRITER.get().as_ref() };
     let open = writer.map(Writer::lane).filter(|lane| !lane.is_closed());
     open.inspect(|lane| lane.count_interrupted()).is_some()
 }
 
-/// Makes `writer` the thread's writer. Unless it was [taken](take) before, it is passed to `on_exit` when the thread
-/// exits.
+/// Makes `writer` the thread's writer. When the thread exits, passes the writer to `on_exit`,
+/// unless [`take`] has removed it.
 pub(crate) fn install(writer: Writer<Memory>, on_exit: fn(Writer<Memory>)) {
     drop(take());
     WRITER.set(Box::into_raw(Box::new(writer)));
@@ -108,27 +108,27 @@ pub(crate) fn forget() {
     WRITER.set(ptr::null());
 }
 
-pub(crate) fn phase() -> Phase {
+pub(crate) fn phase() -> ThreadPhase {
     PHASE.get()
 }
 
 /// Marks the calling thread as belonging to this crate.
 pub(crate) fn mark_internal() {
-    PHASE.set(Phase::Internal);
+    PHASE.set(ThreadPhase::InternalThread);
 }
 
 /// Guard that keeps events of its thread from starting a recording, locking or waiting.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct InsideGuard {
-    before: Phase,
+    before: ThreadPhase,
 }
 
 /// Marks the calling thread as executing this crate, until the guard is dropped.
 pub(crate) fn enter() -> InsideGuard {
     let before = PHASE.get();
-    if before == Phase::Ready {
-        PHASE.set(Phase::Inside);
+    if before == ThreadPhase::InProgram {
+        PHASE.set(ThreadPhase::InProbe);
     }
     // Pairs with the fence in drop(): signal handlers that run in between see the phase.
     compiler_fence(Ordering::SeqCst);

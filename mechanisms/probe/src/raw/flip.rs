@@ -27,7 +27,7 @@ const PAGE_BYTES: usize = 4096;
 const MEMBARRIER_SYNC_CORE: libc::c_int = 1 << 5;
 const MEMBARRIER_REGISTER_SYNC_CORE: libc::c_int = 1 << 6;
 
-/// Returns `true` if the site with the instruction at `at` is on; `None` if it is not a site.
+/// Returns `true` if the site with the instruction at address `at` is on; `None` if there is no site at this address.
 pub(crate) fn is_on(at: usize) -> Option<bool> {
     match byte(at).load(Ordering::Relaxed) {
         OFF => Some(false),
@@ -42,8 +42,8 @@ fn byte(at: usize) -> &'static AtomicU8 {
     unsafe { AtomicU8::from_ptr(std::ptr::with_exposed_provenance_mut(at)) }
 }
 
-/// Switches the sites at `addresses` on or off, all or none, and returns when every thread sees the
-/// change.
+/// Switches the sites at `addresses` on or off, all or none; returns the method used, once every
+/// thread sees the change.
 ///
 /// Writes through `/proc/self/mem`, which needs no writable page; if that fails, after `mprotect`.
 pub(crate) fn write(addresses: &[usize], on: bool) -> io::Result<Backend> {
@@ -61,7 +61,7 @@ pub(crate) fn write(addresses: &[usize], on: bool) -> io::Result<Backend> {
     answer
 }
 
-/// Returns the opcode that a site had before it was changed to `opcode`.
+/// Returns the opcode that a site has before it is changed to `opcode`.
 fn previous_opcode(opcode: u8) -> u8 {
     if opcode == ON { OFF } else { ON }
 }
@@ -98,7 +98,7 @@ fn through_mprotect(addresses: &[usize], opcode: u8) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes `opcode` to addresses within one page, to all or none.
+/// Writes `opcode` to all addresses, which lie in one page; on an error, to none.
 fn change_page(addresses: &[usize], opcode: u8) -> io::Result<()> {
     let start = std::ptr::with_exposed_provenance_mut(addresses[0] & !(PAGE_BYTES - 1));
     let executable = MprotectFlags::READ | MprotectFlags::EXEC;
@@ -122,8 +122,8 @@ pub(crate) fn register() -> bool {
     *REGISTERED.get_or_init(|| membarrier(MEMBARRIER_REGISTER_SYNC_CORE))
 }
 
-/// Makes every CPU that runs a thread of this process serialise, so that it executes no
-/// instructions fetched before. Returns `false` if the kernel refuses.
+/// Serialises every CPU that runs a thread of this process, so that it executes no instructions
+/// fetched before. Returns `false` if the kernel refuses.
 fn membarrier(command: libc::c_int) -> bool {
     if cfg!(miri) {
         return false;

@@ -1,5 +1,4 @@
-//! A lane's memory: a page of header and a ring, mapped from a file, so that it outlives the
-//! process.
+//! A lane's memory: a page of header and a ring, mapped from a file, so that it outlives the process.
 
 use super::bus::Range;
 use crate::format::PAGE_BYTES;
@@ -11,13 +10,13 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 
-/// Number of words of the page before the ring.
+/// Number of words of the header page before the ring.
 const HEADER_WORDS: u64 = PAGE_BYTES / 8;
 
 /// Mapped memory of a lane: a header page and a ring.
 #[derive(Debug)]
 pub struct Memory {
-    /// First word of the ring; the header is right before it.
+    /// Pointer to the first word of the ring; the header page precedes the ring.
     ring: NonNull<AtomicU64>,
     /// Number of words of the ring, a power of two, minus one.
     mask: u64,
@@ -64,7 +63,7 @@ impl Memory {
         unsafe { word.as_ref() }
     }
 
-    /// Returns the word at `index` of the page before the ring.
+    /// Returns the word at `index` of the header page.
     pub(crate) fn header(&self, index: usize) -> &AtomicU64 {
         assert!((index as u64) < HEADER_WORDS);
         // SAFETY: `index < HEADER_WORDS` was checked above; the header lies right before the ring,

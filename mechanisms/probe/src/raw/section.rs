@@ -93,7 +93,7 @@ mod patched {
 #[cfg(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))))]
 pub(crate) use patched::instructions;
 
-/// Returns none: sites without patched code are in no section, and register when they first run.
+/// Returns an empty vector: sites without patched code are not in the section, and register when they first run.
 #[cfg(not(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags")))))]
 pub(crate) fn instructions() -> Vec<SiteInstruction> {
     Vec::new()

@@ -3,7 +3,7 @@
 //! An expansion lies in another crate, so that its `unsafe` (one `asm!`) is allowed within it:
 //! `#![deny(unsafe_code)]` accepts the allowance, `#![forbid(unsafe_code)]` does not.
 
-/// Records an event with up to two integers, if the site of this call is on.
+/// Defines a probe site that records an event with up to two integers, if the site is on.
 ///
 /// ```
 /// # use handover_probe::probe;
@@ -42,7 +42,7 @@ macro_rules! probe {
     }};
 }
 
-/// Records an event now, and one when the returned guard is dropped, by unwinding too.
+/// Defines a probe site that records an event now, and another when the returned guard is dropped, also by unwinding.
 ///
 /// ```
 /// # use handover_probe::span;
@@ -53,9 +53,8 @@ macro_rules! probe {
 /// # serve(1);
 /// ```
 ///
-/// Both ends are sites of their own, so that the guard has no size and checks nothing itself. A
-/// span that is switched on or off while it runs leaves one end without the other; readers allow
-/// for it.
+/// Both ends are sites of their own, so that the guard has no size and checks nothing itself. A span that is switched
+/// on or off while it runs leaves one end without the other; readers allow for it.
 ///
 /// # Cost
 /// Off: two instructions that do nothing. On: two time stamps and two stores.
@@ -98,8 +97,7 @@ macro_rules! __span {
     }};
 }
 
-/// Defines the data of a probe site: name and position without pointers, so that loading needs no
-/// relocation.
+/// Defines the data of a probe site: name and position without pointers, so that loading needs no relocation.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __meta {
@@ -146,7 +144,7 @@ macro_rules! __site {
     };
 }
 
-/// Reads the site's flag in memory.
+/// Reads the site's flag in memory, on targets without patched code.
 #[cfg(not(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags")))))]
 #[doc(hidden)]
 #[macro_export]

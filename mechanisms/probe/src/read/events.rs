@@ -16,7 +16,7 @@ pub enum EventKind {
     Mark,
     /// Start of a span.
     Enter,
-    /// End of a span. If its start is missing, the site was switched on within the span, or the start was lost.
+    /// End of a span. If the span's start is missing, the site was switched on within the span, or the start was lost.
     Leave,
 }
 
@@ -52,18 +52,18 @@ impl Event {
 pub struct Events<'a, S> {
     trace: &'a Trace<S>,
     thread: usize,
-    /// Index of the piece of the trace to load next.
+    /// Index, in the thread's list, of the piece of the trace to load next.
     piece: usize,
-    /// The piece being read: the bytes of a chunk in one of its forms, or the words of a block.
-    loaded: Loaded,
+    /// Piece of the trace that is being read: the bytes of a chunk, or the words of a block.
+    loaded: LoadedPiece,
     at: usize,
     base_ticks: u64,
     last_ticks: u64,
-    is_cut_short: bool,
+    is_truncated: bool,
 }
 
 #[derive(Debug)]
-enum Loaded {
+enum LoadedPiece {
     Packed(Vec<u8>),
     Bytes(Vec<u8>),
     Words(Vec<u64>),
@@ -83,18 +83,18 @@ impl<'a, S: ReadAt> Events<'a, S> {
             trace,
             thread,
             piece: 0,
-            loaded: Loaded::Words(Vec::new()),
+            loaded: LoadedPiece::Words(Vec::new()),
             at: 0,
             base_ticks: 0,
             last_ticks: 0,
-            is_cut_short: false,
+            is_truncated: false,
         }
     }
 
     /// Returns `true` if the file was truncated after it was opened, so that events are missing.
     #[must_use]
-    pub fn is_cut_short(&self) -> bool {
-        self.is_cut_short
+    pub fn is_truncated(&self) -> bool {
+        self.is_truncated
     }
 
     /// Loads the next piece of the trace; returns `false` if there is none.
@@ -107,15 +107,16 @@ impl<'a, S: ReadAt> Events<'a, S> {
                 self.base_ticks = base_ticks;
                 self.at = 0;
                 // Reuses the previous chunk's memory.
-                let mut to = match std::mem::replace(&mut self.loaded, Loaded::Words(Vec::new())) {
-                    Loaded::Bytes(bytes) | Loaded::Packed(bytes) => bytes,
-                    Loaded::Words(_) => Vec::new(),
-                };
+                let mut to =
+                    match std::mem::replace(&mut self.loaded, LoadedPiece::Words(Vec::new())) {
+                        LoadedPiece::Bytes(bytes) | LoadedPiece::Packed(bytes) => bytes,
+                        LoadedPiece::Words(_) => Vec::new(),
+                    };
                 to.resize(bytes, 0);
                 match read_full(&self.trace.stream, offset, &mut to) {
                     Ok(count) if count != bytes => None,
-                    Ok(_) if is_packed => Some(Loaded::Packed(to)),
-                    Ok(_) => Some(Loaded::Bytes(to)),
+                    Ok(_) if is_packed => Some(LoadedPiece::Packed(to)),
+                    Ok(_) => Some(LoadedPiece::Bytes(to)),
                     Err(_) => None,
                 }
             }
@@ -123,11 +124,11 @@ impl<'a, S: ReadAt> Events<'a, S> {
                 self.base_ticks = base_ticks;
                 self.at = from_word as usize;
                 let source = self.trace.source(file);
-                source.and_then(|source| block_words(source, offset).ok()).map(Loaded::Words)
+                source.and_then(|source| block_words(source, offset).ok()).map(LoadedPiece::Words)
             }
         };
-        self.is_cut_short |= loaded.is_none();
-        self.loaded = loaded.unwrap_or(Loaded::Words(Vec::new()));
+        self.is_truncated |= loaded.is_none();
+        self.loaded = loaded.unwrap_or(LoadedPiece::Words(Vec::new()));
         true
     }
 
@@ -146,16 +147,16 @@ impl<'a, S: ReadAt> Events<'a, S> {
     }
 
     /// Decodes the next event of the loaded piece; `None` at its end.
-    fn step(&mut self) -> Option<Event> {
+    fn decode_next(&mut self) -> Option<Event> {
         match &self.loaded {
-            Loaded::Packed(bytes) => {
+            LoadedPiece::Packed(bytes) => {
                 let (since, code) = unpack(*bytes.get(self.at..)?.first_chunk()?);
                 self.at += 4;
                 self.base_ticks = self.base_ticks.wrapping_add(since);
                 // A packed event has no values, even if a damaged one's form has.
                 Some(self.event(self.base_ticks, code, [0; 2]))
             }
-            Loaded::Words(words) => {
+            LoadedPiece::Words(words) => {
                 let event = words.get(self.at).copied().filter(|event| *event != 0)?;
                 let count = words_of(event) as usize;
                 let value = |index: usize| match words.get(self.at + index) {
@@ -167,7 +168,7 @@ impl<'a, S: ReadAt> Events<'a, S> {
                 let ticks = self.base_ticks.wrapping_add(event >> CODE_BITS);
                 Some(self.event(ticks, event, values))
             }
-            Loaded::Bytes(bytes) => {
+            LoadedPiece::Bytes(bytes) => {
                 let (since, rest) = take_varint(bytes.get(self.at..)?)?;
                 let (code, mut rest) = take_varint(rest)?;
                 let mut values = [0; 2];
@@ -187,7 +188,7 @@ impl<S: ReadAt> Iterator for Events<'_, S> {
 
     fn next(&mut self) -> Option<Event> {
         loop {
-            if let Some(event) = self.step() {
+            if let Some(event) = self.decode_next() {
                 return Some(event);
             }
             if !self.load() {

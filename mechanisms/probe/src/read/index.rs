@@ -12,9 +12,9 @@ use crate::site::Site;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 
-/// Maximum size of a segment's payload; the recorder writes none that is larger.
+/// Maximum size in bytes of a segment's payload that the recorder writes.
 const PAYLOAD_BYTES_MAX: u64 = 1 << 28;
-/// Number of bytes that one read searches for the next segment.
+/// Number of bytes read at a time in search of the next segment.
 const WINDOW_BYTES: usize = 1 << 16;
 const BLOCK_BYTES: u64 = BLOCK_WORDS * 8;
 /// Number of words of the largest ring that the recorder creates.
@@ -27,7 +27,7 @@ struct ThreadIndex {
     /// Position in the ring after the last event of the chunks.
     position_end: u64,
     chunk_events: u64,
-    /// Number of the thread's recorded events, the greatest in all headers.
+    /// Number of the thread's recorded events: the greatest number in all headers of the thread.
     recorded: u64,
     lost: u64,
     blocks: Vec<Block>,
@@ -81,7 +81,7 @@ impl Index {
         Ok(())
     }
 
-    /// Reads one segment; returns `false` if it is damaged or cut off.
+    /// Reads one segment; returns `false` if it is damaged or incomplete.
     fn read_segment(
         &mut self,
         source: &impl ReadAt,
@@ -172,7 +172,7 @@ impl Index {
         Ok(true)
     }
 
-    /// Gives functions without a name the name of their module and their offset.
+    /// Sets the names of functions without a symbol to the name of their module and their offset.
     fn name_functions(&mut self) {
         for (number, module, address) in self.functions.drain(..) {
             let Some(module) = self.modules.get(&module) else { continue };
@@ -316,7 +316,7 @@ fn is_chunk(segment: &Segment) -> bool {
     matches!(segment.kind, SEGMENT_CHUNK | SEGMENT_PACKED)
 }
 
-/// Reads the block at index `at` of a ring; `None` if the block is empty.
+/// Reads the header of the block at index `at` of a ring; returns the piece, or `None` if the block is empty.
 fn read_block(
     source: &impl ReadAt,
     file: TraceFile,
@@ -349,7 +349,7 @@ fn read_block(
     }))
 }
 
-/// Reads the words of a block; words beyond the file's end are zero.
+/// Reads and returns the words of a block; words beyond the file's end are zero.
 pub(super) fn block_words(source: &impl ReadAt, offset: u64) -> io::Result<Vec<u64>> {
     let mut bytes = vec![0; BLOCK_BYTES as usize];
     read_full(source, offset, &mut bytes)?;

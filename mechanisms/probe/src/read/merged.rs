@@ -10,25 +10,25 @@ use std::collections::BinaryHeap;
 ///
 /// Among events with the same time stamp, the event of the thread that began earlier comes first.
 #[derive(Debug)]
-pub struct Merged<'a, S>(MergedProcesses<'a, S>);
+pub struct MergedEvents<'a, S>(MergedTraces<'a, S>);
 
 impl<S: ReadAt> Trace<S> {
     /// Returns an iterator over the events of all threads, in time order.
     ///
     /// # Cost
     /// Memory for one chunk or block of each thread, some 200 kB.
-    pub fn merged(&self) -> Merged<'_, S> {
-        Merged::new(self)
+    pub fn merged(&self) -> MergedEvents<'_, S> {
+        MergedEvents::new(self)
     }
 }
 
-impl<'a, S: ReadAt> Merged<'a, S> {
+impl<'a, S: ReadAt> MergedEvents<'a, S> {
     fn new(trace: &'a Trace<S>) -> Self {
-        Self(MergedProcesses::new(std::slice::from_ref(trace)))
+        Self(MergedTraces::new(std::slice::from_ref(trace)))
     }
 }
 
-impl<S: ReadAt> Iterator for Merged<'_, S> {
+impl<S: ReadAt> Iterator for MergedEvents<'_, S> {
     type Item = Event;
 
     fn next(&mut self) -> Option<Event> {
@@ -38,37 +38,38 @@ impl<S: ReadAt> Iterator for Merged<'_, S> {
 
 /// Iterator over the events of several processes in time order; see [`merge`].
 #[derive(Debug)]
-pub struct MergedProcesses<'a, S> {
+pub struct MergedTraces<'a, S> {
     sources: Vec<(usize, Events<'a, S>, Option<Event>)>,
-    /// Time and index of the next event of each source that has one, except the current source.
+    /// Time of the next event of each source, and the source's index; without the current source,
+    /// and sources without further events.
     next: BinaryHeap<Reverse<(u64, usize)>>,
-    /// Index of the source of the last event: the next event mostly comes from the same one.
+    /// Index of the source of the last event, which mostly has the next event, too.
     current: Option<usize>,
 }
 
-/// Error of merging traces whose time stamps are not of one clock.
+/// Error of [`merge`]: the traces' time stamps are not comparable, as they are of different clocks or boots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "trace {index} was recorded by another clock, or before or after a restart: its times cannot be compared with those of trace 0"
 )]
-pub struct Incomparable {
+pub struct MergeError {
     /// Index of the first trace whose clock or boot differs from those of trace 0.
     pub index: usize,
 }
 
-/// Merges the events of several processes by time, each with the index of its trace.
+/// Returns an iterator over the events of several traces in time order, each with the index of its trace.
 ///
 /// # Errors
 /// If they were not recorded on one machine, by the same clock, without a reboot in between.
-pub fn merge<S: ReadAt>(traces: &[Trace<S>]) -> Result<MergedProcesses<'_, S>, Incomparable> {
+pub fn merge<S: ReadAt>(traces: &[Trace<S>]) -> Result<MergedTraces<'_, S>, MergeError> {
     let differs = |trace: &Trace<S>| trace.clock_and_boot() != traces[0].clock_and_boot();
     match traces.iter().position(differs) {
-        Some(index) => Err(Incomparable { index }),
-        None => Ok(MergedProcesses::new(traces)),
+        Some(index) => Err(MergeError { index }),
+        None => Ok(MergedTraces::new(traces)),
     }
 }
 
-impl<'a, S: ReadAt> MergedProcesses<'a, S> {
+impl<'a, S: ReadAt> MergedTraces<'a, S> {
     fn new(traces: &'a [Trace<S>]) -> Self {
         let mut merged = Self { sources: Vec::new(), next: BinaryHeap::new(), current: None };
         for (index, trace) in traces.iter().enumerate() {
@@ -84,10 +85,10 @@ impl<'a, S: ReadAt> MergedProcesses<'a, S> {
         merged
     }
 
-    /// Returns the number of threads with missing events, as their file was truncated meanwhile.
+    /// Returns the number of threads with missing events because a file was truncated after it was opened.
     #[must_use]
-    pub fn cut_short(&self) -> u64 {
-        self.sources.iter().map(|(_, events, _)| u64::from(events.is_cut_short())).sum()
+    pub fn truncated_threads_count(&self) -> u64 {
+        self.sources.iter().map(|(_, events, _)| u64::from(events.is_truncated())).sum()
     }
 
     /// Returns the index of the source with the earliest event; `None` if there are no more events.
@@ -110,7 +111,7 @@ impl<'a, S: ReadAt> MergedProcesses<'a, S> {
     }
 }
 
-impl<S: ReadAt> Iterator for MergedProcesses<'_, S> {
+impl<S: ReadAt> Iterator for MergedTraces<'_, S> {
     type Item = (usize, Event);
 
     fn next(&mut self) -> Option<(usize, Event)> {

@@ -1,6 +1,6 @@
 //! Threads of a trace: the parts of its files that hold their events, and counts of missing ones.
 
-/// One of the two files of a trace.
+/// File of a trace: the stream, or the file of rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TraceFile {
     Stream,
@@ -16,7 +16,7 @@ pub(super) enum Piece {
         base_ticks: u64,
         is_packed: bool,
     },
-    /// Block of a ring, or its end from a certain word on.
+    /// Block of a ring, or the end of a block from a certain word on.
     Block {
         file: TraceFile,
         offset: u64,
@@ -31,18 +31,17 @@ pub(super) enum Piece {
 pub struct MissingEvents {
     /// Events lost while recording: full ring, full disk, or no ring for the thread.
     pub lost: u64,
-    /// Events overwritten by newer ones with [`Policy::Last`](crate::Policy::Last); not part of
-    /// `total`.
+    /// Events overwritten by newer ones with [`Policy::Last`](crate::Policy::Last); not part of `total`.
     pub overwritten: u64,
-    /// Events that were recorded in a part of the file that is damaged or cut off.
+    /// Events in a part of the file that is damaged or missing.
     pub damaged: u64,
-    /// Maximum number of events in rings that no longer exist. Zero unless the process was killed
+    /// Maximum number of events in rings that no longer exist: zero unless the process was killed
     /// and its rings were removed.
     pub unread_max: u64,
 }
 
 impl MissingEvents {
-    /// Returns the maximum number of missing events, without the overwritten ones.
+    /// Returns the maximum number of missing events, without overwritten events.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.lost.saturating_add(self.damaged).saturating_add(self.unread_max)

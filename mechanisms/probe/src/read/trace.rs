@@ -17,14 +17,14 @@ const SITE_NUMBERS: usize = 1 << (CODE_BITS - 2);
 /// State of a recording when its header was last written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum End {
+pub enum RecordingState {
     /// The recording was finished normally.
     Finished,
     /// Recording stopped early because of an error, with its errno (28 for a full disk), or 0 if
     /// the error was not the operating system's.
     Failed(u64),
-    /// The recording is not finished: the process was killed, or is still recording.
-    Open,
+    /// The recording was not finished: the process was killed, or is still recording.
+    Unfinished,
 }
 
 /// Recording of one process, opened for reading.
@@ -34,7 +34,7 @@ pub struct Trace<S = File> {
     rings: Option<S>,
     header: Header,
     sites: HashMap<u32, Site>,
-    /// `true` at the index of each site number that is a span: a vector, as each event looks it up.
+    /// For each site number: `true` if the site is a span.
     pub(super) is_span: Vec<bool>,
     pub(super) threads: Vec<Thread>,
     missing: MissingEvents,
@@ -44,7 +44,7 @@ pub struct Trace<S = File> {
 }
 
 impl Trace {
-    /// Opens the trace at `path`, and the rings that a killed process has left, if they exist.
+    /// Opens the trace at `path` and, if they exist, the rings that a killed process has left.
     ///
     /// # Errors
     /// If the file cannot be read, is not a trace, or its first page is damaged.
@@ -60,8 +60,8 @@ impl Trace {
         Ok(trace)
     }
 
-    /// Returns the path of the file of rings that completed the trace; it may be removed once the
-    /// trace has been copied. `None` if the trace was complete.
+    /// Returns the path of the file of rings that completed the trace; the file may be removed once
+    /// the trace has been copied. `None` if the trace was complete.
     #[must_use]
     pub fn rings_path(&self) -> Option<&Path> {
         self.rings_path.as_deref()
@@ -82,13 +82,13 @@ fn header(source: &impl ReadAt) -> Result<Header, ReadError> {
     let mut page = vec![0; PAGE_BYTES as usize];
     let count = read_full(source, 0, &mut page)?;
     if count < 8 || page[..8] != format::MAGIC.to_le_bytes() {
-        return Err(ReadError::Foreign);
+        return Err(ReadError::NotATrace);
     }
-    Header::decode(&page[..count]).ok_or(ReadError::Header)
+    Header::decode(&page[..count]).ok_or(ReadError::DamagedHeader)
 }
 
 impl<S: ReadAt> Trace<S> {
-    /// Reads a trace and, if it is a stream, the rings that it was written from.
+    /// Reads a trace from `stream` and, if they exist, from the rings that its events were drained from.
     ///
     /// # Errors
     /// If the bytes cannot be read, are not a trace, or their first page is damaged.
@@ -151,23 +151,23 @@ impl<S: ReadAt> Trace<S> {
         &self.header.program
     }
 
-    /// Returns the state in which the recording stopped.
+    /// Returns the state of the recording when its header was last written.
     #[must_use]
-    pub fn end(&self) -> End {
+    pub fn state(&self) -> RecordingState {
         match self.header.state {
-            STATE_RECORDING => End::Open,
-            format::STATE_FAILED => End::Failed(self.header.errno),
-            _ => End::Finished,
+            STATE_RECORDING => RecordingState::Unfinished,
+            format::STATE_FAILED => RecordingState::Failed(self.header.errno),
+            _ => RecordingState::Finished,
         }
     }
 
-    /// Returns the number of missing events of all threads, including those without a ring.
+    /// Returns the numbers of missing events of all threads, including threads without a ring.
     #[must_use]
     pub fn missing(&self) -> MissingEvents {
         self.missing
     }
 
-    /// Returns the number of bytes of the files that could not be parsed.
+    /// Returns the number of bytes in the files that could not be parsed.
     #[must_use]
     pub fn damaged_bytes(&self) -> u64 {
         self.damaged_bytes
@@ -199,7 +199,8 @@ impl<S: ReadAt> Trace<S> {
         &self.threads
     }
 
-    /// Returns the time stamp of the end, or of the header's last update; `None` if unknown.
+    /// Returns the time stamp, in ticks, of the end of the recording, or of its header's last
+    /// update; `None` if unknown.
     #[must_use]
     pub fn end_ticks(&self) -> Option<u64> {
         let end_ticks = self.header.end.ticks;
@@ -207,7 +208,7 @@ impl<S: ReadAt> Trace<S> {
     }
 
     /// Converts a time stamp to ns of CLOCK_MONOTONIC, which all processes since the machine's boot
-    /// share. Negative if a damaged time stamp lies before the boot.
+    /// share. The result is negative if a damaged time stamp lies before the boot.
     #[must_use]
     pub fn ns(&self, ticks: u64) -> i64 {
         let begin = self.header.begin;
@@ -224,7 +225,8 @@ impl<S: ReadAt> Trace<S> {
         self.ns(ticks).saturating_add(shift)
     }
 
-    /// Returns the clock and the boot, which are equal for traces with comparable time stamps.
+    /// Returns `true` if ticks are the time-stamp counter, and the boot ID; traces with equal
+    /// results have comparable time stamps.
     pub(super) fn clock_and_boot(&self) -> (bool, [u64; 2]) {
         (self.header.is_tsc, self.header.boot)
     }

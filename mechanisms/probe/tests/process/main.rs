@@ -8,7 +8,7 @@
 mod raw;
 
 use handover_probe::outside::Process;
-use handover_probe::read::{End, Trace, find_traces, merge};
+use handover_probe::read::{RecordingState, Trace, find_traces, merge};
 use handover_probe::{
     Config, Recording, StartError, disable, enable, prepare, probe, span, unrecorded,
 };
@@ -75,7 +75,7 @@ fn killed_process_leaves_all_events_readable() {
     child.kill().unwrap();
     child.wait().unwrap();
     let trace = Trace::open(&path).unwrap();
-    assert_eq!(trace.end(), End::Open);
+    assert_eq!(trace.state(), RecordingState::Unfinished);
     let values = trace.merged().map(|event| event.values()[0]);
     assert!(values.eq(0..EVENTS));
     assert_eq!(trace.missing().total(), 0);
@@ -102,7 +102,7 @@ fn killed_stream_is_completed_from_its_rings() {
         child.kill().unwrap();
         child.wait().unwrap();
         let trace = Trace::open(&path).unwrap();
-        assert_eq!(trace.end(), End::Open);
+        assert_eq!(trace.state(), RecordingState::Unfinished);
         assert_eq!((trace.missing().damaged, trace.missing().unread_max), (0, 0));
         (path, trace)
     };
@@ -179,7 +179,7 @@ fn forked_child_records_into_its_own_file_with_the_same_clock() {
     let paths = find_traces(&path).unwrap();
     assert_eq!(paths.len(), 2, "{paths:?}");
     let traces: Vec<Trace> = paths.iter().map(|path| Trace::open(path).unwrap()).collect();
-    assert!(traces.iter().all(|trace| trace.end() == End::Finished));
+    assert!(traces.iter().all(|trace| trace.state() == RecordingState::Finished));
     assert_eq!(traces[1].parent_pid(), traces[0].pid());
     let marks = merge(&traces).unwrap().filter(|(_, event)| event.values().len() == 1);
     let output_text: Vec<(usize, u64)> =
@@ -214,7 +214,7 @@ fn environment_enables_sites_before_main() {
             std::fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().path()).collect();
         assert_eq!(traces.len(), 1, "{traces:?}");
         let trace = Trace::open(&traces[0]).unwrap();
-        assert_eq!(trace.end(), End::Finished);
+        assert_eq!(trace.state(), RecordingState::Finished);
         assert_eq!(trace.merged().count(), events, "{policy} {pattern}");
         std::fs::remove_file(&traces[0]).unwrap();
     }
@@ -265,7 +265,11 @@ fn full_disk_stops_recording_and_lost_events_are_counted() {
     let kept: u64 = line(&mut child, "kept").parse().unwrap();
     assert!(child.wait().unwrap().success());
     let trace = Trace::open(&path).unwrap();
-    assert!(matches!(trace.end(), End::Failed(errno) if errno != 0), "{:?}", trace.end());
+    assert!(
+        matches!(trace.state(), RecordingState::Failed(errno) if errno != 0),
+        "{:?}",
+        trace.state()
+    );
     assert!(trace.merged().count() as u64 == kept && kept > 100_000);
     assert_eq!(trace.missing().lost, EVENTS - kept);
 }
@@ -300,12 +304,12 @@ fn sites_of_another_process_are_switched() {
     assert_eq!(process_again.sites().iter().filter(|site| site.is_on).count(), 2);
     assert_eq!(process.disable("*").unwrap(), process.sites().len());
     let trace = Trace::open(&path).unwrap();
-    assert_eq!((trace.end(), trace.pid()), (End::Open, child.id()));
+    assert_eq!((trace.state(), trace.pid()), (RecordingState::Unfinished, child.id()));
     assert_eq!(trace.merged().count(), 10);
     drop(child.stdin.take()); // the child exits normally
     assert!(child.wait().unwrap().success());
     let trace = Trace::open(&path).unwrap();
-    assert_eq!((trace.end(), trace.merged().count()), (End::Finished, 10));
+    assert_eq!((trace.state(), trace.merged().count()), (RecordingState::Finished, 10));
 }
 
 #[test]
@@ -346,7 +350,11 @@ fn values_of(paths: &[PathBuf]) -> Vec<u64> {
     let mut values = Vec::new();
     for path in paths {
         let trace = Trace::open(path).unwrap();
-        assert_eq!((trace.end(), trace.missing().total()), (End::Finished, 0), "{path:?}");
+        assert_eq!(
+            (trace.state(), trace.missing().total()),
+            (RecordingState::Finished, 0),
+            "{path:?}"
+        );
         values.extend(trace.merged().map(|event| event.values()[0]));
     }
     values.sort_unstable();
@@ -378,7 +386,7 @@ fn thread_outliving_main_does_not_restart_the_recording() {
         succeeds(command);
         assert_eq!(find_traces(&path).unwrap().len(), 1);
         let trace = Trace::open(&path).unwrap();
-        assert_eq!(trace.end(), End::Finished);
+        assert_eq!(trace.state(), RecordingState::Finished);
         let marks = trace.merged().filter(|event| event.values().len() == 1);
         assert!(marks.map(|event| event.values()[0]).eq(0..EVENTS), "{policy}");
     }

@@ -1,10 +1,10 @@
 //! The arbiter: owner of the scheduler.
 
-use super::closed::Closed;
 use super::config::{ArbiterConfig, ArbiterConfigError};
+use super::final_state::FinalState;
 use super::hub::Hub;
 use super::stamps::Stamping;
-use super::state::{ArbiterState, ENDED};
+use super::state::{ArbiterState, FINISHED};
 use super::sweep::Sweeper;
 use super::word::Token;
 use crate::Scheduler;
@@ -13,8 +13,8 @@ use std::fmt;
 use std::io;
 use std::thread::{self, JoinHandle};
 
-/// Owner of the scheduler, run by one thread: reads the clients' mailboxes, and marks packets as
-/// eligible for transmission, in the order of the algorithm and at the rate of the link.
+/// Owner of the scheduler, run by one thread: reads the clients' mailboxes, and releases packets for
+/// transmission, in the order of the algorithm and at the rate of the link.
 ///
 /// Make it first, so that [`Hub`]s can be handed out; then [`run`](Self::run) it on a thread of
 /// yours, or [`spawn`](Self::spawn) it.
@@ -29,12 +29,12 @@ pub(super) struct FinishGuard(pub(super) Arc<ArbiterState>);
 
 impl Drop for FinishGuard {
     fn drop(&mut self) {
-        self.0.raise(ENDED);
+        self.0.raise(FINISHED);
     }
 }
 
 impl<S: Scheduler<Token>> Arbiter<S> {
-    /// Creates an arbiter that runs `scheduler`. Clients may join before it runs.
+    /// Creates an arbiter that runs `scheduler`. Clients may join before the arbiter runs.
     ///
     /// # Errors
     /// [`ArbiterConfigError`].
@@ -52,19 +52,19 @@ impl<S: Scheduler<Token>> Arbiter<S> {
         Hub { shared: Arc::clone(&self.ending.0) }
     }
 
-    /// Runs on the calling thread until the arbiter is stopped, and returns its final state.
+    /// Runs the arbiter on the calling thread until it is stopped, and returns its final state.
     ///
     /// # Panics
     /// Panics if the scheduler does; the clients then see that the arbiter has finished.
     ///
     /// # Blocking
     /// Blocks until it is stopped. While idle it waits as [`ArbiterConfig::idle_policy`] says.
-    pub fn run(self) -> Closed<S> {
+    pub fn run(self) -> FinalState<S> {
         let Self { scheduler, config, ending } = self;
         let shared = Arc::clone(&ending.0);
         match config.stamping {
             Stamping::None => {
-                Sweeper::<S, 1, 1>::new(scheduler, &config, shared, |it| &mut it.bare).run()
+                Sweeper::<S, 1, 1>::new(scheduler, &config, shared, |it| &mut it.unstamped).run()
             }
             Stamping::Batch | Stamping::Packet => {
                 Sweeper::<S, 2, 4>::new(scheduler, &config, shared, |it| &mut it.stamped).run()
@@ -72,11 +72,12 @@ impl<S: Scheduler<Token>> Arbiter<S> {
         }
     }
 
-    /// Runs on a new thread, which first calls `first` (to pin itself to a CPU, for example).
+    /// Runs the arbiter on a new thread, which first calls `first` (to pin itself to a CPU, for
+    /// example). Returns a handle of the thread.
     ///
     /// # Errors
     /// An error of the system if the thread cannot be started.
-    pub fn spawn(self, first: impl FnOnce() + Send + 'static) -> io::Result<Running<S>>
+    pub fn spawn(self, first: impl FnOnce() + Send + 'static) -> io::Result<ArbiterThread<S>>
     where
         S: Send + 'static,
     {
@@ -85,7 +86,7 @@ impl<S: Scheduler<Token>> Arbiter<S> {
             self.run()
         };
         let thread = thread::Builder::new().name("sched-arbiter".to_owned()).spawn(work)?;
-        Ok(Running { thread })
+        Ok(ArbiterThread { thread })
     }
 }
 
@@ -95,18 +96,18 @@ impl<S> fmt::Debug for Arbiter<S> {
     }
 }
 
-/// Handle of an arbiter that runs on a thread of its own.
+/// Handle of the thread on which an arbiter runs.
 #[derive(Debug)]
-pub struct Running<S> {
-    thread: JoinHandle<Closed<S>>,
+pub struct ArbiterThread<S> {
+    thread: JoinHandle<FinalState<S>>,
 }
 
-impl<S> Running<S> {
-    /// Waits until the arbiter has finished, and returns its final state; [`Hub::stop`] stops it.
+impl<S> ArbiterThread<S> {
+    /// Waits until the arbiter has finished, and returns its final state; [`Hub::stop`] stops the arbiter.
     ///
     /// # Panics
     /// Panics with the arbiter's payload, if it panicked.
-    pub fn join(self) -> Closed<S> {
+    pub fn join(self) -> FinalState<S> {
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 

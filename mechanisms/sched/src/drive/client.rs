@@ -1,12 +1,12 @@
-//! Clients: sending packets to the arbiter, and transmitting marked packets.
+//! Clients: sending packets to the arbiter, and transmitting the packets that it releases.
 
 use super::lane::{LaneReceiver, LaneSender};
 use super::ledger::Counts;
-use super::port::marks_slots_count;
+use super::port::return_slots_count;
 use super::presence::ClientState;
 use super::sink::{Sink, SinkError};
 use super::stamps::{Record, Stamping, Trace};
-use super::state::{ArbiterState, DRAINING, ENDED};
+use super::state::{ArbiterState, DRAINING, FINISHED};
 use super::word::{FLOWS_MAX, LENGTH_MAX_BYTES, Offer, TAGS_MAX};
 use handover_base::clock;
 use handover_base::sync::{Arc, CachePadded};
@@ -14,7 +14,7 @@ use handover_probe::probe;
 use std::fmt;
 use std::ops::Range;
 
-/// Error of sending a packet; contains the packet.
+/// Error of [`Client::send`]; contains the packet that was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
@@ -24,19 +24,21 @@ pub enum SendError {
     /// The arbiter was stopped. Every later send fails, too.
     #[error("the arbiter was stopped and accepts no packets")]
     Closed(Offer),
-    /// A field of the packet is greater than a mailbox slot can store.
+    /// The packet's flow number, length or tag is out of range.
     #[error(
         "packet with flow={}, length_bytes={}, tag={}: flow must be below {FLOWS_MAX}, length_bytes in \
          1..={LENGTH_MAX_BYTES}, tag below {TAGS_MAX}", .0.flow, .0.length_bytes, .0.tag
     )]
-    Unfit(Offer),
+    OutOfRange(Offer),
 }
 
 impl SendError {
     /// Returns the packet that was not sent.
     pub fn into_inner(self) -> Offer {
         match self {
-            SendError::Full(offer) | SendError::Closed(offer) | SendError::Unfit(offer) => offer,
+            SendError::Full(offer) | SendError::Closed(offer) | SendError::OutOfRange(offer) => {
+                offer
+            }
         }
     }
 }
@@ -44,17 +46,17 @@ impl SendError {
 /// Result of [`Client::send_batch`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "some packets may not have been sent"]
-pub struct Batch {
+pub struct BatchResult {
     /// Number of packets sent.
     pub sent: usize,
-    /// Packet that ended the batch, as a field of it is out of range ([`SendError::Unfit`]).
-    pub unfit: Option<Offer>,
+    /// Packet at which the batch stopped because one of its fields is out of range
+    /// ([`SendError::OutOfRange`]); `None` if all fields were valid.
+    pub out_of_range: Option<Offer>,
 }
 
-/// The client's ends of its two mailboxes: without time stamps, or with one stamp to the arbiter
-/// and three back.
+/// The client's ends of its two mailboxes: without time stamps, or with one stamp to the arbiter and three back.
 pub(super) enum ClientLanes {
-    Bare(Box<LanePair<1, 1>>),
+    Unstamped(Box<LanePair<1, 1>>),
     Stamped(Box<LanePair<2, 4>>),
 }
 
@@ -84,10 +86,10 @@ impl<const IN: usize, const OUT: usize> LanePair<IN, OUT> {
     }
 }
 
-/// Sends packets to the arbiter, and transmits the packets that the arbiter has marked as eligible.
+/// Client of an arbiter: sends packets to it, and transmits the packets that it releases.
 ///
-/// A client belongs to one thread at a time. Dropping it disconnects it: its packets in
-/// flight count as abandoned and are no longer marked; the other clients continue.
+/// A client belongs to one thread at a time. Dropping it disconnects it: its packets in flight
+/// count as abandoned and are never released; the other clients continue.
 pub struct Client {
     lanes: ClientLanes,
     counts: Counts,
@@ -108,7 +110,7 @@ impl Client {
         Self { lanes, counts: Counts::default(), number, stamps_packets, presence, shared }
     }
 
-    /// Returns the client's number in the order of joining, from 0; also in
+    /// Returns the client's number in the order in which clients joined, from 0; the same as
     /// [`Ledger::client`](super::Ledger::client).
     pub fn number(&self) -> usize {
         self.number
@@ -124,14 +126,14 @@ impl Client {
     #[inline]
     pub fn send(&mut self, offer: Offer) -> Result<(), SendError> {
         if !offer.fits() {
-            return Err(SendError::Unfit(offer));
+            return Err(SendError::OutOfRange(offer));
         }
         if self.is_closed() {
             return Err(SendError::Closed(offer));
         }
         let word = offer.pack();
         let is_pushed = match &mut self.lanes {
-            ClientLanes::Bare(lanes) => lanes.to_arbiter.push([word]),
+            ClientLanes::Unstamped(lanes) => lanes.to_arbiter.push([word]),
             ClientLanes::Stamped(lanes) => lanes.to_arbiter.push([word, clock::ticks()]),
         };
         if !is_pushed {
@@ -143,8 +145,8 @@ impl Client {
         Ok(())
     }
 
-    /// Sends packets from `offers` until the mailbox is full. The iterator is advanced only when a
-    /// slot is free, so packets that were not sent stay in `offers`.
+    /// Sends packets from `offers` until the mailbox is full or a packet is invalid; returns the number of packets
+    /// sent. The iterator is advanced only when a slot is free, so packets that were not sent stay in `offers`.
     ///
     /// # Blocking
     /// Never.
@@ -152,14 +154,14 @@ impl Client {
     /// # Cost
     /// Less than one by one: up to eight packets share a cache line.
     #[inline]
-    pub fn send_batch(&mut self, offers: &mut impl Iterator<Item = Offer>) -> Batch {
+    pub fn send_batch(&mut self, offers: &mut impl Iterator<Item = Offer>) -> BatchResult {
         if self.is_closed() {
-            return Batch::default();
+            return BatchResult::default();
         }
         let counts = &mut self.counts;
         let stamps_packets = self.stamps_packets;
         let batch = match &mut self.lanes {
-            ClientLanes::Bare(lanes) => lanes.push_all(offers, counts, |word| [word]),
+            ClientLanes::Unstamped(lanes) => lanes.push_all(offers, counts, |word| [word]),
             ClientLanes::Stamped(lanes) => {
                 let mut ticks = clock::ticks();
                 lanes.push_all(offers, counts, |word| {
@@ -175,8 +177,8 @@ impl Client {
         batch
     }
 
-    /// Transmits up to `packets_max` packets that the arbiter has marked as eligible, in the order
-    /// of marking, and counts packets that it has dropped. Returns the number of packets
+    /// Transmits up to `packets_max` packets that the arbiter has released for transmission, in the
+    /// order of release, and counts packets that it has dropped. Returns the number of packets
     /// transmitted or dropped. Ends with a [`Sink::flush`] if there were any.
     ///
     /// # Errors
@@ -210,7 +212,7 @@ impl Client {
     ) -> Result<usize, SinkError> {
         let mut call_counts = CallCounts { counts: Counts::default(), total: &mut self.counts };
         let returned_count = match &mut self.lanes {
-            ClientLanes::Bare(lanes) => lanes.pop_all(packets_max, |[word]| {
+            ClientLanes::Unstamped(lanes) => lanes.pop_all(packets_max, |[word]| {
                 let (packet, _) = call_counts.complete(word, sink);
                 on_returned(packet.flow);
             }),
@@ -247,35 +249,35 @@ impl Client {
         Ok(returned_count)
     }
 
-    /// Returns the number of packets sent that are neither transmitted nor dropped yet.
+    /// Returns the number of packets that were sent and are neither transmitted nor dropped yet.
     #[inline]
     pub fn in_flight(&self) -> u64 {
         self.counts.queued()
     }
 
     /// Returns `true` if the arbiter was stopped: [`send`](Self::send) fails from then on. Once
-    /// true, it stays true.
+    /// `true`, the result stays `true`.
     #[inline]
     pub fn is_closed(&self) -> bool {
         self.shared.state() >= DRAINING
     }
 
     /// Returns `true` if the arbiter has finished: packets that the next [`poll`](Self::poll) does
-    /// not return are lost. Once true, it stays true.
+    /// not transmit are lost. Once `true`, the result stays `true`.
     #[inline]
-    pub fn is_ended(&self) -> bool {
-        self.shared.state() == ENDED
+    pub fn is_arbiter_finished(&self) -> bool {
+        self.shared.state() == FINISHED
     }
 
-    /// Returns the counters of this client's packets.
+    /// Returns the numbers of packets and bytes that this client has sent, transmitted and lost to drops.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Returns the capacity of the mailbox from the arbiter, in packets: while more than that are
-    /// marked and not fetched, the arbiter reads no packets from this client.
-    pub fn marks_slots_count(&self) -> u32 {
-        marks_slots_count(self.shared.mailbox_slots_count())
+    /// Returns the capacity in packets of the mailbox from the arbiter to this client. While more released packets
+    /// wait for [`poll`](Self::poll), the arbiter reads no packets from this client.
+    pub fn return_slots_count(&self) -> u32 {
+        return_slots_count(self.shared.mailbox_slots_count())
     }
 }
 
@@ -303,9 +305,9 @@ impl<const IN: usize, const OUT: usize> LanePair<IN, OUT> {
         offers: &mut impl Iterator<Item = Offer>,
         counts: &mut Counts,
         mut words: impl FnMut(u64) -> [u64; IN],
-    ) -> Batch {
+    ) -> BatchResult {
         let Self { to_arbiter, run_to_arbiter: run, .. } = self;
-        let (mut batch, sent_before) = (Batch::default(), counts.sent);
+        let (mut batch, sent_before) = (BatchResult::default(), counts.sent);
         let mut pending_run = PendingRun { to_arbiter, run, pending: 0, counts };
         loop {
             let free_count = pending_run.to_arbiter.free_count(RUN_MAX).min(RUN_MAX);
@@ -316,7 +318,7 @@ impl<const IN: usize, const OUT: usize> LanePair<IN, OUT> {
                     break;
                 };
                 if !offer.fits() {
-                    batch.unfit = Some(offer);
+                    batch.out_of_range = Some(offer);
                     more = false;
                     break;
                 }
@@ -333,8 +335,8 @@ impl<const IN: usize, const OUT: usize> LanePair<IN, OUT> {
         batch
     }
 
-    /// Pops slots and passes each to `each`, until the lane is empty or `packets_max` slots were
-    /// popped; returns the number of slots passed.
+    /// Pops up to `packets_max` slots, or until the lane is empty, and calls `each` with each slot;
+    /// returns the number of calls.
     #[inline(always)]
     fn pop_all(&mut self, packets_max: usize, mut each: impl FnMut([u64; OUT])) -> usize {
         let kept = std::mem::take(&mut self.unprocessed);
@@ -417,7 +419,7 @@ impl<const IN: usize, const OUT: usize> Drop for PoppedRun<'_, IN, OUT> {
     }
 }
 
-/// Packet counters of one call; added to the client's when dropped, even if a sink panicked.
+/// Packet counters of one call, whose destructor adds them to the client's counters, even if a sink panicked.
 struct CallCounts<'a> {
     counts: Counts,
     total: &'a mut Counts,
@@ -425,7 +427,7 @@ struct CallCounts<'a> {
 
 impl CallCounts<'_> {
     /// Handles a packet returned by the arbiter: transmits it unless it was dropped, and counts it.
-    /// Returns the packet, and `true` if it was dropped.
+    /// Returns the packet, with `true` if the arbiter had dropped it.
     #[inline(always)]
     fn complete(&mut self, word: u64, sink: &mut impl Sink) -> (Offer, bool) {
         let counts = &mut self.counts;

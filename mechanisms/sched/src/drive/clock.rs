@@ -5,10 +5,10 @@ use std::fmt;
 /// Minimum rate of a link: one bit per second.
 pub const BANDWIDTH_MIN_BPS: u64 = 1;
 
-/// Maximum rate of a link: 1 Pbit/s, at which the transmission of a byte lasts eight millionths of a nanosecond.
+/// Maximum rate of a link: 1 Pbit/s, or one byte in eight millionths of a nanosecond.
 pub const BANDWIDTH_MAX_BPS: u64 = 1_000_000_000_000_000;
 
-/// Error of a rate that the packet clock cannot represent.
+/// Error of [`PacketClock::new`]: the link's rate is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a rate of {bandwidth_bps} bit/s: must lie in {BANDWIDTH_MIN_BPS}..={BANDWIDTH_MAX_BPS} bit/s \
@@ -19,7 +19,7 @@ pub struct RateError {
     pub bandwidth_bps: u64,
 }
 
-/// Clock of a link, which each packet advances by its transmission time.
+/// Clock of a simulated link, which each packet advances by its transmission time.
 ///
 /// Times are whole nanoseconds and a fraction of 64 bits, which is carried from packet to packet:
 /// at 10 Tbit/s, where a byte takes 0.0008 ns, and at 1 kbit/s, where it takes 8 ms, the clock is
@@ -46,7 +46,7 @@ pub struct PacketClock {
 }
 
 impl PacketClock {
-    /// Creates a clock for a link of this rate that is free at time 0.
+    /// Creates a clock for a link of this rate, which is idle from time 0 on.
     ///
     /// # Errors
     /// [`RateError`] outside [`BANDWIDTH_MIN_BPS`]`..=`[`BANDWIDTH_MAX_BPS`].
@@ -64,13 +64,13 @@ impl PacketClock {
         self.bandwidth_bps
     }
 
-    /// Returns the time at which the link finishes the packets so far, rounded down.
+    /// Returns the time at which the link has transmitted all packets charged so far, rounded down.
     #[inline(always)]
     pub fn next_ns(&self) -> u64 {
         self.next_ns
     }
 
-    /// Advances a link that was idle to `now_ns`: the unused transmission time is lost.
+    /// Advances the clock to `now_ns` if the link was idle until then: the unused transmission time is lost.
     #[inline(always)]
     pub fn idle_until(&mut self, now_ns: u64) {
         if self.next_ns < now_ns {
@@ -131,18 +131,18 @@ mod tests {
         assert!(PacketClock::new(BANDWIDTH_MAX_BPS).is_ok());
     }
 
-    /// Returns the bytes marked in a second, if due packets are marked every `interval_ns`.
-    fn marked_bytes(bandwidth_bps: u64, bytes: u64, interval_ns: impl Fn(u64) -> u64) -> u64 {
+    /// Returns the bytes released in a second, if due packets are released every `interval_ns`.
+    fn released_bytes(bandwidth_bps: u64, bytes: u64, interval_ns: impl Fn(u64) -> u64) -> u64 {
         let mut link = PacketClock::new(bandwidth_bps).unwrap();
-        let (mut now_ns, mut marked) = (0, 0);
+        let (mut now_ns, mut released) = (0, 0);
         while now_ns < 1_000_000_000 {
             while link.next_ns() <= now_ns {
                 link.charge(bytes);
-                marked += bytes;
+                released += bytes;
             }
             now_ns += interval_ns(now_ns);
         }
-        marked
+        released
     }
 
     #[test]
@@ -150,12 +150,15 @@ mod tests {
         for bandwidth_bps in [1_000_000, 10_000_000, 1_000_000_000, 10_000_000_000] {
             for bytes in [64, 1500] {
                 let due = bandwidth_bps / 8;
-                let regular = marked_bytes(bandwidth_bps, bytes, |_| 20_000);
-                let uneven = marked_bytes(bandwidth_bps, bytes, |now_ns| 1 + now_ns % 1_999_993);
+                let regular = released_bytes(bandwidth_bps, bytes, |_| 20_000);
+                let uneven = released_bytes(bandwidth_bps, bytes, |now_ns| 1 + now_ns % 1_999_993);
                 // Within a thousandth, plus the bytes due in one interval and one packet.
-                for (marked, interval_ns) in [(regular, 20_000), (uneven, 2_000_000)] {
+                for (released, interval_ns) in [(regular, 20_000), (uneven, 2_000_000)] {
                     let slack = due / 1000 + due * interval_ns / 1_000_000_000 + bytes;
-                    assert!(marked.abs_diff(due) <= slack, "{bandwidth_bps}: {marked} of {due}");
+                    assert!(
+                        released.abs_diff(due) <= slack,
+                        "{bandwidth_bps}: {released} of {due}"
+                    );
                 }
             }
         }

@@ -13,32 +13,31 @@ pub const BATCH_MAX: u32 = 4096;
 pub const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
 /// Maximum time for which [`Stop::Drain`](super::Stop::Drain) waits for clients that fetch none of
-/// their marked packets, once there is no other work; the packets not fetched are counted in
+/// their released packets, once there is no other work; packets that are not fetched are counted in
 /// [`Ledger::unfetched`](super::Ledger::unfetched).
 pub const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 /// Configuration of an arbiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArbiterConfig {
-    /// Rate of the link in bit/s, at which packets are marked as eligible; `None` for no limit.
+    /// Rate of the link in bit/s, which limits the release of packets; `None` for no limit.
     pub bandwidth_bps: Option<u64>,
-    /// Capacity in packets of the mailbox from a client to the arbiter, in `1..=LANE_SLOTS_MAX`:
-    /// how many a client can send between two sweeps. 8 bytes each, 16 with stamps. With too few,
-    /// clients have to wait; with very many, they do not stay in the cache.
+    /// Capacity in packets of the mailbox from a client to the arbiter, in `1..=LANE_SLOTS_MAX`: a
+    /// client can send this many between two sweeps. Each packet takes 8 bytes, 16 with stamps.
+    /// With few slots, clients have to wait; very many slots do not stay in the cache.
     pub mailbox_slots_count: u32,
     /// Interval between two sweeps over the mailboxes; zero: continuous sweeps. The arbiter sweeps
     /// again at once while a mailbox has a full batch. A longer interval saves cache misses and
     /// adds as much delay; clients have to wait if their mailboxes fill up within it.
     pub interval: Duration,
-    /// Maximum number of packets read from one client before the next client, and of packets marked
-    /// per client before the mailboxes are read again, in `1..=BATCH_MAX`. Smaller: less delay;
-    /// greater, up to some 32: fewer cache misses per packet. From 8 on, without a limited rate and
-    /// without stamps for each packet, marked packets are returned in groups of at least eight
-    /// while there are packets to read.
+    /// Maximum number of packets read from one client before the next client is served, and of packets released per
+    /// client before the mailboxes are read again, in `1..=BATCH_MAX`. Smaller: less delay; greater, up to some 32:
+    /// fewer cache misses per packet. From 8 on, without a limited rate and without stamps for each packet, released
+    /// packets are returned in groups of at least eight while there are packets to read.
     pub batch_max: u32,
     /// Granularity of the packets' time stamps.
     pub stamping: Stamping,
-    /// Behaviour of the arbiter while it has no work.
+    /// Waiting strategy of the arbiter while it has no work.
     pub idle_policy: IdlePolicy,
 }
 
@@ -57,35 +56,35 @@ impl Default for ArbiterConfig {
     }
 }
 
-/// Error of validating an [`ArbiterConfig`].
+/// Error of [`ArbiterConfig::validate`] and [`Arbiter::new`](super::Arbiter::new).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArbiterConfigError {
-    /// `mailbox_slots_count` is outside its range.
+    /// [`ArbiterConfig::mailbox_slots_count`] is outside its range.
     #[error("mailbox_slots_count={slots_count}: must lie in 1..={LANE_SLOTS_MAX}")]
     Mailbox {
         /// Configured number of slots.
         slots_count: u32,
     },
-    /// `batch_max` is outside its range.
+    /// [`ArbiterConfig::batch_max`] is outside its range.
     #[error("batch_max={batch_max}: must lie in 1..={BATCH_MAX}")]
     Batch {
         /// Configured batch size.
         batch_max: u32,
     },
-    /// The interval is too long.
+    /// [`ArbiterConfig::interval`] is longer than [`INTERVAL_MAX`].
     #[error("interval={interval:?}: must be at most {INTERVAL_MAX:?}")]
     Interval {
         /// Configured interval.
         interval: Duration,
     },
-    /// The scheduler already contains packets, whose clients the arbiter does not know.
+    /// The scheduler passed to the arbiter already contains packets, which belong to no client.
     #[error("the scheduler contains {packets_count} packets: dequeue them first")]
     Queued {
         /// Number of packets in the scheduler.
         packets_count: usize,
     },
-    /// The packet clock cannot represent the rate.
+    /// [`ArbiterConfig::bandwidth_bps`] is outside its range.
     #[error(transparent)]
     Rate(#[from] RateError),
 }

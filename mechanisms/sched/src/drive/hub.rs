@@ -4,34 +4,34 @@ use super::client::{Client, ClientLanes, LanePair};
 use super::port::Port;
 use super::presence::ClientState;
 use super::stamps::Stamping;
-use super::state::{ArbiterState, DRAINING, ENDING, RUNNING};
+use super::state::{ArbiterState, DRAINING, RUNNING, STOPPING};
 use handover_base::sync::{Arc, CachePadded};
 use std::fmt;
 
-/// Maximum number of clients at a time, including clients that have left while packets of theirs
-/// are in the scheduler.
+/// Maximum number of clients of an arbiter at a time. A client that has left counts while packets
+/// of it are in the scheduler.
 pub const CLIENTS_MAX: usize = 65_536;
 
 /// Error of joining an arbiter as a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// The arbiter was stopped.
+    /// The client cannot join because the arbiter was stopped.
     #[error("the arbiter was stopped: no client can join")]
     Stopped,
-    /// The arbiter already has [`CLIENTS_MAX`] clients.
+    /// The client cannot join because the arbiter already has [`CLIENTS_MAX`] clients.
     #[error("the arbiter already has {CLIENTS_MAX} clients, the maximum: drop a client first")]
     Full,
 }
 
-/// Treatment of queued packets when an arbiter is stopped.
+/// Treatment of queued packets by [`Hub::stop`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// Stops at once: queued packets stay in the scheduler, and are counted as scheduled.
+    /// The arbiter stops at once: queued packets stay in the scheduler, and are counted as scheduled.
     Now,
-    /// Stops once all packets sent are marked as eligible and the clients are notified; clients
-    /// cannot send any more. The arbiter waits for clients that do not fetch their packets, for at
-    /// most [`DRAIN_MAX`](super::DRAIN_MAX).
+    /// The arbiter stops once it has released all packets sent and the clients are notified;
+    /// clients cannot send any more. The arbiter waits for clients that do not fetch their packets,
+    /// for at most [`DRAIN_MAX`](super::DRAIN_MAX).
     Drain,
 }
 
@@ -41,7 +41,8 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Adds a client, which stays until it is dropped. May be called before the arbiter runs.
+    /// Adds a client to the arbiter, which removes it when the [`Client`] is dropped. May be called
+    /// before the arbiter runs.
     ///
     /// # Errors
     /// [`JoinError`].
@@ -64,8 +65,8 @@ impl Hub {
             Stamping::None => {
                 let (port, to_arbiter, from_arbiter) =
                     Port::pair(number, slots_count, Arc::clone(&presence));
-                new_clients.bare.push(port);
-                ClientLanes::Bare(LanePair::new(to_arbiter, from_arbiter))
+                new_clients.unstamped.push(port);
+                ClientLanes::Unstamped(LanePair::new(to_arbiter, from_arbiter))
             }
             Stamping::Batch | Stamping::Packet => {
                 let (port, to_arbiter, from_arbiter) =
@@ -85,7 +86,7 @@ impl Hub {
     pub fn stop(&self, stop: Stop) {
         self.shared.raise(match stop {
             Stop::Drain => DRAINING,
-            Stop::Now => ENDING,
+            Stop::Now => STOPPING,
         });
     }
 

@@ -1,11 +1,10 @@
 //! Lane: the mailbox between a client and the arbiter.
 //!
-//! A lane has one sender, one receiver, and slots of 1, 2 or 4 words. Bit 63 of a slot's first word
-//! shows in which lap the slot was filled; the sender passes it as zero. The receiver reads only the
-//! next slot, and writes nothing into it: words that are sent together travel together, and no other
-//! line is transferred for them. The receiver publishes its position on a line of its own, after
-//! each quarter of the slots; the sender reads that line only when the lane is full by its cached
-//! copy. No operation blocks; a push to a full lane fails.
+//! A lane has one sender, one receiver, and slots of 1, 2 or 4 words. Bit 63 of a slot's first word shows in which lap
+//! the slot was filled; the sender passes it as zero. The receiver reads only the next slot, and writes nothing into
+//! it: words that are sent together travel together, and no other line is transferred for them. The receiver publishes
+//! its position on a line of its own, after each quarter of the slots; the sender reads that line only when the lane
+//! is full by its cached copy. No operation blocks; a push to a full lane fails.
 //!
 //! # Source
 //! Marks in the slots: J. Giacomoni, T. Moseley, M. Vachharajani, "FastForward for efficient
@@ -21,14 +20,14 @@ use slots::{LaneSlots, SlotsView};
 /// Maximum number of slots of a lane (a mailbox in one direction).
 pub const LANE_SLOTS_MAX: u32 = 1 << 24;
 
-/// Bit of a slot's first word that the lane uses itself; callers pass it as zero.
+/// Bit of a slot's first word that is reserved for the lane; callers pass it as zero.
 const LANE_BIT: u64 = 1 << 63;
 
-/// Error of creating a lane.
+/// Error of [`lane`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaneError {
-    /// The number of slots is outside its range.
+    /// The requested number of slots is outside `1..=LANE_SLOTS_MAX`.
     #[error("mailbox_slots_count={slots_count}: must lie in 1..={LANE_SLOTS_MAX}")]
     Slots {
         /// Requested number of slots.
@@ -36,20 +35,20 @@ pub enum LaneError {
     },
 }
 
-/// Position before which the receiver has read all slots, so that the sender may reuse them.
+/// Position up to which the receiver has read all slots, so that the sender may reuse them.
 type Head = Arc<CachePadded<AtomicU64>>;
 
-/// Returns the value that the lane's bit has in a slot filled in this lap: 1 in the first lap, as
-/// memory is zero initially.
+/// Returns the value of [`LANE_BIT`] in slots that are filled in the lap of `position`: set in the
+/// first lap, as memory is zero initially; then inverted in each lap.
 #[inline(always)]
 fn lap_bit<const W: usize>(slots: SlotsView<'_, W>, position: u64) -> u64 {
     (!slots.lap(position) & 1) << LANE_BIT.trailing_zeros()
 }
 
-/// Pushing end of a lane.
+/// Sender of a lane: the end that pushes slots.
 pub struct LaneSender<const W: usize> {
     tail: u64,
-    /// Position before which slots are known to be free.
+    /// Position up to which slots are known to be free.
     limit: u64,
     /// Capacity of the lane in slots, as requested; the memory wraps around at a power of two.
     slots_count: u64,
@@ -57,10 +56,10 @@ pub struct LaneSender<const W: usize> {
     shared_head: Head,
 }
 
-/// Popping end of a lane.
+/// Receiver of a lane: the end that pops slots.
 pub struct LaneReceiver<const W: usize> {
     head: u64,
-    /// Position that was last published to the sender as read.
+    /// Position up to which the sender last learnt that slots were read.
     published_head: u64,
     /// Number of pops after which the receiver's position is published to the sender.
     publish_interval: u64,
@@ -68,7 +67,7 @@ pub struct LaneReceiver<const W: usize> {
     shared_head: Head,
 }
 
-/// Creates a lane of exactly `slots_count` slots of `W` words (1, 2 or 4); returns its ends.
+/// Creates a lane of exactly `slots_count` slots of `W` words (1, 2 or 4); returns its sender and receiver.
 ///
 /// # Errors
 /// [`LaneError`].
@@ -99,7 +98,7 @@ impl<const W: usize> LaneSender<W> {
     #[inline(never)]
     fn refresh_limit(&mut self) -> bool {
         // Acquire: pairs with the Release in LaneReceiver::publish_head(): the old contents were
-        // taken.
+        // read.
         self.limit = self.shared_head.load(Ordering::Acquire) + self.slots_count;
         self.tail < self.limit
     }
@@ -120,7 +119,7 @@ impl<const W: usize> LaneSender<W> {
         true
     }
 
-    /// Pushes as many of these slots, in order, as the lane has space for; returns their number.
+    /// Pushes slots in order until the lane is full; returns the number of slots pushed.
     #[inline(always)]
     pub fn push_all(&mut self, slots: &[[u64; W]]) -> usize {
         let count = slots.len().min(self.free_count(slots.len()));
@@ -149,8 +148,8 @@ impl<const W: usize> LaneSender<W> {
         count
     }
 
-    /// Returns the number of slots known to be free; reads the receiver's position if fewer than
-    /// `slots_count` are known. Zero only if the lane is full, which may be stale.
+    /// Returns the number of slots known to be free; updates it from the receiver's position if it
+    /// is less than `slots_count`. The result is zero only if the lane was full when read.
     #[inline(always)]
     pub fn free_count(&mut self, slots_count: usize) -> usize {
         if self.limit - self.tail < slots_count as u64 {
@@ -188,7 +187,8 @@ impl<const W: usize> LaneReceiver<W> {
         Some(words)
     }
 
-    /// Pops slots in order until the lane is empty or `slots` is full; returns their number.
+    /// Pops slots in order into `slots` until the lane is empty or `slots` is full; returns the
+    /// number of slots popped.
     #[inline(always)]
     pub fn pop_all(&mut self, slots: &mut [[u64; W]]) -> usize {
         let (view, mut head, mut count) = (self.slots.view(), self.head, 0);

@@ -7,18 +7,18 @@ pub struct Counts {
     pub sent: u64,
     /// Bytes of the packets sent.
     pub sent_bytes: u64,
-    /// Packets that the arbiter marked as eligible and the client transmitted.
+    /// Packets that the arbiter released for transmission and the client transmitted.
     pub transmitted: u64,
     /// Bytes of the packets transmitted.
     pub transmitted_bytes: u64,
-    /// Packets that the arbiter returned as dropped.
+    /// Packets that the arbiter dropped, or the scheduler refused.
     pub dropped: u64,
     /// Bytes of the packets dropped.
     pub dropped_bytes: u64,
 }
 
 impl Counts {
-    /// Returns the number of packets sent that are neither transmitted nor dropped yet.
+    /// Returns the number of packets that were sent and are neither transmitted nor dropped yet.
     pub fn queued(&self) -> u64 {
         self.sent - self.transmitted - self.dropped
     }
@@ -43,44 +43,43 @@ impl Counts {
     }
 }
 
-/// Counters of one client: those of the arbiter, and those of the client itself.
+/// Packet counters of one client: counted by the arbiter, and in `counts` by the client.
 ///
-/// `taken == marked + dropped + discarded + scheduled()` at every moment. For a client that has
-/// left, `counts.sent == taken + unread`. Always, `counts.sent == counts.transmitted +
-/// counts.dropped + queued() + abandoned()`.
+/// `read == released + dropped + discarded + scheduled()` at every moment. For a client that has left, `counts.sent ==
+/// read + unread`. Always, `counts.sent == counts.transmitted + counts.dropped + queued() + abandoned()`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// The client's number in the order of joining, from 0.
+    /// Number of the client in the order of joining, from 0.
     pub client: usize,
     /// Packets read from the client's mailbox and passed to the scheduler, accepted or not.
-    pub taken: u64,
-    /// Packets that were still in the client's mailbox when the client had left.
+    pub read: u64,
+    /// Packets that the arbiter found in the client's mailbox after the client had left.
     pub unread: u64,
-    /// Packets marked as eligible for transmission.
-    pub marked: u64,
-    /// Bytes of the packets marked as eligible.
-    pub marked_bytes: u64,
+    /// Packets released for transmission.
+    pub released: u64,
+    /// Bytes of the packets released for transmission.
+    pub released_bytes: u64,
     /// Packets that the scheduler refused or dropped.
     pub dropped: u64,
     /// Packets that the scheduler returned after the client had left; never transmitted.
     pub discarded: u64,
-    /// Packets marked or dropped and not returned to the client, because the mailbox to the client
+    /// Packets released or dropped and not returned to the client, because the mailbox to the client
     /// was full when the arbiter finished.
     pub unfetched: u64,
     /// `true` if the client was dropped, even by a panic.
     pub has_left: bool,
-    /// Counters kept by the client, as last stored; final if it has left.
+    /// Counters that the client counts and publishes from time to time; final once it has left.
     pub counts: Counts,
 }
 
 impl Ledger {
     /// Returns the number of the client's packets that are in the scheduler.
     pub fn scheduled(&self) -> u64 {
-        self.taken - self.marked - self.dropped - self.discarded
+        self.read - self.released - self.dropped - self.discarded
     }
 
     /// Returns the number of the client's packets that are in the mailbox, in the scheduler, or
-    /// marked and not yet transmitted. 0 for a client that has left.
+    /// released and not yet transmitted. 0 for a client that has left.
     pub fn queued(&self) -> u64 {
         if self.has_left { 0 } else { self.counts.queued() }
     }
@@ -93,10 +92,10 @@ impl Ledger {
 
     /// Adds another ledger's counters.
     pub(super) fn add(&mut self, other: &Ledger) {
-        self.taken += other.taken;
+        self.read += other.read;
         self.unread += other.unread;
-        self.marked += other.marked;
-        self.marked_bytes += other.marked_bytes;
+        self.released += other.released;
+        self.released_bytes += other.released_bytes;
         self.dropped += other.dropped;
         self.discarded += other.discarded;
         self.unfetched += other.unfetched;

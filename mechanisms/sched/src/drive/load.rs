@@ -3,9 +3,9 @@
 use super::clock::PacketClock;
 use std::collections::VecDeque;
 
-/// Section of a load program: packets of one length at one rate for some time.
+/// Section of a load program: sends packets of one length at one rate for some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spec {
+pub struct Section {
     /// Duration of the section.
     pub duration_ns: u64,
     /// Rate in bit/s at which packets are sent.
@@ -16,10 +16,10 @@ pub struct Spec {
     pub burst_packets: u32,
 }
 
-/// Packets that a load program sends now, or the time to wait for.
+/// Next action of a load program: send packets, wait, or finish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Due {
-    /// The rest of a burst is due. Report the number of packets sent to [`Load::sent`].
+pub enum LoadAction {
+    /// Packets are due now: the unsent part of a burst. Pass the number of packets sent to [`Load::sent`].
     Packets {
         /// Number of packets due.
         count: u32,
@@ -35,27 +35,27 @@ pub enum Due {
     Finished,
 }
 
-/// Load program in execution.
+/// Load program in execution: computes the packets that a client has to send at any time.
 ///
 /// Each specification lasts exactly its duration, beginning at the end of the one before. Within it
 /// a burst is due every `burst × length / bandwidth`; a burst that could not be sent in time is
 /// sent as soon as possible, while the specification lasts.
 ///
 /// ```
-/// use handover_sched::drive::{Due, Load, Spec};
-/// let spec = Spec {
+/// use handover_sched::drive::{LoadAction, Load, Section};
+/// let spec = Section {
 ///     duration_ns: 30_000, bandwidth_bps: 1_000_000_000, length_bytes: 1250, burst_packets: 2,
 /// };
 /// let mut load = Load::program(&[spec]); // 2 × 1250 bytes every 20 µs
-/// assert_eq!(load.due(100), Due::Packets { count: 2, length_bytes: 1250 });
+/// assert_eq!(load.due(100), LoadAction::Packets { count: 2, length_bytes: 1250 });
 /// load.sent(2);
-/// assert_eq!(load.due(200), Due::Wait { until_ns: 20_100 });
-/// assert_eq!(load.due(20_100), Due::Packets { count: 2, length_bytes: 1250 });
-/// assert_eq!(load.due(30_100), Due::Finished);
+/// assert_eq!(load.due(200), LoadAction::Wait { until_ns: 20_100 });
+/// assert_eq!(load.due(20_100), LoadAction::Packets { count: 2, length_bytes: 1250 });
+/// assert_eq!(load.due(30_100), LoadAction::Finished);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Load {
-    pending_specs: VecDeque<Spec>,
+    pending_specs: VecDeque<Section>,
     current: Current,
 }
 
@@ -64,7 +64,7 @@ enum Current {
     /// State before the first call of [`Load::due`].
     NotStarted,
     Paced {
-        spec: Spec,
+        spec: Section,
         end_ns: u64,
         clock: PacketClock,
         burst_left: u32,
@@ -78,13 +78,13 @@ enum Current {
 }
 
 impl Load {
-    /// Creates a load of one section after another. A rate that [`PacketClock`] cannot represent
-    /// counts as unlimited.
-    pub fn program(specs: &[Spec]) -> Self {
+    /// Creates a load that executes these sections one after another. A rate that [`PacketClock`]
+    /// cannot represent counts as unlimited.
+    pub fn program(specs: &[Section]) -> Self {
         Self { pending_specs: specs.iter().copied().collect(), current: Current::NotStarted }
     }
 
-    /// Creates a load without an end and without a limit of its rate.
+    /// Creates a load that sends bursts of packets forever, as fast as possible.
     pub fn endless(length_bytes: u32, burst_packets: u32) -> Self {
         let burst_packets = burst_packets.max(1);
         let current = Current::Endless { length_bytes, burst_packets, burst_left: burst_packets };
@@ -93,24 +93,24 @@ impl Load {
 
     /// Returns the packets due at `now_ns`, the time to wait until, or `Finished`. The time of the first call is the start
     /// of the load's first section.
-    pub fn due(&mut self, now_ns: u64) -> Due {
+    pub fn due(&mut self, now_ns: u64) -> LoadAction {
         loop {
             let begin_ns = match &mut self.current {
                 Current::Endless { length_bytes, burst_left, .. } => {
-                    return Due::Packets { count: *burst_left, length_bytes: *length_bytes };
+                    return LoadAction::Packets { count: *burst_left, length_bytes: *length_bytes };
                 }
                 Current::Paced { spec, end_ns, clock, burst_left } if now_ns < *end_ns => {
                     if clock.next_ns() <= now_ns {
-                        return Due::Packets {
+                        return LoadAction::Packets {
                             count: *burst_left,
                             length_bytes: spec.length_bytes,
                         };
                     }
-                    return Due::Wait { until_ns: clock.next_ns().min(*end_ns) };
+                    return LoadAction::Wait { until_ns: clock.next_ns().min(*end_ns) };
                 }
                 Current::Paced { end_ns, .. } => *end_ns,
                 Current::NotStarted => now_ns,
-                Current::Finished => return Due::Finished,
+                Current::Finished => return LoadAction::Finished,
             };
             self.current = self.begin(begin_ns);
         }
@@ -150,42 +150,42 @@ impl Load {
     }
 }
 
-/// Maximum number of packets in flight for which a client reserves a share of each flow.
+/// Maximum number of packets in flight that a client divides among its flows.
 const WINDOW_MAX_PACKETS: u64 = 1 << 20;
 
 /// Iterator over the flows of a client, round robin, without an end.
 ///
 /// Flow `f` belongs to client `f` modulo the number of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flows {
+pub struct ClientFlows {
     first: u32,
     step: u32,
     flows_count: u32,
     next: u32,
 }
 
-impl Flows {
-    /// Returns the flows of number `client` of `clients_count` clients with `flows_count` flows.
+impl ClientFlows {
+    /// Returns the flows of client number `client`, if `flows_count` flows are divided among `clients_count` clients.
     ///
     /// # Panics
     /// Panics if `clients_count` is 0.
-    pub fn of(client: u32, clients_count: u32, flows_count: u32) -> Self {
+    pub fn new(client: u32, clients_count: u32, flows_count: u32) -> Self {
         assert!(clients_count > 0, "clients_count=0: must be at least 1");
         Self { first: client, step: clients_count, flows_count, next: client }
     }
 
-    /// Returns `true` if this client has no flow, because there are fewer flows than clients.
+    /// Returns `true` if this client has no flow, as is possible if there are fewer flows than clients.
     pub fn is_empty(&self) -> bool {
         self.first >= self.flows_count
     }
 
-    /// Number of flows of this client.
+    /// Returns the number of flows of this client.
     pub fn flows_count(&self) -> u32 {
         self.flows_count.saturating_sub(self.first).div_ceil(self.step)
     }
 
-    /// Returns this client's flows repeatedly, each equally often, until they are at least
-    /// `packets_max` or [`WINDOW_MAX_PACKETS`].
+    /// Returns a queue of at least `packets_max` (at most about [`WINDOW_MAX_PACKETS`]) flow
+    /// numbers that contains each of this client's flows equally often.
     pub(super) fn windows(self, packets_max: u64) -> VecDeque<u32> {
         let flows_count = self.flows_count() as usize;
         let packets_max = packets_max.min(WINDOW_MAX_PACKETS) as usize;
@@ -195,7 +195,7 @@ impl Flows {
 }
 
 /// Never ends, unless the client has no flows.
-impl Iterator for Flows {
+impl Iterator for ClientFlows {
     type Item = u32;
 
     #[inline(always)]
@@ -218,27 +218,32 @@ mod tests {
 
     const MBIT: u64 = 1_000_000;
 
-    fn spec(duration_ns: u64, bandwidth_bps: u64, length_bytes: u32, burst_packets: u32) -> Spec {
-        Spec { duration_ns, bandwidth_bps, length_bytes, burst_packets }
+    fn spec(
+        duration_ns: u64,
+        bandwidth_bps: u64,
+        length_bytes: u32,
+        burst_packets: u32,
+    ) -> Section {
+        Section { duration_ns, bandwidth_bps, length_bytes, burst_packets }
     }
 
     /// Returns the packets and bytes that a program sends, and its end, if the sender sends all
     /// that is due and polls every `step_ns`.
-    fn run(specs: &[Spec], step_ns: u64) -> (u64, u64, u64) {
+    fn run(specs: &[Section], step_ns: u64) -> (u64, u64, u64) {
         let mut load = Load::program(specs);
         let (mut now_ns, mut packets, mut bytes) = (0, 0, 0);
         loop {
             match load.due(now_ns) {
-                Due::Packets { count, length_bytes } => {
+                LoadAction::Packets { count, length_bytes } => {
                     load.sent(count);
                     packets += u64::from(count);
                     bytes += u64::from(count) * u64::from(length_bytes);
                 }
-                Due::Wait { until_ns } => {
+                LoadAction::Wait { until_ns } => {
                     assert!(until_ns > now_ns);
                     now_ns += step_ns;
                 }
-                Due::Finished => return (packets, bytes, now_ns),
+                LoadAction::Finished => return (packets, bytes, now_ns),
             }
         }
     }
@@ -264,39 +269,39 @@ mod tests {
     #[test]
     fn burst_sent_in_parts_counts_as_one() {
         let mut load = Load::program(&[spec(1_000_000, 80 * MBIT, 100, 4)]);
-        assert_eq!(load.due(0), Due::Packets { count: 4, length_bytes: 100 });
+        assert_eq!(load.due(0), LoadAction::Packets { count: 4, length_bytes: 100 });
         load.sent(3);
         load.due(30_000);
-        assert_eq!(load.due(30_000), Due::Packets { count: 1, length_bytes: 100 });
+        assert_eq!(load.due(30_000), LoadAction::Packets { count: 1, length_bytes: 100 });
         load.sent(1);
-        assert_eq!(load.due(30_001), Due::Wait { until_ns: 40_000 });
+        assert_eq!(load.due(30_001), LoadAction::Wait { until_ns: 40_000 });
     }
 
     #[test]
     fn window_contains_each_flow_equally_often_and_at_least_the_maximum() {
         let windows =
-            |client, packets_max| Vec::from(Flows::of(client, 4, 17).windows(packets_max));
+            |client, packets_max| Vec::from(ClientFlows::new(client, 4, 17).windows(packets_max));
         assert_eq!(windows(0, 7), [0, 4, 8, 12, 16, 0, 4, 8, 12, 16]);
         assert_eq!(windows(1, 8), [1, 5, 9, 13, 1, 5, 9, 13]);
         assert_eq!(windows(0, 2), [0, 4, 8, 12, 16]);
-        assert_eq!(Flows::of(5, 22, 5).windows(u64::MAX).len(), 0);
+        assert_eq!(ClientFlows::new(5, 22, 5).windows(u64::MAX).len(), 0);
         assert!(windows(1, u64::MAX).len() >= WINDOW_MAX_PACKETS as usize);
     }
 
     #[test]
     fn empty_program_is_over_and_endless_load_never_is() {
-        assert_eq!(Load::program(&[]).due(5), Due::Finished);
+        assert_eq!(Load::program(&[]).due(5), LoadAction::Finished);
         let mut load = Load::endless(1500, 50);
-        assert_eq!(load.due(5), Due::Packets { count: 50, length_bytes: 1500 });
+        assert_eq!(load.due(5), LoadAction::Packets { count: 50, length_bytes: 1500 });
         load.sent(20);
-        assert_eq!(load.due(u64::MAX), Due::Packets { count: 30, length_bytes: 1500 });
+        assert_eq!(load.due(u64::MAX), LoadAction::Packets { count: 30, length_bytes: 1500 });
     }
 
     #[test]
     fn each_flow_belongs_to_one_client_and_is_repeated_in_turn() {
         let mut owners = [0; 17];
         for client in 0..4 {
-            let flows = Flows::of(client, 4, 17);
+            let flows = ClientFlows::new(client, 4, 17);
             let own = 17 / 4 + usize::from(client == 0);
             for flow in flows.take(own) {
                 assert_eq!(flow % 4, client);
@@ -305,9 +310,14 @@ mod tests {
             assert!(flows.take(own).eq(flows.skip(own).take(own)));
         }
         assert_eq!(owners, [1; 17]);
-        assert!(Flows::of(5, 22, 5).is_empty() && Flows::of(5, 22, 5).next().is_none());
-        assert_eq!([0, 1, 2, 3].map(|client| Flows::of(client, 4, 17).flows_count()), [5, 4, 4, 4]);
-        assert_eq!(Flows::of(5, 22, 5).flows_count(), 0);
-        assert!(!Flows::of(4, 22, 5).is_empty());
+        assert!(
+            ClientFlows::new(5, 22, 5).is_empty() && ClientFlows::new(5, 22, 5).next().is_none()
+        );
+        assert_eq!(
+            [0, 1, 2, 3].map(|client| ClientFlows::new(client, 4, 17).flows_count()),
+            [5, 4, 4, 4]
+        );
+        assert_eq!(ClientFlows::new(5, 22, 5).flows_count(), 0);
+        assert!(!ClientFlows::new(4, 22, 5).is_empty());
     }
 }

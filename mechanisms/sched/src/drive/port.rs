@@ -1,4 +1,4 @@
-//! The arbiter's side of a client.
+//! The arbiter's ends of a client's mailboxes.
 
 use super::lane::{LaneError, LaneReceiver, LaneSender, lane};
 use super::ledger::Ledger;
@@ -7,27 +7,27 @@ use handover_base::sync::{Arc, CachePadded};
 use std::collections::VecDeque;
 
 /// Minimum capacity of the mailbox from the arbiter to a client, so that the arbiter need not
-/// buffer marked packets for a client that polls seldom.
-const MARKS_SLOTS_MIN: u32 = 512;
+/// buffer released packets for a client that polls seldom.
+const RETURN_SLOTS_MIN: u32 = 512;
 
 /// Returns the capacity of the mailbox from the arbiter to a client whose mailbox to the arbiter
 /// has `mailbox_slots_count` slots.
-pub(super) fn marks_slots_count(mailbox_slots_count: u32) -> u32 {
-    mailbox_slots_count.max(MARKS_SLOTS_MIN)
+pub(super) fn return_slots_count(mailbox_slots_count: u32) -> u32 {
+    mailbox_slots_count.max(RETURN_SLOTS_MIN)
 }
 
-/// The arbiter's ends of a client's mailboxes, and the marked packets that did not fit into them.
+/// The arbiter's ends of a client's mailboxes, and the packets that did not fit into the mailbox to the client.
 pub(super) struct Port<const IN: usize, const OUT: usize> {
     pub(super) inbox: LaneReceiver<IN>,
     outbox: LaneSender<OUT>,
-    /// Marked packets for which the mailbox to the client had no free slot. While there are any, no
+    /// Packets that wait for a free slot in the mailbox to the client. While there are any, no
     /// packets are read from the client, so they never outnumber its packets in the scheduler.
     spill: VecDeque<[u64; OUT]>,
     pub(super) presence: Arc<CachePadded<ClientState>>,
     pub(super) ledger: Ledger,
 }
 
-/// The arbiter's ends and the client's ends of a client's two mailboxes.
+/// Ends of a client's two mailboxes: the arbiter's [`Port`], and the client's sender and receiver.
 type PortAndClientLanes<const IN: usize, const OUT: usize> =
     (Port<IN, OUT>, LaneSender<IN>, LaneReceiver<OUT>);
 
@@ -40,7 +40,7 @@ impl<const IN: usize, const OUT: usize> Port<IN, OUT> {
     ) -> PortAndClientLanes<IN, OUT> {
         let lanes = || -> Result<_, LaneError> {
             let to_arbiter = lane::<IN>(mailbox_slots_count)?;
-            Ok((to_arbiter, lane::<OUT>(marks_slots_count(mailbox_slots_count))?))
+            Ok((to_arbiter, lane::<OUT>(return_slots_count(mailbox_slots_count))?))
         };
         let ((to_arbiter, inbox), (outbox, from_arbiter)) = match lanes() {
             Ok(lanes) => lanes,
@@ -54,17 +54,17 @@ impl<const IN: usize, const OUT: usize> Port<IN, OUT> {
         (port, to_arbiter, from_arbiter)
     }
 
-    /// Returns a marked or dropped packet to the client.
+    /// Returns a released or dropped packet to the client.
     #[inline(always)]
-    pub(super) fn mark(&mut self, words: [u64; OUT]) {
+    pub(super) fn return_packet(&mut self, words: [u64; OUT]) {
         if !self.spill.is_empty() || !self.outbox.push(words) {
             self.spill_one(words);
         }
     }
 
-    /// Returns several marked or dropped packets to the client.
+    /// Returns several released or dropped packets to the client.
     #[inline(always)]
-    pub(super) fn mark_all(&mut self, slots: &[[u64; OUT]]) {
+    pub(super) fn return_packets(&mut self, slots: &[[u64; OUT]]) {
         let sent = if self.spill.is_empty() { self.outbox.push_all(slots) } else { 0 };
         if sent < slots.len() {
             self.spill_all(&slots[sent..]);

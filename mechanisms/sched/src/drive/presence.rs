@@ -1,10 +1,10 @@
-//! State of a client that it shares with the arbiter besides the mailboxes.
+//! State that a client shares with the arbiter in addition to the mailboxes.
 
 use super::ledger::Counts;
 use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
 
-/// State of a client that the arbiter reads besides the mailboxes: counters, and whether the client
-/// has left. Only the client writes it.
+/// State that a client publishes to the arbiter in addition to the mailboxes: its counters, and a
+/// flag that it has left.
 #[derive(Default)]
 pub(super) struct ClientState {
     has_left: AtomicBool,

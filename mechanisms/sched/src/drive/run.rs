@@ -1,8 +1,8 @@
-//! Complete run of a client: sends its load program, and transmits marked packets.
+//! Complete run of a client: sends its load program, and transmits released packets.
 
 use super::client::Client;
 use super::ledger::Counts;
-use super::load::{Due, Flows, Load};
+use super::load::{ClientFlows, Load, LoadAction};
 use super::sink::{Sink, SinkError};
 use super::stamps::Trace;
 use super::wait::{Idle, IdlePolicy, nanoseconds};
@@ -17,22 +17,21 @@ use std::time::Duration;
 pub struct ClientRun<'a> {
     /// Load program that determines the packets to send.
     pub load: Load,
-    /// Flows to which the packets are assigned, round robin.
-    pub flows: Flows,
-    /// `true`: a flow sends its next packet when one of its own was returned, so that each flow
-    /// keeps its share of [`in_flight_max`](Self::in_flight_max) in flight while the client has
-    /// packets to send. The flows' shares of the link then follow their weights. `false`: flows
-    /// take turns packet by packet, so that they get equal shares whatever their weights are; a few
-    /// ns less per packet.
+    /// ClientFlows to which the packets are assigned, round robin.
+    pub flows: ClientFlows,
+    /// `true`: a flow sends its next packet when one of its packets was transmitted or dropped, so
+    /// that each flow has its share of [`in_flight_max`](Self::in_flight_max) in flight. The flows'
+    /// shares of the link then follow their weights. `false`: flows take turns packet by packet, so
+    /// that they get equal shares whatever their weights are; a few ns less per packet.
     pub has_window_per_flow: bool,
     /// Packet length of each flow, by flow number, instead of the load's; flows beyond the end of
     /// the slice use the load's length.
     pub lengths_bytes: &'a [u32],
-    /// Maximum number of packets sent and neither transmitted nor dropped. This is the
+    /// Maximum number of packets in flight: sent, and neither transmitted nor dropped. This is the
     /// back-pressure from the link to the client; without it (`u64::MAX`) a client sends as fast as
     /// the arbiter reads packets, and the scheduler drops those that exceed its limits.
     pub in_flight_max: u64,
-    /// Interval between two polls for marked packets; zero: a poll before each send.
+    /// Interval between two polls for released packets; zero: a poll before each send.
     pub poll_interval: Duration,
     /// Behaviour of the client while it has no work.
     pub idle_policy: IdlePolicy,
@@ -40,19 +39,19 @@ pub struct ClientRun<'a> {
     pub stop: &'a AtomicBool,
     /// Time at which the run stops, on the clock of [`clock::now_ns`]; `None` for no limit.
     pub until_ns: Option<u64>,
-    /// Maximum time to wait, at the end, for packets that are neither transmitted nor dropped.
+    /// Maximum time to wait for packets in flight after the last packet was sent.
     pub linger: Duration,
 }
 
-/// Number of packets between two clock reads, where only the end of the run depends on the time.
+/// Number of packets between two clock reads if only `until_ns` depends on the time.
 const PACKETS_PER_CLOCK_READ: u32 = 64;
 
-/// Maximum number of marked packets handled in one poll, before packets are sent again.
+/// Maximum number of released packets handled in one poll, before packets are sent again.
 const POLL_MAX: usize = 1024;
 
-/// Runs a client on the calling thread until its program is finished and its packets are returned
-/// (or [`ClientRun::linger`] has passed), its time is up, it is stopped, or the arbiter has
-/// finished. Packets that the arbiter has marked by then are transmitted.
+/// Runs a client on the calling thread until its program is finished and all its packets are
+/// transmitted or dropped (or [`ClientRun::linger`] has passed), its time is up, it is stopped, or
+/// the arbiter has finished. Packets that the arbiter has released by then are transmitted.
 ///
 /// All tags are zero.
 ///
@@ -74,7 +73,7 @@ pub fn run_client<K: Sink, T: Trace>(
     let until_ns = until_ns.unwrap_or(u64::MAX);
     let poll_interval_ns = nanoseconds(poll_interval);
     // More packets on their way back might not find room in the lane.
-    let unseen_max = client.marks_slots_count() / 2;
+    let unseen_max = client.return_slots_count() / 2;
     let mut idle = Idle::new(idle_policy);
     let (mut poll_ns, mut unseen) = (0, 0);
     // Relaxed, here and below: only the end depends on it.
@@ -100,7 +99,7 @@ pub fn run_client<K: Sink, T: Trace>(
             continue;
         }
         match load.due(now_ns) {
-            Due::Wait { until_ns: due_ns } => {
+            LoadAction::Wait { until_ns: due_ns } => {
                 let wake_ns = if client.in_flight() > 0 { poll_ns } else { u64::MAX };
                 let due_ns = due_ns.min(until_ns);
                 let wake_ns = wake_ns.min(due_ns);
@@ -111,25 +110,26 @@ pub fn run_client<K: Sink, T: Trace>(
                 }
             }
             // The mailbox is full, or `in_flight_max` packets are on their way.
-            Due::Packets { .. } => idle.wait(),
-            Due::Finished => break,
+            LoadAction::Packets { .. } => idle.wait(),
+            LoadAction::Finished => break,
         }
     }
     let end_ns = clock::now_ns().saturating_add(nanoseconds(linger));
     loop {
-        // Read before the last poll: marks made before the end are visible to that poll.
-        let is_ended = client.is_ended() || is_stopped() || clock::now_ns() >= end_ns;
+        // Read before the last poll: packets released before the end are visible to that poll.
+        let is_arbiter_finished =
+            client.is_arbiter_finished() || is_stopped() || clock::now_ns() >= end_ns;
         while client.poll(POLL_MAX, sink, trace)? > 0 {
             idle.reset();
         }
-        if is_ended || client.in_flight() == 0 {
+        if is_arbiter_finished || client.in_flight() == 0 {
             return Ok(client.counts());
         }
         idle.wait();
     }
 }
 
-/// Sends the packets that are due; returns their number.
+/// Sends the packets that are due; returns the number of packets sent.
 #[inline(always)]
 fn send_due(
     client: &mut Client,
@@ -140,7 +140,7 @@ fn send_due(
     now_ns: u64,
 ) -> u32 {
     let mut sent = 0;
-    while let Due::Packets { count, length_bytes } = load.due(now_ns) {
+    while let LoadAction::Packets { count, length_bytes } = load.due(now_ns) {
         let left = u64::from(count).min(free_count - u64::from(sent)) as u32; // at most count
         if left == 0 {
             break;
@@ -159,9 +159,9 @@ fn send_due(
 /// Order in which a client assigns its packets to flows.
 enum FlowOrder {
     /// One packet per flow, round robin.
-    RoundRobin(Flows),
-    /// Queue of flows that may send a packet, oldest first; it contains a flow once for each packet
-    /// that the flow's share of the packets in flight still allows.
+    RoundRobin(ClientFlows),
+    /// Flows that may send a packet, in this order. A flow occurs once for each further packet that
+    /// it may have in flight.
     Windows(VecDeque<u32>),
 }
 
@@ -214,9 +214,8 @@ mod tests {
     use crate::drive::Token;
     use crate::{Algorithm, DropPolicy, FlowSpec, Packet, Scheduler, engine};
 
-    /// Bytes of each of four clients with 100 packets on their way at a time, after so many
-    /// packets.
-    fn shares(order_of: impl Fn(Flows) -> FlowOrder) -> [f64; 4] {
+    /// Bytes of each of four clients with 100 packets on their way at a time, after so many packets.
+    fn shares(order_of: impl Fn(ClientFlows) -> FlowOrder) -> [f64; 4] {
         let mut scheduler = Algorithm::Rr.build::<Token>(&engine::Config::default()).unwrap();
         for weight in std::iter::once(100).chain(std::iter::repeat_n(1, 16)) {
             let (length_max_bytes, packets_max) = (1500, u32::MAX);
@@ -225,7 +224,7 @@ mod tests {
             assert!(scheduler.add_flow(spec).is_ok());
         }
         let mut clients: Vec<(FlowOrder, u64)> =
-            (0..4).map(|client| (order_of(Flows::of(client, 4, 17)), 0)).collect();
+            (0..4).map(|client| (order_of(ClientFlows::new(client, 4, 17)), 0)).collect();
         let send =
             |scheduler: &mut engine::AnyScheduler<Token>, flow_order: &mut FlowOrder, client| {
                 let packet = Packet {

@@ -4,11 +4,11 @@ use super::word::{Departure, LENGTH_MAX_BYTES};
 use std::hint::black_box;
 use std::io;
 
-/// Error of a sink; the sink transmits no more packets.
+/// Error of transmission by a [`Sink`], which transmits no more packets.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SinkError {
-    /// The operating system refused to send.
+    /// The operating system could not send the packets.
     #[error("cannot send datagrams: {error}")]
     Send {
         /// Error of the operating system.
@@ -50,7 +50,7 @@ impl Sink for NullSink {
     fn transmit(&mut self, _: Departure) {}
 }
 
-/// Sink that copies a packet's length in memory, as if it filled a network card's ring.
+/// Sink that copies as many bytes as each packet has, like a driver that fills a network card's ring.
 #[derive(Debug)]
 pub struct CopySink {
     from: Vec<u8>,

@@ -7,7 +7,7 @@ use std::fmt;
 pub enum Stamping {
     /// Packets have no time stamps.
     None,
-    /// Packets that are sent, read, marked or transmitted together share a time stamp.
+    /// Packets share a time stamp if they are sent, read, released or transmitted in one batch.
     #[default]
     Batch,
     /// Every packet has its own time stamps, at the cost of four clock reads each.
@@ -31,13 +31,13 @@ pub struct Record {
     pub cli_enq_ticks: u64,
     /// Time when the arbiter passed the packet to the scheduler.
     pub sch_enq_ticks: u64,
-    /// Time when the arbiter marked the packet as eligible, or dropped it.
+    /// Time when the arbiter released the packet as eligible, or dropped it.
     pub sch_deq_ticks: u64,
     /// Time when the client transmitted the packet, or learnt that it was dropped.
     pub cli_deq_ticks: u64,
     /// Flow of the packet.
     pub flow: u32,
-    /// Length of the packet.
+    /// Length of the packet in bytes.
     pub length_bytes: u32,
     /// `true` if the packet was dropped, `false` if it was transmitted.
     pub dropped: bool,
@@ -45,7 +45,7 @@ pub struct Record {
 
 /// Consumer of the packets' time stamps, called on the client's thread.
 pub trait Trace {
-    /// `true` if the records are used; `false` saves recording them.
+    /// `true` if records are to be created; `false` saves the cost.
     const IS_ENABLED: bool = true;
 
     /// Records the time stamps of a packet that was transmitted or dropped.

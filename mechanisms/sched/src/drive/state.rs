@@ -7,26 +7,27 @@ use handover_base::sync::CachePadded;
 use handover_base::sync::shared::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// State of the arbiter: it schedules, and clients may send.
+/// State of an arbiter that schedules packets, and whose clients may send.
 pub(super) const RUNNING: u8 = 0;
-/// State of the arbiter: it empties its queues, and clients cannot send any more.
+/// State of an arbiter that empties its queues; clients cannot send any more.
 pub(super) const DRAINING: u8 = 1;
-/// State of the arbiter: it finishes at once.
-pub(super) const ENDING: u8 = 2;
-/// State of the arbiter: it has finished and marks no more packets.
-pub(super) const ENDED: u8 = 3;
+/// State of an arbiter that finishes without emptying its queues.
+pub(super) const STOPPING: u8 = 2;
+/// State of an arbiter that has finished and releases no more packets.
+pub(super) const FINISHED: u8 = 3;
 
 /// Control words that every thread reads often and writes rarely.
 pub(super) struct Control {
-    /// Event counter, incremented when a client joins or leaves, and at each stop.
+    /// Number of changes that the arbiter has to look at: clients joined or left, and calls of
+    /// [`stop`](super::Hub::stop).
     pub(super) events: AtomicU64,
-    /// State of the arbiter: [`RUNNING`] or one of the states after it; it only grows.
+    /// State of the arbiter, which never decreases: [`RUNNING`], [`DRAINING`], [`STOPPING`] or [`FINISHED`].
     pub(super) state: AtomicU8,
 }
 
-/// Clients that the arbiter has not added yet, by the slot size of their mailboxes.
+/// Clients that have joined but that the arbiter has not added yet, by the slot size of their mailboxes.
 pub(super) struct NewClients {
-    pub(super) bare: Vec<Port<1, 1>>,
+    pub(super) unstamped: Vec<Port<1, 1>>,
     pub(super) stamped: Vec<Port<2, 4>>,
     pub(super) clients_count: usize,
     pub(super) joined_count: usize,
@@ -42,8 +43,12 @@ pub(super) struct ArbiterState {
 impl ArbiterState {
     pub(super) fn new(config: &ArbiterConfig) -> Self {
         let control = Control { events: AtomicU64::new(0), state: AtomicU8::new(RUNNING) };
-        let new_clients =
-            NewClients { bare: Vec::new(), stamped: Vec::new(), clients_count: 0, joined_count: 0 };
+        let new_clients = NewClients {
+            unstamped: Vec::new(),
+            stamped: Vec::new(),
+            clients_count: 0,
+            joined_count: 0,
+        };
         Self {
             control: CachePadded::new(control),
             new_clients: Mutex::new(new_clients),
@@ -65,7 +70,7 @@ impl ArbiterState {
 
     #[inline(always)]
     pub(super) fn state(&self) -> u8 {
-        // Acquire: pairs with the Release in raise(); at ENDED, all marks have been made.
+        // Acquire: pairs with the Release in raise(); at FINISHED, all packets have been released.
         self.control.state.load(Ordering::Acquire)
     }
 
@@ -75,7 +80,7 @@ impl ArbiterState {
         self.notify_arbiter();
     }
 
-    /// Subtracts a removed client from the number of clients.
+    /// Decrements the number of clients, after one was removed.
     pub(super) fn remove_client(&self) {
         self.new_clients().clients_count -= 1;
     }

@@ -3,15 +3,15 @@
 mod runs;
 
 use super::clock::PacketClock;
-use super::closed::{Closed, LEDGERS_MAX};
 use super::config::{ArbiterConfig, DRAIN_MAX};
+use super::final_state::{FinalState, LEDGERS_MAX};
 use super::ledger::Ledger;
 use super::port::Port;
 use super::stamps::Stamping;
-use super::state::{ArbiterState, DRAINING, ENDING, NewClients};
+use super::state::{ArbiterState, DRAINING, NewClients, STOPPING};
 use super::wait::{Idle, nanoseconds};
 use super::word::{Offer, Token};
-use crate::{Accepted, Packet, Refused, Scheduler};
+use crate::{EnqueueError, EnqueueOutcome, Packet, Scheduler};
 use handover_base::clock;
 use handover_base::sync::Arc;
 use handover_base::sync::shared::Ordering;
@@ -19,13 +19,14 @@ use handover_probe::probe;
 use runs::Runs;
 use std::collections::VecDeque;
 
-/// Maximum number of packets marked between two reads of the mailboxes.
-const MARKS_MAX: usize = 4096;
+/// Maximum number of packets released between two reads of the mailboxes.
+const RELEASE_MAX: usize = 4096;
 
-/// Number of sweeps that find work per clock read, without a link rate, an interval and held-back packets.
+/// Number of sweeps with work between two clock reads, if neither a link rate nor an interval nor
+/// the scheduler depends on the time.
 const SWEEPS_PER_READING: u64 = 16;
 
-/// Minimum [`ArbiterConfig::batch_max`] at which packets are read and marked in runs. For smaller
+/// Minimum [`ArbiterConfig::batch_max`] at which packets are read and released in runs. For smaller
 /// batches, runs of single packets are a tenth slower than no runs (drr, 2026-11).
 const RUNS_BATCH_MIN: usize = 8;
 
@@ -80,8 +81,8 @@ pub(super) struct Sweeper<S, const IN: usize, const OUT: usize> {
     link: Option<PacketClock>,
     batch_max: usize,
     interval_ns: u64,
-    /// While draining: the number of marked packets that wait for a free slot, and the time since
-    /// when that number has not changed.
+    /// While draining: the number of released packets that wait for a free mailbox slot, and the
+    /// time of that number's last change.
     drain_progress: (usize, u64),
     stamps_packets: bool,
     idle: Idle,
@@ -137,9 +138,9 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         }
     }
 
-    /// Runs the loop, in runs of packets, or packet by packet if the link or the stamps need each
-    /// packet, or batches are small. Compiled twice.
-    pub(super) fn run(self) -> Closed<S> {
+    /// Runs the arbiter until it is stopped: in runs of packets, or packet by packet if the link or
+    /// the stamps need each packet, or batches are small.
+    pub(super) fn run(self) -> FinalState<S> {
         let each = self.link.is_some() || self.stamps_packets || self.batch_max < RUNS_BATCH_MIN;
         match each {
             true => self.run_loop::<false>(),
@@ -147,7 +148,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         }
     }
 
-    fn run_loop<const RUNS: bool>(mut self) -> Closed<S> {
+    fn run_loop<const RUNS: bool>(mut self) -> FinalState<S> {
         let began_ns = clock::now_ns();
         self.now_ns = began_ns;
         if let Some(link) = &mut self.link {
@@ -161,14 +162,14 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
                 events_seen = events;
                 self.deliver_all(&mut runs);
                 self.update_clients();
-                if self.shared.state() >= ENDING {
+                if self.shared.state() >= STOPPING {
                     break;
                 }
             }
             self.may_have_more = false;
             let found = match RUNS {
                 true => self.sweep_runs(&mut runs),
-                false => self.take() + self.mark(),
+                false => self.read_packets() + self.release_packets(),
             };
             self.sweeps += 1;
             if found > 0 {
@@ -202,7 +203,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         self.close(began_ns)
     }
 
-    /// Returns the earliest time at which a queued packet may be marked as eligible.
+    /// Returns the earliest time at which a queued packet may be released for transmission.
     fn due_ns(&self) -> u64 {
         let ready_ns = self.scheduler.ready_ns().unwrap_or(u64::MAX);
         ready_ns.max(self.link.as_ref().map_or(0, PacketClock::next_ns))
@@ -214,23 +215,23 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         self.shared.control.events.load(Ordering::Acquire)
     }
 
-    /// Moves packets from the mailboxes to the scheduler; returns their number.
+    /// Moves packets from the mailboxes to the scheduler; returns the number of packets moved.
     #[inline(always)]
-    fn take(&mut self) -> usize {
-        let mut taken_all = 0;
+    fn read_packets(&mut self) -> usize {
+        let mut read_all = 0;
         for &client in &self.present {
             let Some(port) = &mut self.ports[client as usize] else { continue };
             if !port.flush_spill() {
                 continue;
             }
-            let (mut taken, mut ticks) = (0, 0);
-            while taken < self.batch_max {
+            let (mut read, mut ticks) = (0, 0);
+            while read < self.batch_max {
                 let Some(words) = port.inbox.pop() else { break };
-                taken += 1;
+                read += 1;
                 probe!("sched.taken", port.ledger.client, 1);
                 let (offer, _) = Offer::unpack(words[0]);
                 let tag = if Self::STAMPED {
-                    if taken == 1 || self.stamps_packets {
+                    if read == 1 || self.stamps_packets {
                         ticks = clock::ticks();
                     }
                     let cli_enq_ticks = words[IN - 1];
@@ -247,22 +248,27 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
                 let accepted = self.scheduler.enqueue(self.now_ns, packet);
                 probe!("sched.scheduled", port.ledger.client, 1);
                 match accepted {
-                    Ok(Accepted::Queued) => {}
-                    Ok(Accepted::InsteadOf(oldest)) => self.replaced.push(oldest),
-                    Err(Refused { packet, .. }) => {
+                    Ok(EnqueueOutcome::Queued) => {}
+                    Ok(EnqueueOutcome::Replaced(oldest)) => self.replaced.push(oldest),
+                    Err(EnqueueError { packet, .. }) => {
                         port.ledger.dropped += 1;
-                        port.mark(returned_words(&mut self.pending_packets, packet, true, ticks));
+                        port.return_packet(returned_words(
+                            &mut self.pending_packets,
+                            packet,
+                            true,
+                            ticks,
+                        ));
                     }
                 }
             }
-            port.ledger.taken += taken as u64;
-            self.may_have_more |= taken == self.batch_max;
-            taken_all += taken;
+            port.ledger.read += read as u64;
+            self.may_have_more |= read == self.batch_max;
+            read_all += read;
         }
         if !self.replaced.is_empty() {
             self.return_replaced();
         }
-        taken_all
+        read_all
     }
 
     /// Returns to their clients the packets that the scheduler dropped to queue newer ones.
@@ -278,21 +284,21 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
             if port.ledger.has_left {
                 self.retire_if_empty(client);
             } else {
-                port.mark(words);
+                port.return_packet(words);
             }
         }
     }
 
-    /// Marks the packets that may be transmitted now; returns their number.
+    /// Releases the packets that may be transmitted now; returns the number of packets released.
     #[inline(always)]
-    fn mark(&mut self) -> usize {
-        let marks_max = match self.link {
-            Some(_) => MARKS_MAX,
+    fn release_packets(&mut self) -> usize {
+        let release_max = match self.link {
+            Some(_) => RELEASE_MAX,
             None => self.batch_max * self.present.len().max(1),
         };
-        let (mut marked, mut ticks) = (0, 0);
+        let (mut released, mut ticks) = (0, 0);
         self.is_holding_back = false;
-        while marked < marks_max {
+        while released < release_max {
             if self.link.as_ref().is_some_and(|link| link.next_ns() > self.now_ns) {
                 break;
             }
@@ -305,10 +311,10 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
                 self.is_holding_back = !self.scheduler.is_empty();
                 break;
             };
-            if Self::STAMPED && (marked == 0 || self.stamps_packets) {
+            if Self::STAMPED && (released == 0 || self.stamps_packets) {
                 ticks = clock::ticks();
             }
-            marked += 1;
+            released += 1;
             let client = packet.token.client();
             let words = returned_words(&mut self.pending_packets, packet, false, ticks);
             let Some(port) = &mut self.ports[client as usize] else { continue };
@@ -317,23 +323,23 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
                 self.retire_if_empty(client);
                 continue;
             }
-            port.mark(words);
+            port.return_packet(words);
             probe!("sched.marked", port.ledger.client, 1);
-            port.ledger.marked += 1;
-            port.ledger.marked_bytes += u64::from(packet.length_bytes);
+            port.ledger.released += 1;
+            port.ledger.released_bytes += u64::from(packet.length_bytes);
             if let Some(link) = &mut self.link {
                 link.charge(u64::from(packet.length_bytes));
             }
         }
-        self.may_have_more |= marked == marks_max;
-        marked
+        self.may_have_more |= released == release_max;
+        released
     }
 
-    /// Returns `true` if draining is complete: the only packets left are marked ones that clients
-    /// can fetch by themselves, or no client has fetched any for [`DRAIN_MAX`](super::DRAIN_MAX).
+    /// Returns `true` if draining is complete: all remaining packets are in the mailboxes to the
+    /// clients, or no client has fetched any for [`DRAIN_MAX`](super::DRAIN_MAX).
     ///
     /// Called after a sweep without work; then the only mailboxes not read are those of clients for
-    /// which marks wait.
+    /// which released packets wait.
     #[cold]
     #[inline(never)]
     fn is_drained(&mut self) -> bool {
@@ -386,9 +392,9 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         }
     }
 
-    fn close(mut self, began_ns: u64) -> Closed<S> {
+    fn close(mut self, began_ns: u64) -> FinalState<S> {
         // From here on no client can join; those that joined before and were not seen are handled.
-        self.shared.raise(ENDING);
+        self.shared.raise(STOPPING);
         self.update_clients();
         let mut clients: Vec<_> = self.departed.into_iter().map(|ledger| (ledger, None)).collect();
         for mut port in self.ports.into_iter().flatten() {
@@ -396,7 +402,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
             clients.push((port.ledger, Some(port.presence)));
         }
         clients.sort_by_key(|(ledger, _)| ledger.client);
-        Closed {
+        FinalState {
             scheduler: self.scheduler,
             sweeps: self.sweeps,
             sweeps_empty: self.sweeps_empty,

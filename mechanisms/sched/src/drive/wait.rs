@@ -1,24 +1,22 @@
-//! Waiting of arbiter and clients: spinning on a CPU of their own, or yielding and sleeping on
-//! shared ones.
+//! Waiting of arbiter and clients: spinning on a CPU of their own, or yielding and sleeping on shared ones.
 
 use handover_base::{clock, topology};
 use std::time::Duration;
 
-/// Behaviour of an arbiter or client that has no work.
+/// Waiting strategy of an arbiter or client that has no work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdlePolicy {
-    /// Spins: for threads that each have a CPU. (It yields now and then all the same, in case other
-    /// threads of the driver share the CPU, but not where a yield has switched to another process.)
+    /// The thread spins: for threads that each have a CPU. (It yields now and then all the same, in case another
+    /// thread of the driver shares the CPU, unless a yield has switched to another process.)
     Spin,
-    /// Spins for a moment, then yields, then sleeps for at most a millisecond: for threads that
-    /// share CPUs. After a yield that has switched to another process, it sleeps instead of
-    /// yielding. Intervals are kept as long as there is work in each.
+    /// The thread spins for a moment, then yields, then sleeps for at most a millisecond: for
+    /// threads that share CPUs. After a yield that has switched to another process, it sleeps
+    /// instead of yielding. Intervals are observed as long as there is work in each.
     Share,
 }
 
 impl IdlePolicy {
-    /// Returns the behaviour for `threads_count` threads, including the arbiter, on the CPUs that
-    /// this process may use.
+    /// Returns the strategy for `threads_count` threads, including the arbiter, on the CPUs that this process may use.
     pub fn for_threads(threads_count: usize) -> Self {
         let allowed = topology::allowed().len();
         let quota = topology::quota_cpus().unwrap_or(f64::INFINITY);
@@ -32,22 +30,22 @@ const SPINS_PER_YIELD: u32 = 4096;
 /// Number of spins of a thread on a shared CPU before it yields.
 const SPINS_SHARED: u32 = 32;
 const YIELDS_SHARED: u32 = 64;
-/// Intervals without work after which a thread on a shared CPU sleeps through further ones.
+/// Number of intervals without work after which a thread on a shared CPU sleeps through further ones.
 const INTERVALS_SHARED: u32 = 2;
-/// Duration of the first sleep, which the kernel about doubles; each further sleep is twice as
-/// long, up to 16 times as long.
+/// Duration of the first sleep, which the kernel about doubles; each further sleep is twice as long
+/// as the one before, up to 16 times the first.
 const SLEEP_NS: u64 = 50_000;
 const SLEEP_DOUBLINGS_MAX: u32 = 4;
-/// Usual upper bound of a sleep's lateness: this long before a deadline a thread yields instead of sleeping.
+/// Usual upper bound of the delay by which a sleep ends too late. Within this time before a
+/// deadline a thread yields instead of sleeping.
 const SLEEP_LATE_NS: u64 = 100_000;
 const SLEEP_MAX_NS: u64 = 1_000_000;
 /// Minimum duration of a yield that is assumed to have switched to another process.
 ///
-/// On Linux 6.18 a thread that yields gives up the rest of its time slice: beside a busy process one
-/// that yielded every 20 µs got 2 % of its CPU, each yield took 8 ms, and one that never yielded got
-/// half of the CPU (2026-11).
+/// On Linux 6.18 a thread that yields gives up the rest of its time slice: beside a busy process one that yielded
+/// every 20 µs got 2 % of its CPU, each yield took 8 ms, and one that never yielded got half of the CPU (2026-11).
 const YIELD_LONG_NS: u64 = 500_000;
-/// Time without yields after such a yield, as a multiple of its duration.
+/// Time without yields after a yield longer than [`YIELD_LONG_NS`], as a multiple of that yield's duration.
 const YIELD_PAUSE_FACTOR: u64 = 100;
 const YIELD_PAUSE_MAX_NS: u64 = 10_000_000_000;
 
@@ -55,7 +53,7 @@ pub(super) fn nanoseconds(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// State of a thread without work: the number of waits in a row, and when it may yield.
+/// State of a thread without work: the number of waits in a row, and the time of its next yield.
 #[derive(Debug)]
 pub(super) struct Idle {
     idle_policy: IdlePolicy,
@@ -75,7 +73,7 @@ impl Idle {
         self.rounds = 0;
     }
 
-    /// Waits for a moment: spins, yields or sleeps. For when the time of the next work is unknown.
+    /// Spins, yields or sleeps for a moment, if the time of the next work is unknown.
     #[inline(always)]
     pub(super) fn wait(&mut self) {
         self.rounds = self.rounds.wrapping_add(1);
@@ -95,8 +93,8 @@ impl Idle {
         }
     }
 
-    /// Yields to another thread. If the last yield switched to another process, sleeps for
-    /// `sleep_ns` instead, or returns at once if the thread has a CPU of its own.
+    /// Yields the CPU. If the last yield switched to another process, sleeps for `sleep_ns`
+    /// instead, or returns at once if the strategy is [`IdlePolicy::Spin`].
     fn yield_or_sleep(&mut self, sleep_ns: u64) {
         let began_ns = clock::now_ns();
         if self.may_yield(began_ns) {
@@ -121,7 +119,7 @@ impl Idle {
     }
 
     /// Waits until `wake_ns`, which is not later than `due_ns`, or until `interrupted` returns
-    /// `true`; returns the time. No work is known before `due_ns`.
+    /// `true`; returns the time in ns. No work is due before `due_ns`.
     ///
     /// A thread on a shared CPU that has found no work before sleeps beyond `wake_ns`: until
     /// `due_ns` at the latest, and at most a millisecond at a time.

@@ -5,13 +5,13 @@
 //! │ lane │ dropped │ length │ flow │ tag │
 //! ```
 
-/// Upper bound of flow numbers, exclusive.
+/// Exclusive upper bound of flow numbers.
 pub const FLOWS_MAX: u32 = 1 << 20;
 
-/// Maximum length of a packet in a mailbox.
+/// Maximum length in bytes of a packet in a mailbox.
 pub const LENGTH_MAX_BYTES: u32 = 65_535;
 
-/// Upper bound of tags, exclusive.
+/// Exclusive upper bound of tags ([`Offer::tag`]).
 pub const TAGS_MAX: u32 = 1 << 26;
 
 const FLOW_SHIFT: u32 = 26;
@@ -26,11 +26,11 @@ pub struct Offer {
     pub flow: u32,
     /// Length in bytes, in `1..=LENGTH_MAX_BYTES`.
     pub length_bytes: u32,
-    /// Value chosen by the caller, below [`TAGS_MAX`]: the number of the packet's buffer, say.
+    /// Value chosen by the caller, below [`TAGS_MAX`], for example the number of the packet's buffer.
     pub tag: u32,
 }
 
-/// Packet that the arbiter has marked as eligible for transmission.
+/// Packet that the arbiter has released for transmission.
 pub type Departure = Offer;
 
 impl Offer {
@@ -60,7 +60,7 @@ impl Offer {
         (word >> LENGTH_SHIFT) as u32 & LENGTH_MAX_BYTES
     }
 
-    /// Unpacks the packet in `word`; returns `true` with it if it was dropped.
+    /// Unpacks the packet in `word`; returns it, with `true` if the arbiter dropped it.
     #[inline(always)]
     pub(super) fn unpack(word: u64) -> (Self, bool) {
         let tag = word as u32 & ((1 << FLOW_SHIFT) - 1);
@@ -78,8 +78,7 @@ impl Offer {
 pub struct Token(u64);
 
 impl Token {
-    /// Creates a token, for schedulers used without an arbiter. (A scheduler passed to an arbiter
-    /// must be empty.)
+    /// Creates a token, for a scheduler used without an arbiter.
     #[inline(always)]
     pub const fn new(client: u32, tag: u32) -> Self {
         Self((client as u64) << 32 | tag as u64)

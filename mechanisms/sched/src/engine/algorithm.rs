@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-/// Algorithm, by the name that a user writes.
+/// Scheduling algorithm, as selected by name at run time.
 ///
 /// ```
 /// use handover_sched::Algorithm;
@@ -33,7 +33,7 @@ pub enum Algorithm {
     Pacing,
 }
 
-/// Error of parsing a name that is not the name of an algorithm.
+/// Error of parsing the name of an unknown algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no algorithm is called {name:?}: there are fifo, rr (or drr), rr1, prio, wf2q+ (or wf2qp), qfq, qfq+ (or qfqp), pacing"
@@ -56,7 +56,7 @@ impl Algorithm {
         Self::Pacing,
     ];
 
-    /// Names of all algorithms, each with its algorithm.
+    /// Names and aliases of all algorithms.
     pub const NAMES: &[(&str, Algorithm)] = &[
         ("fifo", Self::Fifo),
         ("rr", Self::Rr),
@@ -85,8 +85,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns `true` if the flows' shares follow their weights. `false` for `fifo`, `rr1` and
-    /// `prio`, and for `pacing`, whose flows have rates of their own.
+    /// Returns `true` if the flows' shares follow their weights; `false` for `fifo`, `rr1`, `prio` and `pacing`.
     pub fn has_weights(self) -> bool {
         matches!(self, Self::Rr | Self::Wf2qPlus | Self::Qfq | Self::QfqPlus)
     }

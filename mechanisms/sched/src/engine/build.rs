@@ -1,8 +1,8 @@
 //! Schedulers of an algorithm that is chosen at run time.
 
 use super::{
-    Algorithm, Config, ConfigError, DeficitRoundRobin, Discipline, Fifo, Hierarchy, Pacing,
-    Priority, Qfq, QfqPlus, Queued, RoundRobin, Scheduler, Tenants, Wf2qPlus,
+    Algorithm, Config, ConfigError, DeficitRoundRobin, Discipline, Fifo, FlowScheduler, Hierarchy,
+    Pacing, Priority, Qfq, QfqPlus, RoundRobin, Scheduler, Tenants, Wf2qPlus,
 };
 use std::fmt::Debug;
 use std::marker::PhantomData;
@@ -10,8 +10,8 @@ use std::marker::PhantomData;
 /// Boxed scheduler, of an algorithm chosen at run time.
 pub type AnyScheduler<T> = Box<dyn Scheduler<T> + Send>;
 
-/// Operation on a scheduler of a concrete type, for loops in which dynamic dispatch would show. See
-/// [`Algorithm::visit`].
+/// Operation on a scheduler of a concrete type, for loops in which dynamic dispatch would cost
+/// time. See [`Algorithm::visit`].
 pub trait Visitor<T: Copy + Debug> {
     /// Type of the operation's result.
     type Output;
@@ -48,13 +48,13 @@ impl Algorithm {
     {
         Ok(match self {
             Self::Fifo => visitor.visit(Fifo::new(config)?),
-            Self::Rr => visitor.visit(Queued::<T, DeficitRoundRobin>::new(config)?),
-            Self::Rr1 => visitor.visit(Queued::<T, RoundRobin>::new(config)?),
-            Self::Prio => visitor.visit(Queued::<T, Priority>::new(config)?),
-            Self::Wf2qPlus => visitor.visit(Queued::<T, Wf2qPlus>::new(config)?),
-            Self::Qfq => visitor.visit(Queued::<T, Qfq>::new(config)?),
-            Self::QfqPlus => visitor.visit(Queued::<T, QfqPlus>::new(config)?),
-            Self::Pacing => visitor.visit(Queued::<T, Pacing>::new(config)?),
+            Self::Rr => visitor.visit(FlowScheduler::<T, DeficitRoundRobin>::new(config)?),
+            Self::Rr1 => visitor.visit(FlowScheduler::<T, RoundRobin>::new(config)?),
+            Self::Prio => visitor.visit(FlowScheduler::<T, Priority>::new(config)?),
+            Self::Wf2qPlus => visitor.visit(FlowScheduler::<T, Wf2qPlus>::new(config)?),
+            Self::Qfq => visitor.visit(FlowScheduler::<T, Qfq>::new(config)?),
+            Self::QfqPlus => visitor.visit(FlowScheduler::<T, QfqPlus>::new(config)?),
+            Self::Pacing => visitor.visit(FlowScheduler::<T, Pacing>::new(config)?),
         })
     }
 
@@ -87,8 +87,8 @@ impl Algorithm {
         self.discipline(outer).ok_or(ConfigError::NoLevel { algorithm: self })?
     }
 
-    /// Passes the type of the algorithm's order of flows to `visitor`, and returns its result;
-    /// `None` for `fifo`, which has none.
+    /// Calls `visitor` with the [`Discipline`] of this algorithm and returns the visitor's result;
+    /// `None` for `fifo`, which has no discipline.
     fn discipline<V: DisciplineVisitor>(self, visitor: V) -> Option<V::Output> {
         Some(match self {
             Self::Fifo => return None,
@@ -105,7 +105,7 @@ impl Algorithm {
 
 trait DisciplineVisitor {
     type Output;
-    fn visit<D: Discipline<Hot: Send, Align: Send> + Send + 'static>(self) -> Self::Output;
+    fn visit<D: Discipline<State: Send, Align: Send> + Send + 'static>(self) -> Self::Output;
 }
 
 type AnyTenants<T> = Result<Box<dyn Tenants<T> + Send>, ConfigError>;
@@ -119,7 +119,7 @@ struct OuterVisitor<'a, T> {
 impl<T: Copy + Debug + Send + 'static> DisciplineVisitor for OuterVisitor<'_, T> {
     type Output = AnyTenants<T>;
 
-    fn visit<O: Discipline<Hot: Send, Align: Send> + Send + 'static>(self) -> AnyTenants<T> {
+    fn visit<O: Discipline<State: Send, Align: Send> + Send + 'static>(self) -> AnyTenants<T> {
         let inner = InnerVisitor::<O, T> { config: self.config, of: PhantomData };
         self.flows.discipline(inner).ok_or(ConfigError::NoLevel { algorithm: self.flows })?
     }
@@ -132,12 +132,12 @@ struct InnerVisitor<'a, O, T> {
 
 impl<O, T> DisciplineVisitor for InnerVisitor<'_, O, T>
 where
-    O: Discipline<Hot: Send, Align: Send> + Send + 'static,
+    O: Discipline<State: Send, Align: Send> + Send + 'static,
     T: Copy + Debug + Send + 'static,
 {
     type Output = AnyTenants<T>;
 
-    fn visit<I: Discipline<Hot: Send, Align: Send> + Send + 'static>(self) -> AnyTenants<T> {
+    fn visit<I: Discipline<State: Send, Align: Send> + Send + 'static>(self) -> AnyTenants<T> {
         Ok(Box::new(Hierarchy::<T, O, I>::new(self.config)?))
     }
 }

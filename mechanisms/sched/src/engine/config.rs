@@ -8,7 +8,7 @@ pub const LENGTH_LIMIT_BYTES: u32 = 1 << 20;
 /// Maximum weight of a flow, for the algorithms that share by weight.
 pub const WEIGHT_MAX: u64 = 1 << 20;
 
-/// Maximum sum of all flows' weights, for the algorithms with a virtual time.
+/// Maximum sum of all flows' weights, for the algorithms with a virtual time (`wf2q+`, `qfq` and `qfq+`).
 pub const WEIGHT_SUM_MAX: u64 = 1 << 40;
 
 /// Maximum of [`Config::packets_max`].
@@ -19,9 +19,8 @@ pub const FLOWS_LIMIT: u32 = 1 << 24;
 
 /// Configuration of a scheduler.
 ///
-/// Memory for all packets and flows is reserved at once and touched as it is used: 16 bytes for
-/// each packet (with a token of at most 8 bytes) and at most 64 for each flow. Afterwards only
-/// adding flows allocates.
+/// Memory for all packets and flows is reserved at once and touched as it is used: 16 bytes for each packet (with a
+/// token of at most 8 bytes) and at most 64 for each flow. Afterwards only adding flows allocates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Maximum number of queued packets, in all flows together.
@@ -31,9 +30,9 @@ pub struct Config {
     /// Properties of a flow that is created by its first packet; `None` refuses packets of unknown
     /// flows. All flows with smaller numbers are created as well, as numbers are dense.
     pub template: Option<FlowSpec>,
-    /// Quantum of `rr`: minimum number of bytes per unit of weight that a flow may send in its
-    /// turn. The scheduler raises it if a flow's longest packet would not fit otherwise. A greater
-    /// quantum is cheaper and less fair.
+    /// Quantum of `rr`: minimum number of bytes per unit of weight that a flow may send in each
+    /// cycle over the flows. The scheduler raises the quantum if a flow's longest packet would not
+    /// fit otherwise. A greater quantum is cheaper and less fair.
     pub quantum_bytes: u32,
 }
 
@@ -44,36 +43,36 @@ impl Default for Config {
     }
 }
 
-/// Error of creating a scheduler.
+/// Error of [`Config::validate`] and of creating a scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// `packets_max` is outside its range.
+    /// [`Config::packets_max`] is outside its range.
     #[error("packets_max={packets_max}: must lie in 1..={PACKETS_LIMIT}")]
     Packets {
         /// Configured number of packets.
         packets_max: u32,
     },
-    /// `flows_max` is outside its range.
+    /// [`Config::flows_max`] is outside its range.
     #[error("flows_max={flows_max}: must lie in 1..={FLOWS_LIMIT}")]
     Flows {
         /// Configured number of flows.
         flows_max: u32,
     },
-    /// `quantum_bytes` is outside its range.
+    /// [`Config::quantum_bytes`] is outside its range.
     #[error("quantum_bytes={quantum_bytes}: must lie in 1..={LENGTH_LIMIT_BYTES}")]
     Quantum {
         /// Configured quantum.
         quantum_bytes: u32,
     },
-    /// The template for new flows is not valid.
+    /// [`Config::template`], the template for new flows, is not valid.
     #[error("template: {0}")]
     Template(#[from] FlowError),
     /// `pacing` was chosen for the flows of a tenant: it may hold packets back, but a tenant
     /// chooses its next packet in advance.
     #[error("pacing cannot schedule the flows within a tenant: use it for the tenants only")]
     HoldsBack,
-    /// The chosen algorithm schedules packets, not flows, so it cannot be one of two levels.
+    /// The chosen algorithm orders packets, not flows, so it cannot be a level of a two-level scheduler.
     #[error("{algorithm} cannot be a level of a two-level scheduler: it orders packets, not flows")]
     NoLevel {
         /// The algorithm that cannot be a level.

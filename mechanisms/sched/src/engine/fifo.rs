@@ -2,29 +2,31 @@
 
 use super::config::{Config, ConfigError, check_spec};
 use super::{
-    Accepted, DropPolicy, FlowError, FlowSpec, Packet, Refusal, Refused, Scheduler, Totals,
+    DropPolicy, EnqueueError, EnqueueOutcome, EnqueueResult, FlowError, FlowSpec, Packet, Refusal,
+    Scheduler, Totals,
 };
 use std::fmt::Debug;
 
 /// First in, first out over all flows, with the limits of each flow. Weights have no effect.
 ///
-/// Packets are kept in one ring in the order in which they came. A packet that is dropped for a
-/// newer one of its flow leaves an empty slot; there are as many spare slots as packets, and the
-/// ring is compacted when they are used up.
+/// Packets are kept in one ring in the order in which they came. A packet that is dropped for a newer one of its flow
+/// leaves an empty slot; there are as many spare slots as packets, and the ring is compacted when they are used up.
 ///
 /// Cost: O(1); amortised if flows drop their oldest packet.
 #[derive(Debug)]
 pub struct Fifo<T> {
-    /// Circular buffer of packets. Its capacity is a power of two; it grows to that in the first
-    /// lap. A length of 0 marks an empty slot.
+    /// Circular buffer of packets, in which a length of 0 marks an empty slot. Its capacity is a
+    /// power of two, to which it grows in the first lap.
     ring: Vec<Packet<T>>,
     mask: u64,
     head: u64,
     tail: u64,
     flows: Vec<FifoFlow>,
-    /// For each slot: the slot of the flow's next packet. Empty if no flow drops its oldest packet.
+    /// For each slot: the slot of the flow's next packet. The vector is empty if no flow has the
+    /// policy [`DropPolicy::Head`].
     next_in_flow: Vec<u32>,
-    /// Slots of each flow's oldest and newest packets. Empty if no flow drops its oldest packet.
+    /// Slots of each flow's oldest and newest packets. The vector is empty if no flow has the
+    /// policy [`DropPolicy::Head`].
     spans: Vec<Span>,
     totals: Totals,
     packets_max: u32,
@@ -77,9 +79,9 @@ impl<T: Copy + Debug> Fifo<T> {
     }
 
     #[cold]
-    fn refuse(&mut self, packet: Packet<T>, reason: Refusal) -> Result<Accepted<T>, Refused<T>> {
+    fn refuse(&mut self, packet: Packet<T>, reason: Refusal) -> EnqueueResult<T> {
         self.totals.refused += 1;
-        Err(Refused { packet, reason })
+        Err(EnqueueError { packet, reason })
     }
 
     #[cold]
@@ -91,10 +93,10 @@ impl<T: Copy + Debug> Fifo<T> {
         Ok(())
     }
 
-    /// Queues a packet whose flow was just created for it.
+    /// Queues a packet again, after its flow was created from the template.
     #[cold]
     #[inline(never)]
-    fn enqueue_again(&mut self, now_ns: u64, packet: Packet<T>) -> Result<Accepted<T>, Refused<T>> {
+    fn enqueue_again(&mut self, now_ns: u64, packet: Packet<T>) -> EnqueueResult<T> {
         self.enqueue(now_ns, packet)
     }
 
@@ -129,7 +131,7 @@ impl<T: Copy + Debug> Fifo<T> {
         self.tail = to;
     }
 
-    /// Links the slot `slot` to the flow's list, as that of its newest packet.
+    /// Appends slot `slot` to the list of the flow's packets, as the newest.
     fn link(&mut self, flow: u32, slot: u32) {
         if self.flows[flow as usize].drops_head {
             let span = &mut self.spans[flow as usize];
@@ -207,7 +209,7 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
     }
 
     #[inline(always)]
-    fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> Result<Accepted<T>, Refused<T>> {
+    fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> EnqueueResult<T> {
         let Some(flow) = self.flows.get(packet.flow as usize) else {
             return match self.make_flows(packet.flow) {
                 Ok(()) => self.enqueue_again(now_ns, packet),
@@ -218,12 +220,12 @@ impl<T: Copy + Debug> Scheduler<T> for Fifo<T> {
             let reason = if packet.length_bytes == 0 { Refusal::Empty } else { Refusal::TooLong };
             return self.refuse(packet, reason);
         }
-        let mut accepted = Accepted::Queued;
+        let mut accepted = EnqueueOutcome::Queued;
         if flow.count >= flow.packets_max {
             if !flow.drops_head {
                 return self.refuse(packet, Refusal::FlowFull);
             }
-            accepted = Accepted::InsteadOf(self.drop_oldest(packet.flow));
+            accepted = EnqueueOutcome::Replaced(self.drop_oldest(packet.flow));
         }
         // While fewer slots than `packets_max` are in use, one is certainly free.
         if self.tail - self.head >= self.packets_max.into() {

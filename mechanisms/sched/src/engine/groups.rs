@@ -1,33 +1,30 @@
 //! Groups of QFQ: an approximate order of any number of entities in constant time.
 //!
-//! Entities whose longest packets take about the same virtual time (up to the same power of two)
-//! form a group. Within a group, virtual start times are rounded down to a sixteenth of that power
-//! and sorted into a ring of 64 lists, with a bit for each list. A group's start time is that of
-//! its first list, and its finish time that of the first entity in this list. One word has a bit
-//! for each group that is eligible (has started by now), another for each group that is waiting.
-//! The eligible group with the earliest finish time is served next.
+//! Entities whose longest packets take about the same virtual time (up to the same power of two) form a group. Within
+//! a group, virtual start times are rounded down to a sixteenth of that power and sorted into a ring of 64 lists, with
+//! a bit for each list. A group's start time is that of its first list, and its finish time that of the first entity
+//! in this list. One word has a bit for each group that is eligible (has started by now), another for each group that
+//! is waiting. The eligible group with the earliest finish time is served next.
 //!
-//! Source: F. Checconi, L. Rizzo, P. Valente, QFQ: Efficient Packet Scheduling with Tight
-//! Guarantees, IEEE/ACM Transactions on Networking 21(3), 2013. In the paper, start times are
-//! rounded to the whole power, a group finishes two powers after it starts, and two more words
-//! record which groups are blocked by others, so that the first bit of one word is the next group.
-//! There a flow may lag by five longest packets and more (7.7 KB of 1500-byte packets on
-//! `1-100-10:1500:10`); with finer lists and compared finish times it lags by less than two. Only
-//! groups with packets are compared, of which there are one to fifteen in practice and at most 62,
-//! so the time stays constant.
+//! Source: F. Checconi, L. Rizzo, P. Valente, QFQ: Efficient Packet Scheduling with Tight Guarantees, IEEE/ACM
+//! Transactions on Networking 21(3), 2013. In the paper, start times are rounded to the whole power, a group finishes
+//! two powers after it starts, and two more words record which groups are blocked by others, so that the first bit of
+//! one word is the next group. There a flow may lag by five longest packets and more (7.7 KB of 1500-byte packets on
+//! `1-100-10:1500:10`); with finer lists and compared finish times it lags by less than two. Only groups with packets
+//! are compared, of which there are one to fifteen in practice and at most 62, so the time stays constant.
 
 use super::table::NONE;
 use super::virtual_time::{VirtualTime, is_later};
 
 const GROUPS: usize = 64;
 const LISTS: u64 = 64;
-/// Binary logarithm of the number of lists that divide a group's power of two: sixteen.
+/// Binary logarithm of the number of lists (sixteen) into which a group's power of two is divided.
 const FINER_BITS: u32 = 4;
 
 /// State of an entity (a flow or an aggregate of flows) in the groups.
 #[derive(Clone, Copy, Debug)]
 pub struct Interval {
-    /// Virtual start time of the entity's next packet; without one, finish time of the last.
+    /// Virtual start time of the entity's next packet; if it has none, virtual finish time of its last.
     pub(crate) start: u64,
     /// Virtual finish time of the entity's next packet.
     pub(crate) finish: u64,
@@ -47,14 +44,14 @@ impl Interval {
         interval
     }
 
-    /// Sets the virtual time of the entity's longest packet. It must not be in a list.
+    /// Sets the virtual time of the entity's longest packet. The entity must not be in a list.
     pub(crate) fn set_longest(&mut self, longest: u64) {
         self.group = u64::BITS - longest.saturating_sub(1).leading_zeros();
         debug_assert!(self.group < GROUPS as u32 - 2);
     }
 }
 
-/// Access to the interval of each entity.
+/// Access to the [`Interval`] of each entity by index.
 pub(crate) trait Intervals {
     fn interval(&mut self, id: u32) -> &mut Interval;
 }
@@ -78,9 +75,8 @@ impl Group {
         &mut self.lists[(self.front.wrapping_add(offset) % LISTS) as usize]
     }
 
-    /// Returns the offset of the list for an entity with this start time. By the bounds of the
-    /// algorithm no start time lies beyond the last list; if one did, the entity would be put into
-    /// the last list.
+    /// Returns the offset of the list for an entity with this start time. By the algorithm's bounds
+    /// none lies beyond the last list; an entity that did would be put into the last list.
     #[inline(always)]
     fn offset(&self, start: u64, index: u32) -> u64 {
         match is_later(self.start, start) {
@@ -110,11 +106,11 @@ fn digits(index: u32) -> u32 {
     index.saturating_sub(FINER_BITS) & 63
 }
 
-/// All groups, bitmaps of the eligible and the waiting ones, and the virtual time.
+/// All groups, bitmaps of the eligible and of the waiting groups, and the virtual time.
 #[derive(Debug)]
 pub(crate) struct Groups {
     pub(crate) time: VirtualTime,
-    /// Bitmaps of the groups whose start time has been reached, and of those that start later.
+    /// Bitmap of the groups whose start time has been reached; `waiting` is that of the groups that start later.
     eligible: u64,
     waiting: u64,
     /// Finish time of each group's first entity.
@@ -161,9 +157,8 @@ impl Groups {
         }
     }
 
-    /// Moves groups that have started since `before` to the eligible bitmap. Only groups whose
-    /// lists keep the highest digit that has changed can have started. If none is eligible, the
-    /// time jumps to the first start.
+    /// Moves groups that have started since `before` to the eligible bitmap. Only groups whose lists keep the highest
+    /// digit that has changed can have started. If none is eligible, the time jumps to the first start.
     #[inline(always)]
     fn update_eligible(&mut self, before: u64) {
         if self.waiting == 0 {
@@ -206,8 +201,8 @@ impl Groups {
         }
     }
 
-    /// Returns the start time of an entity that was idle: the present time, or the finish time of
-    /// its last packet if that is later.
+    /// Returns the virtual start time of an entity that was idle: the current virtual time, or the
+    /// finish time of its last packet if that is later.
     #[inline(always)]
     pub(crate) fn start(&self, interval: &Interval) -> u64 {
         let now = self.time.now();
@@ -215,7 +210,7 @@ impl Groups {
         if is_ahead { interval.start } else { now }
     }
 
-    /// Adds an entity whose `start` and `finish` are set.
+    /// Adds an entity, whose `start` and `finish` the caller has set, to its group.
     #[inline(always)]
     pub(crate) fn join<I: Intervals>(&mut self, intervals: &mut I, id: u32) {
         let Interval { start, finish, group: index, .. } = *intervals.interval(id);
@@ -265,8 +260,7 @@ impl Groups {
         Some(self.group(index).list(0).0)
     }
 
-    /// Removes the first entity of a group's first list, and updates the group's start and finish
-    /// times.
+    /// Removes the first entity of a group's first list, and updates the group's start and finish times.
     #[inline(always)]
     fn remove_first<I: Intervals>(&mut self, intervals: &mut I, index: u32, next: u32) {
         let group = self.group(index);
@@ -331,8 +325,8 @@ impl Groups {
         Some(id)
     }
 
-    /// Ends the service of the entity that [`take_first`](Self::take_first) removed at the virtual
-    /// time `since`; if it has more packets, it has joined again.
+    /// Records that the entity that [`take_first`](Self::take_first) removed at the virtual time
+    /// `since` has been served; if it has more packets, the caller has added it again.
     #[inline(always)]
     pub(crate) fn end_service(&mut self, since: u64) {
         self.is_serving = false;

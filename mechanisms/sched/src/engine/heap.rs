@@ -5,7 +5,7 @@ use super::virtual_time::is_later;
 
 const CHILDREN: usize = 4;
 
-/// Virtual time, and the flow that it belongs to.
+/// Virtual time of a flow, and the flow's number.
 pub(crate) type Entry = (u64, u32);
 
 /// Min-heap of entries, ordered by virtual time; times may wrap around.

@@ -3,13 +3,13 @@
 use super::config::{Config, ConfigError, check_spec};
 use super::table::{FlowStates, PushResult, Table};
 use super::{
-    Accepted, Discipline, DropPolicy, FlowError, FlowSpec, Packet, Refusal, Refused, Scheduler,
-    Totals,
+    Discipline, DropPolicy, EnqueueError, EnqueueOutcome, EnqueueResult, FlowError, FlowSpec,
+    Packet, Refusal, Scheduler, Totals,
 };
 use handover_base::prefetch;
 use std::fmt::Debug;
 
-/// Scheduler of two levels: tenants, and the flows of each tenant.
+/// Scheduler with two levels: link capacity is shared among tenants, and each tenant's share among its flows.
 pub trait Tenants<T: Copy + Debug>: Scheduler<T> {
     /// Adds a tenant with a weight among the tenants, and returns its number: 0 for the first. The
     /// longest packets of its flows must not exceed `length_max_bytes`.
@@ -31,10 +31,9 @@ pub trait Tenants<T: Copy + Debug>: Scheduler<T> {
 
 /// Scheduler in which algorithm `O` orders the tenants, and algorithm `I` the flows of each tenant.
 ///
-/// Each tenant's next packet is chosen ahead by the order of its own flows and held by the tenant;
-/// the tenants' order sees only these packets. Each tenant has a virtual time of its own: how its
-/// flows share its part does not depend on other tenants. The packets that tenants hold count
-/// neither towards their flows' limits nor towards the scheduler's.
+/// Each tenant's next packet is chosen ahead by the order of its own flows and held by the tenant; the tenants' order
+/// sees only these packets. Each tenant has a separate virtual time, so that the shares of its flows do not depend on
+/// other tenants. The packets that tenants hold count neither towards their flows' limits nor towards the scheduler's.
 ///
 /// [`Scheduler::add_flow`] adds to the tenant that was added last, and so do flows that are made by
 /// their first packets.
@@ -46,16 +45,16 @@ pub trait Tenants<T: Copy + Debug>: Scheduler<T> {
 #[derive(Debug)]
 pub struct Hierarchy<T: Copy + Debug, O: Discipline, I: Discipline> {
     config: Config,
-    flows: Table<T, I::Hot, I::Align>,
+    flows: Table<T, I::State, I::Align>,
     /// Tenant of each flow, indexed by flow number.
     tenant_of: Vec<u32>,
-    tenants: Vec<Tenant<T, O::Hot, I>>,
+    tenants: Vec<Tenant<T, O::State, I>>,
     order: O,
 }
 
 #[derive(Debug)]
 struct Tenant<T, H, I> {
-    hot: H,
+    state: H,
     order: I,
     held: Option<Packet<T>>,
     length_max_bytes: u32,
@@ -63,13 +62,13 @@ struct Tenant<T, H, I> {
 
 impl<T: Copy + Debug, H: Copy, I> FlowStates<H> for Vec<Tenant<T, H, I>> {
     #[inline(always)]
-    fn hot(&mut self, id: u32) -> &mut H {
-        &mut self[id as usize].hot
+    fn state(&mut self, id: u32) -> &mut H {
+        &mut self[id as usize].state
     }
 
     #[inline(always)]
     fn prefetch(&self, id: u32) {
-        prefetch::for_read(&self[id as usize].hot);
+        prefetch::for_read(&self[id as usize].state);
     }
 }
 
@@ -117,7 +116,7 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
         now_ns: u64,
         packet: Packet<T>,
         pushed: PushResult,
-    ) -> Result<Accepted<T>, Refused<T>> {
+    ) -> EnqueueResult<T> {
         let reason = match pushed {
             PushResult::NoFlow => match self.make_flows(packet.flow) {
                 Ok(()) => return self.enqueue(now_ns, packet),
@@ -133,7 +132,7 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
                 let tenant = self.tenant_of[packet.flow as usize] as usize;
                 let order = &mut self.tenants[tenant].order;
                 order.changed(&mut self.flows, packet.flow, before, bytes);
-                return Ok(Accepted::InsteadOf(popped.packet));
+                return Ok(EnqueueOutcome::Replaced(popped.packet));
             }
             PushResult::BadLength if packet.length_bytes == 0 => Refusal::Empty,
             PushResult::BadLength => Refusal::TooLong,
@@ -141,7 +140,7 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
             PushResult::Full | PushResult::First | PushResult::Behind => Refusal::Full,
         };
         self.flows.totals.refused += 1;
-        Err(Refused { packet, reason })
+        Err(EnqueueError { packet, reason })
     }
 
     fn make_flows(&mut self, flow: u32) -> Result<(), Refusal> {
@@ -162,9 +161,9 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Tenants<T> for Hierarchy<T, 
         let drop = DropPolicy::Tail;
         let spec = FlowSpec { weight, length_max_bytes, packets_max: 1, drop };
         check_spec(&spec, O::WEIGHT_MAX)?;
-        let hot = self.order.admit(&spec)?;
+        let state = self.order.admit(&spec)?;
         let order = I::new(&self.config);
-        self.tenants.push(Tenant { hot, order, held: None, length_max_bytes });
+        self.tenants.push(Tenant { state, order, held: None, length_max_bytes });
         Ok(self.tenants_count() - 1)
     }
 
@@ -180,9 +179,9 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Tenants<T> for Hierarchy<T, 
                 limit_bytes: owner.length_max_bytes,
             });
         }
-        let hot = owner.order.admit(&spec)?;
+        let state = owner.order.admit(&spec)?;
         self.tenant_of.push(tenant);
-        Ok(self.flows.add(&spec, hot))
+        Ok(self.flows.add(&spec, state))
     }
 
     fn tenants_count(&self) -> u32 {
@@ -200,9 +199,9 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Scheduler<T> for Hierarchy<T
     }
 
     #[inline]
-    fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> Result<Accepted<T>, Refused<T>> {
+    fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> EnqueueResult<T> {
         match self.flows.push(&packet) {
-            PushResult::Behind => Ok(Accepted::Queued),
+            PushResult::Behind => Ok(EnqueueOutcome::Queued),
             PushResult::First => {
                 let id = self.tenant_of[packet.flow as usize];
                 let tenant = &mut self.tenants[id as usize];
@@ -213,7 +212,7 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Scheduler<T> for Hierarchy<T
                 {
                     self.order.activate(&mut self.tenants, id, bytes, now_ns);
                 }
-                Ok(Accepted::Queued)
+                Ok(EnqueueOutcome::Queued)
             }
             pushed => self.enqueue_rare(now_ns, packet, pushed),
         }

@@ -11,27 +11,23 @@ const DIGIT_BITS: u32 = 6;
 const SLOTS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = 64_usize.div_ceil(DIGIT_BITS as usize);
 
-/// Pacing by earliest departure time: a flow's weight is its rate in bits per second, and each of
-/// its packets may leave when the one before has taken its transmission time at that rate. Of the
-/// packets that may leave, the one with the earliest departure time leaves first. Departure times
-/// are exact: whole nanoseconds and a remainder, so that no error accumulates; a packet leaves in
-/// the first nanosecond at which it may.
+/// Pacing by earliest departure time: a flow's weight is its rate in bits per second, and each of its packets may
+/// leave when the transmission of the one before at that rate would have ended. Of the packets that may leave, the one
+/// with the earliest departure time leaves first. Departure times are exact: whole nanoseconds and a remainder, so
+/// that no error accumulates; a packet leaves in the first nanosecond at which it may.
 ///
-/// A flow gathers no credit while it has no packets; a flow whose packets are dequeued late catches
-/// up.
+/// A flow gathers no credit while it has no packets; a flow whose packets are dequeued late catches up.
 ///
-/// Source: A. Saeed, N. Dukkipati, V. Valancius, V. The Lam, C. Contavalli, A. Vahdat, Carousel:
-/// Scalable Traffic Shaping at End Hosts, SIGCOMM 2017 (departure times in one wheel); A. Saeed et
-/// al., Eiffel: Efficient and Flexible Software Packet Scheduling, NSDI 2019 (buckets found by
-/// their first set bit). Here the buckets are digits of the departure time, so that no horizon and
-/// no granularity has to be chosen.
+/// Source: A. Saeed, N. Dukkipati, V. Valancius, V. The Lam, C. Contavalli, A. Vahdat, Carousel: Scalable Traffic
+/// Shaping at End Hosts, SIGCOMM 2017 (departure times in one wheel); A. Saeed et al., Eiffel: Efficient and Flexible
+/// Software Packet Scheduling, NSDI 2019 (buckets found by their first set bit). Here the buckets are digits of the
+/// departure time, so that no horizon and no granularity has to be chosen.
 ///
 /// Cost: O(1) to find the next departure time; a flow moves to a smaller bucket at most 10 times
 /// for each of its packets, rarely more than twice.
 #[derive(Debug)]
 pub struct Pacing {
-    /// Lower bound of all flows' departure times; a flow's level and slot follow from the digits
-    /// that differ from it.
+    /// Lower bound of all flows' departure times; a flow's level and slot follow from the digits that differ from it.
     base_ns: u64,
     /// Bitmap of the levels that contain flows.
     levels: u64,
@@ -53,7 +49,7 @@ struct Slot {
 pub struct PacingState {
     /// Departure time of the flow's next packet, rounded down.
     next_ns: u64,
-    /// Fraction of the departure time, in units of a nanosecond divided by the rate.
+    /// Fraction of the departure time, in units of 1 ns divided by the flow's rate in bit/s.
     remainder: u64,
     rate_bits_per_s: u64,
     /// Next flow in the same slot.
@@ -71,7 +67,7 @@ impl PacingState {
 impl Pacing {
     #[inline(always)]
     fn insert<S: FlowStates<PacingState>>(&mut self, slots: &mut S, id: u32) {
-        let flow = slots.hot(id);
+        let flow = slots.state(id);
         let due_ns = flow.due_ns().max(self.base_ns);
         let differing = due_ns ^ self.base_ns;
         let level = ((u64::BITS - 1 - (differing | 1).leading_zeros()) / DIGIT_BITS) as usize;
@@ -93,7 +89,7 @@ impl Pacing {
         Some((level, self.full[level].trailing_zeros() as usize % SLOTS))
     }
 
-    /// Marks a slot as empty in the bitmaps.
+    /// Clears the bit of an empty slot, and that of its level if all its slots are empty.
     #[inline(always)]
     fn clear(&mut self, level: usize, slot_index: usize) {
         self.slots[level][slot_index] = EMPTY;
@@ -107,7 +103,7 @@ impl Pacing {
 const EMPTY: Slot = Slot { first: NONE, earliest_ns: u64::MAX };
 
 impl Discipline for Pacing {
-    type Hot = PacingState;
+    type State = PacingState;
     type Align = Line;
     const WEIGHT_MAX: u64 = RATE_MAX_BITS_PER_S;
     const CAN_HOLD_BACK: bool = true;
@@ -134,7 +130,7 @@ impl Discipline for Pacing {
         _: u32,
         now_ns: u64,
     ) {
-        let flow = slots.hot(id);
+        let flow = slots.state(id);
         if flow.due_ns() <= now_ns {
             (flow.next_ns, flow.remainder) = (now_ns, 0);
         }
@@ -160,7 +156,7 @@ impl Discipline for Pacing {
             self.base_ns = earliest_ns;
             let mut id = first;
             while id != NONE {
-                let next_in_slot = slots.hot(id).next_in_slot;
+                let next_in_slot = slots.state(id).next_in_slot;
                 self.insert(slots, id);
                 id = next_in_slot;
             }
@@ -176,7 +172,7 @@ impl Discipline for Pacing {
         next: Option<u32>,
     ) {
         let Some((level, slot_index)) = self.first() else { return };
-        let flow = slots.hot(id);
+        let flow = slots.state(id);
         match flow.next_in_slot {
             NONE => self.clear(level, slot_index),
             next_in_slot => self.slots[level][slot_index].first = next_in_slot,

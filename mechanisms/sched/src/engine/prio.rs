@@ -20,7 +20,7 @@ pub struct Priority {
     words: u64,
     /// Bitmaps of the priorities whose flows have packets.
     levels: [u64; 64],
-    /// First and last flow with packets of each priority.
+    /// First and last of each priority's flows with packets.
     ends: Box<[(u32, u32)]>,
 }
 
@@ -35,7 +35,7 @@ pub struct PriorityState {
 impl Priority {
     #[inline(always)]
     fn append<S: FlowStates<PriorityState>>(&mut self, slots: &mut S, id: u32) {
-        let place = slots.hot(id);
+        let place = slots.state(id);
         place.next = NONE;
         let level = place.level as usize;
         self.words |= 1 << (level / 64);
@@ -45,13 +45,13 @@ impl Priority {
         if *first == NONE {
             *first = id;
         } else {
-            slots.hot(before).next = id;
+            slots.state(before).next = id;
         }
     }
 
     #[inline(always)]
     fn remove_first<S: FlowStates<PriorityState>>(&mut self, slots: &mut S, id: u32) {
-        let PriorityState { level, next } = *slots.hot(id);
+        let PriorityState { level, next } = *slots.state(id);
         let level = level as usize;
         self.ends[level].0 = next;
         if next == NONE {
@@ -65,7 +65,7 @@ impl Priority {
 }
 
 impl Discipline for Priority {
-    type Hot = PriorityState;
+    type State = PriorityState;
     type Align = HalfLine;
     const WEIGHT_MAX: u64 = LEVELS_COUNT;
 
@@ -103,7 +103,7 @@ impl Discipline for Priority {
     ) {
         match next {
             // Alone on its level: it stays.
-            Some(_) if slots.hot(id).next == NONE => {}
+            Some(_) if slots.state(id).next == NONE => {}
             Some(_) => {
                 self.remove_first(slots, id);
                 self.append(slots, id);

@@ -13,10 +13,9 @@ use std::marker::PhantomData;
 /// If a flow drops its oldest packet, the next packet takes over its start and finish times; the
 /// actual length is charged when it leaves.
 ///
-/// Source: F. Checconi, L. Rizzo, P. Valente, QFQ: Efficient Packet Scheduling with Tight
-/// Guarantees, IEEE/ACM Transactions on Networking 21(3), 2013. As in the paper, virtual time
-/// advances by the actual sum of the weights, not by the greatest possible sum; unlike in the
-/// paper, start times are rounded less and finish times are compared.
+/// Source: F. Checconi, L. Rizzo, P. Valente, QFQ: Efficient Packet Scheduling with Tight Guarantees, IEEE/ACM
+/// Transactions on Networking 21(3), 2013. As in the paper, virtual time advances by the actual sum of the weights,
+/// not by the greatest possible sum; unlike in the paper, start times are rounded less and finish times are compared.
 ///
 /// Cost: O(1): bit scans, and a comparison for each group of eligible flows (one to fifteen).
 #[derive(Debug)]
@@ -31,13 +30,13 @@ pub struct QfqState {
     interval: Interval,
 }
 
-/// Access to the flows' intervals, for the groups.
+/// Adapter that gives [`Groups`] access to the flows' [`Interval`]s.
 struct FlowIntervals<'a, S>(&'a mut S, PhantomData<QfqState>);
 
 impl<S: FlowStates<QfqState>> Intervals for FlowIntervals<'_, S> {
     #[inline(always)]
     fn interval(&mut self, id: u32) -> &mut Interval {
-        &mut self.0.hot(id).interval
+        &mut self.0.state(id).interval
     }
 }
 
@@ -46,7 +45,7 @@ fn flow_intervals<S: FlowStates<QfqState>>(slots: &mut S) -> FlowIntervals<'_, S
 }
 
 impl Discipline for Qfq {
-    type Hot = QfqState;
+    type State = QfqState;
     type Align = Line;
     const WEIGHT_MAX: u64 = WEIGHT_MAX;
 
@@ -63,7 +62,7 @@ impl Discipline for Qfq {
 
     #[inline]
     fn activate<S: FlowStates<QfqState>>(&mut self, slots: &mut S, id: u32, bytes: u32, _: u64) {
-        let QfqState { byte_cost, interval } = slots.hot(id);
+        let QfqState { byte_cost, interval } = slots.state(id);
         interval.start = self.groups.start(interval);
         interval.finish = interval.start.wrapping_add(*byte_cost * u64::from(bytes));
         self.groups.join(&mut flow_intervals(slots), id);
@@ -82,7 +81,7 @@ impl Discipline for Qfq {
         bytes: u32,
         next: Option<u32>,
     ) {
-        let QfqState { byte_cost, interval } = slots.hot(id);
+        let QfqState { byte_cost, interval } = slots.state(id);
         interval.start = interval.start.wrapping_add(*byte_cost * u64::from(bytes));
         let next_bytes = u64::from(next.unwrap_or(0));
         interval.finish = interval.start.wrapping_add(*byte_cost * next_bytes);

@@ -7,7 +7,7 @@ use super::virtual_time::byte_cost;
 use super::{Discipline, FlowError, FlowSpec};
 use std::collections::HashMap;
 
-/// Maximum number of flows in an aggregate; all have the same weight and longest packet.
+/// Maximum number of flows in an aggregate.
 const MEMBERS_MAX: u32 = 8;
 
 /// QFQ+: flows of the same weight and longest packet form aggregates of up to 8, which QFQ orders;
@@ -25,7 +25,7 @@ pub struct QfqPlus {
     aggregates: Vec<Aggregate>,
     /// For each weight and longest packet: the aggregate that a new flow joins.
     open: HashMap<(u64, u32), u32>,
-    /// The aggregate being served, which was chosen at the virtual time `since`.
+    /// Index of the aggregate being served, which was chosen at the virtual time `since`.
     serving: u32,
     since: u64,
 }
@@ -36,7 +36,7 @@ pub struct QfqPlusState {
     aggregate: u32,
     /// Next flow in the list of the aggregate's flows with packets.
     next: u32,
-    /// Bytes that the flow may still send in its turn.
+    /// Bytes that the flow may send before the aggregate serves its next flow.
     left_bytes: u32,
     /// Length of the flow's oldest packet.
     oldest_bytes: u32,
@@ -74,19 +74,19 @@ impl Aggregate {
 
     #[inline(always)]
     fn append<S: FlowStates<QfqPlusState>>(&mut self, slots: &mut S, id: u32) {
-        slots.hot(id).next = NONE;
+        slots.state(id).next = NONE;
         let before = std::mem::replace(&mut self.last, id);
         if self.first == NONE {
             self.first = id;
         } else {
-            slots.hot(before).next = id;
+            slots.state(before).next = id;
         }
     }
 }
 
 impl QfqPlus {
-    /// Returns the index of an aggregate for a new flow of this weight and length: an open one without queued packets,
-    /// as a new member changes the aggregate's rate, or a new one.
+    /// Returns the index of an aggregate for a new flow of this weight and length: a new aggregate,
+    /// or one without queued packets that has fewer than [`MEMBERS_MAX`] flows.
     fn aggregate_for(&mut self, spec: &FlowSpec) -> u32 {
         let key = (spec.weight, spec.length_max_bytes);
         if let Some(&open) = self.open.get(&key) {
@@ -111,7 +111,7 @@ impl QfqPlus {
 }
 
 impl Discipline for QfqPlus {
-    type Hot = QfqPlusState;
+    type State = QfqPlusState;
     type Align = Line;
     const WEIGHT_MAX: u64 = WEIGHT_MAX;
 
@@ -144,7 +144,7 @@ impl Discipline for QfqPlus {
         bytes: u32,
         _: u64,
     ) {
-        let member = slots.hot(id);
+        let member = slots.state(id);
         member.oldest_bytes = bytes;
         let index = member.aggregate;
         let aggregate = &mut self.aggregates[index as usize];
@@ -179,7 +179,7 @@ impl Discipline for QfqPlus {
         let index = self.serving;
         let aggregate = &mut self.aggregates[index as usize];
         aggregate.spent_bytes += bytes;
-        let member = slots.hot(id);
+        let member = slots.state(id);
         member.left_bytes = member.left_bytes.saturating_sub(bytes);
         member.oldest_bytes = next.unwrap_or(0);
         let next_member = member.next;
@@ -195,7 +195,7 @@ impl Discipline for QfqPlus {
             Some(_) => {}
         }
         let is_over = aggregate.first == NONE || {
-            let oldest_bytes = slots.hot(aggregate.first).oldest_bytes;
+            let oldest_bytes = slots.state(aggregate.first).oldest_bytes;
             aggregate.spent_bytes.saturating_add(oldest_bytes) > aggregate.longest_bytes
         };
         if is_over {
@@ -212,7 +212,7 @@ impl Discipline for QfqPlus {
     }
 
     fn changed<S: FlowStates<QfqPlusState>>(&mut self, slots: &mut S, id: u32, _: u32, bytes: u32) {
-        let member = slots.hot(id);
+        let member = slots.state(id);
         member.oldest_bytes = bytes;
         if bytes > member.left_bytes {
             member.left_bytes += self.aggregates[member.aggregate as usize].longest_bytes;

@@ -1,7 +1,6 @@
 //! Ring of flows that take turns.
 
-/// Circular buffer of flow numbers. It has space for every flow of the scheduler, so that rotating
-/// it never allocates.
+/// Circular buffer of flow numbers. It has space for every flow of the scheduler, so that rotating it never allocates.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     /// Memory of the buffer: a power of two of elements, or empty.
@@ -57,7 +56,7 @@ impl Ring {
         self.count -= 1;
     }
 
-    /// Moves the first flow, which is `id`, to the end.
+    /// Moves the first flow, `id`, to the end.
     #[inline(always)]
     pub(crate) fn rotate(&mut self, id: u32) {
         debug_assert_eq!(self.get(0), Some(id));

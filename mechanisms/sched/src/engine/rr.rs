@@ -5,8 +5,8 @@ use super::ring::Ring;
 use super::table::{FlowStates, HalfLine};
 use super::{Discipline, FlowError, FlowSpec};
 
-/// Weighted deficit round robin, as dummynet's `rr`: in each turn a flow may send as many bytes as
-/// its weight is worth, and the rest is added to its next turn.
+/// Weighted deficit round robin, as dummynet's `rr`: in each cycle over the flows a flow may send a number of bytes
+/// proportional to its weight; bytes that it does not use are added in the next cycle.
 ///
 /// Source: M. Shreedhar, G. Varghese, Efficient Fair Queuing Using Deficit Round-Robin, IEEE/ACM
 /// Transactions on Networking 4(3), 1996 (SIGCOMM 1995).
@@ -15,7 +15,7 @@ use super::{Discipline, FlowError, FlowSpec};
 #[derive(Debug)]
 pub struct DeficitRoundRobin {
     turns: Ring,
-    /// Quantum: bytes that a flow may send in a turn, for each unit of its weight.
+    /// Quantum: bytes per unit of weight that a flow may send in a cycle.
     unit_bytes: u32,
     weight_max: u32,
 }
@@ -23,17 +23,17 @@ pub struct DeficitRoundRobin {
 /// State of a flow in deficit round robin.
 #[derive(Clone, Copy, Debug)]
 pub struct DeficitState {
-    /// Bytes that the flow may still send in this turn, or may send in the next. While the flow has
-    /// packets, this is never less than its oldest packet when its turn comes.
+    /// Bytes that the flow may still send in this cycle, or may send in the next. While the flow
+    /// has packets, this is never less than its oldest packet when the flow is served.
     left_bytes: u32,
     weight: u32,
 }
 
-/// Maximum bytes of a turn: with the remainder of an earlier turn it stays below 2^32.
+/// Maximum number of bytes that a flow may send in a cycle: with the remainder of earlier cycles it stays below 2^32.
 const TURN_MAX_BYTES: u64 = 1 << 31;
 
 impl Discipline for DeficitRoundRobin {
-    type Hot = DeficitState;
+    type State = DeficitState;
     type Align = HalfLine;
     const WEIGHT_MAX: u64 = WEIGHT_MAX;
 
@@ -67,7 +67,7 @@ impl Discipline for DeficitRoundRobin {
 
     #[inline(always)]
     fn activate<S: FlowStates<DeficitState>>(&mut self, slots: &mut S, id: u32, _: u32, _: u64) {
-        let flow = slots.hot(id);
+        let flow = slots.state(id);
         flow.left_bytes = flow.weight * self.unit_bytes;
         self.turns.push(id);
     }
@@ -86,7 +86,7 @@ impl Discipline for DeficitRoundRobin {
         next: Option<u32>,
     ) {
         let Some(next_bytes) = next else { return self.turns.pop() };
-        let flow = slots.hot(id);
+        let flow = slots.state(id);
         flow.left_bytes -= bytes;
         if next_bytes > flow.left_bytes {
             // Credited in advance, so that the first flow can always send without a check.
@@ -96,7 +96,7 @@ impl Discipline for DeficitRoundRobin {
     }
 
     fn changed<S: FlowStates<DeficitState>>(&mut self, slots: &mut S, id: u32, _: u32, bytes: u32) {
-        let flow = slots.hot(id);
+        let flow = slots.state(id);
         if bytes > flow.left_bytes {
             // Only the first flow has spent a part of its turn; the others have room for any
             // packet.
@@ -111,8 +111,8 @@ impl Discipline for DeficitRoundRobin {
     }
 }
 
-/// Round robin by packets: one packet a turn, whatever its length and its flow's weight. Nagle's
-/// round robin, the cheapest order without starvation.
+/// Round robin by packets: one packet per flow and cycle, whatever its length and its flow's
+/// weight. Nagle's round robin, the cheapest order without starvation.
 ///
 /// Source: J. Nagle, On Packet Switches with Infinite Storage, RFC 970, 1985.
 ///
@@ -123,7 +123,7 @@ pub struct RoundRobin {
 }
 
 impl Discipline for RoundRobin {
-    type Hot = ();
+    type State = ();
     type Align = HalfLine;
     const WEIGHT_MAX: u64 = u64::MAX;
 

@@ -1,13 +1,15 @@
 //! Trait of all algorithms.
 
-use super::{Accepted, FlowError, FlowSpec, Packet, Refused, Totals};
+use super::{EnqueueError, EnqueueOutcome, FlowError, FlowSpec, Packet, Totals};
+
+/// Result of [`Scheduler::enqueue`].
+pub type EnqueueResult<T> = Result<EnqueueOutcome<T>, EnqueueError<T>>;
 
 /// Scheduling algorithm: it queues packets of many flows and chooses the next one to send.
 ///
-/// Packets of one flow leave in the order in which they came. `now_ns` must not decrease from one
-/// call to the next.
+/// Packets of one flow leave in the order in which they came. `now_ns` must not decrease from one call to the next.
 pub trait Scheduler<T: Copy + core::fmt::Debug> {
-    /// Adds a flow and returns its number: 0 for the first, then one more each time.
+    /// Adds a flow and returns its number: flows are numbered from 0.
     ///
     /// # Errors
     /// [`FlowError`] if the algorithm cannot hold the flow; then nothing has changed.
@@ -16,17 +18,17 @@ pub trait Scheduler<T: Copy + core::fmt::Debug> {
     /// Returns the number of flows.
     fn flows_count(&self) -> u32;
 
-    /// Queues a packet.
+    /// Queues a packet; returns the packet that was dropped for it, if any.
     ///
     /// # Errors
-    /// [`Refused`] returns the packet with the reason.
-    fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> Result<Accepted<T>, Refused<T>>;
+    /// [`EnqueueError`] returns the packet with the reason.
+    fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> EnqueueResult<T>;
 
     /// Dequeues the next packet; `None` if no packet may leave at `now_ns`.
     fn dequeue(&mut self, now_ns: u64) -> Option<Packet<T>>;
 
-    /// Returns the earliest time at which [`Scheduler::dequeue`] would return a packet if no other
-    /// one came; `None` while no packet is queued, 0 for algorithms that never hold a packet back.
+    /// Returns the earliest time at which [`Scheduler::dequeue`] returns a packet if no other packet is queued before;
+    /// `None` while no packet is queued, 0 for algorithms that never hold a packet back.
     fn ready_ns(&self) -> Option<u64>;
 
     /// Returns the number of queued packets.
@@ -37,7 +39,7 @@ pub trait Scheduler<T: Copy + core::fmt::Debug> {
         self.len() == 0
     }
 
-    /// Returns the counters since the scheduler was made.
+    /// Returns the packet counters since the scheduler was created.
     fn totals(&self) -> Totals;
 }
 
@@ -51,7 +53,7 @@ impl<T: Copy + core::fmt::Debug, S: Scheduler<T> + ?Sized> Scheduler<T> for Box<
     }
 
     #[inline]
-    fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> Result<Accepted<T>, Refused<T>> {
+    fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> EnqueueResult<T> {
         (**self).enqueue(now_ns, packet)
     }
 

@@ -1,42 +1,40 @@
-//! Storage of every algorithm that queues by flow: the flows, each with a list of packets, and the
-//! pool of packets.
+//! Storage of every algorithm that queues by flow: the flows, each with a list of packets, and the pool of packets.
 
 use super::config::{Config, check_spec};
 use super::{DropPolicy, FlowError, FlowSpec, Packet, Totals};
 use handover_base::prefetch;
 use std::fmt::Debug;
 
-/// Null index of packets and flows.
+/// Index that stands for no packet or no flow.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// Flag of the drop policy in the word of the longest packet's length, which needs 21 bits.
+/// Flag in [`Flow::length_max_bytes`] of flows with [`DropPolicy::Head`]; the length needs 21 bits.
 const HEAD_BIT: u32 = 1 << 31;
 
 /// Access to the algorithm's state of each flow.
 pub trait FlowStates<H> {
     /// Returns the algorithm's state of flow `id`.
-    fn hot(&mut self, id: u32) -> &mut H;
+    fn state(&mut self, id: u32) -> &mut H;
 
     /// Prefetches the algorithm's state of flow `id`.
     fn prefetch(&self, id: u32);
 }
 
-/// Packet in the pool: 16 bytes with a token of 8.
+/// Packet in a table; 16 bytes if the token has 8.
 ///
-/// A packet's length is stored with the packet before it, or with the flow if it is the oldest:
-/// removing a packet needs the next one's length, and need not read the next one's cache line for
-/// it.
+/// A packet's length is stored with the packet before it, or with the flow if it is the oldest: removing a packet
+/// needs the next one's length, and need not read the next one's cache line for it.
 #[derive(Clone, Copy, Debug)]
 struct Node<T> {
-    /// Index of the flow's next packet; in a free node, index of the next free node.
+    /// Index of the flow's next packet; if this node is free, of the next free node.
     next: u32,
     /// Length of the flow's next packet.
     next_bytes: u32,
     token: T,
 }
 
-/// A flow: its list, its limits and the algorithm's state. `A` aligns the struct so that it lies in
-/// one cache line.
+/// Flow: its list of packets, its limits and the algorithm's state. `A` aligns the struct so that
+/// it lies in one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Flow<H, A> {
@@ -48,16 +46,16 @@ struct Flow<H, A> {
     length_max_bytes: u32,
     /// Length of the flow's oldest packet.
     head_bytes: u32,
-    hot: H,
+    state: H,
     align: [A; 0],
 }
 
-/// Alignment of a flow to half a cache line: two flows per line.
+/// Alignment of a flow to half a cache line: two flows share a line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 pub struct HalfLine;
 
-/// Alignment of a flow to a cache line of its own.
+/// Alignment of a flow to a full cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub struct Line;
@@ -70,15 +68,15 @@ pub(crate) enum PushResult {
     Behind,
     /// The flow does not exist.
     NoFlow,
-    /// The length is zero or above the flow's limit.
+    /// The packet's length is zero or above the flow's limit.
     BadLength,
-    /// The flow is full; `drops_head` is `true` if its policy is to drop the oldest packet.
+    /// The flow has its maximum number of packets; `drops_head` is `true` if its policy is [`DropPolicy::Head`].
     FlowFull { drops_head: bool },
     /// The scheduler has reached its maximum number of packets.
     Full,
 }
 
-/// A packet that was removed, and the length of the flow's next.
+/// Packet that was removed, and the length of the flow's next packet.
 pub(crate) struct PoppedPacket<T> {
     pub(crate) packet: Packet<T>,
     /// Length of the flow's next packet; `None` if the removed one was the last.
@@ -99,8 +97,8 @@ pub(crate) struct Table<T, H, A> {
 
 impl<T: Copy + Debug, H: Copy, A: Copy> FlowStates<H> for Table<T, H, A> {
     #[inline(always)]
-    fn hot(&mut self, id: u32) -> &mut H {
-        &mut self.flows[id as usize].hot
+    fn state(&mut self, id: u32) -> &mut H {
+        &mut self.flows[id as usize].state
     }
 
     #[inline(always)]
@@ -130,7 +128,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
         (self.totals.enqueued - self.totals.dequeued - self.totals.dropped) as usize
     }
 
-    /// Checks that the maximum number of flows is not reached, before one is added.
+    /// Returns an error if the table already has its maximum number of flows.
     pub(crate) fn check_space(&self) -> Result<(), FlowError> {
         if self.flows.len() >= self.flows_max as usize {
             return Err(FlowError::Flows { flows_max: self.flows_max });
@@ -138,8 +136,8 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
         Ok(())
     }
 
-    /// Adds a flow that the algorithm has admitted with the state `hot`; returns its number.
-    pub(crate) fn add(&mut self, spec: &FlowSpec, hot: H) -> u32 {
+    /// Adds a flow with the algorithm's initial state `state`; returns the flow's number.
+    pub(crate) fn add(&mut self, spec: &FlowSpec, state: H) -> u32 {
         debug_assert!(check_spec(spec, u64::MAX).is_ok());
         let drops_head = spec.drop == DropPolicy::Head;
         self.flows.push(Flow {
@@ -149,13 +147,13 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
             packets_max: spec.packets_max,
             length_max_bytes: spec.length_max_bytes | if drops_head { HEAD_BIT } else { 0 },
             head_bytes: 0,
-            hot,
+            state,
             align: [],
         });
         self.flows.len() as u32 - 1
     }
 
-    /// Queues a packet behind the others of its flow, if possible.
+    /// Appends a packet to its flow's queue, if the limits allow.
     #[inline(always)]
     pub(crate) fn push(&mut self, packet: &Packet<T>) -> PushResult {
         let Some(flow) = self.flows.get_mut(packet.flow as usize) else {
@@ -189,7 +187,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
         PushResult::Behind
     }
 
-    /// Queues a packet as `push` does, with a node that was never used.
+    /// Appends a packet as `push` does, when no node is free: allocates one.
     #[cold]
     #[inline(never)]
     fn push_new(&mut self, packet: &Packet<T>) -> PushResult {
@@ -214,7 +212,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
         PushResult::Behind
     }
 
-    /// Removes the oldest packet of a flow that has one.
+    /// Removes and returns the oldest packet of a flow; the flow must have one.
     #[inline(always)]
     pub(crate) fn pop(&mut self, id: u32) -> PoppedPacket<T> {
         let flow = &mut self.flows[id as usize];

@@ -1,21 +1,20 @@
 //! Virtual time: bytes per unit of weight, in fixed point.
 //!
-//! A virtual time is a `u64` with 40 fraction bits that wraps around; compared values are less than
-//! 2^63 apart: a packet takes at most 2^20 bytes at weight 1, which is 2^60. The flows' increments
-//! are rounded up and the system's rate is rounded down, so that virtual time never outruns the
-//! flows: otherwise every flow would count as behind, and the bound on how far a flow can be ahead
-//! would be lost.
+//! A virtual time is a `u64` with 40 fraction bits that wraps around; compared values are less than 2^63 apart: a
+//! packet takes at most 2^20 bytes at weight 1, which is 2^60. The flows' increments are rounded up and the system's
+//! rate is rounded down, so that virtual time never outruns the flows: otherwise every flow would count as behind, and
+//! the bound on how far a flow can be ahead would be lost.
 
 use super::config::{WEIGHT_MAX, WEIGHT_SUM_MAX};
 use super::{FlowError, FlowSpec};
 
 const FRACTION_BITS: u32 = 40;
-/// Number of additional fraction bits in the sum of service.
+/// Number of additional fraction bits of the virtual time, below the unit in which flows store times.
 const EXTRA_FRACTION_BITS: u32 = 23;
-/// Length of an epoch: 2^62 units of a virtual time.
+/// Binary logarithm of an epoch's length in the finer units: an epoch is 2^62 units of a virtual time.
 const EPOCH_SHIFT: u32 = EXTRA_FRACTION_BITS + 62;
 
-/// Returns `true` if `a` is later than `b`.
+/// Returns `true` if virtual time `a` is later than `b`; both may have wrapped around.
 #[inline(always)]
 pub(crate) fn is_later(a: u64, b: u64) -> bool {
     (a.wrapping_sub(b) as i64) > 0
@@ -42,7 +41,7 @@ impl VirtualTime {
         Self { exact: 0, byte_cost: 0, weight_sum: 0 }
     }
 
-    /// Adds a flow's weight to the sum of the actual (not the possible) flows' weights.
+    /// Adds a new flow's weight to the sum of the weights of all flows.
     pub(crate) fn admit(&mut self, spec: &FlowSpec) -> Result<(), FlowError> {
         self.set_weight_sum(self.weight_sum.saturating_add(spec.weight))
     }
@@ -78,21 +77,21 @@ impl VirtualTime {
         }
     }
 
-    /// Returns the current epoch, to be stored with a virtual time that may be compared much later:
-    /// as times wrap around, an old one would seem to lie ahead.
+    /// Returns the current epoch, which must be stored with a virtual time that may be compared
+    /// much later: as times wrap around, an old time would seem to lie in the future.
     #[inline(always)]
     pub(crate) fn epoch(&self) -> u64 {
         (self.exact >> EPOCH_SHIFT) as u64
     }
 
-    /// Returns `true` if a time stored with `epoch` can be compared with the present time; times of
-    /// older epochs have passed.
+    /// Returns `true` if a virtual time stored with `epoch` can be compared with the current time;
+    /// times of older epochs have passed.
     #[inline(always)]
     pub(crate) fn is_recent(&self, epoch: u64) -> bool {
         self.epoch().wrapping_sub(epoch) <= 1
     }
 
-    /// Starts a new busy period: times of earlier ones no longer count.
+    /// Starts a new busy period: virtual times of earlier busy periods have passed.
     pub(crate) fn begin_busy_period(&mut self) {
         self.exact = self.exact.wrapping_add(2 << EPOCH_SHIFT);
     }

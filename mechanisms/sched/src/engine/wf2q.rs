@@ -6,22 +6,20 @@ use super::table::{FlowStates, Line};
 use super::virtual_time::{VirtualTime, byte_cost, is_later};
 use super::{Discipline, FlowError, FlowSpec};
 
-/// WF2Q+: of the flows whose oldest packet would have started by now if all were served at once,
-/// each at its share, the one whose packet would finish first is served. No flow with packets is
-/// ever behind its share by more than a longest packet, nor ahead by more than one.
+/// WF2Q+: compares with a fluid server, which serves all flows at once, each at its share. Of the flows whose oldest
+/// packet the fluid server would have started by now, serves the one whose packet it would finish first. No flow with
+/// packets is ever behind or ahead of its share by more than a longest packet.
 ///
-/// If a flow drops its oldest packet, the next packet takes over its start and finish times; the
-/// actual length is charged when it leaves: the shares stay exact, and the order is off by one
-/// packet of that flow.
+/// If a flow drops its oldest packet, the next packet takes over its start and finish times; the actual length is
+/// charged when it leaves: the shares stay exact, and the order is off by one packet of that flow.
 ///
 /// Source: J. C. R. Bennett, H. Zhang, WF2Q: Worst-case Fair Weighted Fair Queueing, INFOCOM 1996,
 /// and Hierarchical Packet Fair Queueing Algorithms, IEEE/ACM Transactions on Networking 5(5),
 /// 1997.
 ///
-/// Cost: O(log n) for n flows with packets: two heaps, one of the eligible flows by finish time,
-/// and one of the waiting flows by start time. A flow that starts to wait replaces the flow that
-/// has waited longest in the waiting heap, which replaces it in the eligible heap: two walks down
-/// in most steps, and none up.
+/// Cost: O(log n) for n flows with packets: two heaps, one of the eligible flows by finish time, and one of the
+/// waiting flows by start time. A flow that starts to wait replaces the flow that has waited longest in the waiting
+/// heap, which replaces it in the eligible heap: two walks down in most steps, and none up.
 #[derive(Debug)]
 pub struct Wf2qPlus {
     time: VirtualTime,
@@ -35,7 +33,7 @@ pub struct Wf2qPlus {
 /// State of a flow in WF2Q+.
 #[derive(Clone, Copy, Debug)]
 pub struct Wf2qState {
-    /// Virtual start time of the flow's oldest packet; without one, finish time of the last.
+    /// Virtual start time of the flow's oldest packet; if it has none, virtual finish time of its last.
     start: u64,
     /// Virtual finish time of the flow's oldest packet.
     finish: u64,
@@ -46,7 +44,7 @@ pub struct Wf2qState {
 }
 
 impl Discipline for Wf2qPlus {
-    type Hot = Wf2qState;
+    type State = Wf2qState;
     type Align = Line;
     const WEIGHT_MAX: u64 = WEIGHT_MAX;
 
@@ -71,7 +69,7 @@ impl Discipline for Wf2qPlus {
 
     #[inline]
     fn activate<S: FlowStates<Wf2qState>>(&mut self, slots: &mut S, id: u32, bytes: u32, _: u64) {
-        let stamp = slots.hot(id);
+        let stamp = slots.state(id);
         let is_ahead = self.time.is_recent(stamp.epoch) && is_later(stamp.start, self.time.now());
         if !is_ahead {
             stamp.start = self.time.now();
@@ -93,7 +91,7 @@ impl Discipline for Wf2qPlus {
             && !is_later(start, now)
         {
             self.waiting.pop();
-            self.eligible.push((slots.hot(id).finish, id));
+            self.eligible.push((slots.state(id).finish, id));
         }
         self.eligible.first().map(|(_, id)| id)
     }
@@ -107,7 +105,7 @@ impl Discipline for Wf2qPlus {
         next: Option<u32>,
     ) {
         self.time.advance(bytes);
-        let stamp = slots.hot(id);
+        let stamp = slots.state(id);
         stamp.start = stamp.start.wrapping_add(stamp.byte_cost * u64::from(bytes));
         let Some(next_bytes) = next else {
             stamp.epoch = self.time.epoch();
@@ -121,7 +119,7 @@ impl Discipline for Wf2qPlus {
         match self.waiting.first() {
             Some((other_start, other)) if !is_later(other_start, now) => {
                 self.waiting.replace_first((start, id));
-                self.eligible.replace_first((slots.hot(other).finish, other));
+                self.eligible.replace_first((slots.state(other).finish, other));
             }
             _ => {
                 self.eligible.pop();
@@ -132,7 +130,7 @@ impl Discipline for Wf2qPlus {
 
     fn changed<S: FlowStates<Wf2qState>>(&mut self, slots: &mut S, id: u32, _: u32, bytes: u32) {
         // Takes effect for a waiting flow; an eligible flow keeps its position in the heap.
-        let stamp = slots.hot(id);
+        let stamp = slots.state(id);
         stamp.finish = stamp.start.wrapping_add(stamp.byte_cost * u64::from(bytes));
     }
 

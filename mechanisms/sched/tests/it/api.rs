@@ -1,11 +1,11 @@
 //! Examples of the scheduler API: limits, drops, priorities, pacing, two levels, refusals.
 
 use handover_sched::engine::{
-    FLOWS_LIMIT, Hierarchy, LENGTH_LIMIT_BYTES, Pacing, Qfq, Queued, Tenants, Wf2qPlus,
+    FLOWS_LIMIT, FlowScheduler, Hierarchy, LENGTH_LIMIT_BYTES, Pacing, Qfq, Tenants, Wf2qPlus,
 };
 use handover_sched::{
-    Accepted, Algorithm, Config, ConfigError, DropPolicy, FlowError, FlowSpec, Packet, Refusal,
-    Scheduler,
+    Algorithm, Config, ConfigError, DropPolicy, EnqueueOutcome, FlowError, FlowSpec, Packet,
+    Refusal, Scheduler,
 };
 
 fn spec(weight: u64) -> FlowSpec {
@@ -30,13 +30,13 @@ fn tail_drop_refuses_the_newest_packet_and_head_drop_returns_the_oldest() {
         }
         for token in 0..2 {
             for flow in 0..2 {
-                assert_eq!(scheduler.enqueue(0, packet(flow, token)), Ok(Accepted::Queued));
+                assert_eq!(scheduler.enqueue(0, packet(flow, token)), Ok(EnqueueOutcome::Queued));
             }
         }
         let refused = scheduler.enqueue(0, packet(0, 2)).expect_err("full");
         assert_eq!((refused.packet, refused.reason), (packet(0, 2), Refusal::FlowFull));
         let accepted = scheduler.enqueue(0, packet(1, 2));
-        assert_eq!(accepted, Ok(Accepted::InsteadOf(packet(1, 0))), "{algorithm}");
+        assert_eq!(accepted, Ok(EnqueueOutcome::Replaced(packet(1, 0))), "{algorithm}");
         let mut left = Vec::new();
         while let Some(ready_ns) = scheduler.ready_ns() {
             let dequeued = scheduler.dequeue(ready_ns).expect("it is ready");
@@ -65,7 +65,7 @@ fn fifo_keeps_its_order_after_many_head_drops() {
     let _ = scheduler.enqueue(0, packet(1, 101)).expect("room");
     for token in 102..200 {
         let accepted = scheduler.enqueue(0, packet(1, token));
-        assert_eq!(accepted, Ok(Accepted::InsteadOf(packet(1, token - 2))));
+        assert_eq!(accepted, Ok(EnqueueOutcome::Replaced(packet(1, token - 2))));
         assert_eq!(scheduler.len(), 5);
     }
     assert_eq!(scheduler.enqueue(0, packet(0, 4)).map_err(|it| it.reason), Err(Refusal::Full));
@@ -105,7 +105,7 @@ fn deficit_is_kept_between_turns() {
 #[test]
 fn paced_packets_leave_at_exact_times() {
     // 1000 bytes at 3 Mbit/s take 2,666,666 and two thirds of a nanosecond.
-    let mut scheduler = Queued::<u64, Pacing>::new(&Config::default()).expect("the default");
+    let mut scheduler = FlowScheduler::<u64, Pacing>::new(&Config::default()).expect("the default");
     scheduler.add_flow(spec(3_000_000)).expect("a flow");
     let began_ns = 123_456_789_000;
     for token in 0..10 {
@@ -134,7 +134,7 @@ fn paced_packets_leave_at_exact_times() {
 #[test]
 fn paced_flows_leave_in_order_of_departure_time_at_any_time_scale() {
     let rates = [1, 1_000, 123_457, 1_000_000_007, 10_000_000_000_000, 1_000_000_000_000_000];
-    let mut scheduler = Queued::<u64, Pacing>::new(&Config::default()).expect("the default");
+    let mut scheduler = FlowScheduler::<u64, Pacing>::new(&Config::default()).expect("the default");
     for rate in rates {
         scheduler.add_flow(spec(rate)).expect("a flow");
     }
@@ -213,7 +213,7 @@ fn out_of_range_values_are_refused_with_their_range() {
              template for new flows"
         );
     }
-    let mut scheduler = Queued::<u64, Qfq>::new(&Config::default()).expect("the default");
+    let mut scheduler = FlowScheduler::<u64, Qfq>::new(&Config::default()).expect("the default");
     assert_eq!(
         scheduler.add_flow(spec(1 << 21)).expect_err("too heavy").to_string(),
         "weight=2097152: must lie in 1..=1048576"

@@ -2,7 +2,7 @@
 
 use handover_sched::engine::{Tenants, WEIGHT_MAX};
 use handover_sched::{
-    Accepted, Algorithm, Config, DropPolicy, FlowSpec, Packet, Refusal, Scheduler,
+    Algorithm, Config, DropPolicy, EnqueueOutcome, FlowSpec, Packet, Refusal, Scheduler,
 };
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -134,7 +134,7 @@ fn offer(
         Ok(accepted) => {
             prop_assert!((1..=spec.length_max_bytes).contains(&packet.length_bytes));
             queue.push_back(packet);
-            if let Accepted::InsteadOf(dropped) = accepted {
+            if let EnqueueOutcome::Replaced(dropped) = accepted {
                 prop_assert_eq!(spec.drop, DropPolicy::Head);
                 prop_assert!(is_full, "dropped, and there was room");
                 // The oldest packet; with two levels, the oldest that no tenant holds.
@@ -223,7 +223,7 @@ proptest! {
                 let packet = Packet { flow, length_bytes: 100, token: token as u64 };
                 match scheduler.enqueue(0, packet) {
                     Ok(accepted) => {
-                        prop_assert_eq!(accepted, Accepted::Queued);
+                        prop_assert_eq!(accepted, EnqueueOutcome::Queued);
                         prop_assert!(flow < 30 && scheduler.flows_count() > flow);
                         taken += 1;
                     }
@@ -285,7 +285,7 @@ impl Scheduler<u64> for Plain<'_> {
         &mut self,
         now_ns: u64,
         packet: Packet<u64>,
-    ) -> Result<Accepted<u64>, handover_sched::Refused<u64>> {
+    ) -> Result<EnqueueOutcome<u64>, handover_sched::EnqueueError<u64>> {
         self.0.enqueue(now_ns, packet)
     }
     fn dequeue(&mut self, now_ns: u64) -> Option<Packet<u64>> {

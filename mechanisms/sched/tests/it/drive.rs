@@ -1,14 +1,14 @@
-//! The driver: packets are conserved, and leave in order, marked, stamped and sent, whatever the
+//! The driver: packets are conserved, and leave in order, released, stamped and sent, whatever the
 //! clients do.
 
 use handover_base::sync::auto_traits;
 use handover_sched::drive::{
-    Arbiter, ArbiterConfig, ArbiterConfigError, Client, ClientRun, Closed, Counts, Departure,
-    FlowCounter, Flows, Hub, IdlePolicy, JoinError, Ledger, Load, NullSink, Offer, Record, Running,
-    SendError, Sink, Spec, Stamping, Stop, Token, run_client,
+    Arbiter, ArbiterConfig, ArbiterConfigError, ArbiterThread, Client, ClientFlows, ClientRun,
+    Counts, Departure, FinalState, FlowCounter, Hub, IdlePolicy, JoinError, Ledger, Load, NullSink,
+    Offer, Record, Section, SendError, Sink, Stamping, Stop, Token, run_client,
 };
 use handover_sched::{
-    Accepted, Algorithm, AnyScheduler, DropPolicy, FlowError, FlowSpec, Packet, Refused, Scheduler,
+    Algorithm, AnyScheduler, DropPolicy, EnqueueResult, FlowError, FlowSpec, Packet, Scheduler,
     Totals, engine,
 };
 use std::cell::Cell;
@@ -40,10 +40,10 @@ fn handles_are_send_if_the_scheduler_is() {
     assert_eq!(auto_traits!(Hub), "Send + Sync");
     assert_eq!(auto_traits!(Arbiter<Cell<u8>>), "Send");
     assert_eq!(auto_traits!(Arbiter<Rc<u8>>), "neither");
-    assert_eq!(auto_traits!(Closed<Cell<u8>>), "Send");
-    assert_eq!(auto_traits!(Closed<Rc<u8>>), "neither");
+    assert_eq!(auto_traits!(FinalState<Cell<u8>>), "Send");
+    assert_eq!(auto_traits!(FinalState<Rc<u8>>), "neither");
     assert_eq!(auto_traits!(Arbiter<Fine>), auto_traits!(Fine));
-    assert_eq!(auto_traits!(Running<Fine>), "Send + Sync", "it joins a thread");
+    assert_eq!(auto_traits!(ArbiterThread<Fine>), "Send + Sync", "it joins a thread");
 }
 
 /// Returns a configuration for threads that share CPUs with other tests.
@@ -54,7 +54,7 @@ fn config(stamping: Stamping) -> ArbiterConfig {
 fn start(
     scheduler: AnyScheduler<Token>,
     config: ArbiterConfig,
-) -> (Hub, Running<AnyScheduler<Token>>) {
+) -> (Hub, ArbiterThread<AnyScheduler<Token>>) {
     let arbiter = Arbiter::new(scheduler, config).unwrap();
     (arbiter.hub(), arbiter.spawn(|| {}).unwrap())
 }
@@ -75,7 +75,7 @@ impl Sink for InOrder {
 }
 
 /// Sends `packets` packets in uneven bursts through its flows, and waits until all are back.
-fn send_all(client: &mut Client, flows: Flows, packets: u32) -> InOrder {
+fn send_all(client: &mut Client, flows: ClientFlows, packets: u32) -> InOrder {
     let (mut sink, mut tag) = (InOrder::default(), 0);
     let deadline = Instant::now() + TIMEOUT;
     let mut offers = flows.map(|flow| {
@@ -86,7 +86,7 @@ fn send_all(client: &mut Client, flows: Flows, packets: u32) -> InOrder {
     while left > 0 || client.in_flight() > 0 {
         let burst = left.min(1 + left % 70);
         let batch = client.send_batch(&mut offers.by_ref().take(burst));
-        assert_eq!(batch.unfit, None);
+        assert_eq!(batch.out_of_range, None);
         left -= batch.sent;
         client.poll(100, &mut sink, &mut ()).unwrap();
         assert!(Instant::now() < deadline, "{client:?}");
@@ -98,19 +98,19 @@ fn send_all(client: &mut Client, flows: Flows, packets: u32) -> InOrder {
 }
 
 /// Asserts that all counters agree, once the clients have left.
-fn assert_conserved<S: Scheduler<Token>>(closed: &Closed<S>) {
+fn assert_conserved<S: Scheduler<Token>>(closed: &FinalState<S>) {
     let sum = closed.sum();
     for ledger in closed.clients() {
-        let Ledger { taken, unread, marked, dropped, discarded, has_left, counts, .. } = ledger;
-        assert_eq!(taken, marked + dropped + discarded + ledger.scheduled());
-        assert!(counts.sent >= taken + unread && marked >= counts.transmitted, "{ledger:?}");
-        assert!(!has_left || counts.sent == taken + unread, "{ledger:?}");
+        let Ledger { read, unread, released, dropped, discarded, has_left, counts, .. } = ledger;
+        assert_eq!(read, released + dropped + discarded + ledger.scheduled());
+        assert!(counts.sent >= read + unread && released >= counts.transmitted, "{ledger:?}");
+        assert!(!has_left || counts.sent == read + unread, "{ledger:?}");
         let ended = counts.transmitted + counts.dropped + ledger.queued() + ledger.abandoned();
         assert_eq!(counts.sent, ended, "{ledger:?}");
     }
     let totals = closed.scheduler.totals();
     assert_eq!(sum.scheduled(), closed.scheduler.len() as u64);
-    assert_eq!(sum.taken, totals.enqueued + totals.refused);
+    assert_eq!(sum.read, totals.enqueued + totals.refused);
     assert_eq!(sum.dropped, totals.dropped + totals.refused);
     let queued = closed.scheduler.len() as u64;
     assert_eq!(totals.enqueued, totals.dequeued + totals.dropped + queued);
@@ -125,7 +125,7 @@ fn every_algorithm_returns_all_packets_of_each_client_in_order() {
                 for index in 0..3 {
                     let mut client = hub.join().unwrap();
                     scope.spawn(move || {
-                        let sink = send_all(&mut client, Flows::of(index, 3, 7), 5_000);
+                        let sink = send_all(&mut client, ClientFlows::new(index, 3, 7), 5_000);
                         let Counts { sent, transmitted, dropped, .. } = client.counts();
                         assert_eq!((sent, transmitted + dropped), (5_000, 5_000), "{algorithm}");
                         assert_eq!(sink.packets, transmitted);
@@ -196,7 +196,7 @@ fn check_packets_survive_panics(stamping: Stamping) {
     let sent = catch_unwind(AssertUnwindSafe(|| client.send_batch(&mut offers)));
     assert!(sent.is_err());
     let Counts { sent, sent_bytes, .. } = client.counts();
-    assert_eq!((sent, sent_bytes), (40, 4_000), "packets taken from the iterator were sent");
+    assert_eq!((sent, sent_bytes), (40, 4_000), "packets read from the iterator were sent");
 
     let mut sink = PanickingSink { at_tag: 5, tags: Vec::new() };
     let deadline = Instant::now() + TIMEOUT;
@@ -246,7 +246,7 @@ fn packets_of_panicking_clients_are_counted_and_other_clients_continue() {
     drop(dying);
 
     let mut survivor = hub.join().unwrap();
-    let sink = send_all(&mut survivor, Flows::of(3, 4, 4), 20);
+    let sink = send_all(&mut survivor, ClientFlows::new(3, 4, 4), 20);
     assert_eq!(sink.packets, 20);
     drop(survivor);
     hub.stop(Stop::Drain);
@@ -273,7 +273,7 @@ fn clients_join_and_leave_while_others_send() {
             scope.spawn(move || {
                 for round in 0..rounds {
                     let mut client = hub.join().unwrap();
-                    send_all(&mut client, Flows::of(index, 4, 8), 200);
+                    send_all(&mut client, ClientFlows::new(index, 4, 8), 200);
                     if round % 2 == 0 {
                         let flow = index;
                         let _ = client.send(Offer { flow, length_bytes: 64, tag: 0 });
@@ -297,7 +297,7 @@ fn more_clients_than_cpus_transmit_all_packets() {
     std::thread::scope(|scope| {
         for index in 0..22 {
             let mut client = hub.join().unwrap();
-            scope.spawn(move || send_all(&mut client, Flows::of(index, 22, 22), 2_000));
+            scope.spawn(move || send_all(&mut client, ClientFlows::new(index, 22, 22), 2_000));
         }
     });
     hub.stop(Stop::Drain);
@@ -321,9 +321,9 @@ fn immediate_stop_leaves_queued_packets_in_the_scheduler_and_counts_them() {
     let closed = running.join();
     while client.poll(100, &mut NullSink, &mut ()).unwrap() > 0 {}
     let counts = client.counts();
-    assert!(client.is_ended() && counts.queued() >= 49, "{counts:?}");
+    assert!(client.is_arbiter_finished() && counts.queued() >= 49, "{counts:?}");
     assert_eq!(counts.sent, counts.transmitted + counts.dropped + counts.queued());
-    let unread = counts.sent - closed.sum().taken;
+    let unread = counts.sent - closed.sum().read;
     assert_eq!(counts.queued(), closed.scheduler.len() as u64 + unread);
     let late = Offer { flow: 0, length_bytes: 64, tag: 1 };
     assert_eq!(client.send(late), Err(SendError::Closed(late)));
@@ -342,10 +342,10 @@ fn send_to_a_full_mailbox_or_of_an_invalid_packet_returns_the_packet() {
     assert_eq!((0..).take_while(|_| client.send(fine).is_ok()).count(), 200);
     assert_eq!(client.send(fine), Err(SendError::Full(fine)));
     let empty = Offer { length_bytes: 0, ..fine };
-    assert_eq!(client.send(empty), Err(SendError::Unfit(empty)));
+    assert_eq!(client.send(empty), Err(SendError::OutOfRange(empty)));
     assert_eq!(client.send(empty).unwrap_err().into_inner(), empty);
     drop(arbiter);
-    assert!(client.is_ended());
+    assert!(client.is_arbiter_finished());
     assert_eq!(client.send(fine), Err(SendError::Closed(fine)));
     assert_eq!(client.in_flight(), 200);
 }
@@ -355,10 +355,10 @@ fn batch_ends_at_an_invalid_packet_and_returns_it() {
     let (hub, running) = start(scheduler(Algorithm::Fifo, 1, FLOW), config(Stamping::None));
     let mut client = hub.join().unwrap();
     let fine = Offer { flow: 0, length_bytes: 64, tag: 3 };
-    let unfit = Offer { flow: 1 << 20, ..fine };
-    let mut offers = [fine, fine, unfit, fine].into_iter();
+    let out_of_range = Offer { flow: 1 << 20, ..fine };
+    let mut offers = [fine, fine, out_of_range, fine].into_iter();
     let batch = client.send_batch(&mut offers);
-    assert_eq!((batch.sent, batch.unfit, offers.len()), (2, Some(unfit), 1));
+    assert_eq!((batch.sent, batch.out_of_range, offers.len()), (2, Some(out_of_range), 1));
     drop(client);
     hub.stop(Stop::Now);
     running.join();
@@ -371,7 +371,7 @@ fn stamps_ascend_by_stage_and_belong_to_one_packet() {
         let mut client = hub.join().unwrap();
         let mut records = Vec::new();
         let stop = AtomicBool::new(false);
-        let spec = Spec {
+        let spec = Section {
             duration_ns: 5_000_000,
             bandwidth_bps: 1_000_000_000,
             length_bytes: 1250,
@@ -379,7 +379,7 @@ fn stamps_ascend_by_stage_and_belong_to_one_packet() {
         };
         let job = ClientRun {
             load: Load::program(&[spec]),
-            flows: Flows::of(0, 1, 3),
+            flows: ClientFlows::new(0, 1, 3),
             has_window_per_flow: false,
             lengths_bytes: &[],
             in_flight_max: u64::MAX,
@@ -415,7 +415,7 @@ fn stopped_client_returns_complete_counts() {
                 scope.spawn(move || {
                     let job = ClientRun {
                         load: Load::endless(1500, 10),
-                        flows: Flows::of(index, 3, 4),
+                        flows: ClientFlows::new(index, 3, 4),
                         has_window_per_flow: true,
                         lengths_bytes: &[64],
                         in_flight_max: 10,
@@ -454,9 +454,10 @@ fn stopped_client_returns_complete_counts() {
 fn client_without_flows_or_with_an_empty_program_ends_at_once() {
     let (hub, running) = start(scheduler(Algorithm::Fifo, 1, FLOW), config(Stamping::None));
     let stop = AtomicBool::new(false);
-    for (load, flows) in
-        [(Load::endless(64, 1), Flows::of(1, 2, 1)), (Load::program(&[]), Flows::of(0, 1, 1))]
-    {
+    for (load, flows) in [
+        (Load::endless(64, 1), ClientFlows::new(1, 2, 1)),
+        (Load::program(&[]), ClientFlows::new(0, 1, 1)),
+    ] {
         let mut client = hub.join().unwrap();
         let job = ClientRun {
             load,
@@ -484,7 +485,7 @@ fn arbiter_with_a_long_interval_marks_all_packets() {
     let seldom = ArbiterConfig { interval: Duration::from_millis(2), ..config(Stamping::Batch) };
     let (hub, running) = start(scheduler(Algorithm::Rr1, 2, FLOW), seldom);
     let mut client = hub.join().unwrap();
-    send_all(&mut client, Flows::of(0, 1, 2), 500);
+    send_all(&mut client, ClientFlows::new(0, 1, 2), 500);
     drop(client);
     hub.stop(Stop::Drain);
     assert_conserved(&running.join());
@@ -492,7 +493,7 @@ fn arbiter_with_a_long_interval_marks_all_packets() {
 
 #[test]
 fn full_mailbox_is_emptied_in_one_interval_with_any_batch_size() {
-    // From a batch of eight on, packets are taken in runs.
+    // From a batch of eight on, packets are read in runs.
     for batch_max in [1, 8] {
         let hour = Duration::from_secs(3600);
         let config = ArbiterConfig { interval: hour, batch_max, ..config(Stamping::None) };
@@ -540,7 +541,7 @@ fn client_that_never_polls_delays_no_other_client() {
         }
     }
     let mut busy = hub.join().unwrap();
-    send_all(&mut busy, Flows::of(1, 2, 2), 5_000);
+    send_all(&mut busy, ClientFlows::new(1, 2, 2), 5_000);
     while idle.in_flight() > 0 {
         idle.poll(100, &mut NullSink, &mut ()).unwrap();
         assert!(Instant::now() < deadline);
@@ -556,7 +557,7 @@ fn drain_waits_a_limited_time_for_a_client_that_never_polls_and_counts_its_marks
     let (hub, running) = start(scheduler(Algorithm::Rr, 1, flow), config(Stamping::None));
     let (mut stubborn, mut other) = (hub.join().unwrap(), hub.join().unwrap());
     // As many packets as the lane back has slots, and some more.
-    let (told, more) = (u64::from(stubborn.marks_slots_count()), 100);
+    let (told, more) = (u64::from(stubborn.return_slots_count()), 100);
     let deadline = Instant::now() + TIMEOUT;
     while stubborn.counts().sent < told + more {
         let left = (told + more - stubborn.counts().sent) as usize;
@@ -565,7 +566,7 @@ fn drain_waits_a_limited_time_for_a_client_that_never_polls_and_counts_its_marks
         assert!(Instant::now() < deadline, "{stubborn:?}");
         std::thread::yield_now();
     }
-    send_all(&mut other, Flows::of(0, 1, 1), 1_000);
+    send_all(&mut other, ClientFlows::new(0, 1, 1), 1_000);
     hub.stop(Stop::Drain);
     let closed = running.join();
     while stubborn.poll(1_000, &mut NullSink, &mut ()).unwrap() > 0 {}
@@ -573,7 +574,7 @@ fn drain_waits_a_limited_time_for_a_client_that_never_polls_and_counts_its_marks
     drop((stubborn, other));
     let [stubborn, other] = closed.clients()[..] else { panic!("{closed:?}") };
     assert_eq!((other.unfetched, other.counts.transmitted), (0, 1_000));
-    assert_eq!(stubborn.unfetched, stubborn.marked - told);
+    assert_eq!(stubborn.unfetched, stubborn.released - told);
     assert_eq!(stubborn.counts.sent, told + more);
     assert_conserved(&closed);
 }
@@ -588,7 +589,7 @@ fn panic_of_the_algorithm_ends_the_arbiter_and_not_the_clients() {
         fn flows_count(&self) -> u32 {
             1
         }
-        fn enqueue(&mut self, _: u64, _: Packet<Token>) -> Result<Accepted<Token>, Refused<Token>> {
+        fn enqueue(&mut self, _: u64, _: Packet<Token>) -> EnqueueResult<Token> {
             std::panic::resume_unwind(Box::new("on purpose"));
         }
         fn dequeue(&mut self, _: u64) -> Option<Packet<Token>> {
@@ -609,7 +610,7 @@ fn panic_of_the_algorithm_ends_the_arbiter_and_not_the_clients() {
     let mut client = hub.join().unwrap();
     client.send(Offer { flow: 0, length_bytes: 64, tag: 0 }).unwrap();
     let deadline = Instant::now() + TIMEOUT;
-    while !client.is_ended() {
+    while !client.is_arbiter_finished() {
         assert!(Instant::now() < deadline);
         std::thread::yield_now();
     }

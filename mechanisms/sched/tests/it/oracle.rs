@@ -1,7 +1,7 @@
 //! WF2Q+ compared with a direct implementation of its definition, which checks every flow at each
 //! step.
 
-use handover_sched::engine::{Queued, Wf2qPlus};
+use handover_sched::engine::{FlowScheduler, Wf2qPlus};
 use handover_sched::{Config, DropPolicy, FlowSpec, Packet, Scheduler};
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -100,7 +100,7 @@ proptest! {
         let missing = sum.next_power_of_two() - sum;
         weights.extend((0..64).filter(|bit| missing >> bit & 1 == 1).map(|bit| 1 << bit));
 
-        let mut scheduler = Queued::<(), Wf2qPlus>::new(&Config::default()).expect("the default");
+        let mut scheduler = FlowScheduler::<(), Wf2qPlus>::new(&Config::default()).expect("the default");
         for &weight in &weights {
             let drop = DropPolicy::Tail;
             let spec = FlowSpec { weight, length_max_bytes: 1500, packets_max: 1000, drop };

@@ -430,7 +430,7 @@ fn fibers(config: &Config) -> std::io::Result<Runtime> {
         [] => Vec::new(),
         named => named.iter().copied().cycle().take(workers_count as usize).collect(),
     };
-    let stealing = handover_fiber::Stealing::Fresh;
+    let stealing = handover_fiber::Stealing::UnstartedFibers;
     let config = handover_fiber::Config {
         workers_count,
         cpus,

@@ -4,7 +4,7 @@ use crate::exit::{ChildExit, usage};
 use anyhow::Context;
 use clap::{Args, ValueHint};
 use handover_probe::Policy;
-use handover_probe::read::End;
+use handover_probe::read::RecordingState;
 use handover_program::console;
 use handover_program::files;
 use handover_trace::record::{self, Options, RecordError, RecordResult, WrittenTrace};
@@ -144,7 +144,7 @@ fn line(one: &WrittenTrace) -> String {
     if one.missing.overwritten > 0 {
         line.push_str(&format!("; {} older events were overwritten", one.missing.overwritten));
     }
-    if let End::Failed(errno) = one.end {
+    if let RecordingState::Failed(errno) = one.end {
         let error = std::io::Error::from_raw_os_error(i32::try_from(errno).unwrap_or(0));
         line.push_str(&format!("; recording stopped early: {error}"));
     }

@@ -2,7 +2,7 @@
 
 use super::{TraceSelection, checked};
 use clap::Args;
-use handover_probe::read::{End, Trace};
+use handover_probe::read::{RecordingState, Trace};
 use handover_trace::{
     CallTree, Grouping, LEVELS_MAX, SortOrder, Statistics, Traces, function_table, headline,
     missing_event_lines, remedy_lines, tree_table, walk,
@@ -92,9 +92,9 @@ fn process(trace: &Trace, path: &str) -> Value {
         .iter()
         .map(|it| json!({"tid": it.tid, "name": it.name, "events": it.events_count}))
         .collect();
-    let (end, errno) = match trace.end() {
-        End::Finished => ("finished", None),
-        End::Failed(errno) => ("failed", Some(errno)),
+    let (end, errno) = match trace.state() {
+        RecordingState::Finished => ("finished", None),
+        RecordingState::Failed(errno) => ("failed", Some(errno)),
         _ => ("open", None),
     };
     json!({

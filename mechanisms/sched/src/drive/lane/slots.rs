@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// Number of words in a cache line; half of it in the loom models, so that lanes wrap around soon.
 pub(super) const LINE_WORDS: usize = if cfg!(handover_loom) { 4 } else { 8 };
 
-/// Cache line. Loom's atomics are larger than a word; no code depends on their size.
+/// Words of one cache line. Loom's atomics are larger than a word; no code depends on their size.
 #[repr(align(64))]
 struct CacheLine([AtomicU64; LINE_WORDS]);
 
@@ -15,7 +15,7 @@ struct CacheLine([AtomicU64; LINE_WORDS]);
 #[cfg(not(handover_loom))]
 const AHEAD_LINES: usize = 4;
 
-/// Shared memory of a lane: a power of two of slots of `W` words each. Each end has a clone.
+/// Shared memory of a lane: a power of two of slots of `W` words each. The sender and the receiver have a clone each.
 #[derive(Clone)]
 pub(super) struct LaneSlots<const W: usize> {
     lines: Arc<[CacheLine]>,

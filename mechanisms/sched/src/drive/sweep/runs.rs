@@ -1,75 +1,74 @@
-//! Taking and marking in runs, for arbiters that need not process each packet separately.
+//! Reading and releasing of packets in runs, for arbiters that need not process each packet separately.
 //!
-//! The loops over the scheduler are in functions of their own, which are not inlined: there the
-//! compiler knows that no other reference reaches the scheduler, and keeps its fields in registers
-//! from packet to packet.
+//! The loops over the scheduler are in functions of their own, which are not inlined: there the compiler knows that no
+//! other reference reaches the scheduler, and keeps its fields in registers from packet to packet.
 
 use super::super::word::{Offer, Token};
 use super::{PendingPacket, PendingPackets, Sweeper, returned_words};
-use crate::{Accepted, Packet, Refused, Scheduler};
+use crate::{EnqueueError, EnqueueOutcome, Packet, Scheduler};
 use handover_base::clock;
 use handover_probe::probe;
 
-/// Maximum length of a run: packets read from one client's mailbox, or marked as eligible, at once.
+/// Maximum length of a run: packets read from one client's mailbox, or released for transmission, at once.
 const RUN_MAX: usize = 32;
 
-/// Minimum number of marked packets to return while there is other work: a cache line of them. With
-/// fewer, the line would travel each time that the client polls while it is being filled.
-const MARKS_MIN: usize = 8;
+/// Minimum number of released packets to return to a client while there is other work: a cache line
+/// of slots. With fewer, a client that polls would fetch the line while the arbiter is filling it.
+const RETURNS_MIN: usize = 8;
 
 /// Buffers for the packets that pass through the arbiter.
 pub(super) struct Runs<const IN: usize, const OUT: usize> {
     /// Slots popped from a mailbox.
-    taken: [[u64; IN]; RUN_MAX],
+    read: [[u64; IN]; RUN_MAX],
     /// Slots to be pushed into the mailboxes to the clients.
-    marks: [[u64; OUT]; RUN_MAX],
-    /// Client index of each element of `marks`.
+    returned: [[u64; OUT]; RUN_MAX],
+    /// Client index of each element of `returned`.
     clients: [u32; RUN_MAX],
-    /// Number of elements of `marks` that are not pushed yet.
+    /// Number of elements of `returned` that are not pushed yet.
     pending_count: usize,
 }
 
 impl<const IN: usize, const OUT: usize> Default for Runs<IN, OUT> {
     fn default() -> Self {
-        let (taken, marks) = ([[0; IN]; RUN_MAX], [[0; OUT]; RUN_MAX]);
-        Self { taken, marks, clients: [0; RUN_MAX], pending_count: 0 }
+        let (read, returned) = ([[0; IN]; RUN_MAX], [[0; OUT]; RUN_MAX]);
+        Self { read, returned, clients: [0; RUN_MAX], pending_count: 0 }
     }
 }
 
 impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT> {
-    /// Does [`take`](Self::take) and [`mark`](Self::mark) in runs; returns the number of packets.
-    /// Delays no marked packets if no packet was read, or the arbiter waits after each sweep.
+    /// Does [`read_packets`](Self::read_packets) and [`release_packets`](Self::release_packets) in runs; returns the number of packets.
+    /// Delays no released packets if no packet was read, or the arbiter waits after each sweep.
     #[inline(always)]
     pub(super) fn sweep_runs(&mut self, runs: &mut Runs<IN, OUT>) -> usize {
-        let taken = self.take_runs(runs);
-        let marked = self.mark_runs(runs);
-        if runs.pending_count >= MARKS_MIN || taken == 0 || self.interval_ns > 0 {
+        let read = self.read_runs(runs);
+        let released = self.release_runs(runs);
+        if runs.pending_count >= RETURNS_MIN || read == 0 || self.interval_ns > 0 {
             self.deliver(runs);
         }
-        taken + marked
+        read + released
     }
 
     #[inline(always)]
-    fn take_runs(&mut self, runs: &mut Runs<IN, OUT>) -> usize {
-        let mut taken_all = 0;
+    fn read_runs(&mut self, runs: &mut Runs<IN, OUT>) -> usize {
+        let mut read_all = 0;
         for &client in &self.present {
             let Some(port) = &mut self.ports[client as usize] else { continue };
             if !port.flush_spill() {
                 continue;
             }
-            let (mut taken, mut ticks) = (0, 0);
-            while taken < self.batch_max {
-                let wanted = RUN_MAX.min(self.batch_max - taken);
-                let count = port.inbox.pop_all(&mut runs.taken[..wanted]);
+            let (mut read, mut ticks) = (0, 0);
+            while read < self.batch_max {
+                let wanted = RUN_MAX.min(self.batch_max - read);
+                let count = port.inbox.pop_all(&mut runs.read[..wanted]);
                 if count == 0 {
                     break;
                 }
                 probe!("sched.taken", port.ledger.client, count);
-                if Self::STAMPED && taken == 0 {
+                if Self::STAMPED && read == 0 {
                     ticks = clock::ticks();
                 }
                 let (pending_packets, dropped) = (&mut self.pending_packets, &mut self.replaced);
-                let run = &runs.taken[..count];
+                let run = &runs.read[..count];
                 enqueue_run(
                     &mut self.scheduler,
                     self.now_ns,
@@ -80,57 +79,57 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
                     dropped,
                 );
                 probe!("sched.scheduled", port.ledger.client, count);
-                taken += count;
+                read += count;
                 if count < wanted {
                     break;
                 }
             }
-            port.ledger.taken += taken as u64;
-            self.may_have_more |= taken == self.batch_max;
-            taken_all += taken;
+            port.ledger.read += read as u64;
+            self.may_have_more |= read == self.batch_max;
+            read_all += read;
         }
         if !self.replaced.is_empty() {
             self.deliver_all(runs);
             self.return_replaced();
         }
-        taken_all
+        read_all
     }
 
     #[inline(always)]
-    fn mark_runs(&mut self, runs: &mut Runs<IN, OUT>) -> usize {
-        let marks_max = self.batch_max * self.present.len().max(1);
-        let mut marked = 0;
+    fn release_runs(&mut self, runs: &mut Runs<IN, OUT>) -> usize {
+        let release_max = self.batch_max * self.present.len().max(1);
+        let mut released = 0;
         self.is_holding_back = false;
-        while marked < marks_max {
+        while released < release_max {
             if runs.pending_count == RUN_MAX {
                 self.deliver_all(runs);
             }
-            let wanted = (RUN_MAX - runs.pending_count).min(marks_max - marked);
+            let wanted = (RUN_MAX - runs.pending_count).min(release_max - released);
             let free = runs.pending_count..runs.pending_count + wanted;
-            let (marks, clients) = (&mut runs.marks[free.clone()], &mut runs.clients[free]);
+            let (returned, clients) = (&mut runs.returned[free.clone()], &mut runs.clients[free]);
             let stamps = Self::STAMPED && !self.scheduler.is_empty();
             let ticks = if stamps { clock::ticks() } else { 0 };
             let (pending_packets, now_ns) = (&mut self.pending_packets, self.now_ns);
             let count =
-                dequeue_run(&mut self.scheduler, now_ns, marks, clients, pending_packets, ticks);
+                dequeue_run(&mut self.scheduler, now_ns, returned, clients, pending_packets, ticks);
             runs.pending_count += count;
-            marked += count;
+            released += count;
             if count < wanted {
                 self.is_holding_back = !self.scheduler.is_empty();
                 break;
             }
         }
-        self.may_have_more |= marked == marks_max;
-        marked
+        self.may_have_more |= released == release_max;
+        released
     }
 
-    /// Calls [`deliver`](Self::deliver), not inlined, for callers that are rarely executed.
+    /// Calls [`deliver`](Self::deliver) without inlining it, for rare calls.
     #[inline(never)]
     pub(super) fn deliver_all(&mut self, runs: &mut Runs<IN, OUT>) {
         self.deliver(runs);
     }
 
-    /// Returns the marked packets to their clients.
+    /// Returns the released packets to their clients.
     #[inline(always)]
     fn deliver(&mut self, runs: &mut Runs<IN, OUT>) {
         let count = std::mem::take(&mut runs.pending_count);
@@ -138,20 +137,20 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
         while from < count {
             let client = runs.clients[from];
             let run = runs.clients[from..count].iter().take_while(|&&other| other == client);
-            let marks = &runs.marks[from..][..run.count()];
+            let returned = &runs.returned[from..][..run.count()];
             let bytes: u64 =
-                marks.iter().map(|mark| u64::from(Offer::length_bytes_of(mark[0]))).sum();
-            from += marks.len();
+                returned.iter().map(|slot| u64::from(Offer::length_bytes_of(slot[0]))).sum();
+            from += returned.len();
             let Some(port) = &mut self.ports[client as usize] else { continue };
             if port.ledger.has_left {
-                port.ledger.discarded += marks.len() as u64;
+                port.ledger.discarded += returned.len() as u64;
                 self.retire_if_empty(client);
                 continue;
             }
-            port.ledger.marked += marks.len() as u64;
-            port.ledger.marked_bytes += bytes;
-            port.mark_all(marks);
-            probe!("sched.marked", port.ledger.client, marks.len());
+            port.ledger.released += returned.len() as u64;
+            port.ledger.released_bytes += bytes;
+            port.return_packets(returned);
+            probe!("sched.marked", port.ledger.client, returned.len());
         }
     }
 }
@@ -179,8 +178,8 @@ fn enqueue_run<S: Scheduler<Token>, const IN: usize>(
         }
         let packet = Packet { flow, length_bytes, token: Token::new(client, tag) };
         match scheduler.enqueue(now_ns, packet) {
-            Ok(Accepted::Queued) => {}
-            Ok(Accepted::InsteadOf(packet)) | Err(Refused { packet, .. }) => {
+            Ok(EnqueueOutcome::Queued) => {}
+            Ok(EnqueueOutcome::Replaced(packet)) | Err(EnqueueError { packet, .. }) => {
                 push_dropped(dropped, packet)
             }
         }
@@ -193,21 +192,21 @@ fn push_dropped(dropped: &mut Vec<Packet<Token>>, packet: Packet<Token>) {
     dropped.push(packet);
 }
 
-/// Dequeues packets into `marks`, and their clients into `clients`; returns their number.
+/// Dequeues packets into `returned`, and their clients into `clients`; returns the number of packets.
 #[inline(never)]
 fn dequeue_run<S: Scheduler<Token>, const OUT: usize>(
     scheduler: &mut S,
     now_ns: u64,
-    marks: &mut [[u64; OUT]],
+    returned: &mut [[u64; OUT]],
     clients: &mut [u32],
     pending_packets: &mut PendingPackets,
     sch_deq_ticks: u64,
 ) -> usize {
     let mut dequeued = 0;
-    for (mark, client) in marks.iter_mut().zip(clients) {
+    for (slot, client) in returned.iter_mut().zip(clients) {
         let Some(packet) = scheduler.dequeue(now_ns) else { break };
         *client = packet.token.client();
-        *mark = returned_words(pending_packets, packet, false, sch_deq_ticks);
+        *slot = returned_words(pending_packets, packet, false, sch_deq_ticks);
         dequeued += 1;
     }
     dequeued

@@ -5,28 +5,29 @@ use crate::format::{
     SEGMENT_THREAD, chunk, thread,
 };
 
-/// Number of words of a file's header that its checksum covers; the checksum follows them.
+/// Number of words of a file's header that its checksum covers; the checksum follows these words.
 const HEADER_WORDS: usize = 15;
-/// Number of words of a segment's header that its checksum covers; the checksum follows them.
+/// Number of words of a segment's header that its checksum covers; the checksum follows these words.
 const SEGMENT_WORDS: usize = 11;
 
-/// Corrects the checksums of a trace's header and segments, up to an invalid segment.
+/// Returns the bytes of a trace with corrected checksums in its header and in all segments before
+/// the first invalid segment.
 #[doc(hidden)]
 #[must_use]
 pub fn repair_checksums(mut bytes: Vec<u8>) -> Vec<u8> {
     if bytes.starts_with(&MAGIC.to_le_bytes()) && bytes.len() as u64 >= PAGE_BYTES {
-        seal(&mut bytes, HEADER_WORDS);
+        write_checksum(&mut bytes, HEADER_WORDS);
     }
     let mut at = PAGE_BYTES as usize;
     while let Some(segment) = bytes.get_mut(at..) {
-        let Some(length) = mend_segment(segment) else { break };
+        let Some(length) = repair_segment(segment) else { break };
         at = at.saturating_add(length);
     }
     bytes
 }
 
-/// Corrects the checksums of a segment; returns its length, or `None` if it is invalid.
-fn mend_segment(segment: &mut [u8]) -> Option<usize> {
+/// Corrects the checksums of a segment; returns the segment's length in bytes, or `None` if the segment is invalid.
+fn repair_segment(segment: &mut [u8]) -> Option<usize> {
     let payload_at = SEGMENT_BYTES as usize;
     if segment.len() < payload_at || !segment.starts_with(&SEGMENT_MAGIC.to_le_bytes()) {
         return None;
@@ -43,7 +44,7 @@ fn mend_segment(segment: &mut [u8]) -> Option<usize> {
         let checksum = format::checksum_of(kind, payload);
         segment[16..24].copy_from_slice(&checksum.to_le_bytes());
     }
-    seal(segment, SEGMENT_WORDS);
+    write_checksum(segment, SEGMENT_WORDS);
     (length >= payload_at).then_some(length)
 }
 
@@ -53,8 +54,8 @@ fn word(bytes: &[u8], index: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Writes the checksum of the first `count` words after these words.
-fn seal(bytes: &mut [u8], count: usize) {
+/// Computes the checksum of the first `count` words and stores it after them.
+fn write_checksum(bytes: &mut [u8], count: usize) {
     let words: Vec<u64> = (0..count).map(|index| word(bytes, index)).collect();
     let checksum = format::checksum_of_words(&words);
     bytes[8 * count..8 * count + 8].copy_from_slice(&checksum.to_le_bytes());

@@ -5,19 +5,19 @@ use std::cell::UnsafeCell;
 
 /// Value of a mutex, which only the holder of the mutex accesses.
 #[derive(Debug)]
-pub(crate) struct Guarded<T>(UnsafeCell<T>);
+pub(crate) struct MutexValue<T>(UnsafeCell<T>);
 
 // SAFETY: only the holder of the mutex accesses the value, and the mutex publishes its accesses to
 // the next holder.
-unsafe impl<T: Send> Sync for Guarded<T> {}
+unsafe impl<T: Send> Sync for MutexValue<T> {}
 
-impl<T> Guarded<T> {
+impl<T> MutexValue<T> {
     pub(crate) const fn new(value: T) -> Self {
         Self(UnsafeCell::new(value))
     }
 
-    /// Returns the value. The guard proves that the caller holds the mutex around this value, since
-    /// a `Guarded` exists in a mutex only.
+    /// Returns a reference to the value. The guard proves that the caller holds the mutex, since
+    /// only a mutex contains a `MutexValue`.
     #[inline]
     pub(crate) fn with_guard<'a>(&'a self, _guard: &'a MutexGuard<'_, T>) -> &'a T {
         // SAFETY: a mutex has one guard at a time, and that guard is borrowed for as long as the

@@ -7,28 +7,29 @@ use std::fmt;
 
 /// Final state of an arbiter that has finished.
 #[derive(Clone)]
-pub struct Closed<S> {
+pub struct FinalState<S> {
     /// The scheduler, with the packets queued in it.
     pub scheduler: S,
-    /// Sum of the counters of clients that left too early to be listed; without a client number.
+    /// Sum of the counters of the clients that [`clients`](Self::clients) does not list, because at
+    /// least [`LEDGERS_MAX`] clients left after them.
     pub earlier: Ledger,
-    /// Number of sweeps over the mailboxes.
+    /// Number of times that the arbiter read all clients' mailboxes (sweeps).
     pub sweeps: u64,
-    /// Number of sweeps over the mailboxes that found no packet to read or to mark as eligible.
+    /// Number of sweeps in which the arbiter found no packet to read or to release.
     pub sweeps_empty: u64,
-    /// Time from the arbiter's start to its end.
+    /// Time for which the arbiter ran.
     pub elapsed_ns: u64,
-    /// Counters of each client in the order of joining; with its state if it has not left.
+    /// Counters of each client in the order of joining, and the state of each client that has not left.
     pub(super) clients: Vec<(Ledger, Option<Arc<CachePadded<ClientState>>>)>,
 }
 
-/// Maximum number of clients that have left whose counters are kept for [`Closed`].
+/// Maximum number of disconnected clients whose counters are stored for [`FinalState`].
 pub const LEDGERS_MAX: usize = 4096;
 
-impl<S> Closed<S> {
-    /// Returns the counters of each client, in the order of joining; of the clients that left
-    /// before the end, only the last [`LEDGERS_MAX`]. The counters that a client keeps itself are
-    /// current if it has left by the time of this call.
+impl<S> FinalState<S> {
+    /// Returns the counters of each client in the order of joining; of the clients that left before
+    /// the arbiter finished, only the last [`LEDGERS_MAX`]. The counters in [`Ledger::counts`] are
+    /// final for clients that have left by the time of this call.
     pub fn clients(&self) -> Vec<Ledger> {
         let of = |(ledger, presence): &(Ledger, Option<Arc<CachePadded<ClientState>>>)| {
             let counts = presence.as_ref().map_or(ledger.counts, |it| it.counts());
@@ -45,7 +46,7 @@ impl<S> Closed<S> {
     }
 }
 
-impl<S> fmt::Debug for Closed<S> {
+impl<S> fmt::Debug for FinalState<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Closed({:?})", self.sum())
     }

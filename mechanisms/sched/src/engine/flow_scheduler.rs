@@ -2,20 +2,23 @@
 
 use super::config::{Config, ConfigError, check_spec};
 use super::table::{FlowStates, PushResult, Table};
-use super::{Accepted, FlowError, FlowSpec, Packet, Refusal, Refused, Scheduler, Totals};
+use super::{
+    EnqueueError, EnqueueOutcome, EnqueueResult, FlowError, FlowSpec, Packet, Refusal, Scheduler,
+    Totals,
+};
 use std::fmt::Debug;
 
-/// Scheduling algorithm that orders flows. Of the packets it reads only the length of each flow's
-/// oldest; the packets themselves are in [`Queued`], or in [`super::Hierarchy`].
+/// Scheduling algorithm that orders flows by the lengths of their oldest packets. The packets are
+/// stored by [`FlowScheduler`], or by [`super::Hierarchy`].
 ///
 /// The calls for one flow come in this order: `activate` when it gets its first packet; then, any
 /// number of times, `choose` returns it and `served` follows at once. The last `served` has no next
 /// packet, and then `activate` may follow again.
 pub trait Discipline: Sized {
-    /// State of a flow, stored in the flow's own cache line.
-    type Hot: Copy + Debug;
+    /// Algorithm's state of a flow, stored with the flow in one cache line.
+    type State: Copy + Debug;
 
-    /// Alignment of the flow's cache line: [`super::HalfLine`] if `Hot` takes at most 8 bytes,
+    /// Alignment of a flow in memory: [`super::HalfLine`] if `State` takes at most 8 bytes,
     /// aligned to 4; else [`super::Line`].
     type Align: Copy + Debug;
 
@@ -28,14 +31,14 @@ pub trait Discipline: Sized {
     /// Creates the algorithm's state, without flows, from a valid configuration.
     fn new(config: &Config) -> Self;
 
-    /// Adds a flow whose weight and length are within the limits; returns its initial state.
+    /// Admits a flow whose weight and length are within the limits; returns the flow's initial state.
     ///
     /// # Errors
     /// [`FlowError`] if the algorithm cannot hold the flow; then nothing has changed.
-    fn admit(&mut self, spec: &FlowSpec) -> Result<Self::Hot, FlowError>;
+    fn admit(&mut self, spec: &FlowSpec) -> Result<Self::State, FlowError>;
 
-    /// Adds flow `id`, which had no packets, to the order; its first packet has `bytes`.
-    fn activate<S: FlowStates<Self::Hot>>(
+    /// Records that flow `id`, which had no packets, now has one of `bytes` bytes.
+    fn activate<S: FlowStates<Self::State>>(
         &mut self,
         slots: &mut S,
         id: u32,
@@ -43,13 +46,13 @@ pub trait Discipline: Sized {
         now_ns: u64,
     );
 
-    /// Returns the flow whose oldest packet leaves now, or `None` if none may leave; the flow keeps
-    /// its position until [`Discipline::served`].
-    fn choose<S: FlowStates<Self::Hot>>(&mut self, slots: &mut S, now_ns: u64) -> Option<u32>;
+    /// Returns the flow whose oldest packet is to be sent now, or `None` if no packet may be sent
+    /// yet; the flow keeps its position until [`Discipline::served`].
+    fn choose<S: FlowStates<Self::State>>(&mut self, slots: &mut S, now_ns: u64) -> Option<u32>;
 
-    /// Records that the flow returned by `choose` has sent a packet of `bytes`, and that its next
-    /// packet has `next_bytes`; `None` if it has no more packets.
-    fn served<S: FlowStates<Self::Hot>>(
+    /// Records that the flow returned by `choose` has sent a packet of `bytes` bytes, and that its
+    /// next packet has `next_bytes` bytes; `None` if it has no more packets.
+    fn served<S: FlowStates<Self::State>>(
         &mut self,
         slots: &mut S,
         id: u32,
@@ -57,9 +60,9 @@ pub trait Discipline: Sized {
         next_bytes: Option<u32>,
     );
 
-    /// Records that the oldest packet of a flow, of `before` bytes, was dropped, and that the
-    /// flow's oldest packet now has `bytes`.
-    fn changed<S: FlowStates<Self::Hot>>(
+    /// Records that a flow's oldest packet, of `before` bytes, was dropped, and that its oldest
+    /// packet now has `bytes` bytes.
+    fn changed<S: FlowStates<Self::State>>(
         &mut self,
         slots: &mut S,
         id: u32,
@@ -67,7 +70,7 @@ pub trait Discipline: Sized {
         bytes: u32,
     );
 
-    /// Records that no flow has packets any more.
+    /// Records that the last queued packet has been sent.
     fn idle(&mut self) {}
 
     /// Returns the earliest time at which `choose` returns a flow; called only while a flow has
@@ -76,27 +79,26 @@ pub trait Discipline: Sized {
         0
     }
 
-    /// Returns the flow that will be chosen after `positions` others, whose memory is then
-    /// prefetched; `None` if finding it out would cost time.
+    /// Returns the flow that will be chosen after `positions` others, so that its memory can be
+    /// prefetched; `None` if that flow is unknown.
     #[inline(always)]
     fn ahead(&self, _positions: usize) -> Option<u32> {
         None
     }
 }
 
-/// Minimum number of flows at which they are prefetched, because they do not all stay in the
-/// first-level caches.
+/// Minimum number of flows at which their memory is prefetched, because it exceeds the first-level cache.
 const PREFETCH_FLOWS_MIN: u32 = 1024;
 
-/// Scheduler of a [`Discipline`]: stores the packets, checks the limits and counts.
+/// Scheduler with a queue per flow, whose order a [`Discipline`] determines.
 #[derive(Debug)]
-pub struct Queued<T: Copy + Debug, D: Discipline> {
-    table: Table<T, D::Hot, D::Align>,
+pub struct FlowScheduler<T: Copy + Debug, D: Discipline> {
+    table: Table<T, D::State, D::Align>,
     order: D,
     template: Option<FlowSpec>,
 }
 
-impl<T: Copy + Debug, D: Discipline> Queued<T, D> {
+impl<T: Copy + Debug, D: Discipline> FlowScheduler<T, D> {
     /// Creates a scheduler without flows.
     ///
     /// # Errors
@@ -110,7 +112,7 @@ impl<T: Copy + Debug, D: Discipline> Queued<T, D> {
         Ok(Self { table: Table::new(config), order: D::new(config), template: config.template })
     }
 
-    /// Queues or refuses a packet for which a plain `push` failed.
+    /// Queues or refuses a packet for which [`Table::push`] failed.
     #[cold]
     #[inline(never)]
     fn enqueue_rare(
@@ -118,14 +120,14 @@ impl<T: Copy + Debug, D: Discipline> Queued<T, D> {
         now_ns: u64,
         packet: Packet<T>,
         pushed: PushResult,
-    ) -> Result<Accepted<T>, Refused<T>> {
+    ) -> EnqueueResult<T> {
         let reason = match pushed {
             PushResult::NoFlow => match self.make_flows(packet.flow) {
                 Ok(()) => return Scheduler::enqueue(self, now_ns, packet),
                 Err(reason) => reason,
             },
             PushResult::FlowFull { drops_head: true } => {
-                return Ok(Accepted::InsteadOf(self.replace_oldest(now_ns, packet)));
+                return Ok(EnqueueOutcome::Replaced(self.replace_oldest(now_ns, packet)));
             }
             PushResult::BadLength if packet.length_bytes == 0 => Refusal::Empty,
             PushResult::BadLength => Refusal::TooLong,
@@ -133,7 +135,7 @@ impl<T: Copy + Debug, D: Discipline> Queued<T, D> {
             PushResult::Full | PushResult::First | PushResult::Behind => Refusal::Full,
         };
         self.table.totals.refused += 1;
-        Err(Refused { packet, reason })
+        Err(EnqueueError { packet, reason })
     }
 
     /// Creates flows from the template, up to flow number `flow`.
@@ -145,7 +147,7 @@ impl<T: Copy + Debug, D: Discipline> Queued<T, D> {
         Ok(())
     }
 
-    /// Drops the oldest packet of a full flow and queues `packet`; returns the dropped one.
+    /// Drops the oldest packet of a full flow and queues `packet`; returns the dropped packet.
     fn replace_oldest(&mut self, now_ns: u64, packet: Packet<T>) -> Packet<T> {
         let popped = self.table.pop(packet.flow);
         self.table.totals.dropped += 1;
@@ -160,12 +162,12 @@ impl<T: Copy + Debug, D: Discipline> Queued<T, D> {
     }
 }
 
-impl<T: Copy + Debug, D: Discipline> Scheduler<T> for Queued<T, D> {
+impl<T: Copy + Debug, D: Discipline> Scheduler<T> for FlowScheduler<T, D> {
     fn add_flow(&mut self, spec: FlowSpec) -> Result<u32, FlowError> {
         self.table.check_space()?;
         check_spec(&spec, D::WEIGHT_MAX)?;
-        let hot = self.order.admit(&spec)?;
-        Ok(self.table.add(&spec, hot))
+        let state = self.order.admit(&spec)?;
+        Ok(self.table.add(&spec, state))
     }
 
     fn flows_count(&self) -> u32 {
@@ -173,12 +175,12 @@ impl<T: Copy + Debug, D: Discipline> Scheduler<T> for Queued<T, D> {
     }
 
     #[inline(always)]
-    fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> Result<Accepted<T>, Refused<T>> {
+    fn enqueue(&mut self, now_ns: u64, packet: Packet<T>) -> EnqueueResult<T> {
         match self.table.push(&packet) {
-            PushResult::Behind => Ok(Accepted::Queued),
+            PushResult::Behind => Ok(EnqueueOutcome::Queued),
             PushResult::First => {
                 self.order.activate(&mut self.table, packet.flow, packet.length_bytes, now_ns);
-                Ok(Accepted::Queued)
+                Ok(EnqueueOutcome::Queued)
             }
             pushed => self.enqueue_rare(now_ns, packet, pushed),
         }
