@@ -172,7 +172,9 @@ pub trait Program {
 pub fn run(program: &impl Program, out: &mut dyn Write) -> anyhow::Result<()> {
     run_side(program, out).map_err(|error| match error.downcast_ref::<CallError>() {
         // The loss may be noticed within a call or between two calls.
-        Some(CallError::Gone(_) | CallError::Stale) => error.context("rank 0 has disconnected"),
+        Some(CallError::Disconnected(_) | CallError::Stale) => {
+            error.context("rank 0 has disconnected")
+        }
         _ => error,
     })
 }

@@ -408,7 +408,7 @@ pub fn rpc_frames(bytes: &[u8]) {
         assert_eq!(&hello.encode(), greeting);
     }
     let read = |piece_bytes: usize| {
-        let (mut inbound, mut written) = (rpc::Inbound::new(BODY_MAX), Vec::new());
+        let (mut inbound, mut written) = (rpc::ReceiveBuffer::new(BODY_MAX), Vec::new());
         let mut data_bytes = 0;
         for piece in stream.chunks(piece_bytes) {
             let mut rest = piece;

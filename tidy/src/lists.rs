@@ -1,5 +1,4 @@
-//! Exceptions to the rules, each with its reason. An unneeded entry is itself a violation, so the lists
-//! stay current.
+//! Exceptions to the rules, each with its reason. An unneeded entry is itself a violation, so the lists stay current.
 
 /// A file, or a folder if `path` ends in `/`, that is exempt from a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +16,7 @@ impl Exemption {
     }
 }
 
-/// All lists of exceptions of a workspace.
+/// Lists of the exceptions to a workspace's rules.
 #[derive(Clone, Copy, Debug)]
 pub struct Lists {
     /// Files and folders that may contain `unsafe`: `raw.rs` files and `raw/` folders, each private

@@ -6,12 +6,11 @@ use std::{fs, io};
 use crate::{Crate, Lists, Manifest, Source, Violation, WORKSPACE};
 
 /// Folders with build output or downloads instead of sources.
-const BUILT: [&str; 4] = [".git", "target", "dist", "node_modules"];
+const BUILD_FOLDERS: [&str; 4] = [".git", "target", "dist", "node_modules"];
 
-/// File tree, from path to text, with the exceptions to the rules.
+/// File tree of a workspace in memory, from path to text, with the exceptions to the rules.
 ///
-/// Paths are relative to the workspace root and use `/`. A file that is not UTF-8 is present with
-/// an empty text.
+/// Paths are relative to the workspace root and use `/`. A file that is not UTF-8 is present with an empty text.
 #[derive(Clone, Debug)]
 pub struct Tree {
     files: BTreeMap<String, String>,
@@ -56,7 +55,7 @@ impl Tree {
         self.files.get(path).map(String::as_str)
     }
 
-    /// Iterates over every file, with its text.
+    /// Iterates over the path and the text of every file.
     pub fn files(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()))
     }
@@ -110,7 +109,7 @@ impl Tree {
     }
 
     /// Creates a violation for an unneeded exception, at the line in lists.rs that names `entry`.
-    pub fn stale(&self, rule: &'static str, entry: &str, what: &str) -> Violation {
+    pub fn unneeded_entry(&self, rule: &'static str, entry: &str, what: &str) -> Violation {
         const LISTS: &str = "tidy/src/lists.rs";
         let quoted = format!("\"{entry}\"");
         let lines = self.text(LISTS).unwrap_or_default().lines();
@@ -142,7 +141,7 @@ fn walk(root: &Path) -> io::Result<Vec<String>> {
             let name = entry.file_name().to_string_lossy().into_owned();
             let path = folder.join(&name);
             if entry.file_type()?.is_dir() {
-                if !BUILT.contains(&name.as_str()) && !name.starts_with("target-") {
+                if !BUILD_FOLDERS.contains(&name.as_str()) && !name.starts_with("target-") {
                     folders.push(path);
                 }
             } else {

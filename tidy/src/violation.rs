@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// Location that violates a rule of the workspace, and the remedy.
+/// Location that violates a rule of the workspace, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Violation {
     /// Path of the file, relative to the workspace root.
@@ -9,9 +9,9 @@ pub struct Violation {
     pub line: usize,
     /// Name of the rule, as in [`rules::RULES`](crate::rules::RULES).
     pub rule: &'static str,
-    /// Description of the violation.
+    /// Description of what violates the rule.
     pub what: String,
-    /// Remedy, such as the replacement.
+    /// Description of the remedy, such as the replacement.
     pub remedy: String,
 }
 

@@ -1,5 +1,4 @@
-//! `cargo xtask layouts`: links one commit several times, each time with the functions in a new
-//! random order.
+//! `cargo xtask layouts`: links one commit several times, each time with the functions in a new random order.
 //!
 //! The address of a function alone changes a short figure by some percent (Mytkowicz and others,
 //! *Producing Wrong Data Without Doing Anything Obviously Wrong!*, ASPLOS 2009). A comparison with
@@ -14,7 +13,7 @@ use anyhow::{Context as _, Result};
 use crate::run::Run;
 use crate::workspace::Workspace;
 
-/// Options of `layouts`: number of links, and the output folder.
+/// Options of `layouts`: number of binaries, and the output folder.
 #[derive(clap::Args, Debug)]
 pub struct LayoutsOptions {
     /// Folder for the binaries, which are named handover-1, handover-2, and so on
@@ -24,25 +23,25 @@ pub struct LayoutsOptions {
     #[arg(long, value_name = "COUNT", default_value = "5")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=50))]
     count: u32,
-    /// Seed of the first binary's order; each further binary has the next seed
+    /// Seed of the first binary's function order; each further binary has the next seed
     #[arg(long, value_name = "SEED", default_value = "1")]
     seed: u32,
 }
 
-/// Links the release binary `count` times.
+/// Links the release binary `count` times, each time with another order of functions.
 pub fn layouts(options: &LayoutsOptions) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     fs::create_dir_all(&options.folder)
-        .with_context(|| format!("create the folder {}", options.folder.display()))?;
+        .with_context(|| format!("cannot create the folder {}", options.folder.display()))?;
     let linker = linker()?;
     for number in 0..options.count {
         Run::new("cargo rustc --release --package handover --bin handover --")
             .args(linker.arguments(options.seed + number))
-            .within(&workspace.root)
+            .current_dir(&workspace.root)
             .run()?;
         let copy = options.folder.join(format!("handover-{}", number + 1));
         fs::copy(workspace.binary("release"), &copy)
-            .with_context(|| format!("copy to {}", copy.display()))?;
+            .with_context(|| format!("cannot copy the binary to {}", copy.display()))?;
         println!("{}", copy.display());
     }
     Ok(ExitCode::SUCCESS)
@@ -52,7 +51,7 @@ pub fn layouts(options: &LayoutsOptions) -> Result<ExitCode> {
 struct Linker {
     /// Options that select the linker; empty for the default linker.
     selected_by: Vec<String>,
-    /// Option for shuffling, without the seed at its end.
+    /// Linker option that shuffles functions, without the seed at its end.
     shuffle: &'static str,
 }
 
@@ -70,7 +69,7 @@ impl Linker {
 fn linker() -> Result<Linker> {
     let lld = "-Wl,--shuffle-sections=.text*=";
     let mut linkers = vec![Linker { selected_by: Vec::new(), shuffle: lld }];
-    if let Ok(libraries) = Run::new("rustc --print target-libdir").read() {
+    if let Ok(libraries) = Run::new("rustc --print target-libdir").capture() {
         let folder = Path::new(libraries.trim()).with_file_name("bin").join("gcc-ld");
         let selected_by = vec![format!("-B{}", folder.display()), "-fuse-ld=lld".to_string()];
         linkers.push(Linker { selected_by, shuffle: lld });
@@ -78,9 +77,9 @@ fn linker() -> Result<Linker> {
     for (name, shuffle) in [("lld", lld), ("mold", "-Wl,--shuffle-sections=")] {
         linkers.push(Linker { selected_by: vec![format!("-fuse-ld={name}")], shuffle });
     }
-    let folder = tempfile::tempdir().context("create a temporary folder")?;
+    let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
     let source = folder.path().join("empty.rs");
-    fs::write(&source, "fn main() {}").context("write a program")?;
+    fs::write(&source, "fn main() {}").context("cannot write the test program")?;
     let links = |it: &Linker| link(&source, &it.arguments(1)).is_ok();
     linkers.into_iter().find(links).context(
         "no linker with --shuffle-sections found: neither the compiler's default nor its lld, nor lld or mold; install lld or mold",
@@ -90,7 +89,7 @@ fn linker() -> Result<Linker> {
 /// Compiles and links a program in the folder of its source; returns the binary's path.
 fn link(source: &Path, arguments: &[String]) -> Result<PathBuf> {
     let binary = source.with_extension("");
-    Run::new("rustc --edition 2024 -o").args([&binary, source]).args(arguments).read()?;
+    Run::new("rustc --edition 2024 -o").args([&binary, source]).args(arguments).capture()?;
     Ok(binary)
 }
 
@@ -119,7 +118,7 @@ mod tests {
         fs::write(&source, functions + &main).expect("a program");
         let order = |seed| {
             let binary = link(&source, &linker.arguments(seed)).expect("linked");
-            Run::program(&binary).read().expect("its output")
+            Run::program(&binary).capture().expect("its output")
         };
         let first = order(1);
         assert_ne!(first, order(2));

@@ -20,16 +20,16 @@ pub struct PeersOptions {
     /// Number of calls that are traced in each run
     #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     calls: u64,
-    /// Number of runs of each tracer, round robin; the table has their medians
+    /// Number of runs of each tracer, in alternation; the table has their medians
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Do not install missing tracers; leave them out
     #[arg(long)]
     no_install: bool,
-    /// Binary of handover [default: a new release build]
+    /// Binary of handover to measure [default: a new release build]
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// Compare the classic programs instead, with plain C loops and with --originals
+    /// Compare handover's classic programs with plain C loops and with --originals, instead of tracers
     #[arg(long)]
     classics: bool,
     /// Folder with the original programs (node-microbench, margo-p2p-latency, ...), built from source
@@ -37,7 +37,7 @@ pub struct PeersOptions {
     originals: Option<PathBuf>,
 }
 
-const PROGRAM: &str = include_str!("../c/peers.c");
+const PROGRAM_SOURCE: &str = include_str!("../c/peers.c");
 /// Maximum duration of a run; a longer run is killed.
 const RUN_MAX: Duration = Duration::from_secs(120);
 
@@ -58,9 +58,9 @@ struct Tracer {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TracerKind {
-    /// Runs without a tracer.
+    /// The program runs without a tracer.
     Plain,
-    /// Runs handover's recorder, with these options.
+    /// Handover's recorder traces the program, with these options.
     Ours(&'static [&'static str]),
     Uftrace(&'static [&'static str]),
     Lttng,
@@ -86,7 +86,7 @@ const TRACERS: [Tracer; 9] = [
     Tracer { name: "LTTng-UST", flag: HOOKS, kind: TracerKind::Lttng },
 ];
 
-/// Figures of one traced run.
+/// Figures of one traced run: cycles of a bare call and of a traced call, duration, and size of the trace.
 #[derive(Clone, Copy, Debug, Default)]
 struct TracerFigures {
     bare_cycles: f64,
@@ -95,7 +95,7 @@ struct TracerFigures {
     bytes: f64,
 }
 
-/// Installs missing programs, runs all tracers in turn, and prints the table.
+/// Installs missing tracers, runs all tracers in alternation, and prints a table of their costs.
 pub fn peers(options: &PeersOptions) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     let binary = || match &options.binary {
@@ -116,10 +116,10 @@ pub fn peers(options: &PeersOptions) -> Result<ExitCode> {
     let has_uftrace = has(options, "uftrace --version", &["uftrace"], &mut left_out);
     let has_lttng =
         has(options, "lttng --version", &["lttng-tools", "liblttng-ust1"], &mut left_out);
-    left_out.extend(margo());
+    left_out.push(margo_note().to_owned());
     let binary = binary()?;
     let folder = tempfile::tempdir()?;
-    let session = if has_lttng { Session::begin(&mut left_out) } else { None };
+    let session = if has_lttng { LttngSession::begin(&mut left_out) } else { None };
     let is_there = |tracer: &&Tracer| match tracer.kind {
         TracerKind::Uftrace(_) => has_uftrace,
         TracerKind::Lttng => session.is_some(),
@@ -140,7 +140,7 @@ pub fn peers(options: &PeersOptions) -> Result<ExitCode> {
     }
     drop(session);
     println!("\n{} calls of a C function, medians of {} runs:\n", options.calls, options.rounds);
-    print!("{}", table(&tracers, &all, options.calls));
+    print!("{}", format_table(&tracers, &all, options.calls));
     for why in left_out {
         println!("left out: {why}");
     }
@@ -156,7 +156,8 @@ fn install(options: &PeersOptions, packages: &[&str]) -> Result<()> {
     debian(packages)
 }
 
-/// Returns `true` if a program works or could be installed; otherwise adds the error to `left_out`.
+/// Returns `true` if the command `check` succeeds or its packages could be installed; otherwise
+/// adds the error to `left_out`.
 fn has(options: &PeersOptions, check: &str, packages: &[&str], left_out: &mut Vec<String>) -> bool {
     if Run::new(check).succeeds() {
         return true;
@@ -168,34 +169,32 @@ fn has(options: &PeersOptions, check: &str, packages: &[&str], left_out: &mut Ve
     installed.is_ok()
 }
 
-/// Returns a note on margo's own performance programs, the originals of handover's `margo-*` tools, of
-/// which Debian has no package.
-fn margo() -> Option<String> {
-    let why = "margo: no margo-p2p-latency on the PATH, and Debian has no package of it (from source: \
-               spack install mochi-margo); handover's own margo-* programs take its options";
+/// Returns the line of output on margo's own performance programs, the originals of handover's
+/// `margo-*` tools, of which Debian has no package.
+fn margo_note() -> &'static str {
     match Run::new("margo-p2p-latency -h").output() {
-        Ok(_) => Some(
-            "margo: not a tracer; compare margo-p2p-latency with handover's by --classics"
-                .to_owned(),
-        ),
-        Err(_) => Some(why.to_owned()),
+        Ok(_) => "margo: not a tracer; compare margo-p2p-latency with handover's by --classics",
+        Err(_) => {
+            "margo: no margo-p2p-latency on the PATH, and Debian has no package of it (from source: \
+             spack install mochi-margo); handover's own margo-* programs take its options"
+        }
     }
 }
 
 fn compile(folder: &Path, index: usize, flag: &str) -> Result<PathBuf> {
     let source = folder.join("peers.c");
-    std::fs::write(&source, PROGRAM)?;
+    std::fs::write(&source, PROGRAM_SOURCE)?;
     let program = folder.join(format!("program-{index}"));
-    Run::new("cc -O2 -o").args([&program, &source]).args([flag]).read()?;
+    Run::new("cc -O2 -o").args([&program, &source]).args([flag]).capture()?;
     Ok(program)
 }
 
 /// LTTng's session daemon, unless one was running before; stopped on drop.
-struct Session {
+struct LttngSession {
     daemon: Option<Child>,
 }
 
-impl Session {
+impl LttngSession {
     fn begin(left_out: &mut Vec<String>) -> Option<Self> {
         if Run::new("lttng --no-sessiond list --userspace").succeeds() {
             return Some(Self { daemon: None });
@@ -234,7 +233,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for LttngSession {
     fn drop(&mut self) {
         self.end();
     }
@@ -248,8 +247,8 @@ struct TracedRun<'a> {
 }
 
 impl TracedRun<'_> {
-    /// Runs the program and returns its figures. The time spans from before the tracer starts until
-    /// its files are complete.
+    /// Runs the program and returns its figures. The duration spans from before the tracer starts
+    /// until its files are complete.
     fn measure(&self, kind: TracerKind, program: &Path) -> Result<TracerFigures> {
         let trace = self.folder.join("trace");
         let calls = self.calls.to_string();
@@ -269,7 +268,7 @@ impl TracedRun<'_> {
         }?;
         let wall_ns = begin.elapsed().as_nanos() as f64;
         let bytes = bytes_of(&trace)? as f64;
-        remove(&trace)?;
+        remove_if_present(&trace)?;
         let numbers = output.lines().find_map(|line| line.strip_prefix("CYCLES "));
         let numbers: Vec<f64> = numbers
             .into_iter()
@@ -277,14 +276,14 @@ impl TracedRun<'_> {
             .filter_map(|number| number.parse().ok())
             .collect();
         let [bare_cycles, cycles] = numbers[..] else {
-            bail!("unexpected output of the program: {output:?}")
+            bail!("the traced program printed {output:?} instead of its figures")
         };
         Ok(TracerFigures { bare_cycles, cycles, wall_ns, bytes })
     }
 
     fn read(&self, run: Run) -> Result<String> {
         // The loop's figures are the program's only output.
-        let output = run.at_most(RUN_MAX).output()?;
+        let output = run.timeout(RUN_MAX).output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         if !text.contains("CYCLES ") {
             bail!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
@@ -293,19 +292,19 @@ impl TracedRun<'_> {
     }
 
     fn lttng(&self, program: &Path, trace: &Path) -> Result<String> {
-        let lttng = |line: &str| Run::new(&format!("lttng --no-sessiond {line}")).at_most(RUN_MAX);
-        lttng("create handover-peers --output").args([trace]).read()?;
-        let ready = lttng(LTTNG_CHANNEL).read().and_then(|_| {
+        let lttng = |line: &str| Run::new(&format!("lttng --no-sessiond {line}")).timeout(RUN_MAX);
+        lttng("create handover-peers --output").args([trace]).capture()?;
+        let ready = lttng(LTTNG_CHANNEL).capture().and_then(|_| {
             lttng("enable-event --userspace --channel=calls lttng_ust_cyg_profile_fast:*")
-                .read()?;
-            lttng("start").read()
+                .capture()?;
+            lttng("start").capture()
         });
         let output = ready.and_then(|_| {
-            let run = Run::program(program).set("LD_PRELOAD", LTTNG_HOOKS);
+            let run = Run::program(program).env("LD_PRELOAD", LTTNG_HOOKS);
             self.read(run.args([self.calls.to_string()]))
         });
         // The session is destroyed even after an error.
-        let destroyed = lttng("destroy handover-peers").read();
+        let destroyed = lttng("destroy handover-peers").capture();
         let output = output?;
         destroyed?;
         Ok(output)
@@ -325,7 +324,7 @@ fn bytes_of(path: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-fn remove(path: &Path) -> Result<()> {
+fn remove_if_present(path: &Path) -> Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(data) if data.is_dir() => Ok(std::fs::remove_dir_all(path)?),
         Ok(_) => Ok(std::fs::remove_file(path)?),
@@ -339,7 +338,7 @@ fn median(measure: &[TracerFigures], what: fn(&TracerFigures) -> f64) -> f64 {
     all.get(all.len() / 2).copied().unwrap_or_default()
 }
 
-fn table(tracers: &[&Tracer], all: &[Vec<TracerFigures>], calls: u64) -> String {
+fn format_table(tracers: &[&Tracer], all: &[Vec<TracerFigures>], calls: u64) -> String {
     let mut text = format!(
         "{:<20} {:<30} {:>12} {:>14} {:>10}\n",
         "traced by", "compiled with", "cycles above", "whole, ns", "bytes an"
@@ -377,7 +376,7 @@ mod tests {
             vec![measure(1.0, 100.0)],
             vec![measure(9.0, 1100.0), measure(51.0, 2100.0), measure(60.0, 9e9)],
         ];
-        let text = table(&[&TRACERS[0], &TRACERS[1]], &all, 100);
+        let text = format_table(&[&TRACERS[0], &TRACERS[1]], &all, 100);
         let row = text.lines().find(|line| line.starts_with("handover")).unwrap_or_default();
         let words: Vec<_> = row.split_whitespace().collect();
         assert_eq!(words, ["handover", PATCHABLE, "50.0", "20.0", "4.00"]);
@@ -388,11 +387,11 @@ mod tests {
         let folder = tempfile::tempdir()?;
         let trace = folder.path().join("trace");
         assert_eq!(bytes_of(&trace)?, 0);
-        remove(&trace)?;
+        remove_if_present(&trace)?;
         std::fs::create_dir_all(trace.join("within"))?;
         std::fs::write(trace.join("within/file"), "four")?;
         assert_eq!(bytes_of(&trace)?, 4);
-        remove(&trace)?;
+        remove_if_present(&trace)?;
         assert!(!trace.exists());
         Ok(())
     }

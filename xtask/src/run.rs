@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-/// Maximum number of lines of a failed command's output in an error message.
+/// Maximum number of lines of a failed command's output that an error message contains.
 const END_LINES_MAX: usize = 120;
 
 /// A command to run. Its `Display` form can be typed in a shell.
 pub struct Run {
     command: Command,
-    /// Text shown instead of the command, unless empty.
+    /// Text shown instead of the command; empty to show the command.
     name: String,
     settings: Vec<String>,
     timeout: Option<Duration>,
 }
 
 impl Run {
-    /// Creates a command from a line of words separated by whitespace.
+    /// Creates a command from a line of words, which are separated by whitespace.
     pub fn new(line: &str) -> Self {
         let mut words = line.split_whitespace();
         let program = words.next().unwrap_or_default();
@@ -32,7 +32,7 @@ impl Run {
         run
     }
 
-    /// Creates a command from a program, whose path may contain spaces.
+    /// Creates a command without arguments from a program, whose path may contain spaces.
     pub fn program(program: impl AsRef<OsStr>) -> Self {
         let command = Command::new(program);
         Self { command, name: String::new(), settings: Vec::new(), timeout: None }
@@ -51,43 +51,43 @@ impl Run {
     }
 
     /// Sets an environment variable, which is shown with the command.
-    pub fn set(mut self, name: &str, value: &str) -> Self {
+    pub fn env(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
-        self.settings.push(format!("{name}={}", quoted(value)));
+        self.settings.push(format!("{name}={}", shell_quoted(value)));
         self
     }
 
     /// Sets an environment variable to a path; it is not shown.
-    pub fn variable(mut self, name: &str, path: &Path) -> Self {
+    pub fn env_path(mut self, name: &str, path: &Path) -> Self {
         self.command.env(name, path);
         self
     }
 
     /// Shows `name` instead of the command.
-    pub fn named(mut self, name: &str) -> Self {
+    pub fn display_name(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
         self
     }
 
     /// Removes an environment variable, which is not shown.
-    pub fn unset(mut self, name: &str) -> Self {
+    pub fn env_remove(mut self, name: &str) -> Self {
         self.command.env_remove(name);
         self
     }
 
     /// Runs the command in `folder`.
-    pub fn within(mut self, folder: &Path) -> Self {
+    pub fn current_dir(mut self, folder: &Path) -> Self {
         self.command.current_dir(folder);
         self
     }
 
     /// Kills the command if it takes longer than `timeout`.
-    pub fn at_most(mut self, timeout: Duration) -> Self {
+    pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Runs the command and passes its output through.
+    /// Runs the command and passes its output through. Returns an error if the command fails.
     ///
     /// # Errors
     /// If the command cannot be started, is killed, takes too long or exits with a failure.
@@ -98,9 +98,9 @@ impl Run {
         self.ensure_success(status.success(), &status.to_string())
     }
 
-    /// Runs the command, passes its output through, and returns the number of tests that passed, from
-    /// the lines `test result: ok. N passed` of the standard runner.
-    pub fn count(mut self) -> Result<u64> {
+    /// Runs the command, passes its output through, and returns the number of tests that passed, as
+    /// reported by the lines `test result: ok. N passed` of the standard test runner.
+    pub fn count_tests(mut self) -> Result<u64> {
         println!("$ {self}");
         self.command.stdout(Stdio::piped());
         let mut child = self.spawn()?;
@@ -119,8 +119,8 @@ impl Run {
     /// # Errors
     /// Those of [`run`](Self::run). The message contains the end of the output, so that a list of errors at the end
     /// of many commands' outputs identifies the failures.
-    pub fn count_with_buffered_output(mut self) -> Result<u64> {
-        let mut output = tempfile::tempfile().context("create a temporary file")?;
+    pub fn count_tests_buffered(mut self) -> Result<u64> {
+        let mut output = tempfile::tempfile().context("cannot create a temporary file")?;
         self.command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output.try_clone()?);
         let start = Instant::now();
         let mut child = self.spawn()?;
@@ -136,7 +136,7 @@ impl Run {
         let ended =
             status.and_then(|status| self.ensure_success(status.success(), &status.to_string()));
         let output = String::from_utf8_lossy(&text[header_bytes..]);
-        ended.map_err(|error| anyhow!("{error:#}\n{}", end_of(&output)))?;
+        ended.map_err(|error| anyhow!("{error:#}\n{}", last_lines(&output)))?;
         Ok(passed)
     }
 
@@ -144,7 +144,7 @@ impl Run {
     ///
     /// # Errors
     /// The errors of [`run`](Self::run).
-    pub fn run_and_read(mut self) -> Result<String> {
+    pub fn run_and_capture(mut self) -> Result<String> {
         println!("$ {self}");
         self.command.stdout(Stdio::piped());
         let mut child = self.spawn()?;
@@ -155,11 +155,11 @@ impl Run {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Runs the command silently and returns its standard output.
+    /// Runs the command without showing its output, and returns its standard output.
     ///
     /// # Errors
     /// The errors of [`run`](Self::run), with the command's standard error in the message.
-    pub fn read(self) -> Result<String> {
+    pub fn capture(self) -> Result<String> {
         let shown = self.to_string();
         let output = self.output()?;
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -169,7 +169,7 @@ impl Run {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Runs the command silently and returns its exit status and its output.
+    /// Runs the command without showing its output, and returns its exit status and its output.
     ///
     /// # Errors
     /// If the command cannot be started or takes too long.
@@ -187,7 +187,7 @@ impl Run {
 
     /// Returns `true` if the command can be started and succeeds within 60 s; prints nothing.
     pub fn succeeds(self) -> bool {
-        self.at_most(Duration::from_secs(60)).output().is_ok_and(|output| output.status.success())
+        self.timeout(Duration::from_secs(60)).output().is_ok_and(|output| output.status.success())
     }
 
     fn spawn(&mut self) -> Result<Child> {
@@ -224,15 +224,15 @@ impl fmt::Display for Run {
         if !self.name.is_empty() {
             return f.write_str(&self.name);
         }
-        write!(f, "{}", quoted(&self.command.get_program().to_string_lossy()))?;
+        write!(f, "{}", shell_quoted(&self.command.get_program().to_string_lossy()))?;
         for arg in self.command.get_args() {
-            write!(f, " {}", quoted(&arg.to_string_lossy()))?;
+            write!(f, " {}", shell_quoted(&arg.to_string_lossy()))?;
         }
         Ok(())
     }
 }
 
-fn quoted(word: &str) -> String {
+fn shell_quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_=+./,:@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) { word.into() } else { format!("'{word}'") }
 }
@@ -251,7 +251,7 @@ fn pass_and_count(from: impl Read, mut to: impl Write) -> u64 {
     let mut line = Vec::new();
     let mut from = BufReader::new(from);
     while from.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
-        passed += passed_in(&String::from_utf8_lossy(&line));
+        passed += passed_count(&String::from_utf8_lossy(&line));
         // A closed terminal must not fail the tests.
         let _ = to.write_all(&line);
         line.clear();
@@ -259,16 +259,16 @@ fn pass_and_count(from: impl Read, mut to: impl Write) -> u64 {
     passed
 }
 
-/// Returns the last lines of a failed command's output; of the standard test runner, those about the failed tests.
-fn end_of(output: &str) -> String {
+/// Returns the last lines of a failed command's output; for the standard test runner, the lines about the failed tests.
+fn last_lines(output: &str) -> String {
     let lines: Vec<&str> = output.lines().collect();
     let failures = lines.iter().position(|line| *line == "failures:").unwrap_or(0);
     let start = failures.max(lines.len().saturating_sub(END_LINES_MAX));
     lines[start..].join("\n")
 }
 
-/// Returns the number of passed tests in the last line of the standard runner, or 0.
-fn passed_in(line: &str) -> u64 {
+/// Returns the number of passed tests that this line of the standard test runner reports; 0 for other lines.
+fn passed_count(line: &str) -> u64 {
     let counted = line.trim_start().strip_prefix("test result: ok. ");
     counted.and_then(|rest| rest.split(' ').next()?.parse().ok()).unwrap_or(0)
 }
@@ -279,15 +279,15 @@ mod tests {
 
     #[test]
     fn command_is_displayed_in_shell_syntax() {
-        let run = Run::new("cargo doc --no-deps").set("RUSTDOCFLAGS", "-D warnings").args(["a b"]);
+        let run = Run::new("cargo doc --no-deps").env("RUSTDOCFLAGS", "-D warnings").args(["a b"]);
         assert_eq!(run.to_string(), "RUSTDOCFLAGS='-D warnings' cargo doc --no-deps 'a b'");
     }
 
     #[test]
     fn passed_tests_are_counted_from_the_runner_output() {
-        assert_eq!(passed_in("test result: ok. 31 passed; 0 failed; 0 ignored\n"), 31);
-        assert_eq!(passed_in("test result: FAILED. 2 passed; 1 failed\n"), 0);
-        assert_eq!(passed_in("test api::works ... ok\n"), 0);
+        assert_eq!(passed_count("test result: ok. 31 passed; 0 failed; 0 ignored\n"), 31);
+        assert_eq!(passed_count("test result: FAILED. 2 passed; 1 failed\n"), 0);
+        assert_eq!(passed_count("test api::works ... ok\n"), 0);
         let text = "test result: ok. 2 passed; x\nno\ntest result: ok. 3 passed; x";
         let mut passed_through = Vec::new();
         assert_eq!(pass_and_count(text.as_bytes(), &mut passed_through), 5);
@@ -298,16 +298,16 @@ mod tests {
     fn error_of_failed_tests_contains_the_failures() {
         let passed = "test it ... ok\n".repeat(200);
         let part = "failures:\n---- bad ----\nleft: 1\n\nfailures:\n    bad\n";
-        assert_eq!(end_of(&format!("{passed}{part}")), part.trim_end());
-        assert_eq!(end_of(&passed).lines().count(), END_LINES_MAX);
-        let run = Run::new("sh -c").args(["echo why; exit 3"]).count_with_buffered_output();
+        assert_eq!(last_lines(&format!("{passed}{part}")), part.trim_end());
+        assert_eq!(last_lines(&passed).lines().count(), END_LINES_MAX);
+        let run = Run::new("sh -c").args(["echo why; exit 3"]).count_tests_buffered();
         let text = run.map_err(|error| format!("{error:#}"));
         assert!(text.is_err_and(|text| text.contains("why") && text.contains("status: 3")));
     }
 
     #[test]
     fn error_of_a_failed_command_has_its_status_and_output() {
-        let error = Run::new("sh -c").args(["echo away >&2; exit 3"]).read();
+        let error = Run::new("sh -c").args(["echo away >&2; exit 3"]).capture();
         let text = error.map_err(|error| error.to_string());
         let expected = "`sh -c 'echo away >&2; exit 3'` failed (exit status: 3): away";
         assert_eq!(text, Err(expected.to_owned()));
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn command_beyond_its_timeout_is_killed() {
         let start = Instant::now();
-        let run = Run::new("sleep 60").at_most(Duration::from_millis(50));
+        let run = Run::new("sleep 60").timeout(Duration::from_millis(50));
         assert!(run.output().is_err());
         assert!(start.elapsed() < Duration::from_secs(30));
     }

@@ -25,7 +25,7 @@ pub struct TestOptions {
     /// directly
     #[arg(long)]
     changed: bool,
-    /// Run only this step; repeat it for several
+    /// Run only this step; repeat the option for several steps
     #[arg(long, value_name = "STEP")]
     only: Vec<Step>,
 }
@@ -33,58 +33,58 @@ pub struct TestOptions {
 /// Steps of a test run, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Step {
-    /// The sources are formatted
+    /// Check that the sources are formatted
     Fmt,
-    /// Every test and example compiles, and clippy has no findings in the crates that differ from origin/HEAD
+    /// Compile every test and example, and lint the crates that differ from origin/HEAD with clippy
     Build,
-    /// The sources conform to the tidy rules
+    /// Check the sources against the tidy rules
     Tidy,
-    /// Every test passes
+    /// Run every test
     Tests,
-    /// Every example runs
+    /// Run every example
     Examples,
-    /// The binary measures the ladder with smoke values
+    /// Measure the default set of benchmarks in the binary, with the shortest settings
     Binary,
-    /// A browser shows the report
+    /// Check the report page in a browser
     Chromium,
-    /// The examples in the libraries' documentation work, and the documentation builds
+    /// Run the examples in the libraries' documentation, and build the documentation
     Doctests,
-    /// The loom models pass
+    /// Check the loom models of all thread schedules
     Loom,
-    /// The portable mechanisms' tests pass without the code for Linux and x86_64
+    /// Run the portable mechanisms' tests without the code for Linux and x86_64
     Portable,
-    /// The dependencies' licences, bans and sources are allowed
+    /// Check the dependencies' licences and sources, and bans of dependencies
     Deny,
-    /// Miri finds no undefined behaviour in the mechanisms
+    /// Run the mechanisms' tests under Miri, which finds undefined behaviour
     Miri,
-    /// Clippy has no findings with all features, and with none (with --long)
+    /// Lint with clippy, with all features and with none (with --long)
     Clippy,
-    /// The documentation of everything builds (with --long)
+    /// Build the documentation of all packages (with --long)
     Docs,
-    /// The release binary runs its benchmarks and passes the fault tests (with --long)
+    /// Run the benchmarks and the fault tests of the release binary (with --long)
     Release,
-    /// The mechanisms' tests pass under ThreadSanitizer and AddressSanitizer (with --long)
+    /// Run the mechanisms' tests under ThreadSanitizer and AddressSanitizer (with --long)
     Sanitizers,
-    /// Every fuzz target runs for a minute (with --long)
+    /// Run every fuzz target for a minute (with --long)
     Fuzz,
-    /// A soak test of a hundred million messages passes, each accounted for (with --long)
+    /// Run a soak test of a hundred million messages, each of which is accounted for (with --long)
     Soak,
-    /// The binary built with fat LTO runs its benchmarks (with --long)
+    /// Run the benchmarks of the binary built with fat LTO (with --long)
     Dist,
 }
 
 /// Phase of a test run to which a step belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Runs before all other phases, one step after another.
+    /// Steps that run before all other phases, one after another.
     First,
-    /// Runs built programs, which mostly wait, in parallel with the next two phases.
+    /// Steps that run built programs, which mostly wait, in parallel with the next two phases.
     Programs,
-    /// Compiles code, and runs it.
+    /// Steps that compile code, and run it.
     Compiler,
-    /// Analyses sources and dependencies.
+    /// Steps that analyse sources and dependencies.
     Analysis,
-    /// Runs after all other phases, with `--long`.
+    /// Steps that run after all other phases, with `--long`.
     Long,
 }
 
@@ -143,11 +143,11 @@ impl Step {
 /// Inputs and results shared by the steps.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// The workspace.
+    /// Workspace that is tested.
     pub workspace: Workspace,
     /// `true` if `--long` was given.
     pub long: bool,
-    /// Packages to test with `--changed`; `None` for all.
+    /// Names of the packages to test with `--changed`; `None` for all.
     pub affected: Option<BTreeSet<String>>,
     /// `true` if steps were selected with `--only`.
     pub only: bool,
@@ -155,13 +155,13 @@ pub struct Context {
     pub differing: BTreeSet<String>,
     /// `true` if clippy is installed: the build then also lints.
     pub has_clippy: bool,
-    /// Temporary folder, removed at the end.
+    /// Temporary folder of the test run, removed at its end.
     pub temporary: PathBuf,
     /// Test programs; `None` until they are built.
     pub programs: Option<Vec<Program>>,
     /// Number of tests that passed in the current step.
     pub tests: u64,
-    /// `true` if the smoke run was done in `temporary`.
+    /// `true` if the smoke run was done, with its results in `temporary`.
     pub ladder_ran: bool,
     skipped: Vec<String>,
 }
@@ -172,17 +172,17 @@ impl Context {
     /// `CI` is set, the build has neither line tables nor incremental files: a quarter less time for the workspace's
     /// crates.
     pub fn cargo(&self, line: &str) -> Run {
-        let mut run = Run::new(line).within(&self.workspace.root);
+        let mut run = Run::new(line).current_dir(&self.workspace.root);
         if std::env::var_os("CI").is_some() {
-            run = run.set("CARGO_INCREMENTAL", "0").set("CARGO_PROFILE_DEV_DEBUG", "0");
+            run = run.env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_DEBUG", "0");
         }
         if !self.has_clippy {
             return run;
         }
         let linted = self.differing.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
-        run.variable("RUSTC_WORKSPACE_WRAPPER", &self.workspace.root.join("xtask/lint-or-compile"))
-            .set("HANDOVER_LINTED", &linted)
-            .set("CLIPPY_ARGS", "-Dwarnings")
+        run.env_path("RUSTC_WORKSPACE_WRAPPER", &self.workspace.root.join("xtask/lint-or-compile"))
+            .env("HANDOVER_LINTED", &linted)
+            .env("CLIPPY_ARGS", "-Dwarnings")
     }
 
     /// Returns `true` if the tests of a package are to be run.
@@ -234,7 +234,7 @@ impl Report {
                 Ok(()) if !context.skipped.is_empty() => "ok, see skipped",
                 Ok(()) => "ok",
             };
-            println!("== {} {outcome} in {}", step.name(), seconds(time));
+            println!("== {} {outcome} in {}", step.name(), format_seconds(time));
             self.skipped.append(&mut context.skipped);
             self.done.push(StepResult { step, time, tests: context.tests, outcome });
             if let Err(error) = result {
@@ -276,7 +276,8 @@ impl Report {
 /// Runs the steps; the exit code is 1 if one fails.
 pub fn test(options: &TestOptions) -> Result<ExitCode> {
     let start = Instant::now();
-    let temporary = TempDir::with_prefix("handover-test-").context("create a temporary folder")?;
+    let temporary =
+        TempDir::with_prefix("handover-test-").context("cannot create a temporary folder")?;
     let mut context = Context {
         workspace: Workspace::find()?,
         long: options.long,
@@ -308,7 +309,7 @@ pub fn test(options: &TestOptions) -> Result<ExitCode> {
         let chosen = Step::value_variants().iter().filter(|step| options.only.contains(step));
         report.run(&chosen.copied().collect::<Vec<_>>(), &mut context);
     }
-    print!("\n{}", table(&report.done, start.elapsed()));
+    print!("\n{}", format_table(&report.done, start.elapsed()));
     for line in &report.skipped {
         println!("{line}");
     }
@@ -321,19 +322,20 @@ pub fn test(options: &TestOptions) -> Result<ExitCode> {
     Ok(if report.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Formats a table of the steps with their times and tests, the total elapsed time (less than the
-/// sum of the times), and the total number of tests.
-fn table(done: &[StepResult], elapsed: Duration) -> String {
+/// Formats a table of the steps with their times and numbers of tests. Its last row has the elapsed
+/// time, which is less than the sum as steps run in parallel, and the total number of tests.
+fn format_table(done: &[StepResult], elapsed: Duration) -> String {
     let mut text = format!("{:<10} {:>8} {:>6}\n", "step", "time", "tests");
     for StepResult { step, time, tests, outcome } in done {
         let tests = if *tests == 0 { String::from("-") } else { tests.to_string() };
-        text += &format!("{:<10} {:>8} {tests:>6}  {outcome}\n", step.name(), seconds(*time));
+        text +=
+            &format!("{:<10} {:>8} {tests:>6}  {outcome}\n", step.name(), format_seconds(*time));
     }
     let tests: u64 = done.iter().map(|one| one.tests).sum();
-    text + &format!("{:<10} {:>8} {tests:>6}\n", "in all", seconds(elapsed))
+    text + &format!("{:<10} {:>8} {tests:>6}\n", "in all", format_seconds(elapsed))
 }
 
-fn seconds(time: Duration) -> String {
+fn format_seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
 
@@ -361,7 +363,7 @@ mod tests {
             outcome,
         };
         let steps = [done(Step::Fmt, 1, 0, "ok"), done(Step::Tests, 64, 412, "FAILED")];
-        let text = table(&steps, Duration::from_secs(64));
+        let text = format_table(&steps, Duration::from_secs(64));
         let expected = "\
 step           time  tests
 fmt           1.0 s      -  ok

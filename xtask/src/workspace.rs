@@ -62,8 +62,9 @@ impl Workspace {
     /// Reads the workspace from `cargo metadata`.
     pub fn find() -> Result<Self> {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let text = Run::new("cargo metadata --no-deps --format-version 1").within(here).read()?;
-        Self::parse(&text).context("parse the output of `cargo metadata`")
+        let text =
+            Run::new("cargo metadata --no-deps --format-version 1").current_dir(here).capture()?;
+        Self::parse(&text).context("cannot parse the output of `cargo metadata`")
     }
 
     fn parse(metadata: &str) -> Result<Self> {
@@ -106,20 +107,20 @@ impl Workspace {
             "git diff --name-only origin/HEAD...HEAD",
         ]
         // Nothing differs without a repository, or without an origin.
-        .map(|line| Run::new(line).within(&self.root).read().unwrap_or_default())
+        .map(|line| Run::new(line).current_dir(&self.root).capture().unwrap_or_default())
         .concat();
         let differs =
             |one: &&Crate| paths.lines().any(|path| Path::new(path).starts_with(&one.folder));
         self.crates.iter().filter(differs).map(|one| one.name.clone()).collect()
     }
 
-    /// Returns the path of the binary in this profile; the file exists after it is built.
+    /// Returns the path of the `handover` binary in this profile; the file exists after it is built.
     pub fn binary(&self, profile: &str) -> PathBuf {
         self.target.join(profile).join("handover")
     }
 }
 
-/// Returns `-p NAME` for each crate.
+/// Returns the cargo arguments `-p NAME` for each crate.
 pub fn packages(crates: &[&Crate]) -> Vec<String> {
     crates.iter().flat_map(|one| ["-p".to_owned(), one.name.clone()]).collect()
 }

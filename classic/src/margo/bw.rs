@@ -19,10 +19,10 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-const PREPARE: Method = Method::named("prepare");
-const TRANSFER: Method = Method::named("transfer");
-const CHECK: Method = Method::named("check");
-const STOP: Method = Method::named("stop");
+const PREPARE: Method = Method::new("prepare");
+const TRANSFER: Method = Method::new("transfer");
+const CHECK: Method = Method::new("check");
+const STOP: Method = Method::new("stop");
 
 /// Maximum of `-x`: the original keeps it in a C int.
 const BYTES_MAX: u64 = (1 << 31) - 1;

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-const NOOP: Method = Method::named("noop");
-const STOP: Method = Method::named("stop");
+const NOOP: Method = Method::new("noop");
+const STOP: Method = Method::new("stop");
 
 /// Maximum number of timed calls: each needs 8 bytes.
 const ITERATIONS_MAX: u64 = 1_000_000_000;

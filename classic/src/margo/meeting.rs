@@ -6,8 +6,8 @@ use crate::load::process;
 use anyhow::{Context as _, bail};
 use handover_program::exit::usage;
 use handover_rpc::{
-    Address, CallError, Calling, Config, Context, Endpoint, EndpointError, Failure, FrameError,
-    Gone, Method, Peer, Transport,
+    Address, CallError, Calling, CloseReason, Config, Context, Endpoint, EndpointError, Failure,
+    FrameError, Method, Peer, Transport,
 };
 use rustix::fs::{self, AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -259,7 +259,7 @@ pub fn machine() -> String {
 }
 
 /// Remote procedure of rank 0 that returns its machine and address to rank 1 of the same job.
-const MEET: Method = Method::named("meet");
+const MEET: Method = Method::new("meet");
 /// Time limit of connecting to the rendezvous, in ms.
 const CONNECT_TIMEOUT_MS: u32 = 1000;
 
@@ -306,8 +306,8 @@ pub fn wait_at_host(
         Ok(line.clone())
     })?;
     endpoint.listen(&Address::Tcp(place.to_owned())).map_err(|error| match error {
-        EndpointError::Unresolved { .. }
-        | EndpointError::Refused { errno: Errno::ADDRNOTAVAIL, .. } => {
+        EndpointError::HostUnresolved { .. }
+        | EndpointError::SystemCall { errno: Errno::ADDRNOTAVAIL, .. } => {
             usage(format!(
                 "--rendezvous {place}: rank 0 cannot listen there, as it is not an address of this host: {error}"
             ))
@@ -344,12 +344,12 @@ pub fn address_from_host(
                 Err(CallError::Deadline) => {}
                 Err(error) => why = error.to_string(),
             },
-            Err(EndpointError::Unresolved { error, .. }) => {
+            Err(EndpointError::HostUnresolved { error, .. }) => {
                 return Err(usage(format!("--rendezvous {place}: {error}")));
             }
             Err(
                 error @ EndpointError::Handshake {
-                    why: Gone::Refused(FrameError::Version { .. }),
+                    why: CloseReason::Protocol(FrameError::Version { .. }),
                     ..
                 },
             ) => {

@@ -16,8 +16,8 @@ use handover_rpc::{
     Rights, Transfer,
 };
 
-const HANDLE: Method = Method::named("handle");
-const STOP: Method = Method::named("stop");
+const HANDLE: Method = Method::new("handle");
+const STOP: Method = Method::new("stop");
 
 args! {
     /// Size of the memory and of the transfers.
@@ -148,7 +148,7 @@ impl Mover {
     fn step(&mut self, pushes: bool, concurrency_count: usize) -> Result<(), Fault> {
         let Self { endpoint, peer, handle, memory, .. } = self;
         let at = self.pieces.next() as u64;
-        let part = BulkPart::of(self.pieces.size_bytes as u64).at(at, at);
+        let part = BulkPart::new(self.pieces.size_bytes as u64).offsets(at, at);
         let part = self.ours.as_ref().map_or(part, |ours| part.halved(ours));
         if concurrency_count == 1 {
             let moved = match pushes {
@@ -176,7 +176,7 @@ impl Mover {
         }
         // The first piece, as the other side has it now, must be that of the side that it comes
         // from.
-        let part = BulkPart::of(self.pieces.size_bytes as u64);
+        let part = BulkPart::new(self.pieces.size_bytes as u64);
         let (came, right) = (
             BulkMemory::plain(vec![0; self.pieces.size_bytes]),
             BulkMemory::plain(vec![0; self.pieces.size_bytes]),

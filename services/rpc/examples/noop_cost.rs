@@ -1,9 +1,8 @@
 //! Cost of a call without arguments, compared with its floors: two cache lines, and bare sockets.
 //!
-//! `cargo run --release -p handover-rpc --example rpc-noop-cost [MS_PER_ROW [WORD]]`. Needs two
-//! CPUs to itself for meaningful figures. The rows of a block alternate, and the figures are
-//! medians over the blocks. With WORD, only the rows whose names contain it are measured, and their
-//! floors.
+//! `cargo run --release -p handover-rpc --example rpc-noop-cost [MS_PER_ROW [WORD]]`. Needs two CPUs to itself for
+//! meaningful figures. The rows of a block alternate, and the figures are medians over the blocks. With WORD, only the
+//! rows whose names contain it are measured, and their floors.
 
 use handover_base::sync::CachePadded;
 use handover_base::sync::shared::{AtomicU64, Ordering};
@@ -17,11 +16,11 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-const BLOCKS: usize = 5;
+const BLOCKS_COUNT: usize = 5;
 /// Length of a call without arguments on a stream, in bytes.
 const MESSAGE_BYTES: usize = 24;
 
-/// Latency quantiles: p50 and p99, in ns.
+/// Median and 99th percentile of the round-trip times, in ns.
 #[derive(Clone, Copy)]
 struct Quantiles(f64, f64);
 
@@ -34,26 +33,26 @@ fn main() -> Result<(), Box<dyn Error>> {
     affinity::pin(near)?;
     type Row = (&'static str, usize, fn(u64, u32) -> Result<Quantiles, Box<dyn Error>>);
     let rows: [Row; 13] = [
-        ("memory, two lines", 0, lines),
-        ("sm, spinning", 0, |ms, far| rpc("sm://", true, 20_000, ms, far)),
-        ("sm, by default", 0, |ms, far| rpc("sm://", false, 20_000, ms, far)),
-        ("sm, asleep", 0, |ms, far| rpc("sm://", false, 0, ms, far)),
-        ("raw TCP, spinning", 4, |ms, far| raw_tcp(true, ms, far)),
-        ("tcp, spinning", 4, |ms, far| rpc("tcp://", true, 20_000, ms, far)),
-        ("raw TCP, asleep", 6, |ms, far| raw_tcp(false, ms, far)),
-        ("tcp, asleep", 6, |ms, far| rpc("tcp://", false, 0, ms, far)),
-        ("raw Unix socket, asleep", 8, |ms, far| raw_uds(false, ms, far)),
-        ("uds, asleep", 8, |ms, far| rpc("uds://", false, 0, ms, far)),
-        ("raw Unix socket, spinning", 10, |ms, far| raw_uds(true, ms, far)),
-        ("uds, spinning", 10, |ms, far| rpc("uds://", true, 20_000, ms, far)),
-        ("memory, two lines, again", 0, lines),
+        ("memory, two lines", 0, time_memory_lines),
+        ("sm, spinning", 0, |ms, far| time_rpc("sm://", true, 20_000, ms, far)),
+        ("sm, by default", 0, |ms, far| time_rpc("sm://", false, 20_000, ms, far)),
+        ("sm, asleep", 0, |ms, far| time_rpc("sm://", false, 0, ms, far)),
+        ("raw TCP, spinning", 4, |ms, far| time_raw_tcp(true, ms, far)),
+        ("tcp, spinning", 4, |ms, far| time_rpc("tcp://", true, 20_000, ms, far)),
+        ("raw TCP, asleep", 6, |ms, far| time_raw_tcp(false, ms, far)),
+        ("tcp, asleep", 6, |ms, far| time_rpc("tcp://", false, 0, ms, far)),
+        ("raw Unix socket, asleep", 8, |ms, far| time_raw_uds(false, ms, far)),
+        ("uds, asleep", 8, |ms, far| time_rpc("uds://", false, 0, ms, far)),
+        ("raw Unix socket, spinning", 10, |ms, far| time_raw_uds(true, ms, far)),
+        ("uds, spinning", 10, |ms, far| time_rpc("uds://", true, 20_000, ms, far)),
+        ("memory, two lines, again", 0, time_memory_lines),
     ];
     let word = std::env::args().nth(2).unwrap_or_default();
     let named = |at: usize| rows[at].0.contains(&word);
     let is_floor = |at: usize| (0..rows.len()).any(|its| rows[its].1 == at && named(its));
     let wanted: Vec<usize> = (0..rows.len()).filter(|at| named(*at) || is_floor(*at)).collect();
     let mut blocks = Vec::new();
-    for _ in 0..BLOCKS {
+    for _ in 0..BLOCKS_COUNT {
         let mut block = [Quantiles(f64::NAN, f64::NAN); 13];
         for &at in &wanted {
             block[at] = rows[at].2(ms, far)?;
@@ -77,8 +76,9 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Samples batches of round trips until the time has elapsed. A batch must be long enough for the clock's resolution.
-fn sampled(
+/// Calls `trip` in timed batches for `ms` ms, and returns the quantiles of a trip's time. A batch
+/// must be long enough for the clock's resolution.
+fn time_round_trips(
     ms: u64,
     batch: u64,
     mut trip: impl FnMut() -> std::io::Result<()>,
@@ -88,8 +88,7 @@ fn sampled(
         trip()?;
     }
     let mut samples = Vec::new();
-    // At least once: on a busy machine, the first hundred trips may take longer than the time
-    // given.
+    // At least once: on a busy machine, the first hundred trips may take longer than the time given.
     loop {
         for _ in 0..64 {
             let began = clock::ticks();
@@ -109,23 +108,24 @@ fn sampled(
     Ok(Quantiles(at(0.5), at(0.99)))
 }
 
-fn other<T: Send + 'static>(far: u32, run: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+fn spawn_on<T: Send + 'static>(
+    far: u32,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
     thread::spawn(move || {
-        // Fails if the CPU has been taken away: then all figures, those of the floors too, are of
-        // another CPU.
+        // Fails if the CPU has been taken away: then all figures, those of the floors too, are of another CPU.
         let _ = affinity::pin(far);
         run()
     })
 }
 
-fn lines(ms: u64, far: u32) -> Result<Quantiles, Box<dyn Error>> {
+fn time_memory_lines(ms: u64, far: u32) -> Result<Quantiles, Box<dyn Error>> {
     let words = Arc::new([const { CachePadded::new(AtomicU64::new(0)) }; 2]);
     let its = Arc::clone(&words);
-    let echo = other(far, move || {
+    let echo = spawn_on(far, move || {
         let mut turn = 0;
         while turn != u64::MAX {
-            // Acquire and Release pair on each word: words[0] carries a turn there, words[1]
-            // carries it back.
+            // Acquire and Release pair on each word: words[0] carries a turn there, words[1] carries it back.
             let seen = its[0].load(Ordering::Acquire);
             if seen != turn {
                 turn = seen;
@@ -134,7 +134,7 @@ fn lines(ms: u64, far: u32) -> Result<Quantiles, Box<dyn Error>> {
         }
     });
     let mut turn = 0;
-    let quantiles = sampled(ms, 1, || {
+    let quantiles = time_round_trips(ms, 1, || {
         turn += 1;
         // Release and Acquire: pair with those in the other thread.
         words[0].store(turn, Ordering::Release);
@@ -146,7 +146,7 @@ fn lines(ms: u64, far: u32) -> Result<Quantiles, Box<dyn Error>> {
     Ok(quantiles)
 }
 
-fn rpc(
+fn time_rpc(
     how: &str,
     spins: bool,
     spin_ns_max: u32,
@@ -158,39 +158,39 @@ fn rpc(
     let address = server.listen(&how.parse()?)?;
     server.register("noop", 0, |_, ()| Ok(()))?;
     let stopper = server.stopper();
-    let serving = other(far, move || server.serve());
+    let serving = spawn_on(far, move || server.serve());
     let mut client = Endpoint::new(config)?;
     let peer = client.connect(&address)?;
-    let noop = Method::named("noop");
+    let noop = Method::new("noop");
     let trip = || client.call::<_, ()>(peer, noop, &()).map_err(std::io::Error::other);
-    let quantiles = sampled(ms, 1, trip)?;
+    let quantiles = time_round_trips(ms, 1, trip)?;
     stopper.stop();
     serving.join().map_err(|_| "the server panicked")?;
     Ok(quantiles)
 }
 
-fn raw<S: Read + Write + Send + 'static>(
+fn time_stream<S: Read + Write + Send + 'static>(
     mut near: S,
     mut away: S,
     ms: u64,
     far: u32,
 ) -> Result<Quantiles, Box<dyn Error>> {
-    let echo = other(far, move || {
+    let echo = spawn_on(far, move || {
         let mut message = [0; MESSAGE_BYTES];
-        while whole(&mut away, &mut message).is_ok() && away.write_all(&message).is_ok() {}
+        while read_message(&mut away, &mut message).is_ok() && away.write_all(&message).is_ok() {}
     });
     let mut message = [0; MESSAGE_BYTES];
-    let quantiles = sampled(ms, 1, || {
+    let quantiles = time_round_trips(ms, 1, || {
         near.write_all(&message)?;
-        whole(&mut near, &mut message)
+        read_message(&mut near, &mut message)
     })?;
     drop(near);
     echo.join().map_err(|_| "the echo panicked")?;
     Ok(quantiles)
 }
 
-/// Reads a message like `read_exact`, but spins if the socket is nonblocking.
-fn whole(stream: &mut impl Read, message: &mut [u8]) -> std::io::Result<()> {
+/// Fills `message` from the stream, like `read_exact`, but spins if the socket is nonblocking.
+fn read_message(stream: &mut impl Read, message: &mut [u8]) -> std::io::Result<()> {
     let mut filled = 0;
     while filled < message.len() {
         match stream.read(&mut message[filled..]) {
@@ -203,7 +203,7 @@ fn whole(stream: &mut impl Read, message: &mut [u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-fn raw_tcp(spins: bool, ms: u64, far: u32) -> Result<Quantiles, Box<dyn Error>> {
+fn time_raw_tcp(spins: bool, ms: u64, far: u32) -> Result<Quantiles, Box<dyn Error>> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let near = TcpStream::connect(listener.local_addr()?)?;
     let (away, _) = listener.accept()?;
@@ -212,13 +212,13 @@ fn raw_tcp(spins: bool, ms: u64, far: u32) -> Result<Quantiles, Box<dyn Error>> 
         end.set_nonblocking(spins)?;
         end.set_read_timeout((!spins).then_some(Duration::from_secs(5)))?;
     }
-    raw(near, away, ms, far)
+    time_stream(near, away, ms, far)
 }
 
-fn raw_uds(spins: bool, ms: u64, far: u32) -> Result<Quantiles, Box<dyn Error>> {
+fn time_raw_uds(spins: bool, ms: u64, far: u32) -> Result<Quantiles, Box<dyn Error>> {
     let (near, away) = UnixStream::pair()?;
     for end in [&near, &away] {
         end.set_nonblocking(spins)?;
     }
-    raw(near, away, ms, far)
+    time_stream(near, away, ms, far)
 }

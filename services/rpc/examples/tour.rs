@@ -1,15 +1,14 @@
-//! Five-minute tour of handover-rpc: serve, call, fail, wait for several calls, cancel, and handle
-//! a peer's end.
+//! Five-minute tour of handover-rpc: serve, call, fail, wait for several calls, cancel, and handle a peer's end.
 
 use handover_rpc::{Address, CallError, Calling, Config, Endpoint, Failure, Method};
 use std::error::Error;
 use std::thread;
 use std::time::Duration;
 
-const ECHO: Method = Method::named("echo");
-const DIVIDE: Method = Method::named("divide");
-const NAP: Method = Method::named("nap");
-const STOP: Method = Method::named("stop");
+const ECHO: Method = Method::new("echo");
+const DIVIDE: Method = Method::new("divide");
+const NAP: Method = Method::new("nap");
+const STOP: Method = Method::new("stop");
 
 fn main() -> Result<(), Box<dyn Error>> {
     // The program is the same over each transport: only the address differs.

@@ -12,7 +12,7 @@ pub const NAME_MAX_BYTES: usize = 100;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// The text before `://` is no known transport.
+    /// The text before `://` is not a known transport.
     #[error("`{0}`: unknown transport; use sm, tcp, tls or uds")]
     Scheme(String),
     /// The part after `://` has no valid port.
@@ -32,7 +32,7 @@ pub enum AddressError {
 /// Transport of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transport {
-    /// Memory shared by two processes of one user on one machine.
+    /// Shared memory, between two processes of one user on one machine.
     Sm,
     /// TCP connection: not encrypted, and not authenticated unless both ends have a shared secret.
     Tcp,
@@ -76,22 +76,22 @@ impl fmt::Display for Transport {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Address {
-    /// Name of a socket that has no file: it disappears with the listening process. When listening,
-    /// an empty name stands for a new one that cannot be guessed.
+    /// Shared memory, set up over an abstract Unix socket of this name, which disappears with the listening process.
+    /// When listening, an empty name stands for a new one that cannot be guessed.
     Sm(String),
-    /// `HOST:PORT`. When listening, an empty string stands for `127.0.0.1:0`, and the kernel
+    /// TCP at `HOST:PORT`. When listening, an empty string stands for `127.0.0.1:0`, and the kernel
     /// chooses the port if it is 0.
     ///
     /// **Without a shared secret ([`Config::secret_file`](crate::Config::secret_file)) anybody who
     /// can reach the port can call, and with or without one anybody on the network path can read
     /// the traffic.** Between hosts that do not trust their network, use [`Tls`](Self::Tls).
     Tcp(String),
-    /// `HOST:PORT`, as for [`Tcp`](Self::Tcp), with mutual TLS. Needs the feature `tls` and
-    /// certificates ([`Config::tls`](crate::Config::tls)). The acceptor's certificate must name
-    /// HOST.
+    /// TCP with mutual TLS at `HOST:PORT`, as for [`Tcp`](Self::Tcp). Needs the feature `tls` and certificates
+    /// ([`Config::tls`](crate::Config::tls)). The acceptor's certificate must name HOST.
     Tls(String),
-    /// Path of a socket file, or `@NAME` for a socket without a file. An empty string stands for a new name when
-    /// listening, and cannot be connected to. A server at a path holds a lock on `PATH.lock` while it listens.
+    /// Unix socket with the path of its file, or `@NAME` for a socket without a file. An empty
+    /// string stands for a new name when listening, and cannot be connected to. A server at a path
+    /// holds a lock on `PATH.lock` while it listens.
     Uds(String),
 }
 
@@ -109,25 +109,24 @@ impl Address {
 
     /// Returns the part after `://`: the name, path, or host and port.
     #[must_use]
-    pub fn place(&self) -> &str {
+    pub fn without_scheme(&self) -> &str {
         match self {
-            Address::Sm(place)
-            | Address::Tcp(place)
-            | Address::Tls(place)
-            | Address::Uds(place) => place,
+            Address::Sm(rest) | Address::Tcp(rest) | Address::Tls(rest) | Address::Uds(rest) => {
+                rest
+            }
         }
     }
 
     /// Returns `true` if the part after `://` is not empty.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        !self.place().is_empty()
+        !self.without_scheme().is_empty()
     }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.transport(), self.place())
+        write!(f, "{}://{}", self.transport(), self.without_scheme())
     }
 }
 
@@ -149,7 +148,7 @@ impl FromStr for Address {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        let (scheme, place) = text.split_once("://").unwrap_or((text, ""));
+        let (scheme, rest) = text.split_once("://").unwrap_or((text, ""));
         let make = match scheme {
             "sm" | "na+sm" => Address::Sm,
             "tcp" | "na+tcp" | "bmi+tcp" | "ofi+tcp" | "ofi+sockets" | "ofi+tcp;ofi_rxm"
@@ -158,13 +157,13 @@ impl FromStr for Address {
             "uds" | "unix" => Address::Uds,
             _ => return Err(AddressError::Scheme(printable(scheme))),
         };
-        if place.chars().any(char::is_control) {
+        if rest.chars().any(char::is_control) {
             return Err(AddressError::Character);
         }
-        let address = make(place.into());
+        let address = make(rest.into());
         match &address {
-            Address::Tcp(place) | Address::Tls(place) if !place.is_empty() => {
-                check_host_port(place)?;
+            Address::Tcp(rest) | Address::Tls(rest) if !rest.is_empty() => {
+                check_host_port(rest)?;
             }
             Address::Sm(name) if name.contains('/') => return Err(AddressError::Character),
             Address::Sm(name) | Address::Uds(name) if name.len() > NAME_MAX_BYTES => {
@@ -181,12 +180,13 @@ fn printable(scheme: &str) -> String {
     scheme.chars().filter(|letter| !letter.is_control()).take(40).collect()
 }
 
-fn check_host_port(place: &str) -> Result<(), AddressError> {
+fn check_host_port(host_port: &str) -> Result<(), AddressError> {
     // Split at the last colon: an IPv6 host, in brackets, contains others.
-    let port = place.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
+    let port =
+        host_port.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
     match port.map(str::parse::<u16>) {
         Some(Ok(_)) => Ok(()),
-        Some(Err(_)) | None => Err(AddressError::Port(printable(place))),
+        Some(Err(_)) | None => Err(AddressError::Port(printable(host_port))),
     }
 }
 

@@ -6,9 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// Limits and waiting behaviour of an endpoint.
 ///
-/// Can be deserialized with serde, from JSON for example: keys that are left out have their
-/// defaults, and unknown keys are errors. [`Endpoint::new`](crate::Endpoint::new) validates the
-/// values.
+/// Can be deserialized with serde, from JSON for example: keys that are left out have their defaults, and unknown keys
+/// are errors. [`Endpoint::new`](crate::Endpoint::new) validates the values.
 ///
 /// ```
 /// use handover_rpc::Config;
@@ -47,9 +46,8 @@ pub struct Config {
     /// Number of message slots in each direction of shared memory; a power of two. Default 64, with
     /// which both directions fit the first-level cache.
     pub slots_count: u32,
-    /// Size of the buffer for long messages in each direction of shared memory, in bytes: a power
-    /// of two of at least twice `message_bytes_max`. Its pages are allocated when they are first
-    /// used. Default 4 MiB.
+    /// Size of the buffer for long messages in each direction of shared memory, in bytes: a power of two of at least
+    /// twice `message_bytes_max`. Its pages are allocated when they are first used. Default 4 MiB.
     pub shared_bytes: u32,
     /// Maximum time for a peer to complete the handshake, in ms. Default 5,000.
     pub handshake_timeout_ms: u32,
@@ -83,9 +81,8 @@ pub struct Config {
     pub memories_max: u32,
     /// Maximum number of bulk transfers under way from this endpoint, and from each peer. Default 4,096.
     pub transfers_max: u32,
-    /// Minimum length, in bytes, of a copy target that is written with non-temporal stores, which
-    /// bypass the caches: for memory that is larger than the caches and not read at once. Default 4
-    /// MiB.
+    /// Minimum length, in bytes, of a copy target that is written with non-temporal stores, which bypass the caches:
+    /// for memory that is larger than the caches and not read at once. Default 4 MiB.
     pub streamed_bytes_min: u64,
     /// `true` to map peers' memory where possible; if false, bulk transfers use messages. Default true.
     pub bulk_maps: bool,
@@ -135,24 +132,24 @@ pub struct TlsFiles {
     pub roots: String,
 }
 
-/// Users allowed at the other end of a `uds://PATH` connection, as reported by the kernel
-/// (`SO_PEERCRED`).
+/// Users allowed at the other end of a `uds://PATH` connection, as reported by the kernel (`SO_PEERCRED`).
 ///
 /// In JSON: `"same_user_or_root"`, `{"uids": [33, 1000]}` or `"any"`. `sm://` and `uds://@NAME`
 /// always connect processes of one user only.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UdsPeers {
-    /// The effective user of this process, and root.
+    /// Only the effective user of this process, and root.
     #[default]
     SameUserOrRoot,
-    /// Only processes of these user ids are accepted.
+    /// Only users with these user ids.
     Uids(Vec<u32>),
-    /// Every user whom the socket file's mode admits. The mode is 0600 until it is changed.
+    /// Every user who may open the socket file by its mode, which is 0600 until it is changed.
     Any,
 }
 
-/// Log level, with margo's names. Messages are passed to `tracing` with the target `handover_rpc`.
+/// Least severe level of messages that are logged, with margo's names. Messages are passed to
+/// `tracing` with the target `handover_rpc`.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -160,17 +157,17 @@ pub enum UdsPeers {
 pub enum LogLevel {
     /// No messages are logged.
     Off,
-    /// Failures after which the endpoint cannot continue are logged. There are none so far.
+    /// Only failures after which the endpoint cannot continue are logged. There are none so far.
     Critical,
-    /// Lost data is logged, too (ERROR).
+    /// Critical failures and lost data are logged (ERROR).
     Error,
-    /// Warnings are logged, too, such as a peer that does not complete its handshake (WARN).
+    /// Errors are logged, and warnings such as a peer that does not complete its handshake (WARN).
     Warning,
-    /// Closed connections are logged, too (INFO).
+    /// Warnings and errors are logged, and closed connections (INFO).
     Info,
-    /// Established connections are logged, too (DEBUG).
+    /// All of [`Info`](Self::Info) is logged, and established connections (DEBUG).
     Debug,
-    /// All other messages are logged, too (TRACE).
+    /// All messages are logged, up to the most detailed (TRACE).
     #[default]
     Trace,
 }
@@ -239,10 +236,10 @@ impl Config {
         range::check("queued_bytes_max", self.queued_bytes_max, 1024, u32::MAX)?;
         range::check("spin_ns_max", self.spin_ns_max, 0, 1_000_000_000)?;
         range::check("slots_count", self.slots_count, 2, SLOTS_LIMIT)?;
-        power_of_two("slots_count", self.slots_count)?;
+        check_power_of_two("slots_count", self.slots_count)?;
         let shared_bytes_min = (2 * self.message_bytes_max).next_power_of_two().max(4096);
         range::check("shared_bytes", self.shared_bytes, shared_bytes_min, SHARED_BYTES_LIMIT)?;
-        power_of_two("shared_bytes", self.shared_bytes)?;
+        check_power_of_two("shared_bytes", self.shared_bytes)?;
         range::check("handshake_timeout_ms", self.handshake_timeout_ms, 1, 86_400_000)?;
         range::check("message_timeout_ms", self.message_timeout_ms, 0, 86_400_000)?;
         range::check("handshakes_max", self.handshakes_max, 1, PEERS_LIMIT)?;
@@ -255,7 +252,7 @@ impl Config {
     }
 }
 
-fn power_of_two(field: &'static str, value: u32) -> Result<(), ConfigError> {
+fn check_power_of_two(field: &'static str, value: u32) -> Result<(), ConfigError> {
     match value.is_power_of_two() {
         true => Ok(()),
         false => Err(ConfigError::NoPowerOfTwo { field, value: value.into() }),

@@ -1,5 +1,4 @@
-//! Protocol logic without sockets or clocks: frames, pending calls, bulk messages, and the hashes
-//! of procedure names.
+//! Protocol logic without sockets or clocks: frames, pending calls, bulk messages, and the hashes of procedure names.
 //!
 //! ```text
 //!  caller                              peer
@@ -20,11 +19,11 @@ mod secret;
 pub use crate::BulkRefusal;
 pub use backlog::Backlog;
 pub use bulk::{
-    Arrival, BulkHandle, BulkMessage, FileId, Located, Proof, Rights, SEGMENTS_MAX, TRANSFER_LIMIT,
-    is_within, total_bytes,
+    ArrivalCheck, BulkHandle, BulkMessage, CheckWord, FileId, Location, Rights, SEGMENTS_MAX,
+    TRANSFER_LIMIT, is_within, total_bytes,
 };
 pub use calls::{CallId, Calls, ONE_WAY, Outcome, PeerKey};
 pub use frame::{BULK_BYTES_MAX, HEADER_BYTES, HELLO_BYTES, Header, Hello, Kind, Refusal, VERSION};
-pub use inbound::Inbound;
+pub use inbound::ReceiveBuffer;
 pub use method::{Method, Methods};
 pub use secret::{NO_PROOF, NONCE_BYTES, PROOF_BYTES, Role, SECRET_BYTES_MIN, Secret};

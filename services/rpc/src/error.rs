@@ -31,14 +31,14 @@ pub struct TimersFull {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// The kind of the frame is unknown.
-    #[error("unknown frame kind {0}")]
+    /// The header has an unknown frame kind.
+    #[error("the frame kind {0} is unknown")]
     Kind(u8),
-    /// Reserved bits are not zero.
+    /// The header has reserved bits that are not zero.
     #[error("reserved bits of a frame are set")]
     Reserved,
-    /// The body is longer than the agreed maximum.
-    #[error("a frame has {bytes} bytes, the agreed maximum is {bytes_max}")]
+    /// The body of the frame is longer than the agreed maximum.
+    #[error("the body of a frame has {bytes} bytes, the agreed maximum is {bytes_max}")]
     TooLong {
         /// Length of the body according to the header, in bytes.
         bytes: u64,
@@ -53,15 +53,15 @@ pub enum FrameError {
     Magic,
     /// The peer uses another version of the protocol.
     #[error(
-        "the peer uses protocol version {its}, this endpoint {ours}: run the same version on both"
+        "the peer uses protocol version {peer}, this endpoint {own}: run the same version on both"
     )]
     Version {
         /// Protocol version of the peer.
-        its: u16,
+        peer: u16,
         /// Protocol version of this endpoint.
-        ours: u16,
+        own: u16,
     },
-    /// The body is outside of the shared memory.
+    /// The header of a message in shared memory refers to bytes outside of the shared buffer.
     #[error(
         "a body of {bytes} bytes at offset {offset} lies outside of the {shared_bytes} shared bytes"
     )]
@@ -78,16 +78,16 @@ pub enum FrameError {
 /// Reason why a connection was closed. Every call that was under way on the connection returns it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Gone {
+pub enum CloseReason {
     /// The peer closed the connection, or the peer's process exited.
     #[error("the peer has closed the connection")]
-    HungUp,
+    ClosedByPeer,
     /// The peer violated the protocol.
     #[error("the peer was disconnected: {0}")]
-    Refused(#[from] FrameError),
-    /// A system call on the connection failed.
+    Protocol(#[from] FrameError),
+    /// A system call on the connection's socket or shared memory failed.
     #[error("the connection failed: {call}: {errno}")]
-    Broken {
+    SystemCall {
         /// Name of the system call.
         call: &'static str,
         /// Error number of the system call.
@@ -95,19 +95,19 @@ pub enum Gone {
     },
     /// This endpoint closed the connection.
     #[error("this endpoint closed the connection")]
-    Closed,
-    /// The peer did not complete the handshake in time.
-    #[error("handshake timed out")]
-    Silent,
-    /// The peer started a message and did not finish it in time.
+    ClosedLocally,
+    /// The peer did not complete the handshake within `handshake_timeout_ms`.
+    #[error("the peer did not complete the handshake in time")]
+    HandshakeTimeout,
+    /// The peer started a message and did not complete it within `message_timeout_ms`.
     #[error("the peer was disconnected: it did not complete a message in time")]
-    Stalled,
+    MessageTimeout,
     /// The peer keeps sending requests and does not read its answers.
     #[error("the peer was disconnected: it does not read its answers")]
-    Flooded,
+    AnswersUnread,
     /// Authentication failed, here or at the peer.
     #[error("authentication failed: {0}")]
-    Unauthenticated(#[from] AuthenticationError),
+    Authentication(#[from] AuthenticationError),
     /// TLS failed: a missing or untrusted certificate, an alert of the peer, or a truncated stream.
     #[error("TLS failed: {0}")]
     Tls(Box<str>),
@@ -122,24 +122,24 @@ pub enum AuthenticationError {
     NoSecret,
     /// The peer requires a shared secret, and this endpoint has none.
     #[error("the peer requires a shared secret, this endpoint has none: set secret_file")]
-    SecretWanted,
+    SecretRequired,
     /// The two endpoints have different secrets.
-    #[error("the shared secrets of the two endpoints differ")]
+    #[error("the shared secrets of the two endpoints differ: set the same secret_file on both")]
     WrongSecret,
     /// The process at the other end of a Unix socket runs as a user that is not allowed.
-    #[error("the peer runs as user {uid}, who is not allowed")]
+    #[error("the peer runs as user {uid}, who is not allowed by uds_peers")]
     User {
         /// Effective user id of the peer process when it connected or listened.
         uid: u32,
     },
 }
 
-impl Gone {
-    /// Returns a function that maps the error number of the system call `call` to the reason of the disconnection.
-    pub(crate) fn of(call: &'static str) -> impl Fn(Errno) -> Self {
+impl CloseReason {
+    /// Returns a function that converts the error number of the failed system call `call` to a reason.
+    pub(crate) fn failed_call(call: &'static str) -> impl Fn(Errno) -> Self {
         move |errno| match errno {
-            Errno::PIPE | Errno::CONNRESET => Gone::HungUp,
-            errno => Gone::Broken { call, errno },
+            Errno::PIPE | Errno::CONNRESET => CloseReason::ClosedByPeer,
+            errno => CloseReason::SystemCall { call, errno },
         }
     }
 }
@@ -153,52 +153,52 @@ pub enum EndpointError {
     Config(#[from] ConfigError),
     /// The address has a transport but no host, path or name.
     #[error("{0}: the address has a transport but no host, path or name")]
-    Incomplete(crate::Address),
-    /// The host name cannot be resolved.
-    #[error("cannot resolve {place}: {error}")]
-    Unresolved {
+    IncompleteAddress(crate::Address),
+    /// The host name of the address cannot be resolved.
+    #[error("cannot resolve {address}: {error}")]
+    HostUnresolved {
         /// Host and port to be looked up.
-        place: String,
+        address: String,
         /// Error of the system's resolver.
         error: std::io::Error,
     },
-    /// A system call failed.
-    #[error("{call} for {place} failed: {errno}")]
-    Refused {
+    /// A system call for an address, the endpoint or a signal failed.
+    #[error("{call} for {subject} failed: {errno}")]
+    SystemCall {
         /// Name of the system call.
         call: &'static str,
-        /// Address for which the call was made.
-        place: String,
+        /// Address for which the call was made, or `an endpoint` or `a signal`.
+        subject: String,
         /// Error number of the system call.
         errno: Errno,
     },
     /// The listening process runs as a user that is not allowed.
-    #[error("{place}: the listening process runs as user {uid}, who is not allowed")]
-    Stranger {
+    #[error("{address}: the listening process runs as user {uid}, who is not allowed by uds_peers")]
+    UserNotAllowed {
         /// Address of the listening process.
-        place: String,
+        address: String,
         /// User id of the listening process.
         uid: u32,
     },
     /// The handshake with the peer failed.
-    #[error("handshake with {place} failed: {why}")]
+    #[error("handshake with {address} failed: {why}")]
     Handshake {
         /// Address of the peer.
-        place: String,
+        address: String,
         /// Reason why the handshake failed.
-        why: Gone,
+        why: CloseReason,
     },
     /// The peer did not complete the handshake in time.
-    #[error("handshake with {place} timed out after {timeout_ms} ms")]
-    Silent {
+    #[error("handshake with {address} timed out after {timeout_ms} ms")]
+    HandshakeTimeout {
         /// Address of the peer.
-        place: String,
+        address: String,
         /// Time limit of the handshake, in ms.
         timeout_ms: u32,
     },
-    /// The maximum number of peers is connected.
-    #[error("{peers_max} peers are connected: raise peers_max")]
-    Full {
+    /// The maximum number of peers is connected, so no further peer can be.
+    #[error("the maximum of {peers_max} peers is connected: raise peers_max")]
+    TooManyPeers {
         /// Maximum number of peers, as configured.
         peers_max: u32,
     },
@@ -206,10 +206,10 @@ pub enum EndpointError {
     #[error("a thread could not be started: {0}")]
     Thread(std::io::Error),
     /// A secret, a key or a certificate is missing or cannot be used.
-    #[error("{place}: {why}")]
+    #[error("{subject}: {why}")]
     Security {
         /// File or address that the error is about.
-        place: String,
+        subject: String,
         /// Description of what is wrong.
         why: String,
     },
@@ -217,8 +217,8 @@ pub enum EndpointError {
 
 impl EndpointError {
     /// Returns an error about the secret, key or certificate of that file or address.
-    pub(crate) fn security(place: &str, why: impl Into<String>) -> Self {
-        Self::Security { place: place.into(), why: why.into() }
+    pub(crate) fn security(subject: &str, why: impl Into<String>) -> Self {
+        Self::Security { subject: subject.into(), why: why.into() }
     }
 }
 
@@ -226,20 +226,20 @@ impl EndpointError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// The name is already registered for that provider.
-    #[error("`{name}` of provider {provider} is registered already")]
+    /// A procedure of that name and provider is already registered.
+    #[error("`{name}` of provider {provider} is already registered")]
     Taken {
         /// Name of the procedure.
         name: String,
         /// Provider number of the procedure.
         provider: u16,
     },
-    /// Two names have the same hash: one of them must be renamed.
+    /// Two procedure names have the same hash, so one of them must be renamed.
     #[error("`{name}` and `{other}` have the same hash: rename one")]
     HashCollision {
-        /// The name that was to be registered.
+        /// Name that was not registered.
         name: String,
-        /// Name that is already registered.
+        /// Name that was registered before.
         other: String,
     },
 }
@@ -248,13 +248,13 @@ pub enum RegisterError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The deadline passed before the result arrived. It is not known whether the peer has run, is
-    /// running or will run the handler.
-    #[error("the deadline of the call passed")]
+    /// The deadline of the call passed before its result arrived. It is not known whether the peer
+    /// has run, is running or will run the handler.
+    #[error("the deadline of the call passed before its result arrived")]
     Deadline,
-    /// The connection was closed. It is not known whether the peer has run the handler.
+    /// The connection was closed during the call. It is not known whether the peer has run the handler.
     #[error(transparent)]
-    Gone(#[from] Gone),
+    Disconnected(#[from] CloseReason),
     /// The peer has no procedure of that name and provider. No handler ran.
     #[error("the peer has registered no procedure of that name and provider")]
     Unknown,
@@ -267,10 +267,10 @@ pub enum CallError {
     /// The handler returned an error.
     #[error("the peer's handler failed: {0}")]
     Failed(Failure),
-    /// The result could not be decoded.
+    /// The result of the call could not be decoded.
     #[error("the result of the call cannot be decoded: do caller and handler use the same type?")]
     BadResult,
-    /// The arguments, or the result, are longer than the agreed maximum.
+    /// The arguments of the call are longer than the agreed maximum. Nothing was sent.
     #[error(
         "the message has {bytes} bytes, the agreed maximum is {bytes_max}: raise message_bytes_max, or use bulk"
     )]
@@ -280,43 +280,42 @@ pub enum CallError {
         /// Agreed maximum length of a message, in bytes.
         bytes_max: usize,
     },
-    /// The result is longer than the agreed maximum. The handler has run.
+    /// The result of the call is longer than the agreed maximum. The handler has run.
     #[error("the result exceeds the agreed maximum: raise message_bytes_max, or use bulk")]
     ResultTooLong,
     /// The handler has run, and the peer dropped its result: more than the peer's
     /// `queued_bytes_max` waited for this endpoint to read.
     #[error("the peer dropped the result: too many results waited for this endpoint to read them")]
     ResultUnsent,
-    /// The maximum number of requests waits at the peer. No handler ran.
-    #[error("too many requests wait at the peer")]
+    /// The peer refused the call, as too many requests wait there. No handler ran.
+    #[error("the peer refused the call: too many requests wait there; try again later")]
     PeerFull,
-    /// The maximum number of calls is under way, or the maximum number of bytes is queued.
+    /// This endpoint has the maximum number of calls under way, or of bytes queued for the peer.
     #[error("too many calls or bytes are under way: wait for some calls to end")]
     Full,
     /// The thread that drove the endpoint has exited ([`Caller`](crate::Caller)). It is not known
     /// whether the peer has run the handler.
     #[error("the endpoint's thread has exited")]
-    Ended,
-    /// The peer was disconnected, or the result of the call was already taken.
-    #[error("the peer is disconnected, or the result of the call was already taken")]
+    EndpointStopped,
+    /// The peer was already disconnected, or the result of the call was already returned.
+    #[error("the peer is disconnected, or the result of the call was already returned")]
     Stale,
 }
 
-/// Error that a handler returns in place of a result: a number and a text, both chosen by the
-/// handler.
+/// Error that a handler returns instead of a result: a number and a text of its choice.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
-#[error("{words} ({code})")]
+#[error("{message} ({code})")]
 pub struct Failure {
     /// Error number, chosen by the handler.
     pub code: i32,
     /// Error text, chosen by the handler.
-    pub words: String,
+    pub message: String,
 }
 
 impl Failure {
     /// Creates an error from a number and a text.
-    pub fn new(code: i32, words: impl Into<String>) -> Self {
-        Self { code, words: words.into() }
+    pub fn new(code: i32, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
     }
 }
 
@@ -326,17 +325,17 @@ impl Failure {
 )]
 #[non_exhaustive]
 pub enum BulkRefusal {
-    /// No memory with that handle is registered, or it was withdrawn.
-    #[error("no such memory is registered at its owner")]
+    /// No memory with that handle is registered, or the memory was withdrawn.
+    #[error("no such memory is registered at its owner, or it was withdrawn")]
     Unknown,
-    /// The handle does not include the required right.
+    /// The handle does not include the right to read or to write, whichever the transfer needs.
     #[error("the handle does not include the right to this access")]
     Rights,
-    /// The range extends beyond the end of the memory.
+    /// The range extends beyond the end of the owner's memory.
     #[error("the range extends beyond the end of the owner's memory")]
     Outside,
     /// The maximum number of transfers is under way at the owner, or descriptors have run out.
-    #[error("too many transfers are under way at the owner")]
+    #[error("too many transfers are under way at the owner: try again later")]
     Full,
 }
 
@@ -344,12 +343,12 @@ pub enum BulkRefusal {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BulkError {
-    /// The deadline passed. Part of the transfer may have been done.
-    #[error("the deadline of the transfer passed")]
+    /// The deadline of the transfer passed. Part of the data may have been transferred.
+    #[error("the deadline of the transfer passed before it was complete")]
     Deadline,
-    /// The connection was closed. Part of the transfer may have been done.
+    /// The connection was closed during the transfer. Part of the data may have been transferred.
     #[error(transparent)]
-    Gone(#[from] Gone),
+    Disconnected(#[from] CloseReason),
     /// The owner of the remote memory refused the transfer. Nothing was transferred.
     #[error("the owner of the memory refused the transfer: {0}")]
     Refused(#[from] BulkRefusal),
@@ -373,14 +372,14 @@ pub enum BulkError {
         /// Error number of the system call.
         errno: Errno,
     },
-    /// The maximum number of transfers is under way.
+    /// The maximum number of this endpoint's transfers is under way.
     #[error("too many transfers are under way: wait for some to end")]
     Full,
-    /// The peer was disconnected, or the result of the transfer was already taken.
-    #[error("the peer is disconnected, or the result of the transfer was already taken")]
+    /// The peer was already disconnected, or the result of the transfer was already returned.
+    #[error("the peer is disconnected, or the result of the transfer was already returned")]
     Stale,
-    /// Both peers were to copy one half, and the handle for the peer's half does not refer to the
-    /// local memory. Nothing was transferred.
+    /// The handle given to [`halved`](crate::BulkPart::halved) does not refer to the local memory of
+    /// the transfer. Nothing was transferred.
     #[error("the handle for the peer's half does not refer to the local memory")]
     ForeignHandle,
 }
@@ -391,7 +390,7 @@ pub enum BulkError {
 pub enum MemoryError {
     /// The kernel refused to allocate memory.
     #[error("cannot allocate {bytes} bytes: {call}: {errno}")]
-    Refused {
+    AllocationFailed {
         /// Requested size, in bytes.
         bytes: usize,
         /// Name of the system call.
@@ -399,23 +398,23 @@ pub enum MemoryError {
         /// Error number of the system call.
         errno: Errno,
     },
-    /// The memory has too many segments.
-    #[error("memory of {segments_count} segments: at most {segments_max} are possible")]
-    Segments {
-        /// Number of segments of the memory.
+    /// The joined memory would have too many segments.
+    #[error("the memory would have {segments_count} segments, the maximum is {segments_max}")]
+    TooManySegments {
+        /// Number of segments that the memory would have.
         segments_count: usize,
         /// Maximum number of segments of a memory.
         segments_max: usize,
     },
-    /// The maximum number of memories is registered.
+    /// The maximum number of memories is registered at this endpoint.
     #[error("{memories_max} memories are registered: raise memories_max, or withdraw some")]
-    Full {
+    TooManyMemories {
         /// Maximum number of registered memories, as configured.
         memories_max: u32,
     },
     /// The kernel returned no random number, without which a handle could be guessed.
     #[error("the kernel returned no random number for a handle: {0}")]
-    Random(std::io::ErrorKind),
+    NoRandomNumber(std::io::ErrorKind),
 }
 
 /// Error of withdrawing a memory's registration.
@@ -425,8 +424,8 @@ pub enum WithdrawError {
     /// This endpoint has registered no such memory.
     #[error("no such memory is registered at this endpoint")]
     Unknown,
-    /// Peers have not confirmed in time that they no longer use the memory. It stays registered,
-    /// and refuses new uses.
+    /// Peers have not confirmed in time that they no longer use the memory. The memory stays
+    /// registered, and new transfers with it are refused.
     #[error("{peers_count} peers may still use the memory: try again later")]
     InUse {
         /// Number of peers that have not confirmed.

@@ -32,17 +32,17 @@ pub use address::{Address, AddressError, NAME_MAX_BYTES, Transport};
 #[cfg(not(handover_loom))]
 pub use config::{Config, LogLevel, TlsFiles, UdsPeers};
 #[cfg(all(feature = "monitoring", not(handover_loom)))]
-pub use drive::hooks::{Ending, Side};
+pub use drive::hooks::{CallOutcome, CallRole};
 #[cfg(all(feature = "monitoring", not(handover_loom)))]
-pub use drive::monitor::{CallReport, Observed, Quantiles};
+pub use drive::monitor::{CallReport, ObservedCall, Quantiles};
 #[cfg(not(handover_loom))]
 pub use drive::{
     bulk::{Bulk, BulkMemory, BulkPart, BulkPath, BulkStats, Transfer},
     calling::{Call, Calling},
     dump::{Dump, PeerDump, Stats},
     endpoint::{Context, Endpoint, Peer, Stopper},
-    event_loop::Moment,
-    progress::{Caller, Pending, Progress},
+    event_loop::CallbackContext,
+    progress::{Caller, PendingCall, Progress},
     timers::Timer,
     timing::Timing,
 };
@@ -50,8 +50,8 @@ pub use drive::{
 pub use engine::{BulkHandle, Method, Rights};
 #[cfg(not(handover_loom))]
 pub use error::{
-    AuthenticationError, BulkError, BulkRefusal, CallError, ConfigError, EndpointError, Failure,
-    FrameError, Gone, MemoryError, RegisterError, TimersFull, WithdrawError,
+    AuthenticationError, BulkError, BulkRefusal, CallError, CloseReason, ConfigError,
+    EndpointError, Failure, FrameError, MemoryError, RegisterError, TimersFull, WithdrawError,
 };
 #[cfg(handover_loom)] // for the models
 pub use mailbox::{Mailbox, PostError, ReceiverState};

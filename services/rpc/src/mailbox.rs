@@ -38,7 +38,7 @@ pub enum PostError {
 
 /// State of the thread that receives from a mailbox: the caller must wake it if it is asleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "nobody else wakes the thread"]
+#[must_use = "no other sender wakes the thread"]
 pub enum ReceiverState {
     /// The thread is awake and finds what was queued.
     Awake,
@@ -60,19 +60,20 @@ impl<A, P> Mailbox<A, P> {
 
     /// Queues an answer. Returns whether the endpoint's thread must be woken.
     pub fn push(&self, answer: A) -> ReceiverState {
-        locked(&self.answers).push(answer);
+        lock(&self.answers).push(answer);
         self.announce()
     }
 
     /// Starts to accept posts of other threads.
     pub fn open(&self) {
-        locked(&self.posts).open = true;
+        lock(&self.posts).open = true;
     }
 
-    /// Refuses later posts. Returns those that were not taken; dropping one may call code that posts again.
+    /// Refuses later posts. Returns those that were not removed by [`take`](Self::take); dropping
+    /// one may call code that posts again.
     #[must_use = "dropping a post may call code of a user"]
     pub fn close(&self) -> Vec<P> {
-        let mut posts = locked(&self.posts);
+        let mut posts = lock(&self.posts);
         posts.open = false;
         std::mem::take(&mut posts.waiting)
     }
@@ -83,7 +84,7 @@ impl<A, P> Mailbox<A, P> {
     /// # Errors
     /// [`PostError`] if too many wait, or if the mailbox is closed.
     pub fn post(&self, post: P, posts_max: usize) -> Result<ReceiverState, PostError> {
-        let mut posts = locked(&self.posts);
+        let mut posts = lock(&self.posts);
         let refusal = if !posts.open {
             PostError::Closed
         } else if posts.waiting.len() >= posts_max {
@@ -117,8 +118,7 @@ impl<A, P> Mailbox<A, P> {
         }
     }
 
-    /// Announces that this thread is about to sleep. It must check [`has_any`](Self::has_any) once
-    /// more afterwards.
+    /// Announces that this thread is about to sleep. It must check [`has_any`](Self::has_any) once more afterwards.
     pub fn declare_sleep(&self) {
         self.asleep.declare(SleepObject::Elsewhere);
     }
@@ -140,8 +140,8 @@ impl<A, P> Mailbox<A, P> {
         // Acquire: pairs with the Release in announce(), so that a `stop` whose announcement is
         // taken here is seen. A later announcement sets the flag again.
         self.any.swap(false, Ordering::Acquire);
-        answers.append(&mut locked(&self.answers));
-        posts.append(&mut locked(&self.posts).waiting);
+        answers.append(&mut lock(&self.answers));
+        posts.append(&mut lock(&self.posts).waiting);
     }
 
     /// Returns `true` if a stop was requested since the last call.
@@ -151,8 +151,8 @@ impl<A, P> Mailbox<A, P> {
     }
 }
 
-/// Locks a mutex, ignoring poison.
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks a mutex, even if a thread has panicked while it held the lock.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // The data is consistent after a panic: each change of it is a single call.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,7 +12,7 @@ mod segment;
 pub(crate) use copy::Store;
 pub(crate) use credentials::peer_credentials;
 pub(crate) use gather::{
-    RemoteAddress, Run, read_process, read_process_word, receive as receive_into,
+    MemoryPiece, RemoteAddress, read_process, read_process_word, receive as receive_into,
     send as send_from, write_process,
 };
 pub(crate) use process::peer_pidfd;

@@ -1,10 +1,9 @@
 //! Simulation of two endpoints: their network delays, splits, cuts and stalls, and their processes are killed, all from
 //! one seed. Runs the complete protocol, from the handshake to the end, without sockets and without a real clock.
 //!
-//! The byte streams ([`network`]) and the time ([`crate::clock`]) are virtual, and a run is
-//! determined by its seed. Both [`Endpoint`]s are real, except for shared memory, threads (a pool,
-//! a [`Caller`](crate::Caller)) and waiting in the kernel. `HANDOVER_LONG=1` runs 100,000 seeds
-//! instead of 200, and `HANDOVER_SEED=n` runs one.
+//! The byte streams ([`network`]) and the time ([`crate::clock`]) are virtual, and a run is determined by its seed.
+//! Both [`Endpoint`]s are real, except for shared memory, threads (a pool, a [`Caller`](crate::Caller)) and waiting in
+//! the kernel. `HANDOVER_LONG=1` runs 100,000 seeds instead of 200, and `HANDOVER_SEED=n` runs one.
 
 mod engine;
 mod network;
@@ -18,29 +17,29 @@ use crate::drive::wire::Wire;
 use crate::engine::HEADER_BYTES;
 use crate::{
     Address, AuthenticationError, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, Call,
-    CallError, Calling, Config, Endpoint, EndpointError, Failure, Gone, LogLevel, Method, Peer,
-    Rights, Transfer,
+    CallError, Calling, CloseReason, Config, Endpoint, EndpointError, Failure, LogLevel, Method,
+    Peer, Rights, Transfer,
 };
 use network::{Cable, End, NetworkProperties, Random};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-const ECHO: Method = Method::named("echo");
-const REFUSE: Method = Method::named("refuse");
-const NOTE: Method = Method::named("note");
-const UNKNOWN: Method = Method::named("unregistered procedure");
+const ECHO: Method = Method::new("echo");
+const REFUSE: Method = Method::new("refuse");
+const NOTE: Method = Method::new("note");
+const UNKNOWN: Method = Method::new("unregistered procedure");
 
 const SEEDS: u64 = 200;
 const SEEDS_LONG: u64 = 100_000;
 const STEPS: u64 = 120;
 const STEP_NS_MAX: u64 = 100_000;
-/// Maximum number of steps after the last start until everything must have ended, and the time of each step in ns.
+/// Maximum number of steps after the last call was started until all calls, transfers and connections must be closed.
 const LAST_STEPS: u64 = 2000;
 const LAST_STEP_NS: u64 = 1_000_000;
 const HANDSHAKE_TIMEOUT_MS: u32 = 50;
-/// Maximum number of iterations in which an endpoint must close a connection after it could detect the end.
-const END_TURNS_MAX: u32 = 400;
+/// Maximum number of iterations after which an endpoint must have closed a connection that its peer has closed.
+const END_ITERATIONS_MAX: u32 = 400;
 const CONNECTIONS_MAX: usize = 3;
 const MEMORY_BYTES: usize = 3000;
 
@@ -60,7 +59,7 @@ impl Handled {
         self.0.lock().expect("the mutex is poisoned").0.contains(&number)
     }
 
-    fn again(&self) -> Vec<u64> {
+    fn repeated(&self) -> Vec<u64> {
         self.0.lock().expect("the mutex is poisoned").1.clone()
     }
 }
@@ -124,7 +123,7 @@ impl Swarm {
 
 /// Call under way, with the values that its caller expects.
 #[derive(Debug)]
-struct PendingCall {
+struct StartedCall {
     call: Call<(u64, Vec<u8>)>,
     method: Method,
     body: Vec<u8>,
@@ -133,12 +132,13 @@ struct PendingCall {
 }
 
 #[derive(Debug)]
-struct Moved {
+struct StartedTransfer {
     transfer: Transfer,
     into: BulkMemory,
     connection: u64,
-    /// `Node::life` of the peer at the start of the transfer: unless it has changed, the memory is still registered.
-    its_life: u32,
+    /// Value of the peer's `Node::life` when the transfer started. Unless it has changed, the
+    /// peer's memory is still registered.
+    peer_life: u32,
 }
 
 /// Simulated process with an endpoint.
@@ -147,8 +147,8 @@ struct Node {
     endpoint: Endpoint,
     /// Number of earlier processes of this node.
     life: u32,
-    calls: BTreeMap<u64, PendingCall>,
-    transfers: Vec<Moved>,
+    calls: BTreeMap<u64, StartedCall>,
+    transfers: Vec<StartedTransfer>,
     /// Peers that this node has connected to, with the number of the connection.
     peers: Vec<(Peer, u64)>,
     /// Handshakes that this node has initiated, with the number of the connection.
@@ -162,8 +162,8 @@ struct Connection {
     connector: usize,
     /// `true` if a fault was injected, so that the connection may be closed.
     is_harmed: bool,
-    /// Number of iterations of the connector since it could detect the end.
-    end_turns: u32,
+    /// Number of iterations of the connector since it could detect that the connection was closed.
+    end_iterations: u32,
 }
 
 struct World {
@@ -175,7 +175,7 @@ struct World {
     /// Last number assigned to a call, a connection or a body.
     numbers: u64,
     handled: Handled,
-    /// Number of completed calls by outcome, and a hash of all events.
+    /// Number of completed calls and transfers by outcome.
     ends: BTreeMap<&'static str, u64>,
     trace: u64,
 }
@@ -247,7 +247,7 @@ impl World {
         self.trace = (self.trace ^ what ^ self.now_ns).wrapping_mul(0x0100_0000_01b3);
     }
 
-    fn number(&mut self) -> u64 {
+    fn next_number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
     }
@@ -257,17 +257,17 @@ impl World {
         clock::set(self.now_ns);
     }
 
-    fn play(&mut self) {
+    fn run(&mut self) {
         for _ in 0..STEPS {
             let ns = self.random.below(STEP_NS_MAX);
             self.pass_time(ns);
             for node in 0..2 {
                 self.act(node);
                 if !self.random.percent(self.swarm.pauses[node]) {
-                    self.turn(node);
+                    self.run_endpoint(node);
                 }
             }
-            self.harm();
+            self.inject_faults();
             self.check();
         }
         self.end();
@@ -300,7 +300,7 @@ impl World {
     }
 
     fn connect(&mut self, node: usize) {
-        let number = self.number();
+        let number = self.next_number();
         let seed = self.random.below(u64::MAX);
         let (cable, [ours, its]) = Cable::new(seed, self.swarm.weather);
         let address = Address::Tcp("simulated:1".into());
@@ -309,7 +309,7 @@ impl World {
         let connector = self.nodes[node].endpoint.event_loop();
         let handshake = connector.start_simulated(Wire::Simulated(ours), &address, true);
         self.nodes[node].connecting.push((handshake, number));
-        let connection = Connection { cable, connector: node, is_harmed: false, end_turns: 0 };
+        let connection = Connection { cable, connector: node, is_harmed: false, end_iterations: 0 };
         self.connections.insert(number, connection);
     }
 
@@ -320,7 +320,7 @@ impl World {
 
     fn call(&mut self, node: usize) {
         let Some((peer, connection)) = self.peer(node) else { return };
-        let number = self.number();
+        let number = self.next_number();
         // The number and the length of the body need 20 bytes.
         let room_bytes = u64::from(self.swarm.message_bytes_max) - 20;
         let body: Vec<u8> =
@@ -338,7 +338,7 @@ impl World {
             assert!(
                 matches!(
                     sent,
-                    Ok(()) | Err(CallError::Full | CallError::Gone(_) | CallError::Stale)
+                    Ok(()) | Err(CallError::Full | CallError::Disconnected(_) | CallError::Stale)
                 ),
                 "{sent:?}"
             );
@@ -356,44 +356,47 @@ impl World {
         match started {
             Ok(call) => {
                 let body = arguments.1;
-                let pending = PendingCall { call, method, body, deadline_ns, connection };
+                let pending = StartedCall { call, method, body, deadline_ns, connection };
                 node.calls.insert(number, pending);
             }
-            Err(CallError::Full | CallError::Gone(_) | CallError::Stale) => {}
+            Err(CallError::Full | CallError::Disconnected(_) | CallError::Stale) => {}
             Err(error) => panic!("{error:?}"),
         }
     }
 
     fn pull(&mut self, node: usize) {
         let Some((peer, connection)) = self.peer(node) else { return };
-        let (handle, its_life) = (self.nodes[1 - node].handle, self.nodes[1 - node].life);
+        let (handle, peer_life) = (self.nodes[1 - node].handle, self.nodes[1 - node].life);
         let into = BulkMemory::plain(vec![0; MEMORY_BYTES]);
-        let part = BulkPart::of(MEMORY_BYTES as u64);
+        let part = BulkPart::new(MEMORY_BYTES as u64);
         let node = &mut self.nodes[node];
         match node.endpoint.start_pull(peer, &handle, &into, part) {
-            Ok(transfer) => node.transfers.push(Moved { transfer, into, connection, its_life }),
-            Err(BulkError::Full | BulkError::Gone(_) | BulkError::Stale) => {}
+            Ok(transfer) => {
+                node.transfers.push(StartedTransfer { transfer, into, connection, peer_life })
+            }
+            Err(BulkError::Full | BulkError::Disconnected(_) | BulkError::Stale) => {}
             Err(error) => panic!("{error:?}"),
         }
     }
 
-    /// Runs the event loop of the endpoint `at`, and collects the results of everything that is complete.
-    fn turn(&mut self, at: usize) {
-        let turns = 1 + self.random.below(3);
+    /// Runs the event loop of the endpoint `at`, and collects the results of its completed
+    /// connections, calls and transfers.
+    fn run_endpoint(&mut self, at: usize) {
+        let iterations = 1 + self.random.below(3);
         let node = &mut self.nodes[at];
         node.endpoint.event_loop().poll_simulated();
-        for _ in 0..turns {
+        for _ in 0..iterations {
             node.endpoint.progress(Duration::ZERO);
         }
         for (peer, number) in &node.peers {
             let Some(connection) = self.connections.get_mut(number) else { continue };
             let end_ns = connection.cable.end_ns(usize::from(connection.connector != at));
             let knows = end_ns.is_some_and(|end_ns| end_ns <= self.now_ns);
-            connection.end_turns += u32::from(knows && node.endpoint.is_connected(*peer));
+            connection.end_iterations += u32::from(knows && node.endpoint.is_connected(*peer));
             assert!(
-                connection.end_turns <= END_TURNS_MAX,
+                connection.end_iterations <= END_ITERATIONS_MAX,
                 "connection {number} was closed {} iterations ago, but its peer is still listed",
-                connection.end_turns
+                connection.end_iterations
             );
         }
         self.take_connections(at);
@@ -412,20 +415,20 @@ impl World {
                     self.count("connected");
                 }
                 Some(Err(EndpointError::Handshake {
-                    why: Gone::Unauthenticated(AuthenticationError::WrongSecret),
+                    why: CloseReason::Authentication(AuthenticationError::WrongSecret),
                     ..
                 })) => {
                     assert_eq!(self.swarm.secrets, Secrets::Different);
                     self.count("wrong secret");
                 }
-                Some(Err(why)) => self.may_end(number, &why),
+                Some(Err(why)) => self.assert_may_close(number, &why),
             }
         }
         let node = &mut self.nodes[at];
         let gone: Vec<_> =
             node.peers.extract_if(.., |it| !node.endpoint.is_connected(it.0)).collect();
         for (_, number) in gone {
-            self.may_end(number, &Gone::HungUp);
+            self.assert_may_close(number, &CloseReason::ClosedByPeer);
         }
     }
 
@@ -457,7 +460,7 @@ impl World {
     fn check_outcome(
         &mut self,
         number: u64,
-        pending: &PendingCall,
+        pending: &StartedCall,
         result: Result<(u64, Vec<u8>), CallError>,
     ) {
         let was_handled = self.handled.has(number);
@@ -492,11 +495,11 @@ impl World {
                 );
                 "deadline"
             }
-            Err(CallError::Gone(why)) => {
-                self.may_end(pending.connection, &why);
+            Err(CallError::Disconnected(why)) => {
+                self.assert_may_close(pending.connection, &why);
                 "gone"
             }
-            Err(error) => panic!("call {number}: {error:?}"),
+            Err(error) => panic!("call {number} failed unexpectedly: {error:?}"),
         };
         self.note(number);
         self.count(said);
@@ -513,10 +516,10 @@ impl World {
                     assert!(moved.into.to_vec() == pattern(1 - at), "wrong bytes were transferred");
                     self.count("moved");
                 }
-                Err(BulkError::Gone(why)) => self.may_end(moved.connection, &why),
+                Err(BulkError::Disconnected(why)) => self.assert_may_close(moved.connection, &why),
                 // The peer's process has changed, and has registered other memory.
-                Err(BulkError::Refused(_)) if moved.its_life != self.nodes[1 - at].life => {}
-                Err(error) => panic!("transfer: {error:?}"),
+                Err(BulkError::Refused(_)) if moved.peer_life != self.nodes[1 - at].life => {}
+                Err(error) => panic!("a transfer failed unexpectedly: {error:?}"),
             }
         }
     }
@@ -526,7 +529,7 @@ impl World {
     }
 
     /// Asserts that the connection may be closed: a fault was injected, or its peer queued more than allowed.
-    fn may_end(&self, connection: u64, why: &impl std::fmt::Display) {
+    fn assert_may_close(&self, connection: u64, why: &impl std::fmt::Display) {
         let Some(it) = self.connections.get(&connection) else { return };
         let is_flooded = it.cable.is_flooded() && self.swarm.queued_bytes_max <= 4096;
         assert!(
@@ -536,7 +539,7 @@ impl World {
     }
 
     /// Injects faults into connections and processes.
-    fn harm(&mut self) {
+    fn inject_faults(&mut self) {
         let numbers: Vec<u64> = self.connections.keys().copied().collect();
         for number in numbers {
             let (cut, silence) = (self.swarm.cuts, self.swarm.silences);
@@ -590,7 +593,7 @@ impl World {
             assert_eq!(
                 event_loop.calls.count() as usize,
                 node.calls.len(),
-                "slots of ended calls are in use"
+                "slots of completed calls are still in use"
             );
             // The last message that fits may exceed the limit, and a cancellation is always queued.
             let queued_bytes_max = swarm.queued_bytes_max as usize
@@ -607,10 +610,14 @@ impl World {
                 );
             }
         }
-        assert_eq!(self.handled.again(), Vec::<u64>::new(), "requests were handled more than once");
+        assert_eq!(
+            self.handled.repeated(),
+            Vec::<u64>::new(),
+            "requests were handled more than once"
+        );
     }
 
-    /// Starts nothing more, and checks that everything completes.
+    /// Runs the last steps, in which nothing is started, and checks that all handshakes, calls and transfers complete.
     fn end(&mut self) {
         // Handshakes end by their deadline, also over connections that stay silent.
         for _ in 0..=HANDSHAKE_TIMEOUT_MS {
@@ -635,15 +642,15 @@ impl World {
         for at in 0..2 {
             let node = &mut self.nodes[at];
             let (calls, transfers) = (node.calls.keys(), node.transfers.len());
-            assert_eq!(node.calls.len(), 0, "calls have not ended: {calls:?}");
-            assert_eq!(transfers, 0, "transfers have not ended");
+            assert_eq!(node.calls.len(), 0, "calls have not completed: {calls:?}");
+            assert_eq!(transfers, 0, "{transfers} transfers have not completed");
             let event_loop = node.endpoint.event_loop();
             assert_eq!((event_loop.calls.count(), event_loop.peers.deferred_count()), (0, 0));
             let deferred_bytes = event_loop.peers.slots.iter().map(|it| it.deferred.bytes());
             assert_eq!(deferred_bytes.sum::<usize>(), 0, "deferred bytes remain counted");
             assert!(
                 event_loop.peers.dumps().iter().all(|it| it.queued_bytes == 0),
-                "memory of an ended transfer is still in use"
+                "memory of a completed transfer is still in use"
             );
         }
         // Connections exist on both sides or on neither.
@@ -653,7 +660,7 @@ impl World {
 
     fn pass_last_step(&mut self) {
         self.pass_time(LAST_STEP_NS);
-        (0..2).for_each(|at| self.turn(at));
+        (0..2).for_each(|at| self.run_endpoint(at));
         self.check();
     }
 
@@ -684,15 +691,16 @@ impl Drop for Seed {
     }
 }
 
-/// Runs one seed with this thread's simulated clock.
-fn play(seed: u64) -> (u64, BTreeMap<&'static str, u64>) {
+/// Runs the simulation of one seed with this thread's simulated clock. Returns the hash of all
+/// events, and the outcomes.
+fn run(seed: u64) -> (u64, BTreeMap<&'static str, u64>) {
     let _seed = Seed(seed);
     let mut world = World::new(seed);
-    world.play();
+    world.run();
     (world.trace, world.ends)
 }
 
-fn seeds() -> std::ops::Range<u64> {
+fn seed_range() -> std::ops::Range<u64> {
     let number = std::env::var("HANDOVER_SEED").ok().and_then(|text| text.parse().ok());
     match (number, std::env::var_os("HANDOVER_LONG")) {
         (Some(seed), _) => seed..seed + 1,
@@ -705,13 +713,13 @@ fn seeds() -> std::ops::Range<u64> {
 fn every_call_ends_once_and_nothing_leaks_despite_network_and_process_faults() {
     let threads_count = std::thread::available_parallelism().map_or(1, usize::from);
     let mut ends = BTreeMap::<&str, u64>::new();
-    let seeds = seeds();
+    let seeds = seed_range();
     let count = seeds.end - seeds.start;
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..threads_count)
             .map(|at| {
                 let its = seeds.clone().skip(at).step_by(threads_count);
-                scope.spawn(move || its.map(|seed| play(seed).1).collect::<Vec<_>>())
+                scope.spawn(move || its.map(|seed| run(seed).1).collect::<Vec<_>>())
             })
             .collect();
         for thread in threads {
@@ -744,7 +752,7 @@ fn every_call_ends_once_and_nothing_leaks_despite_network_and_process_faults() {
 #[test]
 fn runs_of_one_seed_are_identical() {
     for seed in 0..5 {
-        let runs = [0; 2].map(|_| std::thread::spawn(move || play(seed)).join());
+        let runs = [0; 2].map(|_| std::thread::spawn(move || run(seed)).join());
         let [Ok(one), Ok(other)] = runs else { panic!("seed {seed}: a run panicked") };
         assert_eq!(one, other, "seed {seed}: two runs differ");
     }

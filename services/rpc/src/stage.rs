@@ -1,6 +1,6 @@
 //! Probe sites at the stages of a call.
 //!
-//! The value of each is the call's number, the same on both sides. Without the feature `probes` and
+//! The value of each is the call's number, the same at both ends. Without the feature `probes` and
 //! under Miri they compile to nothing; a site that is off costs one instruction.
 
 /// Defines a probe site if probes are compiled in. `$call` is evaluated only while the probe is on.

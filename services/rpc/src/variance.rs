@@ -1,6 +1,7 @@
 //! Compile-time checks that handles to a pending result are covariant: they only yield a result, so
 //! its lifetime may be shortened.
 
+/// Example that compiles only if `Call` is covariant.
 /// ```
 /// use handover_rpc::Call;
 /// fn shorten<'a>(long: Call<&'static str>) -> Call<&'a str> {
@@ -9,10 +10,11 @@
 /// ```
 struct CallIsCovariant;
 
+/// Example that compiles only if `PendingCall` is covariant.
 /// ```
-/// use handover_rpc::Pending;
-/// fn shorten<'a>(long: Pending<&'static str>) -> Pending<&'a str> {
+/// use handover_rpc::PendingCall;
+/// fn shorten<'a>(long: PendingCall<&'static str>) -> PendingCall<&'a str> {
 ///     long
 /// }
 /// ```
-struct PendingIsCovariant;
+struct PendingCallIsCovariant;

@@ -77,7 +77,7 @@ fn failed_authentication_is_logged_with_its_reason() {
         (
             Some(b"one secret of ours"),
             Some(b"another one of its"),
-            "the shared secrets of the two endpoints differ",
+            "the shared secrets of the two endpoints differ: set the same secret_file on both",
         ),
         (
             Some(b"one secret of ours"),
@@ -97,8 +97,7 @@ fn failed_authentication_is_logged_with_its_reason() {
             }
             endpoint
         };
-        // If the client reached the line first, in a thread without a subscriber, the line would be
-        // disabled for all.
+        // If the client reached the line first, in a thread without a subscriber, the line would be disabled for all.
         let mut server = with(server, Config::default().log_level);
         let mut client = with(client, LogLevel::Off);
         let address = server.listen(&"tcp://127.0.0.1:0".parse().unwrap()).unwrap();

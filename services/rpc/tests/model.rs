@@ -99,8 +99,7 @@ impl Endpoint {
         before != (self.answers.len(), self.posts.len(), self.stops_count)
     }
 
-    /// Runs turns, and sleeps without a limit when there is nothing to do, until `is_done` returns
-    /// `true`.
+    /// Runs turns, and sleeps without a limit when there is nothing to do, until `is_done` returns `true`.
     fn run(&mut self, inbox: &Inbox, is_done: impl Fn(&Self) -> bool) {
         while !is_done(self) {
             if self.turn(inbox) {

@@ -14,7 +14,7 @@ pub struct Ban {
     pub within: fn(&str) -> bool,
     /// `true` if test code may use the pattern.
     pub is_allowed_in_tests: bool,
-    /// Text that names the replacement.
+    /// Text that names the replacement of the construct.
     pub remedy: &'static str,
 }
 
@@ -24,25 +24,25 @@ const NO_CLOCK: &str = "pass the time as an argument, now_ns: an engine must not
 pub const BANS: &[Ban] = &[
     Ban {
         pattern: "todo!",
-        within: is_anything,
+        within: is_any_path,
         is_allowed_in_tests: false,
         remedy: "implement it, or return an error that names the unsupported operation",
     },
     Ban {
         pattern: "unimplemented!",
-        within: is_anything,
+        within: is_any_path,
         is_allowed_in_tests: false,
         remedy: "implement it, or return an error that names the unsupported operation",
     },
     Ban {
         pattern: "dbg!",
-        within: is_anything,
+        within: is_any_path,
         is_allowed_in_tests: false,
         remedy: "remove it, or write an assertion",
     },
     Ban {
         pattern: "#[ignore",
-        within: is_anything,
+        within: is_any_path,
         is_allowed_in_tests: false,
         remedy: "repair the test, or print `skipped: WHAT: WHY` where it cannot run",
     },
@@ -125,10 +125,10 @@ fn banned_lines(ban: &Ban, source: &Source<'_>) -> Vec<usize> {
 }
 
 fn violation(ban: &Ban, path: &str, line: usize) -> Violation {
-    Violation::new(NAME, path, line, format!("`{}`", ban.pattern), ban.remedy)
+    Violation::new(NAME, path, line, format!("`{}` is banned here", ban.pattern), ban.remedy)
 }
 
-fn is_anything(_: &str) -> bool {
+fn is_any_path(_: &str) -> bool {
     true
 }
 

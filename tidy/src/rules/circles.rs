@@ -1,11 +1,10 @@
 //! Import cycles: no more than two files of a crate may import one another.
 //!
-//! Definition: file A imports file B if a path in A's code outside of tests, in a `use` statement or
-//! starting with `crate::`, `self::` or `super::` elsewhere, names an item that B defines. A path
-//! through a re-export counts for the file at its end, so a `lib.rs` or `mod.rs` that re-exports its
-//! children is in no circle by that alone. A `mod` declaration is no import. Methods called through a
-//! value and items in the expansion of a macro are not seen. A circle is a strongly connected
-//! component of this graph.
+//! Definition: file A imports file B if a path in A's code outside of tests, in a `use` statement or starting with
+//! `crate::`, `self::` or `super::` elsewhere, names an item that B defines. A path through a re-export counts for the
+//! file at its end, so a `lib.rs` or `mod.rs` that re-exports its children is in no cycle by that alone. A `mod`
+//! declaration is no import. Methods called through a value and items in the expansion of a macro are not seen. A
+//! cycle is a strongly connected component of this graph.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,29 +19,33 @@ pub const FILES_MAX: usize = 2;
 /// Maximum number of re-exports through which a path is resolved.
 const REEXPORTS_MAX: usize = 8;
 
-/// Finds import cycles of more than two files.
+/// Finds import cycles of more than two files of a crate.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let crates = tree.crates();
-    crates.iter().flat_map(|one| circles(tree, &one.folder)).map(|it| violation(&it)).collect()
+    crates
+        .iter()
+        .flat_map(|one| import_cycles(tree, &one.folder))
+        .map(|it| violation(&it))
+        .collect()
 }
 
-fn violation(circle: &Circle) -> Violation {
-    let names: Vec<String> = circle.iter().map(|(path, line)| format!("{path}:{line}")).collect();
+fn violation(cycle: &ImportCycle) -> Violation {
+    let names: Vec<String> = cycle.iter().map(|(path, line)| format!("{path}:{line}")).collect();
     Violation::new(
         NAME,
-        &circle[0].0,
-        circle[0].1,
-        format!("{} files import one another: {}", circle.len(), names.join(", ")),
+        &cycle[0].0,
+        cycle[0].1,
+        format!("{} files import one another: {}", cycle.len(), names.join(", ")),
         "move what they share to a file that imports none of them; pass the parts that a function needs, or \
          return what its caller is to do",
     )
 }
 
 /// Files of an import cycle, sorted by path, each with the line of an import of another one.
-type Circle = Vec<(String, usize)>;
+type ImportCycle = Vec<(String, usize)>;
 
 /// Returns the import cycles of more than two files in the crate at `folder`.
-fn circles(tree: &Tree, folder: &str) -> Vec<Circle> {
+fn import_cycles(tree: &Tree, folder: &str) -> Vec<ImportCycle> {
     let modules = Modules::new(tree, folder);
     let edges: BTreeMap<&str, BTreeMap<String, usize>> =
         modules.files.values().map(|file| (file.path, modules.imports(file))).collect();
@@ -61,19 +64,19 @@ fn circles(tree: &Tree, folder: &str) -> Vec<Circle> {
         edges.keys().map(|&path| (path, reached(path))).collect();
     let mut found = BTreeSet::new();
     for (&path, its) in &reached {
-        let circle: Vec<&str> =
+        let cycle: Vec<&str> =
             its.iter().map(String::as_str).filter(|to| reached[to].contains(path)).collect();
-        if circle.len() > FILES_MAX {
-            found.insert(circle);
+        if cycle.len() > FILES_MAX {
+            found.insert(cycle);
         }
     }
-    let line = |path: &str, circle: &[&str]| {
-        let lines = edges[path].iter().filter(|it| circle.contains(&it.0.as_str()));
+    let line = |path: &str, cycle: &[&str]| {
+        let lines = edges[path].iter().filter(|it| cycle.contains(&it.0.as_str()));
         lines.map(|it| *it.1).min().unwrap_or(1)
     };
     found
         .iter()
-        .map(|circle| circle.iter().map(|it| ((*it).to_owned(), line(it, circle))).collect())
+        .map(|cycle| cycle.iter().map(|it| ((*it).to_owned(), line(it, cycle))).collect())
         .collect()
 }
 
@@ -82,7 +85,7 @@ type Module = Vec<String>;
 
 struct File<'t> {
     path: &'t str,
-    /// Paths outside of tests, each with the module to which it is relative, and its line.
+    /// Paths in the code except tests, each with the module to which it is relative, and its line.
     paths: Vec<(Vec<String>, Module, usize)>,
     /// Number of leading entries of `paths` that stem from `use` statements.
     uses_count: usize,
@@ -164,7 +167,7 @@ impl<'t> Modules<'t> {
         }
     }
 
-    /// Returns the path from which a module's file imports `name`; `None` if it does not.
+    /// Returns the path of the `use` by which a module imports `name`; `None` if the module does not import it.
     fn imported(&self, name: &str, module: &Module) -> Option<&[String]> {
         let file = self.files.get(module)?;
         let uses = file.paths[..file.uses_count].iter().map(|it| &it.0[..]);

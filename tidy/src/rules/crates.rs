@@ -16,7 +16,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     let members: Vec<(&str, usize)> = root.array("workspace.members").collect();
     let mut found = Vec::new();
     for one in &crates {
-        found.extend(one_crate(one));
+        found.extend(check_crate(one));
         if !members.iter().any(|(member, _)| *member == one.folder) {
             let what = format!("`{}` is not in the workspace", one.folder);
             let instead = "add it to members in Cargo.toml, or to exclude";
@@ -43,19 +43,19 @@ fn unused(root: &Manifest, crates: &[Crate]) -> Vec<Violation> {
         let own = crates.iter().any(|one| one.name == name);
         if !own && !taken(name) {
             let what = format!("no crate uses `{name}`");
-            found.push(Violation::new(NAME, &root.path, line, what, "remove it"));
+            found.push(Violation::new(NAME, &root.path, line, what, "remove the dependency"));
         }
     }
     found
 }
 
-fn one_crate(one: &Crate) -> Vec<Violation> {
+fn check_crate(one: &Crate) -> Vec<Violation> {
     let manifest = &one.manifest;
     let at = |line, what: String, instead: String| {
         Violation::new(NAME, &manifest.path, line, what, instead)
     };
     if let Some((line, error)) = &manifest.error {
-        return vec![at(*line, format!("invalid manifest: {error}"), "correct it".into())];
+        return vec![at(*line, format!("invalid manifest: {error}"), "correct the TOML".into())];
     }
     let mut found = Vec::new();
     let name = match one.folder.as_str() {
@@ -64,7 +64,7 @@ fn one_crate(one: &Crate) -> Vec<Violation> {
     };
     if one.name != name {
         let line = manifest.get("package.name").map_or(1, |(_, line)| line);
-        found.push(at(line, format!("named `{}`", one.name), format!("name = \"{name}\"")));
+        found.push(at(line, format!("the name is `{}`", one.name), format!("name = \"{name}\"")));
     }
     for key in INHERITED {
         if manifest.get(&format!("package.{key}.workspace")).is_none_or(|(text, _)| text != "true")
@@ -72,7 +72,7 @@ fn one_crate(one: &Crate) -> Vec<Violation> {
             let line = manifest.get(&format!("package.{key}")).map_or(1, |(_, line)| line);
             found.push(at(
                 line,
-                format!("`{key}` is not inherited"),
+                format!("the package field `{key}` is not inherited"),
                 format!("{key}.workspace = true"),
             ));
         }
@@ -84,7 +84,7 @@ fn one_crate(one: &Crate) -> Vec<Violation> {
         let package = &dependency.package;
         found.push(at(
             dependency.line,
-            format!("`{package}` is specified here"),
+            format!("the version or source of `{package}` is not inherited"),
             format!("{package}.workspace = true, and its version in the root manifest"),
         ));
     }

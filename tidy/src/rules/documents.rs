@@ -7,7 +7,7 @@ use crate::{Tree, Violation, words};
 /// Name of the rule.
 pub const NAME: &str = "documents";
 
-/// The two commands that a newcomer needs.
+/// Commands that the root README must show to newcomers.
 const COMMANDS: [&str; 2] = ["cargo run --release", "cargo xtask test"];
 
 const MAP: &str = "docs/ARCHITECTURE.md";
@@ -16,18 +16,18 @@ const DECISIONS: &str = "docs/decisions/";
 /// Finds documents that lack required content, and broken links.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
-    found.extend(commands(tree));
-    found.extend(map(tree));
-    found.extend(changes(tree));
-    found.extend(decisions(tree));
-    found.extend(libraries(tree));
+    found.extend(missing_commands(tree));
+    found.extend(crates_missing_on_map(tree));
+    found.extend(missing_changelog_section(tree));
+    found.extend(misnumbered_decisions(tree));
+    found.extend(unexplained_libraries(tree));
     for (path, text) in tree.files().filter(|(path, _)| path.ends_with(".md")) {
-        found.extend(links(tree, path, text));
+        found.extend(broken_links(tree, path, text));
     }
     found
 }
 
-fn commands(tree: &Tree) -> Vec<Violation> {
+fn missing_commands(tree: &Tree) -> Vec<Violation> {
     let text = tree.text("README.md").unwrap_or_default();
     let missing = COMMANDS.into_iter().filter(|command| !text.contains(command));
     missing
@@ -37,14 +37,14 @@ fn commands(tree: &Tree) -> Vec<Violation> {
                 NAME,
                 "README.md",
                 1,
-                format!("the command `{command}` is missing"),
+                format!("the README lacks the command `{command}`"),
                 instead,
             )
         })
         .collect()
 }
 
-fn map(tree: &Tree) -> Vec<Violation> {
+fn crates_missing_on_map(tree: &Tree) -> Vec<Violation> {
     let text = tree.text(MAP).unwrap_or_default();
     let on_map = |what: &str| words(text, what).next().is_some();
     let missing = tree.crates().into_iter().filter(|one| {
@@ -53,14 +53,14 @@ fn map(tree: &Tree) -> Vec<Violation> {
     });
     missing
         .map(|one| {
-            let what = format!("the crate `{}` is missing", one.folder);
+            let what = format!("the map lacks the crate `{}`", one.folder);
             let instead = format!("describe the contents of {} ({})", one.folder, one.name);
             Violation::new(NAME, MAP, 1, what, instead)
         })
         .collect()
 }
 
-fn changes(tree: &Tree) -> Option<Violation> {
+fn missing_changelog_section(tree: &Tree) -> Option<Violation> {
     let text = tree.text("CHANGELOG.md").unwrap_or_default();
     let headed = text.lines().any(|line| line.starts_with("## ") && line.contains("Unreleased"));
     (!headed).then(|| {
@@ -69,7 +69,7 @@ fn changes(tree: &Tree) -> Option<Violation> {
     })
 }
 
-fn decisions(tree: &Tree) -> Vec<Violation> {
+fn misnumbered_decisions(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut expected = 1_u32;
     for (path, _) in tree.files().filter(|(path, _)| path.starts_with(DECISIONS)) {
@@ -93,7 +93,7 @@ fn decisions(tree: &Tree) -> Vec<Violation> {
 }
 
 /// Finds libraries of the root manifest whose purpose no decision explains.
-fn libraries(tree: &Tree) -> Vec<Violation> {
+fn unexplained_libraries(tree: &Tree) -> Vec<Violation> {
     let records: Vec<&str> = tree
         .files()
         .filter(|(path, _)| path.starts_with(DECISIONS))
@@ -114,11 +114,11 @@ fn libraries(tree: &Tree) -> Vec<Violation> {
         .collect()
 }
 
-fn links(tree: &Tree, path: &str, text: &str) -> Vec<Violation> {
+fn broken_links(tree: &Tree, path: &str, text: &str) -> Vec<Violation> {
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let is_page = path != "README.md" && tree.has(&join(folder, "Cargo.toml"));
     let mut found = Vec::new();
-    for (offset, target) in targets(text) {
+    for (offset, target) in link_targets(text) {
         let file = target.split(['#', '?']).next().unwrap_or_default();
         let elsewhere = file.is_empty() || file.contains("://") || file.starts_with("mailto:");
         // A link such as `[wait](crate::Notify::wait)` in a crate's README is checked by rustdoc.
@@ -149,9 +149,8 @@ fn join(folder: &str, relative: &str) -> String {
     parts.join("/")
 }
 
-/// Returns the link targets in a Markdown text, `[a](target)` and `[a]: target`, with their
-/// offsets.
-fn targets(text: &str) -> Vec<(usize, String)> {
+/// Returns the link targets in a Markdown text, `[a](target)` and `[a]: target`, with their offsets.
+fn link_targets(text: &str) -> Vec<(usize, String)> {
     let prose = without_code(text);
     let mut found = Vec::new();
     for (at, _) in prose.match_indices("](") {
@@ -176,7 +175,7 @@ fn targets(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Returns the text with code blocks and code spans replaced by spaces, at the same length.
+/// Returns the Markdown text with code blocks and code spans replaced by spaces, at the same length.
 fn without_code(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut fenced = false;
@@ -204,7 +203,7 @@ mod tests {
     #[test]
     fn links_are_found_outside_code_only() {
         let text = "[a](b.md) `[c](d.md)` ![e](<f.svg> \"t\")\n```\n[g](h.md)\n```\n[i]: j.md\n";
-        let found: Vec<String> = targets(text).into_iter().map(|(_, target)| target).collect();
+        let found: Vec<String> = link_targets(text).into_iter().map(|(_, target)| target).collect();
         assert_eq!(found, ["b.md", "f.svg", "j.md"]);
     }
 
@@ -224,7 +223,7 @@ mod tests {
         ) {
             prop_assert_eq!(without_code(&text).len(), text.len());
             for text in [text, pieces.concat()] {
-                for (offset, _) in targets(&text) {
+                for (offset, _) in link_targets(&text) {
                     prop_assert!(offset < text.len());
                 }
             }

@@ -15,7 +15,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
         if is_measured && one.parent().is_none() {
             found.extend(without_suite_file(tree, &one));
         }
-        found.extend(without_page(tree, &one));
+        found.extend(without_readme(tree, &one));
     }
     found
 }
@@ -33,7 +33,7 @@ fn without_suite_file(tree: &Tree, one: &Crate) -> Option<Violation> {
     })
 }
 
-fn without_page(tree: &Tree, one: &Crate) -> Vec<Violation> {
+fn without_readme(tree: &Tree, one: &Crate) -> Vec<Violation> {
     let readme = format!("{}/README.md", one.folder);
     let library = format!("{}/src/lib.rs", one.folder);
     let mut found = Vec::new();

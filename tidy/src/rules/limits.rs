@@ -14,13 +14,13 @@ const TABLES: &[(&str, &str)] = &[
     ("| limit of net |", "services/net/src/config.rs"),
 ];
 
-/// Name endings of configuration fields that are limits.
-const ENDS: &[&str] = &["_max", "_bytes", "_count", "_ms"];
+/// Endings of the names of configuration fields that are limits.
+const LIMIT_ENDINGS: &[&str] = &["_max", "_bytes", "_count", "_ms"];
 
-/// Fields with such an ending that do not limit a peer's actions.
-const OTHERS: &[&str] = &["housekeep_ms", "ready_max", "spin_ns_max"];
+/// Configuration fields with one of these endings that do not limit a peer's actions.
+const NOT_LIMITS: &[&str] = &["housekeep_ms", "ready_max", "spin_ns_max"];
 
-/// Finds limits without a row that states their default.
+/// Finds limits without a table row in docs/SECURITY.md that states their default.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for &(head, config) in TABLES {
@@ -45,19 +45,19 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-/// Returns the names and defaults of the limits in a configuration's source; defaults have
-/// commas between thousands.
+/// Returns the names and defaults of the limits in a configuration's source; defaults have commas between thousands.
 fn limits(code: &str) -> Vec<(&str, String)> {
     let defaults = code.lines().skip_while(|line| !line.contains("impl Default for Config"));
     let fields = defaults.take_while(|line| *line != "}").filter_map(|line| {
         let (name, value) = line.trim().strip_suffix(',')?.split_once(": ")?;
-        let is_limit = ENDS.iter().any(|end| name.ends_with(end)) && !OTHERS.contains(&name);
+        let is_limit =
+            LIMIT_ENDINGS.iter().any(|end| name.ends_with(end)) && !NOT_LIMITS.contains(&name);
         is_limit.then_some((name, with_commas(number(value)?)))
     });
     fields.collect()
 }
 
-/// Parses an integer or a shifted one, `65_536` or `1 << 16`; `None` for other text.
+/// Parses an integer or a shift, such as `65_536` or `1 << 16`; returns `None` for other text.
 fn number(text: &str) -> Option<u64> {
     let integer = |text: &str| text.replace('_', "").parse::<u64>().ok();
     match text.split_once(" << ") {
@@ -72,7 +72,7 @@ fn with_commas(number: u64) -> String {
     groups.map(String::from_utf8_lossy).collect::<Vec<_>>().join(",")
 }
 
-/// Returns `true` if a row contains the number, and not only as a part of another number.
+/// Returns `true` if a table row contains the number, and not only as a part of another number.
 fn has_number(row: &str, number: &str) -> bool {
     row.split(|c: char| !c.is_ascii_digit() && c != ',')
         .any(|word| word.trim_end_matches(',') == number)

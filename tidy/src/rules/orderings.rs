@@ -5,7 +5,7 @@ use crate::{Source, Tree, Violation, words};
 /// Name of the rule.
 pub const NAME: &str = "orderings";
 
-/// Orderings that pair with another one; `Relaxed` does not.
+/// Memory orderings that pair with another one, as `Relaxed` does not.
 const ORDERINGS: &[&str] = &["Acquire", "Release", "AcqRel", "SeqCst"];
 
 /// Lower-case words of which a comment that explains an ordering contains at least one.
@@ -29,7 +29,7 @@ const WORDS: &[&str] = &[
 /// Maximum number of code lines between a comment and its ordering.
 const LINES_BETWEEN_MAX: usize = 3;
 
-/// Finds orderings outside tests without an explanatory comment.
+/// Finds memory orderings outside tests without an explanatory comment.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for source in tree.sources().filter(|source| source.path.contains("/src/")) {
@@ -54,7 +54,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-/// Returns the offsets at which orderings are used: `Ordering::Release`, or `Release` if imported.
+/// Returns the offsets at which memory orderings are used: `Ordering::Release`, or `Release` if imported.
 fn uses(source: &Source<'_>) -> Vec<usize> {
     let imports = source.imports();
     let mut found = Vec::new();

@@ -53,7 +53,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
                 NAME,
                 &one.manifest.path,
                 1,
-                format!("`{}` is in no layer", one.folder),
+                format!("the crate `{}` is on no rung", one.folder),
                 "add it to RUNGS (and LAB) in tidy/src/rules/rungs.rs",
             ));
         }
@@ -74,7 +74,7 @@ fn violation(one: &Crate, dependency: &Dependency, why: &str) -> Violation {
         NAME,
         &one.manifest.path,
         dependency.line,
-        format!("{} has {} in its {}: {why}", one.name, dependency.package, dependency.kind),
+        format!("{} lists {} in its {}: {why}", one.name, dependency.package, dependency.kind),
         "move what both need to a lower rung, or the code that joins them to lab/suite or a face",
     )
 }
@@ -98,7 +98,7 @@ fn check_dependency(one: &str, other: &str) -> Result<(), String> {
         return Ok(());
     }
     if UNLAYERED.contains(&one) || UNLAYERED.contains(&other) {
-        return Err("tidy and xtask are outside the layering".into());
+        return Err("no crate may depend on tidy or xtask, and these on none".into());
     }
     let (Some(own), Some(its)) = (rung(one), rung(other)) else { return Ok(()) };
     if own < its {

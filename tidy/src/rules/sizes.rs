@@ -7,12 +7,12 @@ use crate::{Source, Tree, Violation};
 pub const NAME: &str = "sizes";
 
 /// Number of lines above which a file causes a warning.
-pub const LINES_WARNED: usize = 800;
+pub const LINES_WARNING: usize = 800;
 
 /// Number of lines above which a file must be listed with a reason.
 pub const LINES_MAX: usize = 1_500;
 
-/// Extensions of the files that are counted.
+/// Extensions of the files whose lines are counted.
 const SOURCES: &[&str] = &["rs", "c", "h", "S", "py", "sh", "js", "css", "html", "md"];
 
 /// Finds files that are too long and not listed, and listed files that are not too long.
@@ -24,7 +24,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     let long = longer_than(LINES_MAX, tree);
     for entry in tree.lists.long {
         if !long.iter().any(|one| entry.covers(&one.path)) {
-            found.push(tree.stale(NAME, entry.path, "is within the limit"));
+            found.push(tree.unneeded_entry(NAME, entry.path, "is within the limit"));
         }
     }
     found
@@ -34,7 +34,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
 pub fn warnings(tree: &Tree) -> Vec<Violation> {
     let listed = |path: &str| tree.lists.long.iter().any(|entry| entry.covers(path));
     let too_long = longer_than(LINES_MAX, tree);
-    longer_than(LINES_WARNED, tree)
+    longer_than(LINES_WARNING, tree)
         .into_iter()
         .filter(|one| listed(&one.path) || !too_long.contains(one))
         .collect()
@@ -56,7 +56,7 @@ fn longer_than(lines_max: usize, tree: &Tree) -> Vec<Violation> {
                 NAME,
                 path,
                 lines_max + 1,
-                format!("{count} lines without its tests"),
+                format!("the file has {count} lines, without its tests"),
                 "split it into a folder of the same name, or list it with its reason in \
                  LONG of tidy/src/lists.rs",
             ));

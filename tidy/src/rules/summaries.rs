@@ -5,13 +5,13 @@ use crate::{Tree, Violation};
 /// Name of the rule.
 pub const NAME: &str = "summaries";
 
-/// Words with which a summary must not start.
+/// Words with which the summary of a doc comment must not start.
 const OPENERS: &[&str] = &[
     "What", "Whose", "Who", "Whoever", "Whom", "Whether", "How", "That", "So", "Until", "Where",
     "Nothing", "When", "Why", "Which",
 ];
 
-/// Finds summaries that start with such a word.
+/// Finds summaries of doc comments that start with one of [`OPENERS`].
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for source in tree.sources() {
@@ -33,7 +33,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-/// Returns the marker of a doc comment, or an empty one, and the comment's text.
+/// Returns the marker and the text of a doc comment; an empty marker for other lines.
 fn doc(line: &str) -> (&'static str, &str) {
     let line = line.trim_start();
     for marker in ["///", "//!"] {

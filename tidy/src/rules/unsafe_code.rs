@@ -1,5 +1,4 @@
-//! `unsafe` only in private modules listed in lists.rs, with a safe API, and with a `SAFETY:` comment
-//! at each block.
+//! `unsafe` only in private modules listed in lists.rs, with a safe API, and with a `SAFETY:` comment at each block.
 
 use crate::{Exemption, Source, Tree, Violation, words};
 
@@ -22,7 +21,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
                 NAME,
                 source.path,
                 line,
-                format!("`unsafe` outside the listed modules, {} times", lines.len()),
+                format!("`unsafe` is used {} times outside the listed modules", lines.len()),
                 "move it to a private raw.rs with a safe API, listed in tidy/src/lists.rs",
             )),
             (Some(entry), _) => {
@@ -34,10 +33,10 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
         found.extend(permissive_root(&source));
     }
     for entry in listed().filter(|entry| !used.contains(entry)) {
-        found.push(tree.stale(NAME, entry.path, "contains no `unsafe`"));
+        found.push(tree.unneeded_entry(NAME, entry.path, "contains no `unsafe`"));
     }
     for entry in tree.lists.raw.iter().filter(|entry| !is_raw(entry.path)) {
-        found.push(tree.stale(
+        found.push(tree.unneeded_entry(
             NAME,
             entry.path,
             "is listed as raw, but is neither raw.rs nor raw/",
@@ -108,7 +107,7 @@ fn public_raw_modules(source: &Source<'_>) -> Vec<Violation> {
         .collect()
 }
 
-/// Returns a violation if a crate's root does not deny `unsafe`; an attribute can then allow it at `mod raw;`.
+/// Returns a violation if a crate's root file does not deny `unsafe`; an attribute can then allow it at `mod raw;`.
 fn permissive_root(source: &Source<'_>) -> Option<Violation> {
     let root = source.path.ends_with("/src/lib.rs") || source.path.ends_with("/src/main.rs");
     let closed = ["#![deny(unsafe_code)]", "#![forbid(unsafe_code)]"];

@@ -9,14 +9,14 @@ pub const NAME: &str = "words";
 const PATHS: &[&str] = &["/root/", "/Users/", "/srv/", "/scratch/"];
 
 /// Markers of unfinished work.
-const NOTES: &[&str] = &["TODO", "FIXME", "XXX"];
+const MARKERS: &[&str] = &["TODO", "FIXME", "XXX"];
 
-/// Finds forbidden paths and markers.
+/// Finds paths of a single machine and markers of unfinished work.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut spelling = Vec::new();
     for (path, text) in tree.files() {
-        let violations = in_text(path, text);
+        let violations = violations_in(path, text);
         match tree.lists.spelling.iter().find(|entry| entry.covers(path)) {
             Some(entry) if !violations.is_empty() => spelling.push(entry),
             Some(_) => {}
@@ -24,12 +24,12 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
         }
     }
     for entry in tree.lists.spelling.iter().filter(|entry| !spelling.contains(entry)) {
-        found.push(tree.stale(NAME, entry.path, "contains none of the words"));
+        found.push(tree.unneeded_entry(NAME, entry.path, "contains none of the words"));
     }
     found
 }
 
-fn in_text(path: &str, text: &str) -> Vec<Violation> {
+fn violations_in(path: &str, text: &str) -> Vec<Violation> {
     let mut found = Vec::new();
     for (line, number) in text.lines().zip(1..) {
         for private in PATHS.iter().filter(|private| is_absolute(line, private)) {
@@ -37,16 +37,16 @@ fn in_text(path: &str, text: &str) -> Vec<Violation> {
             let instead = "use a path relative to the workspace root, or one given by the user";
             found.push(Violation::new(NAME, path, number, what, instead));
         }
-        for note in NOTES.iter().filter(|note| words(line, note).next().is_some()) {
-            let what = format!("a note, `{note}`");
-            let instead = "resolve the note, or file an issue";
+        for note in MARKERS.iter().filter(|note| words(line, note).next().is_some()) {
+            let what = format!("the text contains the marker `{note}`");
+            let instead = "finish the work, or file an issue";
             found.push(Violation::new(NAME, path, number, what, instead));
         }
     }
     found
 }
 
-/// Returns `true` if `private` starts a path in `line` and is not in the middle of a longer path.
+/// Returns `true` if the path prefix `private` starts a path in `line` and is not in the middle of a longer path.
 fn is_absolute(line: &str, private: &str) -> bool {
     line.match_indices(private).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -63,10 +63,10 @@ mod tests {
         for text in
             ["mktemp x.XXXXXX", "target/root/a", "https://a.b/srv/", "$HOME/root/x", "TODOS"]
         {
-            assert_eq!(in_text("a.md", text), [], "{text}");
+            assert_eq!(violations_in("a.md", text), [], "{text}");
         }
         for text in ["see /root/house", "(/srv/a)", "`/root/`", "// TODO: x", "FIXME", "XXX!"] {
-            assert_eq!(in_text("a.md", text).len(), 1, "{text}");
+            assert_eq!(violations_in("a.md", text).len(), 1, "{text}");
         }
     }
 }

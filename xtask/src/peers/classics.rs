@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// C source of node-microbench's rows as plain loops.
+/// C source that measures the rows of node-microbench as plain loops.
 const LOOPS: &str = include_str!("../../c/node-microbench.c");
 
 /// Classic program that prints a line of tab-separated columns for each figure.
@@ -58,10 +58,10 @@ const PROGRAMS: [ClassicProgram; 5] = [
     },
 ];
 
-/// Figures of all runs, by name.
+/// Figures of all runs, by the name of the row.
 type Figures = BTreeMap<String, Vec<f64>>;
 
-/// Runs all programs round robin, and prints a table for each.
+/// Runs handover's programs, the C loops and the originals in alternation, and prints a table for each program.
 pub(super) fn compare(options: &PeersOptions, binary: &Path) -> Result<()> {
     if !Run::new("cc --version").succeeds() {
         install(options, &["gcc", "libc6-dev"])?;
@@ -72,7 +72,7 @@ pub(super) fn compare(options: &PeersOptions, binary: &Path) -> Result<()> {
     let loops = folder.path().join("node-microbench");
     // As Rust calls the C library: through the global offset table alone. The jump through the procedure
     // linkage table is a tenth of what a coarse clock takes.
-    Run::new("cc -O2 -fno-plt -pthread -o").args([&loops, &source]).read()?;
+    Run::new("cc -O2 -fno-plt -pthread -o").args([&loops, &source]).capture()?;
     let has_ranks = Run::new("mpiexec --version").succeeds();
     let mut left_out = Vec::new();
     for program in &PROGRAMS {
@@ -98,7 +98,7 @@ pub(super) fn compare(options: &PeersOptions, binary: &Path) -> Result<()> {
             }
         }
         println!("\n{} {}, {}", program.name, program.args.join(" "), program.unit);
-        print!("{}", table(&ours, &beside, &theirs));
+        print!("{}", format_table(&ours, &beside, &theirs));
     }
     println!();
     left_out.dedup();
@@ -110,12 +110,12 @@ pub(super) fn compare(options: &PeersOptions, binary: &Path) -> Result<()> {
 
 impl ClassicProgram {
     fn run(&self, run: Run, into: &mut Figures) -> Result<()> {
-        let output = run.args(self.args.iter().copied()).at_most(RUN_MAX).output()?;
+        let output = run.args(self.args.iter().copied()).timeout(RUN_MAX).output()?;
         let (text, error) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        ensure!(output.status.success(), "{}: {}: {error}", self.name, output.status);
+        ensure!(output.status.success(), "{} failed ({}): {error}", self.name, output.status);
         let found = figures(&text, self.column);
-        ensure!(!found.is_empty(), "{}: no figure in its output {text:?}", self.name);
+        ensure!(!found.is_empty(), "{} printed no figure: {text:?}", self.name);
         for (name, figure) in found {
             into.entry(name).or_default().push(figure);
         }
@@ -123,7 +123,7 @@ impl ClassicProgram {
     }
 }
 
-/// Returns the name and the figure of each row, skipping heads and remarks, which start with # or <.
+/// Returns the name and the figure of each row. Skips heads and remarks, which start with # or <.
 fn figures(text: &str, column: usize) -> Vec<(String, f64)> {
     let rows = text.lines().filter(|line| !line.starts_with(['#', '<']));
     let row = |line: &str| {
@@ -139,8 +139,9 @@ fn median(figures: &Figures, name: &str) -> Option<f64> {
     all.get(all.len() / 2).copied()
 }
 
-/// Formats a table of our figures and their ratios to the plain C loop and to the original, if measured.
-fn table(ours: &Figures, loops: &Figures, originals: &Figures) -> String {
+/// Formats a table of handover's figures, with their ratios to the figures of the plain C loop and
+/// of the original, if measured.
+fn format_table(ours: &Figures, loops: &Figures, originals: &Figures) -> String {
     let mut text = format!(
         "{:<38} {:>14} {:>14} {:>6} {:>14} {:>6}\n",
         "", "handover", "C loop", "ratio", "original", "ratio"
@@ -171,7 +172,7 @@ mod tests {
         let ours =
             of("#<a>\t<b>\n# \"mpi_wtime\": none\n\"gettid\"\t1\t99.0\n\"rdtscp\"\t1\t18.0\n");
         let loops = of("<a>\n\"gettid\"\t1\t110.0\n");
-        let text = table(&ours, &loops, &Figures::new());
+        let text = format_table(&ours, &loops, &Figures::new());
         let row = |name: &str| {
             let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
             line.split_whitespace().map(str::to_string).collect::<Vec<_>>()
@@ -188,7 +189,7 @@ mod tests {
         std::fs::write(&source, LOOPS)?;
         let flags = ["-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"];
         let compiled = Command::new("cc").args(flags).args([&program, &source]).status();
-        ensure!(compiled.context("cc")?.success(), "cc");
+        ensure!(compiled.context("cannot run cc")?.success(), "cc cannot compile the C loops");
         let output = Command::new(&program).args(["-m", "1"]).output()?;
         let found = figures(&String::from_utf8_lossy(&output.stdout), 4);
         assert_eq!(found.len(), 15, "{found:?}");

@@ -18,13 +18,13 @@ pub fn release(context: &mut Context) -> Result<()> {
     let folder = context.temporary.join("release");
     std::fs::create_dir(&folder)?;
     let binary = context.workspace.binary("release");
-    smoke(&binary, &folder)?;
+    run_smoke(&binary, &folder)?;
     // The test program of the tests' build: a release build of it would rebuild everything else.
     let faults = programs::program(context, "handover", "faults")?;
     context.tests += Run::program(faults.path)
-        .variable("HANDOVER_BINARY", &binary)
-        .within(&context.workspace.root)
-        .count()?;
+        .env_path("HANDOVER_BINARY", &binary)
+        .current_dir(&context.workspace.root)
+        .count_tests()?;
     Ok(())
 }
 
@@ -33,17 +33,17 @@ pub fn dist(context: &mut Context) -> Result<()> {
     build(&context.workspace, "dist")?;
     let folder = context.temporary.join("dist");
     std::fs::create_dir(&folder)?;
-    smoke(&context.workspace.binary("dist"), &folder)
+    run_smoke(&context.workspace.binary("dist"), &folder)
 }
 
-/// Measures the default benchmarks with smoke values in the binary built with the tests, unless done
-/// before. The run's store and report are in the temporary folder.
+/// Measures the default benchmarks with smoke values in the binary built with the tests, unless
+/// this was done before. The run's store and report page are in the temporary folder.
 pub fn ladder(context: &mut Context) -> Result<Ladder> {
     let ladder =
         Ladder { binary: context.workspace.binary("debug"), folder: context.temporary.clone() };
     if !context.ladder_ran {
         programs::built(context)?;
-        smoke(&ladder.binary, &ladder.folder)?;
+        run_smoke(&ladder.binary, &ladder.folder)?;
         context.ladder_ran = true;
     }
     Ok(ladder)
@@ -52,15 +52,15 @@ pub fn ladder(context: &mut Context) -> Result<Ladder> {
 /// Builds the `handover` binary in a cargo profile.
 pub fn build(workspace: &Workspace, profile: &str) -> Result<()> {
     let line = format!("cargo build -p handover --profile {profile}");
-    Run::new(&line).within(&workspace.root).run()
+    Run::new(&line).current_dir(&workspace.root).run()
 }
 
-fn smoke(binary: &Path, folder: &Path) -> Result<()> {
+fn run_smoke(binary: &Path, folder: &Path) -> Result<()> {
     Run::program(binary)
         .args(["run", "--profile", "smoke", "--db", STORE])
-        .within(folder)
-        .at_most(SMOKE_MAX)
-        .count_with_buffered_output()?;
+        .current_dir(folder)
+        .timeout(SMOKE_MAX)
+        .count_tests_buffered()?;
     ensure!(folder.join(STORE).exists(), "the smoke run wrote no {STORE}");
     Ok(())
 }
@@ -73,7 +73,7 @@ const SMOKE_MAX: Duration = Duration::from_secs(600);
 /// Results of the smoke run of the default benchmarks.
 pub struct Ladder {
     binary: PathBuf,
-    /// Folder in which the binary ran.
+    /// Folder with the store and the report page that the run wrote.
     pub folder: PathBuf,
 }
 
@@ -87,8 +87,8 @@ impl Ladder {
     pub fn ids(&self) -> Result<BTreeSet<String>> {
         let store = self.folder.join(STORE);
         let show = Run::program(&self.binary).args(["show", "--json", "--db"]).args([store]);
-        let document: Document = serde_json::from_str(&show.read()?)
-            .context("parse the output of `handover show --json`")?;
+        let document: Document = serde_json::from_str(&show.capture()?)
+            .context("cannot parse the output of `handover show --json`")?;
         Ok(document.records.into_iter().map(|one| one.id).collect())
     }
 }

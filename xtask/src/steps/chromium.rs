@@ -17,7 +17,7 @@ use crate::test::Context;
 
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 
-/// Maximum duration of a browser run; a longer one hangs.
+/// Maximum duration of a browser run; a browser that takes longer is killed.
 const BROWSER_MAX: Duration = Duration::from_secs(120);
 
 /// Browser options. The network is disabled, so that a page that needs the network fails here.
@@ -35,9 +35,9 @@ const OPTIONS: [&str; 11] = [
     "--virtual-time-budget=5000",
 ];
 
-/// Opens the report in a browser and checks it.
+/// Opens the report page in a browser and checks its rows, its console, its dialogs and its layout.
 pub fn chromium(context: &mut Context) -> Result<()> {
-    let found = || find().filter(|_| Run::new("chromedriver --version").succeeds());
+    let found = || find_browser().filter(|_| Run::new("chromedriver --version").succeeds());
     let browser = match found() {
         Some(browser) => browser,
         None => {
@@ -55,17 +55,17 @@ pub fn chromium(context: &mut Context) -> Result<()> {
     };
     let ladder = binary::ladder(context)?;
     let ids = ladder.ids()?;
-    ensure!(!ids.is_empty(), "the smoke run stored no record");
-    let page = open(browser, &ladder.report(), &context.temporary)?;
+    ensure!(!ids.is_empty(), "the smoke run stored no figures");
+    let page = render_page(browser, &ladder.report(), &context.temporary)?;
     ensure!(page.console.is_empty(), "the console is not empty:\n{}", page.console.join("\n"));
-    let fetched = fetched(&page.dom);
+    let fetched = fetched_resources(&page.dom);
     ensure!(
         fetched.is_empty(),
-        "the page must be self-contained, but fetches {}",
+        "the report page must be self-contained, but fetches {}",
         fetched.join(", ")
     );
-    let missing = missing(&page.dom, &ids);
-    ensure!(missing.is_empty(), "the page has no row for {}", missing.join(", "));
+    let missing = ids_without_row(&page.dom, &ids);
+    ensure!(missing.is_empty(), "the report page has no row for {}", missing.join(", "));
     println!(
         "{} rows, each of {} ids has its own, the console is empty",
         rows(&page.dom).count(),
@@ -74,7 +74,14 @@ pub fn chromium(context: &mut Context) -> Result<()> {
     check_interaction(&ladder.report(), &context.temporary.join("driven"))
 }
 
-/// Clicks and types in the page, and checks the effects.
+/// Returns an error unless the script, which checks that `what` holds, returns `true`.
+fn check_script(browser: &driver::BrowserPage, what: &str, script: &str) -> Result<()> {
+    let said = browser.run(script)?;
+    ensure!(said == Value::Bool(true), "the check failed: {what}; its script returned {said}");
+    Ok(())
+}
+
+/// Clicks and types in the page, and checks that the page reacts as expected.
 fn check_interaction(report: &Path, profile: &Path) -> Result<()> {
     // Virtual time would disturb a page that is interacted with.
     let options: Vec<&str> =
@@ -83,11 +90,7 @@ fn check_interaction(report: &Path, profile: &Path) -> Result<()> {
     let began = Instant::now();
     browser.open(&format!("file://{}", report.display()))?;
     println!("the page opens in {} ms", began.elapsed().as_millis());
-    let is = |what: &str, script: &str| -> Result<()> {
-        let said = browser.run(script)?;
-        ensure!(said == Value::Bool(true), "the check failed: {what}; its script returned {said}");
-        Ok(())
-    };
+    let is = |what: &str, script: &str| check_script(&browser, what, script);
     is("no dialog is open at first", "return !document.querySelector('dialog').open")?;
     browser.click("section[aria-labelledby=ladder] figure.wide svg text.name")?;
     is(
@@ -101,7 +104,7 @@ fn check_interaction(report: &Path, profile: &Path) -> Result<()> {
     let title = "return document.querySelector('dialog h2').textContent";
     let first = browser.run(title)?;
     browser.press(RIGHT)?;
-    ensure!(browser.run(title)? != first, "an arrow key does not show the next figure");
+    ensure!(browser.run(title)? != first, "the right arrow key does not show the next figure");
     browser.press(ESCAPE)?;
     is("Escape closes the dialog", "return !document.querySelector('dialog').open")?;
     browser.press("/lock")?;
@@ -125,10 +128,10 @@ fn check_interaction(report: &Path, profile: &Path) -> Result<()> {
     let paper = "return getComputedStyle(document.body).backgroundColor";
     let before = browser.run(paper)?;
     browser.click("header .tools button")?;
-    ensure!(browser.run(paper)? != before, "the light and the dark theme are the same");
+    ensure!(browser.run(paper)? != before, "the theme button does not change the page's colour");
     check_other_media(&browser, report)?;
     let console = browser.console()?;
-    ensure!(console.is_empty(), "the console is not empty:\n{}", console.join("\n"));
+    ensure!(console.is_empty(), "the browser console is not empty:\n{}", console.join("\n"));
     println!(
         "a rung opens, an arrow advances, Escape closes; filter, sort, both themes; phone, paper, no script"
     );
@@ -142,16 +145,12 @@ const BEYOND: &str = "const dialog = document.querySelector('dialog[open]');
          .filter((it) => it.getBoundingClientRect().right > edge + 1)
          .map((it) => `${it.tagName} ${it.className} ${it.textContent.slice(0, 30)}`)";
 
-/// Checks the page on a phone, on paper, and without scripts.
+/// Checks the page in a phone's window, in print, and without scripts.
 fn check_other_media(browser: &driver::BrowserPage, report: &Path) -> Result<()> {
-    let is = |what: &str, script: &str| -> Result<()> {
-        let said = browser.run(script)?;
-        ensure!(said == Value::Bool(true), "the check failed: {what}; its script returned {said}");
-        Ok(())
-    };
+    let is = |what: &str, script: &str| check_script(browser, what, script);
     let nothing_beyond = |what: &str| -> Result<()> {
         let beyond = browser.run(BEYOND)?;
-        ensure!(beyond == json!([]), "{what} extends beyond the window: {beyond}");
+        ensure!(beyond == json!([]), "{what}: elements extend beyond the window: {beyond}");
         Ok(())
     };
     let window = |width: u32, height: u32, mobile: bool| {
@@ -207,7 +206,7 @@ fn check_other_media(browser: &driver::BrowserPage, report: &Path) -> Result<()>
 const ESCAPE: &str = "\u{e00c}";
 const RIGHT: &str = "\u{e014}";
 
-fn find() -> Option<&'static str> {
+fn find_browser() -> Option<&'static str> {
     NAMES.into_iter().find(|name| Run::new(name).args(["--version"]).succeeds())
 }
 
@@ -217,30 +216,30 @@ struct Page {
     console: Vec<String>,
 }
 
-fn open(browser: &str, file: &Path, temporary: &Path) -> Result<Page> {
+fn render_page(browser: &str, file: &Path, temporary: &Path) -> Result<Page> {
     ensure!(file.exists(), "the smoke run wrote no {}", file.display());
     let run = Run::new(browser)
         .args(OPTIONS)
         .args([format!("--user-data-dir={}", temporary.join("browser").display())])
         .args(["--dump-dom".to_owned(), format!("file://{}", file.display())])
-        .at_most(BROWSER_MAX);
+        .timeout(BROWSER_MAX);
     println!("$ {run}");
     let output = run.output()?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{browser} failed ({}): {stderr}", output.status);
     Ok(Page {
         dom: String::from_utf8_lossy(&output.stdout).into_owned(),
-        console: console(&stderr),
+        console: console_messages(&stderr),
     })
 }
 
 /// Returns the page's console messages from the browser's log.
-fn console(stderr: &str) -> Vec<String> {
+fn console_messages(stderr: &str) -> Vec<String> {
     stderr.lines().filter(|line| line.contains(":CONSOLE")).map(str::to_owned).collect()
 }
 
 /// Returns the resources that the page loads; a report must be one file and load none.
-fn fetched(dom: &str) -> Vec<String> {
+fn fetched_resources(dom: &str) -> Vec<String> {
     let sources =
         dom.split(" src=\"").skip(1).chain(dom.split("<link").skip(1).filter_map(|link| {
             let tag = link.split('>').next()?;
@@ -254,8 +253,8 @@ fn rows(dom: &str) -> impl Iterator<Item = &str> {
     dom.split("<tr").skip(1).map(|row| row.split("</tr").next().unwrap_or_default())
 }
 
-/// Returns the ids without a table row.
-fn missing(dom: &str, ids: &BTreeSet<String>) -> Vec<String> {
+/// Returns the figure ids that have no table row in the page.
+fn ids_without_row(dom: &str, ids: &BTreeSet<String>) -> Vec<String> {
     let escaped = |id: &str| id.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let seen = |id: &str| rows(dom).any(|row| row.contains(&escaped(id)));
     ids.iter().filter(|id| !seen(id)).cloned().collect()
@@ -269,7 +268,7 @@ mod tests {
     fn missing_row_is_found() {
         let dom = "<p>clock/now</p><table><tr class=a><td>lock/busy</td></tr><tr></tr></table>";
         let ids = BTreeSet::from(["lock/busy", "clock/now"].map(str::to_owned));
-        assert_eq!(missing(dom, &ids), ["clock/now"]);
+        assert_eq!(ids_without_row(dom, &ids), ["clock/now"]);
         assert_eq!(rows(dom).count(), 2);
     }
 
@@ -277,7 +276,7 @@ mod tests {
     fn external_resource_is_found() {
         let dom = "<img src=\"data:image/png;base64,x\"><a href=\"https://a.b/\">a</a>\
             <script src=\"https://a.b/c.js\"></script><link rel=\"icon\" href=\"c.png\">";
-        assert_eq!(fetched(dom), ["https://a.b/c.js", "c.png"]);
+        assert_eq!(fetched_resources(dom), ["https://a.b/c.js", "c.png"]);
     }
 
     #[test]
@@ -285,7 +284,7 @@ mod tests {
         let stderr = "[1:2:0101/000000.0:ERROR:bus.cc(408)] Failed to connect to the bus\n\
             [1:2:0101/000000.0:INFO:CONSOLE:3] \"Uncaught ReferenceError\", source: file:///r (3)\n\
             12 bytes written\n";
-        let found = console(stderr);
+        let found = console_messages(stderr);
         assert_eq!(found.len(), 1);
         assert!(found[0].contains("ReferenceError"));
     }

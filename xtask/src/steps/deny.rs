@@ -8,12 +8,12 @@ use anyhow::{Context as _, Result};
 use crate::run::Run;
 use crate::test::Context;
 
-/// Command that installs cargo-deny; without default features it only cannot fetch advisories.
+/// Command that installs cargo-deny without the default features, which only fetch advisories.
 const INSTALL: &str = "cargo install --locked --debug --no-default-features cargo-deny@0.20.2";
 
 /// Checks the dependencies against the lists in deny.toml.
 pub fn deny(context: &mut Context) -> Result<()> {
-    let program = match find(context) {
+    let program = match find_cargo_deny(context) {
         Ok(program) => program,
         // Installing takes longer than any other check of a change.
         Err(error) if !context.long => {
@@ -34,16 +34,16 @@ pub fn deny(context: &mut Context) -> Result<()> {
     };
     Run::program(program)
         .args(["--all-features", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"])
-        .within(&context.workspace.root)
+        .current_dir(&context.workspace.root)
         .run()
 }
 
-fn own(context: &Context) -> PathBuf {
+fn installed_path(context: &Context) -> PathBuf {
     context.workspace.target.join("tools")
 }
 
-fn find(context: &Context) -> Result<PathBuf> {
-    let places = [PathBuf::from("cargo-deny"), own(context).join("bin/cargo-deny")];
+fn find_cargo_deny(context: &Context) -> Result<PathBuf> {
+    let places = [PathBuf::from("cargo-deny"), installed_path(context).join("bin/cargo-deny")];
     places
         .into_iter()
         .find(|program| Run::program(program).args(["--version"]).succeeds())
@@ -52,12 +52,12 @@ fn find(context: &Context) -> Result<PathBuf> {
 
 /// Installs cargo-deny into the target folder; the contributor's own tools are not changed.
 fn install(context: &Context) -> Result<PathBuf> {
-    println!("installing cargo-deny into {} (a minute or two)", own(context).display());
+    println!("installing cargo-deny into {} (a minute or two)", installed_path(context).display());
     Run::new(INSTALL)
-        .arg_path("--root", &own(context))
-        .unset("CARGO_TARGET_DIR")
-        .set("CARGO_PROFILE_DEV_DEBUG", "0")
-        .at_most(Duration::from_secs(900))
+        .arg_path("--root", &installed_path(context))
+        .env_remove("CARGO_TARGET_DIR")
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        .timeout(Duration::from_secs(900))
         .run()?;
-    find(context)
+    find_cargo_deny(context)
 }

@@ -10,15 +10,14 @@ use crate::run::Run;
 use crate::test::Context;
 use crate::workspace::{Crate, packages};
 
-/// Duration of each fuzz target in seconds.
+/// Duration of the run of each fuzz target, in seconds.
 const FUZZ_SECONDS: u32 = 60;
 
-/// Number of messages of the soak test, and its maximum duration with the build: 72 s were measured on
-/// two CPUs.
+/// Number of messages of the soak test, and its maximum duration with the build: 72 s were measured on two CPUs.
 const SOAK_MESSAGES: u64 = 100_000_000;
 const SOAK_MAX: Duration = Duration::from_secs(1800);
 
-/// Number of schedules that Miri tries with `--long`.
+/// Number of thread schedules that Miri tries for each test with `--long`.
 const MIRI_SEEDS: u32 = 16;
 
 /// Cargo options and filter for the tests that Miri runs, by crate: by default, and with `--long`.
@@ -45,7 +44,7 @@ const MIRI_DECODERS: (&str, &str) = ("handover-rpc", "--lib engine::");
 /// built separately: other crates' dependencies do not compile with a loom flag.
 pub fn loom(context: &mut Context) -> Result<()> {
     let mut modelled = context.workspace.crates_with("tests/model.rs");
-    ensure!(!modelled.is_empty(), "no crate has a tests/model.rs");
+    ensure!(!modelled.is_empty(), "no crate has a tests/model.rs, so no loom model ran");
     modelled.retain(|one| context.includes(&one.name));
     if modelled.is_empty() {
         return Ok(());
@@ -53,15 +52,15 @@ pub fn loom(context: &mut Context) -> Result<()> {
     let target = context.workspace.target.join("loom");
     let mut run = Run::new(&format!("{BESIDE_TESTS} cargo test --profile loom --test model"));
     if context.long {
-        run = run.set("HANDOVER_LONG", "1");
+        run = run.env("HANDOVER_LONG", "1");
     }
     let passed = run
         .args(packages(&modelled))
         .arg_path("--target-dir", &target)
-        .set("RUSTFLAGS", "--cfg handover_loom")
-        .unset("CARGO_ENCODED_RUSTFLAGS")
-        .within(&context.workspace.root)
-        .count()?;
+        .env("RUSTFLAGS", "--cfg handover_loom")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .current_dir(&context.workspace.root)
+        .count_tests()?;
     let count = modelled.len() as u64;
     ensure!(
         passed >= count,
@@ -71,10 +70,9 @@ pub fn loom(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
-/// Runs the tests of base and of the mechanisms that do not need Linux or x86_64, as on another
-/// system: `handover_portable` excludes the code for both. They have a separate target folder, as the
-/// flag rebuilds everything. Without `--long`, the longest tests of ring and sched are excluded, as the
-/// step `tests` runs them.
+/// Runs the tests of base and of the mechanisms that do not need Linux or x86_64, as on another system:
+/// `handover_portable` excludes the code for both. They have a separate target folder, as the flag rebuilds
+/// everything. Without `--long`, the longest tests of ring and sched are excluded, as the step `tests` runs them.
 pub fn portable(context: &mut Context) -> Result<()> {
     let concerned = |one: &&Crate| PORTABLE.contains(&&*one.name) && context.includes(&one.name);
     let crates: Vec<&Crate> = context.workspace.crates.iter().filter(concerned).collect();
@@ -87,11 +85,11 @@ pub fn portable(context: &mut Context) -> Result<()> {
         .arg_path("--target-dir", &context.workspace.target.join("portable"))
         .args(["--"])
         .args(left_out)
-        .set("RUSTFLAGS", "--cfg handover_portable")
-        .set("PROPTEST_CASES", "8")
-        .unset("CARGO_ENCODED_RUSTFLAGS")
-        .within(&context.workspace.root)
-        .count()?;
+        .env("RUSTFLAGS", "--cfg handover_portable")
+        .env("PROPTEST_CASES", "8")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .current_dir(&context.workspace.root)
+        .count_tests()?;
     ensure!(
         passed >= crates.len() as u64,
         "only {passed} tests passed in {} portable crates",
@@ -146,10 +144,10 @@ pub fn miri(context: &mut Context) -> Result<()> {
             .args(packages(&crates))
             .arg_path("--target-dir", &context.workspace.target.join("miri"))
             .args(tests.split_whitespace())
-            .set("MIRIFLAGS", &flags)
-            .set("PROPTEST_CASES", "8")
-            .within(&context.workspace.root)
-            .count()?;
+            .env("MIRIFLAGS", &flags)
+            .env("PROPTEST_CASES", "8")
+            .current_dir(&context.workspace.root)
+            .count_tests()?;
     }
     context.tests += passed;
     Ok(())
@@ -172,12 +170,12 @@ pub fn fuzz(context: &mut Context) -> Result<()> {
         context.skip("fuzz", "cargo-fuzz is not installed: cargo install --locked cargo-fuzz");
         return Ok(());
     }
-    let targets = Run::new("cargo +nightly fuzz list").within(&folder).read()?;
+    let targets = Run::new("cargo +nightly fuzz list").current_dir(&folder).capture()?;
     for target in targets.lines() {
         Run::new("cargo +nightly fuzz run")
             .args([target, "--", &format!("-max_total_time={FUZZ_SECONDS}")])
-            .within(&folder)
-            .at_most(Duration::from_secs(900))
+            .current_dir(&folder)
+            .timeout(Duration::from_secs(900))
             .run()?;
     }
     Ok(())
@@ -187,10 +185,10 @@ pub fn fuzz(context: &mut Context) -> Result<()> {
 /// rejected, dropped by policy or returned. Without `--long`, a test of the crate sends a million of them.
 pub fn soak(context: &mut Context) -> Result<()> {
     let passed = Run::new("cargo test --release -p handover-event --test it soak")
-        .set("HANDOVER_SOAK_MESSAGES", &SOAK_MESSAGES.to_string())
-        .within(&context.workspace.root)
-        .at_most(SOAK_MAX)
-        .count()?;
+        .env("HANDOVER_SOAK_MESSAGES", &SOAK_MESSAGES.to_string())
+        .current_dir(&context.workspace.root)
+        .timeout(SOAK_MAX)
+        .count_tests()?;
     ensure!(passed > 0, "no soak test ran in handover-event");
     context.tests += passed;
     Ok(())

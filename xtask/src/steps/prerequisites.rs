@@ -35,14 +35,14 @@ pub fn clippy(context: &mut Context) {
 pub fn debian(packages: &[&str]) -> Result<()> {
     let names = packages.join(" and ");
     if !Run::new("apt-get --version").succeeds() {
-        bail!("{names} not found, and apt-get is not available");
+        bail!("{names} not found, and apt-get is not available to install them");
     }
     if !is_root() {
         bail!("{names} not found: apt-get install {}", packages.join(" "));
     }
     println!("installing Debian's {names}");
     let apt =
-        |line: &str| Run::new(line).set("DEBIAN_FRONTEND", "noninteractive").at_most(INSTALL_MAX);
+        |line: &str| Run::new(line).env("DEBIAN_FRONTEND", "noninteractive").timeout(INSTALL_MAX);
     // The installation may succeed with stale package lists.
     let updated = apt("apt-get -q update").run();
     apt("apt-get -q -y --no-install-recommends install").args(packages).run().with_context(|| {
@@ -53,7 +53,7 @@ pub fn debian(packages: &[&str]) -> Result<()> {
     })
 }
 
-/// Installs components of a Rust toolchain, unless `present` succeeds.
+/// Installs components of a Rust toolchain, unless the command `present` succeeds.
 pub fn component(toolchain: Option<&str>, names: &[&str], present: Run) -> Result<()> {
     if present.succeeds() {
         return Ok(());
@@ -63,7 +63,7 @@ pub fn component(toolchain: Option<&str>, names: &[&str], present: Run) -> Resul
     if let Some(toolchain) = toolchain {
         run = run.args(["--toolchain", toolchain]);
     }
-    run.args(names).at_most(INSTALL_MAX).run()
+    run.args(names).timeout(INSTALL_MAX).run()
 }
 
 fn is_root() -> bool {

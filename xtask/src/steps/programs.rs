@@ -23,15 +23,14 @@ const PROGRAM_MAX: Duration = Duration::from_secs(600);
 /// Maximum duration of one program with `--long`.
 const PROGRAM_MAX_LONG: Duration = Duration::from_secs(7200);
 
-/// Number of programs that run in parallel. Most of them wait for timeouts, child processes
-/// and ends of rounds.
+/// Number of programs that run in parallel. Most of them wait for timeouts, child processes and ends of rounds.
 const PROGRAMS_AT_ONCE: usize = 2;
 
 /// Prefix of command lines that compile while test programs run: the lowest priority, as two threads that spin for each
 /// other waste their time slices while a compiler delays one of them.
 pub const BESIDE_TESTS: &str = "nice -n 19";
 
-/// Number of times that probes are switched with `--long` while threads execute them.
+/// Number of times that a probe test with `--long` switches probes while threads execute them.
 const PROBE_FLIPS: &str = "1000000";
 
 /// Executable with tests, as built by cargo.
@@ -49,8 +48,7 @@ pub struct Program {
     pub path: PathBuf,
 }
 
-/// Message `compiler-artifact` of cargo's JSON output, one per line; other messages are
-/// skipped.
+/// Message `compiler-artifact` of cargo's JSON output, one per line; other messages are skipped.
 #[derive(Deserialize)]
 struct Artifact {
     manifest_path: PathBuf,
@@ -76,14 +74,14 @@ pub fn build(context: &mut Context) -> Result<()> {
     let messages = context
         .cargo(BUILD)
         .args(["--message-format", "json-render-diagnostics"])
-        .run_and_read()?;
-    let programs = programs(&messages);
+        .run_and_capture()?;
+    let programs = parse_programs(&messages);
     ensure!(!programs.is_empty(), "`{BUILD}` built no test program");
     context.programs = Some(programs);
     Ok(())
 }
 
-/// Returns the test programs, building them first if necessary.
+/// Returns the test programs, and builds them first if necessary.
 pub fn built(context: &mut Context) -> Result<&[Program]> {
     if context.programs.is_none() {
         build(context)?;
@@ -91,14 +89,14 @@ pub fn built(context: &mut Context) -> Result<&[Program]> {
     Ok(context.programs.as_deref().unwrap_or_default())
 }
 
-/// Returns the program of a test target.
+/// Returns the test program of that package and target.
 pub fn program(context: &mut Context, package: &str, target: &str) -> Result<Program> {
     let is_it = |one: &&Program| one.package == package && one.target == target;
     let found = built(context)?.iter().find(is_it).cloned();
     found.with_context(|| format!("{package} has no test target {target}"))
 }
 
-fn programs(messages: &str) -> Vec<Program> {
+fn parse_programs(messages: &str) -> Vec<Program> {
     let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<Artifact>(line).ok());
     let programs = artifacts.filter(|one| one.profile.test).filter_map(|one| {
         let folder = one.manifest_path.parent()?.to_owned();
@@ -131,7 +129,7 @@ pub fn run_all(context: &mut Context) -> Result<()> {
         ["handover", "handover-harness", "handover-rpc", "handover-net", "handover-suite"];
     queue.make_contiguous().sort_by_key(|program| !takes_long.contains(&program.package.as_str()));
     queue.retain(|program| context.includes(&program.package));
-    let libraries = Run::new("rustc --print target-libdir").read()?;
+    let libraries = Run::new("rustc --print target-libdir").capture()?;
     let queue = Mutex::new(queue);
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     let work = || {
@@ -235,7 +233,7 @@ pub fn affected(workspace: &Workspace) -> BTreeSet<String> {
     workspace.crates.iter().filter(is_affected).map(|one| one.name.clone()).collect()
 }
 
-/// Returns the time of the last write to a file, or to any file below a folder; `None` if unreadable.
+/// Returns the time of the last write to a file, or to any file below a folder; `None` if none can be read.
 fn newest(path: &Path) -> Option<SystemTime> {
     let data = fs::symlink_metadata(path).ok()?;
     if !data.is_dir() {
@@ -251,21 +249,21 @@ impl Program {
     /// Runs the program and returns the number of tests passed.
     fn run(&self, long: bool, libraries: &str) -> Result<u64> {
         let mut run = Run::program(&self.path)
-            .named(&format!("{} {}", self.package, self.source.display()))
-            .within(&self.folder)
-            .variable("CARGO_MANIFEST_DIR", &self.folder)
+            .display_name(&format!("{} {}", self.package, self.source.display()))
+            .current_dir(&self.folder)
+            .env_path("CARGO_MANIFEST_DIR", &self.folder)
             // Needed by tests of procedural macros, which use the compiler's own libraries.
-            .variable("LD_LIBRARY_PATH", Path::new(libraries))
+            .env_path("LD_LIBRARY_PATH", Path::new(libraries))
             // Symbolising an expected panic's frames takes a second of CPU time; a failed test says its line.
-            .unset("RUST_BACKTRACE")
-            .at_most(if long { PROGRAM_MAX_LONG } else { PROGRAM_MAX });
+            .env_remove("RUST_BACKTRACE")
+            .timeout(if long { PROGRAM_MAX_LONG } else { PROGRAM_MAX });
         if long {
             run = run
-                .set("HANDOVER_LONG", "1")
-                .set("PROPTEST_CASES", "4096")
-                .set("HANDOVER_PROBE_FLIPS", PROBE_FLIPS);
+                .env("HANDOVER_LONG", "1")
+                .env("PROPTEST_CASES", "4096")
+                .env("HANDOVER_PROBE_FLIPS", PROBE_FLIPS);
         }
-        run.count_with_buffered_output()
+        run.count_tests_buffered()
     }
 }
 
@@ -317,7 +315,7 @@ mod tests {
 {"reason":"compiler-artifact","package_id":"path+file:///h/tidy#0.1.0","manifest_path":"/h/tidy/Cargo.toml","target":{"name":"tidy","src_path":"/h/tidy/src/lib.rs"},"profile":{"test":true},"executable":"/t/tidy-2"}
 {"reason":"build-finished","success":true}
 "#;
-        let found = programs(messages);
+        let found = parse_programs(messages);
         let names: Vec<_> = found.iter().map(|one| (&*one.package, &*one.target)).collect();
         assert_eq!(names, [("handover-store", "it"), ("tidy", "tidy")]);
         assert_eq!(found[0].folder, Path::new("/h/lab/store"));

@@ -1,8 +1,7 @@
 //! ThreadSanitizer and AddressSanitizer, with `--long`.
 //!
-//! The standard library is built from its sources with each sanitizer: without that,
-//! ThreadSanitizer does not see the synchronisation of its locks and threads. There are no
-//! suppressions.
+//! The standard library is built from its sources with each sanitizer: without that, ThreadSanitizer does not see the
+//! synchronisation of its locks and threads. There are no suppressions.
 //!
 //! | crate | thread | address and leaks |
 //! |---|---|---|
@@ -10,10 +9,9 @@
 //! | `event` | all tests | all tests but one of [`ADDRESS_SKIPPED`] |
 //! | `fiber`, `rpc` | all tests but [`THREAD_SKIPPED`] | all tests but [`ADDRESS_SKIPPED`] |
 //!
-//! Switches between the stacks of fibers are reported to both:
-//! `mechanisms/fiber/src/raw/sanitizer.rs`. Not covered: other processes (ThreadSanitizer sees one
-//! process, and treats each mapping as separate memory); ordering by fences alone, which
-//! ThreadSanitizer does not support and the loom models check; C code of dependencies.
+//! Switches between the stacks of fibers are reported to both: `mechanisms/fiber/src/raw/sanitizer.rs`. Not covered:
+//! other processes (ThreadSanitizer sees one process, and treats each mapping as separate memory); ordering by fences
+//! alone, which ThreadSanitizer does not support and the loom models check; C code of dependencies.
 
 use std::time::Duration;
 
@@ -43,8 +41,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 const THREAD_SKIPPED: [&str; 5] = [
     // ThreadSanitizer handles faults itself, and this test ends with a fault.
     "other_faults_are_forwarded_to_the_previous_handler",
-    // These tests limit the address space or the mappings that ThreadSanitizer's shadow memory
-    // needs.
+    // These tests limit the address space or the mappings that ThreadSanitizer's shadow memory needs.
     "spawn_fails_without_stack_memory_and_other_fibers_continue",
     "spawn_fails_at_the_mapping_limit_and_other_fibers_continue",
     // These two of rpc have deadlines that ThreadSanitizer's builds exceed.
@@ -97,14 +94,14 @@ fn run(
         run = run.args(["--skip", test]);
     }
     let passed = run
-        .set("RUSTFLAGS", &flags)
-        .set(variable, options)
+        .env("RUSTFLAGS", &flags)
+        .env(variable, options)
         // Symbolising the frames of an expected panic takes seconds in these programs.
-        .set("RUST_BACKTRACE", "0")
-        .unset("CARGO_ENCODED_RUSTFLAGS")
-        .within(&context.workspace.root)
-        .at_most(SANITIZER_MAX)
-        .count()?;
+        .env("RUST_BACKTRACE", "0")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .current_dir(&context.workspace.root)
+        .timeout(SANITIZER_MAX)
+        .count_tests()?;
     ensure!(passed > 0, "no test ran with the {sanitizer} sanitizer");
     context.tests += passed;
     Ok(())

@@ -32,8 +32,8 @@ pub fn tidy(context: &mut Context) -> Result<()> {
     let rules: Vec<_> =
         programs::built(context)?.iter().filter(|it| it.package == TIDY).cloned().collect();
     for program in rules {
-        let run = Run::program(program.path).args(["--nocapture"]).within(&program.folder);
-        context.tests += run.variable("CARGO_MANIFEST_DIR", &program.folder).count()?;
+        let run = Run::program(program.path).args(["--nocapture"]).current_dir(&program.folder);
+        context.tests += run.env_path("CARGO_MANIFEST_DIR", &program.folder).count_tests()?;
     }
     Ok(())
 }
@@ -67,9 +67,9 @@ pub fn examples(context: &mut Context) -> Result<()> {
                 continue;
             }
             Run::program(context.workspace.target.join("debug/examples").join(example))
-                .within(&context.workspace.root)
-                .at_most(EXAMPLE_MAX)
-                .count_with_buffered_output()?;
+                .current_dir(&context.workspace.root)
+                .timeout(EXAMPLE_MAX)
+                .count_tests_buffered()?;
         }
     }
     Ok(())
@@ -124,18 +124,18 @@ pub fn doctests(context: &mut Context) -> Result<()> {
         LIBRARIES.iter().any(|folder| one.folder.starts_with(folder))
             && (context.only || context.differing.contains(&one.name))
     });
-    let run = context.cargo(&line).variable("RUSTDOC", &rustdoc);
+    let run = context.cargo(&line).env_path("RUSTDOC", &rustdoc);
     // Not by cargo's `-p`, which would select other features of the dependencies and rebuild them.
-    let run = run.set("HANDOVER_LEFT_OUT", &left_out).set("HANDOVER_DOCUMENTED", &documented);
-    context.tests += run.variable("HANDOVER_DOCS", &target.join("doc")).count()?;
+    let run = run.env("HANDOVER_LEFT_OUT", &left_out).env("HANDOVER_DOCUMENTED", &documented);
+    context.tests += run.env_path("HANDOVER_DOCS", &target.join("doc")).count_tests()?;
     Ok(())
 }
 
 /// Builds the documentation of everything, programs and examples too, with warnings denied.
 pub fn docs(context: &mut Context) -> Result<()> {
-    cargo(context, "cargo doc --workspace --no-deps").set("RUSTDOCFLAGS", "-D warnings").run()
+    cargo(context, "cargo doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings").run()
 }
 
 fn cargo(context: &Context, line: &str) -> Run {
-    Run::new(line).within(&context.workspace.root)
+    Run::new(line).current_dir(&context.workspace.root)
 }

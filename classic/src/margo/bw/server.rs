@@ -49,7 +49,7 @@ impl PreparedTransfer {
     /// Returns the part of the client's buffer for the next transfer.
     fn next(&self, walk: &BufferCursor) -> BulkPart {
         let at = walk.next();
-        let part = BulkPart::of(walk.xfer_bytes).at(self.client.base + at, at);
+        let part = BulkPart::new(walk.xfer_bytes).offsets(self.client.base + at, at);
         self.ours.as_ref().map_or(part, |ours| part.halved(ours))
     }
 }
@@ -131,7 +131,7 @@ impl Server {
     /// Transfers from the client's memory once with every thread, and returns the path used.
     fn prepare(&mut self, context: &mut Context<'_>, prepare: Prepare) -> Result<String, Failure> {
         let peer = context.peer();
-        let first = BulkPart::of(self.walk.xfer_bytes).at(prepare.base, 0);
+        let first = BulkPart::new(self.walk.xfer_bytes).offsets(prepare.base, 0);
         context.pull(peer, &prepare.handle, &self.walk.memory, first).map_err(failed)?;
         for _ in 0..self.threads_count {
             let worker = Worker::start(&self.config, &self.walk, prepare.clone(), self.halves);
@@ -327,7 +327,7 @@ fn reach(
     let address =
         prepare.client.parse().map_err(|_| "the client has sent no valid address".to_string())?;
     let peer = endpoint.connect(&address).map_err(|error| error.to_string())?;
-    let part = BulkPart::of(8.min(walk.xfer_bytes)).at(prepare.base, 0);
+    let part = BulkPart::new(8.min(walk.xfer_bytes)).offsets(prepare.base, 0);
     let pulled = endpoint.pull(peer, &prepare.handle, &BulkMemory::plain(vec![0; 8]), part);
     pulled.map_err(|error| error.to_string())?;
     let prepared = PreparedTransfer::new(prepare, &mut endpoint, walk, halves);

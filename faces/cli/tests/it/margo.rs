@@ -312,7 +312,7 @@ fn rank_0_ends_when_rank_1_ends_before_it_connects() {
         met = rank_1.connect(&at).ok();
         met.is_some()
     });
-    let (met, meet) = (met.expect("it is there"), Method::named("meet"));
+    let (met, meet) = (met.expect("it is there"), Method::new("meet"));
     let told: String = rank_1.call(met, meet, "margo-p2p-latency.-").expect("its address");
     assert!(told.contains(" sm://"), "{told}");
     drop(rank_1);

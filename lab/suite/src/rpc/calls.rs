@@ -10,9 +10,9 @@ use handover_rpc::{Call, Calling, Config, Context, Endpoint, Failure, Method, Pe
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-pub(super) const NOOP: Method = Method::named("noop");
-const ECHO: Method = Method::named("echo");
-const STOP: Method = Method::named("stop");
+pub(super) const NOOP: Method = Method::new("noop");
+const ECHO: Method = Method::new("echo");
+const STOP: Method = Method::new("stop");
 
 /// Transports: indices into `ADDRESSES`.
 pub(super) const SM: usize = 0;
@@ -283,7 +283,7 @@ impl Work for ManyCalls {
             caller.wait_for_oldest()?;
         }
         let provider = (caller.calls_count % u64::from(self.providers_count)) as u16;
-        let method = NOOP.of_provider(provider);
+        let method = NOOP.with_provider(provider);
         let call = caller.endpoint.start(caller.peer, method, &()).map_err(Fault::of)?;
         caller.under_way.push_back(call);
         Ok(())

@@ -83,7 +83,7 @@ impl Clients {
         loop {
             match endpoint.call::<_, ()>(peer, NOOP, &()) {
                 Ok(()) => {}
-                Err(CallError::Gone(_) | CallError::Stale) => return Ok(()),
+                Err(CallError::Disconnected(_) | CallError::Stale) => return Ok(()),
                 Err(error) => return Err(Fault::of(error)),
             }
         }

@@ -34,9 +34,8 @@ pub struct Transfer {
 /// Bulk transfers of memory, for an [`Endpoint`](crate::Endpoint) and for a handler's
 /// [`Context`](crate::Context).
 ///
-/// The owner of a memory registers it and sends the handle to a peer, as an argument or a result.
-/// The peer pulls from it or pushes into it, as the rights of the handle allow. The peer's own
-/// memory need not be registered.
+/// The owner of a memory registers it and sends the handle to a peer, as an argument or a result. The peer pulls from
+/// it or pushes into it, as the rights of the handle allow. The peer's own memory need not be registered.
 ///
 /// ```
 /// use handover_rpc::{Bulk, BulkHandle, BulkMemory, BulkPart, Calling, Config, Endpoint, Failure, Method};
@@ -48,28 +47,26 @@ pub struct Transfer {
 ///     let ours = BulkMemory::shared(handle.len_bytes() as usize)
 ///         .map_err(|error| Failure::new(1, error.to_string()))?;
 ///     context
-///         .pull(context.peer(), &handle, &ours, BulkPart::of(handle.len_bytes()))
+///         .pull(context.peer(), &handle, &ours, BulkPart::new(handle.len_bytes()))
 ///         .map_err(|error| Failure::new(2, error.to_string()))?;
 ///     Ok(ours.to_vec().iter().map(|&it| u64::from(it)).sum::<u64>())
-/// })?;
-/// let stopper = server.stopper();
-/// let serving = std::thread::spawn(move || server.serve());
+/// })?; let stopper = server.stopper(); let serving = std::thread::spawn(move || server.serve());
 ///
 /// let mut client = Endpoint::new(Config::default())?;
 /// let peer = client.connect(&address)?;
 /// let handle = client.register_memory(&BulkMemory::plain(vec![2; 1000]), Rights::Read)?;
-/// let sum: u64 = client.call(peer, Method::named("sum"), &handle)?;
+/// let sum: u64 = client.call(peer, Method::new("sum"), &handle)?;
 /// assert_eq!(sum, 2000);
 /// stopper.stop();
 /// serving.join().unwrap();
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Bulk: sealed::Driver {
-    /// Registers a memory. Peers that are given the handle can pull from it or push into it, as
-    /// `rights` allow.
+    /// Registers a memory for transfers by peers. Peers that receive the returned handle can pull
+    /// from the memory or push into it, as `rights` allow.
     ///
     /// # Errors
-    /// [`MemoryError::Full`] if `memories_max` memories are registered.
+    /// [`MemoryError::TooManyMemories`] if `memories_max` memories are registered.
     fn register_memory(
         &mut self,
         memory: &BulkMemory,
@@ -79,8 +76,8 @@ pub trait Bulk: sealed::Driver {
         self.event_loop().bulk.register(memory.clone(), rights, memories_max)
     }
 
-    /// Withdraws a registration, and notifies the peers that have the memory attached. If they may
-    /// write to it through the kernel, waits until they have released it.
+    /// Withdraws the registration of a memory, and notifies the peers that have it attached. If
+    /// they may write to it through the kernel, waits until they have released it.
     ///
     /// # Errors
     /// [`WithdrawError::InUse`] if a peer has not released it in time. The call can be repeated.
@@ -102,7 +99,7 @@ pub trait Bulk: sealed::Driver {
         taken.map(drop).ok_or(WithdrawError::InUse { peers_count })
     }
 
-    /// Copies a range of the peer's memory into local memory, and waits until this is done.
+    /// Copies a range of the peer's memory into local memory, and waits until the copy is complete.
     ///
     /// # Errors
     /// [`BulkError`]; a part may have been copied.
@@ -122,10 +119,13 @@ pub trait Bulk: sealed::Driver {
         part: BulkPart,
     ) -> Result<(), BulkError> {
         let direction = Direction::Pull;
-        transfer_now(self, &TransferRequest { peer, direction, handle: from, memory: into, part })
+        transfer_and_wait(
+            self,
+            &TransferRequest { peer, direction, handle: from, memory: into, part },
+        )
     }
 
-    /// Copies a range of local memory into the peer's, and waits until this is done.
+    /// Copies a range of local memory into the peer's memory, and waits until the copy is complete.
     ///
     /// # Errors
     /// The errors of [`pull`](Self::pull).
@@ -144,11 +144,14 @@ pub trait Bulk: sealed::Driver {
         part: BulkPart,
     ) -> Result<(), BulkError> {
         let direction = Direction::Push;
-        transfer_now(self, &TransferRequest { peer, direction, handle: into, memory: from, part })
+        transfer_and_wait(
+            self,
+            &TransferRequest { peer, direction, handle: into, memory: from, part },
+        )
     }
 
-    /// Starts a [`pull`](Self::pull) without waiting. It proceeds while this endpoint is in any of
-    /// its methods.
+    /// Starts a [`pull`](Self::pull) without waiting. The transfer proceeds whenever the program is
+    /// in a method of this endpoint.
     ///
     /// # Errors
     /// [`BulkError`] if it cannot begin; then no transfer is under way.
@@ -164,8 +167,8 @@ pub trait Bulk: sealed::Driver {
         self.event_loop().exchange(|it| it.start(&request)).map(|id| Transfer { id })
     }
 
-    /// Starts a [`push`](Self::push) without waiting. It proceeds while this endpoint is in any of
-    /// its methods.
+    /// Starts a [`push`](Self::push) without waiting. The transfer proceeds whenever the program is
+    /// in a method of this endpoint.
     ///
     /// # Errors
     /// [`BulkError`] if it cannot begin; then no transfer is under way.
@@ -210,8 +213,8 @@ pub trait Bulk: sealed::Driver {
         })
     }
 
-    /// Waits for one of several transfers; removes it from the list, and returns its index and its
-    /// result. Returns `None` for an empty list.
+    /// Waits until one of the transfers is complete; removes it from the list, and returns its
+    /// index and its result. Returns `None` for an empty list.
     ///
     /// # Blocking
     /// Blocks until one of them is done, or its time limit passes.
@@ -223,7 +226,7 @@ pub trait Bulk: sealed::Driver {
         if self.event_loop().poll_if_due_before_transfer() {
             self.run_until(0, |_, _| true);
         }
-        let found = first_done(self.event_loop(), transfers);
+        let found = find_completed(self.event_loop(), transfers);
         if let Some((at, result)) = found {
             transfers.remove(at);
             return Some((at, result));
@@ -235,7 +238,7 @@ pub trait Bulk: sealed::Driver {
         let first_ns = until(&transfers[late]);
         let mut found = None;
         self.run_until(first_ns, |event_loop, _| {
-            found = first_done(event_loop, transfers);
+            found = find_completed(event_loop, transfers);
             found.is_some()
         });
         let (at, result) = found.unwrap_or_else(|| {
@@ -246,8 +249,8 @@ pub trait Bulk: sealed::Driver {
         Some((at, result))
     }
 
-    /// Runs one iteration of the event loop, and returns the result of a transfer if it is done or
-    /// its time limit has passed. The limit is checked here, and between pieces that are copied.
+    /// Runs one iteration of the event loop, and returns the result of a transfer if it is complete or its time limit
+    /// has passed, and `None` otherwise. The limit is checked here, and between pieces that are copied.
     ///
     /// # Errors
     /// The errors of [`wait_transfer`](Self::wait_transfer).
@@ -270,7 +273,7 @@ pub trait Bulk: sealed::Driver {
         self.event_loop().exchange(|it| it.cancel(transfer.id));
     }
 
-    /// Returns how the peer's memory of that handle is accessed; `None` if this is not known yet.
+    /// Returns the way in which transfers access the peer's memory of that handle; `None` if this is not known yet.
     fn bulk_path(&mut self, peer: PeerKey, handle: &BulkHandle) -> Option<BulkPath> {
         self.event_loop().exchange(|it| it.path(peer, handle))
     }
@@ -284,7 +287,7 @@ pub trait Bulk: sealed::Driver {
 impl<T: sealed::Driver + ?Sized> Bulk for T {}
 
 #[inline]
-fn first_done(
+fn find_completed(
     event_loop: &mut EventLoop,
     transfers: &[Transfer],
 ) -> Option<(usize, Result<(), BulkError>)> {
@@ -295,12 +298,11 @@ fn first_done(
 }
 
 #[inline]
-fn transfer_now(
+fn transfer_and_wait(
     driver: &mut (impl sealed::Driver + ?Sized),
     request: &TransferRequest<'_>,
 ) -> Result<(), BulkError> {
-    // Copying makes no system call, so epoll must be polled now and then to notice the end of a
-    // peer.
+    // Copying makes no system call, so epoll must be polled now and then to notice the end of a peer.
     if driver.event_loop().poll_if_due_before_transfer() {
         driver.run_until(0, |_, _| true);
     }

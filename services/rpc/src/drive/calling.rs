@@ -167,8 +167,8 @@ pub trait Calling: sealed::Driver {
         wait_for(self, call.id, decoded)
     }
 
-    /// Runs one iteration of the event loop, and returns the call's result if it has arrived. A
-    /// passed deadline is a result.
+    /// Runs one iteration of the event loop, and returns the call's result if it has arrived or its
+    /// deadline has passed; `None` otherwise.
     ///
     /// # Errors
     /// The errors of [`wait`](Self::wait).
@@ -269,7 +269,7 @@ pub trait Calling: sealed::Driver {
     /// # Blocking
     /// Blocks as [`call`](Self::call) does.
     fn stop_peer(&mut self, peer: PeerKey) -> Result<(), CallError> {
-        self.call_bytes(peer, Method::named(STOP), &[], |_| ())
+        self.call_bytes(peer, Method::new(STOP), &[], |_| ())
     }
 }
 

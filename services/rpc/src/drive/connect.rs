@@ -1,6 +1,6 @@
 //! Connecting without blocking; only the lookup of a host's name blocks.
 
-use super::listen::{refused, unix_address, unix_socket};
+use super::listen::{system_call_error, unix_address, unix_socket};
 use super::poll::{EventSource, Poll};
 use super::socket;
 use crate::{Address, EndpointError};
@@ -9,16 +9,15 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Time between two attempts to connect to a Unix listener whose queue is full, which epoll does
-/// not report, in ns.
+/// Time between two attempts to connect to a Unix listener whose queue is full, which epoll does not report, in ns.
 const RETRY_NS: u64 = 1_000_000;
 
-/// Name of a system call that failed, and its error number.
-type Failed = (&'static str, Errno);
+/// Name of a failed system call, and its error number.
+type FailedCall = (&'static str, Errno);
 
 /// Connection that is being established.
 #[derive(Debug)]
-pub(crate) struct Connecting {
+pub(crate) struct ConnectAttempt {
     address: Address,
     /// Addresses of the host that are not tried yet; empty for a Unix socket.
     hosts: std::vec::IntoIter<SocketAddr>,
@@ -29,19 +28,20 @@ pub(crate) struct Connecting {
     pub(crate) retry_at_ns: u64,
 }
 
-impl Connecting {
+impl ConnectAttempt {
     /// Creates a connection attempt; [`advance`](Self::advance) starts it.
     ///
     /// # Blocking
     /// Blocks for the lookup of a host's name; a numeric address needs none.
     pub(crate) fn new(address: &Address) -> Result<Self, EndpointError> {
         if !address.is_complete() {
-            return Err(EndpointError::Incomplete(address.clone()));
+            return Err(EndpointError::IncompleteAddress(address.clone()));
         }
         let (hosts, retry_at_ns) = match address {
-            Address::Tcp(place) | Address::Tls(place) => {
-                let unresolved = |error| EndpointError::Unresolved { place: place.clone(), error };
-                (place.to_socket_addrs().map_err(unresolved)?.collect(), u64::MAX)
+            Address::Tcp(host) | Address::Tls(host) => {
+                let unresolved =
+                    |error| EndpointError::HostUnresolved { address: host.clone(), error };
+                (host.to_socket_addrs().map_err(unresolved)?.collect(), u64::MAX)
             }
             Address::Sm(_) | Address::Uds(_) => (Vec::new(), 0),
         };
@@ -65,7 +65,7 @@ impl Connecting {
             at_ns if now_ns < at_ns => Ok(None),
             _ => self.connect_unix(poll, source, now_ns),
         };
-        advanced.map_err(|(call, errno)| refused(call, &self.address)(errno))
+        advanced.map_err(|(call, errno)| system_call_error(call, &self.address)(errno))
     }
 
     fn connect_unix(
@@ -73,7 +73,7 @@ impl Connecting {
         poll: &Poll,
         source: EventSource,
         now_ns: u64,
-    ) -> Result<Option<OwnedFd>, Failed> {
+    ) -> Result<Option<OwnedFd>, FailedCall> {
         let fd = unix_socket().map_err(|errno| ("socket", errno))?;
         let at = unix_address(&self.address).map_err(|errno| ("connect", errno))?;
         match net::connect(&fd, &at) {
@@ -91,8 +91,13 @@ impl Connecting {
         }
     }
 
-    /// Connects to the first of the host's addresses that accepts a connection.
-    fn advance_tcp(&mut self, poll: &Poll, source: EventSource) -> Result<Option<OwnedFd>, Failed> {
+    /// Connects to the host's addresses one after another, until one accepts the connection.
+    /// Returns its socket; `None` while connecting.
+    fn advance_tcp(
+        &mut self,
+        poll: &Poll,
+        source: EventSource,
+    ) -> Result<Option<OwnedFd>, FailedCall> {
         loop {
             if let Some(fd) = self.socket.take() {
                 match connected(&fd) {
@@ -127,7 +132,7 @@ impl Connecting {
 
     /// Returns the error for a connection that was not established in time.
     pub(crate) fn timed_out(&self) -> EndpointError {
-        refused("connect", &self.address)(self.last_error)
+        system_call_error("connect", &self.address)(self.last_error)
     }
 }
 

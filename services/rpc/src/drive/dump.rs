@@ -62,7 +62,7 @@ pub struct PeerDump {
     pub pid: Option<i32>,
     /// Number of bytes queued for sending to the peer.
     pub queued_bytes: usize,
-    /// Size of the buffer for receiving from the peer, in bytes, without shared memory.
+    /// Size of the buffer for receiving from the peer's stream, in bytes; 0 with shared memory.
     pub receive_buffer_bytes: usize,
     /// Maximum length of messages to the peer, in bytes.
     pub message_bytes_max: usize,

@@ -2,10 +2,12 @@
 
 use super::calling::{self, STOP};
 use super::dump::{Dump, Stats};
-use super::event_loop::{CallbackInbox, DeferringSink, EventLoop, Moment, RequestSink, sealed};
-use super::hooks::{Ending, Side};
+use super::event_loop::{
+    CallbackContext, CallbackInbox, DeferringSink, EventLoop, RequestSink, sealed,
+};
+use super::hooks::{CallOutcome, CallRole};
 #[cfg(feature = "monitoring")]
-use super::monitor::{CallReport, Monitor, Observed};
+use super::monitor::{CallReport, Monitor, ObservedCall};
 use super::pool::{Job, Pool, Work, catch_panic};
 #[cfg(feature = "signal-dump")]
 use super::signal::SignalDump;
@@ -31,7 +33,7 @@ enum Handler {
 
 struct Handlers {
     known: Methods<Handler>,
-    /// Buffer in which answers are encoded, reused.
+    /// Buffer in which handlers' results are encoded, reused for each.
     answer: Vec<u8>,
 }
 
@@ -44,7 +46,7 @@ impl RequestSink for Handlers {
         let handler = known.get_mut(header.method);
         if handler.is_some() {
             let call = if one_way { ONE_WAY } else { header.call };
-            event_loop.hooks.begin(Side::Server, peer, call, header.method, body.len());
+            event_loop.hooks.begin(CallRole::Server, peer, call, header.method, body.len());
         }
         let outcome = match handler {
             None => Err(Refusal::Unknown),
@@ -64,7 +66,13 @@ impl RequestSink for Handlers {
                 match event_loop.pool.as_ref().map(|pool| pool.push(job)) {
                     Some(Ok(())) => {
                         if one_way {
-                            event_loop.hooks.end(Side::Server, peer, ONE_WAY, 0, Ending::Result);
+                            event_loop.hooks.end(
+                                CallRole::Server,
+                                peer,
+                                ONE_WAY,
+                                0,
+                                CallOutcome::Result,
+                            );
                         }
                         return;
                     }
@@ -73,22 +81,21 @@ impl RequestSink for Handlers {
             }
         };
         if one_way {
-            event_loop.hooks.end(Side::Server, peer, ONE_WAY, 0, outcome.into());
+            event_loop.hooks.end(CallRole::Server, peer, ONE_WAY, 0, outcome.into());
         } else {
             event_loop.respond(peer, header.call, outcome, answer);
         }
     }
 
-    fn handles_deferred(&self) -> bool {
+    fn can_handle_deferred(&self) -> bool {
         true
     }
 }
 
-/// Endpoint as available to a running handler, which may call peers, including the one that called
-/// it. See [`Calling`](crate::Calling).
+/// Access to the endpoint for a running handler, which may call peers, including its caller. See
+/// [`Calling`](crate::Calling).
 ///
-/// While a handler waits, answers are received, and requests are deferred until it has
-/// returned.
+/// While a handler waits, answers are received, and requests are deferred until it has returned.
 #[derive(Debug)]
 pub struct Context<'a> {
     event_loop: &'a mut EventLoop,
@@ -102,8 +109,7 @@ impl Context<'_> {
         self.peer
     }
 
-    /// Ends [`Endpoint::serve`] after this answer was sent, so that a peer can shut the endpoint
-    /// down.
+    /// Ends [`Endpoint::serve`] after this handler's result was sent, so that a peer can shut the endpoint down.
     pub fn stop(&mut self) {
         self.event_loop.inbox.stop();
     }
@@ -123,8 +129,7 @@ impl sealed::Driver for Context<'_> {
     }
 }
 
-/// Endpoint: listens, connects, calls ([`Calling`](crate::Calling)) and serves, in one thread at a
-/// time.
+/// Endpoint: listens, connects, calls ([`Calling`](crate::Calling)) and serves, in one thread at a time.
 ///
 /// It has no locks in the path of a call. It does nothing while none of its methods runs: messages
 /// wait. Two endpoints of one process are peers like any others.
@@ -140,7 +145,7 @@ impl sealed::Driver for Context<'_> {
 ///
 /// let mut client = Endpoint::new(Config::default())?;
 /// let peer = client.connect(&address)?;
-/// let doubled: u64 = client.call(peer, Method::named("double"), &21u64)?;
+/// let doubled: u64 = client.call(peer, Method::new("double"), &21u64)?;
 /// assert_eq!(doubled, 42);
 /// stopper.stop();
 /// thread.join().unwrap();
@@ -149,14 +154,14 @@ impl sealed::Driver for Context<'_> {
 pub struct Endpoint {
     event_loop: EventLoop,
     handlers: Handlers,
-    /// Must be the last field, so that it is dropped last.
-    ends: DropCallbacks,
+    /// Callbacks for the endpoint's drop. Must be the last field, so that it is dropped last.
+    on_drop: DropCallbacks,
 }
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        while let Some(end) = self.ends.before.pop() {
-            end(&mut Moment { event_loop: &mut self.event_loop });
+        while let Some(end) = self.on_drop.before.pop() {
+            end(&mut CallbackContext { event_loop: &mut self.event_loop });
         }
     }
 }
@@ -172,13 +177,16 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`EndpointError::Config`], [`EndpointError::Security`] for a secret or certificate that
-    /// cannot be read, and [`EndpointError::Refused`] if descriptors run out, or an address to
-    /// listen at is taken.
+    /// cannot be read, and [`EndpointError::SystemCall`] if descriptors run out, or an address to
+    /// listen at is in use.
     pub fn new(mut config: Config) -> Result<Self, EndpointError> {
         let handlers = Handlers { known: Methods::default(), answer: Vec::new() };
         let (listen, remote_stop) = (std::mem::take(&mut config.listen), config.remote_stop);
-        let mut new =
-            Self { event_loop: EventLoop::new(config)?, handlers, ends: DropCallbacks::default() };
+        let mut new = Self {
+            event_loop: EventLoop::new(config)?,
+            handlers,
+            on_drop: DropCallbacks::default(),
+        };
         if remote_stop {
             let stops = |context: &mut Context<'_>, _: &[u8], _: &mut Vec<u8>| {
                 context.stop();
@@ -235,11 +243,10 @@ impl Endpoint {
         self.event_loop.addresses()
     }
 
-    /// Connects to a peer. This endpoint serves its own peers meanwhile, except during the lookup
-    /// of the host's name.
+    /// Connects to a peer. This endpoint serves its own peers meanwhile, except during the lookup of the host's name.
     ///
     /// # Errors
-    /// [`EndpointError`] if nobody listens there, or the handshake fails.
+    /// [`EndpointError`] if no process listens there, or the handshake fails.
     ///
     /// # Blocking
     /// Blocks for `handshake_timeout_ms` at most. The handshake needs the peer's endpoint to be in
@@ -270,11 +277,11 @@ impl Endpoint {
         &self.event_loop.config
     }
 
-    /// Registers a procedure that runs in the endpoint's own thread. A panic of the handler is an
-    /// error of its caller alone.
+    /// Registers a procedure that runs in the endpoint's own thread. If the handler panics, only
+    /// its caller gets an error.
     ///
     /// # Errors
-    /// [`RegisterError`] if that name and provider are taken.
+    /// [`RegisterError`] if that name and provider are registered.
     pub fn register<A: DeserializeOwned, R: Serialize>(
         &mut self,
         name: &str,
@@ -282,8 +289,8 @@ impl Endpoint {
         mut handler: impl FnMut(&mut Context<'_>, A) -> Result<R, Failure> + Send + 'static,
     ) -> Result<(), RegisterError> {
         let handler = move |context: &mut Context<'_>, arguments: &[u8], into: &mut Vec<u8>| {
-            let arguments = read(arguments)?;
-            write(handler(context, arguments), into)
+            let arguments = decode_arguments(arguments)?;
+            write_result(handler(context, arguments), into)
         };
         self.insert(name, provider, Handler::Inline(Box::new(handler)))
     }
@@ -298,7 +305,7 @@ impl Endpoint {
     /// Registers a procedure of plain bytes, which reads its arguments in place and appends its result to a vector.
     ///
     /// # Errors
-    /// [`RegisterError`] if that name and provider are taken.
+    /// [`RegisterError`] if that name and provider are registered.
     pub fn register_bytes(
         &mut self,
         name: &str,
@@ -308,7 +315,7 @@ impl Endpoint {
         + 'static,
     ) -> Result<(), RegisterError> {
         let handler = move |context: &mut Context<'_>, arguments: &[u8], into: &mut Vec<u8>| {
-            handler(context, arguments, into).or_else(|failure| fail(&failure, into))
+            handler(context, arguments, into).or_else(|failure| encode_failure(&failure, into))
         };
         self.insert(name, provider, Handler::Inline(Box::new(handler)))
     }
@@ -319,7 +326,7 @@ impl Endpoint {
     /// with `handover_fiber`, for example for a [`Caller`](crate::Caller)'s result.
     ///
     /// # Errors
-    /// [`RegisterError`] if that name and provider are taken.
+    /// [`RegisterError`] if that name and provider are registered.
     pub fn register_pooled<A: DeserializeOwned, R: Serialize>(
         &mut self,
         name: &str,
@@ -327,8 +334,8 @@ impl Endpoint {
         handler: impl Fn(A) -> Result<R, Failure> + Send + Sync + 'static,
     ) -> Result<(), RegisterError> {
         let work = move |arguments: &[u8], into: &mut Vec<u8>| {
-            let arguments = read(arguments)?;
-            write(handler(arguments), into)
+            let arguments = decode_arguments(arguments)?;
+            write_result(handler(arguments), into)
         };
         self.insert(name, provider, Handler::Pooled(Arc::new(work)))
     }
@@ -366,8 +373,7 @@ impl Endpoint {
             // Checked only after some connection has ended.
             let before = closed_count.replace(event_loop.closed_count());
             let has_ended = before != closed_count && !event_loop.peers.is_connected(peer);
-            // A handler may have requested the stop in the same iteration in which its caller was
-            // disconnected.
+            // A handler may have requested the stop in the same iteration in which its caller was disconnected.
             is_stopped |= has_ended && event_loop.inbox.take_stop();
             is_stopped || has_ended
         });
@@ -406,14 +412,14 @@ impl Endpoint {
 
     // Observation.
 
-    /// Starts to record each call made or served by procedure, and calls `observer` when a call is completed. The
-    /// observer runs in this endpoint's thread, and delays its calls.
+    /// Starts to record statistics of the calls made and served, by procedure, and calls `observer`
+    /// when a call is completed. The observer runs in this endpoint's thread, and delays its calls.
     ///
     /// # Cost
     /// About 100 ns for each call. Without an observer and without `monitoring` in the
     /// configuration: a check of a pointer.
     #[cfg(feature = "monitoring")]
-    pub fn observe(&mut self, observer: impl FnMut(&Observed<'_>) + Send + 'static) {
+    pub fn observe(&mut self, observer: impl FnMut(&ObservedCall<'_>) + Send + 'static) {
         self.monitor().observe(Box::new(observer));
     }
 
@@ -455,7 +461,7 @@ impl Endpoint {
     /// no handler. Only one signal at a time: a later call replaces an earlier one.
     ///
     /// # Errors
-    /// [`EndpointError::Refused`] if the kernel does not let the process handle the signal.
+    /// [`EndpointError::SystemCall`] if the kernel does not let the process handle the signal.
     #[cfg(feature = "signal-dump")]
     pub fn dump_on(
         &mut self,
@@ -467,16 +473,19 @@ impl Endpoint {
 
     // End of the endpoint.
 
-    /// Registers a callback for the endpoint's drop, while its peers are still connected. The last
-    /// one registered runs first.
-    pub fn before_end(&mut self, end: impl FnOnce(&mut Moment<'_>) + Send + 'static) {
-        self.ends.before.push(Box::new(end));
+    /// Registers a callback that runs when the endpoint is dropped, while its peers are still
+    /// connected. The last one registered runs first.
+    pub fn before_disconnect(
+        &mut self,
+        end: impl FnOnce(&mut CallbackContext<'_>) + Send + 'static,
+    ) {
+        self.on_drop.before.push(Box::new(end));
     }
 
-    /// Registers a callback for the endpoint's drop, after its connections were closed and its threads have exited. The
-    /// last one registered runs first.
-    pub fn after_end(&mut self, end: impl FnOnce() + Send + 'static) {
-        self.ends.after.push(Box::new(end));
+    /// Registers a callback that runs when the endpoint is dropped, after its connections were
+    /// closed and its threads have exited. The last one registered runs first.
+    pub fn after_disconnect(&mut self, end: impl FnOnce() + Send + 'static) {
+        self.on_drop.after.push(Box::new(end));
     }
 }
 
@@ -511,19 +520,22 @@ impl Stopper {
 }
 
 #[inline]
-fn read<A: DeserializeOwned>(arguments: &[u8]) -> Result<A, Refusal> {
+fn decode_arguments<A: DeserializeOwned>(arguments: &[u8]) -> Result<A, Refusal> {
     postcard::from_bytes(arguments).map_err(|_| Refusal::BadArguments)
 }
 
 #[inline]
-fn write<R: Serialize>(result: Result<R, Failure>, into: &mut Vec<u8>) -> Result<(), Refusal> {
+fn write_result<R: Serialize>(
+    result: Result<R, Failure>,
+    into: &mut Vec<u8>,
+) -> Result<(), Refusal> {
     match result {
         Ok(result) => {
             // Encoding fails only if a `Serialize` implementation fails.
             let written = postcard::to_extend(&result, Append(into));
             written.map(drop).map_err(|_| Refusal::Panicked)
         }
-        Err(failure) => fail(&failure, into),
+        Err(failure) => encode_failure(&failure, into),
     }
 }
 
@@ -538,7 +550,7 @@ impl Extend<u8> for Append<'_> {
 }
 
 #[cold]
-fn fail(failure: &Failure, into: &mut Vec<u8>) -> Result<(), Refusal> {
+fn encode_failure(failure: &Failure, into: &mut Vec<u8>) -> Result<(), Refusal> {
     into.clear();
     // A number and a string always serialize.
     let _ = postcard::to_extend(failure, Append(into));

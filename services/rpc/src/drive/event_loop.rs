@@ -26,7 +26,7 @@ use super::signal::SignalDump;
 use super::timers::Timers;
 use crate::clock;
 use crate::engine::{Calls, Header, PeerKey};
-use crate::{Address, CallError, Config, EndpointError, FrameError, Gone, LogLevel};
+use crate::{Address, CallError, CloseReason, Config, EndpointError, FrameError, LogLevel};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -40,20 +40,20 @@ const EPOLL_INTERVAL_NS: u64 = 1_000_000;
 /// Maximum time for which a dropped endpoint waits for peers to release memory that they may write.
 const RELEASE_MAX: Duration = Duration::from_millis(100);
 
-/// Target of log messages.
+/// Target of this crate's log messages, for the filters of `tracing`.
 const LOG: &str = "handover_rpc";
 
-/// Queue of posts from other threads, with closures to run between handlers.
+/// Inbox of an endpoint's thread, in which other threads queue calls, and closures to run between handlers.
 pub(crate) type CallbackInbox = inbox::Inbox<Callback>;
 
 /// Callback of a timer, or of the drop of an endpoint.
-pub(crate) type Callback = Box<dyn FnOnce(&mut Moment<'_>) + Send>;
+pub(crate) type Callback = Box<dyn FnOnce(&mut CallbackContext<'_>) + Send>;
 
-/// Endpoint while none of its handlers runs, as passed to the callbacks of timers and of the
-/// endpoint's drop: for calls ([`Calling`](crate::Calling)), bulk transfers
+/// Access to the endpoint for the callbacks of timers and of the endpoint's drop, which run while
+/// no handler does: for calls ([`Calling`](crate::Calling)), bulk transfers
 /// ([`Bulk`](crate::Bulk)), and further timers ([`Timing`](crate::Timing)).
 #[derive(Debug)]
-pub struct Moment<'a> {
+pub struct CallbackContext<'a> {
     pub(crate) event_loop: &'a mut EventLoop,
 }
 
@@ -64,8 +64,7 @@ pub(crate) mod sealed {
     pub trait Driver {
         /// Returns the event loop, without the handlers.
         fn event_loop(&mut self) -> &mut EventLoop;
-        /// Runs the event loop until `done` returns `true`; returns `false` if the deadline passes
-        /// first.
+        /// Runs the event loop until `done` returns `true`; returns `false` if the deadline passes first.
         fn run_until(
             &mut self,
             deadline_ns: u64,
@@ -78,10 +77,10 @@ pub(crate) mod sealed {
 pub(crate) trait RequestSink {
     fn request(&mut self, event_loop: &mut EventLoop, peer: PeerKey, header: Header, body: &[u8]);
     /// Returns `true` if deferred requests may be handled now.
-    fn handles_deferred(&self) -> bool;
+    fn can_handle_deferred(&self) -> bool;
 }
 
-/// Request sink while a handler runs: it defers peers' requests.
+/// Request sink used while a handler runs, which defers peers' requests.
 pub(crate) struct DeferringSink;
 
 impl RequestSink for DeferringSink {
@@ -89,7 +88,7 @@ impl RequestSink for DeferringSink {
         event_loop.defer(peer, header, body);
     }
 
-    fn handles_deferred(&self) -> bool {
+    fn can_handle_deferred(&self) -> bool {
         false
     }
 }
@@ -102,7 +101,7 @@ pub struct EventLoop {
     pub(crate) peers: Peers,
     pub(crate) handshakes: Handshakes,
     listeners: Vec<Listener>,
-    /// Time at which paused listeners accept connections again.
+    /// Time at which paused listeners accept connections again, in ns; `None` if no listener is paused.
     accept_again_ns: Option<u64>,
     pub(crate) calls: Calls,
     promises: Promises,
@@ -110,10 +109,10 @@ pub struct EventLoop {
     pub(crate) timers: Timers<Callback>,
     pub(crate) hooks: CallHooks,
     pub(crate) inbox: Arc<CallbackInbox>,
-    /// Posts that were removed from the inbox and are not handled yet.
+    /// Requests of other threads that were removed from the inbox and are not handled yet.
     posts: Vec<Post<Callback>>,
     /// Closures of other threads, to be run between handlers.
-    errands: VecDeque<Callback>,
+    closures: VecDeque<Callback>,
     pub(crate) pool: Option<Pool>,
     answers: Vec<PoolAnswer>,
     #[cfg(feature = "signal-dump")]
@@ -122,11 +121,10 @@ pub struct EventLoop {
     sweep_at_ns: u64,
     /// `true` if there is work to do between handlers: deferred requests, or `has_callbacks`.
     has_deferred: bool,
-    /// `true` if timers are due, a dump was requested, or errands wait; `has_deferred` is set as
-    /// well.
+    /// `true` if timers are due, a dump was requested, or closures wait; `has_deferred` is set as well.
     has_callbacks: bool,
-    /// Peers that the kernel reports as closed; messages that they had sent are handled first.
-    ended: Vec<PeerKey>,
+    /// Peers whose connections the kernel has reported as closed. Messages that they had sent are handled first.
+    reported_closed: Vec<PeerKey>,
     stopped: bool,
     events: Vec<(EventSource, bool)>,
     /// Body of the last received message.
@@ -150,8 +148,9 @@ impl EventLoop {
     pub(crate) fn new(config: Config) -> Result<Self, EndpointError> {
         config.validate()?;
         let security = Security::new(&config)?;
-        let refused =
-            |call| move |errno| EndpointError::Refused { call, place: "an endpoint".into(), errno };
+        let refused = |call| {
+            move |errno| EndpointError::SystemCall { call, subject: "an endpoint".into(), errno }
+        };
         let poll = Poll::new().map_err(refused("epoll_create1"))?;
         let inbox =
             Arc::new(CallbackInbox::new(config.calls_max as usize).map_err(refused("eventfd"))?);
@@ -174,7 +173,7 @@ impl EventLoop {
             hooks,
             inbox,
             posts: Vec::new(),
-            errands: VecDeque::new(),
+            closures: VecDeque::new(),
             pool: None,
             answers: Vec::new(),
             #[cfg(feature = "signal-dump")]
@@ -182,7 +181,7 @@ impl EventLoop {
             sweep_at_ns: u64::MAX,
             has_deferred: false,
             has_callbacks: false,
-            ended: Vec::new(),
+            reported_closed: Vec::new(),
             stopped: false,
             events: Vec::new(),
             body: Vec::new(),
@@ -225,7 +224,7 @@ impl EventLoop {
     #[cfg(feature = "signal-dump")]
     pub(crate) fn dump_on(&mut self, signal: SignalDump) -> Result<(), EndpointError> {
         let added = self.poll.add(signal.socket(), EventSource::Signal);
-        added.map_err(|errno| super::signal::refused("epoll_ctl", &errno.into()))?;
+        added.map_err(|errno| super::signal::system_call_error("epoll_ctl", &errno.into()))?;
         self.signal = Some(signal);
         Ok(())
     }
@@ -235,7 +234,7 @@ impl EventLoop {
         let listener = listen::listen(address)?;
         let number = u32::try_from(self.listeners.len()).unwrap_or(u32::MAX);
         let added = self.poll.add(&listener.fd, EventSource::Listener(number));
-        added.map_err(listen::refused("epoll_ctl", &listener.address))?;
+        added.map_err(listen::system_call_error("epoll_ctl", &listener.address))?;
         let resolved = listener.address.clone();
         self.config.listen.push(resolved.clone());
         self.listeners.push(listener);
@@ -252,34 +251,34 @@ impl EventLoop {
         std::mem::take(&mut self.stopped)
     }
 
-    fn logs(&self, level: LogLevel) -> bool {
+    fn is_logged(&self, level: LogLevel) -> bool {
         self.config.log_level >= level
     }
 
-    /// Records that there is work to do between handlers, if `any` is `true`.
+    /// Records that callbacks are due between handlers, if `any` is `true`.
     fn note_callbacks(&mut self, any: bool) {
         self.has_callbacks |= any;
         self.has_deferred |= any;
     }
 
-    /// Calls `exchange` with the parts that bulk transfers use.
+    /// Calls `exchange` with the parts of this event loop that bulk transfers use, and returns its result.
     #[inline]
     pub(crate) fn exchange<R>(&mut self, exchange: impl FnOnce(&mut Exchange<'_>) -> R) -> R {
         let Self { bulk: tables, peers, config, .. } = self;
         let result = exchange(&mut Exchange { tables, peers, config });
-        self.end_closed();
+        self.fail_calls_of_closed();
         result
     }
 
-    fn close(&mut self, peer: PeerKey, why: Gone) {
+    fn close(&mut self, peer: PeerKey, why: CloseReason) {
         self.peers.close(peer, why);
-        self.end_closed();
+        self.fail_calls_of_closed();
     }
 
     /// Fails the calls and transfers of peers whose connections were closed. Called after each use of the peer table
     /// that may close one.
     #[inline]
-    fn end_closed(&mut self) {
+    fn fail_calls_of_closed(&mut self) {
         if self.peers.has_closed() {
             self.end_all_closed();
         }
@@ -288,8 +287,7 @@ impl EventLoop {
     #[cold]
     fn end_all_closed(&mut self) {
         while let Some(ClosedPeer { peer, why, socket, process }) = self.peers.pop_closed() {
-            // Without this, a child of this process that inherited the descriptor would keep it in
-            // the epoll set.
+            // Without this, a child of this process that inherited the descriptor would keep it in the epoll set.
             let _ = process.map(|it| self.poll.remove(it));
             if let Some(pool) = &self.pool {
                 pool.forget(peer);
@@ -302,7 +300,7 @@ impl EventLoop {
             Exchange { tables, peers, config }.forget(peer, &why, socket);
             self.hooks.disconnected(peer);
             self.stats.closed_count += 1;
-            if self.logs(LogLevel::Info) {
+            if self.is_logged(LogLevel::Info) {
                 tracing::info!(target: LOG, slot = peer.slot, %why, "a connection was closed");
             }
         }
@@ -336,6 +334,6 @@ impl Drop for EventLoop {
 
 impl From<FrameError> for CallError {
     fn from(error: FrameError) -> Self {
-        CallError::Gone(error.into())
+        CallError::Disconnected(error.into())
     }
 }

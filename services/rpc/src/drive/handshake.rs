@@ -3,7 +3,7 @@
 //!
 //! The connector sends its [`Hello`] first, and with it, for shared memory, passes the segment's
 //! file. The acceptor checks it, and answers with its own. If a shared secret is configured, each
-//! side also sends a random number, and then proves that it knows the secret, the connector first:
+//! end also sends a random number, and then proves that it knows the secret, the connector first:
 //!
 //! ```text
 //!  connector                       acceptor
@@ -17,13 +17,15 @@ use super::link::AnyLink;
 use super::random::random_bytes;
 use super::security::{Security, check_user};
 use super::sm::Sm;
-use super::socket::{self, Received};
+use super::socket::{self, ReadResult};
 use super::stream::Stream;
 use super::wire::Wire;
 use crate::config::{MESSAGE_BYTES_MIN, SHARED_BYTES_LIMIT, SLOTS_LIMIT};
 use crate::engine::{HELLO_BYTES, Hello, NO_PROOF, NONCE_BYTES, PROOF_BYTES, Role};
 use crate::raw::{Segment, SegmentError};
-use crate::{Address, AuthenticationError, Config, EndpointError, FrameError, Gone, Transport};
+use crate::{
+    Address, AuthenticationError, CloseReason, Config, EndpointError, FrameError, Transport,
+};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -44,14 +46,14 @@ pub(crate) struct Handshake {
     /// Shared memory segment created by this end, the connector.
     segment: Option<Segment>,
     role: Role,
-    /// Hello and nonce sent by this end.
+    /// Encoded [`Hello`] and nonce that this end has sent.
     own: [u8; OPENING_BYTES],
     received: [u8; HANDSHAKE_BYTES],
     received_bytes: usize,
     needed_bytes: usize,
     received_fds: Vec<OwnedFd>,
     /// Reason of the refusal, once it was sent to the peer; the socket stays open so that the peer can read it.
-    refused: Option<Gone>,
+    refused: Option<CloseReason>,
 }
 
 /// Result of a handshake.
@@ -62,7 +64,7 @@ pub(crate) struct HandshakeResult {
 }
 
 /// Next action of a handshake.
-enum HandshakeStep {
+enum NextAction {
     /// This number of further bytes from the peer is needed.
     Needs(usize),
     Done,
@@ -87,7 +89,7 @@ impl Handshake {
         address: Address,
         config: &Config,
         security: &Security,
-    ) -> Result<Self, Gone> {
+    ) -> Result<Self, CloseReason> {
         Self::new(wire, address, Role::Acceptor, config, security)
     }
 
@@ -97,13 +99,13 @@ impl Handshake {
         role: Role,
         config: &Config,
         security: &Security,
-    ) -> Result<Self, Gone> {
+    ) -> Result<Self, CloseReason> {
         check_user(wire.fd(), &address, config)?;
         let mut own = [0; OPENING_BYTES];
         let (own_hello, own_nonce) = own.split_at_mut(HELLO_BYTES);
         own_hello.copy_from_slice(&hello(config, &address, security).encode());
         if security.secret(&address).is_some() {
-            random_bytes(own_nonce).map_err(Gone::of("getrandom"))?;
+            random_bytes(own_nonce).map_err(CloseReason::failed_call("getrandom"))?;
         }
         Ok(Self {
             wire,
@@ -126,17 +128,17 @@ impl Handshake {
         config: &Config,
         security: &Security,
     ) -> Result<Self, EndpointError> {
-        let place = address.to_string();
+        let peer = address.to_string();
         let refused = |call| {
-            let place = place.clone();
-            move |errno| EndpointError::Refused { call, place, errno }
+            let subject = peer.clone();
+            move |errno| EndpointError::SystemCall { call, subject, errno }
         };
         let failed = |why| match why {
-            Gone::Unauthenticated(AuthenticationError::User { uid }) => {
-                EndpointError::Stranger { place: place.clone(), uid }
+            CloseReason::Authentication(AuthenticationError::User { uid }) => {
+                EndpointError::UserNotAllowed { address: peer.clone(), uid }
             }
-            Gone::Broken { call, errno } => refused(call)(errno),
-            why => EndpointError::Handshake { place: place.clone(), why },
+            CloseReason::SystemCall { call, errno } => refused(call)(errno),
+            why => EndpointError::Handshake { address: peer.clone(), why },
         };
         let is_sm = address.transport() == Transport::Sm;
         let role = Role::Connector;
@@ -144,7 +146,7 @@ impl Handshake {
         if is_sm {
             let made = Segment::create(config.slots_count, config.shared_bytes);
             let (segment, file) = made.map_err(|why| match why {
-                SegmentError::Refused(call, errno) => refused(call)(errno),
+                SegmentError::FailedCall(call, errno) => refused(call)(errno),
                 SegmentError::NotSealed => refused("fcntl")(Errno::PERM),
             })?;
             handshake.segment = Some(segment);
@@ -166,12 +168,16 @@ impl Handshake {
 
     /// Handles received bytes, and replies to them. Returns `true` if the handshake is complete,
     /// `false` if more bytes are needed.
-    pub(crate) fn advance(&mut self, config: &Config, security: &Security) -> Result<bool, Gone> {
+    pub(crate) fn advance(
+        &mut self,
+        config: &Config,
+        security: &Security,
+    ) -> Result<bool, CloseReason> {
         if self.refused.is_none() {
-            match self.converse(config, security) {
+            match self.proceed(config, security) {
                 // Only these reasons are explained, and only by the acceptor: the connector's
                 // application gets the error.
-                Err(why @ (Gone::Unauthenticated(_) | Gone::Tls(_)))
+                Err(why @ (CloseReason::Authentication(_) | CloseReason::Tls(_)))
                     if self.role == Role::Acceptor =>
                 {
                     // An error means that the peer has already closed the connection.
@@ -187,7 +193,7 @@ impl Handshake {
 
     /// Reads and discards bytes until the peer closes a connection that was refused. Closing the
     /// socket with unread bytes would reset the connection, and the peer could not read the reason.
-    fn discard(&mut self) -> Result<bool, Gone> {
+    fn discard(&mut self) -> Result<bool, CloseReason> {
         let mut discarded = [0; DISCARDED_BYTES];
         for _ in 0..DISCARDS_MAX {
             match socket::receive(self.fd(), &mut discarded) {
@@ -200,11 +206,11 @@ impl Handshake {
     }
 
     /// Returns the error with which this handshake fails at its deadline.
-    pub(crate) fn timeout_error(&mut self) -> Gone {
-        self.refused.take().unwrap_or(Gone::Silent)
+    pub(crate) fn timeout_error(&mut self) -> CloseReason {
+        self.refused.take().unwrap_or(CloseReason::HandshakeTimeout)
     }
 
-    fn converse(&mut self, config: &Config, security: &Security) -> Result<bool, Gone> {
+    fn proceed(&mut self, config: &Config, security: &Security) -> Result<bool, CloseReason> {
         self.wire.flush()?;
         loop {
             while self.received_bytes < self.needed_bytes {
@@ -213,40 +219,44 @@ impl Handshake {
                 let outcome = match &mut self.wire {
                     Wire::Socket(fd) if self.address.transport() == Transport::Sm => {
                         let got = socket::receive_fds(fd.as_fd(), into, &mut self.received_fds);
-                        Received::of(got, into.len())
+                        ReadResult::from_result(got, into.len())
                     }
                     wire => wire.receive(into),
                 };
                 match outcome? {
-                    Received::End => return Err(Gone::HungUp),
-                    Received::Bytes { count, .. } => self.received_bytes += count,
-                    Received::Nothing => return Ok(false),
+                    ReadResult::End => return Err(CloseReason::ClosedByPeer),
+                    ReadResult::Bytes { count, .. } => self.received_bytes += count,
+                    ReadResult::Nothing => return Ok(false),
                 }
             }
-            match self.step(config, security)? {
-                HandshakeStep::Done => return Ok(true),
-                HandshakeStep::Needs(bytes) => self.needed_bytes += bytes,
+            match self.run_stage(config, security)? {
+                NextAction::Done => return Ok(true),
+                NextAction::Needs(bytes) => self.needed_bytes += bytes,
             }
         }
     }
 
-    /// Handles the bytes of the current stage, which are complete.
-    fn step(&mut self, config: &Config, security: &Security) -> Result<HandshakeStep, Gone> {
+    /// Handles the received bytes of the current stage, which are complete, and returns the next action.
+    fn run_stage(
+        &mut self,
+        config: &Config,
+        security: &Security,
+    ) -> Result<NextAction, CloseReason> {
         let is_connector = self.role == Role::Connector;
         let secret = security.secret(&self.address);
         match (self.received_bytes, secret) {
             (HELLO_BYTES, _) => {
                 let its = self.peer_hello(config)?;
                 match (secret.is_some(), its.has_secret) {
-                    (false, false) => Ok(HandshakeStep::Done),
-                    (true, true) => Ok(HandshakeStep::Needs(NONCE_BYTES)),
+                    (false, false) => Ok(NextAction::Done),
+                    (true, true) => Ok(NextAction::Needs(NONCE_BYTES)),
                     (ours, _) => {
                         if !is_connector {
                             self.send_opening(security)?;
                         }
                         Err(match ours {
                             true => AuthenticationError::NoSecret.into(),
-                            false => AuthenticationError::SecretWanted.into(),
+                            false => AuthenticationError::SecretRequired.into(),
                         })
                     }
                 }
@@ -260,14 +270,14 @@ impl Handshake {
                     ))?,
                     false => self.send_opening(security)?,
                 }
-                Ok(HandshakeStep::Needs(PROOF_BYTES))
+                Ok(NextAction::Needs(PROOF_BYTES))
             }
             (_, Some(secret)) => {
                 let mut proof = [0; PROOF_BYTES];
                 proof.copy_from_slice(&self.received[OPENING_BYTES..]);
                 let its = self.role.other();
                 if secret.accepts(&proof, its, self.connector_opening(), self.acceptor_opening()) {
-                    return Ok(HandshakeStep::Done);
+                    return Ok(NextAction::Done);
                 }
                 if !is_connector {
                     self.send(&NO_PROOF)?;
@@ -279,14 +289,14 @@ impl Handshake {
         }
     }
 
-    /// Decodes the peer's hello, of which all bytes have arrived.
-    fn peer_hello(&mut self, config: &Config) -> Result<Hello, Gone> {
+    /// Decodes the peer's [`Hello`], of which all bytes have arrived.
+    fn peer_hello(&mut self, config: &Config) -> Result<Hello, CloseReason> {
         let mut bytes = [0; HELLO_BYTES];
         bytes.copy_from_slice(&self.received[..HELLO_BYTES]);
         Ok(Hello::decode(&bytes).inspect_err(|why| {
             if matches!(why, FrameError::Version { .. }) && self.role == Role::Acceptor {
-                // Tells the peer this side's version, so that it can report it; an error means that
-                // the peer is gone.
+                // Sends the peer this end's version, so that it can report it; an error means that
+                // the peer is disconnected.
                 let none = Security::default();
                 let _ = self.send(&hello(config, &self.address, &none).encode());
             }
@@ -314,7 +324,7 @@ impl Handshake {
         mut self,
         config: &Config,
         security: &Security,
-    ) -> Result<HandshakeResult, Gone> {
+    ) -> Result<HandshakeResult, CloseReason> {
         let its = self.peer_hello(config)?;
         if its.message_bytes_max < MESSAGE_BYTES_MIN {
             return Err(FrameError::Reserved.into());
@@ -323,7 +333,7 @@ impl Handshake {
         let is_acceptor = self.role == Role::Acceptor;
         let link = match self.address.transport() {
             Transport::Sm => {
-                let segment = self.share(&its, message_bytes_max, config, security)?;
+                let segment = self.share_memory(&its, message_bytes_max, config, security)?;
                 let own = usize::from(is_acceptor);
                 let socket = self.wire.into_socket().ok_or(FrameError::Reserved)?;
                 AnyLink::Sm(Sm::new(segment, own, its.spins, message_bytes_max, socket))
@@ -346,13 +356,13 @@ impl Handshake {
         Ok(HandshakeResult { link, message_bytes_max })
     }
 
-    fn share(
+    fn share_memory(
         &mut self,
         its: &Hello,
         message_bytes_max: u32,
         config: &Config,
         security: &Security,
-    ) -> Result<Segment, Gone> {
+    ) -> Result<Segment, CloseReason> {
         if let Some(segment) = self.segment.take() {
             return Ok(segment);
         }
@@ -364,7 +374,9 @@ impl Handshake {
         let file = self.received_fds.pop().filter(|_| fits).ok_or(FrameError::Reserved)?;
         let segment = match Segment::map(&file, slots_count, shared_bytes) {
             Ok(segment) => segment,
-            Err(SegmentError::Refused(call, errno)) => return Err(Gone::Broken { call, errno }),
+            Err(SegmentError::FailedCall(call, errno)) => {
+                return Err(CloseReason::SystemCall { call, errno });
+            }
             Err(SegmentError::NotSealed) => return Err(FrameError::Reserved.into()),
         };
         let hello = Hello { slots_count, shared_bytes, ..hello(config, &self.address, security) };
@@ -373,7 +385,7 @@ impl Handshake {
     }
 
     /// Sends the hello, with its nonce if there is a secret.
-    fn send_opening(&mut self, security: &Security) -> Result<(), Gone> {
+    fn send_opening(&mut self, security: &Security) -> Result<(), CloseReason> {
         let own = self.own;
         match security.secret(&self.address) {
             Some(_) => self.send(&own),
@@ -381,11 +393,11 @@ impl Handshake {
         }
     }
 
-    /// Sends all bytes; a new connection has space for them.
-    fn send(&mut self, bytes: &[u8]) -> Result<(), Gone> {
+    /// Sends all `bytes`. The send buffer of a new connection has space for them.
+    fn send(&mut self, bytes: &[u8]) -> Result<(), CloseReason> {
         match self.wire.send(bytes)? {
             sent if sent == bytes.len() => Ok(()),
-            _ => Err(Gone::of("send")(Errno::NOBUFS)),
+            _ => Err(CloseReason::failed_call("send")(Errno::NOBUFS)),
         }
     }
 

@@ -1,23 +1,23 @@
 //! Table of connections that are being established: connection attempts, and handshakes.
 
-use super::connect::Connecting;
+use super::connect::ConnectAttempt;
 use super::handshake::Handshake;
 use super::poll::{EventSource, Poll};
 use super::security::Security;
 use super::wire::Wire;
 use crate::engine::PeerKey;
-use crate::{Address, Config, EndpointError, Gone};
+use crate::{Address, CloseReason, Config, EndpointError};
 use rustix::io::Errno;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Divisor of the handshake timeout: the part after which a handshake may be aborted in favour of another.
-const PATIENCE_PART: u64 = 16;
+/// Divisor of the handshake timeout, which gives the time after which a handshake may be aborted in favour of another.
+const ABORT_DIVISOR: u64 = 16;
 
 #[derive(Debug)]
 enum Stage {
-    Connecting(Connecting),
+    Connecting(ConnectAttempt),
     Handshake(Box<Handshake>),
 }
 
@@ -46,12 +46,12 @@ impl Entry {
     }
 }
 
-/// Handshake that has finished. The caller adds the peer, and then calls [`Handshakes::finish`].
-pub(crate) struct Finished {
+/// Handshake that has succeeded or failed. The caller adds the peer, and then calls [`Handshakes::finish`].
+pub(crate) struct FinishedHandshake {
     pub(crate) number: u32,
     /// Address that this endpoint has connected to; `None` for an accepted connection.
     pub(crate) connected_to: Option<Address>,
-    pub(crate) result: Result<Handshake, Gone>,
+    pub(crate) result: Result<Handshake, CloseReason>,
 }
 
 /// Handshakes under way, by number.
@@ -72,7 +72,7 @@ impl Handshakes {
         self.entries.len()
     }
 
-    /// Returns an unused number: neither of a handshake nor of a result that was not taken yet.
+    /// Returns an unused number: neither of a handshake nor of a result that was not returned yet.
     fn free_number(&self) -> Result<u32, Errno> {
         let has_result = |at: usize| self.results.iter().any(|(it, _)| *it as usize == at);
         let is_free = |at: usize| self.entries.get(at).is_none_or(Option::is_none);
@@ -98,15 +98,14 @@ impl Handshakes {
         address: &Address,
         deadline_ns: u64,
     ) -> Result<u32, EndpointError> {
-        let stage = Stage::Connecting(Connecting::new(address)?);
-        let failed = |errno| refused("socket", address, errno);
+        let stage = Stage::Connecting(ConnectAttempt::new(address)?);
+        let failed = |errno| system_call_error("socket", address, errno);
         let number = self.free_number().map_err(failed)?;
         self.insert(number, Entry { stage, remote: None, deadline_ns });
         Ok(number)
     }
 
-    /// Starts the handshake over a byte stream that is connected to that address. Returns its
-    /// number.
+    /// Starts the handshake over a byte stream that is connected to that address. Returns its number.
     #[cfg(test)]
     pub(crate) fn connect_over(
         &mut self,
@@ -117,7 +116,7 @@ impl Handshakes {
     ) -> Result<u32, EndpointError> {
         let handshake = Handshake::connected(wire, address.clone(), config, security)?;
         let number = self.register(handshake, None, deadline_ns, poll);
-        number.map_err(|errno| refused("epoll_ctl", address, errno))
+        number.map_err(|errno| system_call_error("epoll_ctl", address, errno))
     }
 
     /// Starts the handshake of a connection that was accepted at that address. Returns its number.
@@ -127,10 +126,10 @@ impl Handshakes {
         (address, remote): (Address, Option<IpAddr>),
         deadline_ns: u64,
         (poll, config, security): (&Poll, &Config, &Security),
-    ) -> Result<u32, Gone> {
+    ) -> Result<u32, CloseReason> {
         let handshake = Handshake::accepted(wire, address, config, security)?;
         let number = self.register(handshake, remote, deadline_ns, poll);
-        number.map_err(Gone::of("epoll_ctl"))
+        number.map_err(CloseReason::failed_call("epoll_ctl"))
     }
 
     fn register(
@@ -155,7 +154,7 @@ impl Handshakes {
         number: u32,
         now_ns: u64,
         (poll, config, security): (&Poll, &Config, &Security),
-    ) -> Option<Finished> {
+    ) -> Option<FinishedHandshake> {
         let entry = self.entries.get_mut(number as usize)?.as_mut()?;
         if let Stage::Connecting(connecting) = &mut entry.stage {
             let connected = connecting.advance(poll, EventSource::Handshake(number), now_ns);
@@ -183,7 +182,7 @@ impl Handshakes {
         let entry = self.remove(number)?;
         let connected_to = entry.is_outgoing().then(|| entry.address().clone());
         let Stage::Handshake(handshake) = entry.stage else { return None };
-        Some(Finished { number, connected_to, result: result.map(|()| *handshake) })
+        Some(FinishedHandshake { number, connected_to, result: result.map(|()| *handshake) })
     }
 
     fn remove(&mut self, number: u32) -> Option<Entry> {
@@ -199,14 +198,16 @@ impl Handshakes {
         &mut self,
         number: u32,
         connected_to: Option<Address>,
-        result: Result<PeerKey, Gone>,
+        result: Result<PeerKey, CloseReason>,
         timeout_ms: u32,
     ) {
         let Some(address) = connected_to else { return };
-        let place = address.to_string();
+        let address = address.to_string();
         let result = result.map_err(|why| match why {
-            Gone::Silent => EndpointError::Silent { place, timeout_ms },
-            why => EndpointError::Handshake { place, why },
+            CloseReason::HandshakeTimeout => {
+                EndpointError::HandshakeTimeout { address, timeout_ms }
+            }
+            why => EndpointError::Handshake { address, why },
         });
         self.results.push((number, result));
     }
@@ -234,7 +235,7 @@ impl Handshakes {
     }
 
     /// Removes and returns a handshake whose deadline has passed.
-    pub(crate) fn pop_timed_out(&mut self, now_ns: u64) -> Option<Finished> {
+    pub(crate) fn pop_timed_out(&mut self, now_ns: u64) -> Option<FinishedHandshake> {
         let is_late = |it: &Option<Entry>| it.as_ref().is_some_and(|it| it.deadline_ns <= now_ns);
         // A table of fewer than 2^32 entries.
         let number = self.entries.iter().rposition(is_late)? as u32;
@@ -245,9 +246,11 @@ impl Handshakes {
                 self.results.push((number, Err(connecting.timed_out())));
                 self.pop_timed_out(now_ns)
             }
-            Stage::Handshake(mut handshake) => {
-                Some(Finished { number, connected_to, result: Err(handshake.timeout_error()) })
-            }
+            Stage::Handshake(mut handshake) => Some(FinishedHandshake {
+                number,
+                connected_to,
+                result: Err(handshake.timeout_error()),
+            }),
         }
     }
 
@@ -279,7 +282,7 @@ impl Handshakes {
             return Ok(false);
         }
         let timeout_ns = u64::from(config.handshake_timeout_ms) * 1_000_000;
-        let patient_until_ns = deadline_ns - (timeout_ns - timeout_ns / PATIENCE_PART);
+        let patient_until_ns = deadline_ns - (timeout_ns - timeout_ns / ABORT_DIVISOR);
         if now_ns < patient_until_ns {
             return Err(patient_until_ns);
         }
@@ -288,8 +291,8 @@ impl Handshakes {
     }
 }
 
-fn refused(call: &'static str, address: &Address, errno: Errno) -> EndpointError {
-    EndpointError::Refused { call, place: address.to_string(), errno }
+fn system_call_error(call: &'static str, address: &Address, errno: Errno) -> EndpointError {
+    EndpointError::SystemCall { call, subject: address.to_string(), errno }
 }
 
 #[cfg(test)]

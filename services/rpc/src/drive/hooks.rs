@@ -9,7 +9,7 @@ use serde::Serialize;
 /// Role of an endpoint in a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Side {
+pub enum CallRole {
     /// The endpoint made the call.
     Caller,
     /// The endpoint received the call.
@@ -19,30 +19,30 @@ pub enum Side {
 /// Outcome of a call, as passed to observers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ending {
-    /// The call returned a result; a one-way call was sent or handled, or passed to the pool.
+pub enum CallOutcome {
+    /// The call returned a result, or a one-way call was sent, handled, or passed to the pool.
     Result,
-    /// The call was refused, for whatever reason.
+    /// The server refused the call, or its handler returned an error or panicked.
     Refused,
     /// The connection was closed before the call was complete.
-    Gone,
-    /// The caller cancelled it, or its deadline passed.
-    GivenUp,
+    Disconnected,
+    /// The caller cancelled the call, or the deadline of the call passed.
+    Cancelled,
 }
 
-impl From<&Outcome> for Ending {
+impl From<&Outcome> for CallOutcome {
     fn from(outcome: &Outcome) -> Self {
         match outcome {
-            Outcome::Result => Ending::Result,
-            Outcome::Refused(_) => Ending::Refused,
-            Outcome::Gone(_) => Ending::Gone,
+            Outcome::Result => CallOutcome::Result,
+            Outcome::Refused(_) => CallOutcome::Refused,
+            Outcome::Disconnected(_) => CallOutcome::Disconnected,
         }
     }
 }
 
-impl From<Result<(), Refusal>> for Ending {
+impl From<Result<(), Refusal>> for CallOutcome {
     fn from(answer: Result<(), Refusal>) -> Self {
-        if answer.is_ok() { Ending::Result } else { Ending::Refused }
+        if answer.is_ok() { CallOutcome::Result } else { CallOutcome::Refused }
     }
 }
 
@@ -71,7 +71,7 @@ macro_rules! hooks {
 }
 
 hooks! {
-    begin(side: Side, peer: PeerKey, call: u64, method: u64, bytes: usize);
-    end(side: Side, peer: PeerKey, call: u64, bytes: usize, ending: Ending);
+    begin(side: CallRole, peer: PeerKey, call: u64, method: u64, bytes: usize);
+    end(side: CallRole, peer: PeerKey, call: u64, bytes: usize, ending: CallOutcome);
     disconnected(peer: PeerKey);
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Request of another thread to the endpoint's thread. `E` is a closure to run between handlers.
 pub(crate) enum Post<E> {
     Call(PostedCall),
-    /// Cancels the call that would set this answer.
+    /// Request to cancel the call that would set this answer.
     Cancel(Arc<Answer>),
     Errand(E),
 }
@@ -56,28 +56,30 @@ impl<E> Inbox<E> {
         self.mailbox.open();
     }
 
-    /// Refuses later posts, and drops those that were not taken.
+    /// Refuses later posts, and drops those that the endpoint's thread has not removed.
     pub(crate) fn close(&self) {
         drop(self.mailbox.close());
     }
 
+    /// Queues a request for the endpoint's thread, and wakes the thread if it sleeps.
+    ///
     /// # Errors
-    /// [`CallError::Full`] if `posts_max` posts wait, and [`CallError::Ended`] if no thread drives
+    /// [`CallError::Full`] if `posts_max` posts wait, and [`CallError::EndpointStopped`] if no thread drives
     /// the endpoint.
     pub(crate) fn post(&self, post: Post<E>) -> Result<(), CallError> {
         self.post_within(self.posts_max, post)
     }
 
-    /// Queues the cancellation of a call that was posted before. Exempt from the limit: there are
-    /// no more of these than of calls.
-    pub(crate) fn post_end(&self, post: Post<E>) -> Result<(), CallError> {
+    /// Queues the cancellation of a call that was posted before. It is exempt from the limit, as
+    /// there are no more cancellations than calls.
+    pub(crate) fn post_cancellation(&self, post: Post<E>) -> Result<(), CallError> {
         self.post_within(usize::MAX, post)
     }
 
     fn post_within(&self, posts_max: usize, post: Post<E>) -> Result<(), CallError> {
         let receiver = self.mailbox.post(post, posts_max).map_err(|refusal| match refusal {
             PostError::Full => CallError::Full,
-            PostError::Closed => CallError::Ended,
+            PostError::Closed => CallError::EndpointStopped,
         })?;
         self.notify(receiver);
         Ok(())
@@ -89,8 +91,7 @@ impl<E> Inbox<E> {
 
     fn notify(&self, receiver: ReceiverState) {
         if receiver == ReceiverState::Asleep {
-            // write() fails only if the eventfd's counter is at its maximum: then a wake-up is
-            // already pending.
+            // write() fails only if the eventfd's counter is at its maximum: then a wake-up is already pending.
             let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
         }
     }

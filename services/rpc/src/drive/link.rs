@@ -2,7 +2,7 @@
 
 use super::bulk::BulkMemory;
 use super::sm::Sm;
-use crate::Gone;
+use crate::CloseReason;
 use crate::engine::{FileId, Header};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -11,21 +11,21 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 /// Connection of any transport, after its handshake. Never blocks, except in [`wait_in_read`](Self::wait_in_read).
 pub(crate) trait Link: Send + fmt::Debug {
     /// Sends a frame, or queues it until there is space. The caller has checked its length.
-    fn send(&mut self, header: Header, body: &[u8]) -> Result<(), Gone>;
+    fn send(&mut self, header: Header, body: &[u8]) -> Result<(), CloseReason>;
 
     /// Queues a frame for the next [`flush`](Self::flush), or sends it if that costs no system call.
-    fn queue(&mut self, header: Header, body: &[u8]) -> Result<(), Gone> {
+    fn queue(&mut self, header: Header, body: &[u8]) -> Result<(), CloseReason> {
         self.send(header, body)
     }
 
-    /// Returns the next frame; its body replaces the contents of `body`. With `eager`, reads even
-    /// without a notification.
+    /// Receives the next frame. Returns its header, and replaces the contents of `body` by its
+    /// body; returns `None` if there is none. With `eager`, reads even without a notification.
     ///
     /// After an error, no more frames come.
-    fn receive(&mut self, body: &mut Vec<u8>, eager: bool) -> Result<Option<Header>, Gone>;
+    fn receive(&mut self, body: &mut Vec<u8>, eager: bool) -> Result<Option<Header>, CloseReason>;
 
     /// Sends queued frames while there is space. Returns `true` if any bytes were sent.
-    fn flush(&mut self) -> Result<bool, Gone>;
+    fn flush(&mut self) -> Result<bool, CloseReason>;
 
     /// Returns the number of bytes queued for sending.
     fn queued_bytes(&self) -> usize;
@@ -42,8 +42,7 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// Handles a notification that the socket is readable or writable.
     fn on_ready(&mut self);
 
-    /// Returns `true` if polling for frames costs no system call; then epoll does not report
-    /// frames.
+    /// Returns `true` if polling for frames costs no system call; then epoll does not report frames.
     fn in_memory(&self) -> bool;
 
     /// Sleeps until data arrives, and reads it in the same system call. Returns `false` if nothing was read: at once
@@ -95,14 +94,17 @@ pub(crate) trait Link: Send + fmt::Debug {
     }
 
     /// Sends data from that memory after the frames of [`queue`](Self::queue), or queues a copy of
-    /// a few bytes with them. Does not copy more, and keeps a reference to what the kernel does not
-    /// accept. Returns `false`, and sends nothing, if frames or data are queued already.
-    fn send_data(&mut self, header: Header, memory: &BulkMemory, offset: u64)
-    -> Result<bool, Gone>;
+    /// a few bytes with them. A reference to the memory is held until the kernel has accepted all
+    /// bytes. Returns `false`, and sends nothing, if frames or data are queued already.
+    fn send_data(
+        &mut self,
+        header: Header,
+        memory: &BulkMemory,
+        offset: u64,
+    ) -> Result<bool, CloseReason>;
 
-    /// Sets the target of the data whose header [`receive`](Self::receive) has just returned;
-    /// `None` discards the data. When all of it has arrived, `receive` returns the header again,
-    /// with no bytes.
+    /// Sets the target of the data whose header [`receive`](Self::receive) has just returned; `None` discards the
+    /// data. When all of it has arrived, `receive` returns the header again, with no bytes.
     fn receive_data(&mut self, _into: Option<(BulkMemory, u64)>) {}
 
     /// Discards the rest of the data that is being received for that transfer.
@@ -147,7 +149,7 @@ impl DerefMut for AnyLink {
 
 impl AnyLink {
     #[inline]
-    pub(crate) fn send(&mut self, header: Header, body: &[u8]) -> Result<(), Gone> {
+    pub(crate) fn send(&mut self, header: Header, body: &[u8]) -> Result<(), CloseReason> {
         match self {
             AnyLink::Sm(link) => link.send(header, body),
             AnyLink::Other(link) => link.send(header, body),
@@ -159,7 +161,7 @@ impl AnyLink {
         &mut self,
         body: &mut Vec<u8>,
         eager: bool,
-    ) -> Result<Option<Header>, Gone> {
+    ) -> Result<Option<Header>, CloseReason> {
         match self {
             AnyLink::Sm(link) => link.receive(body, eager),
             AnyLink::Other(link) => link.receive(body, eager),
@@ -188,11 +190,11 @@ impl AnyLink {
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
     bytes: Vec<u8>,
-    /// End of the bytes that were sent.
+    /// Index of the first byte that was not sent.
     start: usize,
 }
 
-/// Maximum capacity of an empty queue, in bytes.
+/// Maximum capacity that a queue retains when it is empty, in bytes.
 const KEPT_BYTES: usize = 1 << 16;
 
 impl SendQueue {
@@ -208,7 +210,7 @@ impl SendQueue {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Appends `bytes_count` zeros, and returns them to be overwritten.
+    /// Appends `bytes_count` zeros, and returns them for the caller to overwrite.
     pub(crate) fn push_zeros(&mut self, bytes_count: usize) -> &mut [u8] {
         let end = self.bytes.len();
         self.bytes.resize(end + bytes_count, 0);
@@ -228,8 +230,7 @@ impl SendQueue {
                 self.bytes = Vec::new();
             }
         } else if self.start > self.bytes.len() / 2 {
-            // More than half of the bytes were sent, so moving the rest costs no more than sending
-            // them did.
+            // More than half of the bytes were sent, so moving the rest costs no more than sending them did.
             self.bytes.drain(..self.start);
             self.start = 0;
         }

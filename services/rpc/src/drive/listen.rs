@@ -11,7 +11,7 @@ use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Maximum length of a listener's queue of connections that are not accepted yet; the kernel limits
+/// Maximum number of connections in a listener's queue that are not accepted yet; the kernel limits
 /// it to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
@@ -34,7 +34,7 @@ pub(crate) struct Listener {
 #[derive(Debug)]
 struct SocketFile {
     path: String,
-    /// Device and inode numbers of the socket's file, once it is created.
+    /// Device and inode numbers of the socket's file; `None` before it is created.
     made: Option<(u64, u64)>,
     _lock: OwnedFd,
 }
@@ -91,12 +91,12 @@ fn identity(of: &Stat) -> (u64, u64) {
 /// Mode 0600: only the owner may read and write the file.
 const OWNER_ONLY: Mode = Mode::RUSR.union(Mode::WUSR);
 
-pub(crate) fn refused(
+pub(crate) fn system_call_error(
     call: &'static str,
     address: &Address,
 ) -> impl Fn(Errno) -> EndpointError + use<> {
-    let place = address.to_string();
-    move |errno| EndpointError::Refused { call, place: place.clone(), errno }
+    let subject = address.to_string();
+    move |errno| EndpointError::SystemCall { call, subject: subject.clone(), errno }
 }
 
 /// Returns the socket address of an `sm://` or `uds://` address. `sm://` names are abstract socket
@@ -106,9 +106,9 @@ pub(crate) fn unix_address(address: &Address) -> Result<SocketAddrUnix, Errno> {
         Address::Sm(name) => {
             SocketAddrUnix::new_abstract_name(format!("handover/{name}").as_bytes())
         }
-        other => match other.place().strip_prefix('@') {
+        other => match other.without_scheme().strip_prefix('@') {
             Some(name) => SocketAddrUnix::new_abstract_name(name.as_bytes()),
-            None => SocketAddrUnix::new(other.place()),
+            None => SocketAddrUnix::new(other.without_scheme()),
         },
     }
 }
@@ -120,37 +120,36 @@ pub(crate) fn unix_socket() -> Result<OwnedFd, Errno> {
 
 pub(crate) fn listen(address: &Address) -> Result<Listener, EndpointError> {
     let address = match address {
-        Address::Tcp(place) => return listen_tcp(place, Address::Tcp),
-        Address::Tls(place) => return listen_tcp(place, Address::Tls),
+        Address::Tcp(host_port) => return listen_tcp(host_port, Address::Tcp),
+        Address::Tls(host_port) => return listen_tcp(host_port, Address::Tls),
         it if it.is_complete() => it.clone(),
         it => {
-            let name = format!("{:032x}", random().map_err(refused("getrandom", it))?);
+            let name = format!("{:032x}", random().map_err(system_call_error("getrandom", it))?);
             match it {
                 Address::Uds(_) => Address::Uds(format!("@{name}")),
                 _ => Address::Sm(name),
             }
         }
     };
-    let fd = unix_socket().map_err(refused("socket", &address))?;
-    let at = unix_address(&address).map_err(refused("bind", &address))?;
+    let fd = unix_socket().map_err(system_call_error("socket", &address))?;
+    let at = unix_address(&address).map_err(system_call_error("bind", &address))?;
     let mut file = match at.path() {
         Some(_) => {
-            let file = SocketFile::lock(address.place());
-            Some(file.map_err(|(call, errno)| refused(call, &address)(errno))?)
+            let file = SocketFile::lock(address.without_scheme());
+            Some(file.map_err(|(call, errno)| system_call_error(call, &address)(errno))?)
         }
         None => None,
     };
     if let Some(file) = &file {
         remove_stale(&file.path, &at);
-        // Linux gives the file that bind() makes the mode of the socket, so other users can never
-        // open it.
-        fchmod(&fd, OWNER_ONLY).map_err(refused("fchmod", &address))?;
+        // Linux gives the file that bind() makes the mode of the socket, so other users can never open it.
+        fchmod(&fd, OWNER_ONLY).map_err(system_call_error("fchmod", &address))?;
     }
-    net::bind(&fd, &at).map_err(refused("bind", &address))?;
+    net::bind(&fd, &at).map_err(system_call_error("bind", &address))?;
     if let Some(file) = &mut file {
         file.made = lstat(file.path.as_str()).ok().map(|it| identity(&it));
     }
-    net::listen(&fd, BACKLOG).map_err(refused("listen", &address))?;
+    net::listen(&fd, BACKLOG).map_err(system_call_error("listen", &address))?;
     Ok(Listener { fd, address, _file: file })
 }
 
@@ -168,17 +167,17 @@ fn remove_stale(path: &str, at: &SocketAddrUnix) {
     }
 }
 
-fn listen_tcp(place: &str, of: fn(String) -> Address) -> Result<Listener, EndpointError> {
-    let place = if place.is_empty() { "127.0.0.1:0" } else { place };
-    let address = of(place.into());
+fn listen_tcp(host_port: &str, of: fn(String) -> Address) -> Result<Listener, EndpointError> {
+    let host_port = if host_port.is_empty() { "127.0.0.1:0" } else { host_port };
+    let address = of(host_port.into());
     let failed = |call: &'static str| {
-        let place = address.to_string();
+        let address = address.to_string();
         move |error: std::io::Error| match Errno::from_io_error(&error) {
-            Some(errno) => EndpointError::Refused { call, place, errno },
-            None => EndpointError::Unresolved { place, error },
+            Some(errno) => EndpointError::SystemCall { call, subject: address, errno },
+            None => EndpointError::HostUnresolved { address, error },
         }
     };
-    let listener = TcpListener::bind(place).map_err(failed("bind"))?;
+    let listener = TcpListener::bind(host_port).map_err(failed("bind"))?;
     listener.set_nonblocking(true).map_err(failed("fcntl"))?;
     // The standard library asks for a queue of 128.
     net::listen(&listener, BACKLOG).map_err(|errno| failed("listen")(errno.into()))?;

@@ -1,6 +1,6 @@
 //! Statistics of calls by procedure, and the observer of single calls.
 
-use super::hooks::{Ending, Side};
+use super::hooks::{CallOutcome, CallRole};
 use crate::clock;
 use crate::engine::{Method, PeerKey};
 use hdrhistogram::Histogram;
@@ -8,17 +8,17 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt;
 
-/// Latency limit of the histograms, in ns: longer calls count as an hour.
+/// Maximum latency that the histograms record, in ns: an hour. Longer calls count as an hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
-/// Number of significant digits of latencies.
+/// Number of significant decimal digits of recorded latencies.
 const DIGITS: u8 = 2;
 
-/// Completed call, as seen by this endpoint.
+/// Completed call of this endpoint, as passed to an observer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Observed<'a> {
+pub struct ObservedCall<'a> {
     /// Role of this endpoint in the call.
-    pub side: Side,
+    pub side: CallRole,
     /// Procedure that was called.
     pub method: Method,
     /// Name of the procedure, if it is registered here or was named by
@@ -28,25 +28,25 @@ pub struct Observed<'a> {
     pub peer: PeerKey,
     /// Length of the arguments, in bytes.
     pub arguments_bytes: usize,
-    /// Length of the result, or of the refusal's text, in bytes.
+    /// Length of the result, or of the text of a refusal, in bytes.
     pub result_bytes: usize,
     /// Duration of the call, in ns. For the caller, from the start of the call to the arrival of
     /// the answer. For the server, from the start of the handling to the answer, including the wait
     /// in the pool's queue, but not a wait before that as a deferred request.
     pub took_ns: u64,
     /// Outcome of the call.
-    pub ending: Ending,
+    pub ending: CallOutcome,
 }
 
 /// Callback for each completed call.
-pub(crate) type Observer = dyn FnMut(&Observed<'_>) + Send;
+pub(crate) type Observer = dyn FnMut(&ObservedCall<'_>) + Send;
 
 /// Statistics of one procedure's calls, in one role.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CallReport {
     /// Role of this endpoint in the calls.
-    pub side: Side,
+    pub side: CallRole,
     /// Name of the procedure, or the hexadecimal hash of its name if this endpoint does not know it.
     pub name: String,
     /// Provider number of the procedure.
@@ -103,7 +103,7 @@ struct CallCounts {
 /// Key of a call that has started. The role is part of the key because caller and server may be the same endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
-    side: Side,
+    side: CallRole,
     peer: PeerKey,
     call: u64,
 }
@@ -119,7 +119,7 @@ struct ActiveCall {
 #[derive(Default)]
 pub(crate) struct Monitor {
     under_way: HashMap<Key, ActiveCall>,
-    calls: HashMap<(Side, Method), CallCounts>,
+    calls: HashMap<(CallRole, Method), CallCounts>,
     names: HashMap<Method, String>,
     observer: Option<Box<Observer>>,
 }
@@ -136,55 +136,55 @@ impl Monitor {
     }
 
     pub(crate) fn name(&mut self, name: &str, provider: u16) {
-        self.names.insert(Method::named(name).of_provider(provider), name.to_owned());
+        self.names.insert(Method::new(name).with_provider(provider), name.to_owned());
     }
 
-    /// Records the start of a call, or its arrival.
+    /// Records that a call was started by this endpoint, or has arrived here.
     #[cold]
     pub(crate) fn begin(
         &mut self,
-        side: Side,
+        side: CallRole,
         peer: PeerKey,
         call: u64,
         method: u64,
         bytes: usize,
     ) {
-        let (method, at_ticks) = (Method::of_word(method), clock::ticks());
+        let (method, at_ticks) = (Method::from_word(method), clock::ticks());
         let begun = ActiveCall { method, arguments_bytes: bytes, at_ticks };
         self.under_way.insert(Key { side, peer, call }, begun);
     }
 
-    /// Records the end of a call. Has no effect if its start was not recorded.
+    /// Records that a call was completed. Has no effect if its start was not recorded.
     #[cold]
     pub(crate) fn end(
         &mut self,
-        side: Side,
+        side: CallRole,
         peer: PeerKey,
         call: u64,
         bytes: usize,
-        ending: Ending,
+        ending: CallOutcome,
     ) {
         let Some(begun) = self.under_way.remove(&Key { side, peer, call }) else { return };
         self.count(side, peer, begun, bytes, ending);
     }
 
-    /// Records the end of all calls on a closed connection.
+    /// Records that all calls over a closed connection have failed.
     #[cold]
     pub(crate) fn disconnected(&mut self, peer: PeerKey) {
         let ended: Vec<Key> =
             self.under_way.keys().filter(|key| key.peer == peer).copied().collect();
         for Key { side, peer, call } in ended {
-            self.end(side, peer, call, 0, Ending::Gone);
+            self.end(side, peer, call, 0, CallOutcome::Disconnected);
         }
     }
 
     fn count(
         &mut self,
-        side: Side,
+        side: CallRole,
         peer: PeerKey,
         begun: ActiveCall,
         bytes: usize,
-        ending: Ending,
+        ending: CallOutcome,
     ) {
         let ActiveCall { method, arguments_bytes, at_ticks } = begun;
         let took_ns = clock::ns(clock::ticks().saturating_sub(at_ticks));
@@ -197,14 +197,14 @@ impl Monitor {
                 unreachable!("the constant bounds of a histogram were refused")
             }),
         });
-        calls.failed_count += u64::from(ending != Ending::Result);
+        calls.failed_count += u64::from(ending != CallOutcome::Result);
         calls.arguments_bytes += arguments_bytes as u64;
         calls.result_bytes += bytes as u64;
         calls.latencies.saturating_record(took_ns);
         if let Some(observer) = &mut self.observer {
             let name = self.names.get(&method).map(String::as_str);
             let result_bytes = bytes;
-            observer(&Observed {
+            observer(&ObservedCall {
                 side,
                 method,
                 name,
@@ -247,22 +247,22 @@ mod tests {
     use super::*;
 
     const PEER: PeerKey = PeerKey { slot: 3, generation: 1 };
-    const ECHO: Method = Method::named("echo").of_provider(2);
+    const ECHO: Method = Method::new("echo").with_provider(2);
 
     #[test]
     fn calls_are_counted_by_role_and_named_if_the_name_is_known() {
         let mut monitor = Monitor::default();
         monitor.name("echo", 2);
-        for (side, bytes) in [(Side::Caller, 5), (Side::Server, 7)] {
+        for (side, bytes) in [(CallRole::Caller, 5), (CallRole::Server, 7)] {
             monitor.begin(side, PEER, 9, ECHO.word(), bytes);
         }
         assert_eq!(monitor.under_way.len(), 2);
-        monitor.end(Side::Caller, PEER, 9, 50, Ending::Result);
-        monitor.end(Side::Server, PEER, 9, 70, Ending::Refused);
-        monitor.end(Side::Server, PEER, 10, 1, Ending::Result);
-        let unnamed = Method::named("other");
-        monitor.begin(Side::Server, PEER, u64::MAX, unnamed.word(), 1);
-        monitor.end(Side::Server, PEER, u64::MAX, 0, Ending::Result);
+        monitor.end(CallRole::Caller, PEER, 9, 50, CallOutcome::Result);
+        monitor.end(CallRole::Server, PEER, 9, 70, CallOutcome::Refused);
+        monitor.end(CallRole::Server, PEER, 10, 1, CallOutcome::Result);
+        let unnamed = Method::new("other");
+        monitor.begin(CallRole::Server, PEER, u64::MAX, unnamed.word(), 1);
+        monitor.end(CallRole::Server, PEER, u64::MAX, 0, CallOutcome::Result);
         let reports = monitor.report();
         let rows: Vec<_> = reports
             .iter()
@@ -272,9 +272,9 @@ mod tests {
         assert_eq!(
             rows,
             [
-                (Side::Caller, "echo", 2, 1, 0),
-                (Side::Server, hexadecimal.as_str(), 0, 1, 0),
-                (Side::Server, "echo", 2, 1, 1),
+                (CallRole::Caller, "echo", 2, 1, 0),
+                (CallRole::Server, hexadecimal.as_str(), 0, 1, 0),
+                (CallRole::Server, "echo", 2, 1, 1),
             ]
         );
         assert_eq!((reports[0].arguments_bytes, reports[0].result_bytes), (5, 50));
@@ -288,10 +288,10 @@ mod tests {
         let mut monitor = Monitor::default();
         monitor.observe(Box::new(move |it| sender.send((it.ending, it.peer)).expect("received")));
         let other = PeerKey { slot: 4, ..PEER };
-        monitor.begin(Side::Caller, PEER, 1, ECHO.word(), 0);
-        monitor.begin(Side::Caller, other, 2, ECHO.word(), 0);
+        monitor.begin(CallRole::Caller, PEER, 1, ECHO.word(), 0);
+        monitor.begin(CallRole::Caller, other, 2, ECHO.word(), 0);
         monitor.disconnected(PEER);
-        assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [(Ending::Gone, PEER)]);
+        assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [(CallOutcome::Disconnected, PEER)]);
         assert_eq!(monitor.under_way.len(), 1);
         assert_eq!((monitor.report()[0].count, monitor.report()[0].failed_count), (1, 1));
     }

@@ -11,14 +11,13 @@ use super::security::Security;
 use super::sm::Sm;
 use crate::engine::{Backlog, Header, Kind, PeerKey};
 use crate::raw::{peer_credentials, peer_pidfd};
-use crate::{CallError, Config, Gone};
+use crate::{CallError, CloseReason, Config};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
-/// Maximum number of streams that a spinning endpoint reads without asking epoll which of them are
-/// ready.
+/// Maximum number of streams that a spinning endpoint reads without asking epoll which of them are ready.
 pub(crate) const EAGER_STREAMS_MAX: usize = 4;
-/// Number of streams from which on epoll reports all of them.
+/// Minimum number of streams with which epoll reports all of them.
 const FEW_STREAMS_EXCEEDED: usize = EAGER_STREAMS_MAX + 1;
 /// Maximum number of consecutive sweeps that may find the same frame incomplete.
 pub(crate) const SWEEPS_MAX: u32 = 8;
@@ -52,7 +51,7 @@ pub(crate) struct PeerSlot {
 #[derive(Debug)]
 pub(crate) struct ClosedPeer {
     pub(crate) peer: PeerKey,
-    pub(crate) why: Gone,
+    pub(crate) why: CloseReason,
     /// Duplicate of the socket, which shows when the peer has closed its end too.
     pub(crate) socket: Option<OwnedFd>,
     /// Process descriptor, still in the epoll set.
@@ -71,9 +70,9 @@ pub(crate) struct Peers {
     /// iteration does not visit the others, of which there may be thousands.
     receivable: Vec<u64>,
     pub(crate) streams_count: usize,
-    /// `true` if frames may be queued for sending.
+    /// `true` if some peer may have frames queued for sending.
     pub(crate) any_queued: bool,
-    /// `true` if frames are queued that are to be sent in this iteration.
+    /// `true` if queued frames must be sent at the end of this iteration.
     is_flush_due: bool,
     /// Peers with deferred requests that may be handled now, each once.
     scheduled: VecDeque<PeerKey>,
@@ -106,7 +105,7 @@ impl Peers {
         self.get(peer).is_some()
     }
 
-    /// Calls `handle` for the link of each peer in shared memory.
+    /// Calls `handle` with the link of each peer that shares memory with this endpoint.
     pub(crate) fn for_each_in_memory(&mut self, mut handle: impl FnMut(&mut Sm)) {
         if self.streams_count == self.active.len() {
             return; // There may be thousands of streams.
@@ -118,15 +117,13 @@ impl Peers {
         }
     }
 
-    /// Returns `true` if messages to that peer go through shared memory, so that files can be
-    /// passed to it.
+    /// Returns `true` if messages to that peer go through shared memory, so that files can be passed to it.
     pub(crate) fn shares_memory(&self, peer: PeerKey) -> bool {
         self.get(peer).is_some_and(|it| it.in_memory)
     }
 
-    /// Returns the process id of that peer in this pid namespace, for copies by the kernel. Returns
-    /// `None` if memory is not shared with the peer, or if its process is not visible in this pid
-    /// namespace.
+    /// Returns the process id of that peer in this pid namespace, for copies by the kernel. Returns `None` if memory
+    /// is not shared with the peer, or if its process is not visible in this pid namespace.
     pub(crate) fn process_id(&self, peer: PeerKey) -> Option<i32> {
         self.get(peer)?.link.as_ref()?.process()
     }
@@ -165,9 +162,9 @@ impl Peers {
         poll: &Poll,
         config: &Config,
         security: &Security,
-    ) -> Result<PeerKey, Gone> {
+    ) -> Result<PeerKey, CloseReason> {
         if self.active.len() >= config.peers_max as usize {
-            return Err(Gone::Closed);
+            return Err(CloseReason::ClosedLocally);
         }
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(PeerSlot {
@@ -186,7 +183,7 @@ impl Peers {
         let key = self.key(slot);
         let agreed = match poll.set_source(handshake.fd(), EventSource::Peer(key)) {
             Ok(()) => handshake.complete(config, security),
-            Err(errno) => Err(Gone::Broken { call: "epoll_ctl", errno }),
+            Err(errno) => Err(CloseReason::SystemCall { call: "epoll_ctl", errno }),
         };
         let mut agreed = agreed.inspect_err(|_| self.free.push(slot))?;
         let at = &mut self.slots[slot as usize];
@@ -239,7 +236,7 @@ impl Peers {
             }
         }
         for (peer, errno) in lost {
-            self.close(peer, Gone::Broken { call: "epoll_ctl", errno });
+            self.close(peer, CloseReason::SystemCall { call: "epoll_ctl", errno });
         }
     }
 
@@ -247,13 +244,12 @@ impl Peers {
     #[cold]
     pub(crate) fn unwatch_one_process(&mut self, poll: &Poll) -> bool {
         let process = self.slots.iter_mut().find_map(|at| at.process.take());
-        // Without this, a child of this process that inherited the descriptor would keep it in the
-        // epoll set.
+        // Without this, a child of this process that inherited the descriptor would keep it in the epoll set.
         process.map(|it| poll.remove(it)).is_some()
     }
 
     /// Closes a connection and removes the peer; see [`pop_closed`](Self::pop_closed).
-    pub(crate) fn close(&mut self, peer: PeerKey, why: Gone) {
+    pub(crate) fn close(&mut self, peer: PeerKey, why: CloseReason) {
         #[cfg(test)]
         crate::simulation::closing(&why);
         let Some(link) = self.link(peer) else { return };
@@ -293,7 +289,7 @@ impl Peers {
             let sweeps_count = link.sweep();
             wanted |= link.wants_sweep();
             if has_limit && sweeps_count > SWEEPS_MAX {
-                self.close(key, Gone::Stalled);
+                self.close(key, CloseReason::MessageTimeout);
             }
         }
         wanted

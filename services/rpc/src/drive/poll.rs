@@ -24,15 +24,15 @@ pub(crate) enum EventSource {
 }
 
 const TAG_SHIFT: u32 = 62;
-/// Low bits of the signal's value; those of the inbox are zero.
+/// Low bits of the packed value of [`EventSource::Signal`]; those of [`EventSource::Inbox`] are 0.
 #[cfg(feature = "signal-dump")]
 const SIGNAL: u32 = 1;
-/// Tag bit of a process, in addition to the tag of the inbox. The generation and SLOT_BITS bits of
-/// the slot are below it.
+/// Bit that distinguishes the packed value of [`EventSource::Process`] from [`EventSource::Inbox`],
+/// which has the same tag. The generation and SLOT_BITS bits of the slot are below it.
 const PROCESS: u64 = 1 << 61;
 const SLOT_BITS: u32 = 21;
 const _: () = assert!(PEERS_LIMIT < 1 << SLOT_BITS && SLOT_BITS + (TAG_SHIFT - 32) <= 61);
-/// Mask of a generation's bits that are part of the packed value.
+/// Mask of the bits of a peer's generation that fit the packed value of an event source.
 pub(crate) const GENERATION_MASK: u32 = (1 << (TAG_SHIFT - 32)) - 1;
 
 impl EventSource {
@@ -87,7 +87,7 @@ fn flags_of(source: EventSource) -> Flags {
     }
 }
 
-/// Maximum number of events in one wait.
+/// Maximum number of events that one call of epoll_wait returns.
 const READY_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -102,8 +102,7 @@ impl Poll {
         self.0.add(fd, source.pack(), flags_of(source))
     }
 
-    /// Changes the owner of a descriptor, from a handshake to a peer. Events that are pending are
-    /// reported again.
+    /// Changes the owner of a descriptor, from a handshake to a peer. Events that are pending are reported again.
     pub(crate) fn set_source(&self, fd: impl AsFd, source: EventSource) -> Result<(), Errno> {
         self.0.modify(fd, source.pack(), flags_of(source))
     }

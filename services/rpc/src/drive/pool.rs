@@ -2,7 +2,7 @@
 
 use crate::Config;
 use crate::engine::{Backlog, PeerKey, Refusal};
-use crate::mailbox::locked;
+use crate::mailbox::lock;
 use handover_base::affinity;
 #[cfg(feature = "fibers")]
 use handover_fiber::Runtime;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 /// Maximum number of waiting requests of a peer, as a multiple of the free slots left for others.
-const ROOM_MULTIPLE: usize = 4;
+const FREE_SLOTS_MULTIPLE: usize = 4;
 
 /// Handler for the pool: appends the result, or the text of a refusal, to the vector.
 pub(crate) type Work = dyn Fn(&[u8], &mut Vec<u8>) -> Result<(), Refusal> + Send + Sync;
@@ -45,12 +45,12 @@ struct PoolQueue {
     jobs_count: usize,
     /// Total size of the jobs and their arguments, in bytes.
     bytes: usize,
-    /// Number of fibers: each has a stack, even if its request was withdrawn. 0 for threads.
+    /// Number of fibers, each of which has a stack even if its request was withdrawn; 0 if the pool uses threads.
     fibers_count: usize,
-    /// Number of fibers that have not taken a request yet.
+    /// Number of fibers that have not started to handle a request yet.
     #[cfg(feature = "fibers")]
     fresh_fibers_count: usize,
-    ended: bool,
+    is_stopped: bool,
 }
 
 /// Requests of one peer, and the bytes of its unsent answers.
@@ -59,7 +59,7 @@ struct PeerJobs {
     jobs: Backlog<Job>,
     /// `true` if the peer is in `PoolQueue::scheduled`.
     is_scheduled: bool,
-    /// Number of bytes of answers that the endpoint has not taken yet.
+    /// Number of bytes of finished answers that the endpoint's thread has not received yet.
     finished_bytes: usize,
     /// Number of bytes queued for sending to the peer, as last reported by the endpoint.
     queued_bytes: usize,
@@ -89,7 +89,7 @@ impl PoolQueue {
         position
     }
 
-    /// Schedules a request of that peer, if it has one and is not choked. Returns `true` if the
+    /// Schedules a request of that peer, if it has one and reads its answers. Returns `true` if the
     /// peer was not scheduled before and is now.
     fn schedule(&mut self, peer: PeerKey, choked_bytes: usize) -> bool {
         let Some(its) = self.peers.get_mut(&peer) else { return false };
@@ -108,7 +108,7 @@ impl PoolQueue {
             let Some(its) = self.peers.get_mut(&peer) else { continue };
             its.is_scheduled = false;
             if its.unsent_bytes() > choked_bytes {
-                continue; // update_unsent() gives the peer a turn when it has read answers.
+                continue; // update_unsent() schedules the peer when it has read answers.
             }
             let Some(job) = its.jobs.pop() else { continue };
             self.took(&job);
@@ -128,14 +128,13 @@ struct PoolShared {
     has_work: Condvar,
     /// Passes an answer to the endpoint's thread.
     deliver: Box<dyn Fn(PoolAnswer) + Send + Sync>,
-    /// Limit of unsent answer bytes of a peer, above which none of its requests is started.
+    /// Number of a peer's unsent answer bytes above which none of its requests is started.
     choked_bytes: usize,
-    /// Limit of unsent answer bytes of a peer, above which the answers of its running requests are
-    /// dropped.
+    /// Number of a peer's unsent answer bytes above which the answers of its running requests are dropped.
     unsent_bytes_max: usize,
 }
 
-/// Executors of the handlers: threads or fibers.
+/// Threads or fibers that run the handlers.
 enum Workers {
     Threads(Vec<JoinHandle<()>>),
     /// One fiber for each request.
@@ -174,7 +173,7 @@ impl Pool {
         let queue_bytes_max = config.pool_queue_bytes_max as usize;
         #[cfg(feature = "fibers")]
         if config.pool_fibers && pool_threads > 0 {
-            let workers = Workers::Fibers(fibers(config)?);
+            let workers = Workers::Fibers(start_fiber_runtime(config)?);
             return Ok(Self { shared, workers, queue_max, queue_bytes_max });
         }
         let workers = Workers::Threads(Vec::new());
@@ -190,7 +189,7 @@ impl Pool {
                 // start() waits for this message.
                 let _ = start.send(pinned);
                 if is_pinned {
-                    work(&shared);
+                    run_worker(&shared);
                 }
             })?;
             match &mut pool.workers {
@@ -200,7 +199,11 @@ impl Pool {
             }
             match started.recv() {
                 Ok(pinned) => pinned.map_err(std::io::Error::other)?,
-                Err(_) => return Err(std::io::Error::other("a thread of the pool has exited")),
+                Err(_) => {
+                    return Err(std::io::Error::other(
+                        "a thread of the pool exited while it started",
+                    ));
+                }
             }
         }
         Ok(pool)
@@ -208,20 +211,19 @@ impl Pool {
 
     /// Queues a request, or returns it if too many are queued.
     ///
-    /// A peer may have [`ROOM_MULTIPLE`] times as many requests waiting as there is room left (a
+    /// A peer may have [`FREE_SLOTS_MULTIPLE`] times as many requests waiting as there are free slots (a
     /// dynamic threshold: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). So one
     /// peer takes at most four fifths of the queue, and others are served.
     pub(crate) fn push(&self, job: Job) -> Result<(), Job> {
-        let mut queue = locked(&self.shared.queue);
-        // The number of threads bounds running requests; fibers are as many as requests, so they
-        // count here.
+        let mut queue = lock(&self.shared.queue);
+        // The number of threads bounds running requests; fibers are as many as requests, so they count here.
         let room_count = self.queue_max.saturating_sub(queue.jobs_count.max(queue.fibers_count));
         let room_bytes = self.queue_bytes_max.saturating_sub(queue.bytes);
         let waiting = queue.peers.get(&job.peer).map(|it| (it.jobs.len(), it.jobs.bytes()));
         let (peer_count, peer_bytes) = waiting.unwrap_or_default();
         let is_full = room_count == 0 || job.bytes() > room_bytes;
-        let has_too_many = peer_count >= room_count.saturating_mul(ROOM_MULTIPLE)
-            || peer_bytes > room_bytes.saturating_mul(ROOM_MULTIPLE);
+        let has_too_many = peer_count >= room_count.saturating_mul(FREE_SLOTS_MULTIPLE)
+            || peer_bytes > room_bytes.saturating_mul(FREE_SLOTS_MULTIPLE);
         if is_full || has_too_many {
             return Err(job);
         }
@@ -235,30 +237,29 @@ impl Pool {
         Err(job)
     }
 
-    /// Updates the unsent bytes of a peer: the endpoint has taken answers of `taken_bytes` bytes,
-    /// and `queued_bytes` bytes are queued for sending. Returns requests that cannot run because
-    /// there is no memory for a fiber.
+    /// Updates the unsent bytes of a peer: the endpoint has received answers of `taken_bytes` bytes, and `queued_bytes`
+    /// bytes are queued for sending. Returns requests that cannot run because there is no memory for a fiber.
     pub(crate) fn update_unsent(
         &self,
         peer: PeerKey,
         taken_bytes: usize,
         queued_bytes: usize,
     ) -> Vec<Job> {
-        let mut queue = locked(&self.shared.queue);
+        let mut queue = lock(&self.shared.queue);
         let Some(its) = queue.peers.get_mut(&peer) else { return Vec::new() };
         its.finished_bytes = its.finished_bytes.saturating_sub(taken_bytes);
         its.queued_bytes = queued_bytes;
         if !queue.schedule(peer, self.shared.choked_bytes) {
             return Vec::new();
         }
-        // The fibers that were spawned for these requests have found the peer choked, and ended.
+        // The fibers that were spawned for these requests have found the peer choked, and exited.
         match self.wake(queue, Condvar::notify_all) {
             Ok(()) => Vec::new(),
             Err(mut queue) => queue.withdraw(peer),
         }
     }
 
-    /// Wakes threads by `notify`, or starts a fiber.
+    /// Wakes waiting threads by calling `notify`, or starts a fiber.
     ///
     /// # Errors
     /// The queue, if there is no memory for the fiber's stack.
@@ -280,7 +281,7 @@ impl Pool {
                 drop(queue);
                 let shared = Arc::clone(&self.shared);
                 runtime.spawn_detached(move || work_once(&shared)).map_err(|_| {
-                    let mut queue = locked(&self.shared.queue);
+                    let mut queue = lock(&self.shared.queue);
                     queue.drop_fiber();
                     queue
                 })
@@ -290,19 +291,18 @@ impl Pool {
 
     /// Removes a request that has not started.
     pub(crate) fn cancel(&self, peer: PeerKey, call: u64) {
-        let mut queue = locked(&self.shared.queue);
+        let mut queue = lock(&self.shared.queue);
         let its = queue.peers.get_mut(&peer);
         let job = its.and_then(|it| it.jobs.cancel(call));
         job.iter().for_each(|job| queue.took(job));
-        // Dropping the last request of a handler may drop what the handler owns, which must not
-        // happen under the lock.
+        // Dropping the last request of a handler may drop what the handler owns, which must not happen under the lock.
         drop(queue);
         drop(job);
     }
 
     /// Removes the requests of a disconnected peer.
     pub(crate) fn forget(&self, peer: PeerKey) {
-        let mut queue = locked(&self.shared.queue);
+        let mut queue = lock(&self.shared.queue);
         let jobs = queue.withdraw(peer);
         queue.peers.remove(&peer);
         drop(queue);
@@ -334,15 +334,15 @@ impl PoolQueue {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let mut queue = locked(&self.shared.queue);
-        queue.ended = true;
+        let mut queue = lock(&self.shared.queue);
+        queue.is_stopped = true;
         let peers = std::mem::take(&mut queue.peers);
         drop(queue);
         drop(peers);
         self.shared.has_work.notify_all();
         match &mut self.workers {
             Workers::Threads(threads) => threads.drain(..).for_each(|thread| {
-                // A thread ends only when `ended` is set: panics of handlers are caught.
+                // A thread ends only when `is_stopped` is set: panics of handlers are caught.
                 let _ = thread.join();
             }),
             // Dropping the runtime waits for the fibers.
@@ -352,10 +352,10 @@ impl Drop for Pool {
     }
 }
 
-fn work(shared: &PoolShared) {
-    let mut queue = locked(&shared.queue);
+fn run_worker(shared: &PoolShared) {
+    let mut queue = lock(&shared.queue);
     loop {
-        if queue.ended {
+        if queue.is_stopped {
             return;
         }
         let Some(job) = queue.take(shared.choked_bytes) else {
@@ -363,20 +363,19 @@ fn work(shared: &PoolShared) {
             continue;
         };
         drop(queue);
-        handle(job, shared);
-        queue = locked(&shared.queue);
+        handle_job(job, shared);
+        queue = lock(&shared.queue);
     }
 }
 
-/// Body of a fiber: handles one request, if there is one that was not withdrawn and whose peer is not choked.
+/// Body of a fiber: handles one request, if there is one that was not withdrawn and whose peer reads its answers.
 #[cfg(feature = "fibers")]
 fn work_once(shared: &Arc<PoolShared>) {
-    let mut queue = locked(&shared.queue);
+    let mut queue = lock(&shared.queue);
     queue.fresh_fibers_count -= 1;
     loop {
         let job = queue.take(shared.choked_bytes);
-        // The fibers of a choked peer have ended, so each fiber that begins provides for the next
-        // request.
+        // The fibers of a choked peer have exited, so each fiber that starts provides for the next request.
         let lacks_fiber = queue.fresh_fibers_count == 0 && !queue.scheduled.is_empty();
         if lacks_fiber {
             queue.add_fiber();
@@ -384,9 +383,9 @@ fn work_once(shared: &Arc<PoolShared>) {
         drop(queue);
         let is_last = !lacks_fiber || spawn_next(shared);
         if let Some(job) = job {
-            handle(job, shared);
+            handle_job(job, shared);
         }
-        queue = locked(&shared.queue);
+        queue = lock(&shared.queue);
         if is_last {
             break;
         }
@@ -401,19 +400,19 @@ fn spawn_next(shared: &Arc<PoolShared>) -> bool {
     let next = Arc::clone(shared);
     let spawned = handover_fiber::spawn_detached(move || work_once(&next));
     if spawned.is_err() {
-        locked(&shared.queue).drop_fiber();
+        lock(&shared.queue).drop_fiber();
     }
     spawned.is_ok()
 }
 
-fn handle(job: Job, shared: &PoolShared) {
+fn handle_job(job: Job, shared: &PoolShared) {
     let mut body = Vec::new();
     let mut answer = catch_panic(|| (job.work)(&job.arguments, &mut body));
     let Job { peer, call, one_way, .. } = job;
     if one_way {
         return;
     }
-    let mut queue = locked(&shared.queue);
+    let mut queue = lock(&shared.queue);
     let Some(its) = queue.peers.get_mut(&peer) else { return }; // The peer has been disconnected.
     if its.unsent_bytes() > shared.unsent_bytes_max {
         (answer, body) = (Err(Refusal::Unsent), Vec::new());
@@ -424,7 +423,7 @@ fn handle(job: Job, shared: &PoolShared) {
 }
 
 #[cfg(feature = "fibers")]
-fn fibers(config: &Config) -> std::io::Result<Runtime> {
+fn start_fiber_runtime(config: &Config) -> std::io::Result<Runtime> {
     let workers_count = config.pool_threads;
     let cpus = match &config.pool_cpus[..] {
         [] => Vec::new(),
@@ -442,7 +441,6 @@ fn fibers(config: &Config) -> std::io::Result<Runtime> {
 
 /// Runs a handler, and converts its panic into a refusal for its caller alone.
 pub(crate) fn catch_panic(handler: impl FnOnce() -> Result<(), Refusal>) -> Result<(), Refusal> {
-    // The handler borrows only its own state and the answer's vector, and the answer is discarded
-    // after a panic.
+    // The handler borrows only its own state and the answer's vector, and the answer is discarded after a panic.
     catch_unwind(AssertUnwindSafe(handler)).unwrap_or(Err(Refusal::Panicked))
 }

@@ -2,12 +2,12 @@
 
 use super::calling::{decoded, encoded};
 use super::endpoint::{Endpoint, Stopper};
-use super::event_loop::{CallbackInbox, Moment};
+use super::event_loop::{CallbackContext, CallbackInbox};
 use super::inbox::{Post, PostedCall};
 use super::promises::{Answer, promise};
 use crate::clock::after;
 use crate::engine::PeerKey;
-use crate::mailbox::locked;
+use crate::mailbox::lock;
 use crate::{CallError, EndpointError, Method};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -43,13 +43,12 @@ impl Endpoint {
     /// let client = client.start_progress()?;
     /// let threads = (0..3u64).map(|number| {
     ///     let caller = client.caller();
-    ///     std::thread::spawn(move || caller.call::<_, u64>(peer, Method::named("double"), &number))
-    /// });
-    /// for (number, thread) in (0..).zip(threads.collect::<Vec<_>>()) {
+    ///     std::thread::spawn(move || caller.call::<_, u64>(peer, Method::new("double"), &number))
+    /// }); for (number, thread) in (0..).zip(threads.collect::<Vec<_>>()) {
     ///     assert_eq!(thread.join().unwrap()?, 2 * number);
     /// }
     /// let mut client = client.stop(); // From here on driven by this thread again.
-    /// assert_eq!(client.call::<_, u64>(peer, Method::named("double"), &21u64)?, 42);
+    /// assert_eq!(client.call::<_, u64>(peer, Method::new("double"), &21u64)?, 42);
     /// # drop(server);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -68,7 +67,7 @@ impl Endpoint {
         let thread = thread::Builder::new().name("rpc-progress".into());
         let thread = thread.spawn(move || {
             // Dropped however the thread ends, so that every waiting caller gets an answer.
-            let _closes = ClosesInbox(inbox);
+            let _closes = InboxCloser(inbox);
             self.serve();
             self.break_promises();
             self
@@ -78,16 +77,16 @@ impl Endpoint {
     }
 }
 
-struct ClosesInbox(Arc<CallbackInbox>);
+struct InboxCloser(Arc<CallbackInbox>);
 
-impl Drop for ClosesInbox {
+impl Drop for InboxCloser {
     fn drop(&mut self) {
         self.0.close();
     }
 }
 
 impl Progress {
-    /// Returns a handle through which other threads call.
+    /// Returns a handle through which other threads can call peers.
     #[must_use]
     pub fn caller(&self) -> Caller {
         self.caller.clone()
@@ -106,7 +105,7 @@ impl Progress {
     }
 
     /// Stops the thread and returns the endpoint. Calls that are under way through [`Caller`]s end
-    /// with [`CallError::Ended`].
+    /// with [`CallError::EndpointStopped`].
     ///
     /// # Panics
     /// Panics if something in the thread has panicked, other than a handler.
@@ -156,7 +155,7 @@ impl Caller {
     /// Calls a procedure, and waits for the result.
     ///
     /// # Errors
-    /// The errors of [`Calling::call`](crate::Calling::call), and [`CallError::Ended`].
+    /// The errors of [`Calling::call`](crate::Calling::call), and [`CallError::EndpointStopped`].
     ///
     /// # Blocking
     /// Blocks until the result arrives, the connection ends, or the endpoint's thread ends.
@@ -189,7 +188,7 @@ impl Caller {
     /// Starts a call without waiting for the result.
     ///
     /// # Errors
-    /// [`CallError::BadArguments`], [`CallError::Ended`], and [`CallError::Full`] if `calls_max`
+    /// [`CallError::BadArguments`], [`CallError::EndpointStopped`], and [`CallError::Full`] if `calls_max`
     /// posts of other threads wait for the endpoint's thread. Every other error is returned in
     /// place of the result.
     pub fn start<A: Serialize + ?Sized, R>(
@@ -197,7 +196,7 @@ impl Caller {
         peer: PeerKey,
         method: Method,
         arguments: &A,
-    ) -> Result<Pending<R>, CallError> {
+    ) -> Result<PendingCall<R>, CallError> {
         self.post(peer, method, arguments, u64::MAX)
     }
 
@@ -212,7 +211,7 @@ impl Caller {
         method: Method,
         arguments: &A,
         timeout: Duration,
-    ) -> Result<Pending<R>, CallError> {
+    ) -> Result<PendingCall<R>, CallError> {
         self.post(peer, method, arguments, after(timeout))
     }
 
@@ -222,26 +221,26 @@ impl Caller {
         method: Method,
         arguments: &A,
         deadline_ns: u64,
-    ) -> Result<Pending<R>, CallError> {
+    ) -> Result<PendingCall<R>, CallError> {
         let arguments = encoded(Vec::new(), arguments)?;
         let (promise, answer) = promise();
         let call = PostedCall { peer, method, arguments, deadline_ns, promise };
         self.inbox.post(Post::Call(call))?;
-        Ok(Pending { answer, inbox: Arc::clone(&self.inbox), result: PhantomData })
+        Ok(PendingCall { answer, inbox: Arc::clone(&self.inbox), result: PhantomData })
     }
 
-    /// Runs a closure in the endpoint's thread, between handlers: to connect ([`Moment::connect`]),
+    /// Runs a closure in the endpoint's thread, between handlers: to connect ([`CallbackContext::connect`]),
     /// to transfer memory ([`Bulk`](crate::Bulk)), or to start timers ([`Timing`](crate::Timing)).
     /// Peers' requests wait meanwhile.
     ///
     /// # Errors
-    /// [`CallError::Ended`], and [`CallError::Full`] as for [`start`](Self::start).
+    /// [`CallError::EndpointStopped`], and [`CallError::Full`] as for [`start`](Self::start).
     ///
     /// # Blocking
     /// Blocks until the closure has returned.
     pub fn run<T: Send + 'static>(
         &self,
-        errand: impl FnOnce(&mut Moment<'_>) -> T + Send + 'static,
+        errand: impl FnOnce(&mut CallbackContext<'_>) -> T + Send + 'static,
     ) -> Result<T, CallError> {
         let (promise, answer) = promise();
         self.inbox.post(Post::Errand(Box::new(move |moment| {
@@ -249,7 +248,7 @@ impl Caller {
         })))?;
         match answer.wait() {
             // Only this call takes the value.
-            Ok(value) => locked(value).take().ok_or(CallError::Ended),
+            Ok(value) => lock(value).take().ok_or(CallError::EndpointStopped),
             Err(error) => Err(error.clone()),
         }
     }
@@ -263,26 +262,26 @@ impl Caller {
 /// ```
 /// # use handover_rpc::{CallError, Caller, Method, Peer};
 /// async fn twice(caller: &Caller, peer: Peer, number: u64) -> Result<u64, CallError> {
-///     let double = Method::named("double");
+///     let double = Method::new("double");
 ///     let one = caller.start(peer, double, &number)?;
 ///     let other = caller.start(peer, double, &number)?;
 ///     let (one, other): (u64, u64) = (one.await?, other.await?);
 ///     Ok(one + other) // Both calls were under way at the same time.
 /// }
 /// ```
-pub struct Pending<R> {
+pub struct PendingCall<R> {
     answer: Arc<Answer>,
     inbox: Arc<CallbackInbox>,
     result: PhantomData<fn() -> R>,
 }
 
-impl<R> fmt::Debug for Pending<R> {
+impl<R> fmt::Debug for PendingCall<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pending").field("is_done", &self.answer.get().is_some()).finish()
+        f.debug_struct("PendingCall").field("is_done", &self.answer.get().is_some()).finish()
     }
 }
 
-impl<R: DeserializeOwned> Pending<R> {
+impl<R: DeserializeOwned> PendingCall<R> {
     /// Waits for the result of the call.
     ///
     /// # Errors
@@ -291,7 +290,7 @@ impl<R: DeserializeOwned> Pending<R> {
     /// # Blocking
     /// Blocks as [`Caller::call`] does; a fiber's worker runs other fibers meanwhile.
     pub fn wait(self) -> Result<R, CallError> {
-        read(self.answer.wait())
+        decode_answer(self.answer.wait())
     }
 
     /// Returns the result of the call; `None` if it has not arrived.
@@ -299,11 +298,11 @@ impl<R: DeserializeOwned> Pending<R> {
     /// # Errors
     /// The errors of [`Caller::call`].
     pub fn test(&self) -> Option<Result<R, CallError>> {
-        self.answer.get().map(read)
+        self.answer.get().map(decode_answer)
     }
 }
 
-impl<R> Pending<R> {
+impl<R> PendingCall<R> {
     /// Cancels the call. If the result has not arrived, the peer is notified, and drops the request
     /// if its handler has not started.
     pub fn cancel(self) {
@@ -312,19 +311,21 @@ impl<R> Pending<R> {
         }
         // If the endpoint's thread has ended, all calls are over already. Posts run in their order,
         // so the call was started or refused before.
-        let _ = self.inbox.post_end(Post::Cancel(Arc::clone(&self.answer)));
+        let _ = self.inbox.post_cancellation(Post::Cancel(Arc::clone(&self.answer)));
     }
 }
 
-impl<R: DeserializeOwned> Future for Pending<R> {
+impl<R: DeserializeOwned> Future for PendingCall<R> {
     type Output = Result<R, CallError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.answer.poll(context.waker()).map_or(Poll::Pending, |result| Poll::Ready(read(result)))
+        self.answer
+            .poll(context.waker())
+            .map_or(Poll::Pending, |result| Poll::Ready(decode_answer(result)))
     }
 }
 
-fn read<R: DeserializeOwned>(answer: &Result<Vec<u8>, CallError>) -> Result<R, CallError> {
+fn decode_answer<R: DeserializeOwned>(answer: &Result<Vec<u8>, CallError>) -> Result<R, CallError> {
     match answer {
         Ok(result) => decoded(result),
         Err(error) => Err(error.clone()),

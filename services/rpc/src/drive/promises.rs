@@ -3,7 +3,7 @@
 use super::timers::Timer;
 use crate::CallError;
 use crate::engine::{CallId, Calls, ONE_WAY, Outcome};
-use crate::mailbox::locked;
+use crate::mailbox::lock;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 #[cfg(feature = "fibers")]
 use handover_fiber::Eventual;
@@ -39,10 +39,9 @@ impl<T> Answer<T> {
 
     /// Returns the result; if it is not set, stores `waker` to be woken when it is.
     pub(crate) fn poll(&self, waker: &Waker) -> Option<&Result<T, CallError>> {
-        // Wakers are the user's code: cloned before the lock is taken, and dropped after it is
-        // released.
+        // Wakers are the user's code: cloned before the lock is taken, and dropped after it is released.
         let mut other = Some(waker.clone());
-        let mut known = locked(&self.waker);
+        let mut known = lock(&self.waker);
         let result = self.get();
         // Written under the lock: the thread that sets the result takes the waker after this.
         if result.is_none() {
@@ -61,14 +60,14 @@ impl<T> Answer<T> {
     fn set(&self, answer: Result<T, CallError>) {
         // The value is set once: by keep(), or when the promise is dropped.
         let _ = self.result.set(answer);
-        let waker = locked(&self.waker).take();
+        let waker = lock(&self.waker).take();
         if let Some(waker) = waker {
             waker.wake();
         }
     }
 }
 
-/// Obligation to set an [`Answer`]. Dropping it sets [`CallError::Ended`].
+/// Write end of an [`Answer`]. Dropping it sets [`CallError::EndpointStopped`] if no result was set.
 pub(crate) struct Promise<T = Vec<u8>>(Option<Arc<Answer<T>>>);
 
 pub(crate) fn promise<T>() -> (Promise<T>, Arc<Answer<T>>) {
@@ -96,7 +95,7 @@ impl<T> Promise<T> {
 impl<T> Drop for Promise<T> {
     fn drop(&mut self) {
         if let Some(to) = self.0.take() {
-            to.set(Err(CallError::Ended));
+            to.set(Err(CallError::EndpointStopped));
         }
     }
 }
@@ -122,13 +121,13 @@ impl Promises {
         self.calls.is_empty()
     }
 
-    /// Returns the completed calls whose outcome was not passed on yet.
+    /// Returns the numbers of the completed calls whose outcome was not passed to the waiting thread yet.
     pub(crate) fn ended(&self, calls: &Calls) -> Vec<u64> {
         let ended = self.calls.values().filter(|it| calls.is_done(it.0) == Some(true));
         ended.map(|it| it.0.word()).collect()
     }
 
-    /// Passes the outcome of a completed call to the thread that waits for it, if there is one.
+    /// Passes the outcome of a completed call to the thread that waits for the call, if there is one.
     #[cold]
     pub(crate) fn complete(
         &mut self,

@@ -3,7 +3,7 @@
 use super::wire::Wire;
 use crate::engine::{SECRET_BYTES_MIN, Secret};
 use crate::raw::peer_credentials;
-use crate::{Address, AuthenticationError, Config, EndpointError, Gone, UdsPeers};
+use crate::{Address, AuthenticationError, CloseReason, Config, EndpointError, UdsPeers};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// Credentials of an endpoint: its shared secret and its TLS certificates.
@@ -66,7 +66,7 @@ impl Security {
     }
 
     /// Returns the byte stream of an accepted connection: TLS or the plain socket, according to the address.
-    pub(crate) fn accept(&self, fd: OwnedFd, address: &Address) -> Result<Wire, Gone> {
+    pub(crate) fn accept(&self, fd: OwnedFd, address: &Address) -> Result<Wire, CloseReason> {
         match address {
             #[cfg(feature = "tls")]
             Address::Tls(_) => self.tls.accept(fd).map(|tls| Wire::Tls(Box::new(tls))),
@@ -78,8 +78,8 @@ impl Security {
     pub(crate) fn connect(&self, fd: OwnedFd, address: &Address) -> Result<Wire, EndpointError> {
         match address {
             #[cfg(feature = "tls")]
-            Address::Tls(place) => {
-                let connected = self.tls.connect(fd, place);
+            Address::Tls(host_port) => {
+                let connected = self.tls.connect(fd, host_port);
                 connected
                     .map(|tls| Wire::Tls(Box::new(tls)))
                     .map_err(|why| EndpointError::security(&address.to_string(), why))
@@ -99,11 +99,11 @@ pub(crate) fn check_user(
     fd: BorrowedFd<'_>,
     address: &Address,
     config: &Config,
-) -> Result<(), Gone> {
+) -> Result<(), CloseReason> {
     if matches!(address, Address::Tcp(_) | Address::Tls(_)) {
         return Ok(());
     }
-    let (_, uid) = peer_credentials(fd).map_err(Gone::of("getsockopt"))?;
+    let (_, uid) = peer_credentials(fd).map_err(CloseReason::failed_call("getsockopt"))?;
     match is_allowed(uid, rustix::process::geteuid().as_raw(), address, config) {
         true => Ok(()),
         false => Err(AuthenticationError::User { uid }.into()),
@@ -112,7 +112,7 @@ pub(crate) fn check_user(
 
 fn is_allowed(uid: u32, own: u32, address: &Address, config: &Config) -> bool {
     match address {
-        Address::Uds(place) if !place.starts_with('@') => match &config.uds_peers {
+        Address::Uds(path) if !path.starts_with('@') => match &config.uds_peers {
             UdsPeers::SameUserOrRoot => uid == own || uid == 0,
             UdsPeers::Uids(uids) => uids.contains(&uid),
             UdsPeers::Any => true,

@@ -28,11 +28,10 @@ impl SignalDump {
         signal: i32,
         callback: Box<dyn FnMut(&Dump) + Send>,
     ) -> Result<Self, EndpointError> {
-        let failed = |call| move |error| refused(call, &error);
+        let failed = |call| move |error| system_call_error(call, &error);
         let (socket, sender) = UnixStream::pair().map_err(failed("socketpair"))?;
         socket.set_nonblocking(true).map_err(failed("fcntl"))?;
-        // signal-hook makes this end nonblocking. If the socket's buffer is full, a wake-up is
-        // already pending.
+        // signal-hook makes this end nonblocking. If the socket's buffer is full, a wake-up is already pending.
         let id = signal_hook::low_level::pipe::register(signal, sender);
         let id = id.map_err(failed("sigaction"))?;
         Ok(Self { id, socket, callback, is_due: false })
@@ -57,7 +56,7 @@ impl Drop for SignalDump {
     }
 }
 
-pub(crate) fn refused(call: &'static str, error: &std::io::Error) -> EndpointError {
+pub(crate) fn system_call_error(call: &'static str, error: &std::io::Error) -> EndpointError {
     let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
-    EndpointError::Refused { call, place: "a signal".into(), errno }
+    EndpointError::SystemCall { call, subject: "a signal".into(), errno }
 }

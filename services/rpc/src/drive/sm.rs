@@ -1,41 +1,40 @@
 //! Shared memory transport: messages in the segment, and a socket that wakes a sleeping peer and
 //! reports the exit of its process.
 //!
-//! A message is published by its sequence number alone, on the same cache line as its header and
-//! the first 32 bytes of its body. A sender reads only now and then how far the peer has read; both
-//! sides write nothing else in common.
+//! A message is published by its sequence number alone, on the same cache line as its header and the first 32 bytes of
+//! its body. A sender reads only now and then how far the peer has read; both ends write nothing else in common.
 //!
-//! **No wake-up is lost**: the reader declares its sleep in a [`ParkWord`](handover_notify::ParkWord),
-//! and checks for messages once more; the sender publishes, and then reads that word, unless the
-//! peer has announced that it never sleeps. A sender that waits for room does the same with
-//! `wants_room`.
+//! **No wake-up is lost**: the reader declares its sleep in a [`ParkWord`](handover_notify::ParkWord), and checks for
+//! messages once more; the sender publishes, and then reads that word, unless the peer has announced that it never
+//! sleeps. A sender that waits for space does the same with `wants_space`.
 
 use super::bulk::BulkMemory;
 use super::link::{Link, SendQueue};
 use super::socket;
 use crate::engine::{FileId, HEADER_BYTES, Header, Kind, SEGMENTS_MAX};
 use crate::raw::{INLINE_BYTES, Segment, file_id, peer_credentials};
-use crate::{FrameError, Gone};
+use crate::{CloseReason, FrameError};
 use handover_base::sync::shared::Ordering;
 use handover_notify::SleepObject;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Byte sent to wake the peer; the value does not matter.
-const RING: u8 = b'!';
+const WAKE_BYTE: u8 = b'!';
 /// Alignment of long bodies, in bytes, so that each starts on its own cache line.
 const LINE_BYTES: u64 = 64;
 /// Free space in the unread part of the buffer, in bytes, above which long bodies are stored
 /// without checking how far the peer has read.
 const FRESH_BYTES: u64 = 1 << 15;
 
+/// One end of a connection over shared memory.
 #[derive(Debug)]
 pub(crate) struct Sm {
     segment: Segment,
     /// Index of this end: 0 for the connector, 1 for the acceptor.
-    own: usize,
+    end: usize,
     /// `true` if the peer never sleeps.
-    its_spins: bool,
+    peer_spins: bool,
     body_bytes_max: u32,
     sent: u64,
     /// Number of messages that the peer had consumed when last checked.
@@ -51,7 +50,7 @@ pub(crate) struct Sm {
     /// Socket on which a byte wakes the peer; its end of stream is the end of the connection. It is
     /// not an eventfd, since a peer could make a write to a shared eventfd block.
     socket: OwnedFd,
-    /// Files that were received, in order.
+    /// Received files that no frame has referred to yet, in the order of their arrival.
     files: VecDeque<(FileId, OwnedFd)>,
     /// `true` if the socket may hold unread bytes.
     unread: bool,
@@ -68,16 +67,16 @@ const READS_MAX: usize = 64;
 impl Sm {
     pub(crate) fn new(
         segment: Segment,
-        own: usize,
-        its_spins: bool,
+        end: usize,
+        peer_spins: bool,
         body_bytes_max: u32,
         socket: OwnedFd,
     ) -> Self {
         let pid = peer_credentials(socket.as_fd()).ok().and_then(|(pid, _)| pid);
         Self {
             segment,
-            own,
-            its_spins,
+            end,
+            peer_spins,
             body_bytes_max,
             sent: 0,
             acked: 0,
@@ -93,8 +92,7 @@ impl Sm {
         }
     }
 
-    /// Reads wake-up bytes, and at most one file. Returns the number of bytes, and `true` if there
-    /// was a file.
+    /// Reads wake-up bytes, and at most one file. Returns the number of bytes, and `true` if there was a file.
     fn read_wakeups(&mut self, rings: &mut [u8]) -> Option<(usize, bool)> {
         let mut received = Vec::new();
         // An error is not handled here: epoll reports the end of the connection.
@@ -122,7 +120,7 @@ impl Sm {
         self.unread = true;
     }
 
-    fn take_known(&mut self, file: FileId) -> Option<OwnedFd> {
+    fn take_received_file(&mut self, file: FileId) -> Option<OwnedFd> {
         let at = self.files.iter().position(|it| it.0 == file)?;
         self.files.drain(..at);
         self.files.pop_front().map(|it| it.1)
@@ -130,7 +128,7 @@ impl Sm {
 
     /// Publishes a message. Returns `false` if there is no space for it.
     #[inline]
-    fn publish(&mut self, header: &Header, body: &[u8]) -> Result<bool, Gone> {
+    fn publish(&mut self, header: &Header, body: &[u8]) -> Result<bool, CloseReason> {
         if self.sent - self.acked >= u64::from(self.segment.slots_count()) {
             self.update_progress()?;
             if self.sent - self.acked >= u64::from(self.segment.slots_count()) {
@@ -139,47 +137,46 @@ impl Sm {
         }
         if body.len() > INLINE_BYTES {
             let Some(offset) = self.allocate(body.len())? else { return Ok(false) };
-            self.segment.write_body(self.own, offset, body);
-            let slot = self.segment.slot(self.own, self.sent);
+            self.segment.write_body(self.end, offset, body);
+            let slot = self.segment.slot(self.end, self.sent);
             slot.inline[0].store(offset.into(), Ordering::Relaxed);
         } else if !body.is_empty() {
-            let slot = self.segment.slot(self.own, self.sent);
+            let slot = self.segment.slot(self.end, self.sent);
             for (word, eight) in slot.inline.iter().zip(body.chunks(8)) {
                 let mut bytes = [0; 8];
                 bytes[..eight.len()].copy_from_slice(eight);
                 word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
             }
         }
-        let slot = self.segment.slot(self.own, self.sent);
+        let slot = self.segment.slot(self.end, self.sent);
         for (slot, word) in slot.header.iter().zip(header.words()) {
             slot.store(word, Ordering::Relaxed);
         }
         self.sent += 1;
         // Release: publishes the header and the body to the Acquire in the peer's poll_next().
         slot.sequence.store(self.sent, Ordering::Release);
-        if !self.its_spins {
-            let asleep = &self.segment.side(1 - self.own).status.asleep;
+        if !self.peer_spins {
+            let asleep = &self.segment.end(1 - self.end).status.asleep;
             if asleep.must_wake(|| None).is_some() {
-                self.ring();
+                self.wake_peer();
             }
         }
         Ok(true)
     }
 
     #[cold]
-    fn ring(&self) {
-        // send() fails if the peer is gone, which epoll reports, or if the socket's buffer is full
+    fn wake_peer(&self) {
+        // send() fails if the peer is disconnected, which epoll reports, or if the socket's buffer is full
         // of wake-up bytes that the peer has not read: one more is not needed.
-        let _ = socket::send(self.socket.as_fd(), &[RING]);
+        let _ = socket::send(self.socket.as_fd(), &[WAKE_BYTE]);
     }
 
-    /// Reads how far the peer has read, and frees the space of those messages. Fails if the value
-    /// is impossible.
+    /// Reads the number of messages that the peer has read, and frees their space. Fails if the number is impossible.
     #[cold]
-    fn update_progress(&mut self) -> Result<(), Gone> {
+    fn update_progress(&mut self) -> Result<(), CloseReason> {
         // Acquire: pairs with the Release in mark_read() of the peer, which has read the bytes that
         // are overwritten next.
-        let taken = self.segment.side(1 - self.own).progress.taken.load(Ordering::Acquire);
+        let taken = self.segment.end(1 - self.end).progress.taken.load(Ordering::Acquire);
         if taken < self.acked || taken > self.sent {
             return Err(FrameError::Reserved.into());
         }
@@ -198,14 +195,14 @@ impl Sm {
     }
 
     /// Returns `true` if a message with a body of `bytes` bytes can be published now.
-    fn has_room(&mut self, bytes: usize) -> Result<bool, Gone> {
+    fn has_space(&mut self, bytes: usize) -> Result<bool, CloseReason> {
         self.update_progress()?;
         let has_slot = self.sent - self.acked < u64::from(self.segment.slots_count());
         Ok(has_slot && (bytes <= INLINE_BYTES || self.next_range(bytes).is_some()))
     }
 
     /// Allocates space for a long body and returns its offset; `None` if there is no space.
-    fn allocate(&mut self, bytes: usize) -> Result<Option<u32>, Gone> {
+    fn allocate(&mut self, bytes: usize) -> Result<Option<u32>, CloseReason> {
         if self.body_head >= FRESH_BYTES {
             self.update_progress()?;
         }
@@ -248,7 +245,7 @@ impl Sm {
     /// Polls for a message `polls` times, without other work. Returns `true` if a message has arrived.
     #[inline]
     pub(crate) fn poll_next(&self, polls: u32) -> bool {
-        let slot = self.segment.slot(1 - self.own, self.received);
+        let slot = self.segment.slot(1 - self.end, self.received);
         // Acquire: pairs with the Release in publish() of the peer.
         (0..polls).any(|_| slot.sequence.load(Ordering::Acquire) == self.received + 1)
     }
@@ -256,7 +253,7 @@ impl Sm {
     /// Decodes the header of the message that has arrived.
     #[inline]
     fn next_header(&self) -> Result<Header, FrameError> {
-        let slot = self.segment.slot(1 - self.own, self.received);
+        let slot = self.segment.slot(1 - self.end, self.received);
         let word = |at: usize| slot.header[at].load(Ordering::Relaxed);
         Header::from_words([word(0), word(1), word(2)], self.body_bytes_max)
     }
@@ -264,7 +261,7 @@ impl Sm {
     /// Copies a body out of its slot.
     #[inline]
     fn read_inline(&self, bytes: usize, body: &mut Vec<u8>) {
-        let slot = self.segment.slot(1 - self.own, self.received);
+        let slot = self.segment.slot(1 - self.end, self.received);
         body.clear();
         if bytes > 0 {
             for word in &slot.inline[..bytes.div_ceil(8)] {
@@ -278,7 +275,7 @@ impl Sm {
     /// follows a received message.
     #[inline]
     fn prefetch_next(&self) {
-        self.segment.claim(self.own, self.sent);
+        self.segment.claim(self.end, self.sent);
     }
 
     /// Marks the current message as read.
@@ -286,7 +283,7 @@ impl Sm {
     fn mark_read(&mut self) {
         self.received += 1;
         // Release: pairs with the Acquire in update_progress() of the peer.
-        self.segment.side(self.own).progress.taken.store(self.received, Ordering::Release);
+        self.segment.end(self.end).progress.taken.store(self.received, Ordering::Release);
     }
 
     /// Polls for a message `polls` times. Takes the message if it is the result of `call` and its body is in the slot.
@@ -311,12 +308,12 @@ impl Sm {
 
     /// Wakes the peer if it waits for space.
     #[inline]
-    fn notify_room(&self) {
-        let wants_room = &self.segment.side(1 - self.own).status.wants_room;
+    fn notify_space(&self) {
+        let wants_space = &self.segment.end(1 - self.end).status.wants_space;
         // Relaxed: if this load is too early to see the peer's store, a later call sees it, at the
-        // latest the one after the fence before this side sleeps.
-        if wants_room.load(Ordering::Relaxed) != 0 && wants_room.swap(0, Ordering::Relaxed) != 0 {
-            self.ring();
+        // latest the one after the fence before this end sleeps.
+        if wants_space.load(Ordering::Relaxed) != 0 && wants_space.swap(0, Ordering::Relaxed) != 0 {
+            self.wake_peer();
         }
     }
 
@@ -326,18 +323,18 @@ impl Sm {
         if self.unread {
             self.read_all_wakeups();
         }
-        self.segment.side(self.own).status.asleep.declare(SleepObject::Elsewhere);
+        self.segment.end(self.end).status.asleep.declare(SleepObject::Elsewhere);
     }
 
     /// Announces that this end is awake.
     pub(crate) fn declare_awake(&mut self) {
-        self.segment.side(self.own).status.asleep.withdraw();
+        self.segment.end(self.end).status.asleep.withdraw();
     }
 }
 
 impl Link for Sm {
     #[inline]
-    fn send(&mut self, header: Header, body: &[u8]) -> Result<(), Gone> {
+    fn send(&mut self, header: Header, body: &[u8]) -> Result<(), CloseReason> {
         if self.queue.is_empty() && self.publish(&header, body)? {
             return Ok(());
         }
@@ -347,16 +344,16 @@ impl Link for Sm {
     }
 
     #[inline]
-    fn receive(&mut self, body: &mut Vec<u8>, _eager: bool) -> Result<Option<Header>, Gone> {
+    fn receive(&mut self, body: &mut Vec<u8>, _eager: bool) -> Result<Option<Header>, CloseReason> {
         if !self.has_next() {
-            self.notify_room();
+            self.notify_space();
             return Ok(None);
         }
         self.prefetch_next();
         let header = self.next_header()?;
         let bytes = header.body_bytes as usize;
         if bytes > INLINE_BYTES {
-            let slot = self.segment.slot(1 - self.own, self.received);
+            let slot = self.segment.slot(1 - self.end, self.received);
             let offset = slot.inline[0].load(Ordering::Relaxed);
             let shared_bytes = u64::from(self.segment.shared_bytes());
             let outside = FrameError::Outside { offset, bytes: bytes as u64, shared_bytes };
@@ -366,7 +363,7 @@ impl Link for Sm {
                 return Err(outside.into());
             }
             body.clear();
-            self.segment.read_body(1 - self.own, offset, bytes, body);
+            self.segment.read_body(1 - self.end, offset, bytes, body);
         } else {
             self.read_inline(bytes, body);
         }
@@ -374,7 +371,7 @@ impl Link for Sm {
         Ok(Some(header))
     }
 
-    fn flush(&mut self) -> Result<bool, Gone> {
+    fn flush(&mut self) -> Result<bool, CloseReason> {
         let mut queue = std::mem::take(&mut self.queue);
         let mut went = false;
         while let Some((head, rest)) = queue.unsent().split_first_chunk::<HEADER_BYTES>() {
@@ -388,9 +385,8 @@ impl Link for Sm {
         }
         self.queue = queue;
         if !self.queue.is_empty() {
-            // Relaxed: ordered by the fence before sleeping, and by the next read of the peer's
-            // progress.
-            self.segment.side(self.own).status.wants_room.store(1, Ordering::Relaxed);
+            // Relaxed: ordered by the fence before sleeping, and by the next read of the peer's progress.
+            self.segment.end(self.end).status.wants_space.store(1, Ordering::Relaxed);
         }
         Ok(went)
     }
@@ -404,7 +400,7 @@ impl Link for Sm {
     }
 
     fn on_ready(&mut self) {
-        // A woken side checks the shared memory first. It reads the wake-up bytes before it sleeps
+        // A woken end checks the shared memory first. It reads the wake-up bytes before it sleeps
         // again, or at the next notification.
         if self.unread {
             self.read_all_wakeups();
@@ -420,7 +416,7 @@ impl Link for Sm {
     fn close(&mut self) {
         // An error means that the peer broke the protocol; the connection is closed anyway.
         let _ = self.flush();
-        self.ring();
+        self.wake_peer();
     }
 
     fn process(&self) -> Option<i32> {
@@ -428,14 +424,14 @@ impl Link for Sm {
     }
 
     fn send_file(&mut self, file: BorrowedFd<'_>) -> bool {
-        socket::send_fds(self.socket.as_fd(), &[RING], &[file]) == Ok(1)
+        socket::send_fds(self.socket.as_fd(), &[WAKE_BYTE], &[file]) == Ok(1)
     }
 
     fn take_file(&mut self, file: FileId) -> Option<OwnedFd> {
         let mut rings = [0; 64];
         // The socket may hold as many files again that were not read.
         for _ in 0..2 * FILES_MAX {
-            if let Some(file) = self.take_known(file) {
+            if let Some(file) = self.take_received_file(file) {
                 return Some(file);
             }
             // A file is sent before the frame that refers to it, so it is there or was lost.
@@ -444,7 +440,7 @@ impl Link for Sm {
                 self.files.pop_front();
             }
         }
-        self.take_known(file)
+        self.take_received_file(file)
     }
 
     fn send_data(
@@ -452,16 +448,15 @@ impl Link for Sm {
         header: Header,
         memory: &BulkMemory,
         offset: u64,
-    ) -> Result<bool, Gone> {
+    ) -> Result<bool, CloseReason> {
         let bytes = header.body_bytes as usize;
         if !self.queue.is_empty() {
             return Ok(false);
         }
-        // Checked before the copy, since the send is retried each iteration while the peer does not
-        // read.
-        if !self.has_room(bytes)? {
+        // Checked before the copy, since the send is retried each iteration while the peer does not read.
+        if !self.has_space(bytes)? {
             // Relaxed: as in flush().
-            self.segment.side(self.own).status.wants_room.store(1, Ordering::Relaxed);
+            self.segment.end(self.end).status.wants_space.store(1, Ordering::Relaxed);
             return Ok(false);
         }
         // At most message_bytes_max, twice which fits the shared buffer.
@@ -491,7 +486,7 @@ mod tests {
         let id = |at: usize| regions[at].file_id().expect("the region has no file");
         let pass = |at: usize| {
             let file = regions[at].file().expect("it has one");
-            assert_eq!(socket::send_fds(theirs.as_fd(), &[RING], &[file]), Ok(1));
+            assert_eq!(socket::send_fds(theirs.as_fd(), &[WAKE_BYTE], &[file]), Ok(1));
         };
         [0, 1, 2].into_iter().for_each(pass);
         assert!(sm.take_file(id(3)).is_none(), "a file that was never sent was returned");

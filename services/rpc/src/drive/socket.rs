@@ -1,6 +1,6 @@
 //! System calls on sockets. Only [`wait`] blocks.
 
-use crate::Gone;
+use crate::CloseReason;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::{
@@ -17,7 +17,7 @@ pub(crate) const FDS_COUNT: usize = 1;
 
 /// Result of reading from a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Received {
+pub(crate) enum ReadResult {
     /// No bytes are available; epoll reports when some arrive.
     Nothing,
     /// The peer has closed the stream.
@@ -26,14 +26,17 @@ pub(crate) enum Received {
     Bytes { count: usize, drained: bool },
 }
 
-impl Received {
-    pub(crate) fn of(result: Result<usize, Errno>, asked: usize) -> Result<Self, Gone> {
+impl ReadResult {
+    pub(crate) fn from_result(
+        result: Result<usize, Errno>,
+        asked: usize,
+    ) -> Result<Self, CloseReason> {
         match result {
-            Ok(0) => Ok(Received::End),
+            Ok(0) => Ok(ReadResult::End),
             // A short read means that no more bytes are available.
-            Ok(count) => Ok(Received::Bytes { count, drained: count < asked }),
-            Err(Errno::AGAIN) => Ok(Received::Nothing),
-            Err(errno) => Err(Gone::of("recv")(errno)),
+            Ok(count) => Ok(ReadResult::Bytes { count, drained: count < asked }),
+            Err(Errno::AGAIN) => Ok(ReadResult::Nothing),
+            Err(errno) => Err(CloseReason::failed_call("recv")(errno)),
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use super::bulk::BulkMemory;
 use super::link::{Link, SendQueue};
-use super::socket::{self, Received};
+use super::socket::{self, ReadResult};
 use super::wire::Wire;
-use crate::Gone;
-use crate::engine::{Header, Inbound, Kind};
+use crate::CloseReason;
+use crate::engine::{Header, Kind, ReceiveBuffer};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -23,10 +23,11 @@ const SPARE_BYTES: usize = 256;
 /// waits in epoll for everything together.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 
+/// One end of a connection over a byte stream.
 #[derive(Debug)]
 pub(crate) struct Stream {
     wire: Wire,
-    inbound: Inbound,
+    inbound: ReceiveBuffer,
     queue: SendQueue,
     /// `true` if there may be data to read.
     readable: bool,
@@ -37,8 +38,7 @@ pub(crate) struct Stream {
     has_hung_up: bool,
     /// `true` if this thread can wait in the system call that reads.
     waits: bool,
-    /// Frames that are sent in one piece: header and body, or what is sent before bulk data and its
-    /// header.
+    /// Frames that are sent in one piece: header and body, or what is sent before bulk data and its header.
     together: Vec<u8>,
     /// Bulk data under way that the kernel has not accepted completely. Queued frames are sent after it.
     outgoing: Option<UnsentData>,
@@ -53,7 +53,7 @@ pub(crate) struct Stream {
 
 #[derive(Debug)]
 struct UnsentData {
-    /// Number of bytes of [`Stream::together`] that were sent. They are sent first.
+    /// Number of bytes of [`Stream::together`] that were sent; they precede the bulk data.
     head_sent: usize,
     memory: BulkMemory,
     offset: u64,
@@ -79,7 +79,7 @@ impl ArrivingData {
 
 impl Stream {
     pub(crate) fn new(wire: Wire, body_bytes_max: u32) -> Self {
-        let inbound = Inbound::new(body_bytes_max);
+        let inbound = ReceiveBuffer::new(body_bytes_max);
         let waits = matches!(wire, Wire::Socket(_)) && socket::set_blocking(wire.fd()).is_ok();
         // The first frame may have arrived during the handshake.
         Self {
@@ -101,12 +101,12 @@ impl Stream {
 }
 
 impl Link for Stream {
-    fn send(&mut self, header: Header, body: &[u8]) -> Result<(), Gone> {
+    fn send(&mut self, header: Header, body: &[u8]) -> Result<(), CloseReason> {
         let sent = self.try_send(header, body);
         self.discard_if_hung_up(sent)
     }
 
-    fn queue(&mut self, header: Header, body: &[u8]) -> Result<(), Gone> {
+    fn queue(&mut self, header: Header, body: &[u8]) -> Result<(), CloseReason> {
         if !self.has_hung_up {
             self.queue.push(&header.encode());
             self.queue.push(body);
@@ -114,7 +114,7 @@ impl Link for Stream {
         Ok(())
     }
 
-    fn receive(&mut self, body: &mut Vec<u8>, eager: bool) -> Result<Option<Header>, Gone> {
+    fn receive(&mut self, body: &mut Vec<u8>, eager: bool) -> Result<Option<Header>, CloseReason> {
         let mut tried = !(eager || self.readable);
         loop {
             if let Some(header) = self.take_data() {
@@ -138,12 +138,12 @@ impl Link for Stream {
                 return self.nothing_received();
             }
             match self.fill()? {
-                Received::End => return Err(Gone::HungUp),
-                Received::Bytes { drained, .. } => {
+                ReadResult::End => return Err(CloseReason::ClosedByPeer),
+                ReadResult::Bytes { drained, .. } => {
                     self.readable = !drained;
                     tried = drained;
                 }
-                Received::Nothing => {
+                ReadResult::Nothing => {
                     self.readable = false;
                     return self.nothing_received();
                 }
@@ -151,7 +151,7 @@ impl Link for Stream {
         }
     }
 
-    fn flush(&mut self) -> Result<bool, Gone> {
+    fn flush(&mut self) -> Result<bool, CloseReason> {
         let flushed = self.try_flush();
         self.discard_if_hung_up(flushed)
     }
@@ -228,7 +228,7 @@ impl Link for Stream {
         header: Header,
         memory: &BulkMemory,
         offset: u64,
-    ) -> Result<bool, Gone> {
+    ) -> Result<bool, CloseReason> {
         if self.has_hung_up {
             return Ok(true);
         }
@@ -277,7 +277,7 @@ impl Link for Stream {
 
 impl Stream {
     /// Sends a frame, or queues it until there is space.
-    fn try_send(&mut self, header: Header, body: &[u8]) -> Result<(), Gone> {
+    fn try_send(&mut self, header: Header, body: &[u8]) -> Result<(), CloseReason> {
         if self.has_hung_up {
             return Ok(());
         }
@@ -299,7 +299,7 @@ impl Stream {
     }
 
     /// Sends queued frames while there is space. Returns `true` if any bytes were sent.
-    fn try_flush(&mut self) -> Result<bool, Gone> {
+    fn try_flush(&mut self) -> Result<bool, CloseReason> {
         if !self.writable || self.has_hung_up {
             return Ok(false);
         }
@@ -321,8 +321,11 @@ impl Stream {
     }
 
     /// Replaces the error of sending to a peer that has closed the connection: it may have sent answers before.
-    fn discard_if_hung_up<T: Default>(&mut self, sent: Result<T, Gone>) -> Result<T, Gone> {
-        if !matches!(sent, Err(Gone::HungUp)) {
+    fn discard_if_hung_up<T: Default>(
+        &mut self,
+        sent: Result<T, CloseReason>,
+    ) -> Result<T, CloseReason> {
+        if !matches!(sent, Err(CloseReason::ClosedByPeer)) {
             return sent;
         }
         self.has_hung_up = true;
@@ -333,8 +336,8 @@ impl Stream {
     }
 
     /// Returns the result of a read without data: an error if the peer has closed the connection.
-    fn nothing_received<T>(&self) -> Result<Option<T>, Gone> {
-        if self.has_hung_up { Err(Gone::HungUp) } else { Ok(None) }
+    fn nothing_received<T>(&self) -> Result<Option<T>, CloseReason> {
+        if self.has_hung_up { Err(CloseReason::ClosedByPeer) } else { Ok(None) }
     }
 
     fn is_within_frame(&self) -> bool {
@@ -342,7 +345,7 @@ impl Stream {
     }
 
     /// Reads available bytes into bulk memory or the receive buffer.
-    fn fill(&mut self) -> Result<Received, Gone> {
+    fn fill(&mut self) -> Result<ReadResult, CloseReason> {
         let free = self.inbound.free_space();
         if let Some(incoming) = self.incoming.as_mut().filter(|it| it.bytes >= DIRECT_BYTES_MIN)
             && let Some((memory, offset)) = &incoming.into
@@ -352,7 +355,7 @@ impl Stream {
             if let Some(received) = self.wire.receive_memory(memory, *offset, incoming.bytes, spare)
             {
                 let received = received?;
-                if let Received::Bytes { count, .. } = received {
+                if let ReadResult::Bytes { count, .. } = received {
                     let direct = incoming.bytes.min(count as u64);
                     incoming.skip(direct);
                     self.inbound.mark_received(count - direct as usize); // At most count.
@@ -361,7 +364,7 @@ impl Stream {
             }
         }
         let received = self.wire.receive(free)?;
-        if let Received::Bytes { count, .. } = received {
+        if let ReadResult::Bytes { count, .. } = received {
             self.inbound.mark_received(count);
         }
         Ok(received)
@@ -387,7 +390,7 @@ impl Stream {
     }
 
     /// Sends outgoing bulk data. Returns `true` if any bytes were sent.
-    fn flush_data(&mut self) -> Result<bool, Gone> {
+    fn flush_data(&mut self) -> Result<bool, CloseReason> {
         let mut went = false;
         while let Some(outgoing) = &mut self.outgoing {
             let head = &self.together[outgoing.head_sent..];

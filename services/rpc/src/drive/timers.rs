@@ -10,7 +10,7 @@ pub struct Timer {
     id: TimerId,
 }
 
-/// Timers of an endpoint. The wheel is created for the first timer.
+/// Timers of an endpoint. The timer wheel is created when the first timer starts.
 pub(crate) struct Timers<C> {
     wheel: Option<Wheel<C>>,
 }

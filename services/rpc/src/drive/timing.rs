@@ -1,7 +1,7 @@
 //! Timers of an endpoint, and callbacks at its drop.
 
 use super::calling;
-use super::event_loop::{Callback, DeferringSink, EventLoop, Moment, sealed};
+use super::event_loop::{Callback, CallbackContext, DeferringSink, EventLoop, sealed};
 use super::timers::Timer;
 use crate::clock::after;
 use crate::engine::PeerKey;
@@ -9,7 +9,7 @@ use crate::{Address, EndpointError, TimersFull};
 use std::fmt;
 use std::time::Duration;
 
-impl Moment<'_> {
+impl CallbackContext<'_> {
     /// Connects to a peer, as [`Endpoint::connect`](crate::Endpoint::connect) does; peers' requests
     /// are deferred meanwhile.
     ///
@@ -28,7 +28,7 @@ impl Moment<'_> {
     }
 }
 
-impl sealed::Driver for Moment<'_> {
+impl sealed::Driver for CallbackContext<'_> {
     fn event_loop(&mut self) -> &mut EventLoop {
         self.event_loop
     }
@@ -42,8 +42,7 @@ impl sealed::Driver for Moment<'_> {
     }
 }
 
-/// Timers, for an [`Endpoint`](crate::Endpoint), a handler's [`Context`](crate::Context), and a
-/// [`Moment`].
+/// Timers, for an [`Endpoint`](crate::Endpoint), a handler's [`Context`](crate::Context), and a [`CallbackContext`].
 ///
 /// ```
 /// use handover_rpc::{Config, Endpoint, Timing};
@@ -71,7 +70,7 @@ pub trait Timing: sealed::Driver {
     fn start_timer(
         &mut self,
         timeout: Duration,
-        callback: impl FnOnce(&mut Moment<'_>) + Send + 'static,
+        callback: impl FnOnce(&mut CallbackContext<'_>) + Send + 'static,
     ) -> Result<Timer, TimersFull> {
         let deadline_ns = after(timeout);
         let timers_max = self.event_loop().config.timers_max;

@@ -1,7 +1,7 @@
 //! TLS over a nonblocking socket, with rustls.
 
-use super::socket::{self, Received};
-use crate::{EndpointError, Gone, TlsFiles};
+use super::socket::{self, ReadResult};
+use crate::{CloseReason, EndpointError, TlsFiles};
 use rustix::io::Errno;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
@@ -27,12 +27,12 @@ impl TlsSetup {
     /// certificates are checked for each connection.
     pub(crate) fn from_files(files: &TlsFiles) -> Result<Self, EndpointError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let chain = certificates(&files.certificates)?;
+        let chain = load_certificates(&files.certificates)?;
         let key = PrivateKeyDer::from_pem_file(&files.private_key).map_err(|error| {
             EndpointError::security(&files.private_key, format!("no private key: {error}"))
         })?;
         let mut roots = RootCertStore::empty();
-        for root in certificates(&files.roots)? {
+        for root in load_certificates(&files.roots)? {
             roots
                 .add(root)
                 .map_err(|error| EndpointError::security(&files.roots, error.to_string()))?;
@@ -64,18 +64,18 @@ impl TlsSetup {
         Ok(Self { server: Some(Arc::new(server)), client: Some(Arc::new(client)) })
     }
 
-    pub(crate) fn accept(&self, fd: OwnedFd) -> Result<TlsSession, Gone> {
+    pub(crate) fn accept(&self, fd: OwnedFd) -> Result<TlsSession, CloseReason> {
         // check_listen() has made sure that a listening endpoint has one.
-        let config = self.server.clone().ok_or(Gone::Closed)?;
-        let connection = ServerConnection::new(config).map_err(failed)?;
+        let config = self.server.clone().ok_or(CloseReason::ClosedLocally)?;
+        let connection = ServerConnection::new(config).map_err(tls_error)?;
         Ok(TlsSession { fd, connection: connection.into(), incoming: Records::default() })
     }
 
     /// Starts TLS as the client of that `HOST:PORT`.
-    pub(crate) fn connect(&self, fd: OwnedFd, place: &str) -> Result<TlsSession, String> {
+    pub(crate) fn connect(&self, fd: OwnedFd, host_port: &str) -> Result<TlsSession, String> {
         let none = "no certificates: set `tls` in the configuration";
         let config = self.client.clone().ok_or(none)?;
-        let host = place.rsplit_once(':').map_or(place, |(host, _)| host);
+        let host = host_port.rsplit_once(':').map_or(host_port, |(host, _)| host);
         // Removes the brackets of an IPv6 address.
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(host).map_err(|error| error.to_string())?;
@@ -84,18 +84,20 @@ impl TlsSetup {
     }
 }
 
-fn certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, EndpointError> {
+fn load_certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, EndpointError> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
     let found: Vec<_> =
         read.map_err(|error| EndpointError::security(path, format!("no certificates: {error}")))?;
     match found.is_empty() {
-        true => Err(EndpointError::security(path, "no certificates: the file has none in PEM")),
+        true => {
+            Err(EndpointError::security(path, "the file contains no certificate in PEM format"))
+        }
         false => Ok(found),
     }
 }
 
-fn failed(error: rustls::Error) -> Gone {
-    Gone::Tls(error.to_string().into())
+fn tls_error(error: rustls::Error) -> CloseReason {
+    CloseReason::Tls(error.to_string().into())
 }
 
 /// Length of a TLS record's header, in bytes; its last two bytes are the length of the rest (RFC 8446, section 5.1).
@@ -156,7 +158,7 @@ impl TlsSession {
 
     /// Sends bytes. Returns the number accepted: rustls buffers at most 64 KiB, encrypted or until
     /// the handshake is done.
-    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Gone> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, CloseReason> {
         let mut taken = 0;
         loop {
             self.flush()?;
@@ -167,16 +169,16 @@ impl TlsSession {
         }
     }
 
-    pub(crate) fn receive(&mut self, into: &mut [u8]) -> Result<Received, Gone> {
+    pub(crate) fn receive(&mut self, into: &mut [u8]) -> Result<ReadResult, CloseReason> {
         loop {
             match self.connection.reader().read(into) {
-                Ok(0) => return Ok(Received::End),
+                Ok(0) => return Ok(ReadResult::End),
                 // More bytes may be available, decrypted or encrypted.
-                Ok(count) => return Ok(Received::Bytes { count, drained: false }),
+                Ok(count) => return Ok(ReadResult::Bytes { count, drained: false }),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(_) => {
                     let cut = "the connection ended without close_notify";
-                    return Err(Gone::Tls(cut.into()));
+                    return Err(CloseReason::Tls(cut.into()));
                 }
             }
             let (fd, records) = (self.fd.as_fd(), &mut self.incoming);
@@ -184,23 +186,22 @@ impl TlsSession {
                 // 0 is the end of the stream, which the next read reports.
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    return Ok(Received::Nothing);
+                    return Ok(ReadResult::Nothing);
                 }
                 Err(error) => {
                     let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-                    return Err(Gone::of("recv")(errno));
+                    return Err(CloseReason::failed_call("recv")(errno));
                 }
             }
             let opened = self.connection.process_new_packets();
-            // Sends the next handshake message, or the alert with the reason. An error is ignored:
-            // if the peer has closed the connection, the bytes it sent before are more informative,
-            // and are read next.
+            // Sends the next handshake message, or the alert with the reason. An error is ignored: if the peer has
+            // closed the connection, the bytes it sent before are more informative, and are read next.
             let _ = self.flush();
-            opened.map_err(failed)?;
+            opened.map_err(tls_error)?;
         }
     }
 
-    pub(crate) fn flush(&mut self) -> Result<bool, Gone> {
+    pub(crate) fn flush(&mut self) -> Result<bool, CloseReason> {
         let mut went = false;
         while self.connection.wants_write() {
             match self.connection.write_tls(&mut RecordWriter(self.fd.as_fd())) {
@@ -209,7 +210,7 @@ impl TlsSession {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) => {
                     let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-                    return Err(Gone::of("send")(errno));
+                    return Err(CloseReason::failed_call("send")(errno));
                 }
             }
         }
@@ -230,7 +231,7 @@ impl TlsSession {
 impl Drop for TlsSession {
     fn drop(&mut self) {
         self.connection.send_close_notify();
-        // An error means that there is no room, or that the peer has closed the connection.
+        // An error means that there is no space, or that the peer has closed the connection.
         let _ = self.flush();
     }
 }

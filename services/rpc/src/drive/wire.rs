@@ -1,8 +1,8 @@
 //! Byte stream of a connection: a socket, or TLS over a socket. Never blocks.
 
 use super::bulk::BulkMemory;
-use super::socket::{self, Received};
-use crate::Gone;
+use super::socket::{self, ReadResult};
+use crate::CloseReason;
 use crate::raw::{receive_into, send_from};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -45,9 +45,11 @@ impl Wire {
 
     /// Sends bytes. Returns the number accepted, 0 if there is no space.
     #[inline]
-    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Gone> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, CloseReason> {
         match self {
-            Wire::Socket(fd) => socket::send(fd.as_fd(), bytes).map_err(Gone::of("send")),
+            Wire::Socket(fd) => {
+                socket::send(fd.as_fd(), bytes).map_err(CloseReason::failed_call("send"))
+            }
             #[cfg(feature = "tls")]
             Wire::Tls(tls) => tls.send(bytes),
             #[cfg(test)]
@@ -56,11 +58,11 @@ impl Wire {
     }
 
     /// Sends a head and a body; see [`send`](Self::send).
-    pub(crate) fn send_two(&mut self, head: &[u8], body: &[u8]) -> Result<usize, Gone> {
+    pub(crate) fn send_two(&mut self, head: &[u8], body: &[u8]) -> Result<usize, CloseReason> {
         match self {
             Wire::Socket(fd) => {
                 socket::send_parts(fd.as_fd(), &[IoSlice::new(head), IoSlice::new(body)])
-                    .map_err(Gone::of("sendmsg"))
+                    .map_err(CloseReason::failed_call("sendmsg"))
             }
             #[cfg(any(feature = "tls", test))]
             _ => match self.send(head)? {
@@ -77,11 +79,10 @@ impl Wire {
         memory: &BulkMemory,
         offset: u64,
         bytes: u64,
-    ) -> Result<usize, Gone> {
+    ) -> Result<usize, CloseReason> {
         match self {
-            Wire::Socket(fd) => {
-                send_from(fd.as_fd(), head, memory.runs(offset, bytes)).map_err(Gone::of("sendmsg"))
-            }
+            Wire::Socket(fd) => send_from(fd.as_fd(), head, memory.pieces(offset, bytes))
+                .map_err(CloseReason::failed_call("sendmsg")),
             #[cfg(any(feature = "tls", test))]
             _ => self.send_copied(head, memory, offset, bytes),
         }
@@ -95,7 +96,7 @@ impl Wire {
         memory: &BulkMemory,
         offset: u64,
         bytes: u64,
-    ) -> Result<usize, Gone> {
+    ) -> Result<usize, CloseReason> {
         let mut sent = self.send(head)?;
         let (mut piece, mut done) = ([0; PIECE_BYTES], 0);
         while sent == head.len() + done && (done as u64) < bytes {
@@ -109,9 +110,11 @@ impl Wire {
     }
 
     #[inline]
-    pub(crate) fn receive(&mut self, into: &mut [u8]) -> Result<Received, Gone> {
+    pub(crate) fn receive(&mut self, into: &mut [u8]) -> Result<ReadResult, CloseReason> {
         match self {
-            Wire::Socket(fd) => Received::of(socket::receive(fd.as_fd(), into), into.len()),
+            Wire::Socket(fd) => {
+                ReadResult::from_result(socket::receive(fd.as_fd(), into), into.len())
+            }
             #[cfg(feature = "tls")]
             Wire::Tls(tls) => tls.receive(into),
             #[cfg(test)]
@@ -127,13 +130,13 @@ impl Wire {
         offset: u64,
         bytes: u64,
         spare: &mut [u8],
-    ) -> Option<Result<Received, Gone>> {
+    ) -> Option<Result<ReadResult, CloseReason>> {
         match self {
             Wire::Socket(fd) => {
-                let received = receive_into(fd.as_fd(), memory.runs(offset, bytes), spare);
+                let received = receive_into(fd.as_fd(), memory.pieces(offset, bytes), spare);
                 Some(match received {
-                    Ok((count, asked)) => Received::of(Ok(count), asked),
-                    Err(errno) => Received::of(Err(errno), 0),
+                    Ok((count, asked)) => ReadResult::from_result(Ok(count), asked),
+                    Err(errno) => ReadResult::from_result(Err(errno), 0),
                 })
             }
             #[cfg(any(feature = "tls", test))]
@@ -142,7 +145,7 @@ impl Wire {
     }
 
     /// Sends bytes that were accepted and buffered. Returns `true` if any were sent.
-    pub(crate) fn flush(&mut self) -> Result<bool, Gone> {
+    pub(crate) fn flush(&mut self) -> Result<bool, CloseReason> {
         match self {
             Wire::Socket(_) => Ok(false),
             #[cfg(feature = "tls")]

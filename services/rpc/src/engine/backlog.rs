@@ -20,15 +20,15 @@ use std::collections::{BTreeMap, HashMap};
 #[derive(Debug)]
 pub struct Backlog<T> {
     /// Requests by their position in the order of arrival.
-    requests: BTreeMap<u64, Waiting<T>>,
-    /// Position in that order by call number.
+    requests: BTreeMap<u64, QueuedRequest<T>>,
+    /// Position of each request in the order of arrival, by call number.
     by_call: HashMap<u64, u64>,
     next: u64,
     bytes: usize,
 }
 
 #[derive(Debug)]
-struct Waiting<T> {
+struct QueuedRequest<T> {
     /// Call number of the request; `None` for a one-way request.
     call: Option<u64>,
     bytes: usize,
@@ -42,35 +42,35 @@ impl<T> Default for Backlog<T> {
 }
 
 impl<T> Backlog<T> {
-    /// Appends a request that counts as `bytes` bytes. Returns its position in the order. Of two
+    /// Appends a request whose size counts as `bytes` bytes. Returns its position in the order of arrival. Of two
     /// requests with one call number, only the later can be withdrawn by that number.
     pub fn push(&mut self, call: Option<u64>, bytes: usize, request: T) -> u64 {
-        let place = self.next;
+        let position = self.next;
         self.next += 1;
         self.bytes += bytes;
-        self.requests.insert(place, Waiting { call, bytes, request });
+        self.requests.insert(position, QueuedRequest { call, bytes, request });
         if let Some(call) = call {
-            self.by_call.insert(call, place);
+            self.by_call.insert(call, position);
         }
-        place
+        position
     }
 
     /// Removes and returns the oldest request; `None` if there is none.
     pub fn pop(&mut self) -> Option<T> {
-        let (place, waiting) = self.requests.pop_first()?;
-        Some(self.taken(place, waiting))
+        let (position, waiting) = self.requests.pop_first()?;
+        Some(self.taken(position, waiting))
     }
 
     /// Removes and returns the request at that position; `None` if it was already removed.
-    pub fn remove(&mut self, place: u64) -> Option<T> {
-        let waiting = self.requests.remove(&place)?;
-        Some(self.taken(place, waiting))
+    pub fn remove(&mut self, position: u64) -> Option<T> {
+        let waiting = self.requests.remove(&position)?;
+        Some(self.taken(position, waiting))
     }
 
     /// Removes and returns the request with that call number; `None` if it was already removed.
     pub fn cancel(&mut self, call: u64) -> Option<T> {
-        let place = *self.by_call.get(&call)?;
-        self.remove(place)
+        let position = *self.by_call.get(&call)?;
+        self.remove(position)
     }
 
     /// Returns `true` if a request with that call number is in the queue.
@@ -84,10 +84,10 @@ impl<T> Backlog<T> {
         self.requests.values().map(|it| &it.request)
     }
 
-    fn taken(&mut self, place: u64, waiting: Waiting<T>) -> T {
+    fn taken(&mut self, position: u64, waiting: QueuedRequest<T>) -> T {
         self.bytes -= waiting.bytes;
         if let Some(call) = waiting.call
-            && self.by_call.get(&call) == Some(&place)
+            && self.by_call.get(&call) == Some(&position)
         {
             self.by_call.remove(&call);
         }
@@ -107,7 +107,7 @@ impl<T> Backlog<T> {
         self.requests.is_empty()
     }
 
-    /// Returns the total number of bytes that the requests count as.
+    /// Returns the sum of the sizes with which the requests were appended, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes

@@ -76,8 +76,7 @@ pub fn is_within(offset: u64, bytes: u64, total_bytes: u64) -> bool {
     offset.checked_add(bytes).is_some_and(|end| end <= total_bytes)
 }
 
-/// Identity of a file on this machine, by which a receiver notices that a passed descriptor was
-/// lost.
+/// Identity of a file on this machine, by which a receiver notices that a passed descriptor was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileId {
     /// Device number of the file's file system.
@@ -88,7 +87,7 @@ pub struct FileId {
 
 /// Location of a memory segment, for a peer that shares memory with its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Located {
+pub enum Location {
     /// Segment in a file that is passed to the peer. If the file did not arrive, the segment cannot be mapped.
     File {
         /// Length of the segment, in bytes.
@@ -105,12 +104,12 @@ pub enum Located {
     },
 }
 
-impl Located {
+impl Location {
     /// Returns the length of the segment, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match *self {
-            Located::File { bytes, .. } | Located::Process { bytes, .. } => bytes,
+            Location::File { bytes, .. } | Location::Process { bytes, .. } => bytes,
         }
     }
 }
@@ -118,7 +117,7 @@ impl Located {
 /// Check word: a random word in the owner's address space. A peer that reads the expected word
 /// there accesses the right process, and may read its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Proof {
+pub struct CheckWord {
     /// Address of the word in the owner's address space.
     pub address: u64,
     /// Expected value of the word.
@@ -136,9 +135,9 @@ pub enum BulkMessage {
         /// Id of the memory's handle.
         id: u64,
         /// Locations of the memory's segments.
-        segments: Vec<Located>,
+        segments: Vec<Location>,
         /// Check word for segments in the owner's address space.
-        proof: Proof,
+        check_word: CheckWord,
     },
     /// Owner to asker: refuses an `Attach`.
     AttachRefused {
@@ -253,32 +252,33 @@ impl BulkMessage {
 /// Returns the total length of the segments, in bytes; `None` if the total exceeds `i64::MAX` or an
 /// address range overflows.
 #[must_use]
-pub fn total_bytes(segments: &[Located]) -> Option<u64> {
+pub fn total_bytes(segments: &[Location]) -> Option<u64> {
     segments.iter().try_fold(0u64, |sum, segment| {
-        if let Located::Process { address, bytes } = segment {
+        if let Location::Process { address, bytes } = segment {
             address.checked_add(*bytes)?;
         }
         sum.checked_add(segment.bytes()).filter(|&sum| sum <= i64::MAX as u64)
     })
 }
 
-/// Check of incoming data, which must arrive in order and not exceed the agreed length.
+/// Check of the order and the length of incoming data: each piece must follow the previous one, and
+/// their total must not exceed the agreed length.
 ///
 /// ```
-/// use handover_rpc::engine::Arrival;
-/// let mut arrival = Arrival::new(10);
+/// use handover_rpc::engine::ArrivalCheck;
+/// let mut arrival = ArrivalCheck::new(10);
 /// assert!(!arrival.accepts(0, 11), "accepted a range beyond the agreed length");
 /// assert!(arrival.accepts(0, 6) && !arrival.is_complete());
 /// assert!(!arrival.accepts(0, 4), "accepted a range that has already arrived");
 /// assert!(arrival.accepts(6, 4) && arrival.is_complete());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Arrival {
+pub struct ArrivalCheck {
     came_bytes: u64,
     bytes: u64,
 }
 
-impl Arrival {
+impl ArrivalCheck {
     /// Starts to check data of `bytes` bytes in total.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
@@ -315,13 +315,15 @@ mod tests {
         let transfer = TRANSFER_LIMIT - 1;
         let (handle, offset, bytes) = (handle(), 7, u64::MAX);
         let file = FileId { device: 1, inode: u64::MAX };
-        let segments =
-            vec![Located::File { bytes: 9, file }, Located::Process { address: 1 << 47, bytes: 1 }];
-        let proof = Proof { address: 5, word: 6 };
+        let segments = vec![
+            Location::File { bytes: 9, file },
+            Location::Process { address: 1 << 47, bytes: 1 },
+        ];
+        let check_word = CheckWord { address: 5, word: 6 };
         let why = BulkRefusal::Outside;
         for message in [
             BulkMessage::Attach(handle),
-            BulkMessage::Attached { id: 3, segments, proof },
+            BulkMessage::Attached { id: 3, segments, check_word },
             BulkMessage::AttachRefused { id: 3, why },
             BulkMessage::Detach { id: 3 },
             BulkMessage::Detached { id: 3 },
@@ -354,22 +356,23 @@ mod tests {
     #[test]
     fn longest_message_fits_the_limit() {
         let (file, word) = (FileId { device: u64::MAX, inode: u64::MAX }, u128::MAX);
-        let segments = vec![Located::File { bytes: u64::MAX, file }; SEGMENTS_MAX];
-        let proof = Proof { address: u64::MAX, word };
-        let encoded = BulkMessage::Attached { id: u64::MAX, segments, proof }.encode(Vec::new());
+        let segments = vec![Location::File { bytes: u64::MAX, file }; SEGMENTS_MAX];
+        let check_word = CheckWord { address: u64::MAX, word };
+        let encoded =
+            BulkMessage::Attached { id: u64::MAX, segments, check_word }.encode(Vec::new());
         assert!(encoded.len() <= crate::engine::BULK_BYTES_MAX as usize, "{}", encoded.len());
     }
 
     #[test]
     fn invalid_message_is_refused() {
-        let proof = Proof { address: 0, word: 0 };
-        let attached = |segments| BulkMessage::Attached { id: 0, segments, proof };
+        let check_word = CheckWord { address: 0, word: 0 };
+        let attached = |segments| BulkMessage::Attached { id: 0, segments, check_word };
         let file = FileId { device: 1, inode: 2 };
         for message in [
             BulkMessage::Done { transfer: TRANSFER_LIMIT },
-            attached(vec![Located::File { bytes: 1, file }; SEGMENTS_MAX + 1]),
-            attached(vec![Located::File { bytes: u64::MAX / 2, file }; 3]),
-            attached(vec![Located::Process { address: u64::MAX, bytes: 1 }]),
+            attached(vec![Location::File { bytes: 1, file }; SEGMENTS_MAX + 1]),
+            attached(vec![Location::File { bytes: u64::MAX / 2, file }; 3]),
+            attached(vec![Location::Process { address: u64::MAX, bytes: 1 }]),
         ] {
             let encoded = message.encode(Vec::new());
             assert_eq!(BulkMessage::decode(&encoded), Err(FrameError::Bulk), "{message:?}");
@@ -394,7 +397,7 @@ mod tests {
         fn arrivals_are_in_order_and_no_more_than_agreed(
             total in 0u64..100, pieces in proptest::collection::vec((0u64..110, 0u64..60), 0..20),
         ) {
-            let (mut arrival, mut came) = (Arrival::new(total), 0);
+            let (mut arrival, mut came) = (ArrivalCheck::new(total), 0);
             for (offset, bytes) in pieces {
                 let before = came;
                 if arrival.accepts(offset, bytes) {

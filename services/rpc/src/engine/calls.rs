@@ -1,7 +1,7 @@
 //! Table of calls that wait for answers.
 
 use super::frame::Refusal;
-use crate::{CallError, Failure, Gone};
+use crate::{CallError, CloseReason, Failure};
 
 /// Key of a peer of an endpoint: the index of its slot, and the number of earlier uses of the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,7 +48,7 @@ pub enum Outcome {
     /// The peer refused the call; the body may contain the reason.
     Refused(Refusal),
     /// The connection was closed before the answer arrived.
-    Gone(Gone),
+    Disconnected(CloseReason),
 }
 
 impl Outcome {
@@ -61,14 +61,14 @@ impl Outcome {
     ) -> Result<T, CallError> {
         match self {
             Outcome::Result => read(body),
-            Outcome::Refused(refusal) => Err(refused(refusal, body)),
-            Outcome::Gone(gone) => Err(gone.into()),
+            Outcome::Refused(refusal) => Err(refusal_error(refusal, body)),
+            Outcome::Disconnected(gone) => Err(gone.into()),
         }
     }
 }
 
 #[cold]
-fn refused(refusal: Refusal, body: &[u8]) -> CallError {
+fn refusal_error(refusal: Refusal, body: &[u8]) -> CallError {
     match refusal {
         Refusal::Unknown => CallError::Unknown,
         Refusal::BadArguments => CallError::BadArguments,
@@ -104,13 +104,12 @@ struct CallSlot {
 const BODY_KEPT_BYTES: usize = 1 << 16;
 /// Maximum total capacity of the result buffers in free slots, in bytes.
 const BODIES_KEPT_BYTES: usize = 1 << 20;
-const NONE: u32 = u32::MAX;
+const NO_SLOT: u32 = u32::MAX;
 
 /// Table of one endpoint's calls that are under way.
 ///
-/// A call keeps its slot until it is taken or forgotten. An answer that comes later finds another
-/// generation in the slot, and is dropped. An answer counts only if it comes from the peer that was
-/// called.
+/// A call keeps its slot until it is taken or forgotten. An answer that comes later finds another generation in the
+/// slot, and is dropped. An answer counts only if it comes from the peer that was called.
 ///
 /// ```
 /// use handover_rpc::engine::{Calls, Outcome, PeerKey};
@@ -135,17 +134,16 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Creates a table of at most `calls_max` calls. Memory grows with the highest number of
-    /// concurrent calls.
+    /// Creates a table of at most `calls_max` calls. Memory grows with the highest number of concurrent calls.
     #[must_use]
     pub fn new(calls_max: u32) -> Self {
-        Self { slots: Vec::new(), free: NONE, calls_max, under_way: 0, late: 0, kept_bytes: 0 }
+        Self { slots: Vec::new(), free: NO_SLOT, calls_max, under_way: 0, late: 0, kept_bytes: 0 }
     }
 
     /// Adds a call to that peer. Returns `None` if `calls_max` calls are in the table.
     #[inline]
     pub fn start(&mut self, peer: PeerKey, deadline_ns: u64) -> Option<CallId> {
-        if self.free == NONE {
+        if self.free == NO_SLOT {
             self.grow()?;
         }
         let index = self.free;
@@ -167,7 +165,7 @@ impl Calls {
         let index = u32::try_from(self.slots.len()).ok().filter(|&it| it < self.calls_max)?;
         self.slots.push(CallSlot {
             generation: 0,
-            peer: PeerKey { slot: NONE, generation: 0 },
+            peer: PeerKey { slot: NO_SLOT, generation: 0 },
             deadline_ns: u64::MAX,
             state: SlotState::Free { next: self.free },
             body: Vec::new(),
@@ -226,8 +224,7 @@ impl Calls {
         self.slot(id).map(|slot| slot.peer)
     }
 
-    /// Removes a completed call and passes its outcome and body to `read`. Returns `None` if the
-    /// call is not complete.
+    /// Removes a completed call and passes its outcome and body to `read`. Returns `None` if the call is not complete.
     #[inline]
     pub fn take<R>(&mut self, id: CallId, read: impl FnOnce(Outcome, &[u8]) -> R) -> Option<R> {
         if !self.is_done(id)? {
@@ -268,13 +265,12 @@ impl Calls {
         self.under_way -= 1;
     }
 
-    /// Completes all pending calls to a disconnected peer with [`Outcome::Gone`]. Returns their
-    /// number.
-    pub fn fail(&mut self, peer: PeerKey, why: &Gone) -> usize {
+    /// Completes all pending calls to a disconnected peer with [`Outcome::Disconnected`]. Returns their number.
+    pub fn fail(&mut self, peer: PeerKey, why: &CloseReason) -> usize {
         let mut failed = 0;
         for slot in &mut self.slots {
             if slot.peer == peer && matches!(slot.state, SlotState::Pending) {
-                slot.state = SlotState::Done(Outcome::Gone(why.clone()));
+                slot.state = SlotState::Done(Outcome::Disconnected(why.clone()));
                 slot.body.clear();
                 failed += 1;
             }
@@ -282,7 +278,7 @@ impl Calls {
         failed
     }
 
-    /// Returns the number of calls that are pending, or complete and not taken.
+    /// Returns the number of calls that are pending, or complete and not returned by [`take`](Self::take).
     #[must_use]
     pub fn count(&self) -> u32 {
         self.under_way
@@ -342,8 +338,11 @@ mod tests {
         let (its, others) = (calls.start(PEER, 0).unwrap(), calls.start(other, 0).unwrap());
         let done = calls.start(PEER, 0).unwrap();
         assert!(calls.complete(done.word(), PEER, Outcome::Result, b"x"));
-        assert_eq!(calls.fail(PEER, &Gone::HungUp), 1);
-        assert_eq!(calls.take(its, |it, _| it), Some(Outcome::Gone(Gone::HungUp)));
+        assert_eq!(calls.fail(PEER, &CloseReason::ClosedByPeer), 1);
+        assert_eq!(
+            calls.take(its, |it, _| it),
+            Some(Outcome::Disconnected(CloseReason::ClosedByPeer))
+        );
         assert_eq!(calls.take(done, |it, _| it), Some(Outcome::Result));
         assert_eq!(calls.is_done(others), Some(false));
     }

@@ -56,7 +56,7 @@ impl Kind {
     }
 }
 
-/// Reason why a peer returns no result.
+/// Reason why a peer answers a call with an error instead of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Refusal {
@@ -70,17 +70,17 @@ pub enum Refusal {
     Failed = 4,
     /// The result is longer than the agreed maximum.
     TooLong = 5,
-    /// Too many requests are waiting.
+    /// Too many requests are waiting at the peer.
     Full = 6,
-    /// The handler has run, and its result was dropped because the caller does not read its
-    /// answers.
+    /// The handler has run, and its result was dropped because the caller does not read its answers.
     Unsent = 7,
 }
 
 impl Refusal {
-    /// Returns the refusal with that code; an unknown code, of a later version, counts as [`Panicked`](Self::Panicked).
+    /// Returns the refusal with that code. An unknown code, of a later protocol version, counts as
+    /// [`Panicked`](Self::Panicked).
     #[must_use]
-    pub fn of(code: u64) -> Self {
+    pub fn from_code(code: u64) -> Self {
         match code {
             1 => Refusal::Unknown,
             2 => Refusal::BadArguments,
@@ -212,9 +212,9 @@ impl Hello {
         if bytes[..8] != MAGIC {
             return Err(FrameError::Magic);
         }
-        let its = u16::from_le_bytes([bytes[8], bytes[9]]);
-        if its != VERSION {
-            return Err(FrameError::Version { its, ours: VERSION });
+        let peer = u16::from_le_bytes([bytes[8], bytes[9]]);
+        if peer != VERSION {
+            return Err(FrameError::Version { peer, own: VERSION });
         }
         if bytes[10] > 1 || bytes[11] > 1 {
             return Err(FrameError::Reserved);
@@ -278,7 +278,7 @@ mod tests {
         };
         let mut bytes = hello.encode();
         bytes[8] = 9;
-        assert_eq!(Hello::decode(&bytes), Err(FrameError::Version { its: 9, ours: VERSION }));
+        assert_eq!(Hello::decode(&bytes), Err(FrameError::Version { peer: 9, own: VERSION }));
         bytes[0] = b'H';
         assert_eq!(Hello::decode(&bytes), Err(FrameError::Magic));
     }

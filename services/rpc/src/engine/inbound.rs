@@ -9,9 +9,9 @@ const USUAL_BYTES: usize = 1 << 16;
 /// Receive buffer of a stream, which splits the received bytes into frames.
 ///
 /// ```
-/// use handover_rpc::engine::{Header, Inbound, Kind};
+/// use handover_rpc::engine::{Header, ReceiveBuffer, Kind};
 /// let header = Header { body_bytes: 2, kind: Kind::OneWay, method: 7, call: 0 };
-/// let mut inbound = Inbound::new(100);
+/// let mut inbound = ReceiveBuffer::new(100);
 /// for byte in header.encode().into_iter().chain(*b"hi") {
 ///     assert_eq!(inbound.frame()?, None);
 ///     inbound.free_space()[0] = byte;
@@ -21,7 +21,7 @@ const USUAL_BYTES: usize = 1 << 16;
 /// # Ok::<(), handover_rpc::FrameError>(())
 /// ```
 #[derive(Debug)]
-pub struct Inbound {
+pub struct ReceiveBuffer {
     bytes: Vec<u8>,
     /// End of the bytes that were already decoded.
     start: usize,
@@ -32,7 +32,7 @@ pub struct Inbound {
     had_long: bool,
 }
 
-impl Inbound {
+impl ReceiveBuffer {
     /// Creates an empty buffer. Bodies longer than `body_bytes_max` are refused.
     #[must_use]
     pub fn new(body_bytes_max: u32) -> Self {
@@ -135,7 +135,7 @@ impl Inbound {
 mod tests {
     use super::*;
 
-    fn receive(inbound: &mut Inbound, mut bytes: &[u8]) {
+    fn receive(inbound: &mut ReceiveBuffer, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let free = inbound.free_space();
             let count = free.len().min(bytes.len());
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn memory_of_a_long_frame_is_freed_unless_another_one_arrives() {
-        let mut inbound = Inbound::new(1 << 20);
+        let mut inbound = ReceiveBuffer::new(1 << 20);
         let long = Header { body_bytes: 1 << 20, kind: Kind::OneWay, method: 0, call: 0 };
         let frame = [&long.encode()[..], &[7; 1 << 20]].concat();
         for _ in 0..2 {
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn pending_byte_does_not_keep_the_memory_of_a_long_frame() {
-        let mut inbound = Inbound::new(1 << 20);
+        let mut inbound = ReceiveBuffer::new(1 << 20);
         let long = Header { body_bytes: 1 << 20, kind: Kind::OneWay, method: 0, call: 0 };
         receive(&mut inbound, &[&long.encode()[..], &[7; 1 << 20]].concat());
         assert!(matches!(inbound.frame(), Ok(Some(_))));

@@ -12,17 +12,17 @@ const PROVIDER_BITS: u32 = 16;
 ///
 /// ```
 /// use handover_rpc::Method;
-/// const PUT: Method = Method::named("store/put");
-/// assert_ne!(PUT, PUT.of_provider(7));
-/// assert_eq!(PUT.of_provider(7).provider(), 7);
+/// const PUT: Method = Method::new("store/put");
+/// assert_ne!(PUT, PUT.with_provider(7));
+/// assert_eq!(PUT.with_provider(7).provider(), 7);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Method(u64);
 
 impl Method {
-    /// Returns the method with that name and provider 0. Usable in constants.
+    /// Returns the identifier of the procedure with that name and provider 0. Usable in constants.
     #[must_use]
-    pub const fn named(name: &str) -> Self {
+    pub const fn new(name: &str) -> Self {
         // FNV-1a (Fowler, Noll, Vo): names are few, and `Methods::insert` refuses collisions.
         let (mut hash, mut at) = (0xcbf2_9ce4_8422_2325u64, 0);
         while at < name.len() {
@@ -32,9 +32,9 @@ impl Method {
         Self((hash ^ hash >> 48) << PROVIDER_BITS)
     }
 
-    /// Returns the method with the same name and that provider.
+    /// Returns the identifier of the procedure with the same name and that provider.
     #[must_use]
-    pub const fn of_provider(self, provider: u16) -> Self {
+    pub const fn with_provider(self, provider: u16) -> Self {
         Self(self.0 >> PROVIDER_BITS << PROVIDER_BITS | provider as u64)
     }
 
@@ -45,13 +45,13 @@ impl Method {
         self.0 as u16
     }
 
-    /// Returns the method encoded as that word.
+    /// Decodes the identifier from a word of a frame.
     #[cfg(feature = "monitoring")]
-    pub(crate) const fn of_word(word: u64) -> Self {
+    pub(crate) const fn from_word(word: u64) -> Self {
         Self(word)
     }
 
-    /// Returns the method as encoded in a frame.
+    /// Returns the identifier as encoded in a frame.
     #[inline]
     #[must_use]
     pub const fn word(self) -> u64 {
@@ -62,7 +62,7 @@ impl Method {
 /// Table of registered handlers by name and provider.
 #[derive(Debug)]
 pub struct Methods<H> {
-    places: HashMap<u64, usize, BuildHasherDefault<WordHasher>>,
+    indices: HashMap<u64, usize, BuildHasherDefault<WordHasher>>,
     /// Names and handlers by index; a removed entry leaves its index vacant.
     known: Vec<Option<(String, H)>>,
     /// Word and index of the last lookup: most callers repeat the same call.
@@ -71,7 +71,7 @@ pub struct Methods<H> {
 
 impl<H> Default for Methods<H> {
     fn default() -> Self {
-        Self { places: HashMap::default(), known: Vec::new(), last: None }
+        Self { indices: HashMap::default(), known: Vec::new(), last: None }
     }
 }
 
@@ -81,8 +81,8 @@ impl<H> Methods<H> {
     /// # Errors
     /// [`RegisterError`] if the name is registered, or another one has the same hash.
     pub fn insert(&mut self, name: &str, provider: u16, handler: H) -> Result<(), RegisterError> {
-        let word = Method::named(name).of_provider(provider).word();
-        let other = self.places.get(&word).and_then(|&place| self.known[place].as_ref());
+        let word = Method::new(name).with_provider(provider).word();
+        let other = self.indices.get(&word).and_then(|&index| self.known[index].as_ref());
         match other {
             Some((other, _)) if other == name => {
                 Err(RegisterError::Taken { name: name.into(), provider })
@@ -92,12 +92,12 @@ impl<H> Methods<H> {
             }
             None => {
                 let free = self.known.iter().position(Option::is_none);
-                let place = free.unwrap_or_else(|| {
+                let index = free.unwrap_or_else(|| {
                     self.known.push(None);
                     self.known.len() - 1
                 });
-                self.known[place] = Some((name.into(), handler));
-                self.places.insert(word, place);
+                self.known[index] = Some((name.into(), handler));
+                self.indices.insert(word, index);
                 Ok(())
             }
         }
@@ -107,32 +107,32 @@ impl<H> Methods<H> {
     /// `None` if it is not registered.
     #[inline]
     pub fn get_mut(&mut self, word: u64) -> Option<&mut H> {
-        let place = match self.last {
-            Some((last, place)) if last == word => place,
+        let index = match self.last {
+            Some((last, index)) if last == word => index,
             _ => {
-                let place = self.places.get(&word).copied()?;
-                self.last = Some((word, place));
-                place
+                let index = self.indices.get(&word).copied()?;
+                self.last = Some((word, index));
+                index
             }
         };
-        self.known.get_mut(place)?.as_mut().map(|(_, handler)| handler)
+        self.known.get_mut(index)?.as_mut().map(|(_, handler)| handler)
     }
 
     /// Iterates over the registered names and providers.
     pub fn names(&self) -> impl Iterator<Item = (&str, u16)> {
-        self.places.iter().filter_map(|(&word, &place)| {
-            let (name, _) = self.known[place].as_ref()?;
+        self.indices.iter().filter_map(|(&word, &index)| {
+            let (name, _) = self.known[index].as_ref()?;
             Some((name.as_str(), Method(word).provider()))
         })
     }
 
     /// Removes and returns the handler of that name and provider; `None` if it is not registered.
     pub fn remove(&mut self, name: &str, provider: u16) -> Option<H> {
-        let word = Method::named(name).of_provider(provider).word();
-        let place = self.places.remove(&word)?;
-        // The place may be reused for another name.
+        let word = Method::new(name).with_provider(provider).word();
+        let index = self.indices.remove(&word)?;
+        // The index may be reused for another name.
         self.last = None;
-        self.known[place].take().map(|(_, handler)| handler)
+        self.known[index].take().map(|(_, handler)| handler)
     }
 }
 
@@ -170,14 +170,14 @@ mod tests {
         assert_eq!(methods.insert("echo", 1, 'b'), Ok(()));
         let taken = methods.insert("echo", 1, 'c');
         assert_eq!(taken, Err(RegisterError::Taken { name: "echo".into(), provider: 1 }));
-        let word = Method::named("echo").of_provider(1).word();
+        let word = Method::new("echo").with_provider(1).word();
         assert_eq!(methods.get_mut(word).copied(), Some('b'));
         assert_eq!(methods.remove("echo", 1), Some('b'));
         assert_eq!(methods.get_mut(word), None);
-        // A later handler in its place is not found under the old word.
+        // A later handler at the same index is not found under the old word.
         assert_eq!(methods.insert("other", 1, 'd'), Ok(()));
         assert_eq!(methods.get_mut(word), None);
-        let other = Method::named("other").of_provider(1).word();
+        let other = Method::new("other").with_provider(1).word();
         assert_eq!(
             [other, 0, other].map(|it| methods.get_mut(it).copied()),
             [Some('d'), None, Some('d')]
@@ -188,9 +188,9 @@ mod tests {
 
     #[test]
     fn hash_equals_the_published_test_vectors() {
-        // FNV-1a of the empty text and of "a", folded as in `Method::named`.
+        // FNV-1a of the empty text and of "a", folded as in `Method::new`.
         let folded = |hash: u64| (hash ^ hash >> 48) << 16;
-        assert_eq!(Method::named("").word(), folded(0xcbf2_9ce4_8422_2325));
-        assert_eq!(Method::named("a").word(), folded(0xaf63_dc4c_8601_ec8c));
+        assert_eq!(Method::new("").word(), folded(0xcbf2_9ce4_8422_2325));
+        assert_eq!(Method::new("a").word(), folded(0xaf63_dc4c_8601_ec8c));
     }
 }

@@ -43,7 +43,7 @@ impl Role {
 
 /// Secret shared by the two endpoints of a connection.
 ///
-/// A proof is HMAC-SHA-256 over the role and the opening bytes of both sides, which contain a fresh
+/// A proof is HMAC-SHA-256 over the role and the opening bytes of both ends, which contain a fresh
 /// random number of each: recorded proofs and those of other connections are not accepted.
 ///
 /// ```
@@ -67,7 +67,7 @@ impl Secret {
         Hmac::new_from_slice(bytes).ok().map(Self)
     }
 
-    fn over(&self, role: Role, connector: &[u8], acceptor: &[u8]) -> Hmac<Sha256> {
+    fn hmac_over(&self, role: Role, connector: &[u8], acceptor: &[u8]) -> Hmac<Sha256> {
         let mut mac = self.0.clone();
         mac.update(DOMAIN);
         mac.update(&[role as u8]);
@@ -80,7 +80,7 @@ impl Secret {
     /// the acceptor. Each opening has a fixed length.
     #[must_use]
     pub fn proof(&self, role: Role, connector: &[u8], acceptor: &[u8]) -> [u8; PROOF_BYTES] {
-        self.over(role, connector, acceptor).finalize().into_bytes().into()
+        self.hmac_over(role, connector, acceptor).finalize().into_bytes().into()
     }
 
     /// Returns `true` if `proof` is that of the peer with that role. Takes constant time.
@@ -92,7 +92,7 @@ impl Secret {
         connector: &[u8],
         acceptor: &[u8],
     ) -> bool {
-        self.over(role, connector, acceptor).verify(proof.into()).is_ok()
+        self.hmac_over(role, connector, acceptor).verify(proof.into()).is_ok()
     }
 }
 

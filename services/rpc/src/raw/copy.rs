@@ -23,11 +23,11 @@ pub(crate) enum Store {
 /// that pointer.
 #[inline]
 pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, store: Store) {
-    let streaming: Streaming = match (store, Width::of_processor()) {
-        (Store::Streaming, Width::Lines) if bytes >= STREAMED_BYTES_MIN => by_lines,
-        (Store::Streaming, Width::Halves) if bytes >= STREAMED_BYTES_MIN => by_halves,
+    let streaming: StreamingCopy = match (store, Width::of_processor()) {
+        (Store::Streaming, Width::Lines) if bytes >= STREAMED_BYTES_MIN => copy_lines,
+        (Store::Streaming, Width::Halves) if bytes >= STREAMED_BYTES_MIN => copy_halves,
         // SAFETY: the caller's promise covers these arguments.
-        _ => return unsafe { string(from, to, bytes) },
+        _ => return unsafe { copy_string(from, to, bytes) },
     };
     // Copies up to the next cache line of `to` first: only whole lines are streamed.
     let head = to.align_offset(LINE_BYTES).min(bytes);
@@ -35,7 +35,7 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, store: Sto
     let end = head + blocks_bytes;
     if head > 0 {
         // SAFETY: `head <= bytes`, so these bytes are part of the caller's ranges.
-        unsafe { string(from, to, head) };
+        unsafe { copy_string(from, to, head) };
     }
     if blocks_bytes > 0 {
         // SAFETY: `head + blocks_bytes <= bytes`, the length is a multiple of BLOCK_BYTES above 0,
@@ -44,7 +44,7 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, store: Sto
     }
     if end < bytes {
         // SAFETY: the remaining `bytes - end` bytes of the caller's ranges.
-        unsafe { string(from.wrapping_add(end), to.wrapping_add(end), bytes - end) };
+        unsafe { copy_string(from.wrapping_add(end), to.wrapping_add(end), bytes - end) };
     }
 }
 
@@ -55,7 +55,7 @@ const LINE_BYTES: usize = 64;
 const BLOCK_BYTES: usize = 256;
 
 /// Function that copies one or more complete blocks to an address aligned to a cache line.
-type Streaming = unsafe fn(*const u8, *mut u8, usize);
+type StreamingCopy = unsafe fn(*const u8, *mut u8, usize);
 
 /// Width of the widest non-temporal store of the processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,10 +83,12 @@ impl Width {
     }
 }
 
+/// Copies with `rep movsb`, which leaves the target in the caches.
+///
 /// # Safety
 /// The requirements of [`copy`].
 #[inline]
-unsafe fn string(from: *const u8, to: *mut u8, bytes: usize) {
+unsafe fn copy_string(from: *const u8, to: *mut u8, bytes: usize) {
     if cfg!(miri) {
         for at in 0..bytes {
             // SAFETY: at < bytes, and the caller promises that `bytes` bytes are readable; Miri
@@ -110,10 +112,12 @@ unsafe fn string(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
+/// Copies with non-temporal stores of complete cache lines.
+///
 /// # Safety
-/// The requirements of [`Streaming`], and the processor has AVX-512F.
+/// The requirements of [`StreamingCopy`], and the processor has AVX-512F.
 #[target_feature(enable = "avx512f")]
-unsafe fn by_lines(from: *const u8, to: *mut u8, bytes: usize) {
+unsafe fn copy_lines(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: reads and writes whole blocks below `bytes`, which the caller promises to be
     // accessible; the addresses at `to` are multiples of 64, and prefetching cannot fault. The
     // fence orders the streamed stores before a later store that announces them.
@@ -148,12 +152,14 @@ unsafe fn by_lines(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
+/// Copies with non-temporal stores of half cache lines.
+///
 /// # Safety
-/// The requirements of [`Streaming`], and the processor has AVX2.
+/// The requirements of [`StreamingCopy`], and the processor has AVX2.
 #[target_feature(enable = "avx2")]
-unsafe fn by_halves(from: *const u8, to: *mut u8, bytes: usize) {
+unsafe fn copy_halves(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: the loop copies 128 bytes per iteration, of which whole blocks are a multiple; otherwise as
-    // in by_lines(), with addresses at `to` that are multiples of 32.
+    // in copy_lines(), with addresses at `to` that are multiples of 32.
     unsafe {
         core::arch::asm!(
             "2:",
@@ -196,7 +202,7 @@ mod tests {
         let mut to = vec![0; 5000];
         let at = to.as_ptr().align_offset(LINE_BYTES);
         // SAFETY: at < 64, and both vectors are longer than 64 + 4608; AVX2 was detected above.
-        unsafe { by_halves(from[3..].as_ptr(), to[at..].as_mut_ptr(), 4608) };
+        unsafe { copy_halves(from[3..].as_ptr(), to[at..].as_mut_ptr(), 4608) };
         assert_eq!(to[at..at + 4608], from[3..4611]);
         assert!(to[..at].iter().chain(&to[at + 4608..]).all(|it| *it == 0));
     }
@@ -210,8 +216,7 @@ mod tests {
                     let mut to = vec![0xee; 5000];
                     let source = from[from_at..].as_ptr();
                     let target = to[to_at..].as_mut_ptr();
-                    // SAFETY: both vectors are longer than 65 + 4800, and no other thread accesses
-                    // them.
+                    // SAFETY: both vectors are longer than 65 + 4800, and no other thread accesses them.
                     unsafe { copy(source, target, bytes, store) };
                     assert_eq!(to[to_at..to_at + bytes], from[from_at..from_at + bytes]);
                     assert!(to[..to_at].iter().chain(&to[to_at + bytes..]).all(|it| *it == 0xee));

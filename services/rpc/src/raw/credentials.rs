@@ -5,8 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Returns the process id and the user id of the other end of a Unix socket. The process id is
 /// `None` if the process is not visible in this pid namespace.
-// rustix has this call, but cannot represent the id 0 that the kernel reports for a process of
-// another namespace.
+// rustix has this call, but cannot represent the id 0 that the kernel reports for a process of another namespace.
 pub(crate) fn peer_credentials(fd: BorrowedFd<'_>) -> Result<(Option<i32>, u32), Errno> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut bytes = size_of::<libc::ucred>() as libc::socklen_t; // 12 bytes.

@@ -6,16 +6,16 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Contiguous piece of a memory region.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Run<'a> {
+pub(crate) struct MemoryPiece<'a> {
     pub(crate) region: &'a Region,
     pub(crate) offset: usize,
     pub(crate) bytes: usize,
 }
 
 /// Maximum number of pieces in one system call; the caller passes the others in a later call.
-const RUNS_MAX: usize = 16;
+const PIECES_MAX: usize = 16;
 
-const NOTHING: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+const EMPTY_PIECE: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
 fn of(count: isize) -> Result<usize, Errno> {
     match usize::try_from(count) {
@@ -32,9 +32,9 @@ fn of(count: isize) -> Result<usize, Errno> {
 pub(crate) fn send<'a>(
     fd: BorrowedFd<'_>,
     head: &[u8],
-    runs: impl Iterator<Item = Run<'a>>,
+    runs: impl Iterator<Item = MemoryPiece<'a>>,
 ) -> Result<usize, Errno> {
-    let mut parts = [NOTHING; RUNS_MAX + 1];
+    let mut parts = [EMPTY_PIECE; PIECES_MAX + 1];
     parts[0] = libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() };
     let mut count = 1;
     for (part, run) in parts[1..].iter_mut().zip(runs) {
@@ -62,18 +62,18 @@ pub(crate) fn send<'a>(
 /// bytes received, and the number requested.
 pub(crate) fn receive<'a>(
     fd: BorrowedFd<'_>,
-    runs: impl Iterator<Item = Run<'a>>,
+    runs: impl Iterator<Item = MemoryPiece<'a>>,
     spare: &mut [u8],
 ) -> Result<(usize, usize), Errno> {
-    let mut parts = [NOTHING; RUNS_MAX + 1];
+    let mut parts = [EMPTY_PIECE; PIECES_MAX + 1];
     let mut count = 0;
     let mut runs = runs.fuse();
-    for (part, run) in parts[..RUNS_MAX].iter_mut().zip(&mut runs) {
+    for (part, run) in parts[..PIECES_MAX].iter_mut().zip(&mut runs) {
         let start = run.region.at_mut(run.offset, run.bytes);
         *part = libc::iovec { iov_base: start.as_ptr().cast(), iov_len: run.bytes };
         count += 1;
     }
-    // `zip` asks `parts` first, so a piece beyond RUNS_MAX is still in `runs` here.
+    // `zip` asks `parts` first, so a piece beyond PIECES_MAX is still in `runs` here.
     if runs.next().is_none() {
         parts[count] = libc::iovec { iov_base: spare.as_mut_ptr().cast(), iov_len: spare.len() };
         count += 1;
@@ -104,7 +104,7 @@ pub(crate) struct RemoteAddress {
 /// and the word, which is `None` if the call did not copy everything.
 pub(crate) fn read_process(
     from: RemoteAddress,
-    into: Run<'_>,
+    into: MemoryPiece<'_>,
     word_address: u64,
 ) -> Result<(usize, Option<u128>), Errno> {
     let start = into.region.at_mut(into.offset, into.bytes);
@@ -140,13 +140,12 @@ pub(crate) fn read_process_word(from: RemoteAddress) -> Result<u128, Errno> {
 
 /// Copies this piece into another process's memory. Returns the number of bytes copied. The caller
 /// has just read the check word there, and so knows that the pid still belongs to the peer.
-pub(crate) fn write_process(from: Run<'_>, to: RemoteAddress) -> Result<usize, Errno> {
+pub(crate) fn write_process(from: MemoryPiece<'_>, to: RemoteAddress) -> Result<usize, Errno> {
     let start = from.region.at(from.offset, from.bytes);
     let ours = libc::iovec { iov_base: start.as_ptr().cast(), iov_len: from.bytes };
     let theirs = libc::iovec { iov_base: to.address as *mut _, iov_len: from.bytes };
-    // SAFETY: the kernel reads the piece, whose bounds at() has checked. It writes to the process
-    // that sent this address, into memory that the process keeps as a Region until told that nobody
-    // writes there any more; in this process, if the peer is this one, a Region has no reference to
-    // it either.
+    // SAFETY: the kernel reads the piece, whose bounds at() has checked. It writes to the process that sent this
+    // address, into memory that the process keeps as a Region until told that nobody writes there any more; in this
+    // process, if the peer is this one, a Region has no reference to it either.
     of(unsafe { libc::process_vm_writev(to.pid, &raw const ours, 1, &raw const theirs, 1, 0) })
 }

@@ -24,7 +24,7 @@ const HUGE_BYTES: usize = 1 << 21;
 
 #[derive(Debug)]
 enum RegionKind {
-    /// Memory mapped by this process. The file is there if this process created the memory to share it.
+    /// Memory mapped by this process, with its file if this process created the memory to share it.
     Mapped(Option<OwnedFd>),
     /// Memory of a vector with that capacity.
     Plain(usize),
@@ -41,14 +41,13 @@ pub(crate) struct Region {
 
 // SAFETY: the memory belongs to the process, not to a thread, and only this value frees it.
 unsafe impl Send for Region {}
-// SAFETY: all access is by copy(), whose assembly acts like relaxed atomic accesses, or by the
-// kernel.
+// SAFETY: all access is by copy(), whose assembly acts like relaxed atomic accesses, or by the kernel.
 unsafe impl Sync for Region {}
 
 /// Name of a failed system call, and its error number.
-pub(crate) type Refused = (&'static str, Errno);
+pub(crate) type FailedCall = (&'static str, Errno);
 
-fn refused(call: &'static str) -> impl Fn(Errno) -> Refused {
+fn failed_call(call: &'static str) -> impl Fn(Errno) -> FailedCall {
     move |errno| (call, errno)
 }
 
@@ -58,37 +57,36 @@ pub(crate) fn file_id(file: BorrowedFd<'_>) -> Option<FileId> {
     Some(FileId { device: stat.st_dev, inode: stat.st_ino })
 }
 
-/// Creates an empty unnamed file that only this user can open. It disappears when the process is
-/// killed. On a file system without O_TMPFILE, a process that is killed between open() and unlink()
-/// leaves an empty file.
-fn unnamed_file(folder: &Path) -> Result<OwnedFd, Refused> {
+/// Creates an empty unnamed file that only this user can open. It disappears when the process is killed. On a file
+/// system without O_TMPFILE, a process that is killed between open() and unlink() leaves an empty file.
+fn unnamed_file(folder: &Path) -> Result<OwnedFd, FailedCall> {
     let (mode, usual) = (Mode::RUSR | Mode::WUSR, OFlags::RDWR | OFlags::CLOEXEC);
     match open(folder, OFlags::TMPFILE | usual, mode) {
         Err(Errno::OPNOTSUPP) => {}
-        opened => return opened.map_err(refused("open(O_TMPFILE)")),
+        opened => return opened.map_err(failed_call("open(O_TMPFILE)")),
     }
     let mut number = [0; 16];
-    getrandom(&mut number, GetRandomFlags::empty()).map_err(refused("getrandom"))?;
+    getrandom(&mut number, GetRandomFlags::empty()).map_err(failed_call("getrandom"))?;
     let path = folder.join(format!(".handover-{:032x}", u128::from_ne_bytes(number)));
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | usual;
-    let file = open(&path, flags, mode).map_err(refused("open"))?;
-    unlink(&path).map_err(refused("unlink"))?;
+    let file = open(&path, flags, mode).map_err(failed_call("open"))?;
+    unlink(&path).map_err(failed_call("unlink"))?;
     Ok(file)
 }
 
 impl Region {
     /// Allocates unnamed zeroed memory of this user that other processes can map. All pages are
     /// allocated now, so a lack of memory is an error here and not a SIGBUS later.
-    pub(crate) fn shared(bytes: usize) -> Result<Self, Refused> {
+    pub(crate) fn shared(bytes: usize) -> Result<Self, FailedCall> {
         if bytes == 0 {
             return Ok(Self::plain(Vec::new()));
         }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = memfd_create("handover-bulk", flags).map_err(refused("memfd_create"))?;
-        fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(refused("fchmod"))?;
-        ftruncate(&file, bytes as u64).map_err(refused("ftruncate"))?;
+        let file = memfd_create("handover-bulk", flags).map_err(failed_call("memfd_create"))?;
+        fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(failed_call("fchmod"))?;
+        ftruncate(&file, bytes as u64).map_err(failed_call("ftruncate"))?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        fcntl_add_seals(&file, seals).map_err(refused("fcntl(F_ADD_SEALS)"))?;
+        fcntl_add_seals(&file, seals).map_err(failed_call("fcntl(F_ADD_SEALS)"))?;
         let mut region = Self::mapped(file.as_fd(), bytes, true)?;
         region.populate(file.as_fd())?;
         region.kind = RegionKind::Mapped(Some(file));
@@ -97,16 +95,15 @@ impl Region {
 
     /// Makes the kernel allocate all pages now. By way of the mapping, which may have huge pages;
     /// fallocate() of the file uses small ones.
-    fn populate(&self, file: BorrowedFd<'_>) -> Result<(), Refused> {
+    fn populate(&self, file: BorrowedFd<'_>) -> Result<(), FailedCall> {
         let start = self.start.as_ptr().cast();
-        // SAFETY: the address and length of this region's mapping; populating pages changes no
-        // content.
+        // SAFETY: the address and length of this region's mapping; populating pages changes no content.
         match unsafe { madvise(start, self.bytes, Advice::LinuxPopulateWrite) } {
             Ok(()) => Ok(()),
             // Kernels before 5.14 do not know this advice.
             Err(Errno::INVAL) => {
                 let all = self.bytes as u64;
-                fallocate(file, FallocateFlags::empty(), 0, all).map_err(refused("fallocate"))
+                fallocate(file, FallocateFlags::empty(), 0, all).map_err(failed_call("fallocate"))
             }
             Err(errno) => Err(("madvise(MADV_POPULATE_WRITE)", errno)),
         }
@@ -114,25 +111,29 @@ impl Region {
 
     /// Maps zeroed memory of an unnamed file in that folder's file system. Such a file cannot be
     /// sealed, and truncating it would end its users with SIGBUS, so it is not passed to peers.
-    pub(crate) fn in_folder(folder: &Path, bytes: usize) -> Result<Self, Refused> {
+    pub(crate) fn in_folder(folder: &Path, bytes: usize) -> Result<Self, FailedCall> {
         let file = unnamed_file(folder)?;
         if bytes > 0 {
             // fallocate() refuses a length of 0.
             let all = bytes as u64;
-            fallocate(&file, FallocateFlags::empty(), 0, all).map_err(refused("fallocate"))?;
+            fallocate(&file, FallocateFlags::empty(), 0, all).map_err(failed_call("fallocate"))?;
         }
         Self::mapped(file.as_fd(), bytes, true)
     }
 
     /// Maps a file that a peer has passed, of the length that the peer announced.
-    pub(crate) fn map(file: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Self, Refused> {
+    pub(crate) fn map(
+        file: BorrowedFd<'_>,
+        bytes: usize,
+        writable: bool,
+    ) -> Result<Self, FailedCall> {
         match is_sound(file, bytes)? {
             true => Self::mapped(file, bytes, writable),
             false => Err(("mmap", Errno::PERM)),
         }
     }
 
-    fn mapped(file: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Self, Refused> {
+    fn mapped(file: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Self, FailedCall> {
         if bytes == 0 {
             return Ok(Self::plain(Vec::new()));
         }
@@ -141,7 +142,7 @@ impl Region {
         // The file is at least `bytes` long and stays so: sealed files cannot shrink, and that of
         // in_folder() is closed without being shared.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) }
-            .map_err(refused("mmap"))?;
+            .map_err(failed_call("mmap"))?;
         if bytes >= HUGE_BYTES {
             // SAFETY: the mapping just made; the advice changes no content. An error is ignored:
             // kernels without huge pages use small ones.
@@ -189,9 +190,8 @@ impl Region {
         }
     }
 
-    /// Opens the file again for reading only, so that a mapping of it cannot be written. This
-    /// guards against mistakes, not attacks: a process of the same user can reopen the file for
-    /// writing.
+    /// Opens the file again for reading only, so that a mapping of it cannot be written. This guards against mistakes,
+    /// not attacks: a process of the same user can reopen the file for writing.
     pub(crate) fn file_for_reading(&self) -> Option<Result<OwnedFd, Errno>> {
         let path = format!("/proc/self/fd/{}", self.file()?.as_raw_fd());
         Some(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()))
@@ -202,8 +202,7 @@ impl Region {
         file_id(self.file()?)
     }
 
-    /// Returns the address of the memory in this process, which a peer passes to the kernel to copy
-    /// from or to it.
+    /// Returns the address of the memory in this process, which a peer passes to the kernel to copy from or to it.
     pub(crate) fn address(&self) -> u64 {
         self.start.as_ptr() as u64
     }
@@ -220,8 +219,7 @@ impl Region {
             "{bytes} bytes at offset {offset} are outside of this memory of {} bytes",
             self.bytes
         );
-        // SAFETY: `offset <= self.bytes` follows from the assertion, and the memory is `self.bytes`
-        // long.
+        // SAFETY: `offset <= self.bytes` follows from the assertion, and the memory is `self.bytes` long.
         unsafe { self.start.add(offset) }
     }
 
@@ -232,7 +230,7 @@ impl Region {
         self.at(offset, bytes)
     }
 
-    /// Copies the bytes from `offset` on to `into`.
+    /// Fills `into` with the bytes of the region from `offset` on.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
         let from = self.at(offset, into.len());
         // SAFETY: at() has checked that `into.len()` bytes are readable at `from`; `into` is a
@@ -263,8 +261,7 @@ impl Drop for Region {
     fn drop(&mut self) {
         match self.kind {
             RegionKind::Mapped(_) => {
-                // SAFETY: mapped() made the mapping with this address and length, and no reference
-                // to it exists.
+                // SAFETY: mapped() made the mapping with this address and length, and no reference to it exists.
                 let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
                 debug_assert_eq!(unmapped, Ok(()));
             }

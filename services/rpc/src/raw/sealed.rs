@@ -4,10 +4,9 @@ use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 
-/// Returns `true` if no action of the file's owner can make reading its mapping end in a SIGBUS:
-/// the file is memory of small pages, at least `bytes` long, and sealed against shrinking. (A page
-/// that was never written is allocated when it is first read; if the machine has no memory left,
-/// this process is killed as for any other page.)
+/// Returns `true` if no action of the file's owner can make reading its mapping end in a SIGBUS: the file is memory of
+/// small pages, at least `bytes` long, and sealed against shrinking. (A page that was never written is allocated when
+/// it is first read; if the machine has no memory left, this process is killed as for any other page.)
 pub(super) fn is_sound(file: impl AsFd, bytes: usize) -> Result<bool, (&'static str, Errno)> {
     // fcntl returns EINVAL for files that are not memfds and cannot have seals.
     let seals = fcntl_get_seals(&file).unwrap_or(SealFlags::empty());

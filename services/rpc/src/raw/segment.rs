@@ -27,17 +27,17 @@ const WORDS_INLINE: usize = 12;
 /// Maximum length of a body that is stored in its slot, in bytes.
 pub(crate) const INLINE_BYTES: usize = 8 * WORDS_INLINE;
 
-/// Status of one end. On its own cache lines, as it is read far more often than written.
+/// Status of one end of the connection. It has separate cache lines, as it is read far more often than written.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Status {
     /// Sleep state of this end: awake or asleep. All zeroes, as in a new file, mean awake.
     pub(crate) asleep: ParkWord,
     /// 1 if this end has more to send than there is space for. The peer that resets it to 0 wakes this end.
-    pub(crate) wants_room: AtomicU32,
+    pub(crate) wants_space: AtomicU32,
 }
 
-/// Read position of one end, on its own cache line.
+/// Read position of one end of the connection, on a separate cache line.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct ReadProgress {
@@ -47,7 +47,7 @@ pub(crate) struct ReadProgress {
 
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct SegmentSide {
+pub(crate) struct SegmentEnd {
     pub(crate) status: Status,
     pub(crate) progress: ReadProgress,
 }
@@ -63,25 +63,25 @@ pub(crate) struct Slot {
     pub(crate) inline: [AtomicU64; WORDS_INLINE],
 }
 
-const SIDE_BYTES: usize = size_of::<SegmentSide>();
+const END_BYTES: usize = size_of::<SegmentEnd>();
 const SLOT_BYTES: usize = size_of::<Slot>();
-const _: () = assert!(SIDE_BYTES == 256 && SLOT_BYTES == 128);
+const _: () = assert!(END_BYTES == 256 && SLOT_BYTES == 128);
 
 /// Returns the size of a segment with that layout, in bytes.
 fn total_bytes(slots_count: u32, shared_bytes: u32) -> usize {
-    2 * (SIDE_BYTES + slots_count as usize * SLOT_BYTES + shared_bytes as usize)
+    2 * (END_BYTES + slots_count as usize * SLOT_BYTES + shared_bytes as usize)
 }
 
 /// Error of creating or mapping a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SegmentError {
-    Refused(&'static str, Errno),
+    FailedCall(&'static str, Errno),
     /// The file is too short, or could be truncated while it is mapped.
     NotSealed,
 }
 
-fn refused(call: &'static str) -> impl Fn(Errno) -> SegmentError {
-    move |errno| SegmentError::Refused(call, errno)
+fn failed_call(call: &'static str) -> impl Fn(Errno) -> SegmentError {
+    move |errno| SegmentError::FailedCall(call, errno)
 }
 
 /// Shared memory segment that this process has mapped.
@@ -95,24 +95,22 @@ pub(crate) struct Segment {
 // SAFETY: the mapping belongs to the process, not to a thread; its words are accessed as atomics,
 // and the long bodies by copies through raw pointers.
 unsafe impl Send for Segment {}
-// SAFETY: all words are atomics, and `write_body`, the only method that writes long bodies, takes
-// `&mut self`.
+// SAFETY: all words are atomics, and `write_body`, the only method that writes long bodies, takes `&mut self`.
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// Creates an unnamed segment that only this user can open, and returns it with its file for
-    /// the peer.
+    /// Creates an unnamed segment that only this user can open, and returns it with its file for the peer.
     pub(crate) fn create(
         slots_count: u32,
         shared_bytes: u32,
     ) -> Result<(Self, OwnedFd), SegmentError> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = memfd_create("handover-rpc", flags).map_err(refused("memfd_create"))?;
-        fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(refused("fchmod"))?;
+        let file = memfd_create("handover-rpc", flags).map_err(failed_call("memfd_create"))?;
+        fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(failed_call("fchmod"))?;
         let bytes = total_bytes(slots_count, shared_bytes);
-        ftruncate(&file, bytes as u64).map_err(refused("ftruncate"))?;
+        ftruncate(&file, bytes as u64).map_err(failed_call("ftruncate"))?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        fcntl_add_seals(&file, seals).map_err(refused("fcntl(F_ADD_SEALS)"))?;
+        fcntl_add_seals(&file, seals).map_err(failed_call("fcntl(F_ADD_SEALS)"))?;
         Ok((Self::map(&file, slots_count, shared_bytes)?, file))
     }
 
@@ -126,41 +124,38 @@ impl Segment {
         match is_sound(&file, bytes) {
             Ok(true) => {}
             Ok(false) => return Err(SegmentError::NotSealed),
-            Err((call, errno)) => return Err(SegmentError::Refused(call, errno)),
+            Err((call, errno)) => return Err(SegmentError::FailedCall(call, errno)),
         }
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory;
-        // is_sound() has checked that the file is at least `bytes` long and sealed against
-        // shrinking.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory; is_sound() has
+        // checked that the file is at least `bytes` long and sealed against shrinking.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) }
-            .map_err(refused("mmap"))?;
+            .map_err(failed_call("mmap"))?;
         let start =
-            NonNull::new(start.cast()).ok_or(SegmentError::Refused("mmap", Errno::NOMEM))?;
+            NonNull::new(start.cast()).ok_or(SegmentError::FailedCall("mmap", Errno::NOMEM))?;
         Ok(Self { start, slots_count, shared_bytes })
     }
 
-    /// Returns the status of an end: 0 is the connector, 1 the acceptor.
+    /// Returns the status and the read position of an end: index 0 is the connector, 1 the acceptor.
     #[inline]
-    pub(crate) fn side(&self, side: usize) -> &SegmentSide {
-        assert!(side < 2);
-        // SAFETY: `side < 2` was asserted, and the two sides are the first 512 bytes of the
-        // mapping.
-        let at = unsafe { self.start.add(side * SIDE_BYTES) };
-        // SAFETY: the mapping is page-aligned and lives until `self` is dropped, and `SegmentSide`
+    pub(crate) fn end(&self, index: usize) -> &SegmentEnd {
+        assert!(index < 2);
+        // SAFETY: `index < 2` was asserted, and the two ends are the first 512 bytes of the mapping.
+        let at = unsafe { self.start.add(index * END_BYTES) };
+        // SAFETY: the mapping is page-aligned and lives until `self` is dropped, and `SegmentEnd`
         // consists of atomics and padding, for which every bit pattern is valid.
-        unsafe { at.cast::<SegmentSide>().as_ref() }
+        unsafe { at.cast::<SegmentEnd>().as_ref() }
     }
 
-    /// Returns the slot for the message `number` in the direction in which `side` sends.
+    /// Returns the slot for the message `number` among those that the end `sender` sends.
     #[inline]
-    pub(crate) fn slot(&self, side: usize, number: u64) -> &Slot {
-        assert!(side < 2);
+    pub(crate) fn slot(&self, sender: usize, number: u64) -> &Slot {
+        assert!(sender < 2);
         // Config and handshake check that the count is a power of two. For any other count, the
         // index would still be below it.
         let index = number as usize & (self.slots_count as usize - 1);
-        let slots = 2 * SIDE_BYTES + side * self.slots_count as usize * SLOT_BYTES;
-        // SAFETY: index < slots_count, and the mapping holds 2 * slots_count slots from 2 *
-        // SIDE_BYTES on.
+        let slots = 2 * END_BYTES + sender * self.slots_count as usize * SLOT_BYTES;
+        // SAFETY: index < slots_count, and the mapping holds 2 * slots_count slots from 2 * END_BYTES on.
         let at = unsafe { self.start.add(slots + index * SLOT_BYTES) };
         // SAFETY: the slot lies in the mapping, which lives until `self` is dropped, is aligned to
         // 128 bytes as the mapping is page-aligned, and consists of atomics.
@@ -169,34 +164,32 @@ impl Segment {
 
     /// Prefetches the cache line of that slot for writing. A hint: it reads and writes nothing.
     #[inline]
-    pub(crate) fn claim(&self, side: usize, number: u64) {
-        prefetch::for_write(self.slot(side, number));
+    pub(crate) fn claim(&self, sender: usize, number: u64) {
+        prefetch::for_write(self.slot(sender, number));
     }
 
-    /// Returns the address of `bytes` bytes at `offset` in the long bodies of `side`. The caller
-    /// accesses no more than these.
-    fn body(&self, side: usize, offset: u32, bytes: usize) -> NonNull<u8> {
+    /// Returns the address of `bytes` bytes at `offset` in the buffer for long bodies that the end `sender` sends.
+    fn body(&self, sender: usize, offset: u32, bytes: usize) -> NonNull<u8> {
         let end = offset as usize + bytes;
         assert!(
-            side < 2 && end <= self.shared_bytes as usize,
+            sender < 2 && end <= self.shared_bytes as usize,
             "the body lies outside of the shared bytes"
         );
-        let bodies = 2 * (SIDE_BYTES + self.slots_count as usize * SLOT_BYTES);
-        // SAFETY: `side < 2` and `offset + bytes <= shared_bytes` were asserted, so the address
+        let bodies = 2 * (END_BYTES + self.slots_count as usize * SLOT_BYTES);
+        // SAFETY: `sender < 2` and `offset + bytes <= shared_bytes` were asserted, so the address
         // lies within the last 2 * shared_bytes of the mapping.
-        unsafe { self.start.add(bodies + side * self.shared_bytes as usize + offset as usize) }
+        unsafe { self.start.add(bodies + sender * self.shared_bytes as usize + offset as usize) }
     }
 
     /// Copies a long body to the segment, for the peer to read.
     ///
     /// # Panics
     /// Panics if the range lies outside of the buffer for long bodies.
-    pub(crate) fn write_body(&mut self, side: usize, offset: u32, body: &[u8]) {
-        let to = self.body(side, offset, body.len());
-        // SAFETY: body() has checked that `to` has room for `body`; no reference to these bytes
-        // exists in this process, and `body` is not part of the mapping. The other process may
-        // write there at the same time, which affects only the peer: this process never reads these
-        // bytes.
+    pub(crate) fn write_body(&mut self, sender: usize, offset: u32, body: &[u8]) {
+        let to = self.body(sender, offset, body.len());
+        // SAFETY: body() has checked that `to` has space for `body`; no reference to these bytes exists in this
+        // process, and `body` is not part of the mapping. The other process may write there at the same time, which
+        // affects only the peer: this process never reads these bytes.
         unsafe { copy::copy(body.as_ptr(), to.as_ptr(), body.len(), Store::Cached) }
     }
 
@@ -205,13 +198,12 @@ impl Segment {
     ///
     /// # Panics
     /// Panics if the range lies outside of the buffer for long bodies.
-    pub(crate) fn read_body(&self, side: usize, offset: u32, bytes: usize, into: &mut Vec<u8>) {
-        let from = self.body(side, offset, bytes);
+    pub(crate) fn read_body(&self, sender: usize, offset: u32, bytes: usize, into: &mut Vec<u8>) {
+        let from = self.body(sender, offset, bytes);
         into.reserve(bytes);
         let room = NonNull::from(&mut into.spare_capacity_mut()[..bytes]).cast::<u8>();
-        // SAFETY: body() has checked that `bytes` bytes are readable at `from`, and `room` is as
-        // long and part of this vector's spare capacity. No reference to the mapping's bytes exists
-        // in this process.
+        // SAFETY: body() has checked that `bytes` bytes are readable at `from`, and `room` is as long and part of this
+        // vector's spare capacity. No reference to the mapping's bytes exists in this process.
         unsafe { copy::copy(from.as_ptr(), room.as_ptr(), bytes, Store::Cached) };
         // SAFETY: the capacity was reserved, and copy() has initialized these bytes.
         unsafe { into.set_len(into.len() + bytes) };
@@ -229,8 +221,7 @@ impl Segment {
 impl Drop for Segment {
     fn drop(&mut self) {
         let bytes = total_bytes(self.slots_count, self.shared_bytes);
-        // SAFETY: map() made the mapping with this address and length, and no reference outlives
-        // `self`.
+        // SAFETY: map() made the mapping with this address and length, and no reference outlives `self`.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), bytes) };
         debug_assert_eq!(unmapped, Ok(()));
     }
@@ -245,24 +236,24 @@ mod tests {
     fn both_mappings_are_the_same_memory_and_directions_do_not_overlap() {
         let (mut ours, file) = Segment::create(4, 4096).expect("create a segment");
         let its = Segment::map(&file, 4, 4096).expect("mapped again");
-        for side in 0..2 {
+        for index in 0..2 {
             for number in 0..4 {
-                let word = 100 * side as u64 + number + 1;
+                let word = 100 * index as u64 + number + 1;
                 // Relaxed: one thread.
-                ours.slot(side, number).sequence.store(word, Ordering::Relaxed);
+                ours.slot(index, number).sequence.store(word, Ordering::Relaxed);
             }
-            ours.side(side).progress.taken.store(7 + side as u64, Ordering::Relaxed);
-            ours.write_body(side, 4092, &[side as u8 + 1; 4]);
+            ours.end(index).progress.taken.store(7 + index as u64, Ordering::Relaxed);
+            ours.write_body(index, 4092, &[index as u8 + 1; 4]);
         }
-        for side in 0..2 {
+        for index in 0..2 {
             for number in 0..4 {
-                let word = its.slot(side, number + 4).sequence.load(Ordering::Relaxed);
-                assert_eq!(word, 100 * side as u64 + number + 1);
+                let word = its.slot(index, number + 4).sequence.load(Ordering::Relaxed);
+                assert_eq!(word, 100 * index as u64 + number + 1);
             }
-            assert_eq!(its.side(side).progress.taken.load(Ordering::Relaxed), 7 + side as u64);
+            assert_eq!(its.end(index).progress.taken.load(Ordering::Relaxed), 7 + index as u64);
             let mut body = vec![9];
-            its.read_body(side, 4090, 6, &mut body);
-            let own = side as u8 + 1;
+            its.read_body(index, 4090, 6, &mut body);
+            let own = index as u8 + 1;
             assert_eq!(body, [9, 0, 0, own, own, own, own]);
         }
     }

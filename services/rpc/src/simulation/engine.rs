@@ -1,8 +1,8 @@
 //! Simulation of a caller and a server on a network that delays, splits and cuts, from a seed: the
 //! engine alone, without sockets or clocks.
 
-use crate::engine::{CallId, Calls, Header, Inbound, Kind, Outcome, PeerKey, Refusal};
-use crate::{FrameError, Gone};
+use crate::engine::{CallId, Calls, Header, Kind, Outcome, PeerKey, ReceiveBuffer, Refusal};
+use crate::{CloseReason, FrameError};
 use proptest::prelude::*;
 use std::collections::{HashMap, VecDeque};
 
@@ -24,7 +24,7 @@ impl Pipe {
     }
 
     /// Moves at most `count` bytes that have arrived to the receive buffer.
-    fn receive(&mut self, now_ns: u64, count: usize, into: &mut Inbound) {
+    fn receive(&mut self, now_ns: u64, count: usize, into: &mut ReceiveBuffer) {
         for _ in 0..count {
             match self.bytes.front() {
                 Some(&(at_ns, byte)) if at_ns <= now_ns => {
@@ -61,8 +61,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    // A quarter of the usual number, as each case has some hundred frames. PROPTEST_CASES raises
-    // it.
+    // A quarter of the usual number, as each case has some hundred frames. PROPTEST_CASES raises it.
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, ..ProptestConfig::default() })]
 
     #[test]
@@ -71,7 +70,7 @@ proptest! {
         cut_at in proptest::option::of(0usize..120),
     ) {
         let (mut there, mut back) = (Pipe::default(), Pipe::default());
-        let (mut at_server, mut at_client) = (Inbound::new(BODY_MAX), Inbound::new(BODY_MAX));
+        let (mut at_server, mut at_client) = (ReceiveBuffer::new(BODY_MAX), ReceiveBuffer::new(BODY_MAX));
         let mut calls = Calls::new(1000);
         let mut asked: HashMap<u64, Vec<u8>> = HashMap::new();
         let mut ids: Vec<CallId> = Vec::new();
@@ -108,7 +107,7 @@ proptest! {
             while let Some((header, body)) = at_client.frame().expect("parse a frame") {
                 let outcome = match header.kind {
                     Kind::Response => Outcome::Result,
-                    _ => Outcome::Refused(Refusal::of(header.method)),
+                    _ => Outcome::Refused(Refusal::from_code(header.method)),
                 };
                 calls.complete(header.call, SERVER, outcome.clone(), body);
                 prop_assert!(!calls.complete(header.call, SERVER, outcome, body), "once");
@@ -116,7 +115,7 @@ proptest! {
             if cut_at == Some(turn) {
                 there.bytes.clear();
                 back.bytes.clear();
-                calls.fail(SERVER, &Gone::HungUp);
+                calls.fail(SERVER, &CloseReason::ClosedByPeer);
                 cut = true;
             }
             ids.retain(|&id| {
@@ -126,13 +125,13 @@ proptest! {
                 match outcome {
                     Outcome::Result => assert_eq!(Ok(body), expected),
                     Outcome::Refused(refusal) => assert_eq!(Err(refusal), expected),
-                    Outcome::Gone(gone) => assert!(cut && gone == Gone::HungUp),
+                    Outcome::Disconnected(gone) => assert!(cut && gone == CloseReason::ClosedByPeer),
                 }
                 answered += 1;
                 false
             });
         }
-        prop_assert!(ids.is_empty(), "{} calls never ended", ids.len());
+        prop_assert!(ids.is_empty(), "{} calls have not completed", ids.len());
         prop_assert_eq!(calls.count(), 0);
         let started = if cut { cut_at.map_or(0, |at| steps.len().min(at + 1)) } else { steps.len() };
         prop_assert_eq!(answered + given_up, started);
@@ -152,7 +151,7 @@ proptest! {
         }
         stream.extend(bytes);
         let read = |pieces: usize| -> (Vec<(Header, Vec<u8>)>, Option<FrameError>) {
-            let (mut inbound, mut found) = (Inbound::new(BODY_MAX), Vec::new());
+            let (mut inbound, mut found) = (ReceiveBuffer::new(BODY_MAX), Vec::new());
             for piece in stream.chunks(pieces) {
                 inbound.free_space()[..piece.len()].copy_from_slice(piece);
                 inbound.mark_received(piece.len());

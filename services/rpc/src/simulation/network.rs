@@ -1,9 +1,8 @@
-//! Simulated network: byte streams with delays, small windows, pieces, cuts and silence, all drawn
-//! from one seed.
+//! Simulated network: byte streams with delays, small windows, pieces, cuts and silence, all drawn from one seed.
 
-use crate::Gone;
+use crate::CloseReason;
 use crate::clock;
-use crate::drive::socket::Received;
+use crate::drive::socket::ReadResult;
 use handover_base::random::SplitMix64;
 use rustix::event::{EventfdFlags, eventfd};
 use std::cell::Cell;
@@ -20,8 +19,8 @@ thread_local! {
 }
 
 /// Records why an endpoint of this thread closes a connection; the caller drops the port next.
-pub fn closing(why: &Gone) {
-    FLOODED.set(*why == Gone::Flooded);
+pub fn closing(why: &CloseReason) {
+    FLOODED.set(*why == CloseReason::AnswersUnread);
 }
 
 /// Source of random choices, determined by a seed.
@@ -99,14 +98,14 @@ pub struct Cable(Arc<Mutex<Streams>>);
 pub struct Port {
     cable: Cable,
     /// Index of this end: 0 for the connector, 1 for the acceptor.
-    side: usize,
+    index: usize,
     /// Descriptor for the epoll set, which never reports it.
     fd: OwnedFd,
 }
 
 impl fmt::Debug for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Port").field("side", &self.side).finish_non_exhaustive()
+        f.debug_struct("Port").field("index", &self.index).finish_non_exhaustive()
     }
 }
 
@@ -123,9 +122,9 @@ impl Cable {
             gone: [false; 2],
         };
         let cable = Self(Arc::new(Mutex::new(streams)));
-        let ports = [0, 1].map(|side| {
+        let ports = [0, 1].map(|index| {
             let fd = eventfd(0, EventfdFlags::CLOEXEC).expect("create an eventfd");
-            Port { cable: cable.clone(), side, fd }
+            Port { cable: cable.clone(), index, fd }
         });
         (cable, ports)
     }
@@ -138,7 +137,7 @@ impl Cable {
         let mut streams = self.streams();
         match how {
             End::Reset => streams.reset = true,
-            End::Closed => [0, 1].into_iter().for_each(|side| streams.close(side)),
+            End::Closed => [0, 1].into_iter().for_each(|index| streams.close(index)),
         }
     }
 
@@ -147,10 +146,10 @@ impl Cable {
         self.streams().silent = true;
     }
 
-    /// Kills the process at the end `side`, so that its peer gets the end of the stream.
-    pub fn kill(&self, side: usize, how: End) {
+    /// Simulates that the process at the end `index` is killed, so that its peer gets the end of the stream.
+    pub fn kill(&self, index: usize, how: End) {
         self.end(how);
-        self.streams().gone[side] = true;
+        self.streams().gone[index] = true;
     }
 
     pub fn is_silent(&self) -> bool {
@@ -162,31 +161,31 @@ impl Cable {
         self.streams().flooded
     }
 
-    /// Returns the time at which the end `side` can detect that the connection was closed; `None` if it is open.
-    pub fn end_ns(&self, side: usize) -> Option<u64> {
+    /// Returns the time at which the end `index` can detect that the connection was closed; `None` if it is open.
+    pub fn end_ns(&self, index: usize) -> Option<u64> {
         let streams = self.streams();
         if streams.silent && !streams.reset {
             return None;
         }
         match streams.reset {
             true => Some(0),
-            false => streams.pipes[1 - side].end_ns,
+            false => streams.pipes[1 - index].end_ns,
         }
     }
 }
 
 impl Streams {
-    fn arrival_ns(&mut self, side: usize) -> u64 {
+    fn arrival_ns(&mut self, index: usize) -> u64 {
         let delay_ns = self.random.below(self.weather.delay_ns_max);
-        let pipe = &mut self.pipes[side];
+        let pipe = &mut self.pipes[index];
         // Arrivals stay in order, as in every stream.
         pipe.last_ns = pipe.last_ns.max(clock::now_ns() + delay_ns);
         pipe.last_ns
     }
 
-    fn close(&mut self, side: usize) {
-        if self.pipes[side].end_ns.is_none() {
-            self.pipes[side].end_ns = Some(self.arrival_ns(side));
+    fn close(&mut self, index: usize) {
+        if self.pipes[index].end_ns.is_none() {
+            self.pipes[index].end_ns = Some(self.arrival_ns(index));
         }
     }
 }
@@ -196,28 +195,28 @@ impl Port {
         self.fd.as_fd()
     }
 
-    pub fn send(&mut self, bytes: &[u8]) -> Result<usize, Gone> {
+    pub fn send(&mut self, bytes: &[u8]) -> Result<usize, CloseReason> {
         let mut streams = self.cable.streams();
-        if streams.gone[self.side] {
+        if streams.gone[self.index] {
             return Ok(bytes.len());
         }
-        if streams.reset || streams.pipes[self.side].end_ns.is_some() {
-            return Err(Gone::HungUp);
+        if streams.reset || streams.pipes[self.index].end_ns.is_some() {
+            return Err(CloseReason::ClosedByPeer);
         }
-        if streams.gone[1 - self.side] {
-            // The kernel has taken the bytes, but the receiver is gone.
+        if streams.gone[1 - self.index] {
+            // The kernel has taken the bytes, but the receiver was killed.
             return Ok(bytes.len());
         }
         let weather = streams.weather;
         let piece = 1 + streams.random.below(weather.piece_bytes_max);
         // A new connection takes each part of a handshake completely, as every socket does.
-        let is_fresh = streams.pipes[self.side].sent_bytes < HANDSHAKE_BYTES;
+        let is_fresh = streams.pipes[self.index].sent_bytes < HANDSHAKE_BYTES;
         let piece = if is_fresh { piece.max(HANDSHAKE_BYTES) } else { piece };
-        let room = weather.window_bytes[self.side].saturating_sub(streams.pipes[self.side].bytes);
+        let room = weather.window_bytes[self.index].saturating_sub(streams.pipes[self.index].bytes);
         let count = piece.min(room).min(bytes.len() as u64) as usize;
         if count > 0 {
-            let arrival_ns = streams.arrival_ns(self.side);
-            let pipe = &mut streams.pipes[self.side];
+            let arrival_ns = streams.arrival_ns(self.index);
+            let pipe = &mut streams.pipes[self.index];
             pipe.bytes += count as u64;
             pipe.sent_bytes += count as u64;
             pipe.pieces.push_back((arrival_ns, bytes[..count].iter().copied().collect()));
@@ -225,18 +224,18 @@ impl Port {
         Ok(count)
     }
 
-    pub fn receive(&mut self, into: &mut [u8]) -> Result<Received, Gone> {
+    pub fn receive(&mut self, into: &mut [u8]) -> Result<ReadResult, CloseReason> {
         let mut streams = self.cable.streams();
         if streams.reset {
-            return Err(Gone::HungUp);
+            return Err(CloseReason::ClosedByPeer);
         }
         if streams.silent {
-            return Ok(Received::Nothing);
+            return Ok(ReadResult::Nothing);
         }
         let now_ns = clock::now_ns();
         let piece_bytes_max = streams.weather.piece_bytes_max;
         let wanted = into.len().min(1 + streams.random.below(piece_bytes_max) as usize);
-        let pipe = &mut streams.pipes[1 - self.side];
+        let pipe = &mut streams.pipes[1 - self.index];
         let mut count = 0;
         while count < wanted
             && let Some((arrives_ns, bytes)) = pipe.pieces.front_mut()
@@ -256,18 +255,18 @@ impl Port {
         if count > 0 {
             // Sometimes claims to be drained with bytes left: the reader is notified of them again.
             let drained = count < wanted || piece_bytes_max > 1 && streams.random.percent(20);
-            return Ok(Received::Bytes { count, drained });
+            return Ok(ReadResult::Bytes { count, drained });
         }
         let is_end = pipe.bytes == 0 && pipe.end_ns.is_some_and(|end_ns| end_ns <= now_ns);
-        Ok(if is_end { Received::End } else { Received::Nothing })
+        Ok(if is_end { ReadResult::End } else { ReadResult::Nothing })
     }
 }
 
 impl Drop for Port {
     fn drop(&mut self) {
         let mut streams = self.cable.streams();
-        streams.close(self.side);
-        streams.gone[self.side] = true;
+        streams.close(self.index);
+        streams.gone[self.index] = true;
         streams.flooded |= FLOODED.take();
     }
 }

@@ -9,9 +9,9 @@ mod raw;
 use handover_rpc::{Calling, Config, Endpoint, Method};
 use raw::allocations_count;
 
-const NOOP: Method = Method::named("noop");
-const ADD: Method = Method::named("add");
-const ECHO: Method = Method::named("echo");
+const NOOP: Method = Method::new("noop");
+const ADD: Method = Method::new("add");
+const ECHO: Method = Method::new("echo");
 
 /// Runs a server and a caller, each in its own thread, with the given ways of waiting.
 fn calls_allocate_nothing(address: &str, config: &Config) {
@@ -43,11 +43,10 @@ fn calls_allocate_nothing(address: &str, config: &Config) {
         let before = allocations_count();
         for number in 0..100u64 {
             client.call::<_, ()>(peer, NOOP, &()).unwrap();
-            let sum: u64 = client.call(peer, ADD.of_provider(3), &(number, 2 * number)).unwrap();
+            let sum: u64 = client.call(peer, ADD.with_provider(3), &(number, 2 * number)).unwrap();
             assert_eq!(sum, 3 * number);
             client.call::<_, (u64, u8)>(peer, ECHO, &(number, 1u8)).unwrap();
-            // Too long for a slot. The result is decoded as `()`, so that no string is allocated
-            // for it.
+            // Too long for a slot. The result is decoded as `()`, so that no string is allocated for it.
             let echo = client.start::<_, ()>(peer, ECHO, text.as_str()).unwrap();
             client.wait(echo).unwrap();
         }

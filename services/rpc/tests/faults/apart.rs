@@ -4,8 +4,8 @@
 use crate::house::*;
 use crate::kills::{HANDLES, MEMORY_BYTES};
 use handover_rpc::{
-    Address, Bulk, BulkHandle, BulkMemory, BulkPart, CallError, Calling, Endpoint, EndpointError,
-    Gone, Method, Peer, Rights,
+    Address, Bulk, BulkHandle, BulkMemory, BulkPart, CallError, Calling, CloseReason, Endpoint,
+    EndpointError, Method, Peer, Rights,
 };
 use rustix::io::Errno;
 use std::process::{Command, ExitCode};
@@ -73,7 +73,7 @@ pub fn transfer(address: &str) -> ExitCode {
                         memory
                     }
                 });
-                let part = BulkPart::of(bytes as u64).within(10 * SECOND);
+                let part = BulkPart::new(bytes as u64).timeout(10 * SECOND);
                 let ours_handle = mover.register_memory(&ours, Rights::Read).expect("room");
                 let back_handle = mover.register_memory(&back, Rights::Write).expect("room");
                 let what = format!("{bytes} bytes, memory {number}, shared here: {shared}");
@@ -106,7 +106,7 @@ pub fn there(how: &str) -> ExitCode {
     let address = loop {
         match server.listen(&how.parse().expect("an address")) {
             Ok(address) => break address,
-            Err(EndpointError::Refused { call: "bind", errno: Errno::ADDRNOTAVAIL, .. })
+            Err(EndpointError::SystemCall { call: "bind", errno: Errno::ADDRNOTAVAIL, .. })
                 if began.elapsed() < 10 * SECOND =>
             {
                 std::thread::sleep(Duration::from_millis(1));
@@ -137,8 +137,7 @@ pub fn here() -> ExitCode {
     let mut there =
         Other::spawned(Command::new("unshare").arg("-n").arg(program).args(["there", PLACE]));
     let id = there.id().to_string();
-    // unshare replaces itself by the program after entering the namespace, so it may not be there
-    // yet.
+    // unshare replaces itself by the program after entering the namespace, so it may not be there yet.
     let ours = std::fs::read_link("/proc/self/ns/net").expect("proc is mounted");
     while std::fs::read_link(format!("/proc/{id}/ns/net")).ok().as_ref() == Some(&ours) {
         std::thread::sleep(Duration::from_millis(1));
@@ -181,10 +180,10 @@ pub fn here() -> ExitCode {
         // That connection used the same cable, and was closed too.
         (client, peer) = connected(&address);
     }
-    let asked = client.start::<_, ()>(peer, Method::named("late"), &()).expect("room");
+    let asked = client.start::<_, ()>(peer, Method::new("late"), &()).expect("room");
     assert_eq!(client.test(asked), None);
     let killed = there.kill();
-    assert_eq!(client.wait(asked), Err(CallError::Gone(Gone::HungUp)));
+    assert_eq!(client.wait(asked), Err(CallError::Disconnected(CloseReason::ClosedByPeer)));
     Worst::default().noticed(killed, "over a cable");
     say(FINE);
     ExitCode::SUCCESS
@@ -195,7 +194,7 @@ pub fn here() -> ExitCode {
 fn silence_is_the_end(address: &Address, is_acknowledged: bool) {
     let (mut client, peer) = connected(address);
     let start = |client: &mut Endpoint| {
-        client.start::<_, ()>(peer, Method::named("late"), &()).expect("room")
+        client.start::<_, ()>(peer, Method::new("late"), &()).expect("room")
     };
     let mut asked = start(&mut client);
     std::thread::sleep(SECOND);
@@ -206,7 +205,7 @@ fn silence_is_the_end(address: &Address, is_acknowledged: bool) {
     let began = Instant::now();
     let ended = client.wait(asked);
     println!("  a silent cable: {ended:?} within {:?}", began.elapsed());
-    assert!(matches!(ended, Err(CallError::Gone(_))));
+    assert!(matches!(ended, Err(CallError::Disconnected(_))));
     // Not at once: a cable may be plugged in again.
     assert!((5 * SECOND..SILENCE_MAX).contains(&began.elapsed()));
     ip("link set near up");
@@ -217,10 +216,10 @@ fn all_sorts(client: &mut Endpoint, peer: Peer, salt: u8) {
         let sent = vec![salt; length];
         assert!(client.call::<_, Vec<u8>>(peer, ECHO, &sent) == Ok(sent), "{length} bytes");
     }
-    let handle: BulkHandle = client.call(peer, Method::named("handle"), &()).expect("it tells");
+    let handle: BulkHandle = client.call(peer, Method::new("handle"), &()).expect("it tells");
     let sent: Vec<u8> = (0..BYTES).map(|at| (at % 251) as u8 ^ salt).collect();
     let (ours, back) = (BulkMemory::plain(sent), BulkMemory::plain(vec![0; BYTES]));
-    client.push(peer, &handle, &ours, BulkPart::of(BYTES as u64)).expect("it has room");
-    client.pull(peer, &handle, &back, BulkPart::of(BYTES as u64)).expect("it is there");
+    client.push(peer, &handle, &ours, BulkPart::new(BYTES as u64)).expect("it has room");
+    client.pull(peer, &handle, &back, BulkPart::new(BYTES as u64)).expect("it is there");
     assert!(back.to_vec() == ours.to_vec(), "other bytes came back");
 }

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 pub const EACH: [&str; 3] = ["sm://", "uds://", "tcp://127.0.0.1:0"];
-pub const ECHO: Method = Method::named("echo");
+pub const ECHO: Method = Method::new("echo");
 /// Time within which an error is promised, and the slack for a busy machine.
 pub const SOON: Duration = Duration::from_millis(100);
 pub const SLACK: u32 = 100;
@@ -21,8 +21,7 @@ pub fn kills_count() -> u32 {
     if is_long() { 200 } else { 5 }
 }
 
-/// Open files and mappings of this process. Shared memory has no name, so no file of it can be
-/// left.
+/// Open files and mappings of this process. Shared memory has no name, so no file of it can be left.
 #[derive(Debug, PartialEq)]
 pub struct Belongings {
     files: Vec<String>,
@@ -126,8 +125,7 @@ impl Drop for Other {
     }
 }
 
-/// Time at which a process was killed, and time at which it had ended; in between, the kernel
-/// closes its files.
+/// Time at which a process was killed, and time at which it had ended; in between, the kernel closes its files.
 #[derive(Debug, Clone, Copy)]
 pub struct Killed {
     at: Instant,
@@ -138,7 +136,7 @@ pub struct Killed {
 #[derive(Debug, Default)]
 pub struct Worst {
     after_kill: Duration,
-    after_end: Duration,
+    after_disconnect: Duration,
 }
 
 impl Worst {
@@ -151,14 +149,18 @@ impl Worst {
         let took = noticed.saturating_duration_since(killed.at);
         assert!(took < SOON * SLACK, "{what}: {took:?} after the kill");
         self.after_kill = self.after_kill.max(took);
-        self.after_end = self.after_end.max(noticed.saturating_duration_since(killed.ended));
+        self.after_disconnect =
+            self.after_disconnect.max(noticed.saturating_duration_since(killed.ended));
     }
 }
 
 impl fmt::Display for Worst {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { after_kill, after_end } = self;
-        write!(f, "noticed at most {after_kill:?} after the kill, {after_end:?} after the end")
+        let Self { after_kill, after_disconnect } = self;
+        write!(
+            f,
+            "noticed at most {after_kill:?} after the kill, {after_disconnect:?} after the end"
+        )
     }
 }
 

@@ -2,8 +2,8 @@
 
 use crate::house::*;
 use handover_rpc::{
-    Address, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, CallError, Calling, Endpoint,
-    EndpointError, Gone, Method, Peer, Rights,
+    Address, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, CallError, Calling, CloseReason,
+    Endpoint, EndpointError, Method, Peer, Rights,
 };
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// Long enough for several pieces.
 pub const MEMORY_BYTES: usize = 3 << 20;
-pub const HANDLES: Method = Method::named("handles");
+pub const HANDLES: Method = Method::new("handles");
 
 /// Creates a server that owns memory of both kinds, and returns their handles.
 pub fn owner(how: &str) -> (Endpoint, Address, [(BulkHandle, BulkMemory); 2]) {
@@ -51,7 +51,7 @@ pub fn attach(address: &str) -> ExitCode {
     let handles: [BulkHandle; 2] = mover.call(peer, HANDLES, &()).expect("it tells");
     let memory = BulkMemory::shared(1).expect("memory");
     for handle in &handles {
-        mover.pull(peer, handle, &memory, BulkPart::of(1)).expect("it is there");
+        mover.pull(peer, handle, &memory, BulkPart::new(1)).expect("it is there");
     }
     say("attached");
     mover.serve_while_connected(peer);
@@ -68,7 +68,7 @@ fn transfers_come_out(
     let mut under_way = Vec::new();
     for _ in 0..1 + random_below(5) {
         let bytes = [1, 4096, 70_000, MEMORY_BYTES as u64][random_below(4) as usize];
-        let part = BulkPart::of(bytes);
+        let part = BulkPart::new(bytes);
         let handle = &handles[random_below(2) as usize];
         let started = match random_below(2) {
             0 => mover.start_pull(peer, handle, memory, part),
@@ -76,7 +76,7 @@ fn transfers_come_out(
         };
         match started {
             Ok(transfer) => under_way.push(transfer),
-            Err(BulkError::Gone(_) | BulkError::Stale) => return false,
+            Err(BulkError::Disconnected(_) | BulkError::Stale) => return false,
             Err(other) => panic!("{other}"),
         }
     }
@@ -84,15 +84,14 @@ fn transfers_come_out(
     while let Some((_, result)) = mover.wait_any_transfer(&mut under_way) {
         match result {
             Ok(()) => {}
-            Err(BulkError::Gone(Gone::HungUp)) => alive = false,
+            Err(BulkError::Disconnected(CloseReason::ClosedByPeer)) => alive = false,
             Err(other) => panic!("{other}"),
         }
     }
     alive
 }
 
-/// Kills that child after a random time, while `meanwhile` runs until it notices. Returns when it
-/// noticed.
+/// Kills that child after a random time, while `meanwhile` runs until it notices. Returns when it noticed.
 fn killed_while(role: Other, alive_us_max: u64, meanwhile: impl FnOnce()) -> (Instant, Killed) {
     let alive_us = random_below(alive_us_max);
     let killer = std::thread::spawn(move || {
@@ -181,7 +180,7 @@ fn calls_come_back(client: &mut Endpoint, peer: Peer) -> bool {
         let sent = "7".repeat(lengths[random_below(6) as usize]);
         match client.start::<_, String>(peer, ECHO, &sent) {
             Ok(call) => calls.push((call, sent)),
-            Err(CallError::Gone(_) | CallError::Stale) => return false,
+            Err(CallError::Disconnected(_) | CallError::Stale) => return false,
             Err(other) => panic!("{other}"),
         }
     }
@@ -189,7 +188,7 @@ fn calls_come_back(client: &mut Endpoint, peer: Peer) -> bool {
     for (call, sent) in calls {
         match client.wait(call) {
             Ok(came) => assert!(came == sent),
-            Err(CallError::Gone(Gone::HungUp)) => alive = false,
+            Err(CallError::Disconnected(CloseReason::ClosedByPeer)) => alive = false,
             Err(other) => panic!("{other}"),
         }
     }
@@ -226,8 +225,7 @@ pub fn clients_are_killed() {
     }
 }
 
-/// Role: connects without end, and ends each connection by `disconnect` or by dropping the
-/// endpoint.
+/// Role: connects without end, and ends each connection by `disconnect` or by dropping the endpoint.
 pub fn greet(address: &str) -> ExitCode {
     let address = address.parse().expect("an address");
     say("connected");
@@ -251,8 +249,10 @@ pub fn greeters_are_killed() {
                 loop {
                     match endpoint().connect(&address) {
                         Ok(_) => {}
-                        Err(EndpointError::Handshake { why: Gone::HungUp, .. }) => break,
-                        Err(EndpointError::Refused { call: "connect" | "sendmsg", .. }) => break,
+                        Err(EndpointError::Handshake {
+                            why: CloseReason::ClosedByPeer, ..
+                        }) => break,
+                        Err(EndpointError::SystemCall { call: "connect" | "sendmsg", .. }) => break,
                         Err(other) => panic!("{other}"),
                     }
                 }
@@ -323,7 +323,11 @@ pub fn held_open() {
             std::thread::sleep(2 * SOON);
             server.kill()
         });
-        assert_eq!(client.wait(asked), Err(CallError::Gone(Gone::HungUp)), "{how}");
+        assert_eq!(
+            client.wait(asked),
+            Err(CallError::Disconnected(CloseReason::ClosedByPeer)),
+            "{how}"
+        );
         let noticed = Instant::now();
         worst.noticed_at(noticed, killer.join().expect("no panic"), how);
         drop(held);

@@ -104,7 +104,7 @@ pub fn places_are_freed() {
         let (mut second, peer) = connected(&address);
         let hurried = Config { handshake_timeout_ms: 50, ..Config::default() };
         let third = Endpoint::new(hurried).expect("an endpoint").connect(&address);
-        assert!(matches!(third, Err(EndpointError::Silent { .. })), "{how}: {third:?}");
+        assert!(matches!(third, Err(EndpointError::HandshakeTimeout { .. })), "{how}: {third:?}");
         first.disconnect(its);
         assert_eq!(first.call::<_, u64>(its, ECHO, &1u64), Err(CallError::Stale));
         let (mut fourth, fourth_peer) = connected(&address);
@@ -154,7 +154,7 @@ pub fn full(folder: &str) -> ExitCode {
     let (mut client, peer) = connected(&address);
     let sent = vec![3u8; 100_000];
     assert_eq!(client.call_bytes(peer, ECHO, &sent, |came| came == sent), Ok(true));
-    assert_eq!(client.call::<_, ()>(peer, Method::named("none"), &()), Err(CallError::Unknown));
+    assert_eq!(client.call::<_, ()>(peer, Method::new("none"), &()), Err(CallError::Unknown));
     stopper.stop();
     serving.join().expect("no panic");
     drop(client);

@@ -3,8 +3,8 @@
 use crate::house::*;
 use crate::kills::{HANDLES, MEMORY_BYTES, owner};
 use handover_rpc::{
-    Address, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, CallError, Calling, Endpoint,
-    EndpointError, Failure, Gone, Method, Peer,
+    Address, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, CallError, Calling, CloseReason,
+    Endpoint, EndpointError, Failure, Method, Peer,
 };
 use rustix::process::{Signal, getpid, kill_process};
 use std::io::Read;
@@ -60,7 +60,7 @@ pub fn ask(address: &str) -> ExitCode {
     wait_for_the_end()
 }
 
-const GONE: CallError = CallError::Gone(Gone::HungUp);
+const GONE: CallError = CallError::Disconnected(CloseReason::ClosedByPeer);
 
 pub fn of_a_call() {
     for how in EACH {
@@ -71,7 +71,7 @@ pub fn of_a_call() {
         let killer = killed_soon(server);
         let refused = endpoint().connect(&address);
         let noticed = Instant::now();
-        let why = Gone::HungUp;
+        let why = CloseReason::ClosedByPeer;
         assert!(
             matches!(&refused, Err(EndpointError::Handshake { why: it, .. }) if *it == why),
             "{how}: {refused:?}"
@@ -82,7 +82,7 @@ pub fn of_a_call() {
             let server = Other::start("die", how);
             let (mut client, peer) = connected(&server.address());
             let began = Instant::now();
-            let died = client.call::<_, ()>(peer, Method::named(name), &());
+            let died = client.call::<_, ()>(peer, Method::new(name), &());
             assert_eq!(died, Err(GONE), "{how} {name}");
             assert!(began.elapsed() < SOON * SLACK, "{how} {name}");
         }
@@ -120,7 +120,7 @@ pub fn answers_sent_before_a_kill_arrive() {
     for (how, pause) in EACH.iter().flat_map(|how| [(how, 0), (how, 2)]) {
         let server = Other::start("die", how);
         let (mut client, peer) = connected(&server.address());
-        let count = Method::named("count");
+        let count = Method::new("count");
         let start = |number| {
             std::thread::sleep(Duration::from_millis(pause));
             client.start::<_, u32>(peer, count, &number)
@@ -144,8 +144,8 @@ fn owned(how: &str, which: usize) -> (Other, Endpoint, Peer, BulkHandle) {
 
 pub fn of_a_transfer() {
     let ours = BulkMemory::plain(vec![0; MEMORY_BYTES]);
-    let all = BulkPart::of(MEMORY_BYTES as u64);
-    let gone = || Err(BulkError::Gone(Gone::HungUp));
+    let all = BulkPart::new(MEMORY_BYTES as u64);
+    let gone = || Err(BulkError::Disconnected(CloseReason::ClosedByPeer));
     for how in EACH {
         let mut worst = Worst::default();
         for which in [0, 1] {
@@ -160,7 +160,7 @@ pub fn of_a_transfer() {
             worst.noticed(killed, how);
             // An owner that is killed while data is under way.
             let (owner, mut mover, peer, handle) = owned(how, which);
-            mover.pull(peer, &handle, &ours, BulkPart::of(1)).expect("it is there");
+            mover.pull(peer, &handle, &ours, BulkPart::new(1)).expect("it is there");
             let mut pulls = pulls(&mut mover, peer, &handle, &ours);
             let before = moved(&mut mover);
             while moved(&mut mover) == before {
@@ -211,7 +211,7 @@ fn pulls(
     handle: &BulkHandle,
     ours: &BulkMemory,
 ) -> Vec<handover_rpc::Transfer> {
-    let all = BulkPart::of(MEMORY_BYTES as u64);
+    let all = BulkPart::new(MEMORY_BYTES as u64);
     (0..5).map(|_| mover.start_pull(peer, handle, ours, all).expect("room")).collect()
 }
 

@@ -3,8 +3,8 @@
 use crate::house::*;
 use crate::kills::HANDLES;
 use handover_rpc::{
-    Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, CallError, Calling, Config, Endpoint, Gone,
-    WithdrawError,
+    Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, CallError, Calling, CloseReason, Config,
+    Endpoint, WithdrawError,
 };
 use rustix::process::Signal;
 use std::net::Ipv4Addr;
@@ -38,10 +38,10 @@ pub fn an_owner_is_stopped() {
         let handles: [BulkHandle; 2] = mover.call(peer, HANDLES, &()).expect("it tells");
         let ours = BulkMemory::plain(vec![9; 1000]);
         owner.signal(Signal::STOP);
-        let part = BulkPart::of(1000);
+        let part = BulkPart::new(1000);
         for handle in &handles {
             let began = Instant::now();
-            let late = mover.pull(peer, handle, &ours, part.within(TIMEOUT));
+            let late = mover.pull(peer, handle, &ours, part.timeout(TIMEOUT));
             assert_eq!(late, Err(BulkError::Deadline), "{how}");
             assert!(began.elapsed() >= TIMEOUT && began.elapsed() < TIMEOUT + SOON * SLACK);
         }
@@ -76,7 +76,7 @@ pub fn client_gets_an_error_and_reconnects_when_its_server_restarts() {
             assert_eq!(client.call::<_, u64>(peer, ECHO, &5u64), Ok(5));
             server.kill();
             let gone = client.call::<_, u64>(peer, ECHO, &5u64);
-            assert_eq!(gone, Err(CallError::Gone(Gone::HungUp)), "{address}");
+            assert_eq!(gone, Err(CallError::Disconnected(CloseReason::ClosedByPeer)), "{address}");
             // Connects while the server is not running.
             let nobody = client.connect(&address.parse().expect("an address"));
             let said = nobody.expect_err("nobody listens").to_string();

@@ -3,8 +3,8 @@
 use crate::gate::gate;
 use handover_rpc::engine::{HELLO_BYTES, Hello};
 use handover_rpc::{
-    Address, CallError, Calling, Config, Endpoint, EndpointError, Failure, Gone, Method, Peer,
-    RegisterError, Stopper,
+    Address, CallError, Calling, CloseReason, Config, Endpoint, EndpointError, Failure, Method,
+    Peer, RegisterError, Stopper,
 };
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 const EACH: [&str; 4] = ["sm://", "uds://", "tcp://127.0.0.1:0", "tls://127.0.0.1:0"];
 #[cfg(not(feature = "tls"))]
 const EACH: [&str; 3] = ["sm://", "uds://", "tcp://127.0.0.1:0"];
-const ECHO: Method = Method::named("echo");
-const HELD: Method = Method::named("held");
+const ECHO: Method = Method::new("echo");
+const HELD: Method = Method::new("held");
 
 struct Server {
     address: Address,
@@ -106,14 +106,14 @@ fn each_refusal_has_its_own_error() {
             server.register("long", 0, |_, ()| Ok(vec![0u8; 2 << 20])).unwrap();
         });
         let (mut client, peer) = client(&server);
-        let mut call = |name| client.call::<_, ()>(peer, Method::named(name), &());
+        let mut call = |name| client.call::<_, ()>(peer, Method::new(name), &());
         assert_eq!(call("fail"), Err(CallError::Failed(Failure::new(-7, "on purpose"))));
         assert_eq!(call("panic"), Err(CallError::Panicked));
         assert_eq!(call("nothing"), Err(CallError::Unknown));
         assert_eq!(call("later"), Err(CallError::BadArguments));
         assert_eq!(call("long"), Err(CallError::ResultTooLong));
         assert_eq!(call("echo"), Ok(()));
-        let other = client.call::<_, ()>(peer, ECHO.of_provider(1), &());
+        let other = client.call::<_, ()>(peer, ECHO.with_provider(1), &());
         assert_eq!(other, Err(CallError::Unknown), "another provider's");
         assert_eq!(client.call::<_, String>(peer, ECHO, &[9u8, 1]), Err(CallError::BadResult));
     }
@@ -181,7 +181,7 @@ fn cancelled_call_is_removed_and_its_handler_does_not_run() {
         server.register_pooled("begun", 0, begun).unwrap();
     });
     let (mut client, peer) = client(&server);
-    let begun = Method::named("begun");
+    let begun = Method::new("begun");
     let mut start = |number: u64| client.start::<_, ()>(peer, begun, &number).unwrap();
     let (first, second, third) = (start(1), start(2), start(3));
     client.cancel(second);
@@ -195,8 +195,7 @@ fn cancelled_call_is_removed_and_its_handler_does_not_run() {
 
 #[test]
 fn request_that_is_cancelled_while_it_is_deferred_is_not_handled() {
-    let (tally, ask, begin) =
-        (Method::named("tally"), Method::named("ask"), Method::named("begin"));
+    let (tally, ask, begin) = (Method::new("tally"), Method::new("ask"), Method::new("begin"));
     for how in EACH {
         let server = serve(how, Config::default(), |server| {
             let mut handled_count = 0u32;
@@ -240,7 +239,7 @@ fn one_way_requests_arrive_in_order_and_are_not_answered() {
         });
         let (mut client, peer) = client(&server);
         for number in 0..1000u32 {
-            client.send(peer, Method::named("note"), &number).unwrap();
+            client.send(peer, Method::new("note"), &number).unwrap();
         }
         client.call::<_, ()>(peer, ECHO, &()).unwrap();
         assert!(told.try_iter().eq(0..1000), "{how}");
@@ -269,7 +268,7 @@ fn requests_that_arrive_together_are_all_handled_after_one_notification() {
         });
         let (mut client, peer) = client(&server);
         for number in 0..REQUESTS_COUNT {
-            client.send(peer, Method::named("note"), &number).unwrap();
+            client.send(peer, Method::new("note"), &number).unwrap();
         }
         drop(open);
         for number in 0..REQUESTS_COUNT {
@@ -281,9 +280,8 @@ fn requests_that_arrive_together_are_all_handled_after_one_notification() {
 #[test]
 fn nested_calls_between_two_endpoints_return_their_results() {
     for how in EACH {
-        // The server calls its caller with half of the number, and the caller calls back, down to
-        // zero.
-        let down = Method::named("down");
+        // The server calls its caller with half of the number, and the caller calls back, down to zero.
+        let down = Method::new("down");
         let handler = move |context: &mut handover_rpc::Context<'_>, number: u32| {
             let peer = context.peer();
             match number {
@@ -328,11 +326,11 @@ fn endpoint_waiting_for_an_answer_handles_calls_and_the_disconnection() {
         let peer = client.connect(&server.address).unwrap();
         client.register("echo", 0, |_, number: u64| Ok(number + 1)).unwrap();
         for number in 0..5 {
-            let asked = client.call::<_, u64>(peer, Method::named("ask-back"), &number);
+            let asked = client.call::<_, u64>(peer, Method::new("ask-back"), &number);
             assert_eq!(asked, Ok(number + 1), "{how}");
         }
         let held = client.start::<_, ()>(peer, HELD, &()).unwrap();
-        client.send(peer, Method::named("leave"), &()).unwrap();
+        client.send(peer, Method::new("leave"), &()).unwrap();
         let thread = server.thread.take().unwrap();
         let leaving = thread::spawn(move || {
             let stopped = thread.join().unwrap();
@@ -340,7 +338,11 @@ fn endpoint_waiting_for_an_answer_handles_calls_and_the_disconnection() {
             drop(open);
             drop(stopped);
         });
-        assert_eq!(client.wait(held), Err(CallError::Gone(Gone::HungUp)), "{how}");
+        assert_eq!(
+            client.wait(held),
+            Err(CallError::Disconnected(CloseReason::ClosedByPeer)),
+            "{how}"
+        );
         leaving.join().unwrap();
     }
 }
@@ -395,16 +397,16 @@ fn invalid_names_addresses_and_configurations_are_refused() {
     for how in EACH {
         let address = one.listen(&how.parse().unwrap()).unwrap();
         let again = endpoint(Config::default()).unwrap().listen(&address);
-        assert!(matches!(again, Err(EndpointError::Refused { call: "bind", .. })), "{again:?}");
+        assert!(matches!(again, Err(EndpointError::SystemCall { call: "bind", .. })), "{again:?}");
     }
     for nobody in ["sm://nobody-is-here", "uds:///nobody/is/here", "tcp://127.0.0.1:1"] {
         let refused = one.connect(&nobody.parse().unwrap());
-        assert!(matches!(refused, Err(EndpointError::Refused { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(EndpointError::SystemCall { .. })), "{refused:?}");
     }
     let unknown = one.connect(&"tcp://no.such.host.invalid:1".parse().unwrap());
-    assert!(matches!(unknown, Err(EndpointError::Unresolved { .. })), "{unknown:?}");
+    assert!(matches!(unknown, Err(EndpointError::HostUnresolved { .. })), "{unknown:?}");
     let half = one.connect(&"sm://".parse().unwrap());
-    assert!(matches!(half, Err(EndpointError::Incomplete(_))), "{half:?}");
+    assert!(matches!(half, Err(EndpointError::IncompleteAddress(_))), "{half:?}");
     let config = Config { shared_bytes: 1 << 20, ..Config::default() };
     assert!(matches!(endpoint(config), Err(EndpointError::Config(_))));
 }
@@ -416,7 +418,7 @@ fn peers_beyond_peers_max_are_refused() {
         let ((mut one, peer), _two) = (client(&server), client(&server));
         let mut three = endpoint(Config::default()).unwrap();
         let refused = three.connect(&server.address);
-        let why = Gone::HungUp;
+        let why = CloseReason::ClosedByPeer;
         assert!(matches!(refused, Err(EndpointError::Handshake { why: it, .. }) if it == why));
         assert_eq!(one.call::<_, u64>(peer, ECHO, &1u64), Ok(1), "{how}");
     }
@@ -489,7 +491,7 @@ fn path_with_a_held_lock_is_in_use_before_its_owner_listens() {
     let refused = second.listen(&address).unwrap_err();
     let in_use = rustix::io::Errno::ADDRINUSE;
     assert!(
-        matches!(refused, EndpointError::Refused { call: "flock", errno, .. } if errno == in_use),
+        matches!(refused, EndpointError::SystemCall { call: "flock", errno, .. } if errno == in_use),
         "{refused}"
     );
     assert_eq!(path.metadata().unwrap().ino(), inode, "it was stolen");
@@ -522,7 +524,7 @@ fn requests_beyond_the_queue_limit_are_refused_and_their_sender_stays_connected(
             // Requests that come while the handler waits for an answer are put off, or refused.
             let busy = |context: &mut handover_rpc::Context<'_>, ()| {
                 let peer = context.peer();
-                while context.call::<_, bool>(peer, Method::named("is-held"), &()) == Ok(true) {}
+                while context.call::<_, bool>(peer, Method::new("is-held"), &()) == Ok(true) {}
                 Ok(())
             };
             server.register("busy", 0, busy).unwrap();
@@ -531,13 +533,12 @@ fn requests_beyond_the_queue_limit_are_refused_and_their_sender_stays_connected(
         let held = Arc::new(AtomicBool::new(true));
         let is_held = Arc::clone(&held);
         client.register("is-held", 0, move |_, ()| Ok(is_held.load(Ordering::SeqCst))).unwrap();
-        let keeps_busy = client.start::<_, ()>(peer, Method::named("busy"), &()).unwrap();
+        let keeps_busy = client.start::<_, ()>(peer, Method::new("busy"), &()).unwrap();
         // A string is encoded in one piece, a list of bytes one by one.
         let long = "7".repeat(64 << 10);
         let calls: Vec<_> =
             (0..40).map(|_| client.start::<_, String>(peer, ECHO, &long).unwrap()).collect();
-        // This request exceeds the limit of put-off requests, so its refusal comes while the
-        // handler is busy.
+        // This request exceeds the limit of put-off requests, so its refusal comes while the handler is busy.
         let last = client.wait(calls[39]);
         assert_eq!(last.map(|_| ()), Err(CallError::PeerFull), "{how}");
         held.store(false, Ordering::SeqCst);
@@ -556,12 +557,11 @@ fn file_that_is_not_a_socket_is_not_removed() {
     std::fs::write(&path, "a letter").unwrap();
     let address = format!("uds://{}", path.display()).parse().unwrap();
     let refused = endpoint(Config::default()).unwrap().listen(&address).unwrap_err();
-    assert!(matches!(refused, EndpointError::Refused { call: "bind", .. }), "{refused}");
+    assert!(matches!(refused, EndpointError::SystemCall { call: "bind", .. }), "{refused}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "a letter");
 }
 
-/// Returns `false`, and prints so, if this process may not open enough files or the kernel's queues
-/// are too short.
+/// Returns `false`, and prints so, if this process may not open enough files or the kernel's queues are too short.
 fn has_room_for(connections_count: u64) -> bool {
     let files = getrlimit(Resource::Nofile);
     let wanted = 2 * connections_count + 200;
@@ -592,7 +592,7 @@ fn connect_by_hand(address: &Address) -> Box<dyn Stream> {
         stream.set_read_timeout(Some(timeout)).unwrap();
         return Box::new(stream);
     }
-    let name = address.place().strip_prefix('@').unwrap();
+    let name = address.without_scheme().strip_prefix('@').unwrap();
     let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
     stream.set_read_timeout(Some(timeout)).unwrap();
     Box::new(stream)
@@ -637,7 +637,7 @@ fn peers_that_connect_while_the_server_is_busy_are_all_accepted() {
 
 /// Returns the number of connections that wait to be accepted at that TCP address.
 fn waiting_count(address: &Address) -> usize {
-    let port: u16 = address.place().rsplit_once(':').unwrap().1.parse().unwrap();
+    let port: u16 = address.without_scheme().rsplit_once(':').unwrap().1.parse().unwrap();
     let (listens, place) = ("0A", format!("0100007F:{port:04X}"));
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let words = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -663,7 +663,7 @@ fn request_is_handled_before_all_waiting_connections_are_accepted() {
         server.progress(Duration::from_millis(5));
     }
     let strangers: Vec<_> = (0..STRANGERS).map(|_| connect_by_hand(&address)).collect();
-    let method = Method::named("waiting").word();
+    let method = Method::new("waiting").word();
     let (body_bytes, kind) = (0, handover_rpc::engine::Kind::Request);
     let request = handover_rpc::engine::Header { body_bytes, kind, method, call: 1 };
     peer.write_all(&request.encode()).unwrap();
@@ -699,8 +699,7 @@ fn silent_connections_delay_a_peer_by_a_part_of_their_timeout() {
     assert!(server.stats().turned_away_count >= u64::from(2 * HANDSHAKES_MAX));
 }
 
-/// Creates a listener that accepts no connection any more, with its address and the connections
-/// that fill its queue.
+/// Creates a listener that accepts no connection any more, with its address and the connections that fill its queue.
 fn full_listener(how: &str) -> (OwnedFd, Address, Vec<OwnedFd>) {
     let family = if how == "tcp" { AddressFamily::INET } else { AddressFamily::UNIX };
     let socket = || {
@@ -741,14 +740,14 @@ fn endpoint_serves_its_peers_while_it_connects() {
         let client = std::thread::spawn(move || {
             let mut client = Endpoint::new(Config::default()).unwrap();
             let peer = client.connect(&address).unwrap();
-            let doubled = client.call::<_, u64>(peer, Method::named("double"), &21u64);
+            let doubled = client.call::<_, u64>(peer, Method::new("double"), &21u64);
             drop((listener, fillers));
             doubled
         });
         // Ends only when the listener is closed, after the call.
         let refused = server.connect(&unavailable).unwrap_err();
         assert!(
-            matches!(refused, EndpointError::Refused { call: "connect", .. }),
+            matches!(refused, EndpointError::SystemCall { call: "connect", .. }),
             "{how}: {refused}"
         );
         assert_eq!(client.join().unwrap(), Ok(42), "{how}");

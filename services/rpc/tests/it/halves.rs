@@ -55,18 +55,18 @@ fn each_peer_copies_a_half_and_all_bytes_arrive() {
     let ours = filled(shared(), 2);
     let handle = mover.register_memory(&ours, Rights::ReadWrite).unwrap();
     // A length and offsets that are not multiples of a page; then the whole memory.
-    let part = BulkPart::of(3_000_001).at(77, 5).halved(&handle);
+    let part = BulkPart::new(3_000_001).offsets(77, 5).halved(&handle);
     mover.pull(peer, &owner.handle, &ours, part).unwrap();
     let mut expected = pattern(2);
     expected[5..5 + 3_000_001].copy_from_slice(&pattern(1)[77..77 + 3_000_001]);
     assert!(ours.to_vec() == expected);
-    let all = BulkPart::of(BYTES as u64).halved(&handle);
+    let all = BulkPart::new(BYTES as u64).halved(&handle);
     mover.push(peer, &owner.handle, &ours, all).unwrap();
     assert!(owner.memory.to_vec() == expected);
 
     let many: Vec<_> = (0..4u64)
         .map(|at| {
-            let part = BulkPart::of(1 << 20).at(at << 20, at << 20).halved(&handle);
+            let part = BulkPart::new(1 << 20).offsets(at << 20, at << 20).halved(&handle);
             mover.start_push(peer, &owner.handle, &ours, part).unwrap()
         })
         .collect();
@@ -91,18 +91,17 @@ fn transfer_that_cannot_be_halved_is_copied_by_one_peer() {
         let (mut owner, mut mover, peer) = meet(address, filled(memory, 1), Rights::Read);
         let ours = BulkMemory::shared(BYTES).unwrap();
         let handle = mover.register_memory(&ours, Rights::Write).unwrap();
-        let part = BulkPart::of(BYTES as u64).halved(&handle);
+        let part = BulkPart::new(BYTES as u64).halved(&handle);
         mover.pull(peer, &owner.handle, &ours, part).unwrap();
         assert!(ours.to_vec() == pattern(1), "{address}");
         assert_eq!(owner.end().bulk_stats().mapped_bytes, 0);
     }
-    // This side's memory cannot be mapped: the peer copies its half through the kernel or by
-    // messages.
+    // This side's memory cannot be mapped: the peer copies its half through the kernel or by messages.
     let shared = filled(BulkMemory::shared(BYTES).unwrap(), 1);
     let (mut owner, mut mover, peer) = meet("sm://", shared, Rights::Read);
     let ours = BulkMemory::plain(vec![0; BYTES]);
     let handle = mover.register_memory(&ours, Rights::Write).unwrap();
-    let part = BulkPart::of(BYTES as u64).halved(&handle);
+    let part = BulkPart::new(BYTES as u64).halved(&handle);
     mover.pull(peer, &owner.handle, &ours, part).unwrap();
     assert!(ours.to_vec() == pattern(1));
     assert!(owner.end().bulk_stats().process_bytes > 0);
@@ -115,7 +114,7 @@ fn handle_of_other_memory_or_without_the_right_is_refused() {
     let (ours, other) = (shared(), shared());
     let of_other = mover.register_memory(&other, Rights::ReadWrite).unwrap();
     let for_reading = mover.register_memory(&ours, Rights::Read).unwrap();
-    let part = |handle| BulkPart::of(BYTES as u64).halved(handle);
+    let part = |handle| BulkPart::new(BYTES as u64).halved(handle);
     let pulled = mover.pull(peer, &owner.handle, &ours, part(&of_other));
     assert_eq!(pulled, Err(BulkError::ForeignHandle));
     let pulled = mover.pull(peer, &owner.handle, &ours, part(&owner.handle));
@@ -140,18 +139,18 @@ fn transfer_times_out_if_the_peer_does_not_copy_its_half() {
         let ours = BulkMemory::shared(BYTES).unwrap();
         let handle = mover.register_memory(&ours, Rights::Write).unwrap();
         // Attaches the memory while the owner serves.
-        mover.pull(peer, &its, &ours, BulkPart::of(8)).unwrap();
-        mover.call::<_, ()>(peer, Method::named("noop"), &()).unwrap();
+        mover.pull(peer, &its, &ours, BulkPart::new(8)).unwrap();
+        mover.call::<_, ()>(peer, Method::new("noop"), &()).unwrap();
         // From here on, the owner does nothing until this side sends to it.
-        let part = BulkPart::of(BYTES as u64).halved(&handle);
-        let late = mover.pull(peer, &its, &ours, part.within(Duration::from_millis(30)));
+        let part = BulkPart::new(BYTES as u64).halved(&handle);
+        let late = mover.pull(peer, &its, &ours, part.timeout(Duration::from_millis(30)));
         assert_eq!(late, Err(BulkError::Deadline));
         to.send(()).unwrap();
         // An answered call shows that the owner has dropped its half.
-        mover.call::<_, ()>(peer, Method::named("noop"), &()).unwrap();
+        mover.call::<_, ()>(peer, Method::new("noop"), &()).unwrap();
         let half = BYTES as u64 / 2;
         ours.write(half, &vec![0xee; BYTES / 2]);
-        mover.call::<_, ()>(peer, Method::named("noop"), &()).unwrap();
+        mover.call::<_, ()>(peer, Method::new("noop"), &()).unwrap();
         assert!(ours.to_vec()[half as usize..].iter().all(|&byte| byte == 0xee));
         mover.pull(peer, &its, &ours, part).unwrap();
         assert!(ours.to_vec() == pattern(1));
@@ -173,13 +172,13 @@ fn peer_that_disconnects_before_copying_its_half_is_an_error() {
         meet("sm://", BulkMemory::shared(BYTES).unwrap(), Rights::Read);
     let ours = BulkMemory::shared(BYTES).unwrap();
     let handle = mover.register_memory(&ours, Rights::Write).unwrap();
-    mover.pull(peer, &owner.handle, &ours, BulkPart::of(8)).unwrap();
+    mover.pull(peer, &owner.handle, &ours, BulkPart::new(8)).unwrap();
     let idle = owner.end();
-    let part = BulkPart::of(BYTES as u64).halved(&handle);
+    let part = BulkPart::new(BYTES as u64).halved(&handle);
     let transfer = mover.start_pull(peer, &owner.handle, &ours, part).unwrap();
     drop(idle);
     let ended = mover.wait_transfer(transfer);
-    assert!(matches!(ended, Err(BulkError::Gone(_))), "{ended:?}");
+    assert!(matches!(ended, Err(BulkError::Disconnected(_))), "{ended:?}");
 }
 
 #[test]
@@ -194,7 +193,7 @@ fn owner_that_withdraws_its_memory_stops_copying_its_half() {
         let peer = mover.connect(&address).unwrap();
         let ours = BulkMemory::shared(LONG as usize).unwrap();
         let own = mover.register_memory(&ours, Rights::ReadWrite).unwrap();
-        mover.pull(peer, &handle, &ours, BulkPart::of(LONG).halved(&own))
+        mover.pull(peer, &handle, &ours, BulkPart::new(LONG).halved(&own))
     });
     while owner.bulk_stats().mapped_bytes == 0 {
         owner.progress(Duration::from_millis(1));

@@ -1,5 +1,4 @@
-//! Tests of where handlers run and which thread drives the endpoint: pool fibers, and
-//! `start_progress`.
+//! Tests of where handlers run and which thread drives the endpoint: pool fibers, and `start_progress`.
 
 use crate::gate::gate;
 use handover_rpc::{
@@ -13,10 +12,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const MEET: Method = Method::named("meet");
-const DOUBLE: Method = Method::named("double");
-const HELD: Method = Method::named("held");
-const TALLY: Method = Method::named("tally");
+const MEET: Method = Method::new("meet");
+const DOUBLE: Method = Method::new("double");
+const HELD: Method = Method::new("held");
+const TALLY: Method = Method::new("tally");
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn server(how: &str, config: Config, more: impl FnOnce(&mut Endpoint)) -> (Progress, Address) {
@@ -57,7 +56,7 @@ fn handlers_on_fibers_wait_for_each_other_on_one_thread() {
     });
     let mut client = Endpoint::new(Config::default()).unwrap();
     let peer = client.connect(&address).unwrap();
-    let refused = client.call::<_, ()>(peer, Method::named("panics"), &());
+    let refused = client.call::<_, ()>(peer, Method::new("panics"), &());
     assert_eq!(refused, Err(CallError::Panicked));
     let calls = (0..COUNT).map(|number| client.start::<_, u32>(peer, MEET, &number).unwrap());
     for (number, call) in calls.collect::<Vec<_>>().into_iter().enumerate() {
@@ -155,7 +154,7 @@ fn handler_on_a_fiber_calls_through_a_progress_thread() {
         });
         let mut client = Endpoint::new(Config::default()).unwrap();
         let peer = client.connect(&address).unwrap();
-        let twice = Method::named("twice");
+        let twice = Method::new("twice");
         let calls = (0..50u64).map(|number| client.start::<_, u64>(peer, twice, &number).unwrap());
         for (number, call) in calls.collect::<Vec<_>>().into_iter().enumerate() {
             assert_eq!(client.wait(call), Ok(2 * number as u64));
@@ -174,7 +173,7 @@ fn calls_of_other_threads_end_at_deadline_disconnection_or_stop() {
     let there = address.clone();
     let peer = caller.run(move |moment| moment.connect(&there)).unwrap().unwrap();
     assert_eq!(caller.call(peer, DOUBLE, &4u64), Ok(8u64));
-    assert_eq!(caller.call::<_, ()>(peer, Method::named("none"), &()), Err(CallError::Unknown));
+    assert_eq!(caller.call::<_, ()>(peer, Method::new("none"), &()), Err(CallError::Unknown));
     let late = caller.call_within::<_, ()>(peer, HELD, &(), Duration::from_millis(5));
     assert_eq!(late, Err(CallError::Deadline));
     let within = caller.call_within(peer, DOUBLE, &5u64, Duration::from_secs(60));
@@ -183,7 +182,7 @@ fn calls_of_other_threads_end_at_deadline_disconnection_or_stop() {
     assert!(gone.test().is_none());
     drop(open);
     drop(server);
-    assert!(matches!(gone.wait(), Err(CallError::Gone(_)) | Ok(())));
+    assert!(matches!(gone.wait(), Err(CallError::Disconnected(_)) | Ok(())));
     assert_eq!(caller.call::<_, ()>(peer, DOUBLE, &()), Err(CallError::Stale));
 
     let (open, wait) = gate();
@@ -193,10 +192,10 @@ fn calls_of_other_threads_end_at_deadline_disconnection_or_stop() {
     let peer = caller.run(move |moment| moment.connect(&address)).unwrap().unwrap();
     let broken = caller.start::<_, ()>(peer, HELD, &()).unwrap();
     let mut back = client.stop();
-    assert_eq!(broken.wait(), Err(CallError::Ended));
+    assert_eq!(broken.wait(), Err(CallError::EndpointStopped));
     drop(open);
-    assert_eq!(caller.call::<_, u64>(peer, DOUBLE, &1u64), Err(CallError::Ended));
-    assert_eq!(caller.run(|_| ()), Err(CallError::Ended));
+    assert_eq!(caller.call::<_, u64>(peer, DOUBLE, &1u64), Err(CallError::EndpointStopped));
+    assert_eq!(caller.run(|_| ()), Err(CallError::EndpointStopped));
     assert_eq!(back.call(peer, DOUBLE, &6u64), Ok(12u64), "and it goes on by hand");
 }
 
@@ -259,7 +258,7 @@ fn calls_are_awaited_and_cancelled() {
     let mut client = Endpoint::new(Config::default()).unwrap();
     let peer = client.connect(&address).unwrap();
     let client = client.start_progress().unwrap();
-    let (caller, later) = (client.caller(), Method::named("later"));
+    let (caller, later) = (client.caller(), Method::new("later"));
     let sum = block_on(async {
         let calls: Vec<_> =
             (0..50u64).map(|it| caller.start::<_, u64>(peer, DOUBLE, &it).unwrap()).collect();
@@ -273,8 +272,7 @@ fn calls_are_awaited_and_cancelled() {
     let within = Duration::from_millis(20);
     let late = caller.start_within::<_, ()>(peer, HELD, &(), within).unwrap();
     assert_eq!(block_on(late), Err(CallError::Deadline));
-    // That call still occupies the only thread: a call that is cancelled before its turn does not
-    // begin.
+    // That call still occupies the only thread: a call that is cancelled before its turn does not begin.
     let before = begun.load(Ordering::SeqCst);
     caller.start::<_, u64>(peer, later, &1u64).unwrap().cancel();
     let second = caller.start::<_, u64>(peer, later, &2u64).unwrap();
@@ -283,14 +281,13 @@ fn calls_are_awaited_and_cancelled() {
     drop(open);
     assert_eq!(block_on(second), Ok(2));
     assert_eq!(begun.load(Ordering::SeqCst), before + 1);
-    // A call with an answer has nothing to cancel, and a call through an endpoint that nobody
-    // drives ends.
+    // A call with an answer has nothing to cancel, and a call through an endpoint that nobody drives ends.
     let done = caller.start::<_, u64>(peer, DOUBLE, &4u64).unwrap();
     assert_eq!(caller.call(peer, DOUBLE, &5u64), Ok(10u64));
     done.cancel();
-    let broken = caller.start::<_, ()>(peer, Method::named("last"), &()).unwrap();
+    let broken = caller.start::<_, ()>(peer, Method::new("last"), &()).unwrap();
     drop(client.stop());
-    assert_eq!(block_on(broken), Err(CallError::Ended));
+    assert_eq!(block_on(broken), Err(CallError::EndpointStopped));
     drop(open_last);
 }
 
@@ -305,10 +302,12 @@ fn closure_run_in_the_endpoints_thread_transfers_memory() {
     let client = Endpoint::new(Config::default()).unwrap().start_progress().unwrap();
     let caller = client.caller();
     let peer = caller.run(move |moment| moment.connect(&address)).unwrap().unwrap();
-    let handle = caller.call(peer, Method::named("handle"), &()).unwrap();
+    let handle = caller.call(peer, Method::new("handle"), &()).unwrap();
     let came = caller.run(move |moment| {
         let ours = BulkMemory::plain(vec![0; 10]);
-        moment.pull(peer, &handle, &ours, BulkPart::of(10).at(9_990, 0)).map(|()| ours.to_vec())
+        moment
+            .pull(peer, &handle, &ours, BulkPart::new(10).offsets(9_990, 0))
+            .map(|()| ours.to_vec())
     });
     assert_eq!(came.unwrap().unwrap(), b"far behind");
 }
@@ -370,11 +369,11 @@ fn panic_in_the_progress_thread_ends_all_waits() {
     *callers.lock().unwrap() = Some((caller.clone(), peer.unwrap()));
     let mut client = Endpoint::new(Config::default()).unwrap();
     let its = client.connect(&address).unwrap();
-    let asked = client.start::<_, bool>(its, Method::named("asks"), &()).unwrap();
+    let asked = client.start::<_, bool>(its, Method::new("asks"), &()).unwrap();
     // The handler is waiting.
     told.recv_timeout(Duration::from_secs(60)).unwrap();
-    let panics = |_: &mut handover_rpc::Moment<'_>| -> () { panic!("on purpose") };
-    assert_eq!(caller.run(panics), Err(CallError::Ended));
+    let panics = |_: &mut handover_rpc::CallbackContext<'_>| -> () { panic!("on purpose") };
+    assert_eq!(caller.run(panics), Err(CallError::EndpointStopped));
     drop(server);
     assert!(!answered.load(Ordering::SeqCst), "it waited for the answer");
     drop(open);

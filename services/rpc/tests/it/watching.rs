@@ -1,9 +1,8 @@
-//! Tests of statistics, dumps, configurations, timers, and callbacks at the end of an
-//! endpoint.
+//! Tests of statistics, dumps, configurations, timers, and callbacks at the end of an endpoint.
 
 use handover_rpc::{
-    CallError, Calling, Config, ConfigError, Dump, Ending, Endpoint, EndpointError, Failure,
-    Method, Moment, Observed, Side, Timing,
+    CallError, CallOutcome, CallRole, CallbackContext, Calling, Config, ConfigError, Dump,
+    Endpoint, EndpointError, Failure, Method, ObservedCall, Timing,
 };
 use rustix::process::{Signal, getpid, kill_process};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +10,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-const ECHO: Method = Method::named("echo");
+const ECHO: Method = Method::new("echo");
 const MS: Duration = Duration::from_millis(1);
 
 /// Creates two connected endpoints in this thread, and returns the client's key of the server.
@@ -52,8 +51,8 @@ fn calls_are_counted_by_procedure_at_both_ends() {
     for _ in 0..5 {
         ask(&mut server, &mut client, peer, ECHO);
     }
-    ask(&mut server, &mut client, peer, Method::named("fail").of_provider(3));
-    ask(&mut server, &mut client, peer, Method::named("nobody registers this"));
+    ask(&mut server, &mut client, peer, Method::new("fail").with_provider(3));
+    ask(&mut server, &mut client, peer, Method::new("nobody registers this"));
 
     let counts = |endpoint: &Endpoint, side| {
         let of_side = endpoint.calls_report().into_iter().filter(move |it| it.side == side);
@@ -61,9 +60,9 @@ fn calls_are_counted_by_procedure_at_both_ends() {
     };
     // Unknown procedures are not counted at the server: peers could send any number of them.
     let known = [("echo".to_string(), 0, 5, 0), ("fail".to_string(), 3, 1, 1)];
-    assert_eq!(counts(&server, Side::Server), known);
-    assert_eq!(counts(&server, Side::Caller), []);
-    let seen = counts(&client, Side::Caller);
+    assert_eq!(counts(&server, CallRole::Server), known);
+    assert_eq!(counts(&server, CallRole::Caller), []);
+    let seen = counts(&client, CallRole::Caller);
     assert_eq!(seen.len(), 3);
     assert!(seen.contains(&("echo".into(), 0, 5, 0)));
     assert!(seen.iter().filter(|it| it.0.starts_with("0x")).all(|it| (it.2, it.3) == (1, 1)));
@@ -79,10 +78,10 @@ fn calls_are_counted_by_procedure_at_both_ends() {
 fn observer_is_called_once_for_each_call_whatever_its_outcome() {
     let (mut server, mut client, peer) = pair(Config::default(), Config::default());
     let (tell, told) = channel();
-    client.observe(move |it: &Observed<'_>| tell.send((it.method, it.ending)).unwrap());
+    client.observe(move |it: &ObservedCall<'_>| tell.send((it.method, it.ending)).unwrap());
     client.name_method("echo", 0);
     ask(&mut server, &mut client, peer, ECHO);
-    let fail = Method::named("fail").of_provider(3);
+    let fail = Method::new("fail").with_provider(3);
     ask(&mut server, &mut client, peer, fail);
     client.send(peer, ECHO, &[1u8][..]).unwrap();
     let given_up = client.start::<_, ()>(peer, ECHO, &()).unwrap();
@@ -96,11 +95,11 @@ fn observer_is_called_once_for_each_call_whatever_its_outcome() {
     assert_eq!(
         ends,
         [
-            (ECHO, Ending::Result),
-            (fail, Ending::Refused),
-            (ECHO, Ending::Result),
-            (ECHO, Ending::GivenUp),
-            (fail, Ending::Gone),
+            (ECHO, CallOutcome::Result),
+            (fail, CallOutcome::Refused),
+            (ECHO, CallOutcome::Result),
+            (ECHO, CallOutcome::Cancelled),
+            (fail, CallOutcome::Disconnected),
         ]
     );
 }
@@ -161,11 +160,11 @@ fn timers_call_in_the_order_of_their_deadlines_and_never_early() {
 
 #[test]
 fn timers_due_before_a_sleep_are_handled_at_once() {
-    fn chain(moment: &mut Moment<'_>, left: u32) {
+    fn chain(moment: &mut CallbackContext<'_>, left: u32) {
         match left {
             0 => moment.stop(),
             _ => {
-                let next = move |moment: &mut Moment<'_>| chain(moment, left - 1);
+                let next = move |moment: &mut CallbackContext<'_>| chain(moment, left - 1);
                 moment.start_timer(Duration::ZERO, next).unwrap();
             }
         }
@@ -204,7 +203,8 @@ fn timer_runs_after_the_handler_has_returned_and_can_call_peers() {
         .register("slow", 0, move |context, ()| {
             let its = Arc::clone(&its);
             // Relaxed: a single thread.
-            let fires = move |_: &mut handover_rpc::Moment<'_>| its.store(1, Ordering::Relaxed);
+            let fires =
+                move |_: &mut handover_rpc::CallbackContext<'_>| its.store(1, Ordering::Relaxed);
             context.start_timer(MS, fires).unwrap();
             // Waits for an answer that does not come, while the timer becomes due.
             let peer = context.peer();
@@ -213,7 +213,7 @@ fn timer_runs_after_the_handler_has_returned_and_can_call_peers() {
             Ok(seen.load(Ordering::Relaxed))
         })
         .unwrap();
-    let call = client.start::<_, u64>(peer, Method::named("slow"), &()).unwrap();
+    let call = client.start::<_, u64>(peer, Method::new("slow"), &()).unwrap();
     let mut seen = None;
     progress_until(&mut server, || {
         seen = client.test(call);
@@ -240,11 +240,11 @@ fn end_callbacks_run_in_reverse_order_before_the_disconnection() {
         let order = Arc::clone(&order);
         move || order.lock().unwrap().push(what)
     };
-    client.after_end(says("after, first"));
-    client.after_end(says("after, second"));
+    client.after_disconnect(says("after, first"));
+    client.after_disconnect(says("after, second"));
     let (first, second) = (says("before, first"), says("before, second"));
-    client.before_end(move |_| first());
-    client.before_end(move |moment| {
+    client.before_disconnect(move |_| first());
+    client.before_disconnect(move |moment| {
         assert!(moment.is_connected(peer));
         moment.send(peer, ECHO, &[1u8][..]).unwrap();
         second();
@@ -318,7 +318,7 @@ fn pooled_handlers_run_on_the_configured_cpus() {
                 Ok(())
             })
             .unwrap();
-        ask(&mut server, &mut client, peer, Method::named("where"));
+        ask(&mut server, &mut client, peer, Method::new("where"));
         let (thread, mask) = told.recv().unwrap();
         assert_eq!(thread == here, pool_threads == 0);
         assert!(cpu.is_none_or(|cpu| mask == [cpu]), "{mask:?}");

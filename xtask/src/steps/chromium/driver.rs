@@ -28,7 +28,7 @@ impl BrowserPage {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .context("start chromedriver")?;
+            .context("cannot start chromedriver")?;
         let mut driven = Self { driver, port, session: String::new() };
         let until = Instant::now() + DRIVER_MAX;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {

@@ -1,33 +1,33 @@
-//! Bulk transfers of an endpoint: starting them, handling bulk messages, and copying and sending
-//! data.
+//! Bulk transfers of an endpoint: starting them, handling bulk messages, and copying and sending data.
 
 use super::memory::BulkMemory;
 use super::part::{BulkPart, BulkPath};
-use super::remote::{Direction, Remote};
+use super::remote::{Direction, RemoteMemory};
 use super::tables::{
-    ActiveTransfer, Attachment, Incoming, Outgoing, PUSHED, Tables, TransferId, TransferStage,
-    check_access,
+    ActiveTransfer, Attachment, IncomingData, OutgoingData, PUSHED, Tables, TransferId,
+    TransferStage, check_access,
 };
 use crate::clock::{self, after};
 use crate::drive::peers::Peers;
 use crate::engine::{
-    Arrival, Backlog, BulkHandle, BulkMessage, FileId, Header, Kind, Located, PeerKey, Proof,
+    ArrivalCheck, Backlog, BulkHandle, BulkMessage, CheckWord, FileId, Header, Kind, Location,
+    PeerKey,
 };
 use crate::raw::Store;
-use crate::{BulkError, BulkRefusal, Config, FrameError, Gone, WithdrawError};
+use crate::{BulkError, BulkRefusal, CloseReason, Config, FrameError, WithdrawError};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Number of bytes copied or sent before other work is done.
+/// Maximum number of bytes of bulk data copied or sent before the event loop does other work.
 const CHUNK_BYTES: u64 = 1 << 20;
-/// Maximum number of bytes queued for a peer in an iteration before they are sent.
-const QUEUED_IN_TURN_BYTES_MAX: usize = 1 << 16;
+/// Maximum number of bytes of bulk messages queued for a peer in one iteration before they are sent.
+const QUEUED_PER_ITERATION_BYTES_MAX: usize = 1 << 16;
 /// Maximum number of attachments to peers' memories; beyond it, idle ones are released and must be requested again.
 const ATTACHMENTS_MAX: usize = 4096;
 
-/// File id that no file has, so that the receiver finds the file missing.
+/// File id that no file has. The receiver finds the file missing, and uses messages.
 const NO_FILE: FileId = FileId { device: u64::MAX, inode: u64::MAX };
 
 /// Parameters of a bulk transfer.
@@ -51,7 +51,7 @@ impl TransferRequest<'_> {
     }
 }
 
-/// Request of a peer to copy a range of a transfer in its place.
+/// Request by which a peer asks this endpoint to copy a part of the peer's transfer.
 pub(super) struct HelpRequest {
     /// Number of the transfer, assigned by the peer.
     pub(super) transfer: u64,
@@ -65,13 +65,13 @@ pub(super) struct HelpRequest {
 }
 
 /// Returns the header and the body of a bulk message's frame.
-fn framed(message: &BulkMessage) -> (Header, Vec<u8>) {
+fn encode_frame(message: &BulkMessage) -> (Header, Vec<u8>) {
     let body = message.encode(Vec::new());
     let body_bytes = body.len() as u32; // Bounded by SEGMENTS_MAX.
     (Header { body_bytes, kind: Kind::Bulk, method: 0, call: 0 }, body)
 }
 
-/// Parts of an endpoint that bulk transfers use.
+/// Borrowed parts of an endpoint, with the methods that start, advance and end its bulk transfers.
 pub(crate) struct Exchange<'a> {
     pub(crate) tables: &'a mut Tables,
     pub(crate) peers: &'a mut Peers,
@@ -81,7 +81,8 @@ pub(crate) struct Exchange<'a> {
 impl Exchange<'_> {
     // Starting transfers.
 
-    /// Copies at once if the peer's memory is attached and the range is small; returns `None` otherwise.
+    /// Copies the range and returns the result if the peer's memory is attached and the range is
+    /// small; returns `None` otherwise.
     #[inline]
     pub(crate) fn copy_at_once(
         &mut self,
@@ -111,8 +112,7 @@ impl Exchange<'_> {
         Some(Ok(()))
     }
 
-    /// Returns the kind of stores for a copy: non-temporal ones if the target memory is too long
-    /// for the caches.
+    /// Returns the kind of stores for a copy: non-temporal ones if the target memory is too long for the caches.
     #[inline]
     fn store(&self, direction: Direction, ours: &BulkMemory, theirs: &BulkHandle) -> Store {
         let to_bytes = match direction {
@@ -137,12 +137,12 @@ impl Exchange<'_> {
                 done?;
                 self.tables.transfers.insert_done(max).ok_or(BulkError::Full)
             }
-            None => self.start_for_later(request),
+            None => self.insert_transfer(request),
         }
     }
 
-    /// Starts a transfer that is not completed by the call.
-    fn start_for_later(&mut self, request: &TransferRequest<'_>) -> Result<TransferId, BulkError> {
+    /// Adds a transfer to the table, for later iterations of the event loop to complete.
+    fn insert_transfer(&mut self, request: &TransferRequest<'_>) -> Result<TransferId, BulkError> {
         let max = self.config.transfers_max;
         request.check()?;
         request.check_halves(self.tables)?;
@@ -171,7 +171,8 @@ impl Exchange<'_> {
         Ok(id)
     }
 
-    /// Moves a waiting transfer to its next state.
+    /// Starts the copy of a waiting transfer if the peer's memory is attached; otherwise requests
+    /// the attachment, or starts to use messages if the memory cannot be attached.
     fn proceed(&mut self, id: TransferId) {
         let Some(transfer) = self.tables.transfers.get_mut(id) else { return };
         let (peer, handle) = (transfer.peer, transfer.handle);
@@ -190,13 +191,13 @@ impl Exchange<'_> {
             }
             Some(Attachment::Requested(request)) if *request == handle => {}
             Some(Attachment::Requested(_)) => self.finish(id, Err(BulkRefusal::Unknown.into())),
-            Some(Attachment::Denied) => self.by_messages(id),
+            Some(Attachment::Denied) => self.restart_with_messages(id),
             None if in_memory => {
                 self.free_slot_for_attachment();
                 self.tables.attachments.insert(peer, handle.id, Attachment::Requested(handle));
                 self.send_message(peer, &BulkMessage::Attach(handle));
             }
-            None => self.by_messages(id),
+            None => self.restart_with_messages(id),
         }
     }
 
@@ -220,16 +221,16 @@ impl Exchange<'_> {
         }
     }
 
-    /// Restarts the complete transfer with messages, even if a part was copied: the two ways do not mix.
-    fn by_messages(&mut self, id: TransferId) {
+    /// Restarts a transfer from its beginning with messages, even if a part of it was copied.
+    fn restart_with_messages(&mut self, id: TransferId) {
         let Some(transfer) = self.tables.transfers.get_mut(id) else { return };
         transfer.stage = TransferStage::Messages;
         let ActiveTransfer { peer, direction, handle, theirs: offset, ours, bytes, .. } = *transfer;
         let (memory, transfer) = (transfer.memory.clone(), id.word());
         match direction {
             Direction::Pull => {
-                let arrival = Arrival::new(bytes);
-                let incoming = Incoming { memory, offset: ours, arrival, registered: None };
+                let arrival = ArrivalCheck::new(bytes);
+                let incoming = IncomingData { memory, offset: ours, arrival, registered: None };
                 self.tables.receive(peer, transfer, incoming);
                 let read = BulkMessage::Read { transfer, handle, offset, bytes };
                 self.queue_message(peer, &read);
@@ -242,7 +243,8 @@ impl Exchange<'_> {
                 // The message goes with the first of the data.
                 let (call, opening) = (transfer | PUSHED, Some(opening));
                 let (offset, sent, registered) = (ours, 0, None);
-                let it = Outgoing { peer, call, memory, offset, sent, bytes, registered, opening };
+                let it =
+                    OutgoingData { peer, call, memory, offset, sent, bytes, registered, opening };
                 self.tables.send(it);
             }
         }
@@ -265,7 +267,7 @@ impl Exchange<'_> {
         self.tables.copying.retain(|&it| it != id);
         if matches!(transfer.stage, TransferStage::Messages) {
             let (peer, word) = (transfer.peer, id.word());
-            self.forget_data(peer, word, word | PUSHED);
+            self.stop_data(peer, word, word | PUSHED);
             if let Some(link) = self.peers.link(peer) {
                 link.release_memory(&transfer.memory);
             }
@@ -275,8 +277,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Stops receiving data with the number `received`, and sending data with the number `sent`.
-    fn forget_data(&mut self, peer: PeerKey, received: u64, sent: u64) {
+    /// Stops receiving data with the transfer number `received`, and sending data with the number `sent`.
+    fn stop_data(&mut self, peer: PeerKey, received: u64, sent: u64) {
         if self.tables.stop_receiving(peer, received)
             && let Some(link) = self.peers.link(peer)
         {
@@ -285,7 +287,7 @@ impl Exchange<'_> {
         self.tables.stop_sending(peer, sent);
     }
 
-    /// Returns how the memory of that handle is accessed; `None` if this is not known yet.
+    /// Returns the way in which transfers access the memory of that handle; `None` if this is not known yet.
     pub(crate) fn path(&self, peer: PeerKey, handle: &BulkHandle) -> Option<BulkPath> {
         match self.tables.attachments.get(peer, handle.id) {
             Some(Attachment::Attached(remote)) if remote.is_mapped() => Some(BulkPath::Mapped),
@@ -299,7 +301,8 @@ impl Exchange<'_> {
 
     // Withdrawing memory.
 
-    /// Refuses new uses of a memory, notifies the peers that have it attached, and aborts transfers by messages.
+    /// Starts to withdraw a memory: refuses new uses, notifies the peers that have it attached, and
+    /// aborts the transfers that send it in messages.
     pub(crate) fn withdraw(&mut self, handle: &BulkHandle) -> Result<(), WithdrawError> {
         let known = self.tables.registered.get_mut(&handle.id);
         let registered = known.filter(|it| it.handle == *handle).ok_or(WithdrawError::Unknown)?;
@@ -323,7 +326,7 @@ impl Exchange<'_> {
             ended.extend(incoming.map(|(call, _)| (peer, call & !PUSHED)));
         }
         for (peer, transfer) in ended {
-            self.forget_data(peer, transfer | PUSHED, transfer);
+            self.stop_data(peer, transfer | PUSHED, transfer);
             self.send_refusal(peer, transfer, BulkRefusal::Unknown);
         }
         Ok(())
@@ -332,16 +335,16 @@ impl Exchange<'_> {
     // Messages of peers.
 
     pub(super) fn send_message(&mut self, peer: PeerKey, message: &BulkMessage) {
-        let (header, body) = framed(message);
-        // An error is ignored: a disconnected peer need not be told.
+        let (header, body) = encode_frame(message);
+        // An error is ignored: a disconnected peer need not be notified.
         let _ = self.peers.send(peer, header, &body);
     }
 
     /// Queues a message that is sent at the end of this iteration, with the others in one system call.
     fn queue_message(&mut self, peer: PeerKey, message: &BulkMessage) {
-        let (header, body) = framed(message);
+        let (header, body) = encode_frame(message);
         if !self.has_space_to_queue(peer) {
-            // An error is ignored: a disconnected peer need not be told.
+            // An error is ignored: a disconnected peer need not be notified.
             let _ = self.peers.send(peer, header, &body);
             return;
         }
@@ -355,10 +358,11 @@ impl Exchange<'_> {
         }
     }
 
-    /// Returns `true` if few bytes are queued for that peer, after a flush if necessary.
+    /// Returns `true` if a bulk message may be queued for that peer now. If too many bytes are
+    /// queued, flushes them first.
     fn has_space_to_queue(&mut self, peer: PeerKey) -> bool {
         // Calls to a peer are refused above a quarter of the limit.
-        let max = QUEUED_IN_TURN_BYTES_MAX.min(self.config.queued_bytes_max as usize / 4);
+        let max = QUEUED_PER_ITERATION_BYTES_MAX.min(self.config.queued_bytes_max as usize / 4);
         let Some(link) = self.peers.link(peer) else { return false };
         if link.queued_bytes() <= max {
             return true;
@@ -380,20 +384,20 @@ impl Exchange<'_> {
     /// Handles a bulk message.
     pub(crate) fn handle_message(&mut self, peer: PeerKey, body: &[u8]) -> Result<(), FrameError> {
         match BulkMessage::decode(body)? {
-            BulkMessage::Attach(handle) => return self.attach(peer, handle),
-            BulkMessage::Attached { id, segments, proof } => {
-                return self.attached(peer, id, &segments, proof);
+            BulkMessage::Attach(handle) => return self.handle_attach(peer, handle),
+            BulkMessage::Attached { id, segments, check_word } => {
+                return self.handle_attached(peer, id, &segments, check_word);
             }
             BulkMessage::AttachRefused { id, why } => {
                 let request = self.tables.attachments.remove(peer, id);
                 if !matches!(request, Some(Attachment::Requested(_))) {
                     return Err(FrameError::Bulk);
                 }
-                for waiting in self.waiting_for(peer, id) {
+                for waiting in self.transfers_waiting_for(peer, id) {
                     self.finish(waiting, Err(why.into()));
                 }
             }
-            BulkMessage::Detach { id } => self.detach(peer, id),
+            BulkMessage::Detach { id } => self.handle_detach(peer, id),
             BulkMessage::Detached { id } => {
                 if let Some(registered) = self.tables.registered.get_mut(&id) {
                     registered.attached.retain(|&it| it != peer);
@@ -409,7 +413,7 @@ impl Exchange<'_> {
                     Ok(memory) => {
                         let (call, sent, registered) = (transfer, 0, Some(handle.id));
                         let opening = None;
-                        let it = Outgoing {
+                        let it = OutgoingData {
                             peer,
                             call,
                             memory,
@@ -432,22 +436,22 @@ impl Exchange<'_> {
                     Err(why) => self.send_refusal(peer, transfer, why),
                     Ok(_) if bytes == 0 => self.send_message(peer, &BulkMessage::Done { transfer }),
                     Ok(memory) => {
-                        let (arrival, registered) = (Arrival::new(bytes), Some(handle.id));
-                        let incoming = Incoming { memory, offset, arrival, registered };
+                        let (arrival, registered) = (ArrivalCheck::new(bytes), Some(handle.id));
+                        let incoming = IncomingData { memory, offset, arrival, registered };
                         self.tables.receive(peer, call, incoming);
                     }
                 }
             }
-            BulkMessage::Done { transfer } => return self.other_side_done(peer, transfer),
+            BulkMessage::Done { transfer } => return self.handle_done(peer, transfer),
             BulkMessage::Refused { transfer, why } => {
-                self.forget_data(peer, transfer, transfer | PUSHED);
-                let id = TransferId::of(transfer);
+                self.stop_data(peer, transfer, transfer | PUSHED);
+                let id = TransferId::from_word(transfer);
                 if self.tables.transfers.get(id).is_some_and(|it| it.peer == peer) {
                     self.finish(id, Err(why.into()));
                 }
             }
             BulkMessage::Cancel { transfer } => {
-                self.forget_data(peer, transfer | PUSHED, transfer);
+                self.stop_data(peer, transfer | PUSHED, transfer);
                 self.cancel_help(peer, transfer);
             }
             BulkMessage::Help { transfer, handle, offset, into, into_offset, bytes, pulls } => {
@@ -473,24 +477,24 @@ impl Exchange<'_> {
     }
 
     /// Handles a peer's request to access a memory.
-    fn attach(&mut self, peer: PeerKey, handle: BulkHandle) -> Result<(), FrameError> {
+    fn handle_attach(&mut self, peer: PeerKey, handle: BulkHandle) -> Result<(), FrameError> {
         if !self.peers.shares_memory(peer) {
             // Addresses and the check word must not be sent over a stream.
             return Err(FrameError::Bulk);
         }
         let id = handle.id;
-        let proof = self.tables.proof();
-        let found = match (self.tables.registered_memory(&handle), proof) {
-            (Ok(registered), Ok(proof)) => {
+        let check_word = self.tables.check_word();
+        let found = match (self.tables.registered_memory(&handle), check_word) {
+            (Ok(registered), Ok(check_word)) => {
                 if !registered.attached.contains(&peer) {
                     registered.attached.push(peer);
                 }
-                Ok((registered.memory.clone(), proof))
+                Ok((registered.memory.clone(), check_word))
             }
             (Ok(_), Err(_)) => Err(BulkRefusal::Full),
             (Err(why), _) => Err(why),
         };
-        let (memory, proof) = match found {
+        let (memory, check_word) = match found {
             Ok(found) => found,
             Err(why) => {
                 self.tables.stats.refused_count += 1;
@@ -509,28 +513,28 @@ impl Exchange<'_> {
                 None => region.file().filter(|_| handle.rights.may_write()),
             };
             if let (Some(file), Some(link)) = (file, self.peers.link(peer)) {
-                // If there is no room for the file, the peer finds it missing and transfers by
+                // If there is no space for the file, the peer finds it missing and transfers by
                 // messages. It must not write to this memory through the kernel, as file-backed
-                // memory does not count as lent (Registered::is_lent).
+                // memory does not count as lent (RegisteredMemory::is_lent).
                 let _ = link.send_file(file);
             }
             let (bytes, address) = (region.bytes() as u64, region.address());
             segments.push(match region.file() {
-                Some(_) => Located::File { bytes, file: region.file_id().unwrap_or(NO_FILE) },
-                None => Located::Process { address, bytes },
+                Some(_) => Location::File { bytes, file: region.file_id().unwrap_or(NO_FILE) },
+                None => Location::Process { address, bytes },
             });
         }
-        self.send_message(peer, &BulkMessage::Attached { id, segments, proof });
+        self.send_message(peer, &BulkMessage::Attached { id, segments, check_word });
         Ok(())
     }
 
-    /// Handles the owner's reply to `Attach`.
-    fn attached(
+    /// Handles the grant of access with which the owner replies to an `Attach`.
+    fn handle_attached(
         &mut self,
         peer: PeerKey,
         id: u64,
-        segments: &[Located],
-        proof: Proof,
+        segments: &[Location],
+        check_word: CheckWord,
     ) -> Result<(), FrameError> {
         let Some(&Attachment::Requested(handle)) = self.tables.attachments.get(peer, id) else {
             return Err(FrameError::Bulk);
@@ -541,7 +545,7 @@ impl Exchange<'_> {
         let may_access = self.config.bulk_uses_process_vm;
         let pid = self.peers.process_id(peer).filter(|_| may_access);
         let take_file = |file| self.peers.link(peer).and_then(|link| link.take_file(file));
-        let attachment = match Remote::open(handle, segments, proof, pid, take_file) {
+        let attachment = match RemoteMemory::open(handle, segments, check_word, pid, take_file) {
             Some(remote) => Attachment::Attached(Arc::new(remote)),
             None => {
                 self.tables.stats.denied_count += 1;
@@ -550,20 +554,20 @@ impl Exchange<'_> {
             }
         };
         self.tables.attachments.insert(peer, id, attachment);
-        for waiting in self.waiting_for(peer, id) {
+        for waiting in self.transfers_waiting_for(peer, id) {
             self.proceed(waiting);
         }
         Ok(())
     }
 
-    fn waiting_for(&self, peer: PeerKey, id: u64) -> Vec<TransferId> {
+    fn transfers_waiting_for(&self, peer: PeerKey, id: u64) -> Vec<TransferId> {
         self.tables.transfers.find(|it| {
             it.peer == peer && it.handle.id == id && matches!(it.stage, TransferStage::Waiting)
         })
     }
 
     /// Handles the withdrawal of a memory by its owner.
-    fn detach(&mut self, peer: PeerKey, id: u64) {
+    fn handle_detach(&mut self, peer: PeerKey, id: u64) {
         match self.tables.attachments.get(peer, id) {
             // The owner will refuse the pending request.
             Some(Attachment::Requested(_)) => return,
@@ -581,10 +585,9 @@ impl Exchange<'_> {
         self.send_message(peer, &BulkMessage::Detached { id });
     }
 
-    /// Handles the peer's report that pushed data has arrived, that an empty pull is done, or that
-    /// its half is copied.
-    fn other_side_done(&mut self, peer: PeerKey, word: u64) -> Result<(), FrameError> {
-        let id = TransferId::of(word);
+    /// Handles a `Done`: pushed data has arrived, an empty pull is done, or the peer has copied its half.
+    fn handle_done(&mut self, peer: PeerKey, word: u64) -> Result<(), FrameError> {
+        let id = TransferId::from_word(word);
         let transfer = self.tables.transfers.get(id);
         let Some(transfer) = transfer.filter(|it| it.peer == peer) else {
             return Ok(()); // Cancelled meanwhile.
@@ -600,13 +603,13 @@ impl Exchange<'_> {
         if !all || !matches!(transfer.stage, TransferStage::Messages) {
             return Err(FrameError::Bulk);
         }
-        self.forget_data(peer, word, word | PUSHED);
+        self.stop_data(peer, word, word | PUSHED);
         self.finish(id, Ok(()));
         Ok(())
     }
 
-    /// Handles data: in shared memory, the header with its body; on a stream, first the header, and
-    /// then, with no bytes, the end of the body.
+    /// Handles a data frame. Shared memory passes its header and body together; a stream passes the
+    /// header first, and once more with an empty body when all data has arrived.
     pub(crate) fn handle_data(
         &mut self,
         peer: PeerKey,
@@ -636,7 +639,7 @@ impl Exchange<'_> {
         if self.tables.incoming_mut(peer, header.call).is_some_and(|it| it.arrival.is_complete()) {
             self.tables.stop_receiving(peer, header.call);
             match header.call & PUSHED {
-                0 => self.finish(TransferId::of(header.call), Ok(())),
+                0 => self.finish(TransferId::from_word(header.call), Ok(())),
                 _ => {
                     self.queue_message(peer, &BulkMessage::Done { transfer: header.call & !PUSHED })
                 }
@@ -647,13 +650,14 @@ impl Exchange<'_> {
 
     // Copying and sending.
 
-    /// Copies and sends a piece of the transfers under way. Returns `true` if there was any work.
+    /// Copies one piece of one transfer, and sends pieces of each peer's transfers. Returns `true`
+    /// if there was any work.
     pub(crate) fn run_iteration(&mut self) -> bool {
-        let copied = self.copy_some();
-        self.send_some() || copied
+        let copied = self.copy_piece();
+        self.send_pieces() || copied
     }
 
-    fn copy_some(&mut self) -> bool {
+    fn copy_piece(&mut self) -> bool {
         let Some(id) = self.tables.copying.pop_front() else { return false };
         let Some(transfer) = self.tables.transfers.get(id) else { return true };
         let (peer, handle) = (transfer.peer, transfer.handle);
@@ -690,9 +694,9 @@ impl Exchange<'_> {
                 self.tables.stats.denied_count += 1;
                 self.tables.attachments.insert(peer, handle.id, Attachment::Denied);
                 self.send_message(peer, &BulkMessage::Detached { id: handle.id });
-                self.by_messages(id);
+                self.restart_with_messages(id);
             }
-            Err(Errno::SRCH) => self.peers.close(peer, Gone::HungUp),
+            Err(Errno::SRCH) => self.peers.close(peer, CloseReason::ClosedByPeer),
             Err(errno) => {
                 let call = match direction {
                     Direction::Pull => "process_vm_readv",
@@ -704,18 +708,19 @@ impl Exchange<'_> {
         true
     }
 
-    /// Sends pieces of each peer's transfers, round robin, as long as there is space.
-    fn send_some(&mut self) -> bool {
+    /// Sends one piece of each transfer by messages, peer by peer, while there is space. Returns
+    /// `true` if any was sent.
+    fn send_pieces(&mut self) -> bool {
         let mut did = false;
         for peer in self.tables.outgoing.keys().copied().collect::<Vec<_>>() {
             let count = self.tables.outgoing.get(&peer).map_or(0, Backlog::len);
-            // Ends when there is no room, or the peer is disconnected.
+            // Ends when there is no space, or the peer is disconnected.
             did |= (0..count).take_while(|_| self.send_piece(peer)).count() > 0;
         }
         did
     }
 
-    /// Sends the next piece to that peer. Returns `false` if there is no space for it now.
+    /// Sends the next piece to that peer. Returns `false` if there is no piece, or no space for it now.
     fn send_piece(&mut self, peer: PeerKey) -> bool {
         let bytes_max = self.peers.message_bytes_max(peer) as u64;
         if !self.has_space_to_queue(peer) {
@@ -752,7 +757,7 @@ impl Exchange<'_> {
     // Disconnected peers, and the endpoint's end.
 
     /// Aborts all transfers with a disconnected peer.
-    pub(crate) fn forget(&mut self, peer: PeerKey, why: &Gone, socket: Option<OwnedFd>) {
+    pub(crate) fn forget(&mut self, peer: PeerKey, why: &CloseReason, socket: Option<OwnedFd>) {
         for id in self.tables.transfers.find(|it| it.peer == peer) {
             self.finish(id, Err(why.clone().into()));
         }
@@ -761,14 +766,14 @@ impl Exchange<'_> {
         self.tables.outgoing.remove(&peer);
         self.tables.incoming.remove(&peer);
         self.tables.attachments.forget(peer);
-        // This side no longer writes to the peer's memory. The shutdown tells the peer now, rather
-        // than when the lingering socket is closed: the peer may itself be waiting for this side.
+        // This end no longer writes to the peer's memory. The shutdown tells the peer now, rather
+        // than when the lingering socket is closed: the peer may itself be waiting for this end.
         if let Some(socket) = &socket {
             // An error means that the peer has already closed the connection.
             let _ = shutdown(socket, Shutdown::Write);
         }
-        // A peer that closed the connection itself no longer writes; one that this side
+        // A peer that closed the connection itself no longer writes; one that this end
         // disconnected may write until it notices.
-        self.tables.release(peer, why != &Gone::HungUp, socket.as_ref());
+        self.tables.release(peer, why != &CloseReason::ClosedByPeer, socket.as_ref());
     }
 }

@@ -18,8 +18,7 @@ use crate::{BulkError, BulkRefusal, FrameError};
 
 /// Alignment of the start of the second half, in bytes.
 const PAGE_BYTES: u64 = 4096;
-/// Maximum number of transfers under way on behalf of a peer, and of unanswered requests for that
-/// peer's memories.
+/// Maximum number of transfers under way on behalf of a peer, and of unanswered requests for that peer's memories.
 const HELPED_MAX: usize = 16;
 
 impl TransferRequest<'_> {
@@ -40,8 +39,7 @@ impl TransferRequest<'_> {
 }
 
 impl Exchange<'_> {
-    /// Asks the owner to copy the second half of a transfer, if that was requested. Both memories
-    /// are mapped.
+    /// Asks the owner to copy the second half of a transfer, if that was requested. Both memories are mapped.
     pub(super) fn ask_for_help(&mut self, id: TransferId) {
         let Some(transfer) = self.tables.transfers.get_mut(id) else { return };
         let Some(into) = transfer.halved else { return };
@@ -58,7 +56,7 @@ impl Exchange<'_> {
         self.send_message(peer, &help);
     }
 
-    /// Completes a transfer if the peer's half is copied; otherwise marks the local half as copied.
+    /// Completes a transfer if the peer has copied its half; otherwise records that the local half is copied.
     pub(super) fn finish_own_half(&mut self, id: TransferId) {
         match self.tables.transfers.get(id) {
             Some(transfer) if transfer.is_helped => self.set_stage(id, TransferStage::Helped),
@@ -66,7 +64,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Marks the peer's half as copied, and completes the transfer if the local half is.
+    /// Records that the peer's half is copied, and completes the transfer if the local half is copied too.
     pub(super) fn finish_peer_half(&mut self, id: TransferId) {
         let Some(transfer) = self.tables.transfers.get_mut(id) else { return };
         transfer.is_helped = false;
@@ -100,7 +98,7 @@ impl Exchange<'_> {
         };
         let direction = if help.is_read { Direction::Push } else { Direction::Pull };
         let (into, into_offset) = help.theirs;
-        let part = BulkPart::of(help.bytes).at(into_offset, offset);
+        let part = BulkPart::new(help.bytes).offsets(into_offset, offset);
         match self.start(&TransferRequest { peer, direction, handle: &into, memory: &memory, part })
         {
             Ok(id) => {
@@ -113,7 +111,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Reports the result of a transfer that was done on behalf of a peer to that peer, once it is done.
+    /// Sends the result of a transfer that was done on behalf of a peer to that peer.
     pub(super) fn report_help(&mut self, id: TransferId) {
         if !self.tables.helping.contains_key(&id) {
             return;

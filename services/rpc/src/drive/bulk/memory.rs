@@ -2,7 +2,7 @@
 
 use crate::MemoryError;
 use crate::engine::SEGMENTS_MAX;
-use crate::raw::{Region, Run};
+use crate::raw::{MemoryPiece, Region};
 use std::fmt;
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub struct BulkMemory {
 
 struct MemorySegment {
     region: Arc<Region>,
-    /// Offset of the segment in the complete memory, in bytes.
+    /// Offset of the segment in the memory, in bytes.
     start: u64,
 }
 
@@ -49,29 +49,27 @@ impl BulkMemory {
     /// Allocates zeroed, unnamed memory of this user that peers on this machine can map. All pages
     /// are allocated at once. This is the fastest kind of memory.
     ///
-    /// A peer with any right to this memory can read all of it. Read-only rights guard against
-    /// mistakes, not attacks: a hostile process of this user can reopen the memory's file for
-    /// writing.
+    /// A peer with any right to this memory can read all of it. Read-only rights guard against mistakes, not attacks:
+    /// a hostile process of this user can reopen the memory's file for writing.
     ///
     /// # Errors
-    /// [`MemoryError::Refused`] if there is not enough memory.
+    /// [`MemoryError::AllocationFailed`] if there is not enough memory.
     pub fn shared(bytes: usize) -> Result<Self, MemoryError> {
         match Region::shared(bytes) {
             Ok(region) => Ok(Self::of(vec![Arc::new(region)])),
-            Err((call, errno)) => Err(MemoryError::Refused { bytes, call, errno }),
+            Err((call, errno)) => Err(MemoryError::AllocationFailed { bytes, call, errno }),
         }
     }
 
-    /// Allocates zeroed memory in an unnamed file of that folder's file system. Only this user can
-    /// open the file, and it disappears with the memory or with a killed process. Peers access it
-    /// in the same way as a vector.
+    /// Allocates zeroed memory in an unnamed file of that folder's file system. Only this user can open the file, and
+    /// it disappears with the memory or with a killed process. Peers access it in the same way as a vector.
     ///
     /// # Errors
-    /// [`MemoryError::Refused`] if there is no such folder, or no space.
+    /// [`MemoryError::AllocationFailed`] if there is no such folder, or no space.
     pub fn in_folder(folder: &std::path::Path, bytes: usize) -> Result<Self, MemoryError> {
         match Region::in_folder(folder, bytes) {
             Ok(region) => Ok(Self::of(vec![Arc::new(region)])),
-            Err((call, errno)) => Err(MemoryError::Refused { bytes, call, errno }),
+            Err((call, errno)) => Err(MemoryError::AllocationFailed { bytes, call, errno }),
         }
     }
 
@@ -84,7 +82,7 @@ impl BulkMemory {
     /// Joins several memories into one, in this order.
     ///
     /// # Errors
-    /// [`MemoryError::Segments`] if they have more than 64 segments in total.
+    /// [`MemoryError::TooManySegments`] if they have more than 64 segments in total.
     pub fn joined(memories: impl IntoIterator<Item = Self>) -> Result<Self, MemoryError> {
         let mut regions = Vec::new();
         for memory in memories {
@@ -92,7 +90,7 @@ impl BulkMemory {
         }
         match regions.len() {
             segments_count if segments_count > SEGMENTS_MAX => {
-                Err(MemoryError::Segments { segments_count, segments_max: SEGMENTS_MAX })
+                Err(MemoryError::TooManySegments { segments_count, segments_max: SEGMENTS_MAX })
             }
             _ => Ok(Self::of(regions)),
         }
@@ -121,13 +119,13 @@ impl BulkMemory {
         self.segments.len()
     }
 
-    /// Copies the bytes from `offset` on to `into`.
+    /// Fills `into` with the bytes of the memory from `offset` on.
     ///
     /// # Panics
     /// Panics if the range extends beyond the end of the memory.
     pub fn read(&self, offset: u64, into: &mut [u8]) {
         let mut rest = into;
-        for run in self.runs(offset, rest.len() as u64) {
+        for run in self.pieces(offset, rest.len() as u64) {
             let (now, later) = rest.split_at_mut(run.bytes);
             run.region.read(run.offset, now);
             rest = later;
@@ -140,7 +138,7 @@ impl BulkMemory {
     /// Panics if the range extends beyond the end of the memory.
     pub fn write(&self, offset: u64, bytes: &[u8]) {
         let mut rest = bytes;
-        for run in self.runs(offset, rest.len() as u64) {
+        for run in self.pieces(offset, rest.len() as u64) {
             let (now, later) = rest.split_at(run.bytes);
             run.region.write(run.offset, now);
             rest = later;
@@ -155,7 +153,7 @@ impl BulkMemory {
         vec
     }
 
-    /// Returns the segments as vectors: those made from vectors without a copy, others as copies.
+    /// Returns the segments as vectors: without a copy for those made from vectors, as copies for others.
     ///
     /// # Errors
     /// Returns the memory if it is in use elsewhere: by a clone, by an endpoint that has registered
@@ -174,7 +172,7 @@ impl BulkMemory {
         Ok(regions.filter_map(Arc::into_inner).map(Region::into_vec).collect())
     }
 
-    /// Returns `true` if both are clones of the same memory.
+    /// Returns `true` if `self` and `other` are clones of the same memory.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.segments, &other.segments)
     }
@@ -184,24 +182,24 @@ impl BulkMemory {
         self.segments.iter().map(|it| &it.region)
     }
 
-    /// Iterates over the pieces of segments that make up the `bytes` bytes from `offset` on.
+    /// Iterates over the contiguous pieces that make up the `bytes` bytes from `offset` on.
     ///
     /// # Panics
     /// Panics if the range extends beyond the end of the memory.
     #[inline]
-    pub(crate) fn runs(&self, offset: u64, bytes: u64) -> Runs<'_> {
+    pub(crate) fn pieces(&self, offset: u64, bytes: u64) -> MemoryPieces<'_> {
         let end = offset.checked_add(bytes);
         assert!(
             end.is_some_and(|end| end <= self.bytes),
             "{bytes} bytes at offset {offset} are outside of this memory of {} bytes",
             self.bytes
         );
-        Runs { memory: self, offset, bytes }
+        MemoryPieces { memory: self, offset, bytes }
     }
 
-    /// Returns the first contiguous piece of that range; `None` if the range is empty.
+    /// Returns the first contiguous piece of the `bytes` bytes from `offset` on; `None` if `bytes` is 0.
     #[inline]
-    pub(crate) fn run(&self, offset: u64, bytes: u64) -> Option<Run<'_>> {
+    pub(crate) fn first_piece(&self, offset: u64, bytes: u64) -> Option<MemoryPiece<'_>> {
         let at = match &self.segments[..] {
             [_] => 0,
             more => more.partition_point(|it| it.start <= offset).checked_sub(1)?,
@@ -211,23 +209,23 @@ impl BulkMemory {
         // At most the segment's length, which is a usize.
         let rest = (segment.region.bytes() as u64).checked_sub(within).filter(|&rest| rest > 0)?;
         let run_bytes = rest.min(bytes) as usize;
-        Some(Run { region: &segment.region, offset: within as usize, bytes: run_bytes })
+        Some(MemoryPiece { region: &segment.region, offset: within as usize, bytes: run_bytes })
     }
 }
 
-/// Iterator returned by [`BulkMemory::runs`].
-pub(crate) struct Runs<'a> {
+/// Iterator returned by [`BulkMemory::pieces`].
+pub(crate) struct MemoryPieces<'a> {
     memory: &'a BulkMemory,
     offset: u64,
     bytes: u64,
 }
 
-impl<'a> Iterator for Runs<'a> {
-    type Item = Run<'a>;
+impl<'a> Iterator for MemoryPieces<'a> {
+    type Item = MemoryPiece<'a>;
 
     #[inline]
-    fn next(&mut self) -> Option<Run<'a>> {
-        let run = self.memory.run(self.offset, self.bytes)?;
+    fn next(&mut self) -> Option<MemoryPiece<'a>> {
+        let run = self.memory.first_piece(self.offset, self.bytes)?;
         self.offset += run.bytes as u64;
         self.bytes -= run.bytes as u64;
         Some(run)
@@ -246,9 +244,9 @@ mod tests {
         assert_eq!(joined.to_vec(), [1, 1, 1, 2, 2, 3]);
         joined.write(2, &[7, 8, 9]);
         assert_eq!(joined.to_vec(), [1, 1, 7, 8, 9, 3]);
-        let lengths: Vec<usize> = joined.runs(1, 4).map(|run| run.bytes).collect();
+        let lengths: Vec<usize> = joined.pieces(1, 4).map(|run| run.bytes).collect();
         assert_eq!(lengths, [2, 2]);
-        assert_eq!(joined.runs(6, 0).count(), 0);
+        assert_eq!(joined.pieces(6, 0).count(), 0);
         let vecs = joined.into_vecs().expect("nobody else has it");
         assert_eq!(vecs, [vec![1, 1, 7], vec![], vec![8, 9], vec![3]]);
     }

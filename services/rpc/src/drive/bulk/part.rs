@@ -3,15 +3,16 @@
 use crate::engine::BulkHandle;
 use std::time::Duration;
 
-/// Minimum length of a transfer that is halved, in bytes: asking the peer costs as much as copying less.
+/// Minimum length, in bytes, of a transfer that both peers copy half of: for a shorter one, the
+/// request to the peer would cost as much as it saves.
 pub(crate) const HALVED_BYTES_MIN: u64 = 1 << 15;
 
-/// Ranges of a transfer in the two memories, and its time limit.
+/// Parameters of a bulk transfer: its range in each of the two memories, and its time limit.
 ///
 /// ```
 /// use handover_rpc::BulkPart;
 /// use std::time::Duration;
-/// let part = BulkPart::of(4096).at(8192, 0).within(Duration::from_millis(5));
+/// let part = BulkPart::new(4096).offsets(8192, 0).timeout(Duration::from_millis(5));
 /// assert_eq!((part.theirs, part.ours, part.bytes), (8192, 0, 4096));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,24 +25,24 @@ pub struct BulkPart {
     pub bytes: u64,
     /// Time limit, counted from the start of the transfer; `None` for no limit.
     pub timeout: Option<Duration>,
-    /// Handle of the local memory, if the peer is to copy the second half; `None` otherwise.
+    /// Handle of the local memory if the peer is to copy the second half of the range; `None` otherwise.
     pub halved: Option<BulkHandle>,
 }
 
 impl BulkPart {
-    /// Selects the first `bytes` bytes of both memories.
+    /// Creates parameters for the first `bytes` bytes of both memories, without a time limit.
     #[must_use]
-    pub fn of(bytes: u64) -> Self {
+    pub fn new(bytes: u64) -> Self {
         Self { bytes, ..Self::default() }
     }
 
     /// Sets the offsets in the peer's memory and in the local memory.
     #[must_use]
-    pub fn at(self, theirs: u64, ours: u64) -> Self {
+    pub fn offsets(self, theirs: u64, ours: u64) -> Self {
         Self { theirs, ours, ..self }
     }
 
-    /// Lets both peers copy one half each at the same time, if this one has mapped the other's memory
+    /// Lets both peers copy one half each at the same time, if this endpoint has mapped the peer's memory
     /// ([`BulkPath::Mapped`]) and the range is at least 32 KiB long; has no effect otherwise. Meant for local memory
     /// that is a [`BulkMemory::shared`](crate::BulkMemory::shared), too, which the peer can map.
     ///
@@ -61,18 +62,18 @@ impl BulkPart {
 
     /// Sets the time limit of the transfer.
     #[must_use]
-    pub fn within(self, timeout: Duration) -> Self {
+    pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
     }
 }
 
-/// Way in which a peer's memory is accessed.
+/// Way in which transfers access a peer's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BulkPath {
-    /// Both processes have mapped the memory: the one that transfers copies once.
+    /// Both processes have mapped the memory, and the one that started the transfer copies the data once.
     Mapped,
-    /// The kernel copies between the two processes.
+    /// The kernel copies the data between the memories of the two processes.
     Process,
-    /// The data is sent in messages: over a stream, or if the other ways are not possible.
+    /// The data is sent in messages: over a stream, or if the kernel allows neither mapping nor copying.
     Messages,
 }

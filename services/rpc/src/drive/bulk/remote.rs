@@ -1,9 +1,9 @@
 //! Memory of a peer that this process accesses directly: mapped, or through the kernel.
 
 use super::memory::BulkMemory;
-use crate::engine::{BulkHandle, FileId, Located, Proof};
+use crate::engine::{BulkHandle, CheckWord, FileId, Location};
 use crate::raw::{
-    Region, RemoteAddress, Run, Store, read_process, read_process_word, write_process,
+    MemoryPiece, Region, RemoteAddress, Store, read_process, read_process_word, write_process,
 };
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
@@ -30,21 +30,21 @@ struct RemoteSegment {
 
 /// Memory of a peer that this process can access.
 #[derive(Debug)]
-pub(crate) struct Remote {
+pub(crate) struct RemoteMemory {
     pub(crate) handle: BulkHandle,
     segments: Vec<RemoteSegment>,
     /// Check word that distinguishes the owner's address space from that of a later process with the same process id.
-    proof: Proof,
+    check_word: CheckWord,
     is_mapped: bool,
 }
 
-impl Remote {
+impl RemoteMemory {
     /// Maps the files that the owner passed, and checks that the other segments can be read. Returns `None` if a file
     /// did not arrive or the kernel forbids the access; the transfer then uses messages.
     pub(crate) fn open(
         handle: BulkHandle,
-        located: &[Located],
-        proof: Proof,
+        located: &[Location],
+        check_word: CheckWord,
         pid: Option<i32>,
         mut take_file: impl FnMut(FileId) -> Option<OwnedFd>,
     ) -> Option<Self> {
@@ -53,7 +53,7 @@ impl Remote {
         for one in located {
             let bytes = one.bytes();
             let access = match *one {
-                Located::File { file, .. } => {
+                Location::File { file, .. } => {
                     let length = usize::try_from(bytes).ok();
                     let mapped = take_file(file).zip(length).and_then(|(file, length)| {
                         Region::map(file.as_fd(), length, handle.rights.may_write()).ok()
@@ -67,7 +67,7 @@ impl Remote {
                         }
                     }
                 }
-                Located::Process { address, .. } => {
+                Location::Process { address, .. } => {
                     is_mapped = false;
                     Access::Process(RemoteAddress { pid: pid.unwrap_or(0), address })
                 }
@@ -75,10 +75,10 @@ impl Remote {
             segments.push(RemoteSegment { start, bytes, access });
             start += bytes; // Together at most i64::MAX: BulkMessage::decode() has checked this.
         }
-        if denied || !is_mapped && pid.is_none_or(|pid| is_proved(pid, proof).is_err()) {
+        if denied || !is_mapped && pid.is_none_or(|pid| verify_owner(pid, check_word).is_err()) {
             return None;
         }
-        Some(Self { handle, segments, proof, is_mapped })
+        Some(Self { handle, segments, check_word, is_mapped })
     }
 
     /// Returns `true` if all segments are mapped.
@@ -86,8 +86,8 @@ impl Remote {
         self.is_mapped
     }
 
-    /// Copies `bytes` bytes between the local and the remote memory. Returns the number copied,
-    /// which is less if the kernel copies less.
+    /// Copies `bytes` bytes between the local and the remote memory. Returns the number of bytes
+    /// copied, which may be less.
     #[inline]
     pub(crate) fn copy(
         &self,
@@ -99,7 +99,7 @@ impl Remote {
     ) -> Result<u64, Errno> {
         let mut done = 0;
         while done < bytes {
-            let Some(run) = memory.run(ours + done, bytes - done) else { break };
+            let Some(run) = memory.first_piece(ours + done, bytes - done) else { break };
             let at = theirs + done;
             let index = match &self.segments[..] {
                 [_] => 0,
@@ -112,7 +112,7 @@ impl Remote {
             if count == 0 {
                 break;
             }
-            let run = Run { bytes: count, ..run };
+            let run = MemoryPiece { bytes: count, ..run };
             let copied = match (&segment.access, direction) {
                 (Access::Mapped(region), Direction::Pull) => {
                     let (from, to) = ((region, within as usize), (run.region, run.offset));
@@ -125,8 +125,7 @@ impl Remote {
                     count
                 }
                 (&Access::Process(RemoteAddress { pid, address }), direction) => {
-                    // Addresses do not overflow within a segment: BulkMessage::decode() has checked
-                    // this.
+                    // Addresses do not overflow within a segment: BulkMessage::decode() has checked this.
                     let there = RemoteAddress { pid, address: address + within };
                     let copied = match direction {
                         Direction::Pull => self.read(there, run),
@@ -145,27 +144,29 @@ impl Remote {
         Ok(done)
     }
 
-    /// Reads the remote memory, and checks in the same system call that the process is the owner.
-    fn read(&self, from: RemoteAddress, into: Run<'_>) -> Result<usize, Errno> {
-        match read_process(from, into, self.proof.address)? {
-            (count, Some(word)) if word == self.proof.word => Ok(count),
+    /// Reads the remote memory into a local piece, and checks in the same system call that the
+    /// process is its owner. Returns the number of bytes read.
+    fn read(&self, from: RemoteAddress, into: MemoryPiece<'_>) -> Result<usize, Errno> {
+        match read_process(from, into, self.check_word.address)? {
+            (count, Some(word)) if word == self.check_word.word => Ok(count),
             (_, Some(_)) => Err(Errno::SRCH),
-            (count, None) => is_proved(from.pid, self.proof).map(|()| count),
+            (count, None) => verify_owner(from.pid, self.check_word).map(|()| count),
         }
     }
 
-    /// Checks that the process is the owner, and then writes its memory. In between, the process id could be reused
-    /// only if the owner exited, was reaped, and all other ids were used up in that time.
-    fn write(&self, from: Run<'_>, to: RemoteAddress) -> Result<usize, Errno> {
-        is_proved(to.pid, self.proof)?;
+    /// Checks that the process is the owner, and then writes its memory. Returns the number of
+    /// bytes written. Between check and write, the process id could be reused only if the owner
+    /// exited, was reaped, and all other ids were used up in that time.
+    fn write(&self, from: MemoryPiece<'_>, to: RemoteAddress) -> Result<usize, Errno> {
+        verify_owner(to.pid, self.check_word)?;
         write_process(from, to)
     }
 }
 
 /// Checks that this process may read the check word, and that the word is the owner's.
-fn is_proved(pid: i32, proof: Proof) -> Result<(), Errno> {
-    match read_process_word(RemoteAddress { pid, address: proof.address }) {
-        Ok(word) if word == proof.word => Ok(()),
+fn verify_owner(pid: i32, check_word: CheckWord) -> Result<(), Errno> {
+    match read_process_word(RemoteAddress { pid, address: check_word.address }) {
+        Ok(word) if word == check_word.word => Ok(()),
         // A different address space: the owner has ended, or runs another program.
         Ok(_) | Err(Errno::FAULT) => Err(Errno::SRCH),
         Err(errno) => Err(errno),
@@ -182,17 +183,17 @@ mod tests {
         let memory = BulkMemory::shared(100).expect("create shared memory");
         let region = memory.regions().next().expect("the memory has no region");
         let file = region.file_id().expect("the region has no file");
-        let located = [Located::File { bytes: 100, file }];
+        let located = [Location::File { bytes: 100, file }];
         let handle = BulkHandle { id: 0, key: 0, bytes: 100, rights: Rights::ReadWrite };
-        let proof = Proof { address: 0, word: 0 };
+        let check_word = CheckWord { address: 0, word: 0 };
         let again = |id| {
             assert_eq!(id, file);
             region.file().and_then(|it| it.try_clone_to_owned().ok())
         };
-        let reached =
-            Remote::open(handle, &located, proof, None, again).expect("open the remote memory");
+        let reached = RemoteMemory::open(handle, &located, check_word, None, again)
+            .expect("open the remote memory");
         assert!(reached.is_mapped());
-        assert!(Remote::open(handle, &located, proof, None, |_| None).is_none());
+        assert!(RemoteMemory::open(handle, &located, check_word, None, |_| None).is_none());
     }
 
     #[test]
@@ -201,13 +202,14 @@ mod tests {
         let address = |memory: &BulkMemory| memory.regions().next().map(|it| it.address());
         let (owned, ours) = (BulkMemory::plain(vec![7; 100]), BulkMemory::plain(vec![1; 100]));
         let word = BulkMemory::plain(5u128.to_ne_bytes().to_vec());
-        let proof = Proof { address: address(&word).expect("the address is null"), word: 5 };
-        let located = [Located::Process {
+        let check_word =
+            CheckWord { address: address(&word).expect("the address is null"), word: 5 };
+        let located = [Location::Process {
             address: address(&owned).expect("the address is null"),
             bytes: 100,
         }];
         let handle = BulkHandle { id: 0, key: 0, bytes: 100, rights: Rights::ReadWrite };
-        let reach = || Remote::open(handle, &located, proof, Some(pid), |_| None);
+        let reach = || RemoteMemory::open(handle, &located, check_word, Some(pid), |_| None);
         let Some(remote) = reach() else { return };
         let copy = |direction| remote.copy(direction, 0, (&ours, 0), 50, Store::Cached);
         assert_eq!(copy(Direction::Push), Ok(50));

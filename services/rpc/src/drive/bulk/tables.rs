@@ -1,10 +1,10 @@
-//! Tables of an endpoint's bulk transfers: registered memories, attached memories of peers, and
-//! transfers under way.
+//! Tables of an endpoint's bulk transfers: registered memories, attached memories of peers, and transfers under way.
 
 use super::memory::BulkMemory;
-use super::remote::{Direction, Remote};
+use super::remote::{Direction, RemoteMemory};
 use crate::engine::{
-    Arrival, Backlog, BulkHandle, BulkMessage, PeerKey, Proof, Rights, TRANSFER_LIMIT, is_within,
+    ArrivalCheck, Backlog, BulkHandle, BulkMessage, CheckWord, PeerKey, Rights, TRANSFER_LIMIT,
+    is_within,
 };
 use crate::{BulkError, BulkRefusal, MemoryError};
 use handover_base::slab::{Key, Slab};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub struct TransferId(u64);
 
 impl TransferId {
-    /// Returns the identifier for a key; it has all but the highest bit of the key's generation.
+    /// Returns the identifier of the transfer with that key: all but the highest bit of the key's generation.
     fn new(key: Key) -> Self {
         Self((u64::from(key.generation) << 32 | u64::from(key.index)) % TRANSFER_LIMIT)
     }
@@ -30,7 +30,7 @@ impl TransferId {
         self.0
     }
 
-    pub(crate) fn of(word: u64) -> Self {
+    pub(crate) fn from_word(word: u64) -> Self {
         Self(word)
     }
 }
@@ -41,13 +41,13 @@ pub(crate) const PUSHED: u64 = TRANSFER_LIMIT;
 
 #[derive(Debug)]
 pub(crate) enum TransferStage {
-    /// Waiting for the peer's memory to be attached.
+    /// The transfer waits until the peer's memory is attached.
     Waiting,
-    /// Under way by copying, with the number of bytes copied so far.
+    /// This endpoint copies the data, and has copied this number of bytes so far.
     Copying(u64),
-    /// Under way with messages.
+    /// The peers send the data in messages.
     Messages,
-    /// The local half is copied, the peer's half is not.
+    /// This endpoint has copied its half, and the peer is still copying the other half.
     Helped,
 }
 
@@ -76,7 +76,7 @@ enum TransferSlot {
     Done(Result<(), BulkError>),
 }
 
-/// Transfers by their identifier.
+/// Table of the transfers that this endpoint has started, by identifier.
 #[derive(Debug)]
 pub(crate) struct Transfers(Slab<TransferSlot>);
 
@@ -172,7 +172,7 @@ impl Transfers {
 
 /// Local memory that is registered for peers.
 #[derive(Debug)]
-pub(crate) struct Registered {
+pub(crate) struct RegisteredMemory {
     pub(crate) handle: BulkHandle,
     pub(crate) memory: BulkMemory,
     /// Peers that have the memory attached.
@@ -181,7 +181,7 @@ pub(crate) struct Registered {
     pub(crate) withdrawn: bool,
 }
 
-impl Registered {
+impl RegisteredMemory {
     /// Returns `true` if peers may write to the memory through the kernel, so that it must not be
     /// freed while a peer has it attached.
     pub(crate) fn is_lent(&self) -> bool {
@@ -193,7 +193,7 @@ impl Registered {
 #[derive(Debug, Clone)]
 pub(crate) enum Attachment {
     Requested(BulkHandle),
-    Attached(Arc<Remote>),
+    Attached(Arc<RemoteMemory>),
     /// The memory cannot be accessed directly: transfers use messages.
     Denied,
 }
@@ -202,14 +202,14 @@ pub(crate) enum Attachment {
 #[derive(Debug, Default)]
 pub(crate) struct Attachments {
     all: HashMap<(PeerKey, u64), Attachment>,
-    /// Memory that was used last: most often the next one too.
-    recent: Option<(PeerKey, u64, Arc<Remote>)>,
+    /// Memory that was used last, as most transfers use the same memory again.
+    recent: Option<(PeerKey, u64, Arc<RemoteMemory>)>,
 }
 
 impl Attachments {
     /// Returns the memory `id` of that peer; `None` if it is not attached.
     #[inline]
-    pub(crate) fn attached(&mut self, peer: PeerKey, id: u64) -> Option<&Arc<Remote>> {
+    pub(crate) fn attached(&mut self, peer: PeerKey, id: u64) -> Option<&Arc<RemoteMemory>> {
         let is_recent = matches!(&self.recent, Some(it) if it.0 == peer && it.1 == id);
         if !is_recent {
             let Some(Attachment::Attached(remote)) = self.all.get(&(peer, id)) else { return None };
@@ -262,11 +262,11 @@ impl Attachments {
 
 /// Bulk data that this endpoint sends.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct OutgoingData {
     pub(crate) peer: PeerKey,
     pub(crate) call: u64,
     pub(crate) memory: BulkMemory,
-    /// Offset of the transfer in the memory.
+    /// Offset of the transfer in the local memory, in bytes.
     pub(crate) offset: u64,
     /// Number of bytes sent so far.
     pub(crate) sent: u64,
@@ -279,11 +279,11 @@ pub(crate) struct Outgoing {
 
 /// Bulk data that this endpoint receives.
 #[derive(Debug)]
-pub(crate) struct Incoming {
+pub(crate) struct IncomingData {
     pub(crate) memory: BulkMemory,
-    /// Offset of the transfer in the memory.
+    /// Offset of the transfer in the local memory, in bytes.
     pub(crate) offset: u64,
-    pub(crate) arrival: Arrival,
+    pub(crate) arrival: ArrivalCheck,
     /// Id of the registered local memory, if the peer pushes.
     pub(crate) registered: Option<u64>,
 }
@@ -293,13 +293,13 @@ const READS_MAX: u32 = 64;
 
 /// Memory that a disconnected peer may still write, held until the peer has closed the connection.
 #[derive(Debug)]
-struct Lingering {
+struct LingeringMemory {
     socket: OwnedFd,
     memory: BulkMemory,
 }
 
-impl Lingering {
-    /// Returns `true` if the peer has closed the connection, so that the memory can be freed.
+impl LingeringMemory {
+    /// Returns `true` if the peer has closed the connection, and so can no longer write to the memory.
     fn is_over(&self) -> bool {
         let mut rest = [0; 64];
         // A peer that sends bytes all the time is checked again later.
@@ -316,20 +316,20 @@ impl Lingering {
 
 #[derive(Debug)]
 pub(crate) struct Tables {
-    pub(crate) registered: HashMap<u64, Registered>,
+    pub(crate) registered: HashMap<u64, RegisteredMemory>,
     next_id: u64,
     pub(crate) attachments: Attachments,
     pub(crate) transfers: Transfers,
     pub(crate) copying: VecDeque<TransferId>,
     /// Data to be sent, by peer and by its transfer number.
-    pub(crate) outgoing: HashMap<PeerKey, Backlog<Outgoing>>,
+    pub(crate) outgoing: HashMap<PeerKey, Backlog<OutgoingData>>,
     /// Data being received, by peer and by its transfer number.
-    pub(crate) incoming: HashMap<PeerKey, HashMap<u64, Incoming>>,
-    lingering: Vec<Lingering>,
-    /// Transfers on behalf of peers: the peer, and the transfer number that the peer assigned.
+    pub(crate) incoming: HashMap<PeerKey, HashMap<u64, IncomingData>>,
+    lingering: Vec<LingeringMemory>,
+    /// Transfers on behalf of peers, each with the peer and the transfer number that the peer assigned.
     pub(crate) helping: HashMap<TransferId, (PeerKey, u64)>,
-    /// Check word that peers read to verify this process, with its memory.
-    proof: Option<(BulkMemory, Proof)>,
+    /// Check word that peers read to verify that they access this process, and the memory that contains the word.
+    check_word: Option<(BulkMemory, CheckWord)>,
     pub(crate) stats: BulkStats,
 }
 
@@ -351,7 +351,7 @@ pub struct BulkStats {
 }
 
 fn random() -> Result<u128, MemoryError> {
-    crate::drive::random::random().map_err(|errno| MemoryError::Random(errno.kind()))
+    crate::drive::random::random().map_err(|errno| MemoryError::NoRandomNumber(errno.kind()))
 }
 
 impl Tables {
@@ -366,7 +366,7 @@ impl Tables {
             incoming: HashMap::new(),
             lingering: Vec::new(),
             helping: HashMap::new(),
-            proof: None,
+            check_word: None,
             stats: BulkStats::default(),
         }
     }
@@ -378,7 +378,7 @@ impl Tables {
     }
 
     /// Starts to send bulk data.
-    pub(crate) fn send(&mut self, outgoing: Outgoing) {
+    pub(crate) fn send(&mut self, outgoing: OutgoingData) {
         let (peer, call) = (outgoing.peer, outgoing.call);
         self.outgoing.entry(peer).or_default().push(Some(call), 0, outgoing);
     }
@@ -399,12 +399,12 @@ impl Tables {
     }
 
     /// Starts to receive data with the transfer number `call`.
-    pub(crate) fn receive(&mut self, peer: PeerKey, call: u64, incoming: Incoming) {
+    pub(crate) fn receive(&mut self, peer: PeerKey, call: u64, incoming: IncomingData) {
         self.incoming.entry(peer).or_default().insert(call, incoming);
     }
 
     /// Returns the data with the transfer number `call` that is being received; `None` if there is none.
-    pub(crate) fn incoming_mut(&mut self, peer: PeerKey, call: u64) -> Option<&mut Incoming> {
+    pub(crate) fn incoming_mut(&mut self, peer: PeerKey, call: u64) -> Option<&mut IncomingData> {
         self.incoming.get_mut(&peer)?.get_mut(&call)
     }
 
@@ -444,7 +444,7 @@ impl Tables {
             if may_write && registered.is_lent() {
                 let memory = registered.memory.clone();
                 match socket.and_then(|it| it.try_clone().ok()) {
-                    Some(socket) => self.lingering.push(Lingering { socket, memory }),
+                    Some(socket) => self.lingering.push(LingeringMemory { socket, memory }),
                     None => std::mem::forget(memory),
                 }
             }
@@ -461,8 +461,7 @@ impl Tables {
         self.lingering.drain(..).for_each(|it| std::mem::forget(it.memory));
     }
 
-    /// Removes and returns a withdrawn memory; `None` while a peer may still write to it through
-    /// the kernel.
+    /// Removes and returns a withdrawn memory; `None` while a peer may still write to it through the kernel.
     pub(crate) fn take_withdrawn(&mut self, handle: &BulkHandle) -> Option<BulkMemory> {
         if self.users_count(handle.id) > 0 {
             return None;
@@ -477,22 +476,23 @@ impl Tables {
         memories_max: u32,
     ) -> Result<BulkHandle, MemoryError> {
         if self.registered.len() >= memories_max as usize {
-            return Err(MemoryError::Full { memories_max });
+            return Err(MemoryError::TooManyMemories { memories_max });
         }
         let (id, bytes) = (self.next_id, memory.len_bytes());
         let handle = BulkHandle { id, key: random()?, bytes, rights };
         self.next_id += 1;
-        let registered = Registered { handle, memory, attached: Vec::new(), withdrawn: false };
+        let registered =
+            RegisteredMemory { handle, memory, attached: Vec::new(), withdrawn: false };
         self.registered.insert(id, registered);
         Ok(handle)
     }
 
-    /// Returns the registered memory of that handle. Refuses handles that do not match it, and
-    /// memory that was withdrawn.
+    /// Returns the registered memory of that handle. Fails if the handle does not match it, or if
+    /// the memory was withdrawn.
     pub(crate) fn registered_memory(
         &mut self,
         handle: &BulkHandle,
-    ) -> Result<&mut Registered, BulkRefusal> {
+    ) -> Result<&mut RegisteredMemory, BulkRefusal> {
         let registered = self.registered.get_mut(&handle.id).ok_or(BulkRefusal::Unknown)?;
         let known = &registered.handle;
         if registered.withdrawn || known.key != handle.key {
@@ -506,7 +506,8 @@ impl Tables {
         }
     }
 
-    /// Returns the memory of that handle. Refuses handles that are invalid or do not allow that access to that range.
+    /// Returns the registered memory of that handle. Fails if the handle is invalid, or does not
+    /// allow that access to that range.
     pub(crate) fn piece(
         &mut self,
         handle: &BulkHandle,
@@ -518,16 +519,16 @@ impl Tables {
         Ok(registered.memory.clone())
     }
 
-    pub(crate) fn proof(&mut self) -> Result<Proof, MemoryError> {
-        if let Some((_, proof)) = &self.proof {
-            return Ok(*proof);
+    pub(crate) fn check_word(&mut self) -> Result<CheckWord, MemoryError> {
+        if let Some((_, check_word)) = &self.check_word {
+            return Ok(*check_word);
         }
         let word = random()?;
         let memory = BulkMemory::plain(word.to_ne_bytes().to_vec());
         let address = memory.regions().next().map_or(0, |region| region.address());
-        let proof = Proof { address, word };
-        self.proof = Some((memory, proof));
-        Ok(proof)
+        let check_word = CheckWord { address, word };
+        self.check_word = Some((memory, check_word));
+        Ok(check_word)
     }
 
     /// Returns the number of peers that may write to that memory through the kernel.

@@ -2,11 +2,11 @@
 
 use super::{EventLoop, LOG};
 use crate::clock;
-use crate::drive::handshakes::Finished;
+use crate::drive::handshakes::FinishedHandshake;
 use crate::drive::listen;
 use crate::drive::peers::SWEEPS_MAX;
 use crate::drive::poll::EventSource;
-use crate::{Address, EndpointError, Gone, LogLevel};
+use crate::{Address, CloseReason, EndpointError, LogLevel};
 use rustix::io::Errno;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -19,14 +19,15 @@ const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 const SWEEP_MS: u32 = 4_000;
 
 impl EventLoop {
-    /// Calls epoll if it is due. Returns `true` if it has reported events. Peers that it reports as
-    /// closed are handled in the next iteration.
+    /// Calls epoll if [`EPOLL_INTERVAL_NS`] has passed since the last call. Returns `true` if there
+    /// were events. Peers that are reported as closed are handled in the next iteration.
     #[inline]
     pub(in crate::drive) fn poll_if_due_before_transfer(&mut self) -> bool {
         self.is_poll_due(false) && (self.poll(Some(0)) | self.has_streams_outside_epoll())
     }
 
-    /// Calls epoll if it is due or `streams` is `true`. Returns `true` if there were events.
+    /// Calls epoll if [`EPOLL_INTERVAL_NS`] has passed since the last call, or if `streams` is
+    /// `true`. Returns `true` if there were events.
     pub(super) fn poll_if_due(&mut self, streams: bool) -> bool {
         self.is_poll_due(streams) && self.poll(Some(0))
     }
@@ -47,8 +48,7 @@ impl EventLoop {
         self.config.spin_forever && self.peers.streams_count > 0
     }
 
-    /// Calls epoll with that timeout, `None` for no limit, and handles its events. Returns `true`
-    /// if there were any.
+    /// Calls epoll with that timeout, `None` for no limit, and handles its events. Returns `true` if there were any.
     pub(crate) fn poll(&mut self, timeout_ns: Option<u64>) -> bool {
         let mut events = std::mem::take(&mut self.events);
         // An error is impossible: the epoll descriptor and the buffer are valid.
@@ -72,12 +72,12 @@ impl EventLoop {
                         && is_end
                         && link.in_memory()
                     {
-                        self.ended.push(peer);
+                        self.reported_closed.push(peer);
                     }
                 }
                 EventSource::Process(peer) => {
                     if self.peers.on_ready(peer).is_some() {
-                        self.ended.push(peer);
+                        self.reported_closed.push(peer);
                     }
                 }
             }
@@ -102,7 +102,7 @@ impl EventLoop {
             if self.peers.sweep(self.config.message_timeout_ms > 0) {
                 self.schedule_sweep();
             }
-            self.end_closed();
+            self.fail_calls_of_closed();
             did = true;
         }
         if self.accept_again_ns.is_none() && self.handshakes.is_empty() {
@@ -125,8 +125,7 @@ impl EventLoop {
 
     /// Returns the time of the earliest deadline, in ns; `u64::MAX` if there is none.
     pub(super) fn next_deadline_ns(&mut self) -> u64 {
-        // Timers that are known to be due do not count: while a handler runs, they wait until it
-        // has returned.
+        // Timers that are known to be due do not count: while a handler runs, they wait until it has returned.
         let timer_ns = self.timers.next_ns().filter(|_| !self.has_callbacks);
         let others = [self.handshakes.next_ns(), self.accept_again_ns, timer_ns];
         others.into_iter().flatten().fold(self.sweep_at_ns, u64::min)
@@ -147,10 +146,10 @@ impl EventLoop {
         clock::now_ns() + u64::from(self.config.handshake_timeout_ms) * 1_000_000
     }
 
-    /// Starts a connection attempt. Returns the number of its handshake.
+    /// Starts a connection attempt. Returns the number of its entry in [`Handshakes`].
     pub(crate) fn start_connect(&mut self, address: &Address) -> Result<u32, EndpointError> {
         if self.peers.active.len() >= self.config.peers_max as usize {
-            return Err(EndpointError::Full { peers_max: self.config.peers_max });
+            return Err(EndpointError::TooManyPeers { peers_max: self.config.peers_max });
         }
         let number = self.handshakes.connect(address, self.handshake_deadline_ns())?;
         self.advance(number);
@@ -173,7 +172,7 @@ impl EventLoop {
         for _ in 0..ACCEPTS_MAX {
             match self.handshakes.make_room(&self.config, clock::now_ns()) {
                 Ok(false) => {}
-                Ok(true) => self.count_failed(&Gone::Silent),
+                Ok(true) => self.count_failed(&CloseReason::HandshakeTimeout),
                 Err(again_ns) => return Some(again_ns),
             }
             match listen::accept(&self.listeners[at]) {
@@ -199,7 +198,7 @@ impl EventLoop {
         fd: OwnedFd,
         address: Address,
         remote: Option<IpAddr>,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), CloseReason> {
         let wire = self.security.accept(fd, &address)?;
         let deadline_ns = self.handshake_deadline_ns();
         let parts = (&self.poll, &self.config, &self.security);
@@ -217,16 +216,16 @@ impl EventLoop {
     }
 
     /// Adds the peer of a finished handshake, if it has succeeded.
-    fn finish(&mut self, finished: Finished) {
-        let Finished { number, connected_to, result } = finished;
+    fn finish(&mut self, finished: FinishedHandshake) {
+        let FinishedHandshake { number, connected_to, result } = finished;
         let admitted = result.and_then(|handshake| {
             self.peers.admit(handshake, &self.poll, &self.config, &self.security)
         });
-        self.end_closed();
-        // Accepts again at once if listeners were paused, as there may be room now.
+        self.fail_calls_of_closed();
+        // Accepts again at once if listeners were paused, as there may be free slots now.
         self.accept_again_ns = self.accept_again_ns.map(|_| 0);
         match &admitted {
-            Ok(peer) if self.logs(LogLevel::Debug) => {
+            Ok(peer) if self.is_logged(LogLevel::Debug) => {
                 tracing::debug!(target: LOG, slot = peer.slot, "a peer is connected");
             }
             Ok(_) => {}
@@ -237,16 +236,16 @@ impl EventLoop {
     }
 
     /// Counts a connection that has failed in its handshake.
-    fn count_failed(&mut self, why: &Gone) {
+    fn count_failed(&mut self, why: &CloseReason) {
         self.stats.turned_away_count += 1;
-        if self.logs(LogLevel::Warning) {
+        if self.is_logged(LogLevel::Warning) {
             tracing::warn!(target: LOG, %why, "a handshake has failed");
         }
     }
 
     // Interface of the simulation.
 
-    /// Starts a handshake over a byte stream, as connector or acceptor. Returns its number.
+    /// Starts a handshake over a simulated byte stream, as connector or acceptor. Returns the number of the handshake.
     #[cfg(test)]
     pub(crate) fn start_simulated(
         &mut self,

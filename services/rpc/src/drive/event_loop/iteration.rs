@@ -2,12 +2,12 @@
 
 use super::{EventLoop, ITERATIONS_PER_CLOCK_READ, RequestSink};
 use crate::config::SLOTS_LIMIT;
-use crate::drive::hooks::{Ending, Side};
+use crate::drive::hooks::{CallOutcome, CallRole};
 use crate::drive::peers::{DeferredRequest, EAGER_STREAMS_MAX};
 use crate::engine::{Header, Kind, Outcome, PeerKey, Refusal};
-use crate::{Gone, stage};
+use crate::{CloseReason, stage};
 
-/// Maximum number of frames received from one peer before the next one.
+/// Maximum number of consecutive frames received from one peer before other peers are served.
 const FRAMES_MAX: u32 = 64;
 /// Number of iterations that a piece of a bulk transfer counts as: it takes so long that the clock is read after each.
 const PIECE_ITERATIONS: u32 = ITERATIONS_PER_CLOCK_READ;
@@ -43,11 +43,11 @@ impl EventLoop {
                 from = slot + 1;
             }
         }
-        if !self.ended.is_empty() {
-            self.close_ended(sink);
+        if !self.reported_closed.is_empty() {
+            self.close_reported(sink);
             did = true;
         }
-        if self.has_deferred && sink.handles_deferred() {
+        if self.has_deferred && sink.can_handle_deferred() {
             did |= self.handle_deferred(sink);
         }
         did |= self.flush_if_due();
@@ -117,24 +117,24 @@ impl EventLoop {
             }
             Kind::Response => self.complete(header.call, peer, Outcome::Result, body),
             Kind::Refusal => {
-                let outcome = Outcome::Refused(Refusal::of(header.method));
+                let outcome = Outcome::Refused(Refusal::from_code(header.method));
                 self.complete(header.call, peer, outcome, body);
             }
             Kind::Cancel => {
                 if let Some(pool) = &self.pool {
                     pool.cancel(peer, header.call);
                 }
-                self.hooks.end(Side::Server, peer, header.call, 0, Ending::GivenUp);
+                self.hooks.end(CallRole::Server, peer, header.call, 0, CallOutcome::Cancelled);
                 self.peers.slots[peer.slot as usize].deferred.cancel(header.call);
             }
-            Kind::Bye => self.close(peer, Gone::HungUp),
+            Kind::Bye => self.close(peer, CloseReason::ClosedByPeer),
             Kind::Bulk | Kind::Data => self.handle_bulk_frame(peer, header, body),
         }
     }
 
     #[inline]
     fn complete(&mut self, call: u64, peer: PeerKey, outcome: Outcome, body: &[u8]) {
-        self.hooks.end(Side::Caller, peer, call, body.len(), Ending::from(&outcome));
+        self.hooks.end(CallRole::Caller, peer, call, body.len(), CallOutcome::from(&outcome));
         self.calls.complete(call, peer, outcome, body);
         stage::completed(call);
         if !self.promises.is_empty() {
@@ -153,38 +153,35 @@ impl EventLoop {
         if let Err(error) = handled {
             self.close(peer, error.into());
         } else if queued_bytes > queued_before.max(self.config.queued_bytes_max as usize) {
-            // Answers to bulk messages are not deferred as requests are, so the peer must read
-            // them.
-            self.close(peer, Gone::Flooded);
+            // Answers to bulk messages are not deferred as requests are, so the peer must read them.
+            self.close(peer, CloseReason::AnswersUnread);
         }
     }
 
-    /// Copies and sends a piece of the transfers under way. Returns `true` if there were any.
+    /// Copies and sends pieces of the bulk transfers under way. Returns `true` if there were any.
     #[cold]
     fn transfer(&mut self) -> bool {
         let did = self.exchange(|it| it.run_iteration());
-        // Before handlers run, which would take the queued bytes for those of a peer that does not
-        // read.
+        // Before handlers run, which would take the queued bytes for those of a peer that does not read.
         self.flush_if_due() || did
     }
 
-    /// Removes peers whose connection was reported as closed, after reading what they had sent.
+    /// Handles what peers had sent whose connections the kernel has reported as closed, and removes these peers.
     #[cold]
-    fn close_ended(&mut self, sink: &mut impl RequestSink) {
-        for key in std::mem::take(&mut self.ended) {
-            // As many frames as the longest ring holds: a peer that still sends is not read for
-            // ever.
+    fn close_reported(&mut self, sink: &mut impl RequestSink) {
+        for key in std::mem::take(&mut self.reported_closed) {
+            // As many frames as the longest ring holds: a peer that still sends is not read for ever.
             for _ in 0..=SLOTS_LIMIT / FRAMES_MAX {
                 if !self.peers.is_connected(key) || !self.receive(key.slot, sink, false) {
                     break;
                 }
             }
-            self.close(key, Gone::HungUp);
+            self.close(key, CloseReason::ClosedByPeer);
         }
     }
 
-    /// Runs callbacks, and handles deferred requests of peers that are not choked, at most
-    /// FRAMES_MAX of each.
+    /// Runs callbacks, and handles deferred requests, at most FRAMES_MAX of each peer that reads
+    /// its answers. Returns `true` if there was any work.
     #[cold]
     fn handle_deferred(&mut self, sink: &mut impl RequestSink) -> bool {
         let mut did = self.has_callbacks && self.run_callbacks();
@@ -219,7 +216,7 @@ impl EventLoop {
                 self.has_deferred |= self.peers.scheduled_count() > 0;
                 self.update_pool(key, 0);
             }
-            self.end_closed();
+            self.fail_calls_of_closed();
         }
         did
     }

@@ -1,15 +1,15 @@
 //! Work for other threads, and work between handlers: timers, closures and dumps.
 
-use super::{Callback, EventLoop, Moment};
+use super::{Callback, CallbackContext, EventLoop};
 use crate::CallError;
 use crate::clock;
-use crate::drive::hooks::{Ending, Side};
+use crate::drive::hooks::{CallOutcome, CallRole};
 use crate::drive::inbox::{Post, PostedCall};
 use crate::drive::pool::PoolAnswer;
 use crate::engine::{ONE_WAY, PeerKey, Refusal};
 
 impl EventLoop {
-    /// Handles what other threads have queued. Returns `true` if there was any work.
+    /// Handles the answers, calls and closures that other threads have queued. Returns `true` if there were any.
     #[cold]
     pub(super) fn take_inbox(&mut self) -> bool {
         let mut answers = std::mem::take(&mut self.answers);
@@ -24,20 +24,20 @@ impl EventLoop {
         did | self.handle_posts()
     }
 
-    /// Reports to the pool that answers of `taken_bytes` bytes for that peer were taken, and how
-    /// many bytes are queued for it.
+    /// Reports to the pool that the endpoint has received answers of `taken_bytes` bytes for that
+    /// peer, and how many bytes are queued for sending to the peer.
     pub(super) fn update_pool(&mut self, peer: PeerKey, taken_bytes: usize) {
         let queued_bytes = self.peers.queued_bytes(peer);
         let Some(pool) = &self.pool else { return };
         for job in pool.update_unsent(peer, taken_bytes, queued_bytes) {
             match job.one_way {
-                true => self.hooks.end(Side::Server, peer, ONE_WAY, 0, Ending::Refused),
+                true => self.hooks.end(CallRole::Server, peer, ONE_WAY, 0, CallOutcome::Refused),
                 false => self.respond(peer, job.call, Err(Refusal::Full), &[]),
             }
         }
     }
 
-    /// Starts posted calls, and queues posted closures. Returns `true` if there were any.
+    /// Starts the calls of other threads, and queues their closures. Returns `true` if there were any.
     fn handle_posts(&mut self) -> bool {
         let mut posts = std::mem::take(&mut self.posts);
         let any = !posts.is_empty();
@@ -45,11 +45,11 @@ impl EventLoop {
             match post {
                 Post::Call(call) => self.start_posted(call),
                 Post::Cancel(answer) => self.abandon(answer.call()),
-                Post::Errand(errand) => self.errands.push_back(errand),
+                Post::Errand(errand) => self.closures.push_back(errand),
             }
         }
         self.posts = posts;
-        self.note_callbacks(!self.errands.is_empty());
+        self.note_callbacks(!self.closures.is_empty());
         any
     }
 
@@ -86,16 +86,16 @@ impl EventLoop {
     }
 
     /// Cancels a call that another thread no longer waits for. Dropping its promise sets
-    /// [`CallError::Ended`].
+    /// [`CallError::EndpointStopped`].
     fn abandon(&mut self, call: u64) {
         let Some((id, _promise, timer)) = self.promises.calls.remove(&call) else { return };
         timer.map(|it| self.timers.cancel(it));
         self.cancel(id);
     }
 
-    /// Fails all requests of other threads with [`CallError::Ended`], as this thread stops driving the endpoint.
+    /// Fails all requests of other threads with [`CallError::EndpointStopped`], as this thread stops driving the endpoint.
     pub(in crate::drive) fn break_promises(&mut self) {
-        self.errands.clear();
+        self.closures.clear();
         for call in self.promises.calls.keys().copied().collect::<Vec<_>>() {
             self.abandon(call);
         }
@@ -107,14 +107,14 @@ impl EventLoop {
     pub(super) fn run_callbacks(&mut self) -> bool {
         self.has_callbacks = false;
         let mut did = self.dump_if_due();
-        while let Some(errand) = self.errands.pop_front() {
-            errand(&mut Moment { event_loop: self });
+        while let Some(errand) = self.closures.pop_front() {
+            errand(&mut CallbackContext { event_loop: self });
             did = true;
         }
         // Timers that are started meanwhile and are due at once run next time.
         let now_ns = clock::now_ns();
         while let Some(callback) = self.timers.take_due(now_ns) {
-            callback(&mut Moment { event_loop: self });
+            callback(&mut CallbackContext { event_loop: self });
             did = true;
         }
         did

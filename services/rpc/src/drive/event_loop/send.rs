@@ -1,9 +1,9 @@
 //! Sending: calls, one-way requests, answers, and the end of a connection.
 
 use super::EventLoop;
-use crate::drive::hooks::{Ending, Side};
+use crate::drive::hooks::{CallOutcome, CallRole};
 use crate::engine::{CallId, Header, Kind, ONE_WAY, PeerKey, Refusal};
-use crate::{CallError, Gone, stage};
+use crate::{CallError, CloseReason, stage};
 
 impl EventLoop {
     #[inline]
@@ -13,7 +13,7 @@ impl EventLoop {
         header: Header,
         body: &[u8],
     ) -> Result<(), CallError> {
-        self.peers.send(peer, header, body).inspect_err(|_| self.end_closed())
+        self.peers.send(peer, header, body).inspect_err(|_| self.fail_calls_of_closed())
     }
 
     /// Starts a call. If it cannot be sent, returns an error, and no call is under way.
@@ -31,14 +31,14 @@ impl EventLoop {
         stage::forward(id.word());
         let body_bytes = body.len() as u32; // message_bytes_max is a u32.
         let header = Header { body_bytes, kind: Kind::Request, method, call: id.word() };
-        self.hooks.begin(Side::Caller, peer, id.word(), method, body.len());
+        self.hooks.begin(CallRole::Caller, peer, id.word(), method, body.len());
         match self.send(peer, header, body) {
             Ok(()) => {
                 stage::sent(id.word());
                 Ok(id)
             }
             Err(error) => {
-                self.hooks.end(Side::Caller, peer, id.word(), 0, Ending::Gone);
+                self.hooks.end(CallRole::Caller, peer, id.word(), 0, CallOutcome::Disconnected);
                 self.calls.forget(id);
                 Err(error)
             }
@@ -53,12 +53,12 @@ impl EventLoop {
     ) -> Result<(), CallError> {
         self.peers.check_send(peer, body.len(), self.config.queued_bytes_max)?;
         let body_bytes = body.len() as u32; // message_bytes_max is a u32.
-        self.hooks.begin(Side::Caller, peer, ONE_WAY, method, body.len());
+        self.hooks.begin(CallRole::Caller, peer, ONE_WAY, method, body.len());
         let header = Header { body_bytes, kind: Kind::OneWay, method, call: 0 };
         let sent = self.send(peer, header, body);
-        self.hooks.end(Side::Caller, peer, ONE_WAY, 0, Ending::Result);
+        self.hooks.end(CallRole::Caller, peer, ONE_WAY, 0, CallOutcome::Result);
         // There is no answer that could report it later.
-        if self.peers.has_hung_up(peer) { Err(Gone::HungUp.into()) } else { sent }
+        if self.peers.has_hung_up(peer) { Err(CloseReason::ClosedByPeer.into()) } else { sent }
     }
 
     #[inline]
@@ -69,7 +69,7 @@ impl EventLoop {
         answer: Result<(), Refusal>,
         body: &[u8],
     ) {
-        self.hooks.end(Side::Server, peer, call, body.len(), answer.into());
+        self.hooks.end(CallRole::Server, peer, call, body.len(), answer.into());
         let Some(at) = self.peers.get(peer) else { return };
         let fits = body.len() <= at.message_bytes_max;
         // The text of a refusal may be too long, too.
@@ -96,11 +96,11 @@ impl EventLoop {
         }
         self.stats.requests_count += 1;
         if header.kind == Kind::OneWay {
-            return self.hooks.end(Side::Server, peer, ONE_WAY, 0, Ending::Refused);
+            return self.hooks.end(CallRole::Server, peer, ONE_WAY, 0, CallOutcome::Refused);
         }
         self.respond(peer, header.call, Err(Refusal::Full), &[]);
         if self.peers.queued_bytes(peer) > queued_bytes_max as usize {
-            self.close(peer, Gone::Flooded);
+            self.close(peer, CloseReason::AnswersUnread);
         }
     }
 
@@ -110,9 +110,9 @@ impl EventLoop {
         let pending = self.calls.is_done(id) == Some(false);
         self.calls.forget(id);
         if pending {
-            self.hooks.end(Side::Caller, peer, id.word(), 0, Ending::GivenUp);
+            self.hooks.end(CallRole::Caller, peer, id.word(), 0, CallOutcome::Cancelled);
             let header = Header { body_bytes: 0, kind: Kind::Cancel, method: 0, call: id.word() };
-            // An error is ignored: a disconnected peer need not be told.
+            // An error is ignored: a disconnected peer need not be notified.
             let _ = self.send(peer, header, &[]);
         }
     }
@@ -121,7 +121,7 @@ impl EventLoop {
         let known = self.peers.is_connected(peer);
         let header = Header { body_bytes: 0, kind: Kind::Bye, method: 0, call: 0 };
         let _ = self.send(peer, header, &[]);
-        self.close(peer, Gone::Closed);
+        self.close(peer, CloseReason::ClosedLocally);
         known
     }
 }

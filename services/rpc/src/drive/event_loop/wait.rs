@@ -2,7 +2,7 @@
 
 use super::{EventLoop, ITERATIONS_PER_CLOCK_READ, RequestSink};
 use crate::clock;
-use crate::drive::hooks::{Ending, Side};
+use crate::drive::hooks::{CallOutcome, CallRole};
 use crate::drive::link::AnyLink;
 use crate::drive::sm::Sm;
 use crate::engine::CallId;
@@ -10,7 +10,7 @@ use crate::stage;
 use handover_base::sync::shared::{Ordering, fence};
 use std::sync::Arc;
 
-/// Number of iterations between two reads of the clock while there is always work: each may copy for a while.
+/// Number of iterations between two reads of the clock while every iteration finds work: each may copy for a while.
 const BUSY_ITERATIONS_PER_CLOCK_READ: u32 = 8;
 /// Number of polls of a single peer's next slot before other work is done: 0.1 us.
 // An iteration takes fifty times as long as a poll, and a message that arrives during an iteration waits for
@@ -48,7 +48,7 @@ impl EventLoop {
             && let Some(AnyLink::Sm(link)) = &mut self.peers.slots[slot as usize].link
             && link.take_answer(id.word(), POLLS_FOR_ANSWER, &mut self.body)
         {
-            self.hooks.end(Side::Caller, key, id.word(), self.body.len(), Ending::Result);
+            self.hooks.end(CallRole::Caller, key, id.word(), self.body.len(), CallOutcome::Result);
             self.calls.forget(id);
             stage::completed(id.word());
             return true;
@@ -84,7 +84,10 @@ impl EventLoop {
     /// Returns `true` if an iteration has more to do than to receive messages.
     #[inline]
     fn has_more_to_do(&self) -> bool {
-        self.peers.any_queued || self.has_deferred || self.bulk.is_busy() || !self.ended.is_empty()
+        self.peers.any_queued
+            || self.has_deferred
+            || self.bulk.is_busy()
+            || !self.reported_closed.is_empty()
     }
 
     /// Runs one more iteration, and sleeps until an event or that deadline if it found no work.

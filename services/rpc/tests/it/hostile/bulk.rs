@@ -1,10 +1,12 @@
 //! Tests with lies about memory: handles, rights, offsets, lengths, files and addresses.
 
 use super::peers::*;
-use handover_rpc::engine::{BulkMessage, FileId, Header, Kind, Located, Proof, TRANSFER_LIMIT};
+use handover_rpc::engine::{
+    BulkMessage, CheckWord, FileId, Header, Kind, Location, TRANSFER_LIMIT,
+};
 use handover_rpc::{
-    Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkPath, BulkRefusal, Config, Endpoint,
-    FrameError, Gone, Peer, Rights, WithdrawError,
+    Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkPath, BulkRefusal, CloseReason, Config,
+    Endpoint, FrameError, Peer, Rights, WithdrawError,
 };
 use rustix::fs::{SealFlags, fstat};
 use rustix::io::Errno;
@@ -148,8 +150,12 @@ fn whoever_sends_other_data_than_was_agreed_on_is_disconnected() {
             raw.says(&BulkMessage::Read { transfer, handle, offset: 0, bytes: 1 });
         }),
         ("memory that nobody has asked for", |raw, handle| {
-            let proof = Proof { address: 0, word: 0 };
-            raw.says(&BulkMessage::Attached { id: handle_id(&handle), segments: vec![], proof });
+            let check_word = CheckWord { address: 0, word: 0 };
+            raw.says(&BulkMessage::Attached {
+                id: handle_id(&handle),
+                segments: vec![],
+                check_word,
+            });
         }),
         ("a refusal that nobody has asked for", |raw, handle| {
             let why = BulkRefusal::Unknown;
@@ -222,7 +228,7 @@ fn pulled(hostile: impl FnOnce(Wire) + Send + 'static) -> (Result<(), BulkError>
     let peer = client.connect(&address.parse().unwrap()).unwrap();
     let handle = made_up((1, 2, 500, Rights::ReadWrite));
     let ours = BulkMemory::plain(vec![9; 300]);
-    let outcome = client.pull(peer, &handle, &ours, BulkPart::of(100).at(50, 100));
+    let outcome = client.pull(peer, &handle, &ours, BulkPart::new(100).offsets(50, 100));
     drop(client);
     owner.join().unwrap();
     let bytes = ours.to_vec();
@@ -253,9 +259,9 @@ fn an_owner_that_sends_other_data_than_was_asked_for_is_left() {
             wire.says(&BulkMessage::Done { transfer });
         }),
         ("memory of an address, on a stream", |wire, _| {
-            let proof = Proof { address: 0, word: 0 };
-            let segments = vec![Located::Process { address: 4096, bytes: 500 }];
-            wire.says(&BulkMessage::Attached { id: 1, segments, proof });
+            let check_word = CheckWord { address: 0, word: 0 };
+            let segments = vec![Location::Process { address: 4096, bytes: 500 }];
+            wire.says(&BulkMessage::Attached { id: 1, segments, check_word });
         }),
     ];
     for (name, lie) in lies {
@@ -264,8 +270,8 @@ fn an_owner_that_sends_other_data_than_was_asked_for_is_left() {
             lie(&mut wire, transfer);
             assert!(wire.is_disconnected(), "{name}");
         });
-        let refused = Gone::Refused(FrameError::Bulk);
-        assert_eq!(outcome, Err(BulkError::Gone(refused)), "{name}");
+        let refused = CloseReason::Protocol(FrameError::Bulk);
+        assert_eq!(outcome, Err(BulkError::Disconnected(refused)), "{name}");
     }
 }
 
@@ -310,19 +316,19 @@ fn an_owner_that_has_received_what_was_not_sent_yet_is_left() {
     let bytes = 64 << 20;
     let handle = made_up((1, 2, bytes, Rights::Write));
     let ours = BulkMemory::plain(vec![9; bytes as usize]);
-    let outcome = client.push(peer, &handle, &ours, BulkPart::of(bytes));
-    assert_eq!(outcome, Err(BulkError::Gone(Gone::Refused(FrameError::Bulk))));
+    let outcome = client.push(peer, &handle, &ours, BulkPart::new(bytes));
+    assert_eq!(outcome, Err(BulkError::Disconnected(CloseReason::Protocol(FrameError::Bulk))));
     owner.join().unwrap();
     assert_eq!(ours.into_vecs().expect("it is not sent any more").len(), 1);
 }
 
 /// Passes a file to the server, and returns a location that announces it with `told_bytes` bytes.
-fn pass_file(hostile: &mut Hostile, bytes: u64, seals: SealFlags, told_bytes: u64) -> Located {
+fn pass_file(hostile: &mut Hostile, bytes: u64, seals: SealFlags, told_bytes: u64) -> Location {
     let file = memory(bytes, seals);
     let stat = fstat(&file).unwrap();
     pass(&hostile.socket, b"!", file.as_fd());
     let file = FileId { device: stat.st_dev, inode: stat.st_ino };
-    Located::File { bytes: told_bytes, file }
+    Location::File { bytes: told_bytes, file }
 }
 
 /// Lets an endpoint pull from a hostile owner in shared memory. Returns the result and the path.
@@ -343,7 +349,7 @@ fn transferred(
 ) -> (Result<(), BulkError>, Option<BulkPath>) {
     let mut client = Endpoint::new(Config::default()).unwrap();
     let address = client.listen(&"sm://".parse().unwrap()).unwrap();
-    let place = address.place().to_string();
+    let place = address.without_scheme().to_string();
     let owner = std::thread::spawn(move || hostile(Hostile::welcomed(&place)));
     let began = Instant::now();
     while client.stats().peers_count == 0 && began.elapsed() < SOON {
@@ -352,7 +358,7 @@ fn transferred(
     let peer = client.peers().next().expect("it has come");
     let handle = made_up((1, 2, 500, Rights::ReadWrite));
     let ours = BulkMemory::plain(vec![9; 300]);
-    let part = BulkPart::of(100).at(50, 100);
+    let part = BulkPart::new(100).offsets(50, 100);
     let outcome = transferring(&mut client, peer, &handle, &ours, part);
     let path = client.bulk_path(peer, &handle);
     drop(client);
@@ -362,15 +368,14 @@ fn transferred(
     (outcome, path)
 }
 
-/// Waits for the request to attach, answers with those locations, and then sends the data as a
-/// message.
+/// Waits for the request to attach, answers with those locations, and then sends the data as a message.
 fn answers(
     hostile: &mut Hostile,
-    with: impl FnOnce(&mut Hostile) -> (Vec<Located>, Proof),
+    with: impl FnOnce(&mut Hostile) -> (Vec<Location>, CheckWord),
 ) -> Option<()> {
     let Some(BulkMessage::Attach(_)) = hostile.hears_bulk() else { panic!("it asks first") };
-    let (segments, proof) = with(hostile);
-    hostile.says(&BulkMessage::Attached { id: 1, segments, proof });
+    let (segments, check_word) = with(hostile);
+    hostile.says(&BulkMessage::Attached { id: 1, segments, check_word });
     match hostile.hears_bulk()? {
         BulkMessage::Detached { id: 1 } => {}
         other => panic!("{other:?}"),
@@ -380,37 +385,37 @@ fn answers(
     Some(())
 }
 
-const NO_PROOF: Proof = Proof { address: 0, word: 0 };
+const NO_WORD: CheckWord = CheckWord { address: 0, word: 0 };
 
 #[test]
 fn files_and_addresses_that_are_not_what_they_are_said_to_be_are_not_touched() {
-    type Lie = fn(&mut Hostile) -> (Vec<Located>, Proof);
+    type Lie = fn(&mut Hostile) -> (Vec<Location>, CheckWord);
     let lies: [(&str, Lie); 7] = [
         ("a file that was not passed", |_| {
             let file = FileId { device: 1, inode: 2 };
-            (vec![Located::File { bytes: 500, file }], NO_PROOF)
+            (vec![Location::File { bytes: 500, file }], NO_WORD)
         }),
         ("a file that can be cut off", |hostile| {
-            (vec![pass_file(hostile, 500, SealFlags::GROW, 500)], NO_PROOF)
+            (vec![pass_file(hostile, 500, SealFlags::GROW, 500)], NO_WORD)
         }),
         ("a file that is too short", |hostile| {
-            (vec![pass_file(hostile, 499, SealFlags::SHRINK, 500)], NO_PROOF)
+            (vec![pass_file(hostile, 499, SealFlags::SHRINK, 500)], NO_WORD)
         }),
         ("a file that cannot be written", |hostile| {
             let seals = SealFlags::SHRINK | SealFlags::WRITE;
-            (vec![pass_file(hostile, 500, seals, 500)], NO_PROOF)
+            (vec![pass_file(hostile, 500, seals, 500)], NO_WORD)
         }),
         ("a good file and one that is not", |hostile| {
             let good = pass_file(hostile, 200, SealFlags::SHRINK, 200);
-            (vec![good, pass_file(hostile, 100, SealFlags::SHRINK, 300)], NO_PROOF)
+            (vec![good, pass_file(hostile, 100, SealFlags::SHRINK, 300)], NO_WORD)
         }),
-        ("an address without a proof", |_| {
-            (vec![Located::Process { address: 4096, bytes: 500 }], NO_PROOF)
+        ("an address without a check word", |_| {
+            (vec![Location::Process { address: 4096, bytes: 500 }], NO_WORD)
         }),
-        ("an address with a proof of another's", |_| {
+        ("an address with a check word of another's", |_| {
             static WORD: [u8; 16] = [7; 16];
-            let proof = Proof { address: WORD.as_ptr() as u64, word: 8 };
-            (vec![Located::Process { address: 4096, bytes: 500 }], proof)
+            let check_word = CheckWord { address: WORD.as_ptr() as u64, word: 8 };
+            (vec![Location::Process { address: 4096, bytes: 500 }], check_word)
         }),
     ];
     for (name, lie) in lies {
@@ -424,34 +429,38 @@ fn files_and_addresses_that_are_not_what_they_are_said_to_be_are_not_touched() {
 
 #[test]
 fn lengths_and_numbers_that_do_not_fit_the_handle_end_the_connection() {
-    type Lie = fn(&mut Hostile) -> Vec<Located>;
+    type Lie = fn(&mut Hostile) -> Vec<Location>;
     let lies: [(&str, Lie); 5] = [
         ("nothing", |_| vec![]),
         ("too little", |hostile| vec![pass_file(hostile, 499, SealFlags::SHRINK, 499)]),
         ("too much", |hostile| vec![pass_file(hostile, 501, SealFlags::SHRINK, 501)]),
         ("where counting begins again", |_| {
-            let most = Located::Process { address: 0, bytes: u64::MAX };
-            vec![most, Located::Process { address: 0, bytes: 501 }]
+            let most = Location::Process { address: 0, bytes: u64::MAX };
+            vec![most, Location::Process { address: 0, bytes: 501 }]
         }),
         ("an address where counting begins again", |_| {
-            vec![Located::Process { address: u64::MAX - 100, bytes: 500 }]
+            vec![Location::Process { address: u64::MAX - 100, bytes: 500 }]
         }),
     ];
     for (name, lie) in lies {
         let (outcome, _) = attached(move |mut hostile| {
             answers_and_is_left(&mut hostile, 1, lie);
         });
-        let refused = Gone::Refused(FrameError::Bulk);
-        assert_eq!(outcome, Err(BulkError::Gone(refused.clone())), "{name}");
+        let refused = CloseReason::Protocol(FrameError::Bulk);
+        assert_eq!(outcome, Err(BulkError::Disconnected(refused.clone())), "{name}");
     }
     let (outcome, _) = attached(|mut hostile| answers_and_is_left(&mut hostile, 2, |_| vec![]));
-    assert_eq!(outcome, Err(BulkError::Gone(Gone::Refused(FrameError::Bulk))), "another's");
+    assert_eq!(
+        outcome,
+        Err(BulkError::Disconnected(CloseReason::Protocol(FrameError::Bulk))),
+        "another's"
+    );
 }
 
-fn answers_and_is_left(hostile: &mut Hostile, id: u64, with: fn(&mut Hostile) -> Vec<Located>) {
+fn answers_and_is_left(hostile: &mut Hostile, id: u64, with: fn(&mut Hostile) -> Vec<Location>) {
     let Some(BulkMessage::Attach(_)) = hostile.hears_bulk() else { panic!("it asks first") };
     let segments = with(hostile);
-    hostile.says(&BulkMessage::Attached { id, segments, proof: NO_PROOF });
+    hostile.says(&BulkMessage::Attached { id, segments, check_word: NO_WORD });
     assert!(hostile.is_disconnected());
 }
 
@@ -466,9 +475,9 @@ fn an_address_at_which_nothing_is_is_the_transfer_s_error_and_no_crash() {
             // The process is the right one: the check word is there.
             let word = 0x1234_5678_9abc_def0_u128 << 7;
             let there = Box::new(word.to_ne_bytes());
-            let proof = Proof { address: there.as_ptr() as u64, word };
-            let segments = vec![Located::Process { address, bytes: 500 }];
-            hostile.says(&BulkMessage::Attached { id: 1, segments, proof });
+            let check_word = CheckWord { address: there.as_ptr() as u64, word };
+            let segments = vec![Location::Process { address, bytes: 500 }];
+            hostile.says(&BulkMessage::Attached { id: 1, segments, check_word });
             assert!(hostile.is_disconnected());
             drop(there);
         });
@@ -487,7 +496,7 @@ fn whoever_is_sent_away_is_told_so_although_memory_is_lent_to_it() {
     let address = server.listen(&"sm://".parse().unwrap()).unwrap();
     let memory = BulkMemory::plain(vec![0; 100]);
     let handle = server.register_memory(&memory, Rights::Write).unwrap();
-    let mut hostile = connect(address.place(), &hello(), TOTAL_BYTES, SealFlags::SHRINK);
+    let mut hostile = connect(address.without_scheme(), &hello(), TOTAL_BYTES, SealFlags::SHRINK);
     let began = Instant::now();
     while server.stats().peers_count == 0 && began.elapsed() < SOON {
         server.progress(Duration::from_millis(10));
@@ -513,7 +522,7 @@ fn whoever_asks_for_memory_and_reads_no_answer_is_disconnected() {
     let config = Config { queued_bytes_max: 1 << 16, ..Config::default() };
     let mut server = Endpoint::new(config).unwrap();
     let address = server.listen(&"uds://".parse().unwrap()).unwrap();
-    let name = address.place().strip_prefix('@').unwrap();
+    let name = address.without_scheme().strip_prefix('@').unwrap();
     let name = SocketAddr::from_abstract_name(name).unwrap();
     let mut hostile = UnixStream::connect_addr(&name).unwrap();
     hostile.write_all(&hello().encode()).unwrap();
@@ -542,7 +551,7 @@ fn memory_that_was_withdrawn_is_free_although_a_piece_of_it_is_on_its_way() {
     let handle = owner.register_memory(&memory, Rights::Read).unwrap();
     let (tell, told) = std::sync::mpsc::channel();
     let slow = std::thread::spawn(move || {
-        let mut wire = Wire::that_takes(1 << 20, address.place());
+        let mut wire = Wire::that_takes(1 << 20, address.without_scheme());
         wire.says(&BulkMessage::Read { transfer: 3, handle, offset: 0, bytes: BYTES });
         told.recv().unwrap();
         let mut came_bytes = 0;

@@ -130,8 +130,7 @@ fn whoever_lies_in_shared_memory_is_disconnected() {
 fn whoever_says_to_have_read_what_was_never_sent_is_disconnected() {
     let mut house = House::new("sm://");
     let mut hostile = Hostile::welcomed(&house.place);
-    // The connector's read position, far ahead of the truth. The server reads it when its slots are
-    // full.
+    // The connector's read position, far ahead of the truth. The server reads it when its slots are full.
     hostile.write(TAKEN_AT, &[u64::MAX / 2]);
     for number in 0..u64::from(2 * SLOTS) {
         hostile.publish([1 << 32, 0, number], 0);
@@ -208,7 +207,7 @@ fn whoever_lies_on_a_stream_is_disconnected() {
 #[test]
 fn answers_that_nobody_asked_for_are_dropped() {
     let (open, wait) = gate();
-    let held = Method::named("held");
+    let held = Method::new("held");
     let mut house = House::with("tcp://127.0.0.1:0", |server| {
         let held = move |_: &mut Context<'_>, number: u64| {
             wait();
@@ -265,7 +264,7 @@ fn whoever_connects_and_says_nothing_is_turned_away_and_keeps_nobody_waiting() {
             server.stats()
         });
         let began = Instant::now();
-        let mut silent = TcpStream::connect(address.place()).unwrap();
+        let mut silent = TcpStream::connect(address.without_scheme()).unwrap();
         silent.set_read_timeout(Some(SOON)).unwrap();
         silent.write_all(b"hand").unwrap();
         if is_beside_others {
@@ -281,8 +280,7 @@ fn whoever_connects_and_says_nothing_is_turned_away_and_keeps_nobody_waiting() {
     }
 }
 
-/// Sends requests for a pooled handler from a peer that reads no answers, and checks how many of
-/// them begin.
+/// Sends requests for a pooled handler from a peer that reads no answers, and checks how many of them begin.
 fn pooled_requests_of_a_peer_that_does_not_read(fibers: bool) {
     const REQUESTS: u64 = 500;
     const QUEUED_BYTES_MAX: u32 = 64 << 10;
@@ -301,7 +299,7 @@ fn pooled_requests_of_a_peer_that_does_not_read(fibers: bool) {
         };
         server.register_pooled("long", 0, long).unwrap();
     });
-    let long = Method::named("long");
+    let long = Method::new("long");
     let mut hostile = Hostile::welcomed(&house.place);
     for call in 0..REQUESTS {
         hostile.say(Kind::Request, long.word(), call, &[]);
@@ -347,7 +345,7 @@ fn peer_that_fills_the_pool_leaves_room_for_others() {
         };
         server.register_pooled("slow", 0, slow).unwrap();
     });
-    let slow = Method::named("slow");
+    let slow = Method::new("slow");
     let mut hostile = Hostile::welcomed(&house.place);
     for call in 0..REQUESTS {
         hostile.say(Kind::Request, slow.word(), call, &[]);
@@ -382,7 +380,8 @@ fn server_with_long_answers(answer_bytes: usize, queued_bytes_max: usize) -> (En
         Ok(())
     };
     server.register_bytes("long", 0, answer_at_length).unwrap();
-    let place = server.listen(&"tcp://127.0.0.1:0".parse().unwrap()).unwrap().place().to_string();
+    let place =
+        server.listen(&"tcp://127.0.0.1:0".parse().unwrap()).unwrap().without_scheme().to_string();
     (server, place)
 }
 
@@ -394,7 +393,7 @@ fn answers_to_deferred_requests_are_queued_within_the_limit() {
     const QUEUED_BYTES_MAX: usize = 1 << 22;
     // More than were sent or queued before.
     const ANSWERS_BEFORE_PAUSE_COUNT: u64 = 40;
-    let long = Method::named("long");
+    let long = Method::new("long");
     let (mut server, place) = server_with_long_answers(ANSWER_BYTES, QUEUED_BYTES_MAX);
     let ((open, wait), (end_pause, pause)) = (gate(), gate());
     let (tell, is_paused) = std::sync::mpsc::channel();
@@ -446,7 +445,7 @@ fn peer_that_reads_neither_answers_nor_refusals_is_disconnected() {
     const REQUESTS_COUNT: u64 = 20_000;
     const ANSWER_BYTES: usize = 1 << 13;
     const QUEUED_BYTES_MAX: usize = 1 << 16;
-    let long = Method::named("long");
+    let long = Method::new("long");
     let (mut server, place) = server_with_long_answers(ANSWER_BYTES, QUEUED_BYTES_MAX);
     let (open, wait) = gate();
     let peer = std::thread::spawn(move || {
@@ -475,7 +474,7 @@ fn requests_of_one_peer_that_were_put_off_leave_others_their_turn() {
     let is_held = Arc::clone(&held);
     let mut house = House::with("tcp://127.0.0.1:0", move |server| {
         let hold = move |context: &mut Context<'_>, ()| {
-            let (holder, silent) = (context.peer(), Method::named("silent"));
+            let (holder, silent) = (context.peer(), Method::new("silent"));
             // While a handler waits for an answer, requests are put off.
             while is_held.load(Ordering::SeqCst) {
                 let late = context.call_within::<_, ()>(holder, silent, &(), MS);
@@ -490,7 +489,7 @@ fn requests_of_one_peer_that_were_put_off_leave_others_their_turn() {
         };
         server.register("note", 0, note).unwrap();
     });
-    let (hold, note) = (Method::named("hold"), Method::named("note"));
+    let (hold, note) = (Method::new("hold"), Method::new("note"));
     let mut holder = Wire::welcomed(&house.place);
     holder.say(Kind::Request, hold.word(), 1, &[]);
     holder.hears().expect("its handler waits for an answer");
@@ -505,7 +504,7 @@ fn requests_of_one_peer_that_were_put_off_leave_others_their_turn() {
     assert!(matches!(many.hears_bulk(), Some(BulkMessage::Refused { .. })));
     let one = house.client.start::<_, ()>(house.peer, note, &()).unwrap();
     let ours = BulkMemory::plain(vec![0]);
-    let refused = house.client.pull(house.peer, &unknown, &ours, BulkPart::of(1));
+    let refused = house.client.pull(house.peer, &unknown, &ours, BulkPart::new(1));
     assert!(matches!(refused, Err(BulkError::Refused(_))));
     held.store(false, Ordering::SeqCst);
     assert_eq!(house.client.wait(one), Ok(()));
@@ -567,10 +566,10 @@ fn memory_for_a_long_message_is_given_back_while_the_peer_stays() {
         Ok(())
     };
     server.register_bytes("long", 0, long).unwrap();
-    let place = address.place().to_string();
+    let place = address.without_scheme().to_string();
     let stranger = std::thread::spawn(move || {
         let mut wire = Wire::that_takes(1 << 20, &place);
-        wire.say(Kind::Request, Method::named("long").word(), 1, &vec![1; 1 << 20]);
+        wire.say(Kind::Request, Method::new("long").word(), 1, &vec![1; 1 << 20]);
         wire.hears().expect("an answer");
         wire
     });

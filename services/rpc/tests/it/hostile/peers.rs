@@ -15,7 +15,7 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub const ECHO: Method = Method::named("echo");
+pub const ECHO: Method = Method::new("echo");
 pub const SLOTS: u32 = 4;
 pub const SHARED_BYTES: u32 = 8192;
 pub const MESSAGE_MAX: u32 = 4096;
@@ -51,7 +51,7 @@ impl House {
         let thread = Some(std::thread::spawn(move || server.serve()));
         let mut client = Endpoint::new(Config::default()).unwrap();
         let peer = client.connect(&address).unwrap();
-        Self { place: address.place().to_string(), stopper, thread, client, peer }
+        Self { place: address.without_scheme().to_string(), stopper, thread, client, peer }
     }
 
     pub fn is_in_order(&mut self) {
@@ -179,8 +179,7 @@ pub fn hello() -> Hello {
     }
 }
 
-// Layout of the segment: the status of both sides, slots of both directions, long bodies of both
-// directions.
+// Layout of the segment: the status of both sides, slots of both directions, long bodies of both directions.
 pub const SIDE_BYTES: u64 = 256;
 pub const SLOT_BYTES: u64 = 128;
 pub const SLOTS_AT: u64 = 2 * SIDE_BYTES;
@@ -279,8 +278,7 @@ impl Hostile {
         self.write(slot, &[self.sent]);
     }
 
-    /// Waits until the server has taken all but `untaken_max` messages, or has disconnected this
-    /// peer.
+    /// Waits until the server has taken all but `untaken_max` messages, or has disconnected this peer.
     pub fn is_heard_but(&self, untaken_max: u64) {
         let began = Instant::now();
         let taken = || self.get::<1>(SIDE_BYTES + TAKEN_AT)[0];

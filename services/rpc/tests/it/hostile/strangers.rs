@@ -1,11 +1,10 @@
-//! Tests with peers that cannot authenticate: both sides get an error at once, and no such peer is
-//! let in.
+//! Tests with peers that cannot authenticate: both sides get an error at once, and no such peer is let in.
 
 use super::peers::{SOON, stream_hello};
 use handover_rpc::engine::{HELLO_BYTES, Hello, NO_PROOF, NONCE_BYTES, PROOF_BYTES, Role, Secret};
 use handover_rpc::{
-    Address, AuthenticationError, Calling, Config, Endpoint, EndpointError, Gone, Method, Peer,
-    UdsPeers,
+    Address, AuthenticationError, Calling, CloseReason, Config, Endpoint, EndpointError, Method,
+    Peer, UdsPeers,
 };
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 const SECRET: &[u8] = b"known to both sides";
-const ECHO: Method = Method::named("echo");
+const ECHO: Method = Method::new("echo");
 
 /// Creates an endpoint that listens at that address.
 fn listening(how: &str, config: Config, secret: Option<&[u8]>) -> (Endpoint, Address) {
@@ -56,7 +55,7 @@ fn settled<T>(server: &mut Endpoint, client: JoinHandle<T>) -> T {
 }
 
 /// Returns the reason that the client gets for the server's refusal.
-fn refusal(server: &mut Endpoint, client: JoinHandle<Connected>) -> Gone {
+fn refusal(server: &mut Endpoint, client: JoinHandle<Connected>) -> CloseReason {
     let refused = settled(server, client).map(|_| ()).unwrap_err();
     let stats = server.stats();
     assert_eq!((stats.peers_count, stats.turned_away_count), (0, 1), "{refused}");
@@ -80,16 +79,16 @@ fn peers_that_know_the_secret_are_served_and_others_are_told_why_not() {
     let (mut server, address) = tcp();
     is_served(&mut server, connecting(&address, Config::default(), Some(SECRET)));
 
-    use AuthenticationError::{NoSecret, SecretWanted, WrongSecret};
+    use AuthenticationError::{NoSecret, SecretRequired, WrongSecret};
     let other = b"known to nobody else".as_slice();
     for (ours, its, why) in [
         (Some(SECRET), Some(other), WrongSecret),
-        (Some(SECRET), None, SecretWanted),
+        (Some(SECRET), None, SecretRequired),
         (None, Some(SECRET), NoSecret),
     ] {
         let (mut server, address) = listening("tcp://127.0.0.1:0", Config::default(), ours);
         let client = connecting(&address, Config::default(), its);
-        assert_eq!(refusal(&mut server, client), Gone::Unauthenticated(why));
+        assert_eq!(refusal(&mut server, client), CloseReason::Authentication(why));
     }
 }
 
@@ -116,8 +115,7 @@ fn a_secret_is_read_from_a_file_and_a_short_one_is_refused() {
     assert!(refused.starts_with(&format!("{}: ", file.display())), "{refused}");
 }
 
-/// Returns the hello and nonce that a stranger sends, and those that a server with a secret
-/// answers.
+/// Returns the hello and nonce that a stranger sends, and those that a server with a secret answers.
 fn opening(place: &str) -> (TcpStream, Vec<u8>, Vec<u8>) {
     let mut stream = TcpStream::connect(place).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
@@ -132,7 +130,7 @@ fn opening(place: &str) -> (TcpStream, Vec<u8>, Vec<u8>) {
 #[test]
 fn no_proof_is_given_to_a_peer_that_gives_none_and_a_recorded_one_is_worth_nothing() {
     let (mut server, address) = listening("tcp://127.0.0.1:0", Config::default(), Some(SECRET));
-    let place = address.place().to_owned();
+    let place = address.without_scheme().to_owned();
     let stranger = std::thread::spawn(move || {
         let secret = Secret::new(SECRET).unwrap();
         // A proof recorded on another connection: the server's random number differs.
@@ -167,7 +165,7 @@ fn a_stranger_that_goes_silent_in_the_handshake_is_turned_away_in_time() {
     // Long enough for the stranger's first message.
     let config = Config { handshake_timeout_ms: 1000, ..Config::default() };
     let (mut server, address) = listening("tcp://127.0.0.1:0", config, Some(SECRET));
-    let place = address.place().to_owned();
+    let place = address.without_scheme().to_owned();
     let stranger = std::thread::spawn(move || {
         let (mut stream, ..) = opening(&place);
         let mut rest = Vec::new();
@@ -196,12 +194,15 @@ fn unix_peers_of_other_users_are_refused_by_either_side() {
     let (mut server, address) = listening(&how, Config::default(), None);
     let refused = settled(&mut server, connecting(&address, others(vec![own + 1]), None));
     let refused = refused.map(|_| ()).unwrap_err();
-    assert!(matches!(refused, EndpointError::Stranger { uid, .. } if uid == own), "{refused}");
+    assert!(
+        matches!(refused, EndpointError::UserNotAllowed { uid, .. } if uid == own),
+        "{refused}"
+    );
     drop(server);
 
     let (mut server, address) = listening(&how, others(vec![own + 1]), None);
     let client = connecting(&address, Config::default(), None);
-    assert_eq!(refusal(&mut server, client), Gone::HungUp);
+    assert_eq!(refusal(&mut server, client), CloseReason::ClosedByPeer);
 }
 
 #[cfg(feature = "tls")]
@@ -238,7 +239,7 @@ mod tls {
         ] {
             let (mut server, address) = listening(HOW, of(server), None);
             match refusal(&mut server, connecting(&address, of(client), None)) {
-                Gone::Tls(said) => assert!(said.contains(why), "{said}, not {why}"),
+                CloseReason::Tls(said) => assert!(said.contains(why), "{said}, not {why}"),
                 other => panic!("{other}"),
             }
         }
@@ -284,10 +285,12 @@ mod tls {
             [(HOW, Address::Tcp as fn(String) -> Address), ("tcp://127.0.0.1:0", Address::Tls)]
         {
             let (mut server, address) = listening(how, config(), None);
-            let client = connecting(&other(address.place().into()), config(), None);
+            let client = connecting(&other(address.without_scheme().into()), config(), None);
             let refused = settled(&mut server, client).map(|_| ()).unwrap_err();
-            let is_told =
-                matches!(refused, EndpointError::Handshake { .. } | EndpointError::Silent { .. });
+            let is_told = matches!(
+                refused,
+                EndpointError::Handshake { .. } | EndpointError::HandshakeTimeout { .. }
+            );
             assert!(is_told, "{refused}");
         }
     }
@@ -312,11 +315,10 @@ mod tls {
         let (mut server, address) = listening(HOW, with_tls(Config::default()), None);
         let never = |_: &mut handover_rpc::Context<'_>, ()| Ok(());
         server.register("never", 0, never).unwrap();
-        // A relay that forwards bytes until the client's request has come, and does not forward
-        // that.
+        // A relay that forwards bytes until the client's request has come, and does not forward that.
         let relay = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = Address::Tls(relay.local_addr().unwrap().to_string());
-        let place = address.place().to_owned();
+        let place = address.without_scheme().to_owned();
         let (cut, when) = std::sync::mpsc::channel::<()>();
         let relaying = std::thread::spawn(move || {
             let (client, _) = relay.accept().unwrap();
@@ -332,19 +334,18 @@ mod tls {
         });
         let client = connecting(&at, with_tls(Config::default()), None);
         let (mut client, peer) = settled(&mut server, client).unwrap();
-        let call = client.start::<_, ()>(peer, Method::named("never"), &()).unwrap();
+        let call = client.start::<_, ()>(peer, Method::new("never"), &()).unwrap();
         cut.send(()).unwrap();
         relaying.join().unwrap();
         match client.wait(call) {
-            Err(CallError::Gone(why)) => {
+            Err(CallError::Disconnected(why)) => {
                 assert_eq!(why.to_string(), "TLS failed: the connection ended without close_notify",)
             }
             other => panic!("{other:?}"),
         }
     }
 
-    /// Relay that passes everything on until the client is to go silent, and then a given number of
-    /// its bytes.
+    /// Relay that passes everything on until the client is to go silent, and then a given number of its bytes.
     struct Relay {
         address: Address,
         passes_all: Arc<AtomicBool>,
@@ -355,7 +356,8 @@ mod tls {
         fn new(server: &Address, more_bytes: usize) -> Self {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let address = Address::Tls(listener.local_addr().unwrap().to_string());
-            let (place, passes_all) = (server.place().to_owned(), Arc::new(AtomicBool::new(true)));
+            let (place, passes_all) =
+                (server.without_scheme().to_owned(), Arc::new(AtomicBool::new(true)));
             let passes = Arc::clone(&passes_all);
             let client = std::thread::spawn(move || {
                 let (mut client, _) = listener.accept().unwrap();
@@ -386,8 +388,7 @@ mod tls {
     #[test]
     fn message_that_is_begun_and_not_ended_ends_a_connection_under_tls() {
         const MESSAGE_TIMEOUT_MS: u32 = 80;
-        // Within the header of a record, within a record, between two, and within a message of
-        // several records.
+        // Within the header of a record, within a record, between two, and within a message of several records.
         for more_bytes in [3, 30, 46, 20_000] {
             let config =
                 Config { message_timeout_ms: MESSAGE_TIMEOUT_MS, ..with_tls(Config::default()) };
@@ -408,7 +409,7 @@ mod tls {
             assert!(took >= std::time::Duration::from_millis(MESSAGE_TIMEOUT_MS.into()));
             assert_eq!(server.stats().requests_count, 0);
             let ended = asking.join().unwrap();
-            assert!(matches!(ended, Err(CallError::Gone(_))), "{more_bytes}: {ended:?}");
+            assert!(matches!(ended, Err(CallError::Disconnected(_))), "{more_bytes}: {ended:?}");
             relay.client.join().unwrap();
         }
     }
@@ -426,7 +427,7 @@ mod tls {
         // Half of them have begun a record.
         let strangers: Vec<TcpStream> = (0..3 * HANDSHAKES_MAX)
             .map(|number| {
-                let mut stranger = TcpStream::connect(address.place()).unwrap();
+                let mut stranger = TcpStream::connect(address.without_scheme()).unwrap();
                 stranger.write_all(&[22, 3, 1, 2, 0, 1][..6 * (number as usize % 2)]).unwrap();
                 stranger
             })
@@ -446,8 +447,7 @@ mod tls {
             server.progress(std::time::Duration::from_millis(5));
             assert!(began.elapsed() < 8 * SOON, "{:?}", server.stats());
         }
-        // All earlier handshakes, except those for which there was room, were turned away, each
-        // after its time.
+        // All earlier handshakes, except those for which there was room, were turned away, each after its time.
         assert!(server.stats().turned_away_count >= u64::from(2 * HANDSHAKES_MAX));
         assert!(began.elapsed() >= std::time::Duration::from_millis(2 * u64::from(SILENCE_MS)));
         drop((client.join().unwrap(), strangers));

@@ -6,15 +6,15 @@
 mod relay;
 
 use handover_rpc::{
-    Address, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, CallError, Calling, Config,
-    Endpoint, EndpointError, Gone, Method, Peer, Rights, Stopper,
+    Address, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, CallError, Calling, CloseReason,
+    Config, Endpoint, EndpointError, Method, Peer, Rights, Stopper,
 };
 use relay::{Cut, FAIR, Relay, Weather};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-const ECHO: Method = Method::named("echo");
-const HANDLE: Method = Method::named("handle");
+const ECHO: Method = Method::new("echo");
+const HANDLE: Method = Method::new("handle");
 const OWNED_BYTES: usize = 300_000;
 /// Limit for events that should happen at once: ten times what a busy machine takes.
 const SOON: Duration = Duration::from_secs(60);
@@ -50,7 +50,7 @@ impl Server {
     }
 
     fn relayed(&self, weather: Weather) -> (Relay, Address) {
-        let relay = Relay::new(self.address.place(), weather);
+        let relay = Relay::new(self.address.without_scheme(), weather);
         let address = Address::Tcp(relay.address.to_string());
         (relay, address)
     }
@@ -85,12 +85,12 @@ fn all_sorts(client: &mut Endpoint, peer: Peer, salt: u8) -> Result<(), Failed> 
     }
     let handle: BulkHandle = client.call(peer, HANDLE, &())?;
     let ours = BulkMemory::plain(pattern(OWNED_BYTES, salt));
-    let all = BulkPart::of(OWNED_BYTES as u64);
+    let all = BulkPart::new(OWNED_BYTES as u64);
     client.push(peer, &handle, &ours, all)?;
     let back = BulkMemory::plain(vec![0; OWNED_BYTES]);
     let mut pulls = Vec::new();
     for at in (0..OWNED_BYTES as u64).step_by(OWNED_BYTES / 10) {
-        let part = BulkPart::of(OWNED_BYTES as u64 / 10).at(at, at);
+        let part = BulkPart::new(OWNED_BYTES as u64 / 10).offsets(at, at);
         pulls.push(client.start_pull(peer, &handle, &back, part)?);
     }
     while let Some((_, result)) = client.wait_any_transfer(&mut pulls) {
@@ -145,7 +145,7 @@ fn deadlines_pass_while_the_proxy_stalls_and_later_calls_succeed() {
     let (began, timeout) = (Instant::now(), Duration::from_millis(20));
     let late = client.call_within::<_, Vec<u8>>(peer, ECHO, &vec![1u8; 100], timeout);
     assert_eq!(late, Err(CallError::Deadline));
-    let part = BulkPart::of(500).within(timeout);
+    let part = BulkPart::new(500).timeout(timeout);
     assert_eq!(client.pull(peer, &handle, &ours, part), Err(BulkError::Deadline));
     assert_eq!(client.push(peer, &handle, &ours, part), Err(BulkError::Deadline));
     assert!(began.elapsed() >= 3 * timeout && began.elapsed() < SOON);
@@ -192,9 +192,16 @@ fn cut_connection_is_an_error_and_a_new_one_works() {
             match outcome {
                 // The connection's end is reported to calls under way, or to the next ones.
                 Err(
-                    Failed::Connecting(EndpointError::Handshake { why: Gone::HungUp, .. })
-                    | Failed::Calling(CallError::Gone(Gone::HungUp) | CallError::Stale)
-                    | Failed::Moving(BulkError::Gone(Gone::HungUp) | BulkError::Stale),
+                    Failed::Connecting(EndpointError::Handshake {
+                        why: CloseReason::ClosedByPeer,
+                        ..
+                    })
+                    | Failed::Calling(
+                        CallError::Disconnected(CloseReason::ClosedByPeer) | CallError::Stale,
+                    )
+                    | Failed::Moving(
+                        BulkError::Disconnected(CloseReason::ClosedByPeer) | BulkError::Stale,
+                    ),
                 ) => {}
                 other => panic!("{how:?} behind {at} bytes: {other:?}"),
             }
