@@ -6,7 +6,7 @@ use handover_harness::Fault;
 use std::sync::{Mutex, PoisonError};
 use zerocopy::FromZeros;
 
-/// Counts of items sent and received.
+/// Counters of the items that the participants have sent and received, for a check at the end of a round.
 #[derive(Debug, Default, FromZeros)]
 #[repr(C)]
 pub(crate) struct Tally {
@@ -37,7 +37,7 @@ impl Tally {
         // Relaxed: all participants have ended.
         match self.wrong.load(Ordering::Relaxed) {
             0 => Ok(()),
-            wrong => Err(Fault::new(format!("{wrong} items were wrong or out of order"))),
+            wrong => Err(Fault::new(format!("{wrong} received items were wrong or out of order"))),
         }
     }
 
@@ -55,7 +55,7 @@ impl Tally {
     }
 }
 
-/// Value that one participant removes when its round starts.
+/// Cell whose value one participant takes at the start of a round; taking it twice is an error.
 pub(crate) struct TakeCell<T>(Mutex<Option<T>>);
 
 impl<T> TakeCell<T> {
@@ -69,7 +69,7 @@ impl<T> TakeCell<T> {
     }
 }
 
-/// Returns the clock ticks that `run` takes.
+/// Calls `run`; returns its duration in clock ticks.
 #[inline]
 pub(crate) fn timed(run: impl FnOnce()) -> u64 {
     let began = clock::ticks();
@@ -77,7 +77,7 @@ pub(crate) fn timed(run: impl FnOnce()) -> u64 {
     clock::ticks().saturating_sub(began)
 }
 
-/// Returns the clock ticks that a future takes, its waits included.
+/// Awaits `run`; returns its duration in clock ticks, waits included.
 #[cfg(feature = "peers")]
 #[inline]
 pub(crate) async fn timed_async(run: impl Future<Output = ()>) -> u64 {
@@ -86,7 +86,7 @@ pub(crate) async fn timed_async(run: impl Future<Output = ()>) -> u64 {
     clock::ticks().saturating_sub(began)
 }
 
-/// Fails if counts differ from their expected values.
+/// Fails if `counts` differ from `expected`; `names` describes the counts in the error.
 pub(crate) fn same<const N: usize>(
     names: &str,
     counts: [u64; N],
@@ -106,7 +106,7 @@ pub(crate) fn same_bytes(received: &[u8], sent: &[u8]) -> Result<(), Fault> {
     }
 }
 
-/// Converts a size in bytes to `usize`; sizes are far below its maximum.
+/// Converts a size in bytes to `usize`.
 pub(crate) fn size(bytes: handover_record::Bytes) -> usize {
     usize::try_from(bytes.0).unwrap_or(usize::MAX)
 }

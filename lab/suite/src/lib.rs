@@ -25,7 +25,7 @@ pub mod timer;
 
 use handover_harness::Bench;
 
-/// All benchmarks, mechanism by mechanism, in the order of the table.
+/// All benchmarks, mechanism by mechanism, in the order of the output table.
 ///
 /// A static, so that the workloads are compiled once, here: those that a constant names would be
 /// compiled again in each program that uses it.
@@ -53,8 +53,8 @@ pub static ALL: &[&[Bench]] = &[
     null::ALL,
 ];
 
-/// Returns one line about the peers that this binary was built without, each with the feature or
-/// the installed library that adds it; `None` if there are none.
+/// Returns one line that lists the peers that this binary was built without, each with the feature
+/// or library that adds it; `None` if all were built.
 pub fn not_built() -> Option<String> {
     let peers = cfg!(feature = "peers");
     let all: [(bool, &str); 10] = [

@@ -18,7 +18,7 @@ args! {
     }
 }
 
-/// Benchmark of clients on their own threads, for all contenders.
+/// Declaration of the benchmark of a server whose clients have their own threads, for all contenders.
 const SERVE: Spec = Spec::new(
     "event/serve",
     "a request of one of clients_count threads and its answer, at the thread that serves them",
@@ -29,21 +29,21 @@ const SERVE: Spec = Spec::new(
 .batched();
 
 #[derive(Default)]
-struct Counts {
-    /// Number of clients that have started.
+struct ServeCounts {
+    /// Number of clients whose thread has started.
     begun: AtomicU32,
-    /// ServerPace sent, and answers received.
+    /// Counts of requests answered by the server and of answers received by the clients.
     tally: Tally,
 }
 
-impl Counts {
+impl ServeCounts {
     fn begin(&self) {
         // Relaxed: the count publishes no other data.
         self.begun.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Times the server once all clients have started; `serve(n)` must serve `n` requests. Each sample includes
-    /// several requests of every client, so that no sample shows only a client that happens to be fast.
+    /// Waits until all clients have started, and times the server; `serve(n)` must serve `n` requests. Each sample
+    /// includes several requests of every client, so that no sample shows only a fast client.
     fn time(&self, out: &mut Samples, clients_count: usize, mut serve: impl FnMut(u64)) {
         // Relaxed: as in begin().
         while (self.begun.load(Ordering::Relaxed) as usize) < clients_count {
@@ -68,7 +68,7 @@ impl Counts {
     }
 }
 
-/// Pace of a client: sends a request first, and another after each answer, which has the number of the request.
+/// Pace of a client: sends a request at the start, and another after each answer, which has the number of the request.
 #[derive(Default)]
 pub(super) struct ClientPace {
     last: u64,
@@ -103,14 +103,14 @@ impl Pace for ServerPace {
 }
 
 /// Workload: a machine that serves machines, each on its own thread.
-pub(super) struct Served {
+pub(super) struct MachineServer {
     server: TakeCell<Machine<Server<ServerPace>>>,
     clients: Vec<TakeCell<Machine<Partner<ClientPace>>>>,
     stoppers: Vec<Stopper>,
-    counts: Counts,
+    counts: ServeCounts,
 }
 
-impl Handover for Served {
+impl Handover for MachineServer {
     type Args = Clients;
     const SPEC: Spec = SERVE;
 
@@ -122,11 +122,11 @@ impl Handover for Served {
         let paces = (0..args.clients_count).map(|_| ClientPace::default());
         let (server, clients) =
             served(ServerPace::default(), paces, Config::default()).map_err(Fault::of)?;
-        Ok(Served {
+        Ok(MachineServer {
             server: TakeCell::new(server),
             stoppers: clients.iter().map(Machine::stopper).collect(),
             clients: clients.into_iter().map(TakeCell::new).collect(),
-            counts: Counts::default(),
+            counts: ServeCounts::default(),
         })
     }
 
@@ -158,28 +158,27 @@ impl Handover for Served {
     }
 }
 
-/// Answer sent instead of a number, to end the round.
+/// Value sent instead of an answer, to end the round.
 const END: u64 = u64::MAX;
-/// Maximum number of answers waiting for a client: one, and the end after it.
+/// Capacity of a client's queue: one answer, and `END` after it.
 const ANSWERS_MAX: u32 = 2;
 
 /// A request: the index of the client, and the number of its request.
 type Request = (u32, u64);
 
-/// Queue ends and runtime of a client's thread.
+/// Sender, receiver and runtime of a client's thread.
 type Client<Q> =
     (<Q as Queue>::Sender<Request>, <Q as Queue>::Receiver<u64>, <Q as Queue>::Runtime);
 
-/// Peer: a thread that serves others through queues: one to the server, and one back to each
-/// client.
-pub(super) struct ServedBy<Q: Queue> {
+/// Peer: a thread that serves others through queues, one to the server and one back to each client.
+pub(super) struct QueueServer<Q: Queue> {
     server: TakeCell<(Q::Receiver<Request>, Q::Runtime)>,
     answers: Vec<Q::Sender<u64>>,
     clients: Vec<TakeCell<Client<Q>>>,
-    counts: Counts,
+    counts: ServeCounts,
 }
 
-impl<Q: Queue> Handover for ServedBy<Q> {
+impl<Q: Queue> Handover for QueueServer<Q> {
     type Args = Clients;
     const SPEC: Spec = SERVE;
 
@@ -196,7 +195,7 @@ impl<Q: Queue> Handover for ServedBy<Q> {
             clients.push(TakeCell::new((requests.clone(), receiver, Q::runtime()?)));
         }
         let server = TakeCell::new((server, Q::runtime()?));
-        Ok(ServedBy { server, answers, clients, counts: Counts::default() })
+        Ok(QueueServer { server, answers, clients, counts: ServeCounts::default() })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
@@ -244,21 +243,21 @@ impl<Q: Queue> Handover for ServedBy<Q> {
     }
 }
 
-/// Benchmark of clients on the server's thread, for all contenders.
+/// Declaration of the benchmark of a server with its clients on the same thread, for all contenders.
 const SHARED: Spec = Spec::new(
     "event/group",
     "a request of one of clients_count machines and its answer, all on one thread",
 )
 .floor("event/array");
 
-/// Workload: a group of machines, one of which serves the others.
+/// Workload: a group of machines on one thread, one of which serves the others.
 pub(super) struct ServerGroup {
     group: Group,
     server: GroupMember<Server<ServerPace>>,
     clients: Vec<GroupMember<Partner<ClientPace>>>,
 }
 
-/// Capacity for messages from other threads, of which there are none.
+/// Capacity of each inbox in messages from other threads, of which there are none.
 const INBOX: u32 = 2;
 
 impl ServerGroup {
@@ -327,14 +326,14 @@ mod tasks {
     use tokio::sync::mpsc;
 
     /// Peer: tasks on tokio's single-threaded runtime, one of which serves the others.
-    pub(crate) struct Tasks {
+    pub(crate) struct TokioGroup {
         runtime: Runtime,
         requests: mpsc::Receiver<Request>,
         answers: Vec<mpsc::Sender<u64>>,
-        counts: Arc<Counts>,
+        counts: Arc<ServeCounts>,
     }
 
-    impl Tasks {
+    impl TokioGroup {
         fn go(&mut self, count: u64) {
             let Self { runtime, requests, answers, .. } = self;
             runtime.block_on(async {
@@ -347,14 +346,14 @@ mod tasks {
         }
     }
 
-    impl Workload for Tasks {
+    impl Workload for TokioGroup {
         type Args = Clients;
         const SPEC: Spec = SHARED;
 
         fn setup(args: &Clients, _: &mut Setup) -> Result<Self, Fault> {
             let runtime = Tokio::runtime()?;
             let (sender, requests) = mpsc::channel(Config::default().inbox_messages_max as usize);
-            let counts = Arc::new(Counts::default());
+            let counts = Arc::new(ServeCounts::default());
             let mut answers = Vec::new();
             for client in 0..args.clients_count {
                 let (answer, mut receiver) = mpsc::channel(ANSWERS_MAX as usize);
@@ -369,7 +368,7 @@ mod tasks {
                     }
                 });
             }
-            Ok(Tasks { runtime, requests, answers, counts })
+            Ok(TokioGroup { runtime, requests, answers, counts })
         }
 
         fn check(&mut self) -> Result<(), Fault> {
@@ -392,4 +391,4 @@ mod tasks {
 }
 
 #[cfg(feature = "peers")]
-pub(super) use tasks::Tasks;
+pub(super) use tasks::TokioGroup;

@@ -18,28 +18,28 @@ args! {
     }
 }
 
-/// State shared by the server and all clients.
+/// Words for requests and answers, shared by the server and all clients.
 #[derive(FromZeros)]
 #[repr(C)]
 struct ClientWords {
-    /// For each client a word to the server and one back.
+    /// A word for the request and one for the answer of each client.
     words: [WaitLine<2>; CLIENTS_MAX],
     tally: Tally,
 }
 
-/// Flag in the last answer, to end the round.
+/// Flag in the last answer to each client, which ends the round.
 const END: u32 = 1 << 31;
 
-/// A server that polls the words of its clients round robin.
-pub(crate) struct Served {
+/// Floor: a server that polls its clients' words round robin.
+pub(crate) struct WordServer {
     shared: Region<ClientWords>,
-    /// `true` for each client that sends requests: the first on each CPU that is not the server's.
-    /// Further clients would only alternate with it, at the cost of a context switch.
+    /// `true` for each client that sends requests: the first on each CPU other than the server's. A
+    /// second client on a CPU would only add context switches.
     asks: Vec<bool>,
     mode: WaitMode,
 }
 
-impl Handover for Served {
+impl Handover for WordServer {
     type Args = Asking;
     const SPEC: Spec = Spec::new(
         "floor/served",

@@ -49,8 +49,7 @@ impl Tracer for Probes {
     }
 }
 
-/// Runs `f` while the sites that match `pattern` are recorded in memory; returns the number of
-/// events.
+/// Calls `f` while the sites that match `pattern` are recorded in memory; returns the number of events recorded.
 pub(super) fn recorded(pattern: &str, f: impl FnOnce()) -> Result<u64, Fault> {
     let folder = folder()?;
     let config = Config::last(folder.path().join("last.trace"));

@@ -11,7 +11,7 @@ use handover_sched::drive::{
     Arbiter, ArbiterConfig, Client, Hub, IdlePolicy, NullSink, Offer, Stop,
 };
 
-/// Arguments that the other benchmarks of clients and arbiter take from options.
+/// Constant arguments of this benchmark, which has no options.
 const ALONE: DriveArgs = DriveArgs {
     clients_count: 1,
     burst_packets: 1,
@@ -90,7 +90,7 @@ impl<A: MakeScheduler> Trip<A> {
         client.send(Offer { flow, length_bytes: LENGTH_BYTES, tag: 0 }).map_err(Fault::of)?;
         while client.poll(1, &mut NullSink, &mut ()).map_err(Fault::of)? == 0 {
             if client.is_ended() {
-                return Err(Fault::new("the arbiter has stopped"));
+                return Err(Fault::new("the arbiter has stopped before the packet was returned"));
             }
             pause(self.idle_policy);
         }

@@ -19,7 +19,7 @@ impl Pace for Opens {
 
 #[test]
 fn single_machine_handles_each_of_its_own_messages() {
-    for via in [Via::Call, Via::Pass] {
+    for via in [SendMethod::Call, SendMethod::Pass] {
         let mut machine =
             self_talker(via, LimitedAnswers::new(1000), Config::default()).expect("a machine");
         machine.context().send_quiet(SelfMessage::Hello(1)).expect("room");
