@@ -133,11 +133,6 @@ pub struct Record {
 }
 
 impl Record {
-    /// Returns `true` if a warning says that the figure would differ in another run.
-    pub fn is_noisy(&self) -> bool {
-        self.warnings.iter().any(|warning| warning.code.is_noise())
-    }
-
     /// Returns the best peer (smallest figure, so greatest ratio of ours to it); `None` without peers.
     pub fn best_peer(&self) -> Option<&Ratio> {
         self.peers.iter().max_by(|a, b| a.ratio.total_cmp(&b.ratio))
@@ -510,12 +505,6 @@ pub enum WarningCode {
 }
 
 impl WarningCode {
-    /// Returns `true` if the warning means that the figure would differ in another run.
-    pub fn is_noise(self) -> bool {
-        use WarningCode::*;
-        matches!(self, Steal | Switches | Slowed | Wide | Drift | Bimodal | Few | Seen)
-    }
-
     /// Returns the one or two letters that stand for the warning in a table.
     pub fn letter(self) -> &'static str {
         match self {

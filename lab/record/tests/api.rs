@@ -189,11 +189,7 @@ fn record_of_an_older_version_without_wait_fields_is_read() {
 }
 
 #[test]
-fn placement_and_resolution_are_warnings_but_no_noise() {
-    let mut record = record();
-    assert!(!record.is_noisy());
-    record.warnings.push(Warning { code: WarningCode::Wide, text: "wide".into() });
-    assert!(record.is_noisy());
+fn warning_codes_have_different_letters() {
     let mut letters: Vec<&str> = [
         WarningCode::Steal,
         WarningCode::Switches,
