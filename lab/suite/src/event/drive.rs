@@ -130,17 +130,6 @@ pub trait Pace: Send + 'static {
     fn quit(&mut self) {}
 }
 
-/// Pace that answers each hello at once, without limit.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct UnlimitedAnswers;
-
-impl Pace for UnlimitedAnswers {
-    #[inline]
-    fn received(&mut self, _: u64) -> Next {
-        Next::Answer
-    }
-}
-
 /// Pace that answers a given number of hellos at once, and stops with the last answer.
 #[derive(Debug, Clone, Copy)]
 pub struct LimitedAnswers {
