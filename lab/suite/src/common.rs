@@ -3,8 +3,17 @@
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::Fault;
+use handover_record::args;
 use std::sync::{Mutex, PoisonError};
 use zerocopy::FromZeros;
+
+args! {
+    /// Arguments of the benchmarks of a server with several clients.
+    pub struct ClientsArgs {
+        /// Clients, each of which waits for the answer before its next request.
+        clients_count: u32 = 10 (smoke 3, range 1..=1000)
+    }
+}
 
 /// Counters of the items that the participants have sent and received, for a check at the end of a round.
 #[derive(Debug, Default, FromZeros)]

@@ -2,21 +2,13 @@
 
 use super::drive::{Next, Opening, Pace, Partner, Server, served};
 use crate::channels::Queue;
-use crate::common::{TakeCell, Tally, same};
+use crate::common::{ClientsArgs, TakeCell, Tally, same};
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicU32, Ordering};
 use handover_event::{Config, Group, GroupMember, Machine, Stopper, ThreadConfig};
 use handover_harness::{Fault, Handover, Participant, Role, Samples, Setup, Workload};
-use handover_record::{Spec, args};
+use handover_record::Spec;
 use std::time::Duration;
-
-args! {
-    /// Number of clients.
-    pub struct Clients {
-        /// Clients, each of which waits for the answer before its next request.
-        clients_count: u32 = 10 (smoke 3, range 1..=1000)
-    }
-}
 
 /// Declaration of the benchmark of a server whose clients have their own threads, for all contenders.
 const SERVE: Spec = Spec::new(
@@ -111,14 +103,14 @@ pub(super) struct MachineServer {
 }
 
 impl Handover for MachineServer {
-    type Args = Clients;
+    type Args = ClientsArgs;
     const SPEC: Spec = SERVE;
 
-    fn roles(args: &Clients) -> Vec<Role> {
+    fn roles(args: &ClientsArgs) -> Vec<Role> {
         Role::server_and_clients(args.clients_count)
     }
 
-    fn setup(args: &Clients, _: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &ClientsArgs, _: &mut Setup) -> Result<Self, Fault> {
         let paces = (0..args.clients_count).map(|_| ClientPace::default());
         let (server, clients) =
             served(ServerPace::default(), paces, Config::default()).map_err(Fault::of)?;
@@ -179,14 +171,14 @@ pub(super) struct QueueServer<Q: Queue> {
 }
 
 impl<Q: Queue> Handover for QueueServer<Q> {
-    type Args = Clients;
+    type Args = ClientsArgs;
     const SPEC: Spec = SERVE;
 
-    fn roles(args: &Clients) -> Vec<Role> {
+    fn roles(args: &ClientsArgs) -> Vec<Role> {
         Role::server_and_clients(args.clients_count)
     }
 
-    fn setup(args: &Clients, _: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &ClientsArgs, _: &mut Setup) -> Result<Self, Fault> {
         let (requests, server) = Q::pair(Config::default().inbox_messages_max);
         let (mut answers, mut clients) = (Vec::new(), Vec::new());
         for _ in 0..args.clients_count {
@@ -275,10 +267,10 @@ impl ServerGroup {
 }
 
 impl Workload for ServerGroup {
-    type Args = Clients;
+    type Args = ClientsArgs;
     const SPEC: Spec = SHARED;
 
-    fn setup(args: &Clients, _: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &ClientsArgs, _: &mut Setup) -> Result<Self, Fault> {
         let thread =
             ThreadConfig { machines_max: args.clients_count + 1, ..ThreadConfig::default() };
         let config = Config { inbox_messages_max: INBOX, ..Config::default() };
@@ -347,10 +339,10 @@ mod tasks {
     }
 
     impl Workload for TokioGroup {
-        type Args = Clients;
+        type Args = ClientsArgs;
         const SPEC: Spec = SHARED;
 
-        fn setup(args: &Clients, _: &mut Setup) -> Result<Self, Fault> {
+        fn setup(args: &ClientsArgs, _: &mut Setup) -> Result<Self, Fault> {
             let runtime = Tokio::runtime()?;
             let (sender, requests) = mpsc::channel(Config::default().inbox_messages_max as usize);
             let counts = Arc::new(ServeCounts::default());

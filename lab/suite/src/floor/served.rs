@@ -1,22 +1,14 @@
 //! One server that answers many clients, each of which waits for its answer: the floor of servers.
 
 use super::wait_word::{WaitLine, WaitMode};
-use crate::common::Tally;
+use crate::common::{ClientsArgs, Tally};
 use handover_base::clock;
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
-use handover_record::{Spec, Wait, args};
+use handover_record::{Spec, Wait};
 use zerocopy::FromZeros;
 
 /// Maximum number of clients.
 const CLIENTS_MAX: usize = 1000;
-
-args! {
-    /// Number of clients.
-    pub struct Asking {
-        /// Clients, each of which waits for the answer before its next request.
-        clients_count: u32 = 10 (smoke 3, range 1..=1000)
-    }
-}
 
 /// Words for requests and answers, shared by the server and all clients.
 #[derive(FromZeros)]
@@ -40,7 +32,7 @@ pub(crate) struct WordServer {
 }
 
 impl Handover for WordServer {
-    type Args = Asking;
+    type Args = ClientsArgs;
     const SPEC: Spec = Spec::new(
         "floor/served",
         "a word of one of clients_count clients and one back, one on each CPU \
@@ -50,11 +42,11 @@ impl Handover for WordServer {
     .batched();
     const PROCESSES: bool = true;
 
-    fn roles(args: &Asking) -> Vec<Role> {
+    fn roles(args: &ClientsArgs) -> Vec<Role> {
         Role::server_and_clients(args.clients_count)
     }
 
-    fn setup(args: &Asking, setup: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &ClientsArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let (server, clients) = setup
             .cpus()
             .split_first()

@@ -2,21 +2,14 @@
 
 use super::PublishedAddress;
 use super::calls::NOOP;
+use crate::common::ClientsArgs;
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
-use handover_record::{Part, Spec, args};
+use handover_record::{Part, Spec};
 use handover_rpc::{CallError, Calling, Config, Context, Endpoint};
 use std::sync::Arc;
 use std::time::Duration;
-
-args! {
-    /// Number of clients.
-    pub struct ClientsOfOne {
-        /// Clients, each of which waits for the answer before its next request.
-        clients_count: u32 = 10 (smoke 3, range 1 ..= 1000),
-    }
-}
 
 const CALL: usize = 0;
 const LEAST: usize = 1;
@@ -41,7 +34,7 @@ struct RequestCounts {
 }
 
 impl Handover for RpcClients {
-    type Args = ClientsOfOne;
+    type Args = ClientsArgs;
     const SPEC: Spec = Spec::new(
         "rpc/clients",
         "a call of one of clients_count clients, at the server that they share, in shared memory",
@@ -54,11 +47,11 @@ impl Handover for RpcClients {
     .hands_over();
     const PROCESSES: bool = true;
 
-    fn roles(args: &ClientsOfOne) -> Vec<Role> {
+    fn roles(args: &ClientsArgs) -> Vec<Role> {
         Role::server_and_clients(args.clients_count)
     }
 
-    fn setup(args: &ClientsOfOne, setup: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &ClientsArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let (clients_count, crowded) = (args.clients_count as usize, setup.is_crowded());
         Ok(Self { server: setup.region()?, clients_count, crowded })
     }
