@@ -315,13 +315,7 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Handover for Copied<HALVED_
     const ROLES: &'static [Role] = &[Role::measured("mover"), Role::serving("owner")];
 
     fn setup(args: &BulkArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        if !args.size_bytes.0.is_multiple_of(256) {
-            return Err(Fault::new(format!(
-                "size_bytes={}: not a multiple of 256",
-                args.size_bytes.0
-            )));
-        }
-        let pieces = Pieces::new(args.size_bytes, args.memory_bytes);
+        let pieces = Pieces::of_blocks(args.size_bytes, args.memory_bytes)?;
         let mut map = || -> Result<Mapped, Fault> {
             let file = setup.fd(|| Ok(mapped::file(pieces.memory_bytes)?))?;
             Ok(Mapped::of(&file, pieces.memory_bytes)?)

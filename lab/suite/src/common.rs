@@ -2,7 +2,7 @@
 
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicU64, Ordering};
-use handover_harness::Fault;
+use handover_harness::{Fault, Samples};
 use handover_record::args;
 use std::sync::{Mutex, PoisonError};
 use zerocopy::FromZeros;
@@ -93,6 +93,21 @@ pub(crate) async fn timed_async(run: impl Future<Output = ()>) -> u64 {
     let began = clock::ticks();
     run.await;
     clock::ticks().saturating_sub(began)
+}
+
+/// Times a server in batches; `serve(n)` must serve `n` requests. Each sample includes several requests of every client,
+/// so that no sample shows only a fast client.
+#[inline]
+pub(crate) fn time_server(out: &mut Samples, clients_count: usize, mut serve: impl FnMut(u64)) {
+    let requests_count = 4 * clients_count.max(16) as u64;
+    // Clients that have just begun get into a steady state first.
+    serve(requests_count);
+    // With very many clients, the round may be over before all have begun.
+    let mut none_yet = true;
+    while out.running() || none_yet {
+        none_yet = false;
+        out.note_batch(0, timed(|| serve(requests_count)), requests_count);
+    }
 }
 
 /// Fails if `counts` differ from `expected`; `names` describes the counts in the error.

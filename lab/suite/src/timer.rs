@@ -5,7 +5,7 @@ mod kernel;
 mod peers;
 mod walk;
 
-use handover_base::clock;
+use crate::common::timed;
 use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
 use handover_record::{Args, Part, Spec, args};
 use handover_timer::{Config, TimerId, Wheel};
@@ -434,13 +434,6 @@ impl<T: Timers, A> StartCancelExpire<T, A> {
         self.random ^= self.random << 17;
         self.random
     }
-}
-
-#[inline]
-fn timed(operations: impl FnOnce()) -> u64 {
-    let began = clock::ticks();
-    operations();
-    clock::ticks().saturating_sub(began)
 }
 
 /// Checks that timers expire when due, all of them and none that was cancelled.

@@ -2,8 +2,7 @@
 
 use super::drive::{Next, Opening, Pace, Partner, Server, served};
 use crate::channels::Queue;
-use crate::common::{ClientsArgs, TakeCell, Tally, same};
-use handover_base::clock;
+use crate::common::{ClientsArgs, TakeCell, Tally, same, time_server};
 use handover_base::sync::shared::{AtomicU32, Ordering};
 use handover_event::{Config, Group, GroupMember, Machine, Stopper, ThreadConfig};
 use handover_harness::{Fault, Handover, Participant, Role, Samples, Setup, Workload};
@@ -34,24 +33,13 @@ impl ServeCounts {
         self.begun.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Waits until all clients have started, and times the server; `serve(n)` must serve `n` requests. Each sample
-    /// includes several requests of every client, so that no sample shows only a fast client.
-    fn time(&self, out: &mut Samples, clients_count: usize, mut serve: impl FnMut(u64)) {
+    /// Waits until all clients have started, and times the server; `serve(n)` must serve `n` requests.
+    fn time(&self, out: &mut Samples, clients_count: usize, serve: impl FnMut(u64)) {
         // Relaxed: as in begin().
         while (self.begun.load(Ordering::Relaxed) as usize) < clients_count {
             std::thread::sleep(Duration::from_micros(50));
         }
-        let requests_count = 4 * clients_count.max(16) as u64;
-        // Clients that have just begun get into a steady state first.
-        serve(requests_count);
-        // With very many clients, the round may be over before all have begun.
-        let mut none_yet = true;
-        while out.running() || none_yet {
-            none_yet = false;
-            let began = clock::ticks();
-            serve(requests_count);
-            out.note_batch(0, clock::ticks().saturating_sub(began), requests_count);
-        }
+        time_server(out, clients_count, serve);
     }
 
     fn answered(&self, answered: u64, wrong: u64) {

@@ -30,6 +30,19 @@ pub(crate) fn message(message_bytes: usize) -> Vec<u8> {
     length.to_be_bytes().into_iter().chain((b'a'..=b'z').cycle().take(body_bytes)).collect()
 }
 
+/// Waits until `port` is not 0; returns the local address with this port.
+pub(crate) fn wait_for_port(port: &AtomicU64) -> Result<SocketAddr, Fault> {
+    let begin = Instant::now();
+    loop {
+        // Acquire: pairs with the Release of a server that publishes more than its port. A port is 16 bits wide.
+        match port.load(Ordering::Acquire) as u16 {
+            0 if begin.elapsed() < SOON => std::thread::sleep(Duration::from_micros(100)),
+            0 => return Err(Fault::new(format!("the server published no port within {SOON:?}"))),
+            port => return Ok((Ipv4Addr::LOCALHOST, port).into()),
+        }
+    }
+}
+
 /// A server that accepts connections, and echoes one message over each.
 pub(crate) trait ConnectServer: Send + Sync + 'static {
     const SPEC: Spec;
@@ -48,24 +61,6 @@ pub(crate) struct Connect<A> {
 }
 
 impl<A: ConnectServer> Connect<A> {
-    fn address(&self) -> Result<SocketAddr, Fault> {
-        let begin = Instant::now();
-        loop {
-            // Relaxed: only the port is read; its socket listens already.
-            let port = self.port.load(Ordering::Relaxed);
-            // A port is 16 bits wide.
-            match port as u16 {
-                0 if begin.elapsed() < SOON => std::thread::sleep(Duration::from_micros(100)),
-                0 => {
-                    return Err(Fault::new(format!(
-                        "the server published no port within {SOON:?}"
-                    )));
-                }
-                port => return Ok((Ipv4Addr::LOCALHOST, port).into()),
-            }
-        }
-    }
-
     /// Connects, sends the message, reads the echo, and closes.
     fn ask(address: SocketAddr, message: &[u8], came: &mut [u8]) -> Result<(), Fault> {
         let mut stream = TcpStream::connect(address)?;
@@ -94,7 +89,7 @@ impl<A: ConnectServer> Handover for Connect<A> {
             self.tally.add_received(A::serve(self.message.len(), tell)?);
             return Ok(());
         }
-        let address = self.address()?;
+        let address = wait_for_port(&self.port)?;
         let mut came = vec![0; self.message.len()];
         let (mut asked, mut fault) = (0, None);
         out.batches(|n| {

@@ -1,8 +1,7 @@
 //! One server that answers many clients, each of which waits for its answer: the floor of servers.
 
 use super::wait_word::{WaitLine, WaitMode};
-use crate::common::{ClientsArgs, Tally};
-use handover_base::clock;
+use crate::common::{ClientsArgs, Tally, time_server};
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
 use handover_record::{Spec, Wait};
 use zerocopy::FromZeros;
@@ -91,7 +90,7 @@ impl Handover for WordServer {
         let words: Vec<&WaitLine<2>> = words.map(|(desk, _)| desk).collect();
         let mut last = vec![0; words.len()];
         let mut at = 0;
-        let mut serve = |count: u64| {
+        let serve = |count: u64| {
             let mut left = count;
             while left > 0 {
                 let [ask, answer] = &words[at].0;
@@ -107,16 +106,7 @@ impl Handover for WordServer {
                 }
             }
         };
-        let requests_count = 4 * words.len().max(16) as u64;
-        // Clients that have just begun get into a steady state first.
-        serve(requests_count);
-        let mut none_yet = true;
-        while out.running() || none_yet {
-            none_yet = false;
-            let began = clock::ticks();
-            serve(requests_count);
-            out.note_batch(0, clock::ticks().saturating_sub(began), requests_count);
-        }
+        time_server(out, words.len(), serve);
         self.shared.tally.add_sent(last.iter().map(|&number| u64::from(number)).sum());
         for (desk, last) in words.iter().zip(last) {
             desk.0[1].publish(END | last, self.mode);

@@ -143,8 +143,8 @@ impl<E: End, const SPINS: bool> SocketEnds<E, SPINS> {
 
 /// Message that the pinging participant sends, and buffer for its echo.
 pub(crate) struct Messages {
-    sent: Vec<u8>,
-    came: Vec<u8>,
+    pub(crate) sent: Vec<u8>,
+    pub(crate) came: Vec<u8>,
 }
 
 impl<E: End, const SPINS: bool> Medium for SocketEnds<E, SPINS> {

@@ -46,6 +46,14 @@ impl Pieces {
         Self { size_bytes, memory_bytes: size(memory).max(size_bytes), next: 0 }
     }
 
+    /// Creates the iterator; fails unless the piece is a multiple of a block of [`bulk::stream`].
+    pub(crate) fn of_blocks(piece: Bytes, memory: Bytes) -> Result<Self, Fault> {
+        match piece.0.is_multiple_of(bulk::BLOCK_BYTES as u64) {
+            true => Ok(Self::new(piece, memory)),
+            false => Err(Fault::new(format!("size_bytes={}: not a multiple of 256", piece.0))),
+        }
+    }
+
     pub(crate) fn next(&mut self) -> usize {
         let at = self.next;
         self.next += self.size_bytes;
@@ -99,13 +107,7 @@ impl Workload for StreamingCopy {
     );
 
     fn setup(args: &CopyArgs, _: &mut Setup) -> Result<Self, Fault> {
-        if !args.size_bytes.0.is_multiple_of(bulk::BLOCK_BYTES as u64) {
-            return Err(Fault::new(format!(
-                "size_bytes={}: not a multiple of 256",
-                args.size_bytes.0
-            )));
-        }
-        Ok(Self(Buffers::new(Pieces::new(args.size_bytes, args.memory_bytes))))
+        Ok(Self(Buffers::new(Pieces::of_blocks(args.size_bytes, args.memory_bytes)?)))
     }
 
     fn check(&mut self) -> Result<(), Fault> {

@@ -4,7 +4,7 @@ use super::wait::{wait, watch};
 use crate::common::{same_bytes, size};
 use crate::floor::connect::{END, LENGTH_BYTES, message};
 use crate::floor::relay::{Medium, Relay};
-use crate::floor::socket::SocketEnds;
+use crate::floor::socket::{Messages, SocketEnds};
 use handover_base::clock;
 use handover_harness::{Fault, Setup};
 use handover_net::engine::LengthPrefixed;
@@ -188,12 +188,6 @@ const AWAKE: Spec = Spec::new(
 )
 .classic("evh_perf")
 .hands_over();
-
-/// Message that the client sends, and buffer for its echo.
-pub(super) struct Messages {
-    sent: Vec<u8>,
-    came: Vec<u8>,
-}
 
 impl<E: EchoServer, const SPINS: bool> Medium for EchoLink<E, SPINS> {
     type Args = NetEchoArgs;

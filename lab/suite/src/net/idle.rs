@@ -3,6 +3,7 @@
 
 use super::secured::{TlsCodec, ends};
 use crate::common::same_bytes;
+use crate::floor::connect::wait_for_port;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
 use handover_net::engine::LengthPrefixed;
@@ -12,7 +13,7 @@ use handover_net::{
 use handover_record::{Spec, Unit, args};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use zerocopy::FromZeros;
 
 args! {
@@ -24,7 +25,6 @@ args! {
 }
 
 const MESSAGE: &[u8] = b"\0\0\0\x05hello";
-const SOON: Duration = Duration::from_secs(10);
 /// Time after which the server has freed the memory of the last message.
 const SETTLE: Duration = Duration::from_millis(20);
 
@@ -89,29 +89,16 @@ impl<const TLS: bool> Idle<TLS> {
         let port = reactor.listen_at(&listen).map_err(Fault::of)?.port();
         // Relaxed: published by the store of the port below.
         self.published.process.store(u64::from(std::process::id()), Ordering::Relaxed);
-        // Release: pairs with the Acquire in server(), which makes the process id visible.
+        // Release: pairs with the Acquire in wait_for_port(), which makes the process id visible.
         self.published.port.store(u64::from(port), Ordering::Release);
         reactor.run().map_err(Fault::of).map(drop)
     }
 
     /// Waits until the server listens; returns its address and its process id.
     fn server(&self) -> Result<(SocketAddr, u64), Fault> {
-        let begin = Instant::now();
-        loop {
-            // Acquire: pairs with the Release in serve(). A port is 16 bits wide.
-            match self.published.port.load(Ordering::Acquire) as u16 {
-                0 if begin.elapsed() < SOON => std::thread::sleep(Duration::from_micros(100)),
-                0 => {
-                    return Err(Fault::new(format!(
-                        "the server published no port within {SOON:?}"
-                    )));
-                }
-                port => {
-                    let process = self.published.process.load(Ordering::Relaxed);
-                    return Ok(((Ipv4Addr::LOCALHOST, port).into(), process));
-                }
-            }
-        }
+        let address = wait_for_port(&self.published.port)?;
+        // Relaxed: ordered by the Acquire in wait_for_port().
+        Ok((address, self.published.process.load(Ordering::Relaxed)))
     }
 
     /// Connects and exchanges one message, so that the connection has been active before it is idle.

@@ -2,7 +2,7 @@
 
 use super::PublishedAddress;
 use super::calls::NOOP;
-use crate::common::ClientsArgs;
+use crate::common::{ClientsArgs, timed};
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
@@ -128,9 +128,7 @@ impl RpcClients {
         let before = self.counted(counts);
         let all_began = clock::ticks();
         loop {
-            let began = clock::ticks();
-            serve();
-            out.note_batch(CALL, clock::ticks().saturating_sub(began), batch);
+            out.note_batch(CALL, timed(&mut serve), batch);
             if !out.running() {
                 break;
             }
