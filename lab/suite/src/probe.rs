@@ -6,6 +6,11 @@
 //! alone, `UntracedFunction<true>` reads the clock at its begin and end, the least that measures its duration. The cost of a probe is a
 //! figure less that of the bare call.
 
+/// Repeats statements eight times.
+macro_rules! eight_times { ($($body:tt)*) => {
+    $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)*
+} }
+
 mod decoded;
 #[cfg(feature = "fastrace")]
 mod fast;

@@ -22,14 +22,7 @@ impl Sites for Fastrace {
 
     #[inline(never)]
     fn eight(x: u64) -> u64 {
-        LocalSpan::add_event(Event::new("eight"));
-        LocalSpan::add_event(Event::new("eight"));
-        LocalSpan::add_event(Event::new("eight"));
-        LocalSpan::add_event(Event::new("eight"));
-        LocalSpan::add_event(Event::new("eight"));
-        LocalSpan::add_event(Event::new("eight"));
-        LocalSpan::add_event(Event::new("eight"));
-        LocalSpan::add_event(Event::new("eight"));
+        eight_times!(LocalSpan::add_event(Event::new("eight")););
         x.wrapping_add(1)
     }
 

@@ -19,14 +19,7 @@ impl Sites for Probes {
 
     #[inline(never)]
     fn eight(x: u64) -> u64 {
-        probe!("suite.eight");
-        probe!("suite.eight");
-        probe!("suite.eight");
-        probe!("suite.eight");
-        probe!("suite.eight");
-        probe!("suite.eight");
-        probe!("suite.eight");
-        probe!("suite.eight");
+        eight_times!(probe!("suite.eight"););
         x.wrapping_add(1)
     }
 

@@ -25,14 +25,7 @@ impl Sites for Tracing {
 
     #[inline(never)]
     fn eight(x: u64) -> u64 {
-        trace!("eight");
-        trace!("eight");
-        trace!("eight");
-        trace!("eight");
-        trace!("eight");
-        trace!("eight");
-        trace!("eight");
-        trace!("eight");
+        eight_times!(trace!("eight"););
         x.wrapping_add(1)
     }
 
