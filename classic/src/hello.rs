@@ -106,8 +106,8 @@ impl Options {
 
     /// Returns the machine of the demo that has the QUIT timer.
     fn main_pace(&self, opener: Opener, cpu: Option<u32>, idle: Duration) -> Demo {
-        let quits_after = Duration::from_secs_f64(self.seconds);
-        Demo::new(self.liveloop, opener, Some(quits_after), cpu, idle)
+        let stops_after = Duration::from_secs_f64(self.seconds);
+        Demo::new(self.liveloop, opener, Some(stops_after), cpu, idle)
     }
 }
 

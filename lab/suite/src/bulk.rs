@@ -321,7 +321,7 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Handover for Copied<HALVED_
             Ok(Mapped::of(&file, pieces.memory_bytes)?)
         };
         let (owned, moved) = (map()?, map()?);
-        let mode = WaitMode::of(Wait::SpinThenSleep, setup);
+        let mode = WaitMode::new(Wait::SpinThenSleep, setup);
         Ok(Self { owned, moved, pieces, line: setup.region()?, mode })
     }
 

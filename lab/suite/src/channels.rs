@@ -44,7 +44,7 @@ pub(crate) struct Pause {
 }
 
 impl Pause {
-    pub(crate) fn of(setup: &Setup) -> Pause {
+    pub(crate) fn new(setup: &Setup) -> Pause {
         Pause { yields: setup.is_crowded() }
     }
 

@@ -95,8 +95,8 @@ pub(crate) async fn timed_async(run: impl Future<Output = ()>) -> u64 {
     clock::ticks().saturating_sub(began)
 }
 
-/// Times a server in batches; `serve(n)` must serve `n` requests. Each sample includes several requests of every client,
-/// so that no sample shows only a fast client.
+/// Times a server in batches; `serve(n)` must serve `n` requests. Each sample includes several
+/// requests of every client, so that no sample shows only a fast client.
 #[inline]
 pub(crate) fn time_server(out: &mut Samples, clients_count: usize, mut serve: impl FnMut(u64)) {
     let requests_count = 4 * clients_count.max(16) as u64;

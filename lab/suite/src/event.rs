@@ -16,7 +16,7 @@ use handover_harness::{Bench, benches};
 use own::LocalSetLoop;
 use own::{
     ArrayLoop, ClassicHello, DequeLoop, Dispatch, HashMapLookup, HelloLoop, Letter, Loop,
-    MatchLookup, Pooled, QueueLoop, SendByAddress, SendNumber,
+    MatchLookup, PooledLetters, QueueLoop, SendByAddress, SendNumber,
 };
 use pair::{
     DefaultWait, DescriptorWait, MachinePair, MessageStream, NotificationPair, ParkingWait,
@@ -47,7 +47,7 @@ pub const ALL: &[Bench] = benches! {
     one peer "flume": Loop<QueueLoop<Flume, u64>>, if feature = "peers";
     one peer "tokio": Loop<QueueLoop<Tokio, u64>>, if feature = "peers";
     one peer "tokio-local".allocates(): Loop<LocalSetLoop>, if feature = "peers";
-    one ours "handover": Pooled;
+    one ours "handover": PooledLetters;
     one peer "std".allocates(): Loop<QueueLoop<Std, SharedLetter>>;
     one peer "crossbeam".allocates(): Loop<QueueLoop<Crossbeam, SharedLetter>>, if feature = "peers";
     one peer "kanal".allocates(): Loop<QueueLoop<Kanal, SharedLetter>>, if feature = "peers";

@@ -223,7 +223,7 @@ pub const ALL: &[Bench] = benches! {
     one floor "kernel" Sleep: Loops<KernelSleep>;
     one peer "tokio" Sleep.allocates(): Loops<peers::TokioTasks>, if feature = "peers";
     one peer "may" Sleep.allocates(): Loops<may::MayCoroutines>, if feature = "peers-may";
-    one ours "handover": parked::Parked<parked::ParkedFibers>;
-    one peer "threads": parked::Parked<parked::ParkedThreads>;
-    one peer "tokio": parked::Parked<parked::ParkedTasks>, if feature = "peers";
+    one ours "handover": parked::ParkedMemory<parked::ParkedFibers>;
+    one peer "threads": parked::ParkedMemory<parked::ParkedThreads>;
+    one peer "tokio": parked::ParkedMemory<parked::ParkedTasks>, if feature = "peers";
 };

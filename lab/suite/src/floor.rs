@@ -48,7 +48,7 @@ pub const ALL: &[Bench] = benches! {
     many floor "kernel" Spin: Relay<pipelined::SocketPipeline>;
     many floor "kernel" Sleep: Relay<socket::SocketEnds<UnixStream, false>>;
     many floor "kernel" Spin: Relay<socket::SocketEnds<UnixStream, true>>;
-    many floor "kernel" Sleep: connect::Connects;
+    many floor "kernel" Sleep: connect::BlockingConnect;
     one floor "aws-lc": signature::Signature;
     one floor "aws-lc": signature::Agreement;
     one floor "libc": memory::Memcpy;

@@ -31,14 +31,14 @@ pub enum AttemptCost {
     /// The lock was held by another thread, so that `try_lock` failed.
     Busy {
         /// Cost of `try_lock` in clock ticks.
-        tried: u64,
+        try_ticks: u64,
     },
     /// The lock was free: `try_lock` succeeded, and the lock was unlocked again.
     Free {
         /// Cost of `try_lock` in clock ticks.
-        tried: u64,
+        try_ticks: u64,
         /// Cost of the unlock in clock ticks.
-        posted: u64,
+        unlock_ticks: u64,
     },
 }
 
@@ -49,14 +49,14 @@ pub enum AttemptCost {
 pub fn attempt<L: Lock>(lock: &L, inside: impl FnOnce()) -> AttemptCost {
     let began = clock::ticks_fenced();
     let held = lock.try_lock();
-    let tried = clock::ticks_fenced().wrapping_sub(began);
+    let try_ticks = clock::ticks_fenced().wrapping_sub(began);
     let Some(held) = held else {
-        return AttemptCost::Busy { tried };
+        return AttemptCost::Busy { try_ticks };
     };
     inside();
     let began = clock::ticks_fenced();
     drop(held);
-    AttemptCost::Free { tried, posted: clock::ticks_fenced().wrapping_sub(began) }
+    AttemptCost::Free { try_ticks, unlock_ticks: clock::ticks_fenced().wrapping_sub(began) }
 }
 
 args! {
@@ -243,10 +243,10 @@ impl<L: Lock> Handover for Passed<L> {
                     }
                 };
                 match attempt(&*self.lock, inside) {
-                    AttemptCost::Busy { tried } => out.note(BUSY, tried),
-                    AttemptCost::Free { tried, posted } => {
-                        out.note(FREE, tried);
-                        out.note(POST, posted);
+                    AttemptCost::Busy { try_ticks } => out.note(BUSY, try_ticks),
+                    AttemptCost::Free { try_ticks, unlock_ticks } => {
+                        out.note(FREE, try_ticks);
+                        out.note(POST, unlock_ticks);
                     }
                 }
             }
@@ -284,7 +284,7 @@ macro_rules! rows {
 }
 
 /// All benchmarks of locks whose callers wait.
-pub const WAITED: &[Bench] = contended::ALL;
+pub const CONTENDED: &[Bench] = contended::ALL;
 
 /// All benchmarks of `try_lock`.
 pub const ALL: &[Bench] = &{

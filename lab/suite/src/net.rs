@@ -11,7 +11,7 @@ mod secured;
 mod servers;
 mod wait;
 
-use crate::floor::connect::Connect;
+use crate::floor::connect::ConnectEcho;
 use handover_harness::{Bench, benches};
 
 /// All benchmarks of network connections.
@@ -33,9 +33,9 @@ pub const ALL: &[Bench] = benches! {
     many peer "tokio" Sleep: load::PlainLoad<servers::TokioServer>, if feature = "peers";
     many peer "libuv" Sleep: load::PlainLoad<servers::foreign::Uv>, if handover_libuv;
     many peer "boost-asio" Sleep: load::PlainLoad<servers::foreign::Asio>, if handover_boost_asio;
-    many ours "handover" Sleep: Connect<connect::HandoverAccept>;
-    many peer "epoll" Sleep: Connect<connect::EpollAccept>;
-    many peer "tokio" Sleep: Connect<connect::TokioAccept>, if feature = "peers";
+    many ours "handover" Sleep: ConnectEcho<connect::HandoverAccept>;
+    many peer "epoll" Sleep: ConnectEcho<connect::EpollAccept>;
+    many peer "tokio" Sleep: ConnectEcho<connect::TokioAccept>, if feature = "peers";
     many ours "handover" Sleep: idle::Idle<false>;
     many ours "tls" Sleep: idle::Idle<true>;
     many ours "handover" Sleep: secured::TlsLoad<secured::HandoverTlsServer<false>, false>;

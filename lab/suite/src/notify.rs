@@ -162,7 +162,7 @@ impl<const WAITS: usize> NotifyLink for MemoryWord<WAITS> {
     type Receiver = WordReceiver;
 
     fn setup(setup: &mut Setup) -> Result<(WordSender, WordReceiver), Fault> {
-        let (word, mode) = (setup.region::<WaitLine<1>>()?, WaitMode::of(WAYS[WAITS], setup));
+        let (word, mode) = (setup.region::<WaitLine<1>>()?, WaitMode::new(WAYS[WAITS], setup));
         let receiver = WordReceiver { word: word.clone(), mode, spun_count: 0 };
         Ok((WordSender(word, mode), receiver))
     }
@@ -214,7 +214,7 @@ impl NotifyLink for CountingWord {
 
     fn setup(setup: &mut Setup) -> Result<(CountingSender, CountingReceiver), Fault> {
         let (word, mode) =
-            (setup.region::<WaitLine<1>>()?, WaitMode::of(Waits::SpinThenSleep, setup));
+            (setup.region::<WaitLine<1>>()?, WaitMode::new(Waits::SpinThenSleep, setup));
         let receiver = CountingReceiver(word.clone(), mode, 0);
         Ok((CountingSender(word, mode, AtomicU32::new(0)), receiver))
     }

@@ -2,9 +2,9 @@
 //! and cost of switching probes on and off.
 //!
 //! All but the switching is timed in the same way: consecutive calls of a function that is not
-//! inlined and adds one to the previous result. `UntracedFunction<false>` is that function
-//! alone, `UntracedFunction<true>` reads the clock at its begin and end, the least that measures its duration. The cost of a probe is a
-//! figure less that of the bare call.
+//! inlined and adds one to the previous result. `UntracedFunction<false>` is that function alone,
+//! `UntracedFunction<true>` reads the clock at its begin and end, the least that measures its
+//! duration. The cost of a probe is a figure less that of the bare call.
 
 /// Repeats statements eight times.
 macro_rules! eight_times { ($($body:tt)*) => {

@@ -61,7 +61,7 @@ impl<C: Channel> Medium for QueueRoundTrip<C> {
         Ok(QueueRoundTrip {
             near: TakeCell::new((there.0, back.1)),
             far: TakeCell::new((back.0, there.1)),
-            pause: Pause::of(setup),
+            pause: Pause::new(setup),
         })
     }
 
@@ -124,7 +124,7 @@ impl Medium for MailboxRoundTrip {
         Ok(MailboxRoundTrip {
             caller: TakeCell::new(caller),
             server: TakeCell::new(server),
-            pause: Pause::of(setup),
+            pause: Pause::new(setup),
         })
     }
 
@@ -193,7 +193,7 @@ impl<C: Channel> Handover for QueueStream<C> {
             sender: TakeCell::new(sender),
             receiver: TakeCell::new(receiver),
             tally: setup.region()?,
-            pause: Pause::of(setup),
+            pause: Pause::new(setup),
         })
     }
 
@@ -459,7 +459,7 @@ impl<C: Channel<Sender: Clone>> Handover for ManyToOne<C> {
             sender: Mutex::new(sender),
             receiver: TakeCell::new(receiver),
             producers_count: args.producers_count as usize,
-            pause: Pause::of(setup),
+            pause: Pause::new(setup),
             tally: Tally::default(),
         })
     }

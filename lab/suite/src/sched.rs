@@ -19,4 +19,4 @@ pub const ENGINES: &[handover_harness::Bench] = engine::ALL;
 pub const FAIRNESS: &[handover_harness::Bench] = fairness::ALL;
 
 /// All benchmarks of one packet at a time between a client and the arbiter.
-pub const TRIPS: &[handover_harness::Bench] = trip::ALL;
+pub const ROUND_TRIPS: &[handover_harness::Bench] = trip::ALL;

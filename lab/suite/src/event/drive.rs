@@ -80,7 +80,7 @@ pub enum SubscriberMessage {
 
 /// Decision of a machine that has received a hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum Reaction {
     /// The machine answers at once.
     Answer,
     /// The machine answers after this time.
@@ -95,11 +95,11 @@ pub enum Next {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Opening {
     /// `true` if the machine sends the first hello at once.
-    pub says: bool,
+    pub sends_first_hello: bool,
     /// Time after which the machine sends the first hello; `None` if it does not.
-    pub says_after: Option<Duration>,
+    pub first_hello_after: Option<Duration>,
     /// Time after which the machine stops; `None` if it runs without a limit.
-    pub quits_after: Option<Duration>,
+    pub stops_after: Option<Duration>,
 }
 
 /// Policy that decides how a machine continues, with callbacks for its events.
@@ -111,7 +111,7 @@ pub trait Pace: Send + 'static {
 
     /// Called when a hello was received; returns the reaction to it. A server that answers by topic
     /// calls this once for all its subscribers.
-    fn received(&mut self, number: u64) -> Next;
+    fn received(&mut self, number: u64) -> Reaction;
 
     /// Called when a server that answers by topic has received a hello and waits for the others.
     fn gathered(&mut self, number: u64) {
@@ -147,9 +147,9 @@ impl LimitedAnswers {
 
 impl Pace for LimitedAnswers {
     #[inline]
-    fn received(&mut self, _: u64) -> Next {
+    fn received(&mut self, _: u64) -> Reaction {
         self.left = self.left.saturating_sub(1);
-        if self.left == 0 { Next::AnswerAndStop } else { Next::Answer }
+        if self.left == 0 { Reaction::AnswerAndStop } else { Reaction::Answer }
     }
 }
 
@@ -169,13 +169,13 @@ trait Speaker {
 
     fn open(&mut self, cx: &mut Context<'_, Self::Message>) {
         let opening = self.pace().opening();
-        if let Some(delay) = opening.says_after {
+        if let Some(delay) = opening.first_hello_after {
             later(cx, delay, Self::idle(0, 1));
         }
-        if let Some(delay) = opening.quits_after {
+        if let Some(delay) = opening.stops_after {
             later(cx, delay, (Self::QUIT)());
         }
-        if opening.says {
+        if opening.sends_first_hello {
             self.say_or_stop(0, 1, cx);
         }
     }
@@ -190,12 +190,18 @@ trait Speaker {
     }
 
     #[inline]
-    fn answer(&mut self, next: Next, to: u64, number: u64, cx: &mut Context<'_, Self::Message>) {
+    fn answer(
+        &mut self,
+        next: Reaction,
+        to: u64,
+        number: u64,
+        cx: &mut Context<'_, Self::Message>,
+    ) {
         let stops = match next {
-            Next::Answer => false,
-            Next::AnswerAndStop => true,
-            Next::AnswerAfter(delay) => return later(cx, delay, Self::idle(to, number)),
-            Next::Stop => return cx.stop(),
+            Reaction::Answer => false,
+            Reaction::AnswerAndStop => true,
+            Reaction::AnswerAfter(delay) => return later(cx, delay, Self::idle(to, number)),
+            Reaction::Stop => return cx.stop(),
         };
         self.say_or_stop(to, number, cx);
         if stops {

@@ -1,7 +1,7 @@
 //! Messages that a thread sends to itself.
 
 use super::drive::{
-    KindMessage, LinearSearch, MachineMessage, Next, Pace, Partner, SelfMessage, SelfTalker,
+    KindMessage, LinearSearch, MachineMessage, Pace, Partner, Reaction, SelfMessage, SelfTalker,
     SendMethod, self_talker,
 };
 use crate::channels::Queue;
@@ -25,11 +25,11 @@ pub(super) struct CountingPace {
 
 impl Pace for CountingPace {
     #[inline]
-    fn received(&mut self, number: u64) -> Next {
+    fn received(&mut self, number: u64) -> Reaction {
         self.left -= 1;
         self.wrong += u64::from(number != self.last + 1);
         self.last = number;
-        if self.left == 0 { Next::Stop } else { Next::Answer }
+        if self.left == 0 { Reaction::Stop } else { Reaction::Answer }
     }
 }
 
@@ -51,7 +51,7 @@ impl<const PASS: bool> Handler for SendNumber<PASS> {
     #[inline]
     fn handle(&mut self, number: u64, cx: &mut Context<'_, u64>) {
         let sent = match self.0.received(number) {
-            Next::Stop => return cx.stop(),
+            Reaction::Stop => return cx.stop(),
             _ if PASS => cx.send(number + 1),
             _ => cx.send_quiet(number + 1),
         };
@@ -195,7 +195,7 @@ type NumberHandler = fn(&mut CountingPace, u64) -> Option<u64>;
 
 fn handle_number(counted: &mut CountingPace, number: u64) -> Option<u64> {
     match counted.received(number) {
-        Next::Stop => None,
+        Reaction::Stop => None,
         _ => Some(number + 1),
     }
 }
@@ -229,7 +229,7 @@ impl SelfQueue for DequeLoop {
                 Message::Quit => break,
                 Message::Hello(number) => {
                     self.queue.push_back(match self.counted.received(number) {
-                        Next::Stop => Message::Quit,
+                        Reaction::Stop => Message::Quit,
                         _ => Message::Hello(number + 1),
                     })
                 }
@@ -278,7 +278,7 @@ impl SelfQueue for ArrayLoop {
         while self.head < self.tail {
             let number = self.slots[self.head % SLOTS as usize];
             self.head += 1;
-            if self.counted.received(number) != Next::Stop {
+            if self.counted.received(number) != Reaction::Stop {
                 self.push(number + 1);
             }
         }
@@ -382,7 +382,7 @@ mod local {
     fn post(counted: Rc<RefCell<CountingPace>>, number: u64) {
         spawn_local(async move {
             let next = counted.borrow_mut().received(number);
-            if next != Next::Stop {
+            if next != Reaction::Stop {
                 post(counted, number + 1);
             }
         });
@@ -431,14 +431,14 @@ const POOLED: Spec = Spec::new(
 
 const LETTERS_MAX: u32 = 64;
 
-pub(super) struct Pooled(Machine<Writer>);
+pub(super) struct PooledLetters(Machine<LetterWriter>);
 
-pub(super) struct Writer {
+pub(super) struct LetterWriter {
     pool: Pool<Letter>,
     counted: CountingPace,
 }
 
-impl Handler for Writer {
+impl Handler for LetterWriter {
     type Message = Shared<Letter>;
 
     #[inline]
@@ -446,13 +446,13 @@ impl Handler for Writer {
         let number = letter[0];
         drop(letter);
         match self.counted.received(number) {
-            Next::Stop => cx.stop(),
+            Reaction::Stop => cx.stop(),
             _ => self.write(number + 1, cx),
         }
     }
 }
 
-impl Writer {
+impl LetterWriter {
     #[inline]
     fn write(&mut self, number: u64, cx: &mut Context<'_, Shared<Letter>>) {
         let written = self.pool.put(letter(number)).map(|parcel| cx.send_quiet(parcel.share()));
@@ -462,7 +462,7 @@ impl Writer {
     }
 }
 
-impl Pooled {
+impl PooledLetters {
     #[inline]
     fn go(&mut self, count: u64) -> Result<(), Fault> {
         let writer = self.0.handler_mut();
@@ -477,18 +477,19 @@ impl Pooled {
     }
 }
 
-impl Workload for Pooled {
+impl Workload for PooledLetters {
     type Args = ();
     const SPEC: Spec = POOLED;
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
-        let writer = Writer { pool: Pool::new(LETTERS_MAX), counted: CountingPace::default() };
-        Machine::new(writer, Config::default()).map(Pooled).map_err(Fault::of)
+        let writer =
+            LetterWriter { pool: Pool::new(LETTERS_MAX), counted: CountingPace::default() };
+        Machine::new(writer, Config::default()).map(PooledLetters).map_err(Fault::of)
     }
 
     fn check(&mut self) -> Result<(), Fault> {
         self.go(1000)?;
-        let Writer { pool, counted } = self.0.handler();
+        let LetterWriter { pool, counted } = self.0.handler();
         let said = [counted.last, counted.wrong, pool.in_use_count() as u64];
         same("last letter, wrong letters, letters never freed", said, [1000, 0, 0])
     }
@@ -532,7 +533,7 @@ fn on<const PLACE: usize>(
     let next = message.kind + 1;
     let kind = if next == among.kinds_count { among.first } else { next };
     match among.counted.received(message.number) {
-        Next::Stop => cx.stop(),
+        Reaction::Stop => cx.stop(),
         _ => {
             if cx.send_quiet(KindMessage { kind, number: message.number + 1 }).is_err() {
                 cx.stop(); // the check finds the missing messages

@@ -1,6 +1,6 @@
 //! Two threads: round trips, and messages one way.
 
-use super::drive::{MachineMessage, Next, Pace, Partner, pair};
+use super::drive::{MachineMessage, Pace, Partner, Reaction, pair};
 use crate::channels::Queue;
 use crate::common::{TakeCell, Tally};
 use handover_base::sync::shared::{AtomicU64, Ordering};
@@ -95,14 +95,14 @@ pub(super) struct RoundTrips {
 
 impl Pace for RoundTrips {
     #[inline]
-    fn received(&mut self, number: u64) -> Next {
+    fn received(&mut self, number: u64) -> Reaction {
         self.wrong += u64::from(number != self.last + 1);
         self.last = number + 1; // its answer
         if !self.ends {
-            return Next::Answer;
+            return Reaction::Answer;
         }
         self.left -= 1;
-        if self.left == 0 { Next::Stop } else { Next::Answer }
+        if self.left == 0 { Reaction::Stop } else { Reaction::Answer }
     }
 }
 

@@ -1,6 +1,6 @@
 //! One server with many clients: each on its own thread, or all on one thread.
 
-use super::drive::{Next, Opening, Pace, Partner, Server, served};
+use super::drive::{Opening, Pace, Partner, Reaction, Server, served};
 use crate::channels::Queue;
 use crate::common::{ClientsArgs, TakeCell, Tally, same, time_server};
 use handover_base::sync::shared::{AtomicU32, Ordering};
@@ -57,14 +57,14 @@ pub(super) struct ClientPace {
 
 impl Pace for ClientPace {
     fn opening(&mut self) -> Opening {
-        Opening { says: true, ..Opening::default() }
+        Opening { sends_first_hello: true, ..Opening::default() }
     }
 
     #[inline]
-    fn received(&mut self, number: u64) -> Next {
+    fn received(&mut self, number: u64) -> Reaction {
         self.wrong += u64::from(number != self.last + 1);
         self.last = number;
-        Next::Answer
+        Reaction::Answer
     }
 }
 
@@ -76,9 +76,9 @@ pub(super) struct ServerPace {
 
 impl Pace for ServerPace {
     #[inline]
-    fn received(&mut self, _: u64) -> Next {
+    fn received(&mut self, _: u64) -> Reaction {
         self.left -= 1;
-        if self.left == 0 { Next::AnswerAndStop } else { Next::Answer }
+        if self.left == 0 { Reaction::AnswerAndStop } else { Reaction::Answer }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::own::{CountingPace, Letter, letter};
 use crate::common::same;
-use crate::event::drive::{Next, Pace as _};
+use crate::event::drive::{Pace as _, Reaction};
 use handover_event::{
     Address, Config, Context, Group, GroupMember, Handler, PoolFull, Posted, Publisher, Shared,
     ThreadConfig, Topic,
@@ -77,7 +77,7 @@ impl Handler for Poster {
     #[inline]
     fn handle(&mut self, number: u64, cx: &mut Context<'_, u64>) {
         // A refused message leaves work undone, which the check finds.
-        let is_last = self.counted.received(number) == Next::Stop;
+        let is_last = self.counted.received(number) == Reaction::Stop;
         if is_last || !all_took(cx.post(&mut self.publisher, letter(number + 1))) {
             cx.stop();
         }

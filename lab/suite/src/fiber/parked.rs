@@ -16,7 +16,7 @@ args! {
     }
 }
 
-pub(super) trait Parks: 'static {
+pub(super) trait ParkingContender: 'static {
     /// Creates `count` waiting fibers or threads; returns the growth of the process's resident
     /// memory, page tables included, in bytes.
     fn parked_bytes(count: u32) -> Result<u64, Fault>;
@@ -37,7 +37,7 @@ fn held_bytes() -> Result<u64, Fault> {
 
 pub(super) struct ParkedFibers;
 
-impl Parks for ParkedFibers {
+impl ParkingContender for ParkedFibers {
     fn parked_bytes(count: u32) -> Result<u64, Fault> {
         // A stack size that nothing else uses, so that no cached stack has memory.
         let config = Config { stack_bytes: 48 << 10, ..Config::default() };
@@ -65,7 +65,7 @@ impl Parks for ParkedFibers {
 
 pub(super) struct ParkedThreads;
 
-impl Parks for ParkedThreads {
+impl ParkingContender for ParkedThreads {
     fn parked_bytes(count: u32) -> Result<u64, Fault> {
         // Threads are expensive: a part of them gives the same figure.
         let part = count.min(256);
@@ -100,7 +100,7 @@ impl Parks for ParkedThreads {
 pub(super) struct ParkedTasks;
 
 #[cfg(feature = "peers")]
-impl Parks for ParkedTasks {
+impl ParkingContender for ParkedTasks {
     fn parked_bytes(count: u32) -> Result<u64, Fault> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(Fault::of)?;
         crate::raw::heap::trim(); // frees memory left by the last round
@@ -119,12 +119,12 @@ impl Parks for ParkedTasks {
     }
 }
 
-pub(super) struct Parked<P> {
+pub(super) struct ParkedMemory<P> {
     fibers_count: u32,
     parks: PhantomData<P>,
 }
 
-impl<P: Parks> Workload for Parked<P> {
+impl<P: ParkingContender> Workload for ParkedMemory<P> {
     type Args = Waiting;
     const SPEC: Spec = Spec::new(
         "fiber/parked-bytes",
@@ -134,7 +134,7 @@ impl<P: Parks> Workload for Parked<P> {
     .floor("floor/word");
 
     fn setup(args: &Waiting, _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Parked { fibers_count: args.fibers_count, parks: PhantomData })
+        Ok(ParkedMemory { fibers_count: args.fibers_count, parks: PhantomData })
     }
 
     fn check(&mut self) -> Result<(), Fault> {

@@ -52,7 +52,7 @@ pub(crate) trait ConnectServer: Send + Sync + 'static {
     fn serve(message_bytes: usize, tell: impl FnOnce(u16)) -> Result<u64, Fault>;
 }
 
-pub(crate) struct Connect<A> {
+pub(crate) struct ConnectEcho<A> {
     /// Port of the server; 0 until the server listens.
     port: Region<AtomicU64>,
     tally: Region<Tally>,
@@ -60,7 +60,7 @@ pub(crate) struct Connect<A> {
     accepts: PhantomData<fn() -> A>,
 }
 
-impl<A: ConnectServer> Connect<A> {
+impl<A: ConnectServer> ConnectEcho<A> {
     /// Connects, sends the message, reads the echo, and closes.
     fn ask(address: SocketAddr, message: &[u8], came: &mut [u8]) -> Result<(), Fault> {
         let mut stream = TcpStream::connect(address)?;
@@ -70,7 +70,7 @@ impl<A: ConnectServer> Connect<A> {
     }
 }
 
-impl<A: ConnectServer> Handover for Connect<A> {
+impl<A: ConnectServer> Handover for ConnectEcho<A> {
     type Args = ConnectArgs;
     const SPEC: Spec = A::SPEC;
     const PROCESSES: bool = true;
@@ -118,7 +118,7 @@ impl<A: ConnectServer> Handover for Connect<A> {
 /// Floor: a server with blocking calls and one connection at a time.
 pub(crate) struct BlockingServer;
 
-pub(crate) type Connects = Connect<BlockingServer>;
+pub(crate) type BlockingConnect = ConnectEcho<BlockingServer>;
 
 impl ConnectServer for BlockingServer {
     const SPEC: Spec = Spec::new(

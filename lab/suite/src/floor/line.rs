@@ -51,7 +51,7 @@ impl Medium for SharedLine {
     type Ping = u64;
 
     fn setup((): &(), setup: &mut Setup) -> Result<SharedLine, Fault> {
-        Ok(SharedLine { word: setup.region()?, pause: Pause::of(setup) })
+        Ok(SharedLine { word: setup.region()?, pause: Pause::new(setup) })
     }
 
     fn ping(&self) -> Result<u64, Fault> {

@@ -63,7 +63,7 @@ impl Medium for CounterPipeline {
 
     fn setup(args: &PipelineArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let depth = args.concurrency_count.into();
-        Ok(Self { counters: setup.region()?, depth, pause: Pause::of(setup) })
+        Ok(Self { counters: setup.region()?, depth, pause: Pause::new(setup) })
     }
 
     fn ping(&self) -> Result<Sent, Fault> {

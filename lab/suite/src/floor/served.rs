@@ -64,7 +64,7 @@ impl Handover for WordServer {
             *first = true;
         }
         asks.resize(args.clients_count as usize, false);
-        let mode = WaitMode::of(Wait::SpinThenSleep, setup).with_yields(is_crowded);
+        let mode = WaitMode::new(Wait::SpinThenSleep, setup).with_yields(is_crowded);
         Ok(Self { shared: setup.region()?, asks, mode })
     }
 

@@ -51,9 +51,9 @@ impl WaitMode {
         pause: Pause { yields: false },
     };
 
-    pub(crate) fn of(waits: Wait, setup: &Setup) -> WaitMode {
+    pub(crate) fn new(waits: Wait, setup: &Setup) -> WaitMode {
         let scope = if setup.processes() { Scope::Shared } else { Scope::Private };
-        WaitMode { waits, scope, pause: Pause::of(setup) }
+        WaitMode { waits, scope, pause: Pause::new(setup) }
     }
 
     /// Returns the same behaviour with yields between polls, or without.
@@ -197,7 +197,7 @@ impl<const ADAPTS: bool> Medium for WordRoundTrip<ADAPTS> {
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let waits = if ADAPTS { Wait::SpinThenSleep } else { Wait::Sleep };
-        Ok(Self { line: setup.region()?, mode: WaitMode::of(waits, setup) })
+        Ok(Self { line: setup.region()?, mode: WaitMode::new(waits, setup) })
     }
 
     fn ping(&self) -> Result<u32, Fault> {

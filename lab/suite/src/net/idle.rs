@@ -1,7 +1,7 @@
 //! Server memory per idle connection: `RssAnon` of a process that serves `connections_count`,
 //! compared with its value for one connection.
 
-use super::secured::{TlsCodec, ends};
+use super::secured::{TlsCodec, client_and_server};
 use crate::common::same_bytes;
 use crate::floor::connect::wait_for_port;
 use handover_base::sync::shared::{AtomicU64, Ordering};
@@ -136,7 +136,7 @@ impl<const TLS: bool> Handover for Idle<TLS> {
     const ROLES: &'static [Role] = &[Role::measured("client"), Role::serving("server")];
 
     fn setup(args: &IdleArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        let (client, server) = ends(false)?;
+        let (client, server) = client_and_server(false)?;
         let published = setup.region()?;
         Ok(Self { connections_count: args.connections_count, client, server, published })
     }

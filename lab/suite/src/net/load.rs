@@ -122,7 +122,7 @@ struct ClientConnection<'a, T> {
     unsent: Vec<u8>,
 }
 
-pub(super) struct Client<'a, T> {
+pub(super) struct LoadClient<'a, T> {
     nears: Vec<ClientConnection<'a, T>>,
     /// Size of a message in bytes.
     message_bytes: usize,
@@ -137,7 +137,7 @@ pub(super) struct Client<'a, T> {
     done_count: u64,
 }
 
-impl<'a, T: ClientCodec> Client<'a, T> {
+impl<'a, T: ClientCodec> LoadClient<'a, T> {
     /// Sends the first messages, and checks the echoes until that many have been received.
     pub(super) fn begin(
         streams: impl IntoIterator<Item = (&'a TcpStream, T)>,
@@ -345,6 +345,6 @@ impl<S: LoadServer> Handover for PlainLoad<S> {
             return self.report.timed(|| S::serve(streams, &self.load));
         }
         let nears = self.ends.iter().map(|(near, _)| (near, PlainCodec));
-        Client::begin(nears, &self.load)?.measure(&self.report, out)
+        LoadClient::begin(nears, &self.load)?.measure(&self.report, out)
     }
 }

@@ -1,6 +1,6 @@
 //! The load of `net/load` with TLS.
 
-use super::load::{Client, ClientCodec, LoadArgs, PARTS, ServerReport, connections, far_ends};
+use super::load::{ClientCodec, LoadArgs, LoadClient, PARTS, ServerReport, connections, far_ends};
 use super::servers::LoadHandler;
 use crate::common::{same_bytes, size};
 use handover_base::usage::Usage;
@@ -28,7 +28,9 @@ fn server(identity: &Identity, record_per_message: bool) -> Result<tls::Server, 
     tls::Server::new(identity, options).map_err(Fault::of)
 }
 
-pub(super) fn ends(record_per_message: bool) -> Result<(tls::Client, tls::Server), Fault> {
+pub(super) fn client_and_server(
+    record_per_message: bool,
+) -> Result<(tls::Client, tls::Server), Fault> {
     Ok((client(record_per_message)?, server(&identity()?, record_per_message)?))
 }
 
@@ -184,6 +186,6 @@ impl<S: TlsLoadServer, const EACH: bool> Handover for TlsLoad<S, EACH> {
             .iter()
             .map(|(near, _)| Ok((near, TlsCodec::shake(near, &self.client, message_ends())?)))
             .collect();
-        Client::begin(talks?, &self.load)?.measure(&self.report, out)
+        LoadClient::begin(talks?, &self.load)?.measure(&self.report, out)
     }
 }

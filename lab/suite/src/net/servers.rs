@@ -357,9 +357,9 @@ pub(super) mod foreign {
         fn serve(far: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
             let echoed = L::SERVER.serve(vec![far], READ_BYTES + message_bytes, || ())?;
             // The first and the last message are none of the turns.
-            echoed
-                .checked_sub(2)
-                .ok_or_else(|| Fault::new("the server echoed fewer than two messages: the greeting and the last one are missing"))
+            echoed.checked_sub(2).ok_or_else(|| {
+                Fault::new("the server echoed fewer than two messages, a greeting and a last one")
+            })
         }
     }
 }

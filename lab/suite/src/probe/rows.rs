@@ -136,9 +136,9 @@ pub fn recording<T>(
         }
     };
     let recording = start(config)?;
-    let switched = if wanted { Some(EnabledSites::on(WANTED)?) } else { None };
+    let switched = if wanted { Some(EnabledSites::enable(WANTED)?) } else { None };
     let done = f();
-    switched.map_or(Ok(()), EnabledSites::off)?;
+    switched.map_or(Ok(()), EnabledSites::disable)?;
     let Summary { recorded, lost, overwritten, bytes, .. } = complete(recording.finish())?;
     let recorded = match kept {
         Retention::AtEnd { .. } => {

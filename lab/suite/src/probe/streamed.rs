@@ -107,8 +107,8 @@ impl Workload for StreamRecording {
 /// Calls `f` while its events are recorded to `path`; returns the summary of the recording.
 pub(super) fn record(path: &Path, f: impl FnOnce()) -> Result<Summary, Fault> {
     let recording = start(Config::stream(path))?;
-    let switched = EnabledSites::on(WANTED)?;
+    let switched = EnabledSites::enable(WANTED)?;
     f();
-    switched.off()?;
+    switched.disable()?;
     complete(recording.finish())
 }

@@ -93,8 +93,8 @@ impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
     const ROLES: &'static [Role] = &[Role::measured("producer"), Role::serving("consumer")];
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
-        let mode = WaitMode::of(Wait::SpinThenSleep, setup);
-        Ok(LineStream { pause: Pause::of(setup), mode, shared: setup.region()? })
+        let mode = WaitMode::new(Wait::SpinThenSleep, setup);
+        Ok(LineStream { pause: Pause::new(setup), mode, shared: setup.region()? })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {

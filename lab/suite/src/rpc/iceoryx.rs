@@ -47,7 +47,7 @@ impl Medium for IceoryxMedium {
     type Ping = IceoryxCaller;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
-        Ok(Self { service: setup.region()?, pause: Pause::of(setup) })
+        Ok(Self { service: setup.region()?, pause: Pause::new(setup) })
     }
 
     fn ping(&self) -> Result<IceoryxCaller, Fault> {

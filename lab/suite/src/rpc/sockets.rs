@@ -126,7 +126,7 @@ impl<const ADAPTS: bool> Medium for SharedSlots<ADAPTS> {
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let waits = if ADAPTS { Wait::SpinThenSleep } else { Wait::Spin };
-        Ok(Self { slots: setup.region()?, mode: WaitMode::of(waits, setup) })
+        Ok(Self { slots: setup.region()?, mode: WaitMode::new(waits, setup) })
     }
 
     fn ping(&self) -> Result<u32, Fault> {

@@ -86,7 +86,7 @@ pub(super) fn idle_policy(setup: &Setup) -> IdlePolicy {
     if setup.is_crowded() { IdlePolicy::Share } else { IdlePolicy::Spin }
 }
 
-pub(super) fn pause(idle_policy: IdlePolicy) {
+pub(super) fn yield_if_shared(idle_policy: IdlePolicy) {
     if idle_policy == IdlePolicy::Share {
         std::thread::yield_now();
     }
@@ -181,7 +181,7 @@ impl<A: MakeScheduler, M: Variant> Handover for Driver<A, M> {
         });
         while client.in_flight() > 0 && !client.is_ended() {
             client.poll(usize::MAX, &mut NullSink, &mut ()).map_err(Fault::of)?;
-            pause(self.idle_policy);
+            yield_if_shared(self.idle_policy);
         }
         let counts = client.counts();
         self.marked.add_sent(counts.sent);
@@ -219,7 +219,7 @@ impl<A: MakeScheduler, M: Variant> Driver<A, M> {
                             "the arbiter has stopped before all packets were sent",
                         ));
                     }
-                    pause(self.idle_policy);
+                    yield_if_shared(self.idle_policy);
                 }
             }
         }
@@ -325,7 +325,7 @@ impl<C: Channel> Handover for Mailbox<C> {
                     }
                     C::flush(&mut sender);
                     if word < until {
-                        pause(self.idle_policy);
+                        yield_if_shared(self.idle_policy);
                     }
                 }
             };
@@ -356,7 +356,7 @@ impl<C: Channel> Handover for Mailbox<C> {
                 taken += 1;
             }
             if taken == 0 {
-                pause(self.idle_policy);
+                yield_if_shared(self.idle_policy);
             }
         }
     }
@@ -416,7 +416,7 @@ impl<A: MakeScheduler, const EACH: bool> Handover for MutexScheduler<A, EACH> {
                         self.tally.add_received(taken);
                         return Ok(());
                     }
-                    pause(self.idle_policy);
+                    yield_if_shared(self.idle_policy);
                 }
             }
         }
@@ -440,7 +440,7 @@ impl<A: MakeScheduler, const EACH: bool> Handover for MutexScheduler<A, EACH> {
                 drop(scheduler);
                 left -= burst;
                 if burst == 0 {
-                    pause(self.idle_policy);
+                    yield_if_shared(self.idle_policy);
                 }
             }
         });
