@@ -106,8 +106,8 @@ impl Options {
 
     /// Returns the machine of the demo that has the QUIT timer.
     fn main_pace(&self, opener: Opener, cpu: Option<u32>, idle: Duration) -> Demo {
-        let quits_after = Duration::from_secs_f64(self.seconds);
-        Demo::new(self.liveloop, opener, Some(quits_after), cpu, idle)
+        let stops_after = Duration::from_secs_f64(self.seconds);
+        Demo::new(self.liveloop, opener, Some(stops_after), cpu, idle)
     }
 }
 
@@ -118,15 +118,15 @@ pub struct Hello1 {
     #[command(flatten)]
     options: Options,
     /// Way in which it sends to itself
-    #[arg(long, value_enum, default_value_t = Via::Call)]
-    via: Via,
+    #[arg(long, value_enum, default_value_t = SendMethod::Call)]
+    via: SendMethod,
     /// Wake policy of `--via pass` [default: always]
     #[arg(long, value_enum, value_name = "WHEN")]
     wake: Option<Wake>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Via {
+enum SendMethod {
     /// enqueue
     Call,
     /// enqueue, and notify the thread
@@ -231,9 +231,9 @@ pub struct HelloMany {
 
 pub fn run1(args: &Hello1) -> anyhow::Result<()> {
     let (via, wake) = match (args.via, args.wake) {
-        (Via::Call, None) => (drive::Via::Call, Wake::Asleep),
-        (Via::Pass, wake) => (drive::Via::Pass, wake.unwrap_or(Wake::Always)),
-        (Via::Call, Some(wake)) => {
+        (SendMethod::Call, None) => (drive::SendMethod::Call, Wake::Asleep),
+        (SendMethod::Pass, wake) => (drive::SendMethod::Pass, wake.unwrap_or(Wake::Always)),
+        (SendMethod::Call, Some(wake)) => {
             let wake = wake.to_possible_value();
             let name = wake.as_ref().map_or("", |value| value.get_name());
             return Err(wrong(format!(

@@ -7,7 +7,8 @@ use handover_harness::Fault;
 use handover_program::console::print_error;
 use handover_suite::call::{CallPath, Level, c_loop, library};
 use handover_suite::clock::{
-    GetTimeOfDay, Monotonic, MonotonicCoarse, Rdtscp, Reading, Realtime, RealtimeCoarse, readings,
+    ClockReading, GetTimeOfDay, Monotonic, MonotonicCoarse, Rdtscp, Realtime, RealtimeCoarse,
+    readings,
 };
 use handover_suite::fiber::local;
 use std::ffi::{CStr, CString};
@@ -168,7 +169,7 @@ fn call_c<'a>(way: CallPath) -> Operation<'a> {
 }
 
 /// Returns an operation that reads a clock.
-fn read_clock<'a, R: Reading>() -> Operation<'a> {
+fn read_clock<'a, R: ClockReading>() -> Operation<'a> {
     infallible(readings::<R>)
 }
 

@@ -26,7 +26,7 @@ use handover_sched::drive::{
 use handover_sched::engine::{PACKETS_LIMIT, Visitor};
 use handover_sched::fairness::FairnessIndex;
 use handover_sched::{FlowSpec, Scheduler};
-use handover_suite::sched::program::{self, Program};
+use handover_suite::sched::program::{self, LoadProgram};
 use options::Options;
 use record::{Streams, Waits, Written};
 use recorder::{Recorder, WhenFull, recorder};
@@ -229,7 +229,7 @@ pub fn run(args: &Sched, out: &mut dyn Write) -> anyhow::Result<()> {
 struct Plan<'a> {
     args: &'a Sched,
     options: Options,
-    program: Program,
+    program: LoadProgram,
     /// Packet lengths by flow, for clients without a program.
     lengths_bytes: Vec<u32>,
     /// By client, `true` if its flows differ in weight or length: with one window for all of them,
@@ -248,7 +248,7 @@ struct Cpus {
 }
 
 impl<'a> Plan<'a> {
-    fn new(args: &'a Sched, program: Program) -> anyhow::Result<Plan<'a>> {
+    fn new(args: &'a Sched, program: LoadProgram) -> anyhow::Result<Plan<'a>> {
         let threads = args.threads as u32;
         let options = Options::read(&args.scheduler, threads).map_err(usage)?;
         let flows_count = options.flows.flows_count();
@@ -365,12 +365,12 @@ fn duration_ns(specs: &[Section]) -> u64 {
 
 impl Sched {
     /// Reads the configuration file; an empty program if the default file does not exist.
-    fn program(&self) -> anyhow::Result<Program> {
+    fn program(&self) -> anyhow::Result<LoadProgram> {
         let path = self.file.as_deref().unwrap_or(Path::new(FILE));
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
             Err(refused) if refused.kind() == ErrorKind::NotFound && self.file.is_none() => {
-                return Ok(Program::default());
+                return Ok(LoadProgram::default());
             }
             Err(refused) => return Err(usage(format!("-f: {}: {refused}", path.display()))),
         };

@@ -195,15 +195,15 @@ fn pass_around<L: Lock>(
         while !finished.all(tries >= plan.tries) {
             for _ in 0..TRIES_PER_LOOK {
                 match attempt(lock, || ()) {
-                    AttemptCost::Busy { tried } => {
+                    AttemptCost::Busy { try_ticks } => {
                         costs.busy += 1;
-                        costs.busy_ticks += tried;
-                        costs.keep(tried);
+                        costs.busy_ticks += try_ticks;
+                        costs.keep(try_ticks);
                     }
-                    AttemptCost::Free { tried, posted } => {
+                    AttemptCost::Free { try_ticks, unlock_ticks } => {
                         costs.free += 1;
-                        costs.free_ticks += tried;
-                        costs.post_ticks += posted;
+                        costs.free_ticks += try_ticks;
+                        costs.post_ticks += unlock_ticks;
                     }
                 }
             }

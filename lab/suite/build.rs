@@ -16,8 +16,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Optimisation levels; every file is compiled at each. The name of the level ends the name of
-/// every function.
+/// Optimisation levels at which every C file is compiled: suffix of all function names, and compiler option.
 const LEVELS: [(&str, &str); 2] = [("o0", "-O0"), ("o3", "-O3")];
 
 fn main() {
@@ -62,7 +61,7 @@ fn main() {
     peers();
 }
 
-/// Libraries of `c/peers.cpp`, as `c/headers.cpp` names them.
+/// Libraries that `c/peers.cpp` wraps, under the names that `c/headers.cpp` prints if their headers exist.
 const PEERS: [&str; 4] = ["moodycamel", "boost_lockfree", "boost_asio", "libuv"];
 
 /// Compiles the peers whose headers are installed, and sets a flag for each.
@@ -119,7 +118,7 @@ fn archive(build: &cc::Build, name: &str) -> Option<PathBuf> {
     path.is_absolute().then(|| path.parent().map(Path::to_path_buf))?
 }
 
-/// Compiles one file under its own names into its own folder.
+/// Compiles `c/FILE.c` with the names and flags of one variant; returns the path of the object file.
 fn object(
     out: &Path,
     file: &str,
@@ -150,7 +149,7 @@ fn object(
     }
 }
 
-/// Links a shared object without the C library, which it does not use.
+/// Links a shared object without the C library; returns its path.
 fn shared(out: &Path, name: &str, objects: &[PathBuf], needed: &[OsString]) -> PathBuf {
     let path = out.join(name);
     let mut link: Command = cc::Build::new().get_compiler().to_command();
@@ -160,7 +159,7 @@ fn shared(out: &Path, name: &str, objects: &[PathBuf], needed: &[OsString]) -> P
     path
 }
 
-/// Links a program of its own.
+/// Compiles and links the program `name` from `c/program.c`.
 fn program(out: &Path, name: &str, flags: &[&str]) {
     let mut link: Command = cc::Build::new().get_compiler().to_command();
     link.args(["-O3", "-g0", "-fno-lto", "-fno-sanitize=all", "-falign-functions=64"]);
@@ -168,7 +167,7 @@ fn program(out: &Path, name: &str, flags: &[&str]) {
     run(link, name);
 }
 
-/// Runs a compiler that is to make `name`.
+/// Runs a compiler command that produces `name`; panics if the command fails.
 fn run(mut compiler: Command, name: &str) {
     match compiler.status() {
         Ok(status) if status.success() => {}

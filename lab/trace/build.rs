@@ -71,8 +71,8 @@ const NUMBERS: [(&str, u64); 51] = [
     ("BLOCK_HEADER_BYTES", 8 * layout::BLOCK_HEADER_WORDS),
 ];
 
-/// Returns a C header that defines the constants; the assembler reads it too, so that only values
-/// that need it have a suffix.
+/// Returns a C header that defines the constants. The assembler reads it too, so only
+/// values above 31 bits have a suffix.
 fn c_header() -> String {
     let suffix = |value| if value > i32::MAX as u64 { "ull" } else { "" };
     let line = |(name, value): (&str, u64)| format!("#define {name} {value}{}\n", suffix(value));

@@ -8,7 +8,7 @@ use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
 use handover_base::{clock, usage};
 use handover_probe::Policy;
-use handover_suite::call::Entries;
+use handover_suite::call::EntryKind;
 use handover_suite::probe::rows::{
     FunctionBody, RecordingCounts, Retention, count_calls, recording, ring_bytes, write_out,
 };
@@ -34,11 +34,11 @@ pub(super) enum Subject {
 
 impl Subject {
     /// Returns the kind of function entries of a C program; `None` for functions in Rust.
-    pub fn entries(self) -> Option<Entries> {
+    pub fn entries(self) -> Option<EntryKind> {
         match self {
             Subject::Plain | Subject::Stamps | Subject::Probes => None,
-            Subject::Hooks => Some(Entries::Hooks),
-            Subject::Patchable => Some(Entries::Patchable),
+            Subject::Hooks => Some(EntryKind::Hooks),
+            Subject::Patchable => Some(EntryKind::Patchable),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::folders::{Medium, TraceFolders};
 use anyhow::Context;
 use handover_base::clock;
 use handover_program::exit::InterruptedEarly;
-use handover_suite::call::{CallPath, Level, Loop, c_loop};
+use handover_suite::call::{CallLoop, CallPath, Level, c_loop};
 use handover_suite::probe::rows::{
     FunctionBody, RecordingCounts, Retention, count_calls, recording,
 };
@@ -70,7 +70,7 @@ enum Trace {
 }
 
 enum Kind {
-    C(Loop),
+    C(CallLoop),
     Rust(FunctionBody, Trace),
 }
 

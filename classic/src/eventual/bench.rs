@@ -7,7 +7,7 @@ use clap::Args;
 use handover_base::topology;
 use handover_program::console;
 use handover_program::exit::Interrupted;
-use handover_suite::fiber::{EventualsReport, Load, eventuals};
+use handover_suite::fiber::{EventualsLoad, EventualsReport, eventuals};
 use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -60,7 +60,7 @@ impl Bench {
 
 pub fn run(args: &Bench, out: &mut dyn Write) -> anyhow::Result<()> {
     let interrupted = console::interrupted().context("listen for signals")?;
-    let load = Load {
+    let load = EventualsLoad {
         fibers_count: u32::try_from(args.fibers)?,
         interval: Duration::from_secs_f64(args.interval_ms / 1e3),
         duration: Duration::from_secs(args.seconds),

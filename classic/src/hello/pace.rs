@@ -2,7 +2,7 @@
 
 use super::log::TARGET;
 use handover_base::affinity;
-use handover_suite::event::drive::{Next, Opening, Pace};
+use handover_suite::event::drive::{Opening, Pace, Reaction};
 use std::time::Duration;
 
 /// Tracing target of the stages of a message.
@@ -58,7 +58,7 @@ pub struct Demo {
     prints_next: bool,
     sent_line: SentLine,
     opener: Opener,
-    quits_after: Option<Duration>,
+    stops_after: Option<Duration>,
     cpu: Option<u32>,
     idle: Duration,
     quit: bool,
@@ -68,14 +68,14 @@ impl Demo {
     pub fn new(
         live: bool,
         opener: Opener,
-        quits_after: Option<Duration>,
+        stops_after: Option<Duration>,
         cpu: Option<u32>,
         idle: Duration,
     ) -> Demo {
         // A live loop prints only its first hello.
         let prints_next = !live || opener != Opener::Second;
         let sent_line = SentLine::Plain;
-        Demo { live, prints_next, sent_line, opener, quits_after, cpu, idle, quit: false }
+        Demo { live, prints_next, sent_line, opener, stops_after, cpu, idle, quit: false }
     }
 
     /// Returns this with another format of the line that is printed for a sent message.
@@ -111,25 +111,25 @@ impl Pace for Demo {
         if when_idle {
             tracing::info!(target: TARGET, "IDLE timer set: 0 s");
         }
-        if let Some(delay) = self.quits_after {
+        if let Some(delay) = self.stops_after {
             tracing::info!(target: TARGET, "QUIT timer set: {}", shown(delay));
         }
         Opening {
-            says: self.opener == Opener::First,
-            says_after: when_idle.then_some(Duration::ZERO),
-            quits_after: self.quits_after,
+            sends_first_hello: self.opener == Opener::First,
+            first_hello_after: when_idle.then_some(Duration::ZERO),
+            stops_after: self.stops_after,
         }
     }
 
     #[inline]
-    fn received(&mut self, number: u64) -> Next {
+    fn received(&mut self, number: u64) -> Reaction {
         tracing::debug!(target: TARGET, "(cb entry) HELLO: {number}");
         if self.live {
-            return Next::Answer;
+            return Reaction::Answer;
         }
         tracing::info!(target: TARGET, "HELLO msg received: \"HELLO: {number}\"");
         tracing::info!(target: TARGET, "IDLE timer set: {}", shown(self.idle));
-        Next::AnswerAfter(self.idle)
+        Reaction::AnswerAfter(self.idle)
     }
 
     #[inline]
@@ -181,8 +181,8 @@ mod tests {
     fn live_loop_answers_at_once_and_paced_loop_after_its_pause() {
         let pause = Duration::from_secs(10);
         let live = Demo::new(true, Opener::First, None, None, pause).received(1);
-        assert_eq!(live, Next::Answer);
+        assert_eq!(live, Reaction::Answer);
         let slow = Demo::new(false, Opener::First, None, None, pause).received(1);
-        assert_eq!(slow, Next::AnswerAfter(pause));
+        assert_eq!(slow, Reaction::AnswerAfter(pause));
     }
 }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use handover_base::usage::{self, Usage};
 use handover_event::{Config, Context, Handler, Interest, Machine, Ready};
 use handover_program::exit::usage;
-use handover_suite::event::drive::{Next, Pace};
+use handover_suite::event::drive::{Pace, Reaction};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType};
@@ -217,7 +217,7 @@ impl Endpoint {
             };
             self.handled += 1;
             match self.pace.received(number) {
-                Next::AnswerAfter(pause) => {
+                Reaction::AnswerAfter(pause) => {
                     return later(pause, Event::Idle { number: number + 1 }, cx);
                 }
                 _ => self.send(number + 1, cx),
@@ -263,10 +263,10 @@ impl Handler for Endpoint {
             return self.lose(refused, cx);
         }
         let opening = self.pace.opening();
-        if let Some(delay) = opening.quits_after {
+        if let Some(delay) = opening.stops_after {
             later(delay, Event::Quit, cx);
         }
-        if opening.says {
+        if opening.sends_first_hello {
             self.send(1, cx);
         }
     }

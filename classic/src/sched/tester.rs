@@ -67,8 +67,9 @@ impl Visitor<u64> for Time<'_> {
     fn visit<S: Scheduler<u64> + Send + 'static>(self, mut scheduler: S) -> Self::Output {
         let options = self.0;
         let mut nothing = EmptyScheduler::<u64>::new(options.packets_max());
-        let mut tester = Tester::new(options, &mut scheduler).map_err(of_flows)?.unwatched();
-        let mut generator = Tester::new(options, &mut nothing).map_err(of_flows)?.unwatched();
+        let mut tester = Tester::new(options, &mut scheduler).map_err(of_flows)?.without_fairness();
+        let mut generator =
+            Tester::new(options, &mut nothing).map_err(of_flows)?.without_fairness();
         let mut timed = Timed { report: Report::default(), took_ns: 0, net_ns: Vec::new() };
         for part in 0..PARTS {
             let steps = options.steps_count / PARTS + u64::from(part < options.steps_count % PARTS);

@@ -9,7 +9,8 @@ pub(crate) enum Mark {
     WakeCall,
     /// The woken receiver runs.
     Awake,
-    /// The sender has finished its part. If both roles share a thread, the event precedes the next receive.
+    /// The sender has finished its part of the hand-off. If both roles share a thread, the event
+    /// precedes the next receive.
     SendDone,
     /// The work has reached the intermediate thread.
     Arrive,
@@ -23,32 +24,32 @@ pub(crate) enum Mark {
     Interrupt,
 }
 
-/// Event at which a hand-off starts.
+/// Choice of the event at which a hand-off starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartEvent {
-    /// End of the previous hand-off, so that all time belongs to some hand-off.
+    /// The hand-off starts at the end of the previous one, so that all time belongs to some hand-off.
     PreviousReceive,
-    /// Send of the work: the sender's earlier time is not part of the hand-off.
+    /// The hand-off starts when the work is sent: the sender's earlier time is not part of it.
     Send,
 }
 
 /// Threads through which a hand-off passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// From one thread to another.
+    /// The work goes from one thread to another.
     OneWay,
-    /// All on one thread.
+    /// Sender and receiver are the same thread.
     SameThread,
-    /// From one thread to another and back.
+    /// The work goes from one thread to another and back.
     RoundTrip,
 }
 
 /// Event values that must match between the send and the receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
-    /// No value: only the strict alternation of hand-offs is checked.
+    /// No value has to match: only the strict alternation of hand-offs is checked.
     None,
-    /// All values: the object and, if there is one, the position.
+    /// All values have to match: the object and, if there is one, the position.
     Values,
 }
 
@@ -60,9 +61,9 @@ pub(crate) const BEFORE_SEND: usize = 0;
 pub(crate) const AFTER_SEND: usize = 1;
 /// Index of the stage from the send until the sender starts to wake the sleeper.
 pub(crate) const BEFORE_WAKE: usize = 2;
-/// Index of the stage from the sender's last mark to the receive, if the receiver did not sleep.
+/// Index of the stage from the sender's last event to the receive, if the receiver did not sleep.
 pub(crate) const NOTICE: usize = 3;
-/// Index of the stage from the sender's last mark until the sleeping receiver runs.
+/// Index of the stage from the sender's last event until the sleeping receiver runs.
 pub(crate) const WAKE: usize = 4;
 /// Index of the stage from the wake-up of the sleeper to the receive.
 pub(crate) const RESUME: usize = 5;
@@ -99,9 +100,8 @@ pub struct InstrumentedBenchmark {
     pub spec: &'static str,
     /// Contenders whose probe sites are compiled into every build.
     default_contenders: &'static [&'static str],
-    /// Contenders whose probe sites need the feature `probes-hot`, as these sites cost time even when
-    /// disabled.
-    hot_contenders: &'static [&'static str],
+    /// Contenders whose probe sites exist only with the feature `probes-hot`, as they cost time even when disabled.
+    feature_contenders: &'static [&'static str],
     /// Description of one hand-off of the benchmark.
     pub handoff: &'static str,
     /// Id of the floor, the number of hand-offs that it covers, and the stage that contains it.
@@ -126,8 +126,9 @@ impl InstrumentedBenchmark {
     /// feature `probes-hot`, and it is off.
     #[must_use]
     pub fn contenders(&self) -> Vec<&'static str> {
-        let hot_contenders = if cfg!(feature = "probes-hot") { self.hot_contenders } else { &[] };
-        self.default_contenders.iter().chain(hot_contenders).copied().collect()
+        let feature_contenders =
+            if cfg!(feature = "probes-hot") { self.feature_contenders } else { &[] };
+        self.default_contenders.iter().chain(feature_contenders).copied().collect()
     }
 
     /// Returns a pattern that matches the probe sites to enable.
@@ -198,7 +199,7 @@ const HALF_ROUND_TRIP: &str = "a message from one machine to the other: half of 
 const EVENT: InstrumentedBenchmark = InstrumentedBenchmark {
     spec: "event/round-trip",
     default_contenders: &["handover"],
-    hot_contenders: &[],
+    feature_contenders: &[],
     handoff: HALF_ROUND_TRIP,
     floor: Some(("floor/cache-line", 2.0, NOTICE)),
     figure: Some((0, 2.0)),
@@ -245,7 +246,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
     InstrumentedBenchmark {
         spec: "lock/passed",
         default_contenders: &["handover"],
-        hot_contenders: &[],
+        feature_contenders: &[],
         handoff: "the lock from one thread to another",
         floor: Some(("floor/cache-line", 2.0, NOTICE)),
         figure: None,
@@ -266,7 +267,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
     InstrumentedBenchmark {
         spec: "notify/sleeping",
         default_contenders: &["handover"],
-        hot_contenders: &[],
+        feature_contenders: &[],
         handoff: "a notification to a receiver that has had time to fall asleep",
         floor: Some(("floor/futex", 2.0, WAKE)),
         figure: Some((1, 1.0)),
@@ -288,7 +289,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
     InstrumentedBenchmark {
         spec: "notify/round-trip",
         default_contenders: &["handover"],
-        hot_contenders: &[],
+        feature_contenders: &[],
         handoff: "a notification from one side to the other: half of a round trip",
         floor: Some(("floor/cache-line", 2.0, NOTICE)),
         figure: Some((0, 2.0)),
@@ -302,7 +303,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
     InstrumentedBenchmark {
         spec: "ring/mailbox",
         default_contenders: &["handover"],
-        hot_contenders: &[],
+        feature_contenders: &[],
         handoff: "a request, or its reply: half of a round trip",
         floor: Some(("floor/cache-line", 2.0, NOTICE)),
         figure: Some((0, 2.0)),
@@ -316,7 +317,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
     InstrumentedBenchmark {
         spec: "ring/round-trip",
         default_contenders: &["handover-mpsc"],
-        hot_contenders: &["handover"],
+        feature_contenders: &["handover"],
         handoff: "an item from one thread to the other: half of a round trip",
         floor: Some(("floor/cache-line", 2.0, NOTICE)),
         figure: Some((0, 2.0)),
@@ -330,7 +331,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
     InstrumentedBenchmark {
         spec: "event/call",
         default_contenders: &[],
-        hot_contenders: &["handover"],
+        feature_contenders: &["handover"],
         handoff: "a message of a machine to itself",
         floor: None,
         figure: Some((0, 1.0)),
@@ -355,7 +356,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
     InstrumentedBenchmark {
         spec: "fiber/eventual",
         default_contenders: &["handover"],
-        hot_contenders: &[],
+        feature_contenders: &[],
         handoff: "a value from one fiber to another on the same worker: half of a round trip",
         floor: None,
         figure: Some((0, 1.0)),
@@ -383,7 +384,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
     InstrumentedBenchmark {
         spec: "net/load",
         default_contenders: &["handover"],
-        hot_contenders: &[],
+        feature_contenders: &[],
         handoff: "the messages read from one connection at a time, and their answers",
         floor: None,
         figure: None,
@@ -408,7 +409,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
     InstrumentedBenchmark {
         spec: "sched/round-trip",
         default_contenders: &["fifo", "drr", "qfq", "wf2q+"],
-        hot_contenders: &[],
+        feature_contenders: &[],
         handoff: "a packet from a client through the arbiter and back",
         floor: Some(("floor/cache-line", 2.0, OUTWARD)),
         figure: Some((0, 1.0)),
@@ -438,7 +439,7 @@ pub const INSTRUMENTED_BENCHMARKS: &[InstrumentedBenchmark] = &[
     InstrumentedBenchmark {
         spec: "rpc/noop",
         default_contenders: &["handover", "spin"],
-        hot_contenders: &[],
+        feature_contenders: &[],
         handoff: "a call from one endpoint to another, and its answer",
         floor: Some(("floor/cache-line", 2.0, OUTWARD)),
         figure: Some((0, 1.0)),

@@ -8,8 +8,8 @@ use std::path::Path;
 
 /// Number of consecutive events in one series; a series fits into the ring.
 const EVENTS_COUNT: u64 = 4096;
-/// Number of series; the fastest counts, as others may have been interrupted.
-const ROWS_COUNT: u64 = 8;
+/// Number of series; the fastest one is reported, as others may have been interrupted.
+const SERIES_COUNT: u64 = 8;
 const SITES: &str = "anatomy.cost*";
 
 /// Returns the cost in nanoseconds of an event without a value, with one value and with two.
@@ -18,7 +18,7 @@ pub(crate) fn site_ns(folder: &Path) -> Result<[f64; 3], AnatomyError> {
     let recording = Recording::start(Config::last(&path))?;
     enable(SITES)?;
     handover_probe::prepare();
-    for _ in 0..ROWS_COUNT {
+    for _ in 0..SERIES_COUNT {
         (0..EVENTS_COUNT).for_each(|_| probe!("anatomy.cost-0"));
         (0..EVENTS_COUNT).for_each(|at| probe!("anatomy.cost-1", at));
         (0..EVENTS_COUNT).for_each(|at| probe!("anatomy.cost-2", at, at));

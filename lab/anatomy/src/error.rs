@@ -19,7 +19,7 @@ pub enum AnatomyError {
     #[error(transparent)]
     Switch(#[from] SwitchError),
     /// A trace could not be read.
-    #[error("{path}: {source}", path = path.display())]
+    #[error("cannot read the trace {path}: {source}", path = path.display())]
     Read {
         /// Path of the trace.
         path: PathBuf,
@@ -27,7 +27,7 @@ pub enum AnatomyError {
         source: handover_probe::ReadError,
     },
     /// A file or a folder could not be created, written or removed.
-    #[error("{path}: {source}", path = path.display())]
+    #[error("cannot create, write or remove {path}: {source}", path = path.display())]
     File {
         /// Path of the file or folder.
         path: PathBuf,

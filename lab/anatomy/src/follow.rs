@@ -45,13 +45,13 @@ impl Handoff {
 /// State of the work that is handed over.
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// Unknown holder, before the first receive or after a mismatch.
+    /// The holder of the work is unknown, before the first receive or after a mismatch.
     Unknown,
-    /// Held by the thread `by` since the time `since`.
+    /// The thread `by` holds the work since the time `since`.
     Held { by: u32, since: u64, is_interrupted: bool },
-    /// Sent, and not yet received.
+    /// The work was sent, and not yet received.
     InFlight(Flight),
-    /// Received before the send was recorded; the sender's next event must be the send.
+    /// The work was received before the send was recorded; the sender's next event must be the send.
     ReceivedEarly { by: u32, since: u64, is_interrupted: bool, received: MarkedEvent },
 }
 
@@ -150,7 +150,7 @@ impl<'a> HandoffTracker<'a> {
             (State::Held { by, is_interrupted: true, .. }, StartEvent::PreviousReceive)
                 if by == event.thread =>
             {
-                self.unmatched.begun_anew += 1;
+                self.unmatched.without_start += 1;
                 None
             }
             (State::Held { .. } | State::Unknown, StartEvent::Send) => Some(event.ticks),
@@ -171,7 +171,7 @@ impl<'a> HandoffTracker<'a> {
             round: [self.arrived.take(), None, None],
         });
         if let State::InFlight(Flight { round: [Some(_), ..], .. }) = self.state {
-            self.unmatched.overtaken += 1;
+            self.unmatched.received_early += 1;
         }
     }
 
@@ -186,7 +186,7 @@ impl<'a> HandoffTracker<'a> {
                     true if self.benchmark.can_receive(&flight, &event) => {
                         return flight.into_handoff(event, self.benchmark);
                     }
-                    true if self.benchmark.route == Route::OneWay => self.unmatched.kept += 1,
+                    true if self.benchmark.route == Route::OneWay => self.unmatched.reacquired += 1,
                     _ => self.unmatched.mismatched += 1,
                 }
             }
@@ -218,9 +218,9 @@ impl<'a> HandoffTracker<'a> {
         let is_from_sender = event.mark == Mark::Send && event.thread == by;
         let is_matching = is_from_sender && self.benchmark.is_same_object(&event, &received);
         match (is_matching, is_interrupted) {
-            (true, true) => self.unmatched.begun_anew += 1,
+            (true, true) => self.unmatched.without_start += 1,
             (true, false) => {
-                self.unmatched.overtaken += 1;
+                self.unmatched.received_early += 1;
                 let sent = MarkedEvent { ticks: received.ticks, ..event };
                 let begin = Some(since);
                 let (send_done, wake_called, woken, round) = (None, None, None, [None; 3]);
@@ -375,7 +375,7 @@ mod tests {
         let (handoffs, unmatched) = follow("sched/round-trip", &events);
         assert_eq!(handoffs.len(), 1);
         assert_eq!(handoffs[0].stages_ticks, [20, 0, 50, 10, 20, 60]);
-        assert_eq!((unmatched.mismatched, unmatched.begun_anew), (1, 1));
+        assert_eq!((unmatched.mismatched, unmatched.without_start), (1, 1));
     }
 
     #[test]
@@ -390,7 +390,7 @@ mod tests {
         ];
         let (handoffs, unmatched) = follow("sched/round-trip", &events);
         assert_eq!(handoffs[0].stages_ticks, [20, 0, 0, 10, 10, 50]);
-        assert_eq!((unmatched.overtaken, unmatched.mismatched), (1, 0));
+        assert_eq!((unmatched.received_early, unmatched.mismatched), (1, 0));
     }
 
     #[test]
@@ -497,7 +497,7 @@ mod tests {
             event(Receive, 200, 1, 1),
         ];
         let (handoffs, unmatched) = follow("event/round-trip", &events);
-        assert_eq!((unmatched.overtaken, unmatched.mismatched), (1, 0));
+        assert_eq!((unmatched.received_early, unmatched.mismatched), (1, 0));
         assert_eq!(handoffs[0].stages_ticks, [40, 0, 0, 0, 0, 0]);
         assert_eq!(handoffs[1].total_ticks(), 60);
     }
@@ -512,7 +512,7 @@ mod tests {
             event(Receive, 200, 1, 1),
         ];
         let (handoffs, unmatched) = follow("event/round-trip", &events);
-        assert_eq!((handoffs.len(), unmatched.overtaken, unmatched.mismatched), (2, 1, 0));
+        assert_eq!((handoffs.len(), unmatched.received_early, unmatched.mismatched), (2, 1, 0));
         assert_eq!(handoffs[1].stages_ticks, [10, 0, 0, 50, 0, 0]);
     }
 
@@ -527,7 +527,7 @@ mod tests {
             event(Receive, 200, 1, 1),
         ];
         let (handoffs, unmatched) = follow("event/round-trip", &events);
-        assert_eq!((handoffs.len(), unmatched.begun_anew, unmatched.mismatched), (1, 1, 0));
+        assert_eq!((handoffs.len(), unmatched.without_start, unmatched.mismatched), (1, 1, 0));
         assert_eq!(handoffs[0].begin_ticks, 170);
     }
 
@@ -548,7 +548,7 @@ mod tests {
         assert_eq!(handoffs.len(), 3);
         assert!(handoffs.iter().all(|one| one.total_ticks() == 50), "{handoffs:?}");
         let (handoffs, unmatched) = follow("sched/round-trip", &events);
-        assert_eq!((handoffs.len(), unmatched.begun_anew), (0, 3));
+        assert_eq!((handoffs.len(), unmatched.without_start), (0, 3));
     }
 
     #[test]
@@ -578,7 +578,7 @@ mod tests {
             event(Receive, 190, 2, 5),
         ];
         let (handoffs, unmatched) = follow("lock/passed", &events);
-        assert_eq!((unmatched.kept, unmatched.mismatched), (1, 0));
+        assert_eq!((unmatched.reacquired, unmatched.mismatched), (1, 0));
         assert_eq!(handoffs.len(), 1);
         assert_eq!(handoffs[0].stages_ticks, [20, 0, 0, 40, 0, 0]);
     }

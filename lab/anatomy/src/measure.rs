@@ -32,15 +32,15 @@ pub struct MeasurementOptions {
     pub outliers: Option<PathBuf>,
 }
 
-/// Size of each thread's ring, which holds the newest events, of some ten thousand hand-offs: the
-/// copied traces stay small, and of a longer round only the end is evaluated.
+/// Size of each thread's ring in bytes: enough for the newest events, those of some ten thousand
+/// hand-offs. The copied traces stay small; of a longer round, only the end is evaluated.
 const RING_BYTES: u64 = 1 << 20;
 /// Number of initial recorded rounds that are not evaluated, because they run cold code.
 const ROUNDS_COLD: u32 = 1;
 /// Time limit for collecting enough hand-offs on a busy machine, as a multiple of the requested
 /// time.
 const DURATION_FACTOR_MAX: u32 = 20;
-/// Divisor of the requested time that gives the time limit of the warm-up.
+/// Quotient of the requested time and the time limit of the warm-up.
 const WARM_SHARE: u32 = 10;
 
 /// Runs the benchmark with the probe sites alternately off and on, and breaks the time of a hand-off
@@ -57,7 +57,7 @@ pub fn measure(
     options: &MeasurementOptions,
     interrupted: &AtomicBool,
 ) -> Result<Vec<Record>, AnatomyError> {
-    let folder = scratch::make()?;
+    let folder = scratch::create()?;
     let site_ns = cost::site_ns(folder.path())?;
     let benchmark = options.benchmark;
     let floor = benchmark.floor.map(|(id, _, _)| id);
@@ -161,11 +161,12 @@ impl Analysis<'_> {
         if self.keeps_outliers && self.outliers.has_round(folder) {
             self.outliers.describe(folder, round, &traces, &reader.threads);
         }
-        let Unmatched { mismatched, kept, begun_anew, overtaken, lost: _ } = follower.unmatched;
+        let Unmatched { mismatched, reacquired, without_start, received_early, lost: _ } =
+            follower.unmatched;
         self.unmatched.mismatched += mismatched;
-        self.unmatched.kept += kept;
-        self.unmatched.begun_anew += begun_anew;
-        self.unmatched.overtaken += overtaken;
+        self.unmatched.reacquired += reacquired;
+        self.unmatched.without_start += without_start;
+        self.unmatched.received_early += received_early;
         self.unmatched.lost += traces.iter().map(|trace| trace.missing().total()).sum::<u64>();
         Ok(())
     }
@@ -193,7 +194,7 @@ impl Analysis<'_> {
             None => Vec::new(),
         };
         Ok(Anatomy {
-            line: statistics::line(&statistics.stages, floor.as_ref()),
+            line: statistics::format_sum(&statistics.stages, floor.as_ref()),
             stages: statistics.stages,
             total: statistics.total,
             bands: statistics.bands,

@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 
 /// Maximum number of slow hand-offs that are reported.
 pub(crate) const OUTLIERS_MAX: usize = 10;
-/// Share of the excess above which time off the CPU is reported as the likely cause.
+/// Minimum share of the excess for which time off the CPU is reported as the cause.
 const DELAY_SHARE: f64 = 0.25;
 
 #[derive(Clone, Debug)]
-struct KeptHandoff {
+struct SlowHandoff {
     handoff: Handoff,
     folder: PathBuf,
     /// Report of the hand-off; `None` until its round has been read completely.
@@ -28,7 +28,7 @@ struct KeptHandoff {
 
 /// Slowest hand-offs so far, in descending order of time.
 #[derive(Debug, Default)]
-pub(crate) struct Outliers(Vec<KeptHandoff>);
+pub(crate) struct Outliers(Vec<SlowHandoff>);
 
 impl Outliers {
     pub fn new() -> Self {
@@ -44,7 +44,7 @@ impl Outliers {
             return;
         }
         let position = self.0.partition_point(|kept| kept.handoff.total_ticks() >= total);
-        let kept = KeptHandoff {
+        let kept = SlowHandoff {
             handoff: *handoff,
             folder: folder.to_owned(),
             outlier: None,
@@ -65,7 +65,7 @@ impl Outliers {
         self.0.iter().any(|kept| kept.folder == folder)
     }
 
-    /// Adds facts about the round to the outliers whose traces lie in `folder`.
+    /// Adds the round's thread ids, context switches and waits for a CPU to the outliers whose traces lie in `folder`.
     pub fn describe(
         &mut self,
         folder: &Path,

@@ -7,7 +7,7 @@ use std::path::Path;
 const PREFIX: &str = "handover-anatomy-";
 
 /// Creates a temporary folder in `/dev/shm` or, if that fails, in the default temporary folder.
-pub(crate) fn make() -> Result<Scratch, AnatomyError> {
+pub(crate) fn create() -> Result<Scratch, AnatomyError> {
     if let Ok(in_memory) = Scratch::new(PREFIX, Path::new("/dev/shm")) {
         return Ok(in_memory);
     }

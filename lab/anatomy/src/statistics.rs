@@ -7,7 +7,7 @@ use handover_record::{AnatomyBand, AnatomyFloor, AnatomyStage};
 
 /// Maximum number of hand-offs in a sample. When full, every second one is dropped, and from then on
 /// only every second one is added.
-const KEPT_MAX: usize = 1 << 19;
+const SAMPLE_MAX: usize = 1 << 19;
 
 /// Sample of hand-offs, and their total number.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl HandoffSample {
             return;
         }
         self.skipped = 0;
-        if self.kept.len() == KEPT_MAX {
+        if self.kept.len() == SAMPLE_MAX {
             let mut keep = false;
             self.kept.retain(|_| {
                 keep = !keep;
@@ -52,7 +52,7 @@ impl HandoffSample {
             return None;
         }
         self.kept.sort_by_key(Handoff::total_ticks);
-        let times = Times { benchmark, net_ns };
+        let times = StageTimes { benchmark, net_ns };
         let stages_passed = benchmark.stages_passed();
         let middle =
             means(&self.kept[share_range(self.kept.len(), 0.25, 0.75)], &times, &stages_passed);
@@ -89,7 +89,13 @@ impl HandoffSample {
         Some(HandoffStatistics { stages, total, bands })
     }
 
-    fn stage(&self, times: &Times<'_>, stage: usize, mean_ns: f64, whole: f64) -> AnatomyStage {
+    fn stage(
+        &self,
+        times: &StageTimes<'_>,
+        stage: usize,
+        mean_ns: f64,
+        whole: f64,
+    ) -> AnatomyStage {
         let passing = self.kept.iter().filter(|one| one.has_passed(stage));
         let mut all: Vec<f64> = passing.map(|one| times.of(one, stage)).collect();
         all.sort_by(f64::total_cmp);
@@ -128,12 +134,12 @@ pub(crate) struct HandoffStatistics {
 }
 
 /// Conversion of a hand-off's stages from ticks to nanoseconds.
-struct Times<'a> {
+struct StageTimes<'a> {
     benchmark: &'a InstrumentedBenchmark,
     net_ns: f64,
 }
 
-impl Times<'_> {
+impl StageTimes<'_> {
     fn of(&self, handoff: &Handoff, stage: usize) -> f64 {
         let ns = ns(handoff.stages_ticks[stage].into());
         match handoff.has_passed(stage) && !self.benchmark.crosses_threads(stage) {
@@ -152,7 +158,7 @@ pub(crate) fn ns(ticks: u64) -> f64 {
     clock::ps(ticks) as f64 / 1000.0
 }
 
-fn means(handoffs: &[Handoff], times: &Times<'_>, stages_passed: &[usize]) -> Vec<f64> {
+fn means(handoffs: &[Handoff], times: &StageTimes<'_>, stages_passed: &[usize]) -> Vec<f64> {
     let count = handoffs.len().max(1) as f64;
     let mean = |stage: &usize| {
         let sum: f64 = handoffs.iter().map(|one| times.of(one, *stage)).sum();
@@ -174,7 +180,7 @@ fn quantile(sorted: &[f64], q: f64) -> f64 {
 
 /// Formats the sum of the stages in one line of whole nanoseconds that add up. The floor is split
 /// off from the stage that contains it.
-pub(crate) fn line(stages: &[AnatomyStage], floor: Option<&AnatomyFloor>) -> String {
+pub(crate) fn format_sum(stages: &[AnatomyStage], floor: Option<&AnatomyFloor>) -> String {
     let mut parts: Vec<(&str, f64)> = Vec::new();
     // Stages of zero are omitted, except the wake-up: zero there means that no receiver slept.
     for stage in stages.iter().filter(|stage| stage.mean_ns >= 0.5 || stage.name == WAKE_NAME) {
@@ -241,15 +247,15 @@ mod tests {
             stage("wake", 0.0, false),
         ];
         let floor = AnatomyFloor { id: "floor/cache-line".into(), figure_ns: 60.8, handoffs: 2.0 };
-        let text = line(&stages, Some(&floor));
+        let text = format_sum(&stages, Some(&floor));
         assert_eq!(text, "handle 21 + floor 30 + notice 34 + wake 0 = 85 ns");
-        assert_eq!(line(&stages, None), "handle 20 + notice 65 + wake 0 = 85 ns");
+        assert_eq!(format_sum(&stages, None), "handle 20 + notice 65 + wake 0 = 85 ns");
     }
 
     #[test]
     fn stage_faster_than_the_floor_is_all_floor() {
         let floor = AnatomyFloor { id: "floor/cache-line".into(), figure_ns: 80.0, handoffs: 2.0 };
-        let text = line(&[stage("travel", 35.0, true)], Some(&floor));
+        let text = format_sum(&[stage("travel", 35.0, true)], Some(&floor));
         assert_eq!(text, "floor 35 + travel 0 = 35 ns");
     }
 
@@ -307,9 +313,9 @@ mod tests {
             stages_ticks: [1; 6],
             passed: 63,
         };
-        (0..KEPT_MAX as u64 * 3).for_each(|_| sample.add(one));
-        assert_eq!(sample.count, KEPT_MAX as u64 * 3);
-        assert!(sample.kept.len() <= KEPT_MAX && sample.kept.len() > KEPT_MAX / 3);
+        (0..SAMPLE_MAX as u64 * 3).for_each(|_| sample.add(one));
+        assert_eq!(sample.count, SAMPLE_MAX as u64 * 3);
+        assert!(sample.kept.len() <= SAMPLE_MAX && sample.kept.len() > SAMPLE_MAX / 3);
     }
 
     #[test]

@@ -100,7 +100,7 @@ fn disturbance(
     let mean = |of: &dyn Fn(&Round) -> f64| {
         rounds.iter().map(of).sum::<f64>() / rounds.len().max(1) as f64
     };
-    let marked = mean(&|round| f64::from(u8::from(round.marked)));
+    let marked = mean(&|round| f64::from(u8::from(round.is_disturbed)));
     let (slowed, steal) = (mean(&|round| round.slowed), mean(&|round| round.steal));
     let without = match undisturbed {
         Some(without) if (without / figure - 1.0).abs() <= UNDISTURBED_MAX => return,
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn disturbed_rounds_are_reported_where_the_figure_without_them_differs() {
         let mut disturbed = rounds((0..30).map(|_| 100.0));
-        disturbed.iter_mut().step_by(2).for_each(|round| round.marked = true);
+        disturbed.iter_mut().step_by(2).for_each(|round| round.is_disturbed = true);
         assert_eq!(codes(&disturbed, Some(101.0)), [], "warned although both figures agree");
         let text = &warnings_of(&disturbed, Some(90.0))[0].text;
         assert!(text.contains("50 % of the rounds disturbed") && text.contains("-10 %"), "{text}");

@@ -180,12 +180,14 @@ fn ratios_need_contenders_that_wait_in_the_same_way() {
     let id = || "ways/of-waiting".to_string();
     let (ours, sleeper) = (of("ours"), of("sleeper"));
     assert_eq!(names(ours), ["spinner"]);
-    let [beside] = ours.beside.as_slice() else { panic!("{:?}", ours.beside) };
+    let [beside] = ours.peers_without_ratio.as_slice() else {
+        panic!("{:?}", ours.peers_without_ratio)
+    };
     assert_eq!((beside.contender.as_str(), beside.waits), ("sleeper", Wait::Sleep));
     assert_eq!(floor(ours), Some((id(), "awake".to_string())));
     assert_eq!(floor(sleeper), Some((id(), "asleep".to_string())));
     assert_eq!((sleeper.waits, sleeper.allocates, ours.allocates), (Wait::Sleep, true, false));
-    assert!(floor(of("awake")).is_none() && of("awake").beside.is_empty());
+    assert!(floor(of("awake")).is_none() && of("awake").peers_without_ratio.is_empty());
 }
 
 /// A workload that kills its process once it is measured.
@@ -296,7 +298,7 @@ fn figure_has_interval_floor_and_null() {
 fn participants_as_processes_yield_the_same_kind_of_record() {
     let outcome = run("box/echo", smoke(true));
     assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
-    assert!(outcome.records[0].parties.processes);
+    assert!(outcome.records[0].participants.processes);
     assert!(outcome.records[0].summary.ops > 0);
 }
 
@@ -307,7 +309,7 @@ fn every_measured_participant_counts_and_absent_parts_are_absent() {
         let ids: Vec<_> = outcome.records.iter().map(|it| it.id.as_str()).collect();
         assert_eq!(ids, ["count/parts/add", "null/solo", "null/solo"]);
         let record = &outcome.records[0];
-        assert_eq!(record.parties.roles.len(), 3);
+        assert_eq!(record.participants.roles.len(), 3);
         assert!((record.counters["odd"] - 1.0).abs() < 1e-9, "{:?}", record.counters);
     }
 }
@@ -466,8 +468,8 @@ fn idle_gap_and_busy_neighbour_are_recorded() {
     let idle_gap = Duration::from_micros(200);
     let outcome = run("box/echo", Plan { idle_gap, neighbour: true, ..quick(false) });
     let record = &outcome.records[0];
-    assert_eq!(record.parties.idle_gap_ns, 200_000);
-    assert!(record.parties.neighbour_cpu.is_some());
+    assert_eq!(record.participants.idle_gap_ns, 200_000);
+    assert!(record.participants.neighbour_cpu.is_some());
     assert_eq!(record.summary.batch, 1);
 }
 

@@ -28,7 +28,7 @@ pub struct Anatomy {
     pub site_ns: [f64; 3],
     /// `true` if the cost of the probe sites was subtracted from the stages.
     pub net: bool,
-    /// Resolution of the clock that times the stages.
+    /// Resolution of the clock that times the stages, in nanoseconds.
     pub clock_step_ns: f64,
     /// Time of one hand-off with the probe sites off: the benchmark's own figure in the same run,
     /// if that figure is a time of hand-offs.
@@ -47,7 +47,7 @@ pub struct AnatomyStage {
     pub name: String,
     /// Description of the stage's start and end.
     pub what: String,
-    /// Share of the hand-offs that include the stage.
+    /// Share of the hand-offs that include the stage, from 0 to 1.
     pub passed: f64,
     /// Median over the hand-offs that include the stage.
     pub p50_ns: f64,
@@ -89,17 +89,20 @@ pub struct AnatomyFloor {
 /// Counts of events and hand-offs that could not be matched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unmatched {
-    /// Events out of order, or of another object than the previous event; the hand-offs before and
-    /// after are excluded.
+    /// Number of events out of order, or of another object than the previous event; the hand-offs
+    /// before and after are excluded.
     pub mismatched: u64,
-    /// Acquisitions by the thread that had released the lock: nothing was handed over.
-    pub kept: u64,
-    /// Hand-offs whose start is not in the trace (the first of a batch); excluded.
-    pub begun_anew: u64,
-    /// Hand-offs whose arrival was recorded before the sender's event. They are included; the stage
-    /// ends at the arrival.
-    pub overtaken: u64,
-    /// Events lost by the recording.
+    /// Number of acquisitions by the thread that had released the lock: no hand-offs, and excluded.
+    #[serde(rename = "kept")]
+    pub reacquired: u64,
+    /// Number of hand-offs whose start is not in the trace (the first of a batch); excluded.
+    #[serde(rename = "begun_anew")]
+    pub without_start: u64,
+    /// Number of hand-offs whose arrival was recorded before the sender's event. They are included;
+    /// the stage ends at the arrival.
+    #[serde(rename = "overtaken")]
+    pub received_early: u64,
+    /// Number of events lost by the recording.
     pub lost: u64,
 }
 
@@ -114,7 +117,7 @@ pub struct AnatomyOutlier {
     pub slow_stage: String,
     /// Excess of the slowest stage over its median.
     pub excess_ns: f64,
-    /// Verdict on time off the CPU during the hand-off.
+    /// Answer to whether the hand-off was slow because its threads were off the CPU.
     pub off_cpu: OffCpu,
     /// Time that the hand-off's threads were runnable but not running; `None` if the kernel does
     /// not report each switch.
@@ -134,19 +137,18 @@ pub struct AnatomyOutlier {
     pub to_tid: u64,
 }
 
-/// Verdict on whether a thread was off the CPU.
+/// Answer to whether a hand-off was slow because its threads were off the CPU, that is, runnable but not running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OffCpu {
-    /// Off the CPU for less than a quarter of the excess: either the hand-off's threads, or all
-    /// participants of its round.
+    /// No: waiting for a CPU took less than a quarter of the excess, by the hand-off's threads or
+    /// by all participants of the round.
     No,
-    /// Off the CPU: the hand-off's threads waited for a CPU for at least a quarter of the excess.
+    /// Yes: the hand-off's threads waited for a CPU for at least a quarter of the excess.
     Yes,
-    /// Asleep: the slow stage is the wake-up of a sleeping thread.
+    /// Not off the CPU but asleep: the slow stage is the wake-up of a sleeping thread.
     Asleep,
-    /// Likely off the CPU: the round's participants waited for a CPU for at least a quarter of the
-    /// excess.
+    /// Probably: the round's participants waited for a CPU for at least a quarter of the excess.
     Likely,
     /// Unknown: the kernel does not report waiting times.
     Unknown,

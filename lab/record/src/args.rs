@@ -57,7 +57,7 @@ impl Kind {
 
 /// Types that an argument of a benchmark can have.
 pub trait Arg: Copy {
-    /// Notation of its values.
+    /// Notation of the type's values.
     const KIND: Kind;
     /// Converts a value within its bounds. The bounds are checked against the type at compile time.
     fn from_u64(value: u64) -> Self;
@@ -116,7 +116,7 @@ pub trait Args: Sized {
     }
 }
 
-/// Arguments of a benchmark that has none.
+/// Empty list of arguments, for a benchmark without arguments.
 impl Args for () {
     const PARAMS: &'static [Param] = &[];
     fn from_values(_: &Values) -> Self {}
@@ -194,7 +194,7 @@ impl Values {
         }
     }
 
-    /// Sets an argument from its text.
+    /// Parses `text` and sets the argument `name`; fails if the text or the value is not valid.
     ///
     /// # Errors
     /// Fails for an unknown name (the error suggests the nearest one), a text that does not parse
@@ -211,7 +211,7 @@ impl Values {
         self.set_within(param, value, text)
     }
 
-    /// Sets an argument from its value in base units.
+    /// Sets the argument `name` to `value`, in base units; fails if the value is out of bounds.
     ///
     /// # Errors
     /// Fails like [`set`](Values::set).

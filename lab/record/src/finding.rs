@@ -14,7 +14,7 @@ pub struct Finding {
     pub found: String,
     /// Effect of the observation on figures.
     pub why: String,
-    /// Repair, if there is one: a shell command or a kernel command line parameter.
+    /// Repair: a shell command or a kernel command line parameter; `None` if there is none.
     pub mend: Option<String>,
 }
 
@@ -22,13 +22,13 @@ pub struct Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// Makes intervals wider or figures slower than necessary.
+    /// The finding makes intervals wider or figures slower than necessary.
     Disturbs,
-    /// Matters when figures of two machines are compared.
+    /// The finding matters only when figures of two machines are compared.
     Note,
     /// The state cannot be determined on this machine.
     Unknown,
-    /// No problem.
+    /// The checked fact causes no problem.
     Fine,
 }
 

@@ -16,10 +16,10 @@ pub use anatomy::{
 pub use args::{Arg, Args, ArgsError, Bytes, Kind, Nanos, Param, Values};
 pub use finding::{Finding, Level};
 pub use host::{Cache, Host};
-pub use over::{Over, OverError};
+pub use over::{ArgRange, ArgRangeError};
 pub use proof::Proof;
 pub use record::{
-    Document, Hardware, Mode, Parties, PeerWithoutRatio, Quantiles, Ratio, Record, RoleUsage,
+    Document, Hardware, Mode, Participants, PeerWithoutRatio, Quantiles, Ratio, Record, RoleUsage,
     Round, Run, SCHEMA, Summary, TimingKind, Warning, WarningCode,
 };
 pub use spec::{Contender, ContenderKind, Part, Spec, Unit, Wait};

@@ -12,18 +12,18 @@ const VALUES_WANTED: u64 = 12;
 /// Both ends are included; with `:log` each value is twice the previous one.
 ///
 /// ```
-/// use handover_record::{Kind, Over, Param};
+/// use handover_record::{Kind, ArgRange, Param};
 /// let slots = Param {
 ///     name: "slots_count", help: "", kind: Kind::Count, default: 8, smoke: 2, min: 1, max: 4096,
 /// };
-/// let over: Over = "slots_count=1..40:log".parse()?;
+/// let over: ArgRange = "slots_count=1..40:log".parse()?;
 /// assert_eq!(over.values(&slots)?, [1, 2, 4, 8, 16, 32, 40]);
-/// let over: Over = "slots_count=10..40:10".parse()?;
+/// let over: ArgRange = "slots_count=10..40:10".parse()?;
 /// assert_eq!(over.values(&slots)?, [10, 20, 30, 40]);
-/// # Ok::<(), handover_record::OverError>(())
+/// # Ok::<(), handover_record::ArgRangeError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Over {
+pub struct ArgRange {
     /// Name of the argument that is swept.
     pub name: String,
     from: String,
@@ -41,9 +41,11 @@ enum Step {
 /// Error for an invalid range; names the range and the remedy.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum OverError {
+pub enum ArgRangeError {
     /// The text does not have the form of a range.
-    #[error("must be ARG=a..b, ARG=a..b:step or ARG=a..b:log, as in slots_count=1..4096:log")]
+    #[error(
+        "the range must have the form ARG=a..b, ARG=a..b:step or ARG=a..b:log, as in slots_count=1..4096:log"
+    )]
     Form,
     /// A bound or the step of the range does not parse as the argument's kind.
     #[error("--over {name}: {text}: {why}")]
@@ -97,38 +99,38 @@ pub enum OverError {
     },
 }
 
-impl FromStr for Over {
-    type Err = OverError;
+impl FromStr for ArgRange {
+    type Err = ArgRangeError;
 
-    fn from_str(text: &str) -> Result<Over, OverError> {
-        let (name, range) = text.split_once('=').ok_or(OverError::Form)?;
+    fn from_str(text: &str) -> Result<ArgRange, ArgRangeError> {
+        let (name, range) = text.split_once('=').ok_or(ArgRangeError::Form)?;
         let (range, step) = match range.split_once(':') {
             None => (range, Step::Even),
             Some((range, "log")) => (range, Step::Log),
             Some((range, step)) => (range, Step::By(step.to_string())),
         };
-        let (from, to) = range.split_once("..").ok_or(OverError::Form)?;
+        let (from, to) = range.split_once("..").ok_or(ArgRangeError::Form)?;
         let to = to.strip_prefix('=').unwrap_or(to);
         let is_bare = matches!(&step, Step::By(step) if step.is_empty());
         if [name, from, to].contains(&"") || is_bare {
-            return Err(OverError::Form);
+            return Err(ArgRangeError::Form);
         }
-        Ok(Over { name: name.to_string(), from: from.to_string(), to: to.to_string(), step })
+        Ok(ArgRange { name: name.to_string(), from: from.to_string(), to: to.to_string(), step })
     }
 }
 
-impl Over {
+impl ArgRange {
     /// Returns the values of the range in ascending order.
     ///
     /// # Errors
     /// Fails for a bound that does not parse or lies outside the argument's bounds, an empty range,
     /// or too many values.
-    pub fn values(&self, param: &Param) -> Result<Vec<u64>, OverError> {
+    pub fn values(&self, param: &Param) -> Result<Vec<u64>, ArgRangeError> {
         let (from, to) = (self.end(param, &self.from)?, self.end(param, &self.to)?);
         let name = self.name.clone();
         if from >= to {
             let (from, to) = (self.from.clone(), self.to.clone());
-            return Err(OverError::Backwards { name, from, to });
+            return Err(ArgRangeError::Backwards { name, from, to });
         }
         let step = match &self.step {
             Step::Log => return self.doubled(from, to),
@@ -136,13 +138,13 @@ impl Over {
             Step::By(text) => self.value(param.kind, text)?,
         };
         if step == 0 {
-            return Err(OverError::InvalidStep { name, what: "the step must be above 0" });
+            return Err(ArgRangeError::InvalidStep { name, what: "the step must be above 0" });
         }
         let steps_count = (to - from) / step;
         let is_between = !(to - from).is_multiple_of(step);
         let count = steps_count.saturating_add(1 + u64::from(is_between));
         if count > VALUES_MAX as u64 {
-            return Err(OverError::TooMany { name, count });
+            return Err(ArgRangeError::TooMany { name, count });
         }
         let mut values: Vec<u64> = (0..=steps_count).map(|place| from + place * step).collect();
         if values.last() != Some(&to) {
@@ -151,10 +153,10 @@ impl Over {
         Ok(values)
     }
 
-    fn doubled(&self, from: u64, to: u64) -> Result<Vec<u64>, OverError> {
+    fn doubled(&self, from: u64, to: u64) -> Result<Vec<u64>, ArgRangeError> {
         if from == 0 {
             let what = "the first value must be above 0 with :log";
-            return Err(OverError::InvalidStep { name: self.name.clone(), what });
+            return Err(ArgRangeError::InvalidStep { name: self.name.clone(), what });
         }
         let mut values = vec![from];
         let mut value = from;
@@ -166,12 +168,12 @@ impl Over {
         Ok(values)
     }
 
-    fn end(&self, param: &Param, text: &str) -> Result<u64, OverError> {
+    fn end(&self, param: &Param, text: &str) -> Result<u64, ArgRangeError> {
         let value = self.value(param.kind, text)?;
         if (param.min..=param.max).contains(&value) {
             return Ok(value);
         }
-        Err(OverError::Bounds {
+        Err(ArgRangeError::Bounds {
             name: self.name.clone(),
             text: text.to_string(),
             min: param.kind.show(param.min),
@@ -179,8 +181,8 @@ impl Over {
         })
     }
 
-    fn value(&self, kind: Kind, text: &str) -> Result<u64, OverError> {
-        kind.parse(text).map_err(|why| OverError::Text {
+    fn value(&self, kind: Kind, text: &str) -> Result<u64, ArgRangeError> {
+        kind.parse(text).map_err(|why| ArgRangeError::Text {
             name: self.name.clone(),
             text: text.to_string(),
             why,
@@ -202,8 +204,8 @@ mod tests {
         max: 1 << 20,
     };
 
-    fn values(text: &str) -> Result<Vec<u64>, OverError> {
-        text.parse::<Over>()?.values(&BYTES)
+    fn values(text: &str) -> Result<Vec<u64>, ArgRangeError> {
+        text.parse::<ArgRange>()?.values(&BYTES)
     }
 
     #[test]
@@ -218,24 +220,24 @@ mod tests {
             Ok(256),
             "a sweep of the maximum number of values was refused"
         );
-        let many = |count| OverError::TooMany { name: "size".to_string(), count };
+        let many = |count| ArgRangeError::TooMany { name: "size".to_string(), count };
         assert_eq!(values("size=1..257:1"), Err(many(257)));
         assert_eq!(values("size=0..1019:4"), Ok((0..255).map(|at| at * 4).chain([1019]).collect()));
         assert_eq!(values("size=0..1021:4"), Err(many(257)));
         let wide = Param { kind: Kind::Count, max: u64::MAX, ..BYTES };
-        let all = format!("size=0..{}:1", u64::MAX).parse::<Over>();
+        let all = format!("size=0..{}:1", u64::MAX).parse::<ArgRange>();
         assert_eq!(all.and_then(|it| it.values(&wide)), Err(many(u64::MAX)));
     }
 
     #[test]
     fn invalid_range_is_rejected_with_a_remedy() {
         for (text, why) in [
-            ("size", "must be ARG=a..b"),
-            ("size=3", "must be ARG=a..b"),
-            ("=1..2", "must be ARG=a..b"),
-            ("size=..2", "must be ARG=a..b"),
-            ("size=1..", "must be ARG=a..b"),
-            ("size=1..2:", "must be ARG=a..b"),
+            ("size", "must have the form ARG=a..b"),
+            ("size=3", "must have the form ARG=a..b"),
+            ("=1..2", "must have the form ARG=a..b"),
+            ("size=..2", "must have the form ARG=a..b"),
+            ("size=1..", "must have the form ARG=a..b"),
+            ("size=1..2:", "must have the form ARG=a..b"),
             ("size=2..1", "--over size=2..1: the first value must be below the last"),
             ("size=2..2", "--over size=2..2: the first value must be below the last"),
             ("size=1..2MiB", "--over size=2MiB: must lie in 0B..=1MiB"),

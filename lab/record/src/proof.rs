@@ -2,18 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A cost of known size that was planted, and the value that the records show for it.
+/// A cost of known size that was added on purpose, and the value that the records show for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Proof {
-    /// Planted workload and measured quantity.
+    /// Description of the added cost and of the measured quantity.
     pub what: String,
     /// Unit of the values: `ns`, `share` or `ratio`.
     pub unit: String,
-    /// Planted value, in the unit of the cost.
+    /// Size of the added cost, in `unit`.
     pub planted: f64,
-    /// Value from the records; `None` if the records do not have it.
+    /// Size of the cost that the records show; `None` if the records do not show it.
     pub read: Option<f64>,
-    /// Maximum allowed difference between the planted and the read value, in the same unit.
+    /// Maximum allowed difference between `planted` and `read`, in `unit`.
     pub bound: f64,
     /// 95 % interval of the read value: the proof also holds if the planted value lies inside.
     #[serde(default)]

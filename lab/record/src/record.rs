@@ -77,7 +77,8 @@ pub struct Record {
     /// Values of the benchmark's arguments, by name.
     pub args: BTreeMap<String, u64>,
     /// The participants and their placement.
-    pub parties: Parties,
+    #[serde(rename = "parties")]
+    pub participants: Participants,
     /// Time of the measurement, in nanoseconds since the Unix epoch.
     pub started_unix_ns: i64,
     /// Figure and its quantiles.
@@ -111,9 +112,9 @@ pub struct Record {
     pub floor: Option<Ratio>,
     /// Ratios to the peers that wait in the same way.
     pub peers: Vec<Ratio>,
-    /// Peers that wait in another way: shown for comparison, without a ratio.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub beside: Vec<PeerWithoutRatio>,
+    /// Peers that wait in another way: shown for comparison, without a ratio of the figures.
+    #[serde(rename = "beside", default, skip_serializing_if = "Vec::is_empty")]
+    pub peers_without_ratio: Vec<PeerWithoutRatio>,
     /// Two modes with their shares if the operations, rounds or passes are bimodal; otherwise empty.
     pub modes: Vec<Mode>,
     /// Further quantities recorded by the workload, by name (`slept_share`).
@@ -132,26 +133,20 @@ pub struct Record {
 }
 
 impl Record {
-    /// Returns `true` if a warning marks the figure itself as noisy.
-    pub fn is_noisy(&self) -> bool {
-        self.warnings.iter().any(|warning| warning.code.is_noise())
-    }
-
-    /// Returns the best peer: the one with the smallest figure, and hence the greatest ratio of
-    /// ours to it.
+    /// Returns the best peer (smallest figure, so greatest ratio of ours to it); `None` without peers.
     pub fn best_peer(&self) -> Option<&Ratio> {
         self.peers.iter().max_by(|a, b| a.ratio.total_cmp(&b.ratio))
     }
 
-    /// Returns the peer with the smallest figure among those that wait in another way.
+    /// Returns the peer with the smallest figure among those that wait in another way; `None` without such peers.
     pub fn best_peer_without_ratio(&self) -> Option<&PeerWithoutRatio> {
-        self.beside.iter().min_by(|a, b| a.other.total_cmp(&b.other))
+        self.peers_without_ratio.iter().min_by(|a, b| a.other.total_cmp(&b.other))
     }
 }
 
 /// Participants of a benchmark, and their placement.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Parties {
+pub struct Participants {
     /// The role of each participant, in order.
     pub roles: Vec<String>,
     /// CPU of each participant.
@@ -166,7 +161,7 @@ pub struct Parties {
     pub neighbour_cpu: Option<u32>,
 }
 
-impl Parties {
+impl Participants {
     /// Returns `true` if the participants use several CPUs.
     pub fn use_several_cpus(&self) -> bool {
         self.cpus.windows(2).any(|pair| pair[0] != pair[1])
@@ -176,7 +171,7 @@ impl Parties {
 /// Resources that the participants of one role used during the measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RoleUsage {
-    /// Name of the role; [`RoleUsage::OTHERS`] for threads that are no participants.
+    /// Name of the role; [`RoleUsage::OTHERS`] for threads that are not participants.
     pub role: String,
     /// Number of CPUs used in user and kernel space.
     pub cpus: f64,
@@ -194,7 +189,7 @@ pub struct RoleUsage {
 }
 
 impl RoleUsage {
-    /// Role name for threads that are no participants, as a runtime's workers.
+    /// Role name for threads that are not participants, such as a runtime's workers.
     pub const OTHERS: &str = "other threads";
 
     /// Returns each numeric field with its name, so that rounding and checks cover all of them.
@@ -233,7 +228,7 @@ pub struct Summary {
     /// round's figure is the median of operations timed alone, and a mean of batches (see
     /// [`Round::median`]).
     pub median: f64,
-    /// Lower bound of the figure's 95 % interval, built from the passes; `None` if too few passes.
+    /// Lower bound of the figure's 95 % interval, built from the passes; `None` with too few passes.
     #[serde(default)]
     pub low: Option<f64>,
     /// Upper bound of the figure's 95 % interval.
@@ -242,18 +237,17 @@ pub struct Summary {
     /// Figure without disturbed rounds and samples; `None` if none was disturbed or too few remain.
     #[serde(default)]
     pub undisturbed: Option<f64>,
-    /// Number of operations that were timed alone at random in batch timing; the quantiles cover
-    /// them.
-    #[serde(default)]
-    pub alone: u64,
+    /// Number of operations that were chosen at random from batches and timed alone, for the quantiles.
+    #[serde(rename = "alone", default)]
+    pub single_ops: u64,
     /// Resolution of the clock for an operation timed alone, in ns.
     #[serde(default)]
     pub resolution_ns: f64,
-    /// Shortest operation that was timed alone.
+    /// Duration of the shortest operation timed alone.
     #[serde(default)]
     pub min: Option<f64>,
-    /// Median over all operations that were timed alone. (In records of earlier versions the
-    /// quantiles are of batches: see [`Summary::quantiles`].)
+    /// Median duration of the operations timed alone. (In records of earlier versions the quantiles
+    /// are of batches: see [`Summary::quantiles`].)
     #[serde(default)]
     pub p50: Option<f64>,
     /// 90 % quantile.
@@ -265,10 +259,10 @@ pub struct Summary {
     /// 99.9 % quantile.
     #[serde(default)]
     pub p999: Option<f64>,
-    /// Longest operation that was timed alone.
+    /// Duration of the longest operation timed alone.
     #[serde(default)]
     pub max: Option<f64>,
-    /// Mean over all operations.
+    /// Mean duration of all operations.
     pub mean: f64,
 }
 
@@ -276,7 +270,7 @@ pub struct Summary {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimingKind {
-    /// Each operation is timed alone: the figure is a median of operations.
+    /// Each operation is timed alone: the figure is the median duration of an operation.
     Single,
     /// Many operations between two clock readings: the figure is a mean per operation.
     Batch,
@@ -291,7 +285,7 @@ impl std::fmt::Display for TimingKind {
     }
 }
 
-/// Quantiles of operations.
+/// Quantiles of the durations of operations timed alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantiles {
     /// Duration of the shortest operation.
@@ -309,7 +303,7 @@ pub struct Quantiles {
 }
 
 impl Summary {
-    /// Returns how the operations were timed.
+    /// Returns the timing method: one operation at a time, or batches.
     pub fn timing(&self) -> TimingKind {
         if self.batch <= 1 { TimingKind::Single } else { TimingKind::Batch }
     }
@@ -325,10 +319,10 @@ impl Summary {
         Some(if self.median > 0.0 { (high - low) / 2.0 / self.median } else { 0.0 })
     }
 
-    /// Returns the quantiles of operations; `None` if no operation was timed alone, since quantiles
-    /// of batch means say nothing about operations.
+    /// Returns the quantiles of the operations' durations; `None` if no operation was timed alone,
+    /// since quantiles of batch means say nothing about operations.
     pub fn quantiles(&self) -> Option<Quantiles> {
-        if self.timing() == TimingKind::Batch && self.alone == 0 {
+        if self.timing() == TimingKind::Batch && self.single_ops == 0 {
             return None;
         }
         Some(Quantiles {
@@ -352,7 +346,7 @@ impl Summary {
             low,
             high,
             undisturbed,
-            alone: _,
+            single_ops: _,
             resolution_ns,
             min,
             p50,
@@ -406,8 +400,9 @@ pub struct Round {
     pub slowed: f64,
     /// Number of involuntary context switches of all participants.
     pub switches_involuntary: u64,
-    /// `true` if foreign work disturbed the round.
-    pub marked: bool,
+    /// `true` if work of other programs disturbed the round.
+    #[serde(rename = "marked")]
+    pub is_disturbed: bool,
 }
 
 /// Ratio of this record's figure to another figure: the median over passes of the medians of the
@@ -418,12 +413,11 @@ pub struct Ratio {
     pub id: String,
     /// Contender of the other figure.
     pub contender: String,
-    /// Value of the other figure, measured in this spec's blocks.
+    /// Value of the other figure, measured in the same blocks as this record's figure.
     pub other: f64,
     /// This figure divided by the other figure.
     pub ratio: f64,
-    /// Lower bound of the ratio's 95 % interval, built from the passes; `None` if too few passes.
-    /// too few.
+    /// Lower bound of the ratio's 95 % interval, built from the passes; `None` with too few passes.
     #[serde(default)]
     pub low: Option<f64>,
     /// Upper bound of the ratio's 95 % interval.
@@ -445,7 +439,7 @@ pub struct PeerWithoutRatio {
     pub contender: String,
     /// Waiting strategy of the peer.
     pub waits: Wait,
-    /// Figure of the peer, measured in this spec's blocks.
+    /// Figure of the peer, measured in the same blocks as this record's figure.
     pub other: f64,
 }
 
@@ -458,7 +452,7 @@ pub struct Mode {
     pub median: f64,
 }
 
-/// Hardware counters per operation, in user space.
+/// Counts of the CPU's performance counters per operation, in user space only.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hardware {
     /// Instructions retired.
@@ -469,12 +463,12 @@ pub struct Hardware {
     pub cache_misses: f64,
 }
 
-/// A warning about a figure, in one line.
+/// A reason not to trust a figure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {
     /// Kind of the warning.
     pub code: WarningCode,
-    /// Text of the warning.
+    /// Text of the warning, one line.
     pub text: String,
 }
 
@@ -511,12 +505,6 @@ pub enum WarningCode {
 }
 
 impl WarningCode {
-    /// Returns `true` if the warning means that the figure would differ in another run.
-    pub fn is_noise(self) -> bool {
-        use WarningCode::*;
-        matches!(self, Steal | Switches | Slowed | Wide | Drift | Bimodal | Few | Seen)
-    }
-
     /// Returns the one or two letters that stand for the warning in a table.
     pub fn letter(self) -> &'static str {
         match self {

@@ -20,7 +20,7 @@ pub struct Spec {
     /// Further floors, for contenders that wait in another way than `floor`: each contender is
     /// compared with the first floor that waits in the same way.
     pub floors: &'static [&'static str],
-    /// Classic program that measured this operation first, if any.
+    /// Name of the older program that measured this operation first, if any.
     pub classic: Option<&'static str>,
     /// `true` if the default run includes the benchmark.
     pub ladder: bool,
@@ -79,7 +79,7 @@ impl Spec {
         Spec { floors: ids, ..self }
     }
 
-    /// Names the classic tool that measured this first.
+    /// Names the older program that measured this operation first.
     pub const fn classic(self, tool: &'static str) -> Spec {
         Spec { classic: Some(tool), ..self }
     }
@@ -99,12 +99,12 @@ impl Spec {
         Spec { hands_over: true, ..self }
     }
 
-    /// Times operations in batches regardless of their duration.
+    /// Declares that operations are timed in batches regardless of their duration.
     pub const fn batched(self) -> Spec {
         Spec { batched: true, ..self }
     }
 
-    /// Declares that operations of a batch overlap.
+    /// Declares that the operations of a batch overlap, as in a stream.
     pub const fn pipelined(self) -> Spec {
         Spec { pipelined: true, ..self }
     }
@@ -118,7 +118,7 @@ impl Spec {
     }
 }
 
-/// One named figure of a benchmark with several (a busy, a free and a post cost).
+/// One of several named figures of a benchmark, such as the cost of a lock and of an unlock.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
     /// Last component of the figure's id.
@@ -138,7 +138,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// Creates a part with the spec's floor that the default run shows.
+    /// Creates a part that has the spec's floor and is shown in the default run.
     pub const fn new(name: &'static str, what: &'static str) -> Part {
         Part { name, what, floor: None, waits: None, ladder: true, optional: false }
     }
@@ -149,7 +149,7 @@ impl Part {
         self
     }
 
-    /// Sets how this part's operations wait, instead of the contender's way.
+    /// Sets the waiting strategy of this part's operations, which replaces the contender's strategy.
     pub const fn waits(mut self, waits: Wait) -> Part {
         self.waits = Some(waits);
         self
@@ -198,15 +198,14 @@ impl fmt::Display for Unit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wait {
-    /// Does not wait.
+    /// The contender waits for no other participant.
     #[default]
     None,
-    /// Polls, and never yields its CPU to the kernel unless another participant must run on that
-    /// CPU.
+    /// The contender polls, and never yields its CPU to the kernel unless another participant must run on that CPU.
     Spin,
-    /// Polls for a bounded time, and then sleeps in the kernel.
+    /// The contender polls for a bounded time, and then sleeps in the kernel.
     SpinThenSleep,
-    /// Sleeps in the kernel without polling first.
+    /// The contender sleeps in the kernel without polling first.
     Sleep,
 }
 
@@ -278,7 +277,7 @@ impl Contender {
         Contender { rival_of: Some(rival), ..self }
     }
 
-    /// Sets how the contender waits.
+    /// Sets the contender's waiting strategy.
     pub const fn waits(self, waits: Wait) -> Contender {
         Contender { waits, ..self }
     }
@@ -288,7 +287,7 @@ impl Contender {
         Contender { allocates: true, ..self }
     }
 
-    /// Returns how the operations of a part wait; `None` means a benchmark without parts.
+    /// Returns the waiting strategy of a part's operations; `None` means a benchmark without parts.
     pub fn waits_in(&self, part: Option<&Part>) -> Wait {
         part.and_then(|part| part.waits).unwrap_or(self.waits)
     }

@@ -4,7 +4,7 @@ use handover_record::{
     Args, Bytes, Kind, Nanos, Param, Part, PeerWithoutRatio, Record, Spec, Wait, Warning,
     WarningCode, args,
 };
-use handover_record::{ContenderKind, Parties, Ratio, Round, Summary, Unit};
+use handover_record::{ContenderKind, Participants, Ratio, Round, Summary, Unit};
 
 args! {
     /// One argument of each kind.
@@ -90,7 +90,11 @@ fn record() -> Record {
         unit: Unit::Ns,
         ladder: true,
         args: [("threads_count".to_string(), u64::MAX)].into(),
-        parties: Parties { cpus: vec![0, 1], placement: "near".into(), ..Parties::default() },
+        participants: Participants {
+            cpus: vec![0, 1],
+            placement: "near".into(),
+            ..Participants::default()
+        },
         started_unix_ns: i64::MAX,
         summary: Summary {
             median: 0.1 + 0.2,
@@ -120,7 +124,7 @@ fn record() -> Record {
                 high: Some(ratio),
             })
             .to_vec(),
-        beside: vec![PeerWithoutRatio {
+        peers_without_ratio: vec![PeerWithoutRatio {
             contender: "asleep".into(),
             waits: Wait::Sleep,
             other: 1e4,
@@ -145,7 +149,7 @@ fn record_survives_a_round_trip_through_json_byte_by_byte() {
 
 #[test]
 fn participants_on_at_most_one_cpu_do_not_use_several_cpus() {
-    let of = |cpus: &[u32]| Parties { cpus: cpus.to_vec(), ..Parties::default() };
+    let of = |cpus: &[u32]| Participants { cpus: cpus.to_vec(), ..Participants::default() };
     assert!(of(&[0, 1]).use_several_cpus() && of(&[3, 3, 4]).use_several_cpus());
     assert!(!of(&[2, 2, 2]).use_several_cpus() && !of(&[]).use_several_cpus());
 }
@@ -178,15 +182,14 @@ fn record_of_an_older_version_without_wait_fields_is_read() {
         value.as_object_mut().unwrap().remove(name);
     }
     let read: Record = serde_json::from_value(value).unwrap();
-    assert_eq!((read.waits, read.allocates, read.beside.len()), (Wait::None, false, 0));
+    assert_eq!(
+        (read.waits, read.allocates, read.peers_without_ratio.len()),
+        (Wait::None, false, 0)
+    );
 }
 
 #[test]
-fn placement_and_resolution_are_warnings_but_no_noise() {
-    let mut record = record();
-    assert!(!record.is_noisy());
-    record.warnings.push(Warning { code: WarningCode::Wide, text: "wide".into() });
-    assert!(record.is_noisy());
+fn warning_codes_have_different_letters() {
     let mut letters: Vec<&str> = [
         WarningCode::Steal,
         WarningCode::Switches,

@@ -145,9 +145,9 @@ pub(crate) fn facts(anatomy: &Anatomy) -> Vec<String> {
         unmatched.mismatched
     );
     for (count, what) in [
-        (unmatched.begun_anew, "left out because the harness read the clock within them"),
-        (unmatched.kept, "left out because the sender itself received the work"),
-        (unmatched.overtaken, "received before their send by the time stamps"),
+        (unmatched.without_start, "left out because the harness read the clock within them"),
+        (unmatched.reacquired, "left out because the sender itself received the work"),
+        (unmatched.received_early, "received before their send by the time stamps"),
         (unmatched.lost, "events lost"),
     ] {
         if count > 0 {
@@ -156,7 +156,7 @@ pub(crate) fn facts(anatomy: &Anatomy) -> Vec<String> {
     }
     counts.push('.');
     facts.push(counts);
-    let unfit = unmatched.mismatched + unmatched.overtaken + unmatched.lost;
+    let unfit = unmatched.mismatched + unmatched.received_early + unmatched.lost;
     if unfit as f64 > UNFIT_SHARE_MAX * anatomy.handoffs_count as f64 {
         facts.push(
             "In doubt: so many were left out that the others need not be typical; look for longer (--seconds), \

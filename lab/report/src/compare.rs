@@ -424,20 +424,20 @@ impl Key {
     fn of(record: &Record) -> Key {
         let mut setting: Vec<String> =
             record.args.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let parties = &record.parties;
-        if !parties.placement.is_empty() && parties.placement != "near" {
-            setting.push(parties.placement.clone());
+        let participants = &record.participants;
+        if !participants.placement.is_empty() && participants.placement != "near" {
+            setting.push(participants.placement.clone());
         }
         if record.unit != Unit::Ns {
             setting.push(record.unit.to_string());
         }
-        if parties.processes {
+        if participants.processes {
             setting.push("processes".to_string());
         }
-        if parties.idle_gap_ns > 0 {
-            setting.push(format!("idle-gap={}ns", parties.idle_gap_ns));
+        if participants.idle_gap_ns > 0 {
+            setting.push(format!("idle-gap={}ns", participants.idle_gap_ns));
         }
-        if parties.neighbour_cpu.is_some() {
+        if participants.neighbour_cpu.is_some() {
             setting.push("neighbour".to_string());
         }
         Key {
@@ -507,7 +507,7 @@ impl Table {
                 let cell = table.cells.entry(key).or_insert_with(|| Cell {
                     unit: record.unit,
                     kind: record.kind,
-                    several: record.parties.use_several_cpus(),
+                    several: record.participants.use_several_cpus(),
                     smoke: false,
                     values: Statistic::ALL.map(|_| vec![f64::NAN; count]),
                 });

@@ -71,7 +71,7 @@ impl<'a> Model<'a> {
 
     /// Compares a ratio's interval with 1; `Equal` if the difference is below this run's resolution.
     pub fn side(&self, record: &Record, ratio: &Ratio) -> Ordering {
-        let seen = if record.parties.use_several_cpus() {
+        let seen = if record.participants.use_several_cpus() {
             self.run.null_several
         } else {
             self.run.null_one

@@ -49,7 +49,7 @@ pub fn remove_smoke_ratios(document: &mut Document) {
     for record in document.records.iter_mut().filter(|it| is_smoke(it)) {
         record.floor = None;
         record.peers.clear();
-        record.beside.clear();
+        record.peers_without_ratio.clear();
     }
 }
 
@@ -59,7 +59,7 @@ fn is_smoke(record: &Record) -> bool {
 
 /// Returns `true` if two records of one figure have the same contender, arguments and placement.
 fn is_alike(one: &Record, other: &Record) -> bool {
-    let (ours, theirs) = (&one.parties, &other.parties);
+    let (ours, theirs) = (&one.participants, &other.participants);
     !is_smoke(one)
         && !is_smoke(other)
         && one.args == other.args

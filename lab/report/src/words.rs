@@ -260,19 +260,19 @@ pub(crate) fn letters(record: &Record) -> String {
 pub(crate) fn arguments(record: &Record, is_shown: impl Fn(&str, u64) -> bool) -> String {
     let args = record.args.iter().filter(|(name, value)| is_shown(name, **value));
     let mut conditions: Vec<String> = args.map(|(name, value)| format!("{name}={value}")).collect();
-    let parties = &record.parties;
-    if parties.cpus.len() > 1 {
-        let roles = parties.roles.iter().zip(&parties.cpus);
+    let participants = &record.participants;
+    if participants.cpus.len() > 1 {
+        let roles = participants.roles.iter().zip(&participants.cpus);
         let placed: Vec<String> = roles.map(|(role, cpu)| format!("{role} on CPU {cpu}")).collect();
         conditions.push(placed.join(", "));
     }
-    if parties.processes {
+    if participants.processes {
         conditions.push("in processes".to_string());
     }
-    if parties.idle_gap_ns > 0 {
-        conditions.push(format!("idle gap {}", units::format_ns(parties.idle_gap_ns as f64)));
+    if participants.idle_gap_ns > 0 {
+        conditions.push(format!("idle gap {}", units::format_ns(participants.idle_gap_ns as f64)));
     }
-    if let Some(cpu) = parties.neighbour_cpu {
+    if let Some(cpu) = participants.neighbour_cpu {
         conditions.push(format!("a busy neighbour on CPU {cpu}"));
     }
     conditions.join(", ")

@@ -87,7 +87,7 @@ pub(crate) fn in_record(record: &Record) -> Option<(String, f64)> {
         unit: _,
         ladder: _,
         args: _,
-        parties: _,
+        participants: _,
         started_unix_ns: _,
         summary,
         rate_per_s,
@@ -102,7 +102,7 @@ pub(crate) fn in_record(record: &Record) -> Option<(String, f64)> {
         empty,
         floor,
         peers,
-        beside,
+        peers_without_ratio,
         modes,
         counters,
         hardware,
@@ -131,7 +131,9 @@ pub(crate) fn in_record(record: &Record) -> Option<(String, f64)> {
     for (place, ratio) in peers.iter().enumerate() {
         find.ratio(&format!("peers[{place}]"), ratio);
     }
-    for (place, PeerWithoutRatio { contender: _, waits: _, other }) in beside.iter().enumerate() {
+    for (place, PeerWithoutRatio { contender: _, waits: _, other }) in
+        peers_without_ratio.iter().enumerate()
+    {
         find.number(&format!("beside[{place}].other"), *other);
     }
     for (place, Mode { share, median }) in modes.iter().enumerate() {

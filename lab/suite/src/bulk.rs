@@ -20,8 +20,8 @@ const HANDLE: Method = Method::new("handle");
 const STOP: Method = Method::new("stop");
 
 args! {
-    /// Size of the memory and of the transfers.
-    pub struct Move {
+    /// Arguments of the benchmarks of transfers.
+    pub struct BulkArgs {
         /// Bytes in each transfer.
         size_bytes: Bytes = 65536 (smoke 4096, range 256 ..= 67108864),
         /// Bytes of each participant's memory, used piece by piece: each is reused after all others.
@@ -31,14 +31,14 @@ args! {
     }
 }
 
-/// Kinds of the participants' memory and of the path between them.
+/// Kind of transfer: between memories that both participants have mapped.
 const SHARED: u8 = 0;
 const PLAIN: u8 = 1;
 const TCP: u8 = 2;
-/// Like `SHARED`, and both participants copy one half of each transfer.
+/// Kind of transfer: like `SHARED`, but each participant copies one half of every transfer.
 const HALVED: u8 = 3;
 
-/// Two participants: one owns memory, the other pushes to it (`PUSHES`) or pulls from it.
+/// Workload: one participant owns memory, the other pushes to it (`PUSHES`) or pulls from it.
 struct Transfers<const KIND: u8, const PUSHES: bool> {
     server: Region<PublishedAddress>,
     pieces: Pieces,
@@ -64,7 +64,7 @@ fn fill(memory: &BulkMemory, side: u8) {
 }
 
 impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
-    /// `HALVED` is declared like `SHARED`: another way to do the same work.
+    /// Index of the kind's declaration: `HALVED` shares that of `SHARED`, since it does the same work in another way.
     const DECLARED: usize = if KIND == HALVED { SHARED } else { KIND } as usize;
     const IDS: [[&'static str; 2]; 3] = [
         ["bulk/pull", "bulk/push"],
@@ -85,7 +85,8 @@ impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
             "size_bytes pushed over loopback TCP, from memory to memory",
         ],
     ];
-    /// The floor of registered memory is a contender of the same benchmark.
+    /// Ids of the floors, by kind and direction; `None` for shared memory, whose floor is a
+    /// contender of the same benchmark.
     const FLOORS: [[Option<&'static str>; 2]; 3] = [
         [None, None],
         [Some("floor/process-copy"), Some("floor/process-copy-out")],
@@ -129,7 +130,7 @@ impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
     }
 }
 
-/// Number of completions of each transfer in one sample, if many are in flight.
+/// Number of completed transfers in one sample, for each transfer in flight.
 const COMPLETIONS_TIMED: u64 = 8;
 
 struct Mover {
@@ -193,7 +194,7 @@ impl Mover {
 }
 
 impl<const KIND: u8, const PUSHES: bool> Handover for Transfers<KIND, PUSHES> {
-    type Args = Move;
+    type Args = BulkArgs;
     const SPEC: Spec = Spec {
         floor: Self::FLOORS[Self::DECLARED][PUSHES as usize],
         ladder: Self::DECLARED == SHARED as usize && !PUSHES,
@@ -208,7 +209,7 @@ impl<const KIND: u8, const PUSHES: bool> Handover for Transfers<KIND, PUSHES> {
     const PROCESSES: bool = true;
     const ROLES: &'static [Role] = &[Role::measured("mover"), Role::serving("owner")];
 
-    fn setup(args: &Move, setup: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &BulkArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let pieces = Pieces::new(args.size_bytes, args.memory_bytes);
         let concurrency_count = args.concurrency_count as usize;
         Ok(Self { server: setup.region()?, pieces, concurrency_count })
@@ -269,7 +270,7 @@ struct Copied<const HALVED_BETWEEN: bool, const PUSHES: bool> {
     mode: WaitMode,
 }
 
-/// Fill bytes of the owner's and the mover's memory.
+/// Byte with which the owner fills its memory; `MOVED` is the mover's.
 const OWNED: u8 = 0xa5;
 const MOVED: u8 = 0x5a;
 /// Value sent instead of a piece's index, to end the round.
@@ -308,25 +309,19 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Copied<HALVED_BETWEEN, PUSH
 }
 
 impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Handover for Copied<HALVED_BETWEEN, PUSHES> {
-    type Args = Move;
+    type Args = BulkArgs;
     const SPEC: Spec = <Transfers<SHARED, PUSHES> as Handover>::SPEC;
     const PROCESSES: bool = true;
     const ROLES: &'static [Role] = &[Role::measured("mover"), Role::serving("owner")];
 
-    fn setup(args: &Move, setup: &mut Setup) -> Result<Self, Fault> {
-        if !args.size_bytes.0.is_multiple_of(256) {
-            return Err(Fault::new(format!(
-                "size_bytes={}: not a multiple of 256",
-                args.size_bytes.0
-            )));
-        }
-        let pieces = Pieces::new(args.size_bytes, args.memory_bytes);
+    fn setup(args: &BulkArgs, setup: &mut Setup) -> Result<Self, Fault> {
+        let pieces = Pieces::of_blocks(args.size_bytes, args.memory_bytes)?;
         let mut map = || -> Result<Mapped, Fault> {
             let file = setup.fd(|| Ok(mapped::file(pieces.memory_bytes)?))?;
             Ok(Mapped::of(&file, pieces.memory_bytes)?)
         };
         let (owned, moved) = (map()?, map()?);
-        let mode = WaitMode::of(Wait::SpinThenSleep, setup);
+        let mode = WaitMode::new(Wait::SpinThenSleep, setup);
         Ok(Self { owned, moved, pieces, line: setup.region()?, mode })
     }
 
@@ -373,7 +368,7 @@ pub(crate) const PULL_SPEC: Spec = <Transfers<SHARED, false> as Handover>::SPEC;
 #[cfg(feature = "mpi")]
 pub(crate) const PUSH_SPEC: Spec = <Transfers<SHARED, true> as Handover>::SPEC;
 
-/// The bulk benchmarks.
+/// All benchmarks of bulk transfers.
 pub const ALL: &[Bench] = benches! {
     many ours "handover": Transfers<SHARED, false>;
     many ours "halves" SpinThenSleep: Transfers<HALVED, false>;

@@ -15,7 +15,7 @@ use handover_record::Spec;
 use std::hint::black_box;
 use std::marker::PhantomData;
 
-/// The call benchmarks.
+/// All benchmarks of function calls.
 pub const ALL: &[Bench] = benches! {
     one floor "c": InC<Inline>;
     one floor "rust": InRust<Inline>;
@@ -31,40 +31,41 @@ pub const ALL: &[Bench] = benches! {
     one floor "c": InC<TwoExtra>;
 };
 
-/// A loop that makes `n` calls and returns `n`, counted by the callee.
-pub type Loop = extern "C" fn(n: u64) -> u64;
+/// C or Rust function that makes `n` calls in a loop and returns the number of calls counted by the callee.
+pub type CallLoop = extern "C" fn(n: u64) -> u64;
 
 /// Path from the C loop to the called function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallPath {
-    /// No call: the loop and the addition alone.
+    /// No call: the loop contains only the addition.
     Alone,
-    /// Inlined at every level.
+    /// The function is inlined at every optimisation level.
     Inline,
-    /// In the same source file.
+    /// The function is in the same source file as the loop.
     SameFile,
-    /// In another object of the same archive.
+    /// The function is in another object file of the same archive.
     OtherObject,
-    /// In a static library.
+    /// The function is in a static library.
     Static,
-    /// In a shared object, through the procedure linkage table.
+    /// The function is in a shared object, and is called through the procedure linkage table.
     Plt,
-    /// In a shared object, through the global offset table alone (`-fno-plt`).
+    /// The function is in a shared object, and is called through the global offset table alone (`-fno-plt`).
     NoPlt,
-    /// Through a pointer.
+    /// The function is called through a pointer.
     Pointer,
-    /// In the same source file; the callee calls two further functions, at its start and at its end.
+    /// The function is in the same source file, and calls two further functions, at its start and at its end.
     TwoExtra,
-    /// In the same source file, with a probe as `<sys/sdt.h>` makes it, and no tool.
+    /// The function is in the same source file, and has one probe of `<sys/sdt.h>` (a `nop`) that no tool has enabled.
     OneProbe,
-    /// In the same source file, with such a probe at its start and one at its end.
+    /// The function is in the same source file, and has a `<sys/sdt.h>` probe at its start and one at its end.
     TwoProbes,
-    /// In the same source file, does nothing, and is not to be inlined: the compiler may remove the
-    /// call, and does so when it optimises.
+    /// The function is in the same source file, is empty, and must not be inlined; an optimising
+    /// compiler removes the call.
     Empty,
-    /// In the same source file, with such a probe and nothing else: the call is made.
+    /// The function is in the same source file, and contains only a `<sys/sdt.h>` probe, so that
+    /// the call is not removed.
     EmptyProbe,
-    /// In a shared object, through the procedure linkage table; does nothing.
+    /// The function is empty, is in a shared object, and is called through the procedure linkage table.
     EmptyPlt,
 }
 
@@ -77,20 +78,20 @@ pub enum Level {
     O3,
 }
 
-/// Error of loading an embedded shared object.
+/// Error of loading a shared object that this crate embeds; contains the loader's message.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}; calls into shared objects cannot be measured")]
 #[non_exhaustive]
 pub struct LoadError(&'static str);
 
-/// Returns the C loop that makes its calls by `way`, compiled at `level`.
+/// Returns the C loop that makes its calls by the path `way`, compiled at `level`.
 ///
 /// # Errors
 /// Fails if the way needs the shared objects and they cannot be loaded.
 ///
 /// # Blocking
 /// The first use of a shared object loads it, which takes a millisecond or so.
-pub fn c_loop(way: CallPath, level: Level) -> Result<Loop, LoadError> {
+pub fn c_loop(way: CallPath, level: Level) -> Result<CallLoop, LoadError> {
     let [o0, o3] = match way {
         CallPath::Alone => calls::ALONE,
         CallPath::Inline => calls::INLINE,
@@ -136,31 +137,31 @@ pub struct SharedObject {
     pub bytes: &'static [u8],
 }
 
-/// The objects that [`CallPath::Plt`] and [`CallPath::NoPlt`] load: the callee, and the loops that call it.
+/// The two shared objects that [`CallPath::Plt`] and [`CallPath::NoPlt`] load: the callee, and the loops that call it.
 pub const SHARED_OBJECTS: [SharedObject; 2] = [
     SharedObject { name: "libhandover_callee.so", bytes: shared::CALLEE },
     SharedObject { name: "libhandover_caller.so", bytes: shared::CALLER },
 ];
 
-/// Kind of function entry that a C program is compiled with.
+/// Kind of traceable function entry with which a C program is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Entries {
-    /// No traceable function.
+pub enum EntryKind {
+    /// No traceable function entries.
     Plain,
-    /// Calls of `__cyg_profile_func_enter` and `_exit` (`-finstrument-functions`).
+    /// Calls of `__cyg_profile_func_enter` and `_exit` in each function (`-finstrument-functions`).
     Hooks,
-    /// Space for a jump (`-fpatchable-function-entry=5`).
+    /// Space for a jump instruction at each function's start (`-fpatchable-function-entry=5`).
     Patchable,
 }
 
 /// Returns the file of a program that makes as many calls as its argument says, of one function in
 /// its own source file, compiled at -O3. Only that function has the entry. The program exits with
 /// status 0 if the function has counted all calls.
-pub fn program(entries: Entries) -> &'static [u8] {
+pub fn program(entries: EntryKind) -> &'static [u8] {
     match entries {
-        Entries::Plain => include_bytes!(concat!(env!("OUT_DIR"), "/program-plain")),
-        Entries::Hooks => include_bytes!(concat!(env!("OUT_DIR"), "/program-hooks")),
-        Entries::Patchable => include_bytes!(concat!(env!("OUT_DIR"), "/program-entries")),
+        EntryKind::Plain => include_bytes!(concat!(env!("OUT_DIR"), "/program-plain")),
+        EntryKind::Hooks => include_bytes!(concat!(env!("OUT_DIR"), "/program-hooks")),
+        EntryKind::Patchable => include_bytes!(concat!(env!("OUT_DIR"), "/program-entries")),
     }
 }
 
@@ -173,10 +174,10 @@ trait KindInC: Kind {
 }
 
 trait KindInRust: Kind {
-    const LOOP: Loop;
+    const LOOP: CallLoop;
 }
 
-/// Declares benchmarks, each with its loop in C, in Rust, or both.
+/// Declares call benchmarks, each with its loop in C, in Rust, or both.
 macro_rules! kinds {
     ($($name:ident $(C $way:ident)? $(Rust $run:ident)?: $id:literal, $what:literal
         $(. $option:ident($($value:literal)?))*;)*) => {$(
@@ -189,7 +190,7 @@ macro_rules! kinds {
             const WAY: CallPath = CallPath::$way;
         })?
         $(impl KindInRust for $name {
-            const LOOP: Loop = rust::$run;
+            const LOOP: CallLoop = rust::$run;
         })?
     )*};
 }
@@ -218,7 +219,7 @@ kinds! {
         .floor("call/inline").classic("calls");
 }
 
-struct InC<K>(Loop, PhantomData<K>);
+struct InC<K>(CallLoop, PhantomData<K>);
 
 impl<K: KindInC> Workload for InC<K> {
     type Args = ();
@@ -261,8 +262,8 @@ impl<K: KindInRust> Workload for InRust<K> {
     }
 }
 
-/// Checks that a loop makes as many calls as requested.
-fn counts(run: Loop) -> Result<(), Fault> {
+/// Fails if a loop makes more or fewer calls than requested.
+fn counts(run: CallLoop) -> Result<(), Fault> {
     for n in [0, 1, 1000] {
         let counted = run(n);
         if counted != n {

@@ -15,7 +15,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-/// A bounded queue that is polled at both ends.
+/// A bounded queue whose operations never wait: the caller polls until they succeed.
 pub(crate) trait Channel<T = u64>: 'static {
     type Sender: Send + 'static;
     type Receiver: Send + 'static;
@@ -24,27 +24,27 @@ pub(crate) trait Channel<T = u64>: 'static {
     /// Pushes an item; returns `false` if the queue is full.
     fn push(sender: &mut Self::Sender, item: T) -> bool;
     fn pop(receiver: &mut Self::Receiver) -> Option<T>;
-    /// Publishes pushed items, as no further item follows soon.
+    /// Makes all pushed items visible to the receiver, for a queue that delays this.
     fn flush(_: &mut Self::Sender) {}
 }
 
-/// A queue that pushes and pops several items at once.
-pub(crate) trait Batched: Channel {
+/// A queue that can push and pop several items in one operation.
+pub(crate) trait BatchChannel: Channel {
     /// Pushes as many of these items as fit; returns their number.
     fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize;
     /// Pops at most `items_max` items; returns their number.
     fn pop_some(receiver: &mut Self::Receiver, items_max: usize, each: impl FnMut(u64)) -> usize;
 }
 
-/// Pause between two polls, the same for every contender and floor: until the last poll has
-/// completed or, if participants share a CPU, a yield.
+/// Pause between two polls, the same for every contender and floor: a load fence or, if
+/// participants share a CPU, a yield.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pause {
     pub(crate) yields: bool,
 }
 
 impl Pause {
-    pub(crate) fn of(setup: &Setup) -> Pause {
+    pub(crate) fn new(setup: &Setup) -> Pause {
         Pause { yields: setup.is_crowded() }
     }
 
@@ -57,7 +57,7 @@ impl Pause {
         }
     }
 
-    /// Polls until `look` returns a value.
+    /// Calls `look` until it returns a value, with a pause between two calls; returns that value.
     #[inline(always)]
     pub(crate) fn until<T>(self, mut look: impl FnMut() -> Option<T>) -> T {
         loop {
@@ -68,7 +68,7 @@ impl Pause {
         }
     }
 
-    /// Polls until `attempt` succeeds.
+    /// Calls `attempt` until it returns `true`, with a pause between two calls.
     #[inline(always)]
     pub(crate) fn until_done(self, mut attempt: impl FnMut() -> bool) {
         while !attempt() {
@@ -77,7 +77,7 @@ impl Pause {
     }
 }
 
-/// Our ring with one producer; if `LATER`, it publishes items when a cache line is full.
+/// Our ring with one producer; if `LATER`, pushed items become visible only when a cache line is full.
 pub(crate) enum Spsc<const LATER: bool = false> {}
 
 impl<const LATER: bool> Channel for Spsc<LATER> {
@@ -103,7 +103,7 @@ impl<const LATER: bool> Channel for Spsc<LATER> {
     }
 }
 
-impl Batched for Spsc {
+impl BatchChannel for Spsc {
     #[inline(always)]
     fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize {
         sender.push_batch(items)
@@ -133,7 +133,7 @@ impl Channel for Mpsc {
     }
 }
 
-impl Batched for Mpsc {
+impl BatchChannel for Mpsc {
     #[inline(always)]
     fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize {
         // A `Range<u64>` is no `ExactSizeIterator`, as its length may exceed a usize; that of these
@@ -150,31 +150,31 @@ impl Batched for Mpsc {
     }
 }
 
-/// A bounded queue with many senders and one receiver.
+/// A bounded queue with many senders and one receiver, whose operations can wait.
 pub(crate) trait Queue: 'static {
     type Sender<T: Send + 'static>: Clone + Send + Sync + 'static;
     type Receiver<T: Send + 'static>: Send + 'static;
-    /// State that a thread needs to send and to receive.
+    /// State that each thread needs to send and receive, such as an async runtime.
     type Runtime: Send + 'static;
 
     fn runtime() -> Result<Self::Runtime, Fault>;
     fn pair<T: Send + 'static>(slots_count: u32) -> (Self::Sender<T>, Self::Receiver<T>);
-    /// Waits for a free slot, and sends; returns `false` if the receiver is disconnected.
+    /// Waits for a free slot and sends the item; returns `false` if the receiver is disconnected.
     fn send<T: Send + 'static>(
         sender: &Self::Sender<T>,
         item: T,
     ) -> impl Future<Output = bool> + Send;
-    /// Waits for an item; returns `None` if the senders are disconnected.
+    /// Waits for an item and returns it; `None` if all senders are disconnected.
     fn receive<T: Send + 'static>(
         receiver: &mut Self::Receiver<T>,
     ) -> impl Future<Output = Option<T>> + Send;
-    /// Returns an item if there is one, without waiting.
+    /// Returns the next item without waiting; `None` if the queue is empty.
     fn try_receive<T: Send + 'static>(receiver: &mut Self::Receiver<T>) -> Option<T>;
-    /// Runs the future to completion on this thread.
+    /// Runs a future to completion on this thread; returns its output.
     fn run<R>(runtime: &Self::Runtime, work: impl Future<Output = R>) -> R;
 }
 
-/// Runs a future that is never pending, as it blocks the thread instead.
+/// Runs a future that blocks the thread instead of being pending; returns its output.
 #[inline(always)]
 fn run_at_once<R>(work: impl Future<Output = R>) -> R {
     match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
@@ -185,7 +185,7 @@ fn run_at_once<R>(work: impl Future<Output = R>) -> R {
     }
 }
 
-/// Defines a queue with the interface of `std::sync::mpsc`.
+/// Implements [`Channel`] and [`Queue`] for a library with the interface of `std::sync::mpsc`.
 macro_rules! as_in_std {
     ($(#[$doc:meta])* $name:ident: $sender:ty, $receiver:ty, $bounded:path, $sent:pat, $flat:expr) => {
         $(#[$doc])*
@@ -242,24 +242,24 @@ macro_rules! as_in_std {
 use as_in_std;
 
 as_in_std! {
-    /// `std::sync::mpsc`.
+    /// The standard library's queue, `std::sync::mpsc`.
     Std: std::sync::mpsc::SyncSender<T>, std::sync::mpsc::Receiver<T>, std::sync::mpsc::sync_channel,
     Ok(()), Some
 }
 
-/// Queues of C++ libraries.
+/// Adapters of the C++ libraries' queues.
 #[cfg(all(feature = "peers", any(handover_boost_lockfree, handover_moodycamel)))]
 mod foreign {
     use super::*;
-    use crate::raw::peers::queues::{self, Functions, Receiver, Sender};
+    use crate::raw::peers::queues::{self, QueueFunctions, Receiver, Sender};
 
     /// Maximum number of items that are passed to a library together.
     const ITEMS_MAX: usize = 64;
 
-    /// A queue of a C++ library, called through a function of C.
+    /// A queue of a C++ library, called through C functions.
     pub(crate) struct CppQueue<F>(std::marker::PhantomData<F>);
 
-    impl<F: Functions> Channel for CppQueue<F> {
+    impl<F: QueueFunctions> Channel for CppQueue<F> {
         type Sender = Sender<F>;
         type Receiver = Receiver<F>;
 
@@ -278,7 +278,7 @@ mod foreign {
         }
     }
 
-    impl<F: Functions> Batched for CppQueue<F> {
+    impl<F: QueueFunctions> BatchChannel for CppQueue<F> {
         #[inline(always)]
         fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize {
             let mut batch = [0; ITEMS_MAX];

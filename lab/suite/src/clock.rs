@@ -1,7 +1,7 @@
 //! `clock/*`: the cost of reading the time, by instructions, by this program's clock, and by the C
 //! library's functions.
 //!
-//! Every clock is a [`Reading`], driven by the one loop of [`readings`], which the classic programs
+//! Every clock is a [`ClockReading`], driven by the one loop of [`readings`], which the classic programs
 //! drive too.
 
 use crate::raw::clock as raw;
@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-/// The clock benchmarks.
+/// All benchmarks of clocks.
 pub const ALL: &[Bench] = benches! {
     one ours "handover": Asked<Handover>;
     one peer "std": Asked<StdInstant>;
@@ -27,18 +27,18 @@ pub const ALL: &[Bench] = benches! {
 };
 
 /// Clock whose reading is measured.
-pub trait Reading {
+pub trait ClockReading {
     /// Declaration of the benchmark.
     const SPEC: Spec;
-    /// `true` if the system's time can be set, so that the clock may go backwards.
+    /// `true` if the clock follows the settable system time, so that it may go backwards.
     const SETTABLE: bool = false;
     /// Type of a time stamp.
     type Stamp: PartialOrd + Copy;
 
-    /// Reads the clock.
+    /// Reads the clock once; returns the time stamp.
     fn read() -> Self::Stamp;
 
-    /// Reads the clock and discards the value, as the loop of a C program does.
+    /// Reads the clock once and discards the value, as the loop of a C program does.
     #[inline(always)]
     fn ask() {
         black_box(Self::read());
@@ -52,7 +52,7 @@ pub trait Reading {
 
 /// Reads the clock `n` times.
 #[inline]
-pub fn readings<R: Reading>(n: u64) {
+pub fn readings<R: ClockReading>(n: u64) {
     for _ in 0..n {
         R::ask();
     }
@@ -60,7 +60,7 @@ pub fn readings<R: Reading>(n: u64) {
 
 struct Asked<R>(PhantomData<R>);
 
-impl<R: Reading> Workload for Asked<R> {
+impl<R: ClockReading> Workload for Asked<R> {
     type Args = ();
     const SPEC: Spec = R::SPEC;
 
@@ -84,7 +84,9 @@ impl<R: Reading> Workload for Asked<R> {
             }
             last = next;
             if began.elapsed() > STANDSTILL_MAX {
-                return Err(Fault::new(format!("the clock stood still for {STANDSTILL_MAX:?}")));
+                return Err(Fault::new(format!(
+                    "the clock did not advance for {STANDSTILL_MAX:?}"
+                )));
             }
         }
         Ok(())
@@ -95,11 +97,11 @@ impl<R: Reading> Workload for Asked<R> {
     }
 }
 
-/// Maximum time for which a clock may stand still: the coarsest one here advances with the kernel's
+/// Maximum time without a change of a clock: the coarsest clock here advances with the kernel's
 /// tick, at least 100 times a second.
 const STANDSTILL_MAX: Duration = Duration::from_millis(500);
 
-/// Common declaration of our clock and the standard library's.
+/// Declaration that the benchmarks of our clock and the standard library's share.
 const NOW: Spec = Spec::new(
     "clock/now",
     "one time stamp for measuring a short span: ours, and the standard library's Instant",
@@ -107,8 +109,7 @@ const NOW: Spec = Spec::new(
 .floor("clock/rdtsc")
 .ladder();
 
-/// Declares clocks: the type of a time stamp, its reading, and what differs from [`Reading`]'s
-/// defaults.
+/// Implements [`ClockReading`] for clocks: the type of a time stamp, its reading, and overrides of defaults.
 macro_rules! clocks {
     ($($(#[$doc:meta])* $name:ident($stamp:ty = $read:expr $(, ask $ask:expr)?
         $(, settable $settable:literal)? $(, if $is_here:expr)?): $spec:expr;)*) => {$(
@@ -116,7 +117,7 @@ macro_rules! clocks {
         #[derive(Debug)]
         pub enum $name {}
 
-        impl Reading for $name {
+        impl ClockReading for $name {
             const SPEC: Spec = $spec;
             $(const SETTABLE: bool = $settable;)?
             type Stamp = $stamp;
@@ -143,11 +144,11 @@ clocks! {
     Handover(u64 = ticks()): NOW;
     /// The standard library's [`Instant`].
     StdInstant(Instant = Instant::now()): NOW;
-    /// The time-stamp counter by `rdtsc`.
+    /// The time-stamp counter, read by `rdtsc`.
     Rdtsc(u64 = raw::rdtsc()):
         Spec::new("clock/rdtsc", "the time-stamp counter, in whatever order the processor likes")
             .floor("floor/empty");
-    /// The time-stamp counter by `rdtscp`.
+    /// The time-stamp counter, read by `rdtscp`.
     Rdtscp(u64 = raw::rdtscp(), if raw::has_rdtscp()):
         Spec::new(
             "clock/rdtscp",
@@ -155,14 +156,14 @@ clocks! {
         )
         .floor("clock/rdtsc")
         .classic("node-microbench");
-    /// The time-stamp counter by `lfence` and `rdtsc`.
+    /// The time-stamp counter, read by `lfence` and `rdtsc`.
     LfenceRdtsc(u64 = raw::lfence_rdtsc()):
         Spec::new(
             "clock/lfence-rdtsc",
             "the time-stamp counter behind a fence, after everything before it",
         )
         .floor("clock/rdtsc");
-    /// `clock_gettime(CLOCK_REALTIME)`.
+    /// The system time, read by `clock_gettime(CLOCK_REALTIME)`.
     Realtime(
         (i64, i64) = raw::clock_gettime(libc::CLOCK_REALTIME),
         ask raw::call_clock_gettime(libc::CLOCK_REALTIME),
@@ -171,7 +172,7 @@ clocks! {
         Spec::new("clock/realtime", "clock_gettime(CLOCK_REALTIME)")
             .floor("clock/rdtsc")
             .classic("node-microbench");
-    /// `clock_gettime(CLOCK_REALTIME_COARSE)`.
+    /// The system time of the last kernel tick, read by `clock_gettime(CLOCK_REALTIME_COARSE)`.
     RealtimeCoarse(
         (i64, i64) = raw::clock_gettime(libc::CLOCK_REALTIME_COARSE),
         ask raw::call_clock_gettime(libc::CLOCK_REALTIME_COARSE),
@@ -183,7 +184,7 @@ clocks! {
         )
         .floor("floor/empty")
         .classic("node-microbench");
-    /// `clock_gettime(CLOCK_MONOTONIC)`.
+    /// The monotonic clock, read by `clock_gettime(CLOCK_MONOTONIC)`.
     Monotonic(
         (i64, i64) = raw::clock_gettime(libc::CLOCK_MONOTONIC),
         ask raw::call_clock_gettime(libc::CLOCK_MONOTONIC)
@@ -191,7 +192,7 @@ clocks! {
         Spec::new("clock/monotonic", "clock_gettime(CLOCK_MONOTONIC)")
             .floor("clock/rdtsc")
             .classic("node-microbench");
-    /// `clock_gettime(CLOCK_MONOTONIC_COARSE)`.
+    /// The monotonic time of the last kernel tick, read by `clock_gettime(CLOCK_MONOTONIC_COARSE)`.
     MonotonicCoarse(
         (i64, i64) = raw::clock_gettime(libc::CLOCK_MONOTONIC_COARSE),
         ask raw::call_clock_gettime(libc::CLOCK_MONOTONIC_COARSE)
@@ -202,7 +203,7 @@ clocks! {
         )
         .floor("floor/empty")
         .classic("node-microbench");
-    /// `gettimeofday`.
+    /// The system time, read by `gettimeofday`.
     GetTimeOfDay((i64, i64) = raw::gettimeofday(), ask raw::call_gettimeofday(), settable true):
         Spec::new("clock/gettimeofday", "gettimeofday")
             .floor("clock/rdtsc")

@@ -2,11 +2,20 @@
 
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicU64, Ordering};
-use handover_harness::Fault;
+use handover_harness::{Fault, Samples};
+use handover_record::args;
 use std::sync::{Mutex, PoisonError};
 use zerocopy::FromZeros;
 
-/// Counts of items sent and received.
+args! {
+    /// Arguments of the benchmarks of a server with several clients.
+    pub struct ClientsArgs {
+        /// Clients, each of which waits for the answer before its next request.
+        clients_count: u32 = 10 (smoke 3, range 1..=1000)
+    }
+}
+
+/// Counters of the items that the participants have sent and received, for a check at the end of a round.
 #[derive(Debug, Default, FromZeros)]
 #[repr(C)]
 pub(crate) struct Tally {
@@ -37,7 +46,7 @@ impl Tally {
         // Relaxed: all participants have ended.
         match self.wrong.load(Ordering::Relaxed) {
             0 => Ok(()),
-            wrong => Err(Fault::new(format!("{wrong} items were wrong or out of order"))),
+            wrong => Err(Fault::new(format!("{wrong} received items were wrong or out of order"))),
         }
     }
 
@@ -55,7 +64,7 @@ impl Tally {
     }
 }
 
-/// Value that one participant removes when its round starts.
+/// Cell whose value one participant takes at the start of a round; taking it twice is an error.
 pub(crate) struct TakeCell<T>(Mutex<Option<T>>);
 
 impl<T> TakeCell<T> {
@@ -69,7 +78,7 @@ impl<T> TakeCell<T> {
     }
 }
 
-/// Returns the clock ticks that `run` takes.
+/// Calls `run`; returns its duration in clock ticks.
 #[inline]
 pub(crate) fn timed(run: impl FnOnce()) -> u64 {
     let began = clock::ticks();
@@ -77,7 +86,7 @@ pub(crate) fn timed(run: impl FnOnce()) -> u64 {
     clock::ticks().saturating_sub(began)
 }
 
-/// Returns the clock ticks that a future takes, its waits included.
+/// Awaits `run`; returns its duration in clock ticks, waits included.
 #[cfg(feature = "peers")]
 #[inline]
 pub(crate) async fn timed_async(run: impl Future<Output = ()>) -> u64 {
@@ -86,7 +95,22 @@ pub(crate) async fn timed_async(run: impl Future<Output = ()>) -> u64 {
     clock::ticks().saturating_sub(began)
 }
 
-/// Fails if counts differ from their expected values.
+/// Times a server in batches; `serve(n)` must serve `n` requests. Each sample includes several
+/// requests of every client, so that no sample shows only a fast client.
+#[inline]
+pub(crate) fn time_server(out: &mut Samples, clients_count: usize, mut serve: impl FnMut(u64)) {
+    let requests_count = 4 * clients_count.max(16) as u64;
+    // Clients that have just begun get into a steady state first.
+    serve(requests_count);
+    // With very many clients, the round may be over before all have begun.
+    let mut none_yet = true;
+    while out.running() || none_yet {
+        none_yet = false;
+        out.note_batch(0, timed(|| serve(requests_count)), requests_count);
+    }
+}
+
+/// Fails if `counts` differ from `expected`; `names` describes the counts in the error.
 pub(crate) fn same<const N: usize>(
     names: &str,
     counts: [u64; N],
@@ -106,7 +130,7 @@ pub(crate) fn same_bytes(received: &[u8], sent: &[u8]) -> Result<(), Fault> {
     }
 }
 
-/// Converts a size in bytes to `usize`; sizes are far below its maximum.
+/// Converts a size in bytes to `usize`.
 pub(crate) fn size(bytes: handover_record::Bytes) -> usize {
     usize::try_from(bytes.0).unwrap_or(usize::MAX)
 }

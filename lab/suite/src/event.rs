@@ -13,50 +13,50 @@ use crate::notify::EventFd;
 use handover_harness::{Bench, benches};
 
 #[cfg(feature = "peers")]
-use own::Local;
+use own::LocalSetLoop;
 use own::{
-    Array, ClassicHello, Deque, Dispatch, Hello, Letter, Loop, Map, Match, Pooled, QueueLoop,
-    SendByAddress, SendNumber,
+    ArrayLoop, ClassicHello, DequeLoop, Dispatch, HashMapLookup, HelloLoop, Letter, Loop,
+    MatchLookup, PooledLetters, QueueLoop, SendByAddress, SendNumber,
 };
 use pair::{
     DefaultWait, DescriptorWait, MachinePair, MessageStream, NotificationPair, ParkingWait,
-    PollingWait, QueuePair, Stream,
+    PollingWait, QueuePair, ThreadStream,
 };
 #[cfg(feature = "peers")]
-use serve::Tasks;
-use serve::{Served, ServedBy, ServerGroup};
+use serve::TokioGroup;
+use serve::{MachineServer, QueueServer, ServerGroup};
 use std::sync::Arc;
 #[cfg(feature = "peers")]
 use topic::Broadcast;
-use topic::{Deques, TopicGroup};
+use topic::{TopicDeques, TopicGroup};
 
-/// Content of a peer's queue if several may hold a message.
-type Written = Arc<Letter>;
+/// Message that several receivers may hold, as peers send it.
+type SharedLetter = Arc<Letter>;
 
-/// The benchmarks of the event machine.
+/// All benchmarks of the event machine.
 pub const ALL: &[Bench] = benches! {
-    one floor "array": Loop<Array>;
-    one ours "handover": Hello<SendNumber<false>>;
-    one peer "VecDeque": Loop<Deque>;
-    one ours "handover-pass": Hello<SendNumber<true>>;
-    one ours "handover-pass-to": Hello<SendByAddress>;
-    one ours "handover-hello": Hello<ClassicHello>;
+    one floor "array": Loop<ArrayLoop>;
+    one ours "handover": HelloLoop<SendNumber<false>>;
+    one peer "VecDeque": Loop<DequeLoop>;
+    one ours "handover-pass": HelloLoop<SendNumber<true>>;
+    one ours "handover-pass-to": HelloLoop<SendByAddress>;
+    one ours "handover-hello": HelloLoop<ClassicHello>;
     one peer "std": Loop<QueueLoop<Std, u64>>;
     one peer "crossbeam": Loop<QueueLoop<Crossbeam, u64>>, if feature = "peers";
     one peer "kanal": Loop<QueueLoop<Kanal, u64>>, if feature = "peers";
     one peer "flume": Loop<QueueLoop<Flume, u64>>, if feature = "peers";
     one peer "tokio": Loop<QueueLoop<Tokio, u64>>, if feature = "peers";
-    one peer "tokio-local".allocates(): Loop<Local>, if feature = "peers";
-    one ours "handover": Pooled;
-    one peer "std".allocates(): Loop<QueueLoop<Std, Written>>;
-    one peer "crossbeam".allocates(): Loop<QueueLoop<Crossbeam, Written>>, if feature = "peers";
-    one peer "kanal".allocates(): Loop<QueueLoop<Kanal, Written>>, if feature = "peers";
-    one peer "flume".allocates(): Loop<QueueLoop<Flume, Written>>, if feature = "peers";
-    one peer "tokio".allocates(): Loop<QueueLoop<Tokio, Written>>, if feature = "peers";
+    one peer "tokio-local".allocates(): Loop<LocalSetLoop>, if feature = "peers";
+    one ours "handover": PooledLetters;
+    one peer "std".allocates(): Loop<QueueLoop<Std, SharedLetter>>;
+    one peer "crossbeam".allocates(): Loop<QueueLoop<Crossbeam, SharedLetter>>, if feature = "peers";
+    one peer "kanal".allocates(): Loop<QueueLoop<Kanal, SharedLetter>>, if feature = "peers";
+    one peer "flume".allocates(): Loop<QueueLoop<Flume, SharedLetter>>, if feature = "peers";
+    one peer "tokio".allocates(): Loop<QueueLoop<Tokio, SharedLetter>>, if feature = "peers";
     one ours "handover": Dispatch<handover_event::HandlerTable<own::KindState, drive::KindMessage>>;
     one peer "search": Dispatch<drive::LinearSearch<own::KindState, drive::KindMessage>>;
-    one peer "HashMap": Dispatch<Map>;
-    one peer "match": Dispatch<Match>;
+    one peer "HashMap": Dispatch<HashMapLookup>;
+    one peer "match": Dispatch<MatchLookup>;
     many ours "handover" SpinThenSleep: MachinePair<DefaultWait>;
     many peer "std" SpinThenSleep: QueuePair<Std, DefaultWait>;
     many peer "crossbeam" SpinThenSleep: QueuePair<Crossbeam, DefaultWait>, if feature = "peers";
@@ -73,22 +73,22 @@ pub const ALL: &[Bench] = benches! {
     many ours "handover-eventfd" Sleep: MachinePair<DescriptorWait>;
     many peer "eventfd" Sleep: NotificationPair<EventFd>;
     many ours "handover" SpinThenSleep: MessageStream;
-    many peer "std" SpinThenSleep: Stream<Std>;
-    many peer "crossbeam" SpinThenSleep: Stream<Crossbeam>, if feature = "peers";
-    many peer "kanal" SpinThenSleep: Stream<Kanal>, if feature = "peers";
-    many peer "flume" Sleep: Stream<Flume>, if feature = "peers";
-    many peer "tokio" Sleep: Stream<Tokio>, if feature = "peers";
-    many peer "tokio-multi" Sleep: Stream<TokioMulti>, if feature = "peers";
-    many ours "handover" SpinThenSleep: Served;
-    many peer "std" SpinThenSleep: ServedBy<Std>;
-    many peer "crossbeam" SpinThenSleep: ServedBy<Crossbeam>, if feature = "peers";
-    many peer "kanal" SpinThenSleep: ServedBy<Kanal>, if feature = "peers";
-    many peer "flume" Sleep: ServedBy<Flume>, if feature = "peers";
-    many peer "tokio" Sleep: ServedBy<Tokio>, if feature = "peers";
-    many peer "tokio-multi" Sleep: ServedBy<TokioMulti>, if feature = "peers";
+    many peer "std" SpinThenSleep: ThreadStream<Std>;
+    many peer "crossbeam" SpinThenSleep: ThreadStream<Crossbeam>, if feature = "peers";
+    many peer "kanal" SpinThenSleep: ThreadStream<Kanal>, if feature = "peers";
+    many peer "flume" Sleep: ThreadStream<Flume>, if feature = "peers";
+    many peer "tokio" Sleep: ThreadStream<Tokio>, if feature = "peers";
+    many peer "tokio-multi" Sleep: ThreadStream<TokioMulti>, if feature = "peers";
+    many ours "handover" SpinThenSleep: MachineServer;
+    many peer "std" SpinThenSleep: QueueServer<Std>;
+    many peer "crossbeam" SpinThenSleep: QueueServer<Crossbeam>, if feature = "peers";
+    many peer "kanal" SpinThenSleep: QueueServer<Kanal>, if feature = "peers";
+    many peer "flume" Sleep: QueueServer<Flume>, if feature = "peers";
+    many peer "tokio" Sleep: QueueServer<Tokio>, if feature = "peers";
+    many peer "tokio-multi" Sleep: QueueServer<TokioMulti>, if feature = "peers";
     one ours "handover": ServerGroup;
-    one peer "tokio": Tasks, if feature = "peers";
+    one peer "tokio": TokioGroup, if feature = "peers";
     one ours "handover": TopicGroup;
-    one peer "std".allocates(): Deques;
+    one peer "std".allocates(): TopicDeques;
     one peer "tokio".allocates(): Broadcast, if feature = "peers";
 };

@@ -10,18 +10,21 @@ mod parked;
 #[cfg(feature = "peers")]
 mod peers;
 
-pub use eventuals::{EventualsError, EventualsReport, Load, eventuals};
+pub use eventuals::{EventualsError, EventualsLoad, EventualsReport, eventuals};
 
-use contenders::{Bare, CoroutinePair, Kernel, Ours, Threads, Words};
+use contenders::{
+    CorosenseiCoroutine, CoroutinePair, HandoverFibers, KernelSleep, OsThreads, WordThreads,
+};
 use handover_base::usage;
 use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
 use handover_record::{Spec, args};
 use std::marker::PhantomData;
 use std::time::Instant;
 
-/// Operations of fibers or their alternatives. Each runs a number of times and returns the clock ticks used.
+/// Operations of fibers or their alternatives. Each method performs its operation `count` times and
+/// returns the duration of all in clock ticks.
 pub(crate) trait Fibers: Sized + 'static {
-    /// Sets the contender up, on the CPU of the measured participant unless two workers are needed.
+    /// Starts the contender's workers, on the CPU of the measured participant unless two are needed.
     fn begin(workers_count: u32) -> Result<Self, Fault>;
 
     fn yields(&mut self, count: u64) -> Result<u64, Fault>;
@@ -34,12 +37,12 @@ pub(crate) trait Fibers: Sized + 'static {
         unsupported()
     }
 
-    /// Spawns a detached fiber that runs, `count` times.
+    /// Spawns a detached fiber and lets it run, `count` times.
     fn detaches(&mut self, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
 
-    /// Wakes a fiber by a value from another, `count` times: half of them by either of two.
+    /// Wakes a fiber by a value that another fiber sets, `count` times, alternately in both directions.
     fn hands(&mut self, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
@@ -53,13 +56,13 @@ pub(crate) trait Fibers: Sized + 'static {
     }
 
     /// Runs `fibers` loops: each iteration spawns a fiber that sleeps for 1 ms and then sets the value that the loop
-    /// waits for. Returns the time in which one of them makes `count` iterations.
+    /// waits for. Returns the time of `count` iterations of one loop, in clock ticks.
     fn loops(&mut self, _fibers: u32, _count: u64) -> Result<u64, Fault> {
         unsupported()
     }
 }
 
-/// Returns the fault of an operation that a contender does not support, so that it is not listed for that operation.
+/// Returns the fault of an operation that the contender does not support and is not listed for.
 fn unsupported<T>() -> Result<T, Fault> {
     Err(Fault::new("the contender does not support the operation"))
 }
@@ -82,7 +85,7 @@ macro_rules! operations {
 
             fn check(&mut self) -> Result<(), Fault> {
                 match self.0.$method($batch)? {
-                    0 => Err(Fault::new("the operation took 0 clock ticks")),
+                    0 => Err(Fault::new("the clock did not advance during the operation")),
                     _ => Ok(()),
                 }
             }
@@ -99,33 +102,33 @@ macro_rules! operations {
 }
 
 operations! {
-    /// Workload: a fiber yields to another.
+    /// Workload: a fiber yields to another fiber of the same worker.
     Yields: 1, yields, 4096, "fiber/yield",
         "of two fibers on one worker, one lets the other run", None, ladder: false;
-    /// Workload: a fiber yields, and no other can run.
+    /// Workload: a fiber yields while no other fiber can run.
     YieldsAlone: 1, yields_alone, 1024, "fiber/yield-alone",
         "a fiber would let others run, and there are none", Some("floor/empty"), ladder: false;
-    /// Workload: a fiber is spawned and joined.
+    /// Workload: a fiber is spawned, runs and is joined.
     Spawns: 1, spawns, 512, "fiber/spawn-join",
         "a fiber is spawned, runs, and is joined", None, ladder: true;
-    /// Workload: a fiber is spawned and detached.
+    /// Workload: a fiber is spawned, detached and runs.
     Detaches: 1, detaches, 512, "fiber/spawn-detached",
         "a fiber is spawned and runs, and nobody asks", None, ladder: false;
-    /// Workload: a fiber is woken on the same worker.
+    /// Workload: a fiber wakes another fiber on the same worker.
     Hands: 1, hands, 1024, "fiber/eventual",
         "on one worker, a fiber sets an eventual for which another has waited", None, ladder: true;
-    /// Workload: a fiber is woken from another worker.
+    /// Workload: a fiber wakes another fiber on another worker.
     HandsAcross: 2, hands, 1024, "fiber/eventual-across",
         "a fiber sets an eventual for which one on another worker has waited", None, ladder: false;
     /// Workload: a mutex is passed from one fiber to another.
     Locks: 1, locks, 1024, "fiber/mutex",
         "of two fibers that want a mutex, one gets it from the other", None, ladder: false;
-    /// Workload: a fiber sleeps.
+    /// Workload: a fiber sleeps for 1 ms.
     Sleeps: 1, sleeps, 4, "fiber/sleep", "a sleep that is to last for 1 ms", None, ladder: false;
 }
 
 args! {
-    /// Number of fibers.
+    /// Arguments of the benchmark of many looping fibers.
     pub struct FibersCount {
         /// Fibers, each of which has another one asleep (the classic: -n).
         fibers_count: u32 = 100 (smoke 4, range 1..=20_000)
@@ -134,7 +137,7 @@ args! {
 
 const LOOPS: u64 = 8;
 
-/// Workload: many fibers, each of which repeatedly waits 1 ms for another.
+/// Workload: many fibers, each of which repeatedly spawns a fiber that sleeps for 1 ms, and waits for it.
 struct Loops<F> {
     fibers: F,
     fibers_count: u32,
@@ -176,52 +179,51 @@ impl<F: Fibers> Workload for Loops<F> {
     }
 }
 
-/// The benchmarks of fibers. A fiber that waits for another on its own thread waits for no other
-/// participant.
+/// All benchmarks of fibers. A fiber that waits for another fiber of the same thread waits for no other participant.
 pub const ALL: &[Bench] = benches! {
-    one ours "handover": Yields<Ours>;
-    one floor "corosensei": Yields<CoroutinePair<Bare>>;
-    one peer "threads": Yields<Threads>;
-    one peer "generator": Yields<CoroutinePair<peers::Generated>>, if feature = "peers";
-    one peer "tokio": Yields<peers::Tasks>, if feature = "peers";
-    one peer "may": Yields<may::Coroutines>, if feature = "peers-may";
-    one ours "handover": YieldsAlone<Ours>;
-    one peer "threads": YieldsAlone<Threads>;
-    one peer "generator": YieldsAlone<CoroutinePair<peers::Generated>>, if feature = "peers";
-    one peer "tokio": YieldsAlone<peers::Tasks>, if feature = "peers";
-    one peer "may": YieldsAlone<may::Coroutines>, if feature = "peers-may";
-    one ours "handover": Spawns<Ours>;
-    one floor "corosensei": Spawns<CoroutinePair<Bare>>;
-    one peer "threads" Sleep.allocates(): Spawns<Threads>;
-    one peer "generator".allocates(): Spawns<CoroutinePair<peers::Generated>>, if feature = "peers";
-    one peer "tokio".allocates(): Spawns<peers::Tasks>, if feature = "peers";
-    one peer "may".allocates(): Spawns<may::Coroutines>, if feature = "peers-may";
-    one ours "handover": Detaches<Ours>;
-    one floor "corosensei": Detaches<CoroutinePair<Bare>>;
-    one peer "threads" Spin.allocates(): Detaches<Threads>;
-    one peer "tokio".allocates(): Detaches<peers::Tasks>, if feature = "peers";
-    one peer "may".allocates(): Detaches<may::Coroutines>, if feature = "peers-may";
-    one ours "handover": Hands<Ours>;
-    one floor "corosensei": Hands<CoroutinePair<Bare>>;
-    one peer "tokio": Hands<peers::Tasks>, if feature = "peers";
-    one peer "may": Hands<may::Coroutines>, if feature = "peers-may";
-    one ours "handover" SpinThenSleep: HandsAcross<Ours>;
-    one floor "cache-line" SpinThenSleep: HandsAcross<Words>;
-    one peer "threads" SpinThenSleep: HandsAcross<Threads>;
-    one ours "handover": Locks<Ours>;
-    one floor "corosensei": Locks<CoroutinePair<Bare>>;
-    one peer "tokio": Locks<peers::Tasks>, if feature = "peers";
-    one peer "may": Locks<may::Coroutines>, if feature = "peers-may";
-    one ours "handover" Sleep: Sleeps<Ours>;
-    one floor "kernel" Sleep: Sleeps<Kernel>;
-    one peer "threads" Sleep: Sleeps<Threads>;
-    one peer "tokio" Sleep: Sleeps<peers::Tasks>, if feature = "peers";
-    one peer "may" Sleep: Sleeps<may::Coroutines>, if feature = "peers-may";
-    one ours "handover" Sleep.allocates(): Loops<Ours>;
-    one floor "kernel" Sleep: Loops<Kernel>;
-    one peer "tokio" Sleep.allocates(): Loops<peers::Tasks>, if feature = "peers";
-    one peer "may" Sleep.allocates(): Loops<may::Coroutines>, if feature = "peers-may";
-    one ours "handover": parked::Parked<parked::Ours>;
-    one peer "threads": parked::Parked<parked::Threads>;
-    one peer "tokio": parked::Parked<parked::Tasks>, if feature = "peers";
+    one ours "handover": Yields<HandoverFibers>;
+    one floor "corosensei": Yields<CoroutinePair<CorosenseiCoroutine>>;
+    one peer "threads": Yields<OsThreads>;
+    one peer "generator": Yields<CoroutinePair<peers::GeneratorCoroutine>>, if feature = "peers";
+    one peer "tokio": Yields<peers::TokioTasks>, if feature = "peers";
+    one peer "may": Yields<may::MayCoroutines>, if feature = "peers-may";
+    one ours "handover": YieldsAlone<HandoverFibers>;
+    one peer "threads": YieldsAlone<OsThreads>;
+    one peer "generator": YieldsAlone<CoroutinePair<peers::GeneratorCoroutine>>, if feature = "peers";
+    one peer "tokio": YieldsAlone<peers::TokioTasks>, if feature = "peers";
+    one peer "may": YieldsAlone<may::MayCoroutines>, if feature = "peers-may";
+    one ours "handover": Spawns<HandoverFibers>;
+    one floor "corosensei": Spawns<CoroutinePair<CorosenseiCoroutine>>;
+    one peer "threads" Sleep.allocates(): Spawns<OsThreads>;
+    one peer "generator".allocates(): Spawns<CoroutinePair<peers::GeneratorCoroutine>>, if feature = "peers";
+    one peer "tokio".allocates(): Spawns<peers::TokioTasks>, if feature = "peers";
+    one peer "may".allocates(): Spawns<may::MayCoroutines>, if feature = "peers-may";
+    one ours "handover": Detaches<HandoverFibers>;
+    one floor "corosensei": Detaches<CoroutinePair<CorosenseiCoroutine>>;
+    one peer "threads" Spin.allocates(): Detaches<OsThreads>;
+    one peer "tokio".allocates(): Detaches<peers::TokioTasks>, if feature = "peers";
+    one peer "may".allocates(): Detaches<may::MayCoroutines>, if feature = "peers-may";
+    one ours "handover": Hands<HandoverFibers>;
+    one floor "corosensei": Hands<CoroutinePair<CorosenseiCoroutine>>;
+    one peer "tokio": Hands<peers::TokioTasks>, if feature = "peers";
+    one peer "may": Hands<may::MayCoroutines>, if feature = "peers-may";
+    one ours "handover" SpinThenSleep: HandsAcross<HandoverFibers>;
+    one floor "cache-line" SpinThenSleep: HandsAcross<WordThreads>;
+    one peer "threads" SpinThenSleep: HandsAcross<OsThreads>;
+    one ours "handover": Locks<HandoverFibers>;
+    one floor "corosensei": Locks<CoroutinePair<CorosenseiCoroutine>>;
+    one peer "tokio": Locks<peers::TokioTasks>, if feature = "peers";
+    one peer "may": Locks<may::MayCoroutines>, if feature = "peers-may";
+    one ours "handover" Sleep: Sleeps<HandoverFibers>;
+    one floor "kernel" Sleep: Sleeps<KernelSleep>;
+    one peer "threads" Sleep: Sleeps<OsThreads>;
+    one peer "tokio" Sleep: Sleeps<peers::TokioTasks>, if feature = "peers";
+    one peer "may" Sleep: Sleeps<may::MayCoroutines>, if feature = "peers-may";
+    one ours "handover" Sleep.allocates(): Loops<HandoverFibers>;
+    one floor "kernel" Sleep: Loops<KernelSleep>;
+    one peer "tokio" Sleep.allocates(): Loops<peers::TokioTasks>, if feature = "peers";
+    one peer "may" Sleep.allocates(): Loops<may::MayCoroutines>, if feature = "peers-may";
+    one ours "handover": parked::ParkedMemory<parked::ParkedFibers>;
+    one peer "threads": parked::ParkedMemory<parked::ParkedThreads>;
+    one peer "tokio": parked::ParkedMemory<parked::ParkedTasks>, if feature = "peers";
 };

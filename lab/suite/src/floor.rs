@@ -29,42 +29,42 @@ use std::hint::black_box;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 
-/// The floors.
+/// All benchmarks that measure floors: lower bounds set by hardware, kernel or libraries.
 pub const ALL: &[Bench] = benches! {
     one floor "hardware": Empty;
     one floor "hardware": ClockPair<false>;
     one floor "hardware": ClockPair<true>;
     one floor "kernel": Syscall;
     many floor "hardware" Spin: CacheLine;
-    many floor "hardware" SpinThenSleep: Relay<wait_word::Words<true>>;
-    many floor "hardware" Sleep: Relay<wait_word::Words<false>>;
-    many floor "hardware" Spin: Relay<pipelined::Counters>;
-    many floor "hardware" SpinThenSleep: served::Served;
+    many floor "hardware" SpinThenSleep: Relay<wait_word::WordRoundTrip<true>>;
+    many floor "hardware" Sleep: Relay<wait_word::WordRoundTrip<false>>;
+    many floor "hardware" Spin: Relay<pipelined::CounterPipeline>;
+    many floor "hardware" SpinThenSleep: served::WordServer;
     many floor "kernel" Sleep: Relay<kernel::Futex>;
-    many floor "kernel" Sleep: Relay<kernel::Sleeping<kernel::Eventfd>>;
-    many floor "kernel" Sleep: Relay<kernel::Sleeping<kernel::Pipe>>;
+    many floor "kernel" Sleep: Relay<kernel::SleepingPair<kernel::Eventfd>>;
+    many floor "kernel" Sleep: Relay<kernel::SleepingPair<kernel::Pipe>>;
     many floor "kernel" Sleep: Relay<socket::Loopback>;
-    many floor "kernel" Spin: Relay<socket::Ends<TcpStream, true>>;
-    many floor "kernel" Spin: Relay<pipelined::Sockets>;
-    many floor "kernel" Sleep: Relay<socket::Ends<UnixStream, false>>;
-    many floor "kernel" Spin: Relay<socket::Ends<UnixStream, true>>;
-    many floor "kernel" Sleep: connect::Connects;
+    many floor "kernel" Spin: Relay<socket::SocketEnds<TcpStream, true>>;
+    many floor "kernel" Spin: Relay<pipelined::SocketPipeline>;
+    many floor "kernel" Sleep: Relay<socket::SocketEnds<UnixStream, false>>;
+    many floor "kernel" Spin: Relay<socket::SocketEnds<UnixStream, true>>;
+    many floor "kernel" Sleep: connect::BlockingConnect;
     one floor "aws-lc": signature::Signature;
     one floor "aws-lc": signature::Agreement;
     one floor "libc": memory::Memcpy;
     one floor "hardware": transfer::StreamingCopy;
     many floor "kernel": transfer::ProcessCopy<false>;
     many floor "kernel": transfer::ProcessCopy<true>;
-    many floor "kernel" Sleep: transfer::Stream<false>;
-    many floor "kernel" SpinThenSleep: transfer::Stream<true>;
-    one floor "kernel": page::Page;
-    one floor "arithmetic": page::Word;
+    many floor "kernel" Sleep: transfer::SocketStream<false>;
+    many floor "kernel" SpinThenSleep: transfer::SocketStream<true>;
+    one floor "kernel": page::OnePage;
+    one floor "arithmetic": page::OneWord;
 };
 
 /// Round trip of one cache line; the null benchmark compares it with itself.
-pub(crate) type CacheLine = Relay<line::OneLine>;
+pub(crate) type CacheLine = Relay<line::SharedLine>;
 
-/// An empty loop that the compiler keeps.
+/// Workload: an empty loop that the compiler does not remove.
 struct Empty;
 
 impl Workload for Empty {
@@ -91,7 +91,7 @@ impl Workload for Empty {
 /// Pairs of clock readings between two calls of [`Samples::running`].
 const READINGS_PER_CHECK: u32 = 32;
 
-/// Two readings of the clock with no work between them: unfenced or fenced.
+/// Workload: two readings of the clock with no work between them, with fences if `FENCED`.
 struct ClockPair<const FENCED: bool>;
 
 impl<const FENCED: bool> ClockPair<FENCED> {
@@ -138,7 +138,7 @@ impl<const FENCED: bool> Workload for ClockPair<FENCED> {
     }
 }
 
-/// A system call for a value that the kernel has at hand, and that the C library does not cache.
+/// Workload: `getppid`, a cheap system call whose result the C library does not cache.
 struct Syscall;
 
 impl Workload for Syscall {

@@ -25,7 +25,7 @@ pub mod timer;
 
 use handover_harness::Bench;
 
-/// All benchmarks, mechanism by mechanism, in the order of the table.
+/// All benchmarks, mechanism by mechanism, in the order of the output table.
 ///
 /// A static, so that the workloads are compiled once, here: those that a constant names would be
 /// compiled again in each program that uses it.
@@ -34,7 +34,7 @@ pub static ALL: &[&[Bench]] = &[
     clock::ALL,
     call::ALL,
     lock::ALL,
-    lock::WAITED,
+    lock::CONTENDED,
     notify::ALL,
     ring::ALL,
     timer::ALL,
@@ -43,7 +43,7 @@ pub static ALL: &[&[Bench]] = &[
     sched::ENGINES,
     sched::FAIRNESS,
     sched::ALL,
-    sched::TRIPS,
+    sched::ROUND_TRIPS,
     net::ALL,
     rpc::ALL,
     bulk::ALL,
@@ -53,8 +53,8 @@ pub static ALL: &[&[Bench]] = &[
     null::ALL,
 ];
 
-/// Returns one line about the peers that this binary was built without, each with the feature or
-/// the installed library that adds it; `None` if there are none.
+/// Returns one line that lists the peers that this binary was built without, each with the feature
+/// or library that adds it; `None` if all were built.
 pub fn not_built() -> Option<String> {
     let peers = cfg!(feature = "peers");
     let all: [(bool, &str); 10] = [

@@ -15,7 +15,7 @@ use std::hint::black_box;
 use std::marker::PhantomData;
 use std::pin::Pin;
 
-/// Tries a held lock `n` times; returns the number of tries that found it busy.
+/// Calls `try_lock` `n` times on a held lock; returns the number of calls that failed.
 #[inline]
 pub fn try_busy<L: Lock>(lock: &L, n: u64) -> u64 {
     let mut busy = 0;
@@ -28,46 +28,46 @@ pub fn try_busy<L: Lock>(lock: &L, n: u64) -> u64 {
 /// Cost of one attempt at a lock that is passed between threads, in clock ticks.
 #[derive(Clone, Copy, Debug)]
 pub enum AttemptCost {
-    /// The lock was held by another thread.
+    /// The lock was held by another thread, so that `try_lock` failed.
     Busy {
-        /// Cost of the try.
-        tried: u64,
+        /// Cost of `try_lock` in clock ticks.
+        try_ticks: u64,
     },
-    /// The lock was free, was locked, and was unlocked again.
+    /// The lock was free: `try_lock` succeeded, and the lock was unlocked again.
     Free {
-        /// Cost of the try.
-        tried: u64,
-        /// Cost of the unlock.
-        posted: u64,
+        /// Cost of `try_lock` in clock ticks.
+        try_ticks: u64,
+        /// Cost of the unlock in clock ticks.
+        unlock_ticks: u64,
     },
 }
 
-/// Makes one attempt at a lock that is passed between threads: a try and, if the lock was free, `inside` and the
-/// unlock. Try and unlock are each timed by fenced readings of the clock; otherwise the rest of the try (the wait for
-/// its cache line, if it exchanges) would be counted in the unlock.
+/// Calls `try_lock` once and, if it succeeds, `inside` and the unlock; returns their costs.
+/// `try_lock` and unlock are each timed by fenced readings of the clock; otherwise the rest of
+/// `try_lock` (the wait for its cache line, if it exchanges) would be counted in the unlock.
 #[inline]
 pub fn attempt<L: Lock>(lock: &L, inside: impl FnOnce()) -> AttemptCost {
     let began = clock::ticks_fenced();
     let held = lock.try_lock();
-    let tried = clock::ticks_fenced().wrapping_sub(began);
+    let try_ticks = clock::ticks_fenced().wrapping_sub(began);
     let Some(held) = held else {
-        return AttemptCost::Busy { tried };
+        return AttemptCost::Busy { try_ticks };
     };
     inside();
     let began = clock::ticks_fenced();
     drop(held);
-    AttemptCost::Free { tried, posted: clock::ticks_fenced().wrapping_sub(began) }
+    AttemptCost::Free { try_ticks, unlock_ticks: clock::ticks_fenced().wrapping_sub(began) }
 }
 
 args! {
-    /// Number of contending threads.
+    /// Arguments of the benchmarks of contended locks.
     pub struct Contention {
         /// Threads that try the lock.
         threads_count: u32 = 2 (smoke 2, range 1..=1024)
     }
 }
 
-/// A lock that the first participant holds while all participants try it.
+/// Workload: all participants try a lock while the first participant holds it.
 struct Busy<L, A> {
     lock: Pin<Box<L>>,
     participants_count: u32,
@@ -77,7 +77,7 @@ struct Busy<L, A> {
     args: PhantomData<fn() -> A>,
 }
 
-/// Arguments of the two benchmarks of a busy lock, which differ in these and in their position on the ladder.
+/// Arguments and declaration of one of the two benchmarks of a held lock.
 trait BusyArgs: handover_record::Args + 'static {
     const SPEC: Spec;
     fn threads_count(&self) -> u32;
@@ -93,7 +93,7 @@ impl BusyArgs for Contention {
     }
 }
 
-/// Arguments of the benchmark with one thread.
+/// Benchmark of a held lock with one thread.
 impl BusyArgs for () {
     const SPEC: Spec =
         Spec::new("lock/busy-alone", "one try of a lock that is held, one thread trying")
@@ -185,11 +185,11 @@ impl<L: Lock> Workload for Free<L> {
     }
 }
 
-/// A lock that all participants take, free at once, and take again.
+/// Workload: all participants repeatedly lock and unlock the same lock.
 struct Passed<L> {
     lock: Pin<Box<L>>,
     inside: AtomicU32,
-    /// Counts each time that two threads held the lock as wrong.
+    /// Counts as wrong each time that two threads held the lock together.
     tally: Tally,
 }
 
@@ -198,7 +198,7 @@ const FREE: usize = 1;
 const POST: usize = 2;
 /// Attempts between two calls of [`Samples::running`], so that the call does not affect the pace.
 const ATTEMPTS_PER_CHECK: u32 = 32;
-/// Number of first attempts in which each participant checks that no other holds the lock.
+/// Number of attempts, at the start, in which each participant checks that no other holds the lock.
 const ATTEMPTS_CHECKED: u32 = 64;
 
 impl<L: Lock> Handover for Passed<L> {
@@ -243,10 +243,10 @@ impl<L: Lock> Handover for Passed<L> {
                     }
                 };
                 match attempt(&*self.lock, inside) {
-                    AttemptCost::Busy { tried } => out.note(BUSY, tried),
-                    AttemptCost::Free { tried, posted } => {
-                        out.note(FREE, tried);
-                        out.note(POST, posted);
+                    AttemptCost::Busy { try_ticks } => out.note(BUSY, try_ticks),
+                    AttemptCost::Free { try_ticks, unlock_ticks } => {
+                        out.note(FREE, try_ticks);
+                        out.note(POST, unlock_ticks);
                     }
                 }
             }
@@ -260,8 +260,8 @@ impl<L: Lock> Handover for Passed<L> {
 }
 
 impl<L> Passed<L> {
-    /// Checks that no other participant holds the lock. Relaxed throughout: the lock orders its
-    /// holders; a lock that does not is the error to be found.
+    /// Counts an error if another participant holds the lock as well. Relaxed throughout: the lock
+    /// orders its holders, and one that does not is the error to find.
     fn be_alone(&self) {
         let others = self.inside.fetch_add(1, Ordering::Relaxed);
         self.tally.add_wrong(u64::from(others != 0));
@@ -283,10 +283,10 @@ macro_rules! rows {
     };
 }
 
-/// The benchmarks of locks that are waited for.
-pub const WAITED: &[Bench] = contended::ALL;
+/// All benchmarks of locks whose callers wait.
+pub const CONTENDED: &[Bench] = contended::ALL;
 
-/// The benchmarks of locks that are tried.
+/// All benchmarks of `try_lock`.
 pub const ALL: &[Bench] = &{
     let [a, b, c, d, e, f, g] = rows!(many, Busy, ());
     let [h, i, j, k, l, m, n] = rows!(many, Busy, Contention);

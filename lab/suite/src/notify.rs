@@ -24,7 +24,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use zerocopy::FromZeros;
 
-/// Notifies `n` times.
+/// Sends `n` notifications.
 #[inline]
 pub fn notify_many(sender: &impl Notify, n: u64) {
     for _ in 0..n {
@@ -32,7 +32,7 @@ pub fn notify_many(sender: &impl Notify, n: u64) {
     }
 }
 
-/// Notifies once; returns the sender's cost in clock ticks, and the time stamp before the notification.
+/// Sends one notification; returns its cost for the sender in clock ticks, and the time stamp before it.
 #[inline]
 pub fn notify_timed(sender: &impl Notify) -> (u64, u64) {
     let began = clock::ticks();
@@ -40,8 +40,8 @@ pub fn notify_timed(sender: &impl Notify) -> (u64, u64) {
     (clock::ticks().wrapping_sub(began), began)
 }
 
-/// Waits so that a receiver can go to sleep: spinning, so that the sender itself is awake when the
-/// time is up, or sleeping if both share a CPU.
+/// Waits for `gap_ns`, in which a receiver can go to sleep: by spinning, which keeps the sender
+/// awake, or by sleeping if `crowded` (both share a CPU).
 pub fn pause(gap_ns: u64, crowded: bool) {
     if crowded {
         std::thread::sleep(Duration::from_nanos(gap_ns));
@@ -53,27 +53,25 @@ pub fn pause(gap_ns: u64, crowded: bool) {
     }
 }
 
-/// A connected sender and receiver, set up so that the participants can be processes if the
-/// mechanism allows it.
-trait Wired: 'static {
-    /// `true` if a setup in another process reaches the same notification.
+/// Constructor of a connected sender and receiver of one mechanism; works across processes if the mechanism does.
+trait NotifyLink: 'static {
+    /// `true` if the sender and the receiver can be in different processes.
     const PROCESSES: bool;
     type Sender: Notify + 'static;
     type Receiver: Wait + 'static;
     fn setup(setup: &mut Setup) -> Result<(Self::Sender, Self::Receiver), Fault>;
-    /// `true` for the receiver's and the sender's figure of a busy pair, if it is recorded; a floor
-    /// may have only one.
-    const TELLS: [bool; 2] = [true, true];
-    /// Returns the number of waits that returned after spinning, without a sleep; 0 if a wait never spins.
+    /// `true` for each recorded figure of a busy pair, the receiver's and the sender's; a floor may have only one.
+    const RECORDED: [bool; 2] = [true, true];
+    /// Returns the number of waits that have returned without sleeping; 0 if the mechanism never spins.
     fn spun(_: &Self::Receiver) -> u64 {
         0
     }
 }
 
-/// Our mechanism, with its core in shared memory.
-enum Ours {}
+/// Contender: our mechanism, with its state in shared memory.
+enum HandoverNotify {}
 
-impl Wired for Ours {
+impl NotifyLink for HandoverNotify {
     const PROCESSES: bool = true;
     type Sender = adaptive::Sender<MappedCore<adaptive::Core>>;
     type Receiver = adaptive::Receiver<MappedCore<adaptive::Core>>;
@@ -95,10 +93,10 @@ impl Wired for Ours {
     }
 }
 
-/// A mechanism within one process.
-struct Via<M>(std::marker::PhantomData<M>);
+/// Contender: a mechanism that works within one process.
+struct InProcess<M>(std::marker::PhantomData<M>);
 
-impl<M: Mechanism> Wired for Via<M> {
+impl<M: Mechanism> NotifyLink for InProcess<M> {
     const PROCESSES: bool = false;
     type Sender = M::Sender;
     type Receiver = M::Receiver;
@@ -108,8 +106,8 @@ impl<M: Mechanism> Wired for Via<M> {
     }
 }
 
-/// Floor: a word of memory for each way of waiting.
-enum Bare<const WAITS: usize> {}
+/// Floor: a word of memory, with the waiting behaviour `WAYS[WAITS]`.
+enum MemoryWord<const WAITS: usize> {}
 
 const SPINS: usize = 0;
 const ADAPTS: usize = 1;
@@ -119,9 +117,9 @@ const WAYS: [Waits; 3] = [Waits::Spin, Waits::SpinThenSleep, Waits::Sleep];
 /// Value of a [`WaitWord`](crate::floor::wait_word::WaitWord) with a pending notification; 0 otherwise.
 const PENDING: u32 = 1;
 
-struct BareSender(Region<WaitLine<1>>, WaitMode);
+struct WordSender(Region<WaitLine<1>>, WaitMode);
 
-impl Notify for BareSender {
+impl Notify for WordSender {
     #[inline]
     fn notify(&self) {
         // A notification that is already pending covers this one.
@@ -131,13 +129,13 @@ impl Notify for BareSender {
     }
 }
 
-struct BareReceiver {
+struct WordReceiver {
     word: Region<WaitLine<1>>,
     mode: WaitMode,
     spun_count: u64,
 }
 
-impl Wait for BareReceiver {
+impl Wait for WordReceiver {
     #[inline]
     fn wait(&mut self) -> u64 {
         let (_, has_slept) = self.word.0[0].wait(self.mode, |it| it == PENDING);
@@ -155,28 +153,27 @@ impl Wait for BareReceiver {
     }
 }
 
-impl<const WAITS: usize> Wired for Bare<WAITS> {
+impl<const WAITS: usize> NotifyLink for MemoryWord<WAITS> {
     const PROCESSES: bool = true;
     // To see a pending notification, the sender reads the line, which the receiver must then fetch
     // back.
-    const TELLS: [bool; 2] = [false, true];
-    type Sender = BareSender;
-    type Receiver = BareReceiver;
+    const RECORDED: [bool; 2] = [false, true];
+    type Sender = WordSender;
+    type Receiver = WordReceiver;
 
-    fn setup(setup: &mut Setup) -> Result<(BareSender, BareReceiver), Fault> {
-        let (word, mode) = (setup.region::<WaitLine<1>>()?, WaitMode::of(WAYS[WAITS], setup));
-        let receiver = BareReceiver { word: word.clone(), mode, spun_count: 0 };
-        Ok((BareSender(word, mode), receiver))
+    fn setup(setup: &mut Setup) -> Result<(WordSender, WordReceiver), Fault> {
+        let (word, mode) = (setup.region::<WaitLine<1>>()?, WaitMode::new(WAYS[WAITS], setup));
+        let receiver = WordReceiver { word: word.clone(), mode, spun_count: 0 };
+        Ok((WordSender(word, mode), receiver))
     }
 
-    fn spun(receiver: &BareReceiver) -> u64 {
+    fn spun(receiver: &WordReceiver) -> u64 {
         receiver.spun_count
     }
 }
 
-/// Floor: a count of notifications that only the sender writes, the least that can notify a
-/// receiver.
-enum Counting {}
+/// Floor: a counter of notifications that only the sender writes, the least that can notify a receiver.
+enum CountingWord {}
 
 struct CountingSender(Region<WaitLine<1>>, WaitMode, AtomicU32);
 
@@ -209,24 +206,24 @@ impl Wait for CountingReceiver {
     }
 }
 
-impl Wired for Counting {
+impl NotifyLink for CountingWord {
     const PROCESSES: bool = true;
-    const TELLS: [bool; 2] = [true, false];
+    const RECORDED: [bool; 2] = [true, false];
     type Sender = CountingSender;
     type Receiver = CountingReceiver;
 
     fn setup(setup: &mut Setup) -> Result<(CountingSender, CountingReceiver), Fault> {
         let (word, mode) =
-            (setup.region::<WaitLine<1>>()?, WaitMode::of(Waits::SpinThenSleep, setup));
+            (setup.region::<WaitLine<1>>()?, WaitMode::new(Waits::SpinThenSleep, setup));
         let receiver = CountingReceiver(word.clone(), mode, 0);
         Ok((CountingSender(word, mode, AtomicU32::new(0)), receiver))
     }
 }
 
-/// The receiver, used by the one participant that waits.
-struct Receiving<R>(Mutex<R>);
+/// Cell of the receiver, which only the waiting participant uses.
+struct ReceiverCell<R>(Mutex<R>);
 
-impl<R> Receiving<R> {
+impl<R> ReceiverCell<R> {
     fn take(&self) -> MutexGuard<'_, R> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -235,8 +232,8 @@ impl<R> Receiving<R> {
 /// State that the participants share besides the notification.
 #[derive(FromZeros)]
 #[repr(C, align(128))]
-struct Words {
-    /// Set when the receiver has waited enough, or the sender has notified enough.
+struct NotifyState {
+    /// 1 when the round is over, 0 before.
     over: AtomicU32,
     /// 1 if the last wait returned without a sleep.
     spun: AtomicU32,
@@ -248,20 +245,20 @@ struct Words {
     sent: AtomicU64,
 }
 
-/// Workload: a sender and a receiver that both run as fast as possible.
-struct Busy<W: Wired> {
+/// Workload: a sender that notifies, and a receiver that waits, both without pause.
+struct BusyPair<W: NotifyLink> {
     sender: W::Sender,
-    receiver: Receiving<W::Receiver>,
-    words: Region<Words>,
+    receiver: ReceiverCell<W::Receiver>,
+    words: Region<NotifyState>,
 }
 
 /// Waits between two calls of [`Samples::running`].
-const WAITS_PER_LOOK: u64 = 64;
+const WAITS_PER_CHECK: u64 = 64;
 
 const RECEIVER: usize = 0;
 const SENDER: usize = 1;
 
-impl<W: Wired> Handover for Busy<W> {
+impl<W: NotifyLink> Handover for BusyPair<W> {
     type Args = ();
     const PROCESSES: bool = W::PROCESSES;
     const SPEC: Spec = Spec::new(
@@ -280,12 +277,12 @@ impl<W: Wired> Handover for Busy<W> {
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let (sender, receiver) = W::setup(setup)?;
-        Ok(Busy { sender, receiver: Receiving(receiver.into()), words: setup.region()? })
+        Ok(BusyPair { sender, receiver: ReceiverCell(receiver.into()), words: setup.region()? })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         if participant.index == 0 {
-            if W::TELLS[SENDER] {
+            if W::RECORDED[SENDER] {
                 out.batches_of(SENDER, |n| notify_many(&self.sender, n));
             }
             // Relaxed: the flag publishes no other data. The receiver always has another
@@ -300,11 +297,11 @@ impl<W: Wired> Handover for Busy<W> {
                     receiver.wait();
                 }
             };
-            match W::TELLS[RECEIVER] {
+            match W::RECORDED[RECEIVER] {
                 true => out.batches_of(RECEIVER, wait),
                 false => {
                     while out.running() {
-                        wait(WAITS_PER_LOOK);
+                        wait(WAITS_PER_CHECK);
                     }
                 }
             }
@@ -315,18 +312,18 @@ impl<W: Wired> Handover for Busy<W> {
 }
 
 args! {
-    /// Pause between notifications.
+    /// Arguments of the benchmark of a sleeping receiver.
     pub struct Gap {
         /// Pause before each notification, for the receiver to fall asleep (the classic notify: 30us).
         gap_ns: Nanos = 200000 (smoke 200000, range 1000..=100000000)
     }
 }
 
-/// Workload: a sender that gives the receiver time to fall asleep.
-struct Sleeping<W: Wired> {
+/// Workload: notifications with a pause before each, in which the receiver falls asleep.
+struct SleepingReceiver<W: NotifyLink> {
     sender: W::Sender,
-    receiver: Receiving<W::Receiver>,
-    words: Region<Words>,
+    receiver: ReceiverCell<W::Receiver>,
+    words: Region<NotifyState>,
     gap_ns: u64,
     crowded: bool,
 }
@@ -336,7 +333,7 @@ const WAKE: usize = 1;
 const SEND_SPUN: usize = 2;
 const WAKE_SPUN: usize = 3;
 
-impl<W: Wired> Handover for Sleeping<W> {
+impl<W: NotifyLink> Handover for SleepingReceiver<W> {
     type Args = Gap;
     const PROCESSES: bool = W::PROCESSES;
     const SPEC: Spec = Spec::new(
@@ -365,9 +362,9 @@ impl<W: Wired> Handover for Sleeping<W> {
 
     fn setup(args: &Gap, setup: &mut Setup) -> Result<Self, Fault> {
         let (sender, receiver) = W::setup(setup)?;
-        Ok(Sleeping {
+        Ok(SleepingReceiver {
             sender,
-            receiver: Receiving(receiver.into()),
+            receiver: ReceiverCell(receiver.into()),
             words: setup.region()?,
             gap_ns: args.gap_ns.0,
             crowded: setup.cpus().windows(2).all(|pair| pair[0] == pair[1]),
@@ -396,7 +393,7 @@ impl<W: Wired> Handover for Sleeping<W> {
     }
 }
 
-impl<W: Wired> Sleeping<W> {
+impl<W: NotifyLink> SleepingReceiver<W> {
     fn send(&self, out: &mut Samples) {
         let words = &*self.words;
         let mut turn = 0;
@@ -446,14 +443,14 @@ impl<W: Wired> Sleeping<W> {
     }
 }
 
-/// Medium: a notification in each direction, like a call to an answering thread.
-struct There<W: Wired> {
-    there: (W::Sender, Receiving<W::Receiver>),
-    back: (W::Sender, Receiving<W::Receiver>),
-    words: Region<Words>,
+/// Medium: a notification to the other participant, and one back.
+struct NotifyRoundTrip<W: NotifyLink> {
+    there: (W::Sender, ReceiverCell<W::Receiver>),
+    back: (W::Sender, ReceiverCell<W::Receiver>),
+    words: Region<NotifyState>,
 }
 
-impl<W: Wired> Medium for There<W>
+impl<W: NotifyLink> Medium for NotifyRoundTrip<W>
 where
     W::Receiver: Send,
 {
@@ -470,9 +467,9 @@ where
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let (there, back) = (W::setup(setup)?, W::setup(setup)?);
-        Ok(There {
-            there: (there.0, Receiving(there.1.into())),
-            back: (back.0, Receiving(back.1.into())),
+        Ok(NotifyRoundTrip {
+            there: (there.0, ReceiverCell(there.1.into())),
+            back: (back.0, ReceiverCell(back.1.into())),
             words: setup.region()?,
         })
     }
@@ -509,38 +506,38 @@ where
     }
 }
 
-/// The benchmarks of notifications.
+/// All benchmarks of notifications.
 pub const ALL: &[Bench] = benches! {
-    many ours "handover" SpinThenSleep: Busy<Ours>;
-    many floor "counting" SpinThenSleep: Busy<Counting>;
-    many floor "adaptive" SpinThenSleep: Busy<Bare<ADAPTS>>;
-    many floor "sleeping" Sleep: Busy<Bare<SLEEPS>>;
-    many peer "eventfd" Sleep: Busy<Via<EventFd>>;
-    many peer "pipe" Sleep: Busy<Via<Pipe>>;
-    many peer "futex" Sleep: Busy<Via<Futex>>;
-    many peer "std_condvar" Sleep: Busy<SignalMechanism<StdCondvar>>;
-    many peer "std_park" Sleep: Busy<SignalMechanism<StdPark>>;
-    many peer "parking_lot" Sleep: Busy<SignalMechanism<ParkingLot>>, if feature = "peers";
-    many peer "event-listener" Sleep: Busy<SignalMechanism<EventListener>>, if feature = "peers";
-    many peer "tokio" Sleep: Busy<SignalMechanism<Tokio>>, if feature = "peers";
-    many ours "handover" SpinThenSleep: Sleeping<Ours>;
-    many floor "spinning" Spin: Sleeping<Bare<SPINS>>;
-    many floor "sleeping" Sleep: Sleeping<Bare<SLEEPS>>;
-    many peer "eventfd" Sleep: Sleeping<Via<EventFd>>;
-    many peer "pipe" Sleep: Sleeping<Via<Pipe>>;
-    many peer "futex" Sleep: Sleeping<Via<Futex>>;
-    many peer "std_condvar" Sleep: Sleeping<SignalMechanism<StdCondvar>>;
-    many peer "std_park" Sleep: Sleeping<SignalMechanism<StdPark>>;
-    many peer "parking_lot" Sleep: Sleeping<SignalMechanism<ParkingLot>>, if feature = "peers";
-    many peer "event-listener" Sleep: Sleeping<SignalMechanism<EventListener>>, if feature = "peers";
-    many peer "tokio" Sleep: Sleeping<SignalMechanism<Tokio>>, if feature = "peers";
-    many ours "handover" SpinThenSleep: Relay<There<Ours>>;
-    many peer "eventfd" Sleep: Relay<There<Via<EventFd>>>;
-    many peer "pipe" Sleep: Relay<There<Via<Pipe>>>;
-    many peer "futex" Sleep: Relay<There<Via<Futex>>>;
-    many peer "std_condvar" Sleep: Relay<There<SignalMechanism<StdCondvar>>>;
-    many peer "std_park" Sleep: Relay<There<SignalMechanism<StdPark>>>;
-    many peer "parking_lot" Sleep: Relay<There<SignalMechanism<ParkingLot>>>, if feature = "peers";
-    many peer "event-listener" Sleep: Relay<There<SignalMechanism<EventListener>>>, if feature = "peers";
-    many peer "tokio" Sleep: Relay<There<SignalMechanism<Tokio>>>, if feature = "peers";
+    many ours "handover" SpinThenSleep: BusyPair<HandoverNotify>;
+    many floor "counting" SpinThenSleep: BusyPair<CountingWord>;
+    many floor "adaptive" SpinThenSleep: BusyPair<MemoryWord<ADAPTS>>;
+    many floor "sleeping" Sleep: BusyPair<MemoryWord<SLEEPS>>;
+    many peer "eventfd" Sleep: BusyPair<InProcess<EventFd>>;
+    many peer "pipe" Sleep: BusyPair<InProcess<Pipe>>;
+    many peer "futex" Sleep: BusyPair<InProcess<Futex>>;
+    many peer "std_condvar" Sleep: BusyPair<SignalMechanism<StdCondvar>>;
+    many peer "std_park" Sleep: BusyPair<SignalMechanism<StdPark>>;
+    many peer "parking_lot" Sleep: BusyPair<SignalMechanism<ParkingLot>>, if feature = "peers";
+    many peer "event-listener" Sleep: BusyPair<SignalMechanism<EventListener>>, if feature = "peers";
+    many peer "tokio" Sleep: BusyPair<SignalMechanism<Tokio>>, if feature = "peers";
+    many ours "handover" SpinThenSleep: SleepingReceiver<HandoverNotify>;
+    many floor "spinning" Spin: SleepingReceiver<MemoryWord<SPINS>>;
+    many floor "sleeping" Sleep: SleepingReceiver<MemoryWord<SLEEPS>>;
+    many peer "eventfd" Sleep: SleepingReceiver<InProcess<EventFd>>;
+    many peer "pipe" Sleep: SleepingReceiver<InProcess<Pipe>>;
+    many peer "futex" Sleep: SleepingReceiver<InProcess<Futex>>;
+    many peer "std_condvar" Sleep: SleepingReceiver<SignalMechanism<StdCondvar>>;
+    many peer "std_park" Sleep: SleepingReceiver<SignalMechanism<StdPark>>;
+    many peer "parking_lot" Sleep: SleepingReceiver<SignalMechanism<ParkingLot>>, if feature = "peers";
+    many peer "event-listener" Sleep: SleepingReceiver<SignalMechanism<EventListener>>, if feature = "peers";
+    many peer "tokio" Sleep: SleepingReceiver<SignalMechanism<Tokio>>, if feature = "peers";
+    many ours "handover" SpinThenSleep: Relay<NotifyRoundTrip<HandoverNotify>>;
+    many peer "eventfd" Sleep: Relay<NotifyRoundTrip<InProcess<EventFd>>>;
+    many peer "pipe" Sleep: Relay<NotifyRoundTrip<InProcess<Pipe>>>;
+    many peer "futex" Sleep: Relay<NotifyRoundTrip<InProcess<Futex>>>;
+    many peer "std_condvar" Sleep: Relay<NotifyRoundTrip<SignalMechanism<StdCondvar>>>;
+    many peer "std_park" Sleep: Relay<NotifyRoundTrip<SignalMechanism<StdPark>>>;
+    many peer "parking_lot" Sleep: Relay<NotifyRoundTrip<SignalMechanism<ParkingLot>>>, if feature = "peers";
+    many peer "event-listener" Sleep: Relay<NotifyRoundTrip<SignalMechanism<EventListener>>>, if feature = "peers";
+    many peer "tokio" Sleep: Relay<NotifyRoundTrip<SignalMechanism<Tokio>>>, if feature = "peers";
 };

@@ -9,7 +9,7 @@ use handover_lock::TryLock;
 use handover_record::Spec;
 use std::hint::black_box;
 
-/// One participant: a lock in fresh memory is locked and unlocked.
+/// Workload with one participant: a lock in newly allocated memory is locked and unlocked.
 struct OneCpu(Box<TryLock<u64>>);
 
 impl Workload for OneCpu {
@@ -38,7 +38,7 @@ impl Workload for OneCpu {
     }
 }
 
-/// Two participants: a cache line there and back.
+/// Workload with two participants: a cache line to the other CPU and back.
 struct TwoCpus(CacheLine);
 
 impl Handover for TwoCpus {
@@ -65,7 +65,7 @@ impl Handover for TwoCpus {
     }
 }
 
-/// The null benchmarks.
+/// All null benchmarks: each measures the same code twice.
 pub const ALL: &[Bench] = benches! {
     one null "one": OneCpu;
     one null "other": OneCpu;

@@ -2,9 +2,14 @@
 //! and cost of switching probes on and off.
 //!
 //! All but the switching is timed in the same way: consecutive calls of a function that is not
-//! inlined and adds one to the previous result. `Bare` is that function alone, `Stamps` reads the
-//! clock at its begin and end, the least that measures its duration. The cost of a probe is a
-//! figure less that of the bare call.
+//! inlined and adds one to the previous result. `UntracedFunction<false>` is that function alone,
+//! `UntracedFunction<true>` reads the clock at its begin and end, the least that measures its
+//! duration. The cost of a probe is a figure less that of the bare call.
+
+/// Repeats statements eight times.
+macro_rules! eight_times { ($($body:tt)*) => {
+    $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)*
+} }
 
 mod decoded;
 #[cfg(feature = "fastrace")]
@@ -26,32 +31,32 @@ use std::marker::PhantomData;
 use std::path::Path;
 
 args! {
-    /// Number of calls timed together.
-    pub struct Calls {
+    /// Arguments of the benchmarks of disabled sites.
+    pub struct CallsArgs {
         /// Calls that are timed at once.
         calls_count: u32 = 10_000 (smoke 100, range 1..=1_000_000)
     }
 }
 
-/// Functions with trace sites. Each adds one to `x`.
+/// Functions with the trace sites of one library. Each function adds one to `x`.
 trait Sites {
-    /// Adds one, with one disabled site.
+    /// Returns `x + 1`, with one disabled site in the function.
     fn site(x: u64) -> u64;
-    /// Adds one, with eight disabled sites.
+    /// Returns `x + 1`, with eight disabled sites in the function.
     fn eight(x: u64) -> u64;
-    /// Adds one, within a disabled span.
+    /// Returns `x + 1`, with a disabled span around the function.
     fn span(x: u64) -> u64;
 }
 
-/// A tracer that records enabled sites only.
+/// A tracing library that can record some sites while others are disabled.
 trait Tracer: Sites {
-    /// Adds one, within a span that is recorded during [`Tracer::recording`].
+    /// Returns `x + 1`, with a span around the function that is recorded during [`Tracer::recording`].
     fn wanted(x: u64) -> u64;
-    /// Runs `f` while [`Tracer::wanted`] alone is recorded; returns the number of events recorded.
+    /// Calls `f` while only the span of [`Tracer::wanted`] is recorded; returns the number of events recorded.
     fn recording(f: impl FnOnce()) -> Result<u64, Fault>;
 }
 
-/// Converts an error to a fault, with the texts of its sources.
+/// Converts an error to a fault whose text includes those of the error's sources.
 fn refused(error: impl std::error::Error) -> Fault {
     let mut text = error.to_string();
     let mut behind = error.source();
@@ -62,15 +67,15 @@ fn refused(error: impl std::error::Error) -> Fault {
     Fault::new(text)
 }
 
-/// Creates a folder for the files of a round: in memory if possible, so that no disk is measured.
-/// The next process removes those that a killed one has left.
+/// Creates a temporary folder for the files of a round, in memory if possible, so that no disk is
+/// measured. Folders of killed processes are removed by the next one.
 fn folder() -> Result<Scratch, Fault> {
     let memory = Path::new("/dev/shm");
     let within = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
     Ok(Scratch::new("handover-probe-", &within)?)
 }
 
-/// Makes `count` calls; returns the number that the functions counted.
+/// Calls `function` `count` times, each with the previous result; returns the last result, starting from 0.
 #[inline(always)]
 fn calls(count: u64, function: impl Fn(u64) -> u64) -> u64 {
     let mut x = 0;
@@ -100,10 +105,10 @@ fn between_stamps(x: u64) -> u64 {
     y
 }
 
-/// A function that cannot be traced; reads the clock at its start and end if `STAMPS`.
-struct Bare<const STAMPS: bool>;
+/// Floor: a function without sites; it reads the clock at its start and end if `STAMPS`.
+struct UntracedFunction<const STAMPS: bool>;
 
-impl<const STAMPS: bool> Workload for Bare<STAMPS> {
+impl<const STAMPS: bool> Workload for UntracedFunction<STAMPS> {
     type Args = ();
     const SPEC: Spec = match STAMPS {
         true => Spec::new(
@@ -117,7 +122,7 @@ impl<const STAMPS: bool> Workload for Bare<STAMPS> {
     .batched();
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Bare)
+        Ok(UntracedFunction)
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -134,7 +139,7 @@ const SITE: usize = 0;
 const EIGHT: usize = 1;
 const SPAN: usize = 2;
 
-/// The figures of `off` and `filtered`.
+/// Parts of the benchmarks `probe/off` and `probe/filtered`.
 const UNWANTED: &[Part] = &[
     Part::new("site", "one site in the function"),
     Part::new("eight", "eight sites in the function"),
@@ -149,21 +154,21 @@ fn unwanted<S: Sites>(count: u64, out: &mut Samples) {
     }
 }
 
-/// Sites that are disabled, as nothing is recorded.
-struct Off<S> {
+/// Workload: calls of functions with disabled sites, while nothing is recorded.
+struct DisabledSites<S> {
     calls_count: u64,
     sites: PhantomData<S>,
 }
 
-impl<S: Sites> Workload for Off<S> {
-    type Args = Calls;
+impl<S: Sites> Workload for DisabledSites<S> {
+    type Args = CallsArgs;
     const SPEC: Spec = Spec::new("probe/off", "a call of a function with probes, all of them off")
         .floor("probe/bare")
         .parts(UNWANTED)
         .batched();
 
-    fn setup(args: &Calls, _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Off { calls_count: args.calls_count.into(), sites: PhantomData })
+    fn setup(args: &CallsArgs, _: &mut Setup) -> Result<Self, Fault> {
+        Ok(DisabledSites { calls_count: args.calls_count.into(), sites: PhantomData })
     }
 
     fn check(&mut self) -> Result<(), Fault> {
@@ -178,14 +183,14 @@ impl<S: Sites> Workload for Off<S> {
     }
 }
 
-/// Sites that are disabled while others are recorded.
-struct Filtered<T> {
+/// Workload: calls of functions with disabled sites, while other sites are recorded.
+struct FilteredSites<T> {
     calls_count: u64,
     tracer: PhantomData<T>,
 }
 
-impl<T: Tracer> Workload for Filtered<T> {
-    type Args = Calls;
+impl<T: Tracer> Workload for FilteredSites<T> {
+    type Args = CallsArgs;
     const SPEC: Spec = Spec::new(
         "probe/filtered",
         "a call of a function with probes that are filtered out, while others are recorded",
@@ -194,11 +199,11 @@ impl<T: Tracer> Workload for Filtered<T> {
     .parts(UNWANTED)
     .batched();
 
-    fn setup(args: &Calls, _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Filtered { calls_count: args.calls_count.into(), tracer: PhantomData })
+    fn setup(args: &CallsArgs, _: &mut Setup) -> Result<Self, Fault> {
+        Ok(FilteredSites { calls_count: args.calls_count.into(), tracer: PhantomData })
     }
 
-    /// Checks that other sites are recorded, and these are not.
+    /// Fails unless only the enabled span is recorded.
     fn check(&mut self) -> Result<(), Fault> {
         let mut sum = 0;
         let events_count = T::recording(|| sum = T::span(T::eight(T::site(T::wanted(0)))))?;
@@ -216,10 +221,10 @@ impl<T: Tracer> Workload for Filtered<T> {
     }
 }
 
-/// A span that is recorded in memory, overwriting earlier events.
-struct Recorded<T>(PhantomData<T>);
+/// Workload: calls of a function whose span is recorded in memory, overwriting old events.
+struct RecordedSpan<T>(PhantomData<T>);
 
-impl<T: Tracer> Workload for Recorded<T> {
+impl<T: Tracer> Workload for RecordedSpan<T> {
     type Args = ();
     const SPEC: Spec = Spec::new(
         "probe/recorded",
@@ -230,7 +235,7 @@ impl<T: Tracer> Workload for Recorded<T> {
     .batched();
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Recorded(PhantomData))
+        Ok(RecordedSpan(PhantomData))
     }
 
     fn check(&mut self) -> Result<(), Fault> {
@@ -255,21 +260,21 @@ impl<T: Tracer> Workload for Recorded<T> {
     }
 }
 
-/// The benchmarks of probes.
+/// All benchmarks of probes.
 pub const ALL: &[Bench] = benches! {
-    one floor "rust": Bare<false>;
-    one floor "hardware": Bare<true>;
-    one ours "handover": Off<ours::Probes>;
-    one floor "usdt": Off<usdt::Usdt>;
-    one peer "tracing": Off<traced::Tracing>, if feature = "peers";
-    one peer "fastrace": Off<fast::Fastrace>, if feature = "fastrace";
-    one ours "handover": Filtered<ours::Probes>;
-    one peer "tracing": Filtered<traced::Tracing>, if feature = "peers";
-    one ours "handover": Recorded<ours::Probes>;
-    one peer "tracing": Recorded<traced::Tracing>, if feature = "peers";
-    one peer "tracing-registry": Recorded<traced::RegistrySubscriber>, if feature = "peers";
+    one floor "rust": UntracedFunction<false>;
+    one floor "hardware": UntracedFunction<true>;
+    one ours "handover": DisabledSites<ours::Probes>;
+    one floor "usdt": DisabledSites<usdt::Usdt>;
+    one peer "tracing": DisabledSites<traced::Tracing>, if feature = "peers";
+    one peer "fastrace": DisabledSites<fast::Fastrace>, if feature = "fastrace";
+    one ours "handover": FilteredSites<ours::Probes>;
+    one peer "tracing": FilteredSites<traced::Tracing>, if feature = "peers";
+    one ours "handover": RecordedSpan<ours::Probes>;
+    one peer "tracing": RecordedSpan<traced::Tracing>, if feature = "peers";
+    one peer "tracing-registry": RecordedSpan<traced::RegistrySubscriber>, if feature = "peers";
     one peer "fastrace": fast::SpanCollection, if feature = "fastrace";
     one ours "handover": streamed::StreamRecording;
     one ours "handover": decoded::TraceReading;
-    one ours "handover": flip::Flip;
+    one ours "handover": flip::SwitchSites;
 };

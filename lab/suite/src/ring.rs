@@ -6,7 +6,7 @@ mod line;
 use crate::channels::CppQueue;
 #[cfg(feature = "peers")]
 use crate::channels::{ArrayQueue, Crossbeam, Disruptor, Flume, Kanal, Rtrb};
-use crate::channels::{Batched, Channel, Mpsc, Pause, Spsc, Std};
+use crate::channels::{BatchChannel, Channel, Mpsc, Pause, Spsc, Std};
 use crate::common::{TakeCell, Tally};
 use crate::floor::relay::{Medium, Relay};
 #[cfg(all(feature = "peers", any(handover_boost_lockfree, handover_moodycamel)))]
@@ -22,8 +22,8 @@ use std::hint::black_box;
 use std::sync::{Mutex, PoisonError};
 
 args! {
-    /// Capacity of a queue.
-    pub struct Slots {
+    /// Arguments of the benchmarks of one producer or one thread.
+    pub struct QueueArgs {
         /// Slots in the queue.
         slots_count: u32 = 1024 (smoke 16, range 1..=65536)
     }
@@ -32,18 +32,18 @@ args! {
 /// Value sent instead of an item, to end the round.
 const END: u64 = u64::MAX / 2;
 
-/// Medium: two queues between two threads, one in each direction.
-struct ThereAndBack<C: Channel> {
+/// Medium: a queue in each direction between two threads.
+struct QueueRoundTrip<C: Channel> {
     near: TakeCell<(C::Sender, C::Receiver)>,
     far: TakeCell<(C::Sender, C::Receiver)>,
     pause: Pause,
 }
 
-/// Queue ends of the pinging participant, and the number of its next item.
-type Near<C> = (<C as Channel>::Sender, <C as Channel>::Receiver, u64);
+/// Sender and receiver of the pinging participant, and the number of the last item.
+type PingEnds<C> = (<C as Channel>::Sender, <C as Channel>::Receiver, u64);
 
-impl<C: Channel> Medium for ThereAndBack<C> {
-    type Args = Slots;
+impl<C: Channel> Medium for QueueRoundTrip<C> {
+    type Args = QueueArgs;
     const PROCESSES: bool = false;
     const SPEC: Spec = Spec::new(
         "ring/round-trip",
@@ -53,25 +53,25 @@ impl<C: Channel> Medium for ThereAndBack<C> {
     .ladder()
     .hands_over()
     .batched();
-    type Ping = Near<C>;
+    type Ping = PingEnds<C>;
 
-    fn setup(args: &Slots, setup: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &QueueArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let there = C::pair(args.slots_count)?;
         let back = C::pair(args.slots_count)?;
-        Ok(ThereAndBack {
+        Ok(QueueRoundTrip {
             near: TakeCell::new((there.0, back.1)),
             far: TakeCell::new((back.0, there.1)),
-            pause: Pause::of(setup),
+            pause: Pause::new(setup),
         })
     }
 
-    fn ping(&self) -> Result<Near<C>, Fault> {
+    fn ping(&self) -> Result<PingEnds<C>, Fault> {
         let (sender, receiver) = self.near.take()?;
         Ok((sender, receiver, 0))
     }
 
     #[inline(always)]
-    fn round_trip(&self, (sender, receiver, turn): &mut Near<C>) -> Result<(), Fault> {
+    fn round_trip(&self, (sender, receiver, turn): &mut PingEnds<C>) -> Result<(), Fault> {
         *turn += 1;
         self.pause.until_done(|| C::push(sender, *turn));
         let back = self.pause.until(|| C::pop(receiver));
@@ -81,7 +81,7 @@ impl<C: Channel> Medium for ThereAndBack<C> {
         Ok(())
     }
 
-    fn end(&self, (sender, ..): &mut Near<C>) -> Result<(), Fault> {
+    fn end(&self, (sender, ..): &mut PingEnds<C>) -> Result<(), Fault> {
         self.pause.until_done(|| C::push(sender, END));
         Ok(())
     }
@@ -101,13 +101,13 @@ impl<C: Channel> Medium for ThereAndBack<C> {
 }
 
 /// Medium: our mailbox of one cache line.
-struct OneLine {
+struct MailboxRoundTrip {
     caller: TakeCell<mailbox::Caller<u64, u64>>,
     server: TakeCell<mailbox::Server<u64, u64>>,
     pause: Pause,
 }
 
-impl Medium for OneLine {
+impl Medium for MailboxRoundTrip {
     type Args = ();
     const PROCESSES: bool = false;
     const SPEC: Spec = Spec::new(
@@ -121,10 +121,10 @@ impl Medium for OneLine {
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let (caller, server) = mailbox::pair();
-        Ok(OneLine {
+        Ok(MailboxRoundTrip {
             caller: TakeCell::new(caller),
             server: TakeCell::new(server),
-            pause: Pause::of(setup),
+            pause: Pause::new(setup),
         })
     }
 
@@ -166,16 +166,16 @@ impl Medium for OneLine {
     }
 }
 
-/// Workload: single items from one thread to another, which keeps up or holds the sender back.
-struct Stream<C: Channel> {
+/// Workload: a stream of single items from one thread to another.
+struct QueueStream<C: Channel> {
     sender: TakeCell<C::Sender>,
     receiver: TakeCell<C::Receiver>,
     tally: Region<Tally>,
     pause: Pause,
 }
 
-impl<C: Channel> Handover for Stream<C> {
-    type Args = Slots;
+impl<C: Channel> Handover for QueueStream<C> {
+    type Args = QueueArgs;
     const SPEC: Spec = Spec::new(
         "ring/stream",
         "one item of a stream of 8-byte items, pushed one by one and popped one by one",
@@ -187,13 +187,13 @@ impl<C: Channel> Handover for Stream<C> {
 
     const ROLES: &'static [Role] = &[Role::measured("producer"), Role::serving("consumer")];
 
-    fn setup(args: &Slots, setup: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &QueueArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let (sender, receiver) = C::pair(args.slots_count)?;
-        Ok(Stream {
+        Ok(QueueStream {
             sender: TakeCell::new(sender),
             receiver: TakeCell::new(receiver),
             tally: setup.region()?,
-            pause: Pause::of(setup),
+            pause: Pause::new(setup),
         })
     }
 
@@ -236,11 +236,11 @@ impl<C: Channel> Handover for Stream<C> {
 /// Number of items pushed and popped together.
 const BATCH: u64 = 64;
 
-/// Workload: batches of items from one thread to another.
-struct BatchedStream<C: Batched>(Stream<C>);
+/// Workload: a stream of batches of items from one thread to another.
+struct BatchedStream<C: BatchChannel>(QueueStream<C>);
 
-impl<C: Batched> Handover for BatchedStream<C> {
-    type Args = Slots;
+impl<C: BatchChannel> Handover for BatchedStream<C> {
+    type Args = QueueArgs;
     const SPEC: Spec = Spec::new(
         "ring/stream-batched",
         "one item of a stream of 8-byte items, pushed and popped in batches of 64",
@@ -249,10 +249,10 @@ impl<C: Batched> Handover for BatchedStream<C> {
     .hands_over()
     .pipelined();
 
-    const ROLES: &'static [Role] = Stream::<C>::ROLES;
+    const ROLES: &'static [Role] = QueueStream::<C>::ROLES;
 
-    fn setup(args: &Slots, setup: &mut Setup) -> Result<Self, Fault> {
-        Stream::setup(args, setup).map(BatchedStream)
+    fn setup(args: &QueueArgs, setup: &mut Setup) -> Result<Self, Fault> {
+        QueueStream::setup(args, setup).map(BatchedStream)
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
@@ -300,15 +300,15 @@ impl<C: Batched> Handover for BatchedStream<C> {
     }
 }
 
-/// Workload: an item in and out of a queue, on one thread.
+/// Workload: an item pushed to a queue and popped from it, by one thread.
 struct PushPop<C: Channel>(C::Sender, C::Receiver);
 
 impl<C: Channel> Workload for PushPop<C> {
-    type Args = Slots;
+    type Args = QueueArgs;
     const SPEC: Spec =
         Spec::new("ring/push-pop", "an item pushed and popped by one thread").floor("ring/array");
 
-    fn setup(args: &Slots, _: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &QueueArgs, _: &mut Setup) -> Result<Self, Fault> {
         let (sender, receiver) = C::pair(args.slots_count)?;
         Ok(PushPop(sender, receiver))
     }
@@ -334,15 +334,15 @@ impl<C: Channel> Workload for PushPop<C> {
     }
 }
 
-/// Peer: a `VecDeque`, the usual queue of a single thread.
-struct Deque(VecDeque<u64>);
+/// Peer: a `VecDeque`, the usual queue within one thread.
+struct DequePushPop(VecDeque<u64>);
 
-impl Workload for Deque {
-    type Args = Slots;
+impl Workload for DequePushPop {
+    type Args = QueueArgs;
     const SPEC: Spec = PushPop::<Spsc>::SPEC;
 
-    fn setup(args: &Slots, _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Deque(VecDeque::with_capacity(args.slots_count as usize)))
+    fn setup(args: &QueueArgs, _: &mut Setup) -> Result<Self, Fault> {
+        Ok(DequePushPop(VecDeque::with_capacity(args.slots_count as usize)))
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -356,23 +356,23 @@ impl Workload for Deque {
 }
 
 /// Floor: an array and two indices used by one thread, with checks for full and empty only.
-struct Array {
+struct ArrayPushPop {
     slots: Box<[u64]>,
     head: u64,
     tail: u64,
 }
 
-impl Workload for Array {
-    type Args = Slots;
+impl Workload for ArrayPushPop {
+    type Args = QueueArgs;
     const SPEC: Spec = Spec::new(
         "ring/array",
         "an item into an array at one index and out of it at another, by one thread",
     )
     .floor("floor/empty");
 
-    fn setup(args: &Slots, _: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &QueueArgs, _: &mut Setup) -> Result<Self, Fault> {
         let slots_count = args.slots_count.next_power_of_two() as usize;
-        Ok(Array { slots: vec![0; slots_count].into(), head: 0, tail: 0 })
+        Ok(ArrayPushPop { slots: vec![0; slots_count].into(), head: 0, tail: 0 })
     }
 
     fn check(&mut self) -> Result<(), Fault> {
@@ -393,7 +393,7 @@ impl Workload for Array {
     }
 }
 
-impl Array {
+impl ArrayPushPop {
     #[inline(always)]
     fn push(&mut self, item: u64) -> bool {
         let has_room = self.tail - self.head < self.slots.len() as u64;
@@ -416,8 +416,8 @@ impl Array {
 }
 
 args! {
-    /// Number of producers, and capacity of the queue.
-    pub struct ManyProducers {
+    /// Arguments of the benchmark of many producers.
+    pub struct ManyToOneArgs {
         /// Threads that push.
         producers_count: u32 = 10 (smoke 3, range 1..=1000),
         /// Slots in the queue.
@@ -425,7 +425,7 @@ args! {
     }
 }
 
-/// Workload: many threads that push, one that pops.
+/// Workload: many threads push items, and one thread pops them.
 struct ManyToOne<C: Channel<Sender: Clone>> {
     sender: Mutex<C::Sender>,
     receiver: TakeCell<C::Receiver>,
@@ -434,11 +434,11 @@ struct ManyToOne<C: Channel<Sender: Clone>> {
     tally: Tally,
 }
 
-/// Pushes between two checks for the end of the round.
+/// Number of pushes between two checks for the end of the round.
 const PUSHES_PER_CHECK: u32 = 64;
 
 impl<C: Channel<Sender: Clone>> Handover for ManyToOne<C> {
-    type Args = ManyProducers;
+    type Args = ManyToOneArgs;
     const SPEC: Spec = Spec::new(
         "ring/many-to-one",
         "one item at the thread that pops what many threads push without pause",
@@ -447,19 +447,19 @@ impl<C: Channel<Sender: Clone>> Handover for ManyToOne<C> {
     .hands_over()
     .pipelined();
 
-    fn roles(args: &ManyProducers) -> Vec<Role> {
+    fn roles(args: &ManyToOneArgs) -> Vec<Role> {
         let mut roles = vec![Role::measured("consumer")];
         roles.resize(1 + args.producers_count as usize, Role::serving("producer"));
         roles
     }
 
-    fn setup(args: &ManyProducers, setup: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &ManyToOneArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let (sender, receiver) = C::pair(args.slots_count)?;
         Ok(ManyToOne {
             sender: Mutex::new(sender),
             receiver: TakeCell::new(receiver),
             producers_count: args.producers_count as usize,
-            pause: Pause::of(setup),
+            pause: Pause::new(setup),
             tally: Tally::default(),
         })
     }
@@ -507,42 +507,42 @@ impl<C: Channel<Sender: Clone>> ManyToOne<C> {
     }
 }
 
-/// The benchmarks of queues.
+/// All benchmarks of queues.
 pub const ALL: &[Bench] = benches! {
-    many ours "handover" Spin: Relay<OneLine>;
-    many ours "handover" Spin: Relay<ThereAndBack<Spsc>>;
-    many ours "handover-mpsc" Spin: Relay<ThereAndBack<Mpsc>>;
-    many peer "std" Spin: Relay<ThereAndBack<Std>>;
-    many peer "rtrb" Spin: Relay<ThereAndBack<Rtrb>>, if feature = "peers";
-    many peer "disruptor" Spin: Relay<ThereAndBack<Disruptor<false>>>, if feature = "peers";
-    many peer "crossbeam" Spin: Relay<ThereAndBack<Crossbeam>>, if feature = "peers";
-    many peer "array-queue" Spin: Relay<ThereAndBack<ArrayQueue>>, if feature = "peers";
-    many peer "kanal" Spin: Relay<ThereAndBack<Kanal>>, if feature = "peers";
-    many peer "flume" Spin: Relay<ThereAndBack<Flume>>, if feature = "peers";
-    many peer "moodycamel" Spin: Relay<ThereAndBack<CppQueue<queues::ReaderWriter>>>,
+    many ours "handover" Spin: Relay<MailboxRoundTrip>;
+    many ours "handover" Spin: Relay<QueueRoundTrip<Spsc>>;
+    many ours "handover-mpsc" Spin: Relay<QueueRoundTrip<Mpsc>>;
+    many peer "std" Spin: Relay<QueueRoundTrip<Std>>;
+    many peer "rtrb" Spin: Relay<QueueRoundTrip<Rtrb>>, if feature = "peers";
+    many peer "disruptor" Spin: Relay<QueueRoundTrip<Disruptor<false>>>, if feature = "peers";
+    many peer "crossbeam" Spin: Relay<QueueRoundTrip<Crossbeam>>, if feature = "peers";
+    many peer "array-queue" Spin: Relay<QueueRoundTrip<ArrayQueue>>, if feature = "peers";
+    many peer "kanal" Spin: Relay<QueueRoundTrip<Kanal>>, if feature = "peers";
+    many peer "flume" Spin: Relay<QueueRoundTrip<Flume>>, if feature = "peers";
+    many peer "moodycamel" Spin: Relay<QueueRoundTrip<CppQueue<queues::ReaderWriter>>>,
         if handover_moodycamel;
-    many peer "moodycamel-mpmc" Spin: Relay<ThereAndBack<CppQueue<queues::Concurrent>>>,
+    many peer "moodycamel-mpmc" Spin: Relay<QueueRoundTrip<CppQueue<queues::Concurrent>>>,
         if handover_moodycamel;
-    many peer "boost-spsc" Spin: Relay<ThereAndBack<CppQueue<queues::BoostSpsc>>>,
+    many peer "boost-spsc" Spin: Relay<QueueRoundTrip<CppQueue<queues::BoostSpsc>>>,
         if handover_boost_lockfree;
-    many peer "boost-mpmc" Spin: Relay<ThereAndBack<CppQueue<queues::BoostMpmc>>>,
+    many peer "boost-mpmc" Spin: Relay<QueueRoundTrip<CppQueue<queues::BoostMpmc>>>,
         if handover_boost_lockfree;
     many floor "hardware" Spin: LineStream<false>;
     many floor "hardware" SpinThenSleep: LineStream<true>;
-    many ours "handover" Spin: Stream<Spsc>;
-    many ours "handover-later" Spin: Stream<Spsc<true>>;
-    many ours "handover-mpsc" Spin: Stream<Mpsc>;
-    many peer "std" Spin: Stream<Std>;
-    many peer "rtrb" Spin: Stream<Rtrb>, if feature = "peers";
-    many peer "disruptor" Spin: Stream<Disruptor<false>>, if feature = "peers";
-    many peer "crossbeam" Spin: Stream<Crossbeam>, if feature = "peers";
-    many peer "array-queue" Spin: Stream<ArrayQueue>, if feature = "peers";
-    many peer "kanal" Spin: Stream<Kanal>, if feature = "peers";
-    many peer "flume" Spin: Stream<Flume>, if feature = "peers";
-    many peer "moodycamel" Spin: Stream<CppQueue<queues::ReaderWriter>>, if handover_moodycamel;
-    many peer "moodycamel-mpmc" Spin: Stream<CppQueue<queues::Concurrent>>, if handover_moodycamel;
-    many peer "boost-spsc" Spin: Stream<CppQueue<queues::BoostSpsc>>, if handover_boost_lockfree;
-    many peer "boost-mpmc" Spin: Stream<CppQueue<queues::BoostMpmc>>, if handover_boost_lockfree;
+    many ours "handover" Spin: QueueStream<Spsc>;
+    many ours "handover-later" Spin: QueueStream<Spsc<true>>;
+    many ours "handover-mpsc" Spin: QueueStream<Mpsc>;
+    many peer "std" Spin: QueueStream<Std>;
+    many peer "rtrb" Spin: QueueStream<Rtrb>, if feature = "peers";
+    many peer "disruptor" Spin: QueueStream<Disruptor<false>>, if feature = "peers";
+    many peer "crossbeam" Spin: QueueStream<Crossbeam>, if feature = "peers";
+    many peer "array-queue" Spin: QueueStream<ArrayQueue>, if feature = "peers";
+    many peer "kanal" Spin: QueueStream<Kanal>, if feature = "peers";
+    many peer "flume" Spin: QueueStream<Flume>, if feature = "peers";
+    many peer "moodycamel" Spin: QueueStream<CppQueue<queues::ReaderWriter>>, if handover_moodycamel;
+    many peer "moodycamel-mpmc" Spin: QueueStream<CppQueue<queues::Concurrent>>, if handover_moodycamel;
+    many peer "boost-spsc" Spin: QueueStream<CppQueue<queues::BoostSpsc>>, if handover_boost_lockfree;
+    many peer "boost-mpmc" Spin: QueueStream<CppQueue<queues::BoostMpmc>>, if handover_boost_lockfree;
     many ours "handover" Spin: BatchedStream<Spsc>;
     many ours "handover-mpsc" Spin: BatchedStream<Mpsc>;
     many peer "rtrb" Spin: BatchedStream<Rtrb>, if feature = "peers";
@@ -551,10 +551,10 @@ pub const ALL: &[Bench] = benches! {
         if handover_moodycamel;
     many peer "boost-spsc" Spin: BatchedStream<CppQueue<queues::BoostSpsc>>,
         if handover_boost_lockfree;
-    one floor "array": Array;
+    one floor "array": ArrayPushPop;
     one ours "handover": PushPop<Spsc>;
     one ours "handover-mpsc": PushPop<Mpsc>;
-    one peer "VecDeque": Deque;
+    one peer "VecDeque": DequePushPop;
     one peer "std": PushPop<Std>;
     one peer "rtrb": PushPop<Rtrb>, if feature = "peers";
     one peer "disruptor": PushPop<Disruptor<false>>, if feature = "peers";

@@ -19,16 +19,16 @@ use handover_harness::{Bench, Fault, benches};
 use std::time::{Duration, Instant};
 use zerocopy::FromZeros;
 
-/// Maximum time that the participants wait for each other.
+/// Maximum time for which a caller waits for the server's address.
 const MEETING: Duration = Duration::from_secs(10);
-/// Maximum length of a server's address.
+/// Maximum length of a server's address, in bytes.
 const NAME_BYTES: usize = 64;
 
-/// Address of the server, published to the caller.
+/// Address of the server in shared memory, for the caller.
 #[derive(FromZeros)]
 #[repr(C)]
 pub(crate) struct PublishedAddress {
-    /// Length of the address; 0 until the server listens.
+    /// Length of the address in bytes; 0 until the server listens.
     length: AtomicU64,
     letters: [AtomicU8; NAME_BYTES],
 }
@@ -69,31 +69,31 @@ impl PublishedAddress {
     }
 }
 
-/// Declaration of a call through shared memory.
+/// Declaration of the benchmark of a call through shared memory.
 #[cfg(feature = "mpi")]
 pub(crate) const NOOP_SPEC: handover_record::Spec =
     <CallMedium<Noop, SM, DEFAULT_WAIT> as crate::floor::relay::Medium>::SPEC;
 
-/// The benchmarks of calls.
+/// All benchmarks of remote procedure calls.
 pub const ALL: &[Bench] = benches! {
     many ours "handover" SpinThenSleep: Relay<CallMedium<Noop, SM, DEFAULT_WAIT>>;
     many ours "spin" Spin: Relay<CallMedium<Noop, SM, SPINS>>;
-    many peer "memory" SpinThenSleep: Relay<sockets::Memory<true>>;
-    many peer "memory-spin" Spin: Relay<sockets::Memory<false>>;
-    many peer "iceoryx2" Spin: Relay<iceoryx::Iceoryx>, if feature = "peers-iceoryx2";
-    many peer "socket" Sleep: Relay<sockets::Sockets<false>>;
-    many peer "socket-spin" Spin: Relay<sockets::Sockets<true>>;
+    many peer "memory" SpinThenSleep: Relay<sockets::SharedSlots<true>>;
+    many peer "memory-spin" Spin: Relay<sockets::SharedSlots<false>>;
+    many peer "iceoryx2" Spin: Relay<iceoryx::IceoryxMedium>, if feature = "peers-iceoryx2";
+    many peer "socket" Sleep: Relay<sockets::SocketPair<false>>;
+    many peer "socket-spin" Spin: Relay<sockets::SocketPair<true>>;
     many ours "handover" Sleep: Relay<CallMedium<Noop, SM, SLEEPS>>;
     many ours "handover" Sleep: Relay<CallMedium<Noop, TCP, SLEEPS>>;
-    many peer "tarpc" Sleep.allocates(): Relay<peers::LibraryMedium<peers::tarpc::Tarpc, peers::Tcp>>,
+    many peer "tarpc" Sleep.allocates(): Relay<peers::LibraryMedium<peers::tarpc::Tarpc, peers::TcpSocket>>,
         if feature = "peers-rpc";
-    many peer "tonic" Sleep.allocates(): Relay<peers::LibraryMedium<peers::tonic::Tonic, peers::Tcp>>,
+    many peer "tonic" Sleep.allocates(): Relay<peers::LibraryMedium<peers::tonic::Tonic, peers::TcpSocket>>,
         if feature = "peers-rpc";
     many ours "handover" Spin: Relay<CallMedium<Noop, TCP, SPINS>>;
     many ours "handover" Sleep: Relay<CallMedium<Noop, UDS, SLEEPS>>;
-    many peer "tarpc" Sleep.allocates(): Relay<peers::LibraryMedium<peers::tarpc::Tarpc, peers::Unix>>,
+    many peer "tarpc" Sleep.allocates(): Relay<peers::LibraryMedium<peers::tarpc::Tarpc, peers::UnixSocket>>,
         if feature = "peers-rpc";
-    many peer "tonic" Sleep.allocates(): Relay<peers::LibraryMedium<peers::tonic::Tonic, peers::Unix>>,
+    many peer "tonic" Sleep.allocates(): Relay<peers::LibraryMedium<peers::tonic::Tonic, peers::UnixSocket>>,
         if feature = "peers-rpc";
     many ours "handover" Spin: Relay<CallMedium<Noop, UDS, SPINS>>;
     many ours "handover" Spin: Relay<CallMedium<EchoCalls<SharedPayload>, SM, SPINS>>;
@@ -101,5 +101,5 @@ pub const ALL: &[Bench] = benches! {
     many ours "handover" Spin: Relay<CallMedium<EchoCalls<SocketPayload>, UDS, SPINS>>;
     many ours "handover" Spin: Relay<CallMedium<ManyCalls, SM, SPINS>>;
     many ours "handover" Spin: Relay<CallMedium<ManyCalls, TCP, SPINS>>;
-    many ours "handover" SpinThenSleep: clients::Clients;
+    many ours "handover" SpinThenSleep: clients::RpcClients;
 };

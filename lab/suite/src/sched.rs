@@ -9,14 +9,14 @@ pub mod program;
 pub mod tester;
 mod trip;
 
-/// The benchmarks of clients and arbiter.
+/// All benchmarks of clients that send packets to an arbiter.
 pub const ALL: &[handover_harness::Bench] = drive::ALL;
 
-/// The benchmarks of the algorithms alone.
+/// All benchmarks of scheduling algorithms without threads.
 pub const ENGINES: &[handover_harness::Bench] = engine::ALL;
 
-/// The benchmarks of fairness.
+/// All benchmarks of fairness, whose figures are in bytes.
 pub const FAIRNESS: &[handover_harness::Bench] = fairness::ALL;
 
-/// The benchmarks of one packet at a time.
-pub const TRIPS: &[handover_harness::Bench] = trip::ALL;
+/// All benchmarks of one packet at a time between a client and the arbiter.
+pub const ROUND_TRIPS: &[handover_harness::Bench] = trip::ALL;

@@ -5,7 +5,7 @@ mod kernel;
 mod peers;
 mod walk;
 
-use handover_base::clock;
+use crate::common::timed;
 use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
 use handover_record::{Args, Part, Spec, args};
 use handover_timer::{Config, TimerId, Wheel};
@@ -15,34 +15,34 @@ use std::hint::black_box;
 use std::marker::PhantomData;
 
 const MS_NS: u64 = 1_000_000;
-/// Maximum distance of a deadline.
+/// Maximum distance of a deadline from the current time, in ns.
 const HORIZON_NS: u64 = 10_000 * MS_NS;
-/// Maximum number of operations timed together.
+/// Maximum number of operations that are timed together.
 const BATCH: usize = 1000;
 
 args! {
-    /// Number of outstanding timers.
-    pub struct Outstanding {
+    /// Arguments of the benchmark of many outstanding timers.
+    pub struct TimersCount {
         /// Timers that are outstanding all the time.
         timers_count: u32 = 100_000 (smoke 200, range 100..=4_000_000)
     }
 }
 
 args! {
-    /// Number of outstanding timers, for each of which a contender may need a descriptor.
-    pub struct FewTimers {
+    /// Arguments of the benchmark of few timers, for each of which a contender may need a descriptor.
+    pub struct FewTimersCount {
         /// Timers that are outstanding all the time.
         timers_count: u32 = 500 (smoke 200, range 100..=10_000)
     }
 }
 
-/// Number of outstanding timers, and the benchmark that uses it.
+/// Arguments of a timer benchmark, with its declaration.
 trait TimersArgs: Args {
     const SPEC: Spec;
     fn timers_count(&self) -> u32;
 }
 
-impl TimersArgs for Outstanding {
+impl TimersArgs for TimersCount {
     const SPEC: Spec = Spec::new(
         "timer/outstanding",
         "one timer among many outstanding ones, due at random within 10 s",
@@ -56,7 +56,7 @@ impl TimersArgs for Outstanding {
     }
 }
 
-impl TimersArgs for FewTimers {
+impl TimersArgs for FewTimersCount {
     const SPEC: Spec = Spec::new(
         "timer/few",
         "one timer among some hundred outstanding ones, due at random within 10 s",
@@ -69,25 +69,25 @@ impl TimersArgs for FewTimers {
     }
 }
 
-/// Timers ordered by their deadlines; each returns its key when it expires. Time begins at 0.
+/// A set of timers, each with a deadline and a key, which is returned when the timer expires. Time starts at 0.
 trait Timers: Sized {
     /// Handle by which a timer is cancelled.
     type Id: Copy;
     fn new(timers_max: u32) -> Result<Self, Fault>;
     fn start(&mut self, deadline_ns: u64, key: u32) -> Self::Id;
-    /// Cancels a timer; returns `true` if it was running. Not called for expired timers.
+    /// Cancels a timer; returns `true` if the timer was running. Never called for expired timers.
     fn cancel(&mut self, id: Self::Id) -> bool;
-    /// Prepares for an advance of the time to `now_ns`, untimed, if the time is not an argument.
+    /// Prepares an advance of the time to `now_ns`, untimed, for contenders that do not take the time as an argument.
     fn prepare(&mut self, _now_ns: u64) -> Result<(), Fault> {
         Ok(())
     }
     /// Advances the time to `now_ns`: appends the keys of the timers that are due.
     fn expire(&mut self, now_ns: u64, keys: &mut Vec<u32>);
     /// Checks that timers expire when due, all of them and none that was cancelled.
-    fn obeys() -> Result<(), Fault> {
-        obeys::<Self>(1000)
+    fn check_expiry() -> Result<(), Fault> {
+        check_expiry::<Self>(1000)
     }
-    /// Calls `f` in the context that these timers need.
+    /// Calls `f` in the context that these timers need, such as an async runtime; returns the result of `f`.
     fn within<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         f(self)
     }
@@ -118,13 +118,13 @@ impl Timers for Wheel<u32> {
     }
 }
 
-/// A sorted map, from which any timer can be removed.
-struct Tree {
+/// Peer: a `BTreeMap` sorted by deadline, from which any timer can be removed.
+struct TreeTimers {
     timers: BTreeMap<(u64, u64), u32>,
     started_count: u64,
 }
 
-impl Timers for Tree {
+impl Timers for TreeTimers {
     type Id = (u64, u64);
 
     fn new(_: u32) -> Result<Self, Fault> {
@@ -152,14 +152,14 @@ impl Timers for Tree {
     }
 }
 
-/// A heap, and a map of the timers that were not cancelled, as a heap cannot be searched.
-struct Heap {
+/// Peer: a `BinaryHeap`, and a `HashMap` of the timers that were not cancelled, as a heap cannot be searched.
+struct HeapTimers {
     order: BinaryHeap<Reverse<(u64, u64)>>,
     keys: HashMap<u64, u32>,
     started_count: u64,
 }
 
-impl Timers for Heap {
+impl Timers for HeapTimers {
     type Id = u64;
 
     fn new(timers_max: u32) -> Result<Self, Fault> {
@@ -196,12 +196,11 @@ impl Timers for Heap {
     }
 }
 
-/// A heap with four children per node that stores every timer's index in it, so that any timer can
-/// be removed.
-struct IndexedHeap {
-    /// Deadlines, with the timers' indices in `timers`.
+/// Peer: a heap with four children per node; each timer's index is stored, so that any timer can be removed.
+struct IndexedHeapTimers {
+    /// The heap: deadlines in ns, each with the index of its timer in `timers`.
     order: Vec<(u64, u32)>,
-    /// Each timer's key, and its index in `order`.
+    /// Key of each timer, and its index in `order`, or [`NOWHERE`].
     timers: Vec<(u32, u32)>,
     vacant: Vec<u32>,
 }
@@ -210,13 +209,13 @@ const CHILDREN: usize = 4;
 /// Index of a timer that is not in the heap.
 const NOWHERE: u32 = u32::MAX;
 
-impl IndexedHeap {
+impl IndexedHeapTimers {
     fn put(&mut self, at: usize, entry: (u64, u32)) {
         self.order[at] = entry;
         self.timers[entry.1 as usize].1 = at as u32;
     }
 
-    /// Moves an entry up from the free index `at` to its final index; returns that index.
+    /// Stores an entry at the free index `at`, or above it where the heap order requires; returns the index.
     fn rise(&mut self, mut at: usize, entry: (u64, u32)) -> usize {
         while at > 0 {
             let parent = (at - 1) / CHILDREN;
@@ -244,7 +243,7 @@ impl IndexedHeap {
         self.put(at, entry);
     }
 
-    /// Removes the entry at index `at`; returns its key.
+    /// Removes the entry at index `at`; returns the key of its timer, `None` if there is no such entry.
     fn take(&mut self, at: usize) -> Option<u32> {
         let (_, timer) = *self.order.get(at)?;
         let last = self.order.pop()?;
@@ -259,7 +258,7 @@ impl IndexedHeap {
     }
 }
 
-impl Timers for IndexedHeap {
+impl Timers for IndexedHeapTimers {
     type Id = u32;
 
     fn new(timers_max: u32) -> Result<Self, Fault> {
@@ -304,13 +303,13 @@ const CANCEL: usize = 1;
 const EXPIRE: usize = 2;
 const PAIR: usize = 3;
 
-/// Workload: timers that are started, cancelled and expired; their number is the same at the end of each step.
-struct Turnover<T: Timers, A = Outstanding> {
+/// Workload: timers are started, cancelled and expired; the number of outstanding timers is constant.
+struct StartCancelExpire<T: Timers, A = TimersCount> {
     timers: T,
-    /// Each timer's id, by its key; keys are assigned in random order.
+    /// Id of each timer, by its key; keys are assigned in random order.
     ids: Vec<T::Id>,
     batch: usize,
-    /// Index of the next timer to be cancelled.
+    /// Key of the next timer to cancel.
     cursor: usize,
     now_ns: u64,
     deadlines_ns: Vec<u64>,
@@ -319,14 +318,14 @@ struct Turnover<T: Timers, A = Outstanding> {
     crowd: PhantomData<fn() -> A>,
 }
 
-impl<T: Timers, A: TimersArgs + 'static> Workload for Turnover<T, A> {
+impl<T: Timers, A: TimersArgs + 'static> Workload for StartCancelExpire<T, A> {
     type Args = A;
     const SPEC: Spec = A::SPEC;
 
     fn setup(args: &A, _: &mut Setup) -> Result<Self, Fault> {
         let count = args.timers_count() as usize;
         let batch = BATCH.min(count / 4);
-        let mut prepared = Turnover {
+        let mut prepared = StartCancelExpire {
             timers: T::new(args.timers_count())?,
             ids: Vec::with_capacity(count),
             batch,
@@ -342,7 +341,7 @@ impl<T: Timers, A: TimersArgs + 'static> Workload for Turnover<T, A> {
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        T::obeys()
+        T::check_expiry()
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -356,9 +355,9 @@ impl<T: Timers, A: TimersArgs + 'static> Workload for Turnover<T, A> {
     }
 }
 
-impl<T: Timers, A> Turnover<T, A> {
-    /// Creates the timers, and then replaces as many: timers that have run for a while are
-    /// scattered in memory, and work that was deferred by cancellations has become due.
+impl<T: Timers, A> StartCancelExpire<T, A> {
+    /// Starts `count` timers, and then replaces as many: after a while, timers are scattered in
+    /// memory, and work that cancellations have deferred becomes due.
     fn fill(&mut self, count: usize) -> Result<(), Fault> {
         let mut keys: Vec<u32> = (0..count as u32).collect();
         for i in (1..count).rev() {
@@ -379,7 +378,7 @@ impl<T: Timers, A> Turnover<T, A> {
         Ok(())
     }
 
-    /// Performs a batch of each operation; returns the clock ticks of each.
+    /// Performs a batch of each operation; returns the duration of each batch in clock ticks.
     fn step(&mut self) -> Result<[u64; 4], Fault> {
         let mut ticks = [0; 4];
         if self.cursor + self.batch > self.ids.len() {
@@ -423,8 +422,8 @@ impl<T: Timers, A> Turnover<T, A> {
         Ok(ticks)
     }
 
-    /// Returns a deadline after this step and at least two milliseconds ahead, as some timers
-    /// resolve only milliseconds.
+    /// Returns a random deadline in ns, after this step and at least two milliseconds ahead, as
+    /// some timers have a resolution of one millisecond.
     fn any_deadline_ns(&mut self) -> u64 {
         self.now_ns + 2 * MS_NS + self.random() % HORIZON_NS
     }
@@ -437,15 +436,8 @@ impl<T: Timers, A> Turnover<T, A> {
     }
 }
 
-#[inline]
-fn timed(operations: impl FnOnce()) -> u64 {
-    let began = clock::ticks();
-    operations();
-    clock::ticks().saturating_sub(began)
-}
-
 /// Checks that timers expire when due, all of them and none that was cancelled.
-fn obeys<T: Timers>(count: u32) -> Result<(), Fault> {
+fn check_expiry<T: Timers>(count: u32) -> Result<(), Fault> {
     let mut timers = T::new(count)?;
     // Each in its own millisecond, in scrambled order.
     let deadline_ns = |key: u32| u64::from(key * 7919 % count + 1) * MS_NS;
@@ -462,7 +454,7 @@ fn obeys<T: Timers>(count: u32) -> Result<(), Fault> {
         timers.prepare(now_ns)?;
         timers.within(|timers| timers.expire(now_ns, &mut keys));
         if let Some(key) = keys.iter().find(|&&key| deadline_ns(key) > now_ns) {
-            return Err(Fault::new(format!("timer {key} expired early")));
+            return Err(Fault::new(format!("timer {key} expired before its deadline")));
         }
         seen.extend(keys);
         let due_count =
@@ -478,21 +470,21 @@ fn obeys<T: Timers>(count: u32) -> Result<(), Fault> {
     match seen.iter().all(|key| key % 3 != 0) && seen.len() == (count - count.div_ceil(3)) as usize
     {
         true => Ok(()),
-        false => Err(Fault::new("a cancelled timer expired, or one expired twice")),
+        false => Err(Fault::new("a cancelled timer expired, or a timer expired twice")),
     }
 }
 
-/// The benchmarks of timers.
+/// All benchmarks of timers.
 pub const ALL: &[Bench] = benches! {
-    one ours "handover": Turnover<Wheel<u32>>;
-    one peer "hashed-wheel".allocates(): Turnover<peers::HashedWheel>, if feature = "peers";
-    one peer "tokio-util": Turnover<peers::Delays>, if feature = "peers";
-    one peer "BinaryHeap": Turnover<Heap>;
-    one peer "indexed-heap": Turnover<IndexedHeap>;
-    one peer "BTreeMap".allocates(): Turnover<Tree>;
-    one floor "random-walk": Turnover<walk::Walk>;
-    one ours "handover": Turnover<Wheel<u32>, FewTimers>;
-    one peer "timerfd": Turnover<kernel::TimerFds, FewTimers>;
-    one peer "indexed-heap": Turnover<IndexedHeap, FewTimers>;
-    one floor "random-walk": Turnover<walk::Walk, FewTimers>;
+    one ours "handover": StartCancelExpire<Wheel<u32>>;
+    one peer "hashed-wheel".allocates(): StartCancelExpire<peers::HashedWheel>, if feature = "peers";
+    one peer "tokio-util": StartCancelExpire<peers::Delays>, if feature = "peers";
+    one peer "BinaryHeap": StartCancelExpire<HeapTimers>;
+    one peer "indexed-heap": StartCancelExpire<IndexedHeapTimers>;
+    one peer "BTreeMap".allocates(): StartCancelExpire<TreeTimers>;
+    one floor "random-walk": StartCancelExpire<walk::SlotWalk>;
+    one ours "handover": StartCancelExpire<Wheel<u32>, FewTimersCount>;
+    one peer "timerfd": StartCancelExpire<kernel::TimerFds, FewTimersCount>;
+    one peer "indexed-heap": StartCancelExpire<IndexedHeapTimers, FewTimersCount>;
+    one floor "random-walk": StartCancelExpire<walk::SlotWalk, FewTimersCount>;
 };

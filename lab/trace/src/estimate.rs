@@ -1,4 +1,4 @@
-//! CostEstimate of a recording's cost per function, to choose functions to exclude from the next one.
+//! Estimate of a recording's cost per function, to choose functions to exclude from the next one.
 //!
 //! Source: scorep-score of Score-P (Knüpfer et al. 2012), which does this for its traces.
 
@@ -9,13 +9,13 @@ use handover_probe::read::ReadAt;
 use serde::Serialize;
 use std::io;
 
-/// Share of a function, or mark, in the cost of a recording.
+/// Events of one function or mark (an event without duration), and their share in the size of a recording.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FunctionCost {
     /// Name of the function.
     pub name: String,
-    /// Number of events, two for each call.
+    /// Number of the function's events, two for each call.
     pub events: u64,
     /// Size of the events in a stream, in bytes.
     pub stream_bytes: u64,
@@ -25,7 +25,7 @@ pub struct FunctionCost {
     pub calls: u64,
     /// Mean duration of a complete call; `None` for marks.
     pub mean_ns: Option<u64>,
-    /// `true` if the suggested filter excludes the function.
+    /// `true` if the suggested filter excludes the function from the next recording.
     pub is_left_out: bool,
 }
 
@@ -60,7 +60,7 @@ pub struct CostEstimate {
     pub ring_bytes: u64,
     /// Pattern for the next recording; `None` if no function should be excluded.
     pub filter: Option<String>,
-    /// Number of events with the suggested filter.
+    /// Number of events that remain with the suggested filter.
     pub events_left: u64,
     /// Approximate size of the remaining events in a stream, in bytes: the times between them grow.
     pub stream_bytes_left: u64,
@@ -83,7 +83,7 @@ impl Visitor for DurationSums<'_> {
     }
 
     fn leave(&mut self, _: &Position, call: &Call) -> io::Result<()> {
-        if call.ending == Ending::Left {
+        if call.ending == Ending::Returned {
             let sums = &mut self.0[call.name.index()];
             sums.calls += 1;
             sums.total_ns = sums.total_ns.saturating_add(call.total_ns);

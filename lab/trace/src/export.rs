@@ -21,12 +21,12 @@ use std::str::FromStr;
 pub enum Format {
     /// Perfetto's protobuf, for <https://ui.perfetto.dev> and `trace_processor`.
     Perfetto,
-    /// JSON of `chrome://tracing`, which many tools read; ten times as large.
+    /// JSON of `chrome://tracing`, which many tools read; ten times as large as Perfetto's.
     Chrome,
-    /// One line per stack, with the self time of its last function in ns, for `flamegraph.pl` and
-    /// similar tools.
+    /// Text with one line per call stack and the self time of its last function in ns, for
+    /// `flamegraph.pl` and similar tools.
     Folded,
-    /// One line per event, ordered by time, as recorded: unmatched ends are included.
+    /// CSV with one line per event, ordered by time, as recorded: unmatched ends are included.
     Csv,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for Format {
 
 /// Error for an unknown format name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("must be perfetto, chrome, folded or csv")]
+#[error("the format must be perfetto, chrome, folded or csv")]
 pub struct FormatError;
 
 impl FromStr for Format {
@@ -87,9 +87,11 @@ pub fn export<S: ReadAt>(
 ) -> io::Result<WalkCounts> {
     let mut sink = sink::Sink::new(out);
     let found = match format {
-        Format::Perfetto => walk(traces, names, &mut perfetto::Perfetto::new(names, &mut sink))?,
+        Format::Perfetto => {
+            walk(traces, names, &mut perfetto::PerfettoWriter::new(names, &mut sink))?
+        }
         Format::Chrome => {
-            let mut chrome = chrome::Chrome::begin(names, &mut sink)?;
+            let mut chrome = chrome::ChromeWriter::begin(names, &mut sink)?;
             let found = walk(traces, names, &mut chrome)?;
             chrome.end()?;
             found

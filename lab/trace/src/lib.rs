@@ -16,7 +16,7 @@ pub use error::TraceError;
 pub use estimate::{CostEstimate, FunctionCost, Limits, estimate};
 pub use export::{Format, FormatError, export};
 pub use names::{NameId, Names};
-pub use statistics::{Durations, Function, SortOrder, SortOrderError, Statistics};
+pub use statistics::{Durations, FunctionStatistics, SortOrder, SortOrderError, Statistics};
 pub use text::{
     estimate_table, function_table, headline, missing_event_lines, remedy_lines, tree_table,
 };

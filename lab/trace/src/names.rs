@@ -72,7 +72,7 @@ impl Names {
         names
     }
 
-    /// Returns the name of a site; the first name, `(unnamed)`, if the trace has none.
+    /// Returns the id of a site's name; the id of `(unnamed)` if the trace has no name for the site.
     #[must_use]
     pub fn of(&self, trace: usize, site: u32) -> NameId {
         let of = self.by_site.get(trace);

@@ -16,14 +16,14 @@ const DURATION_NS_MAX: u64 = u64::MAX / 4;
 /// Statistics of a function or a mark.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Function {
+pub struct FunctionStatistics {
     /// Name of the function or mark.
     pub name: String,
     /// Number of calls.
     pub calls: u64,
-    /// Number of times that a mark of this name was recorded.
+    /// Number of marks (events without duration) of this name.
     pub marks: u64,
-    /// Number of threads with a call or mark of this name.
+    /// Number of threads that recorded a call or mark of this name.
     pub threads: u64,
     /// Time in the function and its callees; nested calls of the same name count once.
     pub total_ns: u64,
@@ -83,7 +83,7 @@ impl SortOrder {
 
 /// Error for an unknown sort order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("must be self, total, calls, min, p50, p99, max or name")]
+#[error("the sort order must be self, total, calls, min, p50, p99, max or name")]
 pub struct SortOrderError;
 
 impl FromStr for SortOrder {
@@ -129,10 +129,10 @@ impl Statistics {
 
     /// Returns the functions that were called and the marks that were recorded.
     #[must_use]
-    pub fn functions(&self, names: &Names, order: SortOrder) -> Vec<Function> {
+    pub fn functions(&self, names: &Names, order: SortOrder) -> Vec<FunctionStatistics> {
         let function = |(id, name): (NameId, &str)| {
             let sums = self.sums.get(id.index()).filter(|sums| sums.calls + sums.marks > 0)?;
-            Some(Function {
+            Some(FunctionStatistics {
                 name: name.to_owned(),
                 calls: sums.calls,
                 marks: sums.marks,
@@ -149,9 +149,9 @@ impl Statistics {
                 }),
             })
         };
-        let mut functions: Vec<Function> = names.iter().filter_map(function).collect();
+        let mut functions: Vec<FunctionStatistics> = names.iter().filter_map(function).collect();
         functions.sort_by(|one, other| {
-            let key = |function: &Function| key(function, order);
+            let key = |function: &FunctionStatistics| key(function, order);
             key(other).cmp(&key(one)).then_with(|| one.name.cmp(&other.name))
         });
         functions
@@ -178,7 +178,7 @@ impl Statistics {
     }
 }
 
-fn key(function: &Function, order: SortOrder) -> (u64, u64) {
+fn key(function: &FunctionStatistics, order: SortOrder) -> (u64, u64) {
     let of = |value: fn(&Durations) -> u64| function.durations.as_ref().map_or(0, value);
     let first = match order {
         SortOrder::Total => function.total_ns,
@@ -211,7 +211,7 @@ impl Visitor for Statistics {
         if call.is_outermost {
             sums.total_ns = sums.total_ns.saturating_add(call.total_ns);
         }
-        if call.ending != Ending::Left {
+        if call.ending != Ending::Returned {
             sums.cut += 1;
             return Ok(());
         }

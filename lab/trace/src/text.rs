@@ -1,7 +1,7 @@
 //! Results as text for a terminal. Control characters in names are escaped.
 
 use crate::estimate::CostEstimate;
-use crate::statistics::Function;
+use crate::statistics::FunctionStatistics;
 use crate::traces::Traces;
 use crate::tree::TreeLine;
 use crate::walk::{DEPTH_MAX, WalkCounts};
@@ -183,7 +183,7 @@ fn is_hex(text: &str) -> bool {
 
 /// Returns a table with one row per function.
 #[must_use]
-pub fn function_table(functions: &[Function], time_ns: u64) -> String {
+pub fn function_table(functions: &[FunctionStatistics], time_ns: u64) -> String {
     let mut table =
         Table::new(&["self", "%", "total", "calls", "min", "p50", "p99", "max", "threads", "name"]);
     for one in functions.iter().filter(|function| function.calls > 0) {

@@ -25,8 +25,8 @@ pub struct Position {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ending {
     /// The function returned.
-    Left,
-    /// The end is missing; the call was closed when a surrounding call returned.
+    Returned,
+    /// The end of the call is missing; the call was ended when a surrounding call returned.
     Cut,
     /// The call was still open at the end of its thread or of the recording.
     Open,
@@ -45,7 +45,7 @@ pub struct Call {
     pub self_ns: u64,
     /// `true` if the call is not nested in another call of the same name.
     pub is_outermost: bool,
-    /// Cause of the end of the call. Unless it is `Left`, the end time is that of the surrounding call or thread.
+    /// Cause of the end of the call. Unless it is `Returned`, the end time is that of the surrounding call or thread.
     pub ending: Ending,
 }
 
@@ -146,7 +146,7 @@ pub struct WalkCounts {
     pub too_deep: u64,
     /// Number of threads with lost events: their self times may include lost calls.
     pub threads_with_losses: u64,
-    /// Number of threads whose file was truncated or overwritten while it was read.
+    /// Number of threads whose events are incomplete because the file was truncated or overwritten while it was read.
     pub cut_short: u64,
 }
 
@@ -277,7 +277,7 @@ impl<V: Visitor> Walk<'_, V> {
                     self.found.unmatched_enters += 1;
                     self.pop(at, Ending::Cut)?;
                 }
-                self.pop(at, Ending::Left)
+                self.pop(at, Ending::Returned)
             }
             _ => {
                 self.found.marks += 1;

@@ -111,13 +111,13 @@ fn of(id: &str, contender: &str, mut figures: Vec<Figure>, last: Option<u32>) ->
 
 /// Returns the settings that must be equal for two figures of one history.
 fn setting(record: &Record) -> impl PartialEq + use<> {
-    let parties = &record.parties;
+    let participants = &record.participants;
     (
         record.args.clone(),
         record.unit,
-        parties.placement.clone(),
-        parties.processes,
-        parties.idle_gap_ns,
-        parties.neighbour_cpu.is_some(),
+        participants.placement.clone(),
+        participants.processes,
+        participants.idle_gap_ns,
+        participants.neighbour_cpu.is_some(),
     )
 }

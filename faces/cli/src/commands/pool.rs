@@ -52,7 +52,7 @@ fn pooled_record(alike: &[&Record], last: &Record) -> Record {
     (it.low, it.high) = figure.ends.unzip();
     it.ops = alike.iter().map(|it| it.summary.ops).sum();
     it.samples = alike.iter().map(|it| it.summary.samples).sum();
-    it.alone = alike.iter().map(|it| it.summary.alone).sum();
+    it.single_ops = alike.iter().map(|it| it.summary.single_ops).sum();
     it.undisturbed = each(|it| it.summary.undisturbed);
     (it.p50, it.p90) = (each(|it| it.summary.p50), each(|it| it.summary.p90));
     (it.p99, it.p999) = (each(|it| it.summary.p99), each(|it| it.summary.p999));

@@ -8,7 +8,7 @@ use clap::Args;
 use handover_base::topology::Placement;
 use handover_harness::{Lab, Plan, Profile};
 use handover_program::console;
-use handover_record::Over;
+use handover_record::ArgRange;
 use std::io::Write;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub struct Sweep {
     id: String,
     /// Argument and its values: ARG=a..b (about twelve), ARG=a..b:step, or ARG=a..b:log (doubling)
     #[arg(long, value_name = "ARG=A..B")]
-    over: Over,
+    over: ArgRange,
     /// Length of the measurement: smoke (once, to check that it works), quick, full
     #[arg(long, value_name = "NAME", default_value = "quick")]
     profile: Profile,

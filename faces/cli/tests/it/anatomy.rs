@@ -66,7 +66,7 @@ fn round_trips_and_single_thread_hand_offs_have_anatomies() {
         let found: Vec<&str> = anatomy.stages.iter().map(|stage| stage.name.as_str()).collect();
         assert_eq!(found, names);
         assert!(anatomy.stages.iter().all(|stage| stage.passed > 0.9), "{:?}", anatomy.stages);
-        let left_out = anatomy.unmatched.mismatched + anatomy.unmatched.kept;
+        let left_out = anatomy.unmatched.mismatched + anatomy.unmatched.reacquired;
         assert!(left_out * 20 <= anatomy.handoffs_count, "{spec}: {:?}", anatomy.unmatched);
     }
 }
@@ -108,7 +108,7 @@ fn hand_offs_between_processes_share_one_time_line() {
     for spec in ["notify/round-trip", "rpc/noop"] {
         let told = document(&home.ok(&format!("anatomy {spec} --processes --seconds 0.3 --json")));
         let anatomy = taken(&told);
-        assert!(told.records.iter().any(|record| record.parties.processes));
+        assert!(told.records.iter().any(|record| record.participants.processes));
         assert!(anatomy.handoffs_count >= 16, "{spec}: {}", anatomy.handoffs_count);
     }
 }

@@ -193,9 +193,9 @@ fn participants_run_as_processes_where_supported() {
              --processes --profile smoke --no-report");
     let run = home.last();
     check_smoke(&run);
-    let several = run.records.iter().filter(|it| it.parties.roles.len() > 1);
-    let in_processes = several.filter(|it| it.parties.processes).count();
-    let threads: Vec<_> = run.records.iter().filter(|it| !it.parties.processes).collect();
+    let several = run.records.iter().filter(|it| it.participants.roles.len() > 1);
+    let in_processes = several.filter(|it| it.participants.processes).count();
+    let threads: Vec<_> = run.records.iter().filter(|it| !it.participants.processes).collect();
     assert!(in_processes >= 10, "{in_processes}");
     assert!(threads.iter().all(|it| it.spec.starts_with("null/")), "{threads:?}");
     assert!(home.processes().is_empty(), "a participant process was left behind");
@@ -305,9 +305,9 @@ fn run_options_are_recorded_with_each_figure() {
     };
     let ours = |run: &Document| {
         let mut records = run.records.iter().filter(|it| it.kind == ContenderKind::Ours);
-        records.next().expect("our figure").parties.clone()
+        records.next().expect("our figure").participants.clone()
     };
-    // Which peers there are changes nothing in our parties.
+    // Which peers there are changes nothing in our participants.
     let plain = ours(&run("--no-peers"));
     assert_eq!((plain.idle_gap_ns, plain.neighbour_cpu, plain.processes), (0, None, false));
     assert_eq!(plain.placement, "near");

@@ -10,7 +10,7 @@ use crate::spent::ResourceUsage;
 use crate::stats::{self, Estimate};
 use crate::workload::Role;
 use handover_base::clock;
-use handover_record::{Parties, Round, TimingKind, Wait};
+use handover_record::{Participants, Round, TimingKind, Wait};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -236,8 +236,13 @@ impl MeasuredContender {
         let marked = noise::is_disturbed(involuntary, crowded) || notes.iter().any(|it| it.slowed);
         self.add_pace(notes);
         let pace_ticks = notes.iter().map(|it| it.pace_ticks).fold(0, pace::fastest);
-        let round =
-            Round { pass, block, switches_involuntary: involuntary, marked, ..Round::default() };
+        let round = Round {
+            pass,
+            block,
+            switches_involuntary: involuntary,
+            is_disturbed: marked,
+            ..Round::default()
+        };
         for (index, part) in self.measured.parts.iter_mut().enumerate() {
             part.keep(index, notes, round, pace_ticks);
         }
@@ -250,9 +255,9 @@ impl MeasuredContender {
         rounds.filter(|it| it.pass == pass).for_each(|it| it.steal = thousandths(share));
     }
 
-    pub fn parties(&self, plan: &Plan) -> Parties {
+    pub fn participants(&self, plan: &Plan) -> Participants {
         let several = self.stage.cpus.len() > 1;
-        Parties {
+        Participants {
             roles: self.roles.iter().map(|role| role.name.to_string()).collect(),
             cpus: self.stage.cpus.clone(),
             placement: if several { plan.place.to_string() } else { String::new() },
@@ -373,7 +378,7 @@ impl PartMeasurements {
         };
         let all: Vec<f64> = values.iter().map(|it| it.0).collect();
         let at_pace: Vec<f64> = values.iter().filter(|it| !it.1).map(|it| it.0).collect();
-        let is_marked = round.marked && !has_values;
+        let is_marked = round.is_disturbed && !has_values;
         let median = six_digits(figure_of(&all));
         let undisturbed = match (is_marked, slowed) {
             (true, _) => None,
@@ -383,7 +388,7 @@ impl PartMeasurements {
         let mut sorted = all;
         sorted.sort_unstable_by(f64::total_cmp);
         self.rounds.push(Round {
-            marked: is_marked,
+            is_disturbed: is_marked,
             median,
             p99: six_digits(stats::quantile_sorted(&sorted, 0.99)),
             mean: six_digits(sum / ops.max(1) as f64),
@@ -412,7 +417,7 @@ impl PartMeasurements {
     pub fn reclassify_rounds(&mut self, fastest_ticks: u64) {
         for (round, (pace, undisturbed)) in self.rounds.iter_mut().zip(&mut self.beside) {
             if pace::is_slower(*pace, fastest_ticks) {
-                round.marked = true;
+                round.is_disturbed = true;
                 *undisturbed = None;
             }
         }
@@ -426,7 +431,7 @@ impl PartMeasurements {
     /// Returns the figure of undisturbed samples; `None` if no sample was disturbed or too few rounds
     /// have such a figure.
     pub fn undisturbed(&self) -> Option<f64> {
-        let is_disturbed = |round: &Round| round.marked || round.slowed > 0.0;
+        let is_disturbed = |round: &Round| round.is_disturbed || round.slowed > 0.0;
         let counted = self.beside.iter().filter(|it| it.1.is_some()).count();
         (self.rounds.iter().any(is_disturbed) && counted >= noise::ROUNDS_MIN)
             .then(|| stats::median(&self.by_pass(|_, undisturbed| undisturbed)))
@@ -594,7 +599,7 @@ mod tests {
         let mut part = PartMeasurements::default();
         for block in 0..40 {
             let marked = block % 2 == 0;
-            let round = Round { pass: block / 5, block, marked, ..Round::default() };
+            let round = Round { pass: block / 5, block, is_disturbed: marked, ..Round::default() };
             part.keep(0, &notes(if marked { 150_000 } else { 100_000 }), round, 0);
         }
         let ns = |ticks: u64| clock::ps(ticks) as f64 / 1000.0;

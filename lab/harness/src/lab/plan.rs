@@ -6,7 +6,7 @@ use crate::fault::Fault;
 use crate::host;
 use crate::select::{SelectError, Selection, select};
 use handover_base::topology::{self, Placement, Topology};
-use handover_record::{ArgsError, ContenderKind, Host, Over, OverError, Record, Values};
+use handover_record::{ArgRange, ArgRangeError, ArgsError, ContenderKind, Host, Record, Values};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::time::Duration;
@@ -198,7 +198,7 @@ pub enum PlanError {
     },
     /// The range of the sweep is invalid.
     #[error(transparent)]
-    Over(#[from] OverError),
+    ArgRange(#[from] ArgRangeError),
     /// The pause before hand-overs is too long.
     #[error("--idle-gap {0:?}: must lie in 0..={max:?}", max = Plan::IDLE_GAP_MAX)]
     IdleGap(Duration),
@@ -322,7 +322,7 @@ impl Lab {
     pub fn sweep(
         all: &[&'static [Bench]],
         id: &str,
-        over: &Over,
+        over: &ArgRange,
         plan: Plan,
     ) -> Result<Lab, PlanError> {
         let name = &over.name;

@@ -28,7 +28,7 @@ fn in_few_digits(mut record: Record) -> Record {
         .chain(record.bytes_per_s.iter_mut().chain(&mut record.empty))
         .chain(modes.chain(hardware).chain(record.counters.values_mut()))
         .for_each(|value| *value = in_digits(*value, 6));
-    record.beside.iter_mut().for_each(|it| it.other = in_digits(it.other, 5));
+    record.peers_without_ratio.iter_mut().for_each(|it| it.other = in_digits(it.other, 5));
     let ratios = record.floor.iter_mut().chain(&mut record.peers);
     ratios
         .flat_map(|it| {
@@ -134,7 +134,7 @@ fn record(
         unit: spec.unit,
         ladder: spec.ladder && declared.is_none_or(|part| part.ladder),
         args: context.args.clone(),
-        parties: contender.parties(context.plan),
+        participants: contender.participants(context.plan),
         started_unix_ns: context.started_unix_ns,
         summary: summary(part, figure, batch),
         rate_per_s: rate,
@@ -152,7 +152,7 @@ fn record(
         }),
         floor,
         peers: ratios::to_peers(spec, contenders, contender, index),
-        beside: ratios::beside(contenders, contender, index),
+        peers_without_ratio: ratios::beside(contenders, contender, index),
         modes: modes.map_or_else(Vec::new, |(_, modes)| {
             [modes.fast, modes.slow].map(|(share, median)| Mode { share, median }).to_vec()
         }),
@@ -202,7 +202,7 @@ fn summary(part: &PartMeasurements, figure: Estimate, batch: u64) -> Summary {
         low: figure.ends.map(|ends| ends.0),
         high: figure.ends.map(|ends| ends.1),
         undisturbed: part.undisturbed(),
-        alone: part.alone,
+        single_ops: part.alone,
         resolution_ns: clock::calibration().resolution_ns,
         min: has_operations.then(|| part.histogram.min() as f64 / 1000.0),
         p50: at(0.5),

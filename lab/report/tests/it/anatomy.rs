@@ -56,7 +56,7 @@ fn with_anatomy() -> Record {
         floor: Some(AnatomyFloor { id: "floor/cache-line".into(), figure_ns: 60.0, handoffs: 2.0 }),
         handoffs_count: 4000,
         rounds_count: 7,
-        unmatched: Unmatched { mismatched: 3, overtaken: 2, ..Unmatched::default() },
+        unmatched: Unmatched { mismatched: 3, received_early: 2, ..Unmatched::default() },
         site_ns: [7.0, 8.0, 9.0],
         net: false,
         clock_step_ns: 10.0,

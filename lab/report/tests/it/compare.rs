@@ -56,7 +56,7 @@ fn recorded() -> Vec<Vec<MeasuredFigure>> {
 fn record_of(text: &MeasuredFigure) -> Record {
     let mut it = record(&text.id, &text.contender, text.kind, text.median);
     it.warnings.clear();
-    it.parties.cpus = if text.several { vec![0, 1] } else { vec![0] };
+    it.participants.cpus = if text.several { vec![0, 1] } else { vec![0] };
     let round = |place: u32| Round {
         block: place,
         median: if place < 3 { text.best_tenth } else { text.median },

@@ -107,8 +107,8 @@ fn text_is_escaped_in_the_page() {
         for text in [&mut record.id, &mut record.contender, &mut record.what] {
             spread(text);
         }
-        record.parties.roles = vec![evil.into(), evil.into()];
-        record.parties.cpus = vec![0, 1];
+        record.participants.roles = vec![evil.into(), evil.into()];
+        record.participants.cpus = vec![0, 1];
         record.args = [(evil.to_string(), 1)].into();
         record.warnings.iter_mut().for_each(|warning| spread(&mut warning.text));
         record.floor.iter_mut().for_each(|floor| spread(&mut floor.id));

@@ -46,7 +46,7 @@ fn runs_with_other_machines_arguments_or_placements_are_ignored() {
         |it| {
             it.records[0].args.insert("size_bytes".into(), 8);
         },
-        |it| it.records[0].parties.placement = "far".into(),
+        |it| it.records[0].participants.placement = "far".into(),
         |it| {
             let smoke = handover_record::Warning { code: WarningCode::Smoke, text: String::new() };
             it.records[0].warnings.push(smoke);
@@ -78,5 +78,5 @@ fn smoke_figure_has_no_ratios() {
     remove_smoke_ratios(&mut document);
     assert_eq!(document.records[1..], before.records[1..], "measured figures keep theirs");
     let it = &document.records[0];
-    assert!(it.floor.is_none() && it.peers.is_empty() && it.beside.is_empty());
+    assert!(it.floor.is_none() && it.peers.is_empty() && it.peers_without_ratio.is_empty());
 }

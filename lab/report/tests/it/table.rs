@@ -120,7 +120,7 @@ fn peer_with_another_waiting_strategy_has_no_ratio() {
     let ours = document.records.iter_mut().find(|it| it.id == "lock/busy").expect("a figure");
     ours.waits = Wait::Spin;
     ours.peers.clear();
-    ours.beside =
+    ours.peers_without_ratio =
         vec![PeerWithoutRatio { contender: "eventfd".into(), waits: Wait::Sleep, other: 4200.0 }];
     let drawn = table(&document, 140, PLAIN);
     let row = drawn.lines().find(|line| line.starts_with("lock/busy")).expect("a row");
@@ -279,7 +279,7 @@ fn ratio_within_the_resolution_has_no_colour() {
         let mut document = ladder();
         document.run.null_one = null_one;
         let record = &mut document.records[0];
-        record.parties.cpus = vec![0];
+        record.participants.cpus = vec![0];
         record.peers = vec![Ratio {
             id: record.id.clone(),
             contender: "rival".into(),

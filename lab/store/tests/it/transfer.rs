@@ -2,7 +2,7 @@
 
 use crate::support::{record, run};
 use handover_record::{
-    Cache, ContenderKind, Document, Finding, Hardware, Host, Level, Mode, Parties,
+    Cache, ContenderKind, Document, Finding, Hardware, Host, Level, Mode, Participants,
     PeerWithoutRatio, Proof, Ratio, Record, RoleUsage, Round, Run, Summary, Unit, Wait, Warning,
     WarningCode,
 };
@@ -363,7 +363,7 @@ fn round() -> impl Strategy<Value = Round> {
             steal,
             slowed,
             switches_involuntary,
-            marked,
+            is_disturbed: marked,
         },
     )
 }
@@ -424,7 +424,7 @@ fn any_record() -> impl Strategy<Value = Record> {
             args,
             floor,
             peers,
-            beside: beside
+            peers_without_ratio: beside
                 .into_iter()
                 .map(|(contender, waits, other)| PeerWithoutRatio {
                     contender,
@@ -445,7 +445,14 @@ fn any_record() -> impl Strategy<Value = Record> {
                 ContenderKind::Null,
             ][kind],
             unit: [Unit::Ns, Unit::Bytes, Unit::Count][unit],
-            parties: Parties { roles, cpus, placement, processes, idle_gap_ns, neighbour_cpu },
+            participants: Participants {
+                roles,
+                cpus,
+                placement,
+                processes,
+                idle_gap_ns,
+                neighbour_cpu,
+            },
             started_unix_ns: started,
             summary: Summary {
                 ops,
@@ -462,7 +469,7 @@ fn any_record() -> impl Strategy<Value = Record> {
                 max: Some(s[8]),
                 mean: s[9],
                 undisturbed: None,
-                alone: samples / 2,
+                single_ops: samples / 2,
                 resolution_ns: s[9],
             },
             rate_per_s: n[0],

@@ -2,8 +2,8 @@
 #![allow(dead_code, reason = "each test file uses some of these")]
 
 use handover_record::{
-    ContenderKind, Host, Mode, Parties, Ratio, Record, Round, Run, Summary, Unit, Wait, Warning,
-    WarningCode,
+    ContenderKind, Host, Mode, Participants, Ratio, Record, Round, Run, Summary, Unit, Wait,
+    Warning, WarningCode,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ pub fn record(id: &str, contender: &str, median: f64) -> Record {
         steal: 0.0,
         slowed: 0.25,
         switches_involuntary: u64::MAX,
-        marked: block % 7 == 0,
+        is_disturbed: block % 7 == 0,
     };
     Record {
         id: id.into(),
@@ -58,7 +58,11 @@ pub fn record(id: &str, contender: &str, median: f64) -> Record {
         unit: Unit::Ns,
         ladder: true,
         args: BTreeMap::from([("slots_count".into(), 64)]),
-        parties: Parties { roles: vec!["one".into()], cpus: vec![0], ..Parties::default() },
+        participants: Participants {
+            roles: vec!["one".into()],
+            cpus: vec![0],
+            ..Participants::default()
+        },
         started_unix_ns: 5,
         summary: Summary {
             median,
@@ -78,7 +82,7 @@ pub fn record(id: &str, contender: &str, median: f64) -> Record {
         empty: Some(0.3),
         floor: Some(ratio("floor")),
         peers: vec![ratio("one"), ratio("two")],
-        beside: Vec::new(),
+        peers_without_ratio: Vec::new(),
         modes: vec![Mode { share: 0.7, median }],
         counters: BTreeMap::from([("slept_share".into(), 0.25)]),
         hardware: None,

@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use std::hint::black_box;
 use std::io;
 
-/// Locks and unlocks a free mutex with `pthread_mutex_lock` and `pthread_mutex_unlock`.
+/// Locks and unlocks a free mutex `n` times with `pthread_mutex_lock` and `pthread_mutex_unlock`.
 ///
 /// # Errors
 /// Fails if the C library cannot create a mutex.
@@ -20,7 +20,7 @@ pub fn mutex_lock_unlock(n: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Locks and unlocks a free recursive mutex.
+/// Locks and unlocks a free recursive mutex `n` times.
 ///
 /// # Errors
 /// Fails if the C library cannot create a mutex.
@@ -32,7 +32,7 @@ pub fn recursive_mutex_lock_unlock(n: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Locks and unlocks a free spin lock with `pthread_spin_lock` and `pthread_spin_unlock`.
+/// Locks and unlocks a free spin lock `n` times with `pthread_spin_lock` and `pthread_spin_unlock`.
 ///
 /// # Errors
 /// Fails if the C library cannot create a spin lock.
@@ -44,8 +44,8 @@ pub fn spin_lock_unlock(n: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Sets a flag by an exchange and clears it by a store, both sequentially consistent: the default
-/// of C's `atomic_flag_test_and_set` and `atomic_flag_clear`.
+/// Sets a flag by an exchange and clears it by a store, `n` times; both are sequentially
+/// consistent, the default of C's `atomic_flag_test_and_set` and `atomic_flag_clear`.
 pub fn atomic_lock_unlock(n: u64) {
     let flag = AtomicBool::new(false);
     let flag = black_box(&flag);
@@ -58,21 +58,21 @@ pub fn atomic_lock_unlock(n: u64) {
     }
 }
 
-/// Calls `pthread_self`.
+/// Calls `pthread_self` `n` times.
 pub fn pthread_self(n: u64) {
     for _ in 0..n {
         black_box(raw::pthread_self());
     }
 }
 
-/// Calls `gettid`, which is a system call.
+/// Calls `gettid`, a system call, `n` times.
 pub fn gettid(n: u64) {
     for _ in 0..n {
         black_box(raw::gettid());
     }
 }
 
-/// Calls `getenv` for the variable `name`; returns `true` if the last call, if any, found it.
+/// Calls `getenv` for the variable `name` `n` times; returns `true` if the variable exists and `n` is not 0.
 pub fn getenv(n: u64, name: &CStr) -> bool {
     let mut found = false;
     for _ in 0..n {

@@ -4,7 +4,7 @@
 use crate::raw::calls::{forget, hide_reference};
 use std::hint::black_box;
 
-/// Counts without a call: the function is inlined.
+/// Counts to `n` with an inlined function, without calls; returns `n`.
 pub extern "C" fn inline(n: u64) -> u64 {
     #[inline(always)]
     fn next(i: u64) -> u64 {
@@ -17,7 +17,7 @@ pub extern "C" fn inline(n: u64) -> u64 {
     i
 }
 
-/// Calls a function of this file.
+/// Calls a function of this file `n` times; returns the number of calls, which is `n`.
 #[inline(never)]
 pub extern "C" fn same_file(n: u64) -> u64 {
     let mut i = 0;
@@ -32,7 +32,7 @@ fn next(i: u64) -> u64 {
     i.wrapping_add(1)
 }
 
-/// Calls a function through a pointer.
+/// Calls a function through a pointer `n` times; returns the number of calls, which is `n`.
 pub extern "C" fn pointer(n: u64) -> u64 {
     through_pointer(n, black_box(next))
 }
@@ -54,7 +54,7 @@ pub trait Step {
     fn next(&self, i: u64) -> u64;
 }
 
-/// Adds one.
+/// Implementation of [`Step`] that adds one.
 struct One;
 
 impl Step for One {
@@ -63,7 +63,7 @@ impl Step for One {
     }
 }
 
-/// Calls a method of a trait object.
+/// Calls a method of a trait object `n` times; returns the number of calls, which is `n`.
 pub extern "C" fn dynamic(n: u64) -> u64 {
     // `black_box` hides the object's type, so that the compiler does not know its method table.
     let step: &dyn Step = &One;

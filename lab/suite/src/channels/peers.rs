@@ -1,6 +1,6 @@
 //! Queues of other libraries.
 
-use super::{Batched, Channel, Queue, as_in_std, run_at_once};
+use super::{BatchChannel, Channel, Queue, as_in_std, run_at_once};
 use disruptor::{
     BusySpin, EventPoller, MissingFreeSlots, MultiProducer, MultiProducerBarrier, Producer,
     SingleConsumerBarrier, SingleProducer, SingleProducerBarrier,
@@ -13,18 +13,18 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
 as_in_std! {
-    /// `crossbeam-channel`.
+    /// Queue of the crate `crossbeam-channel`.
     Crossbeam: crossbeam_channel::Sender<T>, crossbeam_channel::Receiver<T>,
     crossbeam_channel::bounded, Ok(()), Some
 }
 
 as_in_std! {
-    /// `kanal`.
+    /// Queue of the crate `kanal`.
     Kanal: kanal::Sender<T>, kanal::Receiver<T>, kanal::bounded, Ok(true), |found| found
 }
 
 as_in_std! {
-    /// `flume`.
+    /// Queue of the crate `flume`.
     Flume: flume::Sender<T>, flume::Receiver<T>, flume::bounded, Ok(()), Some
 }
 
@@ -47,7 +47,7 @@ impl<T: Send + 'static> Channel<T> for Rtrb {
     }
 }
 
-impl Batched for Rtrb {
+impl BatchChannel for Rtrb {
     #[inline(always)]
     fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize {
         let wanted = (items.end - items.start) as usize;
@@ -79,7 +79,7 @@ impl Batched for Rtrb {
     }
 }
 
-/// `crossbeam-queue`'s `ArrayQueue`.
+/// `ArrayQueue` of the crate `crossbeam-queue`.
 pub(crate) enum ArrayQueue {}
 
 impl<T: Send + 'static> Channel<T> for ArrayQueue {
@@ -100,10 +100,10 @@ impl<T: Send + 'static> Channel<T> for ArrayQueue {
     }
 }
 
-/// `disruptor`, polled; with one producer or, if `MANY`, with several.
+/// Queue of the crate `disruptor`, polled; with one producer or, if `MANY`, with several.
 pub(crate) enum Disruptor<const MANY: bool> {}
 
-/// Implements the queue for one kind of producer.
+/// Implements [`Channel`] for `disruptor` with one kind of producer.
 macro_rules! disruptor {
     ($many:literal, $build:ident, $producer:ident, $barrier:ident, $slots_min:literal) => {
         impl Channel for Disruptor<$many> {
@@ -134,7 +134,7 @@ disruptor!(false, build_single_producer, SingleProducer, SingleProducerBarrier, 
 // The crate refuses fewer slots.
 disruptor!(true, build_multi_producer, MultiProducer, MultiProducerBarrier, 64);
 
-impl Batched for Disruptor<false> {
+impl BatchChannel for Disruptor<false> {
     #[inline(always)]
     fn push_some(sender: &mut Self::Sender, items: &mut std::ops::Range<u64>) -> usize {
         let mut wanted = (items.end - items.start) as usize;
@@ -164,7 +164,7 @@ impl Batched for Disruptor<false> {
     }
 }
 
-/// A `tokio::sync::mpsc` queue awaited by a thread in a tokio runtime.
+/// Implements [`Queue`] for `tokio::sync::mpsc`, awaited by threads in a tokio runtime of one kind.
 macro_rules! tokio_in {
     ($(#[$doc:meta])* $name:ident, $runtime:ty, $made:expr) => {
         $(#[$doc])*
@@ -202,16 +202,16 @@ macro_rules! tokio_in {
 }
 
 tokio_in! {
-    /// Each thread in its own runtime.
+    /// `tokio::sync::mpsc`, with a single-threaded runtime for each thread.
     Tokio, Runtime, Builder::new_current_thread().build()
 }
 
 tokio_in! {
-    /// All threads in one multi-threaded runtime, whose workers have nothing to do.
+    /// `tokio::sync::mpsc`, with one multi-threaded runtime for all threads; its worker has nothing to do.
     TokioMulti, Arc<Runtime>, shared_runtime()
 }
 
-/// Returns the runtime that all current users share.
+/// Returns the multi-threaded runtime that all current users share; creates it if there is none.
 fn shared_runtime() -> io::Result<Arc<Runtime>> {
     static SHARED: Mutex<Weak<Runtime>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);

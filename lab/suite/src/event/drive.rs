@@ -9,8 +9,8 @@
 //!
 //! ```
 //! use handover_event::Config;
-//! use handover_suite::event::drive::{SelfMessage, LimitedAnswers, Via, self_talker};
-//! let mut machine = self_talker(Via::Call, LimitedAnswers::new(1000), Config::default())?;
+//! use handover_suite::event::drive::{SelfMessage, LimitedAnswers, SendMethod, self_talker};
+//! let mut machine = self_talker(SendMethod::Call, LimitedAnswers::new(1000), Config::default())?;
 //! machine.context().send_quiet(SelfMessage::Hello(1))?;
 //! machine.run()?;
 //! assert_eq!(machine.stats().handled, 1000);
@@ -32,16 +32,16 @@ use std::time::Duration;
 /// until the pieces reach the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MachineMessage {
-    /// A hello, which asks for an answer.
+    /// A hello: a numbered message that the receiver answers.
     Hello {
-        /// The sender, if the receiver serves several.
+        /// Index of the sender, if the receiver serves several machines.
         from: u64,
-        /// The number of the hello, counted from 1 between the two machines.
+        /// Number of the hello, counted from 1 between the two machines.
         number: u64,
     },
-    /// The end of the pause before a hello.
+    /// Timer message that ends the pause before a hello is sent.
     Idle {
-        /// Machine to which the hello will be sent.
+        /// Index of the machine to which the hello will be sent.
         to: u64,
         /// Number of the hello that will be sent.
         number: u64,
@@ -56,9 +56,9 @@ pub enum MachineMessage {
 /// in one piece, which then waits for both: 9.4 ns a message with [`MachineMessage`], where one word takes 3 ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SelfMessage {
-    /// A hello with its number, which asks for an answer.
+    /// A hello with its number, which the machine answers with the next hello.
     Hello(u64),
-    /// The end of the pause before the hello with this number.
+    /// Timer message that ends the pause before the hello with this number.
     Idle(u64),
     /// Request to stop the machine.
     Quit,
@@ -67,39 +67,39 @@ pub enum SelfMessage {
 /// Message to a subscriber.
 #[derive(Debug)]
 pub enum SubscriberMessage {
-    /// The server's hello with its number; all subscribers share it.
+    /// The server's hello with its number, one value that all subscribers share.
     Post(PoolArc<u64>),
-    /// The end of the pause before the answer.
+    /// Timer message that ends the pause before an answer is sent.
     Idle {
-        /// Number of the answer.
+        /// Number of the answer that will be sent.
         number: u64,
     },
     /// Request to stop the machine.
     Quit,
 }
 
-/// Decision after a hello.
+/// Decision of a machine that has received a hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
-    /// Answer at once.
+pub enum Reaction {
+    /// The machine answers at once.
     Answer,
-    /// Answer after this time.
+    /// The machine answers after this time.
     AnswerAfter(Duration),
-    /// Answer, and then stop the machine; when run again, it finds the replies received meanwhile.
+    /// The machine answers and then stops; when run again, it finds the replies received meanwhile.
     AnswerAndStop,
-    /// Stop the machine without an answer.
+    /// The machine stops without an answer.
     Stop,
 }
 
-/// Actions of a machine when it starts to run.
+/// Actions that a machine performs when it starts to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Opening {
-    /// `true` if it sends the first hello.
-    pub says: bool,
-    /// Time after which it sends the first hello.
-    pub says_after: Option<Duration>,
-    /// Time after which it stops.
-    pub quits_after: Option<Duration>,
+    /// `true` if the machine sends the first hello at once.
+    pub sends_first_hello: bool,
+    /// Time after which the machine sends the first hello; `None` if it does not.
+    pub first_hello_after: Option<Duration>,
+    /// Time after which the machine stops; `None` if it runs without a limit.
+    pub stops_after: Option<Duration>,
 }
 
 /// Policy that decides how a machine continues, with callbacks for its events.
@@ -109,9 +109,9 @@ pub trait Pace: Send + 'static {
         Opening::default()
     }
 
-    /// Called when a hello was received; returns the decision. A server that answers by topic calls
-    /// this once for all its subscribers.
-    fn received(&mut self, number: u64) -> Next;
+    /// Called when a hello was received; returns the reaction to it. A server that answers by topic
+    /// calls this once for all its subscribers.
+    fn received(&mut self, number: u64) -> Reaction;
 
     /// Called when a server that answers by topic has received a hello and waits for the others.
     fn gathered(&mut self, number: u64) {
@@ -123,28 +123,17 @@ pub trait Pace: Send + 'static {
         let _ = number;
     }
 
-    /// Called when a pause is over.
+    /// Called when the pause before a hello is over.
     fn idle_over(&mut self) {}
 
-    /// Called when the time is over and the machine stops.
+    /// Called when the machine stops because it was requested to or its time is over.
     fn quit(&mut self) {}
-}
-
-/// Pace that answers each hello at once, without limit.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct UnlimitedAnswers;
-
-impl Pace for UnlimitedAnswers {
-    #[inline]
-    fn received(&mut self, _: u64) -> Next {
-        Next::Answer
-    }
 }
 
 /// Pace that answers a given number of hellos at once, and stops with the last answer.
 #[derive(Debug, Clone, Copy)]
 pub struct LimitedAnswers {
-    /// Number of remaining answers; can be set again between runs.
+    /// Number of answers left until the machine stops; can be set again between runs.
     pub left: u64,
 }
 
@@ -158,9 +147,9 @@ impl LimitedAnswers {
 
 impl Pace for LimitedAnswers {
     #[inline]
-    fn received(&mut self, _: u64) -> Next {
+    fn received(&mut self, _: u64) -> Reaction {
         self.left = self.left.saturating_sub(1);
-        if self.left == 0 { Next::AnswerAndStop } else { Next::Answer }
+        if self.left == 0 { Reaction::AnswerAndStop } else { Reaction::Answer }
     }
 }
 
@@ -180,13 +169,13 @@ trait Speaker {
 
     fn open(&mut self, cx: &mut Context<'_, Self::Message>) {
         let opening = self.pace().opening();
-        if let Some(delay) = opening.says_after {
+        if let Some(delay) = opening.first_hello_after {
             later(cx, delay, Self::idle(0, 1));
         }
-        if let Some(delay) = opening.quits_after {
+        if let Some(delay) = opening.stops_after {
             later(cx, delay, (Self::QUIT)());
         }
-        if opening.says {
+        if opening.sends_first_hello {
             self.say_or_stop(0, 1, cx);
         }
     }
@@ -201,12 +190,18 @@ trait Speaker {
     }
 
     #[inline]
-    fn answer(&mut self, next: Next, to: u64, number: u64, cx: &mut Context<'_, Self::Message>) {
+    fn answer(
+        &mut self,
+        next: Reaction,
+        to: u64,
+        number: u64,
+        cx: &mut Context<'_, Self::Message>,
+    ) {
         let stops = match next {
-            Next::Answer => false,
-            Next::AnswerAndStop => true,
-            Next::AnswerAfter(delay) => return later(cx, delay, Self::idle(to, number)),
-            Next::Stop => return cx.stop(),
+            Reaction::Answer => false,
+            Reaction::AnswerAndStop => true,
+            Reaction::AnswerAfter(delay) => return later(cx, delay, Self::idle(to, number)),
+            Reaction::Stop => return cx.stop(),
         };
         self.say_or_stop(to, number, cx);
         if stops {
@@ -234,7 +229,7 @@ fn later<M: Send + 'static>(cx: &mut Context<'_, M>, delay: Duration, message: M
     }
 }
 
-/// Common part of the handlers of beats.
+/// Implements the part of [`Handler`] that is common to the machines that receive [`MachineMessage`].
 macro_rules! hears_beats {
     () => {
         type Message = MachineMessage;
@@ -272,20 +267,20 @@ macro_rules! speaks {
     };
 }
 
-/// Way in which a machine sends to itself.
+/// Method by which a machine sends to itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Via {
-    /// By [`Context::send_quiet`].
+pub enum SendMethod {
+    /// The machine sends by [`Context::send_quiet`].
     Call,
-    /// By [`Context::send`].
+    /// The machine sends by [`Context::send`].
     Pass,
 }
 
-/// Handler of a machine that talks to itself.
+/// Handler of a machine that sends hellos to itself.
 #[derive(Debug)]
 pub struct SelfTalker<P> {
-    /// Way in which the machine sends.
-    pub via: Via,
+    /// Method by which the machine sends to itself.
+    pub via: SendMethod,
     /// Pace, which decides when to answer.
     pub pace: P,
 }
@@ -297,8 +292,8 @@ impl<P: Pace> Speaker for SelfTalker<P> {
     fn say(&mut self, _to: u64, number: u64, cx: &mut Context<'_, SelfMessage>) -> bool {
         let hello = SelfMessage::Hello(number);
         let sent = match self.via {
-            Via::Call => cx.send_quiet(hello),
-            Via::Pass => cx.send(hello),
+            SendMethod::Call => cx.send_quiet(hello),
+            SendMethod::Pass => cx.send(hello),
         };
         sent.is_ok()
     }
@@ -330,19 +325,19 @@ impl<P: Pace> Handler for SelfTalker<P> {
 /// # Errors
 /// Fails like [`Machine::new`].
 pub fn self_talker<P: Pace>(
-    via: Via,
+    via: SendMethod,
     pace: P,
     config: Config,
 ) -> Result<Machine<SelfTalker<P>>, MachineError> {
     Machine::new(SelfTalker { via, pace }, config)
 }
 
-/// Handler of a machine that talks to one other.
+/// Handler of a machine that exchanges hellos with one other machine.
 #[derive(Debug)]
 pub struct Partner<P> {
-    /// Receiver of the machine's hellos; if `None`, the machine stops when it should send one.
+    /// Address to which the machine sends its hellos; if `None`, the machine stops when it should send one.
     pub other: Option<Address<MachineMessage>>,
-    /// Name of this machine in its messages.
+    /// Index by which this machine identifies itself in its messages.
     pub name: u32,
     /// Pace, which decides when to answer.
     pub pace: P,
@@ -370,8 +365,7 @@ impl<P: Pace> Handler for Partner<P> {
     hears_beats!();
 }
 
-/// Creates two machines that talk to each other. Unless a pace sends the first hello, the caller
-/// must send one to either.
+/// Creates two machines that exchange hellos. Unless a pace sends the first hello, the caller must send one to either.
 ///
 /// # Errors
 /// Fails like [`Machine::new`].
@@ -418,14 +412,14 @@ impl<S, M: MessageKind> LinearSearch<S, M> {
         LinearSearch { state, entries: Vec::new(), started: None }
     }
 
-    /// Registers the handler of a kind, behind all others.
+    /// Registers the handler of a kind after all others; returns the lookup.
     #[must_use]
     pub fn on(mut self, kind: usize, handle: HandleFn<S, M>) -> Self {
         self.entries.push((kind, handle));
         self
     }
 
-    /// Registers a function that is called once before the first message.
+    /// Registers a function that is called once before the first message; returns the lookup.
     #[must_use]
     pub fn on_start(mut self, started: fn(&mut S, &mut Context<'_, M>)) -> Self {
         self.started = Some(started);
@@ -438,7 +432,7 @@ impl<S, M: MessageKind> LinearSearch<S, M> {
         &self.state
     }
 
-    /// Returns the state for changes.
+    /// Returns a mutable reference to the state.
     #[must_use]
     pub fn state_mut(&mut self) -> &mut S {
         &mut self.state
@@ -464,11 +458,11 @@ impl<S, M: MessageKind> Handler for LinearSearch<S, M> {
     }
 }
 
-/// One of two machines that talk to each other, with a lookup of handlers by the kind of a message.
+/// State of one of two machines that exchange hellos and look up the handler by the kind of a message.
 #[derive(Debug)]
 pub struct KindPartner<P> {
     other: Option<Address<KindMessage>>,
-    /// Kind of the hellos: the last of the registered ids.
+    /// Kind of the hellos, which is the last registered id.
     hello: usize,
     /// Pace, which decides when to answer.
     pub pace: P,
@@ -520,7 +514,7 @@ impl<P: Pace> Speaker for KindPartner<P> {
     }
 }
 
-/// Lookup of the handler of a kind, for two machines that talk to each other.
+/// Lookup of message handlers by kind, for two machines that exchange hellos.
 pub trait Lookup<P>: Handler<Message = KindMessage> + Sized {
     /// Creates a lookup with a handler for each of `ids_count` message ids.
     fn of(caller: KindPartner<P>, ids_count: usize) -> Self;
@@ -528,7 +522,7 @@ pub trait Lookup<P>: Handler<Message = KindMessage> + Sized {
     /// Returns the machine's state.
     fn caller(&self) -> &KindPartner<P>;
 
-    /// Returns the machine's state for changes.
+    /// Returns a mutable reference to the machine's state.
     fn caller_mut(&mut self) -> &mut KindPartner<P>;
 }
 
@@ -554,8 +548,8 @@ macro_rules! looks_up {
 looks_up!(HandlerTable);
 looks_up!(LinearSearch);
 
-/// Creates two machines that talk to each other and look up the handler of a message, whose id is
-/// the last of `ids_count` registered ids, at least one. A pace must send the first hello.
+/// Creates two machines that exchange hellos and look up each message's handler, the last of
+/// `ids_count` registered ones, at least one. A pace must send the first hello.
 ///
 /// # Errors
 /// Fails like [`Machine::new`].
@@ -575,7 +569,7 @@ pub fn pair_by_id<P: Pace, L: Lookup<P>>(
     Ok([first, second])
 }
 
-/// Handler of a server; each client sends its index in `clients` as its name.
+/// Handler of a server that answers the hellos of its clients; each client sends its index in `clients` as its name.
 #[derive(Debug)]
 pub struct Server<P> {
     /// Addresses of the clients.
@@ -606,7 +600,7 @@ impl<P: Pace> Handler for Server<P> {
     hears_beats!();
 }
 
-/// Capacity of a client's inbox, which holds one message at a time.
+/// Capacity in messages of a client's inbox; one message at a time is expected.
 const CLIENT_INBOX: u32 = 8;
 
 /// Returns a server's configuration, whose inbox holds a message of each client.
@@ -619,8 +613,8 @@ fn for_client(config: Config) -> Config {
     Config { inbox_messages_max: CLIENT_INBOX, ..config }
 }
 
-/// A server with its clients.
-pub type Served<H, K> = (Machine<H>, Vec<Machine<K>>);
+/// A server machine and its client machines.
+pub type ServerWithClients<H, K> = (Machine<H>, Vec<Machine<K>>);
 
 /// Creates a server, and a client for each of the paces. The clients send first; the server answers
 /// a hello with one of the same number.
@@ -631,7 +625,7 @@ pub fn served<S: Pace, C: Pace>(
     pace: S,
     clients: impl IntoIterator<Item = C>,
     config: Config,
-) -> Result<Served<Server<S>, Partner<C>>, MachineError> {
+) -> Result<ServerWithClients<Server<S>, Partner<C>>, MachineError> {
     let paces: Vec<C> = clients.into_iter().collect();
     let server = Server { clients: Vec::with_capacity(paces.len()), pace };
     let mut server = Machine::new(server, for_server(config, paces.len()))?;
@@ -651,13 +645,13 @@ pub struct TopicServer<P> {
     publisher: Publisher<u64>,
     subscribers_count: u64,
     gathered: u64,
-    /// Number of posts.
+    /// Number of values posted so far.
     posted: u64,
     /// Pace, which decides when to answer.
     pub pace: P,
 }
 
-/// Maximum number of values of a topic in use: the one being read, and the next.
+/// Maximum number of a topic's values that are in use at a time.
 const VALUES_MAX: u32 = 8;
 
 impl<P: Pace> TopicServer<P> {
@@ -698,9 +692,9 @@ impl<P: Pace> Handler for TopicServer<P> {
 /// Handler of a subscriber, which answers the announcer alone.
 #[derive(Debug)]
 pub struct TopicClient<P> {
-    /// Receiver of the answers.
+    /// Address of the server, which receives the answers.
     pub announcer: Address<MachineMessage>,
-    /// Name of this machine in its messages.
+    /// Index by which this machine identifies itself in its messages.
     pub name: u32,
     /// Pace, which decides when to answer.
     pub pace: P,
@@ -746,7 +740,7 @@ pub fn served_by_topic<S: Pace, C: Pace>(
     pace: S,
     subscribers: impl IntoIterator<Item = C>,
     config: Config,
-) -> Result<Served<TopicServer<S>, TopicClient<C>>, MachineError> {
+) -> Result<ServerWithClients<TopicServer<S>, TopicClient<C>>, MachineError> {
     let paces: Vec<C> = subscribers.into_iter().collect();
     let topic = Topic::new();
     let announcer = TopicServer::new(&topic, paces.len() as u64, pace);

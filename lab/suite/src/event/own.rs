@@ -1,8 +1,8 @@
 //! Messages that a thread sends to itself.
 
 use super::drive::{
-    KindMessage, LinearSearch, MachineMessage, Next, Pace, Partner, SelfMessage, SelfTalker, Via,
-    self_talker,
+    KindMessage, LinearSearch, MachineMessage, Pace, Partner, Reaction, SelfMessage, SelfTalker,
+    SendMethod, self_talker,
 };
 use crate::channels::Queue;
 use crate::common::same;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 const SLOTS: u32 = 1024;
 
-/// Pace that answers until `left` hellos were received, and counts those out of order.
+/// Pace that answers hellos until it has received `left` of them, and counts those out of order.
 #[derive(Clone, Copy, Default)]
 pub(super) struct CountingPace {
     pub left: u64,
@@ -25,23 +25,24 @@ pub(super) struct CountingPace {
 
 impl Pace for CountingPace {
     #[inline]
-    fn received(&mut self, number: u64) -> Next {
+    fn received(&mut self, number: u64) -> Reaction {
         self.left -= 1;
         self.wrong += u64::from(number != self.last + 1);
         self.last = number;
-        if self.left == 0 { Next::Stop } else { Next::Answer }
+        if self.left == 0 { Reaction::Stop } else { Reaction::Answer }
     }
 }
 
-/// Machine that sends messages to itself.
-pub(super) trait Talker: 'static {
+/// Constructor and accessors of a machine that sends messages to itself.
+pub(super) trait SelfSender: 'static {
     type Handler: Handler;
     fn machine() -> Result<Machine<Self::Handler>, Fault>;
     fn message(number: u64) -> <Self::Handler as Handler>::Message;
     fn counted(handler: &mut Self::Handler) -> &mut CountingPace;
 }
 
-/// Sends numbers, as the floor and the peers do, by [`Context::send_quiet`] or by [`Context::send`].
+/// Machine that sends plain numbers to itself, as the floor and the peers do: by [`Context::send`]
+/// if `PASS`, otherwise by [`Context::send_quiet`].
 pub(super) struct SendNumber<const PASS: bool>(CountingPace);
 
 impl<const PASS: bool> Handler for SendNumber<PASS> {
@@ -50,7 +51,7 @@ impl<const PASS: bool> Handler for SendNumber<PASS> {
     #[inline]
     fn handle(&mut self, number: u64, cx: &mut Context<'_, u64>) {
         let sent = match self.0.received(number) {
-            Next::Stop => return cx.stop(),
+            Reaction::Stop => return cx.stop(),
             _ if PASS => cx.send(number + 1),
             _ => cx.send_quiet(number + 1),
         };
@@ -60,7 +61,7 @@ impl<const PASS: bool> Handler for SendNumber<PASS> {
     }
 }
 
-impl<const PASS: bool> Talker for SendNumber<PASS> {
+impl<const PASS: bool> SelfSender for SendNumber<PASS> {
     type Handler = Self;
 
     fn machine() -> Result<Machine<Self>, Fault> {
@@ -74,14 +75,14 @@ impl<const PASS: bool> Talker for SendNumber<PASS> {
     }
 }
 
-/// Sends the hellos of the classic program by [`Context::send_quiet`].
+/// Machine that sends itself the hellos of the classic program `hello1`, by [`Context::send_quiet`].
 pub(super) enum ClassicHello {}
 
-impl Talker for ClassicHello {
+impl SelfSender for ClassicHello {
     type Handler = SelfTalker<CountingPace>;
 
     fn machine() -> Result<Machine<SelfTalker<CountingPace>>, Fault> {
-        self_talker(Via::Call, CountingPace::default(), Config::default()).map_err(Fault::of)
+        self_talker(SendMethod::Call, CountingPace::default(), Config::default()).map_err(Fault::of)
     }
     fn message(number: u64) -> SelfMessage {
         SelfMessage::Hello(number)
@@ -91,10 +92,10 @@ impl Talker for ClassicHello {
     }
 }
 
-/// Sends by [`Context::send_to`], which finds that the address is its own.
+/// Machine that sends to its own address by [`Context::send_to`].
 pub(super) enum SendByAddress {}
 
-impl Talker for SendByAddress {
+impl SelfSender for SendByAddress {
     type Handler = Partner<CountingPace>;
 
     fn machine() -> Result<Machine<Partner<CountingPace>>, Fault> {
@@ -111,15 +112,15 @@ impl Talker for SendByAddress {
     }
 }
 
-/// Benchmark of hellos to oneself, for all contenders.
+/// Declaration of the benchmark of messages to oneself, for all contenders.
 const CALL: Spec =
     Spec::new("event/call", "a typed message to oneself, from being sent until it was handled")
         .floor("event/array")
         .classic("hello1 -l")
         .ladder();
 
-/// Queue of a floor or a peer, used by one thread.
-pub(super) trait Looping: Sized {
+/// Queue of a floor or a peer through which one thread sends numbers to itself.
+pub(super) trait SelfQueue: Sized {
     const SPEC: Spec;
     fn new() -> Result<Self, Fault>;
     /// Sends `count` numbers, and handles them.
@@ -130,7 +131,7 @@ pub(super) trait Looping: Sized {
 /// Workload: numbers that a thread sends to itself through a queue.
 pub(super) struct Loop<Q>(Q);
 
-impl<Q: Looping> Workload for Loop<Q> {
+impl<Q: SelfQueue> Workload for Loop<Q> {
     type Args = ();
     const SPEC: Spec = Q::SPEC;
 
@@ -149,9 +150,9 @@ impl<Q: Looping> Workload for Loop<Q> {
     }
 }
 
-pub(super) struct Hello<T: Talker>(Machine<T::Handler>);
+pub(super) struct HelloLoop<T: SelfSender>(Machine<T::Handler>);
 
-impl<T: Talker> Hello<T> {
+impl<T: SelfSender> HelloLoop<T> {
     #[inline]
     fn go(&mut self, count: u64) -> Result<(), Fault> {
         let counted = T::counted(self.0.handler_mut());
@@ -163,12 +164,12 @@ impl<T: Talker> Hello<T> {
     }
 }
 
-impl<T: Talker> Workload for Hello<T> {
+impl<T: SelfSender> Workload for HelloLoop<T> {
     type Args = ();
     const SPEC: Spec = CALL;
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
-        T::machine().map(Hello)
+        T::machine().map(HelloLoop)
     }
 
     fn check(&mut self) -> Result<(), Fault> {
@@ -190,33 +191,33 @@ impl<T: Talker> Workload for Hello<T> {
 
 /// Handler of a number in an untyped queue, called through a pointer that the compiler cannot
 /// follow.
-type Handle = fn(&mut CountingPace, u64) -> Option<u64>;
+type NumberHandler = fn(&mut CountingPace, u64) -> Option<u64>;
 
 fn handle_number(counted: &mut CountingPace, number: u64) -> Option<u64> {
     match counted.received(number) {
-        Next::Stop => None,
+        Reaction::Stop => None,
         _ => Some(number + 1),
     }
 }
 
-/// Kinds of messages, as in hand-written code around a `VecDeque`.
+/// Messages of hand-written code around a `VecDeque`.
 enum Message {
     Hello(u64),
     Quit,
 }
 
 /// Peer: a `VecDeque` of messages and a `match`, the hand-written solution on one thread.
-pub(super) struct Deque {
+pub(super) struct DequeLoop {
     queue: VecDeque<Message>,
     counted: CountingPace,
 }
 
-impl Looping for Deque {
+impl SelfQueue for DequeLoop {
     const SPEC: Spec = CALL;
 
     fn new() -> Result<Self, Fault> {
         let queue = VecDeque::with_capacity(SLOTS as usize);
-        Ok(Deque { queue, counted: CountingPace::default() })
+        Ok(DequeLoop { queue, counted: CountingPace::default() })
     }
 
     #[inline]
@@ -228,7 +229,7 @@ impl Looping for Deque {
                 Message::Quit => break,
                 Message::Hello(number) => {
                     self.queue.push_back(match self.counted.received(number) {
-                        Next::Stop => Message::Quit,
+                        Reaction::Stop => Message::Quit,
                         _ => Message::Hello(number + 1),
                     })
                 }
@@ -243,14 +244,14 @@ impl Looping for Deque {
 
 /// Floor: an array with two indices and an inlined handler, the least code that queues a number and
 /// handles it.
-pub(super) struct Array {
+pub(super) struct ArrayLoop {
     slots: Box<[u64; SLOTS as usize]>,
     head: usize,
     tail: usize,
     counted: CountingPace,
 }
 
-impl Array {
+impl ArrayLoop {
     #[inline(always)]
     fn push(&mut self, number: u64) {
         self.slots[self.tail % SLOTS as usize] = number;
@@ -258,7 +259,7 @@ impl Array {
     }
 }
 
-impl Looping for Array {
+impl SelfQueue for ArrayLoop {
     const SPEC: Spec = Spec::new(
         "event/array",
         "a number into an array and out of it, and to a function that is inlined",
@@ -267,7 +268,7 @@ impl Looping for Array {
 
     fn new() -> Result<Self, Fault> {
         let slots = Box::new([0; SLOTS as usize]);
-        Ok(Array { slots, head: 0, tail: 0, counted: CountingPace::default() })
+        Ok(ArrayLoop { slots, head: 0, tail: 0, counted: CountingPace::default() })
     }
 
     #[inline]
@@ -277,7 +278,7 @@ impl Looping for Array {
         while self.head < self.tail {
             let number = self.slots[self.head % SLOTS as usize];
             self.head += 1;
-            if self.counted.received(number) != Next::Stop {
+            if self.counted.received(number) != Reaction::Stop {
                 self.push(number + 1);
             }
         }
@@ -288,11 +289,11 @@ impl Looping for Array {
     }
 }
 
-/// Item of a peer's queue.
+/// Item of a peer's queue: a number, or an allocated letter that contains it.
 pub(super) trait QueueItem: Send + 'static {
     const SPEC: Spec;
     fn of(number: u64) -> Self;
-    /// Reads the item and drops it.
+    /// Consumes the item; returns its number.
     fn read(self) -> u64;
 }
 
@@ -327,11 +328,11 @@ impl QueueItem for Arc<Letter> {
 pub(super) struct QueueLoop<Q: Queue, T: QueueItem> {
     ends: (Q::Sender<T>, Q::Receiver<T>),
     runtime: Q::Runtime,
-    handle: Handle,
+    handle: NumberHandler,
     counted: CountingPace,
 }
 
-impl<Q: Queue, T: QueueItem> Looping for QueueLoop<Q, T> {
+impl<Q: Queue, T: QueueItem> SelfQueue for QueueLoop<Q, T> {
     const SPEC: Spec = T::SPEC;
 
     fn new() -> Result<Self, Fault> {
@@ -371,29 +372,28 @@ mod local {
     use tokio::runtime::{Builder, Runtime};
     use tokio::task::{LocalSet, spawn_local};
 
-    /// Peer: a task for each message on tokio's `LocalSet`, as code posts work to a loop of one
-    /// thread.
-    pub(crate) struct Local {
+    /// Peer: one task per message on tokio's `LocalSet`, the usual way to post work to a single-threaded loop.
+    pub(crate) struct LocalSetLoop {
         runtime: Runtime,
         counted: Rc<RefCell<CountingPace>>,
     }
 
-    /// Handles a number, and posts the next.
+    /// Posts a task that handles `number` and then posts the next number.
     fn post(counted: Rc<RefCell<CountingPace>>, number: u64) {
         spawn_local(async move {
             let next = counted.borrow_mut().received(number);
-            if next != Next::Stop {
+            if next != Reaction::Stop {
                 post(counted, number + 1);
             }
         });
     }
 
-    impl Looping for Local {
+    impl SelfQueue for LocalSetLoop {
         const SPEC: Spec = CALL;
 
         fn new() -> Result<Self, Fault> {
             let runtime = Builder::new_current_thread().build()?;
-            Ok(Local { runtime, counted: Rc::default() })
+            Ok(LocalSetLoop { runtime, counted: Rc::default() })
         }
 
         fn go(&mut self, count: u64) {
@@ -414,9 +414,9 @@ mod local {
 }
 
 #[cfg(feature = "peers")]
-pub(super) use local::Local;
+pub(super) use local::LocalSetLoop;
 
-/// Payload of messages that are too large to be moved or have several readers.
+/// Payload of 32 bytes, for messages that are allocated or have several readers.
 pub(super) type Letter = [u64; 4];
 
 pub(super) fn letter(number: u64) -> Letter {
@@ -431,14 +431,14 @@ const POOLED: Spec = Spec::new(
 
 const LETTERS_MAX: u32 = 64;
 
-pub(super) struct Pooled(Machine<Writer>);
+pub(super) struct PooledLetters(Machine<LetterWriter>);
 
-pub(super) struct Writer {
+pub(super) struct LetterWriter {
     pool: Pool<Letter>,
     counted: CountingPace,
 }
 
-impl Handler for Writer {
+impl Handler for LetterWriter {
     type Message = PoolArc<Letter>;
 
     #[inline]
@@ -446,13 +446,13 @@ impl Handler for Writer {
         let number = letter[0];
         drop(letter);
         match self.counted.received(number) {
-            Next::Stop => cx.stop(),
+            Reaction::Stop => cx.stop(),
             _ => self.write(number + 1, cx),
         }
     }
 }
 
-impl Writer {
+impl LetterWriter {
     #[inline]
     fn write(&mut self, number: u64, cx: &mut Context<'_, PoolArc<Letter>>) {
         let written = self.pool.put(letter(number)).map(|parcel| cx.send_quiet(parcel.share()));
@@ -462,7 +462,7 @@ impl Writer {
     }
 }
 
-impl Pooled {
+impl PooledLetters {
     #[inline]
     fn go(&mut self, count: u64) -> Result<(), Fault> {
         let writer = self.0.handler_mut();
@@ -472,23 +472,24 @@ impl Pooled {
         self.0.run().map_err(Fault::of)?;
         match self.0.handler().counted.left {
             0 => Ok(()),
-            left => Err(Fault::new(format!("{left} of {count} letters were not written"))),
+            left => Err(Fault::new(format!("{left} of {count} messages were not sent"))),
         }
     }
 }
 
-impl Workload for Pooled {
+impl Workload for PooledLetters {
     type Args = ();
     const SPEC: Spec = POOLED;
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
-        let writer = Writer { pool: Pool::new(LETTERS_MAX), counted: CountingPace::default() };
-        Machine::new(writer, Config::default()).map(Pooled).map_err(Fault::of)
+        let writer =
+            LetterWriter { pool: Pool::new(LETTERS_MAX), counted: CountingPace::default() };
+        Machine::new(writer, Config::default()).map(PooledLetters).map_err(Fault::of)
     }
 
     fn check(&mut self) -> Result<(), Fault> {
         self.go(1000)?;
-        let Writer { pool, counted } = self.0.handler();
+        let LetterWriter { pool, counted } = self.0.handler();
         let said = [counted.last, counted.wrong, pool.in_use_count() as u64];
         same("last letter, wrong letters, letters never freed", said, [1000, 0, 0])
     }
@@ -499,8 +500,8 @@ impl Workload for Pooled {
 }
 
 args! {
-    /// Number of message kinds.
-    pub struct Ids {
+    /// Arguments of the benchmark of message dispatch by kind.
+    pub struct DispatchArgs {
         /// Kinds of message, each with a handler of its own.
         ids_count: u32 = 20 (smoke 20, range 1..=65536),
         /// Number of kinds that are sent, round robin: the last ones registered, at most all.
@@ -511,14 +512,15 @@ args! {
 /// State shared by the handlers of all kinds.
 pub(super) struct KindState {
     kinds_count: usize,
-    /// First kind that is sent; all following kinds are sent too.
+    /// First kind that is sent; all higher kinds are sent as well.
     first: usize,
     counted: CountingPace,
     /// Number of messages dispatched to the wrong handler function.
     misrouted: u64,
 }
 
-/// Number of different handlers, so that the compiler does not merge them; kind n uses handler n modulo this.
+/// Number of different handler functions; kind `n` uses function `n % HANDLERS`. They differ so
+/// that the compiler does not merge them.
 const HANDLERS: usize = 8;
 
 #[inline(never)]
@@ -531,7 +533,7 @@ fn on<const PLACE: usize>(
     let next = message.kind + 1;
     let kind = if next == among.kinds_count { among.first } else { next };
     match among.counted.received(message.number) {
-        Next::Stop => cx.stop(),
+        Reaction::Stop => cx.stop(),
         _ => {
             if cx.send_quiet(KindMessage { kind, number: message.number + 1 }).is_err() {
                 cx.stop(); // the check finds the missing messages
@@ -543,15 +545,15 @@ fn on<const PLACE: usize>(
 const ON: [HandleFn<KindState, KindMessage>; HANDLERS] =
     [on::<0>, on::<1>, on::<2>, on::<3>, on::<4>, on::<5>, on::<6>, on::<7>];
 
-/// Lookup of the handler of a kind.
-pub(super) trait Finder: Handler<Message = KindMessage> + 'static {
+/// Machine handler that looks up a function by the kind of a message.
+pub(super) trait DispatchLookup: Handler<Message = KindMessage> + 'static {
     fn new(among: KindState) -> Self;
     fn among(&mut self) -> &mut KindState;
 }
 
 macro_rules! finds {
     ($finder:ident) => {
-        impl Finder for $finder<KindState, KindMessage> {
+        impl DispatchLookup for $finder<KindState, KindMessage> {
             fn new(among: KindState) -> Self {
                 let kinds = 0..among.kinds_count;
                 kinds.fold($finder::new(among), |it, kind| it.on(kind, ON[kind % HANDLERS]))
@@ -565,13 +567,13 @@ macro_rules! finds {
 finds!(HandlerTable);
 finds!(LinearSearch);
 
-/// Lookup of the handler in a `HashMap`.
-pub(super) struct Map {
+/// Peer: lookup of the handler function in a `HashMap`.
+pub(super) struct HashMapLookup {
     among: KindState,
     handlers: HashMap<usize, HandleFn<KindState, KindMessage>>,
 }
 
-impl Handler for Map {
+impl Handler for HashMapLookup {
     type Message = KindMessage;
 
     #[inline]
@@ -583,20 +585,20 @@ impl Handler for Map {
     }
 }
 
-impl Finder for Map {
+impl DispatchLookup for HashMapLookup {
     fn new(among: KindState) -> Self {
         let handlers = (0..among.kinds_count).map(|kind| (kind, ON[kind % HANDLERS])).collect();
-        Map { among, handlers }
+        HashMapLookup { among, handlers }
     }
     fn among(&mut self) -> &mut KindState {
         &mut self.among
     }
 }
 
-/// Lookup of the handler by a `match` over the kinds, as in code whose kinds are known at compile time.
-pub(super) struct Match(KindState);
+/// Peer: lookup of the handler function by a `match` over the kinds, as in code whose kinds are known at compile time.
+pub(super) struct MatchLookup(KindState);
 
-impl Handler for Match {
+impl Handler for MatchLookup {
     type Message = KindMessage;
 
     #[inline]
@@ -617,9 +619,9 @@ impl Handler for Match {
     }
 }
 
-impl Finder for Match {
+impl DispatchLookup for MatchLookup {
     fn new(among: KindState) -> Self {
-        Match(among)
+        MatchLookup(among)
     }
     fn among(&mut self) -> &mut KindState {
         &mut self.0
@@ -628,13 +630,13 @@ impl Finder for Match {
 
 /// Workload: a machine that sends itself one message of each of some kinds, round robin, and has handlers for more
 /// kinds.
-pub(super) struct Dispatch<F: Finder> {
+pub(super) struct Dispatch<F: DispatchLookup> {
     machine: Machine<F>,
     /// Kind of the next message.
     kind: usize,
 }
 
-impl<F: Finder> Dispatch<F> {
+impl<F: DispatchLookup> Dispatch<F> {
     #[inline]
     fn go(&mut self, count: u64) -> Result<(), Fault> {
         let among = self.machine.handler_mut().among();
@@ -653,15 +655,15 @@ impl<F: Finder> Dispatch<F> {
     }
 }
 
-impl<F: Finder> Workload for Dispatch<F> {
-    type Args = Ids;
+impl<F: DispatchLookup> Workload for Dispatch<F> {
+    type Args = DispatchArgs;
     const SPEC: Spec = Spec::new(
         "event/ids",
         "a message to oneself, given to the handler of its kind, the last of ids_count",
     )
     .floor("event/array");
 
-    fn setup(args: &Ids, _: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &DispatchArgs, _: &mut Setup) -> Result<Self, Fault> {
         let kinds_count = args.ids_count as usize;
         let first = kinds_count.saturating_sub(args.ids_sent_count as usize);
         let among =

@@ -1,6 +1,6 @@
 //! Two threads: round trips, and messages one way.
 
-use super::drive::{MachineMessage, Next, Pace, Partner, pair};
+use super::drive::{MachineMessage, Pace, Partner, Reaction, pair};
 use crate::channels::Queue;
 use crate::common::{TakeCell, Tally};
 use handover_base::sync::shared::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use handover_notify::{Mechanism, Notify, Wait};
 use handover_record::{Spec, args};
 use std::marker::PhantomData;
 
-/// Way in which two threads wait for each other.
+/// Declaration and configuration of one way in which two threads wait for each other.
 pub(super) trait WaitPolicy: Send + Sync + 'static {
     const SPEC: Spec;
-    /// `true` if the threads poll and never sleep.
+    /// `true` if both threads poll and never sleep.
     const POLLED: bool = false;
 
     fn thread() -> ThreadConfig {
@@ -21,7 +21,7 @@ pub(super) trait WaitPolicy: Send + Sync + 'static {
     }
 }
 
-/// Both threads poll for a while, and then sleep.
+/// Waiting of both threads: polling for a while, then sleeping.
 pub(super) enum DefaultWait {}
 
 impl WaitPolicy for DefaultWait {
@@ -37,7 +37,7 @@ impl WaitPolicy for DefaultWait {
     .batched();
 }
 
-/// Both threads poll without end.
+/// Waiting of both threads: polling without end.
 pub(super) enum PollingWait {}
 
 impl WaitPolicy for PollingWait {
@@ -59,7 +59,7 @@ const PARKED: Spec = Spec::new(
 .hands_over()
 .batched();
 
-/// Both threads sleep at once, on a futex.
+/// Waiting of both threads: sleeping at once, on a futex.
 pub(super) enum ParkingWait {}
 
 impl WaitPolicy for ParkingWait {
@@ -71,7 +71,7 @@ impl WaitPolicy for ParkingWait {
     }
 }
 
-/// Both threads sleep at once, in epoll, and are woken through an eventfd.
+/// Waiting of both threads: sleeping at once in epoll, with a wake-up through an eventfd.
 pub(super) enum DescriptorWait {}
 
 impl WaitPolicy for DescriptorWait {
@@ -84,7 +84,7 @@ impl WaitPolicy for DescriptorWait {
 
 const SLOTS: u32 = 64;
 
-/// Pace of the measured machine: sends `left` more hellos, and stops with the last answer.
+/// Pace of the measured machine: sends `left` hellos, and stops when the last one was answered.
 #[derive(Default)]
 pub(super) struct RoundTrips {
     left: u64,
@@ -95,14 +95,14 @@ pub(super) struct RoundTrips {
 
 impl Pace for RoundTrips {
     #[inline]
-    fn received(&mut self, number: u64) -> Next {
+    fn received(&mut self, number: u64) -> Reaction {
         self.wrong += u64::from(number != self.last + 1);
         self.last = number + 1; // its answer
         if !self.ends {
-            return Next::Answer;
+            return Reaction::Answer;
         }
         self.left -= 1;
-        if self.left == 0 { Next::Stop } else { Next::Answer }
+        if self.left == 0 { Reaction::Stop } else { Reaction::Answer }
     }
 }
 
@@ -165,7 +165,7 @@ impl<M: WaitPolicy> Handover for MachinePair<M> {
         }
         let mut machine = self.near.take()?;
         let Some(far) = machine.handler().other.clone() else {
-            return Err(Fault::new("the machine has no partner to send to"));
+            return Err(Fault::new("the measured machine has no address of its partner"));
         };
         let (mut sent, mut fault) = (0, None);
         out.batches(|n| {
@@ -194,15 +194,15 @@ const END: u64 = u64::MAX;
 
 /// Peer: round trips through a queue in each direction.
 pub(super) struct QueuePair<Q: Queue, M> {
-    near: TakeCell<Ends<Q>>,
-    far: TakeCell<Ends<Q>>,
+    near: TakeCell<QueueEnds<Q>>,
+    far: TakeCell<QueueEnds<Q>>,
     tally: Tally,
     yields: bool,
     policy: PhantomData<M>,
 }
 
-/// Queue ends and runtime of one thread.
-type Ends<Q> = (<Q as Queue>::Sender<u64>, <Q as Queue>::Receiver<u64>, <Q as Queue>::Runtime);
+/// Sender, receiver and runtime of one thread.
+type QueueEnds<Q> = (<Q as Queue>::Sender<u64>, <Q as Queue>::Receiver<u64>, <Q as Queue>::Runtime);
 
 impl<Q: Queue, M: WaitPolicy> QueuePair<Q, M> {
     #[inline(always)]
@@ -342,14 +342,14 @@ where
 }
 
 args! {
-    /// Capacity of an inbox or a queue.
-    pub struct Slots {
+    /// Arguments of the benchmark of messages in one direction.
+    pub struct InboxArgs {
         /// Messages that an inbox or a queue can hold.
         slots_count: u32 = 1024 (smoke 16, range 2..=65536)
     }
 }
 
-/// Benchmark of messages one way, for all contenders.
+/// Declaration of the benchmark of messages in one direction, for all contenders.
 const STREAM: Spec = Spec::new(
     "event/stream",
     "one message of a stream to a thread that handles them, the sender \
@@ -361,7 +361,7 @@ const STREAM: Spec = Spec::new(
 
 const ONE_WAY: &[Role] = &[Role::measured("sender"), Role::serving("receiver")];
 
-/// Counts received numbers and checks their order, until `END`.
+/// Counter of received numbers, which checks their order until `END`.
 #[derive(Default)]
 pub(super) struct Arrivals {
     count: u64,
@@ -369,7 +369,7 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Records a number; returns `false` if it is `END`.
+    /// Counts a received number; returns `false` if it is `END`.
     #[inline]
     fn arrived(&mut self, number: u64) -> bool {
         if number == END {
@@ -399,12 +399,12 @@ pub(super) struct MessageStream {
 }
 
 impl Handover for MessageStream {
-    type Args = Slots;
+    type Args = InboxArgs;
     const SPEC: Spec = STREAM;
 
     const ROLES: &'static [Role] = ONE_WAY;
 
-    fn setup(args: &Slots, _: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &InboxArgs, _: &mut Setup) -> Result<Self, Fault> {
         let config = Config {
             inbox_messages_max: args.slots_count,
             when_full: WhenFull::Block { wait_ns_max: u64::MAX },
@@ -445,22 +445,22 @@ impl Handover for MessageStream {
     }
 }
 
-/// Peer: a stream of messages through a queue.
-pub(super) struct Stream<Q: Queue> {
+/// Peer: a stream of messages through a queue from one thread to another.
+pub(super) struct ThreadStream<Q: Queue> {
     sender: TakeCell<(Q::Sender<u64>, Q::Runtime)>,
     receiver: TakeCell<(Q::Receiver<u64>, Q::Runtime)>,
     tally: Tally,
 }
 
-impl<Q: Queue> Handover for Stream<Q> {
-    type Args = Slots;
+impl<Q: Queue> Handover for ThreadStream<Q> {
+    type Args = InboxArgs;
     const SPEC: Spec = STREAM;
 
     const ROLES: &'static [Role] = ONE_WAY;
 
-    fn setup(args: &Slots, _: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &InboxArgs, _: &mut Setup) -> Result<Self, Fault> {
         let (sender, receiver) = Q::pair(args.slots_count);
-        Ok(Stream {
+        Ok(ThreadStream {
             sender: TakeCell::new((sender, Q::runtime()?)),
             receiver: TakeCell::new((receiver, Q::runtime()?)),
             tally: Tally::default(),

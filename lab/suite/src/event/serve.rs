@@ -1,24 +1,15 @@
 //! One server with many clients: each on its own thread, or all on one thread.
 
-use super::drive::{Next, Opening, Pace, Partner, Server, served};
+use super::drive::{Opening, Pace, Partner, Reaction, Server, served};
 use crate::channels::Queue;
-use crate::common::{TakeCell, Tally, same};
-use handover_base::clock;
+use crate::common::{ClientsArgs, TakeCell, Tally, same, time_server};
 use handover_base::sync::shared::{AtomicU32, Ordering};
 use handover_event::{Config, Group, GroupMember, Machine, Stopper, ThreadConfig};
 use handover_harness::{Fault, Handover, Participant, Role, Samples, Setup, Workload};
-use handover_record::{Spec, args};
+use handover_record::Spec;
 use std::time::Duration;
 
-args! {
-    /// Number of clients.
-    pub struct Clients {
-        /// Clients, each of which waits for the answer before its next request.
-        clients_count: u32 = 10 (smoke 3, range 1..=1000)
-    }
-}
-
-/// Benchmark of clients on their own threads, for all contenders.
+/// Declaration of the benchmark of a server whose clients have their own threads, for all contenders.
 const SERVE: Spec = Spec::new(
     "event/serve",
     "a request of one of clients_count threads and its answer, at the thread that serves them",
@@ -29,37 +20,26 @@ const SERVE: Spec = Spec::new(
 .batched();
 
 #[derive(Default)]
-struct Counts {
-    /// Number of clients that have started.
+struct ServeCounts {
+    /// Number of clients whose thread has started.
     begun: AtomicU32,
-    /// ServerPace sent, and answers received.
+    /// Counts of requests answered by the server and of answers received by the clients.
     tally: Tally,
 }
 
-impl Counts {
+impl ServeCounts {
     fn begin(&self) {
         // Relaxed: the count publishes no other data.
         self.begun.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Times the server once all clients have started; `serve(n)` must serve `n` requests. Each sample includes
-    /// several requests of every client, so that no sample shows only a client that happens to be fast.
-    fn time(&self, out: &mut Samples, clients_count: usize, mut serve: impl FnMut(u64)) {
+    /// Waits until all clients have started, and times the server; `serve(n)` must serve `n` requests.
+    fn time(&self, out: &mut Samples, clients_count: usize, serve: impl FnMut(u64)) {
         // Relaxed: as in begin().
         while (self.begun.load(Ordering::Relaxed) as usize) < clients_count {
             std::thread::sleep(Duration::from_micros(50));
         }
-        let requests_count = 4 * clients_count.max(16) as u64;
-        // Clients that have just begun get into a steady state first.
-        serve(requests_count);
-        // With very many clients, the round may be over before all have begun.
-        let mut none_yet = true;
-        while out.running() || none_yet {
-            none_yet = false;
-            let began = clock::ticks();
-            serve(requests_count);
-            out.note_batch(0, clock::ticks().saturating_sub(began), requests_count);
-        }
+        time_server(out, clients_count, serve);
     }
 
     fn answered(&self, answered: u64, wrong: u64) {
@@ -68,7 +48,7 @@ impl Counts {
     }
 }
 
-/// Pace of a client: sends a request first, and another after each answer, which has the number of the request.
+/// Pace of a client: sends a request at the start, and another after each answer, which has the number of the request.
 #[derive(Default)]
 pub(super) struct ClientPace {
     last: u64,
@@ -77,14 +57,14 @@ pub(super) struct ClientPace {
 
 impl Pace for ClientPace {
     fn opening(&mut self) -> Opening {
-        Opening { says: true, ..Opening::default() }
+        Opening { sends_first_hello: true, ..Opening::default() }
     }
 
     #[inline]
-    fn received(&mut self, number: u64) -> Next {
+    fn received(&mut self, number: u64) -> Reaction {
         self.wrong += u64::from(number != self.last + 1);
         self.last = number;
-        Next::Answer
+        Reaction::Answer
     }
 }
 
@@ -96,37 +76,37 @@ pub(super) struct ServerPace {
 
 impl Pace for ServerPace {
     #[inline]
-    fn received(&mut self, _: u64) -> Next {
+    fn received(&mut self, _: u64) -> Reaction {
         self.left -= 1;
-        if self.left == 0 { Next::AnswerAndStop } else { Next::Answer }
+        if self.left == 0 { Reaction::AnswerAndStop } else { Reaction::Answer }
     }
 }
 
 /// Workload: a machine that serves machines, each on its own thread.
-pub(super) struct Served {
+pub(super) struct MachineServer {
     server: TakeCell<Machine<Server<ServerPace>>>,
     clients: Vec<TakeCell<Machine<Partner<ClientPace>>>>,
     stoppers: Vec<Stopper>,
-    counts: Counts,
+    counts: ServeCounts,
 }
 
-impl Handover for Served {
-    type Args = Clients;
+impl Handover for MachineServer {
+    type Args = ClientsArgs;
     const SPEC: Spec = SERVE;
 
-    fn roles(args: &Clients) -> Vec<Role> {
+    fn roles(args: &ClientsArgs) -> Vec<Role> {
         Role::server_and_clients(args.clients_count)
     }
 
-    fn setup(args: &Clients, _: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &ClientsArgs, _: &mut Setup) -> Result<Self, Fault> {
         let paces = (0..args.clients_count).map(|_| ClientPace::default());
         let (server, clients) =
             served(ServerPace::default(), paces, Config::default()).map_err(Fault::of)?;
-        Ok(Served {
+        Ok(MachineServer {
             server: TakeCell::new(server),
             stoppers: clients.iter().map(Machine::stopper).collect(),
             clients: clients.into_iter().map(TakeCell::new).collect(),
-            counts: Counts::default(),
+            counts: ServeCounts::default(),
         })
     }
 
@@ -158,36 +138,35 @@ impl Handover for Served {
     }
 }
 
-/// Answer sent instead of a number, to end the round.
+/// Value sent instead of an answer, to end the round.
 const END: u64 = u64::MAX;
-/// Maximum number of answers waiting for a client: one, and the end after it.
+/// Capacity of a client's queue: one answer, and `END` after it.
 const ANSWERS_MAX: u32 = 2;
 
 /// A request: the index of the client, and the number of its request.
 type Request = (u32, u64);
 
-/// Queue ends and runtime of a client's thread.
+/// Sender, receiver and runtime of a client's thread.
 type Client<Q> =
     (<Q as Queue>::Sender<Request>, <Q as Queue>::Receiver<u64>, <Q as Queue>::Runtime);
 
-/// Peer: a thread that serves others through queues: one to the server, and one back to each
-/// client.
-pub(super) struct ServedBy<Q: Queue> {
+/// Peer: a thread that serves others through queues, one to the server and one back to each client.
+pub(super) struct QueueServer<Q: Queue> {
     server: TakeCell<(Q::Receiver<Request>, Q::Runtime)>,
     answers: Vec<Q::Sender<u64>>,
     clients: Vec<TakeCell<Client<Q>>>,
-    counts: Counts,
+    counts: ServeCounts,
 }
 
-impl<Q: Queue> Handover for ServedBy<Q> {
-    type Args = Clients;
+impl<Q: Queue> Handover for QueueServer<Q> {
+    type Args = ClientsArgs;
     const SPEC: Spec = SERVE;
 
-    fn roles(args: &Clients) -> Vec<Role> {
+    fn roles(args: &ClientsArgs) -> Vec<Role> {
         Role::server_and_clients(args.clients_count)
     }
 
-    fn setup(args: &Clients, _: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &ClientsArgs, _: &mut Setup) -> Result<Self, Fault> {
         let (requests, server) = Q::pair(Config::default().inbox_messages_max);
         let (mut answers, mut clients) = (Vec::new(), Vec::new());
         for _ in 0..args.clients_count {
@@ -196,7 +175,7 @@ impl<Q: Queue> Handover for ServedBy<Q> {
             clients.push(TakeCell::new((requests.clone(), receiver, Q::runtime()?)));
         }
         let server = TakeCell::new((server, Q::runtime()?));
-        Ok(ServedBy { server, answers, clients, counts: Counts::default() })
+        Ok(QueueServer { server, answers, clients, counts: ServeCounts::default() })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
@@ -244,21 +223,21 @@ impl<Q: Queue> Handover for ServedBy<Q> {
     }
 }
 
-/// Benchmark of clients on the server's thread, for all contenders.
+/// Declaration of the benchmark of a server with its clients on the same thread, for all contenders.
 const SHARED: Spec = Spec::new(
     "event/group",
     "a request of one of clients_count machines and its answer, all on one thread",
 )
 .floor("event/array");
 
-/// Workload: a group of machines, one of which serves the others.
+/// Workload: a group of machines on one thread, one of which serves the others.
 pub(super) struct ServerGroup {
     group: Group,
     server: GroupMember<Server<ServerPace>>,
     clients: Vec<GroupMember<Partner<ClientPace>>>,
 }
 
-/// Capacity for messages from other threads, of which there are none.
+/// Capacity of each inbox in messages from other threads, of which there are none.
 const INBOX: u32 = 2;
 
 impl ServerGroup {
@@ -276,10 +255,10 @@ impl ServerGroup {
 }
 
 impl Workload for ServerGroup {
-    type Args = Clients;
+    type Args = ClientsArgs;
     const SPEC: Spec = SHARED;
 
-    fn setup(args: &Clients, _: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &ClientsArgs, _: &mut Setup) -> Result<Self, Fault> {
         let thread =
             ThreadConfig { machines_max: args.clients_count + 1, ..ThreadConfig::default() };
         let config = Config { inbox_messages_max: INBOX, ..Config::default() };
@@ -327,14 +306,14 @@ mod tasks {
     use tokio::sync::mpsc;
 
     /// Peer: tasks on tokio's single-threaded runtime, one of which serves the others.
-    pub(crate) struct Tasks {
+    pub(crate) struct TokioGroup {
         runtime: Runtime,
         requests: mpsc::Receiver<Request>,
         answers: Vec<mpsc::Sender<u64>>,
-        counts: Arc<Counts>,
+        counts: Arc<ServeCounts>,
     }
 
-    impl Tasks {
+    impl TokioGroup {
         fn go(&mut self, count: u64) {
             let Self { runtime, requests, answers, .. } = self;
             runtime.block_on(async {
@@ -347,14 +326,14 @@ mod tasks {
         }
     }
 
-    impl Workload for Tasks {
-        type Args = Clients;
+    impl Workload for TokioGroup {
+        type Args = ClientsArgs;
         const SPEC: Spec = SHARED;
 
-        fn setup(args: &Clients, _: &mut Setup) -> Result<Self, Fault> {
+        fn setup(args: &ClientsArgs, _: &mut Setup) -> Result<Self, Fault> {
             let runtime = Tokio::runtime()?;
             let (sender, requests) = mpsc::channel(Config::default().inbox_messages_max as usize);
-            let counts = Arc::new(Counts::default());
+            let counts = Arc::new(ServeCounts::default());
             let mut answers = Vec::new();
             for client in 0..args.clients_count {
                 let (answer, mut receiver) = mpsc::channel(ANSWERS_MAX as usize);
@@ -369,7 +348,7 @@ mod tasks {
                     }
                 });
             }
-            Ok(Tasks { runtime, requests, answers, counts })
+            Ok(TokioGroup { runtime, requests, answers, counts })
         }
 
         fn check(&mut self) -> Result<(), Fault> {
@@ -392,4 +371,4 @@ mod tasks {
 }
 
 #[cfg(feature = "peers")]
-pub(super) use tasks::Tasks;
+pub(super) use tasks::TokioGroup;

@@ -2,7 +2,7 @@
 
 use super::own::{CountingPace, Letter, letter};
 use crate::common::same;
-use crate::event::drive::{Next, Pace as _};
+use crate::event::drive::{Pace as _, Reaction};
 use handover_event::{
     Address, Config, Context, Group, GroupMember, Handler, PoolArc, PoolFull, PostCounts,
     Publisher, ThreadConfig, Topic,
@@ -14,28 +14,28 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 args! {
-    /// Number of subscribers.
-    pub struct Subscribers {
+    /// Arguments of the benchmark of a topic.
+    pub struct TopicArgs {
         /// Subscribers of the topic.
         subscribers_count: u32 = 10 (smoke 3, range 1..=1000)
     }
 }
 
-/// Benchmark of values with many readers, for all contenders.
+/// Declaration of the benchmark of values that many subscribers read, for all contenders.
 const POST: Spec = Spec::new(
     "event/post",
     "a posting of 32 bytes that subscribers_count on one thread share: made, read by each, let go",
 )
 .floor("event/array");
 
-/// Values that a subscriber has read; each must arrive once and in order.
+/// Check of the values that a subscriber has read: each must arrive once and in order.
 #[derive(Clone, Copy, Default)]
-struct Read {
+struct ReadCheck {
     last: u64,
     wrong: u64,
 }
 
-impl Read {
+impl ReadCheck {
     #[inline]
     fn read(&mut self, letter: &Letter) -> u64 {
         let number = letter[0];
@@ -45,9 +45,9 @@ impl Read {
     }
 }
 
-/// Checks that every reader has read all values.
+/// Fails unless every reader has read all values without an error.
 fn all_read<'a>(
-    readers: impl Iterator<Item = &'a Read>,
+    readers: impl Iterator<Item = &'a ReadCheck>,
     readers_count: usize,
     posted_count: u64,
 ) -> Result<(), Fault> {
@@ -55,17 +55,17 @@ fn all_read<'a>(
     same("subscribers that have read all", [complete as u64], [readers_count as u64])
 }
 
-/// Maximum number of values in use: one, and the next.
+/// Maximum number of values that are in use at a time.
 const VALUES_MAX: u32 = 4;
 const INBOX: u32 = 4;
 
-/// Returns `true` if every subscriber accepted a value.
+/// Returns `true` if the value was posted and no subscriber refused it.
 #[inline]
 fn all_took(posted: Result<PostCounts, PoolFull<Letter>>) -> bool {
     posted.is_ok_and(|posted| posted.refused_count == 0)
 }
 
-/// Handler that posts the next value when the last subscriber has read the previous one.
+/// Handler of the posting machine, which posts a value when the last subscriber has read the previous one.
 pub(super) struct Poster {
     publisher: Publisher<Letter>,
     counted: CountingPace,
@@ -77,7 +77,7 @@ impl Handler for Poster {
     #[inline]
     fn handle(&mut self, number: u64, cx: &mut Context<'_, u64>) {
         // A refused message leaves work undone, which the check finds.
-        let is_last = self.counted.received(number) == Next::Stop;
+        let is_last = self.counted.received(number) == Reaction::Stop;
         if is_last || !all_took(cx.post(&mut self.publisher, letter(number + 1))) {
             cx.stop();
         }
@@ -85,8 +85,8 @@ impl Handler for Poster {
 }
 
 pub(super) struct Subscriber {
-    read: Read,
-    /// The poster, which only the last subscriber notifies.
+    read: ReadCheck,
+    /// Address of the posting machine; `Some` only for the last subscriber, which notifies it.
     poster: Option<Address<u64>>,
 }
 
@@ -120,7 +120,9 @@ impl TopicGroup {
         poster.counted.left = count;
         let first = letter(poster.counted.last + 1);
         if !all_took(poster.publisher.post(first)) {
-            return Err(Fault::new("the pool or a subscriber's inbox is full"));
+            return Err(Fault::new(
+                "the first value was not posted: the pool or a subscriber's inbox is full",
+            ));
         }
         self.group.run().map_err(Fault::of)?;
         match self.group.handler(&self.poster).ok_or_else(gone)?.counted.left {
@@ -131,10 +133,10 @@ impl TopicGroup {
 }
 
 impl Workload for TopicGroup {
-    type Args = Subscribers;
+    type Args = TopicArgs;
     const SPEC: Spec = POST;
 
-    fn setup(args: &Subscribers, _: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &TopicArgs, _: &mut Setup) -> Result<Self, Fault> {
         let machines_max = args.subscribers_count + 1;
         let thread = ThreadConfig { machines_max, ..ThreadConfig::default() };
         let config = Config { inbox_messages_max: INBOX, ..Config::default() };
@@ -146,7 +148,7 @@ impl Workload for TopicGroup {
         let mut subscribers = Vec::new();
         for left in (0..args.subscribers_count).rev() {
             let poster = (left == 0).then(|| poster.address().clone());
-            let subscriber = Subscriber { read: Read::default(), poster };
+            let subscriber = Subscriber { read: ReadCheck::default(), poster };
             let subscriber = group.add(subscriber, config).map_err(Fault::of)?;
             topic.subscribe(subscriber.address(), |letter| letter);
             subscribers.push(subscriber);
@@ -168,20 +170,20 @@ impl Workload for TopicGroup {
 
 /// Handler of a subscriber in an untyped queue, called through a pointer that the compiler cannot
 /// follow.
-type Hear = fn(&mut Read, Arc<Letter>);
+type ReadLetter = fn(&mut ReadCheck, Arc<Letter>);
 
-fn hear(read: &mut Read, letter: Arc<Letter>) {
+fn hear(read: &mut ReadCheck, letter: Arc<Letter>) {
     read.read(&letter);
 }
 
 /// Peer: a hand-written queue for each subscriber, with an `Arc` in each.
-pub(super) struct Deques {
-    queues: Vec<(VecDeque<Arc<Letter>>, Read)>,
-    hear: Hear,
+pub(super) struct TopicDeques {
+    queues: Vec<(VecDeque<Arc<Letter>>, ReadCheck)>,
+    hear: ReadLetter,
     posted: u64,
 }
 
-impl Deques {
+impl TopicDeques {
     fn go(&mut self, count: u64) {
         for _ in 0..count {
             self.posted += 1;
@@ -199,14 +201,14 @@ impl Deques {
     }
 }
 
-impl Workload for Deques {
-    type Args = Subscribers;
+impl Workload for TopicDeques {
+    type Args = TopicArgs;
     const SPEC: Spec = POST;
 
-    fn setup(args: &Subscribers, _: &mut Setup) -> Result<Self, Fault> {
-        let queue = || (VecDeque::with_capacity(INBOX as usize), Read::default());
+    fn setup(args: &TopicArgs, _: &mut Setup) -> Result<Self, Fault> {
+        let queue = || (VecDeque::with_capacity(INBOX as usize), ReadCheck::default());
         let queues = std::iter::repeat_with(queue).take(args.subscribers_count as usize).collect();
-        Ok(Deques { queues, hear: black_box(hear), posted: 0 })
+        Ok(TopicDeques { queues, hear: black_box(hear), posted: 0 })
     }
 
     fn check(&mut self) -> Result<(), Fault> {
@@ -233,7 +235,7 @@ mod broadcast {
         runtime: Runtime,
         sender: broadcast::Sender<Arc<Letter>>,
         heard: mpsc::Receiver<u64>,
-        reads: Vec<Arc<Mutex<Read>>>,
+        reads: Vec<Arc<Mutex<ReadCheck>>>,
         posted: u64,
     }
 
@@ -252,10 +254,10 @@ mod broadcast {
     }
 
     impl Workload for Broadcast {
-        type Args = Subscribers;
+        type Args = TopicArgs;
         const SPEC: Spec = POST;
 
-        fn setup(args: &Subscribers, _: &mut Setup) -> Result<Self, Fault> {
+        fn setup(args: &TopicArgs, _: &mut Setup) -> Result<Self, Fault> {
             let runtime = Tokio::runtime()?;
             let (sender, _) = broadcast::channel::<Arc<Letter>>(VALUES_MAX as usize);
             let (tell, heard) = mpsc::channel(1);
@@ -263,10 +265,10 @@ mod broadcast {
             for left in (0..args.subscribers_count).rev() {
                 let mut receiver = sender.subscribe();
                 let tell = (left == 0).then(|| tell.clone());
-                let read = Arc::<Mutex<Read>>::default();
+                let read = Arc::<Mutex<ReadCheck>>::default();
                 reads.push(Arc::clone(&read));
                 runtime.spawn(async move {
-                    let mut mine = Read::default();
+                    let mut mine = ReadCheck::default();
                     while let Ok(letter) = receiver.recv().await {
                         let number = mine.read(&letter);
                         drop(letter);
@@ -286,8 +288,9 @@ mod broadcast {
             self.go(CHECKED);
             // Lets the remaining subscribers read.
             self.runtime.block_on(tokio::task::yield_now());
-            let read = |it: &Arc<Mutex<Read>>| *it.lock().unwrap_or_else(PoisonError::into_inner);
-            let reads: Vec<Read> = self.reads.iter().map(read).collect();
+            let read =
+                |it: &Arc<Mutex<ReadCheck>>| *it.lock().unwrap_or_else(PoisonError::into_inner);
+            let reads: Vec<ReadCheck> = self.reads.iter().map(read).collect();
             all_read(reads.iter(), self.reads.len(), CHECKED)
         }
 
@@ -296,7 +299,7 @@ mod broadcast {
         }
     }
 
-    /// Number of values posted for the check; subscribers then publish their record.
+    /// Number of values posted for the check, after which subscribers publish what they have read.
     const CHECKED: u64 = 110;
 }
 

@@ -20,14 +20,14 @@ use zerocopy::FromZeros;
 
 const MS: Duration = Duration::from_millis(1);
 
-pub(super) struct Ours {
+pub(super) struct HandoverFibers {
     runtime: Runtime,
     handle: Handle,
     workers_count: u32,
 }
 
-impl Ours {
-    /// Runs a function in a fiber.
+impl HandoverFibers {
+    /// Runs a function in a fiber of worker 0; returns its result.
     fn within<T: Send + 'static>(
         &self,
         run: impl FnOnce() -> T + Send + 'static,
@@ -48,7 +48,7 @@ fn yield_often(count: u64) {
     }
 }
 
-impl Fibers for Ours {
+impl Fibers for HandoverFibers {
     fn begin(workers_count: u32) -> Result<Self, Fault> {
         let cpus = match workers_count {
             1 => vec![affinity::current_cpu()],
@@ -62,7 +62,7 @@ impl Fibers for Ours {
         };
         let config = Config { cpus, ..Config::workers(workers_count) };
         let runtime = Runtime::new(config).map_err(Fault::of)?;
-        Ok(Ours { handle: runtime.handle(), runtime, workers_count })
+        Ok(HandoverFibers { handle: runtime.handle(), runtime, workers_count })
     }
 
     fn yields(&mut self, count: u64) -> Result<u64, Fault> {
@@ -172,17 +172,17 @@ impl Fibers for Ours {
     }
 }
 
-/// Coroutine that suspends itself each time that it is resumed.
+/// Coroutine of a library, which suspends itself each time that it is resumed.
 pub(super) trait Suspending: Sized + 'static {
     fn new() -> Self;
     /// Resumes the coroutine; returns `true` if it suspended itself again.
     fn resume(&mut self) -> bool;
-    /// Creates and runs a coroutine that returns its number, `count` times; returns the ticks used,
-    /// and the sum of the numbers.
+    /// Creates and runs a coroutine that returns its number, `count` times; returns the duration in
+    /// clock ticks, and the sum of the numbers.
     fn spawns(count: u64) -> Result<(u64, u64), Fault>;
 }
 
-/// Two coroutines without a runtime.
+/// Contender: two coroutines without a runtime, resumed in turn.
 pub(super) struct CoroutinePair<C>([C; 2]);
 
 impl<C: Suspending> Fibers for CoroutinePair<C> {
@@ -227,7 +227,7 @@ impl<C: Suspending> Fibers for CoroutinePair<C> {
     }
 }
 
-/// Returns `ticks` if `counted` equals `expected`.
+/// Returns `ticks`; fails if `counted` differs from `expected`.
 pub(super) fn all(counted: u64, expected: u64, ticks: u64) -> Result<u64, Fault> {
     match counted == expected {
         true => Ok(ticks),
@@ -235,18 +235,18 @@ pub(super) fn all(counted: u64, expected: u64, ticks: u64) -> Result<u64, Fault>
     }
 }
 
-/// A bare coroutine of `corosensei`.
-pub(super) struct Bare(Coroutine<(), (), ()>);
+/// Coroutine of the crate `corosensei`, without a runtime.
+pub(super) struct CorosenseiCoroutine(Coroutine<(), (), ()>);
 
-impl Drop for Bare {
+impl Drop for CorosenseiCoroutine {
     fn drop(&mut self) {
         self.0.force_unwind();
     }
 }
 
-impl Suspending for Bare {
+impl Suspending for CorosenseiCoroutine {
     fn new() -> Self {
-        Bare(Coroutine::new(|yielder, ()| {
+        CorosenseiCoroutine(Coroutine::new(|yielder, ()| {
             loop {
                 yielder.suspend(());
             }
@@ -276,12 +276,12 @@ impl Suspending for Bare {
     }
 }
 
-/// The kernel's sleep, with the smallest timer slack.
-pub(super) struct Kernel;
+/// Floor: the kernel's sleep, with the smallest timer slack.
+pub(super) struct KernelSleep;
 
-impl Fibers for Kernel {
+impl Fibers for KernelSleep {
     fn begin(_: u32) -> Result<Self, Fault> {
-        Ok(Kernel)
+        Ok(KernelSleep)
     }
 
     fn yields(&mut self, _: u64) -> Result<u64, Fault> {
@@ -302,14 +302,14 @@ impl Fibers for Kernel {
     }
 }
 
-/// Two threads on two CPUs, and a word for each direction.
-pub(super) struct Words;
+/// Floor: two threads on two CPUs, and a word of memory for each direction.
+pub(super) struct WordThreads;
 
-impl Fibers for Words {
+impl Fibers for WordThreads {
     fn begin(_: u32) -> Result<Self, Fault> {
         match topology::allowed().len() {
             0 | 1 => Err(Fault::new("this benchmark needs two CPUs")),
-            _ => Ok(Words),
+            _ => Ok(WordThreads),
         }
     }
 
@@ -347,11 +347,11 @@ impl Fibers for Words {
     }
 }
 
-pub(super) struct Threads;
+pub(super) struct OsThreads;
 
-impl Fibers for Threads {
+impl Fibers for OsThreads {
     fn begin(_: u32) -> Result<Self, Fault> {
-        Ok(Threads)
+        Ok(OsThreads)
     }
 
     fn yields(&mut self, count: u64) -> Result<u64, Fault> {
@@ -409,7 +409,11 @@ impl Fibers for Threads {
         });
         drop(to);
         other.join().map_err(|_| Fault::new("the other thread panicked"))?;
-        if gone == 0 { Ok(ticks) } else { Err(Fault::new("the other thread has disconnected")) }
+        if gone == 0 {
+            Ok(ticks)
+        } else {
+            Err(Fault::new("the other thread has exited before the last message"))
+        }
     }
 
     fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {

@@ -13,16 +13,16 @@ use std::time::{Duration, Instant};
 
 /// Maximum number of fibers whose iterations are timed; timing all would cost more than the work.
 const TIMED_MAX: u32 = 16;
-/// Maximum recorded lateness: an hour.
+/// Maximum recorded lateness of a wake-up, in ns: an hour.
 const LATE_NS_MAX: u64 = 3_600_000_000_000;
 /// Interval between calls of `go_on`.
 const SLICE: Duration = Duration::from_millis(100);
-/// Longest sleep that is waited for at the end of the measurement.
+/// Longest sleep interval for which the end of the measurement waits for the sleeping fibers.
 const WAITED_FOR_MAX: Duration = Duration::from_secs(1);
 
 /// Parameters of [`eventuals`].
 #[derive(Debug, Clone, Copy)]
-pub struct Load {
+pub struct EventualsLoad {
     /// Number of looping fibers.
     pub fibers_count: u32,
     /// Duration of each sleep.
@@ -33,7 +33,7 @@ pub struct Load {
     pub workers_count: u32,
 }
 
-/// Results of [`eventuals`].
+/// Result of [`eventuals`].
 #[derive(Debug, Clone)]
 pub struct EventualsReport {
     /// Number of eventuals set before the end of the measurement.
@@ -42,7 +42,7 @@ pub struct EventualsReport {
     pub wall_s: f64,
     /// The process's resource usage during the measurement.
     pub used: usage::Usage,
-    /// Time of a loop iteration less the sleep, in ns; recorded for every iteration of some fibers.
+    /// Duration of a loop iteration less the sleep interval, in ns; recorded for every iteration of some fibers.
     pub late_ns: Histogram<u64>,
     /// Number of switches from a worker to a fiber.
     pub switches_count: u64,
@@ -64,7 +64,7 @@ pub enum EventualsError {
     Spawn(#[from] SpawnError),
 }
 
-/// Runs one iteration: creates an eventual, spawns a fiber that sleeps and sets it, and waits for it.
+/// Runs one loop iteration: creates an eventual, spawns a fiber that sleeps and then sets the eventual, and waits.
 ///
 /// # Errors
 /// Fails if no stack can be allocated for the fiber.
@@ -106,7 +106,7 @@ fn histogram() -> Histogram<u64> {
 }
 
 impl LoopState {
-    fn new(load: &Load) -> Arc<LoopState> {
+    fn new(load: &EventualsLoad) -> Arc<LoopState> {
         let slot = |index| Slot {
             iterations: AtomicU64::new(0),
             late_ns: (index < TIMED_MAX).then(|| Mutex::new(histogram())),
@@ -142,7 +142,8 @@ impl LoopState {
     }
 }
 
-/// Runs the looping fibers and returns their results. Calls `go_on` ten times a second; `false` stops the measurement.
+/// Runs fibers in loops as `load` requests, and returns the measurement. Calls `go_on` ten times a
+/// second; `false` stops the measurement.
 ///
 /// # Errors
 /// Fails with an [`EventualsError`] if a worker or a fiber could not be started; fibers already
@@ -152,7 +153,7 @@ impl LoopState {
 /// Blocks for the duration of the load, and until the sleeping fibers have woken if that takes less
 /// than a second.
 pub fn eventuals(
-    load: &Load,
+    load: &EventualsLoad,
     mut go_on: impl FnMut() -> bool,
 ) -> Result<EventualsReport, EventualsError> {
     let runtime = Runtime::new(Config::workers(load.workers_count))?;

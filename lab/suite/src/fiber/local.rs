@@ -1,13 +1,13 @@
 //! Costs of small fiber operations, loop included, for tables.
 
 use super::Fibers;
-use super::contenders::Ours;
+use super::contenders::HandoverFibers;
 use crate::common::timed;
 use handover_fiber::Eventual;
 use handover_harness::Fault;
 use std::hint::black_box;
 
-/// Allocates, sets, awaits and frees an eventual, `count` times; returns the clock ticks used.
+/// Allocates, sets, awaits and frees an eventual, `count` times; returns the duration in clock ticks.
 #[must_use]
 pub fn time_eventual_on_heap(count: u64) -> u64 {
     timed(|| {
@@ -19,7 +19,7 @@ pub fn time_eventual_on_heap(count: u64) -> u64 {
     })
 }
 
-/// Does the same as [`time_eventual_on_heap`] with an eventual in a local variable.
+/// Creates, sets and awaits an eventual in a local variable, `count` times; returns the duration in clock ticks.
 #[must_use]
 pub fn time_eventual_on_stack(count: u64) -> u64 {
     timed(|| {
@@ -32,8 +32,8 @@ pub fn time_eventual_on_stack(count: u64) -> u64 {
     })
 }
 
-/// A worker on this CPU, for operations that need one.
-pub struct Worker(Ours);
+/// Fiber runtime with one worker on this CPU, for operations that run within a fiber.
+pub struct Worker(HandoverFibers);
 
 impl Worker {
     /// Starts a worker.
@@ -41,10 +41,10 @@ impl Worker {
     /// # Errors
     /// Fails if the kernel cannot start a thread.
     pub fn start() -> Result<Worker, Fault> {
-        Ours::begin(1).map(Worker)
+        HandoverFibers::begin(1).map(Worker)
     }
 
-    /// Spawns and joins a fiber, `count` times; returns the clock ticks used.
+    /// Spawns and joins a fiber, `count` times; returns the duration in clock ticks.
     ///
     /// # Errors
     /// Fails if a stack cannot be allocated or a fiber has returned no result.
@@ -52,7 +52,7 @@ impl Worker {
         self.0.spawns(count)
     }
 
-    /// Yields a fiber `count` times with no other fiber to run.
+    /// Yields a fiber `count` times with no other fiber to run; returns the duration in clock ticks.
     ///
     /// # Errors
     /// Fails if a fiber has returned no result.
@@ -60,7 +60,7 @@ impl Worker {
         self.0.yields_alone(count)
     }
 
-    /// Switches between two fibers `count` times.
+    /// Switches between two fibers `count` times; returns the duration in clock ticks.
     ///
     /// # Errors
     /// Fails if a fiber has returned no result.

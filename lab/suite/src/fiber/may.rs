@@ -17,7 +17,7 @@ use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
 
-pub(super) struct Coroutines;
+pub(super) struct MayCoroutines;
 
 fn join<T>(coroutine: JoinHandle<T>) -> Result<T, Fault> {
     coroutine.join().map_err(|_| Fault::new("a coroutine panicked"))
@@ -29,11 +29,11 @@ fn yield_often(count: u64) {
     }
 }
 
-impl Fibers for Coroutines {
+impl Fibers for MayCoroutines {
     fn begin(_: u32) -> Result<Self, Fault> {
         // Without pinning, the worker inherits the CPU of its creator.
         may::config().set_workers(1).set_worker_pin(false);
-        Ok(Coroutines)
+        Ok(MayCoroutines)
     }
 
     fn yields(&mut self, count: u64) -> Result<u64, Fault> {

@@ -9,19 +9,20 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 args! {
-    /// Number of waiting fibers.
+    /// Arguments of the benchmark of waiting fibers' memory.
     pub struct Waiting {
         /// Fibers that wait at a time.
         fibers_count: u32 = 4096 (smoke 64, range 16..=1_000_000)
     }
 }
 
-pub(super) trait Parks: 'static {
-    /// Returns the growth of the process's resident memory, page tables included, in bytes, when `count` units wait.
+pub(super) trait ParkingContender: 'static {
+    /// Creates `count` waiting fibers or threads; returns the growth of the process's resident
+    /// memory, page tables included, in bytes.
     fn parked_bytes(count: u32) -> Result<u64, Fault>;
 }
 
-/// Returns the resident memory and the page tables of this process in bytes.
+/// Returns the size of this process's resident memory and page tables, in bytes.
 fn held_bytes() -> Result<u64, Fault> {
     let status = std::fs::read_to_string("/proc/self/status").map_err(Fault::of)?;
     let kib = |name: &str| {
@@ -34,9 +35,9 @@ fn held_bytes() -> Result<u64, Fault> {
     }
 }
 
-pub(super) struct Ours;
+pub(super) struct ParkedFibers;
 
-impl Parks for Ours {
+impl ParkingContender for ParkedFibers {
     fn parked_bytes(count: u32) -> Result<u64, Fault> {
         // A stack size that nothing else uses, so that no cached stack has memory.
         let config = Config { stack_bytes: 48 << 10, ..Config::default() };
@@ -62,9 +63,9 @@ impl Parks for Ours {
     }
 }
 
-pub(super) struct Threads;
+pub(super) struct ParkedThreads;
 
-impl Parks for Threads {
+impl ParkingContender for ParkedThreads {
     fn parked_bytes(count: u32) -> Result<u64, Fault> {
         // Threads are expensive: a part of them gives the same figure.
         let part = count.min(256);
@@ -96,10 +97,10 @@ impl Parks for Threads {
 }
 
 #[cfg(feature = "peers")]
-pub(super) struct Tasks;
+pub(super) struct ParkedTasks;
 
 #[cfg(feature = "peers")]
-impl Parks for Tasks {
+impl ParkingContender for ParkedTasks {
     fn parked_bytes(count: u32) -> Result<u64, Fault> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(Fault::of)?;
         crate::raw::heap::trim(); // frees memory left by the last round
@@ -118,12 +119,12 @@ impl Parks for Tasks {
     }
 }
 
-pub(super) struct Parked<P> {
+pub(super) struct ParkedMemory<P> {
     fibers_count: u32,
     parks: PhantomData<P>,
 }
 
-impl<P: Parks> Workload for Parked<P> {
+impl<P: ParkingContender> Workload for ParkedMemory<P> {
     type Args = Waiting;
     const SPEC: Spec = Spec::new(
         "fiber/parked-bytes",
@@ -133,7 +134,7 @@ impl<P: Parks> Workload for Parked<P> {
     .floor("floor/word");
 
     fn setup(args: &Waiting, _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Parked { fibers_count: args.fibers_count, parks: PhantomData })
+        Ok(ParkedMemory { fibers_count: args.fibers_count, parks: PhantomData })
     }
 
     fn check(&mut self) -> Result<(), Fault> {

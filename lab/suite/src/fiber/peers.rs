@@ -23,12 +23,12 @@ async fn often(count: u64) {
     }
 }
 
-/// Tokio's tasks, on one thread.
-pub(super) struct Tasks(Runtime);
+/// Contender: tasks of tokio's runtime on one thread.
+pub(super) struct TokioTasks(Runtime);
 
-impl Fibers for Tasks {
+impl Fibers for TokioTasks {
     fn begin(_: u32) -> Result<Self, Fault> {
-        Builder::new_current_thread().enable_time().build().map(Tasks).map_err(Fault::of)
+        Builder::new_current_thread().enable_time().build().map(TokioTasks).map_err(Fault::of)
     }
 
     fn yields(&mut self, count: u64) -> Result<u64, Fault> {
@@ -149,8 +149,8 @@ impl Fibers for Tasks {
     }
 }
 
-impl Tasks {
-    /// Runs the future in a spawned task, not in the task that blocks.
+impl TokioTasks {
+    /// Runs a future in a spawned task instead of the runtime's blocking call; returns its output.
     fn run(
         &self,
         future: impl Future<Output = Result<u64, Fault>> + Send + 'static,
@@ -159,12 +159,12 @@ impl Tasks {
     }
 }
 
-/// A coroutine with a stack of `generator`.
-pub(super) struct Generated(Generator<'static, (), ()>);
+/// Coroutine with its own stack, of the crate `generator`.
+pub(super) struct GeneratorCoroutine(Generator<'static, (), ()>);
 
-impl Suspending for Generated {
+impl Suspending for GeneratorCoroutine {
     fn new() -> Self {
-        Generated(Gn::new_scoped(|mut scope| {
+        GeneratorCoroutine(Gn::new_scoped(|mut scope| {
             loop {
                 scope.yield_(());
             }

@@ -11,61 +11,56 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 args! {
-    /// Size of the message that is sent over each connection.
-    pub struct ConnectSize {
+    /// Arguments of the benchmarks of connecting.
+    pub struct ConnectArgs {
         /// Bytes in the message, its length of four bytes included, both ways.
         message_bytes: Bytes = 64 (smoke 16, range 8 ..= 65536),
     }
 }
 
-/// First byte of the last connection's message, after the length.
+/// First byte, after the length, of the message that ends the round.
 pub(crate) const END: u8 = 0xff;
 pub(crate) const LENGTH_BYTES: usize = 4;
 const SOON: Duration = Duration::from_secs(10);
 
-/// Returns a message of this size: the length of its letters, and the letters.
+/// Returns a message of `message_bytes` bytes: a length field of four bytes, and letters.
 pub(crate) fn message(message_bytes: usize) -> Vec<u8> {
     let body_bytes = message_bytes - LENGTH_BYTES;
     let length = u32::try_from(body_bytes).unwrap_or(u32::MAX);
     length.to_be_bytes().into_iter().chain((b'a'..=b'z').cycle().take(body_bytes)).collect()
 }
 
-/// A server that accepts connections, echoes the message of each, and closes it.
-pub(crate) trait Accepting: Send + Sync + 'static {
+/// Waits until `port` is not 0; returns the local address with this port.
+pub(crate) fn wait_for_port(port: &AtomicU64) -> Result<SocketAddr, Fault> {
+    let begin = Instant::now();
+    loop {
+        // Acquire: pairs with the Release of a server that publishes more than its port. A port is 16 bits wide.
+        match port.load(Ordering::Acquire) as u16 {
+            0 if begin.elapsed() < SOON => std::thread::sleep(Duration::from_micros(100)),
+            0 => return Err(Fault::new(format!("the server published no port within {SOON:?}"))),
+            port => return Ok((Ipv4Addr::LOCALHOST, port).into()),
+        }
+    }
+}
+
+/// A server that accepts connections, and echoes one message over each.
+pub(crate) trait ConnectServer: Send + Sync + 'static {
     const SPEC: Spec;
 
-    /// Listens on a free port, passes the port to `tell`, and serves until the last connection is
-    /// closed. Returns the number of messages echoed, without that of the last connection.
+    /// Listens on a free port, passes the port to `tell`, and serves until a message starts with
+    /// `END`. Returns the number of messages echoed.
     fn serve(message_bytes: usize, tell: impl FnOnce(u16)) -> Result<u64, Fault>;
 }
 
-pub(crate) struct Connect<A> {
-    /// The server's port; 0 until it listens.
+pub(crate) struct ConnectEcho<A> {
+    /// Port of the server; 0 until the server listens.
     port: Region<AtomicU64>,
     tally: Region<Tally>,
     message: Vec<u8>,
     accepts: PhantomData<fn() -> A>,
 }
 
-impl<A: Accepting> Connect<A> {
-    fn address(&self) -> Result<SocketAddr, Fault> {
-        let begin = Instant::now();
-        loop {
-            // Relaxed: only the port is read; its socket listens already.
-            let port = self.port.load(Ordering::Relaxed);
-            // A port is 16 bits wide.
-            match port as u16 {
-                0 if begin.elapsed() < SOON => std::thread::sleep(Duration::from_micros(100)),
-                0 => {
-                    return Err(Fault::new(format!(
-                        "the server published no port within {SOON:?}"
-                    )));
-                }
-                port => return Ok((Ipv4Addr::LOCALHOST, port).into()),
-            }
-        }
-    }
-
+impl<A: ConnectServer> ConnectEcho<A> {
     /// Connects, sends the message, reads the echo, and closes.
     fn ask(address: SocketAddr, message: &[u8], came: &mut [u8]) -> Result<(), Fault> {
         let mut stream = TcpStream::connect(address)?;
@@ -75,14 +70,14 @@ impl<A: Accepting> Connect<A> {
     }
 }
 
-impl<A: Accepting> Handover for Connect<A> {
-    type Args = ConnectSize;
+impl<A: ConnectServer> Handover for ConnectEcho<A> {
+    type Args = ConnectArgs;
     const SPEC: Spec = A::SPEC;
     const PROCESSES: bool = true;
 
     const ROLES: &'static [Role] = &[Role::measured("client"), Role::serving("server")];
 
-    fn setup(args: &ConnectSize, setup: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &ConnectArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let message = message(size(args.message_bytes));
         Ok(Self { port: setup.region()?, tally: setup.region()?, message, accepts: PhantomData })
     }
@@ -94,7 +89,7 @@ impl<A: Accepting> Handover for Connect<A> {
             self.tally.add_received(A::serve(self.message.len(), tell)?);
             return Ok(());
         }
-        let address = self.address()?;
+        let address = wait_for_port(&self.port)?;
         let mut came = vec![0; self.message.len()];
         let (mut asked, mut fault) = (0, None);
         out.batches(|n| {
@@ -120,12 +115,12 @@ impl<A: Accepting> Handover for Connect<A> {
     }
 }
 
-/// The floor: one connection at a time, and blocking calls.
+/// Floor: a server with blocking calls and one connection at a time.
 pub(crate) struct BlockingServer;
 
-pub(crate) type Connects = Connect<BlockingServer>;
+pub(crate) type BlockingConnect = ConnectEcho<BlockingServer>;
 
-impl Accepting for BlockingServer {
+impl ConnectServer for BlockingServer {
     const SPEC: Spec = Spec::new(
         "floor/connect",
         "a connection over loopback TCP to a participant that sleeps in accept, a message echoed, closed",

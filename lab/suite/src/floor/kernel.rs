@@ -14,21 +14,21 @@ use rustix::io::{Errno, read, retry_on_intr, write};
 use rustix::pipe::{PipeFlags, pipe_with};
 use zerocopy::FromZeros;
 
-/// A word that its reader sleeps on, alone on its cache lines.
+/// A value and the futex word on which its reader sleeps, alone on their cache lines.
 ///
 /// `value` is what is handed over; the futex word `word` never changes, so that the waiting participant always sleeps,
 /// even if the value has already been handed over. Otherwise two participants that happen never to find each other
 /// asleep continue in that mode, in a tenth of the time, until something disturbs them.
 #[derive(FromZeros)]
 #[repr(C, align(128))]
-struct Word {
+struct FutexWord {
     value: AtomicU32,
     word: AtomicU32,
 }
 
-impl Word {
-    /// Hands a value over, and repeats the wake-up until a sleeper was woken or, in case the
-    /// sleeper awoke by itself, until `answered` returns `true`.
+impl FutexWord {
+    /// Stores a value, and repeats the wake-up until a sleeper was woken or `answered` returns
+    /// `true` (the sleeper may have woken up by itself).
     #[inline]
     fn publish(&self, value: u32, scope: Scope, answered: impl Fn() -> bool) {
         // Release: publishes what was done before to the Acquire in wait().
@@ -40,7 +40,7 @@ impl Word {
         }
     }
 
-    /// Sleeps at least once, until a value other than `last` is handed over, and returns that value.
+    /// Sleeps at least once, until the value differs from `last`; returns the new value.
     #[inline]
     fn wait(&self, last: u32, scope: Scope) -> u32 {
         loop {
@@ -53,7 +53,7 @@ impl Word {
         }
     }
 
-    /// Returns `true` if the other participant has handed over this value.
+    /// Returns `true` if the other participant has stored this value.
     #[inline]
     fn holds(&self, value: u32) -> bool {
         // Acquire: pairs with the Release in publish().
@@ -61,15 +61,15 @@ impl Word {
     }
 }
 
-/// Medium: a futex word for each direction; both participants always sleep.
+/// Medium: a futex word for each direction; each participant always sleeps until it is woken.
 pub(crate) struct Futex {
-    words: Region<[Word; 2]>,
+    words: Region<[FutexWord; 2]>,
     over: Region<AtomicU32>,
     scope: Scope,
 }
 
 impl Futex {
-    /// Value that ends the round; counting up to it would take an hour.
+    /// Value that ends the round; counted values stay below it, as reaching it would take an hour.
     const END: u32 = u32::MAX;
 }
 
@@ -121,12 +121,12 @@ impl Medium for Futex {
     }
 }
 
-/// A descriptor pair through which a byte wakes a reader that sleeps in `read`.
-pub(crate) trait Channel: Sized + Send + Sync + 'static {
+/// One or two file descriptors through which a token is written to a reader that sleeps in `read`.
+pub(crate) trait TokenChannel: Sized + Send + Sync + 'static {
     const SPEC: Spec;
     fn setup(setup: &mut Setup) -> Result<Self, Fault>;
     fn post(&self, token: u8) -> Result<(), Errno>;
-    /// Sleeps until a token is received.
+    /// Sleeps until a token is received; returns the token.
     fn take(&self) -> Result<u8, Errno>;
 }
 
@@ -134,19 +134,19 @@ const PING: u8 = 1;
 /// Token that ends the round.
 const END: u8 = 2;
 
-/// Medium: a channel for each direction.
-pub(crate) struct Sleeping<C> {
+/// Medium: a [`TokenChannel`] for each direction.
+pub(crate) struct SleepingPair<C> {
     there: C,
     back: C,
 }
 
-impl<C: Channel> Medium for Sleeping<C> {
+impl<C: TokenChannel> Medium for SleepingPair<C> {
     type Args = ();
     const SPEC: Spec = C::SPEC;
     type Ping = ();
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
-        Ok(Sleeping { there: C::setup(setup)?, back: C::setup(setup)? })
+        Ok(SleepingPair { there: C::setup(setup)?, back: C::setup(setup)? })
     }
 
     fn ping(&self) -> Result<(), Fault> {
@@ -173,10 +173,10 @@ impl<C: Channel> Medium for Sleeping<C> {
     }
 }
 
-/// An eventfd, whose count is the token.
+/// Token channel: an eventfd, whose count is the token.
 pub(crate) struct Eventfd(OwnedFd);
 
-impl Channel for Eventfd {
+impl TokenChannel for Eventfd {
     const SPEC: Spec = Spec::new(
         "floor/eventfd",
         "an eventfd written for a participant that sleeps in read, and one back",
@@ -200,13 +200,13 @@ impl Channel for Eventfd {
     }
 }
 
-/// A pipe, with a byte per token.
+/// Token channel: a pipe, with one byte per token.
 pub(crate) struct Pipe {
     reader: OwnedFd,
     writer: OwnedFd,
 }
 
-impl Channel for Pipe {
+impl TokenChannel for Pipe {
     const SPEC: Spec = Spec::new(
         "floor/pipe",
         "a byte through a pipe to a participant that sleeps in read, and one back",

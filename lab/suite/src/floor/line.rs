@@ -14,18 +14,18 @@ use zerocopy::FromZeros;
 /// Value that ends the round.
 const END: u64 = u64::MAX;
 
-/// A word alone on a pair of cache lines, so that neither a neighbour nor a prefetcher disturbs it.
+/// A word alone on a pair of cache lines, so that neither adjacent data nor a prefetcher disturbs it.
 #[derive(FromZeros)]
 #[repr(C, align(128))]
-struct Word(AtomicU64);
+struct LineWord(AtomicU64);
 
-impl Word {
+impl LineWord {
     fn publish(&self, value: u64) {
         // Release: publishes what was done before to the Acquire in wait().
         self.0.store(value, Ordering::Release);
     }
 
-    /// Waits, spinning or yielding, until `is_next(value)`; returns the value.
+    /// Polls the word until `is_next(value)` returns `true`; returns the value.
     #[inline(always)]
     fn wait(&self, pause: Pause, is_next: impl Fn(u64) -> bool) -> u64 {
         // Acquire: pairs with the Release in publish().
@@ -33,13 +33,13 @@ impl Word {
     }
 }
 
-/// Medium of one line: the ping stores odd values, the echo the following even ones.
-pub(crate) struct OneLine {
-    word: Region<Word>,
+/// Medium of one cache line: the pinging participant stores odd values, the echoing one the following even values.
+pub(crate) struct SharedLine {
+    word: Region<LineWord>,
     pause: Pause,
 }
 
-impl Medium for OneLine {
+impl Medium for SharedLine {
     type Args = ();
     const SPEC: Spec = Spec::new(
         "floor/cache-line",
@@ -50,8 +50,8 @@ impl Medium for OneLine {
     .batched();
     type Ping = u64;
 
-    fn setup((): &(), setup: &mut Setup) -> Result<OneLine, Fault> {
-        Ok(OneLine { word: setup.region()?, pause: Pause::of(setup) })
+    fn setup((): &(), setup: &mut Setup) -> Result<SharedLine, Fault> {
+        Ok(SharedLine { word: setup.region()?, pause: Pause::new(setup) })
     }
 
     fn ping(&self) -> Result<u64, Fault> {

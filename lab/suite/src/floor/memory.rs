@@ -7,25 +7,25 @@ use handover_record::{Bytes, Spec, args};
 use std::hint::black_box;
 
 args! {
-    /// Size of a copy.
-    pub struct Copy {
+    /// Arguments of the benchmark of `memcpy`.
+    pub struct MemcpyArgs {
         /// Bytes in each copy; small ones stay in a cache.
         size_bytes: Bytes = 65536 (smoke 64, range 1 ..= 268435456),
     }
 }
 
-/// The C library's `memcpy` between two buffers of this thread, the same ones every time.
+/// Workload: the C library's `memcpy` between the same two buffers every time.
 pub(crate) struct Memcpy(Buffers);
 
 impl Workload for Memcpy {
-    type Args = Copy;
+    type Args = MemcpyArgs;
     const SPEC: Spec = Spec::new(
         "floor/memcpy",
         "memcpy of size_bytes between two buffers that stay where they are",
     )
     .ladder();
 
-    fn setup(args: &Copy, _: &mut Setup) -> Result<Memcpy, Fault> {
+    fn setup(args: &MemcpyArgs, _: &mut Setup) -> Result<Memcpy, Fault> {
         Ok(Memcpy(Buffers::new(Pieces::new(args.size_bytes, args.size_bytes))))
     }
 

@@ -3,7 +3,7 @@
 use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_record::{Spec, Unit};
 
-/// Declares floors whose figure is a number of bytes.
+/// Declares floors whose figure is a constant number of bytes.
 macro_rules! sizes {
     ($($(#[$doc:meta])* $name:ident: $id:literal, $what:literal, $bytes:expr;)*) => {$(
         $(#[$doc])*
@@ -27,11 +27,11 @@ macro_rules! sizes {
 }
 
 sizes! {
-    /// One page: the smallest memory of a waiting unit with a stack.
-    Page: "floor/page", "one page of memory: whoever has a stack of its own touches one",
+    /// Floor: one page, the least memory that a fiber or thread with its own stack uses.
+    OnePage: "floor/page", "one page of memory: whoever has a stack of its own touches one",
         rustix::param::page_size() as f64;
-    /// One word: the smallest reference to a waiting unit or a connection.
-    Word: "floor/word",
+    /// Floor: one word, the least memory that refers to a waiting fiber or a connection.
+    OneWord: "floor/word",
         "one word of memory: whoever is to be found again has a place that is named somewhere",
         size_of::<*const ()>() as f64;
 }

@@ -1,7 +1,7 @@
 //! Several messages in flight at a time: the floors of pipelined calls, whose figure is a throughput.
 
 use super::relay::Medium;
-use super::socket::Ends;
+use super::socket::SocketEnds;
 use crate::channels::Pause;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Region, Setup};
@@ -12,14 +12,14 @@ use std::net::TcpStream;
 use zerocopy::FromZeros;
 
 args! {
-    /// Number of messages in flight.
-    pub struct Depth {
+    /// Arguments of the benchmarks of several messages in flight.
+    pub struct PipelineArgs {
         /// Messages in flight at a time.
         concurrency_count: u32 = 16 (smoke 4, range 1 ..= 10000),
     }
 }
 
-/// Value that ends the round.
+/// Value that ends the round; counts of messages stay below it.
 const END: u64 = u64::MAX;
 
 /// A counter alone on a pair of cache lines.
@@ -27,14 +27,14 @@ const END: u64 = u64::MAX;
 #[repr(C, align(128))]
 struct Counter(AtomicU64);
 
-/// Medium of two counters: messages sent, and messages returned.
-pub(crate) struct Counters {
+/// Medium: a counter of messages sent, and a counter of messages returned.
+pub(crate) struct CounterPipeline {
     counters: Region<[Counter; 2]>,
     depth: u64,
     pause: Pause,
 }
 
-impl Counters {
+impl CounterPipeline {
     #[inline(always)]
     fn wait(&self, counter: &Counter, is_next: impl Fn(u64) -> bool) -> u64 {
         // Acquire: pairs with the Release of the other participant.
@@ -42,15 +42,15 @@ impl Counters {
     }
 }
 
-/// State of the sending participant: numbers of messages sent and returned.
+/// Counts of the sending participant: messages sent, and messages returned.
 #[derive(Default)]
 pub(crate) struct Sent {
     sent: u64,
     back: u64,
 }
 
-impl Medium for Counters {
-    type Args = Depth;
+impl Medium for CounterPipeline {
+    type Args = PipelineArgs;
     const SPEC: Spec = Spec::new(
         "floor/pipelined",
         "a turn counted up by one CPU and by another after it, concurrency_count \
@@ -61,9 +61,9 @@ impl Medium for Counters {
     .pipelined();
     type Ping = Sent;
 
-    fn setup(args: &Depth, setup: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &PipelineArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let depth = args.concurrency_count.into();
-        Ok(Self { counters: setup.region()?, depth, pause: Pause::of(setup) })
+        Ok(Self { counters: setup.region()?, depth, pause: Pause::new(setup) })
     }
 
     fn ping(&self) -> Result<Sent, Fault> {
@@ -105,32 +105,32 @@ impl Medium for Counters {
     }
 }
 
-/// Size of a message over a socket.
+/// Size of a message over a socket, in bytes.
 const MESSAGE_BYTES: usize = 8;
 const READ_BYTES: usize = 1 << 16;
 
-/// Medium over loopback TCP: one write sends as many messages as were returned; both participants poll.
-pub(crate) struct Sockets {
+/// Medium over loopback TCP: each write sends as many messages as the last read has returned; both participants poll.
+pub(crate) struct SocketPipeline {
     near: TcpStream,
     far: TcpStream,
     depth: usize,
 }
 
 /// Buffers and counts of the sending participant.
-pub(crate) struct Written {
+pub(crate) struct SendBuffers {
     lot: Vec<u8>,
     came: Vec<u8>,
-    /// Number of messages that were written together with a counted message.
+    /// Number of messages that were already sent, but not yet counted as operations.
     ahead: usize,
     /// Number of received bytes of an incomplete message.
     part_bytes: usize,
 }
 
-type Polled = Ends<TcpStream, true>;
+type Polled = SocketEnds<TcpStream, true>;
 
-impl Sockets {
+impl SocketPipeline {
     /// Reads at least one complete message, and returns the number of complete messages read.
-    fn read_messages(&self, written: &mut Written) -> Result<usize, Fault> {
+    fn read_messages(&self, written: &mut SendBuffers) -> Result<usize, Fault> {
         loop {
             let count = read_some(&self.near, &mut written.came)?;
             if count == 0 {
@@ -157,8 +157,8 @@ fn read_some(end: &TcpStream, into: &mut [u8]) -> Result<usize, Fault> {
     }
 }
 
-impl Medium for Sockets {
-    type Args = Depth;
+impl Medium for SocketPipeline {
+    type Args = PipelineArgs;
     const SPEC: Spec = Spec::new(
         "floor/socket-pipelined",
         "eight bytes over loopback TCP and back, concurrency_count of them under \
@@ -167,9 +167,9 @@ impl Medium for Sockets {
     .hands_over()
     .batched()
     .pipelined();
-    type Ping = Written;
+    type Ping = SendBuffers;
 
-    fn setup(args: &Depth, setup: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &PipelineArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let (near, far) = Polled::ends(setup)?;
         for end in [&near, &far] {
             ioctl_fionbio(end, true)?;
@@ -177,14 +177,14 @@ impl Medium for Sockets {
         Ok(Self { near, far, depth: args.concurrency_count as usize })
     }
 
-    fn ping(&self) -> Result<Written, Fault> {
+    fn ping(&self) -> Result<SendBuffers, Fault> {
         let lot = vec![0; self.depth * MESSAGE_BYTES];
         Polled::write(&self.near, &lot)?;
-        Ok(Written { lot, came: vec![0; READ_BYTES], ahead: 0, part_bytes: 0 })
+        Ok(SendBuffers { lot, came: vec![0; READ_BYTES], ahead: 0, part_bytes: 0 })
     }
 
     #[inline(always)]
-    fn round_trip(&self, written: &mut Written) -> Result<(), Fault> {
+    fn round_trip(&self, written: &mut SendBuffers) -> Result<(), Fault> {
         if written.ahead > 0 {
             written.ahead -= 1;
             return Ok(());
@@ -194,7 +194,7 @@ impl Medium for Sockets {
         Polled::write(&self.near, &written.lot[..messages * MESSAGE_BYTES])
     }
 
-    fn end(&self, written: &mut Written) -> Result<(), Fault> {
+    fn end(&self, written: &mut SendBuffers) -> Result<(), Fault> {
         let mut left = self.depth;
         while left > 0 {
             left -= self.read_messages(written)?;

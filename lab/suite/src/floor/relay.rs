@@ -4,21 +4,21 @@ use crate::common::Tally;
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
 use handover_record::{Args, Spec};
 
-/// A medium that sends a message to another participant, which sends it back.
+/// A way of sending a message to another participant, which sends it back.
 pub(crate) trait Medium: Sized + Send + Sync + 'static {
     /// Arguments of the benchmark.
     type Args: Args;
     const SPEC: Spec;
-    /// `true` if everything shared comes from the setup, so that the participants can be processes.
+    /// `true` if the participants can be processes, because everything shared comes from the setup.
     const PROCESSES: bool = true;
     /// State of the pinging participant between two round trips.
     type Ping;
 
-    /// Sets the medium up, untimed; everything that the participants share comes from the setup, so
-    /// that they can be processes.
+    /// Creates the medium, untimed; everything that the participants share must come from `setup`,
+    /// so that they can be processes.
     fn setup(args: &Self::Args, setup: &mut Setup) -> Result<Self, Fault>;
 
-    /// Prepares the pinging participant, untimed; returns its state.
+    /// Creates the state of the pinging participant, untimed.
     ///
     /// # Errors
     /// Fails if the participant cannot be prepared.
@@ -27,10 +27,10 @@ pub(crate) trait Medium: Sized + Send + Sync + 'static {
     /// Sends a message and waits for its return: the timed operation.
     fn round_trip(&self, ping: &mut Self::Ping) -> Result<(), Fault>;
 
-    /// Tells the echoing participant to stop.
+    /// Requests that the echoing participant stops.
     fn end(&self, ping: &mut Self::Ping) -> Result<(), Fault>;
 
-    /// Sends every message back until told to stop; returns the number of messages.
+    /// Sends every message back until [`end`](Medium::end) is called; returns the number of messages.
     fn echo(&self) -> Result<u64, Fault>;
 }
 

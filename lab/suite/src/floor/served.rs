@@ -1,46 +1,37 @@
 //! One server that answers many clients, each of which waits for its answer: the floor of servers.
 
 use super::wait_word::{WaitLine, WaitMode};
-use crate::common::Tally;
-use handover_base::clock;
+use crate::common::{ClientsArgs, Tally, time_server};
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
-use handover_record::{Spec, Wait, args};
+use handover_record::{Spec, Wait};
 use zerocopy::FromZeros;
 
 /// Maximum number of clients.
 const CLIENTS_MAX: usize = 1000;
 
-args! {
-    /// Number of clients.
-    pub struct Asking {
-        /// Clients, each of which waits for the answer before its next request.
-        clients_count: u32 = 10 (smoke 3, range 1..=1000)
-    }
-}
-
-/// State shared by the server and all clients.
+/// Words for requests and answers, shared by the server and all clients.
 #[derive(FromZeros)]
 #[repr(C)]
 struct ClientWords {
-    /// For each client a word to the server and one back.
+    /// A word for the request and one for the answer of each client.
     words: [WaitLine<2>; CLIENTS_MAX],
     tally: Tally,
 }
 
-/// Flag in the last answer, to end the round.
+/// Flag in the last answer to each client, which ends the round.
 const END: u32 = 1 << 31;
 
-/// A server that polls the words of its clients round robin.
-pub(crate) struct Served {
+/// Floor: a server that polls its clients' words round robin.
+pub(crate) struct WordServer {
     shared: Region<ClientWords>,
-    /// `true` for each client that sends requests: the first on each CPU that is not the server's.
-    /// Further clients would only alternate with it, at the cost of a context switch.
+    /// `true` for each client that sends requests: the first on each CPU other than the server's. A
+    /// second client on a CPU would only add context switches.
     asks: Vec<bool>,
     mode: WaitMode,
 }
 
-impl Handover for Served {
-    type Args = Asking;
+impl Handover for WordServer {
+    type Args = ClientsArgs;
     const SPEC: Spec = Spec::new(
         "floor/served",
         "a word of one of clients_count clients and one back, one on each CPU \
@@ -50,11 +41,11 @@ impl Handover for Served {
     .batched();
     const PROCESSES: bool = true;
 
-    fn roles(args: &Asking) -> Vec<Role> {
+    fn roles(args: &ClientsArgs) -> Vec<Role> {
         Role::server_and_clients(args.clients_count)
     }
 
-    fn setup(args: &Asking, setup: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &ClientsArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let (server, clients) = setup
             .cpus()
             .split_first()
@@ -73,7 +64,7 @@ impl Handover for Served {
             *first = true;
         }
         asks.resize(args.clients_count as usize, false);
-        let mode = WaitMode::of(Wait::SpinThenSleep, setup).with_yields(is_crowded);
+        let mode = WaitMode::new(Wait::SpinThenSleep, setup).with_yields(is_crowded);
         Ok(Self { shared: setup.region()?, asks, mode })
     }
 
@@ -99,7 +90,7 @@ impl Handover for Served {
         let words: Vec<&WaitLine<2>> = words.map(|(desk, _)| desk).collect();
         let mut last = vec![0; words.len()];
         let mut at = 0;
-        let mut serve = |count: u64| {
+        let serve = |count: u64| {
             let mut left = count;
             while left > 0 {
                 let [ask, answer] = &words[at].0;
@@ -115,16 +106,7 @@ impl Handover for Served {
                 }
             }
         };
-        let requests_count = 4 * words.len().max(16) as u64;
-        // Clients that have just begun get into a steady state first.
-        serve(requests_count);
-        let mut none_yet = true;
-        while out.running() || none_yet {
-            none_yet = false;
-            let began = clock::ticks();
-            serve(requests_count);
-            out.note_batch(0, clock::ticks().saturating_sub(began), requests_count);
-        }
+        time_server(out, words.len(), serve);
         self.shared.tally.add_sent(last.iter().map(|&number| u64::from(number)).sum());
         for (desk, last) in words.iter().zip(last) {
             desk.0[1].publish(END | last, self.mode);

@@ -14,7 +14,7 @@ use std::hint::black_box;
 /// 32 bytes.
 const SIGNED_BYTES: usize = 64 + 33 + 1 + 32;
 
-/// Signature by which a server proves that it holds its certificate's key.
+/// Workload: the signature by which a server proves that it has its certificate's private key.
 pub(super) struct Signature {
     signer: Box<dyn Signer>,
     signed: [u8; SIGNED_BYTES],
@@ -52,7 +52,7 @@ impl Workload for Signature {
     }
 }
 
-/// One participant's part of a key agreement.
+/// Workload: one participant's part of a key agreement.
 pub(super) struct Agreement {
     theirs: Vec<u8>,
 }

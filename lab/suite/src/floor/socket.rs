@@ -14,8 +14,8 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 args! {
-    /// Size of a message.
-    pub struct Echo {
+    /// Arguments of the benchmarks of a message over a socket.
+    pub struct SocketArgs {
         /// Bytes in each message, both ways.
         message_bytes: Bytes = 64 (smoke 1, range 1 ..= 1048576),
     }
@@ -25,11 +25,12 @@ args! {
 const END: u8 = 0xff;
 
 /// Maximum number of connections by other processes that the listener rejects.
-const STRANGERS_MAX: u32 = 16;
+const FOREIGN_CONNECTIONS_MAX: u32 = 16;
 
-/// End of a connection.
+/// Socket that is one end of a connection.
 pub(crate) trait End: AsFd + From<OwnedFd> + Into<OwnedFd> + Send + Sync + 'static {
-    /// Declarations of its floors: with participants that sleep, and with participants that spin.
+    /// Declarations of the floors over this kind of socket: with participants that sleep, and with
+    /// participants that spin.
     const SPECS: [Spec; 2];
 
     /// Creates a connection, and returns its two ends.
@@ -57,7 +58,7 @@ impl End for TcpStream {
         let address = listener.local_addr()?;
         let near = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
         let ours = near.local_addr()?;
-        for _ in 0..STRANGERS_MAX {
+        for _ in 0..FOREIGN_CONNECTIONS_MAX {
             let (far, peer) = listener.accept()?;
             if peer == ours {
                 near.set_nodelay(true)?;
@@ -65,7 +66,9 @@ impl End for TcpStream {
                 return Ok((near, far));
             }
         }
-        Err(Fault::new(format!("{STRANGERS_MAX} other processes have connected to {address}")))
+        Err(Fault::new(format!(
+            "{FOREIGN_CONNECTIONS_MAX} other processes have connected to {address}"
+        )))
     }
 }
 
@@ -88,18 +91,18 @@ impl End for UnixStream {
     }
 }
 
-/// Medium of two ends of a connection. If `SPINS`, neither participant ever sleeps: each repeats non-blocking calls.
-pub(crate) struct Ends<E, const SPINS: bool> {
+/// Medium: a connection between the participants. If `SPINS`, they never sleep, but repeat non-blocking calls.
+pub(crate) struct SocketEnds<E, const SPINS: bool> {
     near: E,
     far: E,
     message_bytes: usize,
 }
 
-/// Loopback TCP with sleeping participants.
-pub(crate) type Loopback = Ends<TcpStream, false>;
+/// Medium: loopback TCP with sleeping participants.
+pub(crate) type Loopback = SocketEnds<TcpStream, false>;
 
-impl<E: End, const SPINS: bool> Ends<E, SPINS> {
-    /// Returns the two ends, which the participants share even if they are processes.
+impl<E: End, const SPINS: bool> SocketEnds<E, SPINS> {
+    /// Creates a connection and returns its two ends, which participants can use even if they are processes.
     pub(crate) fn ends(setup: &mut Setup) -> Result<(E, E), Fault> {
         let (near, far) = setup.fds(|| {
             let (near, far) = E::pair()?;
@@ -108,7 +111,7 @@ impl<E: End, const SPINS: bool> Ends<E, SPINS> {
         Ok((near.into(), far.into()))
     }
 
-    /// Fills `into`, with as many reads as necessary.
+    /// Reads until `into` is full.
     pub(crate) fn read(end: &E, mut into: &mut [u8]) -> Result<(), Fault> {
         while !into.is_empty() {
             match recv(end, &mut *into, RecvFlags::empty()) {
@@ -124,7 +127,7 @@ impl<E: End, const SPINS: bool> Ends<E, SPINS> {
         Ok(())
     }
 
-    /// Writes all bytes.
+    /// Writes all of `bytes`.
     pub(crate) fn write(end: &E, mut bytes: &[u8]) -> Result<(), Fault> {
         while !bytes.is_empty() {
             match send(end, bytes, SendFlags::NOSIGNAL) {
@@ -138,18 +141,18 @@ impl<E: End, const SPINS: bool> Ends<E, SPINS> {
     }
 }
 
-/// Message that the pinging participant sends, and the last echo.
+/// Message that the pinging participant sends, and buffer for its echo.
 pub(crate) struct Messages {
-    sent: Vec<u8>,
-    came: Vec<u8>,
+    pub(crate) sent: Vec<u8>,
+    pub(crate) came: Vec<u8>,
 }
 
-impl<E: End, const SPINS: bool> Medium for Ends<E, SPINS> {
-    type Args = Echo;
+impl<E: End, const SPINS: bool> Medium for SocketEnds<E, SPINS> {
+    type Args = SocketArgs;
     const SPEC: Spec = E::SPECS[SPINS as usize];
     type Ping = Messages;
 
-    fn setup(args: &Echo, setup: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &SocketArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let (near, far) = Self::ends(setup)?;
         if SPINS {
             for end in [&near, &far] {

@@ -1,6 +1,6 @@
 //! Moving memory that no cache holds: the floors of bulk transfers.
 
-use super::socket::{Ends, Loopback};
+use super::socket::{Loopback, SocketEnds};
 use crate::common::{same_bytes, size};
 use crate::raw::bulk;
 use handover_base::clock;
@@ -14,8 +14,8 @@ use std::os::unix::net::UnixStream;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 args! {
-    /// Size of the memory and of a piece.
-    pub struct Walk {
+    /// Arguments of the benchmarks of copies through memory.
+    pub struct CopyArgs {
         /// Bytes moved at a time.
         size_bytes: Bytes = 65536 (smoke 4096, range 256 ..= 67108864),
         /// Bytes of memory, used piece by piece: each is reused after all others.
@@ -46,6 +46,14 @@ impl Pieces {
         Self { size_bytes, memory_bytes: size(memory).max(size_bytes), next: 0 }
     }
 
+    /// Creates the iterator; fails unless the piece is a multiple of a block of [`bulk::stream`].
+    pub(crate) fn of_blocks(piece: Bytes, memory: Bytes) -> Result<Self, Fault> {
+        match piece.0.is_multiple_of(bulk::BLOCK_BYTES as u64) {
+            true => Ok(Self::new(piece, memory)),
+            false => Err(Fault::new(format!("size_bytes={}: not a multiple of 256", piece.0))),
+        }
+    }
+
     pub(crate) fn next(&mut self) -> usize {
         let at = self.next;
         self.next += self.size_bytes;
@@ -56,7 +64,7 @@ impl Pieces {
     }
 }
 
-/// Two memories, of which each piece is copied from one to the other.
+/// Source and target of a copy, piece by piece.
 pub(super) struct Buffers {
     from: Vec<Page>,
     to: Vec<Page>,
@@ -88,24 +96,18 @@ impl Buffers {
     }
 }
 
-/// Copy with stores that bypass the caches.
+/// Workload: a copy with stores that bypass the caches.
 pub(crate) struct StreamingCopy(Buffers);
 
 impl Workload for StreamingCopy {
-    type Args = Walk;
+    type Args = CopyArgs;
     const SPEC: Spec = Spec::new(
         "floor/streamed-copy",
         "size_bytes copied past the caches, the source asked for ahead, through memory_bytes",
     );
 
-    fn setup(args: &Walk, _: &mut Setup) -> Result<Self, Fault> {
-        if !args.size_bytes.0.is_multiple_of(bulk::BLOCK_BYTES as u64) {
-            return Err(Fault::new(format!(
-                "size_bytes={}: not a multiple of 256",
-                args.size_bytes.0
-            )));
-        }
-        Ok(Self(Buffers::new(Pieces::new(args.size_bytes, args.memory_bytes))))
+    fn setup(args: &CopyArgs, _: &mut Setup) -> Result<Self, Fault> {
+        Ok(Self(Buffers::new(Pieces::of_blocks(args.size_bytes, args.memory_bytes)?)))
     }
 
     fn check(&mut self) -> Result<(), Fault> {
@@ -119,7 +121,7 @@ impl Workload for StreamingCopy {
     }
 }
 
-/// The kernel's copy between the participants' vectors: from the owner's or, if `OUT`, into it.
+/// Workload: the kernel's copy from the other participant's vector or, if `OUT`, into it.
 pub(crate) struct ProcessCopy<const OUT: bool> {
     near: UnixStream,
     far: UnixStream,
@@ -134,7 +136,7 @@ const OWNED: u8 = 0xa5;
 const READ: u8 = 0x5a;
 
 impl<const OUT: bool> ProcessCopy<OUT> {
-    /// Publishes the memory, and keeps it until the other participant has finished.
+    /// Publishes the address of the memory, and waits until the other participant has finished.
     fn run_owner(&self) -> Result<(), Fault> {
         let memory = vec![OWNED; self.pieces.memory_bytes];
         let pid = rustix::process::getpid().as_raw_nonzero().get();
@@ -191,7 +193,7 @@ impl<const OUT: bool> ProcessCopy<OUT> {
 }
 
 impl<const OUT: bool> Handover for ProcessCopy<OUT> {
-    type Args = Walk;
+    type Args = CopyArgs;
     const SPEC: Spec = Spec::new(
         if OUT { "floor/process-copy-out" } else { "floor/process-copy" },
         if OUT {
@@ -204,8 +206,8 @@ impl<const OUT: bool> Handover for ProcessCopy<OUT> {
     const PROCESSES: bool = true;
     const ROLES: &'static [Role] = &[Role::measured("reader"), Role::serving("owner")];
 
-    fn setup(args: &Walk, setup: &mut Setup) -> Result<Self, Fault> {
-        let (near, far) = Ends::<UnixStream, false>::ends(setup)?;
+    fn setup(args: &CopyArgs, setup: &mut Setup) -> Result<Self, Fault> {
+        let (near, far) = SocketEnds::<UnixStream, false>::ends(setup)?;
         Ok(Self { near, far, pieces: Pieces::new(args.size_bytes, args.memory_bytes) })
     }
 
@@ -219,8 +221,9 @@ impl<const OUT: bool> Handover for ProcessCopy<OUT> {
     }
 }
 
-/// A stream: one participant writes without end, the other sleeps in read or, if `ADAPTS`, polls for a while first.
-pub(crate) struct Stream<const ADAPTS: bool> {
+/// Workload: one participant writes without end to a TCP connection; the other sleeps in `read` or,
+/// if `ADAPTS`, polls for a while first.
+pub(crate) struct SocketStream<const ADAPTS: bool> {
     near: TcpStream,
     far: TcpStream,
     pieces: Pieces,
@@ -229,7 +232,7 @@ pub(crate) struct Stream<const ADAPTS: bool> {
 /// Time for which a reader polls before it sleeps.
 const POLL_NS: u64 = 50_000;
 
-impl<const ADAPTS: bool> Stream<ADAPTS> {
+impl<const ADAPTS: bool> SocketStream<ADAPTS> {
     fn read(&self, mut into: &mut [u8]) -> std::io::Result<()> {
         if !ADAPTS {
             return (&self.near).read_exact(into);
@@ -249,8 +252,8 @@ impl<const ADAPTS: bool> Stream<ADAPTS> {
     }
 }
 
-impl<const ADAPTS: bool> Handover for Stream<ADAPTS> {
-    type Args = Walk;
+impl<const ADAPTS: bool> Handover for SocketStream<ADAPTS> {
+    type Args = CopyArgs;
     const SPEC: Spec = Spec::new(
         if ADAPTS { "floor/stream-adaptive" } else { "floor/stream" },
         if ADAPTS {
@@ -265,7 +268,7 @@ impl<const ADAPTS: bool> Handover for Stream<ADAPTS> {
     const PROCESSES: bool = true;
     const ROLES: &'static [Role] = &[Role::measured("reader"), Role::serving("writer")];
 
-    fn setup(args: &Walk, setup: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &CopyArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let (near, far) = Loopback::ends(setup)?;
         Ok(Self { near, far, pieces: Pieces::new(args.size_bytes, args.memory_bytes) })
     }

@@ -10,14 +10,14 @@ use handover_record::{Spec, Wait};
 use std::time::Duration;
 use zerocopy::FromZeros;
 
-/// Number of polls before a participant that polls and then sleeps goes to sleep: tens of
+/// Number of polls before a participant of kind `SpinThenSleep` goes to sleep: tens of
 /// microseconds, far longer than any answer takes.
 const POLLS_MAX: u32 = 1 << 12;
-/// Bound of a sleep whose wake-up was missed: only a full fence in each hand-over would prevent
-/// that, and a floor does without one.
+/// Maximum duration of a sleep, so that a missed wake-up does no harm: only a full fence in each
+/// hand-over would prevent it, and a floor does without one.
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 
-/// A word, and a flag that is set while its reader sleeps.
+/// A word of memory, and a flag that is set while its reader sleeps.
 #[derive(FromZeros)]
 #[repr(C)]
 pub(crate) struct WaitWord {
@@ -25,7 +25,7 @@ pub(crate) struct WaitWord {
     is_asleep: AtomicU32,
 }
 
-/// Words of one direction or of both, alone on a pair of cache lines.
+/// One or two [`WaitWord`]s, for one direction or both, alone on a pair of cache lines.
 ///
 /// A word there and one back on the *same* line take as long as one word that both sides write, and
 /// less than half as long as on two lines: 110 ns instead of 250 to 290 (Intel Sapphire Rapids,
@@ -39,24 +39,24 @@ pub(crate) struct WaitLine<const N: usize>(pub(crate) [WaitWord; N]);
 pub(crate) struct WaitMode {
     waits: Wait,
     scope: Scope,
-    /// If participants share a CPU, one that may sleep does so at once.
+    /// Pause between polls; if participants share a CPU, one that may sleep does so without polling.
     pause: Pause,
 }
 
 impl WaitMode {
-    /// Behaviour of two threads on their own CPUs that poll and then sleep.
+    /// Waiting behaviour of threads with a CPU each, which poll and then sleep.
     pub(crate) const ADAPTIVE: WaitMode = WaitMode {
         waits: Wait::SpinThenSleep,
         scope: Scope::Private,
         pause: Pause { yields: false },
     };
 
-    pub(crate) fn of(waits: Wait, setup: &Setup) -> WaitMode {
+    pub(crate) fn new(waits: Wait, setup: &Setup) -> WaitMode {
         let scope = if setup.processes() { Scope::Shared } else { Scope::Private };
-        WaitMode { waits, scope, pause: Pause::of(setup) }
+        WaitMode { waits, scope, pause: Pause::new(setup) }
     }
 
-    /// Returns the same behaviour, with yields between polls or without.
+    /// Returns the same behaviour with yields between polls, or without.
     pub(crate) fn with_yields(self, yields: bool) -> WaitMode {
         WaitMode { pause: Pause { yields }, ..self }
     }
@@ -82,7 +82,7 @@ impl WaitWord {
         self.value.load(Ordering::Acquire)
     }
 
-    /// Hands a value over, and wakes the reader if it sleeps.
+    /// Stores a value, and wakes the reader if it sleeps.
     #[inline(always)]
     pub(crate) fn publish(&self, value: u32, mode: WaitMode) {
         // Release: publishes what was done before to the Acquire in value().
@@ -107,14 +107,14 @@ impl WaitWord {
         }
     }
 
-    /// Sets the value to 0 after it was taken.
+    /// Sets the value to 0 after it was read.
     #[inline(always)]
     pub(crate) fn clear(&self) {
         // Relaxed: the store publishes no other data.
         self.value.store(0, Ordering::Relaxed);
     }
 
-    /// Waits until `is_next(value)`; returns the value, and `true` if the reader slept.
+    /// Waits until `is_next(value)` returns `true`; returns the value, and `true` if the reader slept.
     #[inline(always)]
     pub(crate) fn wait(&self, mode: WaitMode, is_next: impl Fn(u32) -> bool) -> (u32, bool) {
         let (mut polls, mut has_slept) = (0, false);
@@ -156,7 +156,7 @@ impl WaitWord {
         }
     }
 
-    /// Sleeps while the value is `last`.
+    /// Sleeps while the value is `last`, at most for `SLEEP_MAX` if wake-ups can be missed.
     #[cold]
     fn sleep(&self, last: u32, mode: WaitMode) {
         // SeqCst: before the kernel compares the value; pairs with publish(), which reads this flag
@@ -168,17 +168,16 @@ impl WaitWord {
     }
 }
 
-/// Value that ends the round; counting up to it would take a minute at least.
+/// Value that ends the round; counted values stay below it, as reaching it would take a minute at least.
 const END: u32 = u32::MAX;
 
-/// Medium: a word for each direction, between participants that poll and then sleep (`ADAPTS`), or
-/// that sleep unless the word is there already.
-pub(crate) struct Words<const ADAPTS: bool> {
+/// Medium: a word for each direction; the participants poll and then sleep if `ADAPTS`, otherwise they sleep at once.
+pub(crate) struct WordRoundTrip<const ADAPTS: bool> {
     line: Region<WaitLine<2>>,
     mode: WaitMode,
 }
 
-impl<const ADAPTS: bool> Medium for Words<ADAPTS> {
+impl<const ADAPTS: bool> Medium for WordRoundTrip<ADAPTS> {
     type Args = ();
     const SPEC: Spec = if ADAPTS {
         Spec::new(
@@ -198,7 +197,7 @@ impl<const ADAPTS: bool> Medium for Words<ADAPTS> {
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let waits = if ADAPTS { Wait::SpinThenSleep } else { Wait::Sleep };
-        Ok(Self { line: setup.region()?, mode: WaitMode::of(waits, setup) })
+        Ok(Self { line: setup.region()?, mode: WaitMode::new(waits, setup) })
     }
 
     fn ping(&self) -> Result<u32, Fault> {

@@ -25,29 +25,28 @@ use handover_lock::RawTryLock;
 
 pub use crate::raw::posix::{Posix, PosixGuard, PosixSem, PthreadMutex, PthreadSpin};
 
-/// A lock with a try. Dropping [`Guard`](Self::Guard) unlocks it.
+/// A lock with a `try_lock`. Dropping [`Guard`](Self::Guard) unlocks it.
 pub trait Lock: Send + Sync + 'static {
-    /// Name in tables: lower case, no spaces.
+    /// Name of the lock in tables: lower case, no spaces.
     const NAME: &'static str;
     /// Short description of the lock.
     const DESCRIPTION: &'static str;
-    /// Guard, made by a successful try only, so that no thread can unlock a lock that it does not
-    /// hold.
+    /// Guard, created only by a successful `try_lock`, so that no thread can unlock a lock that it does not hold.
     type Guard<'a>
     where
         Self: 'a;
 
-    /// Returns an unlocked lock at its final address: some locks must not be moved.
+    /// Creates an unlocked lock at its final address: some locks must not be moved.
     ///
     /// # Panics
     /// If the C library cannot make one (out of memory).
     fn new_unlocked() -> Pin<Box<Self>>;
 
-    /// Locks if the lock is free; never waits.
+    /// Locks and returns the guard; returns `None` without waiting if the lock is held.
     fn try_lock(&self) -> Option<Self::Guard<'_>>;
 }
 
-/// [`RawTryLock`], alone on its cache lines.
+/// Our lock, [`RawTryLock`], alone on its cache lines.
 #[derive(Debug, Default)]
 pub struct HandoverTryLock(CachePadded<RawTryLock>);
 
@@ -78,8 +77,8 @@ impl Drop for HandoverGuard<'_> {
     }
 }
 
-/// A lock that is tried by a compare-and-swap, busy or not. It is the obvious way, and the contrast to testing first:
-/// each failed try moves the cache line away from the holder.
+/// A lock whose `try_lock` is a compare-and-swap without a test before it: the obvious way, in
+/// which each failed call moves the cache line away from the holder.
 #[derive(Debug, Default)]
 pub struct RawCas(CachePadded<AtomicBool>);
 
@@ -113,7 +112,7 @@ impl Drop for RawCasGuard<'_> {
     }
 }
 
-/// `std::sync::Mutex`, tried. A poisoned mutex counts as free.
+/// `try_lock` of `std::sync::Mutex`. A poisoned mutex counts as free.
 #[derive(Debug, Default)]
 pub struct StdMutex(CachePadded<std::sync::Mutex<()>>);
 
@@ -136,7 +135,7 @@ impl Lock for StdMutex {
     }
 }
 
-/// `parking_lot::Mutex`, tried.
+/// `try_lock` of `parking_lot::Mutex`.
 #[derive(Debug, Default)]
 pub struct ParkingLotMutex(CachePadded<parking_lot::Mutex<()>>);
 

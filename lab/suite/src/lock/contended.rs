@@ -11,19 +11,19 @@ use std::sync::PoisonError;
 
 use super::Contention;
 
-/// Number of tries before a thread that shares its CPU with the holder yields.
+/// Number of failed `try_lock` calls before a thread yields its CPU, in case the holder shares it.
 const TRIES_MAX: u32 = 1000;
 
 /// A counter behind a lock whose callers wait.
-trait Counted: Send + Sync + Sized + 'static {
+trait LockedCounter: Send + Sync + Sized + 'static {
     fn new() -> Result<Self, Fault>;
-    /// Adds one with the lock held; `place` is the caller's index.
+    /// Adds one with the lock held; `place` is the index of the calling thread.
     fn add(&self, place: usize);
-    /// Returns the count; called when no thread adds any more.
+    /// Returns the value of the counter; called after all threads have finished.
     fn count(&self) -> u64;
 }
 
-impl Counted for CachePadded<std::sync::Mutex<u64>> {
+impl LockedCounter for CachePadded<std::sync::Mutex<u64>> {
     fn new() -> Result<Self, Fault> {
         Ok(Self::default())
     }
@@ -37,7 +37,7 @@ impl Counted for CachePadded<std::sync::Mutex<u64>> {
 }
 
 #[cfg(feature = "peers")]
-impl Counted for CachePadded<parking_lot::Mutex<u64>> {
+impl LockedCounter for CachePadded<parking_lot::Mutex<u64>> {
     fn new() -> Result<Self, Fault> {
         Ok(Self::default())
     }
@@ -50,12 +50,12 @@ impl Counted for CachePadded<parking_lot::Mutex<u64>> {
     }
 }
 
-/// Our lock, tried in a loop.
-struct Tried(CachePadded<TryLock<u64>>);
+/// A counter behind our lock, with `try_lock` in a loop.
+struct TryLoop(CachePadded<TryLock<u64>>);
 
-impl Counted for Tried {
+impl LockedCounter for TryLoop {
     fn new() -> Result<Self, Fault> {
-        Ok(Tried(CachePadded::new(TryLock::new(0))))
+        Ok(TryLoop(CachePadded::new(TryLock::new(0))))
     }
     #[inline]
     fn add(&self, _: usize) {
@@ -79,7 +79,7 @@ impl Counted for Tried {
 
 macro_rules! pthread {
     ($($lock:ty)*) => {$(
-        impl Counted for $lock {
+        impl LockedCounter for $lock {
             fn new() -> Result<Self, Fault> {
                 Ok(<$lock>::new()?)
             }
@@ -96,13 +96,15 @@ macro_rules! pthread {
 pthread!(PthreadMutex PthreadSpin);
 
 /// Floor: a counter for each thread, without a lock: the cost of adding without contention.
-struct Unshared(Vec<CachePadded<AtomicU64>>);
+struct CounterPerThread(Vec<CachePadded<AtomicU64>>);
 
 const THREADS_MAX: usize = 1024;
 
-impl Counted for Unshared {
+impl LockedCounter for CounterPerThread {
     fn new() -> Result<Self, Fault> {
-        Ok(Unshared((0..THREADS_MAX).map(|_| CachePadded::new(AtomicU64::new(0))).collect()))
+        Ok(CounterPerThread(
+            (0..THREADS_MAX).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
+        ))
     }
     #[inline]
     fn add(&self, place: usize) {
@@ -114,13 +116,13 @@ impl Counted for Unshared {
     }
 }
 
-/// Workload: all threads take the same lock.
+/// Workload: all threads increment the counter behind the same lock.
 struct Contended<C> {
     counted: C,
     added: AtomicU64,
 }
 
-impl<C: Counted> Handover for Contended<C> {
+impl<C: LockedCounter> Handover for Contended<C> {
     type Args = Contention;
     const SPEC: Spec = Spec::new(
         "lock/contended",
@@ -163,8 +165,8 @@ impl<C: Counted> Handover for Contended<C> {
 }
 
 pub(super) const ALL: &[Bench] = benches! {
-    many ours "handover" Spin: Contended<Tried>;
-    many floor "unshared": Contended<Unshared>;
+    many ours "handover" Spin: Contended<TryLoop>;
+    many floor "unshared": Contended<CounterPerThread>;
     many peer "pthread_spin" Spin: Contended<PthreadSpin>;
     many peer "pthread_mutex" Sleep: Contended<PthreadMutex>;
     many peer "std_mutex" SpinThenSleep: Contended<CachePadded<std::sync::Mutex<u64>>>;

@@ -4,7 +4,7 @@
 //! time itself, and no figure includes the communication between this process and the ranks.
 
 use super::World;
-use crate::bulk::Move;
+use crate::bulk::BulkArgs;
 use crate::common::{TakeCell, size};
 use handover_base::{affinity, clock, topology};
 use handover_harness::{Bench, Fault, Handover, Participant, Role, Samples, Setup, benches};
@@ -14,19 +14,19 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const RANK_VARIABLE: &str = "HANDOVER_MPI_RANK";
 
-/// Launchers: indices into `LAUNCHERS`.
+/// Index of Open MPI's launcher in `LAUNCHERS`.
 const OPEN_MPI: u8 = 0;
 const MPICH: u8 = 1;
 const LAUNCHERS: [&str; 2] = ["mpiexec.openmpi", "mpiexec.mpich"];
 
 const BATCH_NS: u64 = 50_000;
-/// Fill bytes of the ranks' memory, by rank.
+/// Byte with which each rank fills its memory, by rank.
 const FILLS: [u8; 2] = [0x5a, 0xa5];
 
 /// Operation that the ranks repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    /// An empty message, there and back.
+    /// An empty message to the other rank and back.
     PingPong,
     /// A read of the other rank's memory.
     Get,
@@ -35,7 +35,7 @@ pub enum Work {
 }
 
 impl Work {
-    /// Operations by their names.
+    /// All operations with their names.
     pub const ALL: [(&'static str, Work); 3] =
         [("ping-pong", Work::PingPong), ("get", Work::Get), ("put", Work::Put)];
 
@@ -58,13 +58,13 @@ pub struct Task {
 }
 
 impl Task {
-    /// Formats the task for the environment.
+    /// Formats the task as text for an environment variable.
     pub fn text(&self) -> String {
         let Self { work, size_bytes, memory_bytes, cpus: [first, second] } = self;
         format!("{} {size_bytes} {memory_bytes} {first} {second}", work.name())
     }
 
-    /// Parses the result of [`text`](Self::text).
+    /// Parses the result of [`text`](Self::text); `None` if it is not valid.
     pub fn of(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let name = words.next()?;
@@ -77,8 +77,8 @@ impl Task {
     }
 }
 
-/// Runs as a rank and returns the result, if this process was started as one; `None` otherwise.
-/// Must be called before anything else.
+/// Runs as an MPI rank and returns the result if this process was started as a rank; `None`
+/// otherwise. Must be called before anything else.
 ///
 /// # Errors
 /// Fails with the fault of the rank, which the launcher reports too.
@@ -108,7 +108,8 @@ fn play(task: &Task) -> Result<(), Fault> {
     world.end()
 }
 
-/// Reads repeat counts from standard input, one a line; repeats the work that often, and prints the ticks used.
+/// Reads numbers of operations from standard input, one per line; performs that many, and prints
+/// the duration in clock ticks.
 fn answer(mut work: impl FnMut(u64) -> Result<(), Fault>) -> Result<(), Fault> {
     for line in std::io::stdin().lock().lines() {
         let line = line?;
@@ -131,7 +132,7 @@ fn ping(world: &World) -> Result<(), Fault> {
     world.receive(1, &mut [])
 }
 
-/// Echoes until a message has content. An empty message leaves the byte unchanged.
+/// Echoes empty messages until a message has content.
 fn pong(world: &World) -> Result<(), Fault> {
     let mut byte = [0];
     loop {
@@ -143,7 +144,7 @@ fn pong(world: &World) -> Result<(), Fault> {
     }
 }
 
-/// Runs a transfer: rank 0 moves the memory piece by piece, rank 1 owns it.
+/// Runs the transfer of a rank: rank 0 reads or writes the memory of rank 1 piece by piece.
 fn moves(world: &World, task: &Task, rank: u32) -> Result<(), Fault> {
     let Task { size_bytes, memory_bytes, work, .. } = *task;
     let memory_bytes = memory_bytes.max(size_bytes);
@@ -157,7 +158,7 @@ fn moves(world: &World, task: &Task, rank: u32) -> Result<(), Fault> {
         let right = if work == Work::Put { FILLS[0] } else { FILLS[1] };
         return match came == Some(right) {
             true => Ok(()),
-            false => Err(Fault::new(format!("received {came:?}, expected {right}"))),
+            false => Err(Fault::new(format!("the first byte is {came:?}, expected {right}"))),
         };
     }
     world.receive(1, &mut [])?;
@@ -187,7 +188,7 @@ fn moves(world: &World, task: &Task, rank: u32) -> Result<(), Fault> {
     }
 }
 
-/// The launcher's process, through which the ranks run; killed on drop.
+/// Process of the launcher that has started the ranks; killed on drop.
 struct Ranks {
     child: Child,
     to: Option<ChildStdin>,
@@ -225,7 +226,7 @@ impl Ranks {
         Ok(Self { child, to, from: BufReader::new(from) })
     }
 
-    /// Makes the ranks do `n` operations; returns the ticks used.
+    /// Makes the ranks perform `n` operations; returns the duration in clock ticks.
     fn batch(&mut self, n: u64) -> Result<u64, Fault> {
         let mut line = String::new();
         if let Some(to) = &mut self.to {
@@ -242,18 +243,18 @@ impl Ranks {
     fn end(mut self) -> Result<(), Fault> {
         self.to = None;
         let status = self.child.wait()?;
-        if status.success() { Ok(()) } else { Err(Fault::new(format!("mpiexec: {status}"))) }
+        if status.success() { Ok(()) } else { Err(Fault::new(format!("mpiexec failed: {status}"))) }
     }
 }
 
-/// Two ranks started by a launcher and warmed up, as starting them takes longer than a round.
-struct Launched<const LAUNCHER: u8> {
+/// Two ranks that a launcher has started during setup, since starting them takes longer than a round.
+struct LaunchedRanks<const LAUNCHER: u8> {
     size_bytes: usize,
-    /// The ranks, which one round uses, and the number of operations in a batch.
+    /// The ranks, and the number of operations in a batch; taken by the one round that uses them.
     ranks: TakeCell<(Ranks, u64)>,
 }
 
-impl<const LAUNCHER: u8> Launched<LAUNCHER> {
+impl<const LAUNCHER: u8> LaunchedRanks<LAUNCHER> {
     fn start(task: Task) -> Result<Self, Fault> {
         let mut ranks = Ranks::start(LAUNCHERS[LAUNCHER as usize], &task)?;
         ranks.batch(100)?;
@@ -279,11 +280,11 @@ fn cpus(setup: &Setup) -> [u32; 2] {
     }
 }
 
-/// Roles if the ranks run on the CPUs of both participants.
+/// Roles of a benchmark whose ranks run on the CPUs of both participants, the second of which does nothing.
 const LAUNCHER_ALONE: &[Role] = &[Role::measured("launcher"), Role::serving("nobody")];
 
-/// Round trips of empty messages, for comparison with a call without arguments.
-struct PingPong<const LAUNCHER: u8>(Launched<LAUNCHER>);
+/// Workload: round trips of empty messages, for comparison with a call without arguments.
+struct PingPong<const LAUNCHER: u8>(LaunchedRanks<LAUNCHER>);
 
 impl<const LAUNCHER: u8> Handover for PingPong<LAUNCHER> {
     type Args = ();
@@ -293,7 +294,7 @@ impl<const LAUNCHER: u8> Handover for PingPong<LAUNCHER> {
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let (work, cpus) = (Work::PingPong, cpus(setup));
-        Launched::start(Task { work, size_bytes: 0, memory_bytes: 0, cpus }).map(Self)
+        LaunchedRanks::start(Task { work, size_bytes: 0, memory_bytes: 0, cpus }).map(Self)
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
@@ -301,19 +302,19 @@ impl<const LAUNCHER: u8> Handover for PingPong<LAUNCHER> {
     }
 }
 
-/// Transfers between the ranks' memory, which both have mapped.
-struct RankTransfers<const LAUNCHER: u8, const PUSHES: bool>(Launched<LAUNCHER>);
+/// Workload: transfers between the memory of two ranks, which both have mapped.
+struct RankTransfers<const LAUNCHER: u8, const PUSHES: bool>(LaunchedRanks<LAUNCHER>);
 
 impl<const LAUNCHER: u8, const PUSHES: bool> Handover for RankTransfers<LAUNCHER, PUSHES> {
-    type Args = Move;
+    type Args = BulkArgs;
     const SPEC: Spec = if PUSHES { crate::bulk::PUSH_SPEC } else { crate::bulk::PULL_SPEC };
 
     const ROLES: &'static [Role] = LAUNCHER_ALONE;
 
-    fn setup(args: &Move, setup: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &BulkArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let work = if PUSHES { Work::Put } else { Work::Get };
         let (size_bytes, memory_bytes) = (size(args.size_bytes), size(args.memory_bytes));
-        Launched::start(Task { work, size_bytes, memory_bytes, cpus: cpus(setup) }).map(Self)
+        LaunchedRanks::start(Task { work, size_bytes, memory_bytes, cpus: cpus(setup) }).map(Self)
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
@@ -325,7 +326,7 @@ impl<const LAUNCHER: u8, const PUSHES: bool> Handover for RankTransfers<LAUNCHER
     }
 }
 
-/// The contenders of both MPI libraries.
+/// All benchmarks with MPI ranks, for Open MPI and MPICH.
 pub const ALL: &[Bench] = benches! {
     many peer "open-mpi" Spin: PingPong<OPEN_MPI>;
     many peer "mpich" Spin: PingPong<MPICH>;

@@ -2,8 +2,8 @@
 //! without this project.
 
 use super::handshake::{HandshakeCost, HandshakeSides, ticks_since};
-use super::load::NetLoad;
-use super::secured::{Securing, identity};
+use super::load::LoadArgs;
+use super::secured::{TlsLoadServer, identity};
 use super::servers::whole_bytes;
 use super::wait::{wait, watch};
 use crate::common::size;
@@ -24,14 +24,14 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-/// Maximum number of decrypted bytes read at a time.
+/// Maximum number of decrypted bytes that are read at a time.
 const READ_BYTES: usize = 1 << 16;
 
 fn certificate(identity: &Identity) -> Result<CertificateDer<'static>, Fault> {
     CertificateDer::from_pem_slice(identity.certificate_pem().as_bytes()).map_err(Fault::of)
 }
 
-/// Configured like our server: tickets, and no stored sessions.
+/// Creates a rustls configuration like our server's: session tickets, and no stored sessions.
 fn server(identity: &Identity) -> Result<Arc<ServerConfig>, Fault> {
     let key = PrivateKeyDer::from_pem_slice(identity.key_pem().as_bytes()).map_err(Fault::of)?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
@@ -55,15 +55,15 @@ fn client(identity: &Identity) -> Result<ClientConfig, Fault> {
         .with_no_client_auth())
 }
 
-struct Talk {
+struct TlsConnection {
     stream: TcpStream,
     tls: ServerConnection,
-    /// Decrypted bytes of an incomplete message.
+    /// Decrypted bytes of an incomplete message at the end of the stream.
     begun: Vec<u8>,
     has_ended: bool,
 }
 
-impl Talk {
+impl TlsConnection {
     /// Reads all available bytes and echoes complete messages.
     fn serve(&mut self, buffer: &mut [u8]) -> Result<(), Fault> {
         self.send()?;
@@ -106,11 +106,15 @@ impl Talk {
     }
 }
 
-/// An event loop around epoll for this purpose alone: no limits, no time-outs.
-pub(super) struct Epoll;
+/// Peer: a TLS echo server around epoll and rustls, without limits and time-outs.
+pub(super) struct EpollTls;
 
-impl Securing for Epoll {
-    fn serve(streams: Vec<TcpStream>, identity: &Identity, load: &NetLoad) -> Result<Usage, Fault> {
+impl TlsLoadServer for EpollTls {
+    fn serve(
+        streams: Vec<TcpStream>,
+        identity: &Identity,
+        load: &LoadArgs,
+    ) -> Result<Usage, Fault> {
         let config = server(identity)?;
         let set = watch(&streams, epoll::EventFlags::IN | epoll::EventFlags::OUT)?;
         let mut talks = Vec::new();
@@ -118,7 +122,7 @@ impl Securing for Epoll {
             let mut tls = ServerConnection::new(Arc::clone(&config)).map_err(Fault::of)?;
             // More bytes may be in transit than the default limit allows.
             tls.set_buffer_limit(None);
-            talks.push(Talk { stream, tls, begun: Vec::new(), has_ended: false });
+            talks.push(TlsConnection { stream, tls, begun: Vec::new(), has_ended: false });
         }
         let mut buffer = vec![0; READ_BYTES + size(load.message_bytes)];
         let mut events = Vec::with_capacity(256);
@@ -146,13 +150,13 @@ impl Securing for Epoll {
     }
 }
 
-/// Handshakes of plain rustls, with its default order of cipher suites.
-pub(super) struct Sides {
+/// Peer: handshakes of plain rustls, with its default order of cipher suites.
+pub(super) struct RustlsSides {
     identity: Identity,
     server: Arc<ServerConfig>,
 }
 
-impl HandshakeSides for Sides {
+impl HandshakeSides for RustlsSides {
     type Client = Arc<ClientConfig>;
 
     fn setup() -> Result<Self, Fault> {
@@ -198,7 +202,7 @@ impl HandshakeSides for Sides {
     }
 }
 
-/// Returns all bytes that one side of a handshake has to send.
+/// Returns all bytes that the client or server of a handshake has to send.
 fn say<'a, D: SideData>(
     side: &mut ConnectionCommon<D>,
     bytes: &'a mut Vec<u8>,

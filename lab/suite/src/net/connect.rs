@@ -1,7 +1,7 @@
 //! Servers of short connections, each with one message.
 
 use super::wait::wait;
-use crate::floor::connect::{Accepting, END, LENGTH_BYTES};
+use crate::floor::connect::{ConnectServer, END, LENGTH_BYTES};
 use handover_harness::Fault;
 use handover_net::engine::LengthPrefixCodec;
 use handover_net::{Config, Conn, Handler, Reactor, Stopper};
@@ -21,14 +21,14 @@ const SPEC: Spec = Spec::new(
 .classic("evh_perf")
 .hands_over();
 
-pub(super) struct Ours;
+pub(super) struct HandoverAccept;
 
-struct Echo {
+struct ConnectHandler {
     echoed: u64,
     stopper: Option<Stopper<()>>,
 }
 
-impl Handler for Echo {
+impl Handler for ConnectHandler {
     type Codec = LengthPrefixCodec;
     type Data = ();
 
@@ -45,12 +45,12 @@ impl Handler for Echo {
     }
 }
 
-impl Accepting for Ours {
+impl ConnectServer for HandoverAccept {
     const SPEC: Spec = SPEC;
 
     fn serve(message_bytes: usize, tell: impl FnOnce(u16)) -> Result<u64, Fault> {
         let codec = LengthPrefixCodec::new(u32::try_from(message_bytes).unwrap_or(u32::MAX));
-        let echo = Echo { echoed: 0, stopper: None };
+        let echo = ConnectHandler { echoed: 0, stopper: None };
         let mut reactor = Reactor::new(Config::default(), codec, echo).map_err(Fault::of)?;
         let stopper = reactor.stopper();
         reactor.handler().stopper = Some(stopper);
@@ -60,16 +60,16 @@ impl Accepting for Ours {
     }
 }
 
-/// A connection of the event loop: its message, and the number of bytes received.
-struct Asking {
+/// An accepted connection with its buffer for one message.
+struct AcceptedConnection {
     stream: TcpStream,
     came: Vec<u8>,
     filled: usize,
 }
 
-impl Asking {
-    /// Reads and echoes. Returns `Some(false)` if the peer has closed, `Some(true)` after the last
-    /// message, `None` otherwise.
+impl AcceptedConnection {
+    /// Reads and echoes the message. Returns `Some(true)` if the message ends the round,
+    /// `Some(false)` if the client has closed the connection, `None` otherwise.
     fn serve(&mut self, echoed: &mut u64) -> Result<Option<bool>, Fault> {
         loop {
             match self.stream.read(&mut self.came[self.filled..]) {
@@ -95,10 +95,10 @@ impl Asking {
     }
 }
 
-/// An edge-triggered event loop around epoll for this purpose alone: no limits, no time-outs.
-pub(super) struct Epoll;
+/// Peer: an edge-triggered event loop around epoll, without limits and time-outs.
+pub(super) struct EpollAccept;
 
-impl Accepting for Epoll {
+impl ConnectServer for EpollAccept {
     const SPEC: Spec = SPEC;
 
     fn serve(message_bytes: usize, tell: impl FnOnce(u16)) -> Result<u64, Fault> {
@@ -109,7 +109,7 @@ impl Accepting for Epoll {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&set, &listener, epoll::EventData::new_u64(LISTENER), flags)?;
         tell(listener.local_addr()?.port());
-        let mut talks: Vec<Option<Asking>> = Vec::new();
+        let mut talks: Vec<Option<AcceptedConnection>> = Vec::new();
         let mut vacant = Vec::new();
         let mut events = Vec::with_capacity(256);
         let mut echoed = 0;
@@ -140,7 +140,11 @@ impl Accepting for Epoll {
                     stream.set_nodelay(true)?;
                     let at = vacant.pop().unwrap_or(talks.len());
                     epoll::add(&set, &stream, epoll::EventData::new_u64(at as u64), flags)?;
-                    let talk = Some(Asking { stream, came: vec![0; message_bytes], filled: 0 });
+                    let talk = Some(AcceptedConnection {
+                        stream,
+                        came: vec![0; message_bytes],
+                        filled: 0,
+                    });
                     match talks.get_mut(at) {
                         Some(place) => *place = talk,
                         None => talks.push(talk),
@@ -151,12 +155,12 @@ impl Accepting for Epoll {
     }
 }
 
-/// A tokio task for each connection, all on one thread.
+/// Peer: a tokio task for each connection, all on one thread.
 #[cfg(feature = "peers")]
-pub(super) struct Tokio;
+pub(super) struct TokioAccept;
 
 #[cfg(feature = "peers")]
-impl Accepting for Tokio {
+impl ConnectServer for TokioAccept {
     const SPEC: Spec = SPEC;
 
     fn serve(message_bytes: usize, tell: impl FnOnce(u16)) -> Result<u64, Fault> {
@@ -191,7 +195,9 @@ impl Accepting for Tokio {
             local.spawn_local(accepts);
             match local.run_until(ends.recv()).await {
                 Some(()) => Ok(echoed.get()),
-                None => Err(Fault::new("the listener has stopped before the last connection")),
+                None => Err(Fault::new(
+                    "the listener has stopped before the message that ends the round",
+                )),
             }
         })
     }

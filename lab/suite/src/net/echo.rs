@@ -4,7 +4,7 @@ use super::wait::{wait, watch};
 use crate::common::{same_bytes, size};
 use crate::floor::connect::{END, LENGTH_BYTES, message};
 use crate::floor::relay::{Medium, Relay};
-use crate::floor::socket::Ends;
+use crate::floor::socket::{Messages, SocketEnds};
 use handover_base::clock;
 use handover_harness::{Fault, Setup};
 use handover_net::engine::LengthPrefixCodec;
@@ -19,36 +19,36 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 args! {
-    /// Size of a message.
-    pub struct NetEcho {
+    /// Arguments of the benchmarks of an echo over one connection.
+    pub struct NetEchoArgs {
         /// Bytes in each message, its length of four bytes included, both ways.
         message_bytes: Bytes = 64 (smoke 8, range 5 ..= 65536),
     }
 }
 
-/// First byte of a message that checks if the server echoes; it is echoed and not counted.
+/// First byte of the message that checks if the server echoes; the message is echoed but not counted.
 const GREETING: u8 = 0xfe;
 
 /// Benchmark of a server of kind `E`, with a client that sleeps until it receives an echo.
-pub(super) type EchoRelay<E> = Relay<Link<E, false>>;
+pub(super) type EchoRelay<E> = Relay<EchoLink<E, false>>;
 /// Benchmark of a server of kind `E`, with a client that never sleeps.
-pub(super) type Spinning<E> = Relay<Link<E, true>>;
+pub(super) type SpinningRelay<E> = Relay<EchoLink<E, true>>;
 
-/// A server that echoes the messages of a stream.
-pub(super) trait Echoing: Send + Sync + 'static {
-    /// Serves until the stream ends; returns the number of messages echoed, without the greeting.
+/// A server that echoes the messages of one connection.
+pub(super) trait EchoServer: Send + Sync + 'static {
+    /// Serves until the connection is closed; returns the number of messages echoed, without the greeting.
     fn serve(far: TcpStream, message_bytes: usize) -> Result<u64, Fault>;
 }
 
-/// Our event handler, sleeping between messages, or spinning for `SPIN_NS` first.
-pub(super) struct Ours<const SPIN_NS: u32>;
+/// Server: our event handler, which spins for `SPIN_NS` after each message before it sleeps.
+pub(super) struct HandoverEcho<const SPIN_NS: u32>;
 
-struct Echo {
+struct EchoHandler {
     turns: u64,
     stopper: Option<Stopper<()>>,
 }
 
-impl Handler for Echo {
+impl Handler for EchoHandler {
     type Codec = LengthPrefixCodec;
     type Data = ();
 
@@ -75,11 +75,11 @@ impl Handler for Echo {
     }
 }
 
-impl<const SPIN_NS: u32> Echoing for Ours<SPIN_NS> {
+impl<const SPIN_NS: u32> EchoServer for HandoverEcho<SPIN_NS> {
     fn serve(far: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
         let config = Config { spin_ns_max: SPIN_NS, ..Config::default() };
         let codec = LengthPrefixCodec::new(u32::try_from(message_bytes).unwrap_or(u32::MAX));
-        let echo = Echo { turns: 0, stopper: None };
+        let echo = EchoHandler { turns: 0, stopper: None };
         let mut reactor = Reactor::new(config, codec, echo).map_err(Fault::of)?;
         let stopper = reactor.stopper();
         reactor.handler().stopper = Some(stopper);
@@ -89,11 +89,11 @@ impl<const SPIN_NS: u32> Echoing for Ours<SPIN_NS> {
     }
 }
 
-/// An event loop for this one stream: no framing beyond its own messages, no state, no limits.
+/// Peer: an event loop around epoll for one connection and fixed-size messages, without limits.
 /// Sleeps between messages; if `SPINS`, only after polling for as long as the event handler does.
-pub(super) struct Epoll<const SPINS: bool>;
+pub(super) struct EpollEcho<const SPINS: bool>;
 
-impl<const SPINS: bool> Echoing for Epoll<SPINS> {
+impl<const SPINS: bool> EchoServer for EpollEcho<SPINS> {
     fn serve(mut far: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
         let set = watch([&far], epoll::EventFlags::IN)?;
         let mut events = Vec::with_capacity(16);
@@ -132,13 +132,13 @@ impl<const SPINS: bool> Echoing for Epoll<SPINS> {
     }
 }
 
-/// Time for which the event handler may poll before it sleeps.
+/// Time in ns for which the event handler may poll before it sleeps.
 const SPIN_NS: u64 = 50_000;
 
-/// The bare calls: polls for as long as the event handler does, then sleeps in read.
-pub(super) struct Bare;
+/// Floor: plain reads and writes, which poll for as long as the event handler does and then sleep in `read`.
+pub(super) struct BlockingEcho;
 
-impl Echoing for Bare {
+impl EchoServer for BlockingEcho {
     fn serve(far: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
         far.set_nonblocking(false)?;
         let mut message = vec![0; message_bytes];
@@ -166,8 +166,8 @@ impl Echoing for Bare {
     }
 }
 
-/// A connection whose far end echoes. If `SPINS`, the client at its near end never sleeps.
-pub(super) struct Link<E, const SPINS: bool> {
+/// Medium: a connection whose far end is served by `E`. If `SPINS`, the client at its near end never sleeps.
+pub(super) struct EchoLink<E, const SPINS: bool> {
     near: TcpStream,
     far: TcpStream,
     message_bytes: usize,
@@ -189,19 +189,13 @@ const AWAKE: Spec = Spec::new(
 .classic("evh_perf")
 .hands_over();
 
-/// Message that the pinging participant sends, and the last echo.
-pub(super) struct Messages {
-    sent: Vec<u8>,
-    came: Vec<u8>,
-}
-
-impl<E: Echoing, const SPINS: bool> Medium for Link<E, SPINS> {
-    type Args = NetEcho;
+impl<E: EchoServer, const SPINS: bool> Medium for EchoLink<E, SPINS> {
+    type Args = NetEchoArgs;
     const SPEC: Spec = if SPINS { AWAKE } else { ASLEEP };
     type Ping = Messages;
 
-    fn setup(args: &NetEcho, setup: &mut Setup) -> Result<Self, Fault> {
-        let (near, far) = Ends::<TcpStream, SPINS>::ends(setup)?;
+    fn setup(args: &NetEchoArgs, setup: &mut Setup) -> Result<Self, Fault> {
+        let (near, far) = SocketEnds::<TcpStream, SPINS>::ends(setup)?;
         near.set_nonblocking(SPINS)?;
         let message_bytes = size(args.message_bytes);
         Ok(Self { near, far, message_bytes, echoing: PhantomData })
@@ -217,15 +211,15 @@ impl<E: Echoing, const SPINS: bool> Medium for Link<E, SPINS> {
     }
 
     fn round_trip(&self, messages: &mut Messages) -> Result<(), Fault> {
-        Ends::<_, SPINS>::write(&self.near, &messages.sent)?;
-        Ends::<_, SPINS>::read(&self.near, &mut messages.came)
+        SocketEnds::<_, SPINS>::write(&self.near, &messages.sent)?;
+        SocketEnds::<_, SPINS>::read(&self.near, &mut messages.came)
     }
 
     fn end(&self, messages: &mut Messages) -> Result<(), Fault> {
         // The last echo is checked, untimed; every earlier one was read into the same buffer.
         let checked = same_bytes(&messages.came, &messages.sent);
         messages.sent[LENGTH_BYTES] = END;
-        Ends::<_, SPINS>::write(&self.near, &messages.sent)?;
+        SocketEnds::<_, SPINS>::write(&self.near, &messages.sent)?;
         self.near.shutdown(std::net::Shutdown::Write)?;
         checked
     }

@@ -9,7 +9,7 @@ use handover_net::tls::{
 };
 use handover_record::{Part, Spec};
 
-/// Indices of the spec's parts.
+/// Index of the part with the server's cost of a full handshake.
 const FULL: usize = 0;
 const RESUMED: usize = 1;
 const CLIENT: usize = 2;
@@ -20,14 +20,14 @@ pub(super) struct HandshakeCost {
     pub(super) is_resumed: bool,
 }
 
-/// A client and a server that perform handshakes without a network.
+/// A client and a server of one TLS library, which perform handshakes without a network.
 pub(super) trait HandshakeSides: Sized + 'static {
-    /// State of a client, sessions included.
+    /// State of a client, including its stored sessions.
     type Client;
 
     fn setup() -> Result<Self, Fault>;
 
-    /// Returns a client without sessions.
+    /// Creates a client without stored sessions.
     fn fresh(&self) -> Result<Self::Client, Fault>;
 
     fn shake(&self, client: &Self::Client) -> Result<HandshakeCost, Fault>;
@@ -37,12 +37,12 @@ pub(super) fn ticks_since(began: u64) -> u64 {
     clock::ticks().saturating_sub(began)
 }
 
-pub(super) struct Ours {
+pub(super) struct HandoverTls {
     identity: Identity,
     server: Server,
 }
 
-impl HandshakeSides for Ours {
+impl HandshakeSides for HandoverTls {
     type Client = Client;
 
     fn setup() -> Result<Self, Fault> {
@@ -94,7 +94,7 @@ pub(super) struct Handshake<S: HandshakeSides> {
 }
 
 impl<S: HandshakeSides> Handshake<S> {
-    /// Performs a handshake; fails unless it resumes a session exactly if `is_resumed`.
+    /// Performs a handshake; fails if it resumes a session although `is_resumed` is `false`, or the reverse.
     fn shaken(&self, client: &S::Client, is_resumed: bool) -> Result<HandshakeCost, Fault> {
         let shaken = self.sides.shake(client)?;
         match shaken.is_resumed == is_resumed {
@@ -106,7 +106,7 @@ impl<S: HandshakeSides> Handshake<S> {
         }
     }
 
-    /// Performs one handshake of each kind; the client without a session is then dropped.
+    /// Performs one full handshake, with a new client, and one resumed handshake; returns their costs in this order.
     fn both(&self) -> Result<(HandshakeCost, HandshakeCost), Fault> {
         let full = self.shaken(&self.sides.fresh()?, false)?;
         Ok((full, self.shaken(&self.client, true)?))

@@ -1,8 +1,9 @@
 //! Server memory per idle connection: `RssAnon` of a process that serves `connections_count`,
 //! compared with its value for one connection.
 
-use super::secured::{Sealed, ends};
+use super::secured::{TlsCodec, client_and_server};
 use crate::common::same_bytes;
+use crate::floor::connect::wait_for_port;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
 use handover_net::engine::LengthPrefixCodec;
@@ -12,20 +13,19 @@ use handover_net::{
 use handover_record::{Spec, Unit, args};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use zerocopy::FromZeros;
 
 args! {
-    /// Number of idle connections.
-    pub struct NetIdle {
+    /// Arguments of the benchmark of idle connections' memory.
+    pub struct IdleArgs {
         /// Connections, each of which has had a message echoed; either process opens as many descriptors.
         connections_count: u32 = 2000 (smoke 10, range 2..=1_000_000),
     }
 }
 
 const MESSAGE: &[u8] = b"\0\0\0\x05hello";
-const SOON: Duration = Duration::from_secs(10);
-/// Time after which the memory of the last message has been freed.
+/// Time after which the server has freed the memory of the last message.
 const SETTLE: Duration = Duration::from_millis(20);
 
 /// State published by the server once it listens; the port is written last.
@@ -37,12 +37,12 @@ struct IdleServer {
 }
 
 /// Handler that echoes until the last connection is closed.
-struct Echo {
+struct IdleHandler {
     left: u32,
     stopper: Option<Stopper<()>>,
 }
 
-impl Handler for Echo {
+impl Handler for IdleHandler {
     type Codec = LengthPrefixCodec;
     type Data = ();
 
@@ -77,7 +77,7 @@ pub(super) struct Idle<const TLS: bool> {
 
 impl<const TLS: bool> Idle<TLS> {
     fn serve(&self) -> Result<(), Fault> {
-        let echo = Echo { left: self.connections_count, stopper: None };
+        let echo = IdleHandler { left: self.connections_count, stopper: None };
         let mut reactor =
             Reactor::new(Config::default(), LengthPrefixCodec::new(64), echo).map_err(Fault::of)?;
         let stopper = reactor.stopper();
@@ -89,37 +89,23 @@ impl<const TLS: bool> Idle<TLS> {
         let port = reactor.listen_at(&listen).map_err(Fault::of)?.port();
         // Relaxed: published by the store of the port below.
         self.published.process.store(u64::from(std::process::id()), Ordering::Relaxed);
-        // Release: pairs with the Acquire in server(), which makes the process id visible.
+        // Release: pairs with the Acquire in wait_for_port(), which makes the process id visible.
         self.published.port.store(u64::from(port), Ordering::Release);
         reactor.run().map_err(Fault::of).map(drop)
     }
 
-    /// Waits for the server; returns its address and its process id.
+    /// Waits until the server listens; returns its address and its process id.
     fn server(&self) -> Result<(SocketAddr, u64), Fault> {
-        let begin = Instant::now();
-        loop {
-            // Acquire: pairs with the Release in serve(). A port is 16 bits wide.
-            match self.published.port.load(Ordering::Acquire) as u16 {
-                0 if begin.elapsed() < SOON => std::thread::sleep(Duration::from_micros(100)),
-                0 => {
-                    return Err(Fault::new(format!(
-                        "the server published no port within {SOON:?}"
-                    )));
-                }
-                port => {
-                    let process = self.published.process.load(Ordering::Relaxed);
-                    return Ok(((Ipv4Addr::LOCALHOST, port).into(), process));
-                }
-            }
-        }
+        let address = wait_for_port(&self.published.port)?;
+        // Relaxed: ordered by the Acquire in wait_for_port().
+        Ok((address, self.published.process.load(Ordering::Relaxed)))
     }
 
-    /// Connects and has one message echoed, so that the connection has been active before it is
-    /// idle.
+    /// Connects and exchanges one message, so that the connection has been active before it is idle.
     fn connect(&self, address: SocketAddr) -> Result<TcpStream, Fault> {
         let mut stream = TcpStream::connect(address)?;
         if TLS {
-            let sealed = Sealed::shake(&stream, &self.client, Vec::new())?;
+            let sealed = TlsCodec::shake(&stream, &self.client, Vec::new())?;
             sealed.echo(&stream, MESSAGE)?;
             return Ok(stream);
         }
@@ -138,7 +124,7 @@ fn anon_bytes(process: u64) -> Result<u64, Fault> {
 }
 
 impl<const TLS: bool> Handover for Idle<TLS> {
-    type Args = NetIdle;
+    type Args = IdleArgs;
     const SPEC: Spec = Spec::new(
         "net/idle-bytes",
         "memory in user space of a connection that is idle, of many that a process serves",
@@ -149,8 +135,8 @@ impl<const TLS: bool> Handover for Idle<TLS> {
     const APART: bool = true;
     const ROLES: &'static [Role] = &[Role::measured("client"), Role::serving("server")];
 
-    fn setup(args: &NetIdle, setup: &mut Setup) -> Result<Self, Fault> {
-        let (client, server) = ends(false)?;
+    fn setup(args: &IdleArgs, setup: &mut Setup) -> Result<Self, Fault> {
+        let (client, server) = client_and_server(false)?;
         let published = setup.region()?;
         Ok(Self { connections_count: args.connections_count, client, server, published })
     }

@@ -19,8 +19,8 @@ use std::time::Duration;
 use zerocopy::FromZeros;
 
 args! {
-    /// Number and size of the outstanding messages.
-    pub struct NetLoad {
+    /// Arguments of the benchmarks of many messages in flight.
+    pub struct LoadArgs {
         /// Connections, all served by one thread.
         connections_count: u32 = 16 (smoke 3, range 1..=1024),
         /// Messages in flight on each connection.
@@ -30,12 +30,12 @@ args! {
     }
 }
 
-/// Messages that are timed together if many are outstanding.
+/// Number of messages that are timed together if several are in flight.
 const BATCH_MESSAGES: u64 = 1024;
-/// Indices of the spec's parts.
+/// Index of the part with the time of a message.
 const MESSAGE: usize = 0;
 const SERVER: usize = 1;
-/// Number of messages for which the server's CPU time is recorded.
+/// Number of messages for which one sample of the server's CPU time is recorded.
 const SERVER_MESSAGES: u64 = 1_000;
 
 pub(super) const PARTS: &[Part] = &[
@@ -45,14 +45,13 @@ pub(super) const PARTS: &[Part] = &[
 ];
 const PLAIN_PARTS: &[Part] = &[PARTS[0], Part { floor: None, ..PARTS[1] }];
 
-/// A server that echoes the messages of all these streams, each until it ends. Returns its thread's
-/// resource usage at the end of the setup, so that the cost of setup is excluded from the cost of a
-/// message.
-pub(super) trait Serving: Send + Sync + 'static {
-    fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<Usage, Fault>;
+/// A server that echoes the messages of all `streams`, each until it is closed. Returns the resource usage of its
+/// thread at the end of the setup, so that the cost of setup can be excluded from the cost of a message.
+pub(super) trait LoadServer: Send + Sync + 'static {
+    fn serve(streams: Vec<TcpStream>, load: &LoadArgs) -> Result<Usage, Fault>;
 }
 
-/// Result that the server writes when it has finished.
+/// CPU time that the server publishes when it has finished.
 #[derive(FromZeros)]
 #[repr(C)]
 pub(super) struct ServerReport {
@@ -61,7 +60,8 @@ pub(super) struct ServerReport {
 }
 
 impl ServerReport {
-    /// Serves, and publishes the CPU time used since the end of the setup, which `serve` returns.
+    /// Calls `serve`, which returns the resource usage at the end of the setup, and publishes the
+    /// CPU time used since then.
     pub(super) fn timed(&self, serve: impl FnOnce() -> Result<Usage, Fault>) -> Result<(), Fault> {
         let served = serve();
         let used = served.as_ref().map_or(Usage::default(), |&set_up| usage::thread() - set_up);
@@ -85,25 +85,25 @@ impl ServerReport {
     }
 }
 
-/// Client end of a connection: plain or encrypted.
-pub(super) trait Talking: Send {
-    /// Returns the bytes to send for `plain`.
+/// Encoding of a client's messages: plain, or encrypted by TLS.
+pub(super) trait ClientCodec: Send {
+    /// Encodes messages; returns the bytes to send.
     fn seal<'a>(&'a mut self, plain: &'a [u8], sealed: &'a mut Vec<u8>) -> Result<&'a [u8], Fault>;
 
-    /// Returns the content of the received bytes.
+    /// Decodes received bytes; returns their content.
     fn open<'a>(
         &'a mut self,
         came: &'a mut [u8],
         plain: &'a mut Vec<u8>,
     ) -> Result<&'a [u8], Fault>;
 
-    /// Appends a close notification, if there is one.
+    /// Appends the notification that the connection will be closed, if the encoding has one.
     fn part(&mut self, _: &mut Vec<u8>) {}
 }
 
-pub(super) struct Plain;
+pub(super) struct PlainCodec;
 
-impl Talking for Plain {
+impl ClientCodec for PlainCodec {
     fn seal<'a>(&'a mut self, plain: &'a [u8], _: &'a mut Vec<u8>) -> Result<&'a [u8], Fault> {
         Ok(plain)
     }
@@ -113,18 +113,18 @@ impl Talking for Plain {
     }
 }
 
-struct Near<'a, T> {
+struct ClientConnection<'a, T> {
     stream: &'a TcpStream,
     talk: T,
-    /// Number of bytes received of the echoes, which repeat with each message.
+    /// Number of bytes of echoes received so far.
     came_bytes: u64,
-    /// Bytes that the kernel has not accepted yet.
+    /// Bytes that could not be sent yet, since the socket buffer was full.
     unsent: Vec<u8>,
 }
 
-pub(super) struct Client<'a, T> {
-    nears: Vec<Near<'a, T>>,
-    /// Size of a message, and as many messages as are ever sent together.
+pub(super) struct LoadClient<'a, T> {
+    nears: Vec<ClientConnection<'a, T>>,
+    /// Size of a message in bytes.
     message_bytes: usize,
     lot: Vec<u8>,
     /// `true` to compare every echo with the message sent.
@@ -137,15 +137,16 @@ pub(super) struct Client<'a, T> {
     done_count: u64,
 }
 
-impl<'a, T: Talking> Client<'a, T> {
-    /// Sends the first messages, and checks echoes until that many have been received.
+impl<'a, T: ClientCodec> LoadClient<'a, T> {
+    /// Sends the first messages, and checks the echoes until that many have been received.
     pub(super) fn begin(
         streams: impl IntoIterator<Item = (&'a TcpStream, T)>,
-        load: &NetLoad,
+        load: &LoadArgs,
     ) -> Result<Self, Fault> {
         let message_bytes = size(load.message_bytes);
-        let near = |(stream, talk)| Near { stream, talk, came_bytes: 0, unsent: Vec::new() };
-        let nears: Vec<Near<'a, T>> = streams.into_iter().map(near).collect();
+        let near =
+            |(stream, talk)| ClientConnection { stream, talk, came_bytes: 0, unsent: Vec::new() };
+        let nears: Vec<ClientConnection<'a, T>> = streams.into_iter().map(near).collect();
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
         let set = watch(nears.iter().map(|near| near.stream), flags)?;
         let mut client = Self {
@@ -173,7 +174,7 @@ impl<'a, T: Talking> Client<'a, T> {
     /// Sends `count` messages together on connection `at`.
     fn send(&mut self, at: usize, count: usize) -> Result<(), Fault> {
         self.sent_count += count as u64;
-        let Near { stream, talk, unsent, .. } = &mut self.nears[at];
+        let ClientConnection { stream, talk, unsent, .. } = &mut self.nears[at];
         let bytes = talk.seal(&self.lot[..count * self.message_bytes], &mut self.sealed)?;
         if !unsent.is_empty() {
             unsent.extend_from_slice(bytes);
@@ -184,7 +185,7 @@ impl<'a, T: Talking> Client<'a, T> {
         Ok(())
     }
 
-    /// Runs until `done_count` echoes have been received in total; if `sends`, sends another message for each.
+    /// Receives until the total number of echoes is `done_count`; if `sends`, sends another message for each echo.
     fn pump(&mut self, done_count: u64, sends: bool) -> Result<(), Fault> {
         let mut events = Vec::with_capacity(256);
         while self.done_count < done_count {
@@ -204,7 +205,7 @@ impl<'a, T: Talking> Client<'a, T> {
     }
 
     fn flush(&mut self, at: usize) -> Result<(), Fault> {
-        let Near { stream, unsent, .. } = &mut self.nears[at];
+        let ClientConnection { stream, unsent, .. } = &mut self.nears[at];
         if !unsent.is_empty() {
             let sent_bytes = send_some(stream, unsent)?;
             unsent.drain(..sent_bytes);
@@ -212,7 +213,7 @@ impl<'a, T: Talking> Client<'a, T> {
         Ok(())
     }
 
-    /// Receives the available bytes of connection `at`.
+    /// Receives all available bytes of connection `at`.
     fn take(&mut self, at: usize, sends: bool) -> Result<(), Fault> {
         loop {
             let near = &mut self.nears[at];
@@ -247,15 +248,14 @@ impl<'a, T: Talking> Client<'a, T> {
         }
     }
 
-    /// Runs the client of a round.
+    /// Measures for the time of a round, and records the server's CPU time at the end.
     pub(super) fn measure(mut self, report: &ServerReport, out: &mut Samples) -> Result<(), Fault> {
         self.play(out)?;
         report.note(self.end()?, out);
         Ok(())
     }
 
-    /// Receives and checks all outstanding messages, and closes. Returns the number of messages
-    /// sent.
+    /// Receives and checks all outstanding echoes, and closes the connections; returns the number of messages sent.
     fn end(mut self) -> Result<u64, Fault> {
         self.is_checking = true;
         let sent_count = self.sent_count;
@@ -303,9 +303,9 @@ fn send_some(stream: &TcpStream, bytes: &[u8]) -> Result<usize, Fault> {
     }
 }
 
-/// Creates the load's connections of this process with itself.
+/// Creates the connections of a load; returns the two ends of each.
 pub(super) fn connections(
-    load: &NetLoad,
+    load: &LoadArgs,
     setup: &mut Setup,
 ) -> Result<Vec<(TcpStream, TcpStream)>, Fault> {
     (0..load.connections_count).map(|_| Loopback::ends(setup)).collect()
@@ -315,15 +315,15 @@ pub(super) fn far_ends(ends: &[(TcpStream, TcpStream)]) -> Result<Vec<TcpStream>
     Ok(ends.iter().map(|(_, far)| far.try_clone()).collect::<Result<_, _>>()?)
 }
 
-pub(super) struct Load<S> {
+pub(super) struct PlainLoad<S> {
     ends: Vec<(TcpStream, TcpStream)>,
-    load: NetLoad,
+    load: LoadArgs,
     report: Region<ServerReport>,
     server: PhantomData<fn() -> S>,
 }
 
-impl<S: Serving> Handover for Load<S> {
-    type Args = NetLoad;
+impl<S: LoadServer> Handover for PlainLoad<S> {
+    type Args = LoadArgs;
     const SPEC: Spec = Spec::new(
         "net/load",
         "messages over connections of one server thread, many of them on their way",
@@ -334,7 +334,7 @@ impl<S: Serving> Handover for Load<S> {
 
     const ROLES: &'static [Role] = &[Role::measured("client"), Role::serving("server")];
 
-    fn setup(load: &NetLoad, setup: &mut Setup) -> Result<Self, Fault> {
+    fn setup(load: &LoadArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let report = setup.region()?;
         Ok(Self { ends: connections(load, setup)?, load: *load, report, server: PhantomData })
     }
@@ -344,7 +344,7 @@ impl<S: Serving> Handover for Load<S> {
             let streams = far_ends(&self.ends)?;
             return self.report.timed(|| S::serve(streams, &self.load));
         }
-        let nears = self.ends.iter().map(|(near, _)| (near, Plain));
-        Client::begin(nears, &self.load)?.measure(&self.report, out)
+        let nears = self.ends.iter().map(|(near, _)| (near, PlainCodec));
+        LoadClient::begin(nears, &self.load)?.measure(&self.report, out)
     }
 }

@@ -1,7 +1,7 @@
 //! The load of `net/load` with TLS.
 
-use super::load::{Client, NetLoad, PARTS, ServerReport, Talking, connections, far_ends};
-use super::servers::Echo;
+use super::load::{ClientCodec, LoadArgs, LoadClient, PARTS, ServerReport, connections, far_ends};
+use super::servers::LoadHandler;
 use crate::common::{same_bytes, size};
 use handover_base::usage::Usage;
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
@@ -28,17 +28,19 @@ fn server(identity: &Identity, record_per_message: bool) -> Result<tls::Server, 
     tls::Server::new(identity, options).map_err(Fault::of)
 }
 
-pub(super) fn ends(record_per_message: bool) -> Result<(tls::Client, tls::Server), Fault> {
+pub(super) fn client_and_server(
+    record_per_message: bool,
+) -> Result<(tls::Client, tls::Server), Fault> {
     Ok((client(record_per_message)?, server(&identity()?, record_per_message)?))
 }
 
-/// Client end of a connection, with the end offset of each message of a send.
-pub(super) struct Sealed {
+/// Encoding by TLS, with the end offsets of the messages that are sent together.
+pub(super) struct TlsCodec {
     tls: Tls,
     ends: Vec<usize>,
 }
 
-impl Sealed {
+impl TlsCodec {
     pub(super) fn shake(
         stream: &TcpStream,
         client: &tls::Client,
@@ -73,7 +75,7 @@ impl Sealed {
         }
     }
 
-    /// Has one message echoed, and drops the connection's TLS state.
+    /// Sends one message, checks its echo, and drops the connection's TLS state.
     pub(super) fn echo(mut self, mut stream: &TcpStream, message: &[u8]) -> Result<(), Fault> {
         let (mut plain, mut out, mut buffer) = (Vec::new(), Vec::new(), [0; 4096]);
         self.tls.seal(message, &[], &mut out).map_err(Fault::of)?;
@@ -92,7 +94,7 @@ impl Sealed {
     }
 }
 
-impl Talking for Sealed {
+impl ClientCodec for TlsCodec {
     fn seal<'a>(&'a mut self, plain: &'a [u8], sealed: &'a mut Vec<u8>) -> Result<&'a [u8], Fault> {
         sealed.clear();
         let count = self.ends.partition_point(|&end| end <= plain.len());
@@ -119,37 +121,42 @@ impl Talking for Sealed {
     }
 }
 
-/// A server that echoes the messages of all these streams with TLS, each until it is closed.
-/// Returns its thread's resource usage when all handshakes were done.
-pub(super) trait Securing: Send + Sync + 'static {
-    fn serve(streams: Vec<TcpStream>, identity: &Identity, load: &NetLoad) -> Result<Usage, Fault>;
+/// A server that echoes the messages of all `streams` with TLS, each until it is closed. Returns
+/// the resource usage of its thread when all handshakes were complete.
+pub(super) trait TlsLoadServer: Send + Sync + 'static {
+    fn serve(streams: Vec<TcpStream>, identity: &Identity, load: &LoadArgs)
+    -> Result<Usage, Fault>;
 }
 
-/// Our event handler: all messages that are sent together in one record, or a record for each
-/// message.
-pub(super) struct Ours<const EACH: bool>;
+/// Server: our event handler, with a TLS record for each message if `EACH`, otherwise one record
+/// for all messages sent together.
+pub(super) struct HandoverTlsServer<const EACH: bool>;
 
-impl<const EACH: bool> Securing for Ours<EACH> {
-    fn serve(streams: Vec<TcpStream>, identity: &Identity, load: &NetLoad) -> Result<Usage, Fault> {
+impl<const EACH: bool> TlsLoadServer for HandoverTlsServer<EACH> {
+    fn serve(
+        streams: Vec<TcpStream>,
+        identity: &Identity,
+        load: &LoadArgs,
+    ) -> Result<Usage, Fault> {
         let server = server(identity, EACH)?;
-        Echo::<false>::serve(Config::default(), streams.len(), load, |reactor| {
+        LoadHandler::<false>::serve(Config::default(), streams.len(), load, |reactor| {
             streams.into_iter().try_for_each(|stream| reactor.adopt_tls(stream, &server).map(drop))
         })
     }
 }
 
-/// Workload: a load on a server of kind `S`, with a client that forms records in the same way.
-pub(super) struct Load<S, const EACH: bool> {
+/// Workload: many messages in flight to a TLS server of kind `S`; the client forms records in the same way.
+pub(super) struct TlsLoad<S, const EACH: bool> {
     ends: Vec<(TcpStream, TcpStream)>,
     identity: Identity,
     client: tls::Client,
-    load: NetLoad,
+    load: LoadArgs,
     report: Region<ServerReport>,
     server: PhantomData<fn() -> S>,
 }
 
-impl<S: Securing, const EACH: bool> Handover for Load<S, EACH> {
-    type Args = NetLoad;
+impl<S: TlsLoadServer, const EACH: bool> Handover for TlsLoad<S, EACH> {
+    type Args = LoadArgs;
     const SPEC: Spec = Spec::new(
         "net/tls",
         "messages over connections by TLS, batched in records or a record for each",
@@ -161,7 +168,7 @@ impl<S: Securing, const EACH: bool> Handover for Load<S, EACH> {
 
     const ROLES: &'static [Role] = &[Role::measured("client"), Role::serving("server")];
 
-    fn setup(load: &NetLoad, setup: &mut Setup) -> Result<Self, Fault> {
+    fn setup(load: &LoadArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let (ends, load) = (connections(load, setup)?, *load);
         let (identity, client, report) = (identity()?, client(EACH)?, setup.region()?);
         Ok(Self { ends, identity, client, load, report, server: PhantomData })
@@ -177,8 +184,8 @@ impl<S: Securing, const EACH: bool> Handover for Load<S, EACH> {
         let talks: Result<Vec<_>, Fault> = self
             .ends
             .iter()
-            .map(|(near, _)| Ok((near, Sealed::shake(near, &self.client, message_ends())?)))
+            .map(|(near, _)| Ok((near, TlsCodec::shake(near, &self.client, message_ends())?)))
             .collect();
-        Client::begin(talks?, &self.load)?.measure(&self.report, out)
+        LoadClient::begin(talks?, &self.load)?.measure(&self.report, out)
     }
 }

@@ -2,7 +2,7 @@
 //! alternatives. All of them read the same number of bytes at a time, split them into messages, and
 //! send all echoes together.
 
-use super::load::{NetLoad, Serving};
+use super::load::{LoadArgs, LoadServer};
 use super::wait::{wait, watch};
 use crate::floor::connect::LENGTH_BYTES;
 use handover_base::usage::{self, Usage};
@@ -16,28 +16,28 @@ use std::time::Duration;
 
 const READ_BYTES: usize = 1 << 16;
 
-pub(super) fn length_max(load: &NetLoad) -> u32 {
+pub(super) fn length_max(load: &LoadArgs) -> u32 {
     u32::try_from(load.message_bytes.0).unwrap_or(u32::MAX)
 }
 
-/// Our event handler. Sends each message back as received or, if `OWN`, an equal message of its
-/// own, like a server whose answers differ from the requests.
-pub(super) struct Ours<const OWN: bool>;
+/// Server: our event handler. Sends each message back as received or, if `OWN`, an equal copy from
+/// another buffer, like a server whose answers differ from the requests.
+pub(super) struct HandoverServer<const OWN: bool>;
 
-/// Handler that echoes until the last of its connections is closed.
-pub(super) struct Echo<const OWN: bool> {
+/// Event handler that echoes until the last of its connections is closed.
+pub(super) struct LoadHandler<const OWN: bool> {
     left: usize,
     stopper: Option<Stopper<()>>,
     fault: Option<Fault>,
     /// Number of connections not accepted yet.
     unaccepted_count: usize,
-    /// The thread's resource usage when the last connection was accepted.
+    /// Resource usage of the thread when the last connection was accepted.
     set_up: Usage,
     /// Copy of the first message, which equals all others.
     own: Vec<u8>,
 }
 
-impl<const OWN: bool> Handler for Echo<OWN> {
+impl<const OWN: bool> Handler for LoadHandler<OWN> {
     type Codec = LengthPrefixCodec;
     type Data = ();
 
@@ -75,13 +75,13 @@ impl<const OWN: bool> Handler for Echo<OWN> {
     }
 }
 
-impl<const OWN: bool> Echo<OWN> {
-    /// Runs the connections that `adopt` hands over until all of them are closed. Returns the
-    /// thread's resource usage when all of them were set up, their handshakes done.
+impl<const OWN: bool> LoadHandler<OWN> {
+    /// Serves the connections that `adopt` adds until all of them are closed. Returns the resource
+    /// usage of the thread when all connections and their handshakes were complete.
     pub(super) fn serve(
         config: Config,
         connections_count: usize,
-        load: &NetLoad,
+        load: &LoadArgs,
         adopt: impl FnOnce(&mut Reactor<Self>) -> Result<(), handover_net::NetError>,
     ) -> Result<Usage, Fault> {
         let codec = LengthPrefixCodec::new(length_max(load));
@@ -103,24 +103,24 @@ impl<const OWN: bool> Echo<OWN> {
     }
 }
 
-impl<const OWN: bool> Serving for Ours<OWN> {
-    fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<Usage, Fault> {
-        Echo::<OWN>::serve(Config::default(), streams.len(), load, |reactor| {
+impl<const OWN: bool> LoadServer for HandoverServer<OWN> {
+    fn serve(streams: Vec<TcpStream>, load: &LoadArgs) -> Result<Usage, Fault> {
+        LoadHandler::<OWN>::serve(Config::default(), streams.len(), load, |reactor| {
             streams.into_iter().try_for_each(|stream| reactor.adopt(stream).map(drop))
         })
     }
 }
 
-/// Floor: an epoll loop that sends back what it has read, without regard to message boundaries.
-pub(super) struct Bare;
+/// Floor: an epoll loop that sends back all bytes that it has read, without regard to message boundaries.
+pub(super) struct UnframedServer;
 
-impl Serving for Bare {
-    fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<Usage, Fault> {
+impl LoadServer for UnframedServer {
+    fn serve(streams: Vec<TcpStream>, load: &LoadArgs) -> Result<Usage, Fault> {
         serve_by_epoll(streams, load, |bytes| bytes.len())
     }
 }
 
-/// Returns the length of the complete messages at the start of `bytes`.
+/// Returns the length in bytes of the complete messages at the start of `bytes`.
 pub(super) fn whole_bytes(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some(&length) = bytes[at..].first_chunk::<LENGTH_BYTES>() {
@@ -133,21 +133,21 @@ pub(super) fn whole_bytes(bytes: &[u8]) -> usize {
     at
 }
 
-/// A connection of the hand-written loops: bytes of an incomplete message, and bytes not sent yet.
-struct Talk<S> {
+/// A connection of the hand-written event loops.
+struct EchoConnection<S> {
     stream: S,
     begun: Vec<u8>,
     unsent: Vec<u8>,
     has_ended: bool,
 }
 
-impl<S: Read + Write> Talk<S> {
+impl<S: Read + Write> EchoConnection<S> {
     fn new(stream: S) -> Self {
         Self { stream, begun: Vec::new(), unsent: Vec::new(), has_ended: false }
     }
 
-    /// Reads all available bytes and echoes complete messages; returns `true` if the peer has closed and has all its
-    /// echoes.
+    /// Reads all available bytes and echoes complete messages; returns `true` if the client has
+    /// closed the connection and all echoes were sent.
     fn serve(
         &mut self,
         buffer: &mut [u8],
@@ -184,7 +184,7 @@ impl<S: Read + Write> Talk<S> {
         Ok(true)
     }
 
-    /// Echoes the bytes; returns `true` if the kernel accepted all of them.
+    /// Sends `bytes`, and stores those that the kernel does not accept; returns `true` if none are stored.
     fn echo(&mut self, bytes: &[u8]) -> Result<bool, Fault> {
         if bytes.is_empty() {
             return Ok(true);
@@ -199,27 +199,27 @@ impl<S: Read + Write> Talk<S> {
     }
 }
 
-/// Returns a buffer for a read that follows an incomplete message.
-fn buffer(load: &NetLoad) -> Vec<u8> {
+/// Creates a buffer for an incomplete message and the bytes of the next read.
+fn buffer(load: &LoadArgs) -> Vec<u8> {
     vec![0; READ_BYTES + length_max(load) as usize]
 }
 
-/// An edge-triggered event loop around epoll for this purpose alone: no limits, no time-outs.
-pub(super) struct Epoll;
+/// Peer: an edge-triggered event loop around epoll, without limits and time-outs.
+pub(super) struct EpollServer;
 
-impl Serving for Epoll {
-    fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<Usage, Fault> {
+impl LoadServer for EpollServer {
+    fn serve(streams: Vec<TcpStream>, load: &LoadArgs) -> Result<Usage, Fault> {
         serve_by_epoll(streams, load, whole_bytes)
     }
 }
 
 fn serve_by_epoll(
     streams: Vec<TcpStream>,
-    load: &NetLoad,
+    load: &LoadArgs,
     whole_bytes: impl Fn(&[u8]) -> usize,
 ) -> Result<Usage, Fault> {
     let set = watch(&streams, epoll::EventFlags::IN | epoll::EventFlags::OUT)?;
-    let mut talks: Vec<_> = streams.into_iter().map(Talk::new).collect();
+    let mut talks: Vec<_> = streams.into_iter().map(EchoConnection::new).collect();
     let (mut buffer, mut left) = (buffer(load), talks.len());
     let mut events = Vec::with_capacity(256);
     let set_up = usage::thread();
@@ -237,13 +237,13 @@ fn serve_by_epoll(
     Ok(set_up)
 }
 
-/// `mio`, the thin layer over epoll under many runtimes.
+/// Peer: an event loop with `mio`, the layer over epoll that many async runtimes use.
 #[cfg(feature = "peers")]
-pub(super) struct Mio;
+pub(super) struct MioServer;
 
 #[cfg(feature = "peers")]
-impl Serving for Mio {
-    fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<Usage, Fault> {
+impl LoadServer for MioServer {
+    fn serve(streams: Vec<TcpStream>, load: &LoadArgs) -> Result<Usage, Fault> {
         use mio::{Events, Interest, Poll, Token, net};
         let mut poll = Poll::new()?;
         let mut talks = Vec::new();
@@ -252,7 +252,7 @@ impl Serving for Mio {
             let mut stream = net::TcpStream::from_std(stream);
             let interest = Interest::READABLE | Interest::WRITABLE;
             poll.registry().register(&mut stream, Token(talks.len()), interest)?;
-            talks.push(Talk::new(stream));
+            talks.push(EchoConnection::new(stream));
         }
         let (mut buffer, mut left) = (buffer(load), talks.len());
         let mut events = Events::with_capacity(256);
@@ -274,13 +274,13 @@ impl Serving for Mio {
     }
 }
 
-/// A tokio task for each connection, all on one thread.
+/// Peer: a tokio task for each connection, all on one thread.
 #[cfg(feature = "peers")]
-pub(super) struct Tokio;
+pub(super) struct TokioServer;
 
 #[cfg(feature = "peers")]
-impl Serving for Tokio {
-    fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<Usage, Fault> {
+impl LoadServer for TokioServer {
+    fn serve(streams: Vec<TcpStream>, load: &LoadArgs) -> Result<Usage, Fault> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         runtime.block_on(async {
             let mut tasks = Vec::new();
@@ -298,7 +298,7 @@ impl Serving for Tokio {
     }
 }
 
-/// Reads and echoes complete messages, in the usual style.
+/// Reads and echoes complete messages until the client closes the connection.
 #[cfg(feature = "peers")]
 async fn talk(mut stream: tokio::net::TcpStream, mut buffer: Vec<u8>) -> Result<(), Fault> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -316,36 +316,36 @@ async fn talk(mut stream: tokio::net::TcpStream, mut buffer: Vec<u8>) -> Result<
     }
 }
 
-/// An event loop of a C or C++ library.
+/// Servers with the event loops of C and C++ libraries.
 #[cfg(all(feature = "peers", any(handover_boost_asio, handover_libuv)))]
 pub(super) mod foreign {
     use super::*;
-    use crate::net::echo::Echoing;
+    use crate::net::echo::EchoServer;
     use crate::raw::peers::servers::Server;
 
-    /// Event loop of a library, as a type.
-    pub(in crate::net) trait Library: Send + Sync + 'static {
+    /// Event loop of a C or C++ library, as a type.
+    pub(in crate::net) trait EventLoopLibrary: Send + Sync + 'static {
         const SERVER: Server;
     }
 
-    /// libuv, which tries a write before it waits, as usual.
+    /// Peer: the event loop of libuv.
     #[cfg(handover_libuv)]
     pub(in crate::net) struct Uv;
     #[cfg(handover_libuv)]
-    impl Library for Uv {
+    impl EventLoopLibrary for Uv {
         const SERVER: Server = crate::raw::peers::servers::LIBUV;
     }
 
-    /// Boost.Asio, with a buffer per connection.
+    /// Peer: the event loop of Boost.Asio.
     #[cfg(handover_boost_asio)]
     pub(in crate::net) struct Asio;
     #[cfg(handover_boost_asio)]
-    impl Library for Asio {
+    impl EventLoopLibrary for Asio {
         const SERVER: Server = crate::raw::peers::servers::ASIO;
     }
 
-    impl<L: Library> Serving for L {
-        fn serve(streams: Vec<TcpStream>, load: &NetLoad) -> Result<Usage, Fault> {
+    impl<L: EventLoopLibrary> LoadServer for L {
+        fn serve(streams: Vec<TcpStream>, load: &LoadArgs) -> Result<Usage, Fault> {
             let mut set_up = Usage::default();
             let buffer_bytes = READ_BYTES + length_max(load) as usize;
             L::SERVER.serve(streams, buffer_bytes, || set_up = usage::thread())?;
@@ -353,13 +353,13 @@ pub(super) mod foreign {
         }
     }
 
-    impl<L: Library> Echoing for L {
+    impl<L: EventLoopLibrary> EchoServer for L {
         fn serve(far: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
             let echoed = L::SERVER.serve(vec![far], READ_BYTES + message_bytes, || ())?;
             // The first and the last message are none of the turns.
-            echoed
-                .checked_sub(2)
-                .ok_or_else(|| Fault::new("the server has not echoed the greeting"))
+            echoed.checked_sub(2).ok_or_else(|| {
+                Fault::new("the server echoed fewer than two messages, a greeting and a last one")
+            })
         }
     }
 }

@@ -20,8 +20,8 @@ pub(super) fn watch<'a>(
     Ok(set)
 }
 
-/// Waits for events, and stores as many as `events` has capacity for; none if a signal interrupted the wait. Without a
-/// time-out, sleeps until there is an event.
+/// Waits for events and stores them in `events`, up to its capacity; stores none if a signal
+/// interrupted the wait. Sleeps without limit if `timeout` is `None`.
 pub(super) fn wait(
     set: &OwnedFd,
     events: &mut Vec<epoll::Event>,

@@ -1,6 +1,6 @@
 //! Alternatives if both participants are threads: a flag, and a library's primitive to sleep on.
 
-use super::Wired;
+use super::NotifyLink;
 use handover_base::sync::shared::{AtomicBool, Ordering};
 use handover_harness::{Fault, Setup};
 use handover_notify::{Notify, Wait};
@@ -8,15 +8,15 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// A signal that one thread sets and another waits for; setting it twice before a wait has the effect of once.
+/// A flag that one thread sets and another waits for and clears; setting a set flag has no effect.
 pub(super) trait Signal: Default + Send + Sync + 'static {
-    /// State of the waiting thread.
+    /// State that the waiting thread needs, such as an async runtime.
     type WaiterState: WaiterState;
     fn set(&self);
     fn take(&self, state: &mut Self::WaiterState);
 }
 
-/// State of a waiting thread.
+/// Constructor of the state that a waiting thread needs.
 pub(super) trait WaiterState: Sized + Send + 'static {
     fn new() -> Result<Self, Fault>;
 }
@@ -27,9 +27,9 @@ impl WaiterState for () {
     }
 }
 
-/// Sending end of a signal.
+/// Sender that sets a signal.
 pub(super) struct Sender<S>(Arc<S>);
-/// Waiting end of a signal.
+/// Receiver that waits for a signal.
 pub(super) struct Receiver<S: Signal>(Arc<S>, S::WaiterState);
 
 impl<S: Signal> Notify for Sender<S> {
@@ -58,7 +58,7 @@ impl<S: Signal> Wait for Receiver<S> {
 /// A signal as a mechanism within one process.
 pub(super) struct SignalMechanism<S>(std::marker::PhantomData<S>);
 
-impl<S: Signal> Wired for SignalMechanism<S> {
+impl<S: Signal> NotifyLink for SignalMechanism<S> {
     const PROCESSES: bool = false;
     type Sender = Sender<S>;
     type Receiver = Receiver<S>;
@@ -69,7 +69,7 @@ impl<S: Signal> Wired for SignalMechanism<S> {
     }
 }
 
-/// `std::sync::Condvar` and its mutex.
+/// Peer: `std::sync::Condvar` and its mutex.
 #[derive(Default)]
 pub(super) struct StdCondvar(Mutex<bool>, Condvar);
 
@@ -92,7 +92,7 @@ impl Signal for StdCondvar {
     }
 }
 
-/// A flag, and `std::thread::park`.
+/// Peer: a flag, and `std::thread::park`.
 #[derive(Default)]
 pub(super) struct StdPark {
     is_set: AtomicBool,
@@ -127,7 +127,7 @@ mod peers {
     use super::*;
     use event_listener::{Event, Listener, listener};
 
-    /// `parking_lot::Condvar` and its mutex.
+    /// Peer: `parking_lot::Condvar` and its mutex.
     #[derive(Default)]
     pub(in crate::notify) struct ParkingLot(parking_lot::Mutex<bool>, parking_lot::Condvar);
 
@@ -150,7 +150,7 @@ mod peers {
         }
     }
 
-    /// A flag, and `event-listener`.
+    /// Peer: a flag, and an event of the crate `event-listener`.
     #[derive(Default)]
     pub(in crate::notify) struct EventListener {
         is_set: AtomicBool,
@@ -183,7 +183,7 @@ mod peers {
         }
     }
 
-    /// `tokio::sync::Notify`, awaited in a single-threaded runtime.
+    /// Peer: `tokio::sync::Notify`, awaited in a single-threaded runtime.
     #[derive(Default)]
     pub(in crate::notify) struct Tokio(tokio::sync::Notify);
 

@@ -12,8 +12,8 @@ use std::hint::black_box;
 use std::path::PathBuf;
 
 args! {
-    /// Size of the recording.
-    pub struct Readings {
+    /// Arguments of the benchmark of reading a trace.
+    pub struct DecodeArgs {
         /// Events in the file.
         events_count: u32 = 1_000_000 (smoke 2000, range 1000..=100_000_000)
     }
@@ -43,7 +43,7 @@ impl TraceReading {
 }
 
 impl Workload for TraceReading {
-    type Args = Readings;
+    type Args = DecodeArgs;
     const SPEC: Spec = Spec::new(
         "probe/decoded",
         "an event of a recorded file, from before the file is opened until the last one was seen",
@@ -51,7 +51,7 @@ impl Workload for TraceReading {
     .floor("floor/empty")
     .batched();
 
-    fn setup(args: &Readings, _: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &DecodeArgs, _: &mut Setup) -> Result<Self, Fault> {
         let folder = folder()?;
         let path = folder.path().join("decoded.trace");
         let summary = record(&path, || {

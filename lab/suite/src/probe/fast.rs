@@ -1,14 +1,14 @@
 //! The `fastrace` crate. Off: a span has no parent to belong to. On: spans are collected in memory
 //! by their thread.
 
-use super::{Recorded, Sites, calls};
+use super::{RecordedSpan, Sites, calls};
 use fastrace::local::{LocalCollector, LocalSpan};
 use fastrace::prelude::{Event, SpanContext};
 use handover_base::clock;
 use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_record::Spec;
 
-/// Number of spans per collection: fastrace keeps 10,240 and drops later ones.
+/// Number of spans per collection: fastrace keeps at most 10,240 and drops later ones.
 const BATCH: u64 = 5000;
 
 pub(super) struct Fastrace;
@@ -22,14 +22,7 @@ impl Sites for Fastrace {
 
     #[inline(never)]
     fn eight(x: u64) -> u64 {
-        LocalSpan::add_event(Event::new("eight"));
-        LocalSpan::add_event(Event::new("eight"));
-        LocalSpan::add_event(Event::new("eight"));
-        LocalSpan::add_event(Event::new("eight"));
-        LocalSpan::add_event(Event::new("eight"));
-        LocalSpan::add_event(Event::new("eight"));
-        LocalSpan::add_event(Event::new("eight"));
-        LocalSpan::add_event(Event::new("eight"));
+        eight_times!(LocalSpan::add_event(Event::new("eight")););
         x.wrapping_add(1)
     }
 
@@ -40,13 +33,13 @@ impl Sites for Fastrace {
     }
 }
 
-/// Workload: the calls, and the begin and end of each collection, which discards old spans; our
-/// probes also discard old events, a block at a time.
+/// Workload: calls with recorded spans, and the start and end of each collection, which discards
+/// the spans, as our probes discard old events.
 pub(super) struct SpanCollection;
 
 impl Workload for SpanCollection {
     type Args = ();
-    const SPEC: Spec = <Recorded<super::ours::Probes> as Workload>::SPEC;
+    const SPEC: Spec = <RecordedSpan<super::ours::Probes> as Workload>::SPEC;
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
         Ok(SpanCollection)

@@ -7,19 +7,19 @@ use handover_probe::{disable, enable, probe};
 use handover_record::{Part, Spec};
 use std::hint::black_box;
 
-/// Sites of each part, and the number of places in the code that have them.
+/// Name of each part's sites, and the number of code locations with a site of that name.
 const PATTERNS: [(&str, u64); 3] =
     [("suite.flip.one", 1), ("suite.flip.hundred", 100), ("suite.flip.many", 10_000)];
 
-/// Number of iterations for each of which few places are switched, for one in which many are.
+/// Number of iterations of which only one includes the part with the most code locations.
 const ITERATIONS_PER_MANY: u32 = 64;
 
-/// Workload: switches sites on, and off again untimed.
-pub(super) struct Flip {
+/// Workload: enables sites, timed, and disables them again, untimed.
+pub(super) struct SwitchSites {
     iterations_count: u32,
 }
 
-impl Workload for Flip {
+impl Workload for SwitchSites {
     type Args = ();
     const SPEC: Spec = Spec::new(
         "probe/flip",
@@ -34,10 +34,10 @@ impl Workload for Flip {
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
         run_through(); // sites that are flags are known only once they have run
-        Ok(Flip { iterations_count: 0 })
+        Ok(SwitchSites { iterations_count: 0 })
     }
 
-    /// Checks that there are as many places as declared, and that all are switched.
+    /// Fails unless all declared code locations record when their sites are enabled.
     fn check(&mut self) -> Result<(), Fault> {
         for (pattern, places_count) in PATTERNS {
             let events_count = recorded(pattern, run_through)?;
@@ -70,7 +70,7 @@ macro_rules! ten { ($($body:tt)*) => {
     $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)* $($body)*
 } }
 
-/// Runs a hundred sites, compiled once for each `N`.
+/// Passes a hundred sites, which are compiled again for each `N`.
 #[inline(never)]
 fn many<const N: u32>() {
     ten!(ten!(probe!("suite.flip.many");););
@@ -95,7 +95,7 @@ macro_rules! thousands { ($($n:literal)*) => { $(
     many::<{ 10 * $n + 9 }>();
 )* } }
 
-/// Runs through each place once.
+/// Passes each code location with a site once.
 fn run_through() {
     probe!("suite.flip.one");
     hundred();

@@ -19,14 +19,7 @@ impl Sites for Probes {
 
     #[inline(never)]
     fn eight(x: u64) -> u64 {
-        probe!("suite.eight");
-        probe!("suite.eight");
-        probe!("suite.eight");
-        probe!("suite.eight");
-        probe!("suite.eight");
-        probe!("suite.eight");
-        probe!("suite.eight");
-        probe!("suite.eight");
+        eight_times!(probe!("suite.eight"););
         x.wrapping_add(1)
     }
 
@@ -49,16 +42,15 @@ impl Tracer for Probes {
     }
 }
 
-/// Runs `f` while the sites that match `pattern` are recorded in memory; returns the number of
-/// events.
+/// Calls `f` while the sites that match `pattern` are recorded in memory; returns the number of events recorded.
 pub(super) fn recorded(pattern: &str, f: impl FnOnce()) -> Result<u64, Fault> {
     let folder = folder()?;
     let config = Config::last(folder.path().join("last.trace"));
     let recording = Recording::start(config).map_err(refused)?;
     prepare();
-    let switched = EnabledSites::on(pattern)?;
+    let switched = EnabledSites::enable(pattern)?;
     f();
-    switched.off()?;
+    switched.disable()?;
     let summary = complete(recording.finish())?;
     match summary.lost {
         0 => Ok(summary.recorded + summary.overwritten),
@@ -90,19 +82,19 @@ pub(super) fn complete(summary: Summary) -> Result<Summary, Fault> {
 pub(super) struct EnabledSites<'a>(&'a str);
 
 impl<'a> EnabledSites<'a> {
-    pub(super) fn on(pattern: &'a str) -> Result<Self, Fault> {
+    pub(super) fn enable(pattern: &'a str) -> Result<Self, Fault> {
         enable(pattern).map_err(refused)?;
         Ok(EnabledSites(pattern))
     }
 
-    pub(super) fn off(self) -> Result<(), Fault> {
+    pub(super) fn disable(self) -> Result<(), Fault> {
         disable(self.0).map(drop).map_err(refused)
     }
 }
 
 impl Drop for EnabledSites<'_> {
     fn drop(&mut self) {
-        // An error is reported by off(); during a panic, the panic is more informative.
+        // An error is reported by disable(); during a panic, the panic is more informative.
         let _ = disable(self.0);
     }
 }

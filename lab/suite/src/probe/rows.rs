@@ -15,15 +15,15 @@ use std::path::Path;
 /// Work of the measured function in addition to adding one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FunctionBody {
-    /// No further work.
+    /// The function does no further work.
     Nothing,
-    /// Calls two further functions, at its start and at its end.
+    /// The function calls two further functions, at its start and at its end.
     TwoCalls,
-    /// Reads the clock twice and discards the time stamps.
+    /// The function reads the clock twice and discards the time stamps.
     TwoStamps,
-    /// Has a probe that is off.
+    /// The function has one disabled probe.
     OneProbe,
-    /// Has a probe at its start and one at its end, which are off unless [`recording`] enables them.
+    /// The function has a probe at its start and one at its end, which are disabled unless [`recording`] enables them.
     TwoProbes,
 }
 
@@ -47,29 +47,29 @@ fn two_calls(x: u64) -> u64 {
     y
 }
 
-/// Events that a recording keeps.
+/// Policy that selects the events to keep in a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Retention {
-    /// The newest events, in memory.
+    /// The newest events are kept, in memory.
     Newest,
-    /// All events, written to the file during the run by a separate thread.
+    /// All events are kept; a separate thread writes them to the file during the run.
     Streamed,
-    /// All events, kept in memory and written to the file at the end.
+    /// All events are kept, in memory, and are written to the file at the end.
     AtEnd {
         /// Maximum number of events.
         events_count: u64,
     },
 }
 
-/// Bytes of an event in a ring, and of a ring's block with its header and its events.
+/// Size of an event in a ring, in bytes.
 const EVENT_BYTES: u64 = 8;
 const BLOCK_BYTES: u64 = 4096;
 const BLOCK_EVENTS: u64 = (BLOCK_BYTES - 32) / EVENT_BYTES;
-/// Minimum and maximum size of a ring.
+/// Minimum size of a ring, in bytes.
 const RING_BYTES_MIN: u64 = 1 << 20;
 const RING_BYTES_MAX: u64 = 1 << 32;
 
-/// Returns the size of a ring that holds this number of events, or the maximum size.
+/// Returns the size in bytes of a ring that holds `events_count` events, limited to the maximum size.
 #[must_use]
 pub fn ring_bytes(events_count: u64) -> u64 {
     // One block more: the first may start in the middle.
@@ -80,7 +80,7 @@ pub fn ring_bytes(events_count: u64) -> u64 {
         .next_power_of_two()
 }
 
-/// Copies a trace that was recorded into memory to its file, without the unused space. Returns the bytes written.
+/// Copies a trace from memory to a file, with holes for unused space; returns the number of bytes written.
 ///
 /// # Errors
 /// If a file cannot be read or written.
@@ -111,12 +111,13 @@ pub struct RecordingCounts {
     pub events_count: u64,
     /// Number of events lost because the memory was full.
     pub lost_count: u64,
-    /// Bytes of the finished file, without gaps.
+    /// Size of the finished file in bytes, without holes.
     pub bytes: u64,
 }
 
-/// Runs `f` while events are recorded to `path`, with the probes of [`FunctionBody::TwoProbes`] on if `wanted`,
-/// otherwise off, as if they were filtered. The rings lie at `rings` if the trace is streamed or written at the end.
+/// Calls `f` while events are recorded to `path`; returns the result of `f`, and the counts of events. The probes of
+/// [`FunctionBody::TwoProbes`] are enabled if `wanted`, and otherwise disabled, as if filtered out. The rings are
+/// stored in the file `rings` if the trace is streamed or written at the end.
 ///
 /// # Errors
 /// Fails if the files cannot be created or the code cannot be changed, and if the recording stopped
@@ -135,9 +136,9 @@ pub fn recording<T>(
         }
     };
     let recording = start(config)?;
-    let switched = if wanted { Some(EnabledSites::on(WANTED)?) } else { None };
+    let switched = if wanted { Some(EnabledSites::enable(WANTED)?) } else { None };
     let done = f();
-    switched.map_or(Ok(()), EnabledSites::off)?;
+    switched.map_or(Ok(()), EnabledSites::disable)?;
     let Summary { recorded, lost, overwritten, bytes, .. } = complete(recording.finish())?;
     let recorded = match kept {
         Retention::AtEnd { .. } => {

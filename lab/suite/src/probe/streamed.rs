@@ -10,25 +10,25 @@ use handover_record::{Part, Spec, args};
 use std::path::Path;
 
 args! {
-    /// Size of a recording.
-    pub struct Recordings {
+    /// Arguments of the benchmark of a streamed recording.
+    pub struct StreamArgs {
         /// Calls in each recording.
         calls_count: u32 = 4_000_000 (smoke 2000, range 1000..=100_000_000)
     }
 }
 
 const CALL: usize = 0;
-const WHOLE: usize = 1;
+const TOTAL: usize = 1;
 const CPU: usize = 2;
-/// Number of parts; a tally is divided by the operations of all parts, but is wanted per call.
+/// Number of parts: factor of a tally, which is divided by the operations of all parts but reported per call.
 const PARTS_COUNT: f64 = 3.0;
 
 /// Number of calls timed together.
 const BATCH: u64 = 1000;
 
-/// Divisor of the number of events that gives the maximum number of lost ones. Without a pause
-/// between calls, the writing thread may fall behind; losses are in the record's counters. With
-/// more losses, the round would not measure recording, and is a fault.
+/// Quotient of the number of events and the maximum number of lost ones. Without a pause between
+/// calls, the writing thread may fall behind; losses are in the record's counters. With more
+/// losses, the round would not measure recording, and is a fault.
 const LOST_MAX: u64 = 4;
 
 /// Workload: a recording per round, from its start to the finished file.
@@ -38,7 +38,7 @@ pub(super) struct StreamRecording {
 }
 
 impl Workload for StreamRecording {
-    type Args = Recordings;
+    type Args = StreamArgs;
     const SPEC: Spec = Spec::new(
         "probe/streamed",
         "a call of a function whose begin and end a thread of its own writes to a file in memory",
@@ -51,14 +51,14 @@ impl Workload for StreamRecording {
     ])
     .batched();
 
-    fn setup(args: &Recordings, _: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &StreamArgs, _: &mut Setup) -> Result<Self, Fault> {
         Ok(StreamRecording {
             folder: folder()?,
             batches_count: u64::from(args.calls_count) / BATCH,
         })
     }
 
-    /// Checks that the events counted in the summary can be read from the file.
+    /// Fails unless the file contains the events that the summary counts.
     fn check(&mut self) -> Result<(), Fault> {
         let path = self.folder.path().join("checked.trace");
         let summary = record(&path, || {
@@ -85,7 +85,7 @@ impl Workload for StreamRecording {
             }
         });
         let summary = recorded.unwrap_or_else(|fault| panic!("{fault}"));
-        out.note_batch(WHOLE, clock::ticks().saturating_sub(began), calls_count);
+        out.note_batch(TOTAL, clock::ticks().saturating_sub(began), calls_count);
         let used = usage::process() - used;
         out.note_batch(CPU, clock::ticks_from_ns(used.cpu_ns()), calls_count);
         let Summary { recorded, lost, bytes, .. } = summary;
@@ -104,11 +104,11 @@ impl Workload for StreamRecording {
     }
 }
 
-/// Records to `path` the events of `f`.
+/// Calls `f` while its events are recorded to `path`; returns the summary of the recording.
 pub(super) fn record(path: &Path, f: impl FnOnce()) -> Result<Summary, Fault> {
     let recording = start(Config::stream(path))?;
-    let switched = EnabledSites::on(WANTED)?;
+    let switched = EnabledSites::enable(WANTED)?;
     f();
-    switched.off()?;
+    switched.disable()?;
     complete(recording.finish())
 }

@@ -10,10 +10,10 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber, trace, trace_span};
 use tracing_subscriber::layer::{self, Layer, SubscriberExt};
 
-/// Number of time stamps stored: as many bytes as in our own ring.
+/// Number of stored time stamps, which take as many bytes as our own ring.
 const STAMPS_COUNT: usize = (1 << 20) / 8;
 
-/// The events and spans of `tracing`, of level `TRACE`.
+/// Peer: events and spans of the crate `tracing`, of level `TRACE`.
 pub(super) struct Tracing;
 
 impl Sites for Tracing {
@@ -25,14 +25,7 @@ impl Sites for Tracing {
 
     #[inline(never)]
     fn eight(x: u64) -> u64 {
-        trace!("eight");
-        trace!("eight");
-        trace!("eight");
-        trace!("eight");
-        trace!("eight");
-        trace!("eight");
-        trace!("eight");
-        trace!("eight");
+        eight_times!(trace!("eight"););
         x.wrapping_add(1)
     }
 
@@ -65,8 +58,8 @@ fn uninstall(dispatch: Dispatch) {
     tracing::callsite::rebuild_interest_cache();
 }
 
-/// The same spans in `tracing-subscriber`'s registry, as in most programs, with a layer that only
-/// reads the clock when a span is entered and left.
+/// Peer: spans of `tracing` in the registry of `tracing-subscriber`, as most programs use it, with
+/// a layer that only reads the clock when a span is entered and left.
 pub(super) struct RegistrySubscriber;
 
 impl Sites for RegistrySubscriber {
@@ -101,12 +94,12 @@ impl Tracer for RegistrySubscriber {
     }
 }
 
-/// Returns `true` for the span that is recorded.
+/// Returns `true` if the metadata is that of the recorded span.
 fn is_wanted(metadata: &Metadata<'_>) -> bool {
     metadata.name() == "wanted" && metadata.target() == module_path!()
 }
 
-/// Subscriber that only keeps the newest time stamps of one thread.
+/// Subscriber that only stores the newest time stamps of one thread.
 struct Stamps {
     stamps: Box<[AtomicU64]>,
     count: AtomicU64,

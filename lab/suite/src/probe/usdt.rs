@@ -4,7 +4,7 @@
 use super::Sites;
 use crate::raw::usdt;
 
-/// A `nop` for each probe, and a note of its address.
+/// Floor: USDT probes, each a `nop` whose address is in an ELF note.
 pub(super) struct Usdt;
 
 impl Sites for Usdt {

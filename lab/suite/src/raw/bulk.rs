@@ -7,7 +7,7 @@ use std::arch::x86_64::{
     _mm512_stream_si512,
 };
 
-/// Size of a block, which one iteration of the loop copies: a multiple of four registers of any width.
+/// Size in bytes of a block, which one iteration of the copy loop copies: a multiple of four registers of any width.
 pub(crate) const BLOCK_BYTES: usize = 256;
 const LINE_BYTES: usize = 64;
 const AHEAD_BYTES: usize = 2048;
@@ -15,11 +15,11 @@ const AHEAD_BYTES: usize = 2048;
 /// Width of the non-temporal stores of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Width {
-    /// AVX-512F.
+    /// Stores of 64 bytes, which need AVX-512F.
     Bytes64,
-    /// AVX2.
+    /// Stores of 32 bytes, which need AVX2.
     Bytes32,
-    /// SSE2, which every processor of this architecture has.
+    /// Stores of 16 bytes, which every x86-64 processor has (SSE2).
     Bytes16,
 }
 
@@ -76,7 +76,10 @@ pub fn stream_by(width: Width, from: &[u8], to: &mut [u8]) {
 pub(super) unsafe fn stream_range(width: Width, from: *const u8, to: *mut u8, bytes: usize) {
     assert!(bytes.is_multiple_of(BLOCK_BYTES), "{bytes} bytes: not a multiple of {BLOCK_BYTES}");
     let is_on_line = |at: *const u8| at.align_offset(LINE_BYTES) == 0;
-    assert!(is_on_line(from) && is_on_line(to), "a range is not aligned to a cache line");
+    assert!(
+        is_on_line(from) && is_on_line(to),
+        "the source or the target does not start on a cache line"
+    );
     assert!(width.is_supported(), "the processor lacks stores of {width:?}");
     match width {
         // SAFETY: the asserts above check AVX-512F, whole blocks and alignment to a cache line; the
@@ -91,7 +94,7 @@ pub(super) unsafe fn stream_range(width: Width, from: *const u8, to: *mut u8, by
     }
 }
 
-/// Defines a copy with stores of one width.
+/// Defines a function that copies with non-temporal stores of one width.
 macro_rules! blocks {
     ($name:ident, $feature:literal, $held:ty, $load:ident, $store:ident) => {
         /// # Safety
@@ -135,7 +138,7 @@ blocks!(by_lines, "avx512f", __m512i, _mm512_load_si512, _mm512_stream_si512);
 blocks!(by_halves, "avx2", __m256i, _mm256_load_si256, _mm256_stream_si256);
 blocks!(by_quarters, "sse2", __m128i, _mm_load_si128, _mm_stream_si128);
 
-/// Copies from an address of a process, by the kernel; returns the number of bytes copied.
+/// Copies from an address of another process by `process_vm_readv`; returns the number of bytes copied.
 pub(crate) fn copy_from_process(pid: i32, address: u64, to: &mut [u8]) -> std::io::Result<usize> {
     // The kernel refuses an invalid address.
     let theirs = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: to.len() };
@@ -146,7 +149,7 @@ pub(crate) fn copy_from_process(pid: i32, address: u64, to: &mut [u8]) -> std::i
     usize::try_from(count).map_err(|_negative| std::io::Error::last_os_error())
 }
 
-/// Copies to an address of a process, by the kernel; returns the number of bytes copied.
+/// Copies to an address of another process by `process_vm_writev`; returns the number of bytes copied.
 pub(crate) fn copy_to_process(pid: i32, address: u64, from: &[u8]) -> std::io::Result<usize> {
     // The kernel refuses an invalid address.
     let theirs = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: from.len() };

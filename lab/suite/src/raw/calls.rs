@@ -1,7 +1,7 @@
 //! The loops that build.rs compiled into archives, and functions that hide values from the
 //! optimiser.
 
-/// Declares the loops of `c/`, at -O0 and at -O3.
+/// Declares the C functions of `c/` that make calls in a loop, compiled at -O0 and at -O3.
 macro_rules! loops {
     ($($name:ident: $o0:ident $o3:ident;)*) => {
         // SAFETY: `c/` defines each function with this signature, and build.rs compiles it for both
@@ -37,7 +37,7 @@ loops! {
     EMPTY_PROBE: handover_loop_empty_probe_o0 handover_loop_empty_probe_o3;
 }
 
-/// Returns the same number, hidden from the compiler. Costs nothing, whereas
+/// Returns `number`, hiding from the compiler that it is the same. Costs nothing, whereas
 /// [`black_box`](std::hint::black_box) would store and load it.
 #[inline(always)]
 pub(crate) fn forget(mut number: u64) -> u64 {
@@ -48,7 +48,7 @@ pub(crate) fn forget(mut number: u64) -> u64 {
     number
 }
 
-/// Returns the same reference, with its referent hidden from the compiler, like [`forget`].
+/// Returns `place`, hiding from the compiler what it refers to, like [`forget`].
 #[inline(always)]
 pub(crate) fn hide_reference<T>(place: &T) -> &T {
     let mut address: *const T = place;

@@ -74,7 +74,7 @@ pub(crate) fn gettimeofday() -> (i64, i64) {
     (now.tv_sec, now.tv_usec)
 }
 
-/// Calls `gettimeofday` and reads nothing back.
+/// Calls `gettimeofday` and discards the time.
 #[inline(always)]
 pub(crate) fn call_gettimeofday() {
     let mut now = MaybeUninit::<libc::timeval>::uninit();

@@ -6,7 +6,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 
-/// A lock with its counter, on their own cache lines.
+/// A lock and the counter that it protects, alone on their cache lines.
 #[repr(align(128))]
 struct LockWithCounter<L> {
     lock: UnsafeCell<L>,
@@ -35,7 +35,7 @@ macro_rules! locks {
                 Ok(Self(guarded))
             }
 
-            /// Waits for the lock, calls `f`, and frees the lock.
+            /// Locks, calls `f` with the counter, and unlocks; returns the result of `f`.
             #[inline]
             pub(crate) fn with<R>(&self, f: impl FnOnce(&mut u64) -> R) -> R {
                 // SAFETY: new() has initialised the lock, which is pinned.
@@ -51,12 +51,12 @@ macro_rules! locks {
     )*};
 }
 
-/// Converts the return value of a pthread function.
+/// Converts the return value of a pthread function, an error number or 0.
 fn done(errno: c_int) -> io::Result<()> {
     if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
 }
 
-/// Initialises a mutex of a kind other than the default.
+/// Initialises a mutex of a kind other than the default; returns an error number or 0.
 ///
 /// # Safety
 /// `mutex` is writable, at its final address, and not in use.
@@ -77,19 +77,19 @@ unsafe fn init_kind(mutex: *mut libc::pthread_mutex_t, kind: c_int) -> c_int {
 }
 
 locks! {
-    /// `pthread_mutex_lock` of the default kind, which sleeps at once.
+    /// The C library's mutex of the default kind, whose callers sleep at once.
     PthreadMutex: libc::pthread_mutex_t, libc::PTHREAD_MUTEX_INITIALIZER,
         |lock| libc::pthread_mutex_init(lock, std::ptr::null()),
         libc::pthread_mutex_lock, libc::pthread_mutex_unlock;
-    /// `pthread_mutex_lock` of the kind `PTHREAD_MUTEX_NORMAL`.
+    /// The C library's mutex of the kind `PTHREAD_MUTEX_NORMAL`.
     NormalMutex: libc::pthread_mutex_t, libc::PTHREAD_MUTEX_INITIALIZER,
         |lock| init_kind(lock, libc::PTHREAD_MUTEX_NORMAL),
         libc::pthread_mutex_lock, libc::pthread_mutex_unlock;
-    /// `pthread_mutex_lock` of the recursive kind.
+    /// The C library's mutex of the recursive kind.
     RecursiveMutex: libc::pthread_mutex_t, libc::PTHREAD_MUTEX_INITIALIZER,
         |lock| init_kind(lock, libc::PTHREAD_MUTEX_RECURSIVE),
         libc::pthread_mutex_lock, libc::pthread_mutex_unlock;
-    /// `pthread_spin_lock`.
+    /// The C library's spinlock.
     PthreadSpin: libc::pthread_spinlock_t, 0,
         |lock| libc::pthread_spin_init(lock, libc::PTHREAD_PROCESS_PRIVATE),
         libc::pthread_spin_lock, libc::pthread_spin_unlock;

@@ -7,7 +7,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::ptr::NonNull;
 
-/// Creates a file of `bytes` zeros.
+/// Creates a file in memory that contains `bytes` zeros.
 pub(crate) fn file(bytes: usize) -> rustix::io::Result<OwnedFd> {
     let file = memfd_create("handover-moved", MemfdFlags::CLOEXEC)?;
     ftruncate(&file, bytes as u64)?;
@@ -28,7 +28,7 @@ unsafe impl Send for Mapped {}
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    /// Maps a file that was created with at least `bytes` bytes.
+    /// Maps the first `bytes` bytes of a file made by [`file`], which has at least that many.
     pub(crate) fn of(file: &OwnedFd, bytes: usize) -> rustix::io::Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the hint is null, so the kernel chooses a free range and no existing mapping is

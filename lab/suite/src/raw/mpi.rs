@@ -23,7 +23,7 @@ const VERSION_BYTES: usize = 16_384;
 
 /// Functions of MPI, with the same signatures in both libraries.
 #[derive(Clone, Copy)]
-struct Functions {
+struct MpiFunctions {
     init: unsafe extern "C" fn(*const c_int, *const c_void) -> c_int,
     finalize: unsafe extern "C" fn() -> c_int,
     version: unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int,
@@ -45,37 +45,36 @@ struct Functions {
     unlock_all: unsafe extern "C" fn(Handle) -> c_int,
     flush: unsafe extern "C" fn(c_int, Handle) -> c_int,
     free: unsafe extern "C" fn(*mut Handle) -> c_int,
-    put: Moves,
-    get: Moves,
+    put: MoveFunction,
+    get: MoveFunction,
 }
 
-/// Type of `MPI_Get` and `MPI_Put`: local memory, and an offset in the window in its units, bytes
-/// here.
-type Moves =
+/// Type of the functions `MPI_Get` and `MPI_Put`.
+type MoveFunction =
     unsafe extern "C" fn(*mut c_void, c_int, Handle, c_int, isize, c_int, Handle, Handle) -> c_int;
 
-/// The handles and constants in which the two libraries differ.
+/// Handles and constants of MPI whose values differ between the two libraries.
 #[derive(Clone, Copy)]
 struct Constants {
     world: Handle,
     byte: Handle,
     no_info: Handle,
-    /// `MPI_STATUS_IGNORE`.
+    /// Value of `MPI_STATUS_IGNORE`.
     no_status: usize,
 }
 
 /// A loaded MPI library.
 #[derive(Clone, Copy)]
-struct Loaded {
-    functions: Functions,
+struct LoadedMpi {
+    functions: MpiFunctions,
     constants: Constants,
 }
 
-/// File names of Open MPI and MPICH, by their ABIs.
+/// File names of Open MPI's library.
 const OPEN_MPI: &[&str] = &["libmpi.so.40"];
 const MPICH: &[&str] = &["libmpich.so.12", "libmpi.so.12"];
 
-/// Returns the names of the launcher's library, or of both libraries without a launcher.
+/// Returns the file names to try: of the launcher's library, or of both libraries without a launcher.
 fn names() -> Vec<&'static str> {
     let is_set = |variable: &str| std::env::var_os(variable).is_some();
     match (is_set("OMPI_COMM_WORLD_RANK"), is_set("PMI_RANK")) {
@@ -85,7 +84,7 @@ fn names() -> Vec<&'static str> {
     }
 }
 
-fn load() -> Result<Loaded, Fault> {
+fn load() -> Result<LoadedMpi, Fault> {
     let mut refused = Vec::new();
     for name in names() {
         // SAFETY: an MPI library's initialisers set up only its own state, and it is never
@@ -103,7 +102,7 @@ fn load() -> Result<Loaded, Fault> {
     Err(Fault::new(format!("no MPI library; install Open MPI's or MPICH's: {refused}")))
 }
 
-fn of(library: Library) -> Result<Loaded, libloading::Error> {
+fn of(library: Library) -> Result<LoadedMpi, libloading::Error> {
     macro_rules! function {
         ($name:literal) => {
             // SAFETY: the MPI standard fixes name and arguments; the module's documentation
@@ -111,7 +110,7 @@ fn of(library: Library) -> Result<Loaded, libloading::Error> {
             *unsafe { library.get($name) }?
         };
     }
-    let functions = Functions {
+    let functions = MpiFunctions {
         init: function!("MPI_Init"),
         finalize: function!("MPI_Finalize"),
         version: function!("MPI_Get_library_version"),
@@ -148,14 +147,15 @@ fn of(library: Library) -> Result<Loaded, libloading::Error> {
     // Never unloaded: MPI cannot be initialised again, and its library has threads and exit
     // handlers.
     std::mem::forget(library);
-    Ok(Loaded { functions, constants })
+    Ok(LoadedMpi { functions, constants })
 }
 
-/// Converts the return value of the MPI function `name`. By default MPI ends the process on an error instead.
+/// Returns an error if the MPI function `name` did not return `MPI_SUCCESS`. By default MPI ends
+/// the process on an error instead.
 fn done(name: &str, code: c_int) -> Result<(), Fault> {
     match code == SUCCESS {
         true => Ok(()),
-        false => Err(Fault::new(format!("{name} failed with {code}"))),
+        false => Err(Fault::new(format!("{name} failed with the MPI error code {code}"))),
     }
 }
 
@@ -166,8 +166,8 @@ fn count_of(name: &str, bytes: usize) -> Result<c_int, Fault> {
 
 /// An initialised MPI library. A process can initialise it once, and all ranks must finalise it.
 pub struct World {
-    loaded: Loaded,
-    /// Makes the type `!Send`: only the thread that initialised MPI may use it.
+    loaded: LoadedMpi,
+    /// Makes the type `!Send`, as only the thread that initialised MPI may use it.
     here: std::marker::PhantomData<*const ()>,
 }
 
@@ -178,7 +178,7 @@ impl std::fmt::Debug for World {
 }
 
 impl World {
-    /// Initialises MPI. A process without a launcher is the only rank.
+    /// Loads and initialises an MPI library. A process without a launcher is the only rank.
     ///
     /// # Errors
     /// Fails if no library is found or it cannot be initialised.
@@ -196,7 +196,7 @@ impl World {
         Ok(Self { loaded, here: std::marker::PhantomData })
     }
 
-    /// Returns the first line of the library's description of itself.
+    /// Returns the name and version of the MPI library, the first line of its own description.
     ///
     /// # Errors
     /// Fails if the library does not give one.
@@ -216,7 +216,7 @@ impl World {
     /// # Errors
     /// Fails with the library's error.
     pub fn rank(&self) -> Result<(u32, u32), Fault> {
-        let Loaded { functions, constants } = &self.loaded;
+        let LoadedMpi { functions, constants } = &self.loaded;
         let (mut rank, mut size) = (0, 0);
         // SAFETY: MPI is initialised while `self` exists; `rank` is a writable int.
         done("MPI_Comm_rank", unsafe { (functions.rank)(constants.world, &raw mut rank) })?;
@@ -234,7 +234,7 @@ impl World {
     /// Blocks until the bytes may be changed again; possibly until the rank receives them.
     #[inline]
     pub fn send(&self, to_rank: u32, bytes: &[u8]) -> Result<(), Fault> {
-        let Loaded { functions, constants } = &self.loaded;
+        let LoadedMpi { functions, constants } = &self.loaded;
         let (count, rank) = (count_of("MPI_Send", bytes.len())?, to_rank as c_int);
         let from = bytes.as_ptr().cast();
         // SAFETY: MPI reads `count` bytes of the slice, during the call only.
@@ -252,7 +252,7 @@ impl World {
     /// Blocks until the rank has sent a message.
     #[inline]
     pub fn receive(&self, from_rank: u32, into: &mut [u8]) -> Result<(), Fault> {
-        let Loaded { functions, constants } = &self.loaded;
+        let LoadedMpi { functions, constants } = &self.loaded;
         let (count, rank) = (count_of("MPI_Recv", into.len())?, from_rank as c_int);
         let no_status = constants.no_status as *mut c_void;
         let to = into.as_mut_ptr().cast();
@@ -263,7 +263,7 @@ impl World {
         })
     }
 
-    /// Returns the time of `MPI_Wtime`, in seconds.
+    /// Calls `MPI_Wtime`; returns its time in seconds.
     #[inline]
     #[must_use]
     pub fn wtime_s(&self) -> f64 {
@@ -273,7 +273,7 @@ impl World {
 
     /// Allocates memory on each rank that the other ranks can access; called by all ranks together.
     pub(crate) fn window(&self, bytes: usize) -> Result<Window<'_>, Fault> {
-        let Loaded { functions, constants } = &self.loaded;
+        let LoadedMpi { functions, constants } = &self.loaded;
         let size = isize::try_from(bytes).map_err(Fault::of)?;
         let (mut start, mut window): (*mut u8, Handle) = (null_mut(), 0);
         // SAFETY: `start` is a writable pointer, and `window` is zero and has room for a handle of
@@ -331,7 +331,7 @@ impl Window<'_> {
 
     fn move_by(
         &self,
-        (name, moves): (&str, Moves),
+        (name, moves): (&str, MoveFunction),
         ours: *mut u8,
         (rank, offset, bytes): (u32, usize, usize),
     ) -> Result<(), Fault> {
@@ -341,7 +341,7 @@ impl Window<'_> {
                 self.bytes
             )));
         }
-        let Loaded { functions, constants } = &self.world.loaded;
+        let LoadedMpi { functions, constants } = &self.world.loaded;
         let (count, byte, rank) = (count_of(name, bytes)?, constants.byte, rank as c_int);
         // SAFETY: `ours` has `bytes` bytes, by the callers below; the window has `offset + bytes`
         // bytes on each rank, as all ranks allocate the same size; it is locked.

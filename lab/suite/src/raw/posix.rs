@@ -6,8 +6,7 @@ use core::fmt;
 use core::marker::{PhantomData, PhantomPinned};
 use core::pin::Pin;
 
-/// A kind of lock of the C library. Each function calls the C function of the same purpose on
-/// `raw`.
+/// C functions of one kind of lock of the C library. Each method calls the C function of the same purpose on `raw`.
 ///
 /// # Safety
 /// For implementors: `try_lock` returns true to one caller at a time, until `unlock`.
@@ -108,7 +107,7 @@ impl<P: Primitive> fmt::Debug for PosixGuard<'_, P> {
     }
 }
 
-/// [`Primitive`] of [`PthreadMutex`].
+/// C functions of [`PthreadMutex`].
 pub struct MutexCalls;
 
 /// The C library's mutex of the default kind, tried with `pthread_mutex_trylock`.
@@ -142,7 +141,7 @@ unsafe impl Primitive for MutexCalls {
     }
 }
 
-/// [`Primitive`] of [`PthreadSpin`].
+/// C functions of [`PthreadSpin`].
 pub struct SpinCalls;
 
 /// The C library's spinlock, tried with `pthread_spin_trylock`.
@@ -176,7 +175,7 @@ unsafe impl Primitive for SpinCalls {
     }
 }
 
-/// [`Primitive`] of [`PosixSem`].
+/// C functions of [`PosixSem`].
 pub struct SemCalls;
 
 /// A POSIX semaphore with the initial value 1, tried with `sem_trywait` and freed with `sem_post`.

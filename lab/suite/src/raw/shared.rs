@@ -8,25 +8,25 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
-/// The callee's object; loaded first, and found by its soname.
+/// Shared object with the called function; loaded first, so that the caller's object finds it by its soname.
 pub(crate) const CALLEE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libhandover_callee.so"));
-/// The loops' object, which calls the callee.
+/// Shared object with the loops, which call the function of [`CALLEE`].
 pub(crate) const CALLER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libhandover_caller.so"));
 
-type Loop = extern "C" fn(u64) -> u64;
+type CallLoop = extern "C" fn(u64) -> u64;
 
-/// The loops of [`CALLER`], at -O0 and at -O3.
+/// The loops of [`CALLER`], each at -O0 and at -O3.
 #[derive(Debug)]
 pub(crate) struct Loops {
-    pub(crate) plt: [Loop; 2],
-    pub(crate) no_plt: [Loop; 2],
-    pub(crate) empty_plt: [Loop; 2],
+    pub(crate) plt: [CallLoop; 2],
+    pub(crate) no_plt: [CallLoop; 2],
+    pub(crate) empty_plt: [CallLoop; 2],
     /// Descriptors of the loaded objects, kept open: the loader identifies objects by descriptor number, and would
     /// confuse another file under the same number with one of them.
     _files: [OwnedFd; 2],
 }
 
-/// Returns the loops, loaded on first use and never unloaded.
+/// Returns the loops of [`CALLER`], which are loaded on first use and never unloaded; fails with the loader's message.
 pub(crate) fn loops() -> Result<&'static Loops, &'static str> {
     static LOADED: OnceLock<Result<Loops, String>> = OnceLock::new();
     LOADED.get_or_init(load).as_ref().map_err(String::as_str)
@@ -37,7 +37,7 @@ fn load() -> Result<Loops, String> {
     let (caller, caller_file) = open("libhandover_caller.so", CALLER)?;
     let found = |name: &str| {
         // SAFETY: c/elsewhere.c and c/empty_elsewhere.c define every loop of this object with this signature.
-        let symbol = unsafe { caller.get::<Loop>(name) };
+        let symbol = unsafe { caller.get::<CallLoop>(name) };
         symbol.map(|it| *it).map_err(|error| format!("{name}: {error}"))
     };
     let loops = Loops {

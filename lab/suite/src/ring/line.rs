@@ -14,11 +14,11 @@ use zerocopy::FromZeros;
 #[repr(C, align(64))]
 struct Line([AtomicU64; 8]);
 
-/// Items in a line, in addition to the number of the lap.
+/// Number of items in a cache line, which also contains the number of the lap.
 const ITEMS: u64 = 7;
-/// Number of lines in the floor's circular buffer.
+/// Number of cache lines in the floor's circular buffer.
 const LINES: u64 = 128;
-/// Number of lines that both participants prefetch, as our ring does.
+/// Distance in cache lines at which both participants prefetch, as our ring does.
 const LINES_AHEAD: u64 = 3;
 
 #[derive(FromZeros)]
@@ -33,8 +33,8 @@ struct Lines {
     tally: Tally,
 }
 
-/// Floor of streams: lines that one CPU writes and another reads, each once per lap, without single
-/// items, refusals or closing. If `ADAPTS`, a participant that has polled for long sleeps.
+/// Floor of streams: a circular buffer of cache lines that one CPU writes and another reads, without single items,
+/// errors or disconnection. If `ADAPTS`, a participant that has polled for long sleeps.
 pub(super) struct LineStream<const ADAPTS: bool> {
     shared: Region<Lines>,
     pause: Pause,
@@ -60,7 +60,7 @@ impl<const ADAPTS: bool> LineStream<ADAPTS> {
         }
     }
 
-    /// Writes line `number`, counted from zero, once the reader is less than a full lap behind.
+    /// Writes line `number`, counted from 0, after waiting until the reader is less than a full lap behind.
     #[inline(always)]
     fn write(&self, number: u64, read: &mut u64, first: u64) {
         let mut polls = 0;
@@ -93,8 +93,8 @@ impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
     const ROLES: &'static [Role] = &[Role::measured("producer"), Role::serving("consumer")];
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
-        let mode = WaitMode::of(Wait::SpinThenSleep, setup);
-        Ok(LineStream { pause: Pause::of(setup), mode, shared: setup.region()? })
+        let mode = WaitMode::new(Wait::SpinThenSleep, setup);
+        Ok(LineStream { pause: Pause::new(setup), mode, shared: setup.region()? })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {

@@ -14,36 +14,35 @@ pub(super) const NOOP: Method = Method::new("noop");
 const ECHO: Method = Method::new("echo");
 const STOP: Method = Method::new("stop");
 
-/// Transports: indices into `ADDRESSES`.
+/// Transport by shared memory, as an index into `ADDRESSES`.
 pub(super) const SM: usize = 0;
 pub(super) const TCP: usize = 1;
 pub(super) const UDS: usize = 2;
 const ADDRESSES: [&str; 3] = ["sm://", "tcp://127.0.0.1:0", "uds://"];
 
-/// Ways of waiting of both participants: the default, which polls for a while before it sleeps;
-/// without sleeping; without polling.
+/// Waiting of both participants by default: polling for a while, then sleeping.
 pub(super) const DEFAULT_WAIT: usize = 0;
 pub(super) const SPINS: usize = 1;
 pub(super) const SLEEPS: usize = 2;
 
-/// Kind of the calls, and their order.
-pub(super) trait Work: Send + Sync + Sized + 'static {
+/// Kind of the calls that a benchmark makes, and their order.
+pub(super) trait CallKind: Send + Sync + Sized + 'static {
     type Args: Args;
 
-    /// Declarations, each with its transport and the participants' way of waiting.
+    /// Declarations of the benchmarks of this kind of calls, one for each transport and way of waiting.
     const SPECS: &'static [Declared];
 
     fn new(args: &Self::Args) -> Self;
 
-    /// Returns the number of providers of each procedure.
+    /// Returns the number of providers that the server registers for each procedure.
     fn providers_count(&self) -> u16 {
         1
     }
 
-    fn call(&self, caller: &mut Caller) -> Result<(), Fault>;
+    fn call(&self, caller: &mut EndpointCaller) -> Result<(), Fault>;
 }
 
-/// A transport, the participants' way of waiting, and the declaration for both.
+/// Transport, way of waiting, and the declaration of the benchmark with both.
 type Declared = (usize, usize, Spec);
 
 #[track_caller]
@@ -84,7 +83,7 @@ const NOOP_SM: Spec = Spec::new(
 
 pub(super) struct Noop;
 
-impl Work for Noop {
+impl CallKind for Noop {
     type Args = ();
 
     const SPECS: &'static [Declared] = &[
@@ -136,13 +135,13 @@ impl Work for Noop {
     }
 
     #[inline]
-    fn call(&self, caller: &mut Caller) -> Result<(), Fault> {
+    fn call(&self, caller: &mut EndpointCaller) -> Result<(), Fault> {
         caller.endpoint.call(caller.peer, NOOP, &()).map_err(Fault::of)
     }
 }
 
 args! {
-    /// Size of the payload, through memory.
+    /// Arguments of the benchmark of a payload through shared memory.
     pub struct SharedPayload {
         /// Bytes of the arguments, and of the result.
         size_bytes: Bytes = 65536 (smoke 64, range 1 ..= 1048576),
@@ -150,7 +149,7 @@ args! {
 }
 
 args! {
-    /// Size of the payload, over a socket.
+    /// Arguments of the benchmarks of a payload over a socket.
     pub struct SocketPayload {
         /// Bytes of the arguments, and of the result.
         message_bytes: Bytes = 64 (smoke 1, range 1 ..= 1048576),
@@ -204,7 +203,7 @@ pub(super) struct EchoCalls<A> {
     args: std::marker::PhantomData<fn() -> A>,
 }
 
-impl<A: Payload> Work for EchoCalls<A> {
+impl<A: Payload> CallKind for EchoCalls<A> {
     type Args = A;
 
     const SPECS: &'static [Declared] = A::SPECS;
@@ -215,7 +214,7 @@ impl<A: Payload> Work for EchoCalls<A> {
     }
 
     #[inline]
-    fn call(&self, caller: &mut Caller) -> Result<(), Fault> {
+    fn call(&self, caller: &mut EndpointCaller) -> Result<(), Fault> {
         // The first results are compared completely, later ones by length.
         let looked_at = if caller.calls_count < 4 { self.sent.len() } else { 0 };
         let is_right = |came: &[u8]| {
@@ -230,8 +229,8 @@ impl<A: Payload> Work for EchoCalls<A> {
 }
 
 args! {
-    /// Number of calls in progress, and number of providers.
-    pub struct Concurrent {
+    /// Arguments of the benchmarks of several calls in flight.
+    pub struct ManyCallsArgs {
         /// Calls in flight at a time.
         concurrency_count: u32 = 16 (smoke 4, range 1 ..= 10000),
         /// Providers of the procedure, called round robin.
@@ -239,14 +238,14 @@ args! {
     }
 }
 
-/// Several calls in flight at a time: starts one, and waits for the oldest.
+/// Calls of which several are in flight: each operation starts one and waits for the oldest.
 pub(super) struct ManyCalls {
     concurrency_count: usize,
     providers_count: u16,
 }
 
-impl Work for ManyCalls {
-    type Args = Concurrent;
+impl CallKind for ManyCalls {
+    type Args = ManyCallsArgs;
 
     const SPECS: &'static [Declared] = &[
         batched(call(
@@ -267,7 +266,7 @@ impl Work for ManyCalls {
         )),
     ];
 
-    fn new(args: &Concurrent) -> Self {
+    fn new(args: &ManyCallsArgs) -> Self {
         // Both are within their declared ranges.
         let providers_count = args.providers_count as u16;
         Self { concurrency_count: args.concurrency_count as usize, providers_count }
@@ -278,7 +277,7 @@ impl Work for ManyCalls {
     }
 
     #[inline]
-    fn call(&self, caller: &mut Caller) -> Result<(), Fault> {
+    fn call(&self, caller: &mut EndpointCaller) -> Result<(), Fault> {
         if caller.under_way.len() >= self.concurrency_count {
             caller.wait_for_oldest()?;
         }
@@ -290,14 +289,14 @@ impl Work for ManyCalls {
     }
 }
 
-pub(super) struct Caller {
+pub(super) struct EndpointCaller {
     endpoint: Endpoint,
     peer: Peer,
     under_way: VecDeque<Call<()>>,
     calls_count: u64,
 }
 
-impl Caller {
+impl EndpointCaller {
     fn wait_for_oldest(&mut self) -> Result<(), Fault> {
         match self.under_way.pop_front() {
             Some(call) => self.endpoint.wait(call).map_err(Fault::of),
@@ -306,17 +305,17 @@ impl Caller {
     }
 }
 
-/// Medium: two endpoints, one in each participant.
+/// Medium: calls from an endpoint in one participant to an endpoint in the other.
 pub(super) struct CallMedium<W, const WAY: usize, const WAITS: usize> {
     work: W,
     server: Region<PublishedAddress>,
     config: Config,
 }
 
-impl<W: Work, const WAY: usize, const WAITS: usize> Medium for CallMedium<W, WAY, WAITS> {
+impl<W: CallKind, const WAY: usize, const WAITS: usize> Medium for CallMedium<W, WAY, WAITS> {
     type Args = W::Args;
     const SPEC: Spec = declared(W::SPECS, WAY, WAITS);
-    type Ping = Caller;
+    type Ping = EndpointCaller;
 
     fn setup(args: &W::Args, setup: &mut Setup) -> Result<Self, Fault> {
         // If both share a CPU, one that spins without end would keep the other from answering.
@@ -328,21 +327,21 @@ impl<W: Work, const WAY: usize, const WAITS: usize> Medium for CallMedium<W, WAY
         Ok(Self { work: W::new(args), server: setup.region()?, config })
     }
 
-    fn ping(&self) -> Result<Caller, Fault> {
+    fn ping(&self) -> Result<EndpointCaller, Fault> {
         let address = self.server.wait()?.parse().map_err(Fault::of)?;
         let mut endpoint = Endpoint::new(self.config.clone()).map_err(Fault::of)?;
         let peer = endpoint.connect(&address).map_err(Fault::of)?;
-        Ok(Caller { endpoint, peer, under_way: VecDeque::new(), calls_count: 0 })
+        Ok(EndpointCaller { endpoint, peer, under_way: VecDeque::new(), calls_count: 0 })
     }
 
     #[inline]
-    fn round_trip(&self, caller: &mut Caller) -> Result<(), Fault> {
+    fn round_trip(&self, caller: &mut EndpointCaller) -> Result<(), Fault> {
         let done = self.work.call(caller);
         caller.calls_count += 1;
         done
     }
 
-    fn end(&self, caller: &mut Caller) -> Result<(), Fault> {
+    fn end(&self, caller: &mut EndpointCaller) -> Result<(), Fault> {
         while !caller.under_way.is_empty() {
             caller.wait_for_oldest()?;
         }

@@ -1,47 +1,40 @@
-//! ManyCalls clients of one server: throughput and fairness.
+//! Many clients of one server: throughput and fairness.
 
 use super::PublishedAddress;
 use super::calls::NOOP;
+use crate::common::{ClientsArgs, timed};
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
-use handover_record::{Part, Spec, args};
+use handover_record::{Part, Spec};
 use handover_rpc::{CallError, Calling, Config, Context, Endpoint};
 use std::sync::Arc;
 use std::time::Duration;
 
-args! {
-    /// Number of clients.
-    pub struct ClientsOfOne {
-        /// Clients, each of which waits for the answer before its next request.
-        clients_count: u32 = 10 (smoke 3, range 1 ..= 1000),
-    }
-}
-
 const CALL: usize = 0;
 const LEAST: usize = 1;
-/// Number of calls for which the least served client's figure is recorded.
+/// Number of calls for which one sample of the least served client is recorded.
 const LEAST_CALLS: u64 = 1000;
 
-/// Workload: a server, which is timed, and its clients, which call without a pause.
-pub(super) struct Clients {
+/// Workload: a server, which is timed, and clients that call it without a pause.
+pub(super) struct RpcClients {
     server: Region<PublishedAddress>,
     clients_count: usize,
-    /// `true` if participants share CPUs; a waiting participant must then not keep its CPU.
+    /// `true` if participants share CPUs, so that a waiting participant must not keep its CPU.
     crowded: bool,
 }
 
-/// Counters of the handlers. All accesses are Relaxed: only the server's thread uses them.
-struct Counts {
+/// Counters of served requests. All accesses are Relaxed: only the server's thread uses them.
+struct RequestCounts {
     /// Number of requests of each client, by its index among the peers.
     of_each: Vec<AtomicU64>,
-    /// Number of all requests, and the number at which the handler stops serving; some requests may follow it.
+    /// Number of all requests so far.
     served: AtomicU64,
     last: AtomicU64,
 }
 
-impl Handover for Clients {
-    type Args = ClientsOfOne;
+impl Handover for RpcClients {
+    type Args = ClientsArgs;
     const SPEC: Spec = Spec::new(
         "rpc/clients",
         "a call of one of clients_count clients, at the server that they share, in shared memory",
@@ -54,11 +47,11 @@ impl Handover for Clients {
     .hands_over();
     const PROCESSES: bool = true;
 
-    fn roles(args: &ClientsOfOne) -> Vec<Role> {
+    fn roles(args: &ClientsArgs) -> Vec<Role> {
         Role::server_and_clients(args.clients_count)
     }
 
-    fn setup(args: &ClientsOfOne, setup: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &ClientsArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let (clients_count, crowded) = (args.clients_count as usize, setup.is_crowded());
         Ok(Self { server: setup.region()?, clients_count, crowded })
     }
@@ -74,7 +67,7 @@ impl Handover for Clients {
     }
 }
 
-impl Clients {
+impl RpcClients {
     /// Runs a client: calls until the server has stopped.
     fn ask(&self, config: Config) -> Result<(), Fault> {
         let address = self.server.wait()?.parse().map_err(Fault::of)?;
@@ -93,7 +86,7 @@ impl Clients {
         let mut endpoint = Endpoint::new(config).map_err(Fault::of)?;
         let of_each = (0..self.clients_count).map(|_| AtomicU64::new(0)).collect();
         let counts =
-            Arc::new(Counts { of_each, served: AtomicU64::new(0), last: AtomicU64::new(0) });
+            Arc::new(RequestCounts { of_each, served: AtomicU64::new(0), last: AtomicU64::new(0) });
         let counted = Arc::clone(&counts);
         let noop = move |context: &mut Context<'_>, ()| {
             let its = &counted.of_each[context.peer().slot as usize];
@@ -117,7 +110,7 @@ impl Clients {
     fn time(
         &self,
         endpoint: &mut Endpoint,
-        counts: &Counts,
+        counts: &RequestCounts,
         out: &mut Samples,
     ) -> Result<(), Fault> {
         // More than the requests that follow the last one: the server takes up to 64 of each
@@ -135,9 +128,7 @@ impl Clients {
         let before = self.counted(counts);
         let all_began = clock::ticks();
         loop {
-            let began = clock::ticks();
-            serve();
-            out.note_batch(CALL, clock::ticks().saturating_sub(began), batch);
+            out.note_batch(CALL, timed(&mut serve), batch);
             if !out.running() {
                 break;
             }
@@ -151,7 +142,7 @@ impl Clients {
         Ok(())
     }
 
-    fn counted(&self, counts: &Counts) -> Vec<u64> {
+    fn counted(&self, counts: &RequestCounts) -> Vec<u64> {
         counts.of_each.iter().map(|it| it.load(Ordering::Relaxed)).collect()
     }
 }

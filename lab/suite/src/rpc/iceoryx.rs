@@ -16,21 +16,21 @@ const END: u64 = u64::MAX;
 
 type Service = PortFactory<ipc::Service, u64, (), u64, ()>;
 
-/// Medium: a service of iceoryx2, created by the server.
-pub(super) struct Iceoryx {
+/// Medium: a request-response service of iceoryx2.
+pub(super) struct IceoryxMedium {
     service: Region<PublishedAddress>,
     pause: Pause,
 }
 
-/// The caller: its node, its port, and the number of its next call.
-pub(super) struct Caller {
+/// State of the caller.
+pub(super) struct IceoryxCaller {
     client: Client<ipc::Service, u64, (), u64, ()>,
     number: u64,
-    /// Dropped after its port.
+    /// Node of the client, which must be dropped after the client.
     _node: Node<ipc::Service>,
 }
 
-/// Opens the service of that name, or creates it.
+/// Opens the service `name`, or creates it; returns it with its node.
 fn open(name: &str) -> Result<(Node<ipc::Service>, Service), Fault> {
     // It writes to standard error that it found no configuration.
     set_log_level(LogLevel::Error);
@@ -41,23 +41,23 @@ fn open(name: &str) -> Result<(Node<ipc::Service>, Service), Fault> {
     Ok((node, service))
 }
 
-impl Medium for Iceoryx {
+impl Medium for IceoryxMedium {
     type Args = ();
     const SPEC: Spec = CallMedium::<Noop, SM, DEFAULT_WAIT>::SPEC;
-    type Ping = Caller;
+    type Ping = IceoryxCaller;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
-        Ok(Self { service: setup.region()?, pause: Pause::of(setup) })
+        Ok(Self { service: setup.region()?, pause: Pause::new(setup) })
     }
 
-    fn ping(&self) -> Result<Caller, Fault> {
+    fn ping(&self) -> Result<IceoryxCaller, Fault> {
         let (node, service) = open(&self.service.wait()?)?;
         let client = service.client_builder().create().map_err(Fault::of)?;
-        Ok(Caller { client, number: 0, _node: node })
+        Ok(IceoryxCaller { client, number: 0, _node: node })
     }
 
     #[inline(always)]
-    fn round_trip(&self, caller: &mut Caller) -> Result<(), Fault> {
+    fn round_trip(&self, caller: &mut IceoryxCaller) -> Result<(), Fault> {
         caller.number += 1;
         let pending = caller.client.send_copy(caller.number).map_err(Fault::of)?;
         loop {
@@ -75,7 +75,7 @@ impl Medium for Iceoryx {
         }
     }
 
-    fn end(&self, caller: &mut Caller) -> Result<(), Fault> {
+    fn end(&self, caller: &mut IceoryxCaller) -> Result<(), Fault> {
         caller.client.send_copy(END).map(drop).map_err(Fault::of)
     }
 

@@ -23,8 +23,8 @@ use tokio::runtime::{Builder, Runtime};
 /// Payload that is echoed once, untimed, and compared.
 const SAID: &[u8] = b"correct before fast";
 
-pub(super) trait Kind: Send + Sync + 'static {
-    /// Declaration of the benchmark that our contender has too.
+pub(super) trait SocketKind: Send + Sync + 'static {
+    /// Declaration of the benchmark, the same as for our contender.
     const SPEC: Spec;
     type Listener;
     type Stream: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static;
@@ -37,10 +37,10 @@ pub(super) trait Kind: Send + Sync + 'static {
     fn uri(place: &str) -> String;
 }
 
-/// Loopback TCP, without Nagle's delay.
-pub(super) struct Tcp;
+/// Connections over loopback TCP, without Nagle's delay.
+pub(super) struct TcpSocket;
 
-impl Kind for Tcp {
+impl SocketKind for TcpSocket {
     const SPEC: Spec = CallMedium::<Noop, TCP, SLEEPS>::SPEC;
     type Listener = TcpListener;
     type Stream = TcpStream;
@@ -69,10 +69,10 @@ impl Kind for Tcp {
     }
 }
 
-/// A Unix stream socket, in its own folder.
-pub(super) struct Unix;
+/// Connections over a Unix stream socket in a temporary folder.
+pub(super) struct UnixSocket;
 
-impl Kind for Unix {
+impl SocketKind for UnixSocket {
     const SPEC: Spec = CallMedium::<Noop, UDS, SLEEPS>::SPEC;
     type Listener = (UnixListener, TempDir);
     type Stream = UnixStream;
@@ -98,26 +98,26 @@ impl Kind for Unix {
     }
 }
 
-pub(super) trait Library: Send + Sync + 'static {
+pub(super) trait RpcLibrary: Send + Sync + 'static {
     type Client;
 
-    async fn connect<K: Kind>(place: &str) -> Result<Self::Client, Fault>;
+    async fn connect<K: SocketKind>(place: &str) -> Result<Self::Client, Fault>;
     async fn echo(client: &mut Self::Client, bytes: Vec<u8>) -> Result<Vec<u8>, Fault>;
     async fn noop(client: &mut Self::Client) -> Result<(), Fault>;
-    /// Closes the connection; the server has answered all calls by then.
+    /// Closes the connection, after the server has answered all calls.
     async fn end(client: Self::Client) -> Result<(), Fault>;
     /// Serves one connection until it is closed; returns the number of timed calls.
-    async fn serve<K: Kind>(stream: K::Stream) -> Result<u64, Fault>;
+    async fn serve<K: SocketKind>(stream: K::Stream) -> Result<u64, Fault>;
 }
 
-/// Medium: calls of a library over one kind of socket.
+/// Medium: calls by an RPC library over one kind of socket.
 pub(super) struct LibraryMedium<L, K> {
     server: Region<PublishedAddress>,
     over: PhantomData<fn() -> (L, K)>,
 }
 
-/// A connected caller, and its thread's runtime.
-pub(super) struct Caller<C> {
+/// A connected client with the runtime of its thread.
+pub(super) struct LibraryCaller<C> {
     runtime: Runtime,
     client: C,
 }
@@ -126,8 +126,8 @@ fn runtime() -> Result<Runtime, Fault> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }
 
-impl<L: Library, K: Kind> LibraryMedium<L, K> {
-    fn call(&self) -> Result<Caller<L::Client>, Fault> {
+impl<L: RpcLibrary, K: SocketKind> LibraryMedium<L, K> {
+    fn call(&self) -> Result<LibraryCaller<L::Client>, Fault> {
         let (place, runtime) = (self.server.wait()?, runtime()?);
         let client = runtime.block_on(async {
             let mut client = L::connect::<K>(&place).await?;
@@ -136,14 +136,14 @@ impl<L: Library, K: Kind> LibraryMedium<L, K> {
                 came => Err(Fault::new(format!("sent {SAID:?}, received {came:?}"))),
             }
         });
-        Ok(Caller { client: client?, runtime })
+        Ok(LibraryCaller { client: client?, runtime })
     }
 }
 
-impl<L: Library, K: Kind> Medium for LibraryMedium<L, K> {
+impl<L: RpcLibrary, K: SocketKind> Medium for LibraryMedium<L, K> {
     type Args = ();
     const SPEC: Spec = K::SPEC;
-    type Ping = Option<Caller<L::Client>>;
+    type Ping = Option<LibraryCaller<L::Client>>;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         Ok(Self { server: setup.region()?, over: PhantomData })
@@ -155,14 +155,14 @@ impl<L: Library, K: Kind> Medium for LibraryMedium<L, K> {
 
     fn round_trip(&self, caller: &mut Self::Ping) -> Result<(), Fault> {
         match caller {
-            Some(Caller { runtime, client }) => runtime.block_on(L::noop(client)),
+            Some(LibraryCaller { runtime, client }) => runtime.block_on(L::noop(client)),
             None => Err(Fault::new("the client is not connected")),
         }
     }
 
     fn end(&self, caller: &mut Self::Ping) -> Result<(), Fault> {
         match caller.take() {
-            Some(Caller { runtime, client }) => runtime.block_on(L::end(client)),
+            Some(LibraryCaller { runtime, client }) => runtime.block_on(L::end(client)),
             None => Ok(()),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::calls::{CallMedium, DEFAULT_WAIT, Noop, SM};
 use crate::floor::relay::Medium;
-use crate::floor::socket::Ends;
+use crate::floor::socket::SocketEnds;
 use crate::floor::wait_word::{WaitMode, WaitWord};
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Region, Setup};
@@ -11,8 +11,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use zerocopy::FromZeros;
 
-/// Peer: a byte over a pair of Unix sockets, and one back. If `SPINS`, both participants repeat non-blocking calls.
-pub(super) struct Sockets<const SPINS: bool> {
+/// Peer: one byte over a pair of Unix sockets, and one back. If `SPINS`, both participants repeat non-blocking calls.
+pub(super) struct SocketPair<const SPINS: bool> {
     near: UnixStream,
     far: UnixStream,
 }
@@ -20,13 +20,13 @@ pub(super) struct Sockets<const SPINS: bool> {
 /// Value sent instead of a call, to end the round.
 const END: u8 = 0xff;
 
-impl<const SPINS: bool> Medium for Sockets<SPINS> {
+impl<const SPINS: bool> Medium for SocketPair<SPINS> {
     type Args = ();
     const SPEC: Spec = CallMedium::<Noop, SM, DEFAULT_WAIT>::SPEC;
     type Ping = ();
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
-        let (near, far) = Ends::<UnixStream, SPINS>::ends(setup)?;
+        let (near, far) = SocketEnds::<UnixStream, SPINS>::ends(setup)?;
         let ends = Self { near, far };
         for end in [&ends.near, &ends.far] {
             end.set_nonblocking(SPINS)?;
@@ -61,7 +61,7 @@ impl<const SPINS: bool> Medium for Sockets<SPINS> {
     }
 }
 
-/// Receives the next byte.
+/// Reads and returns the next byte; polls if the socket does not block.
 fn take(mut end: &UnixStream) -> Result<u8, Fault> {
     let mut byte = [0];
     loop {
@@ -75,20 +75,20 @@ fn take(mut end: &UnixStream) -> Result<u8, Fault> {
     }
 }
 
-/// Peer: hand-written shared memory: a slot for a request and one for its answer, each with a
-/// length and bytes that the reader checks; and a `match` over the procedures.
-pub(super) struct Memory<const ADAPTS: bool> {
-    slots: Region<[Slot; 2]>,
+/// Peer: a hand-written call through shared memory, with a slot for the request and one for the
+/// answer, each with a length that the reader checks, and a `match` over the procedures.
+pub(super) struct SharedSlots<const ADAPTS: bool> {
+    slots: Region<[MessageSlot; 2]>,
     mode: WaitMode,
 }
 
 /// Number of words in a request or an answer, including the procedure and the length.
 const SLOT_WORDS: usize = 7;
 
-/// A message with its number.
+/// A message and the word with its number.
 #[derive(FromZeros)]
 #[repr(C, align(128))]
-pub(super) struct Slot {
+pub(super) struct MessageSlot {
     word: WaitWord,
     words: [AtomicU64; SLOT_WORDS],
 }
@@ -96,8 +96,8 @@ pub(super) struct Slot {
 const NOOP: u64 = 1;
 const STOP: u64 = 2;
 
-impl Slot {
-    /// Writes a message without arguments, and hands it over.
+impl MessageSlot {
+    /// Writes a message without arguments, publishes it, and wakes the reader if necessary.
     #[inline(always)]
     fn send(&self, number: u32, procedure: u64, mode: WaitMode) {
         // Relaxed: published by the Release in publish().
@@ -106,7 +106,7 @@ impl Slot {
         self.word.publish(number, mode);
     }
 
-    /// Waits for message `number`; returns its procedure.
+    /// Waits for message `number`; returns the number of its procedure.
     #[inline(always)]
     fn receive(&self, number: u32, mode: WaitMode) -> Result<u64, Fault> {
         self.word.wait(mode, |it| it == number);
@@ -119,14 +119,14 @@ impl Slot {
     }
 }
 
-impl<const ADAPTS: bool> Medium for Memory<ADAPTS> {
+impl<const ADAPTS: bool> Medium for SharedSlots<ADAPTS> {
     type Args = ();
     const SPEC: Spec = CallMedium::<Noop, SM, DEFAULT_WAIT>::SPEC;
     type Ping = u32;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let waits = if ADAPTS { Wait::SpinThenSleep } else { Wait::Spin };
-        Ok(Self { slots: setup.region()?, mode: WaitMode::of(waits, setup) })
+        Ok(Self { slots: setup.region()?, mode: WaitMode::new(waits, setup) })
     }
 
     fn ping(&self) -> Result<u32, Fault> {

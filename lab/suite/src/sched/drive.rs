@@ -20,7 +20,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 args! {
-    /// Number of clients, and amount that each sends at a time. Clients beyond the CPUs share them.
+    /// Arguments of the benchmarks of clients and an arbiter.
     pub struct DriveArgs {
         /// Clients that send without pause.
         clients_count: u32 = 1 (smoke 2, range 1..=64),
@@ -42,7 +42,7 @@ pub(super) const LENGTH_BYTES: u32 = 1500;
 /// Maximum number of packets sent between two checks for marks.
 const UNSEEN_MAX: usize = 128;
 
-/// An algorithm with its constructor.
+/// Constructor of the scheduler of one algorithm.
 pub(super) trait MakeScheduler: Send + Sync + 'static {
     type Scheduler: Scheduler<Token> + Send + 'static;
     fn make(config: &engine::Config) -> Result<Self::Scheduler, engine::ConfigError>;
@@ -68,7 +68,7 @@ algorithms!(
     OfWf2qPlus => FlowScheduler<Token, Wf2qPlus>
 );
 
-/// Creates a scheduler whose flows hold all packets that can be in flight.
+/// Creates a scheduler with flows that can queue all packets that are in flight at a time.
 pub(super) fn scheduler<A: MakeScheduler>(args: &DriveArgs) -> Result<A::Scheduler, Fault> {
     let packets_max = 4096 + 4 * args.clients_count * args.slots_count.max(args.batch_max);
     let config =
@@ -82,18 +82,18 @@ pub(super) fn scheduler<A: MakeScheduler>(args: &DriveArgs) -> Result<A::Schedul
     Ok(scheduler)
 }
 
-/// Returns `Spin` if each participant has a CPU, `Share` otherwise.
+/// Returns `IdlePolicy::Spin` if each participant has a CPU, `Share` otherwise.
 pub(super) fn idle_policy(setup: &Setup) -> IdlePolicy {
     if setup.is_crowded() { IdlePolicy::Share } else { IdlePolicy::Spin }
 }
 
-pub(super) fn pause(idle_policy: IdlePolicy) {
+pub(super) fn yield_if_shared(idle_policy: IdlePolicy) {
     if idle_policy == IdlePolicy::Share {
         std::thread::yield_now();
     }
 }
 
-/// Iterator over a client's next packets.
+/// Iterator over the next packets that a client offers.
 struct Offers<'a> {
     flows: &'a mut ClientFlows,
     left: u64,
@@ -122,9 +122,9 @@ struct Driver<A: MakeScheduler, M: Variant> {
     args: DriveArgs,
     idle_policy: IdlePolicy,
     clients_left: AtomicU32,
-    /// Packets sent, those transmitted, and those dropped.
+    /// Counts of packets sent, transmitted and dropped.
     tally: Tally,
-    /// Packets sent, and those that the arbiter marked.
+    /// Counts of packets sent, and of those marked by the arbiter.
     marked: Tally,
     variant: PhantomData<M>,
 }
@@ -182,7 +182,7 @@ impl<A: MakeScheduler, M: Variant> Handover for Driver<A, M> {
         });
         while client.in_flight() > 0 && !client.is_arbiter_finished() {
             client.poll(usize::MAX, &mut NullSink, &mut ()).map_err(Fault::of)?;
-            pause(self.idle_policy);
+            yield_if_shared(self.idle_policy);
         }
         let counts = client.counts();
         self.marked.add_sent(counts.sent);
@@ -202,7 +202,7 @@ impl<A: MakeScheduler, M: Variant> Handover for Driver<A, M> {
 }
 
 impl<A: MakeScheduler, M: Variant> Driver<A, M> {
-    /// Sends `n` packets, and transmits those that were returned with a mark.
+    /// Sends `n` packets, and transmits those that the arbiter has returned.
     #[inline(always)]
     fn send(&self, client: &mut Client, flows: &mut ClientFlows, n: u64) -> Result<(), Fault> {
         let (mut left, mut unseen) = (n, 0);
@@ -216,9 +216,11 @@ impl<A: MakeScheduler, M: Variant> Driver<A, M> {
                 let back = client.poll(usize::MAX, &mut NullSink, &mut ()).map_err(Fault::of)?;
                 if sent == 0 && back == 0 {
                     if client.is_arbiter_finished() {
-                        return Err(Fault::new("the arbiter has stopped"));
+                        return Err(Fault::new(
+                            "the arbiter has stopped before all packets were sent",
+                        ));
                     }
-                    pause(self.idle_policy);
+                    yield_if_shared(self.idle_policy);
                 }
             }
         }
@@ -260,10 +262,10 @@ impl Variant for NoStamps {
 /// Value sent instead of a packet, to end the round.
 const END: u64 = 1 << 62;
 
-/// The mailbox between a client and the arbiter, as a channel.
-enum Lane {}
+/// The lane between a client and the arbiter, as a [`Channel`].
+enum LaneChannel {}
 
-impl Channel for Lane {
+impl Channel for LaneChannel {
     type Sender = LaneSender<1>;
     type Receiver = LaneReceiver<1>;
 
@@ -280,7 +282,7 @@ impl Channel for Lane {
     }
 }
 
-/// Workload: a mailbox without an arbiter.
+/// Workload: a stream through a mailbox, without an arbiter.
 struct Mailbox<C: Channel> {
     sender: TakeCell<C::Sender>,
     receiver: TakeCell<C::Receiver>,
@@ -324,7 +326,7 @@ impl<C: Channel> Handover for Mailbox<C> {
                     }
                     C::flush(&mut sender);
                     if word < until {
-                        pause(self.idle_policy);
+                        yield_if_shared(self.idle_policy);
                     }
                 }
             };
@@ -355,7 +357,7 @@ impl<C: Channel> Handover for Mailbox<C> {
                 taken += 1;
             }
             if taken == 0 {
-                pause(self.idle_policy);
+                yield_if_shared(self.idle_policy);
             }
         }
     }
@@ -415,7 +417,7 @@ impl<A: MakeScheduler, const EACH: bool> Handover for MutexScheduler<A, EACH> {
                         self.tally.add_received(taken);
                         return Ok(());
                     }
-                    pause(self.idle_policy);
+                    yield_if_shared(self.idle_policy);
                 }
             }
         }
@@ -439,7 +441,7 @@ impl<A: MakeScheduler, const EACH: bool> Handover for MutexScheduler<A, EACH> {
                 drop(scheduler);
                 left -= burst;
                 if burst == 0 {
-                    pause(self.idle_policy);
+                    yield_if_shared(self.idle_policy);
                 }
             }
         });
@@ -455,7 +457,7 @@ impl<A: MakeScheduler, const EACH: bool> Handover for MutexScheduler<A, EACH> {
 }
 
 pub(super) const ALL: &[Bench] = benches! {
-    many ours "lane" Spin: Mailbox<Lane>;
+    many ours "lane" Spin: Mailbox<LaneChannel>;
     many ours "ring-spsc" Spin: Mailbox<Spsc<true>>;
     many peer "rtrb" Spin: Mailbox<Rtrb>, if feature = "peers";
     many peer "array-queue" Spin: Mailbox<ArrayQueue>, if feature = "peers";

@@ -13,8 +13,8 @@ use std::hint::black_box;
 use std::marker::PhantomData;
 
 args! {
-    /// Set of flows.
-    pub struct Flows {
+    /// Arguments of the benchmarks of scheduling algorithms.
+    pub struct EngineArgs {
         /// Flows, each with two packets queued or three.
         flows_count: u32 = 16 (smoke 4, range 1..=1_000_000),
         /// 1 for weights from 1 to 1000 and packets from 64 to 1500 bytes, 0 for equal ones.
@@ -22,20 +22,20 @@ args! {
     }
 }
 
-/// Number of packets that are enqueued, and then dequeued.
+/// Number of packets that are enqueued in a row, and then dequeued.
 const SWING_PACKETS: u64 = 64;
-/// Number of swings timed together.
+/// Number of times that packets are enqueued and dequeued in one sample.
 const SWINGS: u64 = 16;
 const STEPS: u64 = 2 * SWING_PACKETS * SWINGS;
 const PACKETS: u64 = STEPS / 2;
 
-/// An algorithm to measure. Its packets carry a token of 8 bytes.
+/// A scheduling algorithm to measure. Its packets carry a token of 8 bytes.
 pub(super) trait Engine: 'static {
     const ID: &'static str;
     const WHAT: &'static str;
     type Scheduler: Scheduler<u64>;
     fn new(config: &Config) -> Result<Self::Scheduler, ConfigError>;
-    /// Returns the weights of the flow set.
+    /// Returns the weights of the flow set, in the notation of [`FlowSet`](super::flowset::FlowSet).
     fn weights(mixed: bool) -> &'static str {
         if mixed { "1-1000-50" } else { "1" }
     }
@@ -74,7 +74,7 @@ engines! {
         "a packet in and out of a scheduler, at its flow's rate", "1M" "1K-1M-50";
 }
 
-pub(super) struct Turnover<E: Engine> {
+pub(super) struct EnqueueDequeue<E: Engine> {
     scheduler: E::Scheduler,
     tester: Tester,
 }
@@ -97,9 +97,9 @@ const fn spec<E: Engine>() -> Spec {
     Spec::new(E::ID, E::WHAT).batched()
 }
 
-/// Creates a flow set and replaces all its packets once, so that their memory is in random order.
-fn begun<S: Scheduler<u64>>(options: &Options, scheduler: &mut S) -> Result<Tester, Fault> {
-    let mut tester = Tester::new(options, scheduler).map_err(Fault::of)?.unwatched();
+/// Creates a tester and replaces all packets of its flows once, so that their memory is in random order.
+fn filled_tester<S: Scheduler<u64>>(options: &Options, scheduler: &mut S) -> Result<Tester, Fault> {
+    let mut tester = Tester::new(options, scheduler).map_err(Fault::of)?.without_fairness();
     let fill = 2 * u64::from(options.flows.flows_count()) + SWING_PACKETS;
     for _ in 0..2 {
         tester.run(scheduler, fill);
@@ -107,15 +107,15 @@ fn begun<S: Scheduler<u64>>(options: &Options, scheduler: &mut S) -> Result<Test
     Ok(tester)
 }
 
-impl<E: Engine> Workload for Turnover<E> {
-    type Args = Flows;
+impl<E: Engine> Workload for EnqueueDequeue<E> {
+    type Args = EngineArgs;
     const SPEC: Spec = spec::<E>();
 
-    fn setup(args: &Flows, _: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &EngineArgs, _: &mut Setup) -> Result<Self, Fault> {
         let options = options::<E>(args.flows_count, args.mixed != 0)?;
         let mut scheduler = E::new(&options.config()).map_err(Fault::of)?;
-        let tester = begun(&options, &mut scheduler)?;
-        Ok(Turnover { scheduler, tester })
+        let tester = filled_tester(&options, &mut scheduler)?;
+        Ok(EnqueueDequeue { scheduler, tester })
     }
 
     fn check(&mut self) -> Result<(), Fault> {
@@ -138,7 +138,7 @@ impl<E: Engine> Workload for Turnover<E> {
     }
 }
 
-/// Floor: the same packets created, through a ring instead of the scheduler.
+/// Floor: the same packets through a ring instead of a scheduler.
 pub(super) struct PacketsOnly<E> {
     nothing: EmptyScheduler<u64>,
     tester: Tester,
@@ -146,13 +146,13 @@ pub(super) struct PacketsOnly<E> {
 }
 
 impl<E: Engine> Workload for PacketsOnly<E> {
-    type Args = Flows;
+    type Args = EngineArgs;
     const SPEC: Spec = spec::<E>();
 
-    fn setup(args: &Flows, _: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &EngineArgs, _: &mut Setup) -> Result<Self, Fault> {
         let options = options::<E>(args.flows_count, args.mixed != 0)?;
         let mut nothing = EmptyScheduler::new(options.packets_max());
-        let tester = begun(&options, &mut nothing)?;
+        let tester = filled_tester(&options, &mut nothing)?;
         Ok(PacketsOnly { nothing, tester, engine: PhantomData })
     }
 
@@ -179,17 +179,17 @@ impl<E: Engine> Workload for PacketsOnly<E> {
     }
 }
 
-/// Floor: one step of a random walk over as much memory as flows and their packets take.
-pub(super) struct WalkFloor<E>(Walk, PhantomData<E>);
+/// Floor: one memory access of a random walk over as much memory as the flows and their packets use.
+pub(super) struct WalkFloor<E>(MemoryWalk, PhantomData<E>);
 
 impl<E: Engine> Workload for WalkFloor<E> {
-    type Args = Flows;
+    type Args = EngineArgs;
     const SPEC: Spec = spec::<E>();
 
-    fn setup(args: &Flows, _: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &EngineArgs, _: &mut Setup) -> Result<Self, Fault> {
         let options = options::<E>(args.flows_count, args.mixed != 0)?;
         let bytes = options.flows.flows_count() as usize * (64 + 2 * 16);
-        Ok(WalkFloor(Walk::new(bytes), PhantomData))
+        Ok(WalkFloor(MemoryWalk::new(bytes), PhantomData))
     }
 
     fn sample(&mut self, out: &mut Samples) {
@@ -199,8 +199,8 @@ impl<E: Engine> Workload for WalkFloor<E> {
     }
 }
 
-/// Cache lines in one random cycle, each of which names the next.
-struct Walk {
+/// Cache lines linked to one cycle in random order.
+struct MemoryWalk {
     lines: Vec<Line>,
     at: u32,
 }
@@ -209,7 +209,7 @@ struct Walk {
 #[repr(align(64))]
 struct Line(u32);
 
-impl Walk {
+impl MemoryWalk {
     fn new(bytes: usize) -> Self {
         let count = bytes.div_ceil(64).max(2);
         let mut order: Vec<u32> = (0..count as u32).collect();
@@ -236,11 +236,11 @@ impl Walk {
     }
 }
 
-/// An algorithm and, in rounds of their own, its packets without it and a walk over its memory.
+/// Declares the contender and the two floors of each algorithm.
 macro_rules! rows {
     ($($engine:ty),*) => {
         &[$(
-            Bench::one::<Turnover<$engine>>(Contender::ours("handover")),
+            Bench::one::<EnqueueDequeue<$engine>>(Contender::ours("handover")),
             Bench::one::<PacketsOnly<$engine>>(Contender::floor("making")),
             Bench::one::<WalkFloor<$engine>>(Contender::floor("walk")),
         )*]

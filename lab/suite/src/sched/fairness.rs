@@ -9,8 +9,8 @@ use handover_sched::Scheduler;
 use std::marker::PhantomData;
 
 args! {
-    /// Flow set, and number of packets.
-    pub struct Index {
+    /// Arguments of the benchmark of fairness.
+    pub struct FairnessArgs {
         /// The set: 0 1:1500:16; 1 1:1500:1000; 2 100:1500:1,1:1500:16; 3 1-100-10:1500:10; 4 1-1000-50:64-1500-4:50; 5 1-100-10:64-1500-10:100.
         flow_set: u32 = 2 (smoke 0, range 0..=5),
         /// Packets in each of the three measurements.
@@ -18,7 +18,7 @@ args! {
     }
 }
 
-/// The sets on which schedulers are compared, and ten thousand flows of many weights and lengths.
+/// Flow sets by the value of the argument `flow_set`; the last one has ten thousand flows.
 const SETS: [&str; 6] = [
     "1:1500:16",
     "1:1500:1000",
@@ -32,13 +32,13 @@ const WHEN_EMPTY: usize = 0;
 const BACKLOGGED: usize = 1;
 const OF_ANY_LENGTH: usize = 2;
 
-/// Number of packets queued of a backlogged flow.
+/// Number of packets that each backlogged flow has in the queue.
 const DEPTH: u32 = 2;
 /// Seed of the packet lengths, the same in every round, so that figures differ only if the
 /// algorithm does.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Workload: an algorithm with a tester that computes its fairness.
+/// Workload: computes the fairness index of an algorithm.
 struct Fairness<E> {
     options: Options,
     packets: u64,
@@ -52,7 +52,7 @@ impl<E: Engine> Fairness<E> {
         Ok((scheduler, tester))
     }
 
-    /// Returns the index over the times at which a flow has no packet left.
+    /// Returns the fairness index in bytes, computed whenever a flow has no packet left.
     fn when_empty(&self) -> Result<f64, Fault> {
         let (mut scheduler, mut tester) = self.engine_and_tester()?;
         let report = tester.run(&mut scheduler, 2 * self.packets);
@@ -62,8 +62,8 @@ impl<E: Engine> Fairness<E> {
         }
     }
 
-    /// Returns the index while every flow always has packets, of its maximum length or of any
-    /// length.
+    /// Returns the fairness index in bytes while every flow has packets: of maximum length, or of
+    /// random length if `seed` is not 0.
     fn backlogged(&self, seed: u64) -> Result<f64, Fault> {
         let (mut scheduler, mut tester) = self.engine_and_tester()?;
         let report = tester.run_backlogged(&mut scheduler, DEPTH, self.packets, seed);
@@ -83,7 +83,7 @@ impl<E: Engine> Fairness<E> {
 }
 
 impl<E: Engine> Workload for Fairness<E> {
-    type Args = Index;
+    type Args = FairnessArgs;
     const SPEC: Spec =
         Spec::new("sched/fair-index", "how many bytes a flow falls behind its share at worst")
             .unit(Unit::Bytes)
@@ -100,7 +100,7 @@ impl<E: Engine> Workload for Fairness<E> {
                 ),
             ]);
 
-    fn setup(args: &Index, _: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &FairnessArgs, _: &mut Setup) -> Result<Self, Fault> {
         let options =
             Options::parse(&["-flowsets", SETS[args.flow_set as usize]]).map_err(Fault::of)?;
         Ok(Fairness { options, packets: args.packets_count.into(), engine: PhantomData })

@@ -30,18 +30,18 @@ pub struct FlowSet {
     parts: Vec<Part>,
 }
 
-/// Part of a set, between two commas.
+/// Part of a flow set, between two commas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Weights of the flows.
     pub weights: Steps,
-    /// The longest packets' lengths, in bytes.
+    /// Lengths of the flows' longest packets, in bytes.
     pub lengths_bytes: Steps,
     /// Number of flows of each weight and length.
     pub flows_count: u32,
 }
 
-/// Evenly spaced values.
+/// Range of evenly spaced values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steps {
     min: u32,
@@ -57,7 +57,7 @@ impl Steps {
         self.min + above as u32 // at most max - min
     }
 
-    /// Returns the values, from the least to the greatest.
+    /// Iterates over the values in ascending order.
     pub fn values(self) -> impl DoubleEndedIterator<Item = u32> + Clone {
         (0..self.count).map(move |index| self.at(index))
     }
@@ -76,7 +76,7 @@ impl Part {
     }
 }
 
-/// Error of parsing a set of flows.
+/// Error of parsing a flow set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("part {part}, column {column} of the flow set: {problem}")]
 pub struct FlowSetError {
@@ -84,20 +84,20 @@ pub struct FlowSetError {
     pub part: usize,
     /// Number of the character in the whole text, counted from 1.
     pub column: usize,
-    /// Error at that place: the expected text and the text found, or a value and its limit.
+    /// Description of the error: the expected text and the text found, or a value and its limit.
     pub problem: String,
 }
 
 impl FlowSet {
-    /// Makes a set of `flows_count` flows of one weight and one longest packet; the numbers are not
-    /// checked against the limits of the notation.
+    /// Creates a set of `flows_count` flows with the same weight and longest packet; the numbers
+    /// are not checked against the limits of the notation.
     pub fn equal(weight: u32, length_max_bytes: u32, flows_count: u32) -> Self {
         let one = |value| Steps { min: value, max: value, count: 1 };
         let (weights, lengths_bytes) = (one(weight), one(length_max_bytes));
         Self { parts: vec![Part { weights, lengths_bytes, flows_count }] }
     }
 
-    /// Returns the parts.
+    /// Returns the parts in the order of the text.
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
@@ -116,12 +116,12 @@ impl FlowSet {
         self.parts.iter().map(of).sum()
     }
 
-    /// Returns the length of the longest packet of all flows.
+    /// Returns the length in bytes of the longest packet of all flows.
     pub fn length_max_bytes(&self) -> u32 {
         self.parts.iter().map(|part| part.lengths_bytes.max).max().unwrap_or(0)
     }
 
-    /// Returns each flow's weight and longest packet.
+    /// Iterates over the weight of each flow and the length of its longest packet in bytes.
     pub fn flows(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.parts.iter().flat_map(|part| {
             part.weights.values().flat_map(move |weight| {
@@ -132,7 +132,7 @@ impl FlowSet {
         })
     }
 
-    /// Returns the specification of each flow, with a queue of `packets_max` packets and tail drop.
+    /// Iterates over the specification of each flow, with a queue of `packets_max` packets and tail drop.
     pub fn specs(&self, packets_max: u32) -> impl Iterator<Item = FlowSpec> + '_ {
         self.flows().map(move |(weight, length_max_bytes)| FlowSpec {
             weight: weight.into(),

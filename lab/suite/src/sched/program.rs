@@ -19,7 +19,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-/// Upper bound of client numbers, exclusive.
+/// Maximum number of clients; client numbers are below it.
 pub const THREADS_MAX: u32 = 65_536;
 
 /// Longest burst, in packets.
@@ -27,23 +27,23 @@ pub const BURST_MAX_PACKETS: u32 = 1_000_000;
 
 /// Load programs of the clients: a list of specifications for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Program {
+pub struct LoadProgram {
     threads: BTreeMap<u32, Vec<Section>>,
 }
 
-impl Program {
-    /// Returns a client's specifications; none means a load without limit.
+impl LoadProgram {
+    /// Returns the specifications of a client; an empty slice means a load without limit.
     pub fn of(&self, thread: u32) -> &[Section] {
         self.threads.get(&thread).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the clients that have specifications, with these.
+    /// Iterates over the clients that have specifications: client number and specifications.
     pub fn threads(&self) -> impl Iterator<Item = (u32, &[Section])> {
         self.threads.iter().map(|(&thread, specs)| (thread, specs.as_slice()))
     }
 
-    /// Returns the clients with specifications whose number is not below `threads_count`: their
-    /// specifications are ignored, which deserves a warning.
+    /// Iterates over the numbers of clients with specifications that are ignored, because there are
+    /// only `threads_count` clients.
     pub fn ignored_clients(&self, threads_count: u32) -> impl Iterator<Item = u32> {
         self.threads.range(threads_count..).map(|(&thread, _)| thread)
     }
@@ -52,7 +52,7 @@ impl Program {
 /// Error of parsing a configuration file: its position, and the text expected there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: expected {expected}, found {found}")]
-pub struct ProgramError {
+pub struct LoadProgramError {
     /// Line, counted from 1.
     pub line: usize,
     /// Column, counted from 1, in characters.
@@ -63,15 +63,15 @@ pub struct ProgramError {
     pub found: String,
 }
 
-impl ProgramError {
-    /// Returns a message with the file's path.
+impl LoadProgramError {
+    /// Returns the error's message with the path of the file.
     pub fn in_file<'a>(&'a self, path: &'a Path) -> impl fmt::Display + 'a {
         ErrorInFile { error: self, path }
     }
 }
 
 struct ErrorInFile<'a> {
-    error: &'a ProgramError,
+    error: &'a LoadProgramError,
     path: &'a Path,
 }
 
@@ -84,9 +84,9 @@ impl fmt::Display for ErrorInFile<'_> {
 /// Parses the text of a configuration file.
 ///
 /// # Errors
-/// [`ProgramError`] at the first mistake.
-pub fn parse(text: &str) -> Result<Program, ProgramError> {
-    let mut program = Program::default();
+/// [`LoadProgramError`] at the first mistake.
+pub fn parse(text: &str) -> Result<LoadProgram, LoadProgramError> {
+    let mut program = LoadProgram::default();
     let mut thread = 0;
     for (at, text) in text.lines().enumerate() {
         let mut words = Words { line: at + 1, text, rest: text };
@@ -119,7 +119,7 @@ pub fn parse(text: &str) -> Result<Program, ProgramError> {
     Ok(program)
 }
 
-/// The word before a client's number.
+/// Word that precedes a client's number.
 const THREAD_WORD: &str = "thread";
 const DURATION: &str = "a duration such as 1s or 500ms, or `thread` and a number";
 const BANDWIDTH: &str = "a bandwidth such as 100M or 1G";
@@ -151,7 +151,7 @@ impl<'a> Words<'a> {
         (!text.is_empty()).then_some(Word { column, text })
     }
 
-    /// Finds the number of the words `thread n` before the line's comment, wherever they stand.
+    /// Returns the number in `thread NUMBER`, anywhere before the line's comment; `None` if there is none.
     fn thread_number(&self) -> Option<Word<'a>> {
         let text = self.text.split_once('#').map_or(self.text, |(text, _)| text);
         let joins = |before: char| before.is_alphanumeric() || matches!(before, '_' | '-');
@@ -170,21 +170,21 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// Returns the column at which `rest` starts.
+    /// Returns the column, from 1, at which `rest` starts.
     fn column_of(&self, rest: &str) -> usize {
         self.text[..self.text.len() - rest.len()].chars().count() + 1
     }
 
-    fn error(&self, column: usize, expected: &str, found: String) -> ProgramError {
-        ProgramError { line: self.line, column, expected: expected.to_owned(), found }
+    fn error(&self, column: usize, expected: &str, found: String) -> LoadProgramError {
+        LoadProgramError { line: self.line, column, expected: expected.to_owned(), found }
     }
 
-    /// Reads the next word; fails at the end of the line.
+    /// Parses the next word by `read`; fails at the end of the line.
     fn read<T>(
         &mut self,
         expected: &str,
         read: impl FnOnce(&str) -> Result<T, String>,
-    ) -> Result<T, ProgramError> {
+    ) -> Result<T, LoadProgramError> {
         match self.next() {
             Some(word) => self.read_at(word, expected, read),
             None => {
@@ -199,12 +199,12 @@ impl<'a> Words<'a> {
         word: Word<'_>,
         expected: &str,
         read: impl FnOnce(&str) -> Result<T, String>,
-    ) -> Result<T, ProgramError> {
+    ) -> Result<T, LoadProgramError> {
         read(word.text).map_err(|found| self.error(word.column, expected, found))
     }
 
-    /// Checks that only a comment follows.
-    fn end(&mut self) -> Result<(), ProgramError> {
+    /// Fails if anything but a comment follows on the line.
+    fn end(&mut self) -> Result<(), LoadProgramError> {
         match self.next().filter(|word| !word.text.starts_with('#')) {
             None => Ok(()),
             Some(word) => {

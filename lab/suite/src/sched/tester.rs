@@ -36,7 +36,7 @@ pub trait TesterToken: Copy + Debug + Default {}
 
 impl<T: Copy + Debug + Default> TesterToken for T {}
 
-/// Generator of packets, with an observer of the flows' service.
+/// Generator of packets that it enqueues and dequeues, with an observer of fairness.
 #[derive(Debug)]
 pub struct Tester {
     generator: Generator,
@@ -46,21 +46,21 @@ pub struct Tester {
     report: Report,
 }
 
-/// Result of a run.
+/// Results of the test since the [`Tester`] was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Report {
-    /// Packets offered.
+    /// Number of packets offered to the scheduler.
     pub enqueued: u64,
-    /// Packets dequeued.
+    /// Number of packets dequeued.
     pub dequeued: u64,
-    /// Packets refused, or dropped in favour of newer ones.
+    /// Number of packets refused, or dropped in favour of newer ones.
     pub dropped: u64,
     /// Maximum lag of any flow behind its share, in bytes.
     pub wfi_bytes: f64,
 }
 
 impl Report {
-    /// Returns the line that dummynet's tester prints, for a run that took `elapsed_ns`.
+    /// Formats the report like dummynet's tester, for a run of `elapsed_ns` nanoseconds.
     pub fn line(&self, name: &str, elapsed_ns: u64, flows: &str) -> String {
         let per_packet_ns = elapsed_ns as f64 / self.enqueued.max(1) as f64;
         let (whole_s, ms) = (elapsed_ns / 1_000_000_000, elapsed_ns / 1_000_000 % 1000);
@@ -93,8 +93,8 @@ impl Tester {
         })
     }
 
-    /// Turns off the observer of fairness, which costs about as much as a scheduler.
-    pub fn unwatched(mut self) -> Self {
+    /// Returns the tester without its observer of fairness, which costs about as much as a scheduler.
+    pub fn without_fairness(mut self) -> Self {
         self.watch = None;
         self
     }
@@ -155,7 +155,7 @@ impl Tester {
         }
     }
 
-    /// Dequeues the next packet; if the scheduler delays it, advances the time to its departure.
+    /// Dequeues and returns the next packet; if the scheduler delays it, advances the time to its departure.
     #[inline(always)]
     fn dequeue<T: TesterToken, S: Scheduler<T>>(&mut self, scheduler: &mut S) -> Option<Packet<T>> {
         if let Some(packet) = scheduler.dequeue(self.now_ns) {

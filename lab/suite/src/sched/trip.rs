@@ -1,8 +1,8 @@
 //! One packet at a time: from a client to the arbiter and back, with no other packet in progress.
 
 use super::drive::{
-    DriveArgs, LENGTH_BYTES, MakeScheduler, OfDrr, OfFifo, OfQfq, OfWf2qPlus, idle_policy, pause,
-    scheduler,
+    DriveArgs, LENGTH_BYTES, MakeScheduler, OfDrr, OfFifo, OfQfq, OfWf2qPlus, idle_policy,
+    scheduler, yield_if_shared,
 };
 use crate::common::{TakeCell, Tally};
 use handover_harness::{Bench, Fault, Handover, Participant, Role, Samples, Setup, benches};
@@ -11,7 +11,7 @@ use handover_sched::drive::{
     Arbiter, ArbiterConfig, Client, Hub, IdlePolicy, NullSink, Offer, Stop,
 };
 
-/// Arguments that the other benchmarks of clients and arbiter take from options.
+/// Constant arguments of this benchmark, which has no options.
 const ALONE: DriveArgs = DriveArgs {
     clients_count: 1,
     burst_packets: 1,
@@ -21,14 +21,14 @@ const ALONE: DriveArgs = DriveArgs {
     interval_us: 0,
 };
 
-struct Trip<A: MakeScheduler> {
+struct ArbiterRoundTrip<A: MakeScheduler> {
     arbiter: TakeCell<Arbiter<A::Scheduler>>,
     hub: Hub,
     idle_policy: IdlePolicy,
     tally: Tally,
 }
 
-impl<A: MakeScheduler> Handover for Trip<A> {
+impl<A: MakeScheduler> Handover for ArbiterRoundTrip<A> {
     type Args = ();
     const SPEC: Spec = Spec::new(
         "sched/round-trip",
@@ -48,7 +48,7 @@ impl<A: MakeScheduler> Handover for Trip<A> {
             ..ArbiterConfig::default()
         };
         let arbiter = Arbiter::new(scheduler::<A>(&ALONE)?, config).map_err(Fault::of)?;
-        Ok(Trip {
+        Ok(ArbiterRoundTrip {
             hub: arbiter.hub(),
             arbiter: TakeCell::new(arbiter),
             idle_policy,
@@ -84,23 +84,23 @@ impl<A: MakeScheduler> Handover for Trip<A> {
     }
 }
 
-impl<A: MakeScheduler> Trip<A> {
+impl<A: MakeScheduler> ArbiterRoundTrip<A> {
     #[inline(always)]
     fn send_and_wait(&self, client: &mut Client, flow: u32) -> Result<(), Fault> {
         client.send(Offer { flow, length_bytes: LENGTH_BYTES, tag: 0 }).map_err(Fault::of)?;
         while client.poll(1, &mut NullSink, &mut ()).map_err(Fault::of)? == 0 {
             if client.is_arbiter_finished() {
-                return Err(Fault::new("the arbiter has stopped"));
+                return Err(Fault::new("the arbiter has stopped before the packet was returned"));
             }
-            pause(self.idle_policy);
+            yield_if_shared(self.idle_policy);
         }
         Ok(())
     }
 }
 
 pub(super) const ALL: &[Bench] = benches! {
-    many ours "fifo" Spin: Trip<OfFifo>;
-    many ours "drr" Spin: Trip<OfDrr>;
-    many ours "qfq" Spin: Trip<OfQfq>;
-    many ours "wf2q+" Spin: Trip<OfWf2qPlus>;
+    many ours "fifo" Spin: ArbiterRoundTrip<OfFifo>;
+    many ours "drr" Spin: ArbiterRoundTrip<OfDrr>;
+    many ours "qfq" Spin: ArbiterRoundTrip<OfQfq>;
+    many ours "wf2q+" Spin: ArbiterRoundTrip<OfWf2qPlus>;
 };

@@ -1,6 +1,6 @@
 //! Peer: the kernel's timers, one descriptor for each, all in one epoll set.
 
-use super::{Timers, obeys};
+use super::{Timers, check_expiry};
 use handover_harness::Fault;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -12,18 +12,18 @@ use rustix::time::{
 };
 
 const NS_PER_S: u64 = 1_000_000_000;
-/// Distance of the earliest deadline, so that no timer expires by itself during a round.
+/// Distance of the earliest deadline in seconds, so that no timer expires by itself during a round.
 const AHEAD_S: u64 = 3600;
 
 struct Timer {
     fd: OwnedFd,
     key: u32,
-    /// Deadline of the timer; `None` if it is not running.
+    /// Deadline of the timer in ns; `None` if the timer is not running.
     deadline_ns: Option<u64>,
 }
 
-/// Timers of the kernel's clock. As that cannot be set, `prepare()` arms the due timers with a
-/// deadline in the past; their interrupts are not part of any figure.
+/// Peer: one timerfd for each timer. As the kernel's time cannot be set, `prepare()` arms the due
+/// timers with a deadline in the past; their interrupts are not part of any figure.
 pub(super) struct TimerFds {
     set: OwnedFd,
     timers: Vec<Timer>,
@@ -32,7 +32,7 @@ pub(super) struct TimerFds {
     events: Vec<epoll::Event>,
 }
 
-/// Arms a timer to expire at a time of the kernel's clock; 0 disarms it.
+/// Arms a timerfd to expire at `at_ns` of the kernel's monotonic clock; 0 disarms it.
 #[inline]
 fn arm(fd: &OwnedFd, at_ns: u64) -> Result<(), Errno> {
     let value = Timespec {
@@ -45,7 +45,7 @@ fn arm(fd: &OwnedFd, at_ns: u64) -> Result<(), Errno> {
 }
 
 impl TimerFds {
-    /// Stores the expired timers in `events`; returns their number.
+    /// Stores an event for each expired timer in `events`; returns their number.
     fn poll(&mut self) -> Result<usize, Errno> {
         self.events.clear();
         epoll::wait(&self.set, spare_capacity(&mut self.events), Some(&Timespec::default()))?;
@@ -129,7 +129,7 @@ impl Timers for TimerFds {
         }
     }
 
-    fn obeys() -> Result<(), Fault> {
-        obeys::<Self>(300) // within the usual limit of 1024 descriptors
+    fn check_expiry() -> Result<(), Fault> {
+        check_expiry::<Self>(300) // within the usual limit of 1024 descriptors
     }
 }

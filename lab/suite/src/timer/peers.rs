@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::time::DelayQueue;
 use tokio_util::time::delay_queue::Key;
 
-/// The cancellable wheel of `hierarchical_hash_wheel_timer`.
+/// Peer: the cancellable wheel of the crate `hierarchical_hash_wheel_timer`.
 pub(super) struct HashedWheel {
     wheel: QuadWheelWithOverflow<Entry>,
     now_ms: u64,
@@ -67,7 +67,7 @@ impl Timers for HashedWheel {
     }
 }
 
-/// The `DelayQueue` of `tokio-util`, on a runtime with a paused clock.
+/// Peer: the `DelayQueue` of `tokio-util`, in a runtime with a paused clock.
 pub(super) struct Delays {
     // Declared before the runtime, so that it is dropped first.
     queue: DelayQueue<u32>,

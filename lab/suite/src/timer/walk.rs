@@ -4,8 +4,7 @@
 use super::{HORIZON_NS, Timers};
 use handover_harness::Fault;
 
-/// Half a cache line: the least that a deadline, the other half of a handle and a value can do
-/// with, or twice that.
+/// Slot of a timer: half a cache line, enough for a deadline, a part of a handle, and a value.
 #[derive(Clone, Copy)]
 struct Slot {
     key: u32,
@@ -13,16 +12,16 @@ struct Slot {
     _rest: [u64; 3],
 }
 
-pub(super) struct Walk {
+pub(super) struct SlotWalk {
     slots: Vec<Slot>,
     vacant: Vec<u32>,
-    /// All slots in random order: the order of expiry.
+    /// Indices of all slots in random order, which is the order of expiry.
     order: Vec<u32>,
     at: usize,
     now_ns: u64,
 }
 
-impl Walk {
+impl SlotWalk {
     #[inline]
     fn free(&mut self, index: u32) -> Option<u32> {
         let slot = &mut self.slots[index as usize];
@@ -33,7 +32,7 @@ impl Walk {
     }
 }
 
-impl Timers for Walk {
+impl Timers for SlotWalk {
     type Id = u32;
 
     fn new(timers_max: u32) -> Result<Self, Fault> {
@@ -78,8 +77,8 @@ impl Timers for Walk {
         }
     }
 
-    /// Checks that each slot is freed exactly once.
-    fn obeys() -> Result<(), Fault> {
+    /// Fails unless each slot is freed exactly once.
+    fn check_expiry() -> Result<(), Fault> {
         const COUNT: u32 = 1000;
         let mut walk = Self::new(COUNT)?;
         let ids: Vec<u32> = (0..COUNT).map(|key| walk.start(0, key)).collect();

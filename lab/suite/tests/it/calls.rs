@@ -4,7 +4,7 @@
 use crate::image::{Call, Image};
 use handover_suite::call::rust::{Step, through_dyn, through_pointer};
 use handover_suite::call::{
-    CallPath, Level, Loop, SHARED_OBJECTS, c_loop, c_through_pointer, library, rust,
+    CallLoop, CallPath, Level, SHARED_OBJECTS, c_loop, c_through_pointer, library, rust,
 };
 use std::cell::Cell;
 use std::time::Duration;
@@ -50,7 +50,7 @@ impl Step for Counting {
 
 #[test]
 fn every_loop_makes_the_requested_number_of_calls() {
-    let mut loops: Vec<(String, Loop)> = vec![
+    let mut loops: Vec<(String, CallLoop)> = vec![
         ("rust inline".into(), rust::inline),
         ("rust same_file".into(), rust::same_file),
         ("rust pointer".into(), rust::pointer),

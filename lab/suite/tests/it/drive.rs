@@ -9,17 +9,17 @@ struct Opens;
 
 impl Pace for Opens {
     fn opening(&mut self) -> Opening {
-        Opening { says: true, ..Opening::default() }
+        Opening { sends_first_hello: true, ..Opening::default() }
     }
 
-    fn received(&mut self, _: u64) -> Next {
-        Next::Answer
+    fn received(&mut self, _: u64) -> Reaction {
+        Reaction::Answer
     }
 }
 
 #[test]
 fn single_machine_handles_each_of_its_own_messages() {
-    for via in [Via::Call, Via::Pass] {
+    for via in [SendMethod::Call, SendMethod::Pass] {
         let mut machine =
             self_talker(via, LimitedAnswers::new(1000), Config::default()).expect("a machine");
         machine.context().send_quiet(SelfMessage::Hello(1)).expect("room");
@@ -48,22 +48,22 @@ fn two_machines_answer_each_other_until_one_stops() {
 
 /// Says the first hello if it is to, and answers always.
 struct Rally {
-    says: bool,
+    sends_first_hello: bool,
 }
 
 impl Pace for Rally {
     fn opening(&mut self) -> Opening {
-        Opening { says: self.says, ..Opening::default() }
+        Opening { sends_first_hello: self.sends_first_hello, ..Opening::default() }
     }
 
-    fn received(&mut self, _: u64) -> Next {
-        Next::Answer
+    fn received(&mut self, _: u64) -> Reaction {
+        Reaction::Answer
     }
 }
 
 /// Lets two rally by the last of `ids_count` ids.
 fn rally_by_id<L: Lookup<Rally> + Send + 'static>(ids_count: usize) {
-    let paces = [Rally { says: false }, Rally { says: true }];
+    let paces = [Rally { sends_first_hello: false }, Rally { sends_first_hello: true }];
     let [mut first, second] =
         pair_by_id::<Rally, L>(paces, ids_count, Config::default()).expect("machines");
     let second = second.spawn(thread::Builder::new()).expect("a thread");

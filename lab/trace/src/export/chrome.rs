@@ -7,7 +7,7 @@ use crate::names::{NameId, Names};
 use crate::walk::{Call, Ending, Position, ThreadInfo, Visitor};
 use std::io::{self, Write};
 
-pub struct Chrome<'a, W> {
+pub struct ChromeWriter<'a, W> {
     sink: &'a mut Sink<W>,
     /// Names as JSON strings, with quotes.
     names: Vec<String>,
@@ -17,7 +17,7 @@ pub struct Chrome<'a, W> {
     is_first: bool,
 }
 
-impl<'a, W: Write> Chrome<'a, W> {
+impl<'a, W: Write> ChromeWriter<'a, W> {
     pub fn begin(names: &Names, sink: &'a mut Sink<W>) -> io::Result<Self> {
         sink.bytes().extend_from_slice(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
         let names = names.iter().map(|(_, name)| quoted(name)).collect();
@@ -73,7 +73,7 @@ impl<'a, W: Write> Chrome<'a, W> {
     }
 }
 
-impl<W: Write> Visitor for Chrome<'_, W> {
+impl<W: Write> Visitor for ChromeWriter<'_, W> {
     fn thread(&mut self, process: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
         self.thread_fields =
             format!(",\"pid\":{},\"tid\":{}", thread_info.pid, thread_info.thread.tid).into_bytes();
@@ -94,7 +94,7 @@ impl<W: Write> Visitor for Chrome<'_, W> {
 
     fn leave(&mut self, at: &Position, call: &Call) -> io::Result<()> {
         self.event(at, b"E", call.name);
-        if call.ending != Ending::Left {
+        if call.ending != Ending::Returned {
             self.sink.bytes().extend_from_slice(b",\"args\":{\"end is missing\":true}");
         }
         self.values(&[])

@@ -84,7 +84,7 @@ const GLOBAL_SEQUENCE: u64 = 1;
 /// Buffer size of one event: with two values and a name's number it takes 70 bytes at most.
 const EVENT_BYTES_MAX: usize = 96;
 
-pub struct Perfetto<'a, W> {
+pub struct PerfettoWriter<'a, W> {
     names: &'a Names,
     sink: &'a mut Sink<W>,
     sequence: u64,
@@ -93,7 +93,7 @@ pub struct Perfetto<'a, W> {
     interned: Vec<u64>,
 }
 
-impl<'a, W: Write> Perfetto<'a, W> {
+impl<'a, W: Write> PerfettoWriter<'a, W> {
     pub fn new(names: &'a Names, sink: &'a mut Sink<W>) -> Self {
         let interned = vec![0; names.count()];
         Self { names, sink, sequence: GLOBAL_SEQUENCE, process: None, interned }
@@ -248,7 +248,7 @@ fn uuid(process: usize, pid: u32, thread: u64) -> u64 {
     mix(mix(mix(u64::from(pid) | (process as u64) << 32) ^ thread) ^ 0x6861_6e64_6f76_6572).max(1)
 }
 
-impl<W: Write> Visitor for Perfetto<'_, W> {
+impl<W: Write> Visitor for PerfettoWriter<'_, W> {
     fn thread(&mut self, process: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
         if self.process.is_none() {
             self.clocks(thread_info)?;
@@ -268,7 +268,7 @@ impl<W: Write> Visitor for Perfetto<'_, W> {
     #[inline]
     fn leave(&mut self, at: &Position, call: &Call) -> io::Result<()> {
         let annotations = match call.ending {
-            Ending::Left => Annotations::Values(&[]),
+            Ending::Returned => Annotations::Values(&[]),
             _ => Annotations::EndIsMissing,
         };
         self.event(at, SLICE_END, None, annotations)

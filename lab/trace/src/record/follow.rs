@@ -99,9 +99,9 @@ impl RingDrain {
 #[derive(Debug)]
 struct Lane {
     offset: u64,
-    /// Number of the lane's thread; changes when the lane is reused by another thread.
+    /// Number of the thread that owns the lane (a ring); changes when another thread reuses the lane.
     index: Option<u64>,
-    /// Position of the next event to read: block, and word in it.
+    /// Position of the next event to read: the block, and in `word` the word of the block.
     block: u64,
     word: usize,
     events_count: u64,

@@ -108,7 +108,7 @@ fn unnamed(number: u32, module: &Module, address: u64) -> Site {
     function_site(number, module.unnamed(address), module.path.clone(), 0)
 }
 
-/// Returns `true` if a file has the build ID of the executed one, or one of them has none.
+/// Returns `true` if a file and the executed module have the same build ID, or the module has none recorded.
 fn is_same(file: &object::File<'_>, module: &Module) -> bool {
     match file.build_id() {
         Ok(Some(id)) => module.build_id.is_empty() || module.build_id == id,

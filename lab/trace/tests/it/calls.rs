@@ -4,14 +4,14 @@ use crate::samples::{deep, random, raw, recorded, sample, unpaired};
 use handover_probe::read::{EventKind, Trace};
 use handover_probe::{probe, span};
 use handover_trace::{
-    Call, CallTree, DEPTH_MAX, Ending, Function, Grouping, Limits, NameId, Names, Position,
-    SortOrder, Statistics, Traces, TreeLine, Visitor, estimate, estimate_table, function_table,
-    headline, missing_event_lines, tree_table, walk,
+    Call, CallTree, DEPTH_MAX, Ending, FunctionStatistics, Grouping, Limits, NameId, Names,
+    Position, SortOrder, Statistics, Traces, TreeLine, Visitor, estimate, estimate_table,
+    function_table, headline, missing_event_lines, tree_table, walk,
 };
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-fn functions(traces: &Traces, order: SortOrder) -> (Vec<Function>, u64) {
+fn functions(traces: &Traces, order: SortOrder) -> (Vec<FunctionStatistics>, u64) {
     let names = Names::all(traces);
     let mut statistics = Statistics::new();
     walk(traces, &names, &mut statistics).unwrap();
@@ -25,7 +25,7 @@ fn tree(traces: &Traces, grouping: Grouping, levels_max: usize) -> (Vec<TreeLine
     (tree.lines(&names, levels_max), tree.time_ns())
 }
 
-fn named<'a>(functions: &'a [Function], name: &str) -> &'a Function {
+fn named<'a>(functions: &'a [FunctionStatistics], name: &str) -> &'a FunctionStatistics {
     functions.iter().find(|function| function.name == name).expect(name)
 }
 
@@ -61,7 +61,7 @@ fn calls_are_counted_and_timed() {
 
 #[test]
 fn functions_are_sorted_by_the_requested_order() {
-    type Key = fn(&Function) -> u64;
+    type Key = fn(&FunctionStatistics) -> u64;
     let keys: [(&str, Key); 6] = [
         ("self", |it| it.self_ns),
         ("total", |it| it.total_ns),
@@ -110,7 +110,7 @@ fn lost_end_of_a_too_deep_call_does_not_shift_outer_ends() {
     let found = walk(&traces, &Names::all(&traces), &mut endings).unwrap();
     assert_eq!((found.too_deep, found.calls), (1, DEPTH_MAX as u64 + 1));
     assert_eq!((found.unmatched_enters, found.unmatched_leaves, found.open), (0, 0, 0));
-    assert!(endings.0.iter().all(|ending| *ending == Ending::Left));
+    assert!(endings.0.iter().all(|ending| *ending == Ending::Returned));
 }
 
 #[test]

@@ -1,5 +1,5 @@
 use super::*;
-use handover_record::{Parties, Ratio, Summary, Wait, Warning, WarningCode};
+use handover_record::{Participants, Ratio, Summary, Wait, Warning, WarningCode};
 use ratatui_core::backend::TestBackend;
 use ratatui_core::terminal::Terminal;
 
@@ -24,7 +24,7 @@ fn record(spec: &str, median: f64) -> Record {
         unit: Unit::Ns,
         ladder: true,
         args: BTreeMap::new(),
-        parties: Parties::default(),
+        participants: Participants::default(),
         started_unix_ns: 0,
         summary: Summary {
             median,
@@ -50,7 +50,7 @@ fn record(spec: &str, median: f64) -> Record {
         empty: None,
         floor: None,
         peers: Vec::new(),
-        beside: Vec::new(),
+        peers_without_ratio: Vec::new(),
         modes: Vec::new(),
         counters: BTreeMap::new(),
         hardware: None,

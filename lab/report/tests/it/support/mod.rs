@@ -2,8 +2,8 @@
 #![allow(dead_code, reason = "each test file takes what it needs")]
 
 use handover_record::{
-    Cache, ContenderKind, Document, Host, Mode, Parties, Ratio, Record, Round, Run, Summary, Unit,
-    Wait, Warning, WarningCode,
+    Cache, ContenderKind, Document, Host, Mode, Participants, Ratio, Record, Round, Run, Summary,
+    Unit, Wait, Warning, WarningCode,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -85,7 +85,11 @@ pub fn record(id: &str, contender: &str, kind: ContenderKind, median: f64) -> Re
         unit: Unit::Ns,
         ladder: true,
         args: BTreeMap::new(),
-        parties: Parties { roles: vec!["one".into()], cpus: vec![0], ..Parties::default() },
+        participants: Participants {
+            roles: vec!["one".into()],
+            cpus: vec![0],
+            ..Participants::default()
+        },
         started_unix_ns: 1_795_296_600_000_000_000,
         summary: Summary {
             ops: 1_000_000,
@@ -95,7 +99,7 @@ pub fn record(id: &str, contender: &str, kind: ContenderKind, median: f64) -> Re
             low: Some(median * 0.996),
             high: Some(median * 1.005),
             undisturbed: None,
-            alone: 1000,
+            single_ops: 1000,
             resolution_ns: 0.5,
             min: Some(median * 0.95),
             p50: Some(median),
@@ -117,7 +121,7 @@ pub fn record(id: &str, contender: &str, kind: ContenderKind, median: f64) -> Re
         empty: Some(0.25),
         floor: None,
         peers: vec![],
-        beside: Vec::new(),
+        peers_without_ratio: Vec::new(),
         modes: vec![],
         counters: BTreeMap::new(),
         hardware: None,

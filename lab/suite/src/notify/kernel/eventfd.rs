@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The mechanism as a type, for generic code.
+/// Notification by an eventfd, as a type for generic code.
 #[derive(Debug, Clone, Copy)]
 pub enum EventFd {}
 

@@ -8,10 +8,10 @@ use handover_notify::{Mechanism, Notify, PairError, Wait};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Number of notifications, modulo 2^32.
+/// Counter of notifications, modulo 2^32.
 type Core = CachePadded<AtomicU32>;
 
-/// The mechanism as a type, for generic code.
+/// Notification by a futex, as a type for generic code.
 #[derive(Debug, Clone, Copy)]
 pub enum Futex {}
 

@@ -11,10 +11,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One page: the minimum size of a pipe, and the length of a read.
+/// Size of the pipe and of a read, in bytes: one page, the minimum size of a pipe.
 const PIPE_BYTES: usize = 4096;
 
-/// The mechanism as a type, for generic code.
+/// Notification by a pipe, as a type for generic code.
 #[derive(Debug, Clone, Copy)]
 pub enum Pipe {}
 

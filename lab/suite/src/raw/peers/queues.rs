@@ -5,11 +5,11 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// The functions of a queue.
+/// C functions of one kind of C++ queue.
 ///
 /// # Safety
 /// All belong to one queue type of `c/peers.cpp`.
-pub(crate) unsafe trait Functions: 'static {
+pub(crate) unsafe trait QueueFunctions: 'static {
     const NEW: unsafe extern "C" fn(usize) -> *mut c_void;
     const DELETE: unsafe extern "C" fn(*mut c_void);
     const SENDER: unsafe extern "C" fn(*mut c_void) -> *mut c_void;
@@ -27,7 +27,7 @@ macro_rules! queues {
 
         $(#[$attribute])*
         mod $module {
-            use super::{Functions, c_void};
+            use super::{QueueFunctions, c_void};
 
             // SAFETY: the macro QUEUE in `c/peers.cpp` defines these functions with these signatures.
             unsafe extern "C" {
@@ -50,7 +50,7 @@ macro_rules! queues {
             }
 
             // SAFETY: one use of the macro QUEUE in `c/peers.cpp` defines all of these functions.
-            unsafe impl Functions for super::$name {
+            unsafe impl QueueFunctions for super::$name {
                 const NEW: unsafe extern "C" fn(usize) -> *mut c_void = new;
                 const DELETE: unsafe extern "C" fn(*mut c_void) = delete;
                 const SENDER: unsafe extern "C" fn(*mut c_void) -> *mut c_void = sender;
@@ -65,52 +65,52 @@ macro_rules! queues {
 }
 
 queues! {
-    /// moodycamel's queue of one producer and one consumer.
+    /// moodycamel's `ReaderWriterQueue`, for one producer and one consumer.
     #[cfg(handover_moodycamel)]
     ReaderWriter reader_writer "reader_writer";
-    /// moodycamel's queue of many producers and consumers, each with its token.
+    /// moodycamel's `ConcurrentQueue`, for many producers and consumers, each with a token.
     #[cfg(handover_moodycamel)]
     Concurrent concurrent "concurrent";
-    /// Boost's queue of one producer and one consumer.
+    /// Boost's lock-free queue for one producer and one consumer.
     #[cfg(handover_boost_lockfree)]
     BoostSpsc boost_spsc "boost_spsc";
-    /// Boost's queue of many producers and consumers.
+    /// Boost's lock-free queue for many producers and consumers.
     #[cfg(handover_boost_lockfree)]
     BoostMpmc boost_mpmc "boost_mpmc";
 }
 
-/// A queue, deleted with the last of its ends.
-struct Queue<F: Functions>(NonNull<c_void>, PhantomData<F>);
+/// A C++ queue, deleted when its last sender or receiver is dropped.
+struct Queue<F: QueueFunctions>(NonNull<c_void>, PhantomData<F>);
 
 // SAFETY: the queue's memory does not belong to a thread, and its only method through a shared
 // reference is Sender::new(), for which both the library's tokens and the constructors that keep a
 // reference may run on any thread.
-unsafe impl<F: Functions> Send for Queue<F> {}
+unsafe impl<F: QueueFunctions> Send for Queue<F> {}
 // SAFETY: as for `Send`.
-unsafe impl<F: Functions> Sync for Queue<F> {}
+unsafe impl<F: QueueFunctions> Sync for Queue<F> {}
 
-impl<F: Functions> Drop for Queue<F> {
+impl<F: QueueFunctions> Drop for Queue<F> {
     fn drop(&mut self) {
         // SAFETY: NEW made the queue; every end holds an `Arc` of it, so none is left.
         unsafe { F::DELETE(self.0.as_ptr()) };
     }
 }
 
-/// Pushing end of a queue.
-pub(crate) struct Sender<F: Functions>(NonNull<c_void>, Arc<Queue<F>>);
+/// Sender of a queue.
+pub(crate) struct Sender<F: QueueFunctions>(NonNull<c_void>, Arc<Queue<F>>);
 
 // SAFETY: the end's memory does not belong to a thread, and all its methods but clone(), which does
 // not access the end, take `&mut self`.
-unsafe impl<F: Functions> Send for Sender<F> {}
+unsafe impl<F: QueueFunctions> Send for Sender<F> {}
 
-impl<F: Functions> Sender<F> {
+impl<F: QueueFunctions> Sender<F> {
     fn new(queue: &Arc<Queue<F>>) -> Option<Self> {
         // SAFETY: NEW made the queue, and the end holds it.
         let end = unsafe { F::SENDER(queue.0.as_ptr()) };
         NonNull::new(end).map(|end| Self(end, Arc::clone(queue)))
     }
 
-    /// Pushes items from the first on; returns their number, which is 0 if the queue is full.
+    /// Pushes as many of the items as fit, the first ones; returns their number.
     #[inline(always)]
     pub(crate) fn push(&mut self, items: &[u64]) -> usize {
         // SAFETY: SENDER made the end, of which this is the only use; the items are readable.
@@ -118,36 +118,36 @@ impl<F: Functions> Sender<F> {
     }
 }
 
-impl<F: Functions> Clone for Sender<F> {
+impl<F: QueueFunctions> Clone for Sender<F> {
     fn clone(&self) -> Self {
         Self::new(&self.1).expect("allocate another handle of the queue")
     }
 }
 
-impl<F: Functions> Drop for Sender<F> {
+impl<F: QueueFunctions> Drop for Sender<F> {
     fn drop(&mut self) {
         // SAFETY: SENDER made the end, and its queue is dropped after it.
         unsafe { F::SENDER_DELETE(self.0.as_ptr()) };
     }
 }
 
-/// Popping end of a queue.
-pub(crate) struct Receiver<F: Functions> {
+/// Receiver of a queue.
+pub(crate) struct Receiver<F: QueueFunctions> {
     end: NonNull<c_void>,
     _queue: Arc<Queue<F>>,
 }
 
 // SAFETY: the end's memory does not belong to a thread, and its methods take `&mut self`.
-unsafe impl<F: Functions> Send for Receiver<F> {}
+unsafe impl<F: QueueFunctions> Send for Receiver<F> {}
 
-impl<F: Functions> Receiver<F> {
+impl<F: QueueFunctions> Receiver<F> {
     fn new(queue: &Arc<Queue<F>>) -> Option<Self> {
         // SAFETY: NEW made the queue, and the end holds it.
         let end = unsafe { F::RECEIVER(queue.0.as_ptr()) };
         NonNull::new(end).map(|end| Self { end, _queue: Arc::clone(queue) })
     }
 
-    /// Pops as many items as there are and `items` has room for; returns their number.
+    /// Pops items into `items` until the queue is empty or `items` is full; returns their number.
     #[inline(always)]
     pub(crate) fn pop(&mut self, items: &mut [u64]) -> usize {
         // SAFETY: RECEIVER made the end, of which this is the only use; the items are writable.
@@ -155,15 +155,15 @@ impl<F: Functions> Receiver<F> {
     }
 }
 
-impl<F: Functions> Drop for Receiver<F> {
+impl<F: QueueFunctions> Drop for Receiver<F> {
     fn drop(&mut self) {
         // SAFETY: RECEIVER made the end, and its queue is dropped after it.
         unsafe { F::RECEIVER_DELETE(self.end.as_ptr()) };
     }
 }
 
-/// Creates a queue with one end of each kind; returns `None` without memory.
-pub(crate) fn pair<F: Functions>(slots_count: usize) -> Option<(Sender<F>, Receiver<F>)> {
+/// Creates a queue with a sender and a receiver; `None` if memory is exhausted.
+pub(crate) fn pair<F: QueueFunctions>(slots_count: usize) -> Option<(Sender<F>, Receiver<F>)> {
     // SAFETY: the constructor takes any number.
     let queue = NonNull::new(unsafe { F::NEW(slots_count) })?;
     let queue = Arc::new(Queue(queue, PhantomData));

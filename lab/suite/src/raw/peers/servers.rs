@@ -33,18 +33,18 @@ unsafe extern "C" {
     ) -> i64;
 }
 
-/// Boost.Asio's loop.
+/// Echo server with the event loop of Boost.Asio.
 #[cfg(handover_boost_asio)]
 pub(crate) const ASIO: Server = Server(handover_asio_serve);
-/// libuv's loop.
+/// Echo server with the event loop of libuv.
 #[cfg(handover_libuv)]
 pub(crate) const LIBUV: Server = Server(handover_libuv_serve);
 
-/// An event loop for this thread.
+/// Echo server that runs on the calling thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Server(Serve);
 
-/// Calls the closure behind the pointer.
+/// Calls the closure to which the pointer refers.
 extern "C" fn call<F: FnMut()>(closure: *mut c_void) {
     // SAFETY: serve() passes a pointer to its own closure of this type, and uses the closure no
     // more until the library has returned.

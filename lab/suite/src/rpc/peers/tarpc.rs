@@ -1,6 +1,6 @@
 //! tarpc: procedures as methods of a trait.
 
-use super::{Fault, Kind, Library};
+use super::{Fault, RpcLibrary, SocketKind};
 use ::tarpc::server::{BaseChannel, Channel as _};
 use ::tarpc::tokio_serde::{Deserializer, Serializer};
 use ::tarpc::tokio_util::bytes::{Bytes, BytesMut};
@@ -36,7 +36,7 @@ impl Peer for Server {
     }
 }
 
-/// Our message encoding: the encodings that tarpc offers are unmaintained or textual.
+/// Message encoding by `postcard`: the encodings that tarpc offers are unmaintained or textual.
 #[derive(Debug, Clone, Copy)]
 struct Postcard;
 
@@ -62,10 +62,10 @@ impl<T: DeserializeOwned> Deserializer<T> for Postcard {
 
 pub(crate) struct Tarpc;
 
-impl Library for Tarpc {
+impl RpcLibrary for Tarpc {
     type Client = PeerClient;
 
-    async fn connect<K: Kind>(place: &str) -> Result<PeerClient, Fault> {
+    async fn connect<K: SocketKind>(place: &str) -> Result<PeerClient, Fault> {
         let frames = LengthDelimitedCodec::builder().new_framed(K::connect(place).await?);
         let transport = serde_transport::new(frames, Postcard);
         Ok(PeerClient::new(client::Config::default(), transport).spawn())
@@ -83,7 +83,7 @@ impl Library for Tarpc {
         Ok(())
     }
 
-    async fn serve<K: Kind>(stream: K::Stream) -> Result<u64, Fault> {
+    async fn serve<K: SocketKind>(stream: K::Stream) -> Result<u64, Fault> {
         let frames = LengthDelimitedCodec::builder().new_framed(stream);
         let channel = BaseChannel::with_defaults(serde_transport::new(frames, Postcard));
         let server = Server { calls_count: Arc::default() };

@@ -1,7 +1,7 @@
 //! tonic: gRPC, over HTTP/2. The code that its generator would write is written by hand, as the
 //! generator needs the compiler of Protocol Buffers.
 
-use super::{Fault, Kind, Library};
+use super::{Fault, RpcLibrary, SocketKind};
 use ::tonic::body::Body;
 use ::tonic::client::Grpc;
 use ::tonic::codegen::http::uri::PathAndQuery;
@@ -23,7 +23,7 @@ const NOOP: &str = "/rpc.Peer/Noop";
 const ECHO: &str = "/rpc.Peer/Echo";
 const STOP: &str = "/rpc.Peer/Stop";
 
-/// The only message type: bytes; an empty message has length zero.
+/// Protobuf message with bytes, used for all requests and responses.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Payload {
     #[prost(bytes = "vec", tag = "1")]
@@ -36,7 +36,7 @@ struct Peer {
     stop: Arc<Notify>,
 }
 
-/// One procedure of the peer, by its path.
+/// Handler of requests to one path, for a [`Peer`].
 struct Procedure {
     of: Peer,
     path: String,
@@ -90,10 +90,10 @@ async fn ask(
 
 pub(crate) struct Tonic;
 
-impl Library for Tonic {
+impl RpcLibrary for Tonic {
     type Client = Grpc<Channel>;
 
-    async fn connect<K: Kind>(place: &str) -> Result<Grpc<Channel>, Fault> {
+    async fn connect<K: SocketKind>(place: &str) -> Result<Grpc<Channel>, Fault> {
         let endpoint = Endpoint::from_shared(K::uri(place)).map_err(Fault::of)?;
         Ok(Grpc::new(endpoint.connect().await.map_err(Fault::of)?))
     }
@@ -110,7 +110,7 @@ impl Library for Tonic {
         ask(&mut client, STOP, Vec::new()).await.map(drop)
     }
 
-    async fn serve<K: Kind>(stream: K::Stream) -> Result<u64, Fault> {
+    async fn serve<K: SocketKind>(stream: K::Stream) -> Result<u64, Fault> {
         let peer = Peer::default();
         let (calls_count, stop) = (Arc::clone(&peer.calls_count), Arc::clone(&peer.stop));
         // The connection, followed by a stream without end: at the end of the stream the server

@@ -3,21 +3,20 @@
 use super::Options;
 
 const NONE: u32 = u32::MAX;
-/// Number of lists: for 0 to 29 queued packets, and for 30 or more.
+/// Number of lists of flows: one for each number of queued packets from 0 to 29, and one for 30 or more.
 const LEVELS: usize = 31;
 
-/// Generator that offers packets to the flow with the fewest, up to `qmax` in all, and then none
-/// until `qmin` are left.
+/// Generator of packets for the flow with the fewest queued packets: until `qmax` are queued in
+/// total, and then again when only `qmin` are left.
 #[derive(Debug)]
 pub(super) struct Generator {
     lengths_bytes: Vec<u32>,
-    /// Packets queued, and the previous and next flow in the list of flows with the same number of
-    /// packets. Each in an array of its own: if they were adjacent fields, written one by one and
-    /// read as a pair, the processor would wait for the writes.
+    /// Number of queued packets of each flow. Apart from `before` and `behind`, the neighbours in the flow's list:
+    /// adjacent fields that are written one by one and read as a pair would make the processor wait for the writes.
     counts: Vec<u32>,
     before: Vec<u32>,
     behind: Vec<u32>,
-    /// First and last flow of each list.
+    /// First and last flow of each list; `NONE` if the list is empty.
     ends: [(u32, u32); LEVELS],
     /// Bitmap of the non-empty lists.
     full: u32,
@@ -65,7 +64,7 @@ impl Generator {
         &self.lengths_bytes
     }
 
-    /// Returns the flow and the length of the next packet to enqueue; `None` if a packet is to be dequeued.
+    /// Returns the flow and the length in bytes of the next packet to enqueue; `None` if a packet must be dequeued.
     #[inline(always)]
     pub(super) fn next(&mut self) -> Option<(u32, u32)> {
         if self.is_filling {

@@ -17,7 +17,7 @@ pub struct Options {
     pub steps_count: u64,
     /// `-d`: the level of debug output.
     pub debug_level: u32,
-    /// `-len`: upper limit of the packets' length.
+    /// `-len`: upper limit of the packets' length, in bytes; `None` without a limit.
     pub length_bytes: Option<u32>,
     /// `-burst`: the number of packets in a row of one flow.
     pub burst: u32,
@@ -27,12 +27,12 @@ pub struct Options {
     pub qmax: Threshold,
 }
 
-/// Number of queued packets: in total, or for each flow (written with a trailing `n`).
+/// Threshold of queued packets: in total, or for each flow (written with a trailing `n`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threshold {
-    /// Number of packets in total.
+    /// The threshold is a number of packets in total.
     Packets(u32),
-    /// Number of packets for each flow.
+    /// The threshold is a number of packets for each flow.
     PerFlow(u32),
 }
 
@@ -66,10 +66,10 @@ pub enum OptionsError {
         "no option {name:?}: there are -n, -d, -alg, -flowsets, -len, -burst, -qmin, -qmax, -flows"
     )]
     Unknown {
-        /// Text that is no option.
+        /// Text that is not an option.
         name: String,
     },
-    /// The last option has no value.
+    /// The last option is not followed by a value.
     #[error("{name} needs a value")]
     NoValue {
         /// Name of the option.
@@ -96,12 +96,12 @@ pub enum OptionsError {
     Packets {
         /// Number of packets in total.
         packets: u64,
-        /// Number of flows.
+        /// Number of flows of the test.
         flows_count: u32,
     },
 }
 
-/// Parses a whole number with an optional suffix, up to `max`.
+/// Parses a whole number up to `max`, with an optional suffix K, M, k or m.
 fn number(text: &str, max: u64) -> Result<u64, String> {
     let factors = [("K", 1_000), ("M", 1_000_000), ("k", 1 << 10), ("m", 1 << 20)];
     let (digits, factor) = factors
@@ -110,9 +110,9 @@ fn number(text: &str, max: u64) -> Result<u64, String> {
         .unwrap_or((text, 1));
     let is_whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     let value = is_whole.then(|| digits.parse::<u64>().unwrap_or(u64::MAX).saturating_mul(factor));
-    value
-        .filter(|value| *value <= max)
-        .ok_or_else(|| format!("expected a whole number up to {max}, with K, M, k or m behind it"))
+    value.filter(|value| *value <= max).ok_or_else(|| {
+        format!("expected a whole number up to {max}, optionally followed by K, M, k or m")
+    })
 }
 
 /// Parses a whole number from 1 to `max`.
@@ -184,7 +184,7 @@ impl Options {
         (qmin, self.qmax.packets(flows_count).max(qmin + 1))
     }
 
-    /// Returns the greatest number of packets that the generator has queued at once.
+    /// Returns the maximum number of packets that the generator queues at a time.
     pub fn packets_max(&self) -> u32 {
         self.thresholds().1.min(PACKETS_LIMIT.into()) as u32
     }
@@ -200,7 +200,7 @@ impl Options {
 }
 
 impl Default for Options {
-    /// Returns one flow, `rr`, between 1 and 20 queued packets, and a million steps.
+    /// Returns options for one flow, the algorithm `rr`, 1 to 20 queued packets, and a million steps.
     fn default() -> Self {
         Self {
             algorithm: Algorithm::Rr,
