@@ -22,7 +22,7 @@ use std::io::{Read, Write};
 /// Maximum size of an export line's fields other than the run or record: type, run id, schema.
 const ENVELOPE_BYTES_MAX: usize = 256;
 
-/// Run with the columns of its row.
+/// Run as it is stored: the columns of its row, and the run as compressed JSON.
 pub(crate) struct PackedRun {
     pub row: RunRow,
     pub body: Vec<u8>,
@@ -58,7 +58,7 @@ impl PackedRun {
     }
 }
 
-/// Record with the body of its row.
+/// Record with its compressed JSON, which is stored in the body column of its row.
 pub(crate) struct PackedRecord<'a> {
     pub record: &'a Record,
     pub body: Vec<u8>,
@@ -93,7 +93,6 @@ pub(crate) fn unpack_args(body: &[u8]) -> Option<BTreeMap<String, u64>> {
     inflate(body).ok().map(|part: ArgsOnly| part.args)
 }
 
-/// Row of a record.
 pub(crate) struct RecordRow {
     place: i64,
     id: String,
@@ -104,7 +103,7 @@ pub(crate) struct RecordRow {
 }
 
 impl RecordRow {
-    /// Columns in the order in which [`of`](RecordRow::of) reads them.
+    /// Columns of a query whose rows [`from_row`](RecordRow::from_row) reads, in this order.
     pub const COLUMNS: &str = "records.place, records.id, records.contender, records.kind, \
         records.body, records.checksum";
     pub const COUNT: usize = 6;
@@ -133,7 +132,7 @@ impl RecordRow {
     }
 }
 
-/// Compresses a run or a record; fails if its line of an export would be too long.
+/// Returns a run or a record as compressed JSON; fails if its line in an export would be too long.
 fn deflate(value: &impl Serialize, subject: String) -> Result<Vec<u8>, StoreError> {
     let unwritable = |error: std::io::Error| StoreError::Unwritable {
         path: subject.clone().into(),
@@ -148,7 +147,7 @@ fn deflate(value: &impl Serialize, subject: String) -> Result<Vec<u8>, StoreErro
     packed.write_all(&json).and_then(|()| packed.finish()).map_err(unwritable)
 }
 
-/// Decompresses a body; the error describes the damage.
+/// Decompresses and parses the body of a row; the error describes the damage.
 fn inflate<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     let mut json = Vec::new();
     // A few bytes from an untrusted file may inflate to gigabytes.

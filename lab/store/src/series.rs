@@ -7,7 +7,7 @@ use crate::row::RunRow;
 use crate::store::{Store, StoredRun, nearest};
 use handover_record::{ContenderKind, Record};
 
-/// A figure in one run.
+/// Result of one contender in a benchmark, from one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     /// Id of the run.
@@ -61,7 +61,8 @@ impl Store {
         Ok(figures)
     }
 
-    /// Returns the contender `named` of a figure or, without a name, ours, or else the first.
+    /// Returns the name of a contender of figure `id`: `named` if it exists or, without `named`,
+    /// our own contender, or else the first.
     ///
     /// # Errors
     /// If no run has the figure or the contender, with the most similar names, or if the file

@@ -122,7 +122,7 @@ impl Store {
         self.write_records(run_id, records, true)
     }
 
-    /// Replaces a run's description by the one at its end, with `complete` and its resolution.
+    /// Replaces a run's description, at the end of the run, by one with `complete` and the timer resolution.
     ///
     /// # Errors
     /// If there is no such run, a number is not finite, or the file cannot be written.
@@ -422,7 +422,7 @@ pub(crate) struct StoredRun {
 }
 
 impl StoredRun {
-    /// Columns in the order in which [`of`](StoredRun::of) reads them.
+    /// Columns of a query whose rows [`from_row`](StoredRun::from_row) reads, in this order.
     pub const COLUMNS: &str = "runs.run, runs.id, runs.started_unix_ns, runs.profile, runs.host, \
         runs.version, runs.built_from, runs.complete, runs.body, runs.checksum, runs.parts";
     pub const COUNT: usize = 11;
@@ -432,7 +432,7 @@ impl StoredRun {
         StoredRun::after_columns(row, 0)
     }
 
-    /// Reads a row in which `others` other columns precede [`COLUMNS`](StoredRun::COLUMNS).
+    /// Reads a run from a row in which [`COLUMNS`](StoredRun::COLUMNS) follow `others` other columns.
     pub fn after_columns(row: &Row<'_>, others: usize) -> rusqlite::Result<StoredRun> {
         Ok(StoredRun {
             key: row.get(others)?,
@@ -463,7 +463,7 @@ fn sum_of_tags(connection: &Connection, run: i64) -> rusqlite::Result<i64> {
         .query_one([run], |row| row.get(0))
 }
 
-/// Returns the key of the run with this id; `None` if there is none.
+/// Returns the database key of the run with this id; `None` if there is no such run.
 pub(crate) fn find_exact(connection: &Connection, id: &str) -> rusqlite::Result<Option<i64>> {
     connection
         .prepare_cached("SELECT run FROM main.runs WHERE id = ?")?
@@ -497,7 +497,8 @@ fn write_run(
     ])
 }
 
-/// Removes the record with this id, contender and arguments from a run; returns its position, or `None`.
+/// Removes the record with this id, contender and arguments from a run; returns its position in the
+/// run, or `None` if there was no such record.
 fn remove_record(
     connection: &Connection,
     run: i64,

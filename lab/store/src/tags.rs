@@ -104,7 +104,7 @@ impl Store {
         }
     }
 
-    /// Returns the ids that any `selector` denotes, as in [`side`](Store::side), in order and without
+    /// Returns the ids that any `selector` denotes, as in [`matching_ids`](Store::matching_ids), in order and without
     /// duplicates.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::io::{self, BufRead, Write};
 use std::path::Path;
 
-/// Counts of an export.
+/// Numbers of runs and records that an export wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exported {
     /// Number of exported runs.
@@ -22,7 +22,7 @@ pub struct Exported {
     pub records: u64,
 }
 
-/// Counts of an import.
+/// Numbers of runs and records that an import added or skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     /// Number of new runs.
@@ -35,7 +35,7 @@ pub struct Imported {
 
 impl Store {
     /// Writes runs as JSON Lines: one line for the run, then one for each of its records. Each of
-    /// `selector` is resolved as by [`side`](Store::side), and each run is written once; if `selector` is
+    /// `selector` is resolved as by [`matching_ids`](Store::matching_ids), and each run is written once; if `selector` is
     /// empty, all runs are written, the earliest first.
     ///
     /// Each run is read in one transaction. No lock is held while the output blocks.
@@ -158,7 +158,7 @@ fn write_line(out: &mut dyn Write, line: &impl Serialize) -> io::Result<()> {
     out.write_all(&text)
 }
 
-/// Parsed input, stored in a temporary file until the input ends.
+/// Parsed input of an import, stored in a temporary file until the input ends.
 struct Staged {
     connection: Connection,
     runs: Vec<StagedRun>,
