@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// Interval at which a child is polled: long enough not to disturb its measurements.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Time within which a child must exit after the terminal's signal.
+/// Time that a child has to exit after a signal from the terminal, before it gets SIGTERM.
 const GRACE_PERIOD: Duration = Duration::from_secs(3);
 
 /// Runs a command until it exits, with an empty standard input. The command gets a signal to stop

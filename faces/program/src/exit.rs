@@ -16,7 +16,7 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// Converts any error to a usage error.
+/// Converts any error to an error of the command line.
 pub fn usage(error: impl fmt::Display) -> anyhow::Error {
     anyhow::Error::new(Usage(error.to_string()))
 }
