@@ -5,10 +5,10 @@ use crate::text::{Line, Style, Tone, wrap};
 use crate::words;
 use handover_record::{Anatomy, AnatomyOutlier, AnatomyStage, Document, Record, Unit};
 
-/// Maximum time of a drawn band of hand-offs, as a multiple of the typical band's. A longer band
-/// would shrink the typical one to a line; only the table lists it.
+/// Maximum duration of a group of hand-offs that the chart draws, relative to that of typical
+/// hand-offs. A longer bar would shrink the typical one to a line; only the table lists it.
 const DRAWN_MAX: f64 = 6.0;
-/// Share of unmatched hand-offs above which a note warns that the others may not be typical.
+/// Share of hand-offs without matched events above which a note warns that the others may not be typical.
 const UNFIT_SHARE_MAX: f64 = 0.2;
 
 /// Iterates over the records of a document that have an anatomy.

@@ -22,7 +22,7 @@ const BARS_COUNT: usize = 60;
 /// Maximum share of slow samples beyond the last bar: a single outlier must not compress all others
 /// into one bar.
 const BEYOND_SHARE: f64 = 0.001;
-/// Units of a stored sample per unit of the figure: samples are stored in thousandths.
+/// Number of units of a histogram per unit of the figure: samples are stored in thousandths.
 const STEPS: f64 = 1000.0;
 
 /// Data of all figures of a page, for its script.
@@ -53,7 +53,7 @@ pub(crate) struct Contender<'a> {
     args: String,
     /// Kind of the figure: a median or a mean.
     statistic: &'a str,
-    /// Figure; its interval, 99 % quantile, operations per second and CPUs follow.
+    /// Value of the figure, in the figure's unit.
     median: f64,
     low: Option<f64>,
     high: Option<f64>,

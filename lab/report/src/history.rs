@@ -66,14 +66,13 @@ pub struct History {
     /// Segments in order of time; a single one if nothing changed.
     #[serde(rename = "levels")]
     pub segments: Vec<Segment>,
-    /// Number of excluded runs, which have the figure on another machine or with other arguments than
-    /// the last run.
+    /// Number of excluded runs, which have the figure on another machine or with other arguments than the last run.
     pub left_out: usize,
 }
 
 impl History {
     /// Computes the history of a figure from runs in order of time. Changes are detected in the
-    /// logarithms, so that ratios count; in the values if one is not above 0.
+    /// logarithms of the values, or in the values if one of them is not above 0.
     ///
     /// # Cost
     /// Some tenths of a second for 1,000 runs.
@@ -161,8 +160,7 @@ impl History {
         render(lines, width, style)
     }
 
-    /// Renders the runs as a sparkline; with more runs than columns, a bar is the median of several
-    /// runs.
+    /// Renders the runs as a sparkline; with more runs than columns, a bar is the median of several runs.
     fn spark(&self, width: usize, style: Style) -> Vec<Line> {
         const UNICODE: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
         const ASCII: [char; 8] = ['_', '.', ',', '-', '=', '+', '*', '#'];

@@ -336,7 +336,7 @@ fn warnings<'a>(model: &Model<'a>) -> Vec<WarningView<'a>> {
     model.warnings().into_iter().map(group).collect()
 }
 
-/// Returns every row that another run has too.
+/// Returns the rows of this run that another run has too, with the figures of each other run.
 fn beside<'a>(
     model: &Model<'a>,
     document: &'a Document,

@@ -72,7 +72,7 @@ struct Rungs {
     floor: Vec<Point>,
     peer: Vec<Point>,
     ours: Vec<Point>,
-    /// Medians of figures without a contender of ours.
+    /// Medians of figures without a contender of ours, which are properties of the machine.
     facts: Vec<Point>,
 }
 

@@ -23,7 +23,6 @@ pub(crate) struct Group<'a> {
     pub figures: Vec<Figure<'a>>,
 }
 
-/// One figure with its contenders.
 pub(crate) struct Figure<'a> {
     pub id: &'a str,
     /// Contenders that are listed, each in a row.
@@ -177,12 +176,10 @@ pub(crate) fn matching_record<'a>(other: &'a Document, record: &Record) -> Optio
     })
 }
 
-/// Returns a short label of a run.
 pub(crate) fn label(document: &Document) -> String {
     format!("{}, {}", document.host.name, utc(document.run.started_unix_ns))
 }
 
-/// Returns a one-line description of the host.
 pub(crate) fn host_line(document: &Document) -> String {
     let host = &document.host;
     let mut parts = Vec::new();
@@ -204,7 +201,6 @@ pub(crate) fn host_line(document: &Document) -> String {
     parts.join(", ")
 }
 
-/// Returns a one-line description of the run.
 pub(crate) fn run_line(document: &Document) -> String {
     let run = &document.run;
     format!("run {}, {}, {}", run.id, run.profile, utc(run.started_unix_ns))

@@ -70,8 +70,7 @@ impl Role {
     }
 }
 
-/// Drawing style of the points of a series. Every mark except `Bar` and `Stacked` also draws the
-/// points' spans.
+/// Drawing style of the points of a series. Every mark except `Bar` and `Stacked` also draws the points' spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// Filled dot.
@@ -111,7 +110,7 @@ impl Point {
         Point { x, y, span: None, text: String::new() }
     }
 
-    /// Sets a span along the axis of values: an interval or a range.
+    /// Sets the span that is drawn around the point, along the axis of values: an interval or a range.
     #[must_use]
     pub fn between(mut self, low: f64, high: f64) -> Point {
         self.span = Some((low, high));
@@ -343,7 +342,7 @@ struct Stack {
 }
 
 impl Stack {
-    /// Adds a point's bar and returns the position of its base.
+    /// Adds a point's bar to its stack, and returns the position of the bar's base.
     fn push(&mut self, point: &Point, is_horizontal: bool) -> f64 {
         let (name, value) = if is_horizontal { (point.y, point.x) } else { (point.x, point.y) };
         match self.heights.iter_mut().find(|it| it.0 == name) {

@@ -79,8 +79,7 @@ fn fit(argument: &str, points: &[(f64, f64)]) -> Result<Usl, NoLaw> {
     if error <= ERROR_MAX { Ok(law) } else { Err(NoLaw::PoorFit(error)) }
 }
 
-/// Returns a sweep for every figure of a document that was measured with several values of exactly
-/// one argument.
+/// Returns a sweep for every figure of a document that was measured with several values of exactly one argument.
 pub fn sweeps(document: &Document) -> Vec<Sweep<'_>> {
     let mut ids: Vec<&str> = Vec::new();
     for record in &document.records {
@@ -127,7 +126,7 @@ fn sweep<'a>(document: &'a Document, id: &'a str) -> Option<Sweep<'a>> {
 }
 
 impl Curve<'_> {
-    /// Returns operations per second for each argument value.
+    /// Returns pairs of an argument value and the operations per second measured with it.
     fn rates(&self) -> Vec<(f64, f64)> {
         self.points.iter().map(|(value, record)| (*value, record.rate_per_s)).collect()
     }
@@ -140,7 +139,7 @@ impl Sweep<'_> {
         values.collect::<BTreeSet<_>>().len()
     }
 
-    /// Returns the scaling law fitted to a contender's rate; `None` if it does not apply or fit.
+    /// Returns the scaling law fitted to a contender's rates; `None` if no law applies or fits.
     pub fn law(&self, contender: &str) -> Option<Usl> {
         self.curves.iter().find(|it| it.contender == contender)?.law.ok()
     }

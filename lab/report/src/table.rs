@@ -135,7 +135,6 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
     lines
 }
 
-/// Labelled value of a record.
 struct RecordFact {
     label: &'static str,
     value: Line,
@@ -194,7 +193,6 @@ fn median(record: &Record) -> Line {
     Line::new(words::figure(record.unit, record.summary.median), Tone::Strong)
 }
 
-/// Returns each mode with its share.
 fn modes(record: &Record) -> Vec<Line> {
     let shown = |(place, mode): (usize, &Mode)| {
         let joint = if place == 0 { "" } else { "+ " };
@@ -234,13 +232,13 @@ fn cards(model: &Model<'_>, lines: &mut Vec<Line>) {
 enum LadderColumn {
     Id,
     Contender,
-    /// Waiting strategy; only if every contender has a row.
+    /// Column of the waiting strategy; shown only if every contender has a row.
     Waits,
-    /// Arguments that vary in a sweep.
+    /// Column of the arguments that vary in a sweep.
     Argument,
     Figure,
     Interval,
-    /// Kind of figure: a median or a mean.
+    /// Column of the figure's kind: a median or a mean.
     Statistic,
     P99,
     Rate,
@@ -249,7 +247,7 @@ enum LadderColumn {
     PeerRatio,
     PeerName,
     Cpus,
-    /// Page faults; only if some figure has many.
+    /// Column of the page faults; shown only if some figure has many.
     Faults,
     Warning,
 }

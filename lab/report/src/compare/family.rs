@@ -11,12 +11,12 @@
 
 use handover_base::random::SplitMix64;
 
-/// Maximum number of permutations for which all are tried.
+/// Maximum number of permutations up to which all are tested.
 const PERMUTATIONS_ALL_MAX: usize = 13_000;
-/// Number of random permutations above that. The seed is fixed, so that equal runs give an equal p.
+/// Number of random permutations that are tested otherwise. The seed is fixed, so that equal runs give an equal p.
 const PERMUTATIONS_RANDOM: usize = 4_999;
-/// Added to the standard error (of logarithms), so that figures that agree to the last digit do not
-/// have an infinite statistic.
+/// Constant added to each standard error (of logarithms), so that figures that agree to the last
+/// digit do not have an infinite statistic.
 const ERROR_MIN: f64 = 0.001;
 
 /// Values of one test: one per process, side A's first; NaN for a process without the figure.
@@ -118,7 +118,7 @@ fn statistic(values: &[f64], is_a: &[bool]) -> f64 {
     Sums::of(values, is_a, &[]).statistic(0.0)
 }
 
-/// Sums of a test's values on both sides of a permutation: A's at index 1.
+/// Number and sum of a test's values on both sides of a permutation: side A's at index 1.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     count: [f64; 2],
@@ -167,9 +167,9 @@ impl Sums {
     }
 }
 
-/// Maximum number of permutations for a least shift, which needs less precision than a p-value.
+/// Maximum number of permutations in a search for the smallest detectable shift, which may be less precise.
 const PERMUTATIONS_OF_SHIFT: usize = 1000;
-/// Greatest shift that is tried, and the relative precision of the result.
+/// Greatest shift of the logarithms that is tried, and the relative precision of the result.
 const SHIFT_MAX: f64 = 8.0;
 const SHIFT_PRECISION: f64 = 0.02;
 
@@ -252,7 +252,6 @@ fn permutations(all: usize, chosen: usize) -> Vec<Vec<bool>> {
     random_permutations(all, chosen, PERMUTATIONS_RANDOM)
 }
 
-/// Returns the actual permutation and `count` random ones.
 fn random_permutations(all: usize, chosen: usize, count: usize) -> Vec<Vec<bool>> {
     let mut permutation: Vec<bool> = (0..all).map(|place| place < chosen).collect();
     let mut permutations = vec![permutation.clone()];

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 /// Minimum width of the layout; in narrower terminals, lines are cut.
 const WIDTH_MIN: usize = 24;
-/// Minimum width to which ids are cut; otherwise it is two fifths of the table.
+/// Minimum width of the column of ids, which otherwise takes at most two fifths of the table.
 const ID_WIDTH_MIN: usize = 20;
 /// Maximum number of figures named in the list of those that only one side has.
 const NAMES_MAX: usize = 4;
@@ -161,7 +161,7 @@ fn tone(verdict: Verdict) -> Tone {
     }
 }
 
-/// Formats a ratio with three decimals, as ratios near 1 differ there.
+/// Formats a ratio with three decimals, as the ratios of a comparison are near 1.
 fn fixed(ratio: f64) -> String {
     match ratio {
         it if !(0.0995..99.95).contains(&it) => words::ratio(it).trim_end_matches('×').to_string(),

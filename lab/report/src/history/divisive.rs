@@ -24,7 +24,7 @@ const SHUFFLES: usize = 999;
 pub struct Change {
     /// Index of the first value of the new level.
     pub place: usize,
-    /// Share of shuffled segments with a cut as good: the p-value.
+    /// p-value: share of shuffled copies of the segment with a cut that is as good.
     pub p: f64,
 }
 

@@ -48,8 +48,7 @@ impl Axis {
         Axis { title: title.into(), quantity, kind: Kind::Linear, from: None }
     }
 
-    /// Creates a logarithmic axis of whole decades. Values not above zero are placed at its lower
-    /// edge.
+    /// Creates a logarithmic axis of whole decades. Values not above zero are placed at its lower edge.
     pub fn log(title: impl Into<String>, quantity: Quantity) -> Axis {
         Axis { title: title.into(), quantity, kind: Kind::Log, from: None }
     }
@@ -68,7 +67,6 @@ impl Axis {
     }
 }
 
-/// Range of the data along an axis.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DataRange {
     ends: Option<(f64, f64)>,
@@ -208,7 +206,6 @@ fn nice_step(at_least: f64) -> f64 {
 }
 
 impl Quantity {
-    /// Returns the shortest label of a tick's value.
     fn tick(self, value: f64) -> String {
         const BINARY: &[(&str, f64)] = &[
             ("B", 1.0),
