@@ -8,7 +8,7 @@ use handover_record::{Args, Contender, Param, Spec, Values};
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 
-/// One benchmark with one contender.
+/// One benchmark of a suite, implemented by one contender.
 ///
 /// A suite is a slice of these, listed with [`benches!`](crate::benches); the contenders of one spec
 /// stand next to each other.
@@ -23,9 +23,9 @@ pub struct Bench {
     participants: Participants,
 }
 
-/// Lists benchmarks, one a row: `one` participant or `many`, the kind and name of the contender, how
-/// it waits, calls of further methods of [`Contender`](crate::Contender), the workload, and the
-/// condition under which it is built.
+/// Declares the benchmarks of a suite, one a row: `one` participant or `many`, the kind and name of
+/// the contender, how it waits, calls of further methods of [`Contender`](crate::Contender), the
+/// workload, and the condition under which it is built.
 ///
 /// ```
 /// # use handover_harness::{Bench, Fault, Samples, Setup, Spec, Workload, benches};
@@ -57,7 +57,7 @@ macro_rules! benches {
     };
 }
 
-/// Setup or sampling function with the workload's type; small, as a suite has hundreds of types.
+/// Function that runs a benchmark's only participant, or sets up the workload of several. Small: suites have hundreds.
 #[derive(Clone, Copy)]
 enum Participants {
     One { play: fn(&Stage) -> Result<ParticipantResult, Fault> },
@@ -146,8 +146,7 @@ impl Bench {
         }
     }
 
-    /// Returns what a participant's process needs for its part in a round; fails for a benchmark with
-    /// one participant.
+    /// Returns the benchmark as a participant's process needs it; fails for a benchmark of one participant.
     pub(crate) fn shared_benchmark(&self) -> Result<SharedBenchmark, Fault> {
         match self.participants {
             Participants::One { .. } => {

@@ -31,7 +31,7 @@ impl Group {
         Ok(Group { group, counters })
     }
 
-    /// Stops counting and returns the counts; `None` if the counters were never scheduled on the CPU.
+    /// Stops counting; returns the instructions, cycles and cache misses, or `None` if the CPU never ran the counters.
     pub(crate) fn read(mut self) -> Option<[u64; 3]> {
         self.group.disable().ok()?;
         let counts = self.group.read().ok()?;

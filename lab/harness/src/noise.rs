@@ -13,8 +13,7 @@ const ROUND_SWITCHES_MAX: u64 = 3;
 const MARKED_MAX: f64 = 0.25;
 /// Relative difference above which the figure without disturbed samples is reported.
 const UNDISTURBED_MAX: f64 = 0.02;
-/// Half-width of an interval, relative to the figure, above which the end of a run adds a
-/// warning.
+/// Half-width of an interval, relative to the figure, above which the figure gets a warning.
 const HALF_WIDTH_MAX: f64 = 0.04;
 /// Relative difference between the first and the last third of the rounds above which a drift is
 /// reported, if their intervals do not overlap. The median of all rounds lies in between, and the
@@ -23,14 +22,13 @@ const HALF_WIDTH_MAX: f64 = 0.04;
 const DRIFT_MAX: f64 = 0.15;
 /// Smallest time in ns that the method can measure.
 const RESOLUTION_NS: f64 = 0.2;
-/// Maximum factor, in either direction, between the measured rate and the rate computed from the
-/// figure.
+/// Maximum ratio, or its reciprocal, of the measured rate and the rate computed from the figure.
 const RATE_MAX: f64 = 1.5;
 /// Minimum number of rounds for statements about their distribution.
 pub(crate) const ROUNDS_MIN: usize = 15;
 
-/// Returns `true` if foreign work disturbed a round. Steal is ignored: the kernel counts it in
-/// units as long as a round, over all CPUs.
+/// Returns `true` if other programs disturbed a round. Steal time is ignored: the kernel counts it
+/// in units as long as a round, over all CPUs.
 pub(crate) fn is_disturbed(switches_involuntary: u64, crowded: bool) -> bool {
     !crowded && switches_involuntary > ROUND_SWITCHES_MAX
 }
@@ -127,8 +125,7 @@ fn disturbance(
     say(code, text);
 }
 
-/// Returns the relative difference between the last and the first third of the rounds, if their
-/// intervals do not overlap.
+/// Returns the relative difference between the last and the first third of the rounds; `None` if intervals overlap.
 fn drift(rounds: &[Round]) -> Option<f64> {
     let third = rounds.len() / 3;
     let of = |some: &[Round]| {

@@ -42,7 +42,7 @@ impl Switches {
         Some(Self { sampler, tid })
     }
 
-    /// Stops recording and returns the spans; `None` if records were lost.
+    /// Stops recording and returns the spans without a CPU; `None` if records were lost.
     pub fn read(mut self) -> Option<Vec<OffCpuSpan>> {
         self.sampler.disable().ok()?;
         let (mut spans, mut left_ns) = (Vec::new(), None);

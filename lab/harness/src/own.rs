@@ -52,7 +52,7 @@ pub fn bench_main(suites: &[&'static [Bench]]) -> ExitCode {
     }
 }
 
-/// Returns the suites, with a null benchmark added if they have none.
+/// Returns the suites, and a null benchmark if they contain none.
 fn with_nulls(suites: &[&'static [Bench]]) -> Vec<&'static [Bench]> {
     let mut suites = suites.to_vec();
     if !suites.iter().flat_map(|it| it.iter()).any(|it| it.spec().id.starts_with("null/")) {
@@ -67,7 +67,7 @@ fn fail(refused: &dyn std::fmt::Display, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// The parsed command line.
+/// The parsed command line of a benchmark program.
 #[derive(Debug, Default)]
 struct BenchOptions {
     patterns: Vec<String>,
@@ -166,7 +166,7 @@ fn print(text: &str) -> Result<ExitCode, String> {
     }
 }
 
-/// Returns the description of a run of the lab that starts now.
+/// Returns the description of a run that starts now.
 pub(crate) fn begin(lab: &Lab) -> Result<Run, String> {
     let started_unix_ns = unix_ns(SystemTime::now()).ok_or(DATE_OUT_OF_RANGE)?;
     let words: Vec<String> =
@@ -216,7 +216,7 @@ impl Watch for Faults {
     }
 }
 
-/// Null benchmark: swaps a word in fresh memory; measured twice.
+/// Null benchmark, which swaps a word in fresh memory; measured with two equal contenders.
 struct Twice(Box<AtomicU64>);
 
 impl Workload for Twice {

@@ -27,12 +27,12 @@ pub(crate) fn lap_ticks() -> u64 {
     clock::ticks().saturating_sub(began).max(1)
 }
 
-/// Returns `true` if a loop of `ticks` was slowed compared with the fastest one (0 if unknown).
+/// Returns `true` if a calibration loop of `ticks` was slower than the fastest one (0 if unknown).
 pub(crate) fn is_slower(ticks: u64, fastest: u64) -> bool {
     fastest > 0 && ticks as f64 > fastest as f64 * SLOWED
 }
 
-/// Returns the shorter of two loop times in ticks; 0 stands for unknown.
+/// Returns the shorter of two durations of calibration loops in ticks; 0 stands for unknown.
 pub(crate) fn fastest(one: u64, other: u64) -> u64 {
     match (one, other) {
         (0, known) | (known, 0) => known,

@@ -61,7 +61,7 @@ impl Drop for Mapping {
     }
 }
 
-/// A `T` in memory that the participants share, as threads or as processes; initially all zero.
+/// Value of type `T` in memory that the participants share, as threads or as processes; initially all zero.
 ///
 /// As with an [`Arc`], only `&T` is accessible, so a region is covariant in `T`. A `T` that is not
 /// `Sync` is not accessible:
@@ -149,7 +149,7 @@ impl fmt::Debug for Control {
     }
 }
 
-/// Values of the flag `go`: the round has started, or was cancelled; 0 is undecided.
+/// Values of the word `go`: the round has started, or was cancelled; before, it is 0.
 const GO: u32 = 1;
 const CANCELLED: u32 = 2;
 
@@ -205,8 +205,7 @@ impl Control {
         }
     }
 
-    /// Cancels the round: releases all participants that wait at the starting line or arrive later.
-    /// For a missing participant, without which the line would never open.
+    /// Cancels the round because a participant is missing: releases all that wait at the starting line or arrive later.
     pub(crate) fn cancel_round(&self) {
         let words = self.words();
         // Release: pairs with the Acquire loads of `go` in start_line().
@@ -328,9 +327,8 @@ unsafe extern "C" {
     fn handover_layout_padded(turns: u64);
 }
 
-/// Multiplies `turns` times (at least once), each multiplication depending on the previous one, in
-/// one of two copies of a loop at different addresses. Not inlined, so that the assembly is
-/// referenced from the object that contains it.
+/// Multiplies `turns` times (at least once), each time by the previous result, in one of two copies of a loop at
+/// different addresses. Not inlined, so that the assembly is referenced from the object that contains it.
 #[inline(never)]
 pub(crate) fn multiply(turns: u64, is_padded: bool) {
     let turns = turns.max(1);

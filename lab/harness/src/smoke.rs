@@ -86,7 +86,7 @@ impl Watch for Quiet {
     }
 }
 
-/// Returns the ids of declared, non-optional figures that the run did not measure.
+/// Returns the ids of figures that the suite declares as not optional and the run did not measure.
 fn missing(
     selection: &Selection,
     records: &[handover_record::Record],

@@ -5,8 +5,7 @@
 //! address space and its moment. [`of_independent`] is for other values: it decides whether a
 //! benchmark needs more time and whether its rounds drifted.
 
-/// Returns the median: the middle value, or the mean of the two middle values of an even count; 0
-/// for no values.
+/// Returns the median: the middle value, or the mean of the two middle values of an even count; 0 for no values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     median_of(&mut sorted)
@@ -68,12 +67,11 @@ impl Estimate {
 
 /// Returns the median of the passes' figures, given in order of time, with its 95 % interval.
 ///
-/// The interval lies between two order statistics, interpolated (Hettmansperger and Sheather,
-/// *Confidence intervals based on interpolated order statistics*, 1986), which assumes that passes
-/// are independent, and nothing about the figures' distribution. If neighbouring passes are
-/// correlated, as on a host whose other guests change by the minute, `n` passes are worth fewer, and
-/// the bounds are moved outwards by the square root of that, at most to the extreme passes. An
-/// interval cannot show a disturbance that is the same in all passes of its run.
+/// The interval lies between two order statistics, interpolated (Hettmansperger and Sheather, *Confidence intervals
+/// based on interpolated order statistics*, 1986), which assumes that passes are independent, and nothing about the
+/// figures' distribution. If neighbouring passes are correlated, as on a host whose other guests change by the minute,
+/// `n` passes are worth fewer, and the bounds are moved outwards by the square root of that, at most to the extreme
+/// passes. An interval cannot show a disturbance that is the same in all passes of its run.
 ///
 /// The Hodges-Lehmann interval is narrower, but assumes symmetry, and noise only makes figures
 /// greater: see the simulations among the tests.
@@ -169,8 +167,7 @@ const MODES_RATIO_MIN: f64 = 1.5;
 /// wider mode means one broad distribution.
 const MODE_SPREAD_MAX: f64 = 0.5;
 
-/// Minimum distance between modes in clock ticks: closer values are one mode that the clock's
-/// resolution divides.
+/// Minimum distance between modes in clock ticks: closer values are one mode that the clock's resolution divides.
 const MODES_STEPS_MIN: f64 = 4.0;
 
 /// Minimum number of values for a search of modes, and in each mode.
@@ -284,8 +281,7 @@ mod tests {
         }),
     ];
 
-    /// Returns the exact signed-rank interval: the `rank`th least and greatest of the means of
-    /// pairs.
+    /// Returns the exact signed-rank interval: the `rank`th least and greatest of the means of pairs.
     fn hodges_lehmann(values: &[f64], rank: usize) -> (f64, f64) {
         let pairs =
             (0..values.len()).flat_map(|one| (one..values.len()).map(move |two| (one, two)));
@@ -297,8 +293,7 @@ mod tests {
 
     const TRIALS: usize = 1500;
 
-    /// Returns the share of trials in which the interval of `count` pass figures contains their true
-    /// median, 0.
+    /// Returns the share of trials in which the interval of `count` pass figures contains their true median, 0.
     fn coverage(
         count: usize,
         mut draw: impl FnMut() -> f64,

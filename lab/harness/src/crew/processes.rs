@@ -24,10 +24,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::thread;
 
-/// Environment variable with the assignment of a process that is a participant.
+/// Environment variable with which a process is started as a participant; contains its [`Assignment`].
 pub(crate) const PARTICIPANT_VARIABLE: &str = "HANDOVER_PARTY";
 
-/// Message to a participant's process: its part of the round.
+/// Message to a participant's process: the round, the participant's index and the shared descriptors.
 #[derive(Serialize, Deserialize)]
 struct Assignment {
     spec: String,
@@ -126,7 +126,7 @@ fn read_answer(role: Role, answer: OwnedFd) -> Result<ParticipantResult, Fault> 
     }
 }
 
-/// Returns the exit status of the first child that exited without success.
+/// Describes the exit status of the first child that failed; for an error message.
 fn describe_dead(children: &mut [Process]) -> String {
     for _ in 0..100 {
         for child in children.iter_mut() {
@@ -141,10 +141,10 @@ fn describe_dead(children: &mut [Process]) -> String {
     "its pipe was closed before a result arrived".to_string()
 }
 
-/// Assignment of a process that was started as a participant.
+/// Process that was started as a participant, with its assignment.
 pub(crate) struct ParticipantProcess(Assignment);
 
-/// Benchmark of several participants, as looked up in a participant's process.
+/// Benchmark of several participants, as needed in a participant's process.
 pub(crate) struct SharedBenchmark {
     pub spec: &'static Spec,
     pub contender: &'static str,

@@ -37,8 +37,8 @@ pub(crate) fn round_alone(
     Ok(notes)
 }
 
-/// Runs the only participant on its thread. The workload keeps its type and lives on the stack, so
-/// that the measured code is compiled as in a user's program; all other code is compiled once.
+/// Runs a benchmark's only participant on its thread. The workload keeps its type and lives on the stack, so that the
+/// measured code is compiled as in a user's program; all other code is compiled once.
 pub(crate) fn play_alone<W: Workload>(stage: &Stage) -> Result<ParticipantResult, Fault> {
     let setup =
         || W::setup(&W::Args::from_values(&stage.values), &mut Setup::creating(&stage.cpus, false));
@@ -141,7 +141,7 @@ impl Timed {
         Timed { samples, hardware, watched: Scheduling::begin(stage) }
     }
 
-    /// Starts the measurements of the only participant, which has no starting line.
+    /// Starts the measurements of a benchmark's only participant, which waits for no other.
     fn begin_alone(stage: &Stage) -> Timed {
         let samples = Samples::new(stage.timing, stage.parts_count, true, None);
         let mut timed = Timed::prepare(stage, true, samples);
@@ -165,7 +165,7 @@ struct Scheduling {
 }
 
 impl Scheduling {
-    /// Starts measuring; creates the thread's ring of events here, before the timed part.
+    /// Starts measuring; also creates the thread's ring of probe events, before the timed part.
     fn begin(stage: &Stage) -> Scheduling {
         let delayed_ns = trace::run_delay_ns();
         if stage.trace.is_none() {
@@ -175,7 +175,7 @@ impl Scheduling {
         Scheduling { delayed_ns, switches: Switches::open() }
     }
 
-    /// Adds the time that the thread has waited for a CPU, and the spans in which it waited.
+    /// Adds to `notes` the time that the thread has waited for a CPU, and the spans in which it waited.
     fn end(self, notes: &mut ParticipantResult) {
         notes.own.delayed_ns =
             self.delayed_ns.and_then(|before| Some(trace::run_delay_ns()?.saturating_sub(before)));

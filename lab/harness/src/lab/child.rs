@@ -21,13 +21,13 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Prefix of the command-line argument that makes a started program run a pass.
+/// Prefix of the command-line argument with which this program is started as the process of a pass.
 const WORD: &str = "--handover-pass=";
 /// Interval at which the parent polls for a requested stop.
 const SLICE: Duration = Duration::from_millis(50);
-/// Time within which a pass must report its measurements after a requested stop.
+/// Time limit for a pass's last report after a requested stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
-/// Time within which a pass must exit after its last report.
+/// Time limit for the exit of a pass's process after its last report.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 /// Maximum length of a frame; limits the memory allocated for a corrupt length.
 const FRAME_BYTES_MAX: u32 = 1 << 30;
@@ -91,7 +91,7 @@ struct Stoppable<'a> {
     socket: UnixStream,
     interrupted: &'a AtomicBool,
     stop: &'a AtomicBool,
-    /// Deadline for the pass's last report after a requested stop; `None` before.
+    /// Deadline of the pass's last report after a requested stop; `None` before a stop is requested.
     until: Option<Instant>,
 }
 
@@ -141,7 +141,7 @@ fn read_frame<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<T> {
     postcard::from_bytes(&bytes).map_err(io::Error::other)
 }
 
-/// Runs the pass that the parent process requests; returns `None` if this process was not started as a pass child.
+/// Runs a pass as requested by the parent process; returns `None` if this process was not started for a pass.
 pub(crate) fn run_if_child(all: &[&'static [Bench]]) -> Option<Result<(), Fault>> {
     let word = std::env::args_os().nth(1)?;
     let numbers = word.to_str()?.strip_prefix(WORD)?;

@@ -15,16 +15,15 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Significant digits that histograms resolve.
+/// Number of significant decimal digits that histograms resolve.
 const HISTOGRAM_DIGITS: u8 = 3;
-/// Number of equal parts of a round of batches; the round's figure is the median of the parts'
-/// means.
+/// Number of equal parts of a round of batches; the round's figure is the median of the parts' means.
 const STRETCHES: usize = 10;
 /// Clock resolution, as a share of the median, above which the median jumps between clock ticks.
 const STEP_SHARE_MAX: f64 = 0.05;
-/// Share of the greatest samples that the mean then excludes, which removes interrupts.
+/// Share of the greatest samples that the mean excludes if the clock is too coarse for a median; removes interrupts.
 const TAIL_SHARE: f64 = 0.01;
-/// Minimum number of samples for a figure of a round's undisturbed samples.
+/// Minimum number of undisturbed samples of a round from which a figure is computed.
 const UNDISTURBED_MIN: usize = 16;
 
 /// A contender or a floor with its measurements so far, of one pass or of all passes.
@@ -39,25 +38,25 @@ pub(super) struct MeasuredContender {
     pub measured: Measurements,
 }
 
-/// Facts about a contender or floor that later passes need.
+/// Facts about a contender or floor that a pass passes on to later passes.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ContenderFacts {
-    /// `true` if it failed; it is then not run again.
+    /// `true` if the contender or floor failed; no later pass runs it.
     pub is_out: bool,
-    /// Number of operations in a batch; 0 if it is not chosen yet.
+    /// Number of operations in a batch; 0 if it is not determined yet.
     pub batch: u64,
-    /// Figure of the last warm-up round.
+    /// Figure of the last warm-up round, in the unit of the spec.
     pub figure: f64,
-    /// Duration of the fastest pace loop of its rounds, in ticks; 0 if there is none.
+    /// Duration of the fastest calibration loop in the contender's rounds, in ticks; 0 if there was none.
     pub pace_ticks: u64,
 }
 
-/// Measurements of the rounds of a contender or floor; those of several passes add up.
+/// Measurements of the rounds of a contender or floor.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Measurements {
     pub parts: Vec<PartMeasurements>,
     pub wall_ns: f64,
-    /// Resource usage of all processes together.
+    /// Resource usage of all processes together, over all rounds.
     pub used: ResourceUsage,
     /// Resource usage of each participant: of its thread, or of its process if it has one.
     pub by_party: Vec<ResourceUsage>,
@@ -73,17 +72,16 @@ pub(crate) struct Measurements {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PartMeasurements {
     pub rounds: Vec<Round>,
-    /// For each round, the ticks of its fastest pace loop, and its figure without disturbed
-    /// samples.
+    /// For each round, the ticks of its fastest calibration loop, and its figure without disturbed samples.
     beside: Vec<(u64, Option<f64>)>,
-    /// Histogram of the operations timed alone, or of batches if there are none.
+    /// Histogram of the operations timed alone, or of the batches if no operation was timed alone.
     #[serde(with = "as_bytes")]
     pub histogram: Histogram<u64>,
-    /// Number of operations that were timed alone at random in batch timing.
+    /// Number of operations that were drawn at random from batches and timed alone.
     pub alone: u64,
     pub ops: u64,
     pub samples: u64,
-    /// Sum over all operations, in the spec's unit.
+    /// Sum of all operations' times, or of their values, in the spec's unit.
     pub sum: f64,
     pub batches: Vec<f64>,
     pub rates: Vec<f64>,
@@ -166,27 +164,27 @@ impl MeasuredContender {
         if self.is_floor { self.bench.spec().id } else { self.bench.contender().name }
     }
 
-    /// Adopts facts found by earlier passes.
+    /// Sets the facts found by earlier passes.
     pub fn adopt(&mut self, known: ContenderFacts) {
         self.known = known;
         self.stage.timing.batch = known.batch;
         self.stage.timing.pace_ticks = known.pace_ticks;
     }
 
-    /// Adds the measurements of another process.
+    /// Adds the facts and measurements of another process.
     pub fn absorb(&mut self, known: ContenderFacts, measured: Measurements) {
         let pace_ticks = pace::fastest(self.known.pace_ticks, known.pace_ticks);
         self.adopt(ContenderFacts { pace_ticks, ..known });
         self.measured.absorb(measured);
     }
 
-    /// Reassesses rounds that ran before their core's full pace was known.
+    /// Classifies rounds again that ran before their core's full speed was known.
     pub fn reclassify_rounds(&mut self) {
         let fastest_ticks = self.known.pace_ticks;
         self.measured.parts.iter_mut().for_each(|part| part.reclassify_rounds(fastest_ticks));
     }
 
-    /// Stores the duration of a round's fastest pace loop.
+    /// Updates the fastest calibration loop with those of a round.
     pub fn add_pace(&mut self, notes: &[ParticipantResult]) {
         let seen = notes.iter().map(|it| it.pace_ticks).fold(self.known.pace_ticks, pace::fastest);
         self.known.pace_ticks = seen;
@@ -218,7 +216,7 @@ impl MeasuredContender {
         self.measured.parts.iter().map(|part| part.rounds.len()).sum()
     }
 
-    /// Returns the number of rounds of the part with the fewest, excluding parts without rounds.
+    /// Returns the number of rounds of the part that has the fewest; parts without rounds do not count.
     pub fn rounds_of_rarest_part(&self) -> usize {
         let counts = self.measured.parts.iter().map(|part| part.rounds.len());
         counts.filter(|count| *count > 0).min().unwrap_or(0)
@@ -396,7 +394,7 @@ impl PartMeasurements {
         self.rates.push(rate);
     }
 
-    /// Adds a round with this figure and no samples.
+    /// Adds a round that consists of a figure, without samples.
     #[cfg(test)]
     pub fn put(&mut self, round: Round) {
         self.rounds.push(round);
@@ -408,7 +406,7 @@ impl PartMeasurements {
         if stats::median(&self.batches) <= 1.0 { TimingKind::Single } else { TimingKind::Batch }
     }
 
-    /// Marks rounds whose cores were slow throughout, compared with the fastest known pace loop.
+    /// Marks rounds whose cores were slow throughout, compared with the fastest known calibration loop.
     pub fn reclassify_rounds(&mut self, fastest_ticks: u64) {
         for (round, (pace, undisturbed)) in self.rounds.iter_mut().zip(&mut self.beside) {
             if pace::is_slower(*pace, fastest_ticks) {
@@ -441,7 +439,6 @@ impl PartMeasurements {
     }
 }
 
-/// Returns the median of each pass's values.
 pub(super) fn medians_by_pass(values: impl Iterator<Item = (u32, f64)>) -> Vec<f64> {
     let mut passes: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     values.for_each(|(pass, value)| passes.entry(pass).or_default().push(value));
@@ -470,7 +467,6 @@ pub(super) fn in_digits(value: f64, digits: i32) -> f64 {
     if rounded.is_finite() { rounded } else { value }
 }
 
-/// Rounds a share to thousandths.
 fn thousandths(share: f64) -> f64 {
     (share * 1000.0).round() / 1000.0
 }

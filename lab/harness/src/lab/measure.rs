@@ -17,24 +17,24 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Approximate duration of a round; half of it with several participants, since all their cores
-/// must keep their pace from start to end.
+/// must keep their speed from start to end.
 const ROUND: Duration = Duration::from_millis(10);
 const ROUND_OF_SEVERAL: Duration = Duration::from_millis(5);
 /// Maximum size of the block that precedes a round's memory: two pages, so that both the cache sets
 /// and the pages shared with other data differ between rounds.
 const SLACK_BYTES_MAX: usize = 8192;
-/// Minimum number of hand-overs in a round whose hand-overs are separated by pauses.
+/// Minimum number of hand-overs in a round that pauses before each of them.
 const ROUND_GAPS_MIN: u32 = 8;
 /// Number of consecutive rounds that must agree within [`WARM_AGREE`] to end the warm-up.
 const WARM_ROUNDS: usize = 3;
 const WARM_AGREE: f64 = 0.02;
-/// Divisor of a round's duration for the repeated warm-up in the process of each later pass.
+/// Divisor of a round's duration; the result is the duration of the warm-up in the process of each later pass.
 const WARM_AGAIN_PART: u64 = 4;
-/// Minimum duration of the shortest contender's operation, in clock readings, for timing operations
-/// alone.
+/// Minimum duration of the fastest contender's operation, as a multiple of a clock reading, from
+/// which operations are timed alone.
 const SINGLE_CLOCKS_MIN: f64 = 20.0;
 
-/// Limits of one visit to a benchmark.
+/// Limits of one visit, which measures one benchmark in one pass.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Visit {
     /// Minimum number of blocks, regardless of time.
@@ -43,7 +43,7 @@ pub(super) struct Visit {
     pub blocks_max: u32,
     /// Deadline of the visit; `None` for no limit.
     pub until: Option<Instant>,
-    /// Time limit of the first visit's warm-up.
+    /// Time limit of the warm-up in the first visit.
     pub warm_up: Duration,
 }
 
@@ -54,8 +54,8 @@ pub(super) struct BlockRunner<'a> {
     pub interrupted: &'a AtomicBool,
     /// Index of the pass.
     pub pass: u32,
-    /// Random source of the contenders' order in each block. It is used for nothing else, so that
-    /// the run's seed gives the orders: the number of warm-up rounds depends on their speed.
+    /// Random source of the contenders' order in each block. Used for nothing else, so that the
+    /// run's seed determines the orders, even if the number of warm-up rounds differs.
     orders: SplitMix64,
     /// Random source of each round's placement in memory and of its samples.
     random: SplitMix64,
@@ -73,8 +73,8 @@ impl<'a> BlockRunner<'a> {
         BlockRunner { lab, group, interrupted, pass, orders, random }
     }
 
-    /// Checks every contender and warms it up. Returns the contenders that fail, which are not
-    /// measured, each with its fault.
+    /// Checks every contender and warms it up. Returns the contenders that failed, with their
+    /// faults; these are not measured.
     pub fn begin(
         &mut self,
         contenders: &mut [MeasuredContender],
@@ -111,7 +111,7 @@ impl<'a> BlockRunner<'a> {
         Ok(())
     }
 
-    /// Measures blocks within the visit's limits, and calls `on_block` after each.
+    /// Measures blocks within the limits of a visit, and calls `on_block` after each block.
     pub fn visit(
         &mut self,
         contenders: &mut [MeasuredContender],
@@ -169,7 +169,7 @@ impl<'a> BlockRunner<'a> {
             .map_err(|fault| fault.of_contender(contender.name()))
     }
 
-    /// Returns the parameters of a contender's next round, some of them random.
+    /// Returns the parameters of the next round of a contender, some of them random.
     fn stage(&mut self, contender: &MeasuredContender) -> Stage {
         let mut stage = contender.stage.clone();
         stage.slack_bytes = self.random.below(SLACK_BYTES_MAX);
@@ -177,8 +177,7 @@ impl<'a> BlockRunner<'a> {
         stage
     }
 
-    /// Checks each contender's results. A contender or floor that fails is not measured, and has no
-    /// ratios.
+    /// Checks the results of each contender. A contender or floor that fails is not measured, and has no ratios.
     fn check(
         &self,
         contenders: &mut [MeasuredContender],
@@ -236,7 +235,7 @@ impl<'a> BlockRunner<'a> {
         if self.interrupted.load(Ordering::Relaxed) { Err(Fault::Interrupted) } else { Ok(()) }
     }
 
-    /// Starts a thread that keeps a CPU busy next to the participants, if the plan requires one.
+    /// Starts a thread that keeps a CPU busy next to the participants; `None` if the plan has no neighbour.
     fn neighbour(&self, contenders: &[MeasuredContender]) -> Result<Option<Neighbour>, Fault> {
         contenders.first().and_then(|it| it.neighbour_cpu).map(Neighbour::start).transpose()
     }
@@ -308,7 +307,7 @@ fn contender(lab: &Lab, group: &Group, bench: &'static Bench, is_floor: bool) ->
     MeasuredContender::new(bench, stage, roles, notes, is_floor)
 }
 
-/// Returns `true` if the cores' pace is monitored: not if the program's own threads share a core.
+/// Returns `true` if the speed of the cores is monitored: not if the program's own threads share a core.
 fn watches_pace(lab: &Lab, cpus: &[u32]) -> bool {
     let plan = &lab.plan;
     let shares_core = |(index, cpu): (usize, &u32)| {
@@ -320,8 +319,7 @@ fn watches_pace(lab: &Lab, cpus: &[u32]) -> bool {
     plan.profile != Profile::Smoke && !burdened
 }
 
-/// Returns the CPU of the busy neighbour: one without a participant or, if there is none, the last
-/// participant's.
+/// Returns the CPU of the busy neighbour: one without a participant or, if there is none, that of the last participant.
 fn neighbour_cpu(lab: &Lab, group: &Group, used: &[u32]) -> Option<u32> {
     if !lab.plan.neighbour || !group.selection.spec.hands_over {
         return None;
@@ -330,9 +328,9 @@ fn neighbour_cpu(lab: &Lab, group: &Group, used: &[u32]) -> Option<u32> {
     free.or_else(|| used.last().copied())
 }
 
-/// Chooses between timing single operations and batches: if the shortest contender's operation takes
-/// at least twenty clock readings, every contender's operations are timed alone. One rule for all
-/// contenders, so that none has more overhead.
+/// Chooses between timing single operations and batches: if the fastest contender's operation takes
+/// at least twenty clock readings, every contender's operations are timed alone. All contenders
+/// follow one rule, so that none has more overhead.
 fn choose_batches(contenders: &mut [MeasuredContender], always: bool) {
     let cost = clock::calibration().cost_ns;
     let racing = contenders.iter().filter(|it| !it.is_floor && !it.known.is_out);

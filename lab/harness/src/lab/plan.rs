@@ -11,7 +11,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::time::Duration;
 
-/// Id prefix of the null benchmarks, which measure the same operation twice.
+/// Prefix of the ids of null benchmarks, which measure the same operation twice.
 pub(super) const NULL_PREFIX: &str = "null/";
 
 /// Amount of measurement in a run.
@@ -19,15 +19,15 @@ pub(super) const NULL_PREFIX: &str = "null/";
 pub enum Profile {
     /// Each operation once, with the smallest arguments: a test without measurements.
     Smoke,
-    /// 16 to 640 rounds of each figure: about 75 s for the default run.
+    /// 16 to 640 rounds of each figure; the default run takes about 75 s.
     Quick,
-    /// 96 to 480 rounds of each figure.
+    /// 96 to 480 rounds of each figure, 30 s for each benchmark.
     Full,
 }
 
-/// Schedule of a run. Each benchmark is visited several times instead of once for longer: a period
-/// of some seconds in which the host is slower (a lower frequency, a busy sibling, slow wake-ups)
-/// then affects a few rounds of every figure, not all rounds of one.
+/// Schedule of a run. Each benchmark is measured in several passes instead of once for longer: a
+/// period of some seconds in which the host is slower (a lower frequency, a busy sibling, slow
+/// wake-ups) then affects a few rounds of every figure, not all rounds of one.
 pub(super) struct Schedule {
     pub(super) passes: u32,
     /// Minimum number of blocks per benchmark and pass.
@@ -69,7 +69,7 @@ impl Profile {
 
 /// Time limit of a quick run of all default benchmarks, with a reserve after the last pass.
 const QUICK_TOTAL: Duration = Duration::from_secs(82);
-/// Limits of one benchmark's time in a quick run, in all its passes together.
+/// Minimum and maximum time of one benchmark in a quick run, in all its passes together.
 const QUICK_EACH_MIN: Duration = Duration::from_millis(800);
 const QUICK_EACH_MAX: Duration = Duration::from_secs(8);
 /// Time of one benchmark in a full run.
@@ -106,7 +106,7 @@ pub struct Plan {
     pub place: Placement,
     /// Pause before each hand-over, at most [`Plan::IDLE_GAP_MAX`].
     pub idle_gap: Duration,
-    /// Time of each benchmark in all its passes, within [`Plan::TIMES`]; `None` for the profile's
+    /// Time of each benchmark in all its passes, within [`Plan::TIME_RANGE`]; `None` for the profile's
     /// time. Not allowed in a smoke run.
     pub time: Option<Duration>,
     /// `true` to run a busy thread next to the participants.
@@ -125,7 +125,7 @@ pub struct Plan {
 impl Plan {
     /// Default value of [`patience`](Self::patience).
     pub const PATIENCE: Duration = crew::PATIENCE;
-    /// Longest allowed pause before a hand-over.
+    /// Maximum pause before a hand-over.
     pub const IDLE_GAP_MAX: Duration = Duration::from_millis(100);
     /// Shortest and longest allowed time of a benchmark.
     pub const TIMES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3600));
@@ -151,7 +151,7 @@ impl Default for Plan {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// A pattern matches no benchmark.
+    /// The pattern does not select any benchmark.
     #[error(transparent)]
     Select(#[from] SelectError),
     /// An argument has an invalid value for a benchmark.
@@ -240,13 +240,13 @@ pub trait Watch {
     fn begin(&mut self, visit: (usize, usize), group: usize) {
         let _ = (visit, group);
     }
-    /// Called when `done` of at most `most` blocks of this visit are measured.
+    /// Called when `done` of at most `most` blocks of the current visit are measured.
     fn block(&mut self, done: u32, most: u32) {
         let _ = (done, most);
     }
-    /// Called with all figures of the benchmark so far, which replace those of earlier calls: after the
-    /// first pass, so that early results exist, and after the last, for the null benchmarks first.
-    /// Returning `false` ends the run, for example if the records could not be stored.
+    /// Called with all records of a benchmark so far, which replace those of earlier calls: after
+    /// the first pass, so that early results exist, and after the last, for the null benchmarks
+    /// first. Return `false` to end the run, for example if the records could not be stored.
     fn records(&mut self, records: &[Record]) -> bool {
         let _ = records;
         true
@@ -275,7 +275,7 @@ pub struct Outcome {
     pub null_several: Option<f64>,
 }
 
-/// A suite and a plan for this machine, ready to run.
+/// A suite and a plan that have been checked for this machine, ready to run.
 #[derive(Debug)]
 pub struct Lab {
     pub(super) plan: Plan,
@@ -312,9 +312,8 @@ impl Lab {
         Ok(Lab { plan, groups, topology, allowed: topology::allowed(), seed: seed() })
     }
 
-    /// Checks the plan for one benchmark, given by its full id, with several values of one
-    /// argument. Each pass measures all values, so that a period of noise affects a few rounds of
-    /// each value.
+    /// Creates a lab that measures one benchmark, given by its full id, with several values of one argument. Each pass
+    /// measures all values, so that a period of noise affects a few rounds of each value.
     ///
     /// # Errors
     /// Fails like [`new`](Lab::new), and if the benchmark does not have the argument or the range
@@ -366,12 +365,12 @@ impl Lab {
         &self.plan
     }
 
-    /// Returns the seed of the run's random orders and placements.
+    /// Returns the seed of the run's random numbers.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// Returns the number of visits to each benchmark.
+    /// Returns the number of passes of the run, each of which measures every benchmark.
     pub fn passes_count(&self) -> u32 {
         self.schedule().passes
     }

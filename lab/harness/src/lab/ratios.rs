@@ -8,7 +8,7 @@ use handover_record::{
 };
 use std::collections::BTreeMap;
 
-/// Declared floor: its id, its benchmark, and the index of its part.
+/// Declared floor: its id, its benchmark, and the index of the benchmark's part.
 pub(super) type Floor = (&'static str, &'static Bench, usize);
 
 /// Returns the ratio of a contender's part to its floor: a floor among the contenders of the same
@@ -39,8 +39,8 @@ pub(super) fn to_floor(
     })
 }
 
-/// Returns the ratio to a floor of the same benchmark that waits in the same way, or else to one
-/// that does not wait.
+/// Returns the ratio to a floor among the contenders of the same benchmark: one that waits in the
+/// same way, or else one that does not wait.
 fn own_floor(
     spec: &Spec,
     contenders: &[MeasuredContender],
@@ -103,7 +103,7 @@ pub(super) fn to_peers(
         .collect()
 }
 
-/// Returns the contenders that a contender is compared with, regardless of how they wait.
+/// Returns the contenders that may be compared with a contender, regardless of how they wait.
 fn rivals<'a>(
     contenders: &'a [MeasuredContender],
     ours: &'a MeasuredContender,
@@ -170,7 +170,7 @@ fn figure_id(spec: &Spec, index: usize) -> String {
     spec.parts.get(index).map_or(spec.id.to_string(), |part| format!("{}/{}", spec.id, part.name))
 }
 
-/// Returns a warning if the figure is clearly below its floor.
+/// Returns a warning if a figure is clearly below its floor.
 pub(super) fn warning_if_beaten(floor: &Ratio) -> Option<Warning> {
     let (low, high) = floor.ends().filter(|(_, high)| *high < 1.0)?;
     let text = format!(

@@ -58,7 +58,7 @@ pub(super) struct Context<'a> {
     pub args: BTreeMap<String, u64>,
     pub floors: &'a [Floor],
     pub started_unix_ns: i64,
-    /// Cost in ns of the empty operation when timed alone, and in a batch.
+    /// Cost of the empty operation in ns: timed alone, and per operation of a batch.
     pub empty: (f64, f64),
 }
 
@@ -169,8 +169,8 @@ fn record(
     }))
 }
 
-/// Returns the two modes of operations, of rounds or of passes, whichever is found first, with the
-/// name of these values.
+/// Returns the two modes of a part's operations, rounds or passes, whichever has two modes first,
+/// with the name of these values; `None` without modes.
 fn modes(part: &PartMeasurements, figure: f64) -> Option<(&'static str, stats::Modes)> {
     let step = clock::calibration().resolution_ns;
     if part.timing() == TimingKind::Single {
@@ -223,7 +223,7 @@ fn encode(histogram: &Histogram<u64>) -> String {
     }
 }
 
-/// Minimum number of CPUs used by threads that are no participants for an entry of their own.
+/// Minimum number of CPUs used by threads that are no participants, from which they are listed.
 const OTHERS_CPUS_MIN: f64 = 0.005;
 
 /// Returns the resource usage of each role and, if noticeable, of other threads; empty if that is
