@@ -23,7 +23,7 @@ pub struct Anatomy {
     /// Full id of the benchmark
     #[arg(value_name = "ID")]
     pub id: String,
-    /// Contender, if several have probe sites
+    /// Contender to measure; required if several contenders have probe sites
     #[arg(long, value_name = "NAME")]
     pub contender: Option<String>,
     /// Set an argument of the benchmark

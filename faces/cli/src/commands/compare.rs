@@ -36,15 +36,15 @@ dealing the processes out anew makes any figure look so much worse in less than 
 and Young, step-down maxT)."
 )]
 pub struct Compare {
-    /// A and B; with --baseline, B alone (none: the last run, and all of its name or its --repeat); with --ab, what
-    /// is measured (none: the ladder)
+    /// Sides A and B to compare; with --baseline, only B [default: the last run, and all runs of
+    /// its name or its --repeat]; with --ab, the benchmarks to measure [default: the ladder]
     #[arg(value_name = "SIDE|PATTERN", allow_negative_numbers = true)]
     words: Vec<String>,
-    /// Side that is the baseline
+    /// Side that B is compared with: name, run or file
     #[arg(long, value_name = "SIDE", conflicts_with = "ab", allow_negative_numbers = true)]
     baseline: Option<String>,
-    /// Measure builds of handover here, in turn, and compare them: two files, or two patterns of files as in 'old/*',
-    /// whose builds take turns within their side
+    /// Measure two builds of handover alternately and compare them: OLD and NEW are program files,
+    /// or patterns such as 'old/*' for several builds per side
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"])]
     ab: Vec<String>,
     /// With --ab: number of processes per build; a verdict needs five
@@ -54,7 +54,7 @@ pub struct Compare {
     /// With --ab: time for each benchmark in each process
     #[arg(long, value_name = "TIME", requires = "ab")]
     time: Option<String>,
-    /// With --ab: store the runs, with the names NAME/old and NAME/new
+    /// With --ab: store the runs under the names NAME/old and NAME/new
     #[arg(long, value_name = "NAME", requires = "ab")]
     name: Option<String>,
     /// Smallest difference that matters, 0% to 100%
@@ -122,7 +122,7 @@ pub fn compare(args: &Compare, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Caveat for a comparison in which a side consists of one binary.
+/// Note below a comparison in which one build stands for a side.
 const SINGLE_LINKS: &str = "A side is one link of its code: where functions lie is in the differences, some percent of \
 a short figure. `cargo xtask layouts` makes several links, for `--ab 'old/*' 'new/*'`.";
 
@@ -189,7 +189,7 @@ fn sides(args: &Compare) -> anyhow::Result<[NamedSide; 2]> {
     Ok([of(a)?, of(b)?])
 }
 
-/// Returns the last run and those of its group: all with its name, or of its `--repeat`.
+/// Returns the last run, with the other runs of the same name or of the same `--repeat`.
 fn last_group(baseline: &str, store: &Store) -> anyhow::Result<NamedSide> {
     let rows = store.runs().map_err(stored::usage_error)?;
     let Some(last) = rows.last() else { return Ok(("last".to_string(), Vec::new())) };
@@ -235,12 +235,11 @@ fn is_one_repeat(earlier: &str, later: &str) -> bool {
     }
 }
 
-/// Loads the runs with these ids.
 fn load_all(store: &Store, ids: &[String]) -> anyhow::Result<Vec<Document>> {
     ids.iter().map(|id| store.load(id)).collect::<Result<_, _>>().map_err(stored::usage_error)
 }
 
-/// Loads the runs of a side. The store is opened at the first word that is not a file.
+/// Loads the runs of a side, given as names, runs or files with commas between. Opens the store only if needed.
 fn side(words: &str, db: &StoreOption, store: &mut Option<Store>) -> anyhow::Result<Vec<Document>> {
     let mut documents: Vec<Document> = Vec::new();
     for word in words.split(',') {

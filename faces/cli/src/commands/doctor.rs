@@ -9,14 +9,14 @@ use serde_json::json;
 use std::io::Write;
 use std::time::Duration;
 
-/// Maximum duration of the measurement.
+/// Maximum duration of the measurement of the CPUs' speed.
 const TIME_MAX: Duration = Duration::from_secs(3600);
-/// Duration of the measurement before each run.
+/// Duration of the measurement of the CPUs' speed before each run.
 const TIME_OF_RUN: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// Duration of the measurement of the CPUs' pace, 0 to 1h (0: not measured)
+    /// Duration of the measurement of the CPUs' speed, 0 to 1h (0: not measured)
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
     #[arg(allow_hyphen_values = true)]
     time: Duration,

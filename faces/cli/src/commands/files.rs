@@ -13,7 +13,7 @@ const FILE_BYTES_MAX: u64 = 1 << 28;
 /// Parsed content of a file of runs.
 pub enum Content {
     Runs(Vec<Document>),
-    /// Other content: rows of abt-eventual-bench, or an unknown format.
+    /// No runs: output of abt-eventual-bench, or an unknown format.
     Rows,
 }
 

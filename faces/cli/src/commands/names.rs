@@ -17,10 +17,10 @@ pub struct Tag {
     /// Run: id, prefix of an id, name, or position from the end (-1 is the last)
     #[arg(value_name = "RUN", allow_negative_numbers = true)]
     run: String,
-    /// Name: letters, digits, '-', '_', '.', '/', '+' or '@', the first a letter
+    /// Name to add: letters, digits, '-', '_', '.', '/', '+' or '@', the first a letter
     #[arg(value_name = "NAME")]
     name: String,
-    /// Remove the name
+    /// Remove the name instead of adding it
     #[arg(long)]
     remove: bool,
     #[command(flatten)]

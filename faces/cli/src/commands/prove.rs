@@ -145,7 +145,7 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the proof of the delay planted in our lock, from the records.
+/// Reads from the records what the delay planted in our lock costs, as a proof; `None` without such records.
 fn our_lock(document: &Document) -> Option<Proof> {
     let of = |contender: &str| {
         let mut records = document.records.iter();
@@ -223,7 +223,7 @@ fn table(proofs: &[Proof], is_judged: bool) -> String {
     aligned(&lines, &[0])
 }
 
-/// Aligns lines in columns, flush left in the columns `left` and in the last one, else flush right.
+/// Aligns lines in columns: flush left in the columns `left` and the last one, flush right in the others.
 fn aligned<const N: usize>(lines: &[[String; N]], left: &[usize]) -> String {
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
     let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();

@@ -116,7 +116,7 @@ fn repeated(options: &RunOptions) -> anyhow::Result<()> {
     }
 }
 
-/// Results of a run, and the errors that occurred.
+/// Results and errors of a run.
 pub(crate) struct Measured {
     pub document: Document,
     /// Path of the store; `None` if the run was not stored.
@@ -186,7 +186,6 @@ pub(crate) fn measure(
 }
 
 impl Measured {
-    /// Returns `true` if the run was interrupted.
     pub fn is_interrupted(&self) -> bool {
         self.interrupted
     }
@@ -245,7 +244,7 @@ pub(crate) fn begin(lab: &Lab, profile: String) -> anyhow::Result<handover_recor
     })
 }
 
-/// Returns the report's path, if one is requested, after checking that it is writable.
+/// Returns the report's path if a report is requested; fails if the file is not writable.
 fn page(options: &RunOptions) -> anyhow::Result<Option<PathBuf>> {
     if options.no_report {
         return Ok(None);

@@ -79,7 +79,7 @@ fn selected(store: &Store, runs: &[String]) -> anyhow::Result<Vec<Document>> {
     ids.iter().map(|id| store.load(id)).collect::<Result<_, _>>().map_err(usage_error)
 }
 
-/// Maximum number of earlier runs with which the figures of a shown run are compared.
+/// Maximum number of earlier runs with which the figures of a printed run are compared.
 const SEEN_RUNS_MAX: usize = 20;
 
 /// Prepares a run for its table and its page: adds warnings to figures for which earlier runs on the same machine lie
@@ -162,7 +162,7 @@ pub fn export(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Exports in the format of another tool.
+/// Exports runs in the format of another tool.
 fn export_to(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
     let format: handover_report::Format =
         args.to.parse().map_err(|refused| usage(format!("--to {}: {refused}", args.to)))?;

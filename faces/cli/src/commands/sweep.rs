@@ -28,7 +28,7 @@ pub struct Sweep {
     /// Length of the measurement: smoke (once, to check that it works), quick, full
     #[arg(long, value_name = "NAME", default_value = "quick")]
     profile: Profile,
-    /// Leave out the peers (alternative implementations)
+    /// Do not measure the peers (alternative implementations)
     #[arg(long)]
     no_peers: bool,
     /// Placement of the participants relative to each other: near, far, smt or same
@@ -41,7 +41,7 @@ pub struct Sweep {
     /// Time for each value, 100ms to 1h, instead of the profile's
     #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
     time: Option<Duration>,
-    /// Run a busy thread next to the participants
+    /// Run a busy thread on a CPU next to those of the participants
     #[arg(long)]
     neighbour: bool,
     /// Run participants as processes instead of threads

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
 pub enum Trace {
-    /// Enable probes of a running process, which then records
+    /// Enable probes of a running process, which then records their events
     On(switch::TraceOn),
     /// Disable probes of a running process
     Off(switch::TraceOff),
@@ -89,7 +89,7 @@ fn unknown(pattern: &str, meant: Option<&str>, lists: &str) -> anyhow::Error {
     usage(format!("{pattern}: matches no probe; {help}"))
 }
 
-/// Returns an error if a file is damaged; its intact parts have been shown.
+/// Returns an error if a trace file is damaged; its intact parts have been shown.
 fn checked(traces: &Traces) -> anyhow::Result<()> {
     let damaged = traces.missing().damaged;
     if damaged == 0 {

@@ -22,7 +22,7 @@ pub struct TraceExport {
     /// instead of .trace]
     #[arg(long, short = 'o', value_name = "OUT")]
     pub output: Option<PathBuf>,
-    /// Separate the stacks of threads (folded)
+    /// Write separate stacks for each thread (with --to folded)
     #[arg(long)]
     pub threads: bool,
 }

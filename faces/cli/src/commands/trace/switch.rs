@@ -15,10 +15,10 @@ use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub struct TraceOn {
-    /// Process id
+    /// Id of the process whose probes are enabled
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub pid: u32,
-    /// Probes: * and ?, commas for "or", - for "but not", as in 'lock.*,-lock.spin'
+    /// Probes to enable: * and ?, commas for "or", - for "but not", as in 'lock.*,-lock.spin'
     #[arg(value_name = "PATTERN", allow_hyphen_values = true)]
     pub pattern: String,
     /// File to record into, if the process does not yet record [default: PID.trace]
@@ -32,7 +32,7 @@ pub struct TraceOn {
     pub wait: u64,
 }
 
-/// Policies of a recording for a full ring.
+/// Policies for events that overflow the ring of a recording.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum KeepPolicy {
     /// Keep all events: the process writes them to the file while it runs
@@ -43,20 +43,20 @@ pub enum KeepPolicy {
 
 #[derive(Debug, Args)]
 pub struct TraceOff {
-    /// Process id
+    /// Id of the process whose probes are disabled
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub pid: u32,
-    /// Probes, as for `on`
+    /// Probes to disable, in the syntax of `trace on`
     #[arg(value_name = "PATTERN", default_value = "*", allow_hyphen_values = true)]
     pub pattern: String,
 }
 
 #[derive(Debug, Args)]
 pub struct TraceList {
-    /// Process id, or trace file
+    /// Process id, or trace file, whose probes are listed
     #[arg(value_name = "PID|FILE")]
     pub of: PathBuf,
-    /// Only probes that match this pattern
+    /// List only probes that match this pattern
     #[arg(value_name = "PATTERN", default_value = "*", allow_hyphen_values = true)]
     pub pattern: String,
     /// Print JSON
