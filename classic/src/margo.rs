@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 
 /// Interval at which rank 0 checks its time limit until rank 1 connects.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum time from the release of the meeting file or address until rank 1's connection is accepted.
+/// Maximum time from the release of the meeting file or address until rank 1 connects.
 const CONNECT_AFTER_RELEASE_MAX: Duration = Duration::from_secs(1);
 /// Maximum time for a rank to exit after it was asked to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -85,10 +85,10 @@ pub struct Options {
     /// not pinned with one]
     #[arg(long, value_name = "NAME")]
     place: Option<Placement>,
-    /// Run as the rank 0 that a rank 1 has started
+    /// Run as rank 0, started by rank 1
     #[arg(long, hide = true)]
     partner: bool,
-    /// `true` once both ranks were placed on one CPU, where neither spins.
+    /// `true` if both ranks are on one CPU, where neither spins; set when the ranks are placed.
     #[arg(skip)]
     is_cpu_shared: OnceCell<bool>,
 }
@@ -135,14 +135,14 @@ enum Role {
 
 /// Ways in which rank 1 receives the address of rank 0.
 enum Via {
-    /// From its own child process: rank 1 starts rank 0.
+    /// Rank 1 starts rank 0 as its child process.
     Alone,
-    /// From a file named after the job.
+    /// Rank 1 reads the address from a file named after the job.
     File(MeetingFile),
-    /// By an MPI message; this process has initialised MPI.
+    /// Rank 0 sends the address by MPI, which this process has initialised.
     #[cfg(feature = "mpi")]
     Mpi(by_mpi::MpiMeeting),
-    /// Through an address of rank 0's host, with the name of the job, which is the same on both ranks.
+    /// Rank 1 connects to an address of rank 0's host (the first text) and names the job (the second).
     Host(String, String),
 }
 
@@ -152,10 +152,9 @@ pub trait Program {
 
     fn options(&self) -> &Options;
 
-    /// Returns `usual` with the limits raised to those that the program needs.
+    /// Returns `usual`, with its limits raised to those that the program needs.
     fn config(&self, usual: Config) -> Config;
 
-    /// Registers the server's procedures.
     fn register(&self, endpoint: &mut Endpoint) -> anyhow::Result<()>;
 
     /// Runs the client, prints the results, and asks the server to stop.
@@ -304,7 +303,7 @@ fn first_peer(
 }
 
 impl Options {
-    /// Returns the role of this process, and the way in which it meets the other rank.
+    /// Returns the role of this process, and the way in which rank 1 receives the address of rank 0.
     fn role(&self, program: &str) -> anyhow::Result<(Role, Via)> {
         if self.partner {
             return Ok((Role::Server, Via::Alone));
@@ -349,7 +348,7 @@ impl Options {
         Ok((side, via))
     }
 
-    /// Prints the meaning of the transport, if it has another name here.
+    /// Prints the meaning of the requested transport, if this project names it otherwise.
     fn note_transport(&self, program: &str) {
         let (text, meant) = (&self.transport.text, &self.transport.address);
         if text.trim_end_matches("://") != meant.to_string().trim_end_matches("://") {
@@ -443,7 +442,6 @@ impl Options {
         }
     }
 
-    /// Returns the name of the transport.
     fn transport(&self) -> String {
         self.transport.address.transport().to_string()
     }

@@ -47,13 +47,13 @@ pub struct NotifyArgs {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Via {
-    /// Linux eventfd
+    /// Use a Linux eventfd
     Eventfd,
-    /// Unix pipe
+    /// Use a Unix pipe
     Pipe,
-    /// futex, woken always
+    /// Use a futex, and wake the receiver for each notification
     Futex,
-    /// this project's: spin, then park, and wake a receiver only if it sleeps
+    /// Use this project's: spin, then park, and wake the receiver only if it sleeps
     Handover,
 }
 
@@ -100,7 +100,6 @@ struct Plan {
     stamp: Stamp,
 }
 
-/// Results of the sender or the receiver.
 #[derive(Default)]
 struct SideResult {
     count: u64,

@@ -6,7 +6,7 @@ use handover_harness::stats::quantile_sorted;
 use std::io::{self, Write};
 use std::time::Instant;
 
-/// Clock of the lines: seconds since the program began.
+/// Clock of printed lines: seconds since the program began.
 #[derive(Clone, Copy)]
 pub struct Stamp {
     began: Instant,

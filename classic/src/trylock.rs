@@ -17,7 +17,6 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Maximum number of threads.
 const THREADS_MAX: u64 = 1024;
 /// Maximum number of tries, in millions: a year at a nanosecond each.
 const MILLIONS_MAX: u64 = 30_000_000;
@@ -64,15 +63,15 @@ pub struct Trylock {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Via {
-    /// POSIX semaphore
+    /// Use a POSIX semaphore
     Sem,
-    /// pthread mutex
+    /// Use a pthread mutex
     Mutex,
-    /// pthread spinlock
+    /// Use a pthread spinlock
     Spin,
-    /// compare-and-swap on each try
+    /// Use a compare-and-swap on each try
     Cas,
-    /// this project's lock: test, then exchange
+    /// Use this project's lock: test, then exchange
     Handover,
 }
 
@@ -156,7 +155,7 @@ fn measure<L: Lock>(plan: &Plan, stamp: Stamp, out: &mut dyn Write) -> anyhow::R
     Ok(stamp.line(out, "main", line!(), text)?)
 }
 
-/// Results of a thread in test B.
+/// Costs of the tries of a thread in test B.
 #[derive(Default)]
 struct Costs {
     busy: u64,

@@ -34,9 +34,8 @@ impl TraceFolder {
     }
 }
 
-/// The folders of all media that traces are written to.
 pub(super) struct TraceFolders {
-    /// `None` if no file can be created in /dev/shm.
+    /// Folder in memory; `None` if no file can be created in /dev/shm.
     pub memory: Option<TraceFolder>,
     pub dir: TraceFolder,
 }
@@ -69,13 +68,12 @@ impl TraceFolders {
         Ok(folders)
     }
 
-    /// Returns the path of a subject's C program, if the subject has one.
     pub fn program(&self, subject: Subject) -> PathBuf {
         self.dir.file(&format!("{subject:?}").to_lowercase())
     }
 
-    /// Returns the path of the trace, and the path of the rings from which a trace is streamed or
-    /// written at the end. The rings are in memory if possible.
+    /// Returns two paths: of the trace, and of the file with the rings from which a trace is
+    /// streamed or written at the end. The rings are in memory if possible.
     pub fn files(&self, on: Medium) -> [PathBuf; 2] {
         let memory = self.memory.as_ref().unwrap_or(&self.dir);
         let trace = match on {
@@ -106,7 +104,7 @@ impl TraceFolders {
     }
 }
 
-/// Media that a trace is written to.
+/// Storage media of traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Medium {
     Memory,

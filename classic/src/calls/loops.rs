@@ -11,8 +11,7 @@ use handover_suite::probe::rows::{
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Number of rounds; each measures every row once. Enough for a confidence interval, and a few
-/// more.
+/// Number of rounds; each measures every row once. Some more than a confidence interval needs.
 pub(super) const ROUNDS_COUNT: u64 = 25;
 
 const O0: &str = "Compiled with -O0";
@@ -77,7 +76,7 @@ enum Kind {
 /// A row of the table, with the results of its rounds.
 pub(super) struct LoopRow {
     pub group: &'static str,
-    /// Short name of the group.
+    /// Short name of the row's group, for narrow tables.
     pub mark: &'static str,
     pub text: String,
     /// Index of the row whose cost is subtracted from that of this row.
@@ -130,8 +129,8 @@ fn row(
     LoopRow { group, mark, text, baseline, kind, rounds, recorded, error: None }
 }
 
-/// Measures every row once a round; each round starts with the next row. A row that records events
-/// makes at most `recorded_max` calls a round. A row whose recording fails is not measured again.
+/// Measures every row once in each round; each round starts with another row. A row that records events makes at most
+/// `recorded_max` calls a round. A row whose recording fails is not measured again.
 pub(super) fn measure(
     loops: &mut [LoopRow],
     calls_count: u64,

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Number of calls of an empty program, which has only `main`.
 const EMPTY_CALLS: u64 = 1;
 
-/// Functions with their labels, and the event destinations that each is measured with.
+/// Measured functions with their labels, and the recordings that each is measured with.
 const ROWS: [(Subject, &str, &[Tool]); 5] = [
     (Subject::Plain, "Function call (function in the same source file)", &[Tool::Off]),
     (Subject::Stamps, "Function call with two time stamps, kept nowhere", &[Tool::Off]),
@@ -27,7 +27,7 @@ const ALL_TOOLS: [Tool; 5] = [Tool::Off, Tool::Filtered, Tool::Newest, Tool::AtE
 pub(super) struct ProcessRow {
     pub text: String,
     pub task: Task,
-    /// Sorted by wall time.
+    /// Costs of the runs, sorted by wall time.
     pub runs: Vec<Cost>,
     /// Error after which the process was not run again.
     pub error: Option<String>,
@@ -68,7 +68,6 @@ impl ProcessRow {
         }
     }
 
-    /// Returns `true` if events are recorded.
     pub fn is_traced(&self) -> bool {
         !matches!(self.task.tool, Tool::Off | Tool::Filtered)
     }
@@ -130,7 +129,7 @@ pub(super) fn measure_empty_programs(
     measured(rows, EMPTY_CALLS, runs_count, folders, interrupted)
 }
 
-/// Runs each row once a round; each round starts with the next row. A row that fails is not run again.
+/// Runs each row once in each round; each round starts with another row. A row that fails is not run again.
 fn measured(
     rows: Vec<(String, Task)>,
     calls: u64,

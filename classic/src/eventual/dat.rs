@@ -11,12 +11,12 @@ pub struct Row {
     pub seconds: f64,
     pub interval_ms: f64,
     pub ops_per_s: f64,
-    /// CPU time in user space.
+    /// CPU time in user space, in seconds.
     pub cpu_s: f64,
 }
 
 impl Row {
-    /// Returns the rate, in eventuals a second, if nothing cost any time.
+    /// Returns the rate that results if eventuals cost no time, in eventuals a second.
     pub fn ideal_per_s(&self) -> f64 {
         self.fibers * 1e3 / self.interval_ms
     }

@@ -53,7 +53,7 @@ fn write(
     Ok(writeln!(out, "{}", path.display())?)
 }
 
-/// Describes the sleep and the duration, each if it is the same in all rows.
+/// Describes the sleep and the duration of the runs, each only if it is the same in all rows.
 fn conditions(rows: &[Row]) -> String {
     let same = |value: fn(&Row) -> f64| {
         let first = rows.first().map_or(0.0, value);

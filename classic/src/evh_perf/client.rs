@@ -22,10 +22,10 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval between progress reports of one of several processes.
 const REPORT_INTERVAL: Duration = Duration::from_millis(200);
-/// First rate of a search, and its upper limit, in messages a second.
+/// First rate of a search for the highest rate, and the search's upper limit, in messages a second.
 const SEARCHED_FROM: f64 = 1000.0;
 const SEARCHED_TO: f64 = 1e8;
-/// Factor from one rate that holds to the next, until a rate does not hold.
+/// Factor between two successive rates of a search, until a rate exceeds a latency bound.
 const SEARCH_STRIDE: f64 = 4.0;
 /// Ratio of the lowest rate that exceeds a latency bound to the highest that does not, at which a search stops.
 const SEARCH_PRECISION: f64 = 1.05;
@@ -34,7 +34,7 @@ const SEARCH_PRECISION: f64 = 1.05;
 const UNSENT_SHARE: u64 = 100;
 const UNSENT_S: f64 = 0.01;
 
-/// Returns the settings to print.
+/// Returns the client's settings to print, as names and values.
 fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     let mut settings = vec![
         ("clients", commas(args.clients())),
@@ -76,7 +76,7 @@ fn delta_micros(args: &EvhPerf) -> u64 {
     args.histo_delta_micros.unwrap_or(10)
 }
 
-/// Returns the workload of the options: a duration, or numbers of messages. A ramp or a search sets its own.
+/// Returns the amount of the load: a duration, or numbers of messages. A ramp or a search sets it for each rate.
 fn work(args: &EvhPerf) -> Work {
     match args.mode() {
         Mode::Timed { duration, rate } => timed(args, duration, rate),
@@ -118,7 +118,7 @@ fn plan(args: &EvhPerf, work: Work) -> anyhow::Result<Plan> {
     Ok(plan)
 }
 
-/// Prints the progress of a load every 3 s, and draws the live view.
+/// Reporter of a load's progress: prints it every 3 s, and draws the live view.
 struct Ticker {
     began: Instant,
     last: Instant,
@@ -143,7 +143,7 @@ impl Ticker {
         Self { began: now, last: now, before, total, whole, view: View::new(), previous }
     }
 
-    /// Draws the live view, if it is due.
+    /// Draws the live view, if its interval has passed.
     fn show(&mut self, so_far: Progress) {
         let Some(since) = self.view.due() else { return };
         let fresh = so_far.received_count.saturating_sub(self.previous.received_count);
@@ -159,7 +159,7 @@ impl Ticker {
         self.previous = so_far;
     }
 
-    /// Draws the live view and prints the progress, each if it is due.
+    /// Draws the live view and prints the progress, each if its interval has passed.
     fn tick(&mut self, so_far: Progress, printer: &mut Printer<'_>) -> std::io::Result<()> {
         self.show(so_far);
         let now = Instant::now();
@@ -172,7 +172,7 @@ impl Ticker {
         Ok(())
     }
 
-    /// Prints the classic program's block of progress lines.
+    /// Prints the block of progress lines in the classic program's format.
     fn block(
         &self,
         now: Instant,
@@ -219,7 +219,7 @@ impl Ticker {
     }
 }
 
-/// Runs one load to completion.
+/// Runs one load to completion; returns its report and costs.
 fn make(
     args: &EvhPerf,
     plan: &Plan,
@@ -267,7 +267,7 @@ fn make(
     Ok((load.finish()?, costs))
 }
 
-/// Runs the load that the options ask for.
+/// Runs the load or the loads of the command line.
 pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut log = Log::new(args)?;
     let first = plan(args, work(args))?;
@@ -386,7 +386,7 @@ fn try_rate(
 
 type Loads = (Vec<(Report, Costs)>, Value);
 
-/// Runs the loads of a ramp, one rate after another.
+/// Runs the loads of a ramp, one rate after another; returns their reports and costs.
 fn ramped(
     args: &EvhPerf,
     ramp: Ramp,

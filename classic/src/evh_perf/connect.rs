@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 /// Interval between progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
-/// Default number of connections that echo a message once all are open.
+/// Default number of connections that echo a message when all connections are open.
 const SAMPLED: u64 = 1000;
 /// Interval between checks of signals and other processes while one process opens connections.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
@@ -33,11 +33,11 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 const SOCKET_BYTES_MIN: u64 = 1024;
 /// Interval between progress reports of one of several processes.
 const REPORT_INTERVAL: Duration = Duration::from_millis(200);
-/// Time for the server to close the connections that it rejects.
+/// Time that the server has to close connections that it rejects.
 const REJECT_DELAY: Duration = Duration::from_millis(50);
 /// Interval between checks for connections that the server has closed.
 const CLOSED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum time for one of several processes to answer an order.
+/// Time limit for the answer of one of several processes to an order.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Result of opening the connections of one process.
@@ -46,7 +46,7 @@ struct OpenResult {
     open: u64,
     took_ns: u64,
     limit: Option<String>,
-    /// Command that raises the limit.
+    /// Command that raises the limit that was reached.
     remedy: Option<String>,
 }
 
@@ -367,7 +367,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     }
 }
 
-/// Lets every process open its share and waits until all are done.
+/// Makes every process open its share of the connections, and waits until all have done so.
 fn open(
     args: &EvhPerf,
     processes: &mut [Part],
@@ -521,9 +521,8 @@ fn sample(
     })))
 }
 
-/// Holds `count` connections until Enter, the end of standard input, a signal, the end of the time,
-/// or until the server has closed all of them. Returns the number that the server has closed
-/// meanwhile.
+/// Holds `count` connections until Enter, the end of standard input, a signal, the time limit, or until the server has
+/// closed all of them. Returns the number of connections that the server has closed.
 fn hold(
     args: &EvhPerf,
     processes: &mut [Part],
@@ -567,8 +566,8 @@ fn hold(
     Ok(closed)
 }
 
-/// Returns a channel that signals a line entered, or standard input closed. `None` if standard
-/// input is a device such as /dev/null, which stands for a closed one.
+/// Returns a channel that receives a message when a line is entered or standard input is closed.
+/// `None` if standard input is a device such as /dev/null, which stands for a closed one.
 fn enter() -> anyhow::Result<Option<Receiver<()>>> {
     let stdin = std::io::stdin();
     let kind = FileType::from_raw_mode(fstat(&stdin).context("fstat of standard input")?.st_mode);

@@ -214,7 +214,7 @@ fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A series of evenly spaced rates.
+/// Series of evenly spaced rates, in messages a second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ramp {
     pub from: f64,
@@ -223,7 +223,7 @@ pub struct Ramp {
 }
 
 impl Ramp {
-    /// Returns the rates, in order.
+    /// Returns the rates of the ramp, the first one first.
     pub fn rates(self) -> impl Iterator<Item = f64> {
         let gaps = f64::from(self.steps.max(2) - 1);
         (0..self.steps).map(move |step| self.from + (self.to - self.from) * f64::from(step) / gaps)
@@ -278,16 +278,15 @@ impl FromStr for Slo {
     }
 }
 
-/// Modes of a client's load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Mode {
     /// Fixed numbers of messages, as in the classic program.
     Counted,
-    /// A fixed time, in a closed loop, or in an open loop at a rate.
+    /// A fixed duration, in a closed loop, or in an open loop at a rate.
     Timed { duration: Duration, rate: Option<f64> },
-    /// A series of rates.
+    /// A series of rates, each for a fixed duration.
     Ramp { ramp: Ramp, each: Duration },
-    /// Search for the highest rate that satisfies the latency bounds.
+    /// Search for the highest rate that satisfies the latency bounds, with a fixed duration for each rate.
     Search { each: Duration },
 }
 
@@ -420,7 +419,6 @@ impl EvhPerf {
         Ok(())
     }
 
-    /// Returns the mode of the load.
     pub fn mode(&self) -> Mode {
         if let Some(ramp) = self.ramp {
             return Mode::Ramp { ramp, each: self.duration.unwrap_or(RATE_DURATION) };
@@ -447,7 +445,7 @@ impl EvhPerf {
         }
     }
 
-    /// Returns `true` if messages are sent when due, regardless of earlier ones.
+    /// Returns `true` if messages are sent at their due times, regardless of outstanding echoes.
     fn is_open_loop(&self) -> bool {
         match self.mode() {
             Mode::Counted => false,
@@ -474,7 +472,6 @@ impl EvhPerf {
         self.max.unwrap_or(10.max(self.min.unwrap_or(10)))
     }
 
-    /// Returns the warm-up of a timed load.
     pub fn warm_up(&self, duration: Duration) -> Duration {
         self.warm_up.unwrap_or(duration / 10)
     }
@@ -509,8 +506,7 @@ impl EvhPerf {
     }
 }
 
-/// Raises the soft limit of descriptors to the hard one, and returns the number this process may
-/// open.
+/// Raises the soft limit of descriptors to the hard one; returns the number of descriptors that this process may open.
 pub fn descriptors_max() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum {

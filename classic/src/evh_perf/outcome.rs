@@ -20,7 +20,7 @@ pub const PERCENTILES: [(f64, &str); 7] = [
 ];
 
 impl Report {
-    /// Returns the latencies as a user sees them: from the due time if there is a schedule.
+    /// Returns the latencies that a user experiences: from the due time if there is a schedule.
     pub fn judged_latencies(&self) -> &Histogram<u64> {
         match self.latencies.corrected.is_empty() {
             true => &self.latencies.raw,
@@ -64,7 +64,7 @@ impl Report {
         Some(format!("{lost} of {all} messages are missing; {connections} failed{first}"))
     }
 
-    /// Prints the classic program's last block.
+    /// Prints the result as the last block of the classic program's output.
     pub fn print_result(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         printer.rule()?;
         match self.missing() {
@@ -88,7 +88,6 @@ impl Report {
         ))
     }
 
-    /// Prints the classic program's histogram.
     pub fn print_histogram(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let Some(linear) = &self.latencies.linear else { return Ok(()) };
         let all: u64 = linear.counts.iter().sum();

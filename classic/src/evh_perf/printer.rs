@@ -3,7 +3,7 @@
 use std::fmt::{Arguments, Display};
 use std::io::{self, Write};
 
-/// Separator line between blocks of output.
+/// Line that separates blocks of the output.
 const RULE: &str = "----------------------------------------------------------------------------------------------------";
 
 /// Printer of lines in the classic program's format; silent if JSON output is requested.
@@ -72,7 +72,6 @@ impl<'a> Printer<'a> {
         Self { is_quiet: true, ..self }
     }
 
-    /// Flushes the output.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }

@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Interval between statistics.
+/// Interval between printed statistics.
 const STATS_INTERVAL: Duration = Duration::from_secs(3);
 /// Interval between checks for free heap memory to return to the system.
 const TRIM_INTERVAL: Duration = Duration::from_secs(1);
@@ -76,7 +76,7 @@ pub struct Server {
     trimmed_at: u64,
 }
 
-/// Returns the settings to print.
+/// Returns the server's settings to print, as names and values.
 pub fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     let mut settings = vec![
         ("debug", args.debug.to_string()),
@@ -99,7 +99,6 @@ pub fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     settings
 }
 
-/// Starts the server.
 pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
     let began = Instant::now();
     let handles_max = args.handles_max();
@@ -137,7 +136,7 @@ pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
     Ok(Server { net, log_lines, took: began.elapsed(), trimmed_at: 0 })
 }
 
-/// Reports the start, and the limit of connections unless the options name it.
+/// Prints that the server has started, and its limit of connections unless the options name it.
 pub fn print_started(
     args: &EvhPerf,
     took: Duration,
@@ -154,7 +153,6 @@ pub fn print_started(
 }
 
 impl Server {
-    /// Returns the address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.net.addresses()[0]
     }
@@ -174,7 +172,7 @@ impl Server {
         }
     }
 
-    /// Answers pending messages, stops, and prints the remaining lines and statistics.
+    /// Answers pending messages, stops the server, and prints the remaining lines and statistics.
     pub fn stop(self, args: &EvhPerf, printer: &mut Printer<'_>) -> anyhow::Result<Stats> {
         let (stats, _) = self.net.stop(STOP_TIMEOUT).context("stop the event handler")?;
         for line in self.log_lines.try_iter() {
@@ -237,7 +235,7 @@ pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
     parts::report(&Value::Object(named.into_iter().collect()))
 }
 
-/// Returns the statistics that are printed, by name.
+/// Returns the counters that are printed, with their names.
 fn fields(stats: &mut Stats) -> [(&'static str, &mut u64); 9] {
     [
         ("accepted", &mut stats.accepted_count),
@@ -252,7 +250,7 @@ fn fields(stats: &mut Stats) -> [(&'static str, &mut u64); 9] {
     ]
 }
 
-/// Parses the statistics of one of several processes.
+/// Parses the statistics of one of several servers.
 pub fn stats_from_json(value: &Value) -> Stats {
     let mut stats = Stats::default();
     for (name, field) in fields(&mut stats) {

@@ -15,13 +15,13 @@ const SATURATED: f64 = 0.9;
 /// Prefix of the names of the event handler's threads if it shares the client's process.
 const SERVER_THREADS: &str = "net-";
 
-/// Costs of a load, for client and server.
+/// Costs of a load to the client and to the server.
 #[derive(Debug, Clone)]
 pub struct Costs {
     took: Duration,
     client_cpu: Duration,
     client_anon_bytes: u64,
-    /// CPU time and anonymous memory; `None` if the server is on another machine or not accessible.
+    /// CPU time and anonymous memory of the server; `None` if it is on another machine or not accessible.
     server: Option<(Duration, u64)>,
 }
 

@@ -13,13 +13,13 @@ use rustix::process::{Resource, getrlimit};
 /// its machine with an inbox, and the allocator's overhead; 40 KiB were measured.
 const NON_STACK_BYTES: u64 = 64 << 10;
 const THREAD_BYTES: u64 = CLIENT_STACK_BYTES as u64 + NON_STACK_BYTES;
-/// Memory that a demo needs in addition to its threads: thread lists and output buffers.
+/// Memory that a demo needs in addition to that of its threads: thread lists and output buffers.
 const BASE_MEMORY_BYTES: u64 = 4 << 20;
 
 /// Margin added to the suggested limit, as memory use differs by some pages from start to start.
 const MARGIN_BYTES: u64 = 1 << 20;
 
-/// A memory limit, and the memory that counts against it.
+/// Memory limit of this process, and the memory that counts against it.
 #[derive(Debug, Clone, Copy)]
 struct Limit {
     /// Option of the shell's `ulimit` that sets the limit.

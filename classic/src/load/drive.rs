@@ -20,7 +20,7 @@ use worker::Worker;
 /// Maximum number of faults in a report; further ones are only counted.
 const FAULTS_NAMED_MAX: usize = 8;
 
-/// Event of a thread, sent as it happens.
+/// Event of a load thread, sent when it occurs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -42,16 +42,16 @@ pub enum Event {
 pub struct Progress {
     /// Number of messages sent.
     pub sent_count: u64,
-    /// Number of correct echoes received.
+    /// Number of correct echoes that were received.
     pub received_count: u64,
-    /// Sum of the latencies of these echoes.
+    /// Sum of the latencies of the received echoes.
     pub latency_ns: u64,
     /// Number of open connections.
     pub open_count: u64,
 }
 
 impl Progress {
-    /// Returns the sum of the totals of two threads or processes.
+    /// Returns the sum of two threads' or processes' totals.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -63,8 +63,7 @@ impl Progress {
     }
 }
 
-/// Live counters of a thread. All accesses are Relaxed: each number is correct by itself, and none
-/// orders another.
+/// Counters of a running thread. All accesses are Relaxed: each number is correct by itself, and none orders another.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     sent: AtomicU64,
@@ -108,7 +107,7 @@ pub struct Report {
     pub sent_count: u64,
     /// Number of correct echoes received, measured or not.
     pub received_count: u64,
-    /// Number of messages whose echo is missing; in a counted plan, this includes messages never sent.
+    /// Number of messages whose echo is missing; in a load limited by messages, includes messages that were never sent.
     pub lost_count: u64,
     /// Number of messages that were due, but could not be sent in time.
     pub unsent_count: u64,
@@ -120,11 +119,11 @@ pub struct Report {
     pub faults_count: u64,
     /// Descriptions of the first faults.
     pub faults: Vec<String>,
-    /// Measured time in a timed plan, otherwise the time from the start to the end of the thread.
+    /// Measured time in a load limited by time, otherwise the time from the thread's start to its end.
     pub elapsed_ns: u64,
     /// CPU time of the busiest thread as a share of the elapsed time.
     pub busy_share: f64,
-    /// `true` if the load was stopped before its end.
+    /// `true` if the load was stopped before it was complete.
     pub is_stopped: bool,
 }
 
@@ -228,7 +227,7 @@ impl Load {
         self.live.iter().map(of_thread).fold(Progress::default(), Progress::and)
     }
 
-    /// Waits for the next event; `None` if there is none within the given time.
+    /// Waits for the next event; `None` if there is none within the time `within`.
     pub fn event(&self, within: Duration) -> Option<Event> {
         self.events.recv_timeout(within).ok()
     }

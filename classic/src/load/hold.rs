@@ -27,7 +27,6 @@ const CONNECTIONS_PER_SOURCE: u64 = 10_000;
 const FIRST_PORT: u16 = 20_000;
 /// Size of the read buffer for handshakes.
 const READ_BYTES: usize = 1 << 14;
-/// Number of letters in a sample's message.
 const SAMPLE_LETTERS: u32 = 10;
 
 /// Connections to open.
@@ -39,7 +38,7 @@ pub struct HoldOptions {
     pub count: u64,
     /// Index of the first of these connections among those of all processes; determines the source address.
     pub first: u64,
-    /// Time limit between two opened connections.
+    /// Time limit for opening the next connection.
     pub timeout: Duration,
     /// TLS setup, if connections use TLS; such a connection is open once messages may be sent.
     pub encryption: Option<Arc<Trust>>,
@@ -58,21 +57,21 @@ impl fmt::Debug for HoldOptions {
 pub enum Limit {
     /// The limit of descriptors of this process.
     ProcessDescriptors,
-    /// The limit of descriptors of this machine.
+    /// The machine has reached its limit of descriptors.
     SystemDescriptors,
-    /// No free port for a further connection from the same address.
+    /// No port is free for a further connection from the same address.
     Ports,
-    /// No kernel memory.
+    /// The kernel has no memory for a further connection.
     Memory,
-    /// No server at the address.
+    /// No server listens at the address.
     Refused,
-    /// No answer from the server: it does not accept, or not fast enough.
+    /// The server does not answer: it does not accept connections, or not fast enough.
     Unanswered,
-    /// The server closes connections as soon as it has accepted them: it has reached its limit.
+    /// The server closes connections as soon as it has accepted them, as it has reached its limit.
     ClosedByServer,
     /// TLS failed on a connection.
     EncryptionError(EncryptionError),
-    /// Any other error.
+    /// A system call failed with another error.
     Other(Errno),
 }
 
@@ -114,7 +113,7 @@ impl fmt::Display for Limit {
 /// State of a held connection.
 enum Connection {
     Connecting(OwnedFd),
-    /// Connected by TCP, with the TLS handshake under way.
+    /// The TCP connection is established, and the TLS handshake is in progress.
     Securing(OwnedFd),
     Open(OwnedFd),
     Closed,
@@ -130,7 +129,7 @@ pub struct HeldConnections {
     encryption: Option<Arc<Trust>>,
     buffers: HandshakeBuffers,
     address: SocketAddr,
-    /// Time that opening took.
+    /// Time for which connections were opened.
     pub took: Duration,
     /// Limit that was reached, if fewer connections than requested are open.
     pub limit: Option<Limit>,
@@ -182,7 +181,6 @@ impl HandshakeBuffers {
     }
 }
 
-/// Result of [`HeldConnections::poll`].
 #[derive(Default)]
 struct PollResult {
     events: usize,
@@ -287,7 +285,7 @@ impl HeldConnections {
     }
 
     /// Handles pending events, also of connections that were closed after opening. Returns the
-    /// numbers of connections that were opened or failed to open.
+    /// numbers of connections that were opened and that failed.
     fn poll(&mut self, timeout_ms: i64) -> Result<PollResult, Fault> {
         let mut events = [const { MaybeUninit::uninit() }; 256];
         let timeout = Timespec { tv_sec: 0, tv_nsec: timeout_ms * 1_000_000 };

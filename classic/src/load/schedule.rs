@@ -1,7 +1,6 @@
 //! Due times of messages, which do not depend on earlier messages.
 
-/// Messages at a fixed rate: the first at `first_ns`, then one every `step_ns`, and none from
-/// `end_ns` on.
+/// Due times of messages at a fixed rate: the first at `first_ns`, then one every `step_ns`, and none from `end_ns` on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Schedule {
     first_ns: u64,
@@ -47,7 +46,7 @@ impl Schedule {
         count
     }
 
-    /// Returns the schedule of every `count`-th message, beginning with message `index`.
+    /// Returns the schedule of every `count`-th message, beginning with the message at `index`.
     #[must_use]
     pub fn share(&self, index: u64, count: u64) -> Self {
         Self::new(self.at_ns(index), self.step_ns * count as f64).until(self.end_ns)

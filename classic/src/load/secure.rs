@@ -26,7 +26,7 @@ impl Trust {
         Self { client, name }
     }
 
-    /// Creates the TLS state of one more connection.
+    /// Creates the TLS state of a new connection.
     ///
     /// # Errors
     /// Fails with [`EncryptionError`] if it cannot be created.
@@ -63,7 +63,7 @@ impl Encryption {
         self.0.seal(plain, &[], out).map_err(insecure)
     }
 
-    /// Appends a close notification to `out`.
+    /// Appends a TLS close notification to `out`.
     pub fn close(&mut self, out: &mut Vec<u8>) {
         self.0.close_notify(out);
     }

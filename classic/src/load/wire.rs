@@ -10,7 +10,7 @@
 //!
 //! All numbers are big-endian; the length counts the letters alone.
 
-/// Size of the header before the letters.
+/// Size of a message's header, which precedes the letters.
 pub const HEADER_BYTES: usize = 28;
 /// Maximum number of letters in a message.
 pub const LETTERS_MAX: u32 = 1 << 20;
@@ -99,15 +99,15 @@ pub enum MessageError {
     /// The echo belongs to another connection.
     #[error("received the message of connection {found:x} on connection {expected:x}")]
     Id {
-        /// The connection id received.
+        /// Connection id in the message received.
         found: u128,
-        /// The id of the connection that received it.
+        /// Id of the connection on which the message was received.
         expected: u128,
     },
     /// A letter of the message received differs from the one sent.
     #[error("letter {at} of a received message differs from the one sent")]
     Letter {
-        /// Index of the letter.
+        /// Index of the first letter that differs.
         at: usize,
     },
 }
@@ -130,7 +130,7 @@ impl Lengths {
         Self { state, min, span: u64::from(max.max(min) - min) + 1 }
     }
 
-    /// Returns the next length.
+    /// Returns the length of the next message.
     #[inline]
     pub fn draw(&mut self) -> u32 {
         // G. Marsaglia, "Xorshift RNGs" (2003), the triple 13, 7, 17.

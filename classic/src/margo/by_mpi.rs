@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 /// Size of a message between the ranks: a text, padded with at least one zero byte.
 const MESSAGE_BYTES: usize = 4096;
 
-/// MPI after initialisation, before any message was sent.
+/// Meeting of the ranks by MPI: initialised, before any message was sent.
 #[derive(Debug)]
 pub struct MpiMeeting {
     world: World,
@@ -112,7 +112,7 @@ impl MpiMeeting {
     }
 }
 
-/// Returns this host's address as seen from `host`, with port 0.
+/// Returns this host's address as seen from the host `host`, with port 0.
 fn address_towards(host: &str) -> anyhow::Result<SocketAddr> {
     let (own, _) = source_towards((host, 9)).with_context(|| {
         format!(

@@ -194,7 +194,7 @@ impl MeetingFile {
             if parent_and_start(pid).is_none_or(|(_, writer_started)| writer_started != started))
     }
 
-    /// Returns the file and its content; `None` while there is no complete line.
+    /// Returns the open file and its content; `None` while it contains no complete line.
     fn read(&self) -> anyhow::Result<Option<(AddressRecord, OwnedFd)>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = match fs::openat(&self.folder, self.name.as_str(), flags, Mode::empty()) {
@@ -227,7 +227,7 @@ impl MeetingFile {
     }
 }
 
-/// Content of the file: the writer's process id and start time, and its address.
+/// Content of the meeting file: the writer's process id and start time, and its address.
 struct AddressRecord {
     pid: u32,
     started: u64,
@@ -284,7 +284,7 @@ impl RankConnection {
     }
 }
 
-/// Waits at `place`, as rank 0, for the other rank of its job, and sends it `address`.
+/// Waits, as rank 0, at the address `place` for the other rank of its job, and sends `address` to it.
 pub fn wait_at_host(
     place: &str,
     job: &str,

@@ -65,8 +65,8 @@ const LAUNCHERS: &[Launcher] = &[
 const JOB_LETTERS_MAX: usize = 100;
 
 impl Rank {
-    /// Reads the rank from the environment; `None` if this process was not launched as one of
-    /// several.
+    /// Reads the rank from the environment variables of a launcher; `None` if no launcher started
+    /// this process as one of several ranks.
     ///
     /// # Errors
     /// If the variables do not give a rank.
@@ -102,7 +102,7 @@ impl Rank {
         }))
     }
 
-    /// Returns the rank of `--rank`, one of two ranks that meet at `--rendezvous`.
+    /// Returns the rank given by `--rank`, one of two ranks that meet at `--rendezvous`.
     pub fn from_option(number: u32) -> Rank {
         Rank { number, ranks_count: 2, here_count: None, job: None, variable: "--rank" }
     }

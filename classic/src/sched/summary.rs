@@ -21,11 +21,11 @@ pub struct Row {
     pub name: String,
     /// Counts of packets and bytes by outcome.
     pub counts: Counts,
-    /// Share of all bytes that the client got, and the share due by its weights.
+    /// Share of all bytes that the client obtained, and the share due by its weights.
     pub share: Option<Share>,
-    /// Maximum number of bytes by which the client fell behind its due while it had packets queued.
+    /// Maximum number of bytes by which the client fell behind its due share while it had packets queued.
     pub lag_bytes: Option<f64>,
-    /// Number of times that a flow of the client ran out of packets; `None` if the scheduler was not watched.
+    /// Number of times that a flow of the client ran out of packets; `None` if fairness was not measured.
     pub emptied: Option<u64>,
     /// Waits of the client's packets.
     pub waits: Option<Waits>,
@@ -125,7 +125,7 @@ fn quantiles(stage: &Histogram<u64>) -> String {
     QUANTILES.map(|(q, _)| format_ns(stage.value_at_quantile(q) as f64)).join(" / ")
 }
 
-/// Draws `PREFIXstages.svg` and `PREFIXshares.svg`; returns the files made.
+/// Draws `PREFIXstages.svg` and `PREFIXshares.svg`; returns the paths of the files.
 pub fn draw(rows: &[Row], prefix: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut made = Vec::new();
     if rows.iter().any(|row| row.waits.as_ref().is_some_and(|it| !it.stages[0].is_empty())) {

@@ -4,7 +4,7 @@ use handover_sched::drive::Token;
 use handover_sched::fairness::FairnessIndex;
 use handover_sched::{Accepted, FlowError, FlowSpec, Packet, Refused, Scheduler, Totals};
 
-/// A scheduler that reports all operations to a watch and forwards them to `inner`.
+/// A scheduler that reports all operations to a fairness index and forwards them to `inner`.
 #[derive(Debug)]
 pub struct WatchedScheduler<S> {
     inner: S,

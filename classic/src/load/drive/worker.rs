@@ -112,7 +112,7 @@ impl Worker {
         }
     }
 
-    /// Connects, and serves the connections until they are done. Returns `true` if the thread may connect again.
+    /// Makes the connections, and serves them until they are done. Returns `true` if the thread may connect again.
     fn run_connections(&mut self, reconn: u64, order: Order) -> bool {
         let epoll = match epoll::create(epoll::CreateFlags::CLOEXEC) {
             Ok(epoll) => epoll,
@@ -239,7 +239,7 @@ impl Worker {
         }
     }
 
-    /// Starts the timing, once all connections are established.
+    /// Starts the measurement, once all connections are established.
     fn begin(&mut self, connections: &mut Connections) {
         self.report.connected_count += connections.unfinished;
         self.send_event(Event::Connected { count: connections.unfinished });
@@ -351,7 +351,7 @@ impl Worker {
         }
     }
 
-    /// Adds a connection's counts to the report.
+    /// Adds the counts of a connection's client to the report.
     fn count(&mut self, client: &Client) {
         self.report.sent_count += client.sent_count();
         self.report.received_count += client.received_count();
@@ -445,7 +445,7 @@ impl Worker {
         outcome
     }
 
-    /// Sends due messages, as many as fit one send.
+    /// Sends the due messages of a connection, as many as fit one send.
     fn send(
         &mut self,
         peer: &mut Peer,
@@ -509,7 +509,7 @@ struct Connections {
     window: Option<Window>,
     /// Due times of this thread's messages, over all its connections.
     schedule_of_thread: Option<Schedule>,
-    /// Number of messages that have become due.
+    /// Number of messages whose due time has passed.
     arrivals_count: u64,
 }
 
@@ -525,7 +525,6 @@ impl Connections {
         Some(peer)
     }
 
-    /// Removes a connection.
     fn remove(&mut self, index: usize) -> Option<Peer> {
         let peer = self.peers.get_mut(index)?.take()?;
         self.unfinished -= 1;
@@ -548,7 +547,7 @@ impl Connections {
         }
     }
 
-    /// Returns the time of the next work that no epoll event announces.
+    /// Returns the time of the next work that is not announced by an epoll event.
     fn next_ns(&self) -> u64 {
         let until_ns = self.window.map_or(u64::MAX, |window| window.until_ns);
         self.schedule_of_thread.map_or(until_ns, |schedule_of_thread| {
