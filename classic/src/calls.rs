@@ -79,7 +79,7 @@ pub fn run(args: &Calls, out: &mut dyn Write) -> anyhow::Result<()> {
         return costed::run_child(subject, tool, args.calls, &args.files, args.parent);
     }
     // Registered before there are folders to remove.
-    let interrupted = console::interrupted()?;
+    let interrupted = console::interrupt_flag()?;
     let folders = TraceFolders::new(&args.dir)?;
     if folders.memory.is_none() {
         console::print_error(

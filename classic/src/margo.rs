@@ -16,9 +16,9 @@ use clap::Args;
 use handover_base::affinity;
 use handover_base::topology::{self, Placement, Topology};
 use handover_program::console::{self, print_error};
-use handover_program::end_with_parent;
 use handover_program::exit::usage;
 use handover_program::files;
+use handover_program::signal_on_parent_exit;
 use handover_rpc::{Address, AddressError, CallError, Config, Endpoint, Peer, TlsFiles};
 use meeting::{MeetingFile, WaitLimit};
 use ranks::Rank;
@@ -179,7 +179,7 @@ pub fn run(program: &impl Program, out: &mut dyn Write) -> anyhow::Result<()> {
 fn run_side<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> {
     let options = program.options();
     options.check_certificates()?;
-    let interrupted = console::interrupted().context("listen for signals")?;
+    let interrupted = console::interrupt_flag().context("listen for signals")?;
     let (side, via) = options.role(P::NAME)?;
     let limit = WaitLimit::new(Duration::from_secs(options.wait), &interrupted);
     match side {
@@ -310,7 +310,7 @@ impl Options {
         }
         let rank = match self.rank {
             Some(number) => Some(Rank::from_option(number)),
-            None => Rank::of(|name| std::env::var(name).ok())?,
+            None => Rank::from_environment(|name| std::env::var(name).ok())?,
         };
         let Some(rank) = rank else {
             if self.rendezvous.is_some() {
@@ -343,7 +343,7 @@ impl Options {
                     "the ranks are on different hosts: --rendezvous HOST:PORT, of rank 0's host";
                 return Err(usage(say));
             }
-            (None, _) => Via::File(MeetingFile::of(program, &rank.job_here())?),
+            (None, _) => Via::File(MeetingFile::for_job(program, &rank.job_on_this_host())?),
         };
         Ok((side, via))
     }
@@ -475,7 +475,7 @@ impl Partner {
         let mut command = crate::own_program(name)?;
         command.arg("--partner").args(crate::own_arguments(name));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        end_with_parent(&mut command, Signal::KILL);
+        signal_on_parent_exit(&mut command, Signal::KILL);
         let mut child = command.spawn().context("start the second process")?;
         let stdout = child.stdout.take();
         let partner = Partner { child: Some(child) };
@@ -525,7 +525,10 @@ impl Partner {
 /// Parses a configuration from JSON and validates it. Errors name the key.
 fn config_from_json(json: &str) -> anyhow::Result<Config> {
     // serde would take a list as the fields' values in their order.
-    ensure!(json.trim_start().starts_with('{'), "must be a JSON object, as in {{\"key\": value}}");
+    ensure!(
+        json.trim_start().starts_with('{'),
+        "the configuration must be a JSON object, as in {{\"key\": value}}"
+    );
     let config: Config = serde_json::from_str(json)?;
     config.validate()?;
     Ok(config)

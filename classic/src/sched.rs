@@ -470,7 +470,7 @@ impl Plan<'_> {
             setups.push(ClientSetup { client: hub.join()?, sink: self.sink()?, recorder });
         }
         // Registered before there is any file that a signal could leave half written.
-        let stop = console::interrupted()?;
+        let stop = console::interrupt_flag()?;
         let streams = match buffers.is_empty() {
             true => None,
             false => Some(Streams::create(Path::new(&self.args.prefix), buffers)?),

@@ -83,7 +83,7 @@ pub(super) fn run_child(
         "the process that started this measurement has exited"
     );
     let [trace, rings, program] = files else {
-        bail!("--files: expected 3 paths, of trace, rings and program")
+        bail!("--files: needs 3 paths: the trace, the rings and the program")
     };
     let recorded = match subject {
         Subject::Plain => in_process(FunctionBody::Nothing, tool, calls, [trace, rings]),
@@ -185,7 +185,7 @@ pub(super) struct Cost {
 }
 
 /// Runs this program once more as a measured process with `calls` calls, and returns its cost.
-pub(super) fn cost(task: Task, calls: u64, folders: &TraceFolders) -> anyhow::Result<Cost> {
+pub(super) fn measure_cost(task: Task, calls: u64, folders: &TraceFolders) -> anyhow::Result<Cost> {
     let Task { subject, tool, medium } = task;
     let mut command = crate::own_program("calls")?;
     for (option, value) in

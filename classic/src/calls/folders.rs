@@ -2,7 +2,7 @@
 
 use super::costed::Subject;
 use anyhow::Context;
-use handover_harness::Scratch;
+use handover_harness::ScratchFolder;
 use handover_program::exit::usage;
 use handover_suite::call::program;
 use std::fs::File;
@@ -15,7 +15,7 @@ const MEMORY: &str = "/dev/shm";
 
 /// A temporary folder, which is removed when this value is dropped, and its file system.
 pub(super) struct TraceFolder {
-    folder: Scratch,
+    folder: ScratchFolder,
     /// Path of the parent folder, as the user named it.
     pub shown: String,
     /// Name of the file system.
@@ -24,7 +24,7 @@ pub(super) struct TraceFolder {
 
 impl TraceFolder {
     fn new(within: &Path) -> std::io::Result<TraceFolder> {
-        let folder = Scratch::new("handover-calls-", within)?;
+        let folder = ScratchFolder::new("handover-calls-", within)?;
         let kind = kind(within);
         Ok(TraceFolder { folder, shown: within.display().to_string(), kind })
     }
@@ -84,7 +84,7 @@ impl TraceFolders {
     }
 
     /// Returns the label of a trace's destination: the folder and its file system.
-    pub fn shown(&self, on: Medium) -> String {
+    pub fn label(&self, on: Medium) -> String {
         match on {
             Medium::Memory => MEMORY.to_string(),
             Medium::Dir => format!("{} ({})", self.dir.shown, self.dir.kind),
@@ -92,14 +92,14 @@ impl TraceFolders {
     }
 
     /// Returns the short label of a trace's destination: /dev/shm, or the name of a file system.
-    pub fn kind(&self, on: Medium) -> &str {
+    pub fn short_label(&self, on: Medium) -> &str {
         match on {
             Medium::Memory => MEMORY,
             Medium::Dir => self.dir.kind,
         }
     }
 
-    pub fn has(&self, on: Medium) -> bool {
+    pub fn has_medium(&self, on: Medium) -> bool {
         on == Medium::Dir || self.memory.is_some()
     }
 }

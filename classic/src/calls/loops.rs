@@ -90,7 +90,6 @@ pub(super) struct LoopRow {
     pub error: Option<String>,
 }
 
-/// Returns every row of every table.
 pub(super) fn rows(folders: &TraceFolders) -> anyhow::Result<Vec<LoopRow>> {
     let mut loops = Vec::new();
     for (group, mark, level) in [(O0, "-O0", Level::O0), (O3, "-O3", Level::O3)] {
@@ -108,8 +107,8 @@ pub(super) fn rows(folders: &TraceFolders) -> anyhow::Result<Vec<LoopRow>> {
     let same_file = loops.len();
     for (text, inside, trace) in PROBED_ROWS {
         let text = match trace {
-            Trace::Streamed(medium) if !folders.has(medium) => continue,
-            Trace::Streamed(medium) => format!("{text} {}", folders.shown(medium)),
+            Trace::Streamed(medium) if !folders.has_medium(medium) => continue,
+            Trace::Streamed(medium) => format!("{text} {}", folders.label(medium)),
             _ => text.to_string(),
         };
         let baseline = (inside != FunctionBody::Nothing).then_some(same_file);

@@ -5,7 +5,7 @@ use super::folders::TraceFolders;
 use super::loops::{self, GROUPS, LoopRow};
 use super::processes::ProcessRow;
 use handover_base::clock::{self, Source};
-use handover_harness::stats::{Estimate, of_independent, quantile_sorted};
+use handover_harness::stats::{MedianEstimate, of_independent, quantile_sorted};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -84,7 +84,7 @@ impl Results<'_> {
                 Subject::Probes => "Two probes of handover",
                 _ => continue,
             };
-            let kind = folders.kind(whole.task.medium);
+            let kind = folders.short_label(whole.task.medium);
             let (rows, what) = match (whole.task.tool, whole.task.subject) {
                 (Tool::Filtered, Subject::Hooks) => (&mut compared, "filtered".to_string()),
                 (Tool::AtEnd, Subject::Hooks) => (&mut compared, format!("output to {kind}")),
@@ -175,7 +175,7 @@ impl Results<'_> {
     pub fn print_spread(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\nRounds, in {}: median [95 % interval], least, p90, most", self.unit.name)?;
         for row in self.loops.iter().filter(|row| !row.rounds.is_empty()) {
-            let Estimate { median, ends } = of_independent(&row.rounds);
+            let MedianEstimate { median, ends } = of_independent(&row.rounds);
             let ends = ends.map_or("–".to_string(), |(low, high)| format!("{low:.2}, {high:.2}"));
             let mut sorted = row.rounds.clone();
             sorted.sort_unstable_by(f64::total_cmp);
@@ -380,7 +380,7 @@ impl Results<'_> {
 
 /// Estimate of a row's ticks per call, and the difference from the row that it is compared with.
 struct Figure {
-    ticks: Estimate,
+    ticks: MedianEstimate,
     beyond: Option<f64>,
 }
 

@@ -58,7 +58,7 @@ impl Bench {
 }
 
 pub fn run(args: &Bench, out: &mut dyn Write) -> anyhow::Result<()> {
-    let interrupted = console::interrupted().context("listen for signals")?;
+    let interrupted = console::interrupt_flag().context("listen for signals")?;
     let load = Load {
         fibers_count: u32::try_from(args.fibers)?,
         interval: Duration::from_secs_f64(args.interval_ms / 1e3),

@@ -48,7 +48,7 @@ pub struct Sweep {
 pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
     let points = points(args)?;
     let command = command(&args.command)?;
-    let interrupted = console::interrupted().context("listen for signals")?;
+    let interrupted = console::interrupt_flag().context("listen for signals")?;
     let name = format!("sweep-{PROGRAM}.{}.dat", std::process::id());
     let mut file = File::create(&name).with_context(|| format!("write {name}"))?;
     writeln!(out, "writing results to {name}")?;
@@ -148,7 +148,7 @@ fn measure(
     }
     let mut rows = 0;
     for line in text.lines() {
-        let row = dat::row(line).map_err(anyhow::Error::msg);
+        let row = dat::parse_row(line).map_err(anyhow::Error::msg);
         rows += usize::from(
             row.with_context(|| format!("parse the line {line:?} that {shown} has printed"))?
                 .is_some(),

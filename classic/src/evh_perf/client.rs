@@ -3,10 +3,10 @@
 use super::document::{self, Log};
 use super::live::View;
 use super::options::{EvhPerf, Mode, Ramp};
-use super::outcome::line;
+use super::outcome::format_percentiles;
 use super::parts::{self, Orders, Part};
-use super::printer::{Printer, commas, micros, seconds};
-use super::stages::{Costs, Watch};
+use super::printer::{Printer, format_micros, format_seconds, with_commas};
+use super::stages::{Costs, UsageBaseline};
 use super::{Signals, secret};
 use crate::load::{Event, Load, Plan, Progress, Report, Work};
 use anyhow::{Context as _, bail};
@@ -37,22 +37,22 @@ const UNSENT_S: f64 = 0.01;
 /// Returns the client's settings to print, as names and values.
 fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     let mut settings = vec![
-        ("clients", commas(args.clients())),
-        ("count", commas(args.count())),
+        ("clients", with_commas(args.clients())),
+        ("count", with_commas(args.count())),
         ("debug", args.debug.to_string()),
         ("histo", args.histo.to_string()),
-        ("histo_delta_micros", commas(delta_micros(args))),
+        ("histo_delta_micros", with_commas(delta_micros(args))),
         ("host", args.host.clone()),
-        ("iterations", commas(args.itt.unwrap_or(1))),
-        ("max", commas(args.max())),
-        ("max_handles_per_thread", commas(args.max_handles_setting())),
-        ("min", commas(args.min())),
+        ("iterations", with_commas(args.itt.unwrap_or(1))),
+        ("max", with_commas(args.max())),
+        ("max_handles_per_thread", with_commas(args.max_handles_setting())),
+        ("min", with_commas(args.min())),
         ("port", args.port.to_string()),
-        ("read_slab_count", commas(args.read_slab_count)),
-        ("reconns", commas(args.reconns.unwrap_or(1))),
-        ("sleep", commas(args.sleep.unwrap_or(0))),
+        ("read_slab_count", with_commas(args.read_slab_count)),
+        ("reconns", with_commas(args.reconns.unwrap_or(1))),
+        ("sleep", with_commas(args.sleep.unwrap_or(0))),
         ("stats", args.stats.to_string()),
-        ("threads", commas(args.threads)),
+        ("threads", with_commas(args.threads)),
     ];
     if args.tls {
         settings.push(("tls", args.tls.to_string()));
@@ -63,8 +63,8 @@ fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
         settings.push(("warm-up", format!("{} s", args.warm_up(each).as_secs_f64())));
     }
     settings.extend(args.ramp.map(|ramp| ("ramp", ramp.to_string())));
-    settings.extend(args.depth.map(|depth| ("depth", commas(depth))));
-    settings.extend(args.rate.map(|rate| ("rate", commas(rate as u64))));
+    settings.extend(args.depth.map(|depth| ("depth", with_commas(depth))));
+    settings.extend(args.rate.map(|rate| ("rate", with_commas(rate as u64))));
     settings.extend(args.slo.as_ref().map(|slo| ("slo", slo.text.clone())));
     if args.processes > 1 {
         settings.push(("processes", args.processes.to_string()));
@@ -152,9 +152,9 @@ impl Ticker {
         let mean_ns = latency_ns as f64 / fresh.max(1) as f64;
         let open = so_far.open_count;
         self.view.show(&[
-            (rate, format!("{} messages/s", commas(rate as u64))),
+            (rate, format!("{} messages/s", with_commas(rate as u64))),
             (mean_ns, format!("{} mean latency", format_ns(mean_ns))),
-            (open as f64, format!("{} connections", commas(open))),
+            (open as f64, format!("{} connections", with_commas(open))),
         ]);
         self.previous = so_far;
     }
@@ -181,17 +181,17 @@ impl Ticker {
     ) -> std::io::Result<()> {
         let (since, elapsed) = (now - self.last, now - self.began);
         let received = so_far.received_count;
-        printer.rule()?;
+        printer.print_rule()?;
         match self.total {
             Some(total) => printer.info(format_args!(
                 "{} of {} messages received. [{:.2}% complete]",
-                commas(received),
-                commas(total),
+                with_commas(received),
+                with_commas(total),
                 received as f64 * 100.0 / total as f64
             ))?,
             None => printer.info(format_args!(
                 "{} messages received. [{:.2}% complete]",
-                commas(received),
+                with_commas(received),
                 (elapsed.as_secs_f64() * 100.0 / self.whole.as_secs_f64()).min(100.0)
             ))?,
         }
@@ -206,13 +206,13 @@ impl Ticker {
             let rate = count as f64 / time.as_secs_f64();
             printer.info(format_args!(
                 "{name}_messages=[{}],elapsed_time=[{}]",
-                commas(count),
-                seconds(time_ns)
+                with_commas(count),
+                format_seconds(time_ns)
             ))?;
             printer.info(format_args!(
                 "{name}_mps=[{}],{name}_avg_latency=[{}]",
-                commas(rate.round()),
-                micros(latency_ns as f64 / count.max(1) as f64)
+                with_commas(rate.round()),
+                format_micros(latency_ns as f64 / count.max(1) as f64)
             ))?;
         }
         printer.flush()
@@ -227,9 +227,9 @@ fn make(
     printer: &mut Printer<'_>,
     is_alone: bool,
 ) -> anyhow::Result<(Report, Costs)> {
-    let watch = Watch::begin(vec![std::process::id()], plan.address);
+    let watch = UsageBaseline::begin(vec![std::process::id()], plan.address);
     let began = Instant::now();
-    let load = Load::start(plan, secret::client(args)?)?;
+    let load = Load::start(plan, secret::client_tls(args)?)?;
     if is_alone {
         printer.info(format_args!("Client started in {} ms.", began.elapsed().as_millis()))?;
         printer.flush()?;
@@ -272,7 +272,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     let mut log = Log::new(args)?;
     let first = plan(args, work(args))?;
     // Certificate files are checked before anything is printed.
-    secret::client(args)?;
+    secret::client_tls(args)?;
     let mut printer = Printer::new(out, args.json);
     printer.settings("Client", &settings(args))?;
     let (loads, more) = match args.mode() {
@@ -310,14 +310,14 @@ fn report_results(
             costs.print(&mut printer)?;
             warnings.extend(costs.bottleneck_warning(args, outcome));
         }
-        failed.extend(outcome.missing());
+        failed.extend(outcome.describe_missing());
         if outcome.unsent_count > 0 && is_alone {
-            let unsent = commas(outcome.unsent_count);
+            let unsent = with_commas(outcome.unsent_count);
             warnings.push(format!("{unsent} messages were due and could not be sent in time"));
         }
     }
     if let (true, Some(slo)) = (is_alone, &args.slo) {
-        let misses = loads.iter().flat_map(|(outcome, _)| outcome.misses(slo));
+        let misses = loads.iter().flat_map(|(outcome, _)| outcome.describe_exceeded_bounds(slo));
         failed.extend(misses.map(|miss| format!("--slo is missed: {miss}")));
     }
     for warning in &warnings {
@@ -327,8 +327,8 @@ fn report_results(
     if args.json {
         let documents = loads.iter().map(|(outcome, costs)| document::load(outcome, costs));
         let whole = document::to_json(args, documents.collect(), more.clone(), &warnings);
-        printer = printer.printing();
-        printer.plain(format_args!("{whole}"))?;
+        printer = printer.with_printing();
+        printer.print_plain(format_args!("{whole}"))?;
         printer.flush()?;
     }
     if let Some(log) = log {
@@ -359,7 +359,8 @@ fn try_rate(
     let plan = plan(args, timed(args, each, Some(rate)))?;
     let load = make(args, &plan, signals, printer, false)?;
     let outcome = &load.0;
-    let misses = args.slo.as_ref().map(|slo| outcome.misses(slo)).unwrap_or_default();
+    let misses =
+        args.slo.as_ref().map(|slo| outcome.describe_exceeded_bounds(slo)).unwrap_or_default();
     let unsent_max = outcome.latencies.count() / UNSENT_SHARE + (rate * UNSENT_S) as u64;
     let is_reached = outcome.unsent_count <= unsent_max;
     // If no message was received in time, the rate has no latencies to judge.
@@ -376,9 +377,9 @@ fn try_rate(
     };
     printer.info(format_args!(
         "rate=[{}],messages_per_second=[{}],{}{verdict}",
-        commas(rate as u64),
-        commas(outcome.per_second() as u64),
-        line(outcome.judged_latencies())
+        with_commas(rate as u64),
+        with_commas(outcome.per_second() as u64),
+        format_percentiles(outcome.judged_latencies())
     ))?;
     printer.flush()?;
     Ok((load, holds))
@@ -452,12 +453,12 @@ fn report_highest_rate(
     printer: &mut Printer<'_>,
 ) -> anyhow::Result<Value> {
     let Some(slo) = &args.slo else { return Ok(json!({})) };
-    printer.rule()?;
+    printer.print_rule()?;
     match highest {
         Some(rate) => printer.info(format_args!(
             "the highest rate that holds {}: {} messages a second",
             slo.text,
-            commas(rate as u64)
+            with_commas(rate as u64)
         ))?,
         None => printer.error(format_args!("no rate that was tried holds {}", slo.text))?,
     }
@@ -476,7 +477,7 @@ pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
     if orders.next().is_none() {
         return Ok(());
     }
-    let load = Load::start(&plan, secret::client(&args)?)?;
+    let load = Load::start(&plan, secret::client_tls(&args)?)?;
     while !load.is_finished() {
         if orders.is_closed(REPORT_INTERVAL) {
             load.stop();
@@ -498,7 +499,7 @@ pub fn run_in_processes(
     let soon = Duration::from_secs(20);
     let mut log = Log::new(args)?;
     let plan = plan(args, work(args))?;
-    secret::client(args)?;
+    secret::client_tls(args)?;
     let mut printer = Printer::new(out, args.json);
     printer.settings("Client", &settings(args))?;
     let began = Instant::now();
@@ -509,7 +510,7 @@ pub fn run_in_processes(
     for part in &mut parts {
         part.expect(soon)?;
     }
-    let watch = Watch::begin(parts.iter().map(Part::id).collect(), plan.address);
+    let watch = UsageBaseline::begin(parts.iter().map(Part::id).collect(), plan.address);
     for part in &mut parts {
         part.send_order("go")?;
     }
@@ -536,7 +537,7 @@ pub fn run_in_processes(
         if outcomes.iter().all(Option::is_some) {
             costs = Some(watch.end());
         }
-        let sum = so_far.iter().copied().fold(Progress::default(), Progress::and);
+        let sum = so_far.iter().copied().fold(Progress::default(), Progress::plus);
         ticker.tick(sum, &mut printer)?;
     }
     let mut outcomes = outcomes.into_iter().flatten();

@@ -2,12 +2,12 @@
 //! receive orders as lines on standard input and report as JSON lines on standard output.
 
 use super::options::EvhPerf;
-use super::printer::{Printer, commas};
+use super::printer::{Printer, with_commas};
 use super::{Signals, serve};
 use crate::{own_arguments, own_program};
 use anyhow::{Context as _, bail};
 use handover_net::Stats;
-use handover_program::end_with_parent;
+use handover_program::signal_on_parent_exit;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -103,7 +103,7 @@ impl Part {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // The terminal's signals go to the main process only, which ends its parts.
         command.process_group(0);
-        end_with_parent(&mut command, Signal::KILL);
+        signal_on_parent_exit(&mut command, Signal::KILL);
         let mut child = command.spawn().context("start another process of this program")?;
         let orders = child.stdin.take();
         let out = child
@@ -204,7 +204,8 @@ pub fn serve(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::
     if args.stats {
         serve::print_stats(&stats, &mut printer)?;
     }
-    let (accepted, messages) = (commas(stats.accepted_count), commas(stats.messages_count));
+    let (accepted, messages) =
+        (with_commas(stats.accepted_count), with_commas(stats.messages_count));
     printer.info(format_args!("Server stopped: {accepted} connections, {messages} messages."))?;
     printer.flush()?;
     signals.ended()

@@ -2,7 +2,7 @@
 
 use super::options::{EvhPerf, descriptors_max};
 use super::parts;
-use super::printer::{Printer, commas};
+use super::printer::{Printer, with_commas};
 use super::{Signals, secret, warn};
 use crate::load::wire::{HEADER_BYTES, LETTERS_MAX};
 use anyhow::Context as _;
@@ -81,12 +81,12 @@ pub fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     let mut settings = vec![
         ("debug", args.debug.to_string()),
         ("host", args.host.clone()),
-        ("max_handles_per_thread", commas(args.max_handles_setting())),
+        ("max_handles_per_thread", with_commas(args.max_handles_setting())),
         ("port", args.port.to_string()),
-        ("read_slab_count", commas(args.read_slab_count)),
+        ("read_slab_count", with_commas(args.read_slab_count)),
         ("reuse_port", args.reuse_port.to_string()),
         ("stats", args.stats.to_string()),
-        ("threads", commas(args.threads)),
+        ("threads", with_commas(args.threads)),
     ];
     if args.tls {
         settings.push(("tls", args.tls.to_string()));
@@ -125,7 +125,7 @@ pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
     let address = args.address()?;
     let (sender, log_lines) = channel();
     let mut listen = Listen::at(address);
-    if let Some(server) = secret::server(args)? {
+    if let Some(server) = secret::server_tls(args)? {
         listen = listen.tls(&server);
     }
     // One of several processes prints no such lines.
@@ -146,7 +146,7 @@ pub fn print_started(
     if args.max_handles_per_thread.is_none() {
         printer.info(format_args!(
             "A thread accepts up to {} connections; -h sets another limit.",
-            commas(args.handles_max())
+            with_commas(args.handles_max())
         ))?;
     }
     printer.flush()
@@ -214,8 +214,8 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     let stats = server.stop(args, &mut printer)?;
     printer.info(format_args!(
         "Server stopped: {} connections, {} messages.",
-        commas(stats.accepted_count),
-        commas(stats.messages_count)
+        with_commas(stats.accepted_count),
+        with_commas(stats.messages_count)
     ))?;
     printer.flush()?;
     signals.ended()
@@ -260,21 +260,21 @@ pub fn stats_from_json(value: &Value) -> Stats {
 }
 
 pub fn print_stats(stats: &Stats, printer: &mut Printer<'_>) -> std::io::Result<()> {
-    printer.rule()?;
+    printer.print_rule()?;
     let Stats { accepted_count, closed_count, reads_count, delayed_count, .. } = stats;
     printer.info(format_args!(
         "accepts=[{}],closes=[{}],reads=[{}],delayed_writes=[{}]",
-        commas(accepted_count),
-        commas(closed_count),
-        commas(reads_count),
-        commas(delayed_count)
+        with_commas(accepted_count),
+        with_commas(closed_count),
+        with_commas(reads_count),
+        with_commas(delayed_count)
     ))?;
     printer.info(format_args!(
         "event_loops=[{}],bytes_read=[{}],bytes_written=[{}],turned_away=[{}]",
-        commas(stats.rounds_count),
-        commas(stats.read_bytes),
-        commas(stats.sent_bytes),
-        commas(stats.turned_away_count)
+        with_commas(stats.rounds_count),
+        with_commas(stats.read_bytes),
+        with_commas(stats.sent_bytes),
+        with_commas(stats.turned_away_count)
     ))?;
     printer.flush()
 }

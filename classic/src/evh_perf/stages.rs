@@ -26,7 +26,7 @@ pub struct Costs {
 }
 
 /// Resources that client and server had used when the load started.
-pub struct Watch {
+pub struct UsageBaseline {
     began: Instant,
     clients: Vec<u32>,
     servers: Vec<u32>,
@@ -37,7 +37,7 @@ pub struct Watch {
     server_threads: Duration,
 }
 
-impl Watch {
+impl UsageBaseline {
     /// Starts measuring the client processes, and the server processes that listen at this address.
     pub fn begin(clients: Vec<u32>, address: SocketAddr) -> Self {
         let own = std::process::id();
@@ -82,7 +82,7 @@ fn sum(processes: &[u32]) -> ProcessUsage {
     processes
         .iter()
         .filter_map(|it| process::usage_of(*it))
-        .fold(ProcessUsage::default(), ProcessUsage::and)
+        .fold(ProcessUsage::default(), ProcessUsage::plus)
 }
 
 impl Costs {

@@ -68,7 +68,7 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
 fn start(socket: OwnedFd) -> anyhow::Result<Child> {
     let mut command = crate::own_program("hello2")?;
     command.arg("--child").args(crate::own_arguments("hello2")).stdin(Stdio::from(socket));
-    handover_program::end_with_parent(&mut command, rustix::process::Signal::KILL);
+    handover_program::signal_on_parent_exit(&mut command, rustix::process::Signal::KILL);
     command.spawn().context("start the second process")
 }
 

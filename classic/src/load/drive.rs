@@ -6,7 +6,7 @@ mod worker;
 use crate::load::error::{Fault, LoadError};
 use crate::load::latencies::{LatencyHistograms, Shares};
 use crate::load::plan::{Plan, Work};
-use crate::load::secure::Trust;
+use crate::load::secure::ClientTls;
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
@@ -53,7 +53,7 @@ pub struct Progress {
 impl Progress {
     /// Returns the sum of two threads' or processes' totals.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn plus(self, other: Self) -> Self {
         Self {
             sent_count: self.sent_count + other.sent_count,
             received_count: self.received_count + other.received_count,
@@ -65,14 +65,14 @@ impl Progress {
 
 /// Counters of a running thread. All accesses are Relaxed: each number is correct by itself, and none orders another.
 #[derive(Debug, Default)]
-pub(crate) struct Live {
+pub(crate) struct LiveCounters {
     sent: AtomicU64,
     received: AtomicU64,
     latency_ns: AtomicU64,
     open: AtomicU64,
 }
 
-impl Live {
+impl LiveCounters {
     /// Adds received messages. Only the counters' thread calls this.
     fn add_received(&self, count: u64, latency_ns: u64) {
         self.received.store(self.received.load(Ordering::Relaxed) + count, Ordering::Relaxed);
@@ -89,12 +89,11 @@ impl Live {
     }
 }
 
-/// State shared by all threads.
-pub(crate) struct Shared {
+pub(crate) struct SharedState {
     stop: AtomicBool,
     events: Sender<Event>,
     origin_ns: u64,
-    encryption: Option<Arc<Trust>>,
+    encryption: Option<Arc<ClientTls>>,
 }
 
 /// Measurements of a load: of one thread, or summed over threads and processes.
@@ -179,8 +178,8 @@ impl Report {
 /// Running threads that generate the load of a plan.
 pub struct Load {
     threads: Vec<JoinHandle<Report>>,
-    live: Vec<Arc<Live>>,
-    shared: Arc<Shared>,
+    live: Vec<Arc<LiveCounters>>,
+    shared: Arc<SharedState>,
     events: Receiver<Event>,
     plan: Plan,
 }
@@ -191,17 +190,17 @@ impl Load {
     /// # Errors
     /// Fails with a [`LoadError`] if the plan is not valid or a thread cannot be started; threads
     /// already started are stopped.
-    pub fn start(plan: &Plan, encryption: Option<Arc<Trust>>) -> Result<Self, LoadError> {
+    pub fn start(plan: &Plan, encryption: Option<Arc<ClientTls>>) -> Result<Self, LoadError> {
         plan.validate()?;
         clock::calibration();
         let (sender, events) = channel();
         let origin_ns = clock::now_ns();
         let stop = AtomicBool::new(false);
-        let shared = Arc::new(Shared { stop, events: sender, origin_ns, encryption });
+        let shared = Arc::new(SharedState { stop, events: sender, origin_ns, encryption });
         let plan = plan.clone();
         let mut load = Self { threads: Vec::new(), live: Vec::new(), shared, events, plan };
         for thread in 0..load.plan.threads_count {
-            let live = Arc::new(Live::default());
+            let live = Arc::new(LiveCounters::default());
             let worker =
                 Worker::new(thread, &load.plan, Arc::clone(&load.shared), Arc::clone(&live));
             let builder = std::thread::Builder::new().name(format!("load-{thread}"));
@@ -218,13 +217,13 @@ impl Load {
     /// Returns the totals so far.
     #[must_use]
     pub fn progress(&self) -> Progress {
-        let of_thread = |live: &Arc<Live>| Progress {
+        let of_thread = |live: &Arc<LiveCounters>| Progress {
             sent_count: live.sent.load(Ordering::Relaxed),
             received_count: live.received.load(Ordering::Relaxed),
             latency_ns: live.latency_ns.load(Ordering::Relaxed),
             open_count: live.open.load(Ordering::Relaxed),
         };
-        self.live.iter().map(of_thread).fold(Progress::default(), Progress::and)
+        self.live.iter().map(of_thread).fold(Progress::default(), Progress::plus)
     }
 
     /// Waits for the next event; `None` if there is none within the time `within`.

@@ -59,7 +59,7 @@ impl Client {
             Order::Endless => (u64::MAX, u64::MAX),
         };
         let mut back = lengths.clone();
-        let next_length = back.draw();
+        let next_length = back.next_length();
         Self {
             id,
             out: lengths,
@@ -117,7 +117,7 @@ impl Client {
     ) -> u64 {
         let mut done = 0;
         while done < count && out.len() < bytes_max {
-            letters.append(out, self.id, now_ns, self.out.draw());
+            letters.append(out, self.id, now_ns, self.out.next_length());
             done += 1;
         }
         self.sent_count += done;
@@ -137,7 +137,7 @@ impl Client {
     ) -> Result<Option<(usize, u64)>, MessageError> {
         let length = self.next_length;
         let Some(sent_ns) = letters.check(bytes, self.id, length)? else { return Ok(None) };
-        self.next_length = self.back.draw();
+        self.next_length = self.back.next_length();
         self.received_count += 1;
         if self.received_count == self.goal_count && self.received_count < self.total_count {
             let goal = self.goal_count.saturating_add(self.burst_count);

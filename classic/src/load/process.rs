@@ -21,6 +21,7 @@ pub struct ProcessUsage {
 }
 
 impl ProcessUsage {
+    /// Returns the CPU time in user space and in the kernel together.
     #[must_use]
     pub fn cpu(&self) -> Duration {
         self.user + self.system
@@ -28,7 +29,7 @@ impl ProcessUsage {
 
     /// Returns the sum of two processes' usage.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn plus(self, other: Self) -> Self {
         Self {
             user: self.user + other.user,
             system: self.system + other.system,

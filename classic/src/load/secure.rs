@@ -13,14 +13,14 @@ fn insecure(why: impl ToString) -> EncryptionError {
     EncryptionError(why.to_string())
 }
 
-/// TLS setup of a client: the certificates that it trusts, and the name of the server.
-pub struct Trust {
+/// TLS setup of a client: its trusted certificates, and the name of the server.
+pub struct ClientTls {
     client: Client,
     name: String,
 }
 
-impl Trust {
-    /// Creates the setup of connections to the server of that name.
+impl ClientTls {
+    /// Creates the setup of connections to the server called `name`.
     #[must_use]
     pub fn new(client: Client, name: String) -> Self {
         Self { client, name }

@@ -35,8 +35,8 @@ pub(crate) fn connect(
     }
 }
 
-/// Returns the error of a finished connection attempt, if it failed.
-pub(crate) fn connected(fd: impl AsFd) -> Result<(), Errno> {
+/// Returns the error of a finished connection attempt; `Ok` if it succeeded.
+pub(crate) fn connect_result(fd: impl AsFd) -> Result<(), Errno> {
     sockopt::socket_error(fd)?
 }
 

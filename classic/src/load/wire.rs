@@ -132,7 +132,7 @@ impl Lengths {
 
     /// Returns the length of the next message.
     #[inline]
-    pub fn draw(&mut self) -> u32 {
+    pub fn next_length(&mut self) -> u32 {
         // G. Marsaglia, "Xorshift RNGs" (2003), the triple 13, 7, 17.
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
@@ -171,14 +171,14 @@ mod tests {
         let (mut one, mut other) = (Lengths::new(5, 3, 10), Lengths::new(5, 3, 10));
         let mut counts = [0; 16];
         for _ in 0..8000 {
-            let length = one.draw();
-            assert_eq!(length, other.draw());
+            let length = one.next_length();
+            assert_eq!(length, other.next_length());
             counts[length as usize] += 1;
         }
         for (length, count) in counts.iter().enumerate() {
             let expected = if (3..=10).contains(&length) { 800..=1200 } else { 0..=0 };
             assert!(expected.contains(count), "{length}: {count}");
         }
-        assert_eq!(Lengths::new(0, 4, 4).draw(), 4);
+        assert_eq!(Lengths::new(0, 4, 4).next_length(), 4);
     }
 }

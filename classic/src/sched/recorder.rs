@@ -280,7 +280,6 @@ mod tests {
         assert_eq!(line, b"0\t0\t0\t18446744073709551615\t0\t\n");
     }
 
-    /// Drains all records until the recorder is dropped.
     fn drained(mut records: Records) -> (Vec<u64>, Records) {
         let mut seen = Vec::new();
         while !records.is_finished() {

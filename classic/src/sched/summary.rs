@@ -159,16 +159,25 @@ fn stages(rows: &[Row]) -> Chart {
                 opens_group: index == 0,
             });
             if !stage.is_empty() {
-                let point = Point::at(at(0.5), place).between(at(0.5), at(0.999));
-                points.push(point.titled(format!("{}: {}", names().join(" / "), quantiles(stage))));
+                let point = Point::at(at(0.5), place).with_span(at(0.5), at(0.999));
+                points.push(point.with_tooltip(format!(
+                    "{}: {}",
+                    names().join(" / "),
+                    quantiles(stage)
+                )));
             }
         }
     }
     let time = Axis::log("waited, p50 to p99.9", Quantity::Nanos);
     let mut chart = Chart::new("Where packets waited", time, Axis::names(labels))
-        .described("For each client and stage the median wait, with a line to its p99.9.");
+        .with_description("For each client and stage the median wait, with a line to its p99.9.");
     for (index, points) in points.into_iter().enumerate() {
-        chart = chart.with(Series::new(STAGES[index], Role::Nth(index as u8), Mark::Dot, points));
+        chart = chart.with_series(Series::new(
+            STAGES[index],
+            Role::Nth(index as u8),
+            Mark::Dot,
+            points,
+        ));
     }
     chart
 }
@@ -186,15 +195,15 @@ fn shares(rows: &[Row]) -> Chart {
         let place = |(index, (_, share)): (usize, &(&Row, Share))| {
             let Share { got, due } = *share;
             let label = format!("got {:.2} %, due {:.2} %", got * 100.0, due * 100.0);
-            Point::at(part(share), index as f64).titled(label)
+            Point::at(part(share), index as f64).with_tooltip(label)
         };
         clients.iter().enumerate().map(place).collect::<Vec<_>>()
     };
-    let axis = Axis::linear("share of all bytes", Quantity::Share).from(0.0);
+    let axis = Axis::linear("share of all bytes", Quantity::Share).including(0.0);
     Chart::new("Shares", axis, Axis::names(clients.iter().map(name).collect()))
-        .described(
+        .with_description(
             "For each client the share of all bytes that it got, and a tick at what was due.",
         )
-        .with(Series::new("obtained", Role::Ours, Mark::Bar, points(|share| share.got)))
-        .with(Series::new("due", Role::Floor, Mark::Tick, points(|share| share.due)))
+        .with_series(Series::new("obtained", Role::Ours, Mark::Bar, points(|share| share.got)))
+        .with_series(Series::new("due", Role::Floor, Mark::Tick, points(|share| share.due)))
 }

@@ -113,11 +113,11 @@ pub struct RunOptions {
     #[arg(long, value_name = "NAME", default_value = "near")]
     pub place: Placement,
     /// Pause before each hand-over, 0 to 100ms, to measure hand-overs with cold caches
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = span)]
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration)]
     #[arg(allow_hyphen_values = true)]
     pub idle_gap: Duration,
-    /// Time for each benchmark, 100ms to 1h, instead of the profile's
-    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
+    /// Measuring time of each benchmark, 100ms to 1h [default: given by the profile]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     pub time: Option<Duration>,
     /// Run a busy thread on a CPU next to those of the participants
     #[arg(long)]
@@ -126,10 +126,10 @@ pub struct RunOptions {
     #[arg(long)]
     pub processes: bool,
     /// Set an argument of every selected benchmark that has it
-    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
     pub set: Vec<(String, String)>,
     /// Name of the run, for `compare` and `show`; several runs may share a name
-    #[arg(long, value_name = "NAME", value_parser = name)]
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub name: Option<String>,
     /// Number of runs, each in a separate process; `compare` needs five per side
     #[arg(long, value_name = "COUNT", default_value = "1", conflicts_with = "json")]
@@ -261,7 +261,7 @@ pub struct Links {
     pub folder: PathBuf,
 }
 
-pub(crate) fn span(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }
@@ -269,21 +269,21 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_nanos(span.0))
 }
 
-fn name(text: &str) -> Result<String, String> {
+fn parse_name(text: &str) -> Result<String, String> {
     handover_store::check_tag(text).map_err(|refused| refused.to_string())?;
     Ok(text.to_string())
 }
 
 /// Parses a duration of 0.1 to 600 seconds.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds".to_string())?;
     match (0.1..=600.0).contains(&seconds) {
         true => Ok(Duration::from_secs_f64(seconds)),
-        false => Err("must be between 0.1 and 600 seconds".to_string()),
+        false => Err("the duration must be between 0.1 and 600 seconds".to_string()),
     }
 }
 
-pub(crate) fn assignment(text: &str) -> Result<(String, String), String> {
+pub(crate) fn parse_assignment(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_string(), value.to_string())),
         _ => Err("must be NAME=VALUE, as in slots_count=128".to_string()),

@@ -17,7 +17,7 @@ const GRACE_PERIOD: Duration = Duration::from_secs(3);
 /// when this process is interrupted or exits first. Call it from the main thread.
 pub fn run(command: &mut Command, interrupted: &AtomicBool) -> anyhow::Result<ExitStatus> {
     let shown = command.get_program().to_string_lossy().into_owned();
-    raw::end_with_parent(command, Signal::TERM);
+    raw::signal_on_parent_exit(command, Signal::TERM);
     let mut child =
         command.stdin(Stdio::null()).spawn().with_context(|| format!("cannot run {shown}"))?;
     let mut interrupted_at: Option<Instant> = None;

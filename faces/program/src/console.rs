@@ -152,7 +152,7 @@ const INTERRUPTED: i32 = 130;
 ///
 /// # Errors
 /// If the system refuses a handler.
-pub fn interrupted() -> io::Result<Arc<AtomicBool>> {
+pub fn interrupt_flag() -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in SIGNALS {
         // The order matters: the first signal only sets the flag, the second finds it set.
@@ -180,7 +180,7 @@ pub fn set_on_hangup(flag: &Arc<AtomicBool>) -> io::Result<()> {
 ///
 /// # Errors
 /// If a signal handler cannot be installed, or the thread not started.
-pub fn interrupted_after(last_action: fn()) -> io::Result<Arc<AtomicBool>> {
+pub fn interrupt_flag_with_last_action(last_action: fn()) -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let (mut signals, told) = UnixStream::pair()?;
     for signal in SIGNALS {

@@ -91,8 +91,8 @@ impl Bench {
             contender,
             params: <H::Args as Args>::PARAMS,
             roles: |values| H::roles(&H::Args::from_values(values)),
-            processes: H::PROCESSES || H::APART,
-            apart: H::APART,
+            processes: H::PROCESSES || H::ALWAYS_PROCESSES,
+            apart: H::ALWAYS_PROCESSES,
             participants: Participants::Several { setup: crew::setup_erased::<H> },
         }
     }
@@ -117,17 +117,17 @@ impl Bench {
         (self.roles)(values)
     }
 
-    /// Returns `true` if its participants can be processes.
-    pub fn in_processes(&self) -> bool {
+    /// Returns `true` if the benchmark's participants can be processes.
+    pub fn can_use_processes(&self) -> bool {
         self.processes
     }
 
-    /// Returns `true` if its participants are always processes.
-    pub(crate) fn always_in_processes(&self) -> bool {
+    /// Returns `true` if the benchmark's participants are always processes.
+    pub(crate) fn must_use_processes(&self) -> bool {
         self.apart
     }
 
-    pub(crate) fn round(
+    pub(crate) fn run_round(
         &self,
         stage: &Stage,
         interrupted: &AtomicBool,
@@ -139,9 +139,9 @@ impl Bench {
             )));
         }
         match self.participants {
-            Participants::One { play } => crew::round_alone(stage, play, interrupted),
+            Participants::One { play } => crew::run_round_of_one(stage, play, interrupted),
             Participants::Several { setup } => {
-                crew::round_together(stage, &self.roles(&stage.values), setup, interrupted)
+                crew::run_round_of_several(stage, &self.roles(&stage.values), setup, interrupted)
             }
         }
     }
@@ -150,7 +150,7 @@ impl Bench {
     pub(crate) fn shared_benchmark(&self) -> Result<SharedBenchmark, Fault> {
         match self.participants {
             Participants::One { .. } => {
-                Err(Fault::new("a benchmark of one participant has no processes to start"))
+                Err(Fault::new("a benchmark of one participant cannot run in processes"))
             }
             Participants::Several { setup } => Ok(SharedBenchmark {
                 spec: self.spec,

@@ -64,7 +64,7 @@ pub fn dispatch_partner(all: &[&'static [Bench]]) -> Option<Result<(), Participa
 
 fn play_assignment(all: &[&'static [Bench]], assignment: &str) -> Result<(), ParticipantError> {
     let participant =
-        ParticipantProcess::of(assignment).map_err(ParticipantError::NotAnAssignment)?;
+        ParticipantProcess::parse(assignment).map_err(ParticipantError::NotAnAssignment)?;
     let index = participant.index();
     let played = participant.play(|spec, contender| {
         let mut benches = all.iter().flat_map(|benches| benches.iter());

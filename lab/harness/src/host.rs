@@ -29,7 +29,7 @@ pub fn capture() -> Host {
         governor: files.governor(),
         turbo: files.turbo().map(|turbo| turbo.on),
         huge_pages: files.huge_pages(),
-        counters: counters::available(),
+        counters: counters::are_available(),
         load_1min: files.load_1min().unwrap_or(0.0),
         mitigations: files
             .vulnerabilities()

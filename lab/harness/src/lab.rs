@@ -16,7 +16,7 @@ use handover_base::clock;
 use handover_base::random::SplitMix64;
 use handover_record::Record;
 use pass::{PassOrder, PlannedVisit, Report};
-pub use plan::{Group, Lab, Outcome, Plan, PlanError, Profile, Watch};
+pub use plan::{Group, Lab, Outcome, Plan, PlanError, Profile, RunObserver};
 use plan::{NULL_PREFIX, Schedule};
 use progress::Progress;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ impl Lab {
     /// program calls [`dispatch_partner`](crate::dispatch_partner); a smoke run has one pass, in
     /// this process. Polls `interrupted` between rounds (about every 10 ms); if it is set, stops and
     /// returns the results so far.
-    pub fn run(&self, watch: &mut dyn Watch, interrupted: &AtomicBool) -> Outcome {
+    pub fn run(&self, watch: &mut dyn RunObserver, interrupted: &AtomicBool) -> Outcome {
         self.run_by(self.schedule(), watch, interrupted)
     }
 
@@ -35,7 +35,7 @@ impl Lab {
     fn run_by(
         &self,
         schedule: Schedule,
-        watch: &mut dyn Watch,
+        watch: &mut dyn RunObserver,
         interrupted: &AtomicBool,
     ) -> Outcome {
         clock::calibration();
@@ -66,7 +66,7 @@ const WARM_SHARE: u32 = 10;
 /// State of a run in progress.
 struct Running<'a> {
     lab: &'a Lab,
-    watch: &'a mut dyn Watch,
+    watch: &'a mut dyn RunObserver,
     interrupted: &'a AtomicBool,
     began: Instant,
     schedule: Schedule,
@@ -342,7 +342,7 @@ mod tests {
         }
     }
 
-    impl Watch for Visits {
+    impl RunObserver for Visits {
         fn begin(&mut self, _: (usize, usize), group: usize) {
             self.0.push(Visited { group, blocks: Vec::new() });
         }

@@ -4,7 +4,7 @@ use crate::bench::Bench;
 use crate::date::{DATE_OUT_OF_RANGE, unix_ns};
 use crate::dispatch::dispatch_partner;
 use crate::fault::Fault;
-use crate::lab::{Lab, Plan, Profile, Watch};
+use crate::lab::{Lab, Plan, Profile, RunObserver};
 use crate::samples::Samples;
 use crate::select::select;
 use crate::setup::Setup;
@@ -209,7 +209,7 @@ fn lines(run: &Run, records: &[Record]) -> Result<String, String> {
 /// Observer that prints faults to standard error and counts them.
 struct Faults(usize);
 
-impl Watch for Faults {
+impl RunObserver for Faults {
     fn fault(&mut self, id: &str, fault: &Fault) {
         self.0 += 1;
         let _ = writeln!(io::stderr(), "{id}: {fault}");
@@ -264,7 +264,7 @@ mod tests {
         for (line, why) in [
             ("--nope", "--nope: no such option; --help lists them"),
             ("--profile", "--profile: needs a value"),
-            ("--profile some", "--profile: must be smoke, quick or full"),
+            ("--profile some", "--profile: the profile must be smoke, quick or full"),
             ("--set x", "--set: must be NAME=VALUE, as in slots_count=128"),
         ] {
             assert_eq!(parsed(line).expect_err(line), why);

@@ -358,7 +358,7 @@ impl<const PADDED: bool> Workload for Layout<PADDED> {
 
 /// Returns arguments, in the form of [`Plan::set`](crate::Plan::set), for a run that starts now and
 /// takes `lasts`.
-pub fn arguments(lasts: Duration) -> Vec<(String, String)> {
+pub fn drift_arguments(lasts: Duration) -> Vec<(String, String)> {
     let lasts_ms = lasts.as_millis().clamp(1, 1 << 30);
     vec![
         ("began_s".to_string(), (now_ms() / 1000).to_string()),
@@ -368,7 +368,7 @@ pub fn arguments(lasts: Duration) -> Vec<(String, String)> {
 
 /// Compares the records of a run of [`ALL`] with the planted costs. `null` is the smallest
 /// difference that the run can detect on one CPU.
-pub fn read(records: &[Record], null: Option<f64>) -> Vec<Proof> {
+pub fn evaluate(records: &[Record], null: Option<f64>) -> Vec<Proof> {
     let of = |id: &str| records.iter().find(|it| it.id == id && it.contender == PLANTED.name);
     let mut proofs = Vec::new();
     let ns = |what: String, planted: f64, read: Option<f64>, bound: f64| Proof {
@@ -488,7 +488,7 @@ mod tests {
 
     #[test]
     fn run_without_records_passes_no_proof() {
-        let proofs = read(&[], None);
+        let proofs = evaluate(&[], None);
         assert!(proofs.len() > 20 && proofs.iter().all(|it| !it.is_proven()));
     }
 

@@ -212,7 +212,7 @@ pub struct Samples {
     began_ticks: u64,
     deadline_ticks: u64,
     rounds_left: u32,
-    turns_count: u32,
+    iterations_count: u32,
     usage_began: [Usage; 2],
     /// Time of the next calibration loop in ticks, and the result of the last one.
     look_ticks: u64,
@@ -239,7 +239,7 @@ impl Samples {
             began_ticks: 0,
             deadline_ticks: 0,
             rounds_left: 0,
-            turns_count: 0,
+            iterations_count: 0,
             usage_began: Default::default(),
             look_ticks: u64::MAX,
             slowed: false,
@@ -255,8 +255,9 @@ impl Samples {
             return;
         }
         let until = clock::ticks() + clock::ticks_from_ns(PACE_WAIT_MAX_NS);
-        while pace::is_slower(pace::lap_ticks(), self.timing.pace_ticks) && clock::ticks() < until {
-        }
+        while pace::is_slower(pace::time_loop_ticks(), self.timing.pace_ticks)
+            && clock::ticks() < until
+        {}
     }
 
     pub(crate) fn begin(&mut self) {
@@ -267,7 +268,7 @@ impl Samples {
             // A smoke run still includes the steady state of a hand-over: a few hundred iterations.
             self.timing.batches_max.saturating_mul(100)
         };
-        self.turns_count = 0;
+        self.iterations_count = 0;
         if self.timing.watch_pace {
             self.slowed = self.lap_is_slow();
             self.look_ticks = if self.measured { 0 } else { u64::MAX };
@@ -357,7 +358,7 @@ impl Samples {
                 self.look_at_pace(BATCHES_LOOK_NS);
                 if self.control.is_some() {
                     // Untimed: another participant that spins for a limited time may have gone to sleep
-                    // during the pace loop, and a batch is of operations in a row.
+                    // during the calibration loop, and a batch is of operations in a row.
                     operations(1);
                     self.parts[part].ops_beside += 1;
                 }
@@ -425,11 +426,13 @@ impl Samples {
         let now = clock::ticks();
         if self.timing.batches_max > 0 {
             let is_long = || clock::ns(now.saturating_sub(self.began_ticks)) > SMOKE_NS;
-            if self.rounds_left == 0 || self.turns_count >= self.timing.batches_max && is_long() {
+            if self.rounds_left == 0
+                || self.iterations_count >= self.timing.batches_max && is_long()
+            {
                 return false;
             }
             self.rounds_left -= 1;
-            self.turns_count += 1;
+            self.iterations_count += 1;
         }
         if now >= self.look_ticks {
             self.look_at_pace(SINGLES_LOOK_NS);
@@ -450,7 +453,7 @@ impl Samples {
 
     /// Times a calibration loop while every participant runs; returns `true` if it was slower than the fastest loop.
     fn lap_is_slow(&mut self) -> bool {
-        let ticks = pace::lap_ticks();
+        let ticks = pace::time_loop_ticks();
         self.fastest_ticks = pace::fastest(self.fastest_ticks, ticks);
         pace::is_slower(ticks, pace::fastest(self.timing.pace_ticks, self.fastest_ticks))
     }

@@ -143,8 +143,8 @@ fn selection(spec: &'static Spec, benches: &[&'static Bench]) -> Selection {
     Selection { spec, contenders, floors }
 }
 
-/// Returns a benchmark that can be a floor of others, with its id and the index of its part.
-pub(crate) fn floor(
+/// Returns the benchmark that measures the floor `id`, with its id and the index of its part.
+pub(crate) fn find_floor(
     id: &str,
     benches: &[&'static Bench],
 ) -> Option<(&'static str, &'static Bench, usize)> {

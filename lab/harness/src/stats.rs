@@ -44,14 +44,14 @@ const COUNT_NORMAL_MIN: usize = 200;
 
 /// A median with its 95 % interval, if there are enough passes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
+pub struct MedianEstimate {
     /// Median of the values.
     pub median: f64,
     /// Lower and upper bound of the 95 % interval.
     pub ends: Option<(f64, f64)>,
 }
 
-impl Estimate {
+impl MedianEstimate {
     /// Returns half the interval's width relative to the median; `None` without an interval.
     pub fn half_width(&self) -> Option<f64> {
         let (low, high) = self.ends?;
@@ -59,9 +59,9 @@ impl Estimate {
     }
 
     /// Applies an increasing function to the median and the bounds.
-    pub fn map(self, through: impl Fn(f64) -> f64) -> Estimate {
+    pub fn map(self, through: impl Fn(f64) -> f64) -> MedianEstimate {
         let ends = self.ends.map(|(low, high)| (through(low), through(high)));
-        Estimate { median: through(self.median), ends }
+        MedianEstimate { median: through(self.median), ends }
     }
 }
 
@@ -75,27 +75,27 @@ impl Estimate {
 ///
 /// The Hodges-Lehmann interval is narrower, but assumes symmetry, and noise only makes figures
 /// greater: see the simulations among the tests.
-pub fn over_passes(figures: &[f64]) -> Estimate {
+pub fn over_passes(figures: &[f64]) -> MedianEstimate {
     estimate(figures, widening_factor(figures))
 }
 
 /// Returns the median of independent values with its 95 % interval, as [`over_passes`] does.
-pub fn of_independent(values: &[f64]) -> Estimate {
+pub fn of_independent(values: &[f64]) -> MedianEstimate {
     estimate(values, 1.0)
 }
 
 /// Returns the median with the interval of independent values, widened by `factor`.
-fn estimate(values: &[f64], factor: f64) -> Estimate {
+fn estimate(values: &[f64], factor: f64) -> MedianEstimate {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let median = median(&sorted);
     if sorted.len() < PASSES_MIN {
-        return Estimate { median, ends: None };
+        return MedianEstimate { median, ends: None };
     }
     let middle = (sorted.len() - 1) as f64 / 2.0;
     let reach = ((middle - end_rank(sorted.len())) * factor).min(middle);
     let ends = (at_rank(&sorted, middle - reach), at_rank(&sorted, middle + reach));
-    Estimate { median, ends: Some(ends) }
+    MedianEstimate { median, ends: Some(ends) }
 }
 
 /// Returns the rank, from 0 and interpolated, of the lower bound of the 95 % interval of the median
@@ -367,7 +367,10 @@ mod tests {
     #[test]
     fn an_interval_needs_six_passes_and_holds_the_figure() {
         assert_eq!(over_passes(&[]).ends, None);
-        assert_eq!(over_passes(&[3.0, 1.0, 2.0, 5.0, 4.0]), Estimate { median: 3.0, ends: None });
+        assert_eq!(
+            over_passes(&[3.0, 1.0, 2.0, 5.0, 4.0]),
+            MedianEstimate { median: 3.0, ends: None }
+        );
         for count in PASSES_MIN..=40 {
             let values: Vec<f64> = (1..=count).map(|it| it as f64).collect();
             let it = over_passes(&values);

@@ -48,7 +48,7 @@ pub trait Handover: Sized + Send + Sync + 'static {
     const PROCESSES: bool = false;
     /// `true` if the participants are always processes: for resources that each process has, such
     /// as its memory.
-    const APART: bool = false;
+    const ALWAYS_PROCESSES: bool = false;
 
     /// The participants' roles, in the order in which CPUs are assigned, if their number does not
     /// depend on the arguments.

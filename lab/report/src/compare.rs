@@ -17,7 +17,7 @@ mod table;
 
 pub use table::comparison as table;
 
-use crate::words;
+use crate::format;
 use handover_record::{ContenderKind, Document, Record, TimingKind, Unit, WarningCode};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,8 +52,8 @@ impl Statistic {
     /// The statistics of the figure itself: its row shows one of them.
     const FIGURE: [Statistic; 2] = [Statistic::Median, Statistic::BestTenth];
 
-    /// Returns the name of the statistic for tables.
-    pub fn words(self) -> &'static str {
+    /// Returns the name of the statistic as tables print it.
+    pub fn label(self) -> &'static str {
         match self {
             Statistic::Median => "median",
             Statistic::BestTenth => "best 1/10",
@@ -112,8 +112,8 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Returns the verdict as text for tables.
-    pub fn words(self) -> &'static str {
+    /// Returns the verdict as tables print it.
+    pub fn label(self) -> &'static str {
         match self {
             Verdict::Better => "better",
             Verdict::Worse => "worse",
@@ -254,8 +254,8 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
     let [mut only_a, mut only_b] = [Vec::new(), Vec::new()];
     for (key, cell) in table.cells(rules.all) {
         match (cell.count(0, table.a_count), cell.count(table.a_count, table.count)) {
-            (_, 0) => only_a.push(key.words()),
-            (0, _) => only_b.push(key.words()),
+            (_, 0) => only_a.push(key.label()),
+            (0, _) => only_b.push(key.label()),
             _ => {
                 let has_values =
                     |by: &Statistic| *by != Statistic::P99 || cell.has_tail(table.a_count);
@@ -275,7 +275,7 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
             }
         }
     }
-    let p = family::corrected(&tests, table.a_count);
+    let p = family::corrected_p_values(&tests, table.a_count);
     for (row, p) in figures.iter_mut().flatten().zip(p) {
         if row.why.is_empty() {
             row.p_corrected = if row.ratio.is_some_and(|it| it < 1.0) { p.below } else { p.above };
@@ -447,7 +447,7 @@ impl Key {
         }
     }
 
-    fn words(&self) -> String {
+    fn label(&self) -> String {
         match self.setting.as_str() {
             "" => format!("{} [{}]", self.id, self.contender),
             setting => format!("{} [{}] {setting}", self.id, self.contender),
@@ -693,7 +693,7 @@ fn counted(count: usize, of: &str, one: &str, many: &str) -> String {
 /// Returns the sentence below the table on detectable increases; `None` if no figure has enough processes.
 pub(crate) fn detectable_line(comparison: &Comparison) -> Option<String> {
     let part =
-        |found: Option<f64>, place: &str| Some(format!("{} ({place})", words::share(found?)));
+        |found: Option<f64>, place: &str| Some(format!("{} ({place})", format::share(found?)));
     let one = part(comparison.found_one, "one CPU");
     let several = part(comparison.found_several, "across CPUs");
     let parts: Vec<String> = one.into_iter().chain(several).collect();
@@ -708,7 +708,7 @@ pub(crate) fn detectable_line(comparison: &Comparison) -> Option<String> {
 
 /// Returns the sentence below the table on the resolution of these processes.
 pub(crate) fn resolution_line(comparison: &Comparison) -> String {
-    let shown = |width: f64| words::share(width.max(0.001));
+    let shown = |width: f64| format::share(width.max(0.001));
     let part = |least: Option<f64>, most: Option<f64>, place: &str| {
         let (least, most) = (shown(least?), shown(most?));
         Some(match least == most {

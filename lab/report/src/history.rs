@@ -2,13 +2,13 @@
 
 mod divisive;
 
-pub use divisive::{CHANCE_MAX, PART_MIN};
+pub use divisive::{P_VALUE_MAX, SEGMENT_VALUES_MIN};
 
+use crate::format;
 use crate::model::utc;
 use crate::svg::{Axis, Chart, Mark, Point, Quantity, Role, Series};
 use crate::table::render;
 use crate::text::{Line, Style, Tone, wrap};
-use crate::words;
 use handover_record::Unit;
 use serde::Serialize;
 
@@ -118,7 +118,10 @@ impl History {
             let first = &self.runs[segment.from];
             let mut line = Line::plain(utc(first.started_unix_ns));
             line.push("  ", Tone::Plain);
-            line.push_right(&Line::new(words::figure(self.unit, segment.median), Tone::Strong), 32);
+            line.push_right(
+                &Line::new(format::figure(self.unit, segment.median), Tone::Strong),
+                32,
+            );
             if let (Some(ratio), Some(p)) = (segment.ratio, segment.p) {
                 let tone = if ratio > 1.0 { Tone::Bad } else { Tone::Good };
                 line.push_right(&Line::new(format!("{:+.1} %", (ratio - 1.0) * 100.0), tone), 41);
@@ -136,10 +139,10 @@ impl History {
         }
         lines.push(Line::default());
         let text = match self.segments.len() {
-            _ if self.runs.len() < 2 * PART_MIN => {
+            _ if self.runs.len() < 2 * SEGMENT_VALUES_MIN => {
                 format!(
-                    "A change can be found with at least {} runs, {PART_MIN} on each side of it.",
-                    2 * PART_MIN
+                    "A change can be found with at least {} runs, {SEGMENT_VALUES_MIN} on each side of it.",
+                    2 * SEGMENT_VALUES_MIN
                 )
             }
             0 | 1 => "No change.".to_string(),
@@ -180,7 +183,7 @@ impl History {
         let drawn: String =
             (0..columns).map(|column| steps[height(median(chunk(column)))]).collect();
         let ends =
-            format!("{} to {}", words::figure(self.unit, low), words::figure(self.unit, high));
+            format!("{} to {}", format::figure(self.unit, low), format::figure(self.unit, high));
         vec![Line::plain(drawn), Line::new(ends, Tone::Faint)]
     }
 
@@ -195,15 +198,15 @@ impl History {
             let text = format!(
                 "{}: {} ({}..{}), {}, {}",
                 dot.run,
-                words::figure(self.unit, dot.median),
-                words::figure(self.unit, dot.low.unwrap_or(dot.median)),
-                words::figure(self.unit, dot.high.unwrap_or(dot.median)),
+                format::figure(self.unit, dot.median),
+                format::figure(self.unit, dot.low.unwrap_or(dot.median)),
+                format::figure(self.unit, dot.high.unwrap_or(dot.median)),
                 utc(dot.started_unix_ns),
                 dot.build,
             );
             Point::at(place as f64 + 1.0, dot.median)
-                .between(dot.low.unwrap_or(dot.median), dot.high.unwrap_or(dot.median))
-                .titled(text)
+                .with_span(dot.low.unwrap_or(dot.median), dot.high.unwrap_or(dot.median))
+                .with_tooltip(text)
         };
         let changes = self.segments.len().saturating_sub(1);
         let title =
@@ -218,9 +221,9 @@ impl History {
             Axis::linear("run", Quantity::Count),
             Axis::linear("median", quantity),
         )
-        .described(described)
-        .headed()
-        .with(Series::new(
+        .with_description(described)
+        .with_heading()
+        .with_series(Series::new(
             "run",
             Role::Faint,
             Mark::Dot,
@@ -233,8 +236,8 @@ impl History {
                 None => String::new(),
             };
             let points = [segment.from as f64 + 0.6, segment.to as f64 + 0.4]
-                .map(|x| Point::at(x, segment.median).titled(text.clone()));
-            chart = chart.with(Series::new(name, Role::Ours, Mark::Curve, points.to_vec()));
+                .map(|x| Point::at(x, segment.median).with_tooltip(text.clone()));
+            chart = chart.with_series(Series::new(name, Role::Ours, Mark::Curve, points.to_vec()));
         }
         chart
     }

@@ -1,6 +1,6 @@
 //! Selection and order of the figures, and of the contenders that are listed.
 
-use crate::words;
+use crate::format;
 use handover_record::{ContenderKind, Document, Ratio, Record, Run, WarningCode};
 use std::cmp::Ordering;
 
@@ -68,14 +68,14 @@ impl<'a> Model<'a> {
         Model { groups, off_ladder_count, records, run: &document.run, all }
     }
 
-    /// Compares a ratio's interval with 1; `Equal` if the difference is below this run's resolution.
-    pub fn side(&self, record: &Record, ratio: &Ratio) -> Ordering {
+    /// Compares the interval of a ratio with 1: `Equal` if the difference is below the resolution of this run.
+    pub fn compare_with_one(&self, record: &Record, ratio: &Ratio) -> Ordering {
         let seen = if record.parties.use_several_cpus() {
             self.run.null_several
         } else {
             self.run.null_one
         };
-        words::side(ratio, seen.unwrap_or(0.0))
+        format::compare_with_one(ratio, seen.unwrap_or(0.0))
     }
 
     /// Iterates over all listed records, in order.

@@ -132,7 +132,7 @@ fn parse(line: &[u8], open_run: Option<&str>) -> Result<Line, String> {
                 Err(format!("record of run {} among the records of run {open}", shortened(named)))
             }
             (Some(_), None) => Err("record before the first run".to_string()),
-            (None, _) => Err("record without \"run\"".to_string()),
+            (None, _) => Err("record without the field \"run\"".to_string()),
         },
         Some(other) => {
             Err(format!("\"type\" is {:?}, and must be \"run\" or \"record\"", shortened(other)))

@@ -40,7 +40,7 @@ impl PackedRun {
         ];
         let subject = format!("run {}", run.id);
         check_names(&subject, names)?;
-        if let Some((field, value)) = finite::in_run(run) {
+        if let Some((field, value)) = finite::non_finite_in_run(run) {
             return Err(StoreError::NotFinite { subject, field, value });
         }
         let row = RunRow {
@@ -72,7 +72,7 @@ impl<'a> PackedRecord<'a> {
         let keys = keys.map(|name| ("args or counters", name));
         check_names("a record", names.into_iter().chain(keys))?;
         let subject = format!("{} of {}", record.id, record.contender);
-        if let Some((field, value)) = finite::in_record(record) {
+        if let Some((field, value)) = finite::non_finite_in_record(record) {
             return Err(StoreError::NotFinite { subject, field, value });
         }
         Ok(PackedRecord { record, body: deflate(record, subject)? })
@@ -106,10 +106,10 @@ impl RecordRow {
     /// Columns of a query whose rows [`from_row`](RecordRow::from_row) reads, in this order.
     pub const COLUMNS: &str = "records.place, records.id, records.contender, records.kind, \
         records.body, records.checksum";
-    pub const COUNT: usize = 6;
+    pub const COLUMNS_COUNT: usize = 6;
 
-    /// Reads a row that begins with [`COLUMNS`](RecordRow::COLUMNS).
-    pub fn of(row: &Row<'_>) -> rusqlite::Result<RecordRow> {
+    /// Reads a record from a row that begins with [`COLUMNS`](RecordRow::COLUMNS).
+    pub fn from_row(row: &Row<'_>) -> rusqlite::Result<RecordRow> {
         Ok(RecordRow {
             place: row.get(0)?,
             id: row.get(1)?,
@@ -121,9 +121,9 @@ impl RecordRow {
     }
 
     /// Returns `true` if the row's checksum matches its content and its run.
-    pub fn is_sound(&self, run: &str) -> bool {
+    pub fn has_valid_checksum(&self, run: &str) -> bool {
         let RecordRow { place, id, contender, kind, body, checksum } = self;
-        *checksum == checksum::of_record(run, *place, [id, contender, kind], body)
+        *checksum == checksum::record_checksum(run, *place, [id, contender, kind], body)
     }
 
     /// Decompresses the record; the error describes a damaged row.

@@ -1,7 +1,7 @@
 //! One thread: its connections, and its event loop.
 
 use super::peer::{Buffers, Peer};
-use super::{Event, Live, Report, Shared};
+use super::{Event, LiveCounters, Report, SharedState};
 use crate::load::engine::{Client, Order};
 use crate::load::error::Fault;
 use crate::load::plan::{Plan, Work};
@@ -29,8 +29,8 @@ const CHECK_INTERVAL_NS: u64 = 50_000_000;
 pub(super) struct Worker {
     thread: u32,
     plan: Plan,
-    shared: Arc<Shared>,
-    live: Arc<Live>,
+    shared: Arc<SharedState>,
+    live: Arc<LiveCounters>,
     letters: Letters,
     report: Report,
 }
@@ -43,7 +43,12 @@ struct Window {
 }
 
 impl Worker {
-    pub(super) fn new(thread: u32, plan: &Plan, shared: Arc<Shared>, live: Arc<Live>) -> Self {
+    pub(super) fn new(
+        thread: u32,
+        plan: &Plan,
+        shared: Arc<SharedState>,
+        live: Arc<LiveCounters>,
+    ) -> Self {
         let bucket_ns = plan.linear_bucket.map(|step| step.as_nanos() as u64);
         Self {
             thread,
@@ -250,9 +255,9 @@ impl Worker {
         // Threads take turns, and so do the connections of a thread.
         let schedule_of_thread = rate.map(|rate| {
             let threads_count = u64::from(self.plan.threads_count);
-            Schedule::new(now_ns, 1e9 / rate).share(self.thread.into(), threads_count)
+            Schedule::new(now_ns, 1e9 / rate).every_nth(self.thread.into(), threads_count)
         });
-        let first_ns = schedule_of_thread.map_or(now_ns, |schedule| schedule.at_ns(0));
+        let first_ns = schedule_of_thread.map_or(now_ns, |schedule| schedule.due_ns(0));
         let from_ns = first_ns + warm_up.as_nanos() as u64;
         let until_ns = from_ns + duration.as_nanos() as u64;
         // A thread that loses its CPU at the end must not send what becomes due afterwards.
@@ -262,7 +267,7 @@ impl Worker {
             let clients_count = connections.peers.len() as u64;
             for (index, peer) in (0..).zip(&mut connections.peers) {
                 if let Some(peer) = peer {
-                    peer.schedule = Some(schedule.share(index, clients_count));
+                    peer.schedule = Some(schedule.every_nth(index, clients_count));
                 }
             }
         }
@@ -299,7 +304,7 @@ impl Worker {
                 let due = schedule.due_count(now_ns);
                 for unsent in peer.client.sent_count()..due {
                     // A lower bound: the message would have been echoed later than now.
-                    let latency_ns_min = now_ns.saturating_sub(schedule.at_ns(unsent));
+                    let latency_ns_min = now_ns.saturating_sub(schedule.due_ns(unsent));
                     self.report.latencies.corrected.saturating_record(latency_ns_min);
                     self.report.unsent_count += 1;
                 }
@@ -365,7 +370,8 @@ impl Worker {
         peer.is_queued = false;
         if !peer.is_tcp_connected {
             let address = self.plan.address;
-            socket::connected(&peer.fd).map_err(|errno| Fault::Unconnected { address, errno })?;
+            socket::connect_result(&peer.fd)
+                .map_err(|errno| Fault::Unconnected { address, errno })?;
             peer.active_ns = self.now_ns();
             peer.begin(buffers)?;
             *unconnected -= u64::from(peer.is_connected);
@@ -428,7 +434,7 @@ impl Worker {
             }
             let took_ns = now_ns.saturating_sub(sent_ns);
             latency_ns = latency_ns.wrapping_add(took_ns);
-            let due_ns = peer.schedule.map_or(sent_ns, |schedule| schedule.at_ns(index));
+            let due_ns = peer.schedule.map_or(sent_ns, |schedule| schedule.due_ns(index));
             if due_ns < from_ns || due_ns >= until_ns {
                 continue;
             }
@@ -470,7 +476,7 @@ impl Worker {
         let sent = peer.client.send(&self.letters, now_ns, count, SEND_BYTES, chunk);
         if let (Some(schedule), true) = (peer.schedule, is_free) {
             for index in first..first + sent {
-                let due_ns = schedule.at_ns(index);
+                let due_ns = schedule.due_ns(index);
                 if window.is_some_and(|window| due_ns >= window.from_ns) {
                     self.report.latencies.late.saturating_record(now_ns.saturating_sub(due_ns));
                 }
@@ -551,7 +557,7 @@ impl Connections {
     fn next_ns(&self) -> u64 {
         let until_ns = self.window.map_or(u64::MAX, |window| window.until_ns);
         self.schedule_of_thread.map_or(until_ns, |schedule_of_thread| {
-            schedule_of_thread.at_ns(self.arrivals_count).min(until_ns)
+            schedule_of_thread.due_ns(self.arrivals_count).min(until_ns)
         })
     }
 

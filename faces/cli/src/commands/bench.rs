@@ -60,7 +60,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(name) = &args.name {
         handover_store::check_tag(name).map_err(usage)?;
     }
-    let interrupted = console::interrupted().context("cannot install the signal handlers")?;
+    let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let path = stored::path_to_write(&args.db)?;
     let (mut last, mut ended_badly) = (String::new(), None);
     for _ in 0..args.repeat {

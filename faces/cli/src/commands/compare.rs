@@ -1,13 +1,13 @@
 //! `handover compare`: figures that became better or worse between two sets of runs.
 
 use crate::app::StoreOption;
-use crate::commands::files::{Content, of_file};
+use crate::commands::files::{Content, read_runs_file};
 use crate::commands::stored;
 use crate::exit::{self, Interrupted, usage};
 use anyhow::{Context, bail};
 use clap::Args;
 use globset::Glob;
-use handover_harness::Scratch;
+use handover_harness::ScratchFolder;
 use handover_program::{child, console};
 use handover_record::{Document, SCHEMA};
 use handover_report::compare::{self, Comparison, Rules};
@@ -57,8 +57,8 @@ pub struct Compare {
     /// With --ab: store the runs under the names NAME/old and NAME/new
     #[arg(long, value_name = "NAME", requires = "ab")]
     name: Option<String>,
-    /// Smallest difference that matters, 0% to 100%
-    #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = share)]
+    /// Smallest relative difference that counts as a change, 0% to 100%
+    #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = parse_share)]
     #[arg(allow_hyphen_values = true)]
     threshold: f64,
     /// Exit with 1 also if any figure has no verdict
@@ -75,7 +75,7 @@ pub struct Compare {
 }
 
 /// Parses a share, written as a percentage or a plain number.
-fn share(text: &str) -> Result<f64, String> {
+fn parse_share(text: &str) -> Result<f64, String> {
     let number = |text: &str| text.trim().parse::<f64>().ok();
     let value = match text.strip_suffix('%') {
         Some(percent) => number(percent).map(|it| it / 100.0),
@@ -84,13 +84,13 @@ fn share(text: &str) -> Result<f64, String> {
     let value = value.ok_or("must be a share, such as 5% or 0.05")?;
     match (0.0..=1.0).contains(&value) {
         true => Ok(value),
-        false => Err("must be between 0% and 100%".to_string()),
+        false => Err("the share must be between 0% and 100%".to_string()),
     }
 }
 
 pub fn compare(args: &Compare, out: &mut dyn Write) -> anyhow::Result<()> {
     let ([(a_name, a), (b_name, b)], kept) = match args.ab.as_slice() {
-        [old, new] => measured_in_turn(args, old, new)?,
+        [old, new] => measure_alternately(args, old, new)?,
         _ => (sides(args)?, Ok(())),
     };
     let rules = Rules { threshold: args.threshold, all: args.all };
@@ -139,7 +139,7 @@ pub(super) fn compare_with_copy(
     words: &[&str],
 ) -> anyhow::Result<Comparison> {
     let own = std::env::current_exe().context("cannot find the path of this program")?;
-    let folder = Scratch::new("handover-copy-", &std::env::temp_dir())?;
+    let folder = ScratchFolder::new("handover-copy-", &std::env::temp_dir())?;
     let copy = folder.path().join("copy");
     std::fs::copy(&own, &copy).context("cannot copy this program")?;
     let args = Compare {
@@ -156,7 +156,7 @@ pub(super) fn compare_with_copy(
         db: StoreOption { db: None },
     };
     let [own, copy] = [own, copy].map(|it| it.display().to_string());
-    let ([(_, a), (_, b)], _) = measured_in_turn(&args, &own, &copy)?;
+    let ([(_, a), (_, b)], _) = measure_alternately(&args, &own, &copy)?;
     Ok(compare::compare((&own, &a), (&copy, &b), Rules::default()))
 }
 
@@ -203,7 +203,7 @@ fn last_group(baseline: &str, store: &Store) -> anyhow::Result<NamedSide> {
     if let Some(name) = last.tags.first() {
         return Ok((
             name.clone(),
-            load_all(store, &store.named(name).map_err(stored::usage_error)?)?,
+            load_all(store, &store.ids_with_tag(name).map_err(stored::usage_error)?)?,
         ));
     }
     let mut group: Vec<Document> = Vec::new();
@@ -245,7 +245,7 @@ fn side(words: &str, db: &StoreOption, store: &mut Option<Store>) -> anyhow::Res
     for word in words.split(',') {
         let path = Path::new(word);
         let found = if std::fs::metadata(path).is_ok_and(|it| it.is_file()) {
-            match of_file(path)? {
+            match read_runs_file(path)? {
                 Content::Runs(documents) => documents,
                 Content::Rows => {
                     return Err(usage(format!(
@@ -258,7 +258,7 @@ fn side(words: &str, db: &StoreOption, store: &mut Option<Store>) -> anyhow::Res
                 *store = Some(stored::open_existing(db)?);
             }
             let Some(store) = store.as_ref() else { continue };
-            load_all(store, &store.side(word).map_err(stored::usage_error)?)?
+            load_all(store, &store.matching_ids(word).map_err(stored::usage_error)?)?
         };
         for document in found {
             if !documents.iter().any(|it| it.run.id == document.run.id) {
@@ -269,9 +269,9 @@ fn side(words: &str, db: &StoreOption, store: &mut Option<Store>) -> anyhow::Res
     Ok(documents)
 }
 
-/// Measures two builds alternately, starting with the other build in each pair. Returns the results
-/// even if they could not be stored.
-fn measured_in_turn(
+/// Measures two builds alternately; every second pair starts with the other build. Returns the
+/// results even if they could not be stored.
+fn measure_alternately(
     args: &Compare,
     old: &str,
     new: &str,
@@ -288,11 +288,11 @@ fn measured_in_turn(
         )));
     }
     let mut keep = match &args.name {
-        Some(_) => Some(Store::open(stored::path_to_write(&args.db)?).map_err(exit::of_store)?),
+        Some(_) => Some(Store::open(stored::path_to_write(&args.db)?).map_err(exit::store_error)?),
         None => None,
     };
-    let interrupted = console::interrupted().context("cannot install the signal handlers")?;
-    let folder = Scratch::new("handover-compare-", &std::env::temp_dir())
+    let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
+    let folder = ScratchFolder::new("handover-compare-", &std::env::temp_dir())
         .context("cannot create a temporary folder for the output")?;
     let mut sides = [Vec::new(), Vec::new()];
     let mut kept = Ok(());
@@ -413,7 +413,7 @@ fn one_process(
 
 #[cfg(test)]
 mod tests {
-    use super::{builds_of, is_one_repeat, share};
+    use super::{builds_of, is_one_repeat, parse_share};
 
     #[test]
     fn consecutive_runs_of_one_command_line_form_one_repetition() {
@@ -443,11 +443,11 @@ mod tests {
 
     #[test]
     fn share_is_parsed_from_a_percentage_or_a_number() {
-        assert_eq!(share("5%"), Ok(0.05));
-        assert_eq!(share("0.05"), Ok(0.05));
-        assert_eq!(share("0%"), Ok(0.0));
+        assert_eq!(parse_share("5%"), Ok(0.05));
+        assert_eq!(parse_share("0.05"), Ok(0.05));
+        assert_eq!(parse_share("0%"), Ok(0.0));
         for bad in ["", "%", "5 percent", "-1%", "101%", "NaN", "inf"] {
-            assert!(share(bad).is_err(), "{bad}");
+            assert!(parse_share(bad).is_err(), "{bad}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `handover doctor`: sources of noise on this machine, and the commands that remove them.
 
-use crate::app::span;
+use crate::app::parse_duration;
 use clap::Args;
 use handover_harness::doctor;
 use handover_program::console;
@@ -26,7 +26,7 @@ pub struct Doctor {
 }
 
 fn time(text: &str) -> Result<Duration, String> {
-    match span(text)? {
+    match parse_duration(text)? {
         time if time <= TIME_MAX => Ok(time),
         time => Err(format!("{time:?}: must be at most 1h")),
     }
@@ -64,8 +64,8 @@ pub fn doctor(args: &Doctor, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Examines the machine before a run and returns the findings; prints a line if some disturb.
-pub fn before_run(is_smoke: bool) -> Vec<Finding> {
+/// Examines the machine before a run and returns the findings; prints a line if any finding disturbs measurements.
+pub fn examine_before_run(is_smoke: bool) -> Vec<Finding> {
     let findings = doctor::examine(if is_smoke { Duration::ZERO } else { TIME_OF_RUN });
     let disturbing: Vec<&str> =
         findings.iter().filter(|it| it.level == Level::Disturbs).map(|it| &*it.code).collect();

@@ -17,7 +17,7 @@ pub enum Content {
     Rows,
 }
 
-pub fn of_file(path: &Path) -> anyhow::Result<Content> {
+pub fn read_runs_file(path: &Path) -> anyhow::Result<Content> {
     let named = path.display();
     let refused = |why: &dyn std::fmt::Display| usage(format!("{named}: {why}"));
     if !path.is_file() {

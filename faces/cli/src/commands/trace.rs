@@ -58,7 +58,7 @@ impl TraceSelection {
         } else {
             Traces::open(&self.files)
         };
-        let traces = opened.map_err(of_trace)?;
+        let traces = opened.map_err(trace_error)?;
         for error in traces.unreadable_children() {
             let error: anyhow::Error = anyhow::anyhow!("{error}: the trace was skipped");
             console::print_error(format_args!("handover: warning: {error:#}"));
@@ -123,7 +123,7 @@ pub fn run(args: &Trace, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 /// Converts a trace error: a file that is not a trace or cannot be read is a usage error.
-fn of_trace(refused: TraceError) -> anyhow::Error {
+fn trace_error(refused: TraceError) -> anyhow::Error {
     match &refused {
         TraceError::Read { path, source } => {
             let path = path.display();

@@ -2,7 +2,7 @@
 
 use crate::fault::Fault;
 use crate::samples::{ParticipantResult, Samples, Timing};
-use crate::setup::{Setup, are_shared};
+use crate::setup::{Setup, has_repeated_cpu};
 use crate::trace::TraceTo;
 use crate::workload::{self, Handover, Role};
 use handover_record::{Args, Values};
@@ -42,7 +42,7 @@ pub(crate) struct Stage {
 impl Stage {
     /// Returns `true` if participants share a CPU; a waiting participant must then not spin.
     pub(crate) fn is_crowded(&self) -> bool {
-        are_shared(&self.cpus)
+        has_repeated_cpu(&self.cpus)
     }
 
     /// Allocates a block, so that the workload's memory lies at another address in each round.

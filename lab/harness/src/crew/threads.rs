@@ -3,7 +3,7 @@
 use super::stage::{ErasedHandover, SetupFn, Stage, gather};
 use crate::counters;
 use crate::fault::Fault;
-use crate::off_cpu::Switches;
+use crate::off_cpu::SwitchRecorder;
 use crate::raw::{Control, Region};
 use crate::samples::{ParticipantResult, Samples};
 use crate::setup::Setup;
@@ -20,7 +20,7 @@ use std::thread::{self, JoinHandle};
 
 /// Runs a round of one participant: `play` does the setup and the sampling on a new, pinned
 /// thread.
-pub(crate) fn round_alone(
+pub(crate) fn run_round_of_one(
     stage: &Stage,
     play: fn(&Stage) -> Result<ParticipantResult, Fault>,
     interrupted: &AtomicBool,
@@ -55,7 +55,7 @@ pub(crate) fn play_alone<W: Workload>(stage: &Stage) -> Result<ParticipantResult
 
 /// Runs a round of several participants that share one workload. Threads that are still stuck at
 /// the time limit are left running; they own what they use, so the next round is not affected.
-pub(super) fn round(
+pub(super) fn run_round(
     stage: &Stage,
     roles: &[Role],
     setup: SetupFn,
@@ -116,7 +116,7 @@ pub(super) fn play(
 ) -> Result<ParticipantResult, Fault> {
     let mut timed = Timed::prepare(stage, role.measured, samples);
     timed.samples.await_pace();
-    if !control.start_line(!stage.is_crowded()) {
+    if !control.wait_at_start_line(!stage.is_crowded()) {
         return Err(Fault::Interrupted);
     }
     timed.samples.begin();
@@ -131,13 +131,13 @@ pub(super) fn play(
 /// Samples of a participant, with the counters and scheduling measured around them.
 struct Timed {
     samples: Samples,
-    hardware: Option<counters::Group>,
+    hardware: Option<counters::HardwareCounters>,
     watched: Scheduling,
 }
 
 impl Timed {
     fn prepare(stage: &Stage, measured: bool, samples: Samples) -> Timed {
-        let hardware = counters::Group::open(stage.count_hardware && measured);
+        let hardware = counters::HardwareCounters::open(stage.count_hardware && measured);
         Timed { samples, hardware, watched: Scheduling::begin(stage) }
     }
 
@@ -152,7 +152,7 @@ impl Timed {
     fn end(self) -> ParticipantResult {
         let mut notes = self.samples.end();
         self.watched.end(&mut notes);
-        notes.hardware = self.hardware.and_then(counters::Group::read);
+        notes.hardware = self.hardware.and_then(counters::HardwareCounters::read);
         notes
     }
 }
@@ -160,8 +160,8 @@ impl Timed {
 /// Measurements of a participant's scheduling.
 struct Scheduling {
     delayed_ns: Option<u64>,
-    /// Recorder of each context switch, in a recorded round.
-    switches: Option<Switches>,
+    /// Recorder of the thread's context switches; `None` unless the round is recorded.
+    switches: Option<SwitchRecorder>,
 }
 
 impl Scheduling {
@@ -172,14 +172,14 @@ impl Scheduling {
             return Scheduling { delayed_ns, switches: None };
         }
         handover_probe::prepare();
-        Scheduling { delayed_ns, switches: Switches::open() }
+        Scheduling { delayed_ns, switches: SwitchRecorder::open() }
     }
 
     /// Adds to `notes` the time that the thread has waited for a CPU, and the spans in which it waited.
     fn end(self, notes: &mut ParticipantResult) {
         notes.own.delayed_ns =
             self.delayed_ns.and_then(|before| Some(trace::run_delay_ns()?.saturating_sub(before)));
-        notes.off_cpu = self.switches.and_then(Switches::read);
+        notes.off_cpu = self.switches.and_then(SwitchRecorder::read);
     }
 }
 

@@ -58,7 +58,7 @@ fn spin(cpu: u32, time: Duration) -> Option<Core> {
     let until = Instant::now() + time;
     let mut laps = Vec::new();
     while Instant::now() < until {
-        laps.push(pace::lap_ticks());
+        laps.push(pace::time_loop_ticks());
     }
     let fastest = laps.iter().copied().min().unwrap_or(0);
     let slowed = laps.iter().filter(|lap| pace::is_slower(**lap, fastest)).count();

@@ -8,8 +8,8 @@ use super::pass::{self, LabMessage, PassOrder, Report};
 use crate::bench::Bench;
 use crate::fault::Fault;
 use crate::process::Process;
-use crate::raw::{Region, take_over};
-use crate::setup::inheritable;
+use crate::raw::{Region, adopt_descriptors};
+use crate::setup::make_inheritable;
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicBool, Ordering};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -46,8 +46,8 @@ pub(super) fn run(
     let failed = |refused: io::Error| lost(Fault::not_started("process", &refused).to_string());
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
     let (stop, stop_fd) = Region::<AtomicBool>::make().map_err(|errno| failed(errno.into()))?;
-    inheritable(&theirs)?;
-    inheritable(&stop_fd)?;
+    make_inheritable(&theirs)?;
+    make_inheritable(&stop_fd)?;
     let own = rustix::process::getpid().as_raw_nonzero();
     let word = format!("{WORD}{},{},{own}", theirs.as_raw_fd(), stop_fd.as_raw_fd());
     let mut process = Process::with_argument(&word).map_err(failed)?;
@@ -163,7 +163,7 @@ fn run_pass(all: &[&'static [Bench]], numbers: &str) -> Result<(), Fault> {
     if rustix::process::getppid().map(|it| it.as_raw_nonzero().get()) != Some(parent) {
         return Err(not_ours());
     }
-    let mut fds = take_over(&[socket, stop])?.into_iter();
+    let mut fds = adopt_descriptors(&[socket, stop])?.into_iter();
     let (Some(socket), Some(stop)) = (fds.next(), fds.next()) else { return Err(not_ours()) };
     let stop: Region<AtomicBool> = Region::attach(&stop)?;
     let mut socket = UnixStream::from(socket);

@@ -7,7 +7,7 @@ use crate::noise;
 use crate::pace;
 use crate::samples::{PartSamples, ParticipantResult};
 use crate::spent::ResourceUsage;
-use crate::stats::{self, Estimate};
+use crate::stats::{self, MedianEstimate};
 use crate::workload::Role;
 use handover_base::clock;
 use handover_record::{Parties, Round, TimingKind, Wait};
@@ -191,8 +191,8 @@ impl MeasuredContender {
         self.stage.timing.pace_ticks = seen;
     }
 
-    /// Stores a warm-up round and returns its figure.
-    pub fn warm(&mut self, notes: &[ParticipantResult]) -> f64 {
+    /// Adds a warm-up round and returns its figure.
+    pub fn add_warm_up_round(&mut self, notes: &[ParticipantResult]) -> f64 {
         self.add_pace(notes);
         let mut parts = notes.iter().flat_map(|it| &it.parts);
         let Some(part) = parts.find(|part| !part.is_empty()) else { return 0.0 };
@@ -203,7 +203,7 @@ impl MeasuredContender {
     }
 
     /// Returns each part's figure with its interval over rounds; `None` for a part without rounds.
-    pub fn intervals(&self) -> Vec<Option<Estimate>> {
+    pub fn intervals(&self) -> Vec<Option<MedianEstimate>> {
         let interval = |part: &PartMeasurements| {
             let medians: Vec<f64> = part.rounds.iter().map(|round| round.median).collect();
             (!medians.is_empty()).then(|| stats::of_independent(&medians))
@@ -228,7 +228,7 @@ impl MeasuredContender {
     }
 
     /// Adds a measured round.
-    pub fn keep(&mut self, (pass, block): (u32, u32), notes: &[ParticipantResult]) {
+    pub fn add_round(&mut self, (pass, block): (u32, u32), notes: &[ParticipantResult]) {
         let involuntary = notes.iter().map(|it| it.own.switches_involuntary).sum();
         let crowded = self.stage.is_crowded() || self.neighbour_cpu.is_some();
         let marked = noise::is_disturbed(involuntary, crowded) || notes.iter().any(|it| it.slowed);
@@ -237,9 +237,9 @@ impl MeasuredContender {
         let round =
             Round { pass, block, switches_involuntary: involuntary, marked, ..Round::default() };
         for (index, part) in self.measured.parts.iter_mut().enumerate() {
-            part.keep(index, notes, round, pace_ticks);
+            part.add_round(index, notes, round, pace_ticks);
         }
-        self.measured.keep(notes, self.stage.processes);
+        self.measured.add_round(notes, self.stage.processes);
     }
 
     /// Stores the share of the machine's CPU time that the hypervisor took during a pass.
@@ -262,9 +262,9 @@ impl MeasuredContender {
 }
 
 impl Measurements {
-    /// Adds a round's resource usage: that of the common process while the last participant was
-    /// timed, or that of each participant's process.
-    fn keep(&mut self, notes: &[ParticipantResult], are_processes: bool) {
+    /// Adds the resource usage of a round: of the common process while the last participant was
+    /// timed, or of each participant's process.
+    fn add_round(&mut self, notes: &[ParticipantResult], are_processes: bool) {
         let mut round = Measurements::default();
         for it in notes {
             let of_party = if are_processes { it.used } else { it.own };
@@ -331,8 +331,14 @@ impl PartMeasurements {
         self.rates.extend(other.rates);
     }
 
-    /// Adds a part's samples of a round; `round` has the disturbances of the round.
-    fn keep(&mut self, index: usize, notes: &[ParticipantResult], round: Round, pace_ticks: u64) {
+    /// Adds a round's samples of the part at `index`; `round` describes the disturbances of the round.
+    fn add_round(
+        &mut self,
+        index: usize,
+        notes: &[ParticipantResult],
+        round: Round,
+        pace_ticks: u64,
+    ) {
         let (mut ops, mut sum, mut rate, mut has_values) = (0, 0.0, 0.0, false);
         let (mut values, mut alone) = (Vec::new(), None::<Vec<u64>>);
         for participant in notes {
@@ -396,7 +402,7 @@ impl PartMeasurements {
 
     /// Adds a round that consists of a figure, without samples.
     #[cfg(test)]
-    pub fn put(&mut self, round: Round) {
+    pub fn add_figure(&mut self, round: Round) {
         self.rounds.push(round);
         self.beside.push((0, Some(round.median)));
     }
@@ -417,7 +423,7 @@ impl PartMeasurements {
     }
 
     /// Returns the figure, which is the median over passes, with its interval.
-    pub fn figure(&self) -> Estimate {
+    pub fn figure(&self) -> MedianEstimate {
         stats::over_passes(&self.by_pass(|round, _| Some(round.median)))
     }
 
@@ -555,7 +561,7 @@ mod tests {
             });
             let notes = vec![samples.end()];
             without += u32::from(notes[0].parts[0].alone.as_ref().is_some_and(Vec::is_empty));
-            part.keep(0, &notes, Round { block: seed as u32, ..Round::default() }, 0);
+            part.add_round(0, &notes, Round { block: seed as u32, ..Round::default() }, 0);
         }
         assert!((10..40).contains(&without), "{without} rounds drew no sample, expected about 30");
         assert_eq!(part.histogram.len(), part.alone);
@@ -569,7 +575,7 @@ mod tests {
             let mut part = PartMeasurements::default();
             for block in 0..=pass {
                 let round = Round { pass, block, ..Round::default() };
-                part.keep(0, &notes(100_000 + 1000 * u64::from(pass)), round, 0);
+                part.add_round(0, &notes(100_000 + 1000 * u64::from(pass)), round, 0);
             }
             whole.absorb(part);
         }
@@ -591,7 +597,7 @@ mod tests {
         for block in 0..40 {
             let marked = block % 2 == 0;
             let round = Round { pass: block / 5, block, marked, ..Round::default() };
-            part.keep(0, &notes(if marked { 150_000 } else { 100_000 }), round, 0);
+            part.add_round(0, &notes(if marked { 150_000 } else { 100_000 }), round, 0);
         }
         let ns = |ticks: u64| clock::ps(ticks) as f64 / 1000.0;
         assert!(part.figure().median > 1.1 * ns(100_000));
@@ -604,8 +610,8 @@ mod tests {
     fn a_pass_measured_in_another_process_arrives_unchanged() {
         let mut measured =
             Measurements { parts: vec![PartMeasurements::default()], ..Measurements::default() };
-        measured.parts[0].keep(0, &notes(5_000), Round { pass: 3, ..Round::default() }, 7);
-        measured.keep(&notes(5_000), false);
+        measured.parts[0].add_round(0, &notes(5_000), Round { pass: 3, ..Round::default() }, 7);
+        measured.add_round(&notes(5_000), false);
         let sent = postcard::to_allocvec(&measured).expect("serialized");
         let got: Measurements = postcard::from_bytes(&sent).expect("deserialized");
         let (got, sent) = (&got.parts[0], &measured.parts[0]);

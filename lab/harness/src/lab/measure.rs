@@ -105,7 +105,7 @@ impl<'a> BlockRunner<'a> {
             self.go_on()?;
             let mut stage = self.stage(contender);
             stage.timing.round_ns /= WARM_AGAIN_PART;
-            let notes = self.round(contender, &stage)?;
+            let notes = self.run_round(contender, &stage)?;
             contender.add_pace(&notes);
         }
         Ok(())
@@ -151,21 +151,21 @@ impl<'a> BlockRunner<'a> {
             }
             self.go_on()?;
             let stage = self.stage(contender);
-            let notes = self.round(contender, &stage)?;
-            contender.keep((self.pass, block), &notes);
+            let notes = self.run_round(contender, &stage)?;
+            contender.add_round((self.pass, block), &notes);
         }
         Ok(())
     }
 
     /// Runs a round of one contender; adds the contender's name to a fault.
-    fn round(
+    fn run_round(
         &self,
         contender: &MeasuredContender,
         stage: &Stage,
     ) -> Result<Vec<ParticipantResult>, Fault> {
         contender
             .bench
-            .round(stage, self.interrupted)
+            .run_round(stage, self.interrupted)
             .map_err(|fault| fault.of_contender(contender.name()))
     }
 
@@ -190,7 +190,7 @@ impl<'a> BlockRunner<'a> {
             stage.timing.batches_max = 3;
             stage.timing.round_ns = 5_000_000_000;
             stage.timing.idle_gap_ns = 0;
-            if let Err(fault) = contender.bench.round(&stage, self.interrupted) {
+            if let Err(fault) = contender.bench.run_round(&stage, self.interrupted) {
                 contender.known.is_out = true;
                 faults.push((contender.name().to_string(), fault));
             }
@@ -215,8 +215,8 @@ impl<'a> BlockRunner<'a> {
             loop {
                 self.go_on()?;
                 let stage = self.stage(contender);
-                let notes = self.round(contender, &stage)?;
-                figures.push(contender.warm(&notes));
+                let notes = self.run_round(contender, &stage)?;
+                figures.push(contender.add_warm_up_round(&notes));
                 let last = &figures[figures.len().saturating_sub(WARM_ROUNDS)..];
                 let (least, most) = last
                     .iter()
@@ -270,7 +270,9 @@ fn contender(lab: &Lab, group: &Group, bench: &'static Bench, is_floor: bool) ->
     let values = match (is_floor, group.selection.contenders.first()) {
         (false, _) => group.values.clone(),
         (true, None) => usual(bench.params()),
-        (true, Some(own)) => beside(usual(bench.params()), &group.values, &usual(own.params())),
+        (true, Some(own)) => {
+            floor_values(usual(bench.params()), &group.values, &usual(own.params()))
+        }
     };
     let roles = bench.roles(&values);
     let PlacedCpus { cpus, notes } = lab.topology.place(lab.plan.place, &lab.allowed, roles.len());
@@ -296,11 +298,11 @@ fn contender(lab: &Lab, group: &Group, bench: &'static Bench, is_floor: bool) ->
             ..Timing::default()
         },
         cpus,
-        processes: bench.always_in_processes()
-            || lab.plan.processes && hands_over && bench.in_processes(),
+        processes: bench.must_use_processes()
+            || lab.plan.processes && hands_over && bench.can_use_processes(),
         check: false,
         slack_bytes: 0,
-        count_hardware: counters::available(),
+        count_hardware: counters::are_available(),
         trace: None,
         patience: lab.plan.patience,
     };
@@ -382,10 +384,9 @@ impl Drop for Neighbour {
     }
 }
 
-/// Returns a floor's arguments: its defaults, except arguments of the same name that the user set
-/// for the compared benchmark, for example a larger message. Values outside the floor's bounds are
-/// ignored.
-fn beside(floor: Values, values: &Values, usual: &Values) -> Values {
+/// Returns the arguments of a floor: its defaults, except arguments of the same name that the user set for the compared
+/// benchmark, for example a larger message. Values outside the floor's bounds are ignored.
+fn floor_values(floor: Values, values: &Values, usual: &Values) -> Values {
     let mut followed = floor;
     for (name, value) in values.all() {
         let is_chosen = usual.all().get(name) != Some(value);
@@ -425,15 +426,15 @@ mod tests {
         let usual = Values::defaults(Own::PARAMS);
         let floor = || Values::defaults(Floors::PARAMS);
         let mut values = usual.clone();
-        assert_eq!(beside(floor(), &values, &usual).all(), floor().all());
+        assert_eq!(floor_values(floor(), &values, &usual).all(), floor().all());
         values.set("depth", "5").unwrap();
         values.set("size", "40").unwrap();
-        let followed = beside(floor(), &values, &usual);
+        let followed = floor_values(floor(), &values, &usual);
         assert_eq!((followed.get("size"), followed.get("step")), (40, 3));
         assert!(!followed.all().contains_key("depth"));
         values.set("size", "100").unwrap();
         assert_eq!(
-            beside(floor(), &values, &usual).get("size"),
+            floor_values(floor(), &values, &usual).get("size"),
             64,
             "the floor took a size that its bounds exclude"
         );

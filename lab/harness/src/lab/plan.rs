@@ -82,7 +82,7 @@ impl std::str::FromStr for Profile {
             "smoke" => Ok(Profile::Smoke),
             "quick" => Ok(Profile::Quick),
             "full" => Ok(Profile::Full),
-            _ => Err("must be smoke, quick or full".to_string()),
+            _ => Err("the profile must be smoke, quick or full".to_string()),
         }
     }
 }
@@ -128,7 +128,8 @@ impl Plan {
     /// Maximum pause before a hand-over.
     pub const IDLE_GAP_MAX: Duration = Duration::from_millis(100);
     /// Shortest and longest allowed time of a benchmark.
-    pub const TIMES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3600));
+    pub const TIME_RANGE: (Duration, Duration) =
+        (Duration::from_millis(100), Duration::from_secs(3600));
 }
 
 impl Default for Plan {
@@ -202,8 +203,8 @@ pub enum PlanError {
     /// The pause before hand-overs is too long.
     #[error("--idle-gap {0:?}: must lie in 0..={max:?}", max = Plan::IDLE_GAP_MAX)]
     IdleGap(Duration),
-    /// The time of a benchmark is outside [`Plan::TIMES`].
-    #[error("--time {0:?}: must lie in {least:?}..=1h", least = Plan::TIMES.0)]
+    /// The time of a benchmark is outside [`Plan::TIME_RANGE`].
+    #[error("--time {0:?}: must lie in {least:?}..=1h", least = Plan::TIME_RANGE.0)]
     Time(Duration),
     /// A time was set for a smoke run, which measures each operation once.
     #[error("--time {0:?}: a smoke run measures once; leave out --time, or use --profile quick")]
@@ -233,10 +234,10 @@ pub struct Group {
 }
 
 /// Observer of a run's progress. All methods do nothing by default.
-pub trait Watch {
-    /// Called when a visit starts to the benchmark at index `group` of [`Lab::groups`]; `visit` is
-    /// the number of earlier visits and the total. Each pass visits each benchmark once, in random
-    /// order after the first pass.
+pub trait RunObserver {
+    /// Called when the pass starts to measure the benchmark at index `group` of [`Lab::groups`],
+    /// which is called a visit; `visit` is the number of earlier visits and the total. Each pass
+    /// visits each benchmark once, in random order after the first pass.
     fn begin(&mut self, visit: (usize, usize), group: usize) {
         let _ = (visit, group);
     }
@@ -258,7 +259,7 @@ pub trait Watch {
 }
 
 /// Observer that ignores everything.
-impl Watch for () {}
+impl RunObserver for () {}
 
 /// Result of a run: figures and faults.
 #[derive(Clone, Debug, Default)]
@@ -400,7 +401,7 @@ fn check_plan(plan: &Plan, chosen: &[Selection]) -> Result<(), PlanError> {
         return Err(PlanError::IdleGap(plan.idle_gap));
     }
     if let Some(time) = plan.time {
-        if !(Plan::TIMES.0..=Plan::TIMES.1).contains(&time) {
+        if !(Plan::TIME_RANGE.0..=Plan::TIME_RANGE.1).contains(&time) {
             return Err(PlanError::Time(time));
         }
         if plan.profile == Profile::Smoke {
@@ -419,7 +420,7 @@ fn check_plan(plan: &Plan, chosen: &[Selection]) -> Result<(), PlanError> {
     }
     if plan.processes {
         let cannot = chosen.iter().find(|it| {
-            it.spec.hands_over && !it.contenders.iter().any(|bench| bench.in_processes())
+            it.spec.hands_over && !it.contenders.iter().any(|bench| bench.can_use_processes())
         });
         if let Some(cannot) = cannot {
             return Err(PlanError::Processes(cannot.spec.id.to_string()));
@@ -450,7 +451,7 @@ fn group(mut selection: Selection, plan: &Plan) -> Result<Group, PlanError> {
         }
     }
     if plan.processes && selection.spec.hands_over {
-        selection.contenders.retain(|bench| bench.in_processes());
+        selection.contenders.retain(|bench| bench.can_use_processes());
     }
     let params = selection.contenders.first().map_or(&[][..], |bench| bench.params());
     let mut values = match plan.profile {

@@ -9,7 +9,7 @@ use crate::date::{DATE_OUT_OF_RANGE, unix_ns};
 use crate::fault::Fault;
 use crate::noise;
 use crate::samples::empty_ns;
-use crate::stats::Estimate;
+use crate::stats::MedianEstimate;
 use handover_record::{Contender, ContenderKind, Record};
 use serde::{Deserialize, Serialize};
 use std::time::SystemTime;
@@ -171,7 +171,7 @@ impl Progress {
             let ends = peers.filter_map(|(_, parts)| parts[part]?.ends);
             ends.map(|(_, high)| high).fold(f64::MAX, f64::min)
         };
-        let is_good = |it: &Contender, part: usize, figure: Estimate| {
+        let is_good = |it: &Contender, part: usize, figure: MedianEstimate| {
             let is_peer = it.kind == ContenderKind::Peer;
             let is_slower = || figure.ends.is_some_and(|(low, _)| low > best(it, part));
             figure.half_width().is_some_and(|it| it <= NARROW) || is_peer && is_slower()

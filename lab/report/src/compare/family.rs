@@ -41,7 +41,7 @@ pub struct CorrectedPValues {
 ///
 /// # Cost
 /// Tests × permutations × processes: 200 tests of 8 processes per side, 12,870 permutations, take 0.1 s.
-pub fn corrected(tests: &[Values], a_count: usize) -> Vec<CorrectedPValues> {
+pub fn corrected_p_values(tests: &[Values], a_count: usize) -> Vec<CorrectedPValues> {
     // Without tests there are no processes to permute.
     let Some(all) = tests.first().map(Vec::len) else { return Vec::new() };
     let own: Vec<bool> = (0..all).map(|place| place < a_count).collect();
@@ -307,13 +307,13 @@ mod tests {
             |count: usize| -> Values { (0..count).map(|_| 0.01 * random.normal()).collect() };
         let mut tests: Vec<Values> = (0..200).map(|_| noise(10)).collect();
         tests[17][5..].iter_mut().for_each(|it| *it += 0.3);
-        let p = corrected(&tests, 5);
+        let p = corrected_p_values(&tests, 5);
         assert!((p[17].above - 1.0 / 252.0).abs() < 1e-9 && p[17].below == 1.0, "{:?}", p[17]);
         let others = p.iter().enumerate().filter(|(place, _)| *place != 17);
         assert!(others.map(|it| it.1.above.min(it.1.below)).fold(1.0, f64::min) > 0.01);
         tests.iter_mut().flatten().for_each(|it| *it = -*it);
         assert_eq!(
-            corrected(&tests, 5)[17],
+            corrected_p_values(&tests, 5)[17],
             CorrectedPValues { above: p[17].below, below: p[17].above }
         );
     }
@@ -327,7 +327,7 @@ mod tests {
             let tests: Vec<Values> = (0..12)
                 .map(|_| slow.iter().map(|it| it + 0.01 * random.normal().powi(3)).collect())
                 .collect();
-            corrected(&tests, 5).iter().any(|p| p.above <= 0.05)
+            corrected_p_values(&tests, 5).iter().any(|p| p.above <= 0.05)
         });
         let called = called.count();
         assert!(called <= 20, "{called} of 200 equal pairs differ at a level of 5 %");
@@ -348,7 +348,7 @@ mod tests {
                 let p_at = |shift: f64| {
                     let mut moved = tests.clone();
                     moved[test][a_count..].iter_mut().for_each(|it| *it += shift);
-                    corrected(&moved, a_count)[test].above
+                    corrected_p_values(&moved, a_count)[test].above
                 };
                 assert!(p_at(1.1 * shift) <= 0.012, "{a_count}: {} at {shift}", p_at(1.1 * shift));
                 assert!(p_at(0.9 * shift) > 0.008, "{a_count}: {} at {shift}", p_at(0.9 * shift));
@@ -359,10 +359,10 @@ mod tests {
 
     #[test]
     fn no_values_give_no_tests() {
-        assert!(corrected(&[], 0).is_empty() && least_shifts(&[], 0, 0.01).is_empty());
+        assert!(corrected_p_values(&[], 0).is_empty() && least_shifts(&[], 0, 0.01).is_empty());
         assert_eq!(least_shifts(&[vec![f64::NAN; 10]], 5, 0.01), [None]);
         let never = CorrectedPValues { above: 1.0, below: 1.0 };
-        assert_eq!(corrected(&[vec![1.0; 10]], 5), [never]);
-        assert_eq!(corrected(&[vec![f64::NAN; 10]], 5), [never]);
+        assert_eq!(corrected_p_values(&[vec![1.0; 10]], 5), [never]);
+        assert_eq!(corrected_p_values(&[vec![f64::NAN; 10]], 5), [never]);
     }
 }

@@ -61,7 +61,7 @@ impl Axis {
 
     /// Extends the axis to include `value`.
     #[must_use]
-    pub fn from(mut self, value: f64) -> Axis {
+    pub fn including(mut self, value: f64) -> Axis {
         self.from = Some(value);
         self
     }
@@ -113,7 +113,7 @@ impl Scale {
         Scale { kind: axis.kind.clone(), quantity: axis.quantity, low, high, from_px, to_px }
     }
 
-    pub fn is_names(&self) -> bool {
+    pub fn has_names(&self) -> bool {
         matches!(self.kind, Kind::Names(_))
     }
 
@@ -125,7 +125,7 @@ impl Scale {
     }
 
     /// Returns the position of a value in pixels, clamped to the edges.
-    pub fn place(&self, value: f64) -> f64 {
+    pub fn position_px(&self, value: f64) -> f64 {
         let value = match self.kind {
             Kind::Log if value > 0.0 => value.log10(),
             Kind::Log => self.low,
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(labels(&scale(&nanos, &[0.71, 40.0]), 9), ["0.1 ns", "1 ns", "10 ns", "100 ns"]);
         assert_eq!(labels(&scale(&nanos, &[1.0, 1000.0]), 9), ["1 ns", "10 ns", "100 ns", "1 µs"]);
         assert_eq!(labels(&scale(&nanos, &[5.0]), 9), ["1 ns", "10 ns"]);
-        assert_eq!(labels(&scale(&nanos.clone().from(1.0), &[500.0]), 9)[0], "1 ns");
+        assert_eq!(labels(&scale(&nanos.clone().including(1.0), &[500.0]), 9)[0], "1 ns");
         assert_eq!(labels(&scale(&nanos, &[1.0, 1e9]), 5), ["1 ns", "1 µs", "1 ms", "1 s"]);
     }
 
@@ -295,7 +295,7 @@ mod tests {
             ] {
                 let scale = scale(&axis, values);
                 for value in values.iter().copied().chain([0.0, 1.0]) {
-                    let place = scale.place(value);
+                    let place = scale.position_px(value);
                     assert!(value.is_nan() || (0.0..=100.0).contains(&place), "{axis:?} {value}");
                 }
                 assert!(scale.ticks(6).len() <= 20, "{axis:?} {values:?}");

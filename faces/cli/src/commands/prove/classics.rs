@@ -10,7 +10,7 @@ use crate::exit::{self, Interrupted};
 use anyhow::{Context, bail, ensure};
 use handover_base::units::format_ns;
 use handover_harness::{Lab, Plan, Profile};
-use handover_program::{child, console, end_with_parent};
+use handover_program::{child, console, signal_on_parent_exit};
 use handover_record::Record;
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read, Seek, Write};
@@ -343,7 +343,7 @@ fn shown(values_ns: &[f64]) -> String {
 /// Runs all classic programs and the suite's benchmarks, and prints the table. Returns an error if a pair
 /// differs without a reason.
 pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
-    let interrupted = console::interrupted().context("cannot install the signal handlers")?;
+    let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let is_smoke = args.profile == Profile::Smoke;
     let mut compared: Vec<ComparedFigures> = PROGRAMS
         .iter()
@@ -418,7 +418,7 @@ fn measure_suite(args: &Prove) -> anyhow::Result<Vec<Record>> {
             peers: needs_peers,
             ..Plan::default()
         };
-        let lab = Lab::new(handover_suite::ALL, &patterns, plan).map_err(exit::of_plan)?;
+        let lab = Lab::new(handover_suite::ALL, &patterns, plan).map_err(exit::plan_error)?;
         let display = run::Display { quiet: args.json, plain: false, over: None };
         let mut measured = run::measure(&lab, &args.profile.to_string(), &args.db, display, None)?;
         records.append(&mut measured.document.records);
@@ -474,7 +474,7 @@ impl Server {
     fn start(binary: &std::path::Path) -> anyhow::Result<Server> {
         let mut command = Command::new(binary);
         command.args(["evh_perf", "-e", "-p", "0"]).stdin(Stdio::null()).stdout(Stdio::piped());
-        end_with_parent(&mut command, Signal::KILL);
+        signal_on_parent_exit(&mut command, Signal::KILL);
         let mut child = command.spawn().context("cannot start the server of evh_perf")?;
         let output = child.stdout.take().context("the server of evh_perf has no output pipe")?;
         let mut server = Server { child, port: 0, output: BufReader::new(output) };

@@ -43,7 +43,7 @@ pub fn export(args: &TraceExport, out: &mut dyn Write) -> anyhow::Result<()> {
         return Err(usage(format!("-o {shown}: is one of the input traces; name another file")));
     }
     let mut is_made = false;
-    let written = files::replace_by(&path, |file| {
+    let written = files::replace_with(&path, |file| {
         is_made = true;
         Ok((write(args, &traces, &names, file)?, file.metadata()?.len()))
     });
