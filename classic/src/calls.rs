@@ -62,10 +62,10 @@ pub struct Calls {
     /// Run as one of the measured processes
     #[arg(long, hide = true, value_name = "SUBJECT", value_enum)]
     child: Option<Subject>,
-    /// Destination of the measured process's events
+    /// Tool that records the measured process's events, and its destination
     #[arg(long, hide = true, value_name = "TOOL", value_enum, requires = "child")]
     tool: Option<Tool>,
-    /// Id of the measuring process, with which the measured process exits
+    /// Id of the measuring process; the measured process exits when that exits
     #[arg(long, hide = true, value_name = "PID", requires = "child")]
     parent: Option<i32>,
     /// Files of the measured process: trace, rings, program
@@ -79,7 +79,7 @@ pub fn run(args: &Calls, out: &mut dyn Write) -> anyhow::Result<()> {
         return costed::run_child(subject, tool, args.calls, &args.files, args.parent);
     }
     // Registered before there are folders to remove.
-    let interrupted = console::interrupted()?;
+    let interrupted = console::interrupt_flag()?;
     let folders = TraceFolders::new(&args.dir)?;
     if folders.memory.is_none() {
         console::print_error(

@@ -67,7 +67,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Registers handlers of all three signals. A second SIGINT or SIGTERM kills the process at once.
+    /// Registers handlers of SIGINT, SIGTERM and SIGHUP. A second SIGINT or SIGTERM kills the process at once.
     fn new() -> anyhow::Result<Self> {
         let [interrupted, terminated] = [SIGINT, SIGTERM].map(|signal| {
             let flag = Arc::new(AtomicBool::new(false));
@@ -81,14 +81,14 @@ impl Signals {
         Ok(Self { interrupted: interrupted?, terminated })
     }
 
-    /// Returns `true` if any of the signals has been received.
+    /// Returns `true` if one of the signals has been received.
     fn are_received(&self) -> bool {
         // Relaxed: the flags publish no other data.
         self.interrupted.load(Ordering::Relaxed) || self.terminated.load(Ordering::Relaxed)
     }
 
-    /// Returns the result of a program that ran until a signal and completed its work: exit code
-    /// 130 after SIGINT, otherwise success.
+    /// Returns the result of a program that completed its work after a signal: exit code 130 after
+    /// SIGINT, or else success.
     fn ended(&self) -> anyhow::Result<()> {
         // Relaxed: the flag publishes no other data.
         match self.interrupted.load(Ordering::Relaxed) {

@@ -31,12 +31,12 @@ use std::time::{Duration, Instant};
 const THREADS_MAX: u64 = 1024;
 /// Stack size of a client: enough for its handler and a printed line.
 const CLIENT_STACK_BYTES: usize = 128 << 10;
-/// Pause before an answer, in all demos except hello3.
+/// Pause before a message is answered, in all demos except hello3.
 const IDLE: Duration = Duration::from_secs(10);
 const IDLE_OF_TWO_THREADS: Duration = Duration::from_millis(1);
-/// Messages between two checks of the timers for a machine that talks to itself: about 10 µs.
+/// Number of messages that a machine sends to itself between two checks of its timers: about 10 µs.
 const MESSAGES_PER_ROUND: u32 = 4096;
-/// Maximum number of message ids: the table's, less two for the timers.
+/// Maximum number of message ids: the table has two more, for the timers.
 const IDS_MAX: u64 = KIND_MAX as u64 - 1;
 /// Default number of message ids, as in the original's last measurements.
 const IDS_DEFAULT: u64 = 20;
@@ -99,12 +99,12 @@ impl Options {
         Ok(placed.cpus.into_iter().map(Some).collect())
     }
 
-    /// Returns a machine of the demo without the QUIT timer.
+    /// Returns the behaviour of a machine without the QUIT timer.
     fn pace(&self, opener: Opener, cpu: Option<u32>, idle: Duration) -> Demo {
         Demo::new(self.liveloop, opener, None, cpu, idle)
     }
 
-    /// Returns the machine of the demo that has the QUIT timer.
+    /// Returns the behaviour of the machine that has the QUIT timer.
     fn main_pace(&self, opener: Opener, cpu: Option<u32>, idle: Duration) -> Demo {
         let stops_after = Duration::from_secs_f64(self.seconds);
         Demo::new(self.liveloop, opener, Some(stops_after), cpu, idle)
@@ -117,7 +117,7 @@ impl Options {
 pub struct Hello1 {
     #[command(flatten)]
     options: Options,
-    /// Way in which it sends to itself
+    /// Way in which the machine sends the message to itself
     #[arg(long, value_enum, default_value_t = SendMethod::Call)]
     via: SendMethod,
     /// Wake policy of `--via pass` [default: always]
@@ -127,17 +127,17 @@ pub struct Hello1 {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum SendMethod {
-    /// enqueue
+    /// Add the message to the queue of the machine's thread
     Call,
-    /// enqueue, and notify the thread
+    /// Add the message to the queue, and notify the thread
     Pass,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Wake {
-    /// a write to an eventfd for each message, as in the original
+    /// Write to an eventfd for each message, as in the original
     Always,
-    /// only if the thread sleeps
+    /// Notify the thread only if it sleeps
     Asleep,
 }
 
@@ -150,7 +150,7 @@ impl From<Wake> for WakeWhen {
     }
 }
 
-/// Notification of a thread that is sent a message.
+/// Options for the notification of a thread to which a message is sent.
 #[derive(Debug, Args)]
 struct Notifying {
     /// Wait in epoll without spinning, and notify through an eventfd, as evm_message_pass() does
@@ -207,11 +207,11 @@ pub struct Hello3 {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum LookupKind {
-    /// by index
+    /// Find the handler by index in a table
     Direct,
-    /// linear search, the last id after all others
+    /// Find the handler by linear search; the id that is sent is the last
     Search,
-    /// no id: a `match`, compiled into the loop
+    /// Use no id: select the handler by a `match`, compiled into the loop
     Match,
 }
 
@@ -300,8 +300,7 @@ where
     run_pair(environment, machines, |it| &it.caller().pace)
 }
 
-/// Runs two machines, the first of which opens before the second one's thread is started: its line
-/// comes first.
+/// Runs two machines. The first one sends its message before the second one's thread is started: its line comes first.
 fn run_pair<H>(
     environment: &Environment,
     [mut first, second]: [Machine<H>; 2],
@@ -347,7 +346,7 @@ fn with_descriptor_hint<T>(machines: Result<T, MachineError>) -> anyhow::Result<
 }
 
 impl HelloMany {
-    /// Returns the paces of the server and of the clients.
+    /// Returns the behaviour of the server and of each client.
     fn paces(&self) -> anyhow::Result<(Demo, Vec<Demo>)> {
         let options = &self.options;
         let mut cpus = options.cpus(self.threads as usize + 1)?.into_iter();
@@ -368,12 +367,11 @@ struct Environment {
     interrupted: Arc<AtomicBool>,
 }
 
-/// Results of a demo.
 struct Outcome {
     handled: u64,
     took: Duration,
     used: Usage,
-    /// `true` if the QUIT timer stopped the demo.
+    /// `true` if the QUIT timer ended the demo.
     quit: bool,
 }
 
@@ -415,7 +413,6 @@ impl Environment {
         Ok(())
     }
 
-    /// Prints the results of a demo.
     fn print_outcome(&self, outcome: &Outcome) -> anyhow::Result<()> {
         // Acquire: pairs with the Release in stop_on_signal().
         let interrupted = self.interrupted.load(Ordering::Acquire);
@@ -457,8 +454,8 @@ impl Environment {
     }
 }
 
-/// Runs `main` here and the others on threads of their own, until the QUIT timer or a signal. Then
-/// stops all of them and prints the number of messages handled.
+/// Runs `main` on this thread and the others on threads of their own, until the QUIT timer expires
+/// or a signal is received. Then stops all of them and prints the number of messages handled.
 fn run_machines<M, O>(
     environment: &Environment,
     mut main: Machine<M>,
@@ -524,7 +521,7 @@ where
     Ok(running)
 }
 
-/// Returns the error of a run that failed or panicked; `None` for any other run.
+/// Returns the error of a machine that failed or whose handler panicked; `None` otherwise.
 fn run_error(ended: &Result<EndReason, RunError>) -> Option<anyhow::Error> {
     match ended {
         Ok(EndReason::Panicked(said)) => Some(anyhow::anyhow!("a handler panicked: {said}")),

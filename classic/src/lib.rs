@@ -96,8 +96,7 @@ impl Program {
         }
     }
 
-    /// Moves the scheduler's own options behind `--` if this is a command line of sched, whose
-    /// document writes them without it.
+    /// Moves the scheduler's own options behind `--` if this is a command line of sched, whose manual omits the `--`.
     pub fn reorder(words: &mut Vec<OsString>) {
         if words.get(1).is_some_and(|command| command == "sched") {
             sched::move_scheduler_options(words);
@@ -124,8 +123,8 @@ fn number(bounds: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, String> +
     }
 }
 
-/// Range of the number of operations for a row of a table, in millions: up to days. The originals take
-/// whole numbers; a fraction is for a quick look.
+/// Range of the number of operations for a row of a table, in millions: up to days. The originals
+/// take whole numbers; a fraction is for a short test.
 const MILLIONS: RangeInclusive<f64> = 0.001..=1e6;
 /// Range of the duration of a demo or of a run of sched, in seconds: up to a year.
 const SECONDS: RangeInclusive<f64> = 0.001..=31_536_000.0;
@@ -156,7 +155,7 @@ fn own_program(name: &str) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-/// Returns the arguments of this process's program.
+/// Returns the arguments of this process, without the name of the classic program.
 fn own_arguments(name: &str) -> impl Iterator<Item = OsString> {
     let mut words = std::env::args_os().skip(1).peekable();
     words.next_if(|word| word == name);

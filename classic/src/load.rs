@@ -18,4 +18,4 @@ pub use error::{Fault, LoadError, PlanError};
 pub use latencies::{LatencyHistograms, LinearHistogram, Shares};
 pub use plan::{Plan, Work};
 pub use schedule::Schedule;
-pub use secure::{Encryption, EncryptionError, Trust};
+pub use secure::{ClientTls, Encryption, EncryptionError};

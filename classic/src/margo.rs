@@ -16,9 +16,9 @@ use clap::Args;
 use handover_base::affinity;
 use handover_base::topology::{self, Placement, Topology};
 use handover_program::console::{self, print_error};
-use handover_program::end_with_parent;
 use handover_program::exit::usage;
 use handover_program::files;
+use handover_program::signal_on_parent_exit;
 use handover_rpc::{Address, AddressError, CallError, Config, Endpoint, Peer, TlsFiles};
 use meeting::{MeetingFile, WaitLimit};
 use ranks::Rank;
@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 
 /// Interval at which rank 0 checks its time limit until rank 1 connects.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum time from the release of the meeting file or address until rank 1's connection is accepted.
+/// Maximum time from the release of the meeting file or address until rank 1 connects.
 const CONNECT_AFTER_RELEASE_MAX: Duration = Duration::from_secs(1);
 /// Maximum time for a rank to exit after it was asked to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -85,10 +85,10 @@ pub struct Options {
     /// not pinned with one]
     #[arg(long, value_name = "NAME")]
     place: Option<Placement>,
-    /// Run as the rank 0 that a rank 1 has started
+    /// Run as rank 0, started by rank 1
     #[arg(long, hide = true)]
     partner: bool,
-    /// `true` once both ranks were placed on one CPU, where neither spins.
+    /// `true` if both ranks are on one CPU, where neither spins; set when the ranks are placed.
     #[arg(skip)]
     is_cpu_shared: OnceCell<bool>,
 }
@@ -135,14 +135,14 @@ enum Role {
 
 /// Ways in which rank 1 receives the address of rank 0.
 enum Via {
-    /// From its own child process: rank 1 starts rank 0.
+    /// Rank 1 starts rank 0 as its child process.
     Alone,
-    /// From a file named after the job.
+    /// Rank 1 reads the address from a file named after the job.
     File(MeetingFile),
-    /// By an MPI message; this process has initialised MPI.
+    /// Rank 0 sends the address by MPI, which this process has initialised.
     #[cfg(feature = "mpi")]
     Mpi(by_mpi::MpiMeeting),
-    /// Through an address of rank 0's host, with the name of the job, which is the same on both ranks.
+    /// Rank 1 connects to an address of rank 0's host (the first text) and names the job (the second).
     Host(String, String),
 }
 
@@ -152,10 +152,9 @@ pub trait Program {
 
     fn options(&self) -> &Options;
 
-    /// Returns `usual` with the limits raised to those that the program needs.
+    /// Returns `usual`, with its limits raised to those that the program needs.
     fn config(&self, usual: Config) -> Config;
 
-    /// Registers the server's procedures.
     fn register(&self, endpoint: &mut Endpoint) -> anyhow::Result<()>;
 
     /// Runs the client, prints the results, and asks the server to stop.
@@ -182,7 +181,7 @@ pub fn run(program: &impl Program, out: &mut dyn Write) -> anyhow::Result<()> {
 fn run_side<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> {
     let options = program.options();
     options.check_certificates()?;
-    let interrupted = console::interrupted().context("listen for signals")?;
+    let interrupted = console::interrupt_flag().context("listen for signals")?;
     let (side, via) = options.role(P::NAME)?;
     let limit = WaitLimit::new(Duration::from_secs(options.wait), &interrupted);
     match side {
@@ -306,14 +305,14 @@ fn first_peer(
 }
 
 impl Options {
-    /// Returns the role of this process, and the way in which it meets the other rank.
+    /// Returns the role of this process, and the way in which rank 1 receives the address of rank 0.
     fn role(&self, program: &str) -> anyhow::Result<(Role, Via)> {
         if self.partner {
             return Ok((Role::Server, Via::Alone));
         }
         let rank = match self.rank {
             Some(number) => Some(Rank::from_option(number)),
-            None => Rank::of(|name| std::env::var(name).ok())?,
+            None => Rank::from_environment(|name| std::env::var(name).ok())?,
         };
         let Some(rank) = rank else {
             if self.rendezvous.is_some() {
@@ -346,12 +345,12 @@ impl Options {
                     "the ranks are on different hosts: --rendezvous HOST:PORT, of rank 0's host";
                 return Err(usage(say));
             }
-            (None, _) => Via::File(MeetingFile::of(program, &rank.job_here())?),
+            (None, _) => Via::File(MeetingFile::for_job(program, &rank.job_on_this_host())?),
         };
         Ok((side, via))
     }
 
-    /// Prints the meaning of the transport, if it has another name here.
+    /// Prints the meaning of the requested transport, if this project names it otherwise.
     fn note_transport(&self, program: &str) {
         let (text, meant) = (&self.transport.text, &self.transport.address);
         if text.trim_end_matches("://") != meant.to_string().trim_end_matches("://") {
@@ -445,7 +444,6 @@ impl Options {
         }
     }
 
-    /// Returns the name of the transport.
     fn transport(&self) -> String {
         self.transport.address.transport().to_string()
     }
@@ -479,7 +477,7 @@ impl Partner {
         let mut command = crate::own_program(name)?;
         command.arg("--partner").args(crate::own_arguments(name));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        end_with_parent(&mut command, Signal::KILL);
+        signal_on_parent_exit(&mut command, Signal::KILL);
         let mut child = command.spawn().context("start the second process")?;
         let stdout = child.stdout.take();
         let partner = Partner { child: Some(child) };
@@ -529,7 +527,10 @@ impl Partner {
 /// Parses a configuration from JSON and validates it. Errors name the key.
 fn config_from_json(json: &str) -> anyhow::Result<Config> {
     // serde would take a list as the fields' values in their order.
-    ensure!(json.trim_start().starts_with('{'), "must be a JSON object, as in {{\"key\": value}}");
+    ensure!(
+        json.trim_start().starts_with('{'),
+        "the configuration must be a JSON object, as in {{\"key\": value}}"
+    );
     let config: Config = serde_json::from_str(json)?;
     config.validate()?;
     Ok(config)

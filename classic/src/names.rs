@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// A classic program.
 pub struct Classic {
-    /// Subcommand that does the program's work.
+    /// Name of the subcommand that runs the program.
     pub command: &'static str,
     file: &'static str,
     folders: &'static [&'static str],
@@ -55,7 +55,7 @@ pub const CLASSICS: &[Classic] = &[
     classic("plot-abt-eventual-bench", "plot-abt-eventual-bench.sh", TESTS),
 ];
 
-/// Returns the classic program that the name `called` stands for, if any.
+/// Returns the classic program whose name the binary was called by; `None` for other names.
 pub fn called_as(called: &OsStr) -> Option<&'static Classic> {
     let name = Path::new(called).file_name()?.to_str()?;
     let name = name.strip_suffix(".sh").unwrap_or(name);

@@ -16,7 +16,7 @@ use std::hint::black_box;
 use std::io::Write;
 use std::os::unix::ffi::OsStringExt;
 
-/// Variables that the original looks up: one that is set, one that is not.
+/// Environment variables that the original looks up: one that is set, one that is not.
 const SET: &CStr = c"LOGNAME";
 const UNSET: &CStr = c"NONEXISTENT";
 
@@ -32,7 +32,7 @@ pub struct NodeMicrobench {
     millions: f64,
 }
 
-/// A closure that runs an operation `n` times and returns the clock ticks used.
+/// Closure that runs an operation `n` times and returns the clock ticks that this took.
 type Operation<'a> = Box<dyn FnMut(u64) -> anyhow::Result<u64> + 'a>;
 
 /// Name of a row, and its operation, or the reason why this machine does not support it.
@@ -159,7 +159,7 @@ fn in_fiber<'a>(
     })
 }
 
-/// Returns an operation that calls a C function compiled with -O3.
+/// Returns an operation that calls a C function compiled with -O3 by the path `way`.
 fn call_c<'a>(way: CallPath) -> Operation<'a> {
     timed(move |n| {
         let counted = c_loop(way, Level::O3)?(black_box(n));
@@ -181,7 +181,8 @@ fn infallible<'a>(operation: fn(u64)) -> Operation<'a> {
     })
 }
 
-/// Returns an operation that looks up an environment variable, which must be set if `there`.
+/// Returns an operation that looks up an environment variable; the operation fails unless the
+/// variable is set (`there`) or unset.
 fn looked_up(name: &CStr, there: bool) -> Operation<'_> {
     timed(move |n| {
         let expected = if there { "set" } else { "unset" };

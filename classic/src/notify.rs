@@ -1,6 +1,6 @@
 //! `notify`: costs of a notification for its receiver (test A) and its sender (test B).
 
-use super::stamp::{Stamp, e3, quantiles};
+use super::stamp::{LineClock, format_e3, format_quantiles};
 use clap::{Args, ValueEnum};
 use handover_base::{affinity, clock, topology};
 use handover_notify::{Adaptive, Mechanism, Notify, Wait};
@@ -47,13 +47,13 @@ pub struct NotifyArgs {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Via {
-    /// Linux eventfd
+    /// Use a Linux eventfd
     Eventfd,
-    /// Unix pipe
+    /// Use a Unix pipe
     Pipe,
-    /// futex, woken always
+    /// Use a futex, and wake the receiver for each notification
     Futex,
-    /// this project's: spin, then park, and wake a receiver only if it sleeps
+    /// Use this project's: spin, then park, and wake the receiver only if it sleeps
     Handover,
 }
 
@@ -69,7 +69,7 @@ pub fn run(args: &NotifyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         count: thousands * 1000,
         cpus: [sender, receiver],
         slow: args.slow,
-        stamp: Stamp::new(),
+        stamp: LineClock::new(),
     };
     match args.via {
         Via::Eventfd => measure::<EventFd>(&plan, out),
@@ -97,10 +97,9 @@ struct Plan {
     count: u64,
     cpus: [u32; 2],
     slow: bool,
-    stamp: Stamp,
+    stamp: LineClock,
 }
 
-/// Results of the sender or the receiver.
 #[derive(Default)]
 struct SideResult {
     count: u64,
@@ -138,22 +137,22 @@ fn measure<M: Mechanism>(plan: &Plan, out: &mut dyn Write) -> anyhow::Result<()>
     let [sent, received] = &sides[..] else {
         anyhow::bail!("{} of 2 threads returned a result", sides.len());
     };
-    let rate = e3(received.rate());
+    let rate = format_e3(received.rate());
     let woke = received.count;
     if plan.slow {
         let text = format_args!("receiver rate {rate} ops, #wakeups {woke}");
-        plan.stamp.line(out, "rcv_body", line!(), text)?;
+        plan.stamp.write_line(out, "rcv_body", line!(), text)?;
         let cost = clock::ps(sent.total_ticks) as f64 / 1000.0 / sent.count.max(1) as f64;
-        let text = format_args!("sender cost {} ns", e3(cost));
-        plan.stamp.line(out, "snd_slow_body", line!(), text)?;
-        let costs = quantiles(sent.costs_ticks.iter().copied());
+        let text = format_args!("sender cost {} ns", format_e3(cost));
+        plan.stamp.write_line(out, "snd_slow_body", line!(), text)?;
+        let costs = format_quantiles(sent.costs_ticks.iter().copied());
         let text = format_args!("sender cost: {costs}");
-        return Ok(plan.stamp.line(out, "main", line!(), text)?);
+        return Ok(plan.stamp.write_line(out, "main", line!(), text)?);
     }
-    let text = format_args!("sender rate {} ops", e3(sent.rate()));
-    plan.stamp.line(out, "snd_body", line!(), text)?;
+    let text = format_args!("sender rate {} ops", format_e3(sent.rate()));
+    plan.stamp.write_line(out, "snd_body", line!(), text)?;
     let text = format_args!("receiver rate {rate} ops, #wakeups {woke}");
-    Ok(plan.stamp.line(out, "rcv_body", line!(), text)?)
+    Ok(plan.stamp.write_line(out, "rcv_body", line!(), text)?)
 }
 
 /// Notifies without pause. Sets `over` before the last notification rather than by an additional

@@ -42,7 +42,6 @@ use summary::{Row, Share};
 use udp::Udp;
 use watched::WatchedScheduler;
 
-/// Maximum number of client threads.
 const THREADS_MAX: u64 = 4096;
 /// Stack size of a client: enough for its driver and a sink's buffers.
 const CLIENT_STACK_BYTES: usize = 256 << 10;
@@ -151,19 +150,19 @@ pub struct Sched {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Stamp {
-    /// each packet: two readings of the clock on each side
+    /// Stamp each packet: two readings of the clock on each side
     Packet,
-    /// each batch: its packets share its stamps
+    /// Stamp each batch: its packets share its stamps
     Batch,
-    /// nothing: no files, no waits
+    /// Stamp nothing: write no files and measure no waits
     None,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Loss {
-    /// the client waits until some have been written: none is lost
+    /// Let the client wait until some stamps have been written: none is lost
     Block,
-    /// the stamps are lost and counted, and the client goes on
+    /// Lose the stamps and count them, and let the client go on
     Drop,
 }
 
@@ -192,7 +191,7 @@ impl FromStr for Target {
     }
 }
 
-/// Moves the options of the scheduler to behind `--`, where the parser looks for them.
+/// Moves the options of the scheduler behind `--`, where the parser looks for them.
 pub fn move_scheduler_options(words: &mut Vec<OsString>) {
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
     let mut theirs = words.split_off(end);
@@ -232,8 +231,8 @@ struct Plan<'a> {
     program: LoadProgram,
     /// Packet lengths by flow, for clients without a program.
     lengths_bytes: Vec<u32>,
-    /// By client, `true` if its flows differ in weight or length: with one window for all of them,
-    /// they would not get their shares.
+    /// `true` for each client whose flows differ in weight or length: with one window for all of
+    /// them, they would not get their shares.
     flows_differ: Vec<bool>,
     cpus: Cpus,
     idle_policy: IdlePolicy,
@@ -241,7 +240,6 @@ struct Plan<'a> {
     span: Option<Duration>,
 }
 
-/// CPUs of the threads.
 struct Cpus {
     arbiter: u32,
     clients: Vec<u32>,
@@ -350,7 +348,7 @@ impl<'a> Plan<'a> {
         flows.map(|(flow, (_, length))| length.max(longest[flow % longest.len()])).collect()
     }
 
-    /// Returns the load of a client: its program, or an endless load.
+    /// Returns the load of a client: that of its program, or an endless load.
     fn load(&self, thread: u32) -> Load {
         match self.program.of(thread) {
             [] => Load::endless(self.options.flows.length_max_bytes(), self.args.batch as u32),
@@ -364,7 +362,7 @@ fn duration_ns(specs: &[Section]) -> u64 {
 }
 
 impl Sched {
-    /// Reads the configuration file; an empty program if the default file does not exist.
+    /// Reads the configuration file; returns an empty program if the default file does not exist.
     fn program(&self) -> anyhow::Result<LoadProgram> {
         let path = self.file.as_deref().unwrap_or(Path::new(FILE));
         let text = match std::fs::read_to_string(path) {
@@ -431,19 +429,18 @@ impl Visitor<Token> for RunPlan<'_> {
     }
 }
 
-/// Results of a run.
 struct RunResult {
     ledgers: Vec<Ledger>,
-    /// Waits by client and the outcome of writing them; `None` without time stamps.
+    /// Waits of each client and the result of writing them; `None` without time stamps.
     written: Option<Written>,
-    /// Service of each flow, if fairness was measured.
+    /// Service that each flow received, if fairness was measured.
     watch: Option<FairnessIndex>,
     took: Duration,
     used: Usage,
     sweeps: u64,
     sweeps_empty: u64,
     interrupted: bool,
-    /// First error that did not stop the run.
+    /// First error of the run that did not stop it.
     failed: Option<anyhow::Error>,
 }
 
@@ -474,7 +471,7 @@ impl Plan<'_> {
             setups.push(ClientSetup { client: hub.join()?, sink: self.sink()?, recorder });
         }
         // Registered before there is any file that a signal could leave half written.
-        let stop = console::interrupted()?;
+        let stop = console::interrupt_flag()?;
         let streams = match buffers.is_empty() {
             true => None,
             false => Some(Streams::create(Path::new(&self.args.prefix), buffers)?),
@@ -519,7 +516,7 @@ impl Plan<'_> {
         })
     }
 
-    /// Returns the number of packets of each client whose time stamps are buffered in memory.
+    /// Returns the maximum number of packets of each client whose time stamps are buffered in memory.
     fn stamps_kept_max(&self) -> u32 {
         let bytes = free_bytes().unwrap_or(0) / STAMPS_MEMORY_PART;
         let records = bytes.min(STAMPS_BYTES_MAX) / size_of::<Record>() as u64;
@@ -607,7 +604,6 @@ impl Plan<'_> {
         }
     }
 
-    /// Prints the results.
     fn print_result(&self, result: RunResult, out: &mut dyn Write) -> anyhow::Result<()> {
         let RunResult { ledgers, mut written, watch, took, used, .. } = result;
         let waits = written.as_mut().map(|it| std::mem::take(&mut it.waits)).unwrap_or_default();
@@ -645,7 +641,6 @@ impl Plan<'_> {
         }
     }
 
-    /// Prints the cost of the time stamps.
     fn print_stamp_cost(
         &self,
         rows: &[Row],
@@ -678,7 +673,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Returns a row for each client, and one for all clients together.
+    /// Returns a table row for each client, and one for all clients together.
     fn rows(
         &self,
         ledgers: &[Ledger],
@@ -727,14 +722,13 @@ impl Plan<'_> {
     }
 }
 
-/// A client before its thread starts.
+/// A client whose thread has not started yet.
 struct ClientSetup {
     client: Client,
     sink: ClientSink,
     recorder: Option<Recorder>,
 }
 
-/// Sink of one client's packets.
 enum ClientSink {
     Null(NullSink),
     Copy(CopySink),

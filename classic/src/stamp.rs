@@ -6,20 +6,19 @@ use handover_harness::stats::quantile_sorted;
 use std::io::{self, Write};
 use std::time::Instant;
 
-/// Clock of the lines: seconds since the program began.
+/// Clock of printed lines: seconds since the program began.
 #[derive(Clone, Copy)]
-pub struct Stamp {
+pub struct LineClock {
     began: Instant,
 }
 
-impl Stamp {
-    /// Starts the clock.
-    pub fn new() -> Stamp {
-        Stamp { began: Instant::now() }
+impl LineClock {
+    pub fn new() -> LineClock {
+        LineClock { began: Instant::now() }
     }
 
-    /// Writes a line: time, the function's name in ten columns, the line's number in the source.
-    pub fn line(
+    /// Prints a line: time, the function's name in ten columns, the line's number in the source.
+    pub fn write_line(
         self,
         out: &mut dyn Write,
         function: &str,
@@ -32,8 +31,8 @@ impl Stamp {
     }
 }
 
-/// Formats quantiles of costs, in ticks, followed by the cost of reading the clock, which each includes.
-pub fn quantiles(costs_ticks: impl Iterator<Item = u64>) -> String {
+/// Formats the quantiles of costs, given in ticks, and the cost of reading the clock, which each of them includes.
+pub fn format_quantiles(costs_ticks: impl Iterator<Item = u64>) -> String {
     let mut costs_ns: Vec<f64> =
         costs_ticks.map(|ticks| clock::ps(ticks) as f64 / 1000.0).collect();
     costs_ns.sort_unstable_by(f64::total_cmp);
@@ -50,12 +49,12 @@ pub fn quantiles(costs_ticks: impl Iterator<Item = u64>) -> String {
 }
 
 /// Formats a number as C does with `%.3e`: `2.031e+08`.
-pub fn e3(value: f64) -> String {
+pub fn format_e3(value: f64) -> String {
     exponent(value, 3)
 }
 
 /// Formats a number as C does with `%e`: `0.000000e+00`.
-pub fn e6(value: f64) -> String {
+pub fn format_e6(value: f64) -> String {
     exponent(value, 6)
 }
 
@@ -79,21 +78,21 @@ mod tests {
 
     #[test]
     fn exponents_print_as_printf_prints_them() {
-        assert_eq!(e3(203_100_000.0), "2.031e+08");
-        assert_eq!(e6(0.0), "0.000000e+00");
-        assert_eq!(e3(0.0), "0.000e+00");
-        assert_eq!(e3(57.0), "5.700e+01");
-        assert_eq!(e3(1.5e-12), "1.500e-12");
-        assert_eq!(e3(-2.5e100), "-2.500e+100");
-        assert_eq!(e3(9.9996), "1.000e+01");
-        assert_eq!(e3(f64::INFINITY), "inf");
+        assert_eq!(format_e3(203_100_000.0), "2.031e+08");
+        assert_eq!(format_e6(0.0), "0.000000e+00");
+        assert_eq!(format_e3(0.0), "0.000e+00");
+        assert_eq!(format_e3(57.0), "5.700e+01");
+        assert_eq!(format_e3(1.5e-12), "1.500e-12");
+        assert_eq!(format_e3(-2.5e100), "-2.500e+100");
+        assert_eq!(format_e3(9.9996), "1.000e+01");
+        assert_eq!(format_e3(f64::INFINITY), "inf");
     }
 
     #[test]
     fn line_starts_with_time_function_and_source_line() {
         let mut out = Vec::new();
-        Stamp::new()
-            .line(&mut out, "snd_slow_body", 109, format_args!("x"))
+        LineClock::new()
+            .write_line(&mut out, "snd_slow_body", 109, format_args!("x"))
             .expect("write to memory");
         let text = String::from_utf8(out).expect("the output is not UTF-8");
         assert!(text.starts_with("000.") && text.ends_with(" snd_slow_b [109] x\n"), "{text}");

@@ -1,6 +1,6 @@
 //! `trylock`: contention on a lock that is always busy (test A), or passed around (test B).
 
-use super::stamp::{Stamp, e3, e6, quantiles};
+use super::stamp::{LineClock, format_e3, format_e6, format_quantiles};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use handover_base::{affinity, clock, topology};
@@ -17,7 +17,6 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Maximum number of threads.
 const THREADS_MAX: u64 = 1024;
 /// Maximum number of tries, in millions: a year at a nanosecond each.
 const MILLIONS_MAX: u64 = 30_000_000;
@@ -64,21 +63,21 @@ pub struct Trylock {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Via {
-    /// POSIX semaphore
+    /// Use a POSIX semaphore
     Sem,
-    /// pthread mutex
+    /// Use a pthread mutex
     Mutex,
-    /// pthread spinlock
+    /// Use a pthread spinlock
     Spin,
-    /// compare-and-swap on each try
+    /// Use a compare-and-swap on each try
     Cas,
-    /// this project's lock: test, then exchange
+    /// Use this project's lock: test, then exchange
     Handover,
 }
 
 pub fn run(args: &Trylock, out: &mut dyn Write) -> anyhow::Result<()> {
     let plan = Plan::new(args)?;
-    let stamp = Stamp::new();
+    let stamp = LineClock::new();
     match args.via {
         Via::Sem => measure::<PosixSem>(&plan, stamp, out),
         Via::Mutex => measure::<PthreadMutex>(&plan, stamp, out),
@@ -125,7 +124,7 @@ impl Plan {
     }
 }
 
-fn measure<L: Lock>(plan: &Plan, stamp: Stamp, out: &mut dyn Write) -> anyhow::Result<()> {
+fn measure<L: Lock>(plan: &Plan, stamp: LineClock, out: &mut dyn Write) -> anyhow::Result<()> {
     let lock = allocate::<L>(plan.core)?;
     if plan.free {
         return pass_around(&*lock, plan, stamp, out);
@@ -145,18 +144,19 @@ fn measure<L: Lock>(plan: &Plan, stamp: Stamp, out: &mut dyn Write) -> anyhow::R
     for (index, (tries, busy, took_ns)) in threads.iter().enumerate() {
         let rate = *tries as f64 / *took_ns as f64 * 1e9;
         total += rate;
-        let (busy, free, rate) = (e3(*busy as f64), e6((tries - busy) as f64), e3(rate));
+        let (busy, free, rate) =
+            (format_e3(*busy as f64), format_e6((tries - busy) as f64), format_e3(rate));
         let text = format_args!(
             "#{index:02} busy: {busy} samples {rate} ops, free: {free} samples 0.000e+00 ops"
         );
-        stamp.line(out, "fn_busy", line!(), text)?;
+        stamp.write_line(out, "fn_busy", line!(), text)?;
     }
-    let (total, each) = (e3(total), e3(total / threads.len() as f64));
+    let (total, each) = (format_e3(total), format_e3(total / threads.len() as f64));
     let text = format_args!("BUSY: total {total} ops, per-thread {each} ops");
-    Ok(stamp.line(out, "main", line!(), text)?)
+    Ok(stamp.write_line(out, "main", line!(), text)?)
 }
 
-/// Results of a thread in test B.
+/// Costs of the tries of a thread in test B.
 #[derive(Default)]
 struct Costs {
     busy: u64,
@@ -185,7 +185,7 @@ impl Costs {
 fn pass_around<L: Lock>(
     lock: &L,
     plan: &Plan,
-    stamp: Stamp,
+    stamp: LineClock,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let threads = contend(plan, |finished| {
@@ -222,21 +222,21 @@ fn pass_around<L: Lock>(
         free_ns += free / threads.len() as f64;
         let text = format_args!(
             "#{index:02} busy: {} samples {} ns, free: {} samples {} ns, post: {} ns, duration {:.6} s",
-            e3(it.busy as f64),
-            e3(busy),
-            e3(it.free as f64),
-            e3(free),
-            e3(post),
+            format_e3(it.busy as f64),
+            format_e3(busy),
+            format_e3(it.free as f64),
+            format_e3(free),
+            format_e3(post),
             it.took_ns as f64 / 1e9
         );
-        stamp.line(out, "fn_free", line!(), text)?;
+        stamp.write_line(out, "fn_free", line!(), text)?;
     }
-    let text = format_args!("t_busy {} ns, t_free {} ns", e3(busy_ns), e3(free_ns));
-    stamp.line(out, "main", line!(), text)?;
+    let text = format_args!("t_busy {} ns, t_free {} ns", format_e3(busy_ns), format_e3(free_ns));
+    stamp.write_line(out, "main", line!(), text)?;
     // The original leaves these to the analysis of its dump.
     let mut kept = threads.iter().flat_map(|it| &it.kept).map(|ticks| u64::from(*ticks)).peekable();
     if kept.peek().is_some() {
-        stamp.line(out, "main", line!(), format_args!("busy: {}", quantiles(kept)))?;
+        stamp.write_line(out, "main", line!(), format_args!("busy: {}", format_quantiles(kept)))?;
     }
     dump(plan, &threads)
 }

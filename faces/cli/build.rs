@@ -30,7 +30,7 @@ fn sources() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns the suite's optional libraries enabled by features, with their versions in the lock file.
+/// Returns name and locked version of every optional library that the enabled features add to the suite.
 fn peers() -> Vec<String> {
     let read = |path: &str| {
         println!("cargo:rerun-if-changed={path}");

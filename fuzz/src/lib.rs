@@ -112,7 +112,7 @@ pub fn page(mut bytes: &[u8]) {
     for one in &documents {
         let others: Vec<_> =
             documents.iter().filter(|it| it.run.id != one.run.id).cloned().collect();
-        assert_is_a_page(&handover_report::html_beside(one, &others));
+        assert_is_a_page(&handover_report::html_with_other_runs(one, &others));
         for (width, unicode, all) in [(0, false, true), (60, true, false), (200, true, true)] {
             let style = Style { color: false, unicode, all };
             assert_is_text(&handover_report::table(one, width, style));

@@ -19,16 +19,16 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Kinds of functions that a measured process calls.
+/// Kinds of functions whose calls a measured process makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Subject {
     Plain,
     Stamps,
-    /// A function with two probes of this project.
+    /// The function is in this program and has two probes of this project.
     Probes,
-    /// A function in a separate C program, compiled with `-finstrument-functions`.
+    /// The function is in a separate C program, compiled with `-finstrument-functions`.
     Hooks,
-    /// A function in a separate C program, compiled with `-fpatchable-function-entry`.
+    /// The function is in a separate C program, compiled with `-fpatchable-function-entry`.
     Patchable,
 }
 
@@ -43,22 +43,22 @@ impl Subject {
     }
 }
 
-/// Destination of the events of a measured process.
+/// Recording of a measured process's events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Tool {
-    /// No recorder runs.
+    /// No events are recorded: the recorder does not run.
     Off,
-    /// The recorder runs, and its filter excludes the function.
+    /// No events are recorded: the recorder runs, and its filter excludes the function.
     Filtered,
-    /// The newest events are kept in memory.
+    /// Only the newest events are recorded, in memory.
     Newest,
-    /// All events are kept in memory and written to the file at the end.
+    /// All events are recorded in memory, and written to the file at the end.
     AtEnd,
-    /// All events are written to the file during the run.
+    /// All events are recorded, and written to the file during the run.
     Streamed,
 }
 
-/// Function, event destination and medium of a measured process.
+/// What one measured process runs: its function, its recording and the medium of its trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Task {
     pub subject: Subject,
@@ -83,7 +83,7 @@ pub(super) fn run_child(
         "the process that started this measurement has exited"
     );
     let [trace, rings, program] = files else {
-        bail!("--files: expected 3 paths, of trace, rings and program")
+        bail!("--files: needs 3 paths: the trace, the rings and the program")
     };
     let recorded = match subject {
         Subject::Plain => in_process(FunctionBody::Nothing, tool, calls, [trace, rings]),
@@ -98,7 +98,7 @@ pub(super) fn run_child(
     Ok(out.flush()?)
 }
 
-/// Calls the function `calls` times in this process.
+/// Calls the function `calls` times in this process, and returns the counts of recorded events.
 fn in_process(
     inside: FunctionBody,
     tool: Tool,
@@ -120,7 +120,7 @@ fn in_process(
     Ok(recorded)
 }
 
-/// Runs a C program that makes the calls.
+/// Runs a C program that makes the calls, and returns the counts of recorded events.
 fn in_program(
     program: &Path,
     tool: Tool,
@@ -185,7 +185,7 @@ pub(super) struct Cost {
 }
 
 /// Runs this program once more as a measured process with `calls` calls, and returns its cost.
-pub(super) fn cost(task: Task, calls: u64, folders: &TraceFolders) -> anyhow::Result<Cost> {
+pub(super) fn measure_cost(task: Task, calls: u64, folders: &TraceFolders) -> anyhow::Result<Cost> {
     let Task { subject, tool, medium } = task;
     let mut command = crate::own_program("calls")?;
     for (option, value) in

@@ -2,7 +2,7 @@
 
 use super::costed::Subject;
 use anyhow::Context;
-use handover_harness::Scratch;
+use handover_harness::ScratchFolder;
 use handover_program::exit::usage;
 use handover_suite::call::program;
 use std::fs::File;
@@ -15,7 +15,7 @@ const MEMORY: &str = "/dev/shm";
 
 /// A temporary folder, which is removed when this value is dropped, and its file system.
 pub(super) struct TraceFolder {
-    folder: Scratch,
+    folder: ScratchFolder,
     /// Path of the parent folder, as the user named it.
     pub shown: String,
     /// Name of the file system.
@@ -24,7 +24,7 @@ pub(super) struct TraceFolder {
 
 impl TraceFolder {
     fn new(within: &Path) -> std::io::Result<TraceFolder> {
-        let folder = Scratch::new("handover-calls-", within)?;
+        let folder = ScratchFolder::new("handover-calls-", within)?;
         let kind = kind(within);
         Ok(TraceFolder { folder, shown: within.display().to_string(), kind })
     }
@@ -34,9 +34,8 @@ impl TraceFolder {
     }
 }
 
-/// The folders of all media that traces are written to.
 pub(super) struct TraceFolders {
-    /// `None` if no file can be created in /dev/shm.
+    /// Folder in memory; `None` if no file can be created in /dev/shm.
     pub memory: Option<TraceFolder>,
     pub dir: TraceFolder,
 }
@@ -69,13 +68,12 @@ impl TraceFolders {
         Ok(folders)
     }
 
-    /// Returns the path of a subject's C program, if the subject has one.
     pub fn program(&self, subject: Subject) -> PathBuf {
         self.dir.file(&format!("{subject:?}").to_lowercase())
     }
 
-    /// Returns the path of the trace, and the path of the rings from which a trace is streamed or
-    /// written at the end. The rings are in memory if possible.
+    /// Returns two paths: of the trace, and of the file with the rings from which a trace is
+    /// streamed or written at the end. The rings are in memory if possible.
     pub fn files(&self, on: Medium) -> [PathBuf; 2] {
         let memory = self.memory.as_ref().unwrap_or(&self.dir);
         let trace = match on {
@@ -86,7 +84,7 @@ impl TraceFolders {
     }
 
     /// Returns the label of a trace's destination: the folder and its file system.
-    pub fn shown(&self, on: Medium) -> String {
+    pub fn label(&self, on: Medium) -> String {
         match on {
             Medium::Memory => MEMORY.to_string(),
             Medium::Dir => format!("{} ({})", self.dir.shown, self.dir.kind),
@@ -94,19 +92,19 @@ impl TraceFolders {
     }
 
     /// Returns the short label of a trace's destination: /dev/shm, or the name of a file system.
-    pub fn kind(&self, on: Medium) -> &str {
+    pub fn short_label(&self, on: Medium) -> &str {
         match on {
             Medium::Memory => MEMORY,
             Medium::Dir => self.dir.kind,
         }
     }
 
-    pub fn has(&self, on: Medium) -> bool {
+    pub fn has_medium(&self, on: Medium) -> bool {
         on == Medium::Dir || self.memory.is_some()
     }
 }
 
-/// Media that a trace is written to.
+/// Storage media of traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Medium {
     Memory,

@@ -11,8 +11,7 @@ use handover_suite::probe::rows::{
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Number of rounds; each measures every row once. Enough for a confidence interval, and a few
-/// more.
+/// Number of rounds; each measures every row once. Some more than a confidence interval needs.
 pub(super) const ROUNDS_COUNT: u64 = 25;
 
 const O0: &str = "Compiled with -O0";
@@ -77,7 +76,7 @@ enum Kind {
 /// A row of the table, with the results of its rounds.
 pub(super) struct LoopRow {
     pub group: &'static str,
-    /// Short name of the group.
+    /// Short name of the row's group, for narrow tables.
     pub mark: &'static str,
     pub text: String,
     /// Index of the row whose cost is subtracted from that of this row.
@@ -91,7 +90,6 @@ pub(super) struct LoopRow {
     pub error: Option<String>,
 }
 
-/// Returns every row of every table.
 pub(super) fn rows(folders: &TraceFolders) -> anyhow::Result<Vec<LoopRow>> {
     let mut loops = Vec::new();
     for (group, mark, level) in [(O0, "-O0", Level::O0), (O3, "-O3", Level::O3)] {
@@ -109,8 +107,8 @@ pub(super) fn rows(folders: &TraceFolders) -> anyhow::Result<Vec<LoopRow>> {
     let same_file = loops.len();
     for (text, inside, trace) in PROBED_ROWS {
         let text = match trace {
-            Trace::Streamed(medium) if !folders.has(medium) => continue,
-            Trace::Streamed(medium) => format!("{text} {}", folders.shown(medium)),
+            Trace::Streamed(medium) if !folders.has_medium(medium) => continue,
+            Trace::Streamed(medium) => format!("{text} {}", folders.label(medium)),
             _ => text.to_string(),
         };
         let baseline = (inside != FunctionBody::Nothing).then_some(same_file);
@@ -130,8 +128,8 @@ fn row(
     LoopRow { group, mark, text, baseline, kind, rounds, recorded, error: None }
 }
 
-/// Measures every row once a round; each round starts with the next row. A row that records events
-/// makes at most `recorded_max` calls a round. A row whose recording fails is not measured again.
+/// Measures every row once in each round; each round starts with another row. A row that records events makes at most
+/// `recorded_max` calls a round. A row whose recording fails is not measured again.
 pub(super) fn measure(
     loops: &mut [LoopRow],
     calls_count: u64,

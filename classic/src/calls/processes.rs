@@ -1,10 +1,10 @@
 //! Costs of whole processes, from start to end: the rows, and their runs.
 
-use super::costed::{Cost, Subject, Task, Tool, cost};
+use super::costed::{Cost, Subject, Task, Tool, measure_cost};
 use super::folders::{Medium, TraceFolders};
 use super::loops::TWO_PROBES;
 use handover_program::console;
-use handover_program::exit::{InterruptedEarly, chain};
+use handover_program::exit::{InterruptedEarly, format_chain};
 use handover_suite::probe::rows::RecordingCounts;
 use handover_trace::record::LIBRARY;
 use indicatif::{ProgressBar, ProgressDrawTarget};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Number of calls of an empty program, which has only `main`.
 const EMPTY_CALLS: u64 = 1;
 
-/// Functions with their labels, and the event destinations that each is measured with.
+/// Measured functions with their labels, and the recordings that each is measured with.
 const ROWS: [(Subject, &str, &[Tool]); 5] = [
     (Subject::Plain, "Function call (function in the same source file)", &[Tool::Off]),
     (Subject::Stamps, "Function call with two time stamps, kept nowhere", &[Tool::Off]),
@@ -27,7 +27,7 @@ const ALL_TOOLS: [Tool; 5] = [Tool::Off, Tool::Filtered, Tool::Newest, Tool::AtE
 pub(super) struct ProcessRow {
     pub text: String,
     pub task: Task,
-    /// Sorted by wall time.
+    /// Costs of the runs, sorted by wall time.
     pub runs: Vec<Cost>,
     /// Error after which the process was not run again.
     pub error: Option<String>,
@@ -68,7 +68,6 @@ impl ProcessRow {
         }
     }
 
-    /// Returns `true` if events are recorded.
     pub fn is_traced(&self) -> bool {
         !matches!(self.task.tool, Tool::Off | Tool::Filtered)
     }
@@ -95,8 +94,10 @@ pub(super) fn measure_programs(
                 Tool::AtEnd | Tool::Streamed => &[Medium::Memory, Medium::Dir],
                 _ => &[Medium::Memory],
             };
-            for medium in media.iter().copied().filter(|it| media.len() == 1 || folders.has(*it)) {
-                let shown = folders.shown(medium);
+            for medium in
+                media.iter().copied().filter(|it| media.len() == 1 || folders.has_medium(*it))
+            {
+                let shown = folders.label(medium);
                 let text = match tool {
                     Tool::Off if subject.entries().is_some() => format!("{of_subject}, no tool"),
                     Tool::Off if subject == Subject::Probes => format!("{of_subject}, off"),
@@ -122,15 +123,15 @@ pub(super) fn measure_empty_programs(
     let task = |tool, medium| Task { subject: Subject::Probes, tool, medium };
     let mut rows = vec![("without probes on".to_string(), task(Tool::Off, Medium::Memory))];
     for medium in [Medium::Memory, Medium::Dir] {
-        if folders.has(medium) {
-            let text = format!("traced to {}", folders.shown(medium));
+        if folders.has_medium(medium) {
+            let text = format!("traced to {}", folders.label(medium));
             rows.push((text, task(Tool::Streamed, medium)));
         }
     }
     measured(rows, EMPTY_CALLS, runs_count, folders, interrupted)
 }
 
-/// Runs each row once a round; each round starts with the next row. A row that fails is not run again.
+/// Runs each row once in each round; each round starts with another row. A row that fails is not run again.
 fn measured(
     rows: Vec<(String, Task)>,
     calls: u64,
@@ -150,9 +151,9 @@ fn measured(
         for turn in 0..count {
             let it = &mut processes[(round + turn) % count];
             if it.error.is_none() {
-                match cost(it.task, calls, folders) {
+                match measure_cost(it.task, calls, folders) {
                     Ok(cost) => it.runs.push(cost),
-                    Err(error) => it.error = Some(chain(&error)),
+                    Err(error) => it.error = Some(format_chain(&error)),
                 }
             }
             // Relaxed: the signal handler publishes nothing but the flag.

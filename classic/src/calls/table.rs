@@ -5,7 +5,7 @@ use super::folders::TraceFolders;
 use super::loops::{self, GROUPS, LoopRow};
 use super::processes::ProcessRow;
 use handover_base::clock::{self, Source};
-use handover_harness::stats::{Estimate, of_independent, quantile_sorted};
+use handover_harness::stats::{MedianEstimate, of_independent, quantile_sorted};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -46,13 +46,13 @@ impl Unit {
     }
 }
 
-/// Text columns of the master table, as documented.
+/// Width of the text in the master table, in columns, as the classic program documents it.
 const MASTER_COLUMNS: usize = 49;
 
 /// A row of the master table: its text, and the ticks of a call or the reason why there are none.
 type MasterRow = (String, Result<f64, String>);
 
-/// All results, and their unit.
+/// Results of all rows, and the unit of their ticks.
 pub(super) struct Results<'a> {
     pub loops: &'a [LoopRow],
     pub processes: &'a [ProcessRow],
@@ -84,7 +84,7 @@ impl Results<'_> {
                 Subject::Probes => "Two probes of handover",
                 _ => continue,
             };
-            let kind = folders.kind(whole.task.medium);
+            let kind = folders.short_label(whole.task.medium);
             let (rows, what) = match (whole.task.tool, whole.task.subject) {
                 (Tool::Filtered, Subject::Hooks) => (&mut compared, "filtered".to_string()),
                 (Tool::AtEnd, Subject::Hooks) => (&mut compared, format!("output to {kind}")),
@@ -141,7 +141,6 @@ impl Results<'_> {
         }
     }
 
-    /// Prints every loop, by group.
     pub fn print_loops(&self, out: &mut dyn Write) -> io::Result<()> {
         let unit = self.unit;
         for group in GROUPS {
@@ -176,7 +175,7 @@ impl Results<'_> {
     pub fn print_spread(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\nRounds, in {}: median [95 % interval], least, p90, most", self.unit.name)?;
         for row in self.loops.iter().filter(|row| !row.rounds.is_empty()) {
-            let Estimate { median, ends } = of_independent(&row.rounds);
+            let MedianEstimate { median, ends } = of_independent(&row.rounds);
             let ends = ends.map_or("–".to_string(), |(low, high)| format!("{low:.2}, {high:.2}"));
             let mut sorted = row.rounds.clone();
             sorted.sort_unstable_by(f64::total_cmp);
@@ -194,7 +193,6 @@ impl Results<'_> {
         Ok(())
     }
 
-    /// Prints the table of processes.
     pub fn print_processes(&self, calls: u64, runs: u64, out: &mut dyn Write) -> io::Result<()> {
         let width = self.processes.iter().map(|it| it.text.len() + 1).max().unwrap_or_default();
         writeln!(
@@ -266,7 +264,6 @@ impl Results<'_> {
         )
     }
 
-    /// Prints the rows of empty programs.
     pub fn print_empty_programs(&self, runs: u64, out: &mut dyn Write) -> io::Result<()> {
         let unit = self.unit;
         writeln!(out, "\nAn empty program, from its start to its end, {runs} runs")?;
@@ -304,7 +301,6 @@ impl Results<'_> {
         Ok(())
     }
 
-    /// Returns the JSON document with all results.
     pub fn document(&self, calls: u64, runs: u64, folders: &TraceFolders) -> Value {
         let loops: Vec<Value> = self.loops.iter().map(|row| self.loop_as_json(row)).collect();
         let costed: Vec<Value> =
@@ -384,7 +380,7 @@ impl Results<'_> {
 
 /// Estimate of a row's ticks per call, and the difference from the row that it is compared with.
 struct Figure {
-    ticks: Estimate,
+    ticks: MedianEstimate,
     beyond: Option<f64>,
 }
 
@@ -395,7 +391,7 @@ fn figure(loops: &[LoopRow], row: &LoopRow) -> Option<Figure> {
     Some(Figure { beyond: other.map(|other| ticks.median - other.median), ticks })
 }
 
-/// Formats the share of events that were lost.
+/// Formats the share of events that were lost, of all that occurred.
 fn share(lost: u64, recorded: u64) -> String {
     match lost {
         0 => "0".to_string(),

@@ -12,7 +12,6 @@ use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Maximum number of worker threads.
 const WORKERS_MAX: u64 = 1024;
 
 /// Rate at which concurrent eventuals are made, waited for, set and freed: each fiber, in a loop,
@@ -42,11 +41,11 @@ pub struct Bench {
     workers: Option<u64>,
 }
 
-/// Ideal rate, in eventuals a second, above which the default adds another worker thread.
+/// Maximum ideal rate of one worker thread, in eventuals a second; the default number of workers follows from it.
 const ONE_WORKER_PER_S: f64 = 2e6;
 
 impl Bench {
-    /// Returns the rate, in eventuals a second, if every sleep took exactly the interval.
+    /// Returns the rate that results if every sleep takes exactly the interval, in eventuals a second.
     fn ideal_per_s(&self) -> f64 {
         self.fibers as f64 * 1e3 / self.interval_ms
     }
@@ -59,7 +58,7 @@ impl Bench {
 }
 
 pub fn run(args: &Bench, out: &mut dyn Write) -> anyhow::Result<()> {
-    let interrupted = console::interrupted().context("listen for signals")?;
+    let interrupted = console::interrupt_flag().context("listen for signals")?;
     let load = EventualsLoad {
         fibers_count: u32::try_from(args.fibers)?,
         interval: Duration::from_secs_f64(args.interval_ms / 1e3),

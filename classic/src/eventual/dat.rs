@@ -11,19 +11,19 @@ pub struct Row {
     pub seconds: f64,
     pub interval_ms: f64,
     pub ops_per_s: f64,
-    /// CPU time in user space.
+    /// CPU time in user space, in seconds.
     pub cpu_s: f64,
 }
 
 impl Row {
-    /// Returns the rate, in eventuals a second, if nothing cost any time.
+    /// Returns the rate that results if eventuals cost no time, in eventuals a second.
     pub fn ideal_per_s(&self) -> f64 {
         self.fibers * 1e3 / self.interval_ms
     }
 }
 
-/// Parses a line; `None` for a comment or an empty line.
-pub fn row(line: &str) -> Result<Option<Row>, String> {
+/// Parses a line of the file; `None` for a comment or an empty line.
+pub fn parse_row(line: &str) -> Result<Option<Row>, String> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
         return Ok(None);
@@ -31,7 +31,7 @@ pub fn row(line: &str) -> Result<Option<Row>, String> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let [fibers, seconds, interval_ms, ops_per_s, cpu_s] = fields[..] else {
         let count = fields.len();
-        return Err(format!("it has {count} columns, but abt-eventual-bench prints 5"));
+        return Err(format!("found {count} columns, but abt-eventual-bench prints 5"));
     };
     let number = |name: &str, text: &str, is_positive: bool| match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value >= 0.0 && (value > 0.0 || !is_positive) => {
@@ -52,7 +52,7 @@ pub fn row(line: &str) -> Result<Option<Row>, String> {
 ///
 /// # Errors
 /// A message for the command line, if the file cannot be read, has another format, or has no row.
-pub fn read(path: &Path) -> Result<Vec<Row>, String> {
+pub fn read_rows(path: &Path) -> Result<Vec<Row>, String> {
     let error = |why: &str| format!("{}: {why}", path.display());
     let text = files::read_text(path).map_err(|failed| match failed.kind() {
         ErrorKind::InvalidData => error("not a text file"),
@@ -60,7 +60,7 @@ pub fn read(path: &Path) -> Result<Vec<Row>, String> {
     })?;
     let mut rows = Vec::new();
     for (place, line) in text.lines().enumerate() {
-        match row(line) {
+        match parse_row(line) {
             Ok(row) => rows.extend(row),
             Err(why) => return Err(error(&format!("line {}: {why}", place + 1))),
         }
@@ -78,26 +78,30 @@ mod tests {
 
     #[test]
     fn rows_parse_and_comments_are_skipped() {
-        let read = row("16\t5\t1\t15952.800000\t4.255606").expect("a row").expect("no comment");
+        let read =
+            parse_row("16\t5\t1\t15952.800000\t4.255606").expect("a row").expect("no comment");
         assert_eq!((read.fibers, read.ops_per_s, read.cpu_s), (16.0, 15952.8, 4.255606));
         assert_eq!(read.ideal_per_s(), 16_000.0);
-        assert_eq!(row("#<num_ults>\t<test_duration_sec>"), Ok(None));
-        assert_eq!(row("  "), Ok(None));
-        assert_eq!(row("16 5 0.1 1 0").expect("spaces, too").map(|it| it.interval_ms), Some(0.1));
+        assert_eq!(parse_row("#<num_ults>\t<test_duration_sec>"), Ok(None));
+        assert_eq!(parse_row("  "), Ok(None));
+        assert_eq!(
+            parse_row("16 5 0.1 1 0").expect("spaces, too").map(|it| it.interval_ms),
+            Some(0.1)
+        );
     }
 
     #[test]
     fn bad_row_is_refused_with_its_column() {
         for (line, why) in [
-            ("1 2 3", "it has 3 columns"),
-            ("1 2 3 4 5 6", "it has 6 columns"),
+            ("1 2 3", "found 3 columns"),
+            ("1 2 3 4 5 6", "found 6 columns"),
             ("x 5 1 1 1", "invalid num_ults \"x\""),
             ("0 5 1 1 1", "invalid num_ults \"0\""),
             ("1 5 -1 1 1", "invalid interval_msec \"-1\""),
             ("1 5 1 nan 1", "invalid ops/s \"nan\""),
             ("1 5 1 1 inf", "invalid cpu_time_sec \"inf\""),
         ] {
-            let refused = row(line).expect_err(line);
+            let refused = parse_row(line).expect_err(line);
             assert!(refused.starts_with(why), "{refused}");
         }
     }

@@ -31,7 +31,7 @@ pub fn run(args: &Plot) -> anyhow::Result<()> {
 /// # Errors
 /// If the file is not one of `sweep-abt-eventual-bench`, or a picture cannot be written.
 pub fn draw(file: &Path, prefix: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
-    let rows = dat::read(file).map_err(usage)?;
+    let rows = dat::read_rows(file).map_err(usage)?;
     for (name, chart) in [("rate", rates(&rows)), ("cpu", cpu(&rows))] {
         write(prefix, name, "png", &chart.draw_png(), out)?;
         write(prefix, name, "svg", chart.draw_alone().as_bytes(), out)?;
@@ -53,7 +53,7 @@ fn write(
     Ok(writeln!(out, "{}", path.display())?)
 }
 
-/// Describes the sleep and the duration, each if it is the same in all rows.
+/// Describes the sleep and the duration of the runs, each only if it is the same in all rows.
 fn conditions(rows: &[Row]) -> String {
     let same = |value: fn(&Row) -> f64| {
         let first = rows.first().map_or(0.0, value);
@@ -66,38 +66,48 @@ fn conditions(rows: &[Row]) -> String {
 }
 
 fn axis_of_fibers() -> Axis {
-    Axis::linear("fibers", Quantity::Count).from(0.0)
+    Axis::linear("fibers", Quantity::Count).including(0.0)
 }
 
 fn rates(rows: &[Row]) -> Chart {
     let point = |row: &Row| {
         let share = 100.0 * row.ops_per_s / row.ideal_per_s();
         let title = format!("{} fibers: {:.0}/s, {share:.1} % of ideal", row.fibers, row.ops_per_s);
-        Point::at(row.fibers, row.ops_per_s).titled(title)
+        Point::at(row.fibers, row.ops_per_s).with_tooltip(title)
     };
     let ideal = rows.iter().map(|row| Point::at(row.fibers, row.ideal_per_s())).collect();
-    let rate = Axis::linear("eventuals", Quantity::PerSecond).from(0.0);
+    let rate = Axis::linear("eventuals", Quantity::PerSecond).including(0.0);
     Chart::new("Eventuals a second, by concurrent fibers", axis_of_fibers(), rate)
-        .described(conditions(rows))
-        .sized(WIDTH_PX, HEIGHT_PX)
-        .headed()
-        .with(Series::new("ideal", Role::Floor, Mark::Dashed, ideal))
-        .with(Series::new("measured", Role::Ours, Mark::Line, rows.iter().map(point).collect()))
+        .with_description(conditions(rows))
+        .with_size_px(WIDTH_PX, HEIGHT_PX)
+        .with_heading()
+        .with_series(Series::new("ideal", Role::Floor, Mark::Dashed, ideal))
+        .with_series(Series::new(
+            "measured",
+            Role::Ours,
+            Mark::Line,
+            rows.iter().map(point).collect(),
+        ))
 }
 
 fn cpu(rows: &[Row]) -> Chart {
     let point = |row: &Row| {
         Point::at(row.fibers, row.cpu_s)
-            .titled(format!("{} fibers: {:.3} s", row.fibers, row.cpu_s))
+            .with_tooltip(format!("{} fibers: {:.3} s", row.fibers, row.cpu_s))
     };
     let whole = rows.iter().map(|row| Point::at(row.fibers, row.seconds)).collect();
     let ideal = rows.iter().map(|row| Point::at(row.fibers, 0.0)).collect();
-    let seconds = Axis::linear("seconds of CPU in user space", Quantity::Count).from(0.0);
+    let seconds = Axis::linear("seconds of CPU in user space", Quantity::Count).including(0.0);
     Chart::new("CPU time, by concurrent fibers", axis_of_fibers(), seconds)
-        .described(conditions(rows))
-        .sized(WIDTH_PX, HEIGHT_PX)
-        .headed()
-        .with(Series::new("one CPU, all the time", Role::Faint, Mark::Dashed, whole))
-        .with(Series::new("ideal", Role::Floor, Mark::Dashed, ideal))
-        .with(Series::new("measured", Role::Ours, Mark::Line, rows.iter().map(point).collect()))
+        .with_description(conditions(rows))
+        .with_size_px(WIDTH_PX, HEIGHT_PX)
+        .with_heading()
+        .with_series(Series::new("one CPU, all the time", Role::Faint, Mark::Dashed, whole))
+        .with_series(Series::new("ideal", Role::Floor, Mark::Dashed, ideal))
+        .with_series(Series::new(
+            "measured",
+            Role::Ours,
+            Mark::Line,
+            rows.iter().map(point).collect(),
+        ))
 }

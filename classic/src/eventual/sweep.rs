@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Name of the benchmark program, which a command may contain.
 const PROGRAM: &str = "abt-eventual-bench";
-/// Maximum number of points.
+/// Maximum number of measured points (numbers of fibers).
 const POINTS_MAX: u64 = 10_000;
 /// Maximum output of a program, in bytes.
 const PRINTED_BYTES_MAX: u64 = 1 << 20;
@@ -48,7 +48,7 @@ pub struct Sweep {
 pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
     let points = points(args)?;
     let command = command(&args.command)?;
-    let interrupted = console::interrupted().context("listen for signals")?;
+    let interrupted = console::interrupt_flag().context("listen for signals")?;
     let name = format!("sweep-{PROGRAM}.{}.dat", std::process::id());
     let mut file = File::create(&name).with_context(|| format!("write {name}"))?;
     writeln!(out, "writing results to {name}")?;
@@ -96,7 +96,7 @@ fn points(args: &Sweep) -> anyhow::Result<Vec<u64>> {
     Ok((0..count).map(|point| from + point * step).collect())
 }
 
-/// Returns the command to run, without the number of fibers.
+/// Returns the benchmark command, without the option for the number of fibers.
 fn command(asked: &[OsString]) -> anyhow::Result<Vec<OsString>> {
     let mut words = asked.to_vec();
     let names_it = |word: &OsStr| {
@@ -148,7 +148,7 @@ fn measure(
     }
     let mut rows = 0;
     for line in text.lines() {
-        let row = dat::row(line).map_err(anyhow::Error::msg);
+        let row = dat::parse_row(line).map_err(anyhow::Error::msg);
         rows += usize::from(
             row.with_context(|| format!("parse the line {line:?} that {shown} has printed"))?
                 .is_some(),
@@ -160,7 +160,7 @@ fn measure(
     Ok(Some(text))
 }
 
-/// Returns the lines for the file: the column header only once.
+/// Returns the benchmark's lines to write to the file: the column header only once.
 fn lines_kept(printed: &str, has_head: &mut bool) -> String {
     let mut kept = String::new();
     for line in printed.lines() {

@@ -3,10 +3,10 @@
 use super::document::{self, Log};
 use super::live::View;
 use super::options::{EvhPerf, Mode, Ramp};
-use super::outcome::line;
+use super::outcome::format_percentiles;
 use super::parts::{self, Orders, Part};
-use super::printer::{Printer, commas, micros, seconds};
-use super::stages::{Costs, Watch};
+use super::printer::{Printer, format_micros, format_seconds, with_commas};
+use super::stages::{Costs, UsageBaseline};
 use super::{Signals, secret};
 use crate::load::{Event, Load, Plan, Progress, Report, Work};
 use anyhow::{Context as _, bail};
@@ -22,10 +22,10 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval between progress reports of one of several processes.
 const REPORT_INTERVAL: Duration = Duration::from_millis(200);
-/// First rate of a search, and its upper limit, in messages a second.
+/// First rate of a search for the highest rate, and the search's upper limit, in messages a second.
 const SEARCHED_FROM: f64 = 1000.0;
 const SEARCHED_TO: f64 = 1e8;
-/// Factor from one rate that holds to the next, until a rate does not hold.
+/// Factor between two successive rates of a search, until a rate exceeds a latency bound.
 const SEARCH_STRIDE: f64 = 4.0;
 /// Ratio of the lowest rate that exceeds a latency bound to the highest that does not, at which a search stops.
 const SEARCH_PRECISION: f64 = 1.05;
@@ -34,25 +34,25 @@ const SEARCH_PRECISION: f64 = 1.05;
 const UNSENT_SHARE: u64 = 100;
 const UNSENT_S: f64 = 0.01;
 
-/// Returns the settings to print.
+/// Returns the client's settings to print, as names and values.
 fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     let mut settings = vec![
-        ("clients", commas(args.clients())),
-        ("count", commas(args.count())),
+        ("clients", with_commas(args.clients())),
+        ("count", with_commas(args.count())),
         ("debug", args.debug.to_string()),
         ("histo", args.histo.to_string()),
-        ("histo_delta_micros", commas(delta_micros(args))),
+        ("histo_delta_micros", with_commas(delta_micros(args))),
         ("host", args.host.clone()),
-        ("iterations", commas(args.itt.unwrap_or(1))),
-        ("max", commas(args.max())),
-        ("max_handles_per_thread", commas(args.max_handles_setting())),
-        ("min", commas(args.min())),
+        ("iterations", with_commas(args.itt.unwrap_or(1))),
+        ("max", with_commas(args.max())),
+        ("max_handles_per_thread", with_commas(args.max_handles_setting())),
+        ("min", with_commas(args.min())),
         ("port", args.port.to_string()),
-        ("read_slab_count", commas(args.read_slab_count)),
-        ("reconns", commas(args.reconns.unwrap_or(1))),
-        ("sleep", commas(args.sleep.unwrap_or(0))),
+        ("read_slab_count", with_commas(args.read_slab_count)),
+        ("reconns", with_commas(args.reconns.unwrap_or(1))),
+        ("sleep", with_commas(args.sleep.unwrap_or(0))),
         ("stats", args.stats.to_string()),
-        ("threads", commas(args.threads)),
+        ("threads", with_commas(args.threads)),
     ];
     if args.tls {
         settings.push(("tls", args.tls.to_string()));
@@ -63,8 +63,8 @@ fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
         settings.push(("warm-up", format!("{} s", args.warm_up(each).as_secs_f64())));
     }
     settings.extend(args.ramp.map(|ramp| ("ramp", ramp.to_string())));
-    settings.extend(args.depth.map(|depth| ("depth", commas(depth))));
-    settings.extend(args.rate.map(|rate| ("rate", commas(rate as u64))));
+    settings.extend(args.depth.map(|depth| ("depth", with_commas(depth))));
+    settings.extend(args.rate.map(|rate| ("rate", with_commas(rate as u64))));
     settings.extend(args.slo.as_ref().map(|slo| ("slo", slo.text.clone())));
     if args.processes > 1 {
         settings.push(("processes", args.processes.to_string()));
@@ -76,7 +76,7 @@ fn delta_micros(args: &EvhPerf) -> u64 {
     args.histo_delta_micros.unwrap_or(10)
 }
 
-/// Returns the workload of the options: a duration, or numbers of messages. A ramp or a search sets its own.
+/// Returns the amount of the load: a duration, or numbers of messages. A ramp or a search sets it for each rate.
 fn work(args: &EvhPerf) -> Work {
     match args.mode() {
         Mode::Timed { duration, rate } => timed(args, duration, rate),
@@ -118,7 +118,7 @@ fn plan(args: &EvhPerf, work: Work) -> anyhow::Result<Plan> {
     Ok(plan)
 }
 
-/// Prints the progress of a load every 3 s, and draws the live view.
+/// Reporter of a load's progress: prints it every 3 s, and draws the live view.
 struct Ticker {
     began: Instant,
     last: Instant,
@@ -143,7 +143,7 @@ impl Ticker {
         Self { began: now, last: now, before, total, whole, view: View::new(), previous }
     }
 
-    /// Draws the live view, if it is due.
+    /// Draws the live view, if its interval has passed.
     fn show(&mut self, so_far: Progress) {
         let Some(since) = self.view.due() else { return };
         let fresh = so_far.received_count.saturating_sub(self.previous.received_count);
@@ -152,14 +152,14 @@ impl Ticker {
         let mean_ns = latency_ns as f64 / fresh.max(1) as f64;
         let open = so_far.open_count;
         self.view.show(&[
-            (rate, format!("{} messages/s", commas(rate as u64))),
+            (rate, format!("{} messages/s", with_commas(rate as u64))),
             (mean_ns, format!("{} mean latency", format_ns(mean_ns))),
-            (open as f64, format!("{} connections", commas(open))),
+            (open as f64, format!("{} connections", with_commas(open))),
         ]);
         self.previous = so_far;
     }
 
-    /// Draws the live view and prints the progress, each if it is due.
+    /// Draws the live view and prints the progress, each if its interval has passed.
     fn tick(&mut self, so_far: Progress, printer: &mut Printer<'_>) -> std::io::Result<()> {
         self.show(so_far);
         let now = Instant::now();
@@ -172,7 +172,7 @@ impl Ticker {
         Ok(())
     }
 
-    /// Prints the classic program's block of progress lines.
+    /// Prints the block of progress lines in the classic program's format.
     fn block(
         &self,
         now: Instant,
@@ -181,17 +181,17 @@ impl Ticker {
     ) -> std::io::Result<()> {
         let (since, elapsed) = (now - self.last, now - self.began);
         let received = so_far.received_count;
-        printer.rule()?;
+        printer.print_rule()?;
         match self.total {
             Some(total) => printer.info(format_args!(
                 "{} of {} messages received. [{:.2}% complete]",
-                commas(received),
-                commas(total),
+                with_commas(received),
+                with_commas(total),
                 received as f64 * 100.0 / total as f64
             ))?,
             None => printer.info(format_args!(
                 "{} messages received. [{:.2}% complete]",
-                commas(received),
+                with_commas(received),
                 (elapsed.as_secs_f64() * 100.0 / self.whole.as_secs_f64()).min(100.0)
             ))?,
         }
@@ -206,20 +206,20 @@ impl Ticker {
             let rate = count as f64 / time.as_secs_f64();
             printer.info(format_args!(
                 "{name}_messages=[{}],elapsed_time=[{}]",
-                commas(count),
-                seconds(time_ns)
+                with_commas(count),
+                format_seconds(time_ns)
             ))?;
             printer.info(format_args!(
                 "{name}_mps=[{}],{name}_avg_latency=[{}]",
-                commas(rate.round()),
-                micros(latency_ns as f64 / count.max(1) as f64)
+                with_commas(rate.round()),
+                format_micros(latency_ns as f64 / count.max(1) as f64)
             ))?;
         }
         printer.flush()
     }
 }
 
-/// Runs one load to completion.
+/// Runs one load to completion; returns its report and costs.
 fn make(
     args: &EvhPerf,
     plan: &Plan,
@@ -227,9 +227,9 @@ fn make(
     printer: &mut Printer<'_>,
     is_alone: bool,
 ) -> anyhow::Result<(Report, Costs)> {
-    let watch = Watch::begin(vec![std::process::id()], plan.address);
+    let watch = UsageBaseline::begin(vec![std::process::id()], plan.address);
     let began = Instant::now();
-    let load = Load::start(plan, secret::client(args)?)?;
+    let load = Load::start(plan, secret::client_tls(args)?)?;
     if is_alone {
         printer.info(format_args!("Client started in {} ms.", began.elapsed().as_millis()))?;
         printer.flush()?;
@@ -267,12 +267,12 @@ fn make(
     Ok((load.finish()?, costs))
 }
 
-/// Runs the load that the options ask for.
+/// Runs the load or the loads of the command line.
 pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut log = Log::new(args)?;
     let first = plan(args, work(args))?;
     // Certificate files are checked before anything is printed.
-    secret::client(args)?;
+    secret::client_tls(args)?;
     let mut printer = Printer::new(out, args.json);
     printer.settings("Client", &settings(args))?;
     let (loads, more) = match args.mode() {
@@ -310,14 +310,14 @@ fn report_results(
             costs.print(&mut printer)?;
             warnings.extend(costs.bottleneck_warning(args, outcome));
         }
-        failed.extend(outcome.missing());
+        failed.extend(outcome.describe_missing());
         if outcome.unsent_count > 0 && is_alone {
-            let unsent = commas(outcome.unsent_count);
+            let unsent = with_commas(outcome.unsent_count);
             warnings.push(format!("{unsent} messages were due and could not be sent in time"));
         }
     }
     if let (true, Some(slo)) = (is_alone, &args.slo) {
-        let misses = loads.iter().flat_map(|(outcome, _)| outcome.misses(slo));
+        let misses = loads.iter().flat_map(|(outcome, _)| outcome.describe_exceeded_bounds(slo));
         failed.extend(misses.map(|miss| format!("--slo is missed: {miss}")));
     }
     for warning in &warnings {
@@ -327,8 +327,8 @@ fn report_results(
     if args.json {
         let documents = loads.iter().map(|(outcome, costs)| document::load(outcome, costs));
         let whole = document::to_json(args, documents.collect(), more.clone(), &warnings);
-        printer = printer.printing();
-        printer.plain(format_args!("{whole}"))?;
+        printer = printer.with_printing();
+        printer.print_plain(format_args!("{whole}"))?;
         printer.flush()?;
     }
     if let Some(log) = log {
@@ -359,7 +359,8 @@ fn try_rate(
     let plan = plan(args, timed(args, each, Some(rate)))?;
     let load = make(args, &plan, signals, printer, false)?;
     let outcome = &load.0;
-    let misses = args.slo.as_ref().map(|slo| outcome.misses(slo)).unwrap_or_default();
+    let misses =
+        args.slo.as_ref().map(|slo| outcome.describe_exceeded_bounds(slo)).unwrap_or_default();
     let unsent_max = outcome.latencies.count() / UNSENT_SHARE + (rate * UNSENT_S) as u64;
     let is_reached = outcome.unsent_count <= unsent_max;
     // If no message was received in time, the rate has no latencies to judge.
@@ -376,9 +377,9 @@ fn try_rate(
     };
     printer.info(format_args!(
         "rate=[{}],messages_per_second=[{}],{}{verdict}",
-        commas(rate as u64),
-        commas(outcome.per_second() as u64),
-        line(outcome.judged_latencies())
+        with_commas(rate as u64),
+        with_commas(outcome.per_second() as u64),
+        format_percentiles(outcome.judged_latencies())
     ))?;
     printer.flush()?;
     Ok((load, holds))
@@ -386,7 +387,7 @@ fn try_rate(
 
 type Loads = (Vec<(Report, Costs)>, Value);
 
-/// Runs the loads of a ramp, one rate after another.
+/// Runs the loads of a ramp, one rate after another; returns their reports and costs.
 fn ramped(
     args: &EvhPerf,
     ramp: Ramp,
@@ -452,12 +453,12 @@ fn report_highest_rate(
     printer: &mut Printer<'_>,
 ) -> anyhow::Result<Value> {
     let Some(slo) = &args.slo else { return Ok(json!({})) };
-    printer.rule()?;
+    printer.print_rule()?;
     match highest {
         Some(rate) => printer.info(format_args!(
             "the highest rate that holds {}: {} messages a second",
             slo.text,
-            commas(rate as u64)
+            with_commas(rate as u64)
         ))?,
         None => printer.error(format_args!("no rate that was tried holds {}", slo.text))?,
     }
@@ -476,7 +477,7 @@ pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
     if orders.next().is_none() {
         return Ok(());
     }
-    let load = Load::start(&plan, secret::client(&args)?)?;
+    let load = Load::start(&plan, secret::client_tls(&args)?)?;
     while !load.is_finished() {
         if orders.is_closed(REPORT_INTERVAL) {
             load.stop();
@@ -498,7 +499,7 @@ pub fn run_in_processes(
     let soon = Duration::from_secs(20);
     let mut log = Log::new(args)?;
     let plan = plan(args, work(args))?;
-    secret::client(args)?;
+    secret::client_tls(args)?;
     let mut printer = Printer::new(out, args.json);
     printer.settings("Client", &settings(args))?;
     let began = Instant::now();
@@ -509,7 +510,7 @@ pub fn run_in_processes(
     for part in &mut parts {
         part.expect(soon)?;
     }
-    let watch = Watch::begin(parts.iter().map(Part::id).collect(), plan.address);
+    let watch = UsageBaseline::begin(parts.iter().map(Part::id).collect(), plan.address);
     for part in &mut parts {
         part.send_order("go")?;
     }
@@ -536,7 +537,7 @@ pub fn run_in_processes(
         if outcomes.iter().all(Option::is_some) {
             costs = Some(watch.end());
         }
-        let sum = so_far.iter().copied().fold(Progress::default(), Progress::and);
+        let sum = so_far.iter().copied().fold(Progress::default(), Progress::plus);
         ticker.tick(sum, &mut printer)?;
     }
     let mut outcomes = outcomes.into_iter().flatten();

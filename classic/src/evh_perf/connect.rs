@@ -4,9 +4,9 @@ use super::Signals;
 use super::live::View;
 use super::options::{EvhPerf, descriptors_max};
 use super::parts::{self, Orders, Part};
-use super::printer::{Printer, commas};
+use super::printer::{Printer, with_commas};
 use super::secret;
-use crate::load::hold::{HeldConnections, HoldOptions, Limit};
+use crate::load::hold::{HeldConnections, HoldOptions, OpenLimit};
 use crate::load::process::{self, ProcessUsage};
 use anyhow::{Context as _, bail};
 use handover_base::units::format_ns;
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 /// Interval between progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
-/// Default number of connections that echo a message once all are open.
+/// Default number of connections that echo a message when all connections are open.
 const SAMPLED: u64 = 1000;
 /// Interval between checks of signals and other processes while one process opens connections.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
@@ -33,11 +33,11 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 const SOCKET_BYTES_MIN: u64 = 1024;
 /// Interval between progress reports of one of several processes.
 const REPORT_INTERVAL: Duration = Duration::from_millis(200);
-/// Time for the server to close the connections that it rejects.
+/// Time that the server has to close connections that it rejects.
 const REJECT_DELAY: Duration = Duration::from_millis(50);
 /// Interval between checks for connections that the server has closed.
 const CLOSED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum time for one of several processes to answer an order.
+/// Time limit for the answer of one of several processes to an order.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Result of opening the connections of one process.
@@ -46,7 +46,7 @@ struct OpenResult {
     open: u64,
     took_ns: u64,
     limit: Option<String>,
-    /// Command that raises the limit.
+    /// Command that raises the limit that was reached.
     remedy: Option<String>,
 }
 
@@ -65,7 +65,7 @@ impl Holder {
         opened: &AtomicU64,
     ) -> anyhow::Result<Self> {
         let address = args.address()?;
-        let encryption = secret::client(args)?;
+        let encryption = secret::client_tls(args)?;
         let wanted = |thread: u64| {
             let from = count * thread / args.threads;
             let until = count * (thread + 1) / args.threads;
@@ -101,7 +101,7 @@ impl Holder {
         OpenResult {
             open: self.held.iter().map(HeldConnections::len).sum(),
             took_ns: self.held.iter().map(|held| held.took.as_nanos() as u64).max().unwrap_or(0),
-            limit: limit.map(Limit::to_string),
+            limit: limit.map(OpenLimit::to_string),
             remedy: limit.map(|limit| remedy(limit, args)),
         }
     }
@@ -125,39 +125,41 @@ impl Holder {
     }
 }
 
-/// Returns the command that raises a limit.
-fn remedy(limit: &Limit, args: &EvhPerf) -> String {
+/// Returns the command that raises a limit, or other advice.
+fn remedy(limit: &OpenLimit, args: &EvhPerf) -> String {
     let count = args.count();
     match limit {
-        Limit::ProcessDescriptors => {
+        OpenLimit::ProcessDescriptors => {
             let max = descriptors_max();
             let processes = count / max.saturating_sub(100).max(1) + 1;
             format!(
                 "its limit is {}; raise that with `ulimit -n {}`, or share: --processes {processes}",
-                commas(max),
+                with_commas(max),
                 count + 100
             )
         }
-        Limit::SystemDescriptors => {
+        OpenLimit::SystemDescriptors => {
             format!("raise that with `sysctl -w fs.file-max={}`", count * 2 + 100_000)
         }
-        Limit::Ports => "give more with `sysctl -w net.ipv4.ip_local_port_range=\"1024 65535\"`; \
+        OpenLimit::Ports => {
+            "give more with `sysctl -w net.ipv4.ip_local_port_range=\"1024 65535\"`; \
                          from 127.0.0.0/8 to itself other source addresses are used too"
-            .to_string(),
-        Limit::Memory => {
+                .to_string()
+        }
+        OpenLimit::Memory => {
             "give more with `sysctl -w net.ipv4.tcp_mem=...` (in pages), or more memory".to_string()
         }
-        Limit::Refused => "start a server there: evh_perf -e".to_string(),
-        Limit::Unanswered => {
+        OpenLimit::Refused => "start a server there: evh_perf -e".to_string(),
+        OpenLimit::Unanswered => {
             "check that it runs, and raise its queue with `sysctl -w net.core.somaxconn=65535`"
                 .to_string()
         }
-        Limit::ClosedByServer => {
+        OpenLimit::ClosedByServer => {
             "give the server more: its --max_handles_per_thread, its `ulimit -n`, \
                               its --threads, or its --processes"
                 .to_string()
         }
-        Limit::EncryptionError(_) => "check --ca, and the server's --cert".to_string(),
+        OpenLimit::EncryptionError(_) => "check --ca, and the server's --cert".to_string(),
         _ => "no remedy is known".to_string(),
     }
 }
@@ -231,7 +233,7 @@ impl Memory {
         let sum = |processes: &mut dyn Iterator<Item = u32>| {
             processes
                 .filter_map(process::usage_of)
-                .fold(ProcessUsage::default(), ProcessUsage::and)
+                .fold(ProcessUsage::default(), ProcessUsage::plus)
                 .anon_bytes
         };
         Self {
@@ -244,7 +246,7 @@ impl Memory {
 
 fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     let mut settings = vec![
-        ("count", commas(args.count())),
+        ("count", with_commas(args.count())),
         ("debug", args.debug.to_string()),
         ("host", args.host.clone()),
         ("port", args.port.to_string()),
@@ -262,7 +264,7 @@ fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
 /// Opens the connections, samples and holds them, and reports the results.
 pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
     // Certificate files are checked before anything is opened.
-    secret::client(args)?;
+    secret::client_tls(args)?;
     let began = Instant::now();
     descriptors_max();
     let address = args.address()?;
@@ -289,21 +291,21 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     let kernel =
         Some(each(memory.kernel, before.kernel)).filter(|kernel| *kernel >= SOCKET_BYTES_MIN);
     let of_server = match server {
-        Some(server) => format!("server {} bytes", commas(server)),
+        Some(server) => format!("server {} bytes", with_commas(server)),
         None => "server not ours to see".to_string(),
     };
     let of_kernel = match (kernel, server) {
         (Some(kernel), Some(_)) => {
-            format!("{} bytes in the kernel, both ends together", commas(kernel))
+            format!("{} bytes in the kernel, both ends together", with_commas(kernel))
         }
-        (Some(kernel), None) => format!("{} bytes in the kernel", commas(kernel)),
+        (Some(kernel), None) => format!("{} bytes in the kernel", with_commas(kernel)),
         (None, _) => {
             "the kernel's is unknown, as other connections were freed meanwhile".to_string()
         }
     };
     printer.info(format_args!(
         "memory per connection: client {} bytes, {of_server} in user space; {of_kernel}",
-        commas(user),
+        with_commas(user),
     ))?;
     let mut document = json!({
         "schema": 1,
@@ -330,7 +332,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
                 document["echo_ns"] = sampled.unwrap_or(Value::Null);
                 rejection_error(args, closed, open)
             }
-            Err(error) => rejection_error(args, closed, open).or(Some(exit::chain(&error))),
+            Err(error) => rejection_error(args, closed, open).or(Some(exit::format_chain(&error))),
         };
         if let (None, Some(closed)) = (&failed, why) {
             printer.error(format_args!("{closed}"))?;
@@ -339,9 +341,9 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
         document["limit"] = json!(failed);
     }
     if args.json {
-        printer = printer.printing();
-        printer.plain(format_args!("{document}"))?;
-        printer = printer.silent();
+        printer = printer.with_printing();
+        printer.print_plain(format_args!("{document}"))?;
+        printer = printer.without_printing();
     }
     let held = open - closed;
     let closed = match open {
@@ -351,7 +353,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     let left = held.saturating_sub(closed);
     if left > 0 {
         // Closing takes the kernel some microseconds per connection.
-        printer.info(format_args!("Closing {} connections.", commas(left)))?;
+        printer.info(format_args!("Closing {} connections.", with_commas(left)))?;
         printer.flush()?;
     }
     // All parts close at the same time.
@@ -362,12 +364,14 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     }
     match failed {
         Some(failed) => bail!("{failed}"),
-        None if closed > 0 => bail!("the server has closed {} of the connections", commas(closed)),
+        None if closed > 0 => {
+            bail!("the server has closed {} of the connections", with_commas(closed))
+        }
         None => Ok(()),
     }
 }
 
-/// Lets every process open its share and waits until all are done.
+/// Makes every process open its share of the connections, and waits until all have done so.
 fn open(
     args: &EvhPerf,
     processes: &mut [Part],
@@ -407,18 +411,18 @@ fn open(
             let rate = open.saturating_sub(shown) as f64 / since.as_secs_f64();
             shown = open;
             view.show(&[
-                (rate, format!("{} connections/s", commas(rate as u64))),
-                (open as f64, format!("{} connections", commas(open))),
+                (rate, format!("{} connections/s", with_commas(rate as u64))),
+                (open as f64, format!("{} connections", with_commas(open))),
             ]);
         }
         if Instant::now() >= next {
             next += PROGRESS_INTERVAL;
             view.print_above(|| {
-                printer.rule()?;
+                printer.print_rule()?;
                 printer.info(format_args!(
                     "{} of {} connections open. [{:.2}% complete]",
-                    commas(open),
-                    commas(count),
+                    with_commas(open),
+                    with_commas(count),
                     open as f64 * 100.0 / count as f64
                 ))?;
                 printer.flush()
@@ -436,20 +440,20 @@ fn print_opened(
     printer: &mut Printer<'_>,
 ) -> anyhow::Result<Option<String>> {
     let open: u64 = opened.iter().map(|result| result.open).sum();
-    printer.rule()?;
+    printer.print_rule()?;
     printer.info(format_args!(
         "{} of {} connections open in {:.2} s.",
-        commas(open),
-        commas(args.count()),
+        with_commas(open),
+        with_commas(args.count()),
         took.as_secs_f64()
     ))?;
     let rate = open as f64 / took.as_secs_f64().max(1e-9);
-    printer.info(format_args!("connections_per_second=[{}]", commas(rate as u64)))?;
+    printer.info(format_args!("connections_per_second=[{}]", with_commas(rate as u64)))?;
     let Some(result) = opened.iter().find(|result| result.limit.is_some()) else { return Ok(None) };
     let why = format!(
         "{} of {} connections are open: {}; {}",
-        commas(open),
-        commas(args.count()),
+        with_commas(open),
+        with_commas(args.count()),
         result.limit.as_deref().unwrap_or_default(),
         result.remedy.as_deref().unwrap_or_default()
     );
@@ -471,11 +475,11 @@ fn closed_since(processes: &mut [Part]) -> anyhow::Result<u64> {
 /// Returns the error for connections that the server closed right after it accepted them; `None` if
 /// there are none.
 fn rejection_error(args: &EvhPerf, closed: u64, open: u64) -> Option<String> {
-    let (limit, remedy) = (Limit::ClosedByServer, remedy(&Limit::ClosedByServer, args));
+    let (limit, remedy) = (OpenLimit::ClosedByServer, remedy(&OpenLimit::ClosedByServer, args));
     let text = format!(
         "{} of {} connections were closed: {limit}; {remedy}",
-        commas(closed),
-        commas(open)
+        with_commas(closed),
+        with_commas(open)
     );
     (closed > 0).then_some(text)
 }
@@ -508,7 +512,7 @@ fn sample(
     let at = |percentile| format_ns(echoes.value_at_percentile(percentile) as f64);
     printer.info(format_args!(
         "{} of them echoed: p50 {}, p99 {}, max {}",
-        commas(echoes.len()),
+        with_commas(echoes.len()),
         at(50.0),
         at(99.0),
         at(100.0)
@@ -521,9 +525,8 @@ fn sample(
     })))
 }
 
-/// Holds `count` connections until Enter, the end of standard input, a signal, the end of the time,
-/// or until the server has closed all of them. Returns the number that the server has closed
-/// meanwhile.
+/// Holds `count` connections until Enter, the end of standard input, a signal, the time limit, or until the server has
+/// closed all of them. Returns the number of connections that the server has closed.
 fn hold(
     args: &EvhPerf,
     processes: &mut [Part],
@@ -561,14 +564,16 @@ fn hold(
         closed += closed_since(processes)?;
     }
     if closed > 0 {
-        printer
-            .error(format_args!("the server has closed {} of the connections", commas(closed)))?;
+        printer.error(format_args!(
+            "the server has closed {} of the connections",
+            with_commas(closed)
+        ))?;
     }
     Ok(closed)
 }
 
-/// Returns a channel that signals a line entered, or standard input closed. `None` if standard
-/// input is a device such as /dev/null, which stands for a closed one.
+/// Returns a channel that receives a message when a line is entered or standard input is closed.
+/// `None` if standard input is a device such as /dev/null, which stands for a closed one.
 fn enter() -> anyhow::Result<Option<Receiver<()>>> {
     let stdin = std::io::stdin();
     let kind = FileType::from_raw_mode(fstat(&stdin).context("fstat of standard input")?.st_mode);

@@ -15,10 +15,10 @@ use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::time::{Duration, SystemTime};
 
-/// Version of the document's format.
+/// Version of the JSON document's format.
 const SCHEMA: u32 = 1;
 
-/// Returns the result of one load as JSON.
+/// Returns the result and the costs of one load as JSON.
 pub fn load(outcome: &Report, costs: &Costs) -> Value {
     let shares = outcome.shares.slowest_and_fastest();
     json!({
@@ -52,7 +52,7 @@ pub fn load(outcome: &Report, costs: &Costs) -> Value {
     })
 }
 
-/// Returns the percentiles, or null for an empty histogram.
+/// Returns the percentiles of a histogram as JSON, or null if it is empty.
 fn latencies(histogram: &Histogram<u64>) -> Value {
     if histogram.is_empty() {
         return Value::Null;
@@ -99,7 +99,7 @@ pub fn to_json(args: &EvhPerf, loads: Vec<Value>, more: Value, warnings: &[Strin
     document
 }
 
-/// The file that histograms are logged to.
+/// Log file of latency histograms.
 pub struct Log {
     file: BufWriter<File>,
     shown: String,
@@ -119,7 +119,7 @@ impl Log {
         Ok(Some(Self { file: BufWriter::new(file), shown }))
     }
 
-    /// Writes the loads' histograms, one a line: `raw`, and `corrected` unless it is empty.
+    /// Writes the histograms of the loads to the log, one a line: `raw`, and `corrected` unless it is empty.
     ///
     /// # Errors
     /// If writing fails, because the disk is full for example.

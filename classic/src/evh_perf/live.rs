@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 /// Interval between updates of the view.
 const DRAW_INTERVAL: Duration = Duration::from_millis(250);
-/// Maximum number of columns of history.
+/// Maximum number of past values that a line shows.
 const PAST_COLUMNS: usize = 40;
-/// Columns of the text before the history.
+/// Width of the text before the past values, in columns.
 const TEXT_COLUMNS: usize = 34;
 /// Characters that draw a value, from zero to the highest value shown.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -44,7 +44,7 @@ impl View {
         }
     }
 
-    /// Returns the time since the last update, if another one is due.
+    /// Returns the time since the last update if the update interval has passed, or else `None`.
     pub fn due(&mut self) -> Option<Duration> {
         let since = self.last.elapsed();
         if self.bar.is_none() || since < DRAW_INTERVAL {
@@ -54,7 +54,7 @@ impl View {
         Some(since)
     }
 
-    /// Shows these values, each as text and with its history.
+    /// Shows each value as text and as a chart of its past values.
     pub fn show(&mut self, lines: &[(f64, String)]) {
         let Some(bar) = &self.bar else { return };
         self.past.resize_with(lines.len(), VecDeque::new);
@@ -71,7 +71,7 @@ impl View {
         bar.tick();
     }
 
-    /// Calls `prints`, whose lines stay above the view.
+    /// Calls `prints`, whose output appears above the view.
     pub fn print_above<T>(&self, prints: impl FnOnce() -> T) -> T {
         match &self.bar {
             Some(bar) => bar.suspend(prints),
@@ -88,7 +88,7 @@ impl Drop for View {
     }
 }
 
-/// Returns one character per value, scaled to the highest value.
+/// Returns a bar chart of one character per value, scaled to the highest value.
 fn height_chart(values: &VecDeque<f64>, heights: &[char; 8]) -> String {
     let most = values.iter().copied().fold(0.0, f64::max);
     let height = |value: &f64| match most > 0.0 {

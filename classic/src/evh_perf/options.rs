@@ -71,7 +71,7 @@ pub struct EvhPerf {
     #[arg(value_parser = whole(1..=THREADS_MAX))]
     pub threads: u64,
     /// The port; with -e, 0 stands for any free port
-    #[arg(short = 'p', long, value_name = "PORT", default_value_t = 8081, value_parser = port)]
+    #[arg(short = 'p', long, value_name = "PORT", default_value_t = 8081, value_parser = parse_port)]
     pub port: u16,
     /// The server's host; with -e, the address on which it listens
     #[arg(short = 'w', long, value_name = "HOST", default_value = "127.0.0.1")]
@@ -131,22 +131,22 @@ pub struct EvhPerf {
     pub processes: u64,
     /// With -e: maximum time that a thread polls before it sleeps, while polling finds work, as in 50us. For
     /// threads that have a CPU of their own
-    #[arg(long, value_name = "TIME", value_parser = spin)]
+    #[arg(long, value_name = "TIME", value_parser = parse_spin)]
     pub spin: Option<u32>,
     /// With --connect: time in s after which the connections are closed
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub hold: Option<Duration>,
     /// With --connect: number of connections that echo a message when all are open [default: 1000]
     #[arg(long, value_name = "N", value_parser = whole(0..=1 << 32))]
     pub sample: Option<u64>,
     /// Duration of the load in s, instead of numbers of messages
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub duration: Option<Duration>,
     /// Time in s before the measurement [default: a tenth of --duration]
-    #[arg(long = "warm-up", value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long = "warm-up", value_name = "SECONDS", value_parser = parse_seconds)]
     pub warm_up: Option<Duration>,
     /// Messages a second, each sent when it is due (an open loop): 5000, 50k, 1.5M
-    #[arg(long, value_name = "N", value_parser = rate)]
+    #[arg(long, value_name = "N", value_parser = parse_rate)]
     pub rate: Option<f64>,
     /// Maximum number of a client's messages in flight [default: --count]
     #[arg(long, value_name = "N", value_parser = whole(1..=u64::MAX))]
@@ -165,20 +165,18 @@ pub struct EvhPerf {
     #[arg(long, value_name = "FILE")]
     pub hdr: Option<PathBuf>,
     /// Longest wait for an echo or a connection in s: more than 0
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = positive_seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_positive_seconds)]
     pub timeout: Duration,
     /// Run as one of several processes
     #[arg(long, hide = true, value_name = "INDEX")]
     pub part: Option<u32>,
 }
 
-/// Parses a port number.
-fn port(text: &str) -> Result<u16, String> {
+fn parse_port(text: &str) -> Result<u16, String> {
     text.parse().map_err(|_| "must be a port number from 0 to 65535".to_string())
 }
 
-/// Parses a number of seconds.
-fn seconds(text: &str) -> Result<Duration, String> {
+fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds".to_string())?;
     match (0.0..=86_400.0).contains(&seconds) {
         true => Ok(Duration::from_secs_f64(seconds)),
@@ -186,23 +184,22 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses a number of seconds above 0.
-fn positive_seconds(text: &str) -> Result<Duration, String> {
-    match seconds(text)? {
+fn parse_positive_seconds(text: &str) -> Result<Duration, String> {
+    match parse_seconds(text)? {
         Duration::ZERO => Err("must be greater than 0: no echo arrives in 0 s".to_string()),
         duration => Ok(duration),
     }
 }
 
 /// Parses a spin time, in ns.
-fn spin(text: &str) -> Result<u32, String> {
+fn parse_spin(text: &str) -> Result<u32, String> {
     let span: Span = text.parse().map_err(|refused| format!("{refused}"))?;
     let ns = u32::try_from(span.0).ok().filter(|ns| *ns <= SPIN_NS_MAX);
     ns.ok_or_else(|| "must be at most 1ms".to_string())
 }
 
 /// Parses a number per second: 5000, 50k, 1.5M.
-fn rate(text: &str) -> Result<f64, String> {
+fn parse_rate(text: &str) -> Result<f64, String> {
     let (number, factor) = match text.strip_suffix(['k', 'K']) {
         Some(number) => (number, 1e3),
         None => text.strip_suffix('M').map_or((text, 1.0), |number| (number, 1e6)),
@@ -214,7 +211,7 @@ fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A series of evenly spaced rates.
+/// Series of evenly spaced rates, in messages a second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ramp {
     pub from: f64,
@@ -223,7 +220,7 @@ pub struct Ramp {
 }
 
 impl Ramp {
-    /// Returns the rates, in order.
+    /// Returns the rates of the ramp, the first one first.
     pub fn rates(self) -> impl Iterator<Item = f64> {
         let gaps = f64::from(self.steps.max(2) - 1);
         (0..self.steps).map(move |step| self.from + (self.to - self.from) * f64::from(step) / gaps)
@@ -243,7 +240,7 @@ impl FromStr for Ramp {
         let (range, steps) = text.split_once(':').unwrap_or((text, "10"));
         let form = || "must be FROM..TO or FROM..TO:STEPS, as in 1k..50k:20".to_string();
         let (from, to) = range.split_once("..").ok_or_else(form)?;
-        let (from, to) = (rate(from)?, rate(to)?);
+        let (from, to) = (parse_rate(from)?, parse_rate(to)?);
         let steps = steps.parse().ok().filter(|steps| (1..=1000).contains(steps));
         let steps = steps.ok_or("STEPS must be a whole number from 1 to 1000")?;
         match from <= to {
@@ -278,16 +275,15 @@ impl FromStr for Slo {
     }
 }
 
-/// Modes of a client's load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Mode {
     /// Fixed numbers of messages, as in the classic program.
     Counted,
-    /// A fixed time, in a closed loop, or in an open loop at a rate.
+    /// A fixed duration, in a closed loop, or in an open loop at a rate.
     Timed { duration: Duration, rate: Option<f64> },
-    /// A series of rates.
+    /// A series of rates, each for a fixed duration.
     Ramp { ramp: Ramp, each: Duration },
-    /// Search for the highest rate that satisfies the latency bounds.
+    /// Search for the highest rate that satisfies the latency bounds, with a fixed duration for each rate.
     Search { each: Duration },
 }
 
@@ -420,7 +416,6 @@ impl EvhPerf {
         Ok(())
     }
 
-    /// Returns the mode of the load.
     pub fn mode(&self) -> Mode {
         if let Some(ramp) = self.ramp {
             return Mode::Ramp { ramp, each: self.duration.unwrap_or(RATE_DURATION) };
@@ -447,7 +442,7 @@ impl EvhPerf {
         }
     }
 
-    /// Returns `true` if messages are sent when due, regardless of earlier ones.
+    /// Returns `true` if messages are sent at their due times, regardless of outstanding echoes.
     fn is_open_loop(&self) -> bool {
         match self.mode() {
             Mode::Counted => false,
@@ -474,7 +469,6 @@ impl EvhPerf {
         self.max.unwrap_or(10.max(self.min.unwrap_or(10)))
     }
 
-    /// Returns the warm-up of a timed load.
     pub fn warm_up(&self, duration: Duration) -> Duration {
         self.warm_up.unwrap_or(duration / 10)
     }
@@ -509,8 +503,7 @@ impl EvhPerf {
     }
 }
 
-/// Raises the soft limit of descriptors to the hard one, and returns the number this process may
-/// open.
+/// Raises the soft limit of descriptors to the hard one; returns the number of descriptors that this process may open.
 pub fn descriptors_max() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum {
@@ -527,9 +520,11 @@ mod tests {
 
     #[test]
     fn rates_ramps_and_bounds_parse_with_suffixes() {
-        assert_eq!(rate("50k"), Ok(50_000.0));
-        assert_eq!(rate("1.5M"), Ok(1_500_000.0));
-        assert!(rate("0").is_err() && rate("-1").is_err() && rate("fast").is_err());
+        assert_eq!(parse_rate("50k"), Ok(50_000.0));
+        assert_eq!(parse_rate("1.5M"), Ok(1_500_000.0));
+        assert!(
+            parse_rate("0").is_err() && parse_rate("-1").is_err() && parse_rate("fast").is_err()
+        );
         let ramp: Ramp = "1k..50k:3".parse().expect("a ramp");
         assert_eq!(ramp.rates().collect::<Vec<_>>(), [1000.0, 25_500.0, 50_000.0]);
         assert_eq!(

@@ -1,7 +1,7 @@
 //! Result of a load, as the program judges and prints it.
 
 use super::options::Slo;
-use super::printer::{Printer, commas, micros, seconds};
+use super::printer::{Printer, format_micros, format_seconds, with_commas};
 use crate::load::{LinearHistogram, Report};
 use handover_base::units::format_ns;
 use hdrhistogram::Histogram;
@@ -20,7 +20,7 @@ pub const PERCENTILES: [(f64, &str); 7] = [
 ];
 
 impl Report {
-    /// Returns the latencies as a user sees them: from the due time if there is a schedule.
+    /// Returns the latencies that a user experiences: from the due time if there is a schedule.
     pub fn judged_latencies(&self) -> &Histogram<u64> {
         match self.latencies.corrected.is_empty() {
             true => &self.latencies.raw,
@@ -33,8 +33,8 @@ impl Report {
         self.is_stopped || self.lost_count == 0 && self.faults_count == 0
     }
 
-    /// Returns a description of each latency bound that was exceeded, with the measured value.
-    pub fn misses(&self, slo: &Slo) -> Vec<String> {
+    /// Describes each latency bound that was exceeded, with the measured value; empty if there is none.
+    pub fn describe_exceeded_bounds(&self, slo: &Slo) -> Vec<String> {
         let judged = self.judged_latencies();
         let over = slo.bounds.iter().filter_map(|&(percentile, bound_ns)| {
             let measured_ns = judged.value_at_percentile(percentile);
@@ -46,8 +46,8 @@ impl Report {
         over.collect()
     }
 
-    /// Returns a description of missing messages and failed connections; `None` if there are none.
-    pub fn missing(&self) -> Option<String> {
+    /// Describes missing messages and failed connections; `None` if there are none.
+    pub fn describe_missing(&self) -> Option<String> {
         if self.is_complete() {
             return None;
         }
@@ -55,40 +55,41 @@ impl Report {
         let first = self.faults.first().map(|fault| format!(": {fault}")).unwrap_or_default();
         let connections = match self.faults_count {
             1 => "1 connection".to_string(),
-            count => format!("{} connections", commas(count)),
+            count => format!("{} connections", with_commas(count)),
         };
         if all == 0 {
             return Some(format!("no message was echoed; {connections} failed{first}"));
         }
-        let (lost, all) = (commas(lost), commas(all));
+        let (lost, all) = (with_commas(lost), with_commas(all));
         Some(format!("{lost} of {all} messages are missing; {connections} failed{first}"))
     }
 
-    /// Prints the classic program's last block.
+    /// Prints the result as the last block of the classic program's output.
     pub fn print_result(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        printer.rule()?;
-        match self.missing() {
+        printer.print_rule()?;
+        match self.describe_missing() {
             _ if self.is_stopped => printer.info(format_args!("Perf test was interrupted."))?,
             None => printer.info(format_args!("Perf test completed successfully!"))?,
             Some(missing) => printer.error(format_args!("Perf test failed: {missing}"))?,
         }
-        let (received, elapsed) = (commas(self.received_count), seconds(self.elapsed_ns));
+        let (received, elapsed) =
+            (with_commas(self.received_count), format_seconds(self.elapsed_ns));
         printer.info(format_args!("total_messages=[{received}],elapsed_time=[{elapsed}]"))?;
         let warming_up = self.received_count.saturating_sub(self.latencies.count());
         if warming_up > 0 {
             printer.info(format_args!(
                 "of these [{}] were for warming up, and are in no figure below",
-                commas(warming_up)
+                with_commas(warming_up)
             ))?;
         }
         printer.info(format_args!(
             "messages_per_second=[{}],average_latency=[{}]",
-            commas(self.per_second().round()),
-            micros(self.latencies.mean_ns())
+            with_commas(self.per_second().round()),
+            format_micros(self.latencies.mean_ns())
         ))
     }
 
-    /// Prints the classic program's histogram.
+    /// Prints the histogram in the format of the classic program.
     pub fn print_histogram(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let Some(linear) = &self.latencies.linear else { return Ok(()) };
         let all: u64 = linear.counts.iter().sum();
@@ -97,21 +98,21 @@ impl Report {
         let width = |us: u64| format!("{us}µs").chars().count();
         let low_width = width(steps_count.saturating_sub(1) * step_us);
         let high_width = width(steps_count * step_us);
-        printer.rule()?;
-        printer.plain(format_args!("Latency Histogram"))?;
-        printer.rule()?;
+        printer.print_rule()?;
+        printer.print_plain(format_args!("Latency Histogram"))?;
+        printer.print_rule()?;
         for (from_ns, count) in linear.buckets() {
             let [low, high] =
                 [from_ns, from_ns + linear.bucket_ns].map(|ns| format!("{}µs", ns / 1000));
             let percent = count as f64 * 100.0 / all.max(1) as f64;
             // At most 100 characters.
             let bar = "=".repeat(percent.round() as usize);
-            let count = commas(count);
-            printer.plain(format_args!(
+            let count = with_commas(count);
+            printer.print_plain(format_args!(
                 "[{low:<low_width$} - {high:<high_width$}]{bar}> {count} ({percent:.2}%)"
             ))?;
         }
-        printer.rule()
+        printer.print_rule()
     }
 
     /// Prints percentiles and shares, which the classic program does not print.
@@ -121,11 +122,14 @@ impl Report {
         }
         let is_open = !self.latencies.corrected.is_empty();
         let name = if is_open { "latency from when sent" } else { "latency" };
-        printer.info(format_args!("{name}: {}", line(&self.latencies.raw)))?;
+        printer.info(format_args!("{name}: {}", format_percentiles(&self.latencies.raw)))?;
         if is_open {
+            printer.info(format_args!(
+                "latency from when due: {}",
+                format_percentiles(&self.latencies.corrected)
+            ))?;
             printer
-                .info(format_args!("latency from when due: {}", line(&self.latencies.corrected)))?;
-            printer.info(format_args!("sent late by: {}", line(&self.latencies.late)))?;
+                .info(format_args!("sent late by: {}", format_percentiles(&self.latencies.late)))?;
         }
         if let Some((slowest, fastest)) = self.shares.slowest_and_fastest() {
             printer.info(format_args!(
@@ -136,8 +140,8 @@ impl Report {
     }
 }
 
-/// Formats the percentiles in one line, as far as there are enough messages for them.
-pub fn line(histogram: &Histogram<u64>) -> String {
+/// Formats the percentiles in one line; percentiles that need more messages are omitted.
+pub fn format_percentiles(histogram: &Histogram<u64>) -> String {
     let parts: Vec<String> = percentiles(histogram)
         .map(|(name, ns)| format!("{name} {}", format_ns(ns as f64)))
         .collect();
@@ -213,18 +217,21 @@ mod tests {
     #[test]
     fn missing_messages_and_missed_bounds_are_printed_with_their_figures() {
         let mut it = outcome(&[100; 1000]);
-        assert_eq!(it.missing(), None);
+        assert_eq!(it.describe_missing(), None);
         let slo: Slo = "p50=1ms,p99=50us".parse().expect("parse the bounds");
-        assert_eq!(it.misses(&slo), ["p99 is 100 µs, above the bound of 50.0 µs"]);
+        assert_eq!(
+            it.describe_exceeded_bounds(&slo),
+            ["p99 is 100 µs, above the bound of 50.0 µs"]
+        );
         (it.lost_count, it.faults_count, it.faults) =
             (2000, 1, vec!["the server closed it".into()]);
         let text = "2,000 of 3,000 messages are missing; 1 connection failed: the server closed it";
-        assert_eq!(it.missing().as_deref(), Some(text));
+        assert_eq!(it.describe_missing().as_deref(), Some(text));
         (it.lost_count, it.received_count) = (0, 0);
         let text = "no message was echoed; 1 connection failed: the server closed it";
-        assert_eq!(it.missing().as_deref(), Some(text));
+        assert_eq!(it.describe_missing().as_deref(), Some(text));
         it.is_stopped = true;
-        assert_eq!(it.missing(), None);
+        assert_eq!(it.describe_missing(), None);
     }
 
     #[test]

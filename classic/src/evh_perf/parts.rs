@@ -2,12 +2,12 @@
 //! receive orders as lines on standard input and report as JSON lines on standard output.
 
 use super::options::EvhPerf;
-use super::printer::{Printer, commas};
+use super::printer::{Printer, with_commas};
 use super::{Signals, serve};
 use crate::{own_arguments, own_program};
 use anyhow::{Context as _, bail};
 use handover_net::Stats;
-use handover_program::end_with_parent;
+use handover_program::signal_on_parent_exit;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Orders of the main process to a part, one a line on standard input. At end of file the part exits.
+/// Receiver of the main process's orders, one a line on standard input. At end of file this process exits.
 pub struct Orders {
     lines: Receiver<String>,
     /// Orders received and not yet returned by [`Orders::next`].
@@ -50,7 +50,7 @@ impl Orders {
         stop.and_then(|at| self.queued.remove(at)).is_some() || is_closed
     }
 
-    /// Returns `true` if standard input is closed within this time. Orders received meanwhile are queued.
+    /// Returns `true` if standard input is closed before this time has passed. Orders received meanwhile are queued.
     pub fn is_closed(&mut self, within: Duration) -> bool {
         let until = Instant::now() + within;
         loop {
@@ -81,14 +81,14 @@ fn lines_of(
     Ok(lines)
 }
 
-/// Writes a line to the main process.
+/// Writes a line to the main process, on standard output.
 pub fn report(line: &Value) -> anyhow::Result<()> {
     let mut out = stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
 }
 
-/// One of several processes that share the work, as the main process sees it.
+/// One of several processes that share the work, controlled by the main process.
 pub struct Part {
     child: Child,
     orders: Option<ChildStdin>,
@@ -103,7 +103,7 @@ impl Part {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // The terminal's signals go to the main process only, which ends its parts.
         command.process_group(0);
-        end_with_parent(&mut command, Signal::KILL);
+        signal_on_parent_exit(&mut command, Signal::KILL);
         let mut child = command.spawn().context("start another process of this program")?;
         let orders = child.stdin.take();
         let out = child
@@ -114,7 +114,7 @@ impl Part {
         Ok(Self { child, orders, lines })
     }
 
-    /// Returns the next line of the part; `None` if there is none in this time.
+    /// Returns the next line of the process; `None` if it writes none within this time.
     ///
     /// # Errors
     /// If the process has exited.
@@ -131,13 +131,12 @@ impl Part {
         }
     }
 
-    /// Returns the next line of the part; fails if none is received within this time.
+    /// Returns the next line of the process; fails if it writes none within this time.
     pub fn expect(&mut self, within: Duration) -> anyhow::Result<Value> {
         self.next_line(within)?
             .with_context(|| format!("one of the processes has not answered within {within:?}"))
     }
 
-    /// Sends an order to the part.
     pub fn send_order(&mut self, order: &str) -> anyhow::Result<()> {
         let orders = self
             .orders
@@ -148,18 +147,17 @@ impl Part {
         Ok(orders.flush()?)
     }
 
-    /// Makes the part exit, by closing its standard input.
+    /// Makes the process exit, by closing its standard input.
     pub fn end(&mut self) {
         self.orders = None;
     }
 
-    /// Returns the id of the process.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 }
 
-/// Makes the part exit: waits 2 s for it, then kills it.
+/// Makes the process exit: waits 2 s for it, then kills it.
 impl Drop for Part {
     fn drop(&mut self) {
         self.end();
@@ -206,7 +204,8 @@ pub fn serve(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::
     if args.stats {
         serve::print_stats(&stats, &mut printer)?;
     }
-    let (accepted, messages) = (commas(stats.accepted_count), commas(stats.messages_count));
+    let (accepted, messages) =
+        (with_commas(stats.accepted_count), with_commas(stats.messages_count));
     printer.info(format_args!("Server stopped: {accepted} connections, {messages} messages."))?;
     printer.flush()?;
     signals.ended()

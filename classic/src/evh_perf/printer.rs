@@ -3,7 +3,7 @@
 use std::fmt::{Arguments, Display};
 use std::io::{self, Write};
 
-/// Separator line between blocks of output.
+/// Line that separates blocks of the output.
 const RULE: &str = "----------------------------------------------------------------------------------------------------";
 
 /// Printer of lines in the classic program's format; silent if JSON output is requested.
@@ -17,69 +17,66 @@ impl<'a> Printer<'a> {
         Self { out, is_quiet }
     }
 
-    /// Prints the line between blocks.
-    pub fn rule(&mut self) -> io::Result<()> {
-        self.plain(format_args!("{RULE}"))
+    /// Prints the line that separates blocks.
+    pub fn print_rule(&mut self) -> io::Result<()> {
+        self.print_plain(format_args!("{RULE}"))
     }
 
-    /// Prints a line without a time.
-    pub fn plain(&mut self, text: Arguments<'_>) -> io::Result<()> {
+    /// Prints a line without the time of day.
+    pub fn print_plain(&mut self, text: Arguments<'_>) -> io::Result<()> {
         match self.is_quiet {
             true => Ok(()),
             false => writeln!(self.out, "{text}"),
         }
     }
 
-    /// Prints a line with the time.
-    pub fn timed(&mut self, text: Arguments<'_>) -> io::Result<()> {
+    /// Prints a line that starts with the time of day.
+    pub fn print_timed(&mut self, text: Arguments<'_>) -> io::Result<()> {
         let now = jiff::Zoned::now();
-        self.plain(format_args!("[{}]: {text}", now.strftime("%Y-%m-%d %H:%M:%S%.3f")))
+        self.print_plain(format_args!("[{}]: {text}", now.strftime("%Y-%m-%d %H:%M:%S%.3f")))
     }
 
     pub fn info(&mut self, text: Arguments<'_>) -> io::Result<()> {
-        self.timed(format_args!("(INFO)  {text}"))
+        self.print_timed(format_args!("(INFO)  {text}"))
     }
 
     pub fn warn(&mut self, text: Arguments<'_>) -> io::Result<()> {
-        self.timed(format_args!("(WARN)  {text}"))
+        self.print_timed(format_args!("(WARN)  {text}"))
     }
 
     pub fn error(&mut self, text: Arguments<'_>) -> io::Result<()> {
-        self.timed(format_args!("(ERROR) {text}"))
+        self.print_timed(format_args!("(ERROR) {text}"))
     }
 
     pub fn debug(&mut self, text: Arguments<'_>) -> io::Result<()> {
-        self.timed(format_args!("(DEBUG) {text}"))
+        self.print_timed(format_args!("(DEBUG) {text}"))
     }
 
     /// Prints the program's role, and the settings by name.
     pub fn settings(&mut self, role: &str, settings: &[(&str, String)]) -> io::Result<()> {
-        self.timed(format_args!("evh_perf {role}/{}", env!("CARGO_PKG_VERSION")))?;
-        self.rule()?;
+        self.print_timed(format_args!("evh_perf {role}/{}", env!("CARGO_PKG_VERSION")))?;
+        self.print_rule()?;
         for (name, value) in settings {
-            self.timed(format_args!("{:<23} '{value}'", format!("{name}:")))?;
+            self.print_timed(format_args!("{:<23} '{value}'", format!("{name}:")))?;
         }
-        self.rule()
+        self.print_rule()
     }
 
-    /// Returns this printer with printing switched on.
-    pub fn printing(self) -> Self {
+    pub fn with_printing(self) -> Self {
         Self { is_quiet: false, ..self }
     }
 
-    /// Returns this printer with printing switched off.
-    pub fn silent(self) -> Self {
+    pub fn without_printing(self) -> Self {
         Self { is_quiet: true, ..self }
     }
 
-    /// Flushes the output.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 }
 
 /// Formats a whole number with commas: `20,000,000`.
-pub fn commas(number: impl Display) -> String {
+pub fn with_commas(number: impl Display) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -91,13 +88,13 @@ pub fn commas(number: impl Display) -> String {
     text
 }
 
-/// Formats seconds with two decimals.
-pub fn seconds(ns: u64) -> String {
+/// Formats a time in ns as seconds with two decimals.
+pub fn format_seconds(ns: u64) -> String {
     format!("{:.2}s", ns as f64 / 1e9)
 }
 
-/// Formats microseconds with two decimals.
-pub fn micros(ns: f64) -> String {
+/// Formats a time in ns as microseconds with two decimals.
+pub fn format_micros(ns: f64) -> String {
     format!("{:.2}µs", ns / 1e3)
 }
 
@@ -107,19 +104,19 @@ mod tests {
 
     #[test]
     fn numbers_print_with_commas_and_two_decimals() {
-        assert_eq!(commas(20_000_000), "20,000,000");
+        assert_eq!(with_commas(20_000_000), "20,000,000");
         assert_eq!(
-            (commas(999), commas(1000), commas(0)),
+            (with_commas(999), with_commas(1000), with_commas(0)),
             ("999".into(), "1,000".into(), "0".into())
         );
-        assert_eq!(seconds(7_850_000_000), "7.85s");
-        assert_eq!(micros(42_679_070.0), "42679.07µs");
+        assert_eq!(format_seconds(7_850_000_000), "7.85s");
+        assert_eq!(format_micros(42_679_070.0), "42679.07µs");
     }
 
     #[test]
     fn setting_prints_a_line_with_its_value_in_quotes() {
         let mut out = Vec::new();
-        let settings = [("max_handles_per_thread", commas(300)), ("min", "3".to_string())];
+        let settings = [("max_handles_per_thread", with_commas(300)), ("min", "3".to_string())];
         Printer::new(&mut out, false).settings("Client", &settings).expect("write to memory");
         let text = String::from_utf8(out).expect("the output is not UTF-8");
         let lines: Vec<&str> = text.lines().collect();

@@ -1,7 +1,7 @@
 //! TLS on both sides: the server's certificate, and the certificates that the client trusts.
 
 use super::options::EvhPerf;
-use crate::load::Trust;
+use crate::load::ClientTls;
 use handover_net::tls::{
     Client, ClientOptions, Identity, Roots, Server, ServerOptions, ServerVerification,
 };
@@ -13,14 +13,14 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// If a named file is missing or is not a certificate, or if the key does not match.
-pub fn server(args: &EvhPerf) -> anyhow::Result<Option<Server>> {
+pub fn server_tls(args: &EvhPerf) -> anyhow::Result<Option<Server>> {
     if !args.tls {
         return Ok(None);
     }
     let identity = match (&args.cert, &args.key) {
         (Some(cert), Some(key)) => {
-            regular(cert, "--cert")?;
-            regular(key, "--key")?;
+            check_regular_file(cert, "--cert")?;
+            check_regular_file(key, "--key")?;
             Identity::from_files(cert, key).map_err(|refused| {
                 usage(format!("--cert {} --key {}: {refused}", cert.display(), key.display()))
             })?
@@ -34,7 +34,7 @@ pub fn server(args: &EvhPerf) -> anyhow::Result<Option<Server>> {
 ///
 /// # Errors
 /// If the named file is missing or has no certificate.
-pub fn client(args: &EvhPerf) -> anyhow::Result<Option<Arc<Trust>>> {
+pub fn client_tls(args: &EvhPerf) -> anyhow::Result<Option<Arc<ClientTls>>> {
     if !args.tls {
         return Ok(None);
     }
@@ -43,12 +43,12 @@ pub fn client(args: &EvhPerf) -> anyhow::Result<Option<Arc<Trust>>> {
         None => ServerVerification::Nothing,
     };
     let client = Client::new(verify, ClientOptions::default())?;
-    Ok(Some(Arc::new(Trust::new(client, args.host.clone()))))
+    Ok(Some(Arc::new(ClientTls::new(client, args.host.clone()))))
 }
 
 /// Rejects a file that is not regular: a pipe may have no writer, and every process reads these
 /// files.
-fn regular(file: &Path, option: &str) -> anyhow::Result<()> {
+fn check_regular_file(file: &Path, option: &str) -> anyhow::Result<()> {
     match std::fs::metadata(file) {
         Ok(found) if !found.is_file() => {
             Err(usage(format!("{option} {}: not a regular file", file.display())))
@@ -59,7 +59,7 @@ fn regular(file: &Path, option: &str) -> anyhow::Result<()> {
 }
 
 fn roots(file: &Path) -> anyhow::Result<Roots> {
-    regular(file, "--ca")?;
+    check_regular_file(file, "--ca")?;
     // The error names the file.
     Roots::from_file(file).map_err(|refused| usage(format!("--ca {refused}")))
 }

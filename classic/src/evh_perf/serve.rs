@@ -2,7 +2,7 @@
 
 use super::options::{EvhPerf, descriptors_max};
 use super::parts;
-use super::printer::{Printer, commas};
+use super::printer::{Printer, with_commas};
 use super::{Signals, secret, warn};
 use crate::load::wire::{HEADER_BYTES, LETTERS_MAX};
 use anyhow::Context as _;
@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Interval between statistics.
+/// Interval between printed statistics.
 const STATS_INTERVAL: Duration = Duration::from_secs(3);
 /// Interval between checks for free heap memory to return to the system.
 const TRIM_INTERVAL: Duration = Duration::from_secs(1);
@@ -77,17 +77,17 @@ pub struct Server {
     trimmed_at: u64,
 }
 
-/// Returns the settings to print.
+/// Returns the server's settings to print, as names and values.
 pub fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     let mut settings = vec![
         ("debug", args.debug.to_string()),
         ("host", args.host.clone()),
-        ("max_handles_per_thread", commas(args.max_handles_setting())),
+        ("max_handles_per_thread", with_commas(args.max_handles_setting())),
         ("port", args.port.to_string()),
-        ("read_slab_count", commas(args.read_slab_count)),
+        ("read_slab_count", with_commas(args.read_slab_count)),
         ("reuse_port", args.reuse_port.to_string()),
         ("stats", args.stats.to_string()),
-        ("threads", commas(args.threads)),
+        ("threads", with_commas(args.threads)),
     ];
     if args.tls {
         settings.push(("tls", args.tls.to_string()));
@@ -100,7 +100,6 @@ pub fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     settings
 }
 
-/// Starts the server.
 pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
     let began = Instant::now();
     let handles_max = args.handles_max();
@@ -127,7 +126,7 @@ pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
     let address = args.address()?;
     let (sender, log_lines) = channel();
     let mut listen = ListenOptions::at(address);
-    if let Some(server) = secret::server(args)? {
+    if let Some(server) = secret::server_tls(args)? {
         listen = listen.tls(&server);
     }
     // One of several processes prints no such lines.
@@ -138,7 +137,7 @@ pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
     Ok(Server { net, log_lines, took: began.elapsed(), trimmed_at: 0 })
 }
 
-/// Reports the start, and the limit of connections unless the options name it.
+/// Prints that the server has started, and its limit of connections unless the options name it.
 pub fn print_started(
     args: &EvhPerf,
     took: Duration,
@@ -148,14 +147,13 @@ pub fn print_started(
     if args.max_handles_per_thread.is_none() {
         printer.info(format_args!(
             "A thread accepts up to {} connections; -h sets another limit.",
-            commas(args.handles_max())
+            with_commas(args.handles_max())
         ))?;
     }
     printer.flush()
 }
 
 impl Server {
-    /// Returns the address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.net.addresses()[0]
     }
@@ -175,7 +173,7 @@ impl Server {
         }
     }
 
-    /// Answers pending messages, stops, and prints the remaining lines and statistics.
+    /// Answers pending messages, stops the server, and prints the remaining lines and statistics.
     pub fn stop(self, args: &EvhPerf, printer: &mut Printer<'_>) -> anyhow::Result<Stats> {
         let (stats, _) = self.net.stop(STOP_TIMEOUT).context("stop the event handler")?;
         for line in self.log_lines.try_iter() {
@@ -217,8 +215,8 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     let stats = server.stop(args, &mut printer)?;
     printer.info(format_args!(
         "Server stopped: {} connections, {} messages.",
-        commas(stats.accepted_count),
-        commas(stats.messages_count)
+        with_commas(stats.accepted_count),
+        with_commas(stats.messages_count)
     ))?;
     printer.flush()?;
     signals.ended()
@@ -238,7 +236,7 @@ pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
     parts::report(&Value::Object(named.into_iter().collect()))
 }
 
-/// Returns the statistics that are printed, by name.
+/// Returns the counters that are printed, with their names.
 fn fields(stats: &mut Stats) -> [(&'static str, &mut u64); 9] {
     [
         ("accepted", &mut stats.accepted_count),
@@ -253,7 +251,7 @@ fn fields(stats: &mut Stats) -> [(&'static str, &mut u64); 9] {
     ]
 }
 
-/// Parses the statistics of one of several processes.
+/// Parses the statistics of one of several servers.
 pub fn stats_from_json(value: &Value) -> Stats {
     let mut stats = Stats::default();
     for (name, field) in fields(&mut stats) {
@@ -263,21 +261,21 @@ pub fn stats_from_json(value: &Value) -> Stats {
 }
 
 pub fn print_stats(stats: &Stats, printer: &mut Printer<'_>) -> std::io::Result<()> {
-    printer.rule()?;
+    printer.print_rule()?;
     let Stats { accepted_count, closed_count, reads_count, delayed_count, .. } = stats;
     printer.info(format_args!(
         "accepts=[{}],closes=[{}],reads=[{}],delayed_writes=[{}]",
-        commas(accepted_count),
-        commas(closed_count),
-        commas(reads_count),
-        commas(delayed_count)
+        with_commas(accepted_count),
+        with_commas(closed_count),
+        with_commas(reads_count),
+        with_commas(delayed_count)
     ))?;
     printer.info(format_args!(
         "event_loops=[{}],bytes_read=[{}],bytes_written=[{}],turned_away=[{}]",
-        commas(stats.rounds_count),
-        commas(stats.read_bytes),
-        commas(stats.sent_bytes),
-        commas(stats.turned_away_count)
+        with_commas(stats.rounds_count),
+        with_commas(stats.read_bytes),
+        with_commas(stats.sent_bytes),
+        with_commas(stats.turned_away_count)
     ))?;
     printer.flush()
 }

@@ -15,18 +15,18 @@ const SATURATED: f64 = 0.9;
 /// Prefix of the names of the event handler's threads if it shares the client's process.
 const SERVER_THREADS: &str = "net-";
 
-/// Costs of a load, for client and server.
+/// Costs of a load to the client and to the server.
 #[derive(Debug, Clone)]
 pub struct Costs {
     took: Duration,
     client_cpu: Duration,
     client_anon_bytes: u64,
-    /// CPU time and anonymous memory; `None` if the server is on another machine or not accessible.
+    /// CPU time and anonymous memory of the server; `None` if it is on another machine or not accessible.
     server: Option<(Duration, u64)>,
 }
 
 /// Resources that client and server had used when the load started.
-pub struct Watch {
+pub struct UsageBaseline {
     began: Instant,
     clients: Vec<u32>,
     servers: Vec<u32>,
@@ -37,7 +37,7 @@ pub struct Watch {
     server_threads: Duration,
 }
 
-impl Watch {
+impl UsageBaseline {
     /// Starts measuring the client processes, and the server processes that listen at this address.
     pub fn begin(clients: Vec<u32>, address: SocketAddr) -> Self {
         let own = std::process::id();
@@ -82,7 +82,7 @@ fn sum(processes: &[u32]) -> ProcessUsage {
     processes
         .iter()
         .filter_map(|it| process::usage_of(*it))
-        .fold(ProcessUsage::default(), ProcessUsage::and)
+        .fold(ProcessUsage::default(), ProcessUsage::plus)
 }
 
 impl Costs {

@@ -13,15 +13,15 @@ use rustix::process::{Resource, getrlimit};
 /// its machine with an inbox, and the allocator's overhead; 40 KiB were measured.
 const NON_STACK_BYTES: u64 = 64 << 10;
 const THREAD_BYTES: u64 = CLIENT_STACK_BYTES as u64 + NON_STACK_BYTES;
-/// Memory that a demo needs in addition to its threads: thread lists and output buffers.
+/// Memory that a demo needs in addition to that of its threads: thread lists and output buffers.
 const BASE_MEMORY_BYTES: u64 = 4 << 20;
 
 /// Margin added to the suggested limit, as memory use differs by some pages from start to start.
 const MARGIN_BYTES: u64 = 1 << 20;
 
-/// A memory limit, and the memory that counts against it.
+/// Memory limit of this process, and the memory that counts against it.
 #[derive(Debug, Clone, Copy)]
-struct Limit {
+struct MemoryLimit {
     /// Option of the shell's `ulimit` that sets the limit.
     option: &'static str,
     limit_bytes: u64,
@@ -44,7 +44,7 @@ pub fn check_for_threads(threads_count: u64) -> anyhow::Result<()> {
 }
 
 /// Returns the memory limits that are set; none without /proc, as the memory in use is unknown then.
-fn limits() -> Vec<Limit> {
+fn limits() -> Vec<MemoryLimit> {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let used_bytes = |place| {
         let pages = statm.split_ascii_whitespace().nth(place)?.parse::<u64>().ok()?;
@@ -54,14 +54,14 @@ fn limits() -> Vec<Limit> {
     let known = [("-v", Resource::As, 0), ("-d", Resource::Data, 5)];
     let set = known.into_iter().filter_map(|(option, resource, place)| {
         let limit_bytes = getrlimit(resource).current?;
-        Some(Limit { option, limit_bytes, used_bytes: used_bytes(place)? })
+        Some(MemoryLimit { option, limit_bytes, used_bytes: used_bytes(place)? })
     });
     set.collect()
 }
 
-impl Limit {
+impl MemoryLimit {
     fn allows(&self, threads_count: u64) -> anyhow::Result<()> {
-        let Limit { option, limit_bytes, used_bytes } = *self;
+        let MemoryLimit { option, limit_bytes, used_bytes } = *self;
         let needed_bytes = BASE_MEMORY_BYTES + threads_count * THREAD_BYTES;
         let left_bytes = limit_bytes.saturating_sub(used_bytes);
         if needed_bytes <= left_bytes {
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn too_many_threads_are_refused_with_a_limit_that_suffices() {
         let used_bytes = 10 << 20;
-        let limit = |limit_bytes| Limit { option: "-v", limit_bytes, used_bytes };
+        let limit = |limit_bytes| MemoryLimit { option: "-v", limit_bytes, used_bytes };
         let needed_bytes = BASE_MEMORY_BYTES + 11 * THREAD_BYTES;
         limit(used_bytes + needed_bytes).allows(11).expect("the limit is enough");
         let refused =
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn limit_below_current_use_asks_for_more() {
-        let limit = Limit { option: "-d", limit_bytes: 0, used_bytes: 1 << 20 };
+        let limit = MemoryLimit { option: "-d", limit_bytes: 0, used_bytes: 1 << 20 };
         let refused = limit.allows(1).expect_err("the limit is too low").to_string();
         assert!(refused.contains("`ulimit -d` leaves 0: allow more with"), "{refused}");
     }

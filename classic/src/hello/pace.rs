@@ -11,11 +11,11 @@ const STAGE: &str = "handover::hello::stage";
 /// Ways in which a machine starts the conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opener {
-    /// Sends the first message at once.
+    /// The machine sends the first message at once.
     First,
-    /// Sends the first message when an IDLE timer of 0 s expires.
+    /// The machine sends the first message when an IDLE timer of 0 s expires.
     FirstWhenIdle,
-    /// Waits for the first message.
+    /// The machine waits for the first message.
     Second,
 }
 
@@ -54,7 +54,7 @@ impl SentLine {
 #[derive(Debug)]
 pub struct Demo {
     live: bool,
-    /// `true` if the next sent message is printed.
+    /// `true` if the next sent message is to be printed.
     prints_next: bool,
     sent_line: SentLine,
     opener: Opener,
@@ -88,7 +88,6 @@ impl Demo {
         self.live
     }
 
-    /// Returns `true` if the QUIT timer has expired.
     pub fn has_quit(&self) -> bool {
         self.quit
     }

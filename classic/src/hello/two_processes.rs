@@ -68,11 +68,11 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
 fn start(socket: OwnedFd) -> anyhow::Result<Child> {
     let mut command = crate::own_program("hello2")?;
     command.arg("--child").args(crate::own_arguments("hello2")).stdin(Stdio::from(socket));
-    handover_program::end_with_parent(&mut command, rustix::process::Signal::KILL);
+    handover_program::signal_on_parent_exit(&mut command, rustix::process::Signal::KILL);
     command.spawn().context("start the second process")
 }
 
-/// Runs the second process: answers until the first one closes its end of the socket pair, and then reports.
+/// Runs the second process: answers messages until the first one closes its end of the socket pair, and then reports.
 fn run_second(options: &Options) -> anyhow::Result<()> {
     let used = usage::process();
     let socket =
@@ -171,7 +171,7 @@ fn receive(socket: &OwnedFd) -> Result<Option<String>, Errno> {
     Ok((count > 0).then(|| String::from_utf8_lossy(&buffer[..count]).into_owned()))
 }
 
-/// One process's end of the conversation.
+/// One end of the conversation, in one of the two processes.
 struct Endpoint {
     socket: Arc<OwnedFd>,
     pace: Demo,
@@ -181,7 +181,6 @@ struct Endpoint {
     lost: Option<String>,
 }
 
-/// Events that an [`Endpoint`] handles.
 enum Event {
     Ready,
     Idle { number: u64 },
@@ -228,8 +227,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns the next message. A live loop polls for it, as the answer comes sooner than a sleep
-    /// would end; it yields meanwhile to threads on the same CPU, including the other process.
+    /// Returns the next message. A live loop polls for it, as the answer arrives sooner than a sleep would end; while
+    /// it polls, it yields to threads on the same CPU, including the other process.
     fn next(&self) -> Result<Option<String>, Errno> {
         let mut found = receive(&self.socket);
         if found == Err(Errno::AGAIN) && self.pace.is_live() {

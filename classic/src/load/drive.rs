@@ -6,7 +6,7 @@ mod worker;
 use crate::load::error::{Fault, LoadError};
 use crate::load::latencies::{LatencyHistograms, Shares};
 use crate::load::plan::{Plan, Work};
-use crate::load::secure::Trust;
+use crate::load::secure::ClientTls;
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ use worker::Worker;
 /// Maximum number of faults in a report; further ones are only counted.
 const FAULTS_NAMED_MAX: usize = 8;
 
-/// Event of a thread, sent as it happens.
+/// Event of a load thread, sent when it occurs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -42,18 +42,18 @@ pub enum Event {
 pub struct Progress {
     /// Number of messages sent.
     pub sent_count: u64,
-    /// Number of correct echoes received.
+    /// Number of correct echoes that were received.
     pub received_count: u64,
-    /// Sum of the latencies of these echoes.
+    /// Sum of the latencies of the received echoes.
     pub latency_ns: u64,
     /// Number of open connections.
     pub open_count: u64,
 }
 
 impl Progress {
-    /// Returns the sum of the totals of two threads or processes.
+    /// Returns the sum of two threads' or processes' totals.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn plus(self, other: Self) -> Self {
         Self {
             sent_count: self.sent_count + other.sent_count,
             received_count: self.received_count + other.received_count,
@@ -63,17 +63,16 @@ impl Progress {
     }
 }
 
-/// Live counters of a thread. All accesses are Relaxed: each number is correct by itself, and none
-/// orders another.
+/// Counters of a running thread. All accesses are Relaxed: each number is correct by itself, and none orders another.
 #[derive(Debug, Default)]
-pub(crate) struct Live {
+pub(crate) struct LiveCounters {
     sent: AtomicU64,
     received: AtomicU64,
     latency_ns: AtomicU64,
     open: AtomicU64,
 }
 
-impl Live {
+impl LiveCounters {
     /// Adds received messages. Only the counters' thread calls this.
     fn add_received(&self, count: u64, latency_ns: u64) {
         self.received.store(self.received.load(Ordering::Relaxed) + count, Ordering::Relaxed);
@@ -90,12 +89,11 @@ impl Live {
     }
 }
 
-/// State shared by all threads.
-pub(crate) struct Shared {
+pub(crate) struct SharedState {
     stop: AtomicBool,
     events: Sender<Event>,
     origin_ns: u64,
-    encryption: Option<Arc<Trust>>,
+    encryption: Option<Arc<ClientTls>>,
 }
 
 /// Measurements of a load: of one thread, or summed over threads and processes.
@@ -108,7 +106,7 @@ pub struct Report {
     pub sent_count: u64,
     /// Number of correct echoes received, measured or not.
     pub received_count: u64,
-    /// Number of messages whose echo is missing; in a counted plan, this includes messages never sent.
+    /// Number of messages whose echo is missing; in a load limited by messages, includes messages that were never sent.
     pub lost_count: u64,
     /// Number of messages that were due, but could not be sent in time.
     pub unsent_count: u64,
@@ -120,11 +118,11 @@ pub struct Report {
     pub faults_count: u64,
     /// Descriptions of the first faults.
     pub faults: Vec<String>,
-    /// Measured time in a timed plan, otherwise the time from the start to the end of the thread.
+    /// Measured time in a load limited by time, otherwise the time from the thread's start to its end.
     pub elapsed_ns: u64,
     /// CPU time of the busiest thread as a share of the elapsed time.
     pub busy_share: f64,
-    /// `true` if the load was stopped before its end.
+    /// `true` if the load was stopped before it was complete.
     pub is_stopped: bool,
 }
 
@@ -180,8 +178,8 @@ impl Report {
 /// Running threads that generate the load of a plan.
 pub struct Load {
     threads: Vec<JoinHandle<Report>>,
-    live: Vec<Arc<Live>>,
-    shared: Arc<Shared>,
+    live: Vec<Arc<LiveCounters>>,
+    shared: Arc<SharedState>,
     events: Receiver<Event>,
     plan: Plan,
 }
@@ -192,17 +190,17 @@ impl Load {
     /// # Errors
     /// Fails with a [`LoadError`] if the plan is not valid or a thread cannot be started; threads
     /// already started are stopped.
-    pub fn start(plan: &Plan, encryption: Option<Arc<Trust>>) -> Result<Self, LoadError> {
+    pub fn start(plan: &Plan, encryption: Option<Arc<ClientTls>>) -> Result<Self, LoadError> {
         plan.validate()?;
         clock::calibration();
         let (sender, events) = channel();
         let origin_ns = clock::now_ns();
         let stop = AtomicBool::new(false);
-        let shared = Arc::new(Shared { stop, events: sender, origin_ns, encryption });
+        let shared = Arc::new(SharedState { stop, events: sender, origin_ns, encryption });
         let plan = plan.clone();
         let mut load = Self { threads: Vec::new(), live: Vec::new(), shared, events, plan };
         for thread in 0..load.plan.threads_count {
-            let live = Arc::new(Live::default());
+            let live = Arc::new(LiveCounters::default());
             let worker =
                 Worker::new(thread, &load.plan, Arc::clone(&load.shared), Arc::clone(&live));
             let builder = std::thread::Builder::new().name(format!("load-{thread}"));
@@ -219,16 +217,16 @@ impl Load {
     /// Returns the totals so far.
     #[must_use]
     pub fn progress(&self) -> Progress {
-        let of_thread = |live: &Arc<Live>| Progress {
+        let of_thread = |live: &Arc<LiveCounters>| Progress {
             sent_count: live.sent.load(Ordering::Relaxed),
             received_count: live.received.load(Ordering::Relaxed),
             latency_ns: live.latency_ns.load(Ordering::Relaxed),
             open_count: live.open.load(Ordering::Relaxed),
         };
-        self.live.iter().map(of_thread).fold(Progress::default(), Progress::and)
+        self.live.iter().map(of_thread).fold(Progress::default(), Progress::plus)
     }
 
-    /// Waits for the next event; `None` if there is none within the given time.
+    /// Waits for the next event; `None` if there is none within the time `within`.
     pub fn event(&self, within: Duration) -> Option<Event> {
         self.events.recv_timeout(within).ok()
     }

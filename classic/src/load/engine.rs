@@ -5,14 +5,14 @@ use crate::load::wire::{Lengths, Letters, MessageError};
 /// Number of messages that a connection sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Bursts; each starts when all echoes of the previous burst have been received.
+    /// Messages are sent in bursts; each starts when all echoes of the previous burst have been received.
     Bursts {
         /// Number of messages in a burst.
         count: u64,
         /// Number of bursts.
         iterations: u64,
     },
-    /// Messages without limit, until [`Client::finish`].
+    /// Messages are sent without limit, until [`Client::finish`].
     Endless,
 }
 
@@ -38,11 +38,11 @@ pub struct Client {
     id: u128,
     out: Lengths,
     back: Lengths,
-    /// Length of the next echo, in letters.
+    /// Length of the next expected echo, in letters.
     next_length: u32,
     sent_count: u64,
     received_count: u64,
-    /// Messages in one burst and in all bursts; both are `u64::MAX` for [`Order::Endless`].
+    /// Number of messages in one burst and in all bursts; both are `u64::MAX` for [`Order::Endless`].
     burst_count: u64,
     total_count: u64,
     /// Total number of messages that may be sent before further echoes are received.
@@ -59,7 +59,7 @@ impl Client {
             Order::Endless => (u64::MAX, u64::MAX),
         };
         let mut back = lengths.clone();
-        let next_length = back.draw();
+        let next_length = back.next_length();
         Self {
             id,
             out: lengths,
@@ -106,8 +106,7 @@ impl Client {
         self.goal_count = self.sent_count;
     }
 
-    /// Appends at most `count` messages to `out`, while `out` is shorter than `bytes_max`. Returns
-    /// their number.
+    /// Appends at most `count` messages to `out`, until `out` has `bytes_max` bytes. Returns the number of messages.
     pub fn send(
         &mut self,
         letters: &Letters,
@@ -118,7 +117,7 @@ impl Client {
     ) -> u64 {
         let mut done = 0;
         while done < count && out.len() < bytes_max {
-            letters.append(out, self.id, now_ns, self.out.draw());
+            letters.append(out, self.id, now_ns, self.out.next_length());
             done += 1;
         }
         self.sent_count += done;
@@ -138,7 +137,7 @@ impl Client {
     ) -> Result<Option<(usize, u64)>, MessageError> {
         let length = self.next_length;
         let Some(sent_ns) = letters.check(bytes, self.id, length)? else { return Ok(None) };
-        self.next_length = self.back.draw();
+        self.next_length = self.back.next_length();
         self.received_count += 1;
         if self.received_count == self.goal_count && self.received_count < self.total_count {
             let goal = self.goal_count.saturating_add(self.burst_count);

@@ -50,7 +50,7 @@ pub enum Fault {
         errno: Errno,
     },
     /// The server closed the connection.
-    #[error("the server closed a connection")]
+    #[error("the server closed a connection before all echoes were received")]
     Closed,
     /// The connection failed.
     #[error("the connection was lost: {0}")]

@@ -2,7 +2,7 @@
 
 use crate::load::engine::{Client, Order};
 use crate::load::error::Fault;
-use crate::load::secure::{Encryption, EncryptionError, Trust};
+use crate::load::secure::{ClientTls, Encryption, EncryptionError};
 use crate::load::socket;
 use crate::load::wire::{Lengths, Letters};
 use handover_base::clock;
@@ -27,7 +27,6 @@ const CONNECTIONS_PER_SOURCE: u64 = 10_000;
 const FIRST_PORT: u16 = 20_000;
 /// Size of the read buffer for handshakes.
 const READ_BYTES: usize = 1 << 14;
-/// Number of letters in a sample's message.
 const SAMPLE_LETTERS: u32 = 10;
 
 /// Connections to open.
@@ -39,10 +38,10 @@ pub struct HoldOptions {
     pub count: u64,
     /// Index of the first of these connections among those of all processes; determines the source address.
     pub first: u64,
-    /// Time limit between two opened connections.
+    /// Time limit for opening the next connection.
     pub timeout: Duration,
-    /// TLS setup, if connections use TLS; such a connection is open once messages may be sent.
-    pub encryption: Option<Arc<Trust>>,
+    /// TLS setup of the connections; `None` for none. A connection with TLS is open once messages may be sent.
+    pub encryption: Option<Arc<ClientTls>>,
 }
 
 impl fmt::Debug for HoldOptions {
@@ -55,28 +54,28 @@ impl fmt::Debug for HoldOptions {
 /// Limit that prevented further connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Limit {
-    /// The limit of descriptors of this process.
+pub enum OpenLimit {
+    /// The process has reached its limit of descriptors.
     ProcessDescriptors,
-    /// The limit of descriptors of this machine.
+    /// The machine has reached its limit of descriptors.
     SystemDescriptors,
-    /// No free port for a further connection from the same address.
+    /// No port is free for a further connection from the same address.
     Ports,
-    /// No kernel memory.
+    /// The kernel has no memory for a further connection.
     Memory,
-    /// No server at the address.
+    /// No server listens at the address.
     Refused,
-    /// No answer from the server: it does not accept, or not fast enough.
+    /// The server does not answer: it does not accept connections, or not fast enough.
     Unanswered,
-    /// The server closes connections as soon as it has accepted them: it has reached its limit.
+    /// The server closes connections as soon as it has accepted them, as it has reached its limit.
     ClosedByServer,
     /// TLS failed on a connection.
     EncryptionError(EncryptionError),
-    /// Any other error.
+    /// A system call failed with another error.
     Other(Errno),
 }
 
-impl From<Errno> for Limit {
+impl From<Errno> for OpenLimit {
     fn from(errno: Errno) -> Self {
         match errno {
             Errno::MFILE => Self::ProcessDescriptors,
@@ -91,7 +90,7 @@ impl From<Errno> for Limit {
     }
 }
 
-impl fmt::Display for Limit {
+impl fmt::Display for OpenLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ProcessDescriptors => f.write_str("this process has no file descriptor left"),
@@ -114,7 +113,7 @@ impl fmt::Display for Limit {
 /// State of a held connection.
 enum Connection {
     Connecting(OwnedFd),
-    /// Connected by TCP, with the TLS handshake under way.
+    /// The TCP connection is established, and the TLS handshake is in progress.
     Securing(OwnedFd),
     Open(OwnedFd),
     Closed,
@@ -127,13 +126,13 @@ pub struct HeldConnections {
     connections: Vec<Connection>,
     /// TLS states of the connections; empty without TLS.
     secured: Vec<Option<Box<Encryption>>>,
-    encryption: Option<Arc<Trust>>,
+    encryption: Option<Arc<ClientTls>>,
     buffers: HandshakeBuffers,
     address: SocketAddr,
-    /// Time that opening took.
+    /// Time for which connections were opened.
     pub took: Duration,
     /// Limit that was reached, if fewer connections than requested are open.
-    pub limit: Option<Limit>,
+    pub limit: Option<OpenLimit>,
 }
 
 /// Buffers of a TLS handshake: bytes read, decrypted and encrypted.
@@ -151,13 +150,13 @@ impl HandshakeBuffers {
         fd: &OwnedFd,
         secure: &mut Encryption,
         is_first: bool,
-    ) -> Result<bool, Limit> {
+    ) -> Result<bool, OpenLimit> {
         let (mut is_done, mut has_begun) = (false, !is_first);
         while !is_done {
             let received_bytes = match std::mem::replace(&mut has_begun, true) {
                 false => 0,
                 true => match socket::read(fd, &mut self.read) {
-                    Ok(0) => return Err(Limit::ClosedByServer),
+                    Ok(0) => return Err(OpenLimit::ClosedByServer),
                     Ok(count) => count,
                     Err(Errno::AGAIN) => break,
                     Err(errno) => return Err(errno.into()),
@@ -173,16 +172,15 @@ impl HandshakeBuffers {
             // Some hundred bytes, which fit into the socket buffer. Sent even if the handshake
             // failed, so that the server learns the reason.
             let sent_bytes = socket::send(fd, &self.encrypted)?;
-            is_done = opened.map_err(Limit::EncryptionError)?;
+            is_done = opened.map_err(OpenLimit::EncryptionError)?;
             if sent_bytes < self.encrypted.len() {
-                return Err(Limit::Memory);
+                return Err(OpenLimit::Memory);
             }
         }
         Ok(is_done)
     }
 }
 
-/// Result of [`HeldConnections::poll`].
 #[derive(Default)]
 struct PollResult {
     events: usize,
@@ -257,7 +255,7 @@ impl HeldConnections {
             if polled.connected + polled.failed > 0 {
                 last_ns = now_ns;
             } else if now_ns - last_ns > timeout_ns {
-                held.limit.get_or_insert(Limit::Unanswered);
+                held.limit.get_or_insert(OpenLimit::Unanswered);
                 break;
             }
             pending -= polled.connected + polled.failed;
@@ -268,7 +266,7 @@ impl HeldConnections {
     }
 
     /// Starts to open one more connection.
-    fn begin(&mut self, number: u64) -> Result<(), Limit> {
+    fn begin(&mut self, number: u64) -> Result<(), OpenLimit> {
         let mut source = source(self.address, number);
         let mut connected = socket::connect(self.address, source);
         if let (Some(source), Err(("bind", Errno::ADDRINUSE))) = (&mut source, &connected) {
@@ -276,18 +274,18 @@ impl HeldConnections {
             source.set_port(0);
             connected = socket::connect(self.address, Some(*source));
         }
-        let fd = connected.map_err(|(_, errno)| Limit::from(errno))?;
+        let fd = connected.map_err(|(_, errno)| OpenLimit::from(errno))?;
         let data = epoll::EventData::new_u64(self.connections.len() as u64);
-        epoll::add(&self.epoll, &fd, data, socket::WATCHED).map_err(Limit::from)?;
+        epoll::add(&self.epoll, &fd, data, socket::WATCHED).map_err(OpenLimit::from)?;
         if let Some(encryption) = &self.encryption {
-            self.secured.push(Some(encryption.begin().map_err(Limit::EncryptionError)?));
+            self.secured.push(Some(encryption.begin().map_err(OpenLimit::EncryptionError)?));
         }
         self.connections.push(Connection::Connecting(fd));
         Ok(())
     }
 
     /// Handles pending events, also of connections that were closed after opening. Returns the
-    /// numbers of connections that were opened or failed to open.
+    /// numbers of connections that were opened and that failed.
     fn poll(&mut self, timeout_ms: i64) -> Result<PollResult, Fault> {
         let mut events = [const { MaybeUninit::uninit() }; 256];
         let timeout = Timespec { tv_sec: 0, tv_nsec: timeout_ms * 1_000_000 };
@@ -307,20 +305,20 @@ impl HeldConnections {
             let is_first = matches!(connection, Connection::Connecting(_));
             let secure = self.secured.get_mut(at).and_then(Option::as_deref_mut);
             let next = match (std::mem::replace(connection, Connection::Closed), secure) {
-                (Connection::Connecting(fd), _) if has_ended => match socket::connected(&fd) {
-                    Ok(()) => Err(Limit::ClosedByServer),
+                (Connection::Connecting(fd), _) if has_ended => match socket::connect_result(&fd) {
+                    Ok(()) => Err(OpenLimit::ClosedByServer),
                     Err(errno) => Err(errno.into()),
                 },
                 (Connection::Connecting(fd), None) => Ok(Connection::Open(fd)),
                 (Connection::Connecting(fd) | Connection::Securing(fd), Some(secure)) => {
                     match self.buffers.handshake(&fd, secure, is_first) {
                         Ok(true) => Ok(Connection::Open(fd)),
-                        Ok(false) if has_ended => Err(Limit::ClosedByServer),
+                        Ok(false) if has_ended => Err(OpenLimit::ClosedByServer),
                         Ok(false) => Ok(Connection::Securing(fd)),
                         Err(limit) => Err(limit),
                     }
                 }
-                (Connection::Open(_), _) if has_ended => Err(Limit::ClosedByServer),
+                (Connection::Open(_), _) if has_ended => Err(OpenLimit::ClosedByServer),
                 (unchanged, _) => Ok(unchanged),
             };
             match next {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// Histogram with buckets of a fixed width.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinearHistogram {
-    /// Width of a bucket.
+    /// Width of a bucket, in ns.
     pub bucket_ns: u64,
     /// Number of values in each bucket; the last bucket includes all greater values.
     pub counts: Vec<u64>,
@@ -26,7 +26,7 @@ impl LinearHistogram {
         Self { bucket_ns: bucket_ns.max(1), counts: Vec::new() }
     }
 
-    /// Adds `n` values of `ns`.
+    /// Adds `n` latencies of `ns` nanoseconds.
     pub fn record(&mut self, ns: u64, n: u64) {
         let step = usize::try_from(ns / self.bucket_ns).unwrap_or(usize::MAX).min(BUCKETS_MAX - 1);
         if step >= self.counts.len() {
@@ -59,14 +59,14 @@ pub struct Shares {
     pub connections_count: u64,
     /// Number of messages of all connections.
     pub messages_count: u64,
-    /// Number of messages of the connection with the fewest.
+    /// Number of messages of the connection with the fewest messages.
     pub least_count: u64,
-    /// Number of messages of the connection with the most.
+    /// Number of messages of the connection with the most messages.
     pub most_count: u64,
 }
 
 impl Shares {
-    /// Adds a connection with `messages_count` returned messages.
+    /// Adds a connection on which `messages_count` messages were echoed.
     pub fn record(&mut self, messages_count: u64) {
         let connections_count = 1;
         let (least_count, most_count) = (messages_count, messages_count);
@@ -105,12 +105,12 @@ pub struct LatencyHistograms {
     /// schedule.
     #[serde(with = "as_base64")]
     pub corrected: Histogram<u64>,
-    /// Delays of sending that only the load generator itself caused. Empty without a schedule.
+    /// Delays of sending that the load generator itself caused. Empty without a schedule.
     #[serde(with = "as_base64")]
     pub late: Histogram<u64>,
     /// Histogram of the latencies in `raw` with buckets of a fixed width, if requested.
     pub linear: Option<LinearHistogram>,
-    /// Sum of `raw`.
+    /// Sum of the latencies in `raw`.
     pub sum_ns: u64,
 }
 
@@ -155,7 +155,7 @@ impl LatencyHistograms {
         }
     }
 
-    /// Returns the number of measured messages.
+    /// Returns the number of messages whose latency was measured.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.raw.len()
@@ -191,11 +191,10 @@ mod as_base64 {
     }
 }
 
-/// Greatest latency that is resolved, an hour; greater ones count as an hour.
+/// Maximum latency of the histograms, an hour; greater latencies count as an hour.
 const SLOWEST_NS: u64 = 3_600_000_000_000;
 
-/// Creates a histogram of three significant digits; its memory is only touched where values are
-/// counted.
+/// Creates an empty histogram of three significant digits; its memory is only touched where values are counted.
 fn empty() -> Histogram<u64> {
     Histogram::new_with_bounds(1, SLOWEST_NS, 3)
         .expect("1 ns to an hour in three digits are valid bounds")

@@ -9,8 +9,8 @@ use std::time::Duration;
 /// Amount of a load: numbers of messages, or a duration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Work {
-    /// Each connection sends `count` messages and waits for all of them, `iterations` times; then
-    /// each thread pauses and reconnects, `reconns` times in all.
+    /// Load limited by numbers of messages: each connection sends `count` messages and waits for all echoes,
+    /// `iterations` times; then each thread pauses and reconnects, `reconns` times in all.
     Counted {
         /// Messages in a burst.
         count: u64,
@@ -21,10 +21,10 @@ pub enum Work {
         /// Pause before connecting again.
         pause: Duration,
     },
-    /// Limited by time: messages sent during `warm_up` are checked and not measured, those of the
-    /// following `duration` are measured.
+    /// Load limited by time: messages sent during `warm_up` are checked and not measured, those of
+    /// the following `duration` are measured.
     Timed {
-        /// Time before the measurement.
+        /// Duration of the warm-up, before the measurement.
         warm_up: Duration,
         /// Duration of the measurement.
         duration: Duration,
@@ -58,7 +58,7 @@ pub struct Plan {
     pub timeout: Duration,
     /// Bucket width of an additional linear histogram.
     pub linear_bucket: Option<Duration>,
-    /// Distinguishes connection ids and message lengths from those of other processes.
+    /// Number that distinguishes connection ids and message lengths from those of other processes.
     pub salt: u32,
 }
 
@@ -112,7 +112,7 @@ impl Plan {
         }
     }
 
-    /// Returns the total number of messages; `None` if it is limited by time, or overflows.
+    /// Returns the total number of messages; `None` if time limits the load, or the number overflows.
     #[must_use]
     pub fn total_count(&self) -> Option<u64> {
         let Work::Counted { count, iterations, reconns, .. } = self.work else { return None };

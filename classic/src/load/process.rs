@@ -21,7 +21,7 @@ pub struct ProcessUsage {
 }
 
 impl ProcessUsage {
-    /// Returns user and system time together.
+    /// Returns the CPU time in user space and in the kernel together.
     #[must_use]
     pub fn cpu(&self) -> Duration {
         self.user + self.system
@@ -29,7 +29,7 @@ impl ProcessUsage {
 
     /// Returns the sum of two processes' usage.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn plus(self, other: Self) -> Self {
         Self {
             user: self.user + other.user,
             system: self.system + other.system,
@@ -42,7 +42,7 @@ impl ProcessUsage {
 /// Unit of CPU time in /proc: a hundredth of a second on every current Linux.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Returns the usage of a process; `None` if it has exited or its usage may not be read.
+/// Returns the resource usage of a process; `None` if the process has exited or may not be read.
 #[must_use]
 pub fn usage_of(process: u32) -> Option<ProcessUsage> {
     let folder = Path::new("/proc").join(process.to_string());
@@ -57,7 +57,7 @@ pub fn usage_of(process: u32) -> Option<ProcessUsage> {
     })
 }
 
-/// Parses the CPU times in /proc's `stat`, for any process name.
+/// Parses user and system CPU time from the text of /proc/PID/stat, for any process name.
 fn cpu_of(stat: &str) -> Option<(Duration, Duration)> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);
@@ -65,7 +65,7 @@ fn cpu_of(stat: &str) -> Option<(Duration, Duration)> {
     Some((next()?, next()?))
 }
 
-/// Returns the value of a line in kB, in bytes.
+/// Returns the value, in bytes, of the line `name` of a /proc file, which is in kB.
 fn kib(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
@@ -159,7 +159,7 @@ fn has_socket(process: u32, sockets: &HashSet<String>) -> bool {
     links.any(|link| is_socket_of(&link, sockets))
 }
 
-/// Returns the kernel's memory: slab objects, and the pages of socket buffers.
+/// Returns the memory that the kernel uses for slab objects and socket buffers, in bytes.
 #[must_use]
 pub fn kernel_bytes() -> u64 {
     const PAGE_BYTES: u64 = 4096;

@@ -1,7 +1,6 @@
 //! Due times of messages, which do not depend on earlier messages.
 
-/// Messages at a fixed rate: the first at `first_ns`, then one every `step_ns`, and none from
-/// `end_ns` on.
+/// Due times of messages at a fixed rate: the first at `first_ns`, then one every `step_ns`, and none from `end_ns` on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Schedule {
     first_ns: u64,
@@ -26,7 +25,7 @@ impl Schedule {
     /// Returns the due time of the message with this index, which starts at 0.
     #[must_use]
     #[inline]
-    pub fn at_ns(&self, index: u64) -> u64 {
+    pub fn due_ns(&self, index: u64) -> u64 {
         self.first_ns.saturating_add((index as f64 * self.step_ns) as u64)
     }
 
@@ -38,19 +37,19 @@ impl Schedule {
         let Some(since_ns) = now_ns.checked_sub(self.first_ns) else { return 0 };
         let mut count = (since_ns as f64 / self.step_ns) as u64 + 1;
         // Rounding may be off by one, either way.
-        while count > 0 && self.at_ns(count - 1) > now_ns {
+        while count > 0 && self.due_ns(count - 1) > now_ns {
             count -= 1;
         }
-        while self.at_ns(count) <= now_ns && count < u64::MAX {
+        while self.due_ns(count) <= now_ns && count < u64::MAX {
             count += 1;
         }
         count
     }
 
-    /// Returns the schedule of every `count`-th message, beginning with message `index`.
+    /// Returns the schedule of every `count`-th message, beginning with the message at `index`.
     #[must_use]
-    pub fn share(&self, index: u64, count: u64) -> Self {
-        Self::new(self.at_ns(index), self.step_ns * count as f64).until(self.end_ns)
+    pub fn every_nth(&self, index: u64, count: u64) -> Self {
+        Self::new(self.due_ns(index), self.step_ns * count as f64).until(self.end_ns)
     }
 }
 
@@ -62,7 +61,7 @@ mod tests {
     fn no_message_is_due_from_the_end_on() {
         let schedule = Schedule::new(1000, 10.0).until(1030);
         assert_eq!([1029, 1030, u64::MAX].map(|now_ns| schedule.due_count(now_ns)), [3; 3]);
-        let odd = schedule.share(1, 2);
+        let odd = schedule.every_nth(1, 2);
         assert_eq!([1009, 1010, 5000].map(|now_ns| odd.due_count(now_ns)), [0, 1, 1]);
         assert_eq!(schedule.until(0).due_count(u64::MAX), 0);
     }
@@ -73,7 +72,7 @@ mod tests {
             let schedule = Schedule::new(1000, step_ns);
             assert_eq!(schedule.due_count(999), 0);
             for index in [0, 1, 2, 1000, 123_457] {
-                let at_ns = schedule.at_ns(index);
+                let at_ns = schedule.due_ns(index);
                 assert!(schedule.due_count(at_ns) > index, "{step_ns} {index}");
                 assert!(schedule.due_count(at_ns - 1) <= index, "{step_ns} {index}");
             }
@@ -83,7 +82,7 @@ mod tests {
     #[test]
     fn shares_of_a_schedule_cover_it() {
         let whole = Schedule::new(50, 10.0);
-        let shares = [0, 1, 2].map(|index| whole.share(index, 3));
+        let shares = [0, 1, 2].map(|index| whole.every_nth(index, 3));
         for now_ns in [0, 50, 59, 60, 75, 1000, 12_345] {
             let sum: u64 = shares.iter().map(|it| it.due_count(now_ns)).sum();
             assert_eq!(sum, whole.due_count(now_ns), "{now_ns}");

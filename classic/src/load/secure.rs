@@ -13,20 +13,20 @@ fn insecure(why: impl ToString) -> EncryptionError {
     EncryptionError(why.to_string())
 }
 
-/// TLS setup of a client: the certificates that it trusts, and the name of the server.
-pub struct Trust {
+/// TLS setup of a client: its trusted certificates, and the name of the server.
+pub struct ClientTls {
     client: Client,
     name: String,
 }
 
-impl Trust {
-    /// Creates the setup of connections to the server of that name.
+impl ClientTls {
+    /// Creates the setup of connections to the server called `name`.
     #[must_use]
     pub fn new(client: Client, name: String) -> Self {
         Self { client, name }
     }
 
-    /// Creates the TLS state of one more connection.
+    /// Creates the TLS state of a new connection.
     ///
     /// # Errors
     /// Fails with [`EncryptionError`] if it cannot be created.
@@ -63,7 +63,7 @@ impl Encryption {
         self.0.seal(plain, &[], out).map_err(insecure)
     }
 
-    /// Appends a close notification to `out`.
+    /// Appends a TLS close notification to `out`.
     pub fn close(&mut self, out: &mut Vec<u8>) {
         self.0.close_notify(out);
     }

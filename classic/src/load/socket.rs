@@ -7,13 +7,13 @@ use rustix::net::{ipproto, sockopt};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Epoll events of a connection: all, edge-triggered.
+/// Epoll events that are monitored on a connection: all, edge-triggered.
 pub(crate) const WATCHED: epoll::EventFlags = epoll::EventFlags::IN
     .union(epoll::EventFlags::OUT)
     .union(epoll::EventFlags::RDHUP)
     .union(epoll::EventFlags::ET);
 
-/// Starts to connect, from the address `source` if it is `Some`. An error includes the name of the system call.
+/// Starts to connect, from the address `source` if it is `Some`. An error includes the name of the failed system call.
 pub(crate) fn connect(
     address: SocketAddr,
     source: Option<SocketAddr>,
@@ -35,12 +35,12 @@ pub(crate) fn connect(
     }
 }
 
-/// Returns the error of a finished connection attempt, if it failed.
-pub(crate) fn connected(fd: impl AsFd) -> Result<(), Errno> {
+/// Returns the error of a finished connection attempt; `Ok` if it succeeded.
+pub(crate) fn connect_result(fd: impl AsFd) -> Result<(), Errno> {
     sockopt::socket_error(fd)?
 }
 
-/// Returns the number of bytes read; 0 if the peer has closed.
+/// Reads from a socket, and returns the number of bytes read; 0 if the peer has closed.
 #[inline]
 pub(crate) fn read(fd: impl AsFd, into: &mut [u8]) -> Result<usize, Errno> {
     loop {
@@ -52,7 +52,7 @@ pub(crate) fn read(fd: impl AsFd, into: &mut [u8]) -> Result<usize, Errno> {
     }
 }
 
-/// Returns the number of bytes that the kernel accepted; 0 if the socket buffer is full.
+/// Sends to a socket, and returns the number of bytes that the kernel accepted; 0 if the socket buffer is full.
 #[inline]
 pub(crate) fn send(fd: impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
     loop {

@@ -10,7 +10,7 @@
 //!
 //! All numbers are big-endian; the length counts the letters alone.
 
-/// Size of the header before the letters.
+/// Size of a message's header, which precedes the letters.
 pub const HEADER_BYTES: usize = 28;
 /// Maximum number of letters in a message.
 pub const LETTERS_MAX: u32 = 1 << 20;
@@ -99,15 +99,15 @@ pub enum MessageError {
     /// The echo belongs to another connection.
     #[error("received the message of connection {found:x} on connection {expected:x}")]
     Id {
-        /// The connection id received.
+        /// Connection id in the message received.
         found: u128,
-        /// The id of the connection that received it.
+        /// Id of the connection on which the message was received.
         expected: u128,
     },
     /// A letter of the message received differs from the one sent.
     #[error("letter {at} of a received message differs from the one sent")]
     Letter {
-        /// Index of the letter.
+        /// Index of the first letter that differs.
         at: usize,
     },
 }
@@ -130,9 +130,9 @@ impl Lengths {
         Self { state, min, span: u64::from(max.max(min) - min) + 1 }
     }
 
-    /// Returns the next length.
+    /// Returns the length of the next message.
     #[inline]
-    pub fn draw(&mut self) -> u32 {
+    pub fn next_length(&mut self) -> u32 {
         // G. Marsaglia, "Xorshift RNGs" (2003), the triple 13, 7, 17.
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
@@ -171,14 +171,14 @@ mod tests {
         let (mut one, mut other) = (Lengths::new(5, 3, 10), Lengths::new(5, 3, 10));
         let mut counts = [0; 16];
         for _ in 0..8000 {
-            let length = one.draw();
-            assert_eq!(length, other.draw());
+            let length = one.next_length();
+            assert_eq!(length, other.next_length());
             counts[length as usize] += 1;
         }
         for (length, count) in counts.iter().enumerate() {
             let expected = if (3..=10).contains(&length) { 800..=1200 } else { 0..=0 };
             assert!(expected.contains(count), "{length}: {count}");
         }
-        assert_eq!(Lengths::new(0, 4, 4).draw(), 4);
+        assert_eq!(Lengths::new(0, 4, 4).next_length(), 4);
     }
 }

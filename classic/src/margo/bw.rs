@@ -29,7 +29,7 @@ const BYTES_MAX: u64 = (1 << 31) - 1;
 const SECONDS_MAX: u64 = 86_400;
 const CONCURRENCY_MAX: u64 = 4096;
 const THREADS_MAX: u64 = 64;
-/// The original's default.
+/// Default size of the buffers, as in the original.
 const BUFFER_BYTES: u64 = 2_147_483_648;
 const BUFFER_BYTES_MAX: u64 = 1 << 40;
 /// Pause between the two directions, as in the original.
@@ -94,7 +94,7 @@ pub struct Bandwidth {
     options: Options,
 }
 
-/// Kinds of memory.
+/// Kinds of memory of the client's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
 enum Kind {
     Shared,
@@ -304,8 +304,8 @@ impl Client<'_> {
         }
     }
 
-    /// Transfers for this time. Returns the number of bytes moved, and the time in ns, including
-    /// the call that requests it.
+    /// Transfers for this number of seconds. Returns the number of bytes moved, and the time in ns,
+    /// including the call that requests the transfers.
     fn timed(&mut self, op: Op, seconds: u64) -> anyhow::Result<(u64, u64)> {
         let began = clock::ticks();
         let bytes = self.call(TRANSFER, &(op, seconds * 1_000_000_000))?;

@@ -1,6 +1,6 @@
 //! Exchange of rank 0's address through MPI itself, for builds with MPI on hosts with the library.
 
-use super::meeting::{machine, reachable, source_towards};
+use super::meeting::{machine_id, parse_reachable_address, source_towards};
 use super::ranks::Rank;
 use anyhow::{Context, bail, ensure};
 use handover_program::console::print_error;
@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 /// Size of a message between the ranks: a text, padded with at least one zero byte.
 const MESSAGE_BYTES: usize = 4096;
 
-/// MPI after initialisation, before any message was sent.
+/// Meeting of the ranks by MPI: initialised, before any message was sent.
 #[derive(Debug)]
 pub struct MpiMeeting {
     world: World,
@@ -81,7 +81,7 @@ impl MpiMeeting {
         let (machine_1, host_1) = message
             .split_once(' ')
             .with_context(|| format!("parse the host of rank 1 in {message:?}"))?;
-        let is_elsewhere = machine_1 != machine();
+        let is_elsewhere = machine_1 != machine_id();
         let here = || address_towards(host_1).map(|host| host.to_string());
         let listened = match at {
             Address::Tcp(place) if place.is_empty() && is_elsewhere => here().map(Address::Tcp),
@@ -91,7 +91,7 @@ impl MpiMeeting {
         let listened = listened.and_then(|at| Ok(listen(&at)?));
         // The other rank waits for a message in either case.
         let answer = match &listened {
-            Ok(address) => format!("{} {address}", machine()),
+            Ok(address) => format!("{} {address}", machine_id()),
             Err(_) => String::new(),
         };
         self.send(1, &answer)?;
@@ -102,17 +102,17 @@ impl MpiMeeting {
     /// Receives, as rank 1, the address of rank 0, and finalises MPI.
     pub fn receive_address(self) -> anyhow::Result<Address> {
         let host = rustix::system::uname();
-        self.send(0, &format!("{} {}", machine(), host.nodename().to_string_lossy()))?;
+        self.send(0, &format!("{} {}", machine_id(), host.nodename().to_string_lossy()))?;
         let line = self.receive(0)?;
         self.world.end()?;
         if line.is_empty() {
             bail!("rank 0 has sent no address: it failed to listen");
         }
-        reachable(&line)
+        parse_reachable_address(&line)
     }
 }
 
-/// Returns this host's address as seen from `host`, with port 0.
+/// Returns this host's address as seen from the host `host`, with port 0.
 fn address_towards(host: &str) -> anyhow::Result<SocketAddr> {
     let (own, _) = source_towards((host, 9)).with_context(|| {
         format!(

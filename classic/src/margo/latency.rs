@@ -17,7 +17,6 @@ const STOP: Method = Method::new("stop");
 
 /// Maximum number of timed calls: each needs 8 bytes.
 const ITERATIONS_MAX: u64 = 1_000_000_000;
-/// Maximum payload.
 const PAYLOAD_BYTES_MAX: u64 = 1 << 26;
 /// Deadline of each call with `-T`.
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -143,7 +142,7 @@ impl Program for Latency {
 }
 
 impl Latency {
-    /// Makes the timed call: sends the payload, waits, and returns the length of the result.
+    /// Makes one timed call: sends the payload, waits for the result, and returns its length.
     #[inline]
     fn noop(&self, endpoint: &mut Endpoint, peer: Peer, payload: &[u8]) -> anyhow::Result<usize> {
         let echoed = match self.timed {

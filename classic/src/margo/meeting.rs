@@ -103,8 +103,8 @@ impl Drop for PublishedAddress<'_> {
 }
 
 impl MeetingFile {
-    /// Returns the meeting file of a job. `program` separates programs that run in one job, one after another.
-    pub fn of(program: &str, job: &str) -> anyhow::Result<MeetingFile> {
+    /// Returns the meeting file of a job. `program` separates programs that run one after another in one job.
+    pub fn for_job(program: &str, job: &str) -> anyhow::Result<MeetingFile> {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let private = runtime.and_then(|path| folder(&path).ok().map(|folder| (path, folder)));
         let (path, folder) = match private {
@@ -194,7 +194,7 @@ impl MeetingFile {
             if parent_and_start(pid).is_none_or(|(_, writer_started)| writer_started != started))
     }
 
-    /// Returns the file and its content; `None` while there is no complete line.
+    /// Returns the open file and its content; `None` while it contains no complete line.
     fn read(&self) -> anyhow::Result<Option<(AddressRecord, OwnedFd)>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = match fs::openat(&self.folder, self.name.as_str(), flags, Mode::empty()) {
@@ -227,7 +227,7 @@ impl MeetingFile {
     }
 }
 
-/// Content of the file: the writer's process id and start time, and its address.
+/// Content of the meeting file: the writer's process id and start time, and its address.
 struct AddressRecord {
     pid: u32,
     started: u64,
@@ -251,7 +251,7 @@ fn folder(path: &Path) -> anyhow::Result<OwnedFd> {
 }
 
 /// Returns an identifier of this machine and network namespace, valid until the next boot.
-pub fn machine() -> String {
+pub fn machine_id() -> String {
     let read = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
     let text = format!("{}{}", read.trim(), namespace.display());
@@ -284,7 +284,7 @@ impl RankConnection {
     }
 }
 
-/// Waits at `place`, as rank 0, for the other rank of its job, and sends it `address`.
+/// Waits, as rank 0, at the address `place` for the other rank of its job, and sends `address` to it.
 pub fn wait_at_host(
     place: &str,
     job: &str,
@@ -293,7 +293,7 @@ pub fn wait_at_host(
 ) -> anyhow::Result<RankConnection> {
     let mut endpoint = meeting_endpoint()?;
     let met = Arc::new(OnceLock::new());
-    let (own_job, line) = (job.to_owned(), format!("{} {address}", machine()));
+    let (own_job, line) = (job.to_owned(), format!("{} {address}", machine_id()));
     let comes = Arc::clone(&met);
     endpoint.register("meet", 0, move |context: &mut Context<'_>, job: String| {
         if job != own_job {
@@ -339,7 +339,7 @@ pub fn address_from_host(
         let mut endpoint = meeting_endpoint()?;
         match endpoint.connect(&Address::Tcp(place.to_owned())) {
             Ok(peer) => match endpoint.call_within::<_, String>(peer, MEET, job, limit.left()) {
-                Ok(line) => return Ok((reachable(&line)?, endpoint)),
+                Ok(line) => return Ok((parse_reachable_address(&line)?, endpoint)),
                 // The time is over: an earlier answer says more.
                 Err(CallError::Deadline) => {}
                 Err(error) => why = error.to_string(),
@@ -384,11 +384,12 @@ pub fn source_towards(place: impl ToSocketAddrs) -> io::Result<(IpAddr, SocketAd
 }
 
 /// Parses the address of rank 0, and checks that this process can reach it.
-pub fn reachable(line: &str) -> anyhow::Result<Address> {
+pub fn parse_reachable_address(line: &str) -> anyhow::Result<Address> {
     let (machine_0, text) =
         line.split_once(' ').with_context(|| format!("parse the address of rank 0 in {line:?}"))?;
     let address: Address = text.parse()?;
-    if !matches!(address.transport(), Transport::Tcp | Transport::Tls) && machine_0 != machine() {
+    if !matches!(address.transport(), Transport::Tcp | Transport::Tls) && machine_0 != machine_id()
+    {
         let how = address.transport();
         let say = "the ranks are on different hosts; use tls:// or tcp://";
         return Err(usage(format!("-n {how}://: {say}")));

@@ -65,12 +65,14 @@ const LAUNCHERS: &[Launcher] = &[
 const JOB_LETTERS_MAX: usize = 100;
 
 impl Rank {
-    /// Reads the rank from the environment; `None` if this process was not launched as one of
-    /// several.
+    /// Reads the rank from the environment variables of a launcher; `None` if no launcher started
+    /// this process as one of several ranks.
     ///
     /// # Errors
     /// If the variables do not give a rank.
-    pub fn of(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<Rank>> {
+    pub fn from_environment(
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> anyhow::Result<Option<Rank>> {
         let is_set = |launcher: &&Launcher| variable(launcher.rank).is_some();
         let Some(launcher) = LAUNCHERS.iter().find(is_set) else { return Ok(None) };
         let number = |name: &str| -> anyhow::Result<Option<u32>> {
@@ -102,7 +104,7 @@ impl Rank {
         }))
     }
 
-    /// Returns the rank of `--rank`, one of two ranks that meet at `--rendezvous`.
+    /// Returns the rank given by `--rank`, one of two ranks that meet at `--rendezvous`.
     pub fn from_option(number: u32) -> Rank {
         Rank { number, ranks_count: 2, here_count: None, job: None, variable: "--rank" }
     }
@@ -113,8 +115,8 @@ impl Rank {
         matches!(self.variable, "OMPI_COMM_WORLD_RANK" | "PMI_RANK")
     }
 
-    /// Returns a name of the job that is unique on this host and the same for all its ranks here.
-    pub fn job_here(&self) -> String {
+    /// Returns a name of the job that is unique on this host and the same for all ranks of the job on it.
+    pub fn job_on_this_host(&self) -> String {
         self.job.clone().unwrap_or_else(|| launched_by(self.variable))
     }
 }
@@ -163,7 +165,7 @@ mod tests {
     use super::*;
 
     fn of(variables: &[(&str, &str)]) -> anyhow::Result<Option<Rank>> {
-        Rank::of(|name| {
+        Rank::from_environment(|name| {
             variables.iter().find(|(it, _)| *it == name).map(|(_, value)| (*value).to_owned())
         })
     }
@@ -196,7 +198,7 @@ mod tests {
             ("SLURM_STEP_ID", "0"),
         ]);
         assert_eq!((srun.number, srun.ranks_count, srun.here_count), (1, 2, Some(1)));
-        assert_eq!(srun.job_here(), "17.0");
+        assert_eq!(srun.job_on_this_host(), "17.0");
         assert_eq!(of(&[("HOME", "/root")]).expect("nothing wrong"), None);
     }
 
@@ -214,7 +216,7 @@ mod tests {
     fn job_without_a_name_is_named_after_its_launcher() {
         let rank = rank(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")]);
         let (pid, started) = rank
-            .job_here()
+            .job_on_this_host()
             .split_once('-')
             .map(|(pid, started)| {
                 (pid.parse::<u32>().expect("a process"), started.parse::<u64>().expect("a time"))

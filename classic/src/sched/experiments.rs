@@ -14,16 +14,15 @@ use std::io::Write;
 pub const CLIENTS: [u64; 12] = [1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 17, 23];
 /// Duration of one experiment in seconds, by default.
 const SECONDS: f64 = 0.5;
-/// Length of all packets.
 const LENGTH_BYTES: u32 = 1500;
-/// Bandwidth of the link.
+/// Bandwidth of the link, in bit/s.
 const LINK_BPS: u64 = 500_000_000_000;
 
 /// One column of the table: each client offers packets of 1500 bytes in bursts.
 #[derive(Clone, Copy, Debug)]
 struct Experiment {
     letter: char,
-    /// Bandwidth that each client offers.
+    /// Bandwidth that each client offers, in the syntax of a client's program.
     offered: &'static str,
     burst_packets: u32,
     queue: u64,

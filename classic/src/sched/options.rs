@@ -4,13 +4,12 @@ use handover_base::units::Count;
 use handover_sched::Algorithm;
 use handover_suite::sched::flowset::FlowSet;
 
-/// Default algorithm.
 const ALGORITHM: Algorithm = Algorithm::Rr;
-/// Minimum number of flows by default, and the length of their packets. Each client has at least one flow.
+/// Default of the minimum number of flows, and the length of their packets. Each client has at least one flow.
 const FLOWS_COUNT: u32 = 16;
 const LENGTH_BYTES: u32 = 1500;
 
-/// Names of the options.
+/// Names of the scheduler's options.
 pub const NAMES: [&str; 3] = ["-alg", "-flowsets", "-qmax"];
 
 /// The scheduler's options in runs with clients.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const DRAINED_RECORDS_MAX: usize = 8192;
 /// Pause between two polls of the clients' buffers during the run.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Size of a file's buffer.
+/// Size of the write buffer of a file.
 const BUFFER_BYTES: usize = 1 << 18;
 /// Significant digits of waits, and their maximum of 10 minutes; longer waits count as the maximum.
 const DIGITS: u8 = 3;
@@ -83,7 +83,7 @@ impl Waits {
 struct Stream {
     records: Records,
     path: PathBuf,
-    /// `None` after a failure.
+    /// Time-stamp file of the client; `None` after a failure.
     file: Option<BufWriter<Replacement>>,
     waits: Waits,
     failed: Option<io::Error>,
@@ -132,14 +132,13 @@ impl Stream {
     }
 }
 
-/// The record streams of all clients.
 pub struct Streams(Vec<Stream>);
 
 /// Results of writing all files.
 pub struct Written {
-    /// Waits by client.
+    /// Waits of each client's packets.
     pub waits: Vec<Waits>,
-    /// Time that writing took after the clients had finished.
+    /// Time that writing took after the end of the clients.
     pub took: Duration,
     /// First failure of a stream; `None` if all streams were written.
     pub failed: Option<anyhow::Error>,

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Treatment of a record when the buffer is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum WhenFull {
-    /// The client waits for space: no record is lost, and its packets are late.
+    /// The client waits for free space: no record is lost, and its packets are late.
     #[default]
     Block,
     /// The record is lost and counted, and the client continues.
@@ -145,9 +145,9 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// Passes up to `records_max` records to `each`, in order; returns their number. More records
-    /// may follow a zero: see [`is_finished`](Self::is_finished). Records arrive in chunks, the
-    /// last of them when the recorder is dropped.
+    /// Passes up to `records_max` records to `each`, in order; returns the number of records. More
+    /// records may follow after it returns 0: see [`is_finished`](Self::is_finished). Records
+    /// arrive in chunks, the last of them when the recorder is dropped.
     pub(super) fn drain(&mut self, records_max: usize, mut each: impl FnMut(Record)) -> usize {
         let mut drained = 0;
         while drained < records_max {
@@ -178,7 +178,7 @@ impl Records {
         self.chunk.as_slice().is_empty() && self.consumer.is_finished()
     }
 
-    /// Returns the number of records lost. Complete when [`is_finished`](Self::is_finished).
+    /// Returns the number of lost records. Complete when [`is_finished`](Self::is_finished).
     pub(super) fn lost(&self) -> u64 {
         // Relaxed: a statistic; the end of the ring orders the last one.
         self.losses.lost.load(Ordering::Relaxed)
@@ -214,11 +214,11 @@ pub(super) fn write_line(record: &Record, out: &mut impl io::Write) -> io::Resul
     out.write_all(&line.bytes[line.from..])
 }
 
-/// Longest line: four numbers of 20 digits, one of 10, five tabs, the flag and the end.
+/// Maximum length of a line: four numbers of 20 digits, one of 10, five tabs, the flag and the end.
 const LINE_BYTES_MAX: usize = 4 * 20 + 10 + 5 + 1 + 1;
 
-/// A line that is filled from its end. Formatting by `write!` would take five times as long, and there are millions of
-/// lines.
+/// Buffer of one line, filled from its end. Formatting by `write!` would take five times as long,
+/// and there are millions of lines.
 struct LineBuffer {
     bytes: [u8; LINE_BYTES_MAX],
     from: usize,
@@ -280,7 +280,6 @@ mod tests {
         assert_eq!(line, b"0\t0\t0\t18446744073709551615\t0\t\n");
     }
 
-    /// Drains all records until the recorder is dropped.
     fn drained(mut records: Records) -> (Vec<u64>, Records) {
         let mut seen = Vec::new();
         while !records.is_finished() {

@@ -3,12 +3,12 @@
 use super::Plan;
 use super::summary::{Row, Share};
 
-/// Relative difference from the due share above which an explanation is printed.
+/// Relative difference between a share and the due share above which an explanation is printed.
 const OFF_MIN: f64 = 0.05;
-/// Share of the link's rate below which the link counts as not full.
+/// Minimum use of the link's rate, as a share of it, at which the link counts as full.
 const FULL_MIN: f64 = 0.95;
 
-/// Returns the lines that explain the column `due`, and shares that differ from it.
+/// Returns the lines that explain the column `due`, and the shares that differ from it.
 pub fn notes(plan: &Plan, rows: &[Row], seconds: f64) -> Vec<String> {
     let clients = &rows[..plan.threads() as usize];
     let shares: Vec<(usize, &Row, Share)> =

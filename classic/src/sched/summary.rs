@@ -21,11 +21,11 @@ pub struct Row {
     pub name: String,
     /// Counts of packets and bytes by outcome.
     pub counts: Counts,
-    /// Share of all bytes that the client got, and the share due by its weights.
+    /// Share of all bytes that the client obtained, and the share due by its weights.
     pub share: Option<Share>,
-    /// Maximum number of bytes by which the client fell behind its due while it had packets queued.
+    /// Maximum number of bytes by which the client fell behind its due share while it had packets queued.
     pub lag_bytes: Option<f64>,
-    /// Number of times that a flow of the client ran out of packets; `None` if the scheduler was not watched.
+    /// Number of times that a flow of the client ran out of packets; `None` if fairness was not measured.
     pub emptied: Option<u64>,
     /// Waits of the client's packets.
     pub waits: Option<Waits>,
@@ -125,7 +125,7 @@ fn quantiles(stage: &Histogram<u64>) -> String {
     QUANTILES.map(|(q, _)| format_ns(stage.value_at_quantile(q) as f64)).join(" / ")
 }
 
-/// Draws `PREFIXstages.svg` and `PREFIXshares.svg`; returns the files made.
+/// Draws `PREFIXstages.svg` and `PREFIXshares.svg`; returns the paths of the files.
 pub fn draw(rows: &[Row], prefix: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut made = Vec::new();
     if rows.iter().any(|row| row.waits.as_ref().is_some_and(|it| !it.stages[0].is_empty())) {
@@ -159,16 +159,25 @@ fn stages(rows: &[Row]) -> Chart {
                 opens_group: index == 0,
             });
             if !stage.is_empty() {
-                let point = Point::at(at(0.5), place).between(at(0.5), at(0.999));
-                points.push(point.titled(format!("{}: {}", names().join(" / "), quantiles(stage))));
+                let point = Point::at(at(0.5), place).with_span(at(0.5), at(0.999));
+                points.push(point.with_tooltip(format!(
+                    "{}: {}",
+                    names().join(" / "),
+                    quantiles(stage)
+                )));
             }
         }
     }
     let time = Axis::log("waited, p50 to p99.9", Quantity::Nanos);
     let mut chart = Chart::new("Where packets waited", time, Axis::names(labels))
-        .described("For each client and stage the median wait, with a line to its p99.9.");
+        .with_description("For each client and stage the median wait, with a line to its p99.9.");
     for (index, points) in points.into_iter().enumerate() {
-        chart = chart.with(Series::new(STAGES[index], Role::Nth(index as u8), Mark::Dot, points));
+        chart = chart.with_series(Series::new(
+            STAGES[index],
+            Role::Nth(index as u8),
+            Mark::Dot,
+            points,
+        ));
     }
     chart
 }
@@ -186,15 +195,15 @@ fn shares(rows: &[Row]) -> Chart {
         let place = |(index, (_, share)): (usize, &(&Row, Share))| {
             let Share { got, due } = *share;
             let label = format!("got {:.2} %, due {:.2} %", got * 100.0, due * 100.0);
-            Point::at(part(share), index as f64).titled(label)
+            Point::at(part(share), index as f64).with_tooltip(label)
         };
         clients.iter().enumerate().map(place).collect::<Vec<_>>()
     };
-    let axis = Axis::linear("share of all bytes", Quantity::Share).from(0.0);
+    let axis = Axis::linear("share of all bytes", Quantity::Share).including(0.0);
     Chart::new("Shares", axis, Axis::names(clients.iter().map(name).collect()))
-        .described(
+        .with_description(
             "For each client the share of all bytes that it got, and a tick at what was due.",
         )
-        .with(Series::new("obtained", Role::Ours, Mark::Bar, points(|share| share.got)))
-        .with(Series::new("due", Role::Floor, Mark::Tick, points(|share| share.due)))
+        .with_series(Series::new("obtained", Role::Ours, Mark::Bar, points(|share| share.got)))
+        .with_series(Series::new("due", Role::Floor, Mark::Tick, points(|share| share.due)))
 }

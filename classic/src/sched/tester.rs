@@ -11,7 +11,7 @@ use std::io::Write;
 /// Number of parts of the test, each timed next to the same steps without a scheduler.
 const PARTS: u64 = 25;
 
-/// Runs the test; prints dummynet's line, and then the algorithm's cost without the generator's.
+/// Runs the test of the algorithm alone; prints dummynet's line, and then the algorithm's cost without the generator's.
 pub fn run(words: &[String], out: &mut dyn Write) -> anyhow::Result<()> {
     let options = Options::parse(words).map_err(usage)?;
     clock::calibration();
@@ -39,7 +39,7 @@ pub fn run(words: &[String], out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Visitor that measures fairness. It measures no times, as the measurement costs as much as scheduling.
+/// Visitor that measures fairness without measuring times, as this costs as much as scheduling.
 struct Watch<'a>(&'a Options);
 
 impl Visitor<u64> for Watch<'_> {
@@ -57,7 +57,7 @@ struct Time<'a>(&'a Options);
 struct Timed {
     report: Report,
     took_ns: u64,
-    /// Time of each part beyond the generator's, in ns per packet.
+    /// Time of each part of the test without that of the generator, in ns per packet.
     net_ns: Vec<f64>,
 }
 

@@ -6,7 +6,7 @@ use handover_sched::{
     EnqueueOutcome, EnqueueResult, FlowError, FlowSpec, Packet, Scheduler, Totals,
 };
 
-/// A scheduler that reports all operations to a watch and forwards them to `inner`.
+/// A scheduler that reports all operations to a fairness index and forwards them to `inner`.
 #[derive(Debug)]
 pub struct WatchedScheduler<S> {
     inner: S,

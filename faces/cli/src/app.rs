@@ -44,7 +44,7 @@ enum Command {
     Sweep(commands::sweep::Sweep),
     /// Check the measuring method on this machine: measure code with known costs
     Prove(commands::prove::Prove),
-    /// Draw a sweep: intervals, contenders side by side, and the fitted scalability law
+    /// Draw charts of a sweep: times and rates of the contenders, and the fitted scalability law
     Plot(commands::plot::Plot),
     /// Measure the workloads of the package in this folder (as cargo-handover: `cargo handover`)
     Bench(commands::bench::BenchArgs),
@@ -74,7 +74,7 @@ enum Command {
     Export(Export),
     /// Read runs from JSON Lines into the store
     Import(Import),
-    /// Trace programs with probes: switch probes; show, export and estimate traces
+    /// Trace a program: record calls, enable probes, and show, export or summarise traces
     #[command(subcommand)]
     Trace(commands::trace::Trace),
     /// Create links with the classic programs' names, so that their command lines work unchanged
@@ -84,7 +84,7 @@ enum Command {
     /// Print shell completions
     #[command(hide = true)]
     Completions {
-        /// Shell
+        /// Shell that reads the completions
         shell: clap_complete::Shell,
     },
     /// Print the man page
@@ -100,42 +100,42 @@ pub struct StoreOption {
     pub db: Option<PathBuf>,
 }
 
-/// Options of a run, besides the patterns.
+/// Command-line options of `handover run`, without its patterns.
 #[derive(Debug, Args)]
 pub struct RunOptions {
     /// Length of the measurement: smoke (once, to check that it works), quick, full
     #[arg(long, value_name = "NAME", default_value = "quick")]
     pub profile: Profile,
-    /// Leave out the peers (alternative implementations)
+    /// Do not measure the peers (alternative implementations)
     #[arg(long)]
     pub no_peers: bool,
     /// Placement of the participants relative to each other: near, far, smt or same
     #[arg(long, value_name = "NAME", default_value = "near")]
     pub place: Placement,
     /// Pause before each hand-over, 0 to 100ms, to measure hand-overs with cold caches
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = span)]
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration)]
     #[arg(allow_hyphen_values = true)]
     pub idle_gap: Duration,
-    /// Time for each benchmark, 100ms to 1h, instead of the profile's
-    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
+    /// Measuring time of each benchmark, 100ms to 1h [default: given by the profile]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     pub time: Option<Duration>,
-    /// Run a busy thread next to the participants
+    /// Run a busy thread on a CPU next to those of the participants
     #[arg(long)]
     pub neighbour: bool,
     /// Run participants as processes instead of threads
     #[arg(long)]
     pub processes: bool,
     /// Set an argument of every selected benchmark that has it
-    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
     pub set: Vec<(String, String)>,
     /// Name of the run, for `compare` and `show`; several runs may share a name
-    #[arg(long, value_name = "NAME", value_parser = name)]
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub name: Option<String>,
     /// Number of runs, each in a separate process; `compare` needs five per side
     #[arg(long, value_name = "COUNT", default_value = "1", conflicts_with = "json")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     pub repeat: u32,
-    /// Number of this run in a repetition
+    /// Number of this process among those of `--repeat`, from 1
     #[arg(long, value_name = "NTH", hide = true)]
     pub nth: Option<u32>,
     /// Print one JSON document instead of the table
@@ -147,7 +147,7 @@ pub struct RunOptions {
     /// Show a row for every contender
     #[arg(long)]
     pub all: bool,
-    /// File of the HTML report
+    /// File that the HTML report is written to
     #[arg(long, short = 'o', value_name = "FILE", default_value = "report.html")]
     pub report: PathBuf,
     /// Write no HTML report
@@ -176,7 +176,7 @@ impl RunOptions {
 
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Id (lock/busy), prefix of ids (lock) or glob ('*/busy') [default: the ladder]
+    /// Benchmarks: id (lock/busy), prefix of ids (lock) or glob ('*/busy') [default: the ladder]
     #[arg(value_name = "PATTERN")]
     pub patterns: Vec<String>,
     #[command(flatten)]
@@ -185,7 +185,7 @@ pub struct Run {
 
 #[derive(Debug, Args)]
 pub struct List {
-    /// Prefix of ids, or glob
+    /// Benchmarks: id, prefix of ids, or glob [default: all]
     #[arg(value_name = "PATTERN")]
     pub patterns: Vec<String>,
     /// Print JSON
@@ -198,7 +198,7 @@ pub struct Show {
     /// Run: id, prefix of an id, name, or position from the end (-1 is the last)
     #[arg(value_name = "RUN", allow_negative_numbers = true, default_value = "last")]
     pub run: String,
-    /// Print one JSON document instead of the table
+    /// Print the run as one JSON document instead of a table
     #[arg(long)]
     pub json: bool,
     /// Format of the table: text or markdown
@@ -217,7 +217,7 @@ pub struct Report {
     /// Run, and runs to show for comparison: ids, prefixes, names, or positions from the end (-1)
     #[arg(value_name = "RUN", allow_negative_numbers = true, default_value = "last")]
     pub runs: Vec<String>,
-    /// File of the report
+    /// File that the report is written to
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     pub output: PathBuf,
     #[command(flatten)]
@@ -235,7 +235,7 @@ pub struct Runs {
 
 #[derive(Debug, Args)]
 pub struct Export {
-    /// Runs [default: all]
+    /// Runs to export: ids, prefixes of ids, names, or positions from the end (-1) [default: all]
     #[arg(value_name = "RUN", allow_negative_numbers = true)]
     pub runs: Vec<String>,
     /// Format: jsonl (which import reads), csv, openmetrics, hdr (an HdrHistogram log) or github-action
@@ -247,7 +247,7 @@ pub struct Export {
 
 #[derive(Debug, Args)]
 pub struct Import {
-    /// Input file; `-` for standard input
+    /// JSON Lines file to import; `-` for standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     #[command(flatten)]
@@ -261,7 +261,7 @@ pub struct Links {
     pub folder: PathBuf,
 }
 
-pub(crate) fn span(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }
@@ -269,21 +269,21 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_nanos(span.0))
 }
 
-fn name(text: &str) -> Result<String, String> {
+fn parse_name(text: &str) -> Result<String, String> {
     handover_store::check_tag(text).map_err(|refused| refused.to_string())?;
     Ok(text.to_string())
 }
 
 /// Parses a duration of 0.1 to 600 seconds.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds".to_string())?;
     match (0.1..=600.0).contains(&seconds) {
         true => Ok(Duration::from_secs_f64(seconds)),
-        false => Err("must be between 0.1 and 600 seconds".to_string()),
+        false => Err("the duration must be between 0.1 and 600 seconds".to_string()),
     }
 }
 
-pub(crate) fn assignment(text: &str) -> Result<(String, String), String> {
+pub(crate) fn parse_assignment(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_string(), value.to_string())),
         _ => Err("must be NAME=VALUE, as in slots_count=128".to_string()),
@@ -318,7 +318,7 @@ pub fn main(words: impl Iterator<Item = OsString>) -> (ExitCode, Option<anyhow::
     }
 }
 
-/// Formats the parser's error in one line, without the usage: argument, value, and remedy.
+/// Formats an error of the command-line parser in one line, without the usage: argument, value, and remedy.
 fn one_line(refused: &clap::Error) -> String {
     let text = refused.render().to_string();
     let said = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));

@@ -6,7 +6,7 @@ use handover_harness::{ParticipantError, PlanError};
 use handover_store::StoreError;
 
 /// Converts an error of a participant's environment variable to a usage error, like an invalid argument.
-pub fn of_participant(refused: ParticipantError) -> anyhow::Error {
+pub fn participant_error(refused: ParticipantError) -> anyhow::Error {
     match refused {
         ParticipantError::NotAnAssignment(_) => usage(refused),
         other => other.into(),
@@ -14,7 +14,7 @@ pub fn of_participant(refused: ParticipantError) -> anyhow::Error {
 }
 
 /// Converts an error of a plan to a usage error, unless the machine's topology could not be read.
-pub fn of_plan(refused: PlanError) -> anyhow::Error {
+pub fn plan_error(refused: PlanError) -> anyhow::Error {
     match refused {
         PlanError::Topology(_) => refused.into(),
         other => usage(other),
@@ -23,7 +23,7 @@ pub fn of_plan(refused: PlanError) -> anyhow::Error {
 
 /// Converts an error of opening a store to a usage error, unless the system lacks descriptors or
 /// space.
-pub fn of_store(refused: StoreError) -> anyhow::Error {
+pub fn store_error(refused: StoreError) -> anyhow::Error {
     match refused {
         StoreError::NoDescriptors { .. } | StoreError::Full { .. } => refused.into(),
         other => usage(other),

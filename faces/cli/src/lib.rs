@@ -18,7 +18,7 @@ pub fn main() -> ExitCode {
         return ended(exit::code(played.map_err(anyhow::Error::from)));
     }
     if let Some(played) = handover_harness::dispatch_partner(&commands::prove::with_planted()) {
-        return ended(exit::code(played.map_err(exit::of_participant)));
+        return ended(exit::code(played.map_err(exit::participant_error)));
     }
     if let Err(refused) = console::ignore_file_size_signal() {
         console::print_error(format_args!("handover: warning: no handler for SIGXFSZ: {refused}"));
@@ -31,7 +31,7 @@ fn ended((code, error): (ExitCode, Option<anyhow::Error>)) -> ExitCode {
         // Errors start with the program name that the user typed.
         let called = std::env::args_os().next().unwrap_or_default();
         let name = names::called_as(&called).map_or("handover", |classic| classic.command);
-        console::print_error(format_args!("{name}: {}", exit::chain(&error)));
+        console::print_error(format_args!("{name}: {}", exit::format_chain(&error)));
     }
     code
 }

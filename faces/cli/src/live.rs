@@ -60,7 +60,8 @@ impl Live {
         Some(Live { terminal, ladder, began: Instant::now(), drawn: None, interrupted, messages })
     }
 
-    /// Shows the start of a visit to a benchmark; `visit` is its number and the number of visits.
+    /// Shows the start of a visit, which measures one benchmark in one pass; `visit` is the visit's
+    /// number and the number of visits.
     pub fn begin(&mut self, visit: (usize, usize), group: usize) {
         self.ladder.begin(visit, group);
         self.update();

@@ -10,14 +10,14 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// Interval at which a child is polled: long enough not to disturb its measurements.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Time within which a child must exit after the terminal's signal.
+/// Time that a child has to exit after a signal from the terminal, before it gets SIGTERM.
 const GRACE_PERIOD: Duration = Duration::from_secs(3);
 
 /// Runs a command until it exits, with an empty standard input. The command gets a signal to stop
 /// when this process is interrupted or exits first. Call it from the main thread.
 pub fn run(command: &mut Command, interrupted: &AtomicBool) -> anyhow::Result<ExitStatus> {
     let shown = command.get_program().to_string_lossy().into_owned();
-    raw::end_with_parent(command, Signal::TERM);
+    raw::signal_on_parent_exit(command, Signal::TERM);
     let mut child =
         command.stdin(Stdio::null()).spawn().with_context(|| format!("cannot run {shown}"))?;
     let mut interrupted_at: Option<Instant> = None;

@@ -12,7 +12,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-/// Default width without a terminal, and the minimum width, in columns.
+/// Width of the output without a terminal, in columns.
 const WIDTH_DEFAULT: usize = 120;
 const WIDTH_MIN: usize = 30;
 
@@ -48,7 +48,7 @@ pub fn print_help(help: &clap::Error) -> io::Result<()> {
     }
 }
 
-/// Adds the prefix "standard output" to an error.
+/// Adds the prefix "standard output" to the message of an error.
 fn of_output(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("standard output: {error}"))
 }
@@ -62,7 +62,7 @@ pub fn print_error(line: impl fmt::Display) {
     let _ = stderr().lock().write_all(text.as_bytes());
 }
 
-/// Maximum length of a line. A longer line is cut to its last characters: an error ends with its cause and the remedy.
+/// Maximum length of an error message. A longer message keeps its last characters, which name the cause and the remedy.
 const LINE_CHARS_MAX: usize = 1000;
 const LINE_END_CHARS: usize = 400;
 
@@ -89,7 +89,7 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// Returns the width in columns, from `COLUMNS` or the terminal.
+/// Returns the width of the output in columns, from `COLUMNS` or the terminal.
 pub fn width() -> usize {
     let requested = std::env::var("COLUMNS").ok().and_then(|text| text.parse::<usize>().ok());
     let of_terminal = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
@@ -143,7 +143,7 @@ pub fn ignore_file_size_signal() -> io::Result<()> {
 
 /// Signals that request a program to stop; a second one terminates it at once.
 const SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
-/// Exit code after a second signal.
+/// Exit code of a process that a second signal terminated.
 const INTERRUPTED: i32 = 130;
 
 /// Returns a flag that is set by SIGINT, SIGTERM and, unless it is ignored, SIGHUP. A second SIGINT
@@ -152,7 +152,7 @@ const INTERRUPTED: i32 = 130;
 ///
 /// # Errors
 /// If the system refuses a handler.
-pub fn interrupted() -> io::Result<Arc<AtomicBool>> {
+pub fn interrupt_flag() -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in SIGNALS {
         // The order matters: the first signal only sets the flag, the second finds it set.
@@ -175,13 +175,12 @@ pub fn set_on_hangup(flag: &Arc<AtomicBool>) -> io::Result<()> {
     }
 }
 
-/// Returns a flag as [`interrupted`] does, and calls `last_action` before a second signal terminates
-/// the process. `last_action` may do more than a signal handler may, and hence runs in a thread that
-/// waits for signals.
+/// Returns a flag as [`interrupt_flag`] does, and calls `last_action` before a second signal terminates the process.
+/// `last_action` may do more than a signal handler may, and hence runs in a thread that waits for signals.
 ///
 /// # Errors
 /// If a signal handler cannot be installed, or the thread not started.
-pub fn interrupted_after(last_action: fn()) -> io::Result<Arc<AtomicBool>> {
+pub fn interrupt_flag_with_last_action(last_action: fn()) -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let (mut signals, told) = UnixStream::pair()?;
     for signal in SIGNALS {
@@ -208,7 +207,7 @@ pub fn interrupted_after(last_action: fn()) -> io::Result<Arc<AtomicBool>> {
     Ok(flag)
 }
 
-/// Maximum duration of the last action.
+/// Maximum duration of the action that precedes termination by a second signal.
 const LAST_ACTION_MAX: Duration = Duration::from_millis(500);
 
 #[cfg(test)]

@@ -6,19 +6,19 @@ use std::process::ExitCode;
 
 /// Error in the command line, or in a file named on it.
 #[derive(Debug)]
-pub struct Usage(pub String);
+pub struct UsageError(pub String);
 
-impl fmt::Display for Usage {
+impl fmt::Display for UsageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Usage {}
+impl std::error::Error for UsageError {}
 
-/// Converts any error to a usage error.
+/// Converts any error to an error of the command line.
 pub fn usage(error: impl fmt::Display) -> anyhow::Error {
-    anyhow::Error::new(Usage(error.to_string()))
+    anyhow::Error::new(UsageError(error.to_string()))
 }
 
 /// Error of a measurement that was interrupted by SIGINT, SIGTERM or SIGHUP.
@@ -72,13 +72,12 @@ pub fn code(outcome: anyhow::Result<()>) -> (ExitCode, Option<anyhow::Error>) {
     if error.is::<Interrupted>() || error.is::<InterruptedEarly>() {
         return (ExitCode::from(130), Some(error));
     }
-    let code = if error.is::<Usage>() { 2 } else { 1 };
+    let code = if error.is::<UsageError>() { 2 } else { 1 };
     (ExitCode::from(code), Some(error))
 }
 
-/// Formats an error with its causes, the outermost first. A cause whose text is already contained
-/// is omitted, as many errors repeat theirs.
-pub fn chain(error: &anyhow::Error) -> String {
+/// Formats an error with its causes, the outermost first. A cause whose text its error already contains is omitted.
+pub fn format_chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if !text.contains(&cause) {
@@ -100,7 +99,7 @@ pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::chain;
+    use super::format_chain;
     use anyhow::Context;
     use std::io;
 
@@ -122,10 +121,10 @@ mod tests {
     #[test]
     fn cause_that_an_error_repeats_is_shown_once() {
         let error = || Repeats(io::Error::other("no space left"));
-        assert_eq!(chain(&error().into()), "no.db: no space left");
+        assert_eq!(format_chain(&error().into()), "no.db: no space left");
         let result: anyhow::Result<()> = Err(error()).context("not all could be stored");
         assert_eq!(
-            chain(&result.expect_err("refused")),
+            format_chain(&result.expect_err("refused")),
             "not all could be stored: no.db: no space left"
         );
     }

@@ -64,11 +64,11 @@ pub fn read_text(path: &Path) -> io::Result<String> {
 /// not regular (a pipe, `/dev/null`), and an existing file in a folder without write permission, is
 /// written in place.
 pub fn replace(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
-    replace_by(path, |mut file| file.write_all(bytes.as_ref()))
+    replace_with(path, |mut file| file.write_all(bytes.as_ref()))
 }
 
 /// Replaces a file as [`replace`] does, with the content that `write` writes.
-pub fn replace_by<T>(path: &Path, write: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
+pub fn replace_with<T>(path: &Path, write: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
     let replacement = Replacement::begin(path)?;
     let written = write(&replacement.file)?;
     replacement.commit()?;

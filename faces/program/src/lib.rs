@@ -8,4 +8,4 @@ pub mod files;
 #[allow(unsafe_code)]
 mod raw;
 
-pub use raw::{end_with_parent, trim_heap};
+pub use raw::{signal_on_parent_exit, trim_heap};

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Makes the kernel send `signal` to the process started by `command` when the starting thread exits for any reason.
 /// Call it from the main thread, which lives as long as its process.
-pub fn end_with_parent(command: &mut Command, signal: Signal) {
+pub fn signal_on_parent_exit(command: &mut Command, signal: Signal) {
     let parent = getpid();
     let tie = move || {
         set_parent_process_death_signal(Some(signal))?;

@@ -1,18 +1,18 @@
 //! Temporary folders for traces.
 
 use crate::error::AnatomyError;
-use handover_harness::Scratch;
+use handover_harness::ScratchFolder;
 use std::path::Path;
 
 const PREFIX: &str = "handover-anatomy-";
 
 /// Creates a temporary folder in `/dev/shm` or, if that fails, in the default temporary folder.
-pub(crate) fn create() -> Result<Scratch, AnatomyError> {
-    if let Ok(in_memory) = Scratch::new(PREFIX, Path::new("/dev/shm")) {
+pub(crate) fn create() -> Result<ScratchFolder, AnatomyError> {
+    if let Ok(in_memory) = ScratchFolder::new(PREFIX, Path::new("/dev/shm")) {
         return Ok(in_memory);
     }
     let folder = std::env::temp_dir();
-    Scratch::new(PREFIX, &folder).map_err(AnatomyError::at(&folder))
+    ScratchFolder::new(PREFIX, &folder).map_err(AnatomyError::at(&folder))
 }
 
 /// Removes a folder with its contents. Errors are ignored: nothing depends on the removal.

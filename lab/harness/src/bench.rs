@@ -8,7 +8,7 @@ use handover_record::{Args, Contender, Param, Spec, Values};
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 
-/// One benchmark with one contender.
+/// One benchmark of a suite, implemented by one contender.
 ///
 /// A suite is a slice of these, listed with [`benches!`](crate::benches); the contenders of one spec
 /// stand next to each other.
@@ -23,9 +23,9 @@ pub struct Bench {
     participants: Participants,
 }
 
-/// Lists benchmarks, one a row: `one` participant or `many`, the kind and name of the contender, how
-/// it waits, calls of further methods of [`Contender`](crate::Contender), the workload, and the
-/// condition under which it is built.
+/// Declares the benchmarks of a suite, one a row: `one` participant or `many`, the kind and name of
+/// the contender, how it waits, calls of further methods of [`Contender`](crate::Contender), the
+/// workload, and the condition under which it is built.
 ///
 /// ```
 /// # use handover_harness::{Bench, Fault, Samples, Setup, Spec, Workload, benches};
@@ -57,7 +57,7 @@ macro_rules! benches {
     };
 }
 
-/// Setup or sampling function with the workload's type; small, as a suite has hundreds of types.
+/// Function that runs a benchmark's only participant, or sets up the workload of several. Small: suites have hundreds.
 #[derive(Clone, Copy)]
 enum Participants {
     One { play: fn(&Stage) -> Result<ParticipantResult, Fault> },
@@ -91,8 +91,8 @@ impl Bench {
             contender,
             params: <H::Args as Args>::PARAMS,
             roles: |values| H::roles(&H::Args::from_values(values)),
-            processes: H::PROCESSES || H::APART,
-            apart: H::APART,
+            processes: H::PROCESSES || H::ALWAYS_PROCESSES,
+            apart: H::ALWAYS_PROCESSES,
             participants: Participants::Several { setup: crew::setup_erased::<H> },
         }
     }
@@ -117,17 +117,17 @@ impl Bench {
         (self.roles)(values)
     }
 
-    /// Returns `true` if its participants can be processes.
-    pub fn in_processes(&self) -> bool {
+    /// Returns `true` if the benchmark's participants can be processes.
+    pub fn can_use_processes(&self) -> bool {
         self.processes
     }
 
-    /// Returns `true` if its participants are always processes.
-    pub(crate) fn always_in_processes(&self) -> bool {
+    /// Returns `true` if the benchmark's participants are always processes.
+    pub(crate) fn must_use_processes(&self) -> bool {
         self.apart
     }
 
-    pub(crate) fn round(
+    pub(crate) fn run_round(
         &self,
         stage: &Stage,
         interrupted: &AtomicBool,
@@ -139,19 +139,18 @@ impl Bench {
             )));
         }
         match self.participants {
-            Participants::One { play } => crew::round_alone(stage, play, interrupted),
+            Participants::One { play } => crew::run_round_of_one(stage, play, interrupted),
             Participants::Several { setup } => {
-                crew::round_together(stage, &self.roles(&stage.values), setup, interrupted)
+                crew::run_round_of_several(stage, &self.roles(&stage.values), setup, interrupted)
             }
         }
     }
 
-    /// Returns what a participant's process needs for its part in a round; fails for a benchmark with
-    /// one participant.
+    /// Returns the benchmark as a participant's process needs it; fails for a benchmark of one participant.
     pub(crate) fn shared_benchmark(&self) -> Result<SharedBenchmark, Fault> {
         match self.participants {
             Participants::One { .. } => {
-                Err(Fault::new("a benchmark of one participant has no processes to start"))
+                Err(Fault::new("a benchmark of one participant cannot run in processes"))
             }
             Participants::Several { setup } => Ok(SharedBenchmark {
                 spec: self.spec,

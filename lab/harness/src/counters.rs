@@ -5,22 +5,21 @@ use perf_event::{Builder, Counter};
 use std::sync::OnceLock;
 
 /// Hardware counters of instructions, cycles and cache misses, read together.
-pub(crate) struct Group {
+pub(crate) struct HardwareCounters {
     group: perf_event::Group,
     counters: [Counter; 3],
 }
 
-impl Group {
-    /// Starts counting on the calling thread; `None` if `wanted` is `false` or the counters are not
-    /// available.
-    pub(crate) fn open(wanted: bool) -> Option<Group> {
-        if !wanted || !available() {
+impl HardwareCounters {
+    /// Starts counting on the calling thread; `None` if `wanted` is `false` or the counters cannot be used.
+    pub(crate) fn open(wanted: bool) -> Option<HardwareCounters> {
+        if !wanted || !are_available() {
             return None;
         }
-        Group::try_open().ok()
+        HardwareCounters::try_open().ok()
     }
 
-    fn try_open() -> std::io::Result<Group> {
+    fn try_open() -> std::io::Result<HardwareCounters> {
         let mut group = perf_event::Group::new()?;
         let counters = [
             group.add(&Builder::new(Hardware::INSTRUCTIONS))?,
@@ -28,10 +27,10 @@ impl Group {
             group.add(&Builder::new(Hardware::CACHE_MISSES))?,
         ];
         group.enable()?;
-        Ok(Group { group, counters })
+        Ok(HardwareCounters { group, counters })
     }
 
-    /// Stops counting and returns the counts; `None` if the counters were never scheduled on the CPU.
+    /// Stops counting; returns the instructions, cycles and cache misses, or `None` if the CPU never ran the counters.
     pub(crate) fn read(mut self) -> Option<[u64; 3]> {
         self.group.disable().ok()?;
         let counts = self.group.read().ok()?;
@@ -40,11 +39,11 @@ impl Group {
     }
 }
 
-/// Returns `true` if this process may use hardware counters; tested once.
-pub(crate) fn available() -> bool {
+/// Returns `true` if this process may use hardware counters; tests it only once.
+pub(crate) fn are_available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| {
-        let counted = Group::try_open().ok().and_then(|group| {
+        let counted = HardwareCounters::try_open().ok().and_then(|group| {
             std::hint::black_box((0..10_000u64).fold(0, |sum: u64, it| sum ^ it));
             group.read()
         });

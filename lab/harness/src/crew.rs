@@ -7,7 +7,7 @@ mod threads;
 
 pub(crate) use processes::{PARTICIPANT_VARIABLE, ParticipantProcess, SharedBenchmark};
 pub(crate) use stage::{PATIENCE, SetupFn, Stage, setup_erased};
-pub(crate) use threads::{play_alone, round_alone};
+pub(crate) use threads::{play_alone, run_round_of_one};
 
 use crate::fault::Fault;
 use crate::samples::ParticipantResult;
@@ -15,15 +15,15 @@ use crate::workload::Role;
 use std::sync::atomic::AtomicBool;
 
 /// Runs a round of several participants, as threads or processes according to `stage`.
-pub(crate) fn round_together(
+pub(crate) fn run_round_of_several(
     stage: &Stage,
     roles: &[Role],
     setup: SetupFn,
     interrupted: &AtomicBool,
 ) -> Result<Vec<ParticipantResult>, Fault> {
     if stage.processes {
-        processes::round(stage, roles, setup, interrupted)
+        processes::run_round(stage, roles, setup, interrupted)
     } else {
-        threads::round(stage, roles, setup, interrupted)
+        threads::run_round(stage, roles, setup, interrupted)
     }
 }

@@ -10,7 +10,7 @@ use crate::process;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParticipantError {
-    /// The environment variable that assigns a participant has an invalid value: a user set it.
+    /// The environment variable for participants has an invalid value, which is not from this program.
     #[error("{PARTICIPANT_VARIABLE} is set by handover for its own participants; unset it: {0}")]
     NotAnAssignment(String),
     /// The participant could not be set up, or its coordinator has exited.
@@ -18,10 +18,10 @@ pub enum ParticipantError {
     Fault {
         /// The participant's index.
         index: usize,
-        /// Cause of the failure.
+        /// Reason why the participant failed.
         fault: Fault,
     },
-    /// The pass could not start, or the process of its run has exited.
+    /// The process of a pass could not start, or the process that started it has exited.
     #[error("pass of a run: {0}")]
     Pass(Fault),
 }
@@ -64,7 +64,7 @@ pub fn dispatch_partner(all: &[&'static [Bench]]) -> Option<Result<(), Participa
 
 fn play_assignment(all: &[&'static [Bench]], assignment: &str) -> Result<(), ParticipantError> {
     let participant =
-        ParticipantProcess::of(assignment).map_err(ParticipantError::NotAnAssignment)?;
+        ParticipantProcess::parse(assignment).map_err(ParticipantError::NotAnAssignment)?;
     let index = participant.index();
     let played = participant.play(|spec, contender| {
         let mut benches = all.iter().flat_map(|benches| benches.iter());

@@ -39,7 +39,7 @@ pub enum Fault {
     Start {
         /// Role of the participant.
         role: String,
-        /// Error of the system, with a hint.
+        /// Error message of the system, with a hint.
         why: String,
     },
     /// The process of a pass could not be started, or exited too early.
@@ -71,7 +71,7 @@ impl Fault {
         matches!(self, Fault::Interrupted)
     }
 
-    /// Adds the contender's name to a fault of its round; an interruption stays without a name.
+    /// Adds the contender's name to a fault of its round; [`Fault::Interrupted`] is returned unchanged.
     pub(crate) fn of_contender(self, name: &str) -> Fault {
         if self.is_interrupted() {
             return self;

@@ -29,7 +29,7 @@ pub fn capture() -> Host {
         governor: files.governor(),
         turbo: files.turbo().map(|turbo| turbo.on),
         huge_pages: files.huge_pages(),
-        counters: counters::available(),
+        counters: counters::are_available(),
         load_1min: files.load_1min().unwrap_or(0.0),
         mitigations: files
             .vulnerabilities()
@@ -94,7 +94,7 @@ fn memory_bytes(meminfo: &str) -> u64 {
         .map_or(0, |kibibytes: u64| kibibytes * 1024)
 }
 
-/// Turbo frequencies: the kernel file that switches them, and the current state.
+/// Switch of the CPU's turbo frequencies: the kernel file that controls it, and its current state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turbo {
     pub(crate) on: bool,
@@ -119,7 +119,7 @@ impl Files<'_> {
         Some(fs::read_to_string(self.path(path)).ok()?.trim().to_string())
     }
 
-    /// Returns the file's trimmed text; `None` if it is empty or cannot be read.
+    /// Returns the file's trimmed text; `None` if the text is empty or the file cannot be read.
     pub(crate) fn line(&self, path: &str) -> Option<String> {
         self.text(path).filter(|text| !text.is_empty())
     }

@@ -16,7 +16,7 @@ use handover_base::clock;
 use handover_base::random::SplitMix64;
 use handover_record::Record;
 use pass::{PassOrder, PlannedVisit, Report};
-pub use plan::{Group, Lab, Outcome, Plan, PlanError, Profile, Watch};
+pub use plan::{Group, Lab, Outcome, Plan, PlanError, Profile, RunObserver};
 use plan::{NULL_PREFIX, Schedule};
 use progress::Progress;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,15 +27,15 @@ impl Lab {
     /// program calls [`dispatch_partner`](crate::dispatch_partner); a smoke run has one pass, in
     /// this process. Polls `interrupted` between rounds (about every 10 ms); if it is set, stops and
     /// returns the results so far.
-    pub fn run(&self, watch: &mut dyn Watch, interrupted: &AtomicBool) -> Outcome {
+    pub fn run(&self, watch: &mut dyn RunObserver, interrupted: &AtomicBool) -> Outcome {
         self.run_by(self.schedule(), watch, interrupted)
     }
 
-    /// Measures by a schedule other than the profile's.
+    /// Measures by a given schedule instead of the profile's.
     fn run_by(
         &self,
         schedule: Schedule,
-        watch: &mut dyn Watch,
+        watch: &mut dyn RunObserver,
         interrupted: &AtomicBool,
     ) -> Outcome {
         clock::calibration();
@@ -60,28 +60,28 @@ impl Lab {
     }
 }
 
-/// Divisor of a benchmark's time that gives the time limit of its warm-up.
+/// Divisor of a benchmark's measuring time; the result is the time limit of its warm-up.
 const WARM_SHARE: u32 = 10;
 
-/// A run in progress.
+/// State of a run in progress.
 struct Running<'a> {
     lab: &'a Lab,
-    watch: &'a mut dyn Watch,
+    watch: &'a mut dyn RunObserver,
     interrupted: &'a AtomicBool,
     began: Instant,
     schedule: Schedule,
     /// State of each benchmark; `None` if it could not be started.
     progress: Vec<Option<Progress>>,
     pass: u32,
-    /// Number of visits started, in all passes.
+    /// Number of visits (of one pass to one benchmark) that have started.
     visits: usize,
-    /// Index of the benchmark being visited.
+    /// Index of the benchmark that is being measured.
     current: Option<usize>,
-    /// Benchmarks that this pass has not yet visited.
+    /// Benchmarks that this pass has not measured yet.
     pending: Vec<usize>,
-    /// `true` if the observer could not store the records.
+    /// `true` if the observer refused the records, as they could not be stored.
     is_refused: bool,
-    /// Records reported last, by benchmark.
+    /// Most recently reported records of each benchmark.
     records: Vec<Vec<Record>>,
     outcome: Outcome,
 }
@@ -118,7 +118,7 @@ impl Running<'_> {
         }
     }
 
-    /// Visits the pending benchmarks; returns early if one terminates the pass's process.
+    /// Measures the pending benchmarks; returns early if one of them terminates the pass's process.
     fn go_by(&mut self) {
         let order = self.order();
         let (lab, interrupted) = (self.lab, self.interrupted);
@@ -143,7 +143,7 @@ impl Running<'_> {
         self.fault(lost, None, &fault);
     }
 
-    /// Returns the work that remains for the pass.
+    /// Returns the order for the process of a pass: the benchmarks that are still to be measured.
     fn order(&self) -> PassOrder {
         let Schedule { passes, blocks_min, blocks_max, total } = self.schedule;
         let wanted = |group: &usize| {
@@ -168,7 +168,7 @@ impl Running<'_> {
         }
     }
 
-    /// Handles a report of a pass; returns `false` to stop the pass.
+    /// Handles a report from the process of a pass; returns `false` to stop the pass.
     fn take(&mut self, report: Report) -> bool {
         match report {
             Report::Begin { group } => {
@@ -257,7 +257,7 @@ impl Running<'_> {
     }
 }
 
-/// Stores by how much the two equal contenders of a null benchmark differ.
+/// Stores the difference between the two equal contenders of a null benchmark in the outcome.
 fn store_null_difference(outcome: &mut Outcome, id: &str, records: &[Record]) {
     if !id.starts_with(NULL_PREFIX) {
         return;
@@ -343,7 +343,7 @@ mod tests {
         }
     }
 
-    impl Watch for Visits {
+    impl RunObserver for Visits {
         fn begin(&mut self, _: (usize, usize), group: usize) {
             self.0.push(Visited { group, blocks: Vec::new() });
         }

@@ -1,6 +1,6 @@
 //! Warnings about figures, which are stored with the figures.
 
-use crate::stats::{self, Estimate, Modes};
+use crate::stats::{self, MedianEstimate, Modes};
 use handover_record::{Round, Warning, WarningCode};
 use std::collections::BTreeSet;
 
@@ -8,13 +8,11 @@ use std::collections::BTreeSet;
 const STEAL_MAX: f64 = 0.02;
 /// Number of involuntary switches above which a round counts as disturbed; one or two are normal.
 const ROUND_SWITCHES_MAX: u64 = 3;
-/// Share of disturbed rounds or samples above which a warning is issued although the undisturbed
-/// ones are too few for a figure.
-const MARKED_MAX: f64 = 0.25;
-/// Relative difference above which the figure without disturbed samples is reported.
+/// Share of disturbed rounds or samples from which a warning is issued if the others are too few for a figure.
+const DISTURBED_MAX: f64 = 0.25;
+/// Relative difference between the figures with and without disturbed samples above which the latter is reported.
 const UNDISTURBED_MAX: f64 = 0.02;
-/// Half-width of an interval, relative to the figure, above which the end of a run adds a
-/// warning.
+/// Half-width of an interval, relative to the figure, above which the figure gets a warning.
 const HALF_WIDTH_MAX: f64 = 0.04;
 /// Relative difference between the first and the last third of the rounds above which a drift is
 /// reported, if their intervals do not overlap. The median of all rounds lies in between, and the
@@ -23,14 +21,13 @@ const HALF_WIDTH_MAX: f64 = 0.04;
 const DRIFT_MAX: f64 = 0.15;
 /// Smallest time in ns that the method can measure.
 const RESOLUTION_NS: f64 = 0.2;
-/// Maximum factor, in either direction, between the measured rate and the rate computed from the
-/// figure.
+/// Maximum ratio, or its reciprocal, of the measured rate and the rate computed from the figure.
 const RATE_MAX: f64 = 1.5;
 /// Minimum number of rounds for statements about their distribution.
 pub(crate) const ROUNDS_MIN: usize = 15;
 
-/// Returns `true` if foreign work disturbed a round. Steal is ignored: the kernel counts it in
-/// units as long as a round, over all CPUs.
+/// Returns `true` if other programs disturbed a round. Steal time is ignored: the kernel counts it
+/// in units as long as a round, over all CPUs.
 pub(crate) fn is_disturbed(switches_involuntary: u64, crowded: bool) -> bool {
     !crowded && switches_involuntary > ROUND_SWITCHES_MAX
 }
@@ -39,7 +36,7 @@ pub(crate) fn is_disturbed(switches_involuntary: u64, crowded: bool) -> bool {
 #[derive(Clone, Copy)]
 pub(crate) struct Findings<'a> {
     pub rounds: &'a [Round],
-    pub figure: Estimate,
+    pub figure: MedianEstimate,
     /// Figure without disturbed rounds and samples.
     pub undisturbed: Option<f64>,
     /// Kind of the bimodal values (operations, rounds or passes), and their two modes.
@@ -105,7 +102,7 @@ fn disturbance(
     let without = match undisturbed {
         Some(without) if (without / figure - 1.0).abs() <= UNDISTURBED_MAX => return,
         Some(without) => format!("{:+.0} % without them", (without / figure - 1.0) * 100.0),
-        None if marked.max(slowed) > MARKED_MAX => "too few others for a figure".to_string(),
+        None if marked.max(slowed) > DISTURBED_MAX => "too few others for a figure".to_string(),
         None => return,
     };
     let code = match () {
@@ -127,8 +124,7 @@ fn disturbance(
     say(code, text);
 }
 
-/// Returns the relative difference between the last and the first third of the rounds, if their
-/// intervals do not overlap.
+/// Returns the relative difference between the last and the first third of the rounds; `None` if intervals overlap.
 fn drift(rounds: &[Round]) -> Option<f64> {
     let third = rounds.len() / 3;
     let of = |some: &[Round]| {
@@ -141,9 +137,9 @@ fn drift(rounds: &[Round]) -> Option<f64> {
     (apart && first.median > 0.0 && by.abs() > DRIFT_MAX).then_some(by)
 }
 
-/// Returns a warning if the rate contradicts the time per operation: several participants work at
-/// the same time, or the rate includes work that the figure excludes.
-pub(crate) fn rate(rate_per_s: f64, figure_ns: f64, at_a_time: f64) -> Option<Warning> {
+/// Returns a warning if the rate contradicts the time per operation: several participants may work
+/// at the same time, or the rate includes work that the figure excludes.
+pub(crate) fn rate_warning(rate_per_s: f64, figure_ns: f64, at_a_time: f64) -> Option<Warning> {
     let product = rate_per_s * figure_ns / 1e9 / at_a_time.max(1.0);
     let is_far = product > 0.0 && !(1.0 / RATE_MAX..=RATE_MAX).contains(&product);
     is_far.then(|| Warning {
@@ -211,9 +207,13 @@ mod tests {
 
     #[test]
     fn rate_that_contradicts_the_figure_is_reported() {
-        assert_eq!(rate(1e9 / 100.0, 100.0, 1.0), None);
-        assert_eq!(rate(2e9 / 100.0, 100.0, 2.0), None, "warned although two ran at a time");
-        let warning = rate(0.4e9 / 100.0, 100.0, 1.0).expect("far from 1");
+        assert_eq!(rate_warning(1e9 / 100.0, 100.0, 1.0), None);
+        assert_eq!(
+            rate_warning(2e9 / 100.0, 100.0, 2.0),
+            None,
+            "warned although two ran at a time"
+        );
+        let warning = rate_warning(0.4e9 / 100.0, 100.0, 1.0).expect("far from 1");
         assert!(warning.code == WarningCode::Rate && warning.text.contains("0.40"), "{warning:?}");
     }
 }

@@ -15,34 +15,33 @@ pub struct OffCpuSpan {
     pub until_ns: i64,
 }
 
-/// Size of the record buffer: some thousand switches. If it is full, the kernel drops records.
-const ROOM_BYTES: usize = 1 << 16;
-/// PERF_RECORD_SWITCH, PERF_RECORD_LOST, and flags of `misc`: the thread is switched out, and is
-/// still runnable.
+/// Size of the record buffer, which holds some thousand switches; the kernel drops further records.
+const BUFFER_BYTES: usize = 1 << 16;
+/// PERF_RECORD_SWITCH, PERF_RECORD_LOST, and flags of `misc`: the thread is switched out, and is still runnable.
 const RECORD_SWITCH: u32 = 14;
 const RECORD_LOST: u32 = 2;
 const MISC_OUT: u16 = 1 << 13;
 const MISC_PREEMPT: u16 = 1 << 14;
 
 /// Recorder of the context switches of the thread that opened it.
-pub(crate) struct Switches {
+pub(crate) struct SwitchRecorder {
     sampler: Sampler,
     tid: u64,
 }
 
-impl Switches {
-    /// Starts recording; `None` if the kernel does not allow it.
+impl SwitchRecorder {
+    /// Starts recording the calling thread's switches; `None` if the kernel does not allow it.
     pub fn open() -> Option<Self> {
         let mut builder = Builder::new(Software::DUMMY);
         builder.observe_self().any_cpu().context_switch(true).sample_id_all(true);
         builder.sample(SampleFlag::TIME).clockid(Clock::MONOTONIC);
-        let mut sampler = builder.build().ok()?.sampled(ROOM_BYTES).ok()?;
+        let mut sampler = builder.build().ok()?.sampled(BUFFER_BYTES).ok()?;
         sampler.enable().ok()?;
         let tid = rustix::thread::gettid().as_raw_nonzero().get() as u64;
         Some(Self { sampler, tid })
     }
 
-    /// Stops recording and returns the spans; `None` if records were lost.
+    /// Stops recording and returns the spans without a CPU; `None` if records were lost.
     pub fn read(mut self) -> Option<Vec<OffCpuSpan>> {
         self.sampler.disable().ok()?;
         let (mut spans, mut left_ns) = (Vec::new(), None);
@@ -74,7 +73,7 @@ mod tests {
 
     #[test]
     fn preempted_thread_has_off_cpu_spans_and_sleeping_thread_has_none() {
-        if Switches::open().is_none() {
+        if SwitchRecorder::open().is_none() {
             println!("skipped: the kernel does not report context switches of a thread");
             return;
         }
@@ -95,8 +94,10 @@ mod tests {
             let deadline = Instant::now() + Duration::from_secs(60);
             // Repeats until the other thread has had the CPU: the kernel decides when.
             let (begin_ns, spans) = loop {
-                let (begin_ns, switches) =
-                    (now_ns(), Switches::open().expect("open the counter of context switches"));
+                let (begin_ns, switches) = (
+                    now_ns(),
+                    SwitchRecorder::open().expect("open the counter of context switches"),
+                );
                 std::thread::sleep(Duration::from_millis(1));
                 let until = Instant::now() + Duration::from_millis(50);
                 while Instant::now() < until {

@@ -4,7 +4,7 @@ use crate::bench::Bench;
 use crate::date::{DATE_OUT_OF_RANGE, unix_ns};
 use crate::dispatch::dispatch_partner;
 use crate::fault::Fault;
-use crate::lab::{Lab, Plan, Profile, Watch};
+use crate::lab::{Lab, Plan, Profile, RunObserver};
 use crate::samples::Samples;
 use crate::select::select;
 use crate::setup::Setup;
@@ -52,7 +52,7 @@ pub fn bench_main(suites: &[&'static [Bench]]) -> ExitCode {
     }
 }
 
-/// Returns the suites, with a null benchmark added if they have none.
+/// Returns the suites, and a null benchmark if they contain none.
 fn with_nulls(suites: &[&'static [Bench]]) -> Vec<&'static [Bench]> {
     let mut suites = suites.to_vec();
     if !suites.iter().flat_map(|it| it.iter()).any(|it| it.spec().id.starts_with("null/")) {
@@ -67,7 +67,7 @@ fn fail(refused: &dyn std::fmt::Display, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// The parsed command line.
+/// The parsed command line of a benchmark program.
 #[derive(Debug, Default)]
 struct BenchOptions {
     patterns: Vec<String>,
@@ -166,7 +166,7 @@ fn print(text: &str) -> Result<ExitCode, String> {
     }
 }
 
-/// Returns the description of a run of the lab that starts now.
+/// Returns the description of a run that starts now.
 pub(crate) fn begin(lab: &Lab) -> Result<Run, String> {
     let started_unix_ns = unix_ns(SystemTime::now()).ok_or(DATE_OUT_OF_RANGE)?;
     let words: Vec<String> =
@@ -209,14 +209,14 @@ fn lines(run: &Run, records: &[Record]) -> Result<String, String> {
 /// Observer that prints faults to standard error and counts them.
 struct Faults(usize);
 
-impl Watch for Faults {
+impl RunObserver for Faults {
     fn fault(&mut self, id: &str, fault: &Fault) {
         self.0 += 1;
         let _ = writeln!(io::stderr(), "{id}: {fault}");
     }
 }
 
-/// Null benchmark: swaps a word in fresh memory; measured twice.
+/// Null benchmark, which swaps a word in fresh memory; measured with two equal contenders.
 struct Twice(Box<AtomicU64>);
 
 impl Workload for Twice {
@@ -264,7 +264,7 @@ mod tests {
         for (line, why) in [
             ("--nope", "--nope: no such option; --help lists them"),
             ("--profile", "--profile: needs a value"),
-            ("--profile some", "--profile: must be smoke, quick or full"),
+            ("--profile some", "--profile: the profile must be smoke, quick or full"),
             ("--set x", "--set: must be NAME=VALUE, as in slots_count=128"),
         ] {
             assert_eq!(parsed(line).expect_err(line), why);

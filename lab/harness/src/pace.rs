@@ -12,27 +12,28 @@
 use handover_base::clock;
 use std::hint::black_box;
 
-/// Iterations of the loop: about 1 µs, which is 100 ticks even of a clock with a resolution of 10 ns.
-const TURNS: u64 = 4096;
-/// Factor over the fastest loop from which a loop counts as slowed. A busy sibling costs at least a
-/// third; frequencies differ less from one second to the next.
+/// Iterations of the calibration loop: about 1 µs, or 100 ticks even of a clock with a resolution of 10 ns.
+const ITERATIONS: u64 = 4096;
+/// Ratio to the fastest calibration loop from which a loop counts as slowed. A busy sibling costs
+/// at least a third; frequencies differ less from one second to the next.
 const SLOWED: f64 = 1.2;
 
-/// Times one loop, in ticks; an iteration takes one cycle on a core with an idle sibling.
-pub(crate) fn lap_ticks() -> u64 {
+/// Runs a calibration loop and returns its duration in ticks; an iteration takes a cycle on a core
+/// with an idle sibling.
+pub(crate) fn time_loop_ticks() -> u64 {
     let began = clock::ticks();
-    for turn in 0..TURNS {
+    for turn in 0..ITERATIONS {
         black_box(turn);
     }
     clock::ticks().saturating_sub(began).max(1)
 }
 
-/// Returns `true` if a loop of `ticks` was slowed compared with the fastest one (0 if unknown).
+/// Returns `true` if a calibration loop of `ticks` was slower than the fastest one (0 if unknown).
 pub(crate) fn is_slower(ticks: u64, fastest: u64) -> bool {
     fastest > 0 && ticks as f64 > fastest as f64 * SLOWED
 }
 
-/// Returns the shorter of two loop times in ticks; 0 stands for unknown.
+/// Returns the shorter of two durations of calibration loops in ticks; 0 stands for unknown.
 pub(crate) fn fastest(one: u64, other: u64) -> u64 {
     match (one, other) {
         (0, known) | (known, 0) => known,
@@ -46,7 +47,7 @@ mod tests {
 
     #[test]
     fn loop_is_slow_only_compared_with_a_faster_one() {
-        assert!(lap_ticks() > 0);
+        assert!(time_loop_ticks() > 0);
         assert!(!is_slower(1_000, 0), "slower than an unknown loop");
         assert!(!is_slower(1_190, 1_000) && is_slower(1_210, 1_000));
         assert_eq!((fastest(0, 7), fastest(7, 0), fastest(9, 7), fastest(0, 0)), (7, 7, 7, 0));

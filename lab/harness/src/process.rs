@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// `true` if `main` calls [`dispatch_partner`](crate::dispatch_partner), so that a child can run a pass.
 static CAN_START_AGAIN: AtomicBool = AtomicBool::new(false);
 
-/// Records that this program calls [`dispatch_partner`](crate::dispatch_partner).
+/// Remembers that this program calls [`dispatch_partner`](crate::dispatch_partner).
 pub(crate) fn allow_start_again() {
     // Relaxed: the flag publishes no other data.
     CAN_START_AGAIN.store(true, Ordering::Relaxed);
@@ -28,17 +28,17 @@ pub(crate) fn can_start_again() -> bool {
 /// A child process; killed and waited for when dropped.
 pub(crate) struct Process {
     id: Pid,
-    /// Exit status once the child was waited for; from then on its id may belong to another process.
+    /// Exit status of the child after it was waited for; its process id may then belong to another process.
     ended: Option<ExitStatus>,
 }
 
 impl Process {
-    /// Starts this program with one argument.
+    /// Starts this program again with one argument.
     pub fn with_argument(word: &str) -> io::Result<Process> {
         Process::start(std::env::vars_os(), Some(CString::new(word)?))
     }
 
-    /// Starts this program with one more environment variable.
+    /// Starts this program again with one more environment variable.
     pub fn with_variable(name: &str, value: &str) -> io::Result<Process> {
         let own = std::env::vars_os().filter(|(it, _)| it != name);
         Process::start(own.chain([(name.into(), value.into())]), None)

@@ -43,30 +43,30 @@ pub const ALL: &[Bench] = &[
 
 const PLANTED: Contender = Contender::ours("planted");
 
-/// Interval and factor of the slow operations in [`Tail`].
+/// Number of operations of [`Tail`] per slow one, and the factor by which that is slower.
 const TAIL_EVERY: u64 = 50;
 const TAIL_TIMES: u64 = 64;
-/// Costs of the two modes of [`TwoModes`]; one of `MODES_CYCLE` rounds has the slower one.
+/// Operation costs of the two modes of [`TwoModes`]; one of `MODES_CYCLE` rounds has the slower mode.
 const MODES_PS: [u64; 2] = [6_000, 20_000];
 const MODES_CYCLE: u64 = 3;
-/// Cost of [`Drift`] at the start, and its relative increase at the end.
+/// Operation cost of [`Drift`] at the start, and its relative increase until the end.
 const DRIFT_NS: f64 = 100.0;
 const DRIFT_BY: f64 = 0.5;
-/// Load of [`Stalled`]: period and service time of requests, and one stall per cycle.
+/// Load of [`Stalled`]: period and service time of requests, and one stall of the server per cycle.
 const PERIOD_NS: u64 = 20_000;
 const SERVICE_NS: u64 = 2_000;
 const CYCLE_NS: u64 = 10_000_000;
 const STALL_NS: u64 = 1_000_000;
-/// Duration of the waits whose lateness is measured.
+/// Duration of the waits with which the timer's lateness is measured.
 const LATE_PS: u64 = 1_000_000;
 /// Iterations of a three-cycle loop in one operation of [`Layout`].
 const LAYOUT_TURNS: u64 = 64;
 
-/// Spins for exact durations, timed by the clock's counter.
+/// Timer that spins for exact durations, by the clock's counter.
 #[derive(Clone, Copy, Debug)]
 pub struct SpinTimer {
     ticks_per_ns: f64,
-    /// Time from the counter's last reading to the return of a wait.
+    /// Median time from the deadline of a wait to its return.
     late_ticks: u64,
 }
 
@@ -156,7 +156,7 @@ impl<const PS: u64> Workload for Constant<PS> {
     }
 }
 
-/// Runs `n` operations of `ps` picoseconds each.
+/// Runs `n` operations that take `ps` picoseconds each.
 #[inline]
 fn keep_constant(keeper: SpinTimer, n: u64, ps: u64) {
     let began = clock::ticks();
@@ -235,7 +235,7 @@ pub struct DriftArgs {
     lasts_ms: u64 = 1000 (smoke 1, range 1..=2147483647),
 } }
 
-/// Benchmark whose cost grows during the run.
+/// Benchmark whose operations become slower during the run.
 struct Drift {
     keeper: SpinTimer,
     ps: u64,
@@ -336,7 +336,7 @@ impl<const NS: u64> Workload for SlowedPeer<NS> {
     }
 }
 
-/// Benchmark of one function at two alignments.
+/// Benchmark of the same loop at two alignments in memory.
 struct Layout<const PADDED: bool>;
 
 impl<const PADDED: bool> Workload for Layout<PADDED> {
@@ -358,7 +358,7 @@ impl<const PADDED: bool> Workload for Layout<PADDED> {
 
 /// Returns arguments, in the form of [`Plan::set`](crate::Plan::set), for a run that starts now and
 /// takes `lasts`.
-pub fn arguments(lasts: Duration) -> Vec<(String, String)> {
+pub fn drift_arguments(lasts: Duration) -> Vec<(String, String)> {
     let lasts_ms = lasts.as_millis().clamp(1, 1 << 30);
     vec![
         ("began_s".to_string(), (now_ms() / 1000).to_string()),
@@ -368,7 +368,7 @@ pub fn arguments(lasts: Duration) -> Vec<(String, String)> {
 
 /// Compares the records of a run of [`ALL`] with the planted costs. `null` is the smallest
 /// difference that the run can detect on one CPU.
-pub fn read(records: &[Record], null: Option<f64>) -> Vec<Proof> {
+pub fn evaluate(records: &[Record], null: Option<f64>) -> Vec<Proof> {
     let of = |id: &str| records.iter().find(|it| it.id == id && it.contender == PLANTED.name);
     let mut proofs = Vec::new();
     let ns = |what: String, planted: f64, read: Option<f64>, bound: f64| Proof {
@@ -488,7 +488,7 @@ mod tests {
 
     #[test]
     fn run_without_records_passes_no_proof() {
-        let proofs = read(&[], None);
+        let proofs = evaluate(&[], None);
         assert!(proofs.len() > 20 && proofs.iter().all(|it| !it.is_proven()));
     }
 

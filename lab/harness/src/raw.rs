@@ -61,7 +61,7 @@ impl Drop for Mapping {
     }
 }
 
-/// A `T` in memory that the participants share, as threads or as processes; initially all zero.
+/// Value of type `T` in memory that the participants share, as threads or as processes; initially all zero.
 ///
 /// As with an [`Arc`], only `&T` is accessible, so a region is covariant in `T`. A `T` that is not
 /// `Sync` is not accessible:
@@ -89,7 +89,10 @@ impl<T: fmt::Debug + FromZeros + Sync> fmt::Debug for Region<T> {
 }
 
 impl<T: FromZeros + Sync> Region<T> {
-    const ALIGNED: () = assert!(align_of::<T>() <= 4096, "the type needs more than page alignment");
+    const ALIGNED: () = assert!(
+        align_of::<T>() <= 4096,
+        "the alignment of the region's type exceeds the page size"
+    );
 
     /// Creates a region and returns it with its memfd.
     pub(crate) fn make() -> rustix::io::Result<(Region<T>, OwnedFd)> {
@@ -149,7 +152,7 @@ impl fmt::Debug for Control {
     }
 }
 
-/// Values of the flag `go`: the round has started, or was cancelled; 0 is undecided.
+/// Values of the word `go`: the round has started, or was cancelled; before, it is 0.
 const GO: u32 = 1;
 const CANCELLED: u32 = 2;
 
@@ -177,7 +180,7 @@ impl Control {
     /// Blocks until every participant has arrived; returns `false` if the round was cancelled instead.
     /// If a participant died before, the others wait until the coordinator's time limit.
     #[must_use]
-    pub(crate) fn start_line(&self, spin: bool) -> bool {
+    pub(crate) fn wait_at_start_line(&self, spin: bool) -> bool {
         let words = self.words();
         // AcqRel: the last participant to arrive sees the setup of all others, and publishes it to
         // all through `go`.
@@ -205,11 +208,10 @@ impl Control {
         }
     }
 
-    /// Cancels the round: releases all participants that wait at the starting line or arrive later.
-    /// For a missing participant, without which the line would never open.
+    /// Cancels the round because a participant is missing: releases all that wait at the starting line or arrive later.
     pub(crate) fn cancel_round(&self) {
         let words = self.words();
-        // Release: pairs with the Acquire loads of `go` in start_line().
+        // Release: pairs with the Acquire loads of `go` in wait_at_start_line().
         words.go.store(CANCELLED, Ordering::Release);
         futex::wake(&words.go, u32::MAX, Scope::Shared);
     }
@@ -227,7 +229,7 @@ impl Control {
 }
 
 /// Takes ownership of inherited descriptors with these numbers.
-pub(crate) fn take_over(numbers: &[i32]) -> rustix::io::Result<Vec<OwnedFd>> {
+pub(crate) fn adopt_descriptors(numbers: &[i32]) -> rustix::io::Result<Vec<OwnedFd>> {
     let mut fds = Vec::new();
     for number in numbers {
         // SAFETY: the starting process opened the descriptor for this process alone;
@@ -328,9 +330,8 @@ unsafe extern "C" {
     fn handover_layout_padded(turns: u64);
 }
 
-/// Multiplies `turns` times (at least once), each multiplication depending on the previous one, in
-/// one of two copies of a loop at different addresses. Not inlined, so that the assembly is
-/// referenced from the object that contains it.
+/// Multiplies `turns` times (at least once), each time by the previous result, in one of two copies of a loop at
+/// different addresses. Not inlined, so that the assembly is referenced from the object that contains it.
 #[inline(never)]
 pub(crate) fn multiply(turns: u64, is_padded: bool) {
     let turns = turns.max(1);

@@ -21,12 +21,12 @@ const SAMPLES_MAX: usize = 8192;
 /// Minimum duration of a batch, so that reading the clock takes less than 1 % of it.
 const BATCH_MIN_NS: u64 = 10_000;
 
-/// Approximate interval between pace loops: between two batches, and within longer stretches of
-/// operations that the workload times itself.
+/// Approximate interval between calibration loops: between two batches, and within longer stretches
+/// of operations that the workload times itself.
 const BATCHES_LOOK_NS: u64 = 10_000;
 const SINGLES_LOOK_NS: u64 = 50_000;
 
-/// Maximum time that a participant waits for its core's full pace before a round.
+/// Maximum time that a participant waits for its core's full speed before a round.
 const PACE_WAIT_MAX_NS: u64 = 3_000_000;
 
 /// Flag of a sample that was measured while the core was slowed. No time has this bit set.
@@ -35,11 +35,11 @@ const SLOWED: u64 = 1 << 63;
 /// Average number of batches per operation that is timed alone.
 const BATCHES_PER_ALONE: usize = 4;
 
-/// Time after which a smoke run needs only as many iterations as it has batches.
+/// Time after which a smoke run ends as soon as it has done as many iterations as batches.
 const SMOKE_NS: u64 = 20_000_000;
 
 /// Timing parameters of a round; the same for every round of a benchmark, except the seed and the
-/// pace.
+/// ticks of the fastest calibration loop.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Timing {
     /// Duration of a measured participant's round.
@@ -50,14 +50,14 @@ pub(crate) struct Timing {
     pub batches_max: u32,
     /// Pause before each hand-over.
     pub idle_gap_ns: u64,
-    /// `true` if the pace of the participants' cores is monitored; `false` if the participants, or a
-    /// requested neighbour, slow each other.
+    /// `true` if the speed of the participants' cores is monitored; `false` if the participants, or
+    /// a requested neighbour, slow each other.
     pub watch_pace: bool,
-    /// Duration of the fastest pace loop of earlier rounds, in ticks; 0 if unknown.
+    /// Duration of the fastest calibration loop of earlier rounds, in ticks; 0 if unknown.
     pub pace_ticks: u64,
     /// Seed for the choice of operations that are timed alone.
     pub seed: u64,
-    /// [`Spec::pipelined`](handover_record::Spec::pipelined): no operation is timed alone.
+    /// `true` if no operation is timed alone: see [`Spec::pipelined`](handover_record::Spec::pipelined).
     pub pipelined: bool,
 }
 
@@ -78,8 +78,8 @@ pub(crate) struct ParticipantResult {
     /// `true` for a serving participant, which has no samples, if its core was slow at the start or
     /// end of the round.
     pub slowed: bool,
-    /// Duration in ticks of this round's fastest pace loop, with every participant running; 0 if the
-    /// pace was not monitored.
+    /// Duration of this round's fastest calibration loop, with every participant running, in ticks;
+    /// 0 if the speed was not monitored.
     pub pace_ticks: u64,
     pub hardware: Option<[u64; 3]>,
     /// Spans in which the thread was runnable and off the CPU, in a recorded round.
@@ -104,7 +104,7 @@ pub(crate) struct PartSamples {
     /// unit, instead of times.
     pub has_values: bool,
     pub ops_total: u64,
-    /// Number of operations that are in no sample: in warm-up, or timed alone.
+    /// Number of operations outside the samples: of the warm-up, or timed alone.
     pub ops_beside: u64,
     /// Ticks of operations drawn at random and timed alone, less the cost of the clock readings;
     /// `None` if none are drawn.
@@ -114,12 +114,12 @@ pub(crate) struct PartSamples {
     pub singles: bool,
     stride: u32,
     skipped: u32,
-    /// Number of leading samples whose core was already classified as slowed or not.
+    /// Number of leading samples that are already classified, as measured on a slowed core or not.
     #[serde(skip)]
     judged: usize,
 }
 
-/// Returns an empty list whose memory was already written to, so that adding samples causes no page fault.
+/// Returns an empty list whose memory has been written to, so that adding samples causes no page fault.
 fn touched() -> Vec<u64> {
     let mut samples = vec![u64::MAX; SAMPLES_MAX];
     samples.clear();
@@ -143,7 +143,7 @@ impl PartSamples {
         }
     }
 
-    /// Sets the slowed flag of the samples added since the last call, if `slowed`.
+    /// Sets the flag [`SLOWED`] of the samples added since the last call if `slowed`.
     fn judge(&mut self, slowed: bool) {
         if slowed && !self.has_values {
             self.samples[self.judged..].iter_mut().for_each(|sample| *sample |= SLOWED);
@@ -156,15 +156,15 @@ impl PartSamples {
         self.samples.is_empty()
     }
 
-    /// Returns each sample per operation, in order of time, and `true` if its core was slowed.
+    /// Iterates over the samples in order of time: each per operation, with `true` if its core was slowed.
     pub(crate) fn figures(&self) -> impl Iterator<Item = (f64, bool)> {
         self.samples
             .iter()
             .map(|sample| (self.figure(sample & !SLOWED, self.batch), sample & SLOWED != 0))
     }
 
-    /// Converts a sum of samples over `ops` operations to one operation: in ns, or in the spec's unit
-    /// for recorded values.
+    /// Converts the sum of samples over `ops` operations to a figure of one operation: in ns, or in
+    /// the spec's unit for recorded values.
     pub(crate) fn figure(&self, sum: u64, ops: u64) -> f64 {
         let thousandths = if self.has_values { sum } else { clock::ps(sum) };
         thousandths as f64 / 1000.0 / ops.max(1) as f64
@@ -199,7 +199,7 @@ impl PartSamples {
     }
 }
 
-/// The stopwatch of one participant in one round.
+/// Stopwatch with which a workload times one participant's operations in one round.
 #[derive(Debug)]
 pub struct Samples {
     timing: Timing,
@@ -212,9 +212,9 @@ pub struct Samples {
     began_ticks: u64,
     deadline_ticks: u64,
     rounds_left: u32,
-    turns_count: u32,
+    iterations_count: u32,
     usage_began: [Usage; 2],
-    /// Time of the next pace loop, in ticks; and the result of the last loop.
+    /// Time of the next calibration loop in ticks, and the result of the last one.
     look_ticks: u64,
     slowed: bool,
     fastest_ticks: u64,
@@ -239,7 +239,7 @@ impl Samples {
             began_ticks: 0,
             deadline_ticks: 0,
             rounds_left: 0,
-            turns_count: 0,
+            iterations_count: 0,
             usage_began: Default::default(),
             look_ticks: u64::MAX,
             slowed: false,
@@ -248,16 +248,16 @@ impl Samples {
         }
     }
 
-    /// Waits, before the starting line, until this participant's core runs at full pace (at most 3
-    /// ms): a round of several participants that starts with undisturbed cores is more often
-    /// undisturbed to the end.
+    /// Waits, before the round starts, until this participant's core runs at full speed (at most 3 ms): a round of
+    /// several participants that starts with undisturbed cores is more often undisturbed to the end.
     pub(crate) fn await_pace(&self) {
         if !self.timing.watch_pace {
             return;
         }
         let until = clock::ticks() + clock::ticks_from_ns(PACE_WAIT_MAX_NS);
-        while pace::is_slower(pace::lap_ticks(), self.timing.pace_ticks) && clock::ticks() < until {
-        }
+        while pace::is_slower(pace::time_loop_ticks(), self.timing.pace_ticks)
+            && clock::ticks() < until
+        {}
     }
 
     pub(crate) fn begin(&mut self) {
@@ -268,7 +268,7 @@ impl Samples {
             // A smoke run still includes the steady state of a hand-over: a few hundred iterations.
             self.timing.batches_max.saturating_mul(100)
         };
-        self.turns_count = 0;
+        self.iterations_count = 0;
         if self.timing.watch_pace {
             self.slowed = self.lap_is_slow();
             self.look_ticks = if self.measured { 0 } else { u64::MAX };
@@ -358,7 +358,7 @@ impl Samples {
                 self.look_at_pace(BATCHES_LOOK_NS);
                 if self.control.is_some() {
                     // Untimed: another participant that spins for a limited time may have gone to sleep
-                    // during the pace loop, and a batch is of operations in a row.
+                    // during the calibration loop, and a batch is of operations in a row.
                     operations(1);
                     self.parts[part].ops_beside += 1;
                 }
@@ -426,11 +426,13 @@ impl Samples {
         let now = clock::ticks();
         if self.timing.batches_max > 0 {
             let is_long = || clock::ns(now.saturating_sub(self.began_ticks)) > SMOKE_NS;
-            if self.rounds_left == 0 || self.turns_count >= self.timing.batches_max && is_long() {
+            if self.rounds_left == 0
+                || self.iterations_count >= self.timing.batches_max && is_long()
+            {
                 return false;
             }
             self.rounds_left -= 1;
-            self.turns_count += 1;
+            self.iterations_count += 1;
         }
         if now >= self.look_ticks {
             self.look_at_pace(SINGLES_LOOK_NS);
@@ -438,7 +440,7 @@ impl Samples {
         now < self.deadline_ticks
     }
 
-    /// Sets the slowed flag of the samples since the last pace loop, by that loop and a new one.
+    /// Runs a calibration loop, and sets the flag [`SLOWED`] of the samples since the last one if either was slow.
     #[cold]
     fn look_at_pace(&mut self, next_ns: u64) {
         let now = self.lap_is_slow();
@@ -449,10 +451,9 @@ impl Samples {
         self.look_ticks = clock::ticks() + clock::ticks_from_ns(next_ns);
     }
 
-    /// Times a pace loop while every participant runs; returns `true` if it was slowed compared with
-    /// the fastest one.
+    /// Times a calibration loop while every participant runs; returns `true` if it was slower than the fastest loop.
     fn lap_is_slow(&mut self) -> bool {
-        let ticks = pace::lap_ticks();
+        let ticks = pace::time_loop_ticks();
         self.fastest_ticks = pace::fastest(self.fastest_ticks, ticks);
         pace::is_slower(ticks, pace::fastest(self.timing.pace_ticks, self.fastest_ticks))
     }

@@ -11,18 +11,18 @@ use std::path::{Path, PathBuf};
 /// A temporary folder that is removed on drop. A file lock, released by the kernel when the process
 /// exits, marks it as in use.
 #[derive(Debug)]
-pub struct Scratch {
+pub struct ScratchFolder {
     path: PathBuf,
     _lock: OwnedFd,
 }
 
-impl Scratch {
+impl ScratchFolder {
     /// Creates a folder in `within` whose name starts with `prefix`, and removes this user's folders
     /// with that prefix that no process uses any more.
     ///
     /// # Errors
     /// Fails if no folder can be created there.
-    pub fn new(prefix: &str, within: &Path) -> io::Result<Scratch> {
+    pub fn new(prefix: &str, within: &Path) -> io::Result<ScratchFolder> {
         remove_unused(prefix, within);
         let mut number = 0;
         loop {
@@ -35,7 +35,7 @@ impl Scratch {
             }
             // Another process may have removed it as unused before it was locked.
             if let Some(lock) = locked(&path) {
-                return Ok(Scratch { path, _lock: lock });
+                return Ok(ScratchFolder { path, _lock: lock });
             }
         }
     }
@@ -47,7 +47,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchFolder {
     fn drop(&mut self) {
         // Errors are ignored: nothing depends on the removal.
         let _ = fs::remove_dir_all(&self.path);
@@ -83,13 +83,13 @@ mod tests {
     #[test]
     fn folder_in_use_remains_and_folder_of_a_killed_process_is_removed() {
         let around = tempfile::tempdir().expect("create a temporary folder");
-        let used = Scratch::new("program-", around.path()).expect("create a scratch folder");
+        let used = ScratchFolder::new("program-", around.path()).expect("create a scratch folder");
         let [left, other] = ["program-left", "another"].map(|name| around.path().join(name));
         for folder in [&left, &other] {
             fs::create_dir(folder).expect("create the folder");
             fs::write(folder.join("file"), "left").expect("write the file");
         }
-        let next = Scratch::new("program-", around.path()).expect("create a scratch folder");
+        let next = ScratchFolder::new("program-", around.path()).expect("create a scratch folder");
         assert!(used.path().exists() && next.path().exists() && other.join("file").exists());
         assert!(!left.exists(), "the unused folder was not removed");
         let paths = [used.path().to_path_buf(), next.path().to_path_buf()];

@@ -84,7 +84,7 @@ pub fn select(
 /// Predicate on the id of a benchmark or figure.
 type Matcher = Box<dyn Fn(&str) -> bool>;
 
-/// Returns `true` if the spec's id or that of one of its figures matches.
+/// Returns `true` if `matches` accepts the spec's id or that of one of its figures.
 fn is_named(spec: &Spec, matches: impl Fn(&str) -> bool) -> bool {
     matches(spec.id) || spec.figure_ids().iter().any(|id| matches(id))
 }
@@ -143,8 +143,8 @@ fn selection(spec: &'static Spec, benches: &[&'static Bench]) -> Selection {
     Selection { spec, contenders, floors }
 }
 
-/// Returns a benchmark that can be a floor of others, with its id and the index of its part.
-pub(crate) fn floor(
+/// Returns the benchmark that measures the floor `id`, with its id and the index of its part.
+pub(crate) fn find_floor(
     id: &str,
     benches: &[&'static Bench],
 ) -> Option<(&'static str, &'static Bench, usize)> {
@@ -153,8 +153,8 @@ pub(crate) fn floor(
     (bench.spec().id == id).then_some((bench.spec().id, bench, part))
 }
 
-/// Returns the contender that measures the figure `id`, and the index of its part: a floor if there is one,
-/// or else the first contender.
+/// Returns the contender that measures the figure `id`, and the index of the part: a contender that
+/// is a floor if there is one, or else the first.
 fn figure(id: &str, benches: &[&'static Bench]) -> Option<(&'static Bench, usize)> {
     let yields = |bench: &&'static Bench| {
         let part = bench.spec().figure_ids().iter().position(|it| it == id)?;

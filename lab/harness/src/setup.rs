@@ -92,7 +92,7 @@ impl Setup {
 
     /// Returns `true` if participants share a CPU, so that one that polls must yield to the others.
     pub fn is_crowded(&self) -> bool {
-        are_shared(&self.cpus)
+        has_repeated_cpu(&self.cpus)
     }
 
     /// Returns `true` if the participants are processes rather than threads.
@@ -104,23 +104,23 @@ impl Setup {
     /// them.
     pub(crate) fn into_inheritable(self) -> Result<Vec<OwnedFd>, Fault> {
         for fd in &self.created {
-            inheritable(fd)?;
+            make_inheritable(fd)?;
         }
         Ok(self.created)
     }
 }
 
-/// Returns `true` if a CPU is listed more than once.
-pub(crate) fn are_shared(cpus: &[u32]) -> bool {
+/// Returns `true` if the list contains a CPU more than once.
+pub(crate) fn has_repeated_cpu(cpus: &[u32]) -> bool {
     cpus.iter().enumerate().any(|(at, cpu)| cpus[..at].contains(cpu))
 }
 
 /// Makes a descriptor inheritable by processes that are started while it is open.
-pub(crate) fn inheritable(fd: impl AsFd) -> Result<(), Fault> {
+pub(crate) fn make_inheritable(fd: impl AsFd) -> Result<(), Fault> {
     Ok(fcntl_setfd(fd, FdFlags::empty())?)
 }
 
 /// Returns the descriptor numbers that a child inherits.
-pub(crate) fn numbers(fds: &[OwnedFd]) -> Vec<i32> {
+pub(crate) fn descriptor_numbers(fds: &[OwnedFd]) -> Vec<i32> {
     fds.iter().map(AsRawFd::as_raw_fd).collect()
 }

@@ -2,7 +2,7 @@
 
 use crate::bench::Bench;
 use crate::fault::Fault;
-use crate::lab::{Lab, Plan, Profile, Watch};
+use crate::lab::{Lab, Plan, Profile, RunObserver};
 use crate::select::Selection;
 use handover_record::ContenderKind;
 use std::process::ExitCode;
@@ -37,7 +37,8 @@ pub fn smoke(all: &[&'static [Bench]]) -> ExitCode {
     let (mut passed, mut failed) = (0, 0);
     for processes in [false, true] {
         let can = |it: &&Selection| {
-            !processes || it.spec.hands_over && it.contenders.iter().any(|it| it.in_processes())
+            !processes
+                || it.spec.hands_over && it.contenders.iter().any(|it| it.can_use_processes())
         };
         let chosen: Vec<&Selection> = selections.iter().filter(can).collect();
         let ids: Vec<String> = chosen.iter().map(|it| it.spec.id.to_string()).collect();
@@ -80,13 +81,13 @@ pub fn smoke(all: &[&'static [Bench]]) -> ExitCode {
 
 struct Quiet;
 
-impl Watch for Quiet {
+impl RunObserver for Quiet {
     fn fault(&mut self, id: &str, fault: &Fault) {
         eprintln!("{id}: {fault}");
     }
 }
 
-/// Returns the ids of declared, non-optional figures that the run did not measure.
+/// Returns the ids of figures that the suite declares as not optional and the run did not measure.
 fn missing(
     selection: &Selection,
     records: &[handover_record::Record],
@@ -100,7 +101,8 @@ fn missing(
     // A floor next to other contenders has figures only for those that wait in the same way.
     let has_others =
         selection.contenders.iter().any(|it| it.contender().kind != ContenderKind::Floor);
-    for bench in selection.contenders.iter().filter(|bench| !processes || bench.in_processes()) {
+    for bench in selection.contenders.iter().filter(|bench| !processes || bench.can_use_processes())
+    {
         if has_others && bench.contender().kind == ContenderKind::Floor {
             let name = bench.contender().name;
             if !records.iter().any(|it| it.spec == spec.id && it.contender == name) {

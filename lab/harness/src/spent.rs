@@ -4,7 +4,7 @@ use handover_base::usage::Usage;
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 
-/// CPU time, context switches and page faults used; those of several rounds or participants add up.
+/// CPU time, context switches and page faults of a thread or a process; those of several add up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ResourceUsage {
     pub user_ns: u64,
@@ -44,8 +44,7 @@ impl AddAssign for ResourceUsage {
 }
 
 impl ResourceUsage {
-    /// Returns the difference to `part`. Threads and process are read one after the other, so that a
-    /// difference may be slightly below zero; it is then zero.
+    /// Returns this usage less that of `part`, but at least zero: threads and process are read one after the other.
     pub fn without(mut self, part: ResourceUsage) -> ResourceUsage {
         for (count, part) in self.counts_mut().into_iter().zip(part.counts()) {
             *count = count.saturating_sub(part);

@@ -5,8 +5,7 @@
 //! address space and its moment. [`of_independent`] is for other values: it decides whether a
 //! benchmark needs more time and whether its rounds drifted.
 
-/// Returns the median: the middle value, or the mean of the two middle values of an even count; 0
-/// for no values.
+/// Returns the median: the middle value, or the mean of the two middle values of an even count; 0 for no values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     median_of(&mut sorted)
@@ -45,14 +44,14 @@ const COUNT_NORMAL_MIN: usize = 200;
 
 /// A median with its 95 % interval, if there are enough passes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
+pub struct MedianEstimate {
     /// Median of the values.
     pub median: f64,
     /// Lower and upper bound of the 95 % interval.
     pub ends: Option<(f64, f64)>,
 }
 
-impl Estimate {
+impl MedianEstimate {
     /// Returns half the interval's width relative to the median; `None` without an interval.
     pub fn half_width(&self) -> Option<f64> {
         let (low, high) = self.ends?;
@@ -60,44 +59,43 @@ impl Estimate {
     }
 
     /// Applies an increasing function to the median and the bounds.
-    pub fn map(self, through: impl Fn(f64) -> f64) -> Estimate {
+    pub fn map(self, through: impl Fn(f64) -> f64) -> MedianEstimate {
         let ends = self.ends.map(|(low, high)| (through(low), through(high)));
-        Estimate { median: through(self.median), ends }
+        MedianEstimate { median: through(self.median), ends }
     }
 }
 
 /// Returns the median of the passes' figures, given in order of time, with its 95 % interval.
 ///
-/// The interval lies between two order statistics, interpolated (Hettmansperger and Sheather,
-/// *Confidence intervals based on interpolated order statistics*, 1986), which assumes that passes
-/// are independent, and nothing about the figures' distribution. If neighbouring passes are
-/// correlated, as on a host whose other guests change by the minute, `n` passes are worth fewer, and
-/// the bounds are moved outwards by the square root of that, at most to the extreme passes. An
-/// interval cannot show a disturbance that is the same in all passes of its run.
+/// The interval lies between two order statistics, interpolated (Hettmansperger and Sheather, *Confidence intervals
+/// based on interpolated order statistics*, 1986), which assumes that passes are independent, and nothing about the
+/// figures' distribution. If neighbouring passes are correlated, as on a host whose other guests change by the minute,
+/// `n` passes are worth fewer, and the bounds are moved outwards by the square root of that, at most to the extreme
+/// passes. An interval cannot show a disturbance that is the same in all passes of its run.
 ///
 /// The Hodges-Lehmann interval is narrower, but assumes symmetry, and noise only makes figures
 /// greater: see the simulations among the tests.
-pub fn over_passes(figures: &[f64]) -> Estimate {
+pub fn over_passes(figures: &[f64]) -> MedianEstimate {
     estimate(figures, widening_factor(figures))
 }
 
 /// Returns the median of independent values with its 95 % interval, as [`over_passes`] does.
-pub fn of_independent(values: &[f64]) -> Estimate {
+pub fn of_independent(values: &[f64]) -> MedianEstimate {
     estimate(values, 1.0)
 }
 
 /// Returns the median with the interval of independent values, widened by `factor`.
-fn estimate(values: &[f64], factor: f64) -> Estimate {
+fn estimate(values: &[f64], factor: f64) -> MedianEstimate {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let median = median(&sorted);
     if sorted.len() < PASSES_MIN {
-        return Estimate { median, ends: None };
+        return MedianEstimate { median, ends: None };
     }
     let middle = (sorted.len() - 1) as f64 / 2.0;
     let reach = ((middle - end_rank(sorted.len())) * factor).min(middle);
     let ends = (at_rank(&sorted, middle - reach), at_rank(&sorted, middle + reach));
-    Estimate { median, ends: Some(ends) }
+    MedianEstimate { median, ends: Some(ends) }
 }
 
 /// Returns the rank, from 0 and interpolated, of the lower bound of the 95 % interval of the median
@@ -169,8 +167,7 @@ const MODES_RATIO_MIN: f64 = 1.5;
 /// wider mode means one broad distribution.
 const MODE_SPREAD_MAX: f64 = 0.5;
 
-/// Minimum distance between modes in clock ticks: closer values are one mode that the clock's
-/// resolution divides.
+/// Minimum distance between modes in clock ticks: closer values are one mode that the clock's resolution divides.
 const MODES_STEPS_MIN: f64 = 4.0;
 
 /// Minimum number of values for a search of modes, and in each mode.
@@ -284,8 +281,7 @@ mod tests {
         }),
     ];
 
-    /// Returns the exact signed-rank interval: the `rank`th least and greatest of the means of
-    /// pairs.
+    /// Returns the exact signed-rank interval: the `rank`th least and greatest of the means of pairs.
     fn hodges_lehmann(values: &[f64], rank: usize) -> (f64, f64) {
         let pairs =
             (0..values.len()).flat_map(|one| (one..values.len()).map(move |two| (one, two)));
@@ -297,8 +293,7 @@ mod tests {
 
     const TRIALS: usize = 1500;
 
-    /// Returns the share of trials in which the interval of `count` pass figures contains their true
-    /// median, 0.
+    /// Returns the share of trials in which the interval of `count` pass figures contains their true median, 0.
     fn coverage(
         count: usize,
         mut draw: impl FnMut() -> f64,
@@ -372,7 +367,10 @@ mod tests {
     #[test]
     fn an_interval_needs_six_passes_and_holds_the_figure() {
         assert_eq!(over_passes(&[]).ends, None);
-        assert_eq!(over_passes(&[3.0, 1.0, 2.0, 5.0, 4.0]), Estimate { median: 3.0, ends: None });
+        assert_eq!(
+            over_passes(&[3.0, 1.0, 2.0, 5.0, 4.0]),
+            MedianEstimate { median: 3.0, ends: None }
+        );
         for count in PASSES_MIN..=40 {
             let values: Vec<f64> = (1..=count).map(|it| it as f64).collect();
             let it = over_passes(&values);

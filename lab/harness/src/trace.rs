@@ -12,7 +12,7 @@ pub struct TraceTo {
     pub folder: PathBuf,
     /// Probe sites, in the form that [`handover_probe::enable`] accepts.
     pub sites: String,
-    /// Size of each thread's ring buffer, which holds the newest events.
+    /// Size of each thread's ring buffer, which holds the thread's newest events.
     pub ring_bytes: u64,
 }
 

@@ -15,13 +15,13 @@ pub trait Workload: Sized {
     /// Declaration of the benchmark.
     const SPEC: Spec;
 
-    /// Sets up an instance, untimed.
+    /// Creates an instance of the workload; not timed.
     ///
     /// # Errors
     /// Fails if the benchmark cannot run here; the error is shown with the benchmark's id.
     fn setup(args: &Self::Args, setup: &mut Setup) -> Result<Self, Fault>;
 
-    /// Checks the results, untimed: called once on its own instance before any measurement.
+    /// Checks the results of the operations: called once on an instance of its own before any measurement; not timed.
     ///
     /// # Errors
     /// Fails if a result is wrong.
@@ -41,14 +41,14 @@ pub trait Workload: Sized {
 pub trait Handover: Sized + Send + Sync + 'static {
     /// Arguments, declared with [`args!`](handover_record::args); `()` for none.
     type Args: Args;
-    /// Declaration of the benchmark; `hands_over` should be true.
+    /// Declaration of the benchmark, with `hands_over` set.
     const SPEC: Spec;
     /// `true` if everything that the participants share is created by the [`Setup`], so that they
     /// can be processes.
     const PROCESSES: bool = false;
     /// `true` if the participants are always processes: for resources that each process has, such
     /// as its memory.
-    const APART: bool = false;
+    const ALWAYS_PROCESSES: bool = false;
 
     /// The participants' roles, in the order in which CPUs are assigned, if their number does not
     /// depend on the arguments.
@@ -59,7 +59,7 @@ pub trait Handover: Sized + Send + Sync + 'static {
         Self::ROLES.to_vec()
     }
 
-    /// Sets up an instance, untimed, on the first participant's CPU.
+    /// Creates an instance on the CPU of the first participant; not timed.
     ///
     /// # Errors
     /// Fails if the benchmark cannot run here.
@@ -73,7 +73,7 @@ pub trait Handover: Sized + Send + Sync + 'static {
     /// Fails with any fault of the participant; the round is then discarded and the benchmark ends.
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault>;
 
-    /// Checks after every round, untimed, that everything was handed over.
+    /// Checks after every round that everything was handed over; not timed.
     ///
     /// # Errors
     /// Fails if something is missing.
@@ -97,7 +97,7 @@ impl Role {
         Role { name, measured: true }
     }
 
-    /// Creates the role of a participant that only serves: an echo, a neighbour.
+    /// Creates the role of a participant that only serves the measured ones: an echo, a neighbour.
     pub const fn serving(name: &'static str) -> Role {
         Role { name, measured: false }
     }

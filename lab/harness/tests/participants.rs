@@ -3,8 +3,8 @@
 
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{
-    Bench, Fault, Handover, Lab, Participant, Plan, Profile, Region, Role, Samples, Setup, Watch,
-    Workload,
+    Bench, Fault, Handover, Lab, Participant, Plan, Profile, Region, Role, RunObserver, Samples,
+    Setup, Workload,
 };
 use handover_record::{
     Contender, ContenderKind, Part, Record, RoleUsage, Spec, Wait, WarningCode, args,
@@ -385,7 +385,7 @@ struct RecordLog<'a> {
     visits_max: usize,
 }
 
-impl Watch for RecordLog<'_> {
+impl RunObserver for RecordLog<'_> {
     fn begin(&mut self, visit: (usize, usize), _: usize) {
         if visit.0 >= self.visits_max {
             self.stop.store(true, Ordering::Relaxed);

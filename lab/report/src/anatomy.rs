@@ -1,18 +1,20 @@
 //! Anatomy of a hand-off, as lines of text and as stacked bars.
 
+use crate::format;
 use crate::svg::{Axis, Chart, Mark, Name, Point, Quantity, Role, Series};
 use crate::text::{Line, Style, Tone, wrap};
-use crate::words;
 use handover_record::{Anatomy, AnatomyOutlier, AnatomyStage, Document, Record, Unit};
 
-/// Maximum time of a drawn band of hand-offs, as a multiple of the typical band's. A longer band
-/// would shrink the typical one to a line; only the table lists it.
+/// Maximum duration of a group of hand-offs that the chart draws, relative to that of typical
+/// hand-offs. A longer bar would shrink the typical one to a line; only the table lists it.
 const DRAWN_MAX: f64 = 6.0;
-/// Share of unmatched hand-offs above which a note warns that the others may not be typical.
+/// Share of hand-offs without matched events above which a note warns that the others may not be typical.
 const UNFIT_SHARE_MAX: f64 = 0.2;
 
 /// Iterates over the records of a document that have an anatomy.
-pub(crate) fn of(document: &Document) -> impl Iterator<Item = (&Record, &Anatomy)> {
+pub(crate) fn records_with_anatomy(
+    document: &Document,
+) -> impl Iterator<Item = (&Record, &Anatomy)> {
     document.records.iter().filter_map(|record| Some((record, record.anatomy.as_deref()?)))
 }
 
@@ -30,14 +32,14 @@ pub fn anatomy(record: &Record, width: usize, style: Style) -> String {
     lines.push(Line::default());
     lines.extend(wrap(&anatomy.line, Tone::Strong, 2, width));
     lines.push(Line::default());
-    for text in facts(anatomy) {
+    for text in notes(anatomy) {
         lines.extend(wrap(&text, Tone::Plain, 2, width));
     }
     if !anatomy.outliers.is_empty() {
         lines.push(Line::default());
         lines.push(Line::plain("The slowest:"));
         for outlier in &anatomy.outliers {
-            lines.extend(wrap(&slow(outlier), Tone::Plain, 4, width));
+            lines.extend(wrap(&describe_outlier(outlier), Tone::Plain, 4, width));
         }
         let look = "`handover trace export FILE --to csv -o -` prints the events of such a file, each with its time.";
         lines.extend(wrap(look, Tone::Faint, 2, width));
@@ -66,10 +68,10 @@ fn stages(anatomy: &Anatomy, width: usize) -> Vec<Line> {
             true => [
                 ns(stage.p50_ns),
                 ns(stage.p99_ns),
-                words::share(stage.share),
-                words::share(stage.passed),
+                format::share(stage.share),
+                format::share(stage.passed),
             ],
-            false => ["-".into(), "-".into(), words::share(0.0), words::share(0.0)],
+            false => ["-".into(), "-".into(), format::share(0.0), format::share(0.0)],
         };
         for (place, figure) in figures.iter().enumerate() {
             line.push_right(&Line::new(figure, tone), NAME + COLUMN * (place + 1));
@@ -94,11 +96,11 @@ fn stages(anatomy: &Anatomy, width: usize) -> Vec<Line> {
 }
 
 fn ns(value: f64) -> String {
-    words::figure(Unit::Ns, value)
+    format::figure(Unit::Ns, value)
 }
 
-/// Returns the notes below an anatomy's figures, of one or two sentences each.
-pub(crate) fn facts(anatomy: &Anatomy) -> Vec<String> {
+/// Returns the notes below an anatomy's table, of one or two sentences each.
+pub(crate) fn notes(anatomy: &Anatomy) -> Vec<String> {
     let mut facts = vec![
         "The line adds up the means of the middle half of the hand-offs; medians do not add up. A stage's p50 \
          and p99 are those of the hand-offs that pass it."
@@ -167,8 +169,8 @@ pub(crate) fn facts(anatomy: &Anatomy) -> Vec<String> {
     facts
 }
 
-/// Describes one of the slowest hand-offs in one line.
-pub(crate) fn slow(outlier: &AnatomyOutlier) -> String {
+/// Describes one of the slowest hand-offs in one line: its duration, slow stage and likely cause.
+pub(crate) fn describe_outlier(outlier: &AnatomyOutlier) -> String {
     let waited = match (outlier.off_cpu_ns, outlier.run_delay_ns) {
         (Some(0), _) | (None, 0) => String::new(),
         (Some(off_ns), _) => format!(" for {} of it", ns(off_ns as f64)),
@@ -201,17 +203,17 @@ pub fn anatomy_chart(record: &Record, width_px: f64) -> Option<Chart> {
         note: ns(sum(&band.stages_ns)),
         opens_group: false,
     });
-    let time = Axis::linear("time of one hand-off", Quantity::Nanos).from(0.0);
+    let time = Axis::linear("time of one hand-off", Quantity::Nanos).including(0.0);
     let mut chart = Chart::new(
         format!("{} [{}]: {}", record.spec, record.contender, anatomy.line),
         time,
         Axis::names(names.collect()),
     )
-    .described(format!(
+    .with_description(format!(
         "The stages of one hand-off, stacked, of the typical half and of slow hand-offs. {}",
         anatomy.line
     ))
-    .sized(width_px, 0.0);
+    .with_size_px(width_px, 0.0);
     let floor_ns = anatomy.floor.as_ref().map_or(0.0, |floor| floor.figure_ns / floor.handoffs);
     let mut colours = 0..;
     for (place, stage) in anatomy.stages.iter().enumerate() {
@@ -219,7 +221,7 @@ pub fn anatomy_chart(record: &Record, width_px: f64) -> Option<Chart> {
             continue;
         }
         let bar = |row: usize, value: f64, name: &str| {
-            Point::at(value, row as f64).titled(format!("{name} {}", ns(value)))
+            Point::at(value, row as f64).with_tooltip(format!("{name} {}", ns(value)))
         };
         let of =
             |band: &handover_record::AnatomyBand| band.stages_ns.get(place).copied().unwrap_or(0.0);
@@ -227,13 +229,14 @@ pub fn anatomy_chart(record: &Record, width_px: f64) -> Option<Chart> {
         if stage.has_floor && floor_ns > 0.0 {
             let points =
                 drawn().enumerate().map(|(row, band)| bar(row, in_it(of(band)), "floor")).collect();
-            chart = chart.with(Series::new("floor", Role::Floor, Mark::Stacked, points));
+            chart = chart.with_series(Series::new("floor", Role::Floor, Mark::Stacked, points));
         }
         let rest = |(row, band)| bar(row, of(band) - in_it(of(band)), &stage.name);
         let points = drawn().enumerate().map(rest).collect();
         // The palette's last colour is that of the floor.
         let colour = colours.next().unwrap_or(0) % 7;
-        chart = chart.with(Series::new(name(stage), Role::Nth(colour), Mark::Stacked, points));
+        chart =
+            chart.with_series(Series::new(name(stage), Role::Nth(colour), Mark::Stacked, points));
     }
     Some(chart)
 }

@@ -17,7 +17,7 @@ mod table;
 
 pub use table::comparison as table;
 
-use crate::words;
+use crate::format;
 use handover_record::{ContenderKind, Document, Record, TimingKind, Unit, WarningCode};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,8 +52,8 @@ impl Statistic {
     /// The statistics of the figure itself: its row shows one of them.
     const FIGURE: [Statistic; 2] = [Statistic::Median, Statistic::BestTenth];
 
-    /// Returns the name of the statistic for tables.
-    pub fn words(self) -> &'static str {
+    /// Returns the name of the statistic as tables print it.
+    pub fn label(self) -> &'static str {
         match self {
             Statistic::Median => "median",
             Statistic::BestTenth => "best 1/10",
@@ -80,10 +80,10 @@ impl Statistic {
 /// Minimum number of rounds for the best-tenth statistic.
 const ROUNDS_OF_TENTH_MIN: usize = 10;
 
-/// Options of a comparison.
+/// Options of a comparison of two sides.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
-    /// Smallest relative difference that matters: 0.02 is 2 %.
+    /// Smallest relative difference that counts as a change: 0.02 is 2 %.
     pub threshold: f64,
     /// `true` to list every contender, instead of ours only.
     pub all: bool,
@@ -112,8 +112,8 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Returns the verdict as text for tables.
-    pub fn words(self) -> &'static str {
+    /// Returns the verdict as tables print it.
+    pub fn label(self) -> &'static str {
         match self {
             Verdict::Better => "better",
             Verdict::Worse => "worse",
@@ -154,16 +154,17 @@ pub struct Row {
     pub a: f64,
     /// Median over the processes of side B.
     pub b: f64,
-    /// Ratio of B to A, above 1 if B needs more (Hodges-Lehmann estimate); `None` if a value is not above 0.
+    /// Ratio of B to A, above 1 if B needs more time or memory (Hodges-Lehmann estimate); `None`
+    /// unless both are above 0.
     pub ratio: Option<f64>,
-    /// Lower bound of the ratio's 95 % interval; `None` also if there are too few processes.
+    /// Lower bound of the ratio's 95 % interval; `None` without a ratio or with too few processes.
     pub low: Option<f64>,
-    /// Upper bound of the ratio's 95 % interval.
+    /// Upper bound of the ratio's 95 % interval; `None` without a ratio or with too few processes.
     pub high: Option<f64>,
     /// p-value of the Mann-Whitney test of this figure alone.
     pub p: f64,
-    /// Probability that chance alone makes any figure of this comparison as much worse or, if this
-    /// figure takes less, as much better (Westfall and Young).
+    /// Probability that chance alone changes any figure of the comparison as much in this direction
+    /// (Westfall and Young).
     pub p_corrected: f64,
     /// Cliff's delta: 1 if each value of B is above each of A, -1 if each is below.
     pub delta: f64,
@@ -187,7 +188,7 @@ pub struct Comparison {
     pub a: Side,
     /// Side B, which may be better or worse than A.
     pub b: Side,
-    /// Smallest relative difference that matters.
+    /// Smallest relative difference that counts as a change: 0.02 is 2 %.
     pub threshold: f64,
     /// Resolution of these runs for figures of one participant: the difference measured between two
     /// equal contenders in the same processes, by the better statistic.
@@ -198,9 +199,9 @@ pub struct Comparison {
     pub visible_one_most: Option<f64>,
     /// Resolution for figures across CPUs, by the noisier of median and best tenth.
     pub visible_several_most: Option<f64>,
-    /// Median of [`Row::found`] over the figures of one participant: half of them would be worse by then.
+    /// Median of the increases that would be detected ([`Row::found`]), over the figures of one participant.
     pub found_one: Option<f64>,
-    /// Median of [`Row::found`] over the figures across CPUs.
+    /// Median of the increases that would be detected ([`Row::found`]), over the figures across CPUs.
     pub found_several: Option<f64>,
     /// Figures that both sides have, in the order of side A.
     pub rows: Vec<Row>,
@@ -208,7 +209,7 @@ pub struct Comparison {
     pub only_a: Vec<String>,
     /// Figures that only side B has.
     pub only_b: Vec<String>,
-    /// Reasons to doubt the whole comparison.
+    /// Reasons not to trust the comparison as a whole, one sentence each.
     pub notes: Vec<String>,
 }
 
@@ -253,8 +254,8 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
     let [mut only_a, mut only_b] = [Vec::new(), Vec::new()];
     for (key, cell) in table.cells(rules.all) {
         match (cell.count(0, table.a_count), cell.count(table.a_count, table.count)) {
-            (_, 0) => only_a.push(key.words()),
-            (0, _) => only_b.push(key.words()),
+            (_, 0) => only_a.push(key.label()),
+            (0, _) => only_b.push(key.label()),
             _ => {
                 let has_values =
                     |by: &Statistic| *by != Statistic::P99 || cell.has_tail(table.a_count);
@@ -274,7 +275,7 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
             }
         }
     }
-    let p = family::corrected(&tests, table.a_count);
+    let p = family::corrected_p_values(&tests, table.a_count);
     for (row, p) in figures.iter_mut().flatten().zip(p) {
         if row.why.is_empty() {
             row.p_corrected = if row.ratio.is_some_and(|it| it < 1.0) { p.below } else { p.above };
@@ -322,8 +323,8 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
     }
 }
 
-/// Sets [`Row::found`]: the increase at which every condition of the verdict `worse` holds, plus half the interval's
-/// width, as the estimate itself varies.
+/// Sets [`Row::found`]: the smallest increase that fulfils every condition of the verdict `worse`,
+/// plus half the interval's width, as the estimate itself varies.
 fn find_least(figures: &mut [Vec<Row>], tests: &[family::Values], a_count: usize) {
     let alike = |(row, values): (&Row, &family::Values)| {
         let shift = row.ratio.map_or(0.0, f64::ln);
@@ -358,10 +359,9 @@ fn measured(side: &[Document]) -> Vec<&Document> {
     }
 }
 
-/// Selects the row by the median or by the best tenth: the one that differs, or else the one with
-/// the narrower interval. A figure that is better by one and worse by the other has the verdict
-/// "too noisy", and one is the same only if it is by both: the best tenth alone does not show a
-/// median that may have moved.
+/// Selects one of a figure's two rows, by the median or by the best tenth: the one that differs, or else the one with
+/// the narrower interval. A figure that is better by one statistic and worse by the other has the verdict "too noisy",
+/// and it is the same only if it is by both: the best tenth alone does not show a median that may have moved.
 fn chosen([median, tenth]: [Row; 2]) -> Row {
     let differs = |row: &Row| matches!(row.verdict, Verdict::Better | Verdict::Worse);
     let is_bounded = |row: &Row| width(row) < f64::INFINITY;
@@ -447,7 +447,7 @@ impl Key {
         }
     }
 
-    fn words(&self) -> String {
+    fn label(&self) -> String {
         match self.setting.as_str() {
             "" => format!("{} [{}]", self.id, self.contender),
             setting => format!("{} [{}] {setting}", self.id, self.contender),
@@ -540,8 +540,8 @@ impl Table {
         })
     }
 
-    /// Returns the resolution: the largest difference between equal contenders, within the processes
-    /// and between the sides; for one participant and for several, by each [`Statistic`].
+    /// Returns the resolution for one participant and for several, each by [`Statistic`]: the
+    /// largest difference between equal contenders, within the processes and between the sides.
     fn visible(&self) -> [[Option<f64>; 3]; 2] {
         let mut visible = [[None; 3]; 2];
         let is_null = |cell: &Cell| cell.kind == ContenderKind::Null;
@@ -638,7 +638,7 @@ fn verdict(row: &Row, threshold: f64) -> Verdict {
     }
 }
 
-/// Returns reasons to doubt the whole comparison.
+/// Returns reasons not to trust the comparison as a whole, one sentence each.
 fn notes(a: (&str, &[&Document]), b: (&str, &[&Document]), smoke_count: usize) -> Vec<String> {
     let mut notes = Vec::new();
     if smoke_count > 0 {
@@ -685,7 +685,7 @@ fn notes(a: (&str, &[&Document]), b: (&str, &[&Document]), smoke_count: usize) -
     notes
 }
 
-/// Formats a count with its verb: `1 run is`, `2 runs are`.
+/// Formats a count with its noun and verb: `1 run is`, `2 runs are`.
 fn counted(count: usize, of: &str, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {of} {one}") } else { format!("{count} {of}s {many}") }
 }
@@ -693,7 +693,7 @@ fn counted(count: usize, of: &str, one: &str, many: &str) -> String {
 /// Returns the sentence below the table on detectable increases; `None` if no figure has enough processes.
 pub(crate) fn detectable_line(comparison: &Comparison) -> Option<String> {
     let part =
-        |found: Option<f64>, place: &str| Some(format!("{} ({place})", words::share(found?)));
+        |found: Option<f64>, place: &str| Some(format!("{} ({place})", format::share(found?)));
     let one = part(comparison.found_one, "one CPU");
     let several = part(comparison.found_several, "across CPUs");
     let parts: Vec<String> = one.into_iter().chain(several).collect();
@@ -708,7 +708,7 @@ pub(crate) fn detectable_line(comparison: &Comparison) -> Option<String> {
 
 /// Returns the sentence below the table on the resolution of these processes.
 pub(crate) fn resolution_line(comparison: &Comparison) -> String {
-    let shown = |width: f64| words::share(width.max(0.001));
+    let shown = |width: f64| format::share(width.max(0.001));
     let part = |least: Option<f64>, most: Option<f64>, place: &str| {
         let (least, most) = (shown(least?), shown(most?));
         Some(match least == most {

@@ -1,9 +1,9 @@
 //! Data for the page's script: the distribution of each contender of every figure, small enough to
 //! embed in the page.
 
+use crate::format;
 use crate::model::{Figure, Model};
 use crate::text::is_control;
-use crate::words;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use handover_record::{Document, Ratio, Record};
@@ -22,7 +22,7 @@ const BARS_COUNT: usize = 60;
 /// Maximum share of slow samples beyond the last bar: a single outlier must not compress all others
 /// into one bar.
 const BEYOND_SHARE: f64 = 0.001;
-/// Units of a stored sample per unit of the figure: samples are stored in thousandths.
+/// Number of units of a histogram per unit of the figure: samples are stored in thousandths.
 const STEPS: f64 = 1000.0;
 
 /// Data of all figures of a page, for its script.
@@ -53,7 +53,7 @@ pub(crate) struct Contender<'a> {
     args: String,
     /// Kind of the figure: a median or a mean.
     statistic: &'a str,
-    /// Figure; its interval, 99 % quantile, operations per second and CPUs follow.
+    /// Value of the figure, in the figure's unit.
     median: f64,
     low: Option<f64>,
     high: Option<f64>,
@@ -93,15 +93,15 @@ impl<'a> Details<'a> {
         Self { quantiles: &QUANTILES, figures: figures.filter_map(|it| detail(&it)).collect() }
     }
 
-    /// Returns the index of a record's figure and that of its contender; `None` if it is not listed.
-    pub(crate) fn place(&self, record: &Record) -> Option<(usize, usize)> {
+    /// Returns the indices of a record's figure and contender in the data; `None` if they are not listed.
+    pub(crate) fn indices_of(&self, record: &Record) -> Option<(usize, usize)> {
         let figure = self.figures.iter().position(|it| it.id == record.id)?;
         let is_it = |row: &Contender<'_>| std::ptr::eq(row.record, record);
         Some((figure, self.figures[figure].rows.iter().position(is_it)?))
     }
 
     /// Returns the data as JSON that can be embedded in a page: no text in it closes the enclosing element.
-    pub(crate) fn json(&self) -> String {
+    pub(crate) fn to_json(&self) -> String {
         let json = serde_json::to_string(self).unwrap_or_default();
         let mut safe = String::with_capacity(json.len());
         for letter in json.chars() {
@@ -128,17 +128,17 @@ fn detail<'a>(figure: &Figure<'a>) -> Option<Detail<'a>> {
             record,
             name: &record.contender,
             kind: record.kind.to_string(),
-            args: words::arguments(record, |_, _| true),
-            statistic: words::statistic(record),
+            args: format::arguments(record, |_, _| true),
+            statistic: format::statistic(record),
             median: summary.median,
             low: summary.low,
             high: summary.high,
             p99: summary.quantiles().map(|it| it.p99),
             rate: record.bytes_per_s.unwrap_or(record.rate_per_s),
             cpus: record.cpus_user + record.cpus_system,
-            used: words::resources(record),
+            used: format::resources(record),
             samples: summary.samples,
-            floor: record.floor.as_ref().map(|it| beside(it, words::floor_name(record, it))),
+            floor: record.floor.as_ref().map(|it| beside(it, format::floor_name(record, it))),
             peer: record.best_peer().map(|it| beside(it, &it.contender)),
             quantiles: match summary.quantiles() {
                 Some(_) => samples.as_ref().map_or_else(Vec::new, quantiles),
@@ -269,7 +269,7 @@ mod tests {
             span: [1.0, 2.0],
             rows: Vec::new(),
         };
-        let json = Details { quantiles: &QUANTILES, figures: vec![figure] }.json();
+        let json = Details { quantiles: &QUANTILES, figures: vec![figure] }.to_json();
         assert!(!json.contains(['<', '>', '&', '\u{202e}']));
         let read: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(read["figures"][0]["id"], evil.replace('\u{202e}', "\u{fffd}"));

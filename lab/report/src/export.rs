@@ -1,8 +1,8 @@
 //! Export of runs to formats of other tools.
 
+use crate::format;
 use crate::model::{self, Model};
 use crate::text::is_control;
-use crate::words;
 use handover_record::{Document, Mode, Record, Unit};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -146,7 +146,7 @@ fn csv(documents: &[Document]) -> String {
         let args: Vec<String> =
             it.args.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let warnings: Vec<&str> =
-            it.warnings.iter().map(|it| words::warning_text(it.code)).collect();
+            it.warnings.iter().map(|it| format::warning_text(it.code)).collect();
         let by_role: Vec<String> =
             it.roles.iter().map(|it| format!("{} {:.3}", it.role, it.cpus)).collect();
         let (s, peer) = (&it.summary, it.best_peer());
@@ -372,14 +372,14 @@ pub fn markdown(document: &Document, all: bool) -> String {
          |---|---|--:|--:|---|--:|--:|--:|---|\n",
     );
     for it in model.rows() {
-        let floor = it.floor.as_ref().map(|floor| words::ratio(floor.ratio)).unwrap_or_default();
+        let floor = it.floor.as_ref().map(|floor| format::ratio(floor.ratio)).unwrap_or_default();
         let peer =
-            it.best_peer().map(|peer| format!("{} {}", words::ratio(peer.ratio), peer.contender));
+            it.best_peer().map(|peer| format!("{} {}", format::ratio(peer.ratio), peer.contender));
         let beside = || {
             it.best_peer_without_ratio().map(|it| format!("{} {}", it.contender, it.waits.word()))
         };
         let (figure, interval) = match it.modes.len() {
-            0 | 1 => (words::figure(it.unit, it.summary.median), words::interval(it)),
+            0 | 1 => (format::figure(it.unit, it.summary.median), format::interval(it)),
             _ => (modes(it), String::new()),
         };
         let cells = [
@@ -387,23 +387,23 @@ pub fn markdown(document: &Document, all: bool) -> String {
             model.contender_label(it),
             figure,
             interval,
-            words::statistic(it).to_string(),
-            words::p99(it),
+            format::statistic(it).to_string(),
+            format::p99(it),
             floor,
             peer.or_else(beside).unwrap_or_default(),
-            words::letters(it),
+            format::letters(it),
         ];
         let cells: Vec<String> = cells.iter().map(|text| cell(text)).collect();
         let _ = writeln!(text, "| {} |", cells.join(" | "));
     }
     let run = &document.run;
-    let _ = writeln!(text, "\n{}", words::null_line(run.null_one, run.null_several));
+    let _ = writeln!(text, "\n{}", format::null_line(run.null_one, run.null_several));
     for warning in model.warnings() {
         let _ = writeln!(
             text,
             "- {}: {}",
             warning.code.letter(),
-            cell(words::warning_text(warning.code))
+            cell(format::warning_text(warning.code))
         );
     }
     text
@@ -412,7 +412,7 @@ pub fn markdown(document: &Document, all: bool) -> String {
 /// Formats two modes with their shares, never their average: `30.0 ns in 70 %, 200 ns in 30 %`.
 fn modes(record: &Record) -> String {
     let shown = |mode: &Mode| {
-        format!("{} in {}", words::figure(record.unit, mode.median), words::share(mode.share))
+        format!("{} in {}", format::figure(record.unit, mode.median), format::share(mode.share))
     };
     record.modes.iter().map(shown).collect::<Vec<_>>().join(", ")
 }

@@ -2,13 +2,13 @@
 
 mod divisive;
 
-pub use divisive::{CHANCE_MAX, PART_MIN};
+pub use divisive::{P_VALUE_MAX, SEGMENT_VALUES_MIN};
 
+use crate::format;
 use crate::model::utc;
 use crate::svg::{Axis, Chart, Mark, Point, Quantity, Role, Series};
 use crate::table::render;
 use crate::text::{Line, Style, Tone, wrap};
-use crate::words;
 use handover_record::Unit;
 use serde::Serialize;
 
@@ -66,14 +66,13 @@ pub struct History {
     /// Segments in order of time; a single one if nothing changed.
     #[serde(rename = "levels")]
     pub segments: Vec<Segment>,
-    /// Number of excluded runs, which have the figure on another machine or with other arguments than
-    /// the last run.
+    /// Number of excluded runs, which have the figure on another machine or with other arguments than the last run.
     pub left_out: usize,
 }
 
 impl History {
     /// Computes the history of a figure from runs in order of time. Changes are detected in the
-    /// logarithms, so that ratios count; in the values if one is not above 0.
+    /// logarithms of the values, or in the values if one of them is not above 0.
     ///
     /// # Cost
     /// Some tenths of a second for 1,000 runs.
@@ -119,7 +118,10 @@ impl History {
             let first = &self.runs[segment.from];
             let mut line = Line::plain(utc(first.started_unix_ns));
             line.push("  ", Tone::Plain);
-            line.push_right(&Line::new(words::figure(self.unit, segment.median), Tone::Strong), 32);
+            line.push_right(
+                &Line::new(format::figure(self.unit, segment.median), Tone::Strong),
+                32,
+            );
             if let (Some(ratio), Some(p)) = (segment.ratio, segment.p) {
                 let tone = if ratio > 1.0 { Tone::Bad } else { Tone::Good };
                 line.push_right(&Line::new(format!("{:+.1} %", (ratio - 1.0) * 100.0), tone), 41);
@@ -137,10 +139,10 @@ impl History {
         }
         lines.push(Line::default());
         let text = match self.segments.len() {
-            _ if self.runs.len() < 2 * PART_MIN => {
+            _ if self.runs.len() < 2 * SEGMENT_VALUES_MIN => {
                 format!(
-                    "A change can be found with at least {} runs, {PART_MIN} on each side of it.",
-                    2 * PART_MIN
+                    "A change can be found with at least {} runs, {SEGMENT_VALUES_MIN} on each side of it.",
+                    2 * SEGMENT_VALUES_MIN
                 )
             }
             0 | 1 => "No change.".to_string(),
@@ -161,8 +163,7 @@ impl History {
         render(lines, width, style)
     }
 
-    /// Renders the runs as a sparkline; with more runs than columns, a bar is the median of several
-    /// runs.
+    /// Renders the runs as a sparkline; with more runs than columns, a bar is the median of several runs.
     fn spark(&self, width: usize, style: Style) -> Vec<Line> {
         const UNICODE: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
         const ASCII: [char; 8] = ['_', '.', ',', '-', '=', '+', '*', '#'];
@@ -182,7 +183,7 @@ impl History {
         let drawn: String =
             (0..columns).map(|column| steps[height(median(chunk(column)))]).collect();
         let ends =
-            format!("{} to {}", words::figure(self.unit, low), words::figure(self.unit, high));
+            format!("{} to {}", format::figure(self.unit, low), format::figure(self.unit, high));
         vec![Line::plain(drawn), Line::new(ends, Tone::Faint)]
     }
 
@@ -197,15 +198,15 @@ impl History {
             let text = format!(
                 "{}: {} ({}..{}), {}, {}",
                 dot.run,
-                words::figure(self.unit, dot.median),
-                words::figure(self.unit, dot.low.unwrap_or(dot.median)),
-                words::figure(self.unit, dot.high.unwrap_or(dot.median)),
+                format::figure(self.unit, dot.median),
+                format::figure(self.unit, dot.low.unwrap_or(dot.median)),
+                format::figure(self.unit, dot.high.unwrap_or(dot.median)),
                 utc(dot.started_unix_ns),
                 dot.build,
             );
             Point::at(place as f64 + 1.0, dot.median)
-                .between(dot.low.unwrap_or(dot.median), dot.high.unwrap_or(dot.median))
-                .titled(text)
+                .with_span(dot.low.unwrap_or(dot.median), dot.high.unwrap_or(dot.median))
+                .with_tooltip(text)
         };
         let changes = self.segments.len().saturating_sub(1);
         let title =
@@ -220,9 +221,9 @@ impl History {
             Axis::linear("run", Quantity::Count),
             Axis::linear("median", quantity),
         )
-        .described(described)
-        .headed()
-        .with(Series::new(
+        .with_description(described)
+        .with_heading()
+        .with_series(Series::new(
             "run",
             Role::Faint,
             Mark::Dot,
@@ -235,8 +236,8 @@ impl History {
                 None => String::new(),
             };
             let points = [segment.from as f64 + 0.6, segment.to as f64 + 0.4]
-                .map(|x| Point::at(x, segment.median).titled(text.clone()));
-            chart = chart.with(Series::new(name, Role::Ours, Mark::Curve, points.to_vec()));
+                .map(|x| Point::at(x, segment.median).with_tooltip(text.clone()));
+            chart = chart.with_series(Series::new(name, Role::Ours, Mark::Curve, points.to_vec()));
         }
         chart
     }

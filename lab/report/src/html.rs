@@ -2,10 +2,10 @@
 
 use crate::anatomy::{self, anatomy_chart};
 use crate::detail::Details;
-use crate::ladder::ladder_beside;
+use crate::format;
+use crate::ladder::ladder_with_other_runs;
 use crate::model::{self, Model};
 use crate::svg;
-use crate::words;
 use handover_base::units;
 use handover_record::{AnatomyStage, Document, Host, Quantiles, Record, Unit, WarningCode};
 use minijinja::value::{Serde, Value};
@@ -24,12 +24,11 @@ const NARROW_PX: f64 = 380.0;
 /// or dark as the reader prefers, and fits paper and phones. A click on a figure shows its
 /// distribution; everything else works without scripts. All text of the document is escaped.
 pub fn html(document: &Document) -> String {
-    html_beside(document, &[])
+    html_with_other_runs(document, &[])
 }
 
-/// Renders a document like [`html`], with the figures of other runs, or of other machines, in the
-/// chart and in a table.
-pub fn html_beside(document: &Document, others: &[Document]) -> String {
+/// Renders a document like [`html`], with the figures of other runs, or of other machines, in the chart and in a table.
+pub fn html_with_other_runs(document: &Document, others: &[Document]) -> String {
     let model = Model::new(document, false);
     let details = Details::of(document);
     let page = Page {
@@ -40,11 +39,11 @@ pub fn html_beside(document: &Document, others: &[Document]) -> String {
         when: model::utc(document.run.started_unix_ns),
         complete: document.run.complete,
         smoke: is_smoke(document),
-        clock_steps: words::clock_steps(document),
-        null_line: words::null_line(document.run.null_one, document.run.null_several),
+        clock_steps: format::clock_steps(document),
+        null_line: format::null_line(document.run.null_one, document.run.null_several),
         has_chart: model.rows().any(|record| record.unit == Unit::Ns),
-        chart_wide: ladder_beside(document, others, WIDE_PX).draw(),
-        chart_narrow: ladder_beside(document, others, NARROW_PX).draw(),
+        chart_wide: ladder_with_other_runs(document, others, WIDE_PX).draw(),
+        chart_narrow: ladder_with_other_runs(document, others, NARROW_PX).draw(),
         beside: beside(&model, document, others),
         sweeps: sweeps(document),
         chart_style: svg::STYLE,
@@ -56,7 +55,7 @@ pub fn html_beside(document: &Document, others: &[Document]) -> String {
         contenders_count: document.records.len(),
         contenders: contenders(document),
         facts: facts(document),
-        data: details.json(),
+        data: details.to_json(),
         script: SCRIPT,
     };
     let mut environment = Environment::new();
@@ -66,7 +65,9 @@ pub fn html_beside(document: &Document, others: &[Document]) -> String {
     // The extension .html enables escaping.
     let rendered = environment.render_named_str("report.html", TEMPLATE, Serde(&page));
     // The template is embedded; the tests render pages of every kind with it.
-    rendered.unwrap_or_else(|refused| panic!("render the embedded template: {refused:#}"))
+    rendered.unwrap_or_else(|refused| {
+        panic!("cannot render the embedded template of the report: {refused:#}")
+    })
 }
 
 /// Writes a value as escaped text; only values that the template marks as safe (charts and styles
@@ -254,7 +255,7 @@ fn is_smoke(document: &Document) -> bool {
 fn groups<'a>(model: &Model<'a>, details: &Details<'_>) -> Vec<GroupView<'a>> {
     let rows = |figure: &model::Figure<'a>| -> Vec<RowView<'a>> {
         let has_contender = figure.rows.len() > 1;
-        figure.rows.iter().map(|it| row(model, it, has_contender, details.place(it))).collect()
+        figure.rows.iter().map(|it| row(model, it, has_contender, details.indices_of(it))).collect()
     };
     let group = |group: &model::Group<'a>| GroupView {
         name: group.name,
@@ -269,7 +270,7 @@ fn row<'a>(
     has_contender: bool,
     place: Option<(usize, usize)>,
 ) -> RowView<'a> {
-    let shown = |value| words::figure(record.unit, value);
+    let shown = |value| format::figure(record.unit, value);
     let modes = match record.modes.as_slice() {
         [] | [_] => &[],
         several => several,
@@ -278,7 +279,7 @@ fn row<'a>(
     for warning in &record.warnings {
         let letter = warning.code.letter();
         if !warnings.iter().any(|it| it.letter == letter) {
-            warnings.push(Letter { letter, words: words::warning_text(warning.code) });
+            warnings.push(Letter { letter, words: format::warning_text(warning.code) });
         }
     }
     RowView {
@@ -287,8 +288,8 @@ fn row<'a>(
         has_contender,
         what: &record.what,
         median: shown(record.summary.median),
-        statistic: words::statistic(record),
-        interval: words::interval(record),
+        statistic: format::statistic(record),
+        interval: format::interval(record),
         modes: modes
             .iter()
             .map(|it| ModeCell {
@@ -296,19 +297,19 @@ fn row<'a>(
                 share: format!("{:.0} %", it.share * 100.0),
             })
             .collect(),
-        p99: words::p99(record),
-        rate: words::rate(record),
+        p99: format::p99(record),
+        rate: format::rate(record),
         floor: record.floor.as_ref().map(|it| RatioCell {
-            ratio: words::ratio(it.ratio),
-            name: words::floor(record, it).into(),
+            ratio: format::ratio(it.ratio),
+            name: format::floor(record, it).into(),
             tone: "",
         }),
         peer: record
             .best_peer()
             .map(|it| RatioCell {
-                ratio: words::ratio(it.ratio),
+                ratio: format::ratio(it.ratio),
                 name: it.contender.as_str().into(),
-                tone: match model.side(record, it) {
+                tone: match model.compare_with_one(record, it) {
                     Ordering::Less => "good",
                     Ordering::Equal => "",
                     Ordering::Greater => "bad",
@@ -319,7 +320,7 @@ fn row<'a>(
                 let ratio = beside.waits.word().to_string();
                 Some(RatioCell { ratio, name: beside.contender.as_str().into(), tone: "" })
             }),
-        cpus: words::cpus(record),
+        cpus: format::cpus(record),
         warnings,
         place,
     }
@@ -330,13 +331,13 @@ fn warnings<'a>(model: &Model<'a>) -> Vec<WarningView<'a>> {
         |(text, names): (&'a str, Vec<String>)| WarningText { text, names: names.join(", ") };
     let group = |group: model::WarningGroup<'a>| WarningView {
         letter: group.code.letter(),
-        words: words::warning_text(group.code),
+        words: format::warning_text(group.code),
         texts: group.texts.into_iter().map(text).collect(),
     };
     model.warnings().into_iter().map(group).collect()
 }
 
-/// Returns every row that another run has too.
+/// Returns the rows of this run that another run has too, with the figures of each other run.
 fn beside<'a>(
     model: &Model<'a>,
     document: &'a Document,
@@ -349,14 +350,14 @@ fn beside<'a>(
         let median = record.summary.median;
         let other_run = |other: &Document| {
             let same = model::matching_record(other, record)?;
-            let ratio = words::ratio(same.summary.median / median);
-            Some((words::figure(same.unit, same.summary.median), ratio))
+            let ratio = format::ratio(same.summary.median / median);
+            Some((format::figure(same.unit, same.summary.median), ratio))
         };
         let others: Vec<_> = others.iter().map(other_run).collect();
         let row = OtherRow {
             id: &record.id,
             contender: &record.contender,
-            median: words::figure(record.unit, median),
+            median: format::figure(record.unit, median),
             others,
         };
         row.others.iter().any(Option::is_some).then_some(row)
@@ -371,8 +372,8 @@ fn sweeps(document: &Document) -> Vec<SweepPart> {
     let part = |sweep: crate::sweep::Sweep<'_>| SweepPart {
         id: sweep.id.to_owned(),
         argument: sweep.argument.to_owned(),
-        figures: sweep.figures().draw(),
-        rates: sweep.rates().draw(),
+        figures: sweep.figures_chart().draw(),
+        rates: sweep.rates_chart().draw(),
     };
     crate::sweep::sweeps(document).into_iter().map(part).collect()
 }
@@ -381,7 +382,7 @@ fn anatomies(document: &Document) -> Vec<AnatomyPart<'_>> {
     let draw = |record: &Record, width_px: f64| {
         anatomy_chart(record, width_px).map_or_else(String::new, |chart| chart.draw())
     };
-    let parts = anatomy::of(document).map(|(record, anatomy)| AnatomyPart {
+    let parts = anatomy::records_with_anatomy(document).map(|(record, anatomy)| AnatomyPart {
         id: &record.spec,
         contender: &record.contender,
         handoff: &anatomy.total.what,
@@ -389,15 +390,15 @@ fn anatomies(document: &Document) -> Vec<AnatomyPart<'_>> {
         chart_wide: draw(record, WIDE_PX),
         chart_narrow: draw(record, NARROW_PX),
         stages: anatomy.stages.iter().chain([&anatomy.total]).map(stage_row).collect(),
-        facts: anatomy::facts(anatomy),
-        slow: anatomy.outliers.iter().map(anatomy::slow).collect(),
+        facts: anatomy::notes(anatomy),
+        slow: anatomy.outliers.iter().map(anatomy::describe_outlier).collect(),
     });
     parts.collect()
 }
 
 fn stage_row(stage: &AnatomyStage) -> StageRow<'_> {
     let shown = |ns| match stage.passed > 0.0 {
-        true => words::figure(Unit::Ns, ns),
+        true => format::figure(Unit::Ns, ns),
         false => String::new(),
     };
     StageRow {
@@ -405,8 +406,8 @@ fn stage_row(stage: &AnatomyStage) -> StageRow<'_> {
         what: &stage.what,
         p50: shown(stage.p50_ns),
         p99: shown(stage.p99_ns),
-        share: words::share(stage.share),
-        passed: words::share(stage.passed),
+        share: format::share(stage.share),
+        passed: format::share(stage.passed),
     }
 }
 
@@ -415,14 +416,14 @@ fn contenders(document: &Document) -> Vec<Contenders<'_>> {
     let mut all = Vec::new();
     for figure in model.groups.iter().flat_map(|group| &group.figures) {
         let shared = |record: &Record| {
-            words::arguments(record, |name, value| !model.varies(record, name, value))
+            format::arguments(record, |name, value| !model.varies(record, name, value))
         };
         let args = figure.rows.first().map(|record| shared(record)).unwrap_or_default();
         let rows = figure.rows.iter().map(|record| {
             let summary = record.summary;
             let quantiles = summary.quantiles();
             let shown = |of: fn(&Quantiles) -> f64| {
-                quantiles.map_or_else(String::new, |it| words::figure(record.unit, of(&it)))
+                quantiles.map_or_else(String::new, |it| format::figure(record.unit, of(&it)))
             };
             ContenderRow {
                 contender: model.contender_label(record),
@@ -504,11 +505,11 @@ fn host_facts(host: &Host, add: &mut impl FnMut(&'static str, String)) {
         ]),
     );
     let caches = host.caches.iter().map(|cache| {
-        let size = words::figure(Unit::Bytes, cache.size_bytes as f64);
+        let size = format::figure(Unit::Bytes, cache.size_bytes as f64);
         format!("L{} {} {size}", cache.level, cache.kind.to_lowercase())
     });
     add("caches", caches.collect::<Vec<_>>().join(", "));
-    let bytes = |bytes: u64| words::figure(Unit::Bytes, bytes as f64);
+    let bytes = |bytes: u64| format::figure(Unit::Bytes, bytes as f64);
     add(
         "memory",
         list(&[

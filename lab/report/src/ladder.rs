@@ -1,19 +1,23 @@
 //! Ladder chart: every figure as a rung (a row) on a logarithmic time axis.
 
+use crate::format;
 use crate::model::{self, Model};
 use crate::svg::{Axis, Chart, Mark, Name, Point, Quantity, Role, Series};
-use crate::words;
 use handover_record::{ContenderKind, Document, Record, Unit};
 
 /// Draws the ladder chart of a document, `width_px` wide: for each figure that is a time, its floor,
 /// its median with the interval, its 99 % quantile, and the best peer. The axis starts at 1 ns or
 /// below and covers the data in whole decades.
 pub fn ladder(document: &Document, width_px: f64) -> Chart {
-    ladder_beside(document, &[], width_px)
+    ladder_with_other_runs(document, &[], width_px)
 }
 
 /// Draws the ladder chart with the medians of other runs in its rows.
-pub(crate) fn ladder_beside(document: &Document, others: &[Document], width_px: f64) -> Chart {
+pub(crate) fn ladder_with_other_runs(
+    document: &Document,
+    others: &[Document],
+    width_px: f64,
+) -> Chart {
     let mut beside: Vec<Vec<Point>> = vec![Vec::new(); others.len()];
     let model = Model::new(document, false);
     let mut names = Vec::new();
@@ -26,9 +30,9 @@ pub(crate) fn ladder_beside(document: &Document, others: &[Document], width_px: 
                 for (other, points) in others.iter().zip(&mut beside) {
                     if let Some(same) = model::matching_record(other, record) {
                         let median = same.summary.median;
-                        let shown = words::figure(same.unit, median);
+                        let shown = format::figure(same.unit, median);
                         let text = format!("{}: {shown} in run {}", record.id, other.run.id);
-                        points.push(Point::at(median, names.len() as f64).titled(text));
+                        points.push(Point::at(median, names.len() as f64).with_tooltip(text));
                     }
                 }
                 let label = match figure.rows.len() {
@@ -41,24 +45,24 @@ pub(crate) fn ladder_beside(document: &Document, others: &[Document], width_px: 
         }
     }
     let count = names.len();
-    let time = Axis::log("time of one operation", Quantity::Nanos).from(1.0);
+    let time = Axis::log("time of one operation", Quantity::Nanos).including(1.0);
     let Rungs { stretch, tail, p99, floor, peer, ours, facts } = rungs;
     let chart = Chart::new("The ladder: cost of each hand-over", time, Axis::names(names))
-        .described(format!(
+        .with_description(format!(
             "{count} figures on a logarithmic axis of time; each with its median and interval, \
              its floor, its 99 % quantile and its best peer. The table has the same figures as text."
         ))
-        .sized(width_px, 0.0)
-        .with(Series::new("", Role::Faint, Mark::Span, stretch))
-        .with(Series::new("", Role::Faint, Mark::Span, tail))
-        .with(Series::new("floor", Role::Floor, Mark::Tick, floor))
-        .with(Series::new("99 %", Role::Faint, Mark::Ring, p99))
-        .with(Series::new("best peer", Role::Peer, Mark::Diamond, peer))
-        .with(Series::new("median with interval", Role::Ours, Mark::Dot, ours))
-        .with(Series::new("property of the machine", Role::Floor, Mark::Dot, facts));
+        .with_size_px(width_px, 0.0)
+        .with_series(Series::new("", Role::Faint, Mark::Span, stretch))
+        .with_series(Series::new("", Role::Faint, Mark::Span, tail))
+        .with_series(Series::new("floor", Role::Floor, Mark::Tick, floor))
+        .with_series(Series::new("99 %", Role::Faint, Mark::Ring, p99))
+        .with_series(Series::new("best peer", Role::Peer, Mark::Diamond, peer))
+        .with_series(Series::new("median with interval", Role::Ours, Mark::Dot, ours))
+        .with_series(Series::new("property of the machine", Role::Floor, Mark::Dot, facts));
     let others = others.iter().zip(beside).zip(1_u8..);
     others.fold(chart, |chart, ((other, points), nth)| {
-        chart.with(Series::new(model::label(other), Role::Nth(nth % 8), Mark::Ring, points))
+        chart.with_series(Series::new(model::label(other), Role::Nth(nth % 8), Mark::Ring, points))
     })
 }
 
@@ -72,7 +76,7 @@ struct Rungs {
     floor: Vec<Point>,
     peer: Vec<Point>,
     ours: Vec<Point>,
-    /// Medians of figures without a contender of ours.
+    /// Medians of figures without a contender of ours, which are properties of the machine.
     facts: Vec<Point>,
 }
 
@@ -80,23 +84,23 @@ impl Rungs {
     fn add(&mut self, row: f64, record: &Record) {
         let summary = &record.summary;
         let say = |what: &str, value: f64| {
-            format!("{}: {what} {}", record.id, words::figure(record.unit, value))
+            format!("{}: {what} {}", record.id, format::figure(record.unit, value))
         };
         let nearest = record.modes.first().map_or(summary.median, |mode| mode.median);
         let farthest = record.modes.last().map_or(summary.median, |mode| mode.median);
         if let Some(floor) = &record.floor {
             let text =
-                format!("{} ({})", say("floor", floor.other), words::floor_name(record, floor));
-            self.floor.push(Point::at(floor.other, row).titled(text));
-            self.stretch.push(Point::at(floor.other, row).between(floor.other, nearest));
+                format!("{} ({})", say("floor", floor.other), format::floor_name(record, floor));
+            self.floor.push(Point::at(floor.other, row).with_tooltip(text));
+            self.stretch.push(Point::at(floor.other, row).with_span(floor.other, nearest));
         }
         if let Some(peer) = record.best_peer() {
             let text = say(&format!("best peer {}", peer.contender), peer.other);
-            self.peer.push(Point::at(peer.other, row).titled(text));
+            self.peer.push(Point::at(peer.other, row).with_tooltip(text));
         }
         if let Some(p99) = summary.quantiles().map(|it| it.p99) {
-            self.p99.push(Point::at(p99, row).titled(say("99 % quantile", p99)));
-            self.tail.push(Point::at(p99, row).between(farthest, p99));
+            self.p99.push(Point::at(p99, row).with_tooltip(say("99 % quantile", p99)));
+            self.tail.push(Point::at(p99, row).with_span(farthest, p99));
         }
         let medians = match record.kind {
             ContenderKind::Ours => &mut self.ours,
@@ -105,14 +109,14 @@ impl Rungs {
         if record.modes.len() > 1 {
             for mode in &record.modes {
                 let text = say(&format!("{:.0} % near", mode.share * 100.0), mode.median);
-                medians.push(Point::at(mode.median, row).titled(text));
+                medians.push(Point::at(mode.median, row).with_tooltip(text));
             }
         } else {
-            let figure = say(words::statistic(record), summary.median);
-            let text = format!("{figure} {}", words::interval(record));
+            let figure = say(format::statistic(record), summary.median);
+            let text = format!("{figure} {}", format::interval(record));
             let (low, high) = summary.ends().unwrap_or((summary.median, summary.median));
-            let point = Point::at(summary.median, row).between(low, high);
-            medians.push(point.titled(text));
+            let point = Point::at(summary.median, row).with_span(low, high);
+            medians.push(point.with_tooltip(text));
         }
     }
 }
@@ -120,9 +124,9 @@ impl Rungs {
 fn note(record: &Record) -> String {
     match record.modes.as_slice() {
         [fast, slow] => {
-            let shown = |it: &handover_record::Mode| words::figure(record.unit, it.median);
+            let shown = |it: &handover_record::Mode| format::figure(record.unit, it.median);
             format!("{} + {}", shown(fast), shown(slow))
         }
-        _ => words::figure(record.unit, record.summary.median),
+        _ => format::figure(record.unit, record.summary.median),
     }
 }

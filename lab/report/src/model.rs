@@ -1,6 +1,6 @@
 //! Selection and order of the figures, and of the contenders that are listed.
 
-use crate::words;
+use crate::format;
 use handover_record::{ContenderKind, Document, Ratio, Record, Run, WarningCode};
 use std::cmp::Ordering;
 
@@ -23,7 +23,6 @@ pub(crate) struct Group<'a> {
     pub figures: Vec<Figure<'a>>,
 }
 
-/// One figure with its contenders.
 pub(crate) struct Figure<'a> {
     pub id: &'a str,
     /// Contenders that are listed, each in a row.
@@ -69,14 +68,14 @@ impl<'a> Model<'a> {
         Model { groups, off_ladder_count, records, run: &document.run, all }
     }
 
-    /// Compares a ratio's interval with 1; `Equal` if the difference is below this run's resolution.
-    pub fn side(&self, record: &Record, ratio: &Ratio) -> Ordering {
+    /// Compares the interval of a ratio with 1: `Equal` if the difference is below the resolution of this run.
+    pub fn compare_with_one(&self, record: &Record, ratio: &Ratio) -> Ordering {
         let seen = if record.participants.use_several_cpus() {
             self.run.null_several
         } else {
             self.run.null_one
         };
-        words::side(ratio, seen.unwrap_or(0.0))
+        format::compare_with_one(ratio, seen.unwrap_or(0.0))
     }
 
     /// Iterates over all listed records, in order.
@@ -177,12 +176,10 @@ pub(crate) fn matching_record<'a>(other: &'a Document, record: &Record) -> Optio
     })
 }
 
-/// Returns a short label of a run.
 pub(crate) fn label(document: &Document) -> String {
     format!("{}, {}", document.host.name, utc(document.run.started_unix_ns))
 }
 
-/// Returns a one-line description of the host.
 pub(crate) fn host_line(document: &Document) -> String {
     let host = &document.host;
     let mut parts = Vec::new();
@@ -204,7 +201,6 @@ pub(crate) fn host_line(document: &Document) -> String {
     parts.join(", ")
 }
 
-/// Returns a one-line description of the run.
 pub(crate) fn run_line(document: &Document) -> String {
     let run = &document.run;
     format!("run {}, {}, {}", run.id, run.profile, utc(run.started_unix_ns))

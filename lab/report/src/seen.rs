@@ -1,7 +1,7 @@
 //! Changes to a run before it is shown: warnings about figures that differ from earlier runs on the same machine,
 //! and removal of the ratios of smoke runs.
 
-use crate::words;
+use crate::format;
 use handover_record::{Document, Record, Warning, WarningCode};
 use std::collections::BTreeMap;
 
@@ -36,8 +36,8 @@ pub fn warn_of_differing_runs(document: &mut Document, earlier: &[Document]) {
         let most = medians.iter().copied().fold(record.summary.median, f64::max);
         let text = format!(
             "seen {} to {} in {} runs here",
-            words::figure(record.unit, least),
-            words::figure(record.unit, most),
+            format::figure(record.unit, least),
+            format::figure(record.unit, most),
             medians.len() + 1
         );
         record.warnings.push(Warning { code: WarningCode::Seen, text });

@@ -10,9 +10,9 @@
 //!
 //! let rate = Axis::log("offered", Quantity::PerSecond);
 //! let latency = Axis::linear("latency", Quantity::Nanos);
-//! let points = vec![Point::at(1e3, 120.0).between(118.0, 125.0), Point::at(1e6, 180.0)];
+//! let points = vec![Point::at(1e3, 120.0).with_span(118.0, 125.0), Point::at(1e6, 180.0)];
 //! let chart = Chart::new("Latency by load", rate, latency)
-//!     .with(Series::new("handover", Role::Ours, Mark::Line, points));
+//!     .with_series(Series::new("handover", Role::Ours, Mark::Line, points));
 //! assert!(chart.draw().starts_with("<svg"));
 //! ```
 
@@ -70,8 +70,7 @@ impl Role {
     }
 }
 
-/// Drawing style of the points of a series. Every mark except `Bar` and `Stacked` also draws the
-/// points' spans.
+/// Drawing style of the points of a series. Every mark except `Bar` and `Stacked` also draws the points' spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// Filled dot.
@@ -111,16 +110,16 @@ impl Point {
         Point { x, y, span: None, text: String::new() }
     }
 
-    /// Sets a span along the axis of values: an interval or a range.
+    /// Sets the span that is drawn around the point, along the axis of values: an interval or a range.
     #[must_use]
-    pub fn between(mut self, low: f64, high: f64) -> Point {
+    pub fn with_span(mut self, low: f64, high: f64) -> Point {
         self.span = Some((low, high));
         self
     }
 
     /// Sets a tooltip text.
     #[must_use]
-    pub fn titled(mut self, text: impl Into<String>) -> Point {
+    pub fn with_tooltip(mut self, text: impl Into<String>) -> Point {
         self.text = text.into();
         self
     }
@@ -172,14 +171,14 @@ impl Chart {
 
     /// Sets the description for screen readers.
     #[must_use]
-    pub fn described(mut self, text: impl Into<String>) -> Chart {
+    pub fn with_description(mut self, text: impl Into<String>) -> Chart {
         self.description = text.into();
         self
     }
 
     /// Sets the size; with names on the vertical axis, their number determines the height instead.
     #[must_use]
-    pub fn sized(mut self, width_px: f64, height_px: f64) -> Chart {
+    pub fn with_size_px(mut self, width_px: f64, height_px: f64) -> Chart {
         self.width_px = width_px.max(WIDTH_PX_MIN);
         self.height_px = height_px.max(WIDTH_PX_MIN / 2.0);
         self
@@ -187,14 +186,14 @@ impl Chart {
 
     /// Shows the title and the description above the chart: for a picture without a page around it.
     #[must_use]
-    pub fn headed(mut self) -> Chart {
+    pub fn with_heading(mut self) -> Chart {
         self.headed = true;
         self
     }
 
     /// Adds a series, drawn on top of the earlier ones.
     #[must_use]
-    pub fn with(mut self, series: Series) -> Chart {
+    pub fn with_series(mut self, series: Series) -> Chart {
         self.series.push(series);
         self
     }
@@ -287,7 +286,8 @@ impl Chart {
             return;
         }
         paint.open_group(&series.role.class(), "");
-        let path = || points.iter().map(|point| plan.place(point.x, point.y)).collect::<Vec<_>>();
+        let path =
+            || points.iter().map(|point| plan.position_px(point.x, point.y)).collect::<Vec<_>>();
         match series.mark {
             Mark::Line | Mark::Curve => paint.polyline(&path(), JOINED),
             Mark::Dashed => paint.polyline(&path(), DASHED),
@@ -305,7 +305,7 @@ impl Chart {
                         let (from, to) = plan.span(point, low, high);
                         paint.line(from.0, from.1, to.0, to.1, "span");
                     }
-                    let (x, y) = plan.place(point.x, point.y);
+                    let (x, y) = plan.position_px(point.x, point.y);
                     paint_mark(paint, mark, x, y);
                 }
             }
@@ -343,7 +343,7 @@ struct Stack {
 }
 
 impl Stack {
-    /// Adds a point's bar and returns the position of its base.
+    /// Adds a point's bar to its stack, and returns the position of the bar's base.
     fn push(&mut self, point: &Point, is_horizontal: bool) -> f64 {
         let (name, value) = if is_horizontal { (point.y, point.x) } else { (point.x, point.y) };
         match self.heights.iter_mut().find(|it| it.0 == name) {
@@ -446,11 +446,11 @@ impl ChartLayout {
         paint.open_group("grid", "");
         let x_ticks = self.x.ticks(((self.right - self.left) / 56.0) as usize);
         for (at, label) in &x_ticks {
-            let x = self.x.place(*at);
-            if !self.x.is_names() {
+            let x = self.x.position_px(*at);
+            if !self.x.has_names() {
                 paint.line(x, self.top, x, self.bottom, "rule");
             }
-            let slot_px = if self.x.is_names() { self.slot_px() - 4.0 } else { 200.0 };
+            let slot_px = if self.x.has_names() { self.slot_px() - 4.0 } else { 200.0 };
             let label = shorten(label, slot_px, TEXT_PX);
             paint.text(x, self.bottom + 17.0, "middle", "label", &label);
         }
@@ -469,7 +469,7 @@ impl ChartLayout {
             }
         } else {
             for (at, label) in self.y.ticks(((self.bottom - self.top) / 40.0) as usize) {
-                let y = self.y.place(at);
+                let y = self.y.position_px(at);
                 paint.line(self.left, y, self.right, y, "rule");
                 paint.text(self.left - 8.0, y + 4.0, "end", "label", &label);
             }
@@ -480,13 +480,13 @@ impl ChartLayout {
         paint.close_group();
     }
 
-    fn place(&self, x: f64, y: f64) -> (f64, f64) {
-        (self.x.place(x), self.upright(y))
+    fn position_px(&self, x: f64, y: f64) -> (f64, f64) {
+        (self.x.position_px(x), self.upright(y))
     }
 
     fn upright(&self, y: f64) -> f64 {
         if !self.is_horizontal {
-            return self.y.place(y);
+            return self.y.position_px(y);
         }
         // The index of a name may have a fraction, which moves the point towards the next row.
         let row = (y.max(0.0).floor() as usize).min(self.rows.len().saturating_sub(1));
@@ -495,21 +495,26 @@ impl ChartLayout {
 
     fn span(&self, point: &Point, low: f64, high: f64) -> ((f64, f64), (f64, f64)) {
         if self.is_horizontal {
-            (self.place(low, point.y), self.place(high, point.y))
+            (self.position_px(low, point.y), self.position_px(high, point.y))
         } else {
-            (self.place(point.x, low), self.place(point.x, high))
+            (self.position_px(point.x, low), self.position_px(point.x, high))
         }
     }
 
     fn paint_bar(&self, paint: &mut dyn Canvas, point: &Point, base: f64) {
         if self.is_horizontal {
-            let (from, to) = (self.x.place(base), self.x.place(base + point.x));
+            let (from, to) = (self.x.position_px(base), self.x.position_px(base + point.x));
             let y = self.upright(point.y);
             paint.rect(from.min(to), y - 7.0, (to - from).abs(), 14.0);
         } else {
-            let (from, to) = (self.y.place(base), self.y.place(base + point.y));
-            let width = if self.x.is_names() { self.slot_px() * 0.7 } else { 6.0 };
-            paint.rect(self.x.place(point.x) - width / 2.0, from.min(to), width, (to - from).abs());
+            let (from, to) = (self.y.position_px(base), self.y.position_px(base + point.y));
+            let width = if self.x.has_names() { self.slot_px() * 0.7 } else { 6.0 };
+            paint.rect(
+                self.x.position_px(point.x) - width / 2.0,
+                from.min(to),
+                width,
+                (to - from).abs(),
+            );
         }
     }
 

@@ -1,10 +1,10 @@
 //! Sweep of a benchmark over one of its arguments: curves with intervals per contender, and a
 //! fitted law.
 
+use crate::format;
 use crate::svg::{Axis, Chart, Mark, Point, Quantity, Role, Series};
 use crate::text::{Line, Style, Tone, wrap};
 use crate::usl::Usl;
-use crate::words;
 use handover_base::units;
 use handover_record::{ContenderKind, Document, Record, Unit};
 use std::collections::BTreeSet;
@@ -79,8 +79,7 @@ fn fit(argument: &str, points: &[(f64, f64)]) -> Result<Usl, NoLaw> {
     if error <= ERROR_MAX { Ok(law) } else { Err(NoLaw::PoorFit(error)) }
 }
 
-/// Returns a sweep for every figure of a document that was measured with several values of exactly
-/// one argument.
+/// Returns a sweep for every figure of a document that was measured with several values of exactly one argument.
 pub fn sweeps(document: &Document) -> Vec<Sweep<'_>> {
     let mut ids: Vec<&str> = Vec::new();
     for record in &document.records {
@@ -127,7 +126,7 @@ fn sweep<'a>(document: &'a Document, id: &'a str) -> Option<Sweep<'a>> {
 }
 
 impl Curve<'_> {
-    /// Returns operations per second for each argument value.
+    /// Returns pairs of an argument value and the operations per second measured with it.
     fn rates(&self) -> Vec<(f64, f64)> {
         self.points.iter().map(|(value, record)| (*value, record.rate_per_s)).collect()
     }
@@ -140,13 +139,13 @@ impl Sweep<'_> {
         values.collect::<BTreeSet<_>>().len()
     }
 
-    /// Returns the scaling law fitted to a contender's rate; `None` if it does not apply or fit.
+    /// Returns the scaling law fitted to a contender's rates; `None` if no law applies or fits.
     pub fn law(&self, contender: &str) -> Option<Usl> {
         self.curves.iter().find(|it| it.contender == contender)?.law.ok()
     }
 
     /// Draws a chart of the figure and its intervals by argument value.
-    pub fn figures(&self) -> Chart {
+    pub fn figures_chart(&self) -> Chart {
         let quantity = match self.unit {
             Unit::Ns => Quantity::Nanos,
             Unit::Bytes => Quantity::Bytes,
@@ -158,39 +157,43 @@ impl Sweep<'_> {
             self.axis(),
             axis("the median, with its 95 % interval", quantity, values),
         )
-        .described(self.what())
-        .sized(WIDTH_PX, HEIGHT_PX)
-        .headed();
+        .with_description(self.what())
+        .with_size_px(WIDTH_PX, HEIGHT_PX)
+        .with_heading();
         for curve in &self.curves {
             let point = |(value, record): &(f64, &Record)| {
                 let it = &record.summary;
-                let shown = words::figure(self.unit, it.median);
+                let shown = format::figure(self.unit, it.median);
                 Point::at(*value, it.median)
-                    .between(it.low.unwrap_or(it.median), it.high.unwrap_or(it.median))
-                    .titled(format!("{} at {value}: {shown}", curve.contender))
+                    .with_span(it.low.unwrap_or(it.median), it.high.unwrap_or(it.median))
+                    .with_tooltip(format!("{} at {value}: {shown}", curve.contender))
             };
             let points = curve.points.iter().map(point).collect();
-            chart = chart.with(Series::new(curve.contender, curve.role, Mark::Line, points));
+            chart = chart.with_series(Series::new(curve.contender, curve.role, Mark::Line, points));
         }
         chart
     }
 
     /// Draws a chart of operations per second by argument value, with the fitted laws: up to their peak
     /// if it is not far beyond the last value.
-    pub fn rates(&self) -> Chart {
+    pub fn rates_chart(&self) -> Chart {
         let rates = self.curves.iter().flat_map(Curve::rates).map(|it| it.1);
         let mut chart = Chart::new(
             format!("{}: rate, by {}", self.id, self.argument),
             self.axis(),
             axis(self.rate_title(), Quantity::PerSecond, rates),
         )
-        .described(self.what())
-        .sized(WIDTH_PX, HEIGHT_PX)
-        .headed();
+        .with_description(self.what())
+        .with_size_px(WIDTH_PX, HEIGHT_PX)
+        .with_heading();
         for curve in &self.curves {
             if let Ok(law) = curve.law {
-                chart =
-                    chart.with(Series::new("", curve.role, Mark::Dashed, law_points(curve, law)));
+                chart = chart.with_series(Series::new(
+                    "",
+                    curve.role,
+                    Mark::Dashed,
+                    law_points(curve, law),
+                ));
             }
         }
         for curve in &self.curves {
@@ -200,14 +203,14 @@ impl Sweep<'_> {
                 // The figure's own interval, inverted.
                 let (low, high) = it.ends().unwrap_or((it.median, it.median));
                 let (low, high) = (rate * it.median / high, rate * it.median / low);
-                Point::at(*value, rate).between(low, high).titled(title)
+                Point::at(*value, rate).with_span(low, high).with_tooltip(title)
             };
             let points = curve.points.iter().map(point).collect();
             let name = match curve.law {
                 Ok(law) => format!("{}: {}", curve.contender, coefficients(law)),
                 Err(_) => curve.contender.to_string(),
             };
-            chart = chart.with(Series::new(name, curve.role, Mark::Line, points));
+            chart = chart.with_series(Series::new(name, curve.role, Mark::Line, points));
         }
         chart
     }
@@ -239,9 +242,9 @@ impl Sweep<'_> {
                 rows.push([
                     curve.contender.to_string(),
                     value.to_string(),
-                    words::figure(self.unit, record.summary.median),
-                    words::interval(record),
-                    words::p99(record),
+                    format::figure(self.unit, record.summary.median),
+                    format::interval(record),
+                    format::p99(record),
                     units::format_rate(record.rate_per_s),
                     cpus(record),
                 ]);
@@ -271,8 +274,8 @@ impl Sweep<'_> {
                     Ok(law) => law_in_words(law, &curve.rates()),
                     Err(NoLaw::PoorFit(error)) => format!(
                         "no law: the best fit has an error of {}, more than {}",
-                        words::share(error),
-                        words::share(ERROR_MAX)
+                        format::share(error),
+                        format::share(ERROR_MAX)
                     ),
                     Err(_) => {
                         "no law: a fit needs four values of the argument, from 1 on".to_string()
@@ -294,7 +297,7 @@ impl Sweep<'_> {
 
 /// Formats the number of CPUs used by the whole process; empty if unknown.
 fn cpus(record: &Record) -> String {
-    record.counters.get("cpus").map_or_else(|| words::cpus(record), |cpus| format!("{cpus:.2}"))
+    record.counters.get("cpus").map_or_else(|| format::cpus(record), |cpus| format!("{cpus:.2}"))
 }
 
 fn axis(title: &str, quantity: Quantity, values: impl Iterator<Item = f64>) -> Axis {
@@ -304,7 +307,7 @@ fn axis(title: &str, quantity: Quantity, values: impl Iterator<Item = f64>) -> A
     if least > 0.0 && most / least > LOG_FROM {
         Axis::log(title, quantity)
     } else {
-        Axis::linear(title, quantity).from(0.0)
+        Axis::linear(title, quantity).including(0.0)
     }
 }
 
@@ -353,7 +356,7 @@ fn law_in_words(law: Usl, points: &[(f64, f64)]) -> String {
         units::format_rate(law.gamma),
         scientific(law.sigma),
         scientific(law.kappa),
-        words::share(law.error(points))
+        format::share(law.error(points))
     )
 }
 

@@ -4,9 +4,9 @@
 //! each figure becomes a card of lines. No line is wider than requested.
 
 use crate::anatomy;
+use crate::format;
 use crate::model::{self, Model};
 use crate::text::{Line, Style, Tone, wrap};
-use crate::words;
 use handover_record::{Document, Mode, Ratio, Record};
 use std::cmp::Ordering;
 
@@ -36,7 +36,7 @@ pub fn table(document: &Document, width: usize, style: Style) -> String {
             Some(layout) => layout.draw(&model, style, &mut lines),
             None => cards(&model, &mut lines),
         }
-        for (record, anatomy) in anatomy::of(document) {
+        for (record, anatomy) in anatomy::records_with_anatomy(document) {
             lines.push(Line::default());
             let name = format!("{} [{}], one hand-off: ", record.spec, record.contender);
             let mut wrapped = wrap(&(name + &anatomy.line), Tone::Plain, 2, width);
@@ -53,7 +53,7 @@ pub fn row(record: &Record, width: usize, style: Style) -> String {
     let mut line = Line::new(&record.id, Tone::Strong);
     line.push("  ", Tone::Plain);
     line.push(&record.contender, Tone::Plain);
-    for fact in facts(record, &|peer| words::side(peer, 0.0)) {
+    for fact in facts(record, &|peer| format::compare_with_one(peer, 0.0)) {
         line.push("  ", Tone::Plain);
         if !matches!(fact.label, "median" | "mean" | "floor" | "peer" | "warning") {
             line.push(format!("{} ", fact.label), Tone::Faint);
@@ -87,7 +87,7 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
     let run = &document.run;
     let mut lines = Vec::new();
     if run.profile != "smoke" {
-        let null = words::null_line(run.null_one, run.null_several);
+        let null = format::null_line(run.null_one, run.null_several);
         lines.extend(wrap(&null, Tone::Plain, 2, width));
     }
     let guide = format!(
@@ -95,7 +95,7 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
          interval. p99 is of operations timed one by one{}. × floor: ratio to the floor's figure. × peer: ratio to the best \
          peer with the same waiting strategy; below 1, ours takes less. A peer with another strategy is shown with \
          its strategy and without a ratio.",
-        words::clock_steps(document)
+        format::clock_steps(document)
     );
     lines.extend(wrap(&guide, Tone::Faint, 2, width));
     if model.off_ladder_count > 0 {
@@ -105,7 +105,7 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
     }
     for group in model.warnings() {
         lines.push(Line::default());
-        let mut legend = wrap(words::warning_text(group.code), Tone::Plain, 0, width - 4);
+        let mut legend = wrap(format::warning_text(group.code), Tone::Plain, 0, width - 4);
         for (place, text) in legend.drain(..).enumerate() {
             let mut line = Line::default();
             if place == 0 {
@@ -135,7 +135,6 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
     lines
 }
 
-/// Labelled value of a record.
 struct RecordFact {
     label: &'static str,
     value: Line,
@@ -151,55 +150,54 @@ fn facts(record: &Record, side: &dyn Fn(&Ratio) -> Ordering) -> Vec<RecordFact> 
             value.push(if place > 0 { " " } else { "" }, Tone::Plain);
             value.spans.extend(mode.spans);
         }
-        say(words::statistic(record), value);
+        say(format::statistic(record), value);
     } else {
         let mut value = median(record);
         value.push(" ", Tone::Plain);
-        value.push(words::interval(record), Tone::Faint);
-        say(words::statistic(record), value);
+        value.push(format::interval(record), Tone::Faint);
+        say(format::statistic(record), value);
     }
     if record.summary.quantiles().is_some() {
-        say("p99", Line::plain(words::p99(record)));
+        say("p99", Line::plain(format::p99(record)));
     }
-    say("rate", Line::plain(words::rate(record)));
+    say("rate", Line::plain(format::rate(record)));
     if let Some(floor) = &record.floor {
         say(
             "floor",
             Line::plain(format!(
                 "{} {}",
-                words::ratio(floor.ratio),
-                words::floor_name(record, floor)
+                format::ratio(floor.ratio),
+                format::floor_name(record, floor)
             )),
         );
     }
     if let Some(peer) = record.best_peer() {
-        let mut value = Line::new(words::ratio(peer.ratio), rival_tone(side(peer)));
+        let mut value = Line::new(format::ratio(peer.ratio), rival_tone(side(peer)));
         value.push(format!(" {}", peer.contender), Tone::Plain);
         say("peer", value);
     } else if let Some(peer) = record.best_peer_without_ratio() {
         say("peer", Line::plain(format!("{} {}", peer.contender, peer.waits.word())));
     }
-    say("CPUs", Line::plain(words::cpus(record)));
-    let faults = words::faults(record);
+    say("CPUs", Line::plain(format::cpus(record)));
+    let faults = format::faults(record);
     if !faults.is_empty() {
         say("faults", Line::plain(faults));
     }
     if !record.warnings.is_empty() {
-        say("warning", Line::new(words::letters(record), Tone::Warning));
+        say("warning", Line::new(format::letters(record), Tone::Warning));
     }
     facts
 }
 
 fn median(record: &Record) -> Line {
-    Line::new(words::figure(record.unit, record.summary.median), Tone::Strong)
+    Line::new(format::figure(record.unit, record.summary.median), Tone::Strong)
 }
 
-/// Returns each mode with its share.
 fn modes(record: &Record) -> Vec<Line> {
     let shown = |(place, mode): (usize, &Mode)| {
         let joint = if place == 0 { "" } else { "+ " };
         let mut line = Line::plain(format!("{joint}{:.0} % ", mode.share * 100.0));
-        line.push(words::figure(record.unit, mode.median), Tone::Strong);
+        line.push(format::figure(record.unit, mode.median), Tone::Strong);
         line
     };
     record.modes.iter().enumerate().map(shown).collect()
@@ -221,7 +219,9 @@ fn cards(model: &Model<'_>, lines: &mut Vec<Line>) {
         let mut title = Line::new(&record.id, Tone::Strong);
         title.push(format!("  {}", model.contender_label(record)), Tone::Plain);
         lines.push(title);
-        for RecordFact { label, value } in facts(record, &|peer| model.side(record, peer)) {
+        for RecordFact { label, value } in
+            facts(record, &|peer| model.compare_with_one(record, peer))
+        {
             let mut line = Line::new(format!("  {label}"), Tone::Faint);
             line.pad_to(10);
             line.spans.extend(value.spans);
@@ -234,13 +234,13 @@ fn cards(model: &Model<'_>, lines: &mut Vec<Line>) {
 enum LadderColumn {
     Id,
     Contender,
-    /// Waiting strategy; only if every contender has a row.
+    /// Column of the waiting strategy; shown only if every contender has a row.
     Waits,
-    /// Arguments that vary in a sweep.
+    /// Column of the arguments that vary in a sweep.
     Argument,
     Figure,
     Interval,
-    /// Kind of figure: a median or a mean.
+    /// Column of the figure's kind: a median or a mean.
     Statistic,
     P99,
     Rate,
@@ -249,7 +249,7 @@ enum LadderColumn {
     PeerRatio,
     PeerName,
     Cpus,
-    /// Page faults; only if some figure has many.
+    /// Column of the page faults; shown only if some figure has many.
     Faults,
     Warning,
 }
@@ -347,7 +347,7 @@ impl LadderColumn {
             LadderColumn::Argument => Line::plain(model.varied(record)),
             LadderColumn::Figure if record.modes.len() > 1 => {
                 let shown =
-                    |mode: &Mode| Line::new(words::figure(record.unit, mode.median), Tone::Strong);
+                    |mode: &Mode| Line::new(format::figure(record.unit, mode.median), Tone::Strong);
                 return record.modes.iter().map(shown).collect();
             }
             LadderColumn::Figure => median(record),
@@ -355,22 +355,23 @@ impl LadderColumn {
                 let shown = |mode: &Mode| Line::plain(format!("in {:.0} %", mode.share * 100.0));
                 return record.modes.iter().map(shown).collect();
             }
-            LadderColumn::Interval => Line::new(words::interval(record), Tone::Faint),
-            LadderColumn::Statistic => Line::new(words::statistic(record), Tone::Faint),
-            LadderColumn::P99 => Line::plain(words::p99(record)),
-            LadderColumn::Rate => Line::plain(words::rate(record)),
+            LadderColumn::Interval => Line::new(format::interval(record), Tone::Faint),
+            LadderColumn::Statistic => Line::new(format::statistic(record), Tone::Faint),
+            LadderColumn::P99 => Line::plain(format::p99(record)),
+            LadderColumn::Rate => Line::plain(format::rate(record)),
             LadderColumn::FloorRatio => match &record.floor {
-                Some(floor) => Line::plain(words::ratio(floor.ratio)),
+                Some(floor) => Line::plain(format::ratio(floor.ratio)),
                 None => Line::default(),
             },
             LadderColumn::FloorId => match &record.floor {
-                Some(floor) => Line::new(words::floor(record, floor), Tone::Faint),
+                Some(floor) => Line::new(format::floor(record, floor), Tone::Faint),
                 None => Line::default(),
             },
             LadderColumn::PeerRatio => match record.best_peer() {
-                Some(peer) => {
-                    Line::new(words::ratio(peer.ratio), rival_tone(model.side(record, peer)))
-                }
+                Some(peer) => Line::new(
+                    format::ratio(peer.ratio),
+                    rival_tone(model.compare_with_one(record, peer)),
+                ),
                 None => record
                     .best_peer_without_ratio()
                     .map_or_else(Line::default, |peer| Line::new(peer.waits.word(), Tone::Faint)),
@@ -378,13 +379,13 @@ impl LadderColumn {
             LadderColumn::PeerName => match record.best_peer() {
                 Some(peer) => Line::plain(&peer.contender),
                 None => record.best_peer_without_ratio().map_or_else(Line::default, |peer| {
-                    let figure = words::figure(record.unit, peer.other);
+                    let figure = format::figure(record.unit, peer.other);
                     Line::plain(format!("{} {figure}", peer.contender))
                 }),
             },
-            LadderColumn::Cpus => Line::plain(words::cpus(record)),
-            LadderColumn::Faults => Line::plain(words::faults(record)),
-            LadderColumn::Warning => Line::new(words::letters(record), Tone::Warning),
+            LadderColumn::Cpus => Line::plain(format::cpus(record)),
+            LadderColumn::Faults => Line::plain(format::faults(record)),
+            LadderColumn::Warning => Line::new(format::letters(record), Tone::Warning),
         };
         vec![line]
     }

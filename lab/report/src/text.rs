@@ -44,14 +44,12 @@ impl Tone {
     }
 }
 
-/// Span of text with one tone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TextSpan {
     pub text: String,
     pub tone: Tone,
 }
 
-/// Line of text spans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Line {
     pub spans: Vec<TextSpan>,

@@ -113,8 +113,8 @@ impl Usl {
     }
 }
 
-/// Returns the least-squares coefficients for which columns of `n` are relatively closest to
-/// `n / x`; `None` if one would be negative.
+/// Returns the least-squares coefficients of the columns of `n` for which their sum is relatively
+/// closest to `n / x`; `None` if a coefficient would be negative.
 fn least_squares(
     points: &[(f64, f64)],
     columns: impl Fn(f64) -> [f64; 3],

@@ -8,28 +8,30 @@ use crate::row::RunRow;
 use flate2::Crc;
 use rusqlite::{Connection, params};
 
-/// Returns the checksum of a run's row.
-pub(crate) fn of_run(row: &RunRow, body: &[u8]) -> i64 {
+pub(crate) fn run_checksum(row: &RunRow, body: &[u8]) -> i64 {
     let RunRow { id, started_unix_ns, profile, host, version, commit, complete, .. } = row;
     let texts = [id, profile, host, version, commit].map(|text| text.as_bytes());
     let others = [&started_unix_ns.to_le_bytes()[..], &[u8::from(*complete)], body];
     of_fields(texts.into_iter().chain(others))
 }
 
-/// Returns the checksum of the row of a record at position `place` of `run`; `texts` are its id,
-/// contender and kind.
-pub(crate) fn of_record(run: &str, place: i64, texts: [&str; 3], body: &[u8]) -> i64 {
+/// Returns the checksum of the row of a record, which is record number `place` of run `run`;
+/// `texts` are the record's id, contender and kind.
+pub(crate) fn record_checksum(run: &str, place: i64, texts: [&str; 3], body: &[u8]) -> i64 {
     let others = [run.as_bytes(), &place.to_le_bytes(), body];
     of_fields(texts.into_iter().map(str::as_bytes).chain(others))
 }
 
-/// Returns the checksum of a run's name.
-pub(crate) fn of_tag(run: &str, tag: &str) -> i64 {
+pub(crate) fn tag_checksum(run: &str, tag: &str) -> i64 {
     of_fields([run.as_bytes(), tag.as_bytes()])
 }
 
 /// Adds `more`, which may be negative, to the checksum sum of a run's records and names.
-pub(crate) fn add_to_parts(connection: &Connection, run: i64, more: i64) -> rusqlite::Result<()> {
+pub(crate) fn add_to_parts_checksum(
+    connection: &Connection,
+    run: i64,
+    more: i64,
+) -> rusqlite::Result<()> {
     let update = "UPDATE main.runs SET parts = parts + ?2 WHERE run = ?1";
     connection.prepare_cached(update)?.execute(params![run, more]).map(drop)
 }

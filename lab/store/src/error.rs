@@ -46,9 +46,9 @@ pub enum StoreError {
     Newer {
         /// Path of the file.
         path: PathBuf,
-        /// Schema of the file.
+        /// Schema version of the file.
         found: u32,
-        /// Newest schema that this version supports.
+        /// Newest schema version that this version of handover supports.
         known: u32,
     },
     /// The file was written by an older version of handover, with a schema that this version cannot read.
@@ -56,9 +56,9 @@ pub enum StoreError {
     Older {
         /// Path of the file.
         path: PathBuf,
-        /// Schema of the file.
+        /// Schema version of the file.
         found: u32,
-        /// Schema that this version reads.
+        /// Schema version that this version of handover reads.
         known: u32,
     },
     /// The file or its folder cannot be written or created.
@@ -134,7 +134,7 @@ pub enum StoreError {
         subject: String,
         /// Name of the field.
         field: &'static str,
-        /// Value of the field.
+        /// The invalid name.
         name: String,
     },
     /// A record is too long for one line of an export.
@@ -152,7 +152,7 @@ pub enum StoreError {
         "invalid run id {id:?}: use 1 to 64 letters, digits, '-', '_' or '.', the first a letter or digit, and not \"last\""
     )]
     BadRunId {
-        /// Id that is invalid.
+        /// The invalid id.
         id: String,
     },
     /// The name for a run is not valid on a command line.
@@ -160,7 +160,7 @@ pub enum StoreError {
         "invalid run name {name:?}: use 1 to 64 letters, digits, '-', '_', '.', '/', '+' or '@', the first a letter, and not \"last\""
     )]
     BadTag {
-        /// Name that is invalid.
+        /// The invalid name.
         name: String,
     },
     /// The name is the id of a run, or a prefix of one, and would be ambiguous.
@@ -182,7 +182,7 @@ pub enum StoreError {
     UnknownRun {
         /// Id, prefix, name or position that was looked up.
         selector: String,
-        /// Most similar ids and names, the most similar first.
+        /// Run ids and names that are most similar to the selector, the most similar first.
         nearest: Vec<String>,
     },
     /// No run has the figure, or the figure has no such contender.
@@ -190,7 +190,7 @@ pub enum StoreError {
     UnknownFigure {
         /// Figure, or figure and contender, that was looked up.
         selector: String,
-        /// Most similar names, the most similar first.
+        /// Names that are most similar to the selector, the most similar first.
         nearest: Vec<String>,
     },
     /// The text is a prefix of several run ids.
@@ -224,7 +224,6 @@ fn nearest_hint(nearest: &[String]) -> String {
 }
 
 impl StoreError {
-    /// Creates the error for a path that cannot be written.
     pub(crate) fn unwritable(path: &Path, error: &io::Error) -> StoreError {
         StoreError::without_descriptors(path).unwrap_or_else(|| StoreError::Unwritable {
             path: path.to_path_buf(),

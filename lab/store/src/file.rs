@@ -18,7 +18,7 @@ pub(crate) const APPLICATION_ID: i32 = 0x4861_4e64;
 /// Schema that this version writes and reads; a file stores it as `user_version`.
 pub const SCHEMA: u32 = 6;
 
-/// Tables of a new file.
+/// SQL statements that create the tables of a new store.
 const TABLES: &str = "
     CREATE TABLE runs (
         run INTEGER PRIMARY KEY,

@@ -10,7 +10,7 @@ use handover_record::{
 };
 
 /// Returns the name and value of the first field of a run that is not finite; `None` if all are.
-pub(crate) fn in_run(run: &Run) -> Option<(String, f64)> {
+pub(crate) fn non_finite_in_run(run: &Run) -> Option<(String, f64)> {
     let Run {
         id: _,
         started_unix_ns: _,
@@ -75,7 +75,7 @@ pub(crate) fn in_run(run: &Run) -> Option<(String, f64)> {
 }
 
 /// Returns the name and value of the first field of a record that is not finite; `None` if all are.
-pub(crate) fn in_record(record: &Record) -> Option<(String, f64)> {
+pub(crate) fn non_finite_in_record(record: &Record) -> Option<(String, f64)> {
     let Record {
         id: _,
         spec: _,

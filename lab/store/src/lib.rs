@@ -21,4 +21,4 @@ pub use names::check_tag;
 pub use row::RunRow;
 pub use series::Figure;
 pub use store::Store;
-pub use transfer::{Exported, Imported, import_bytes};
+pub use transfer::{ExportCounts, ImportCounts, import_bytes};

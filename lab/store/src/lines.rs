@@ -11,7 +11,7 @@ use std::io::{BufRead, Read};
 /// record: some 200 times the usual length.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
 
-/// Line that starts a run.
+/// Line of an export that contains a run; the lines of its records follow.
 #[derive(Serialize)]
 pub(crate) struct RunLine<'a> {
     #[serde(rename = "type")]
@@ -24,7 +24,7 @@ pub(crate) struct RunLine<'a> {
     pub tags: &'a [String],
 }
 
-/// Line with a record of the preceding run.
+/// Line of an export that contains a record of the preceding run.
 #[derive(Serialize)]
 pub(crate) struct RecordLine<'a> {
     #[serde(rename = "type")]
@@ -46,14 +46,13 @@ impl<'a> RecordLine<'a> {
     }
 }
 
-/// Parsed line of an export.
 pub(crate) enum Line {
     /// A run and its names.
     Run(Box<Run>, Vec<String>),
     Record(Box<Record>),
 }
 
-/// Fields common to all lines; other fields are skipped without allocating.
+/// Fields common to the lines of runs and records; other fields are skipped without allocating.
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(rename = "type", borrow)]
@@ -65,7 +64,7 @@ struct Envelope<'a> {
     tags: Vec<String>,
 }
 
-/// Reader of lines, which checks that each record belongs to the preceding run.
+/// Reader of an export's lines, which checks that each record belongs to the preceding run.
 pub(crate) struct Lines<'a> {
     input: &'a mut dyn BufRead,
     buffer: Vec<u8>,
@@ -79,7 +78,7 @@ impl<'a> Lines<'a> {
         Lines { input, buffer: Vec::new(), number: 0, run: None }
     }
 
-    /// Reads the next line that is not blank; `None` at the end of the input.
+    /// Reads the next line that is not blank and returns it parsed; `None` at the end of the input.
     pub fn next(&mut self) -> Result<Option<Line>, ImportError> {
         loop {
             self.number += 1;
@@ -133,7 +132,7 @@ fn parse(line: &[u8], open_run: Option<&str>) -> Result<Line, String> {
                 Err(format!("record of run {} among the records of run {open}", shortened(named)))
             }
             (Some(_), None) => Err("record before the first run".to_string()),
-            (None, _) => Err("record without \"run\"".to_string()),
+            (None, _) => Err("record without the field \"run\"".to_string()),
         },
         Some(other) => {
             Err(format!("\"type\" is {:?}, and must be \"run\" or \"record\"", shortened(other)))
@@ -142,7 +141,7 @@ fn parse(line: &[u8], open_run: Option<&str>) -> Result<Line, String> {
     }
 }
 
-/// Returns the parser's message with the column, without its line number, which is always 1.
+/// Returns the message of the JSON parser with the column, without the line number, which is always 1.
 fn message_with_column(error: serde_json::Error) -> String {
     let column = error.column();
     let text = error.to_string();

@@ -22,7 +22,7 @@ use std::io::{Read, Write};
 /// Maximum size of an export line's fields other than the run or record: type, run id, schema.
 const ENVELOPE_BYTES_MAX: usize = 256;
 
-/// Run with the columns of its row.
+/// Run as it is stored: the columns of its row, and the run as compressed JSON.
 pub(crate) struct PackedRun {
     pub row: RunRow,
     pub body: Vec<u8>,
@@ -40,7 +40,7 @@ impl PackedRun {
         ];
         let subject = format!("run {}", run.id);
         check_names(&subject, names)?;
-        if let Some((field, value)) = finite::in_run(run) {
+        if let Some((field, value)) = finite::non_finite_in_run(run) {
             return Err(StoreError::NotFinite { subject, field, value });
         }
         let row = RunRow {
@@ -58,7 +58,7 @@ impl PackedRun {
     }
 }
 
-/// Record with the body of its row.
+/// Record with its compressed JSON, which is stored in the body column of its row.
 pub(crate) struct PackedRecord<'a> {
     pub record: &'a Record,
     pub body: Vec<u8>,
@@ -72,7 +72,7 @@ impl<'a> PackedRecord<'a> {
         let keys = keys.map(|name| ("args or counters", name));
         check_names("a record", names.into_iter().chain(keys))?;
         let subject = format!("{} of {}", record.id, record.contender);
-        if let Some((field, value)) = finite::in_record(record) {
+        if let Some((field, value)) = finite::non_finite_in_record(record) {
             return Err(StoreError::NotFinite { subject, field, value });
         }
         Ok(PackedRecord { record, body: deflate(record, subject)? })
@@ -93,7 +93,6 @@ pub(crate) fn unpack_args(body: &[u8]) -> Option<BTreeMap<String, u64>> {
     inflate(body).ok().map(|part: ArgsOnly| part.args)
 }
 
-/// Row of a record.
 pub(crate) struct RecordRow {
     place: i64,
     id: String,
@@ -104,13 +103,13 @@ pub(crate) struct RecordRow {
 }
 
 impl RecordRow {
-    /// Columns in the order in which [`of`](RecordRow::of) reads them.
+    /// Columns of a query whose rows [`from_row`](RecordRow::from_row) reads, in this order.
     pub const COLUMNS: &str = "records.place, records.id, records.contender, records.kind, \
         records.body, records.checksum";
-    pub const COUNT: usize = 6;
+    pub const COLUMNS_COUNT: usize = 6;
 
-    /// Reads a row that begins with [`COLUMNS`](RecordRow::COLUMNS).
-    pub fn of(row: &Row<'_>) -> rusqlite::Result<RecordRow> {
+    /// Reads a record from a row that begins with [`COLUMNS`](RecordRow::COLUMNS).
+    pub fn from_row(row: &Row<'_>) -> rusqlite::Result<RecordRow> {
         Ok(RecordRow {
             place: row.get(0)?,
             id: row.get(1)?,
@@ -122,9 +121,9 @@ impl RecordRow {
     }
 
     /// Returns `true` if the row's checksum matches its content and its run.
-    pub fn is_sound(&self, run: &str) -> bool {
+    pub fn has_valid_checksum(&self, run: &str) -> bool {
         let RecordRow { place, id, contender, kind, body, checksum } = self;
-        *checksum == checksum::of_record(run, *place, [id, contender, kind], body)
+        *checksum == checksum::record_checksum(run, *place, [id, contender, kind], body)
     }
 
     /// Decompresses the record; the error describes a damaged row.
@@ -133,7 +132,7 @@ impl RecordRow {
     }
 }
 
-/// Compresses a run or a record; fails if its line of an export would be too long.
+/// Returns a run or a record as compressed JSON; fails if its line in an export would be too long.
 fn deflate(value: &impl Serialize, subject: String) -> Result<Vec<u8>, StoreError> {
     let unwritable = |error: std::io::Error| StoreError::Unwritable {
         path: subject.clone().into(),
@@ -148,7 +147,7 @@ fn deflate(value: &impl Serialize, subject: String) -> Result<Vec<u8>, StoreErro
     packed.write_all(&json).and_then(|()| packed.finish()).map_err(unwritable)
 }
 
-/// Decompresses a body; the error describes the damage.
+/// Decompresses and parses the body of a row; the error describes the damage.
 fn inflate<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     let mut json = Vec::new();
     // A few bytes from an untrusted file may inflate to gigabytes.

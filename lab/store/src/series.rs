@@ -7,7 +7,7 @@ use crate::row::RunRow;
 use crate::store::{Store, StoredRun, nearest};
 use handover_record::{ContenderKind, Record};
 
-/// A figure in one run.
+/// Result of one contender in a benchmark, from one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     /// Id of the run.
@@ -46,13 +46,13 @@ impl Store {
         let mut rows = statement.query([id, contender]).map_err(failed)?;
         let mut figures = Vec::new();
         while let Some(row) = rows.next().map_err(failed)? {
-            let figure = RecordRow::of(row).map_err(failed)?;
-            let stored = StoredRun::after_columns(row, RecordRow::COUNT).map_err(failed)?;
+            let figure = RecordRow::from_row(row).map_err(failed)?;
+            let stored = StoredRun::after_columns(row, RecordRow::COLUMNS_COUNT).map_err(failed)?;
             let damaged =
                 |reason: String| self.damaged_error(format!("run {}: {reason}", stored.row.id));
             let record = figure.unpack().map_err(damaged)?;
-            self.check_sum(&stored)?;
-            if !figure.is_sound(&stored.row.id) {
+            self.check_run_checksum(&stored)?;
+            if !figure.has_valid_checksum(&stored.row.id) {
                 return Err(damaged(format!("{id} of {contender} has a wrong checksum")));
             }
             let RunRow { id: run, started_unix_ns, host, version, commit, .. } = stored.row;
@@ -61,7 +61,8 @@ impl Store {
         Ok(figures)
     }
 
-    /// Returns the contender `named` of a figure or, without a name, ours, or else the first.
+    /// Returns the name of a contender of figure `id`: `named` if it exists or, without `named`,
+    /// our own contender, or else the first.
     ///
     /// # Errors
     /// If no run has the figure or the contender, with the most similar names, or if the file

@@ -1,6 +1,6 @@
 //! Storage and retrieval of runs and their records.
 
-use crate::checksum::{self, add_to_parts};
+use crate::checksum::{self, add_to_parts_checksum};
 use crate::error::StoreError;
 use crate::file::{self, wait_ms};
 use crate::names::shortened;
@@ -122,7 +122,7 @@ impl Store {
         self.write_records(run_id, records, true)
     }
 
-    /// Replaces a run's description by the one at its end, with `complete` and its resolution.
+    /// Replaces a run's description, at the end of the run, by one with `complete` and the timer resolution.
     ///
     /// # Errors
     /// If there is no such run, a number is not finite, or the file cannot be written.
@@ -170,7 +170,7 @@ impl Store {
             parts += insert_record(&transaction, (run, run_id), at, record).map_err(&failed)?;
             next += i64::from(place.is_none());
         }
-        add_to_parts(&transaction, run, parts).map_err(&failed)?;
+        add_to_parts_checksum(&transaction, run, parts).map_err(&failed)?;
         transaction.commit().map_err(failed)
     }
 
@@ -190,10 +190,10 @@ impl Store {
         let mut rows = statement.query([]).map_err(failed)?;
         let mut listed = Vec::new();
         while let Some(row) = rows.next().map_err(failed)? {
-            let (stored, count) = StoredRun::of(row)
-                .and_then(|run| Ok((run, row.get::<_, i64>(StoredRun::COUNT)?)))
+            let (stored, count) = StoredRun::from_row(row)
+                .and_then(|run| Ok((run, row.get::<_, i64>(StoredRun::COLUMNS_COUNT)?)))
                 .map_err(failed)?;
-            self.check_sum(&stored)?;
+            self.check_run_checksum(&stored)?;
             let StoredRun { mut row, .. } = stored;
             row.records_count = u64::try_from(count).unwrap_or(0);
             row.tags = tags.remove(&row.id).unwrap_or_default();
@@ -245,7 +245,7 @@ impl Store {
         if ids.iter().any(|id| id == selector) {
             return Ok(selector.to_string());
         }
-        if let Some(latest) = self.named(selector)?.pop() {
+        if let Some(latest) = self.ids_with_tag(selector)?.pop() {
             return Ok(latest);
         }
         let mut matching_ids: Vec<String> = ids
@@ -325,14 +325,14 @@ impl Store {
         let query = format!("SELECT {} FROM main.runs WHERE id = ?", StoredRun::COLUMNS);
         let found = transaction
             .prepare_cached(&query)
-            .and_then(|mut query| query.query_one([id], StoredRun::of).optional())
+            .and_then(|mut query| query.query_one([id], StoredRun::from_row).optional())
             .map_err(failed)?;
         let Some(stored) = found else {
             return Err(self.unknown_run_error(id)?);
         };
         let damaged = |reason: String| self.damaged_error(format!("run {id}: {reason}"));
         let run = pack::unpack_run(&stored.body).map_err(damaged)?;
-        self.check_sum(&stored)?;
+        self.check_run_checksum(&stored)?;
         let mut parts = sum_of_tags(&transaction, stored.key).map_err(failed)?;
         let query =
             format!("SELECT {} FROM main.records WHERE run = ? ORDER BY place", RecordRow::COLUMNS);
@@ -340,9 +340,9 @@ impl Store {
         let mut rows = statement.query([stored.key]).map_err(failed)?;
         let mut records = Vec::new();
         while let Some(row) = rows.next().map_err(failed)? {
-            let row = RecordRow::of(row).map_err(failed)?;
+            let row = RecordRow::from_row(row).map_err(failed)?;
             records.push(row.unpack().map_err(damaged)?);
-            if !row.is_sound(id) {
+            if !row.has_valid_checksum(id) {
                 let place = records.len();
                 return Err(damaged(format!("record {place} has a wrong checksum")));
             }
@@ -356,9 +356,9 @@ impl Store {
         Ok(Document::new(run, records))
     }
 
-    /// Fails if the checksum of a run's row is wrong.
-    pub(crate) fn check_sum(&self, stored: &StoredRun) -> Result<(), StoreError> {
-        match stored.checksum == checksum::of_run(&stored.row, &stored.body) {
+    /// Fails if the stored checksum of a run's row does not match its content.
+    pub(crate) fn check_run_checksum(&self, stored: &StoredRun) -> Result<(), StoreError> {
+        match stored.checksum == checksum::run_checksum(&stored.row, &stored.body) {
             true => Ok(()),
             false => Err(self.damaged_error(format!("run {} has a wrong checksum", stored.row.id))),
         }
@@ -422,17 +422,17 @@ pub(crate) struct StoredRun {
 }
 
 impl StoredRun {
-    /// Columns in the order in which [`of`](StoredRun::of) reads them.
+    /// Columns of a query whose rows [`from_row`](StoredRun::from_row) reads, in this order.
     pub const COLUMNS: &str = "runs.run, runs.id, runs.started_unix_ns, runs.profile, runs.host, \
         runs.version, runs.built_from, runs.complete, runs.body, runs.checksum, runs.parts";
-    pub const COUNT: usize = 11;
+    pub const COLUMNS_COUNT: usize = 11;
 
-    /// Reads a row that starts with [`COLUMNS`](StoredRun::COLUMNS).
-    pub fn of(row: &Row<'_>) -> rusqlite::Result<StoredRun> {
+    /// Reads a run from a row that starts with [`COLUMNS`](StoredRun::COLUMNS).
+    pub fn from_row(row: &Row<'_>) -> rusqlite::Result<StoredRun> {
         StoredRun::after_columns(row, 0)
     }
 
-    /// Reads a row in which `others` other columns precede [`COLUMNS`](StoredRun::COLUMNS).
+    /// Reads a run from a row in which [`COLUMNS`](StoredRun::COLUMNS) follow `others` other columns.
     pub fn after_columns(row: &Row<'_>, others: usize) -> rusqlite::Result<StoredRun> {
         Ok(StoredRun {
             key: row.get(others)?,
@@ -463,7 +463,7 @@ fn sum_of_tags(connection: &Connection, run: i64) -> rusqlite::Result<i64> {
         .query_one([run], |row| row.get(0))
 }
 
-/// Returns the key of the run with this id; `None` if there is none.
+/// Returns the database key of the run with this id; `None` if there is no such run.
 pub(crate) fn find_exact(connection: &Connection, id: &str) -> rusqlite::Result<Option<i64>> {
     connection
         .prepare_cached("SELECT run FROM main.runs WHERE id = ?")?
@@ -493,11 +493,12 @@ fn write_run(
         row.commit,
         row.complete,
         body,
-        checksum::of_run(row, body),
+        checksum::run_checksum(row, body),
     ])
 }
 
-/// Removes the record with this id, contender and arguments from a run; returns its position, or `None`.
+/// Removes the record with this id, contender and arguments from a run; returns its position in the
+/// run, or `None` if there was no such record.
 fn remove_record(
     connection: &Connection,
     run: i64,
@@ -518,7 +519,7 @@ fn remove_record(
     }
     drop(rows);
     if let Some((place, checksum)) = found {
-        add_to_parts(connection, run, -checksum)?;
+        add_to_parts_checksum(connection, run, -checksum)?;
         let delete = "DELETE FROM main.records WHERE run = ?1 AND place = ?2";
         connection.prepare_cached(delete)?.execute(params![run, place])?;
     }
@@ -535,7 +536,8 @@ pub(crate) fn insert_record(
 ) -> rusqlite::Result<i64> {
     let PackedRecord { record, body } = packed;
     let kind = record.kind.to_string();
-    let checksum = checksum::of_record(run_id, place, [&record.id, &record.contender, &kind], body);
+    let checksum =
+        checksum::record_checksum(run_id, place, [&record.id, &record.contender, &kind], body);
     let insert = "INSERT INTO main.records (run, place, id, contender, kind, unit, timing,
         started_unix_ns, median, low, high, p99, rate_per_s, body, checksum)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";

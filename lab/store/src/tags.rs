@@ -3,7 +3,7 @@
 //! Several runs can share a name: the five processes of one build, the runs of a branch. Names are
 //! stored separately, so that naming a run does not change its measurements.
 
-use crate::checksum::{add_to_parts, of_tag};
+use crate::checksum::{add_to_parts_checksum, tag_checksum};
 use crate::error::StoreError;
 use crate::names::check_tag;
 use crate::store::{Store, find_exact};
@@ -45,7 +45,7 @@ impl Store {
             .optional()
             .map_err(&failed)?;
         if let Some((run, checksum)) = taken {
-            add_to_parts(&transaction, run, -checksum).map_err(&failed)?;
+            add_to_parts_checksum(&transaction, run, -checksum).map_err(&failed)?;
         }
         transaction.commit().map_err(failed)?;
         Ok(taken.is_some())
@@ -75,7 +75,7 @@ impl Store {
                 statement.query_map([], read)?.collect()
             });
         let rows = rows.map_err(|refused| self.sqlite_error(refused))?;
-        match rows.iter().find(|(id, tag, checksum)| *checksum != of_tag(id, tag)) {
+        match rows.iter().find(|(id, tag, checksum)| *checksum != tag_checksum(id, tag)) {
             Some((id, ..)) => {
                 Err(self.damaged_error(format!("a name of run {id} has a wrong checksum")))
             }
@@ -87,7 +87,7 @@ impl Store {
     ///
     /// # Errors
     /// If the file cannot be read or is damaged.
-    pub fn named(&self, name: &str) -> Result<Vec<String>, StoreError> {
+    pub fn ids_with_tag(&self, name: &str) -> Result<Vec<String>, StoreError> {
         let rows = self.tag_rows()?;
         Ok(rows.into_iter().filter(|(_, tag)| tag == name).map(|(id, _)| id).collect())
     }
@@ -97,22 +97,22 @@ impl Store {
     ///
     /// # Errors
     /// Those of [`load`](Store::load).
-    pub fn side(&self, selector: &str) -> Result<Vec<String>, StoreError> {
-        match self.named(selector)? {
+    pub fn matching_ids(&self, selector: &str) -> Result<Vec<String>, StoreError> {
+        match self.ids_with_tag(selector)? {
             named if named.is_empty() => Ok(vec![self.resolve(selector)?]),
             named => Ok(named),
         }
     }
 
-    /// Returns the ids that any `selector` denotes, as in [`side`](Store::side), in order and without
+    /// Returns the ids that any `selector` denotes, as in [`matching_ids`](Store::matching_ids), in order and without
     /// duplicates.
     ///
     /// # Errors
-    /// Those of [`side`](Store::side), for the first that fails.
-    pub fn sides(&self, selector: &[String]) -> Result<Vec<String>, StoreError> {
+    /// Those of [`matching_ids`](Store::matching_ids), for the first that fails.
+    pub fn all_matching_ids(&self, selector: &[String]) -> Result<Vec<String>, StoreError> {
         let mut ids = Vec::new();
         for one in selector {
-            for id in self.side(one)? {
+            for id in self.matching_ids(one)? {
                 if !ids.contains(&id) {
                     ids.push(id);
                 }
@@ -169,12 +169,12 @@ pub(crate) fn insert_tag(
     (run, run_id): (i64, &str),
     name: &str,
 ) -> rusqlite::Result<()> {
-    let checksum = of_tag(run_id, name);
+    let checksum = tag_checksum(run_id, name);
     let inserted = connection
         .prepare_cached("INSERT OR IGNORE INTO main.tags (run, tag, checksum) VALUES (?1, ?2, ?3)")?
         .execute(params![run, name, checksum])?;
     match inserted {
         0 => Ok(()),
-        _ => add_to_parts(connection, run, checksum),
+        _ => add_to_parts_checksum(connection, run, checksum),
     }
 }

@@ -1,6 +1,6 @@
 //! Export to JSON Lines and import from it, without loss.
 
-use crate::checksum::add_to_parts;
+use crate::checksum::add_to_parts_checksum;
 use crate::error::{ExportError, ImportError, StoreError};
 use crate::file;
 use crate::lines::{Line, Lines, RecordLine, RunLine};
@@ -13,18 +13,18 @@ use serde::Serialize;
 use std::io::{self, BufRead, Write};
 use std::path::Path;
 
-/// Counts of an export.
+/// Numbers of runs and records that an export wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Exported {
+pub struct ExportCounts {
     /// Number of exported runs.
     pub runs: u64,
     /// Number of exported records.
     pub records: u64,
 }
 
-/// Counts of an import.
+/// Numbers of runs and records that an import added or skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Imported {
+pub struct ImportCounts {
     /// Number of new runs.
     pub runs: u64,
     /// Number of new records.
@@ -35,7 +35,7 @@ pub struct Imported {
 
 impl Store {
     /// Writes runs as JSON Lines: one line for the run, then one for each of its records. Each of
-    /// `selector` is resolved as by [`side`](Store::side), and each run is written once; if `selector` is
+    /// `selector` is resolved as by [`matching_ids`](Store::matching_ids), and each run is written once; if `selector` is
     /// empty, all runs are written, the earliest first.
     ///
     /// Each run is read in one transaction. No lock is held while the output blocks.
@@ -47,10 +47,10 @@ impl Store {
         &self,
         selector: &[String],
         out: &mut dyn Write,
-    ) -> Result<Exported, ExportError> {
-        let ids = if selector.is_empty() { self.ids()? } else { self.sides(selector)? };
+    ) -> Result<ExportCounts, ExportError> {
+        let ids = if selector.is_empty() { self.ids()? } else { self.all_matching_ids(selector)? };
         let tags = self.tags()?;
-        let mut exported = Exported::default();
+        let mut exported = ExportCounts::default();
         for id in ids {
             let document = self.load_exact(&id)?;
             let named = tags.get(&id).map_or(&[][..], |it| it);
@@ -75,7 +75,7 @@ impl Store {
     /// For the first line that is not a run or record of schema 1, with its number; an input
     /// without a run; a run that is in the store with other content; an input that cannot be read;
     /// a store that cannot be written.
-    pub fn import(&mut self, input: &mut dyn BufRead) -> Result<Imported, ImportError> {
+    pub fn import(&mut self, input: &mut dyn BufRead) -> Result<ImportCounts, ImportError> {
         self.merge(&Staged::read(input)?)
     }
 
@@ -91,7 +91,7 @@ impl Store {
     pub fn import_into(
         path: impl AsRef<Path>,
         input: &mut dyn BufRead,
-    ) -> Result<Imported, ImportError> {
+    ) -> Result<ImportCounts, ImportError> {
         let path = path.as_ref();
         if file::is_absent(path) {
             let staged = Staged::read(input)?;
@@ -100,7 +100,7 @@ impl Store {
         Store::open(path)?.import(input)
     }
 
-    fn merge(&mut self, staged: &Staged) -> Result<Imported, ImportError> {
+    fn merge(&mut self, staged: &Staged) -> Result<ImportCounts, ImportError> {
         let mut ids = self.ids()?;
         ids.extend(staged.runs.iter().map(|run| run.id.clone()));
         for StagedRun { line, tags, .. } in &staged.runs {
@@ -110,7 +110,7 @@ impl Store {
             }
         }
         let (transaction, failed) = self.transaction()?;
-        let mut imported = Imported::default();
+        let mut imported = ImportCounts::default();
         for StagedRun { key, id, line, tags } in &staged.runs {
             match find_exact(&transaction, id).map_err(&failed)? {
                 Some(here) => {
@@ -158,7 +158,7 @@ fn write_line(out: &mut dyn Write, line: &impl Serialize) -> io::Result<()> {
     out.write_all(&text)
 }
 
-/// Parsed input, stored in a temporary file until the input ends.
+/// Parsed input of an import, stored in a temporary file until the input ends.
 struct Staged {
     connection: Connection,
     runs: Vec<StagedRun>,
@@ -204,7 +204,7 @@ impl Staged {
                     let packed = PackedRecord::new(&record).map_err(bad)?;
                     let checksum = insert_record(&transaction, (run.key, &run.id), place, &packed)
                         .map_err(failed)?;
-                    add_to_parts(&transaction, run.key, checksum).map_err(failed)?;
+                    add_to_parts_checksum(&transaction, run.key, checksum).map_err(failed)?;
                     place += 1;
                 }
             }
@@ -283,8 +283,9 @@ fn difference(
     let mut here = here.prepare_cached(&query).map_err(failed)?;
     let mut came = came.query([came_key]).map_err(failed)?;
     let mut here = here.query([here_key]).map_err(failed)?;
-    let record =
-        |row: &rusqlite::Row<'_>| RecordRow::of(row).map_err(failed)?.unpack().map_err(damaged);
+    let record = |row: &rusqlite::Row<'_>| {
+        RecordRow::from_row(row).map_err(failed)?.unpack().map_err(damaged)
+    };
     for place in 1_u64.. {
         match (came.next().map_err(failed)?, here.next().map_err(failed)?) {
             (None, None) => break,

@@ -23,7 +23,7 @@ mod traced;
 mod usdt;
 
 use handover_base::clock;
-use handover_harness::Scratch;
+use handover_harness::ScratchFolder;
 use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
 use handover_record::{Part, Spec, args};
 use std::hint::black_box;
@@ -67,12 +67,12 @@ fn refused(error: impl std::error::Error) -> Fault {
     Fault::new(text)
 }
 
-/// Creates a temporary folder for the files of a round, in memory if possible, so that no disk is
-/// measured. Folders of killed processes are removed by the next one.
-fn folder() -> Result<Scratch, Fault> {
+/// Creates a folder for the files of a round: in memory if possible, so that no disk is measured.
+/// The next process removes those that a killed one has left.
+fn folder() -> Result<ScratchFolder, Fault> {
     let memory = Path::new("/dev/shm");
     let within = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };
-    Ok(Scratch::new("handover-probe-", &within)?)
+    Ok(ScratchFolder::new("handover-probe-", &within)?)
 }
 
 /// Calls `function` `count` times, each with the previous result; returns the last result, starting from 0.

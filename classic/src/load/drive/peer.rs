@@ -31,7 +31,7 @@ impl Buffers {
         }
     }
 
-    /// Returns the bytes that the last read of `peer` received.
+    /// Returns the bytes that the last read on the connection `peer` received.
     pub(crate) fn received(&self, peer: &Peer) -> &[u8] {
         match peer.secure {
             Some(_) => &self.decrypted,
@@ -45,7 +45,7 @@ pub(crate) struct Peer {
     pub(crate) fd: OwnedFd,
     pub(crate) client: Client,
     pub(crate) secure: Option<Box<Encryption>>,
-    /// Due times of its messages in an open loop.
+    /// Due times of the connection's messages, in an open loop.
     pub(crate) schedule: Option<Schedule>,
     /// Bytes that the kernel has not accepted yet; the first `unsent_written` of them have been sent.
     unsent: Vec<u8>,
@@ -100,8 +100,8 @@ impl Peer {
         !self.is_connected || self.client.sent_count() > self.client.received_count()
     }
 
-    /// Reads once, and appends to the incomplete message in the read buffer or, decrypted, in
-    /// `decrypted`. Returns `true` if bytes were received.
+    /// Reads once from the connection, and appends to the incomplete message in the read buffer or,
+    /// decrypted, in `decrypted`. Returns `true` if bytes were received.
     pub(crate) fn read(&mut self, buffers: &mut Buffers) -> Result<bool, Fault> {
         let Buffers { read, decrypted, encrypted, filled, .. } = buffers;
         // Encrypted bytes are decrypted behind the kept bytes in `decrypted`; plain bytes are read
@@ -133,8 +133,7 @@ impl Peer {
         Ok(true)
     }
 
-    /// Handles the established TCP connection: starts the TLS handshake, or marks a connection
-    /// without TLS as connected.
+    /// Handles the established TCP connection: starts the TLS handshake or, without TLS, marks it as connected.
     pub(crate) fn begin(&mut self, buffers: &mut Buffers) -> Result<(), Fault> {
         self.is_tcp_connected = true;
         let Some(secure) = &mut self.secure else {
@@ -150,7 +149,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Sends the bytes, or appends them to the unsent bytes.
+    /// Sends the encrypted bytes, or appends them to the unsent bytes.
     fn send_encrypted(&mut self, encrypted: &[u8]) -> Result<(), Fault> {
         if encrypted.is_empty() {
             return Ok(());

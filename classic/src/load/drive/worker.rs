@@ -1,7 +1,7 @@
 //! One thread: its connections, and its event loop.
 
 use super::peer::{Buffers, Peer};
-use super::{Event, Live, Report, Shared};
+use super::{Event, LiveCounters, Report, SharedState};
 use crate::load::engine::{Client, Order};
 use crate::load::error::Fault;
 use crate::load::plan::{Plan, Work};
@@ -29,8 +29,8 @@ const CHECK_INTERVAL_NS: u64 = 50_000_000;
 pub(super) struct Worker {
     thread: u32,
     plan: Plan,
-    shared: Arc<Shared>,
-    live: Arc<Live>,
+    shared: Arc<SharedState>,
+    live: Arc<LiveCounters>,
     letters: Letters,
     report: Report,
 }
@@ -43,7 +43,12 @@ struct Window {
 }
 
 impl Worker {
-    pub(super) fn new(thread: u32, plan: &Plan, shared: Arc<Shared>, live: Arc<Live>) -> Self {
+    pub(super) fn new(
+        thread: u32,
+        plan: &Plan,
+        shared: Arc<SharedState>,
+        live: Arc<LiveCounters>,
+    ) -> Self {
         let bucket_ns = plan.linear_bucket.map(|step| step.as_nanos() as u64);
         Self {
             thread,
@@ -112,7 +117,7 @@ impl Worker {
         }
     }
 
-    /// Connects, and serves the connections until they are done. Returns `true` if the thread may connect again.
+    /// Makes the connections, and serves them until they are done. Returns `true` if the thread may connect again.
     fn run_connections(&mut self, reconn: u64, order: Order) -> bool {
         let epoll = match epoll::create(epoll::CreateFlags::CLOEXEC) {
             Ok(epoll) => epoll,
@@ -239,7 +244,7 @@ impl Worker {
         }
     }
 
-    /// Starts the timing, once all connections are established.
+    /// Starts the measurement, once all connections are established.
     fn begin(&mut self, connections: &mut Connections) {
         self.report.connected_count += connections.unfinished;
         self.send_event(Event::Connected { count: connections.unfinished });
@@ -250,9 +255,9 @@ impl Worker {
         // Threads take turns, and so do the connections of a thread.
         let schedule_of_thread = rate.map(|rate| {
             let threads_count = u64::from(self.plan.threads_count);
-            Schedule::new(now_ns, 1e9 / rate).share(self.thread.into(), threads_count)
+            Schedule::new(now_ns, 1e9 / rate).every_nth(self.thread.into(), threads_count)
         });
-        let first_ns = schedule_of_thread.map_or(now_ns, |schedule| schedule.at_ns(0));
+        let first_ns = schedule_of_thread.map_or(now_ns, |schedule| schedule.due_ns(0));
         let from_ns = first_ns + warm_up.as_nanos() as u64;
         let until_ns = from_ns + duration.as_nanos() as u64;
         // A thread that loses its CPU at the end must not send what becomes due afterwards.
@@ -262,7 +267,7 @@ impl Worker {
             let clients_count = connections.peers.len() as u64;
             for (index, peer) in (0..).zip(&mut connections.peers) {
                 if let Some(peer) = peer {
-                    peer.schedule = Some(schedule.share(index, clients_count));
+                    peer.schedule = Some(schedule.every_nth(index, clients_count));
                 }
             }
         }
@@ -299,7 +304,7 @@ impl Worker {
                 let due = schedule.due_count(now_ns);
                 for unsent in peer.client.sent_count()..due {
                     // A lower bound: the message would have been echoed later than now.
-                    let latency_ns_min = now_ns.saturating_sub(schedule.at_ns(unsent));
+                    let latency_ns_min = now_ns.saturating_sub(schedule.due_ns(unsent));
                     self.report.latencies.corrected.saturating_record(latency_ns_min);
                     self.report.unsent_count += 1;
                 }
@@ -351,7 +356,7 @@ impl Worker {
         }
     }
 
-    /// Adds a connection's counts to the report.
+    /// Adds the counts of a connection's client to the report.
     fn count(&mut self, client: &Client) {
         self.report.sent_count += client.sent_count();
         self.report.received_count += client.received_count();
@@ -365,7 +370,8 @@ impl Worker {
         peer.is_queued = false;
         if !peer.is_tcp_connected {
             let address = self.plan.address;
-            socket::connected(&peer.fd).map_err(|errno| Fault::Unconnected { address, errno })?;
+            socket::connect_result(&peer.fd)
+                .map_err(|errno| Fault::Unconnected { address, errno })?;
             peer.active_ns = self.now_ns();
             peer.begin(buffers)?;
             *unconnected -= u64::from(peer.is_connected);
@@ -428,7 +434,7 @@ impl Worker {
             }
             let took_ns = now_ns.saturating_sub(sent_ns);
             latency_ns = latency_ns.wrapping_add(took_ns);
-            let due_ns = peer.schedule.map_or(sent_ns, |schedule| schedule.at_ns(index));
+            let due_ns = peer.schedule.map_or(sent_ns, |schedule| schedule.due_ns(index));
             if due_ns < from_ns || due_ns >= until_ns {
                 continue;
             }
@@ -445,7 +451,7 @@ impl Worker {
         outcome
     }
 
-    /// Sends due messages, as many as fit one send.
+    /// Sends the due messages of a connection, as many as fit one send.
     fn send(
         &mut self,
         peer: &mut Peer,
@@ -470,7 +476,7 @@ impl Worker {
         let sent = peer.client.send(&self.letters, now_ns, count, SEND_BYTES, chunk);
         if let (Some(schedule), true) = (peer.schedule, is_free) {
             for index in first..first + sent {
-                let due_ns = schedule.at_ns(index);
+                let due_ns = schedule.due_ns(index);
                 if window.is_some_and(|window| due_ns >= window.from_ns) {
                     self.report.latencies.late.saturating_record(now_ns.saturating_sub(due_ns));
                 }
@@ -509,7 +515,7 @@ struct Connections {
     window: Option<Window>,
     /// Due times of this thread's messages, over all its connections.
     schedule_of_thread: Option<Schedule>,
-    /// Number of messages that have become due.
+    /// Number of messages whose due time has passed.
     arrivals_count: u64,
 }
 
@@ -525,7 +531,6 @@ impl Connections {
         Some(peer)
     }
 
-    /// Removes a connection.
     fn remove(&mut self, index: usize) -> Option<Peer> {
         let peer = self.peers.get_mut(index)?.take()?;
         self.unfinished -= 1;
@@ -548,11 +553,11 @@ impl Connections {
         }
     }
 
-    /// Returns the time of the next work that no epoll event announces.
+    /// Returns the time of the next work that is not announced by an epoll event.
     fn next_ns(&self) -> u64 {
         let until_ns = self.window.map_or(u64::MAX, |window| window.until_ns);
         self.schedule_of_thread.map_or(until_ns, |schedule_of_thread| {
-            schedule_of_thread.at_ns(self.arrivals_count).min(until_ns)
+            schedule_of_thread.due_ns(self.arrivals_count).min(until_ns)
         })
     }
 

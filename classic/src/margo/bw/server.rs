@@ -23,7 +23,7 @@ pub struct Server {
     config: Config,
     prepared: Option<PreparedTransfer>,
     workers: Vec<Worker>,
-    /// Number of bytes moved by the last transfers.
+    /// Number of bytes that the last timed transfers moved.
     moved_bytes: u64,
 }
 
@@ -54,7 +54,7 @@ impl PreparedTransfer {
     }
 }
 
-/// The server's buffer, and the index of the next piece to transfer.
+/// The server's buffer, and the index of the piece that is transferred next.
 struct BufferCursor {
     memory: BulkMemory,
     xfer_bytes: u64,
@@ -128,7 +128,7 @@ impl Server {
         Ok(())
     }
 
-    /// Transfers from the client's memory once with every thread, and returns the path used.
+    /// Transfers once from the client's memory with every thread, and returns the path that the data took.
     fn prepare(&mut self, context: &mut Context<'_>, prepare: Prepare) -> Result<String, Failure> {
         let peer = context.peer();
         let first = BulkPart::new(self.walk.xfer_bytes).offsets(prepare.base, 0);
@@ -199,7 +199,7 @@ struct Job {
 }
 
 impl Job {
-    /// Transfers piece by piece until the time is over; returns the number of bytes moved.
+    /// Transfers one piece after another until the time is over; returns the number of bytes moved.
     fn walk(
         &self,
         ends: &mut impl Bulk,
@@ -225,7 +225,7 @@ impl Job {
         Ok(bytes)
     }
 
-    /// Like [`walk`](Self::walk), with several transfers in flight. After an error, they remain in `under_way`.
+    /// Transfers like [`walk`](Self::walk), with several transfers in flight; after an error, they stay in `under_way`.
     fn walk_abreast(
         &self,
         ends: &mut impl Bulk,
@@ -268,7 +268,7 @@ fn begin(
 
 type Done = Result<u64, String>;
 
-/// Thread with an endpoint of its own that transfers. It exits when the job channel is closed.
+/// Thread that transfers, with its own endpoint. It exits when the job channel is closed.
 struct Worker {
     jobs: Sender<Job>,
     done: Receiver<Done>,
@@ -316,7 +316,7 @@ impl Worker {
     }
 }
 
-/// Connects to the client, and transfers from its memory once, to check the connection.
+/// Connects to the client, and transfers once from its memory, to check the connection.
 fn reach(
     config: Config,
     walk: &BufferCursor,

@@ -1,6 +1,6 @@
 //! `handover anatomy`: the time of one hand-off by stage, from probes inside the mechanism.
 
-use crate::app::{StoreOption, assignment, seconds};
+use crate::app::{StoreOption, parse_assignment, parse_seconds};
 use crate::commands::{run, stored};
 use crate::exit::{self, Interrupted, usage};
 use anyhow::Context;
@@ -23,14 +23,14 @@ pub struct Anatomy {
     /// Full id of the benchmark
     #[arg(value_name = "ID")]
     pub id: String,
-    /// Contender, if several have probe sites
+    /// Contender to measure; required if several contenders have probe sites
     #[arg(long, value_name = "NAME")]
     pub contender: Option<String>,
     /// Set an argument of the benchmark
-    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
     pub set: Vec<(String, String)>,
     /// Duration of the measurement in seconds
-    #[arg(long, value_name = "S", default_value = "5", value_parser = seconds)]
+    #[arg(long, value_name = "S", default_value = "5", value_parser = parse_seconds)]
     #[arg(allow_hyphen_values = true)]
     pub seconds: Duration,
     /// Placement of the participants relative to each other: near, far, smt or same
@@ -70,10 +70,10 @@ pub fn anatomy(args: &Anatomy, out: &mut dyn Write) -> anyhow::Result<()> {
         ..Plan::default()
     };
     let lab = Lab::new(handover_suite::ALL, std::slice::from_ref(&args.id), plan);
-    let lab = lab.map_err(exit::of_plan)?;
+    let lab = lab.map_err(exit::plan_error)?;
     let svg = args.svg.as_deref().map(|path| run::writable(path, "--svg")).transpose()?;
-    let mut store = Store::open(stored::path_to_write(&args.db)?).map_err(exit::of_store)?;
-    let interrupted = console::interrupted().context("cannot install the signal handlers")?;
+    let mut store = Store::open(stored::path_to_write(&args.db)?).map_err(exit::store_error)?;
+    let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
 
     let mut run = run::begin(&lab, "anatomy".to_string())?;
     store.begin(&run)?;
@@ -101,7 +101,7 @@ pub fn anatomy(args: &Anatomy, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     let document = Document::new(run, records);
     if args.json {
-        stored::json(&document, out)?;
+        stored::write_json(&document, out)?;
     } else if let Some(record) = taken(&document.records) {
         let text = handover_report::anatomy(record, console::width(), console::style(false));
         out.write_all(text.as_bytes())?;

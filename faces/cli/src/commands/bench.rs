@@ -21,13 +21,13 @@ is stored: `list`, `show`, `compare`, `history` and `export` know it like any ot
 cargo-handover makes this `cargo handover`."
 )]
 pub struct BenchArgs {
-    /// Prefix of ids, or glob [default: all benchmarks of the package]
+    /// Benchmarks: prefix of ids, or glob [default: all benchmarks of the package]
     #[arg(value_name = "PATTERN")]
     patterns: Vec<String>,
-    /// Name of the bench target
+    /// Name of the package's bench target that defines the benchmarks
     #[arg(long, value_name = "NAME", default_value = "handover")]
     bench: String,
-    /// Package to measure, in a workspace of several
+    /// Package to measure; required in a workspace of several packages
     #[arg(long, short = 'p', value_name = "NAME")]
     package: Option<String>,
     /// List the benchmarks without measuring
@@ -43,10 +43,10 @@ pub struct BenchArgs {
     /// Length of the measurement: smoke, quick, full
     #[arg(long, value_name = "NAME", default_value = "quick")]
     profile: String,
-    /// Time for each benchmark, as in 500ms
+    /// Measuring time of each benchmark, as in 500ms
     #[arg(long, value_name = "TIME")]
     time: Option<String>,
-    /// Leave out the peers (alternative implementations)
+    /// Do not measure the peers (alternative implementations)
     #[arg(long)]
     no_peers: bool,
     /// Set an argument of every benchmark that has it
@@ -60,7 +60,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(name) = &args.name {
         handover_store::check_tag(name).map_err(usage)?;
     }
-    let interrupted = console::interrupted().context("cannot install the signal handlers")?;
+    let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let path = stored::path_to_write(&args.db)?;
     let (mut last, mut ended_badly) = (String::new(), None);
     for _ in 0..args.repeat {

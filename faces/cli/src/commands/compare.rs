@@ -1,13 +1,13 @@
 //! `handover compare`: figures that became better or worse between two sets of runs.
 
 use crate::app::StoreOption;
-use crate::commands::files::{Content, of_file};
+use crate::commands::files::{Content, read_runs_file};
 use crate::commands::stored;
 use crate::exit::{self, Interrupted, usage};
 use anyhow::{Context, bail};
 use clap::Args;
 use globset::Glob;
-use handover_harness::Scratch;
+use handover_harness::ScratchFolder;
 use handover_program::{child, console};
 use handover_record::{Document, SCHEMA};
 use handover_report::compare::{self, Comparison, Rules};
@@ -36,15 +36,15 @@ dealing the processes out anew makes any figure look so much worse in less than 
 and Young, step-down maxT)."
 )]
 pub struct Compare {
-    /// A and B; with --baseline, B alone (none: the last run, and all of its name or its --repeat); with --ab, what
-    /// is measured (none: the ladder)
+    /// Sides A and B to compare; with --baseline, only B [default: the last run, and all runs of
+    /// its name or its --repeat]; with --ab, the benchmarks to measure [default: the ladder]
     #[arg(value_name = "SIDE|PATTERN", allow_negative_numbers = true)]
     words: Vec<String>,
-    /// Side that is the baseline
+    /// Side that B is compared with: name, run or file
     #[arg(long, value_name = "SIDE", conflicts_with = "ab", allow_negative_numbers = true)]
     baseline: Option<String>,
-    /// Measure builds of handover here, in turn, and compare them: two files, or two patterns of files as in 'old/*',
-    /// whose builds take turns within their side
+    /// Measure two builds of handover alternately and compare them: OLD and NEW are program files,
+    /// or patterns such as 'old/*' for several builds per side
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"])]
     ab: Vec<String>,
     /// With --ab: number of processes per build; a verdict needs five
@@ -54,11 +54,11 @@ pub struct Compare {
     /// With --ab: time for each benchmark in each process
     #[arg(long, value_name = "TIME", requires = "ab")]
     time: Option<String>,
-    /// With --ab: store the runs, with the names NAME/old and NAME/new
+    /// With --ab: store the runs under the names NAME/old and NAME/new
     #[arg(long, value_name = "NAME", requires = "ab")]
     name: Option<String>,
-    /// Smallest difference that matters, 0% to 100%
-    #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = share)]
+    /// Smallest relative difference that counts as a change, 0% to 100%
+    #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = parse_share)]
     #[arg(allow_hyphen_values = true)]
     threshold: f64,
     /// Exit with 1 also if any figure has no verdict
@@ -75,7 +75,7 @@ pub struct Compare {
 }
 
 /// Parses a share, written as a percentage or a plain number.
-fn share(text: &str) -> Result<f64, String> {
+fn parse_share(text: &str) -> Result<f64, String> {
     let number = |text: &str| text.trim().parse::<f64>().ok();
     let value = match text.strip_suffix('%') {
         Some(percent) => number(percent).map(|it| it / 100.0),
@@ -84,13 +84,13 @@ fn share(text: &str) -> Result<f64, String> {
     let value = value.ok_or("must be a share, such as 5% or 0.05")?;
     match (0.0..=1.0).contains(&value) {
         true => Ok(value),
-        false => Err("must be between 0% and 100%".to_string()),
+        false => Err("the share must be between 0% and 100%".to_string()),
     }
 }
 
 pub fn compare(args: &Compare, out: &mut dyn Write) -> anyhow::Result<()> {
     let ([(a_name, a), (b_name, b)], kept) = match args.ab.as_slice() {
-        [old, new] => measured_in_turn(args, old, new)?,
+        [old, new] => measure_alternately(args, old, new)?,
         _ => (sides(args)?, Ok(())),
     };
     let rules = Rules { threshold: args.threshold, all: args.all };
@@ -122,7 +122,7 @@ pub fn compare(args: &Compare, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Caveat for a comparison in which a side consists of one binary.
+/// Note below a comparison in which one build stands for a side.
 const SINGLE_LINKS: &str = "A side is one link of its code: where functions lie is in the differences, some percent of \
 a short figure. `cargo xtask layouts` makes several links, for `--ab 'old/*' 'new/*'`.";
 
@@ -139,7 +139,7 @@ pub(super) fn compare_with_copy(
     words: &[&str],
 ) -> anyhow::Result<Comparison> {
     let own = std::env::current_exe().context("cannot find the path of this program")?;
-    let folder = Scratch::new("handover-copy-", &std::env::temp_dir())?;
+    let folder = ScratchFolder::new("handover-copy-", &std::env::temp_dir())?;
     let copy = folder.path().join("copy");
     std::fs::copy(&own, &copy).context("cannot copy this program")?;
     let args = Compare {
@@ -156,7 +156,7 @@ pub(super) fn compare_with_copy(
         db: StoreOption { db: None },
     };
     let [own, copy] = [own, copy].map(|it| it.display().to_string());
-    let ([(_, a), (_, b)], _) = measured_in_turn(&args, &own, &copy)?;
+    let ([(_, a), (_, b)], _) = measure_alternately(&args, &own, &copy)?;
     Ok(compare::compare((&own, &a), (&copy, &b), Rules::default()))
 }
 
@@ -189,7 +189,7 @@ fn sides(args: &Compare) -> anyhow::Result<[NamedSide; 2]> {
     Ok([of(a)?, of(b)?])
 }
 
-/// Returns the last run and those of its group: all with its name, or of its `--repeat`.
+/// Returns the last run, with the other runs of the same name or of the same `--repeat`.
 fn last_group(baseline: &str, store: &Store) -> anyhow::Result<NamedSide> {
     let rows = store.runs().map_err(stored::usage_error)?;
     let Some(last) = rows.last() else { return Ok(("last".to_string(), Vec::new())) };
@@ -203,7 +203,7 @@ fn last_group(baseline: &str, store: &Store) -> anyhow::Result<NamedSide> {
     if let Some(name) = last.tags.first() {
         return Ok((
             name.clone(),
-            load_all(store, &store.named(name).map_err(stored::usage_error)?)?,
+            load_all(store, &store.ids_with_tag(name).map_err(stored::usage_error)?)?,
         ));
     }
     let mut group: Vec<Document> = Vec::new();
@@ -235,18 +235,17 @@ fn is_one_repeat(earlier: &str, later: &str) -> bool {
     }
 }
 
-/// Loads the runs with these ids.
 fn load_all(store: &Store, ids: &[String]) -> anyhow::Result<Vec<Document>> {
     ids.iter().map(|id| store.load(id)).collect::<Result<_, _>>().map_err(stored::usage_error)
 }
 
-/// Loads the runs of a side. The store is opened at the first word that is not a file.
+/// Loads the runs of a side, given as names, runs or files with commas between. Opens the store only if needed.
 fn side(words: &str, db: &StoreOption, store: &mut Option<Store>) -> anyhow::Result<Vec<Document>> {
     let mut documents: Vec<Document> = Vec::new();
     for word in words.split(',') {
         let path = Path::new(word);
         let found = if std::fs::metadata(path).is_ok_and(|it| it.is_file()) {
-            match of_file(path)? {
+            match read_runs_file(path)? {
                 Content::Runs(documents) => documents,
                 Content::Rows => {
                     return Err(usage(format!(
@@ -259,7 +258,7 @@ fn side(words: &str, db: &StoreOption, store: &mut Option<Store>) -> anyhow::Res
                 *store = Some(stored::open_existing(db)?);
             }
             let Some(store) = store.as_ref() else { continue };
-            load_all(store, &store.side(word).map_err(stored::usage_error)?)?
+            load_all(store, &store.matching_ids(word).map_err(stored::usage_error)?)?
         };
         for document in found {
             if !documents.iter().any(|it| it.run.id == document.run.id) {
@@ -270,9 +269,9 @@ fn side(words: &str, db: &StoreOption, store: &mut Option<Store>) -> anyhow::Res
     Ok(documents)
 }
 
-/// Measures two builds alternately, starting with the other build in each pair. Returns the results
-/// even if they could not be stored.
-fn measured_in_turn(
+/// Measures two builds alternately; every second pair starts with the other build. Returns the
+/// results even if they could not be stored.
+fn measure_alternately(
     args: &Compare,
     old: &str,
     new: &str,
@@ -289,11 +288,11 @@ fn measured_in_turn(
         )));
     }
     let mut keep = match &args.name {
-        Some(_) => Some(Store::open(stored::path_to_write(&args.db)?).map_err(exit::of_store)?),
+        Some(_) => Some(Store::open(stored::path_to_write(&args.db)?).map_err(exit::store_error)?),
         None => None,
     };
-    let interrupted = console::interrupted().context("cannot install the signal handlers")?;
-    let folder = Scratch::new("handover-compare-", &std::env::temp_dir())
+    let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
+    let folder = ScratchFolder::new("handover-compare-", &std::env::temp_dir())
         .context("cannot create a temporary folder for the output")?;
     let mut sides = [Vec::new(), Vec::new()];
     let mut kept = Ok(());
@@ -414,7 +413,7 @@ fn one_process(
 
 #[cfg(test)]
 mod tests {
-    use super::{builds_of, is_one_repeat, share};
+    use super::{builds_of, is_one_repeat, parse_share};
 
     #[test]
     fn consecutive_runs_of_one_command_line_form_one_repetition() {
@@ -444,11 +443,11 @@ mod tests {
 
     #[test]
     fn share_is_parsed_from_a_percentage_or_a_number() {
-        assert_eq!(share("5%"), Ok(0.05));
-        assert_eq!(share("0.05"), Ok(0.05));
-        assert_eq!(share("0%"), Ok(0.0));
+        assert_eq!(parse_share("5%"), Ok(0.05));
+        assert_eq!(parse_share("0.05"), Ok(0.05));
+        assert_eq!(parse_share("0%"), Ok(0.0));
         for bad in ["", "%", "5 percent", "-1%", "101%", "NaN", "inf"] {
-            assert!(share(bad).is_err(), "{bad}");
+            assert!(parse_share(bad).is_err(), "{bad}");
         }
     }
 }

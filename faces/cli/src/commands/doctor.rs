@@ -1,6 +1,6 @@
 //! `handover doctor`: sources of noise on this machine, and the commands that remove them.
 
-use crate::app::span;
+use crate::app::parse_duration;
 use clap::Args;
 use handover_harness::doctor;
 use handover_program::console;
@@ -9,14 +9,14 @@ use serde_json::json;
 use std::io::Write;
 use std::time::Duration;
 
-/// Maximum duration of the measurement.
+/// Maximum duration of the measurement of the CPUs' speed.
 const TIME_MAX: Duration = Duration::from_secs(3600);
-/// Duration of the measurement before each run.
+/// Duration of the measurement of the CPUs' speed before each run.
 const TIME_OF_RUN: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// Duration of the measurement of the CPUs' pace, 0 to 1h (0: not measured)
+    /// Duration of the measurement of the CPUs' speed, 0 to 1h (0: not measured)
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
     #[arg(allow_hyphen_values = true)]
     time: Duration,
@@ -26,7 +26,7 @@ pub struct Doctor {
 }
 
 fn time(text: &str) -> Result<Duration, String> {
-    match span(text)? {
+    match parse_duration(text)? {
         time if time <= TIME_MAX => Ok(time),
         time => Err(format!("{time:?}: must be at most 1h")),
     }
@@ -64,8 +64,8 @@ pub fn doctor(args: &Doctor, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Examines the machine before a run and returns the findings; prints a line if some disturb.
-pub fn before_run(is_smoke: bool) -> Vec<Finding> {
+/// Examines the machine before a run and returns the findings; prints a line if any finding disturbs measurements.
+pub fn examine_before_run(is_smoke: bool) -> Vec<Finding> {
     let findings = doctor::examine(if is_smoke { Duration::ZERO } else { TIME_OF_RUN });
     let disturbing: Vec<&str> =
         findings.iter().filter(|it| it.level == Level::Disturbs).map(|it| &*it.code).collect();

@@ -13,11 +13,11 @@ const FILE_BYTES_MAX: u64 = 1 << 28;
 /// Parsed content of a file of runs.
 pub enum Content {
     Runs(Vec<Document>),
-    /// Other content: rows of abt-eventual-bench, or an unknown format.
+    /// No runs: output of abt-eventual-bench, or an unknown format.
     Rows,
 }
 
-pub fn of_file(path: &Path) -> anyhow::Result<Content> {
+pub fn read_runs_file(path: &Path) -> anyhow::Result<Content> {
     let named = path.display();
     let refused = |why: &dyn std::fmt::Display| usage(format!("{named}: {why}"));
     if !path.is_file() {

@@ -17,10 +17,10 @@ pub struct Tag {
     /// Run: id, prefix of an id, name, or position from the end (-1 is the last)
     #[arg(value_name = "RUN", allow_negative_numbers = true)]
     run: String,
-    /// Name: letters, digits, '-', '_', '.', '/', '+' or '@', the first a letter
+    /// Name to add: letters, digits, '-', '_', '.', '/', '+' or '@', the first a letter
     #[arg(value_name = "NAME")]
     name: String,
-    /// Remove the name
+    /// Remove the name instead of adding it
     #[arg(long)]
     remove: bool,
     #[command(flatten)]
@@ -49,12 +49,12 @@ pub struct Vacuum {
 fn to_change(db: &StoreOption) -> anyhow::Result<Store> {
     // Opened for reading first, so that no store is created at a path without one.
     drop(stored::open_existing(db)?);
-    Store::open(stored::path(db)?).map_err(exit::of_store)
+    Store::open(stored::path(db)?).map_err(exit::store_error)
 }
 
 pub fn tag(args: &Tag, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut store = to_change(&args.db)?;
-    let ids = store.side(&args.run).map_err(usage_error)?;
+    let ids = store.matching_ids(&args.run).map_err(usage_error)?;
     if args.remove {
         let mut had = false;
         for id in &ids {
@@ -78,7 +78,7 @@ pub fn delete(args: &Delete, out: &mut dyn Write) -> anyhow::Result<()> {
     // end.
     let mut ids: Vec<String> = Vec::new();
     for run in &args.runs {
-        for id in store.side(run).map_err(usage_error)? {
+        for id in store.matching_ids(run).map_err(usage_error)? {
             if !ids.contains(&id) {
                 ids.push(id);
             }

@@ -1,7 +1,7 @@
 //! `handover plot`: charts of a sweep.
 
 use crate::app::StoreOption;
-use crate::commands::files::{Content, of_file};
+use crate::commands::files::{Content, read_runs_file};
 use crate::commands::stored;
 use crate::exit::usage;
 use anyhow::Context;
@@ -37,7 +37,7 @@ pub fn plot(args: &Plot, out: &mut dyn Write) -> anyhow::Result<()> {
     let file = Path::new(&args.source);
     let is_file = std::fs::metadata(file).is_ok();
     let documents = match is_file {
-        true => match of_file(file)? {
+        true => match read_runs_file(file)? {
             Content::Runs(documents) => documents,
             Content::Rows => {
                 let prefix = args.output.as_ref().map_or(file, |it| Path::new(it));
@@ -59,7 +59,8 @@ pub fn plot(args: &Plot, out: &mut dyn Write) -> anyhow::Result<()> {
         let prefix = if place == 0 { prefix.clone() } else { format!("{prefix}{}.", place + 1) };
         for sweep in handover_report::sweeps(document) {
             let name = format!("{prefix}{}-by-{}", sweep.id.replace('/', "-"), sweep.argument);
-            for (kind, chart) in [("median", sweep.figures()), ("rate", sweep.rates())] {
+            for (kind, chart) in [("median", sweep.figures_chart()), ("rate", sweep.rates_chart())]
+            {
                 write(&format!("{name}.{kind}.svg"), chart.draw_alone().as_bytes(), out)?;
                 write(&format!("{name}.{kind}.png"), &chart.draw_png(), out)?;
             }

@@ -3,7 +3,7 @@
 mod classics;
 
 use super::{compare, run};
-use crate::app::{StoreOption, span};
+use crate::app::{StoreOption, parse_duration};
 use crate::commands::stored;
 use crate::exit;
 use anyhow::bail;
@@ -32,8 +32,8 @@ pub struct Prove {
     /// Length of the measurement: smoke (once, to check that it works, without verdicts), quick, full
     #[arg(long, value_name = "NAME", default_value = "quick")]
     profile: Profile,
-    /// Time for each planted cost, 100ms to 1h, instead of the profile's
-    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
+    /// Measuring time of each planted cost, 100ms to 1h [default: given by the profile]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     time: Option<Duration>,
     /// Print one JSON document instead of the table
     #[arg(long)]
@@ -97,10 +97,10 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
         let plan = Plan {
             profile: args.profile,
             time: args.time,
-            set: prove::arguments(lasts),
+            set: prove::drift_arguments(lasts),
             ..Plan::default()
         };
-        Lab::new(&with_planted(), &["proof/*".to_string()], plan).map_err(exit::of_plan)
+        Lab::new(&with_planted(), &["proof/*".to_string()], plan).map_err(exit::plan_error)
     };
     // The duration is known only after the setup, and is an argument of the planted costs. Most benchmarks settle before
     // a third of the longest time is over: a drift over all of it would hardly have begun.
@@ -111,22 +111,22 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut measured = run::measure(&lab, &args.profile.to_string(), &args.db, display, None)?;
     let copied = match measured.is_interrupted() {
         true => None,
-        false => Some(beside_a_copy(args.profile)),
+        false => Some(compare_with_identical_build(args.profile)),
     };
     let took = began.elapsed();
     let document = &mut measured.document;
-    let mut proofs = prove::read(&document.records, document.run.null_one);
+    let mut proofs = prove::evaluate(&document.records, document.run.null_one);
     proofs.extend(our_lock(document));
     let copied = copied.transpose().map(|proof| proofs.extend(proof));
     document.run.proofs = proofs;
     if let Some(path) = &measured.store {
         Store::open(path)
             .and_then(|mut store| store.finish(&document.run))
-            .map_err(exit::of_store)?;
+            .map_err(exit::store_error)?;
     }
     let is_judged = args.profile != Profile::Smoke;
     if args.json {
-        stored::json(document, out)?;
+        stored::write_json(document, out)?;
     } else {
         out.write_all(table(&document.run.proofs, is_judged).as_bytes())?;
         writeln!(out, "\nrun {}, {:.0} s", document.run.id, took.as_secs_f64())?;
@@ -145,7 +145,7 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the proof of the delay planted in our lock, from the records.
+/// Reads from the records what the delay planted in our lock costs, as a proof; `None` without such records.
 fn our_lock(document: &Document) -> Option<Proof> {
     let of = |contender: &str| {
         let mut records = document.records.iter();
@@ -170,8 +170,9 @@ fn pairs(profile: Profile) -> u32 {
     }
 }
 
-/// Returns the proof of two identical builds: the number of figures that a comparison calls worse or better.
-fn beside_a_copy(profile: Profile) -> anyhow::Result<Proof> {
+/// Compares this program with a copy of itself, and returns the proof: the number of figures that
+/// the comparison calls worse or better.
+fn compare_with_identical_build(profile: Profile) -> anyhow::Result<Proof> {
     let ids: &[&str] = match profile {
         Profile::Smoke => &["clock/now"],
         _ => &["lock/free", "event/call", "ring/round-trip"],
@@ -223,7 +224,7 @@ fn table(proofs: &[Proof], is_judged: bool) -> String {
     aligned(&lines, &[0])
 }
 
-/// Aligns lines in columns, flush left in the columns `left` and in the last one, else flush right.
+/// Aligns lines in columns: flush left in the columns `left` and the last one, flush right in the others.
 fn aligned<const N: usize>(lines: &[[String; N]], left: &[usize]) -> String {
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
     let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();

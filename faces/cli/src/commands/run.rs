@@ -6,7 +6,7 @@ use crate::commands::{doctor, stored};
 use crate::exit::{self, Interrupted, InterruptedEarly, usage};
 use crate::live::{self, Live};
 use anyhow::Context;
-use handover_harness::{DATE_OUT_OF_RANGE, Fault, Lab, Profile, Watch, unix_ns};
+use handover_harness::{DATE_OUT_OF_RANGE, Fault, Lab, Profile, RunObserver, unix_ns};
 use handover_program::{child, console, files};
 use handover_record::{Document, Host, Record};
 use handover_store::{Store, StoreError};
@@ -24,7 +24,7 @@ pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
     // Every error of the command line is detected before anything is measured.
     let options = &args.options;
     let lab =
-        Lab::new(handover_suite::ALL, &args.patterns, options.plan()).map_err(exit::of_plan)?;
+        Lab::new(handover_suite::ALL, &args.patterns, options.plan()).map_err(exit::plan_error)?;
     let page = page(options)?;
     if options.nth.is_none() {
         warn_if_name_is_used(options)?;
@@ -49,8 +49,8 @@ pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
 fn warn_if_name_is_used(options: &RunOptions) -> anyhow::Result<()> {
     let Some(name) = &options.name else { return Ok(()) };
     let count = Store::open(stored::path_to_write(&options.db)?)
-        .map_err(exit::of_store)?
-        .named(name)?
+        .map_err(exit::store_error)?
+        .ids_with_tag(name)?
         .len();
     let have = match count {
         0 => return Ok(()),
@@ -68,7 +68,7 @@ fn warn_if_name_is_used(options: &RunOptions) -> anyhow::Result<()> {
 fn repeat(options: &RunOptions, page: Option<&Path>, out: &mut dyn Write) -> anyhow::Result<()> {
     let began_unix_ns = unix_ns(SystemTime::now()).context(DATE_OUT_OF_RANGE)?;
     let ended = repeated(options);
-    let store = Store::open_existing(stored::path(&options.db)?).map_err(exit::of_store)?;
+    let store = Store::open_existing(stored::path(&options.db)?).map_err(exit::store_error)?;
     let mut runs = Vec::new();
     for row in store.runs()?.iter().filter(|it| it.started_unix_ns >= began_unix_ns) {
         let document = store.load(&row.id)?;
@@ -84,7 +84,7 @@ fn repeat(options: &RunOptions, page: Option<&Path>, out: &mut dyn Write) -> any
 }
 
 fn repeated(options: &RunOptions) -> anyhow::Result<()> {
-    let interrupted = console::interrupted().context("cannot install the signal handlers")?;
+    let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let binary = std::env::current_exe().context("cannot find the path of this program")?;
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     // `--nth` goes right after the subcommand, if there is one: all other words may be after a
@@ -116,7 +116,7 @@ fn repeated(options: &RunOptions) -> anyhow::Result<()> {
     }
 }
 
-/// Results of a run, and the errors that occurred.
+/// Results and errors of a run.
 pub(crate) struct Measured {
     pub document: Document,
     /// Path of the store; `None` if the run was not stored.
@@ -145,18 +145,18 @@ pub(crate) fn measure(
     display: Display<'_>,
     name: Option<&str>,
 ) -> anyhow::Result<Measured> {
-    let store = Store::open(stored::path_to_write(db)?).map_err(exit::of_store)?;
+    let store = Store::open(stored::path_to_write(db)?).map_err(exit::store_error)?;
     let is_live = !display.plain && console::wants_live_view();
     let interrupted = match is_live {
-        true => console::interrupted_after(live::restore),
+        true => console::interrupt_flag_with_last_action(live::restore),
         // Without a live view there is no terminal to restore, so no descriptors or thread are
         // needed.
-        false => console::interrupted(),
+        false => console::interrupt_flag(),
     }
     .context("cannot install the signal handlers")?;
 
     let mut run = begin(lab, profile.to_string())?;
-    run.findings = doctor::before_run(lab.plan().profile == Profile::Smoke);
+    run.findings = doctor::examine_before_run(lab.plan().profile == Profile::Smoke);
     let mut watcher = Watcher::new(store, &run.id, display);
     watcher.keep(|store| store.begin(&run));
     if let Some(name) = name {
@@ -186,7 +186,6 @@ pub(crate) fn measure(
 }
 
 impl Measured {
-    /// Returns `true` if the run was interrupted.
     pub fn is_interrupted(&self) -> bool {
         self.interrupted
     }
@@ -245,7 +244,7 @@ pub(crate) fn begin(lab: &Lab, profile: String) -> anyhow::Result<handover_recor
     })
 }
 
-/// Returns the report's path, if one is requested, after checking that it is writable.
+/// Returns the report's path if a report is requested; fails if the file is not writable.
 fn page(options: &RunOptions) -> anyhow::Result<Option<PathBuf>> {
     if options.no_report {
         return Ok(None);
@@ -293,7 +292,7 @@ fn show(
         None => Ok(()),
     };
     if options.json {
-        stored::json(document, out)?;
+        stored::write_json(document, out)?;
     } else {
         let style = console::style(options.all);
         let table = handover_report::table(&shown, console::width(), style);
@@ -366,7 +365,7 @@ impl Watcher {
     }
 }
 
-impl Watch for Watcher {
+impl RunObserver for Watcher {
     fn begin(&mut self, visit: (usize, usize), group: usize) {
         if let Some(live) = &mut self.live {
             live.begin(visit, group);

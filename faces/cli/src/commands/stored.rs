@@ -35,13 +35,13 @@ pub fn path_to_write(db: &StoreOption) -> anyhow::Result<PathBuf> {
 }
 
 pub(super) fn open_existing(db: &StoreOption) -> anyhow::Result<Store> {
-    Store::open_existing(path(db)?).map_err(exit::of_store)
+    Store::open_existing(path(db)?).map_err(exit::store_error)
 }
 
 pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
     let store = open_existing(&args.db)?;
     let mut document = store.load(&args.run).map_err(usage_error)?;
-    let named = store.named(&args.run)?.len();
+    let named = store.ids_with_tag(&args.run)?.len();
     if named > 1 {
         console::print_error(format_args!(
             "{} is the last of {named} runs named {}; `export`, `report` and `compare` take all of them",
@@ -49,7 +49,7 @@ pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
         ));
     }
     if args.json {
-        return json(&document, out);
+        return write_json(&document, out);
     }
     prepare(&store, &mut document)?;
     if args.format == "markdown" {
@@ -65,7 +65,7 @@ pub fn report(args: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut documents = selected(&store, &args.runs)?;
     let Some((first, others)) = documents.split_first_mut() else { return Ok(()) };
     prepare(&store, first)?;
-    let page = handover_report::html_beside(first, others);
+    let page = handover_report::html_with_other_runs(first, others);
     let named = args.output.display();
     files::replace(&args.output, &page).map_err(|error| {
         usage(format!("--output {named}: {error}; name a file in a folder that can be written"))
@@ -75,11 +75,11 @@ pub fn report(args: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
 
 /// Returns the selected runs, each once; a name selects all runs that have it.
 fn selected(store: &Store, runs: &[String]) -> anyhow::Result<Vec<Document>> {
-    let ids = store.sides(runs).map_err(usage_error)?;
+    let ids = store.all_matching_ids(runs).map_err(usage_error)?;
     ids.iter().map(|id| store.load(id)).collect::<Result<_, _>>().map_err(usage_error)
 }
 
-/// Maximum number of earlier runs with which the figures of a shown run are compared.
+/// Maximum number of earlier runs with which the figures of a printed run are compared.
 const SEEN_RUNS_MAX: usize = 20;
 
 /// Prepares a run for its table and its page: adds warnings to figures for which earlier runs on the same machine lie
@@ -100,8 +100,7 @@ pub(super) fn prepare(store: &Store, document: &mut Document) -> anyhow::Result<
     Ok(())
 }
 
-/// Writes one JSON document and nothing else.
-pub fn json(document: &Document, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn write_json(document: &Document, out: &mut dyn Write) -> anyhow::Result<()> {
     serde_json::to_writer(&mut *out, document).map_err(std::io::Error::from)?;
     Ok(writeln!(out)?)
 }
@@ -162,7 +161,7 @@ pub fn export(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Exports in the format of another tool.
+/// Exports runs in the format of another tool.
 fn export_to(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
     let format: handover_report::Format =
         args.to.parse().map_err(|refused| usage(format!("--to {}: {refused}", args.to)))?;
@@ -184,7 +183,7 @@ pub fn import(args: &Import, out: &mut dyn Write) -> anyhow::Result<()> {
         Box::new(BufReader::new(file))
     };
     let failed = |refused| match refused {
-        ImportError::Store(refused) => exit::of_store(refused).context("nothing was imported"),
+        ImportError::Store(refused) => exit::store_error(refused).context("nothing was imported"),
         other => usage(format!("{named}: {other}")),
     };
     let path = match path_to_write(&args.db) {

@@ -1,7 +1,7 @@
 //! `handover sweep`: one benchmark with several values of one argument, stored as one run.
 
 use super::run;
-use crate::app::{StoreOption, assignment, span};
+use crate::app::{StoreOption, parse_assignment, parse_duration};
 use crate::commands::stored;
 use crate::exit;
 use clap::Args;
@@ -28,27 +28,27 @@ pub struct Sweep {
     /// Length of the measurement: smoke (once, to check that it works), quick, full
     #[arg(long, value_name = "NAME", default_value = "quick")]
     profile: Profile,
-    /// Leave out the peers (alternative implementations)
+    /// Do not measure the peers (alternative implementations)
     #[arg(long)]
     no_peers: bool,
     /// Placement of the participants relative to each other: near, far, smt or same
     #[arg(long, value_name = "NAME", default_value = "near")]
     place: Placement,
     /// Pause before each hand-over, 0 to 100ms
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = span)]
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration)]
     #[arg(allow_hyphen_values = true)]
     idle_gap: Duration,
-    /// Time for each value, 100ms to 1h, instead of the profile's
-    #[arg(long, value_name = "TIME", value_parser = span, allow_hyphen_values = true)]
+    /// Measuring time of each value, 100ms to 1h [default: given by the profile]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
     time: Option<Duration>,
-    /// Run a busy thread next to the participants
+    /// Run a busy thread on a CPU next to those of the participants
     #[arg(long)]
     neighbour: bool,
     /// Run participants as processes instead of threads
     #[arg(long)]
     processes: bool,
-    /// Set another argument
-    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
+    /// Set another argument of the benchmark
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
     set: Vec<(String, String)>,
     /// Print one JSON document instead of the table
     #[arg(long)]
@@ -72,7 +72,8 @@ pub fn sweep(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
         set: args.set.clone(),
         ..Plan::default()
     };
-    let lab = Lab::sweep(handover_suite::ALL, &args.id, &args.over, plan).map_err(exit::of_plan)?;
+    let lab =
+        Lab::sweep(handover_suite::ALL, &args.id, &args.over, plan).map_err(exit::plan_error)?;
     let over = Some(args.over.name.as_str());
     let display = run::Display { quiet: args.json, plain: args.plain, over };
     let measured = run::measure(&lab, &args.profile.to_string(), &args.db, display, None)?;
@@ -83,7 +84,7 @@ pub fn sweep(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
 fn show(args: &Sweep, measured: &run::Measured, out: &mut dyn Write) -> anyhow::Result<()> {
     let document = &measured.document;
     if args.json {
-        return stored::json(document, out);
+        return stored::write_json(document, out);
     }
     for sweep in handover_report::sweeps(document) {
         writeln!(out, "{}", sweep.text(console::width(), console::style(false)).trim_end())?;

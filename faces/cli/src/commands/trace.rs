@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
 pub enum Trace {
-    /// Enable probes of a running process, which then records
+    /// Enable probes of a running process, which then records their events
     On(switch::TraceOn),
     /// Disable probes of a running process
     Off(switch::TraceOff),
@@ -58,7 +58,7 @@ impl TraceSelection {
         } else {
             Traces::open(&self.files)
         };
-        let traces = opened.map_err(of_trace)?;
+        let traces = opened.map_err(trace_error)?;
         for error in traces.unreadable_children() {
             let error: anyhow::Error = anyhow::anyhow!("{error}: the trace was skipped");
             console::print_error(format_args!("handover: warning: {error:#}"));
@@ -89,7 +89,7 @@ fn unknown(pattern: &str, meant: Option<&str>, lists: &str) -> anyhow::Error {
     usage(format!("{pattern}: matches no probe; {help}"))
 }
 
-/// Returns an error if a file is damaged; its intact parts have been shown.
+/// Returns an error if a trace file is damaged; its intact parts have been shown.
 fn checked(traces: &Traces) -> anyhow::Result<()> {
     let damaged = traces.missing().damaged;
     if damaged == 0 {
@@ -123,7 +123,7 @@ pub fn run(args: &Trace, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 /// Converts a trace error: a file that is not a trace or cannot be read is a usage error.
-fn of_trace(refused: TraceError) -> anyhow::Error {
+fn trace_error(refused: TraceError) -> anyhow::Error {
     match &refused {
         TraceError::Read { path, source } => {
             let path = path.display();

@@ -98,7 +98,7 @@ pub struct Ladder {
     over: Option<String>,
     /// Index of the current visit, and the number of visits.
     visit: (usize, usize),
-    /// Index of the benchmark being visited.
+    /// Index of the benchmark that is being measured.
     group: usize,
     /// Number of blocks measured in the visit, and the maximum number.
     blocks: (u32, u32),
@@ -150,7 +150,7 @@ impl Ladder {
         }
     }
 
-    /// Starts a visit to the benchmark `group`; `visit` is its index and the number of visits.
+    /// Starts a visit, which measures the benchmark `group` in one pass; `visit` is its index and the number of visits.
     pub fn begin(&mut self, visit: (usize, usize), group: usize) {
         (self.visit, self.group) = (visit, group);
         self.blocks = (0, 0);
@@ -186,12 +186,11 @@ impl Ladder {
         });
     }
 
-    /// Adds a message line.
     pub fn add_message(&mut self, line: String) {
         self.messages.push(line);
     }
 
-    /// Returns the index of the visited benchmark's row.
+    /// Returns the row index of the benchmark that is being measured; `None` if it has no row.
     fn now(&self) -> Option<usize> {
         (self.group < self.rungs.len()).then_some(self.group)
     }
@@ -203,8 +202,8 @@ impl Ladder {
         (index as f64 + f64::from(done) / f64::from(most.max(1))) / count.max(1) as f64
     }
 
-    /// Estimates the remaining time of a run from the time since its start: until the first pass with
-    /// its warm-up is over, by the run's time limit; then also by the pace so far.
+    /// Estimates the remaining time of a run from the time since its start; until the first pass
+    /// with its warm-up is over, from the run's time limit alone.
     fn left(&self, since: Duration) -> Option<Duration> {
         let most = self.time_max.map(|time| time.saturating_sub(since));
         if self.visit.0 < self.rungs.len() && self.passes_count > 1 {
@@ -215,7 +214,6 @@ impl Ladder {
         most.into_iter().chain(by_pace).min()
     }
 
-    /// Draws the complete view.
     pub fn draw(&self, since: Duration, area: Rect, buffer: &mut Buffer) {
         let messages = &self.messages[self.messages.len().saturating_sub(MESSAGE_LINES_MAX)..];
         let foot_lines = messages.len() as u16 + 1;

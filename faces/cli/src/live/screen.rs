@@ -23,7 +23,7 @@ const LEAVE: &str = "\x1b[0m\x1b[?25h\x1b[?1049l";
 /// Value in `c_cc` that disables a special key.
 const NO_KEY: u8 = 0;
 
-/// Original modes of the terminal; `None` while no view is open.
+/// Modes of the terminal before the view was opened; `None` while no view is open.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
 /// Restores the terminal if a view is open; may be called from any thread, any number of times.

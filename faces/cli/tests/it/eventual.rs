@@ -127,7 +127,7 @@ fn sweep_of_a_failing_command_ends_without_a_file() {
     a_program(&home, "abt-eventual-bench-mute", "true");
     for (program, code, says) in [
         ("./abt-eventual-bench-fails", 1, "exit status: 7"),
-        ("./abt-eventual-bench-talks", 1, "it has 2 columns"),
+        ("./abt-eventual-bench-talks", 1, "found 2 columns"),
         ("./abt-eventual-bench-mute", 1, "no row of figures"),
         ("./abt-eventual-bench-absent", 2, "No such file"),
     ] {
@@ -163,7 +163,7 @@ fn sweep_file_is_drawn_as_two_pictures() {
 fn file_that_is_not_of_a_sweep_is_refused_with_the_line() {
     let home = home();
     for (bytes, says) in [
-        (&b"hello world\n"[..], "line 1: it has 2 columns"),
+        (&b"hello world\n"[..], "line 1: found 2 columns"),
         (b"1 5 1 1000 0.1\n2 5 1 x 0.1\n", "line 2: invalid ops/s \"x\""),
         (b"", "no rows"),
         (b"# a comment alone\n", "no rows"),

@@ -5,9 +5,9 @@ use super::stage::{PATIENCE, SetupFn, Stage, gather};
 use super::threads::{panic_message, play};
 use crate::fault::Fault;
 use crate::process::Process;
-use crate::raw::{Control, Region, take_over};
+use crate::raw::{Control, Region, adopt_descriptors};
 use crate::samples::{ParticipantResult, Samples, Timing};
-use crate::setup::{Setup, inheritable, numbers};
+use crate::setup::{Setup, descriptor_numbers, make_inheritable};
 use crate::trace::{TraceTo, Tracing};
 use crate::workload::{self, Role};
 use handover_base::affinity;
@@ -24,10 +24,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::thread;
 
-/// Environment variable with the assignment of a process that is a participant.
+/// Environment variable with which a process is started as a participant; contains its [`Assignment`].
 pub(crate) const PARTICIPANT_VARIABLE: &str = "HANDOVER_PARTY";
 
-/// Message to a participant's process: its part of the round.
+/// Message to a participant's process: the round, the participant's index and the shared descriptors.
 #[derive(Serialize, Deserialize)]
 struct Assignment {
     spec: String,
@@ -48,7 +48,7 @@ struct Assignment {
 /// Reply of a participant's process: its measurements, or its error message.
 type Answer = Result<ParticipantResult, String>;
 
-pub(super) fn round(
+pub(super) fn run_round(
     stage: &Stage,
     roles: &[Role],
     setup_erased: SetupFn,
@@ -58,13 +58,13 @@ pub(super) fn round(
     let workload = setup_erased(&stage.values, &mut setup)?;
     let (_control, control_fd) = Region::<crate::raw::ControlWords>::make()?;
     let shared_fds = setup.into_inheritable()?;
-    inheritable(&control_fd)?;
+    make_inheritable(&control_fd)?;
 
     let mut started = Vec::new();
     let mut answers = Vec::new();
     for (index, role) in roles.iter().enumerate() {
         let (answer, to) = pipe_with(PipeFlags::CLOEXEC)?;
-        inheritable(&to)?;
+        make_inheritable(&to)?;
         let assignment = Assignment {
             spec: stage.spec_id.to_string(),
             contender: stage.contender.to_string(),
@@ -78,7 +78,7 @@ pub(super) fn round(
             parent: rustix::process::getpid().as_raw_nonzero().get(),
             control: control_fd.as_raw_fd(),
             answer: to.as_raw_fd(),
-            shared_fds: numbers(&shared_fds),
+            shared_fds: descriptor_numbers(&shared_fds),
         };
         let text = serde_json::to_string(&assignment)
             .map_err(|error| Fault::Start { role: role.name.into(), why: error.to_string() })?;
@@ -126,7 +126,7 @@ fn read_answer(role: Role, answer: OwnedFd) -> Result<ParticipantResult, Fault> 
     }
 }
 
-/// Returns the exit status of the first child that exited without success.
+/// Describes the exit status of the first child that failed; for an error message.
 fn describe_dead(children: &mut [Process]) -> String {
     for _ in 0..100 {
         for child in children.iter_mut() {
@@ -141,10 +141,10 @@ fn describe_dead(children: &mut [Process]) -> String {
     "its pipe was closed before a result arrived".to_string()
 }
 
-/// Assignment of a process that was started as a participant.
+/// Process that was started as a participant, with its assignment.
 pub(crate) struct ParticipantProcess(Assignment);
 
-/// Benchmark of several participants, as looked up in a participant's process.
+/// Benchmark of several participants, as needed in a participant's process.
 pub(crate) struct SharedBenchmark {
     pub spec: &'static Spec,
     pub contender: &'static str,
@@ -154,8 +154,8 @@ pub(crate) struct SharedBenchmark {
 }
 
 impl ParticipantProcess {
-    /// Parses a coordinator's message; the error explains why it is not an assignment.
-    pub fn of(text: &str) -> Result<ParticipantProcess, String> {
+    /// Parses the message of the coordinator; the error explains why it is not an assignment.
+    pub fn parse(text: &str) -> Result<ParticipantProcess, String> {
         serde_json::from_str(text).map(ParticipantProcess).map_err(|refused| refused.to_string())
     }
 
@@ -189,7 +189,7 @@ fn run_assignment(
     }
     let mut fds = vec![assignment.answer, assignment.control];
     fds.extend(&assignment.shared_fds);
-    let mut fds = take_over(&fds)?.into_iter();
+    let mut fds = adopt_descriptors(&fds)?.into_iter();
     let (Some(answer), Some(control)) = (fds.next(), fds.next()) else {
         return Err(Fault::new(
             "the assignment has too few descriptors: result and control are missing",

@@ -2,7 +2,7 @@
 
 use crate::fault::Fault;
 use crate::samples::{ParticipantResult, Samples, Timing};
-use crate::setup::{Setup, are_shared};
+use crate::setup::{Setup, has_repeated_cpu};
 use crate::trace::TraceTo;
 use crate::workload::{self, Handover, Role};
 use handover_record::{Args, Values};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Default time, beyond that of ten rounds, after which an unfinished participant is abandoned.
+/// Default time limit of a participant, in addition to the time of ten rounds.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Parameters of a round.
@@ -35,23 +35,23 @@ pub(crate) struct Stage {
     /// Destination of the recording; `None` if the round is not recorded. With `processes`, each
     /// participant process writes its own file in the folder.
     pub trace: Option<TraceTo>,
-    /// [`Plan::patience`](crate::lab::Plan::patience).
+    /// Time limit of a participant: see [`Plan::patience`](crate::lab::Plan::patience).
     pub patience: Duration,
 }
 
 impl Stage {
     /// Returns `true` if participants share a CPU; a waiting participant must then not spin.
     pub(crate) fn is_crowded(&self) -> bool {
-        are_shared(&self.cpus)
+        has_repeated_cpu(&self.cpus)
     }
 
-    /// Allocates the block that precedes the workload's memory.
+    /// Allocates a block, so that the workload's memory lies at another address in each round.
     pub(crate) fn slack(&self) -> Vec<u8> {
         Vec::with_capacity(self.slack_bytes)
     }
 
-    /// Returns the time limit of a round: ten rounds, but at most the plan's patience, plus that
-    /// once more. (A smoke round ends by its number of batches.)
+    /// Returns the time limit of a round: the plan's patience, and ten rounds but at most the
+    /// patience again. (A smoke round ends by its number of batches.)
     pub(super) fn patience(&self) -> Duration {
         let rounds = Duration::from_nanos(self.timing.round_ns.saturating_mul(10));
         rounds.min(self.patience) + self.patience
@@ -88,8 +88,7 @@ pub(crate) fn setup_erased<H: Handover>(
     Ok(Arc::new(H::setup(&H::Args::from_values(values), setup)?))
 }
 
-/// Time within which the other participants must finish after one has failed or a stop was
-/// requested.
+/// Time limit for the other participants after one has failed or a stop was requested.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Interval at which the coordinator polls for a requested stop.

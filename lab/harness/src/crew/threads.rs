@@ -3,7 +3,7 @@
 use super::stage::{ErasedHandover, SetupFn, Stage, gather};
 use crate::counters;
 use crate::fault::Fault;
-use crate::off_cpu::Switches;
+use crate::off_cpu::SwitchRecorder;
 use crate::raw::{Control, Region};
 use crate::samples::{ParticipantResult, Samples};
 use crate::setup::Setup;
@@ -20,7 +20,7 @@ use std::thread::{self, JoinHandle};
 
 /// Runs a round of one participant: `play` does the setup and the sampling on a new, pinned
 /// thread.
-pub(crate) fn round_alone(
+pub(crate) fn run_round_of_one(
     stage: &Stage,
     play: fn(&Stage) -> Result<ParticipantResult, Fault>,
     interrupted: &AtomicBool,
@@ -37,8 +37,8 @@ pub(crate) fn round_alone(
     Ok(notes)
 }
 
-/// Runs the only participant on its thread. The workload keeps its type and lives on the stack, so
-/// that the measured code is compiled as in a user's program; all other code is compiled once.
+/// Runs a benchmark's only participant on its thread. The workload keeps its type and lives on the stack, so that the
+/// measured code is compiled as in a user's program; all other code is compiled once.
 pub(crate) fn play_alone<W: Workload>(stage: &Stage) -> Result<ParticipantResult, Fault> {
     let setup =
         || W::setup(&W::Args::from_values(&stage.values), &mut Setup::creating(&stage.cpus, false));
@@ -55,7 +55,7 @@ pub(crate) fn play_alone<W: Workload>(stage: &Stage) -> Result<ParticipantResult
 
 /// Runs a round of several participants that share one workload. Threads that are still stuck at
 /// the time limit are left running; they own what they use, so the next round is not affected.
-pub(super) fn round(
+pub(super) fn run_round(
     stage: &Stage,
     roles: &[Role],
     setup: SetupFn,
@@ -116,7 +116,7 @@ pub(super) fn play(
 ) -> Result<ParticipantResult, Fault> {
     let mut timed = Timed::prepare(stage, role.measured, samples);
     timed.samples.await_pace();
-    if !control.start_line(!stage.is_crowded()) {
+    if !control.wait_at_start_line(!stage.is_crowded()) {
         return Err(Fault::Interrupted);
     }
     timed.samples.begin();
@@ -131,17 +131,17 @@ pub(super) fn play(
 /// Samples of a participant, with the counters and scheduling measured around them.
 struct Timed {
     samples: Samples,
-    hardware: Option<counters::Group>,
+    hardware: Option<counters::HardwareCounters>,
     watched: Scheduling,
 }
 
 impl Timed {
     fn prepare(stage: &Stage, measured: bool, samples: Samples) -> Timed {
-        let hardware = counters::Group::open(stage.count_hardware && measured);
+        let hardware = counters::HardwareCounters::open(stage.count_hardware && measured);
         Timed { samples, hardware, watched: Scheduling::begin(stage) }
     }
 
-    /// Starts the measurements of the only participant, which has no starting line.
+    /// Starts the measurements of a benchmark's only participant, which waits for no other.
     fn begin_alone(stage: &Stage) -> Timed {
         let samples = Samples::new(stage.timing, stage.parts_count, true, None);
         let mut timed = Timed::prepare(stage, true, samples);
@@ -152,7 +152,7 @@ impl Timed {
     fn end(self) -> ParticipantResult {
         let mut notes = self.samples.end();
         self.watched.end(&mut notes);
-        notes.hardware = self.hardware.and_then(counters::Group::read);
+        notes.hardware = self.hardware.and_then(counters::HardwareCounters::read);
         notes
     }
 }
@@ -160,26 +160,26 @@ impl Timed {
 /// Measurements of a participant's scheduling.
 struct Scheduling {
     delayed_ns: Option<u64>,
-    /// Recorder of each context switch, in a recorded round.
-    switches: Option<Switches>,
+    /// Recorder of the thread's context switches; `None` unless the round is recorded.
+    switches: Option<SwitchRecorder>,
 }
 
 impl Scheduling {
-    /// Starts measuring; creates the thread's ring of events here, before the timed part.
+    /// Starts measuring; also creates the thread's ring of probe events, before the timed part.
     fn begin(stage: &Stage) -> Scheduling {
         let delayed_ns = trace::run_delay_ns();
         if stage.trace.is_none() {
             return Scheduling { delayed_ns, switches: None };
         }
         handover_probe::prepare();
-        Scheduling { delayed_ns, switches: Switches::open() }
+        Scheduling { delayed_ns, switches: SwitchRecorder::open() }
     }
 
-    /// Adds the time that the thread has waited for a CPU, and the spans in which it waited.
+    /// Adds to `notes` the time that the thread has waited for a CPU, and the spans in which it waited.
     fn end(self, notes: &mut ParticipantResult) {
         notes.own.delayed_ns =
             self.delayed_ns.and_then(|before| Some(trace::run_delay_ns()?.saturating_sub(before)));
-        notes.off_cpu = self.switches.and_then(Switches::read);
+        notes.off_cpu = self.switches.and_then(SwitchRecorder::read);
     }
 }
 

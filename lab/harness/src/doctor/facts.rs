@@ -24,7 +24,7 @@ pub(super) struct Facts {
     /// List of the CPUs isolated from the scheduler; empty if none.
     pub(super) isolated: Option<String>,
     pub(super) nohz_full: Option<String>,
-    /// `name: state` of each mitigated vulnerability.
+    /// Mitigated vulnerabilities of the CPU, each as `name: state`.
     pub(super) mitigations: Vec<String>,
     pub(super) huge_pages: Option<String>,
     pub(super) clock_source: Option<String>,
@@ -89,7 +89,7 @@ impl Facts {
     }
 }
 
-/// Returns the mitigated vulnerabilities; the others cost no time.
+/// Returns the vulnerabilities with an active mitigation, each as `name: state`; the others cost no time.
 fn mitigations(files: &Files<'_>) -> Vec<String> {
     let mitigated = |(name, state): (String, String)| {
         Some(format!("{name}: {}", state.strip_prefix("Mitigation: ")?))

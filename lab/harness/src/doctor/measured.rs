@@ -6,7 +6,6 @@ use handover_base::{affinity, usage};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Maximum number of CPUs measured.
 const CPUS_MAX: usize = 16;
 
 /// Measurements by threads that spin on the CPUs of this process.
@@ -18,11 +17,11 @@ pub(super) struct CpuMeasurements {
     pub(super) cpus: Vec<Core>,
 }
 
-/// Measurements of one CPU.
+/// Measurements of one CPU core.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Core {
     pub(super) cpu: u32,
-    /// Share of loops that were slower than the core's full pace.
+    /// Share of the calibration loops that ran slower than the core's full speed.
     pub(super) slowed: f64,
     /// Number of involuntary context switches, each to another thread.
     pub(super) switches_involuntary: u64,
@@ -59,7 +58,7 @@ fn spin(cpu: u32, time: Duration) -> Option<Core> {
     let until = Instant::now() + time;
     let mut laps = Vec::new();
     while Instant::now() < until {
-        laps.push(pace::lap_ticks());
+        laps.push(pace::time_loop_ticks());
     }
     let fastest = laps.iter().copied().min().unwrap_or(0);
     let slowed = laps.iter().filter(|lap| pace::is_slower(**lap, fastest)).count();

@@ -6,18 +6,18 @@ use handover_record::{Finding, Level};
 
 /// Governors that keep the frequency steady; under any other it varies with the load.
 const STEADY_GOVERNORS: [&str; 2] = ["performance", "userspace"];
-/// Limits of disturbance of figures: the share of steal, and the share of slowed loops.
+/// Maximum share of steal time, and of slowed calibration loops, that does not disturb figures.
 const STEAL_MAX: f64 = 0.01;
 const SLOWED_MAX: f64 = 0.05;
 /// Longest timer slack that is negligible for a wake-up; the default is 50 times this.
 const TIMER_SLACK_FINE_NS: u64 = 1_000;
-/// Numbers of descriptors and of threads that the larger benchmarks need.
+/// Numbers of file descriptors and of threads that the larger benchmarks need.
 const FDS_MIN: u64 = 65_536;
 const THREADS_MIN: u64 = 4_096;
-/// Memory needed by the larger arguments.
+/// Memory that benchmarks with large arguments need.
 const MEMORY_MIN_BYTES: u64 = 2 << 30;
 
-/// Builder of a finding about one fact.
+/// Builder of a finding about one fact of the machine.
 struct About {
     code: &'static str,
     why: &'static str,
@@ -54,7 +54,7 @@ impl About {
     }
 }
 
-/// Returns all findings, worst first, in a fixed order within a level.
+/// Returns all findings about the machine, worst first, in a fixed order within a level.
 pub(super) fn of(facts: &Facts, measured: Option<&CpuMeasurements>) -> Vec<Finding> {
     let mut findings = vec![
         governor(facts),
@@ -294,8 +294,7 @@ fn words(limit: u64) -> String {
     if limit == u64::MAX { "no limit".to_string() } else { limit.to_string() }
 }
 
-/// Returns the command that raises a limit: `ulimit` up to the hard limit, else the files that root
-/// edits.
+/// Returns the command that raises a resource limit: `ulimit` up to the hard limit, else the files that root edits.
 fn raise(option: &str, limit: Limit, sysctl: &str) -> String {
     if limit.hard > limit.soft {
         format!("ulimit {option} {}", words(limit.hard).replace("no limit", "unlimited"))

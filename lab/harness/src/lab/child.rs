@@ -8,8 +8,8 @@ use super::pass::{self, LabMessage, PassOrder, Report};
 use crate::bench::Bench;
 use crate::fault::Fault;
 use crate::process::Process;
-use crate::raw::{Region, take_over};
-use crate::setup::inheritable;
+use crate::raw::{Region, adopt_descriptors};
+use crate::setup::make_inheritable;
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicBool, Ordering};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -21,13 +21,13 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Prefix of the command-line argument that makes a started program run a pass.
+/// Prefix of the command-line argument with which this program is started as the process of a pass.
 const WORD: &str = "--handover-pass=";
 /// Interval at which the parent polls for a requested stop.
 const SLICE: Duration = Duration::from_millis(50);
-/// Time within which a pass must report its measurements after a requested stop.
+/// Time limit for a pass's last report after a requested stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
-/// Time within which a pass must exit after its last report.
+/// Time limit for the exit of a pass's process after its last report.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 /// Maximum length of a frame; limits the memory allocated for a corrupt length.
 const FRAME_BYTES_MAX: u32 = 1 << 30;
@@ -46,8 +46,8 @@ pub(super) fn run(
     let failed = |refused: io::Error| lost(Fault::not_started("process", &refused).to_string());
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
     let (stop, stop_fd) = Region::<AtomicBool>::make().map_err(|errno| failed(errno.into()))?;
-    inheritable(&theirs)?;
-    inheritable(&stop_fd)?;
+    make_inheritable(&theirs)?;
+    make_inheritable(&stop_fd)?;
     let own = rustix::process::getpid().as_raw_nonzero();
     let word = format!("{WORD}{},{},{own}", theirs.as_raw_fd(), stop_fd.as_raw_fd());
     let mut process = Process::with_argument(&word).map_err(failed)?;
@@ -91,7 +91,7 @@ struct Stoppable<'a> {
     socket: UnixStream,
     interrupted: &'a AtomicBool,
     stop: &'a AtomicBool,
-    /// Deadline for the pass's last report after a requested stop; `None` before.
+    /// Deadline of the pass's last report after a requested stop; `None` before a stop is requested.
     until: Option<Instant>,
 }
 
@@ -141,7 +141,7 @@ fn read_frame<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<T> {
     postcard::from_bytes(&bytes).map_err(io::Error::other)
 }
 
-/// Runs the pass that the parent process requests; returns `None` if this process was not started as a pass child.
+/// Runs a pass as requested by the parent process; returns `None` if this process was not started for a pass.
 pub(crate) fn run_if_child(all: &[&'static [Bench]]) -> Option<Result<(), Fault>> {
     let word = std::env::args_os().nth(1)?;
     let numbers = word.to_str()?.strip_prefix(WORD)?;
@@ -163,7 +163,7 @@ fn run_pass(all: &[&'static [Bench]], numbers: &str) -> Result<(), Fault> {
     if rustix::process::getppid().map(|it| it.as_raw_nonzero().get()) != Some(parent) {
         return Err(not_ours());
     }
-    let mut fds = take_over(&[socket, stop])?.into_iter();
+    let mut fds = adopt_descriptors(&[socket, stop])?.into_iter();
     let (Some(socket), Some(stop)) = (fds.next(), fds.next()) else { return Err(not_ours()) };
     let stop: Region<AtomicBool> = Region::attach(&stop)?;
     let mut socket = UnixStream::from(socket);

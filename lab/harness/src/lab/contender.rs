@@ -7,7 +7,7 @@ use crate::noise;
 use crate::pace;
 use crate::samples::{PartSamples, ParticipantResult};
 use crate::spent::ResourceUsage;
-use crate::stats::{self, Estimate};
+use crate::stats::{self, MedianEstimate};
 use crate::workload::Role;
 use handover_base::clock;
 use handover_record::{Participants, Round, TimingKind, Wait};
@@ -15,16 +15,15 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Significant digits that histograms resolve.
+/// Number of significant decimal digits that histograms resolve.
 const HISTOGRAM_DIGITS: u8 = 3;
-/// Number of equal parts of a round of batches; the round's figure is the median of the parts'
-/// means.
+/// Number of equal parts of a round of batches; the round's figure is the median of the parts' means.
 const STRETCHES: usize = 10;
 /// Clock resolution, as a share of the median, above which the median jumps between clock ticks.
 const STEP_SHARE_MAX: f64 = 0.05;
-/// Share of the greatest samples that the mean then excludes, which removes interrupts.
+/// Share of the greatest samples that the mean excludes if the clock is too coarse for a median; removes interrupts.
 const TAIL_SHARE: f64 = 0.01;
-/// Minimum number of samples for a figure of a round's undisturbed samples.
+/// Minimum number of undisturbed samples of a round from which a figure is computed.
 const UNDISTURBED_MIN: usize = 16;
 
 /// A contender or a floor with its measurements so far, of one pass or of all passes.
@@ -39,25 +38,25 @@ pub(super) struct MeasuredContender {
     pub measured: Measurements,
 }
 
-/// Facts about a contender or floor that later passes need.
+/// Facts about a contender or floor that a pass passes on to later passes.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ContenderFacts {
-    /// `true` if it failed; it is then not run again.
+    /// `true` if the contender or floor failed; no later pass runs it.
     pub is_out: bool,
-    /// Number of operations in a batch; 0 if it is not chosen yet.
+    /// Number of operations in a batch; 0 if it is not determined yet.
     pub batch: u64,
-    /// Figure of the last warm-up round.
+    /// Figure of the last warm-up round, in the unit of the spec.
     pub figure: f64,
-    /// Duration of the fastest pace loop of its rounds, in ticks; 0 if there is none.
+    /// Duration of the fastest calibration loop in the contender's rounds, in ticks; 0 if there was none.
     pub pace_ticks: u64,
 }
 
-/// Measurements of the rounds of a contender or floor; those of several passes add up.
+/// Measurements of the rounds of a contender or floor.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Measurements {
     pub parts: Vec<PartMeasurements>,
     pub wall_ns: f64,
-    /// Resource usage of all processes together.
+    /// Resource usage of all processes together, over all rounds.
     pub used: ResourceUsage,
     /// Resource usage of each participant: of its thread, or of its process if it has one.
     pub by_party: Vec<ResourceUsage>,
@@ -73,17 +72,16 @@ pub(crate) struct Measurements {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PartMeasurements {
     pub rounds: Vec<Round>,
-    /// For each round, the ticks of its fastest pace loop, and its figure without disturbed
-    /// samples.
+    /// For each round, the ticks of its fastest calibration loop, and its figure without disturbed samples.
     beside: Vec<(u64, Option<f64>)>,
-    /// Histogram of the operations timed alone, or of batches if there are none.
+    /// Histogram of the operations timed alone, or of the batches if no operation was timed alone.
     #[serde(with = "as_bytes")]
     pub histogram: Histogram<u64>,
-    /// Number of operations that were timed alone at random in batch timing.
+    /// Number of operations that were drawn at random from batches and timed alone.
     pub alone: u64,
     pub ops: u64,
     pub samples: u64,
-    /// Sum over all operations, in the spec's unit.
+    /// Sum of all operations' times, or of their values, in the spec's unit.
     pub sum: f64,
     pub batches: Vec<f64>,
     pub rates: Vec<f64>,
@@ -166,35 +164,35 @@ impl MeasuredContender {
         if self.is_floor { self.bench.spec().id } else { self.bench.contender().name }
     }
 
-    /// Adopts facts found by earlier passes.
+    /// Sets the facts found by earlier passes.
     pub fn adopt(&mut self, known: ContenderFacts) {
         self.known = known;
         self.stage.timing.batch = known.batch;
         self.stage.timing.pace_ticks = known.pace_ticks;
     }
 
-    /// Adds the measurements of another process.
+    /// Adds the facts and measurements of another process.
     pub fn absorb(&mut self, known: ContenderFacts, measured: Measurements) {
         let pace_ticks = pace::fastest(self.known.pace_ticks, known.pace_ticks);
         self.adopt(ContenderFacts { pace_ticks, ..known });
         self.measured.absorb(measured);
     }
 
-    /// Reassesses rounds that ran before their core's full pace was known.
+    /// Classifies rounds again that ran before their core's full speed was known.
     pub fn reclassify_rounds(&mut self) {
         let fastest_ticks = self.known.pace_ticks;
         self.measured.parts.iter_mut().for_each(|part| part.reclassify_rounds(fastest_ticks));
     }
 
-    /// Stores the duration of a round's fastest pace loop.
+    /// Updates the fastest calibration loop with those of a round.
     pub fn add_pace(&mut self, notes: &[ParticipantResult]) {
         let seen = notes.iter().map(|it| it.pace_ticks).fold(self.known.pace_ticks, pace::fastest);
         self.known.pace_ticks = seen;
         self.stage.timing.pace_ticks = seen;
     }
 
-    /// Stores a warm-up round and returns its figure.
-    pub fn warm(&mut self, notes: &[ParticipantResult]) -> f64 {
+    /// Adds a warm-up round and returns its figure.
+    pub fn add_warm_up_round(&mut self, notes: &[ParticipantResult]) -> f64 {
         self.add_pace(notes);
         let mut parts = notes.iter().flat_map(|it| &it.parts);
         let Some(part) = parts.find(|part| !part.is_empty()) else { return 0.0 };
@@ -205,7 +203,7 @@ impl MeasuredContender {
     }
 
     /// Returns each part's figure with its interval over rounds; `None` for a part without rounds.
-    pub fn intervals(&self) -> Vec<Option<Estimate>> {
+    pub fn intervals(&self) -> Vec<Option<MedianEstimate>> {
         let interval = |part: &PartMeasurements| {
             let medians: Vec<f64> = part.rounds.iter().map(|round| round.median).collect();
             (!medians.is_empty()).then(|| stats::of_independent(&medians))
@@ -218,7 +216,7 @@ impl MeasuredContender {
         self.measured.parts.iter().map(|part| part.rounds.len()).sum()
     }
 
-    /// Returns the number of rounds of the part with the fewest, excluding parts without rounds.
+    /// Returns the number of rounds of the part that has the fewest; parts without rounds do not count.
     pub fn rounds_of_rarest_part(&self) -> usize {
         let counts = self.measured.parts.iter().map(|part| part.rounds.len());
         counts.filter(|count| *count > 0).min().unwrap_or(0)
@@ -230,7 +228,7 @@ impl MeasuredContender {
     }
 
     /// Adds a measured round.
-    pub fn keep(&mut self, (pass, block): (u32, u32), notes: &[ParticipantResult]) {
+    pub fn add_round(&mut self, (pass, block): (u32, u32), notes: &[ParticipantResult]) {
         let involuntary = notes.iter().map(|it| it.own.switches_involuntary).sum();
         let crowded = self.stage.is_crowded() || self.neighbour_cpu.is_some();
         let marked = noise::is_disturbed(involuntary, crowded) || notes.iter().any(|it| it.slowed);
@@ -244,9 +242,9 @@ impl MeasuredContender {
             ..Round::default()
         };
         for (index, part) in self.measured.parts.iter_mut().enumerate() {
-            part.keep(index, notes, round, pace_ticks);
+            part.add_round(index, notes, round, pace_ticks);
         }
-        self.measured.keep(notes, self.stage.processes);
+        self.measured.add_round(notes, self.stage.processes);
     }
 
     /// Stores the share of the machine's CPU time that the hypervisor took during a pass.
@@ -269,9 +267,9 @@ impl MeasuredContender {
 }
 
 impl Measurements {
-    /// Adds a round's resource usage: that of the common process while the last participant was
-    /// timed, or that of each participant's process.
-    fn keep(&mut self, notes: &[ParticipantResult], are_processes: bool) {
+    /// Adds the resource usage of a round: of the common process while the last participant was
+    /// timed, or of each participant's process.
+    fn add_round(&mut self, notes: &[ParticipantResult], are_processes: bool) {
         let mut round = Measurements::default();
         for it in notes {
             let of_party = if are_processes { it.used } else { it.own };
@@ -338,8 +336,14 @@ impl PartMeasurements {
         self.rates.extend(other.rates);
     }
 
-    /// Adds a part's samples of a round; `round` has the disturbances of the round.
-    fn keep(&mut self, index: usize, notes: &[ParticipantResult], round: Round, pace_ticks: u64) {
+    /// Adds a round's samples of the part at `index`; `round` describes the disturbances of the round.
+    fn add_round(
+        &mut self,
+        index: usize,
+        notes: &[ParticipantResult],
+        round: Round,
+        pace_ticks: u64,
+    ) {
         let (mut ops, mut sum, mut rate, mut has_values) = (0, 0.0, 0.0, false);
         let (mut values, mut alone) = (Vec::new(), None::<Vec<u64>>);
         for participant in notes {
@@ -401,9 +405,9 @@ impl PartMeasurements {
         self.rates.push(rate);
     }
 
-    /// Adds a round with this figure and no samples.
+    /// Adds a round that consists of a figure, without samples.
     #[cfg(test)]
-    pub fn put(&mut self, round: Round) {
+    pub fn add_figure(&mut self, round: Round) {
         self.rounds.push(round);
         self.beside.push((0, Some(round.median)));
     }
@@ -413,7 +417,7 @@ impl PartMeasurements {
         if stats::median(&self.batches) <= 1.0 { TimingKind::Single } else { TimingKind::Batch }
     }
 
-    /// Marks rounds whose cores were slow throughout, compared with the fastest known pace loop.
+    /// Marks rounds whose cores were slow throughout, compared with the fastest known calibration loop.
     pub fn reclassify_rounds(&mut self, fastest_ticks: u64) {
         for (round, (pace, undisturbed)) in self.rounds.iter_mut().zip(&mut self.beside) {
             if pace::is_slower(*pace, fastest_ticks) {
@@ -424,7 +428,7 @@ impl PartMeasurements {
     }
 
     /// Returns the figure, which is the median over passes, with its interval.
-    pub fn figure(&self) -> Estimate {
+    pub fn figure(&self) -> MedianEstimate {
         stats::over_passes(&self.by_pass(|round, _| Some(round.median)))
     }
 
@@ -446,7 +450,6 @@ impl PartMeasurements {
     }
 }
 
-/// Returns the median of each pass's values.
 pub(super) fn medians_by_pass(values: impl Iterator<Item = (u32, f64)>) -> Vec<f64> {
     let mut passes: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     values.for_each(|(pass, value)| passes.entry(pass).or_default().push(value));
@@ -475,7 +478,6 @@ pub(super) fn in_digits(value: f64, digits: i32) -> f64 {
     if rounded.is_finite() { rounded } else { value }
 }
 
-/// Rounds a share to thousandths.
 fn thousandths(share: f64) -> f64 {
     (share * 1000.0).round() / 1000.0
 }
@@ -564,7 +566,7 @@ mod tests {
             });
             let notes = vec![samples.end()];
             without += u32::from(notes[0].parts[0].alone.as_ref().is_some_and(Vec::is_empty));
-            part.keep(0, &notes, Round { block: seed as u32, ..Round::default() }, 0);
+            part.add_round(0, &notes, Round { block: seed as u32, ..Round::default() }, 0);
         }
         assert!((10..40).contains(&without), "{without} rounds drew no sample, expected about 30");
         assert_eq!(part.histogram.len(), part.alone);
@@ -578,7 +580,7 @@ mod tests {
             let mut part = PartMeasurements::default();
             for block in 0..=pass {
                 let round = Round { pass, block, ..Round::default() };
-                part.keep(0, &notes(100_000 + 1000 * u64::from(pass)), round, 0);
+                part.add_round(0, &notes(100_000 + 1000 * u64::from(pass)), round, 0);
             }
             whole.absorb(part);
         }
@@ -600,7 +602,7 @@ mod tests {
         for block in 0..40 {
             let marked = block % 2 == 0;
             let round = Round { pass: block / 5, block, is_disturbed: marked, ..Round::default() };
-            part.keep(0, &notes(if marked { 150_000 } else { 100_000 }), round, 0);
+            part.add_round(0, &notes(if marked { 150_000 } else { 100_000 }), round, 0);
         }
         let ns = |ticks: u64| clock::ps(ticks) as f64 / 1000.0;
         assert!(part.figure().median > 1.1 * ns(100_000));
@@ -613,8 +615,8 @@ mod tests {
     fn a_pass_measured_in_another_process_arrives_unchanged() {
         let mut measured =
             Measurements { parts: vec![PartMeasurements::default()], ..Measurements::default() };
-        measured.parts[0].keep(0, &notes(5_000), Round { pass: 3, ..Round::default() }, 7);
-        measured.keep(&notes(5_000), false);
+        measured.parts[0].add_round(0, &notes(5_000), Round { pass: 3, ..Round::default() }, 7);
+        measured.add_round(&notes(5_000), false);
         let sent = postcard::to_allocvec(&measured).expect("serialized");
         let got: Measurements = postcard::from_bytes(&sent).expect("deserialized");
         let (got, sent) = (&got.parts[0], &measured.parts[0]);

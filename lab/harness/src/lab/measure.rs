@@ -17,24 +17,24 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Approximate duration of a round; half of it with several participants, since all their cores
-/// must keep their pace from start to end.
+/// must keep their speed from start to end.
 const ROUND: Duration = Duration::from_millis(10);
 const ROUND_OF_SEVERAL: Duration = Duration::from_millis(5);
 /// Maximum size of the block that precedes a round's memory: two pages, so that both the cache sets
 /// and the pages shared with other data differ between rounds.
 const SLACK_BYTES_MAX: usize = 8192;
-/// Minimum number of hand-overs in a round whose hand-overs are separated by pauses.
+/// Minimum number of hand-overs in a round that pauses before each of them.
 const ROUND_GAPS_MIN: u32 = 8;
 /// Number of consecutive rounds that must agree within [`WARM_AGREE`] to end the warm-up.
 const WARM_ROUNDS: usize = 3;
 const WARM_AGREE: f64 = 0.02;
-/// Divisor of a round's duration for the repeated warm-up in the process of each later pass.
+/// Divisor of a round's duration; the result is the duration of the warm-up in the process of each later pass.
 const WARM_AGAIN_PART: u64 = 4;
-/// Minimum duration of the shortest contender's operation, in clock readings, for timing operations
-/// alone.
+/// Minimum duration of the fastest contender's operation, as a multiple of a clock reading, from
+/// which operations are timed alone.
 const SINGLE_CLOCKS_MIN: f64 = 20.0;
 
-/// Limits of one visit to a benchmark.
+/// Limits of one visit, which measures one benchmark in one pass.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Visit {
     /// Minimum number of blocks, regardless of time.
@@ -43,7 +43,7 @@ pub(super) struct Visit {
     pub blocks_max: u32,
     /// Deadline of the visit; `None` for no limit.
     pub until: Option<Instant>,
-    /// Time limit of the first visit's warm-up.
+    /// Time limit of the warm-up in the first visit.
     pub warm_up: Duration,
 }
 
@@ -54,8 +54,8 @@ pub(super) struct BlockRunner<'a> {
     pub interrupted: &'a AtomicBool,
     /// Index of the pass.
     pub pass: u32,
-    /// Random source of the contenders' order in each block. It is used for nothing else, so that
-    /// the run's seed gives the orders: the number of warm-up rounds depends on their speed.
+    /// Random source of the contenders' order in each block. Used for nothing else, so that the
+    /// run's seed determines the orders, even if the number of warm-up rounds differs.
     orders: SplitMix64,
     /// Random source of each round's placement in memory and of its samples.
     random: SplitMix64,
@@ -73,8 +73,8 @@ impl<'a> BlockRunner<'a> {
         BlockRunner { lab, group, interrupted, pass, orders, random }
     }
 
-    /// Checks every contender and warms it up. Returns the contenders that fail, which are not
-    /// measured, each with its fault.
+    /// Checks every contender and warms it up. Returns the contenders that failed, with their
+    /// faults; these are not measured.
     pub fn begin(
         &mut self,
         contenders: &mut [MeasuredContender],
@@ -105,13 +105,13 @@ impl<'a> BlockRunner<'a> {
             self.go_on()?;
             let mut stage = self.stage(contender);
             stage.timing.round_ns /= WARM_AGAIN_PART;
-            let notes = self.round(contender, &stage)?;
+            let notes = self.run_round(contender, &stage)?;
             contender.add_pace(&notes);
         }
         Ok(())
     }
 
-    /// Measures blocks within the visit's limits, and calls `on_block` after each.
+    /// Measures blocks within the limits of a visit, and calls `on_block` after each block.
     pub fn visit(
         &mut self,
         contenders: &mut [MeasuredContender],
@@ -151,25 +151,25 @@ impl<'a> BlockRunner<'a> {
             }
             self.go_on()?;
             let stage = self.stage(contender);
-            let notes = self.round(contender, &stage)?;
-            contender.keep((self.pass, block), &notes);
+            let notes = self.run_round(contender, &stage)?;
+            contender.add_round((self.pass, block), &notes);
         }
         Ok(())
     }
 
     /// Runs a round of one contender; adds the contender's name to a fault.
-    fn round(
+    fn run_round(
         &self,
         contender: &MeasuredContender,
         stage: &Stage,
     ) -> Result<Vec<ParticipantResult>, Fault> {
         contender
             .bench
-            .round(stage, self.interrupted)
+            .run_round(stage, self.interrupted)
             .map_err(|fault| fault.of_contender(contender.name()))
     }
 
-    /// Returns the parameters of a contender's next round, some of them random.
+    /// Returns the parameters of the next round of a contender, some of them random.
     fn stage(&mut self, contender: &MeasuredContender) -> Stage {
         let mut stage = contender.stage.clone();
         stage.slack_bytes = self.random.below(SLACK_BYTES_MAX);
@@ -177,8 +177,7 @@ impl<'a> BlockRunner<'a> {
         stage
     }
 
-    /// Checks each contender's results. A contender or floor that fails is not measured, and has no
-    /// ratios.
+    /// Checks the results of each contender. A contender or floor that fails is not measured, and has no ratios.
     fn check(
         &self,
         contenders: &mut [MeasuredContender],
@@ -191,7 +190,7 @@ impl<'a> BlockRunner<'a> {
             stage.timing.batches_max = 3;
             stage.timing.round_ns = 5_000_000_000;
             stage.timing.idle_gap_ns = 0;
-            if let Err(fault) = contender.bench.round(&stage, self.interrupted) {
+            if let Err(fault) = contender.bench.run_round(&stage, self.interrupted) {
                 contender.known.is_out = true;
                 faults.push((contender.name().to_string(), fault));
             }
@@ -216,8 +215,8 @@ impl<'a> BlockRunner<'a> {
             loop {
                 self.go_on()?;
                 let stage = self.stage(contender);
-                let notes = self.round(contender, &stage)?;
-                figures.push(contender.warm(&notes));
+                let notes = self.run_round(contender, &stage)?;
+                figures.push(contender.add_warm_up_round(&notes));
                 let last = &figures[figures.len().saturating_sub(WARM_ROUNDS)..];
                 let (least, most) = last
                     .iter()
@@ -236,7 +235,7 @@ impl<'a> BlockRunner<'a> {
         if self.interrupted.load(Ordering::Relaxed) { Err(Fault::Interrupted) } else { Ok(()) }
     }
 
-    /// Starts a thread that keeps a CPU busy next to the participants, if the plan requires one.
+    /// Starts a thread that keeps a CPU busy next to the participants; `None` if the plan has no neighbour.
     fn neighbour(&self, contenders: &[MeasuredContender]) -> Result<Option<Neighbour>, Fault> {
         contenders.first().and_then(|it| it.neighbour_cpu).map(Neighbour::start).transpose()
     }
@@ -271,7 +270,9 @@ fn contender(lab: &Lab, group: &Group, bench: &'static Bench, is_floor: bool) ->
     let values = match (is_floor, group.selection.contenders.first()) {
         (false, _) => group.values.clone(),
         (true, None) => usual(bench.params()),
-        (true, Some(own)) => beside(usual(bench.params()), &group.values, &usual(own.params())),
+        (true, Some(own)) => {
+            floor_values(usual(bench.params()), &group.values, &usual(own.params()))
+        }
     };
     let roles = bench.roles(&values);
     let PlacedCpus { cpus, notes } =
@@ -298,18 +299,18 @@ fn contender(lab: &Lab, group: &Group, bench: &'static Bench, is_floor: bool) ->
             ..Timing::default()
         },
         cpus,
-        processes: bench.always_in_processes()
-            || lab.plan.processes && hands_over && bench.in_processes(),
+        processes: bench.must_use_processes()
+            || lab.plan.processes && hands_over && bench.can_use_processes(),
         check: false,
         slack_bytes: 0,
-        count_hardware: counters::available(),
+        count_hardware: counters::are_available(),
         trace: None,
         patience: lab.plan.patience,
     };
     MeasuredContender::new(bench, stage, roles, notes, is_floor)
 }
 
-/// Returns `true` if the cores' pace is monitored: not if the program's own threads share a core.
+/// Returns `true` if the speed of the cores is monitored: not if the program's own threads share a core.
 fn watches_pace(lab: &Lab, cpus: &[u32]) -> bool {
     let plan = &lab.plan;
     let shares_core = |(index, cpu): (usize, &u32)| {
@@ -321,8 +322,7 @@ fn watches_pace(lab: &Lab, cpus: &[u32]) -> bool {
     plan.profile != Profile::Smoke && !burdened
 }
 
-/// Returns the CPU of the busy neighbour: one without a participant or, if there is none, the last
-/// participant's.
+/// Returns the CPU of the busy neighbour: one without a participant or, if there is none, that of the last participant.
 fn neighbour_cpu(lab: &Lab, group: &Group, used: &[u32]) -> Option<u32> {
     if !lab.plan.neighbour || !group.selection.spec.hands_over {
         return None;
@@ -331,9 +331,9 @@ fn neighbour_cpu(lab: &Lab, group: &Group, used: &[u32]) -> Option<u32> {
     free.or_else(|| used.last().copied())
 }
 
-/// Chooses between timing single operations and batches: if the shortest contender's operation takes
-/// at least twenty clock readings, every contender's operations are timed alone. One rule for all
-/// contenders, so that none has more overhead.
+/// Chooses between timing single operations and batches: if the fastest contender's operation takes
+/// at least twenty clock readings, every contender's operations are timed alone. All contenders
+/// follow one rule, so that none has more overhead.
 fn choose_batches(contenders: &mut [MeasuredContender], always: bool) {
     let cost = clock::calibration().cost_ns;
     let racing = contenders.iter().filter(|it| !it.is_floor && !it.known.is_out);
@@ -385,10 +385,9 @@ impl Drop for Neighbour {
     }
 }
 
-/// Returns a floor's arguments: its defaults, except arguments of the same name that the user set
-/// for the compared benchmark, for example a larger message. Values outside the floor's bounds are
-/// ignored.
-fn beside(floor: Values, values: &Values, usual: &Values) -> Values {
+/// Returns the arguments of a floor: its defaults, except arguments of the same name that the user set for the compared
+/// benchmark, for example a larger message. Values outside the floor's bounds are ignored.
+fn floor_values(floor: Values, values: &Values, usual: &Values) -> Values {
     let mut followed = floor;
     for (name, value) in values.all() {
         let is_chosen = usual.all().get(name) != Some(value);
@@ -428,15 +427,15 @@ mod tests {
         let usual = Values::defaults(Own::PARAMS);
         let floor = || Values::defaults(Floors::PARAMS);
         let mut values = usual.clone();
-        assert_eq!(beside(floor(), &values, &usual).all(), floor().all());
+        assert_eq!(floor_values(floor(), &values, &usual).all(), floor().all());
         values.set("depth", "5").unwrap();
         values.set("size", "40").unwrap();
-        let followed = beside(floor(), &values, &usual);
+        let followed = floor_values(floor(), &values, &usual);
         assert_eq!((followed.get("size"), followed.get("step")), (40, 3));
         assert!(!followed.all().contains_key("depth"));
         values.set("size", "100").unwrap();
         assert_eq!(
-            beside(floor(), &values, &usual).get("size"),
+            floor_values(floor(), &values, &usual).get("size"),
             64,
             "the floor took a size that its bounds exclude"
         );

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Description of the work of a pass.
+/// Work that the process of a pass is to do.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct PassOrder {
     pub pass: u32,
@@ -32,7 +32,7 @@ pub(super) struct PassOrder {
     pub warm_up: Duration,
 }
 
-/// A benchmark to visit in a pass.
+/// A benchmark that a pass is to measure.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct PlannedVisit {
     pub group: usize,
@@ -45,17 +45,17 @@ pub(super) struct PlannedVisit {
 /// Progress report of a pass.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Report {
-    /// Start of a visit to a benchmark.
+    /// Measurement of a benchmark starts.
     Begin { group: usize },
-    /// Progress of a visit: `done` of at most `most` blocks are measured.
+    /// `done` of at most `most` blocks of the current benchmark are measured.
     Block { done: u32, most: u32 },
-    /// End of a visit, with its results.
+    /// Measurement of a benchmark is complete, with its results.
     Visited { group: usize, visited: Box<VisitResults> },
-    /// End of the pass; `steal` is the share of the machine's CPU time that the hypervisor took.
+    /// The pass is complete; `steal` is the share of the machine's CPU time that the hypervisor took.
     End { steal: f64 },
 }
 
-/// Visits the benchmarks of an order. Stops as soon as `report` returns `false`.
+/// Measures the benchmarks of an order, and stops as soon as `report` returns `false`.
 pub(super) fn run(
     lab: &Lab,
     order: &PassOrder,
@@ -130,7 +130,7 @@ fn visit_one(
     Ok(progress.into_visited(faults, ended))
 }
 
-/// Message with which another process recreates a lab.
+/// Serialised lab, from which the process of a pass recreates it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct LabMessage {
     profile: String,

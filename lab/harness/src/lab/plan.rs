@@ -11,7 +11,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::time::Duration;
 
-/// Id prefix of the null benchmarks, which measure the same operation twice.
+/// Prefix of the ids of null benchmarks, which measure the same operation twice.
 pub(super) const NULL_PREFIX: &str = "null/";
 
 /// Amount of measurement in a run.
@@ -19,15 +19,15 @@ pub(super) const NULL_PREFIX: &str = "null/";
 pub enum Profile {
     /// Each operation once, with the smallest arguments: a test without measurements.
     Smoke,
-    /// 16 to 640 rounds of each figure: about 75 s for the default run.
+    /// 16 to 640 rounds of each figure; the default run takes about 75 s.
     Quick,
-    /// 96 to 480 rounds of each figure.
+    /// 96 to 480 rounds of each figure, 30 s for each benchmark.
     Full,
 }
 
-/// Schedule of a run. Each benchmark is visited several times instead of once for longer: a period
-/// of some seconds in which the host is slower (a lower frequency, a busy sibling, slow wake-ups)
-/// then affects a few rounds of every figure, not all rounds of one.
+/// Schedule of a run. Each benchmark is measured in several passes instead of once for longer: a
+/// period of some seconds in which the host is slower (a lower frequency, a busy sibling, slow
+/// wake-ups) then affects a few rounds of every figure, not all rounds of one.
 pub(super) struct Schedule {
     pub(super) passes: u32,
     /// Minimum number of blocks per benchmark and pass.
@@ -69,7 +69,7 @@ impl Profile {
 
 /// Time limit of a quick run of all default benchmarks, with a reserve after the last pass.
 const QUICK_TOTAL: Duration = Duration::from_secs(82);
-/// Limits of one benchmark's time in a quick run, in all its passes together.
+/// Minimum and maximum time of one benchmark in a quick run, in all its passes together.
 const QUICK_EACH_MIN: Duration = Duration::from_millis(800);
 const QUICK_EACH_MAX: Duration = Duration::from_secs(8);
 /// Time of one benchmark in a full run.
@@ -82,7 +82,7 @@ impl std::str::FromStr for Profile {
             "smoke" => Ok(Profile::Smoke),
             "quick" => Ok(Profile::Quick),
             "full" => Ok(Profile::Full),
-            _ => Err("must be smoke, quick or full".to_string()),
+            _ => Err("the profile must be smoke, quick or full".to_string()),
         }
     }
 }
@@ -106,7 +106,7 @@ pub struct Plan {
     pub place: Placement,
     /// Pause before each hand-over, at most [`Plan::IDLE_GAP_MAX`].
     pub idle_gap: Duration,
-    /// Time of each benchmark in all its passes, within [`Plan::TIMES`]; `None` for the profile's
+    /// Time of each benchmark in all its passes, within [`Plan::TIME_RANGE`]; `None` for the profile's
     /// time. Not allowed in a smoke run.
     pub time: Option<Duration>,
     /// `true` to run a busy thread next to the participants.
@@ -125,10 +125,11 @@ pub struct Plan {
 impl Plan {
     /// Default value of [`patience`](Self::patience).
     pub const PATIENCE: Duration = crew::PATIENCE;
-    /// Longest allowed pause before a hand-over.
+    /// Maximum pause before a hand-over.
     pub const IDLE_GAP_MAX: Duration = Duration::from_millis(100);
     /// Shortest and longest allowed time of a benchmark.
-    pub const TIMES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3600));
+    pub const TIME_RANGE: (Duration, Duration) =
+        (Duration::from_millis(100), Duration::from_secs(3600));
 }
 
 impl Default for Plan {
@@ -151,7 +152,7 @@ impl Default for Plan {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// A pattern matches no benchmark.
+    /// The pattern does not select any benchmark.
     #[error(transparent)]
     Select(#[from] SelectError),
     /// An argument has an invalid value for a benchmark.
@@ -202,8 +203,8 @@ pub enum PlanError {
     /// The pause before hand-overs is too long.
     #[error("--idle-gap {0:?}: must lie in 0..={max:?}", max = Plan::IDLE_GAP_MAX)]
     IdleGap(Duration),
-    /// The time of a benchmark is outside [`Plan::TIMES`].
-    #[error("--time {0:?}: must lie in {least:?}..=1h", least = Plan::TIMES.0)]
+    /// The time of a benchmark is outside [`Plan::TIME_RANGE`].
+    #[error("--time {0:?}: must lie in {least:?}..=1h", least = Plan::TIME_RANGE.0)]
     Time(Duration),
     /// A time was set for a smoke run, which measures each operation once.
     #[error("--time {0:?}: a smoke run measures once; leave out --time, or use --profile quick")]
@@ -233,20 +234,20 @@ pub struct Group {
 }
 
 /// Observer of a run's progress. All methods do nothing by default.
-pub trait Watch {
-    /// Called when a visit starts to the benchmark at index `group` of [`Lab::groups`]; `visit` is
-    /// the number of earlier visits and the total. Each pass visits each benchmark once, in random
-    /// order after the first pass.
+pub trait RunObserver {
+    /// Called when the pass starts to measure the benchmark at index `group` of [`Lab::groups`],
+    /// which is called a visit; `visit` is the number of earlier visits and the total. Each pass
+    /// visits each benchmark once, in random order after the first pass.
     fn begin(&mut self, visit: (usize, usize), group: usize) {
         let _ = (visit, group);
     }
-    /// Called when `done` of at most `most` blocks of this visit are measured.
+    /// Called when `done` of at most `most` blocks of the current visit are measured.
     fn block(&mut self, done: u32, most: u32) {
         let _ = (done, most);
     }
-    /// Called with all figures of the benchmark so far, which replace those of earlier calls: after the
-    /// first pass, so that early results exist, and after the last, for the null benchmarks first.
-    /// Returning `false` ends the run, for example if the records could not be stored.
+    /// Called with all records of a benchmark so far, which replace those of earlier calls: after
+    /// the first pass, so that early results exist, and after the last, for the null benchmarks
+    /// first. Return `false` to end the run, for example if the records could not be stored.
     fn records(&mut self, records: &[Record]) -> bool {
         let _ = records;
         true
@@ -258,7 +259,7 @@ pub trait Watch {
 }
 
 /// Observer that ignores everything.
-impl Watch for () {}
+impl RunObserver for () {}
 
 /// Result of a run: figures and faults.
 #[derive(Clone, Debug, Default)]
@@ -275,7 +276,7 @@ pub struct Outcome {
     pub null_several: Option<f64>,
 }
 
-/// A suite and a plan for this machine, ready to run.
+/// A suite and a plan that have been checked for this machine, ready to run.
 #[derive(Debug)]
 pub struct Lab {
     pub(super) plan: Plan,
@@ -312,9 +313,8 @@ impl Lab {
         Ok(Lab { plan, groups, topology, allowed: topology::allowed(), seed: seed() })
     }
 
-    /// Checks the plan for one benchmark, given by its full id, with several values of one
-    /// argument. Each pass measures all values, so that a period of noise affects a few rounds of
-    /// each value.
+    /// Creates a lab that measures one benchmark, given by its full id, with several values of one argument. Each pass
+    /// measures all values, so that a period of noise affects a few rounds of each value.
     ///
     /// # Errors
     /// Fails like [`new`](Lab::new), and if the benchmark does not have the argument or the range
@@ -366,12 +366,12 @@ impl Lab {
         &self.plan
     }
 
-    /// Returns the seed of the run's random orders and placements.
+    /// Returns the seed of the run's random numbers.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// Returns the number of visits to each benchmark.
+    /// Returns the number of passes of the run, each of which measures every benchmark.
     pub fn passes_count(&self) -> u32 {
         self.schedule().passes
     }
@@ -401,7 +401,7 @@ fn check_plan(plan: &Plan, chosen: &[Selection]) -> Result<(), PlanError> {
         return Err(PlanError::IdleGap(plan.idle_gap));
     }
     if let Some(time) = plan.time {
-        if !(Plan::TIMES.0..=Plan::TIMES.1).contains(&time) {
+        if !(Plan::TIME_RANGE.0..=Plan::TIME_RANGE.1).contains(&time) {
             return Err(PlanError::Time(time));
         }
         if plan.profile == Profile::Smoke {
@@ -420,7 +420,7 @@ fn check_plan(plan: &Plan, chosen: &[Selection]) -> Result<(), PlanError> {
     }
     if plan.processes {
         let cannot = chosen.iter().find(|it| {
-            it.spec.hands_over && !it.contenders.iter().any(|bench| bench.in_processes())
+            it.spec.hands_over && !it.contenders.iter().any(|bench| bench.can_use_processes())
         });
         if let Some(cannot) = cannot {
             return Err(PlanError::Processes(cannot.spec.id.to_string()));
@@ -451,7 +451,7 @@ fn group(mut selection: Selection, plan: &Plan) -> Result<Group, PlanError> {
         }
     }
     if plan.processes && selection.spec.hands_over {
-        selection.contenders.retain(|bench| bench.in_processes());
+        selection.contenders.retain(|bench| bench.can_use_processes());
     }
     let params = selection.contenders.first().map_or(&[][..], |bench| bench.params());
     let mut values = match plan.profile {

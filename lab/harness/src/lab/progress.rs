@@ -9,13 +9,12 @@ use crate::date::{DATE_OUT_OF_RANGE, unix_ns};
 use crate::fault::Fault;
 use crate::noise;
 use crate::samples::empty_ns;
-use crate::stats::Estimate;
+use crate::stats::MedianEstimate;
 use handover_record::{Contender, ContenderKind, Record};
 use serde::{Deserialize, Serialize};
 use std::time::SystemTime;
 
-/// Half-width of an interval over rounds, relative to the figure, up to which a figure needs no
-/// more rounds.
+/// Maximum half-width of an interval over rounds, relative to the figure, of a figure that needs no more rounds.
 const NARROW: f64 = 0.02;
 
 /// State of one benchmark during a run, or during one pass of a run.
@@ -45,9 +44,9 @@ pub(super) struct VisitResults {
     started_unix_ns: i64,
     empty: (f64, f64),
     contenders: Vec<ContenderResults>,
-    /// Contenders that failed and are no longer measured, each with its fault.
+    /// Contenders that failed and are not measured any more, each with its fault.
     pub faults: Vec<(String, Fault)>,
-    /// Fault that aborted the visit; `None` for a complete visit.
+    /// Fault that aborted the measurement; `None` if it was completed.
     pub ended: Option<Fault>,
 }
 
@@ -126,7 +125,7 @@ impl Progress {
         self.rounds_count() > self.rounds_reported
     }
 
-    /// Returns the records of all rounds so far.
+    /// Returns the records of all rounds measured so far.
     pub fn records(&mut self, lab: &Lab, group: &Group) -> Vec<Record> {
         self.rounds_reported = self.rounds_count();
         self.contenders.iter_mut().for_each(MeasuredContender::reclassify_rounds);
@@ -155,7 +154,6 @@ impl Progress {
         Some(floor.intervals().get(part).copied().flatten()?.median)
     }
 
-    /// Returns the number of rounds of all contenders.
     fn rounds_count(&self) -> usize {
         self.contenders.iter().map(MeasuredContender::rounds_count).sum()
     }
@@ -173,7 +171,7 @@ impl Progress {
             let ends = peers.filter_map(|(_, parts)| parts[part]?.ends);
             ends.map(|(_, high)| high).fold(f64::MAX, f64::min)
         };
-        let is_good = |it: &Contender, part: usize, figure: Estimate| {
+        let is_good = |it: &Contender, part: usize, figure: MedianEstimate| {
             let is_peer = it.kind == ContenderKind::Peer;
             let is_slower = || figure.ends.is_some_and(|(low, _)| low > best(it, part));
             figure.half_width().is_some_and(|it| it <= NARROW) || is_peer && is_slower()

@@ -8,13 +8,12 @@ use handover_record::{
 };
 use std::collections::BTreeMap;
 
-/// Declared floor: its id, its benchmark, and the index of its part.
+/// Declared floor: its id, its benchmark, and the index of the benchmark's part.
 pub(super) type Floor = (&'static str, &'static Bench, usize);
 
-/// Returns the ratio of a contender's part to its floor: a floor among the contenders of the same
-/// benchmark, which does the same work by the same procedure, or else the first of the declared
-/// floors that waits in the same way.
-pub(super) fn to_floor(
+/// Returns the ratio of a contender's part to its floor: to a contender of the same benchmark that
+/// is a floor, or else to the first of the declared floors that waits in the same way.
+pub(super) fn ratio_to_floor(
     spec: &Spec,
     floors: &[Floor],
     contenders: &[MeasuredContender],
@@ -26,7 +25,7 @@ pub(super) fn to_floor(
         let part = spec.parts.get(index).and_then(|part| part.floor);
         let first = spec.floor.filter(|_| part.is_none());
         let named = part.into_iter().chain(first).chain(spec.floors.iter().copied());
-        let found = named.filter_map(|wanted| named_floor(floors, contenders, wanted));
+        let found = named.filter_map(|wanted| resolve_floor(floors, contenders, wanted));
         let alike: Vec<_> = found.filter(|it| it.2.waits(it.1).is_below(waits)).collect();
         let best = alike.iter().find(|it| it.2.waits(it.1) == waits).or(alike.first())?;
         let (id, part, contender) = best;
@@ -39,8 +38,8 @@ pub(super) fn to_floor(
     })
 }
 
-/// Returns the ratio to a floor of the same benchmark that waits in the same way, or else to one
-/// that does not wait.
+/// Returns the ratio to a floor among the contenders of the same benchmark: one that waits in the
+/// same way, or else one that does not wait.
 fn own_floor(
     spec: &Spec,
     contenders: &[MeasuredContender],
@@ -70,7 +69,7 @@ fn own_floor(
 }
 
 /// Returns the id, part and contender of a declared floor.
-fn named_floor<'a>(
+fn resolve_floor<'a>(
     floors: &[Floor],
     contenders: &'a [MeasuredContender],
     wanted: &'static str,
@@ -82,8 +81,8 @@ fn named_floor<'a>(
     Some((id, *part, contender))
 }
 
-/// Returns the ratios to the peers that wait in the same way.
-pub(super) fn to_peers(
+/// Returns the ratios of a contender's part to the peers that wait in the same way.
+pub(super) fn ratios_to_peers(
     spec: &Spec,
     contenders: &[MeasuredContender],
     ours: &MeasuredContender,
@@ -103,7 +102,7 @@ pub(super) fn to_peers(
         .collect()
 }
 
-/// Returns the contenders that a contender is compared with, regardless of how they wait.
+/// Returns the contenders that may be compared with a contender, regardless of how they wait.
 fn rivals<'a>(
     contenders: &'a [MeasuredContender],
     ours: &'a MeasuredContender,
@@ -116,7 +115,7 @@ fn rivals<'a>(
 }
 
 /// Returns the peers that wait in another way, with their figures.
-pub(super) fn beside(
+pub(super) fn peers_with_other_waits(
     contenders: &[MeasuredContender],
     ours: &MeasuredContender,
     index: usize,
@@ -170,7 +169,7 @@ fn figure_id(spec: &Spec, index: usize) -> String {
     spec.parts.get(index).map_or(spec.id.to_string(), |part| format!("{}/{}", spec.id, part.name))
 }
 
-/// Returns a warning if the figure is clearly below its floor.
+/// Returns a warning if a figure is clearly below its floor.
 pub(super) fn warning_if_beaten(floor: &Ratio) -> Option<Warning> {
     let (low, high) = floor.ends().filter(|(_, high)| *high < 1.0)?;
     let text = format!(
@@ -237,7 +236,7 @@ mod tests {
             let pass = block / 3;
             // Blocks are numbered from 0 in each pass.
             let block_of_pass = block % 3;
-            part.put(Round {
+            part.add_figure(Round {
                 pass,
                 block: block_of_pass,
                 median: figure(block),

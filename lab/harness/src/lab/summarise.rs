@@ -5,7 +5,7 @@ use super::contender::{MeasuredContender, Measurements, PartMeasurements, in_dig
 use super::ratios::{self, Floor};
 use crate::noise::{self, Findings};
 use crate::spent::ResourceUsage;
-use crate::stats::{self, Estimate};
+use crate::stats::{self, MedianEstimate};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use handover_base::clock;
@@ -58,7 +58,7 @@ pub(super) struct Context<'a> {
     pub args: BTreeMap<String, u64>,
     pub floors: &'a [Floor],
     pub started_unix_ns: i64,
-    /// Cost in ns of the empty operation when timed alone, and in a batch.
+    /// Cost of the empty operation in ns: timed alone, and per operation of a batch.
     pub empty: (f64, f64),
 }
 
@@ -105,7 +105,7 @@ fn record(
     let measured_count = contender.roles.iter().filter(|role| role.measured).count() as u64;
     let at_a_time = (measured_count * contender.measured.concurrent_operations.max(1)) as f64;
     if is_time && context.plan.profile != super::Profile::Smoke {
-        warnings.extend(noise::rate(rate, figure.median, at_a_time));
+        warnings.extend(noise::rate_warning(rate, figure.median, at_a_time));
     }
     warnings.extend(
         contender
@@ -118,7 +118,7 @@ fn record(
             "participants that spin share a CPU: the figure includes their yields to each other";
         warnings.push(Warning { code: WarningCode::Placement, text: text.to_string() });
     }
-    let floor = ratios::to_floor(spec, context.floors, contenders, contender, index);
+    let floor = ratios::ratio_to_floor(spec, context.floors, contenders, contender, index);
     warnings.extend(floor.as_ref().filter(|_| !is_smoke).and_then(ratios::warning_if_beaten));
     let totals = &contender.measured;
     let per_op = |count: f64| count / totals.ops.max(1) as f64;
@@ -151,8 +151,8 @@ fn record(
             _ => context.empty.1 + context.empty.0 / batch as f64,
         }),
         floor,
-        peers: ratios::to_peers(spec, contenders, contender, index),
-        peers_without_ratio: ratios::beside(contenders, contender, index),
+        peers: ratios::ratios_to_peers(spec, contenders, contender, index),
+        peers_without_ratio: ratios::peers_with_other_waits(contenders, contender, index),
         modes: modes.map_or_else(Vec::new, |(_, modes)| {
             [modes.fast, modes.slow].map(|(share, median)| Mode { share, median }).to_vec()
         }),
@@ -169,8 +169,8 @@ fn record(
     }))
 }
 
-/// Returns the two modes of operations, of rounds or of passes, whichever is found first, with the
-/// name of these values.
+/// Returns the two modes of a part's operations, rounds or passes, whichever has two modes first,
+/// with the name of these values; `None` without modes.
 fn modes(part: &PartMeasurements, figure: f64) -> Option<(&'static str, stats::Modes)> {
     let step = clock::calibration().resolution_ns;
     if part.timing() == TimingKind::Single {
@@ -190,7 +190,7 @@ fn modes(part: &PartMeasurements, figure: f64) -> Option<(&'static str, stats::M
         .find_map(|(of, values)| Some((of, stats::modes(&values, step)?)))
 }
 
-fn summary(part: &PartMeasurements, figure: Estimate, batch: u64) -> Summary {
+fn summary(part: &PartMeasurements, figure: MedianEstimate, batch: u64) -> Summary {
     // Histograms of batches have no quantiles of operations.
     let has_operations = batch <= 1 || part.alone > 0;
     let at = |q: f64| has_operations.then(|| part.histogram.value_at_quantile(q) as f64 / 1000.0);
@@ -223,7 +223,7 @@ fn encode(histogram: &Histogram<u64>) -> String {
     }
 }
 
-/// Minimum number of CPUs used by threads that are no participants for an entry of their own.
+/// Minimum number of CPUs used by threads that are no participants, from which they are listed.
 const OTHERS_CPUS_MIN: f64 = 0.005;
 
 /// Returns the resource usage of each role and, if noticeable, of other threads; empty if that is

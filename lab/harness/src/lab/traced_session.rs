@@ -84,7 +84,7 @@ impl Lab {
         }
         let benches: Vec<&'static Bench> = all.iter().flat_map(|some| some.iter()).collect();
         if let Some(floor) = floor {
-            let floor = select::floor(floor, &benches).ok_or_else(|| missing(floor))?;
+            let floor = select::find_floor(floor, &benches).ok_or_else(|| missing(floor))?;
             if !group.selection.floors.iter().any(|it| it.0 == floor.0) {
                 group.selection.floors.push(floor);
             }
@@ -128,7 +128,7 @@ impl TracedSession<'_> {
         stage.trace = Some(trace.clone());
         stage.timing.batch = stage.timing.batch.max(BATCH_WATCHED_MIN);
         let tracing = if stage.processes { None } else { Some(Tracing::begin(trace)?) };
-        let notes = bench.round(&stage, interrupted);
+        let notes = bench.run_round(&stage, interrupted);
         drop(tracing);
         let notes = notes?;
         let mut traces = Vec::new();

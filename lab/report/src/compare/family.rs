@@ -11,12 +11,12 @@
 
 use handover_base::random::SplitMix64;
 
-/// Maximum number of permutations for which all are tried.
+/// Maximum number of permutations up to which all are tested.
 const PERMUTATIONS_ALL_MAX: usize = 13_000;
-/// Number of random permutations above that. The seed is fixed, so that equal runs give an equal p.
+/// Number of random permutations that are tested otherwise. The seed is fixed, so that equal runs give an equal p.
 const PERMUTATIONS_RANDOM: usize = 4_999;
-/// Added to the standard error (of logarithms), so that figures that agree to the last digit do not
-/// have an infinite statistic.
+/// Constant added to each standard error (of logarithms), so that figures that agree to the last
+/// digit do not have an infinite statistic.
 const ERROR_MIN: f64 = 0.001;
 
 /// Values of one test: one per process, side A's first; NaN for a process without the figure.
@@ -41,7 +41,7 @@ pub struct CorrectedPValues {
 ///
 /// # Cost
 /// Tests × permutations × processes: 200 tests of 8 processes per side, 12,870 permutations, take 0.1 s.
-pub fn corrected(tests: &[Values], a_count: usize) -> Vec<CorrectedPValues> {
+pub fn corrected_p_values(tests: &[Values], a_count: usize) -> Vec<CorrectedPValues> {
     // Without tests there are no processes to permute.
     let Some(all) = tests.first().map(Vec::len) else { return Vec::new() };
     let own: Vec<bool> = (0..all).map(|place| place < a_count).collect();
@@ -118,7 +118,7 @@ fn statistic(values: &[f64], is_a: &[bool]) -> f64 {
     Sums::of(values, is_a, &[]).statistic(0.0)
 }
 
-/// Sums of a test's values on both sides of a permutation: A's at index 1.
+/// Number and sum of a test's values on both sides of a permutation: side A's at index 1.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     count: [f64; 2],
@@ -167,9 +167,9 @@ impl Sums {
     }
 }
 
-/// Maximum number of permutations for a least shift, which needs less precision than a p-value.
+/// Maximum number of permutations in a search for the smallest detectable shift, which may be less precise.
 const PERMUTATIONS_OF_SHIFT: usize = 1000;
-/// Greatest shift that is tried, and the relative precision of the result.
+/// Greatest shift of the logarithms that is tried, and the relative precision of the result.
 const SHIFT_MAX: f64 = 8.0;
 const SHIFT_PRECISION: f64 = 0.02;
 
@@ -252,7 +252,6 @@ fn permutations(all: usize, chosen: usize) -> Vec<Vec<bool>> {
     random_permutations(all, chosen, PERMUTATIONS_RANDOM)
 }
 
-/// Returns the actual permutation and `count` random ones.
 fn random_permutations(all: usize, chosen: usize, count: usize) -> Vec<Vec<bool>> {
     let mut permutation: Vec<bool> = (0..all).map(|place| place < chosen).collect();
     let mut permutations = vec![permutation.clone()];
@@ -308,13 +307,13 @@ mod tests {
             |count: usize| -> Values { (0..count).map(|_| 0.01 * random.normal()).collect() };
         let mut tests: Vec<Values> = (0..200).map(|_| noise(10)).collect();
         tests[17][5..].iter_mut().for_each(|it| *it += 0.3);
-        let p = corrected(&tests, 5);
+        let p = corrected_p_values(&tests, 5);
         assert!((p[17].above - 1.0 / 252.0).abs() < 1e-9 && p[17].below == 1.0, "{:?}", p[17]);
         let others = p.iter().enumerate().filter(|(place, _)| *place != 17);
         assert!(others.map(|it| it.1.above.min(it.1.below)).fold(1.0, f64::min) > 0.01);
         tests.iter_mut().flatten().for_each(|it| *it = -*it);
         assert_eq!(
-            corrected(&tests, 5)[17],
+            corrected_p_values(&tests, 5)[17],
             CorrectedPValues { above: p[17].below, below: p[17].above }
         );
     }
@@ -328,7 +327,7 @@ mod tests {
             let tests: Vec<Values> = (0..12)
                 .map(|_| slow.iter().map(|it| it + 0.01 * random.normal().powi(3)).collect())
                 .collect();
-            corrected(&tests, 5).iter().any(|p| p.above <= 0.05)
+            corrected_p_values(&tests, 5).iter().any(|p| p.above <= 0.05)
         });
         let called = called.count();
         assert!(called <= 20, "{called} of 200 equal pairs differ at a level of 5 %");
@@ -349,7 +348,7 @@ mod tests {
                 let p_at = |shift: f64| {
                     let mut moved = tests.clone();
                     moved[test][a_count..].iter_mut().for_each(|it| *it += shift);
-                    corrected(&moved, a_count)[test].above
+                    corrected_p_values(&moved, a_count)[test].above
                 };
                 assert!(p_at(1.1 * shift) <= 0.012, "{a_count}: {} at {shift}", p_at(1.1 * shift));
                 assert!(p_at(0.9 * shift) > 0.008, "{a_count}: {} at {shift}", p_at(0.9 * shift));
@@ -360,10 +359,10 @@ mod tests {
 
     #[test]
     fn no_values_give_no_tests() {
-        assert!(corrected(&[], 0).is_empty() && least_shifts(&[], 0, 0.01).is_empty());
+        assert!(corrected_p_values(&[], 0).is_empty() && least_shifts(&[], 0, 0.01).is_empty());
         assert_eq!(least_shifts(&[vec![f64::NAN; 10]], 5, 0.01), [None]);
         let never = CorrectedPValues { above: 1.0, below: 1.0 };
-        assert_eq!(corrected(&[vec![1.0; 10]], 5), [never]);
-        assert_eq!(corrected(&[vec![f64::NAN; 10]], 5), [never]);
+        assert_eq!(corrected_p_values(&[vec![1.0; 10]], 5), [never]);
+        assert_eq!(corrected_p_values(&[vec![f64::NAN; 10]], 5), [never]);
     }
 }

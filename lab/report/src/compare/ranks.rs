@@ -9,8 +9,8 @@ const EXACT_MAX: usize = 60;
 const TAIL: f64 = 0.025;
 
 /// Returns the two-sided p-value of the Mann-Whitney test: the probability that values of one
-/// distribution, divided at random, are at least as far apart. Exact up to 60 values, with any ties;
-/// above, a normal approximation with correction for ties. 1 if a side is empty.
+/// distribution, divided into sides at random, differ at least as much. Exact up to 60 values, with
+/// any ties; above, a normal approximation with correction for ties. 1 if a side is empty.
 ///
 /// Source: H. B. Mann and D. R. Whitney, *On a test of whether one of two random variables is
 /// stochastically larger than the other*, 1947.
@@ -79,7 +79,7 @@ pub fn median_interval(values: &[f64]) -> Option<(f64, f64, f64)> {
     Some((median, sorted[cut], sorted[last - cut]))
 }
 
-/// Returns the number of differences to omit at each end for a 95 % interval.
+/// Returns how many of the sorted differences to omit at each end for a 95 % interval.
 fn cut(a_count: usize, b_count: usize) -> usize {
     let count = a_count + b_count;
     if count > EXACT_MAX {

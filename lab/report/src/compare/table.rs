@@ -4,14 +4,14 @@ use super::{
     Comparison, P_CORRECTED_MAX, P_UNCORRECTED_MAX, Row, Side, Statistic, Verdict, detectable_line,
     processes, resolution_line,
 };
+use crate::format;
 use crate::table::render;
 use crate::text::{Line, Style, Tone, wrap};
-use crate::words;
 use std::collections::BTreeSet;
 
 /// Minimum width of the layout; in narrower terminals, lines are cut.
 const WIDTH_MIN: usize = 24;
-/// Minimum width to which ids are cut; otherwise it is two fifths of the table.
+/// Minimum width of the column of ids, which otherwise takes at most two fifths of the table.
 const ID_WIDTH_MIN: usize = 20;
 /// Maximum number of figures named in the list of those that only one side has.
 const NAMES_MAX: usize = 4;
@@ -91,8 +91,8 @@ fn draw(rows: &[&Row], width: usize, style: Style, lines: &mut Vec<Line>) {
     };
     let mut columns = vec![
         column("id", false, &name),
-        column("A", true, &|row| Line::plain(words::figure(row.unit, row.a))),
-        column("B", true, &|row| Line::plain(words::figure(row.unit, row.b))),
+        column("A", true, &|row| Line::plain(format::figure(row.unit, row.a))),
+        column("B", true, &|row| Line::plain(format::figure(row.unit, row.b))),
         column("B/A", true, &|row| match row.ratio {
             Some(ratio) => Line::new(fixed(ratio), Tone::Strong),
             None => Line::plain("–"),
@@ -104,10 +104,10 @@ fn draw(rows: &[&Row], width: usize, style: Style, lines: &mut Vec<Line>) {
             _ => Line::plain("–"),
         }),
         column("finds", true, &|row| match row.found {
-            Some(found) => Line::new(format!("+{}", words::share(found)), Tone::Faint),
+            Some(found) => Line::new(format!("+{}", format::share(found)), Tone::Faint),
             None => Line::plain("–"),
         }),
-        column("by", false, &|row| Line::new(row.by.words(), Tone::Faint)),
+        column("by", false, &|row| Line::new(row.by.label(), Tone::Faint)),
         column("p", true, &|row| match row.verdict {
             Verdict::CannotSay => Line::plain("–"),
             _ => Line::plain(chance(row.p)),
@@ -120,7 +120,7 @@ fn draw(rows: &[&Row], width: usize, style: Style, lines: &mut Vec<Line>) {
             Verdict::CannotSay => Line::plain("–"),
             _ => Line::plain(format!("{:+.2}", row.delta)),
         }),
-        column("verdict", false, &|row| Line::new(row.verdict.words(), tone(row.verdict))),
+        column("verdict", false, &|row| Line::new(row.verdict.label(), tone(row.verdict))),
     ];
     let total = |columns: &[ComparisonColumn]| -> usize {
         columns.iter().map(|column| column.width() + 2).sum::<usize>().saturating_sub(2)
@@ -161,10 +161,10 @@ fn tone(verdict: Verdict) -> Tone {
     }
 }
 
-/// Formats a ratio with three decimals, as ratios near 1 differ there.
+/// Formats a ratio with three decimals, as the ratios of a comparison are near 1.
 fn fixed(ratio: f64) -> String {
     match ratio {
-        it if !(0.0995..99.95).contains(&it) => words::ratio(it).trim_end_matches('×').to_string(),
+        it if !(0.0995..99.95).contains(&it) => format::ratio(it).trim_end_matches('×').to_string(),
         it => format!("{it:.3}"),
     }
 }
@@ -182,7 +182,7 @@ fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
     let counts: Vec<String> = counts
         .iter()
         .filter(|(count, _)| *count > 0)
-        .map(|(count, verdict)| format!("{count} {}", verdict.words()))
+        .map(|(count, verdict)| format!("{count} {}", verdict.label()))
         .collect();
     if !counts.is_empty() {
         let tails = comparison.rows.iter().filter(|row| row.by == Statistic::P99);
@@ -212,7 +212,7 @@ fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
             add(&format!("In {letter} alone: {names}{more}."), Tone::Faint);
         }
     }
-    let threshold = words::share(comparison.threshold);
+    let threshold = format::share(comparison.threshold);
     let guide = format!(
         "B/A above 1: B takes more; by the processes' medians, or by their rounds' best tenth where these differ \
          less; by p99 where operations were timed singly, in a row where it differs. Called where it differs by more than {threshold} and than what can be \

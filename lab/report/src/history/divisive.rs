@@ -12,11 +12,11 @@
 
 use handover_base::random::SplitMix64;
 
-/// Minimum length of a segment: fewer values do not show a distribution.
-pub const PART_MIN: usize = 5;
-/// Maximum share of shuffled segments with a cut as good.
-pub const CHANCE_MAX: f64 = 0.01;
-/// Number of shuffled copies; with the actual order, a thousand.
+/// Minimum number of values in a segment: fewer values do not show a distribution.
+pub const SEGMENT_VALUES_MIN: usize = 5;
+/// Maximum p-value of a change point.
+pub const P_VALUE_MAX: f64 = 0.01;
+/// Number of shuffled copies of a segment that are tested; with the actual order, a thousand.
 const SHUFFLES: usize = 999;
 
 /// Change point of a sequence: the start of a new level.
@@ -24,7 +24,7 @@ const SHUFFLES: usize = 999;
 pub struct Change {
     /// Index of the first value of the new level.
     pub place: usize,
-    /// Share of shuffled segments with a cut as good: the p-value.
+    /// p-value: share of shuffled copies of the segment with a cut that is as good.
     pub p: f64,
 }
 
@@ -52,7 +52,7 @@ pub fn changes(values: &[f64]) -> Vec<Change> {
 const ROUNDED: f64 = 1e-9;
 
 fn change_of(values: &[f64], random: &mut SplitMix64) -> Option<Change> {
-    if values.len() < 2 * PART_MIN {
+    if values.len() < 2 * SEGMENT_VALUES_MIN {
         return None;
     }
     let mut scan = Scan::new(values);
@@ -63,7 +63,7 @@ fn change_of(values: &[f64], random: &mut SplitMix64) -> Option<Change> {
     if best <= ROUNDED * spread || spread == 0.0 {
         return None;
     }
-    let as_good_max = (CHANCE_MAX * (SHUFFLES + 1) as f64) as usize;
+    let as_good_max = (P_VALUE_MAX * (SHUFFLES + 1) as f64) as usize;
     let mut as_good = 1;
     for _ in 0..SHUFFLES {
         random.shuffle(&mut order);
@@ -115,7 +115,7 @@ impl Scan {
         // once.
         let (mut left, mut right, mut between) = (0.0, self.to_all.iter().sum::<f64>() / 2.0, 0.0);
         let (mut best, mut place, mut came) = (f64::MIN, 0, 0.0);
-        for (index, value) in order.iter().enumerate().take(count - PART_MIN) {
+        for (index, value) in order.iter().enumerate().take(count - SEGMENT_VALUES_MIN) {
             let to_left = self.distance_to_added(self.ranks[*value], index as f64, came);
             let to_right = self.to_all[*value] - to_left;
             left += to_left;
@@ -125,7 +125,7 @@ impl Scan {
             self.add(self.ranks[*value]);
             let n = (index + 1) as f64;
             let m = (count - index - 1) as f64;
-            if index + 1 >= PART_MIN {
+            if index + 1 >= SEGMENT_VALUES_MIN {
                 let energy = 2.0 * between / (n * m)
                     - 2.0 * left / (n * (n - 1.0))
                     - 2.0 * right / (m * (m - 1.0));
@@ -195,8 +195,8 @@ mod tests {
                     - apart(x, x) / (n * (n - 1.0))
                     - apart(y, y) / (m * (m - 1.0)))
         };
-        let best_by_hand =
-            (PART_MIN..=30 - PART_MIN).max_by(|a, b| by_hand(*a).total_cmp(&by_hand(*b)));
+        let best_by_hand = (SEGMENT_VALUES_MIN..=30 - SEGMENT_VALUES_MIN)
+            .max_by(|a, b| by_hand(*a).total_cmp(&by_hand(*b)));
         assert_eq!(Some(place), best_by_hand);
         assert!((best - by_hand(place)).abs() < 1e-9);
     }

@@ -48,8 +48,7 @@ impl Axis {
         Axis { title: title.into(), quantity, kind: Kind::Linear, from: None }
     }
 
-    /// Creates a logarithmic axis of whole decades. Values not above zero are placed at its lower
-    /// edge.
+    /// Creates a logarithmic axis of whole decades. Values not above zero are placed at its lower edge.
     pub fn log(title: impl Into<String>, quantity: Quantity) -> Axis {
         Axis { title: title.into(), quantity, kind: Kind::Log, from: None }
     }
@@ -62,13 +61,12 @@ impl Axis {
 
     /// Extends the axis to include `value`.
     #[must_use]
-    pub fn from(mut self, value: f64) -> Axis {
+    pub fn including(mut self, value: f64) -> Axis {
         self.from = Some(value);
         self
     }
 }
 
-/// Range of the data along an axis.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DataRange {
     ends: Option<(f64, f64)>,
@@ -115,7 +113,7 @@ impl Scale {
         Scale { kind: axis.kind.clone(), quantity: axis.quantity, low, high, from_px, to_px }
     }
 
-    pub fn is_names(&self) -> bool {
+    pub fn has_names(&self) -> bool {
         matches!(self.kind, Kind::Names(_))
     }
 
@@ -127,7 +125,7 @@ impl Scale {
     }
 
     /// Returns the position of a value in pixels, clamped to the edges.
-    pub fn place(&self, value: f64) -> f64 {
+    pub fn position_px(&self, value: f64) -> f64 {
         let value = match self.kind {
             Kind::Log if value > 0.0 => value.log10(),
             Kind::Log => self.low,
@@ -208,7 +206,6 @@ fn nice_step(at_least: f64) -> f64 {
 }
 
 impl Quantity {
-    /// Returns the shortest label of a tick's value.
     fn tick(self, value: f64) -> String {
         const BINARY: &[(&str, f64)] = &[
             ("B", 1.0),
@@ -265,7 +262,7 @@ mod tests {
         assert_eq!(labels(&scale(&nanos, &[0.71, 40.0]), 9), ["0.1 ns", "1 ns", "10 ns", "100 ns"]);
         assert_eq!(labels(&scale(&nanos, &[1.0, 1000.0]), 9), ["1 ns", "10 ns", "100 ns", "1 µs"]);
         assert_eq!(labels(&scale(&nanos, &[5.0]), 9), ["1 ns", "10 ns"]);
-        assert_eq!(labels(&scale(&nanos.clone().from(1.0), &[500.0]), 9)[0], "1 ns");
+        assert_eq!(labels(&scale(&nanos.clone().including(1.0), &[500.0]), 9)[0], "1 ns");
         assert_eq!(labels(&scale(&nanos, &[1.0, 1e9]), 5), ["1 ns", "1 µs", "1 ms", "1 s"]);
     }
 
@@ -298,7 +295,7 @@ mod tests {
             ] {
                 let scale = scale(&axis, values);
                 for value in values.iter().copied().chain([0.0, 1.0]) {
-                    let place = scale.place(value);
+                    let place = scale.position_px(value);
                     assert!(value.is_nan() || (0.0..=100.0).contains(&place), "{axis:?} {value}");
                 }
                 assert!(scale.ticks(6).len() <= 20, "{axis:?} {values:?}");

@@ -13,7 +13,7 @@ const SCALE: f64 = 2.0;
 /// Maximum side length in pixels: 16,384 by 16,384 takes 800 MB.
 const SIDE_MAX: usize = 16_384;
 const TEXT_PX: f64 = 12.0;
-/// DejaVu Sans, with the characters of Latin, Greek and a few signs; its licence is beside it.
+/// DejaVu Sans, with the characters of Latin, Greek and a few signs; its licence is in the same folder.
 const FONT: &[u8] = include_bytes!("font/dejavu-sans-latin.ttf");
 const CORNERS: u32 = 32;
 const DASH_PX: f64 = 6.0;

@@ -19,17 +19,17 @@ fn sweep() -> Chart {
             .map(|step| {
                 let (load, cost) = (10_f64.powi(step), scale * (1.0 + f64::from(step).powi(3)));
                 Point::at(load, cost)
-                    .between(cost * 0.9, cost * 1.15)
-                    .titled(format!("{cost:.0} ns"))
+                    .with_span(cost * 0.9, cost * 1.15)
+                    .with_tooltip(format!("{cost:.0} ns"))
             })
             .collect()
     };
     let (x, y) = (Axis::log("offered", Quantity::PerSecond), Axis::log("latency", Quantity::Nanos));
     Chart::new("Latency by load", x, y)
-        .described("Both rise with the load; ours less.")
-        .sized(640.0, 320.0)
-        .with(Series::new("handover", Role::Nth(0), Mark::Line, line(80.0)))
-        .with(Series::new("eventfd", Role::Nth(1), Mark::Line, line(410.0)))
+        .with_description("Both rise with the load; ours less.")
+        .with_size_px(640.0, 320.0)
+        .with_series(Series::new("handover", Role::Nth(0), Mark::Line, line(80.0)))
+        .with_series(Series::new("eventfd", Role::Nth(1), Mark::Line, line(410.0)))
 }
 
 /// Stages of hand-offs as horizontal stacked bars.
@@ -44,10 +44,10 @@ fn stages() -> Chart {
         time,
         Axis::names(names(&["busy", "asleep, on the other package", "one CPU"])),
     )
-    .sized(640.0, 0.0)
-    .with(stage("floor", 0, [120.0, 2300.0, 900.0]))
-    .with(stage("wake", 1, [0.0, 1800.0, 2100.0]))
-    .with(stage("dispatch", 2, [40.0, 60.0, 45.0]))
+    .with_size_px(640.0, 0.0)
+    .with_series(stage("floor", 0, [120.0, 2300.0, 900.0]))
+    .with_series(stage("wake", 1, [0.0, 1800.0, 2100.0]))
+    .with_series(stage("dispatch", 2, [40.0, 60.0, 45.0]))
 }
 
 /// Histogram: vertical bars on an axis of names.
@@ -62,8 +62,8 @@ fn histogram() -> Chart {
         "a longer name than there is room for",
     ]));
     Chart::new("Distribution", x, Axis::linear("samples", Quantity::Count))
-        .sized(420.0, 240.0)
-        .with(Series::new("", Role::Ours, Mark::Bar, bars.collect()))
+        .with_size_px(420.0, 240.0)
+        .with_series(Series::new("", Role::Ours, Mark::Bar, bars.collect()))
 }
 
 #[test]
@@ -127,13 +127,10 @@ fn text_is_escaped() {
     let evil = "]]></svg><script>\"'&\u{1}";
     let name = Name { label: evil.into(), note: evil.into(), opens_group: true };
     let axis = Axis::linear(evil, Quantity::Share);
-    let points = vec![Point::at(0.5, 0.0).titled(evil)];
-    let chart = Chart::new(evil, axis, Axis::names(vec![name])).described(evil).with(Series::new(
-        evil,
-        Role::Floor,
-        Mark::Diamond,
-        points,
-    ));
+    let points = vec![Point::at(0.5, 0.0).with_tooltip(evil)];
+    let chart = Chart::new(evil, axis, Axis::names(vec![name]))
+        .with_description(evil)
+        .with_series(Series::new(evil, Role::Floor, Mark::Diamond, points));
     let drawn = chart.draw_alone();
     let tree = roxmltree::Document::parse(&drawn).expect("well-formed XML");
     assert!(!tree.descendants().any(|node| node.tag_name().name() == "script"));
@@ -150,7 +147,8 @@ fn empty_chart_has_no_marks() {
             for mark in [Mark::Dot, Mark::Line, Mark::Bar, Mark::Stacked, Mark::Span] {
                 for points in [vec![], vec![Point::at(f64::NAN, 1.0)], vec![Point::at(5.0, -5.0)]] {
                     let series = Series::new("x", Role::Peer, mark, points);
-                    let drawn = Chart::new("", axis.clone(), other.clone()).with(series).draw();
+                    let drawn =
+                        Chart::new("", axis.clone(), other.clone()).with_series(series).draw();
                     roxmltree::Document::parse(&drawn).expect("well-formed XML");
                 }
             }

@@ -21,15 +21,15 @@ fn name_selects_all_its_runs_or_the_latest_one() {
     store.tag("-2", "before").expect("a name for a second run");
     store.tag("2b", "before").expect("given twice, had once");
     store.tag("2b", "also").expect("a second name");
-    assert_eq!(store.side("before").expect("a side"), ["1a", "2b"]);
-    assert_eq!(store.side("3").expect("a run by a prefix"), ["3c"]);
+    assert_eq!(store.matching_ids("before").expect("a side"), ["1a", "2b"]);
+    assert_eq!(store.matching_ids("3").expect("a run by a prefix"), ["3c"]);
     assert_eq!(store.resolve("before").expect("a run"), "2b");
     let rows = store.runs().expect("rows");
     assert_eq!(rows[1].tags, ["also", "before"]);
     assert!(rows[2].tags.is_empty());
     assert!(store.untag("1a", "before").expect("taken"));
     assert!(!store.untag("1a", "before").expect("not there"));
-    assert_eq!(store.side("before").expect("a side"), ["2b"]);
+    assert_eq!(store.matching_ids("before").expect("a side"), ["2b"]);
 }
 
 #[test]
@@ -43,10 +43,10 @@ fn invalid_name_is_refused() {
     store.begin(&run("feed-1", 9)).expect("begin");
     let refused = store.tag("1a", "feed").expect_err("a run's id begins so");
     assert!(matches!(refused, StoreError::TagIsId { .. }), "{refused}");
-    let refused = store.side("befor").expect_err("nothing of that name");
+    let refused = store.matching_ids("befor").expect_err("nothing of that name");
     assert!(matches!(refused, StoreError::UnknownRun { .. }), "{refused}");
     store.tag("1a", "before").expect("a name");
-    let refused = store.side("befor").expect_err("nothing of that name");
+    let refused = store.matching_ids("befor").expect_err("nothing of that name");
     assert!(refused.to_string().contains("the nearest are before"), "{refused}");
 }
 
@@ -58,7 +58,7 @@ fn names_are_exported_and_merged_on_import() {
     store.export(&["1a".to_string()], &mut exported).expect("an export");
     let mut other = Store::in_memory().expect("a store");
     other.import(&mut &exported[..]).expect("an import");
-    assert_eq!(other.side("before").expect("a side"), ["1a"]);
+    assert_eq!(other.matching_ids("before").expect("a side"), ["1a"]);
     other.tag("1a", "mine").expect("a name");
     let imported = other.import(&mut &exported[..]).expect("the same again");
     assert_eq!((imported.runs, imported.skipped), (0, 1));
@@ -87,7 +87,7 @@ fn deleted_run_leaves_no_rows_and_vacuum_frees_its_space() {
     }
     assert_eq!(store.delete("1").expect("deleted"), "1a");
     assert!(matches!(store.load("1a"), Err(StoreError::UnknownRun { .. })));
-    assert_eq!(store.side("both").expect("a side"), ["2b"]);
+    assert_eq!(store.matching_ids("both").expect("a side"), ["2b"]);
     assert_eq!(store.load("2b").expect("the other").records.len(), 200);
     let (before, after) = store.vacuum().expect("vacuumed");
     assert!(after < before * 3 / 4, "{before} to {after} bytes");

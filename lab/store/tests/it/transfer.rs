@@ -175,7 +175,7 @@ fn bad_line_error_names_the_line_and_the_problem() {
         (record_line.into(), "line 1: record before the first run"),
         (
             format!("{run_line}\n\n{}", record_line.replace("\"run\":\"new\",", "")),
-            "line 3: record without \"run\"",
+            "line 3: record without the field \"run\"",
         ),
         (
             format!("{run_line}\n{}", record_line.replace("\"run\":\"new\"", "\"run\":\"bb\"")),

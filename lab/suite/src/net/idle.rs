@@ -132,7 +132,7 @@ impl<const TLS: bool> Handover for Idle<TLS> {
     .unit(Unit::Bytes)
     .floor("floor/word")
     .classic("evh_perf");
-    const APART: bool = true;
+    const ALWAYS_PROCESSES: bool = true;
     const ROLES: &'static [Role] = &[Role::measured("client"), Role::serving("server")];
 
     fn setup(args: &IdleArgs, setup: &mut Setup) -> Result<Self, Fault> {

@@ -4,7 +4,7 @@ use super::ours::{Probes, WANTED};
 use super::streamed::record;
 use super::{Tracer, folder, refused, timed_calls};
 use handover_base::clock;
-use handover_harness::Scratch;
+use handover_harness::ScratchFolder;
 use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_probe::read::Trace;
 use handover_record::{Spec, args};
@@ -24,7 +24,7 @@ pub(super) struct TraceReading {
     path: PathBuf,
     /// Number of events as counted by the recording.
     events_count: u64,
-    _folder: Scratch,
+    _folder: ScratchFolder,
 }
 
 impl TraceReading {

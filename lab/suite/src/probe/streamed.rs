@@ -3,7 +3,7 @@
 use super::ours::{EnabledSites, Probes, WANTED, complete, start};
 use super::{Tracer, folder, refused, timed_calls};
 use handover_base::{clock, usage};
-use handover_harness::Scratch;
+use handover_harness::ScratchFolder;
 use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_probe::{Config, Summary, read::Trace};
 use handover_record::{Part, Spec, args};
@@ -33,7 +33,7 @@ const LOST_MAX: u64 = 4;
 
 /// Workload: a recording per round, from its start to the finished file.
 pub(super) struct StreamRecording {
-    folder: Scratch,
+    folder: ScratchFolder,
     batches_count: u64,
 }
 

@@ -10,7 +10,7 @@ use crate::exit::{self, Interrupted};
 use anyhow::{Context, bail, ensure};
 use handover_base::units::format_ns;
 use handover_harness::{Lab, Plan, Profile};
-use handover_program::{child, console, end_with_parent};
+use handover_program::{child, console, signal_on_parent_exit};
 use handover_record::Record;
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read, Seek, Write};
@@ -25,7 +25,7 @@ const ROUNDS_COUNT: usize = 3;
 /// Measuring time of a benchmark of the suite in each round.
 const SUITE_TIME: Duration = Duration::from_millis(300);
 
-/// Replacements of options, in a normal and in a smoke run; the latter needs a figure, not a good one.
+/// Numbers in the programs' command lines, and the smaller ones that replace them in a smoke run.
 const SMOKE: [(&str, &str); 8] = [
     ("200000", "500"),
     ("100000", "1000"),
@@ -39,7 +39,7 @@ const SMOKE: [(&str, &str); 8] = [
 
 /// Command line of a classic program, and the figures read from its output.
 struct Program {
-    /// Words after `handover`. `PORT` stands for the port of a server that is started first.
+    /// Command line after `handover`. `PORT` stands for the port of a server that is started first.
     line: &'static str,
     pairs: &'static [Pair],
 }
@@ -57,7 +57,7 @@ struct Pair {
 /// Function that reads the time of an operation, in ns, from a program's output and a figure's name.
 type ReadNs = fn(&str, &str) -> Option<f64>;
 
-/// Figure of the suite: id and contender.
+/// Id and contender of a figure of the suite.
 #[derive(Clone, Copy)]
 struct Suite {
     id: &'static str,
@@ -211,7 +211,7 @@ fn transfer(output: &str, direction: &str) -> Option<f64> {
     column(output, direction, 7).map(|mib_per_s| bytes / (mib_per_s * f64::from(1 << 20)) * 1e9)
 }
 
-/// Reads the line `N messages in S s: ...`, after its header.
+/// Reads the time per message, in ns, from the line `N messages in S s: ...`.
 fn messages(output: &str, _: &str) -> Option<f64> {
     let (before, after) = output.lines().find_map(|line| line.split_once(" messages in "))?;
     let count: f64 = before.rsplit(' ').next()?.parse().ok()?;
@@ -219,7 +219,7 @@ fn messages(output: &str, _: &str) -> Option<f64> {
     Some(seconds * 1e9 / count)
 }
 
-/// Returns the time of a round trip, which has two messages, each counted by its receiver.
+/// Reads the time of a round trip in ns: two messages, each counted by its receiver.
 fn round_trips(output: &str, _: &str) -> Option<f64> {
     messages(output, "").map(|each_ns| 2.0 * each_ns)
 }
@@ -232,7 +232,7 @@ fn side(output: &str, side: &str) -> Option<f64> {
     number_after(output, &format!("{side} rate")).map(|per_s| 1e9 / per_s)
 }
 
-/// Reads the row of client 0, whose unit is in the head of its column.
+/// Reads the time per packet, in ns, from the row of client 0; the column's head names the unit.
 fn packets(output: &str, _: &str) -> Option<f64> {
     let mut heads = output.lines().find(|line| line.starts_with("client "))?.split_whitespace();
     let (index, unit) = heads.by_ref().enumerate().find(|(_, head)| head.ends_with("pps"))?;
@@ -252,7 +252,7 @@ fn call_with_probes(output: &str, row: &str) -> Option<f64> {
     call(output, "With probes", row)
 }
 
-/// Reads the column in ns of a row in the given section.
+/// Reads the time of a call from a row in the given section: the number before `ns`.
 fn call(output: &str, section: &str, row: &str) -> Option<f64> {
     let is_head = |line: &&str| !line.starts_with(' ') && line.contains(section);
     let rows = output.lines().skip_while(|line| !is_head(line)).skip(1);
@@ -266,7 +266,7 @@ fn echoes(output: &str, _: &str) -> Option<f64> {
     number_after(output, "messages_per_second=").map(|per_s| 1e9 / per_s)
 }
 
-/// Reads the time of one loop of each of the fibers.
+/// Reads the time of one loop iteration of a fiber, in ns.
 fn loops(output: &str, _: &str) -> Option<f64> {
     let line = output.lines().find(|line| !line.starts_with('#'))?;
     let number = |index: usize| line.split('\t').nth(index)?.parse::<f64>().ok();
@@ -309,7 +309,6 @@ impl ComparedFigures {
     }
 }
 
-/// Verdict on a pair.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     /// The ratio of the medians lies within [`BOUND`].
@@ -344,7 +343,7 @@ fn shown(values_ns: &[f64]) -> String {
 /// Runs all classic programs and the suite's benchmarks, and prints the table. Returns an error if a pair
 /// differs without a reason.
 pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
-    let interrupted = console::interrupted().context("cannot install the signal handlers")?;
+    let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let is_smoke = args.profile == Profile::Smoke;
     let mut compared: Vec<ComparedFigures> = PROGRAMS
         .iter()
@@ -396,8 +395,8 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
-/// Measures the suite's side: processes where the operation crosses processes, and peers only if one of them is
-/// the other side of a pair.
+/// Measures the suite's benchmarks: in processes where the operation crosses processes, and with
+/// peers only if a pair refers to a peer.
 fn measure_suite(args: &Prove) -> anyhow::Result<Vec<Record>> {
     let mut records = Vec::new();
     for (are_processes, needs_peers) in [(true, false), (false, false), (false, true)] {
@@ -419,7 +418,7 @@ fn measure_suite(args: &Prove) -> anyhow::Result<Vec<Record>> {
             peers: needs_peers,
             ..Plan::default()
         };
-        let lab = Lab::new(handover_suite::ALL, &patterns, plan).map_err(exit::of_plan)?;
+        let lab = Lab::new(handover_suite::ALL, &patterns, plan).map_err(exit::plan_error)?;
         let display = run::Display { quiet: args.json, plain: false, over: None };
         let mut measured = run::measure(&lab, &args.profile.to_string(), &args.db, display, None)?;
         records.append(&mut measured.document.records);
@@ -475,7 +474,7 @@ impl Server {
     fn start(binary: &std::path::Path) -> anyhow::Result<Server> {
         let mut command = Command::new(binary);
         command.args(["evh_perf", "-e", "-p", "0"]).stdin(Stdio::null()).stdout(Stdio::piped());
-        end_with_parent(&mut command, Signal::KILL);
+        signal_on_parent_exit(&mut command, Signal::KILL);
         let mut child = command.spawn().context("cannot start the server of evh_perf")?;
         let output = child.stdout.take().context("the server of evh_perf has no output pipe")?;
         let mut server = Server { child, port: 0, output: BufReader::new(output) };

@@ -11,24 +11,24 @@ use std::io::Write;
 pub struct TraceEstimate {
     #[command(flatten)]
     pub of: TraceSelection,
-    /// Minimum share of all events, in per cent, of functions to leave out
-    #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = percent)]
+    /// Suggest to leave out only functions with at least this share of all events, in per cent
+    #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = parse_percent)]
     pub share: f64,
-    /// Maximum mean duration of functions to leave out
-    #[arg(long, value_name = "TIME", default_value = "1us", value_parser = span)]
+    /// Suggest to leave out only functions with at most this mean duration
+    #[arg(long, value_name = "TIME", default_value = "1us", value_parser = parse_duration)]
     pub below: u64,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
-fn percent(text: &str) -> Result<f64, String> {
+fn parse_percent(text: &str) -> Result<f64, String> {
     let number = text.trim_end_matches('%').parse::<f64>().ok();
     let bounded = number.filter(|number| (0.0..=100.0).contains(number));
     bounded.ok_or_else(|| "must lie in 0..=100".to_string())
 }
 
-fn span(text: &str) -> Result<u64, String> {
+fn parse_duration(text: &str) -> Result<u64, String> {
     text.parse::<Span>().map(|span| span.0).map_err(|refused| refused.to_string())
 }
 

@@ -22,7 +22,7 @@ pub struct TraceExport {
     /// instead of .trace]
     #[arg(long, short = 'o', value_name = "OUT")]
     pub output: Option<PathBuf>,
-    /// Separate the stacks of threads (folded)
+    /// Write separate stacks for each thread (with --to folded)
     #[arg(long)]
     pub threads: bool,
 }
@@ -43,7 +43,7 @@ pub fn export(args: &TraceExport, out: &mut dyn Write) -> anyhow::Result<()> {
         return Err(usage(format!("-o {shown}: is one of the input traces; name another file")));
     }
     let mut is_made = false;
-    let written = files::replace_by(&path, |file| {
+    let written = files::replace_with(&path, |file| {
         is_made = true;
         Ok((write(args, &traces, &names, file)?, file.metadata()?.len()))
     });

@@ -26,7 +26,7 @@ pub struct Record {
     /// Record only functions and probes that match: * and ?; repeatable
     #[arg(long, value_name = "PATTERN", allow_hyphen_values = true)]
     pub include: Vec<String>,
-    /// Leave out functions and probes that match; repeatable
+    /// Leave out functions and probes that match: * and ?; repeatable
     #[arg(long, value_name = "PATTERN", allow_hyphen_values = true)]
     pub exclude: Vec<String>,
     /// Maximum nesting depth of recorded calls
@@ -44,7 +44,7 @@ pub struct Record {
     /// Maximum time that a thread waits for space in its ring before an event is lost
     #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=3_600_000))]
     pub wait: u64,
-    /// Run a program without anything to trace: programs that it starts may be traceable
+    /// Run the program even if it contains nothing to trace: programs that it starts may be traceable
     #[arg(long)]
     pub force: bool,
     /// Program and its arguments
@@ -61,7 +61,7 @@ pub struct Names {
 
 #[derive(Debug, Args)]
 pub struct Library {
-    /// Folder for the files; created if it does not exist
+    /// Folder for the library and the header; created if it does not exist
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
 }

@@ -1,6 +1,6 @@
 //! `handover trace on`, `off` and `list`: probes enabled and disabled from another process.
 
-use super::{of_trace, unknown};
+use super::{trace_error, unknown};
 use crate::commands::run::writable;
 use crate::exit::usage;
 use anyhow::Context;
@@ -15,10 +15,10 @@ use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub struct TraceOn {
-    /// Process id
+    /// Id of the process whose probes are enabled
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub pid: u32,
-    /// Probes: * and ?, commas for "or", - for "but not", as in 'lock.*,-lock.spin'
+    /// Probes to enable: * and ?, commas for "or", - for "but not", as in 'lock.*,-lock.spin'
     #[arg(value_name = "PATTERN", allow_hyphen_values = true)]
     pub pattern: String,
     /// File to record into, if the process does not yet record [default: PID.trace]
@@ -32,7 +32,7 @@ pub struct TraceOn {
     pub wait: u64,
 }
 
-/// Policies of a recording for a full ring.
+/// Policies for events that overflow the ring of a recording.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum KeepPolicy {
     /// Keep all events: the process writes them to the file while it runs
@@ -43,20 +43,20 @@ pub enum KeepPolicy {
 
 #[derive(Debug, Args)]
 pub struct TraceOff {
-    /// Process id
+    /// Id of the process whose probes are disabled
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub pid: u32,
-    /// Probes, as for `on`
+    /// Probes to disable, in the syntax of `trace on`
     #[arg(value_name = "PATTERN", default_value = "*", allow_hyphen_values = true)]
     pub pattern: String,
 }
 
 #[derive(Debug, Args)]
 pub struct TraceList {
-    /// Process id, or trace file
+    /// Process id, or trace file, whose probes are listed
     #[arg(value_name = "PID|FILE")]
     pub of: PathBuf,
-    /// Only probes that match this pattern
+    /// List only probes that match this pattern
     #[arg(value_name = "PATTERN", default_value = "*", allow_hyphen_values = true)]
     pub pattern: String,
     /// Print JSON
@@ -65,7 +65,7 @@ pub struct TraceList {
 }
 
 pub fn on(args: &TraceOn, out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut process = Process::attach(args.pid).map_err(of_outside)?;
+    let mut process = Process::attach(args.pid).map_err(other_process_error)?;
     known(&args.pattern, process.sites())?;
     let path = match &args.output {
         Some(path) => path.clone(),
@@ -78,7 +78,7 @@ pub fn on(args: &TraceOn, out: &mut dyn Write) -> anyhow::Result<()> {
         KeepPolicy::Last => Config::last(&path),
     };
     let config = config.wait_max(Duration::from_millis(args.wait));
-    let count = process.enable(&args.pattern, &config).map_err(of_outside)?;
+    let count = process.enable(&args.pattern, &config).map_err(other_process_error)?;
     let pid = args.pid;
     writeln!(
         out,
@@ -89,9 +89,9 @@ pub fn on(args: &TraceOn, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 pub fn off(args: &TraceOff, out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut process = Process::attach(args.pid).map_err(of_outside)?;
+    let mut process = Process::attach(args.pid).map_err(other_process_error)?;
     known(&args.pattern, process.sites())?;
-    let count = process.disable(&args.pattern).map_err(of_outside)?;
+    let count = process.disable(&args.pattern).map_err(other_process_error)?;
     let left = process.sites().iter().filter(|site| site.is_on).count();
     writeln!(out, "{count} probes of process {} are off; {left} are on", args.pid)?;
     Ok(())
@@ -100,7 +100,7 @@ pub fn off(args: &TraceOff, out: &mut dyn Write) -> anyhow::Result<()> {
 pub fn list(args: &TraceList, out: &mut dyn Write) -> anyhow::Result<()> {
     let pid = args.of.to_str().and_then(|text| text.parse().ok());
     let sites: Vec<Site> = match pid.filter(|_| !args.of.exists()) {
-        Some(pid) => Process::attach(pid).map_err(of_outside)?.sites().to_vec(),
+        Some(pid) => Process::attach(pid).map_err(other_process_error)?.sites().to_vec(),
         None => sites_of_trace(&args.of)?,
     };
     known(&args.pattern, &sites)?;
@@ -149,7 +149,7 @@ fn described(site: &Site, of_process: bool) -> serde_json::Value {
 }
 
 fn sites_of_trace(path: &Path) -> anyhow::Result<Vec<Site>> {
-    let traces = Traces::open_without_children([path]).map_err(of_trace)?;
+    let traces = Traces::open_without_children([path]).map_err(trace_error)?;
     Ok(traces.all().iter().flat_map(|trace| trace.sites().into_iter().cloned()).collect())
 }
 
@@ -163,7 +163,7 @@ fn known(pattern: &str, sites: &[Site]) -> anyhow::Result<()> {
 
 /// Converts an error of another process: a process that does not exist or has no probes is a usage
 /// error; a refusal by the kernel, or a process that exits meanwhile, is not.
-fn of_outside(refused: OtherProcessError) -> anyhow::Error {
+fn other_process_error(refused: OtherProcessError) -> anyhow::Error {
     match refused {
         OtherProcessError::NoProcess { .. }
         | OtherProcessError::NoSites { .. }

@@ -47,7 +47,7 @@ impl ShortFigure {
     }
 }
 
-/// Formats half the interval's width, relative to the figure: `±0.4 %`.
+/// Formats half the width of a record's 95 % interval, relative to the figure: `±0.4 %`.
 pub(crate) fn interval(record: &Record) -> String {
     // There is no interval for too few passes.
     let Some(half_width) = record.summary.half_width() else { return "–".to_string() };
@@ -96,8 +96,8 @@ pub(crate) fn ratio(value: f64) -> String {
     }
 }
 
-/// Compares a ratio's interval with 1; `Equal` if the difference is below `least`.
-pub(crate) fn side(ratio: &Ratio, least: f64) -> Ordering {
+/// Compares a ratio's interval with 1: `Equal` if the difference is below `least`.
+pub(crate) fn compare_with_one(ratio: &Ratio, least: f64) -> Ordering {
     match ratio.ends() {
         Some((_, high)) if high < 1.0 / (1.0 + least) => Ordering::Less,
         Some((low, _)) if low > 1.0 + least => Ordering::Greater,
@@ -129,7 +129,7 @@ pub(crate) fn rate(record: &Record) -> String {
     }
 }
 
-/// Formats the CPUs used, user and system together.
+/// Formats the number of CPUs used, user and system time together.
 pub(crate) fn cpus(record: &Record) -> String {
     let cpus = record.cpus_user + record.cpus_system;
     if cpus.is_finite() && cpus.abs() < 9_999.5 {
@@ -143,7 +143,7 @@ pub(crate) fn cpus(record: &Record) -> String {
 /// or a millisecond with I/O.
 const FAULTS_MIN: f64 = 0.01;
 
-/// Formats the page faults if they are frequent enough to matter: `0.25/op`, `3.0/s disk`; empty otherwise.
+/// Formats the page faults of a record if they are frequent enough to matter: `0.25/op`, `3.0/s disk`; empty otherwise.
 pub(crate) fn faults(record: &Record) -> String {
     let minor = record.faults_minor_per_op;
     let minor = (minor >= FAULTS_MIN).then(|| format!("{}/op", short(minor)));
