@@ -1,6 +1,6 @@
 //! Tests of the load on servers that answer correctly, and on servers that do not.
 
-use handover_classic::load::hold::{HeldConnections, HoldOptions, Limit};
+use handover_classic::load::hold::{HeldConnections, HoldOptions, OpenLimit};
 use handover_classic::load::wire::MessageError;
 use handover_classic::load::{Event, Fault, Load, Plan, Report, Work};
 use std::io::{Read, Write};
@@ -266,5 +266,5 @@ fn rejected_connections_are_not_counted_as_open() {
     while !held.is_empty() && Instant::now() < until {
         held.count_closed().unwrap();
     }
-    assert_eq!((held.len(), held.limit), (0, Some(Limit::ClosedByServer)));
+    assert_eq!((held.len(), held.limit), (0, Some(OpenLimit::ClosedByServer)));
 }

@@ -349,7 +349,8 @@ fn trace_is_sound(trace: Trace<Vec<u8>>, events_max: usize) {
         count <= events_max,
         "{count} events were read, more than {events_max} fit into the bytes"
     );
-    let _ = (trace.missing().total(), trace.end(), trace.program(), trace.realtime_ns(last_ticks));
+    let _ =
+        (trace.missing().total(), trace.state(), trace.program(), trace.realtime_ns(last_ticks));
     let traces = Traces::in_memory(trace);
     let names = Names::all(&traces);
     let mut both = (Statistics::new(), CallTree::new(Grouping::Threads));
