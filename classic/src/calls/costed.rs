@@ -58,7 +58,7 @@ pub(super) enum Tool {
     Streamed,
 }
 
-/// What one measured process runs: its function, its recording and the medium of its trace.
+/// Task of one measured process: its function, its recording and the medium of its trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Task {
     pub subject: Subject,

@@ -322,7 +322,7 @@ impl FinishedFiber {
 /// Parts of a finished fiber that its worker must free.
 #[derive(Debug)]
 pub(crate) enum FiberRemains {
-    /// Nothing must be freed: the handle owns the result and the stack.
+    /// No part: the handle owns the result and the stack.
     Nothing,
     /// The stack must be freed; the result was dropped or does not exist.
     Stack(Stack),
