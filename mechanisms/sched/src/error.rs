@@ -44,7 +44,7 @@ pub struct EnqueueError<T: core::fmt::Debug> {
 #[non_exhaustive]
 pub enum FlowError {
     /// The flow's weight is outside the algorithm's range.
-    #[error("weight={weight} of the flow: must lie in 1..={weight_max}")]
+    #[error("weight={weight}: must lie in 1..={weight_max}")]
     Weight {
         /// Requested weight of the flow.
         weight: u64,
@@ -52,7 +52,7 @@ pub enum FlowError {
         weight_max: u64,
     },
     /// The flow's maximum packet length is outside the algorithm's range.
-    #[error("length_max_bytes={length_max_bytes} of the flow: must lie in 1..={limit_bytes}")]
+    #[error("length_max_bytes={length_max_bytes}: must lie in 1..={limit_bytes}")]
     Length {
         /// Requested maximum packet length.
         length_max_bytes: u32,
@@ -70,7 +70,7 @@ pub enum FlowError {
         sum_max: u64,
     },
     /// The flow's maximum number of packets is zero.
-    #[error("packets_max=0 of the flow: must be at least 1")]
+    #[error("packets_max=0: must be at least 1")]
     Packets,
     /// The two-level scheduler has no tenant of this number.
     #[error("tenant {tenant} does not exist: the scheduler has {tenants_count} tenants")]
