@@ -232,12 +232,12 @@ mod tests {
     #[test]
     fn invalid_range_is_rejected_with_a_remedy() {
         for (text, why) in [
-            ("size", "size: the range must have the form ARG=a..b"),
-            ("size=3", "size=3: the range must have the form ARG=a..b"),
-            ("=1..2", "=1..2: the range must have the form ARG=a..b"),
-            ("size=..2", "size=..2: the range must have the form ARG=a..b"),
-            ("size=1..", "size=1..: the range must have the form ARG=a..b"),
-            ("size=1..2:", "must have the form ARG=a..b"),
+            ("size", "the range must have the form ARG=a..b"),
+            ("size=3", "the range must have the form ARG=a..b"),
+            ("=1..2", "the range must have the form ARG=a..b"),
+            ("size=..2", "the range must have the form ARG=a..b"),
+            ("size=1..", "the range must have the form ARG=a..b"),
+            ("size=1..2:", "the range must have the form ARG=a..b"),
             ("size=2..1", "--over size=2..1: the first value must be below the last"),
             ("size=2..2", "--over size=2..2: the first value must be below the last"),
             ("size=1..2MiB", "--over size=2MiB: must lie in 0B..=1MiB"),
