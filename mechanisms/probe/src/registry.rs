@@ -17,7 +17,7 @@ struct Registry {
     sites: Vec<&'static Meta>,
     /// Addresses of the instructions of each site.
     places: Vec<Vec<usize>>,
-    /// Patterns switched so far, for sites without patched code that register later.
+    /// Patterns switched so far, for sites that register later.
     rules: Vec<(String, bool)>,
     backend: Option<Backend>,
     is_read: bool,
@@ -63,7 +63,10 @@ pub(crate) fn lock_for_fork() -> RegistryLock {
 impl Registry {
     fn read_section(&mut self) {
         self.is_read = true;
-        let mut places = section::instructions();
+        self.add_places(section::instructions());
+    }
+
+    fn add_places(&mut self, mut places: Vec<section::SiteInstruction>) {
         places.sort_unstable_by_key(|place| place.at);
         for place in places {
             let index = match place.meta.number() {
@@ -92,10 +95,12 @@ impl Registry {
     }
 
     fn switch(&mut self, pattern: &str, on: bool) -> Result<usize, SwitchError> {
-        if !IS_PATCHED {
-            self.rules.retain(|(rule, _)| rule != pattern);
-            self.rules.push((pattern.to_owned(), on));
-        }
+        self.rules.retain(|(rule, _)| rule != pattern);
+        self.rules.push((pattern.to_owned(), on));
+        self.apply(pattern, on)
+    }
+
+    fn apply(&mut self, pattern: &str, on: bool) -> Result<usize, SwitchError> {
         let is_wanted = |(meta, _): &(&&'static Meta, _)| matches(pattern, meta.name());
         let wanted: Vec<(&&'static Meta, &Vec<usize>)> =
             self.sites.iter().zip(&self.places).filter(is_wanted).collect();
@@ -176,6 +181,19 @@ pub fn backend() -> Backend {
     let _inside = current::enter();
     let tried = raw_lock().backend;
     tried.unwrap_or(if IS_PATCHED { Backend::ProcMem } else { Backend::Flag })
+}
+
+/// Registers the sites of another object, and switches them as the patterns so far demand. An error of switching leaves
+/// them off.
+#[cfg(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))))]
+pub(crate) fn register_places(places: Vec<section::SiteInstruction>) {
+    let mut locked = lock();
+    let registry = &mut *locked.registry;
+    registry.add_places(places);
+    for (pattern, on) in registry.rules.clone() {
+        // There is nobody to whom to return the error: the object is being loaded.
+        let _ = registry.apply(&pattern, on);
+    }
 }
 
 /// Registers a site without patched code, unless it is registered, and returns `true` if it is on.
