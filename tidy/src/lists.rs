@@ -48,6 +48,7 @@ const fn listed(path: &'static str, reason: &'static str) -> Exemption {
 const RAW: &[Exemption] = &[
     listed("base/src/raw/", "processor instructions, prctl and getrusage"),
     listed("base/tests/raw/", "a counting allocator, for several crates"),
+    listed("faces/capi/src/raw/", "the exported functions, with pointers and callbacks of C"),
     listed("faces/program/src/raw.rs", "a parent-death signal, malloc_trim, and code that runs before main"),
     listed("classic/src/calls/raw.rs", "resource usage of an ended process (wait4)"),
     listed("classic/src/hello/raw.rs", "a setting of the C library's allocator"),

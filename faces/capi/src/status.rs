@@ -143,7 +143,8 @@ pub(crate) fn report(outcome: Outcome) -> handover_status {
 
 /// Returns the address of this thread's last message, which is valid until the next error of this thread.
 pub(crate) fn last_error() -> *const std::ffi::c_char {
-    let pointer = LAST_ERROR.try_with(|last| last.try_borrow().map_or(c"".as_ptr(), |it| it.as_ptr()));
+    let pointer =
+        LAST_ERROR.try_with(|last| last.try_borrow().map_or(c"".as_ptr(), |it| it.as_ptr()));
     pointer.unwrap_or(c"".as_ptr())
 }
 
@@ -151,7 +152,8 @@ pub(crate) fn last_error() -> *const std::ffi::c_char {
 pub(crate) fn panicked(payload: &(dyn Any + Send)) -> Fault {
     let text = payload.downcast_ref::<&str>().copied();
     let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    HANDOVER_PANIC.because(format_args!("the library panicked: {}", text.unwrap_or("without a text")))
+    HANDOVER_PANIC
+        .because(format_args!("the library panicked: {}", text.unwrap_or("without a text")))
 }
 
 #[cfg(test)]

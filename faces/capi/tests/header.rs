@@ -8,7 +8,8 @@ const WRITE: &str = "HANDOVER_WRITE_HEADER";
 #[test]
 fn header_is_current() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let config = cbindgen::Config::from_file(folder.join("cbindgen.toml")).expect("read cbindgen.toml");
+    let config =
+        cbindgen::Config::from_file(folder.join("cbindgen.toml")).expect("read cbindgen.toml");
     // Sorted by name: cbindgen would follow the order of the modules otherwise.
     let bindings = cbindgen::Builder::new().with_config(config).with_crate(folder).generate();
     let mut text = Vec::new();

@@ -1,12 +1,10 @@
 //! Event machines: messages, timers and descriptors, handled one after another by a callback.
 
-use super::handle::{
-    CallbackContext, Exclusive, UserPointer, given, guard, put, sized, take_back,
-};
+use super::handle::{CallbackContext, Exclusive, UserPointer, given, guard, put, sized, take_back};
 use crate::status::{Fault, handover_status};
 use handover_event::{
-    Address, Config, Context, Ended, Handler, Interest, Machine, MachineError, Ready, Round, RunError,
-    SendError, Stopper, TimerId, TimersFull, WatchError, WatchId, WhenFull,
+    Address, Config, Context, Ended, Handler, Interest, Machine, MachineError, Ready, Round,
+    RunError, SendError, Stopper, TimerId, TimersFull, WatchError, WatchId, WhenFull,
 };
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -182,7 +180,8 @@ fn configured(config: &handover_event_config) -> Result<Config, Fault> {
         1 => WhenFull::Block { wait_ns_max: config.wait_ns_max },
         2 => WhenFull::DropOldest,
         other => {
-            return Err(HANDOVER_INVALID_ARGUMENT.because(format_args!("when_full={other}: no such policy")));
+            return Err(HANDOVER_INVALID_ARGUMENT
+                .because(format_args!("when_full={other}: no such policy")));
         }
     };
     Ok(it)
@@ -389,7 +388,8 @@ pub extern "C" fn handover_event_every(
             return Err(HANDOVER_INVALID_ARGUMENT.because("period_ns=0: must be at least 1"));
         }
         let period = Duration::from_nanos(period_ns);
-        let id = with_context(machine, |it| it.every(period, move || message).map_err(timers_full))?;
+        let id =
+            with_context(machine, |it| it.every(period, move || message).map_err(timers_full))?;
         put(timer, id.to_bits());
         Ok(())
     })
@@ -475,7 +475,8 @@ pub extern "C" fn handover_event_watch(
         let message = *given("message", message)?;
         let interest = interest(interest_bits)?;
         if descriptor < 0 {
-            return Err(HANDOVER_INVALID_ARGUMENT.because(format_args!("descriptor={descriptor}: negative")));
+            return Err(HANDOVER_INVALID_ARGUMENT
+                .because(format_args!("descriptor={descriptor}: negative")));
         }
         let wrap = move |ready| message.with_ready(ready_bits(ready));
         let id = with_context(machine, |context| {

@@ -14,7 +14,8 @@ use handover_status::*;
 
 /// Function that a fiber runs. It must return: neither `longjmp` nor a C++ exception may leave it. Thread-local
 /// variables of C are those of the worker thread.
-pub type handover_fiber_function = Option<unsafe extern "C" fn(argument: *mut c_void) -> *mut c_void>;
+pub type handover_fiber_function =
+    Option<unsafe extern "C" fn(argument: *mut c_void) -> *mut c_void>;
 
 /// Worker threads that run fibers; opaque.
 pub struct handover_fiber_runtime {
@@ -65,7 +66,8 @@ pub unsafe extern "C" fn handover_fiber_runtime_destroy(
 ) -> handover_status {
     guard(|| {
         if is_fiber() {
-            return Err(HANDOVER_WRONG_THREAD.because("runtime: a fiber cannot wait for the end of all fibers"));
+            return Err(HANDOVER_WRONG_THREAD
+                .because("runtime: a fiber cannot wait for the end of all fibers"));
         }
         if runtime.is_null() {
             return Err(HANDOVER_NULL_ARGUMENT.because("runtime: must not be null"));
@@ -136,7 +138,8 @@ pub extern "C" fn handover_fiber_join(
         let fiber = given("fiber", fiber)?;
         // Not across the wait: while this fiber waits, another one of this thread may enter.
         let Some(handle) = fiber.fiber.enter("fiber")?.take() else {
-            return Err(HANDOVER_CLOSED.because("fiber: it was joined before, or another join waits for it"));
+            return Err(HANDOVER_CLOSED
+                .because("fiber: it was joined before, or another join waits for it"));
         };
         let joined = match limit(timeout_ns) {
             Some(timeout) => handle.join_timeout(timeout),

@@ -111,7 +111,10 @@ pub(super) unsafe fn text<'a>(name: &str, pointer: *const c_char) -> Result<&'a 
 ///
 /// # Safety
 /// As for [`text`].
-pub(super) unsafe fn optional_text(name: &str, pointer: *const c_char) -> Result<Option<String>, Fault> {
+pub(super) unsafe fn optional_text(
+    name: &str,
+    pointer: *const c_char,
+) -> Result<Option<String>, Fault> {
     if pointer.is_null() {
         return Ok(None);
     }
@@ -124,7 +127,9 @@ fn check_buffer(name: &str, is_null: bool, bytes: usize) -> Outcome {
         return Err(null(name));
     }
     if isize::try_from(bytes).is_err() {
-        return Err(HANDOVER_INVALID_ARGUMENT.because(format_args!("{name}: {bytes} bytes are too many")));
+        return Err(
+            HANDOVER_INVALID_ARGUMENT.because(format_args!("{name}: {bytes} bytes are too many"))
+        );
     }
     Ok(())
 }
@@ -237,11 +242,13 @@ impl<T> Exclusive<T> {
             Ok(_) if self.is_broken.load(Ordering::Relaxed) => {
                 // Release: gives the value back, as in Entered::drop().
                 self.owner.store(0, Ordering::Release);
-                Err(HANDOVER_PANIC.because(format_args!("{name}: an earlier call panicked; destroy it")))
+                Err(HANDOVER_PANIC
+                    .because(format_args!("{name}: an earlier call panicked; destroy it")))
             }
             Ok(_) => Ok(Entered { of: self }),
-            Err(owner) if owner == this => Err(HANDOVER_BUSY
-                .because(format_args!("{name}: in use by a call of this thread; is this its callback?"))),
+            Err(owner) if owner == this => Err(HANDOVER_BUSY.because(format_args!(
+                "{name}: in use by a call of this thread; is this its callback?"
+            ))),
             Err(_) => Err(HANDOVER_WRONG_THREAD
                 .because(format_args!("{name}: in use by a call of another thread"))),
         }

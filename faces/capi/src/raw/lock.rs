@@ -45,7 +45,10 @@ pub extern "C" fn handover_lock_try(lock: Option<&handover_lock>) -> handover_st
 /// Threads: any number at the same time. Blocking: up to `timeout_ns`; without a limit with `HANDOVER_FOREVER`.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
-pub extern "C" fn handover_lock_take(lock: Option<&handover_lock>, timeout_ns: u64) -> handover_status {
+pub extern "C" fn handover_lock_take(
+    lock: Option<&handover_lock>,
+    timeout_ns: u64,
+) -> handover_status {
     let Some(lock) = lock else { return HANDOVER_NULL_ARGUMENT };
     if lock.lock.try_lock() {
         return HANDOVER_OK;

@@ -69,7 +69,11 @@ pub extern "C" fn handover_notify_create(
                 let (notify, wait) = adaptive_fd::pair(config).map_err(refused)?;
                 (Box::new(notify), AnyReceiver::Eventfd(wait))
             }
-            _ => return Err(HANDOVER_INVALID_ARGUMENT.because(format_args!("kind={kind}: no such kind"))),
+            _ => {
+                return Err(
+                    HANDOVER_INVALID_ARGUMENT.because(format_args!("kind={kind}: no such kind"))
+                );
+            }
         };
         sender.write(Some(Box::new(handover_notify_sender { sender: notify })));
         receiver.write(Some(Box::new(handover_notify_receiver { receiver: Exclusive::new(wait) })));

@@ -383,7 +383,9 @@ pub extern "C" fn handover_ring_create(
         let producer = given("producer", producer)?;
         let consumer = given("consumer", consumer)?;
         if kind > handover_ring_kind::HANDOVER_RING_MPSC as u32 {
-            return Err(HANDOVER_INVALID_ARGUMENT.because(format_args!("kind={kind}: no such ring")));
+            return Err(
+                HANDOVER_INVALID_ARGUMENT.because(format_args!("kind={kind}: no such ring"))
+            );
         }
         let (push, pop) = ring(kind != 0, element_bytes, slots_count)?;
         producer.write(Some(Box::new(handover_ring_producer { end: push, element_bytes })));
@@ -406,7 +408,9 @@ pub extern "C" fn handover_ring_producer_clone(
         let producer = given("producer", producer)?;
         let clone = given("clone", clone)?;
         let Some(end) = producer.end.another() else {
-            return Err(HANDOVER_INVALID_ARGUMENT.because("producer: an SPSC ring has one producer"));
+            return Err(
+                HANDOVER_INVALID_ARGUMENT.because("producer: an SPSC ring has one producer")
+            );
         };
         let element_bytes = producer.element_bytes;
         clone.write(Some(Box::new(handover_ring_producer { end, element_bytes })));

@@ -1,14 +1,14 @@
 //! Remote procedure calls of plain bytes, and bulk transfers.
 
 use super::handle::{
-    CallbackContext, Exclusive, UserPointer, buffer, buffer_mut, fill, given, guard,
-    limit, optional_text, put, sized, take_back, text,
+    CallbackContext, Exclusive, UserPointer, buffer, buffer_mut, fill, given, guard, limit,
+    optional_text, put, sized, take_back, text,
 };
 use crate::status::{Fault, Outcome, handover_status};
 use handover_rpc::{
-    Address, AddressError, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, CallError, Calling, Config,
-    Context, Endpoint, EndpointError, Failure, MemoryError, Method, Peer, RegisterError, Rights,
-    Stopper, TlsFiles, WithdrawError,
+    Address, AddressError, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, CallError, Calling,
+    Config, Context, Endpoint, EndpointError, Failure, MemoryError, Method, Peer, RegisterError,
+    Rights, Stopper, TlsFiles, WithdrawError,
 };
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
@@ -126,9 +126,9 @@ pub struct handover_rpc_endpoint {
 
 fn failed(error: EndpointError) -> Fault {
     match error {
-        EndpointError::Config(_) | EndpointError::Incomplete(_) | EndpointError::Security { .. } => {
-            HANDOVER_INVALID_ARGUMENT.because(error)
-        }
+        EndpointError::Config(_)
+        | EndpointError::Incomplete(_)
+        | EndpointError::Security { .. } => HANDOVER_INVALID_ARGUMENT.because(error),
         EndpointError::Stranger { .. } => HANDOVER_REFUSED.because(error),
         EndpointError::Handshake { .. } => HANDOVER_DISCONNECTED.because(error),
         EndpointError::Silent { .. } => HANDOVER_TIMED_OUT.because(error),
@@ -140,7 +140,9 @@ fn failed(error: EndpointError) -> Fault {
 fn call_failed(error: CallError) -> Fault {
     match error {
         CallError::Deadline => HANDOVER_TIMED_OUT.because(error),
-        CallError::Gone(_) | CallError::Ended | CallError::Stale => HANDOVER_DISCONNECTED.because(error),
+        CallError::Gone(_) | CallError::Ended | CallError::Stale => {
+            HANDOVER_DISCONNECTED.because(error)
+        }
         CallError::Unknown => HANDOVER_NOT_FOUND.because(error),
         CallError::Failed(_) | CallError::Panicked => HANDOVER_HANDLER_FAILED.because(error),
         CallError::TooLong { .. } | CallError::ResultTooLong => HANDOVER_TOO_LONG.because(error),
@@ -203,7 +205,11 @@ unsafe fn configured(config: &handover_rpc_config) -> Result<Config, Fault> {
         (Some(certificates), Some(private_key), Some(roots)) => {
             Some(TlsFiles { certificates, private_key, roots })
         }
-        _ => return Err(HANDOVER_INVALID_ARGUMENT.because("config: set all three TLS paths, or none")),
+        _ => {
+            return Err(
+                HANDOVER_INVALID_ARGUMENT.because("config: set all three TLS paths, or none")
+            );
+        }
     };
     // Handlers of C run in the endpoint's own thread: the pool has no use for threads.
     Ok(Config {
@@ -267,7 +273,9 @@ pub unsafe extern "C" fn handover_rpc_create(
 /// memories stay valid.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn handover_rpc_destroy(endpoint: *mut handover_rpc_endpoint) -> handover_status {
+pub unsafe extern "C" fn handover_rpc_destroy(
+    endpoint: *mut handover_rpc_endpoint,
+) -> handover_status {
     // SAFETY: the header demands a handle that was not destroyed.
     guard(|| unsafe { take_back("endpoint", endpoint, |it| &it.endpoint) }.map(drop))
 }
@@ -417,9 +425,8 @@ pub unsafe extern "C" fn handover_rpc_register(
             Err(Failure::new(code, response.failure))
         };
         outside_handlers(endpoint, |it| {
-            it.register_bytes(name, provider, handler).map_err(|error: RegisterError| {
-                HANDOVER_ALREADY_EXISTS.because(error)
-            })
+            it.register_bytes(name, provider, handler)
+                .map_err(|error: RegisterError| HANDOVER_ALREADY_EXISTS.because(error))
         })
     })
 }
@@ -440,7 +447,8 @@ pub unsafe extern "C" fn handover_rpc_unregister(
         let name = unsafe { text("name", name) }?;
         match outside_handlers(endpoint, |it| Ok(it.unregister(name, provider)))? {
             true => Ok(()),
-            false => Err(HANDOVER_NOT_FOUND.because(format_args!("{name}, provider {provider}: not registered"))),
+            false => Err(HANDOVER_NOT_FOUND
+                .because(format_args!("{name}, provider {provider}: not registered"))),
         }
     })
 }
@@ -584,7 +592,8 @@ pub unsafe extern "C" fn handover_rpc_call(
             fill("result", result, answer)
         };
         let answer = with_driver!(endpoint, |driver| match limit(timeout_ns) {
-            Some(timeout) => driver.call_bytes_within(peer.into(), method, arguments, timeout, read),
+            Some(timeout) =>
+                driver.call_bytes_within(peer.into(), method, arguments, timeout, read),
             None => driver.call_bytes(peer.into(), method, arguments, read),
         });
         answer.map_err(|error| {
@@ -645,8 +654,9 @@ impl handover_rpc_bulk {
     }
 
     fn decode(&self) -> Result<BulkHandle, Fault> {
-        postcard::from_bytes(&self.bytes)
-            .map_err(|error| HANDOVER_INVALID_ARGUMENT.because(format_args!("bulk: not a handle: {error}")))
+        postcard::from_bytes(&self.bytes).map_err(|error| {
+            HANDOVER_INVALID_ARGUMENT.because(format_args!("bulk: not a handle: {error}"))
+        })
     }
 }
 
@@ -687,8 +697,9 @@ fn check_range(memory: &BulkMemory, offset: u64, bytes: usize) -> Outcome {
     if offset.checked_add(bytes as u64).is_some_and(|end| end <= len) {
         return Ok(());
     }
-    Err(HANDOVER_INVALID_ARGUMENT
-        .because(format_args!("{bytes} bytes at offset {offset} extend beyond the memory of {len} bytes")))
+    Err(HANDOVER_INVALID_ARGUMENT.because(format_args!(
+        "{bytes} bytes at offset {offset} extend beyond the memory of {len} bytes"
+    )))
 }
 
 /// Copies `bytes_count` bytes from `offset` of the memory to `into`.
@@ -776,7 +787,10 @@ pub extern "C" fn handover_rpc_expose(
             1 => Rights::Read,
             2 => Rights::Write,
             3 => Rights::ReadWrite,
-            _ => return Err(HANDOVER_INVALID_ARGUMENT.because(format_args!("rights={rights}: must be 1 to 3"))),
+            _ => {
+                return Err(HANDOVER_INVALID_ARGUMENT
+                    .because(format_args!("rights={rights}: must be 1 to 3")));
+            }
         };
         let registered = with_driver!(endpoint, |driver| driver.register_memory(memory, rights));
         let handle = registered.map_err(|error| match error {
@@ -829,8 +843,9 @@ pub unsafe extern "C" fn handover_rpc_bulk_read(
         let place = given("bulk", bulk)?;
         // SAFETY: the header demands a buffer of that length.
         let bytes = unsafe { buffer("bytes", bytes, bytes_count) }?;
-        let (handle, _) = postcard::take_from_bytes::<BulkHandle>(bytes)
-            .map_err(|error| HANDOVER_INVALID_ARGUMENT.because(format_args!("bytes: not a handle: {error}")))?;
+        let (handle, _) = postcard::take_from_bytes::<BulkHandle>(bytes).map_err(|error| {
+            HANDOVER_INVALID_ARGUMENT.because(format_args!("bytes: not a handle: {error}"))
+        })?;
         place.write(handover_rpc_bulk::encode(&handle)?);
         put(memory_bytes, handle.len_bytes());
         Ok(())

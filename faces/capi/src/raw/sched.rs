@@ -237,8 +237,14 @@ pub extern "C" fn handover_sched_count(
 ) -> handover_status {
     guard(|| {
         let it = given("scheduler", scheduler)?.scheduler.totals();
-        let (enqueued, dequeued, dropped, refused) = (it.enqueued, it.dequeued, it.dropped, it.refused);
-        given("totals", totals)?.write(handover_sched_totals { enqueued, dequeued, dropped, refused });
+        let (enqueued, dequeued, dropped, refused) =
+            (it.enqueued, it.dequeued, it.dropped, it.refused);
+        given("totals", totals)?.write(handover_sched_totals {
+            enqueued,
+            dequeued,
+            dropped,
+            refused,
+        });
         Ok(())
     })
 }

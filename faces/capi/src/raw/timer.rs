@@ -162,7 +162,8 @@ pub extern "C" fn handover_timer_expire(
     guard(|| {
         let wheel = &mut given("wheel", wheel)?.wheel;
         let place = given("expired", expired)?;
-        let Some(Expired { id, deadline_ns, missed_count, payload, .. }) = wheel.pop_due(now_ns) else {
+        let Some(Expired { id, deadline_ns, missed_count, payload, .. }) = wheel.pop_due(now_ns)
+        else {
             return Err(HANDOVER_EMPTY.into());
         };
         let (timer, payload) = (id.to_bits(), payload.get());
