@@ -103,7 +103,7 @@ fn call(server: &mut Command, client: &mut Command) -> String {
     output
 }
 
-const SUM: &str = "the sum of 1048576 bytes is 133562368\n\
+const SUM: &str = "the sum of 1048576 bytes is 68419584\n\
     22: the peer's handler failed: send the handle of at most 1 MiB (22)\n";
 
 /// Compiles and runs all examples; `wrap` makes the command that runs a program.
