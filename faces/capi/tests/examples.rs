@@ -1,6 +1,7 @@
 //! The examples and the misuse test, compiled as a user would: installed by `install.sh`, found by pkg-config or CMake,
 //! with GCC and Clang, and run alone, under Valgrind, and with AddressSanitizer.
 
+use handover_probe::read::Trace;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -124,7 +125,13 @@ fn check_examples(compiler: &str, options: &[&str], wrap: fn(&Path) -> Command) 
     let expected = "27 takes 111 steps, unrecorded\n\
         6 takes 8 steps, of which 10 events of 2 sites were recorded\n";
     assert_eq!(traced, expected);
-    assert!(trace.exists());
+    assert_eq!(events(&trace), 10);
+}
+
+/// Returns the number of events in a trace.
+fn events(trace: &Path) -> usize {
+    let trace = Trace::open(trace).unwrap_or_else(|error| panic!("{}: {error}", trace.display()));
+    trace.merged().count()
 }
 
 #[test]
@@ -201,6 +208,23 @@ fn probes_of_a_statically_linked_program_are_recorded() {
         .arg(program)
         .arg(folder.path().join("a.trace")));
     assert!(output.ends_with("10 events of 2 sites were recorded\n"), "{output}");
+}
+
+#[test]
+fn probes_of_c_are_switched_by_the_environment() {
+    if !has("gcc", "probes") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("make a temporary folder");
+    let program = compile("gcc", "examples/traced.c", folder.path(), &[]);
+    let trace = folder.path().join("environment.trace");
+    let mut traced = command(program);
+    traced.env("HANDOVER_TRACE", "collatz*").env("HANDOVER_TRACE_FILE", &trace);
+    let output = traced.arg(folder.path().join("own.trace")).output().expect("start the program");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("already running: finish it first"), "{text}");
+    // 111 steps of the first number, and the two ends of its span.
+    assert_eq!(events(&trace), 113);
 }
 
 #[test]

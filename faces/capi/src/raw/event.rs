@@ -571,14 +571,22 @@ pub extern "C" fn handover_event_run_once(
     })
 }
 
-/// Asks the machine to stop after the message that it is handling. If it is not running, its next run returns at once.
+/// Asks the machine to stop: within its handler after this message, and from elsewhere after the messages of the current
+/// round. If it is not running, its next run returns at once.
 ///
 /// Threads: any number at the same time, and within the handler. Blocking: never.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn handover_event_stop(machine: Option<&handover_event_machine>) -> handover_status {
     guard(|| {
-        given("machine", machine)?.stopper.stop();
+        let machine = given("machine", machine)?;
+        if machine.machine.is_entered_here() {
+            return with_context(Some(machine), |context| {
+                context.stop();
+                Ok(())
+            });
+        }
+        machine.stopper.stop();
         Ok(())
     })
 }

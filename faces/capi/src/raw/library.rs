@@ -1,7 +1,7 @@
 //! Version, error texts and clock of the library.
 
-use super::handle::guard;
 pub use super::handle::HANDOVER_FOREVER;
+use super::handle::guard;
 use crate::status::{handover_status, last_error};
 use std::ffi::c_char;
 

@@ -224,6 +224,14 @@ impl<E: Element, const EXACT: bool> Push for End<UnsafeCell<spsc::Producer<E>>, 
     }
 }
 
+// The header allows any number of threads to use an MPSC producer at the same time, and both ends to change threads.
+const _: () = {
+    const fn is_sync<T: Sync>() {}
+    const fn is_send<T: Send>() {}
+    is_sync::<mpsc::Producer<Words<8>>>();
+    is_send::<(spsc::Producer<Words<8>>, spsc::Consumer<Words<8>>, mpsc::Consumer<Words<8>>)>();
+};
+
 impl<E: Element, const EXACT: bool> Push for End<mpsc::Producer<E>, EXACT> {
     unsafe fn push(&self, bytes: *const MaybeUninit<u8>, count: usize) -> usize {
         // SAFETY: `bytes` points to `count` elements, as the caller guarantees.

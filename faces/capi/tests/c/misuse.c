@@ -338,6 +338,7 @@ static void events(void)
 struct shared {
     handover_fiber_runtime *runtime;
     handover_fiber_eventual *eventual;
+    handover_fiber_eventual *started;
 };
 
 static void *waiter(void *argument)
@@ -347,6 +348,7 @@ static void *waiter(void *argument)
     EXPECT(handover_fiber_runtime_destroy(shared->runtime), HANDOVER_WRONG_THREAD);
     EXPECT_TRUE(handover_fiber_id() != UINT64_MAX);
     EXPECT(handover_fiber_eventual_wait(shared->eventual, MS, NULL), HANDOVER_TIMED_OUT);
+    OK(handover_fiber_eventual_set(shared->started, NULL));
     OK(handover_fiber_eventual_wait(shared->eventual, HANDOVER_FOREVER, &value));
     return value;
 }
@@ -360,9 +362,11 @@ static void fibers(void)
     EXPECT(handover_fiber_runtime_create(0, 0, &shared.runtime), HANDOVER_INVALID_ARGUMENT);
     OK(handover_fiber_runtime_create(1, 256 << 10, &shared.runtime));
     OK(handover_fiber_eventual_create(&shared.eventual));
+    OK(handover_fiber_eventual_create(&shared.started));
     EXPECT(handover_fiber_spawn(shared.runtime, NULL, NULL, NULL), HANDOVER_NULL_ARGUMENT);
     EXPECT(handover_fiber_spawn(NULL, waiter, NULL, NULL), HANDOVER_WRONG_THREAD);
     OK(handover_fiber_spawn(shared.runtime, waiter, &shared, &fiber));
+    OK(handover_fiber_eventual_wait(shared.started, HANDOVER_FOREVER, NULL));
     EXPECT(handover_fiber_join(fiber, 20 * MS, &result), HANDOVER_TIMED_OUT);
     OK(handover_fiber_eventual_set(shared.eventual, &value));
     EXPECT(handover_fiber_eventual_set(shared.eventual, NULL), HANDOVER_ALREADY_EXISTS);
@@ -374,6 +378,7 @@ static void fibers(void)
     EXPECT(handover_fiber_eventual_reset(shared.eventual), HANDOVER_EMPTY);
     EXPECT(handover_fiber_eventual_wait(shared.eventual, 0, NULL), HANDOVER_TIMED_OUT);
     handover_fiber_eventual_destroy(shared.eventual);
+    handover_fiber_eventual_destroy(shared.started);
     EXPECT_TRUE(handover_fiber_id() == UINT64_MAX);
     OK(handover_fiber_runtime_destroy(shared.runtime));
     EXPECT(handover_fiber_runtime_destroy(NULL), HANDOVER_NULL_ARGUMENT);
