@@ -125,11 +125,11 @@ fn check_examples(compiler: &str, options: &[&str], wrap: fn(&Path) -> Command) 
     let expected = "27 takes 111 steps, unrecorded\n\
         6 takes 8 steps, of which 10 events of 2 sites were recorded\n";
     assert_eq!(traced, expected);
-    assert_eq!(events(&trace), 10);
+    assert_eq!(events_count(&trace), 10);
 }
 
 /// Returns the number of events in a trace.
-fn events(trace: &Path) -> usize {
+fn events_count(trace: &Path) -> usize {
     let trace = Trace::open(trace).unwrap_or_else(|error| panic!("{}: {error}", trace.display()));
     trace.merged().count()
 }
@@ -224,7 +224,7 @@ fn probes_of_c_are_switched_by_the_environment() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("already running: finish it first"), "{text}");
     // 111 steps of the first number, and the two ends of its span.
-    assert_eq!(events(&trace), 113);
+    assert_eq!(events_count(&trace), 113);
 }
 
 #[test]
