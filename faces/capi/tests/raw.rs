@@ -14,9 +14,10 @@ fn ring_passes_elements_of_rust() {
     let status =
         handover_ring_create(kind, size_of::<u64>(), 2, Some(&mut producer), Some(&mut consumer));
     assert_eq!(status, HANDOVER_OK);
-    // SAFETY: handover_ring_create has written both, as it returned HANDOVER_OK.
-    let (producer, consumer) = unsafe { (producer.assume_init(), consumer.assume_init()) };
-    let mut consumer = consumer.expect("a ring has two ends");
+    // SAFETY: handover_ring_create has written it, as it returned HANDOVER_OK.
+    let producer = unsafe { producer.assume_init() };
+    // SAFETY: as for the producer.
+    let mut consumer = unsafe { consumer.assume_init() }.expect("a ring has two ends");
     let mut popped = 0_u64;
     let mut pop = || -> (handover_status, u64) {
         // SAFETY: the element is a u64, for which the ring was created, and no other thread uses this end.

@@ -4,7 +4,7 @@ use super::handle::{CallbackContext, Exclusive, UserPointer, given, guard, put, 
 use crate::status::{Fault, handover_status};
 use handover_event::{
     Address, Config, Context, Ended, Handler, Interest, Machine, MachineError, Ready, Round,
-    RunError, SendError, Stopper, TimerId, TimersFull, WatchError, WatchId, WhenFull,
+    RunError, SendError, Stopper, ThreadConfig, TimerId, TimersFull, WatchError, WatchId, WhenFull,
 };
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -169,13 +169,7 @@ pub extern "C" fn handover_event_config_init(
 }
 
 fn configured(config: &handover_event_config) -> Result<Config, Fault> {
-    let mut it = Config::default();
-    it.inbox_messages_max = config.inbox_messages_max;
-    it.local_messages_max = config.local_messages_max;
-    it.timers_max = config.timers_max;
-    it.thread.spin.spin_ns_max = config.spin_ns_max;
-    it.thread.timer_slack_ns = config.timer_slack_ns;
-    it.when_full = match config.when_full {
+    let when_full = match config.when_full {
         0 => WhenFull::Refuse,
         1 => WhenFull::Block { wait_ns_max: config.wait_ns_max },
         2 => WhenFull::DropOldest,
@@ -184,7 +178,16 @@ fn configured(config: &handover_event_config) -> Result<Config, Fault> {
                 .because(format_args!("when_full={other}: no such policy")));
         }
     };
-    Ok(it)
+    let thread = ThreadConfig::default();
+    let spin = handover_notify::Config { spin_ns_max: config.spin_ns_max, ..thread.spin };
+    Ok(Config {
+        inbox_messages_max: config.inbox_messages_max,
+        local_messages_max: config.local_messages_max,
+        timers_max: config.timers_max,
+        when_full,
+        thread: ThreadConfig { spin, timer_slack_ns: config.timer_slack_ns, ..thread },
+        ..Config::default()
+    })
 }
 
 /// Creates a machine whose messages `handler` handles; `context` is passed to it. A null `config` stands for the

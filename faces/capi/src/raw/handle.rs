@@ -186,8 +186,17 @@ pub(super) fn fill(name: &str, into: &mut [MaybeUninit<u8>], bytes: &[u8]) -> Ou
             into.len()
         )));
     };
-    into.write_copy_of_slice(bytes);
+    for (place, byte) in into.iter_mut().zip(bytes) {
+        place.write(*byte);
+    }
     Ok(())
+}
+
+/// Fills a buffer of C with zeros, after which it can be read.
+pub(super) fn zeroed(into: &mut [MaybeUninit<u8>]) -> &mut [u8] {
+    into.fill(MaybeUninit::new(0));
+    // SAFETY: every byte was initialised one line above, and the length and the borrow are those of `into`.
+    unsafe { std::slice::from_raw_parts_mut(into.as_mut_ptr().cast(), into.len()) }
 }
 
 /// Time limit that never passes: `HANDOVER_FOREVER`.

@@ -2,7 +2,7 @@
 
 use super::handle::{
     CallbackContext, Exclusive, UserPointer, buffer, buffer_mut, fill, given, guard, limit,
-    optional_text, put, sized, take_back, text,
+    optional_text, put, sized, take_back, text, zeroed,
 };
 use crate::status::{Fault, Outcome, handover_status};
 use handover_rpc::{
@@ -719,9 +719,7 @@ pub unsafe extern "C" fn handover_rpc_memory_read(
         check_range(memory, offset, bytes_count)?;
         // SAFETY: the header demands a buffer of that length.
         let into = unsafe { buffer_mut("into", into, bytes_count) }?;
-        into.fill(MaybeUninit::new(0));
-        // SAFETY: every byte was initialised one line above.
-        memory.read(offset, unsafe { into.assume_init_mut() });
+        memory.read(offset, zeroed(into));
         Ok(())
     })
 }
