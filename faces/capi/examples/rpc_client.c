@@ -8,7 +8,7 @@ int main(int argc, char **argv)
     handover_rpc_peer server;
     handover_rpc_memory *memory;
     handover_rpc_bulk bulk;
-    const uint64_t limit_ns = 5000000000;
+    const uint64_t limit_ns = 60000000000;
     if (argc < 2) {
         fprintf(stderr, "usage: %s ADDRESS\n", argv[0]);
         return 2;

@@ -13,12 +13,15 @@ static int32_t sum(handover_rpc_endpoint *endpoint, const handover_rpc_request *
         handover_rpc_fail(response, "send the handle of at most 1 MiB");
         return 22;
     }
-    const handover_rpc_range range = { .bytes = bytes, .timeout_ns = 5000000000 };
+    const handover_rpc_range range = { .bytes = bytes, .timeout_ns = 60000000000 };
     CHECK(handover_rpc_pull(endpoint, request->peer, &bulk, memory, &range));
-    for (uint64_t at = 0; at < bytes; at++) {
-        uint8_t byte;
-        CHECK(handover_rpc_memory_read(memory, at, &byte, 1));
-        total += byte;
+    for (uint64_t at = 0; at < bytes;) {
+        uint8_t piece[4096];
+        size_t count = bytes - at < sizeof piece ? (size_t)(bytes - at) : sizeof piece;
+        CHECK(handover_rpc_memory_read(memory, at, piece, count));
+        at += count;
+        while (count > 0)
+            total += piece[--count];
     }
     return handover_rpc_respond(response, &total, sizeof total);
 }

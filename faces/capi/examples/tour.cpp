@@ -48,7 +48,7 @@ static void fibers()
     handover::mutex mutex;
     handover::fiber_runtime runtime(2);
     auto asks = runtime.spawn([&] {
-        const int *found = answer.wait(5s).value();
+        const int *found = answer.wait(60s).value();
         const std::lock_guard guard(mutex);
         std::cout << "the answer is " << *found << '\n';
     });
@@ -73,7 +73,7 @@ static void calls()
     std::thread serving([&] { server.serve(); });
     const auto peer = client.connect(address);
     std::uint64_t number = 84;
-    const auto result = client.call(peer, "half", &number, sizeof number, sizeof number, 5s);
+    const auto result = client.call(peer, "half", &number, sizeof number, sizeof number, 60s);
     std::memcpy(&number, result.data(), result.size());
     std::cout << "half is " << number << '\n';
     try {

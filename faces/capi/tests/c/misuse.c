@@ -306,7 +306,7 @@ static void events(void)
     OK(handover_event_send(address, &message));
     EXPECT(handover_event_send(address, &message), HANDOVER_FULL);
     EXPECT(handover_event_send(address, NULL), HANDOVER_NULL_ARGUMENT);
-    OK(handover_event_after(machine, 1000 * MS, &message, &timer));
+    OK(handover_event_after(machine, 60000 * MS, &message, &timer));
     EXPECT(handover_event_after(machine, MS, &message, NULL), HANDOVER_FULL);
     OK(handover_event_cancel(machine, timer));
     EXPECT(handover_event_cancel(machine, timer), HANDOVER_NOT_FOUND);
@@ -400,8 +400,9 @@ static int32_t busy(handover_rpc_endpoint *endpoint, const handover_rpc_request 
 static int32_t slow(handover_rpc_endpoint *endpoint, const handover_rpc_request *request,
                     handover_rpc_response *response, void *context)
 {
-    (void)endpoint, (void)request, (void)response, (void)context;
-    usleep(200000);
+    char byte;
+    (void)endpoint, (void)request, (void)response;
+    EXPECT_TRUE(read(*(const int *)context, &byte, 1) == 1); /* until the caller's time limit has passed */
     return 0;
 }
 
@@ -431,6 +432,8 @@ static void calls(void)
     size_t bytes = sizeof result;
     uint64_t memory_bytes;
     pthread_t thread;
+    int pipes[2];
+    EXPECT_TRUE(pipe(pipes) == 0);
     OK(handover_rpc_config_init(&config));
     config.peers_max = 0;
     EXPECT(handover_rpc_create(&config, &server), HANDOVER_INVALID_ARGUMENT);
@@ -446,7 +449,7 @@ static void calls(void)
     EXPECT(handover_rpc_register(server, "busy", 0, busy, NULL), HANDOVER_ALREADY_EXISTS);
     EXPECT(handover_rpc_register(server, NULL, 0, busy, NULL), HANDOVER_NULL_ARGUMENT);
     EXPECT(handover_rpc_register(server, "null", 0, NULL, NULL), HANDOVER_NULL_ARGUMENT);
-    OK(handover_rpc_register(server, "slow", 3, slow, NULL));
+    OK(handover_rpc_register(server, "slow", 3, slow, &pipes[0]));
     OK(handover_rpc_register(server, "fails", 0, fails, NULL));
     OK(handover_rpc_register(server, "gone", 0, fails, NULL));
     OK(handover_rpc_unregister(server, "gone", 0));
@@ -469,6 +472,7 @@ static void calls(void)
            HANDOVER_HANDLER_FAILED);
     EXPECT_TRUE(handover_rpc_failure_code(client) == -7 && strstr(handover_last_error(), "on purpose"));
     EXPECT(handover_rpc_call(client, peer, "slow", 3, NULL, 0, NULL, NULL, 10 * MS), HANDOVER_TIMED_OUT);
+    EXPECT_TRUE(write(pipes[1], "", 1) == 1);
     EXPECT(handover_rpc_stop_peer(client, peer), HANDOVER_NOT_FOUND);
 
     OK(handover_rpc_memory_create(4096, &memory));
@@ -482,12 +486,12 @@ static void calls(void)
     EXPECT_TRUE(memory_bytes == 4096 && memcmp(&bulk, &copy, sizeof bulk) == 0);
     memset(copy.bytes, 0xff, sizeof copy.bytes);
     EXPECT(handover_rpc_bulk_read("", 0, &copy, NULL), HANDOVER_INVALID_ARGUMENT);
-    handover_rpc_range range = { .bytes = 17, .timeout_ns = 1000 * MS };
+    handover_rpc_range range = { .bytes = 17, .timeout_ns = 60000 * MS };
     EXPECT(handover_rpc_pull(client, peer, &copy, small, &range), HANDOVER_INVALID_ARGUMENT);
     EXPECT(handover_rpc_pull(client, peer, &bulk, small, &range), HANDOVER_INVALID_ARGUMENT);
     range.bytes = 16;
     EXPECT(handover_rpc_push(client, peer, &bulk, small, &range), HANDOVER_REFUSED); /* it is not the server's */
-    OK(handover_rpc_withdraw(client, &bulk, 1000 * MS));
+    OK(handover_rpc_withdraw(client, &bulk, 60000 * MS));
     EXPECT(handover_rpc_withdraw(client, &bulk, 0), HANDOVER_NOT_FOUND);
     handover_rpc_memory_destroy(memory);
     handover_rpc_memory_destroy(small);
@@ -498,6 +502,8 @@ static void calls(void)
     EXPECT(handover_rpc_call(client, peer, "busy", 0, NULL, 0, NULL, NULL, HANDOVER_FOREVER), HANDOVER_DISCONNECTED);
     EXPECT(handover_rpc_disconnect(client, peer), HANDOVER_DISCONNECTED);
     OK(handover_rpc_destroy(client));
+    close(pipes[0]);
+    close(pipes[1]);
     EXPECT(handover_rpc_destroy(NULL), HANDOVER_NULL_ARGUMENT);
 }
 
