@@ -47,6 +47,8 @@ const fn listed(path: &'static str, reason: &'static str) -> Exemption {
 const RAW: &[Exemption] = &[
     listed("base/src/raw/", "processor instructions, prctl and getrusage"),
     listed("base/tests/raw/", "a counting allocator, for several crates"),
+    listed("faces/capi/src/raw/", "the exported functions, with pointers and callbacks of C"),
+    listed("faces/capi/tests/raw.rs", "calls of the exported functions"),
     listed("faces/program/src/raw.rs", "a parent-death signal, malloc_trim, and code that runs before main"),
     listed("classic/src/calls/raw.rs", "resource usage of an ended process (wait4)"),
     listed("classic/src/hello/raw.rs", "a setting of the C library's allocator"),
@@ -71,6 +73,7 @@ const UNSAFE_ELSEWHERE: &[Exemption] = &[
 
 #[rustfmt::skip]
 const LONG: &[Exemption] = &[
+    listed("faces/capi/include/handover.h", "generated: the one header of the C interface"),
 ];
 
 #[rustfmt::skip]

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
+mod capi;
 mod dist;
 mod layouts;
 mod peers;
@@ -27,6 +28,8 @@ enum Command {
     Test(test::TestOptions),
     /// Write shell completions and the man page into dist/.
     Dist(dist::DistOptions),
+    /// Install the C library, its headers, and files for pkg-config and CMake
+    Capi(capi::CapiOptions),
     /// Link one commit several times, each time with another order of functions.
     Layouts(layouts::LayoutsOptions),
     /// Compare other tracers with ours on the same C program.
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Test(options) => test::test(&options),
         Command::Dist(options) => dist::dist(&options),
+        Command::Capi(options) => capi::capi(&options),
         Command::Layouts(options) => layouts::layouts(&options),
         Command::Peers(options) => peers::peers(&options),
     };

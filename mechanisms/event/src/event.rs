@@ -45,6 +45,21 @@ pub struct Ready {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WatchId(pub(crate) handover_base::slab::Key);
 
+impl WatchId {
+    /// Returns the identifier as a number, for a foreign interface.
+    #[must_use]
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.0.generation) << 32 | u64::from(self.0.index)
+    }
+
+    /// Returns the identifier of a number from [`to_bits`](Self::to_bits). Any other number is an identifier too, of a
+    /// watch that may have ended.
+    #[must_use]
+    pub fn from_bits(bits: u64) -> Self {
+        Self(handover_base::slab::Key { index: bits as u32, generation: (bits >> 32) as u32 })
+    }
+}
+
 /// Reason why the run of a machine or group has stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

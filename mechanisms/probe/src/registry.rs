@@ -62,7 +62,10 @@ pub(crate) fn lock_for_fork() -> RegistryLock {
 impl Registry {
     fn read_section(&mut self) {
         self.is_read = true;
-        let mut instructions = section::instructions();
+        self.add_instructions(section::instructions());
+    }
+
+    fn add_instructions(&mut self, mut instructions: Vec<section::SiteInstruction>) {
         instructions.sort_unstable_by_key(|instruction| instruction.at);
         for instruction in instructions {
             let index = match instruction.meta.number() {
@@ -91,10 +94,12 @@ impl Registry {
     }
 
     fn switch(&mut self, pattern: &str, on: bool) -> Result<usize, SwitchError> {
-        if !IS_PATCHED {
-            self.rules.retain(|(rule, _)| rule != pattern);
-            self.rules.push((pattern.to_owned(), on));
-        }
+        self.rules.retain(|(rule, _)| rule != pattern);
+        self.rules.push((pattern.to_owned(), on));
+        self.apply(pattern, on)
+    }
+
+    fn apply(&mut self, pattern: &str, on: bool) -> Result<usize, SwitchError> {
         let is_wanted = |(meta, _): &(&&'static Meta, _)| matches(pattern, meta.name());
         let wanted: Vec<(&&'static Meta, &Vec<usize>)> =
             self.sites.iter().zip(&self.addresses).filter(is_wanted).collect();
@@ -175,6 +180,19 @@ pub fn backend() -> Backend {
     let _inside = current::enter();
     let tried = raw_lock().backend;
     tried.unwrap_or(if IS_PATCHED { Backend::ProcMem } else { Backend::Flag })
+}
+
+/// Registers the sites of another object, and switches them as the patterns so far demand. An error of switching leaves
+/// them off.
+#[cfg(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))))]
+pub(crate) fn register_instructions(instructions: Vec<section::SiteInstruction>) {
+    let mut locked = lock();
+    let registry = &mut *locked.registry;
+    registry.add_instructions(instructions);
+    for (pattern, on) in registry.rules.clone() {
+        // There is nobody to whom to return the error: the object is being loaded.
+        let _ = registry.apply(&pattern, on);
+    }
 }
 
 /// Registers a site without patched code, unless it is registered, and returns `true` if the site

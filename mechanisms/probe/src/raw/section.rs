@@ -15,18 +15,15 @@ pub(crate) struct SiteInstruction {
 
 #[cfg(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))))]
 mod patched {
-    use super::SiteInstruction;
-    use crate::site::{CONTROL, CONTROL_BYTES, LAYOUT_VERSION, Meta};
+    use super::{SiteInstruction, meta_at};
+    use crate::site::{CONTROL, CONTROL_BYTES, LAYOUT_VERSION};
 
     /// Entry of the section, in the layout that the macro writes.
     #[repr(C)]
-    struct Entry {
+    pub(crate) struct Entry {
         at: i32,
         meta: i32,
     }
-
-    /// Size of a site's [`Meta`] before its texts.
-    const HEADER_BYTES: usize = 16;
 
     fn bounds() -> (*const Entry, *const Entry) {
         let (start, stop): (*const Entry, *const Entry);
@@ -58,15 +55,29 @@ mod patched {
     pub(crate) fn instructions() -> Vec<SiteInstruction> {
         const { assert!(CONTROL_BYTES > 0) };
         let (start, stop) = bounds();
+        // SAFETY: the linker placed this object's entries between the two symbols.
+        unsafe { instructions_between(start, stop) }
+    }
+
+    /// Returns the instructions of an object's sites, whose section lies between `start` and `stop`, without the control
+    /// entry.
+    ///
+    /// # Safety
+    /// The linker placed entries, as the macros write them, between the two addresses, each aligned to 4 bytes and 8
+    /// bytes long, in a read-only section of an object that is never unloaded.
+    pub(crate) unsafe fn instructions_between(
+        start: *const Entry,
+        stop: *const Entry,
+    ) -> Vec<SiteInstruction> {
         let count = (stop.addr() - start.addr()) / size_of::<Entry>();
-        // SAFETY: the linker placed this object's entries between the two symbols, each aligned to
-        // 4 bytes and 8 bytes long, in a read-only section.
+        // SAFETY: the entries lie between the two addresses, as the caller guarantees.
         let entries = unsafe { std::slice::from_raw_parts(start, count) };
         entries
             .iter()
             .map(|entry| SiteInstruction {
                 at: absolute(&entry.at).addr(),
-                meta: meta(absolute(&entry.meta)),
+                // SAFETY: an entry points to a Meta, which lives as long as its object is loaded.
+                meta: unsafe { meta_at(absolute(&entry.meta)) },
             })
             .filter(|place| !place.meta.is_control() && place.meta.version() == LAYOUT_VERSION)
             .collect()
@@ -76,22 +87,29 @@ mod patched {
     fn absolute(distance: &i32) -> *const u8 {
         std::ptr::from_ref(distance).cast::<u8>().wrapping_offset(*distance as isize)
     }
-
-    /// Returns the site's data at `start`, including its texts.
-    fn meta(start: *const u8) -> &'static Meta {
-        // SAFETY: an entry points to a Meta, which begins with a header of 16 bytes.
-        let header = unsafe { &*start.cast::<Meta<[u8; 0]>>() };
-        let text_bytes = header.text_bytes();
-        let thin = std::ptr::slice_from_raw_parts(start, text_bytes);
-        const { assert!(size_of::<Meta<[u8; 0]>>() == HEADER_BYTES) };
-        // SAFETY: header and texts are one static of 16 + text_bytes bytes (Meta::new), which lives
-        // as long as the object is loaded. The pointer's metadata is the length of the last field.
-        unsafe { &*(thin as *const Meta) }
-    }
 }
 
 #[cfg(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))))]
-pub(crate) use patched::instructions;
+pub(crate) use patched::{instructions, instructions_between};
+
+/// Size of a site's [`Meta`] before its texts.
+const HEADER_BYTES: usize = 16;
+
+/// Returns the site's data at `start`, including its texts.
+///
+/// # Safety
+/// `start` is the address of a [`Meta`], which lives for ever: a static of 16 + text_bytes bytes (`Meta::new`, and
+/// `HANDOVER_META_` in `handover_probe.h`) of an object that is never unloaded.
+#[must_use]
+pub unsafe fn meta_at(start: *const u8) -> &'static Meta {
+    const { assert!(size_of::<Meta<[u8; 0]>>() == HEADER_BYTES) };
+    // SAFETY: a Meta begins with a header of 16 bytes.
+    let header = unsafe { &*start.cast::<Meta<[u8; 0]>>() };
+    let thin = std::ptr::slice_from_raw_parts(start, header.text_bytes());
+    // SAFETY: the texts follow the header, as the caller guarantees. The pointer's metadata is the length of the last
+    // field.
+    unsafe { &*(thin as *const Meta) }
+}
 
 /// Returns an empty vector: sites without patched code are not in the section, and register when they first run.
 #[cfg(not(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags")))))]

@@ -14,3 +14,24 @@ static START: extern "C" fn() = start;
 extern "C" fn start() {
     crate::startup::run();
 }
+
+/// Registers the sites of another object: C code with `handover_probe.h`. Patterns that were switched on before apply to
+/// them.
+///
+/// # Safety
+/// The linker placed entries, as the header's macros write them, between the two addresses, in a read-only section of an
+/// object that is never unloaded.
+#[cfg(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))))]
+pub unsafe fn register_section(start: *const core::ffi::c_void, stop: *const core::ffi::c_void) {
+    // SAFETY: the caller guarantees what the function demands.
+    let instructions = unsafe { super::section::instructions_between(start.cast(), stop.cast()) };
+    crate::registry::register_instructions(instructions);
+    crate::recording::write_new_sites();
+}
+
+/// Does nothing: in this form there are no patched instructions.
+///
+/// # Safety
+/// None is needed.
+#[cfg(not(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags")))))]
+pub unsafe fn register_section(_start: *const core::ffi::c_void, _stop: *const core::ffi::c_void) {}

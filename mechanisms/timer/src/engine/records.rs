@@ -15,6 +15,21 @@ pub struct TimerId(
 );
 
 impl TimerId {
+    /// Returns the handle as a number, for a foreign interface; it is not 0.
+    #[inline]
+    #[must_use]
+    pub fn to_bits(self) -> u64 {
+        self.0.get()
+    }
+
+    /// Returns the handle of a number from [`to_bits`](Self::to_bits); `None` for 0. Any other number is a handle, of
+    /// a timer that may not be running.
+    #[inline]
+    #[must_use]
+    pub fn from_bits(bits: u64) -> Option<Self> {
+        NonZeroU64::new(bits).map(Self)
+    }
+
     #[inline]
     pub(super) fn from_key(key: u64) -> Option<Self> {
         NonZeroU64::new(key).map(Self)

@@ -1,0 +1,326 @@
+//! Fibers, and eventuals that fibers and threads wait for.
+
+use super::handle::{Exclusive, UserPointer, given, guard, limit, put, take_back};
+use crate::status::{Fault, Outcome, handover_status};
+use ::handover_fiber::{
+    Builder, Config, Eventual, JoinHandle, Runtime, SpawnError, StackError, StartError, current_id,
+    is_fiber, sleep_until_ns, yield_now,
+};
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use handover_status::*;
+
+/// Function that a fiber runs. It must return: neither `longjmp` nor a C++ exception may leave it. Thread-local
+/// variables of C are those of the worker thread.
+pub type handover_fiber_function =
+    Option<unsafe extern "C" fn(argument: *mut c_void) -> *mut c_void>;
+
+/// Worker threads that run fibers; opaque.
+pub struct handover_fiber_runtime {
+    runtime: Runtime,
+}
+
+/// Fiber that was spawned and not joined; opaque.
+pub struct handover_fiber {
+    fiber: Exclusive<Option<JoinHandle<UserPointer>>>,
+}
+
+/// Starts a runtime of `workers_count` threads, each fiber of which has a stack of `stack_bytes` bytes (rounded up to
+/// pages, 0 for 64 KiB). A fiber that needs more than its stack is ended by SIGSEGV, with a message.
+///
+/// Errors: `HANDOVER_INVALID_ARGUMENT` for a number outside its range; `HANDOVER_SYSTEM` if a thread cannot be started.
+/// Threads: any. Blocking: until the threads have started. Ownership: the caller destroys the runtime.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_fiber_runtime_create(
+    workers_count: u32,
+    stack_bytes: usize,
+    runtime: Option<&mut MaybeUninit<Option<Box<handover_fiber_runtime>>>>,
+) -> handover_status {
+    guard(|| {
+        let place = given("runtime", runtime)?;
+        let mut config = Config::workers(workers_count);
+        if stack_bytes > 0 {
+            config.stack_bytes = stack_bytes;
+        }
+        let runtime = Runtime::new(config).map_err(|error| match error {
+            StartError::Thread { .. } | StartError::Pin { .. } => HANDOVER_SYSTEM.because(error),
+            _ => HANDOVER_INVALID_ARGUMENT.because(error),
+        })?;
+        place.write(Some(Box::new(handover_fiber_runtime { runtime })));
+        Ok(())
+    })
+}
+
+/// Waits until all fibers have finished, and stops the threads. Fibers can spawn others meanwhile.
+///
+/// Errors: `HANDOVER_WRONG_THREAD` if a fiber calls; then nothing is destroyed.
+/// Threads: any thread that is not a fiber, while no other thread uses the runtime. Blocking: until all fibers have
+/// finished. Ownership: the handle is invalid afterwards; those of fibers stay valid.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn handover_fiber_runtime_destroy(
+    runtime: *mut handover_fiber_runtime,
+) -> handover_status {
+    guard(|| {
+        if is_fiber() {
+            return Err(HANDOVER_WRONG_THREAD
+                .because("runtime: a fiber cannot wait for the end of all fibers"));
+        }
+        if runtime.is_null() {
+            return Err(HANDOVER_NULL_ARGUMENT.because("runtime: must not be null"));
+        }
+        // SAFETY: the header demands a handle that was not destroyed, and that no other thread uses.
+        let runtime = unsafe { Box::from_raw(runtime) };
+        runtime.runtime.shutdown();
+        Ok(())
+    })
+}
+
+fn spawn_failed(error: SpawnError) -> Fault {
+    match error {
+        SpawnError::Stack(StackError::OutOfMemory { .. }) => HANDOVER_OUT_OF_MEMORY.because(error),
+        SpawnError::Stack(_) => HANDOVER_SYSTEM.because(error),
+        SpawnError::ShuttingDown => HANDOVER_CLOSED.because(error),
+        SpawnError::NotInFiber => HANDOVER_WRONG_THREAD.because(error),
+        _ => HANDOVER_INVALID_ARGUMENT.because(error),
+    }
+}
+
+/// Spawns a fiber that runs `function(argument)`; its handle goes to `fiber`. If `fiber` is null, nobody can join it.
+///
+/// A null `runtime` stands for that of the calling fiber, on whose worker the new one then starts.
+///
+/// Errors: `HANDOVER_OUT_OF_MEMORY`; `HANDOVER_SYSTEM` for too many mappings; `HANDOVER_CLOSED` if the runtime is being
+/// destroyed; `HANDOVER_WRONG_THREAD` for a null runtime on a thread that is no fiber.
+/// Threads: any. Blocking: never. Ownership: the caller joins or destroys the handle; the argument stays the program's,
+/// and the fiber uses it on a worker thread.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_fiber_spawn(
+    runtime: Option<&handover_fiber_runtime>,
+    function: handover_fiber_function,
+    argument: *mut c_void,
+    fiber: Option<&mut MaybeUninit<Option<Box<handover_fiber>>>>,
+) -> handover_status {
+    guard(|| {
+        let function = given("function", function)?;
+        let argument = UserPointer(argument);
+        // SAFETY: the header demands a function that accepts this argument on a worker thread.
+        let run = move || UserPointer(unsafe { function(argument.get()) });
+        let builder = Builder::new();
+        let handle = match runtime {
+            Some(runtime) => builder.spawn_on(&runtime.runtime.handle(), run),
+            None => builder.spawn(run),
+        };
+        let handle = handle.map_err(spawn_failed)?;
+        put(fiber, Some(Box::new(handover_fiber { fiber: Exclusive::new(Some(handle)) })));
+        Ok(())
+    })
+}
+
+/// Waits until the fiber has finished, for at most `timeout_ns`; its result goes to `result`, unless that is null.
+///
+/// Errors: `HANDOVER_TIMED_OUT`, which sets no last error, after which the fiber can be joined again;
+/// `HANDOVER_CLOSED` if it was joined before; `HANDOVER_WRONG_THREAD` if another thread joins it.
+/// Threads: any thread or fiber, one at a time. Blocking: up to `timeout_ns`; a fiber's worker runs others meanwhile.
+/// Ownership: the handle must still be destroyed.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_fiber_join(
+    fiber: Option<&handover_fiber>,
+    timeout_ns: u64,
+    result: Option<&mut MaybeUninit<*mut c_void>>,
+) -> handover_status {
+    guard(|| {
+        let fiber = given("fiber", fiber)?;
+        // Not across the wait: while this fiber waits, another one of this thread may enter.
+        let Some(handle) = fiber.fiber.enter("fiber")?.take() else {
+            return Err(HANDOVER_CLOSED
+                .because("fiber: it was joined before, or another join waits for it"));
+        };
+        let joined = match limit(timeout_ns) {
+            Some(timeout) => handle.join_timeout(timeout),
+            None => Ok(handle.join()),
+        };
+        match joined {
+            Ok(Ok(value)) => {
+                put(result, value.get());
+                Ok(())
+            }
+            Ok(Err(panicked)) => Err(HANDOVER_PANIC.because(panicked)),
+            Err(handle) => {
+                *fiber.fiber.enter("fiber")? = Some(handle);
+                Err(HANDOVER_TIMED_OUT.into())
+            }
+        }
+    })
+}
+
+/// Destroys the handle of a fiber. A fiber that was not joined runs on, and its result is lost.
+///
+/// Errors: `HANDOVER_WRONG_THREAD` if another thread uses the handle; then nothing is destroyed.
+/// Threads: any, while nobody joins the fiber. Blocking: never. Ownership: the handle is invalid afterwards.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn handover_fiber_destroy(fiber: *mut handover_fiber) -> handover_status {
+    // SAFETY: the header demands a handle that was not destroyed.
+    guard(|| unsafe { take_back("fiber", fiber, |it| &it.fiber) }.map(drop))
+}
+
+/// Lets other fibers that are ready run first; on a thread that is no fiber, yields the CPU.
+///
+/// Threads: any. Blocking: until the fibers that are ahead in the queue have run.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_fiber_yield() {
+    guard(|| {
+        yield_now();
+        Ok(())
+    });
+}
+
+/// Sleeps until `deadline_ns` on `CLOCK_MONOTONIC` (`handover_now_ns`).
+///
+/// Threads: any. Blocking: until then; a fiber's worker runs others meanwhile.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_fiber_sleep_until(deadline_ns: u64) {
+    guard(|| {
+        sleep_until_ns(deadline_ns);
+        Ok(())
+    });
+}
+
+/// Returns the number of the calling fiber, which is unique in its runtime; `UINT64_MAX` on a thread that is no fiber.
+///
+/// Threads: any. Blocking: never.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_fiber_id() -> u64 {
+    let mut id = None;
+    guard(|| {
+        id = current_id();
+        Ok(())
+    });
+    id.unwrap_or(u64::MAX)
+}
+
+/// Pointer that one participant sets and others, fibers or threads, wait for; opaque.
+pub struct handover_fiber_eventual {
+    is_taken: AtomicBool,
+    value: AtomicPtr<c_void>,
+    event: Eventual,
+}
+
+impl handover_fiber_eventual {
+    fn value(&self) -> *mut c_void {
+        // Relaxed: the event orders the store in set() before its waiters.
+        self.value.load(Ordering::Relaxed)
+    }
+}
+
+/// Creates an eventual without a value.
+///
+/// Threads: any. Blocking: never. Ownership: the caller destroys the eventual.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_fiber_eventual_create(
+    eventual: Option<&mut MaybeUninit<Option<Box<handover_fiber_eventual>>>>,
+) -> handover_status {
+    guard(|| {
+        given("eventual", eventual)?.write(Some(Box::new(handover_fiber_eventual {
+            is_taken: AtomicBool::new(false),
+            value: AtomicPtr::new(std::ptr::null_mut()),
+            event: Eventual::new(),
+        })));
+        Ok(())
+    })
+}
+
+/// Sets the value, and wakes all waiters.
+///
+/// Errors: `HANDOVER_ALREADY_EXISTS` if it is set.
+/// Threads: any number of threads and fibers at the same time. Blocking: never.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_fiber_eventual_set(
+    eventual: Option<&handover_fiber_eventual>,
+    value: *mut c_void,
+) -> handover_status {
+    guard(|| {
+        let eventual = given("eventual", eventual)?;
+        let taken = || HANDOVER_ALREADY_EXISTS.because("eventual: it is set; reset it first");
+        // Acquire: pairs with the Release in reset(), so that the event is unset here.
+        if eventual.is_taken.swap(true, Ordering::Acquire) {
+            return Err(taken());
+        }
+        // Relaxed: the event publishes the value to its waiters.
+        eventual.value.store(value, Ordering::Relaxed);
+        eventual.event.set(()).map_err(|_| taken())
+    })
+}
+
+/// Waits until the value is set, for at most `timeout_ns`; the value goes to `value`, unless that is null. With 0, it
+/// only tests.
+///
+/// Errors: `HANDOVER_TIMED_OUT`, which sets no last error.
+/// Threads: any number of threads and fibers at the same time. Blocking: up to `timeout_ns`; a fiber's worker runs
+/// others meanwhile.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_fiber_eventual_wait(
+    eventual: Option<&handover_fiber_eventual>,
+    timeout_ns: u64,
+    value: Option<&mut MaybeUninit<*mut c_void>>,
+) -> handover_status {
+    guard(|| {
+        let eventual = given("eventual", eventual)?;
+        let is_set = match (timeout_ns, limit(timeout_ns)) {
+            (0, _) => eventual.event.test().is_some(),
+            (_, Some(timeout)) => eventual.event.wait_timeout(timeout).is_some(),
+            (_, None) => {
+                eventual.event.wait();
+                true
+            }
+        };
+        if !is_set {
+            return Err(HANDOVER_TIMED_OUT.into());
+        }
+        put(value, eventual.value());
+        Ok(())
+    })
+}
+
+/// Makes the eventual unset. Participants that were waiting when it was set still continue; one that has not read the
+/// value yet reads that of a later set.
+///
+/// Errors: `HANDOVER_EMPTY`, which sets no last error, if it was not set.
+/// Threads: one at a time; others may set and wait. Blocking: yields the CPU while a waiter whose time is up leaves.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_fiber_eventual_reset(
+    eventual: Option<&handover_fiber_eventual>,
+) -> handover_status {
+    guard(|| reset(given("eventual", eventual)?))
+}
+
+fn reset(eventual: &handover_fiber_eventual) -> Outcome {
+    if !eventual.event.rearm() {
+        return Err(HANDOVER_EMPTY.into());
+    }
+    // Release: pairs with the Acquire in set(): the event is unset before it can be set again.
+    eventual.is_taken.store(false, Ordering::Release);
+    Ok(())
+}
+
+/// Destroys an eventual; null is ignored.
+///
+/// Threads: any, while nobody waits for it or sets it. Blocking: never. Ownership: the handle is invalid afterwards.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_fiber_eventual_destroy(eventual: Option<Box<handover_fiber_eventual>>) {
+    drop(eventual);
+}

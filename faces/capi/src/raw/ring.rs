@@ -1,0 +1,624 @@
+//! Rings of elements whose size is chosen when the ring is created.
+//!
+//! The Rust rings are generic over the element. Here, the element is an array of bytes of one of a few sizes; an
+//! element of another size lies in the next greater one. A ring of exactly such a size copies a constant number
+//! of bytes.
+
+use super::handle::{buffer, buffer_mut, given, guard, put};
+use crate::status::{Fault, handover_status};
+use handover_ring::{CapacityError, PushError, mpsc, spsc};
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+
+use handover_status::*;
+
+/// Maximum size of an element of a ring in bytes. Push pointers to larger values.
+pub const HANDOVER_RING_ELEMENT_BYTES_MAX: usize = 4096;
+
+/// Kind of a ring, by the number of threads that push.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum handover_ring_kind {
+    /// One thread at a time pushes, and one at a time pops. The cheapest.
+    HANDOVER_RING_SPSC = 0,
+    /// Any number of threads push, through one producer or several, and one at a time pops.
+    HANDOVER_RING_MPSC = 1,
+}
+
+/// Alignment in memory: elements of 8 bytes and more are copied as words.
+#[derive(Clone, Copy)]
+#[repr(align(8))]
+struct Words<const N: usize>([MaybeUninit<u8>; N]);
+
+/// As [`Words`], for elements of fewer than 8 bytes.
+#[derive(Clone, Copy)]
+#[repr(align(4))]
+struct HalfWord([MaybeUninit<u8>; 4]);
+
+trait Element: Copy + 'static {
+    const VACANT: Self;
+
+    fn bytes(&self) -> &[MaybeUninit<u8>];
+    fn bytes_mut(&mut self) -> &mut [MaybeUninit<u8>];
+
+    /// Makes an element of `source`, which is not longer.
+    #[inline(always)]
+    fn of(source: &[MaybeUninit<u8>]) -> Self {
+        let mut element = Self::VACANT;
+        element.bytes_mut()[..source.len()].copy_from_slice(source);
+        element
+    }
+
+    /// Copies the start of the element to `into`, which is not longer.
+    #[inline(always)]
+    fn copy_to(&self, into: &mut [MaybeUninit<u8>]) {
+        into.copy_from_slice(&self.bytes()[..into.len()]);
+    }
+}
+
+impl<const N: usize> Element for Words<N> {
+    const VACANT: Self = Self([MaybeUninit::uninit(); N]);
+
+    #[inline(always)]
+    fn bytes(&self) -> &[MaybeUninit<u8>] {
+        &self.0
+    }
+
+    #[inline(always)]
+    fn bytes_mut(&mut self) -> &mut [MaybeUninit<u8>] {
+        &mut self.0
+    }
+}
+
+impl Element for HalfWord {
+    const VACANT: Self = Self([MaybeUninit::uninit(); 4]);
+
+    #[inline(always)]
+    fn bytes(&self) -> &[MaybeUninit<u8>] {
+        &self.0
+    }
+
+    #[inline(always)]
+    fn bytes_mut(&mut self) -> &mut [MaybeUninit<u8>] {
+        &mut self.0
+    }
+}
+
+/// Producer of a ring with elements of any size.
+trait Push {
+    /// Pushes the elements in `bytes`, as many as there is room for; returns their number.
+    ///
+    /// # Safety
+    /// `bytes` points to `count` elements. Only one thread at a time is in a method, except for MPSC.
+    unsafe fn push(&self, bytes: *const MaybeUninit<u8>, count: usize) -> usize;
+
+    /// Pushes one element.
+    ///
+    /// # Safety
+    /// As [`push`](Self::push).
+    unsafe fn push_one(&self, bytes: *const MaybeUninit<u8>) -> handover_status;
+
+    /// # Safety
+    /// As [`push`](Self::push).
+    unsafe fn is_closed(&self) -> bool;
+
+    /// # Safety
+    /// As [`push`](Self::push).
+    unsafe fn close(&self);
+
+    /// # Safety
+    /// As [`push`](Self::push).
+    unsafe fn len(&self) -> usize;
+
+    /// Returns another producer of the ring; `None` for SPSC.
+    fn another(&self) -> Option<Box<dyn Push>>;
+}
+
+/// Consumer of a ring with elements of any size.
+trait Pop {
+    /// Pops at most `count` elements into `bytes`; returns their number.
+    ///
+    /// # Safety
+    /// `bytes` points to memory for `count` elements.
+    unsafe fn pop(&mut self, bytes: *mut MaybeUninit<u8>, count: usize) -> usize;
+
+    /// Pops one element into `bytes`; returns `false` if there is none.
+    ///
+    /// # Safety
+    /// `bytes` points to memory for an element.
+    unsafe fn pop_one(&mut self, bytes: *mut MaybeUninit<u8>) -> bool;
+
+    fn is_finished(&self) -> bool;
+    fn close(&mut self);
+    fn len(&self) -> usize;
+}
+
+/// End of a ring, with the size of C's elements. If `EXACT`, they fill the ring's elements.
+struct End<R, const EXACT: bool> {
+    ring: R,
+    element_bytes: usize,
+}
+
+impl<R, const EXACT: bool> End<R, EXACT> {
+    /// Returns the size of an element in bytes: a constant if `EXACT`.
+    #[inline(always)]
+    fn element_bytes<E>(&self) -> usize {
+        if EXACT { size_of::<E>() } else { self.element_bytes }
+    }
+}
+
+/// Iterator over the elements in a buffer of C.
+struct Elements<'a, E> {
+    chunks: std::slice::ChunksExact<'a, MaybeUninit<u8>>,
+    element: std::marker::PhantomData<E>,
+}
+
+impl<'a, E: Element> Elements<'a, E> {
+    /// # Safety
+    /// `bytes` points to `count` elements of `element_bytes` bytes, which do not change during `'a`.
+    #[inline(always)]
+    unsafe fn new(bytes: *const MaybeUninit<u8>, count: usize, element_bytes: usize) -> Self {
+        // SAFETY: the elements lie one behind another, as the caller guarantees.
+        let bytes = unsafe { std::slice::from_raw_parts(bytes, count * element_bytes) };
+        Self { chunks: bytes.chunks_exact(element_bytes), element: std::marker::PhantomData }
+    }
+}
+
+impl<E: Element> Iterator for Elements<'_, E> {
+    type Item = E;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<E> {
+        self.chunks.next().map(E::of)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.chunks.size_hint()
+    }
+}
+
+impl<E: Element> ExactSizeIterator for Elements<'_, E> {}
+
+fn pushed(result: Result<(), PushError<impl Sized>>) -> handover_status {
+    match result {
+        Ok(()) => HANDOVER_OK,
+        Err(PushError::Full(_)) => HANDOVER_FULL,
+        Err(PushError::Closed(_)) => HANDOVER_CLOSED,
+    }
+}
+
+impl<E: Element, const EXACT: bool> Push for End<UnsafeCell<spsc::Producer<E>>, EXACT> {
+    unsafe fn push(&self, bytes: *const MaybeUninit<u8>, count: usize) -> usize {
+        // SAFETY: `bytes` points to `count` elements, as the caller guarantees.
+        let mut elements = unsafe { Elements::<E>::new(bytes, count, self.element_bytes::<E>()) };
+        // SAFETY: only one thread at a time is in a method, as the caller guarantees, and none calls another.
+        unsafe { &mut *self.ring.get() }.push_batch(&mut elements)
+    }
+
+    #[inline]
+    unsafe fn push_one(&self, bytes: *const MaybeUninit<u8>) -> handover_status {
+        // SAFETY: `bytes` points to an element, as the caller guarantees.
+        let bytes = unsafe { std::slice::from_raw_parts(bytes, self.element_bytes::<E>()) };
+        // SAFETY: only one thread at a time is in a method, as the caller guarantees, and none calls another.
+        pushed(unsafe { &mut *self.ring.get() }.push(E::of(bytes)))
+    }
+
+    unsafe fn is_closed(&self) -> bool {
+        // SAFETY: only one thread at a time is in a method, as the caller guarantees.
+        unsafe { &*self.ring.get() }.is_closed()
+    }
+
+    unsafe fn close(&self) {
+        // SAFETY: only one thread at a time is in a method, as the caller guarantees.
+        unsafe { &mut *self.ring.get() }.close();
+    }
+
+    unsafe fn len(&self) -> usize {
+        // SAFETY: only one thread at a time is in a method, as the caller guarantees.
+        unsafe { &*self.ring.get() }.len()
+    }
+
+    fn another(&self) -> Option<Box<dyn Push>> {
+        None
+    }
+}
+
+// The header allows any number of threads to use an MPSC producer at the same time, and both ends to change threads.
+const _: () = {
+    const fn is_sync<T: Sync>() {}
+    const fn is_send<T: Send>() {}
+    is_sync::<mpsc::Producer<Words<8>>>();
+    is_send::<(spsc::Producer<Words<8>>, spsc::Consumer<Words<8>>, mpsc::Consumer<Words<8>>)>();
+};
+
+impl<E: Element, const EXACT: bool> Push for End<mpsc::Producer<E>, EXACT> {
+    unsafe fn push(&self, bytes: *const MaybeUninit<u8>, count: usize) -> usize {
+        // SAFETY: `bytes` points to `count` elements, as the caller guarantees.
+        let mut elements = unsafe { Elements::<E>::new(bytes, count, self.element_bytes::<E>()) };
+        self.ring.push_batch(&mut elements)
+    }
+
+    #[inline]
+    unsafe fn push_one(&self, bytes: *const MaybeUninit<u8>) -> handover_status {
+        // SAFETY: `bytes` points to an element, as the caller guarantees.
+        let bytes = unsafe { std::slice::from_raw_parts(bytes, self.element_bytes::<E>()) };
+        pushed(self.ring.push(E::of(bytes)))
+    }
+
+    unsafe fn is_closed(&self) -> bool {
+        self.ring.is_closed()
+    }
+
+    unsafe fn close(&self) {
+        self.ring.close();
+    }
+
+    unsafe fn len(&self) -> usize {
+        self.ring.len()
+    }
+
+    fn another(&self) -> Option<Box<dyn Push>> {
+        let ring = self.ring.clone();
+        Some(Box::new(Self { ring, element_bytes: self.element_bytes }))
+    }
+}
+
+/// Implements [`Pop`] for the consumer of a ring.
+macro_rules! pop {
+    ($consumer:ty) => {
+        impl<E: Element, const EXACT: bool> Pop for End<$consumer, EXACT> {
+            unsafe fn pop(&mut self, bytes: *mut MaybeUninit<u8>, count: usize) -> usize {
+                let element_bytes = self.element_bytes::<E>();
+                // SAFETY: `bytes` points to memory for `count` elements, as the caller guarantees.
+                let into = unsafe { std::slice::from_raw_parts_mut(bytes, count * element_bytes) };
+                let mut rest = into.chunks_exact_mut(element_bytes);
+                self.ring.pop_batch(count, |element| {
+                    if let Some(into) = rest.next() {
+                        element.copy_to(into);
+                    }
+                })
+            }
+
+            #[inline]
+            unsafe fn pop_one(&mut self, bytes: *mut MaybeUninit<u8>) -> bool {
+                let Some(element) = self.ring.pop() else { return false };
+                // SAFETY: `bytes` points to memory for an element, as the caller guarantees.
+                element.copy_to(unsafe {
+                    std::slice::from_raw_parts_mut(bytes, self.element_bytes::<E>())
+                });
+                true
+            }
+
+            fn is_finished(&self) -> bool {
+                self.ring.is_finished()
+            }
+
+            fn close(&mut self) {
+                self.ring.close();
+            }
+
+            fn len(&self) -> usize {
+                self.ring.len()
+            }
+        }
+    };
+}
+
+pop!(spsc::Consumer<E>);
+pop!(mpsc::Consumer<E>);
+
+/// End of a ring that pushes elements; opaque.
+pub struct handover_ring_producer {
+    end: Box<dyn Push>,
+    element_bytes: usize,
+}
+
+/// End of a ring that pops elements; opaque.
+pub struct handover_ring_consumer {
+    end: Box<dyn Pop>,
+    element_bytes: usize,
+}
+
+type Ends = (Box<dyn Push>, Box<dyn Pop>);
+
+fn ends<E: Element, const EXACT: bool>(
+    is_mpsc: bool,
+    element_bytes: usize,
+    slots_count: u32,
+) -> Result<Ends, CapacityError> {
+    if is_mpsc {
+        let (producer, consumer) = mpsc::ring::<E>(slots_count)?;
+        let producer: End<_, EXACT> = End { ring: producer, element_bytes };
+        let consumer: End<_, EXACT> = End { ring: consumer, element_bytes };
+        return Ok((Box::new(producer), Box::new(consumer)));
+    }
+    let (producer, consumer) = spsc::ring::<E>(slots_count)?;
+    let producer: End<_, EXACT> = End { ring: UnsafeCell::new(producer), element_bytes };
+    let consumer: End<_, EXACT> = End { ring: consumer, element_bytes };
+    Ok((Box::new(producer), Box::new(consumer)))
+}
+
+fn ring(is_mpsc: bool, bytes: usize, slots_count: u32) -> Result<Ends, Fault> {
+    let make: fn(bool, usize, u32) -> Result<Ends, CapacityError> = match bytes {
+        4 => ends::<HalfWord, true>,
+        8 => ends::<Words<8>, true>,
+        16 => ends::<Words<16>, true>,
+        24 => ends::<Words<24>, true>,
+        32 => ends::<Words<32>, true>,
+        48 => ends::<Words<48>, true>,
+        64 => ends::<Words<64>, true>,
+        128 => ends::<Words<128>, true>,
+        1..4 => ends::<HalfWord, false>,
+        5..16 => ends::<Words<16>, false>,
+        17..32 => ends::<Words<32>, false>,
+        33..64 => ends::<Words<64>, false>,
+        65..128 => ends::<Words<128>, false>,
+        129..=256 => ends::<Words<256>, false>,
+        257..=1024 => ends::<Words<1024>, false>,
+        1025..=HANDOVER_RING_ELEMENT_BYTES_MAX => {
+            ends::<Words<HANDOVER_RING_ELEMENT_BYTES_MAX>, false>
+        }
+        _ => {
+            return Err(HANDOVER_INVALID_ARGUMENT.because(format_args!(
+                "element_bytes={bytes}: must lie in 1..={HANDOVER_RING_ELEMENT_BYTES_MAX}"
+            )));
+        }
+    };
+    make(is_mpsc, bytes, slots_count).map_err(|error| match error {
+        CapacityError::OutOfMemory { .. } => HANDOVER_OUT_OF_MEMORY.because(error),
+        _ => HANDOVER_INVALID_ARGUMENT.because(error),
+    })
+}
+
+/// Creates a ring of `slots_count` slots for elements of `element_bytes` bytes.
+///
+/// Each element is copied in and out. `kind` is a `handover_ring_kind`.
+///
+/// Errors: `HANDOVER_INVALID_ARGUMENT` for an unknown kind, a size outside `1..=HANDOVER_RING_ELEMENT_BYTES_MAX`
+/// or a number of slots outside `1..=2^31`; `HANDOVER_OUT_OF_MEMORY`.
+/// Threads: any. Blocking: never. Ownership: the caller destroys both ends, in any order.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_ring_create(
+    kind: u32,
+    element_bytes: usize,
+    slots_count: u32,
+    producer: Option<&mut MaybeUninit<Option<Box<handover_ring_producer>>>>,
+    consumer: Option<&mut MaybeUninit<Option<Box<handover_ring_consumer>>>>,
+) -> handover_status {
+    guard(|| {
+        let producer = given("producer", producer)?;
+        let consumer = given("consumer", consumer)?;
+        if kind > handover_ring_kind::HANDOVER_RING_MPSC as u32 {
+            return Err(
+                HANDOVER_INVALID_ARGUMENT.because(format_args!("kind={kind}: no such ring"))
+            );
+        }
+        let (push, pop) = ring(kind != 0, element_bytes, slots_count)?;
+        producer.write(Some(Box::new(handover_ring_producer { end: push, element_bytes })));
+        consumer.write(Some(Box::new(handover_ring_consumer { end: pop, element_bytes })));
+        Ok(())
+    })
+}
+
+/// Creates another producer of the same MPSC ring, so that each thread can own one.
+///
+/// Errors: `HANDOVER_INVALID_ARGUMENT` for an SPSC ring.
+/// Threads: any. Blocking: never. Ownership: the caller destroys the new producer.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_ring_producer_clone(
+    producer: Option<&handover_ring_producer>,
+    clone: Option<&mut MaybeUninit<Option<Box<handover_ring_producer>>>>,
+) -> handover_status {
+    guard(|| {
+        let producer = given("producer", producer)?;
+        let clone = given("clone", clone)?;
+        let Some(end) = producer.end.another() else {
+            return Err(
+                HANDOVER_INVALID_ARGUMENT.because("producer: an SPSC ring has one producer")
+            );
+        };
+        let element_bytes = producer.element_bytes;
+        clone.write(Some(Box::new(handover_ring_producer { end, element_bytes })));
+        Ok(())
+    })
+}
+
+/// Destroys a producer; null is ignored. The last one closes the ring: elements in the ring can still be popped.
+///
+/// Threads: any, while no other thread uses this producer. Blocking: never. Ownership: the handle is invalid
+/// afterwards.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_ring_producer_destroy(producer: Option<Box<handover_ring_producer>>) {
+    drop(producer);
+}
+
+/// Destroys a consumer, with the elements that were not popped, and closes the ring; null is ignored.
+///
+/// Threads: any, while no other thread uses this consumer. Blocking: never. Ownership: the handle is invalid
+/// afterwards.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_ring_consumer_destroy(consumer: Option<Box<handover_ring_consumer>>) {
+    drop(consumer);
+}
+
+/// Pushes a copy of the element at `element`.
+///
+/// Errors: `HANDOVER_FULL`; `HANDOVER_CLOSED` if the ring was closed or its consumer destroyed, for ever. Neither
+/// sets the last error.
+/// Threads: one at a time for SPSC, any number for MPSC. Blocking: never.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn handover_ring_push(
+    producer: Option<&handover_ring_producer>,
+    element: *const c_void,
+) -> handover_status {
+    // Neither a panic guard nor a message: a push takes a few ns, and cannot panic.
+    let Some(producer) = producer else { return HANDOVER_NULL_ARGUMENT };
+    if element.is_null() {
+        return HANDOVER_NULL_ARGUMENT;
+    }
+    // SAFETY: the element is not null; the header demands that it has the ring's size, and one thread at a time.
+    unsafe { producer.end.push_one(element.cast()) }
+}
+
+/// Pushes copies of the first elements of an array of `elements_count`, as many as there is room for; their number
+/// goes to `pushed_count`, which must not be null.
+///
+/// Errors: `HANDOVER_FULL` or `HANDOVER_CLOSED`, without a last error, if not all elements were pushed.
+/// Threads: one at a time for SPSC, any number for MPSC. Blocking: never.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn handover_ring_push_batch(
+    producer: Option<&handover_ring_producer>,
+    elements: *const c_void,
+    elements_count: usize,
+    pushed_count: Option<&mut MaybeUninit<usize>>,
+) -> handover_status {
+    guard(|| {
+        let producer = given("producer", producer)?;
+        let pushed_count = given("pushed_count", pushed_count)?;
+        pushed_count.write(0);
+        let bytes = elements_count.saturating_mul(producer.element_bytes);
+        // SAFETY: the header demands an array of that many elements.
+        let elements = unsafe { buffer("elements", elements, bytes) }?;
+        if elements.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the buffer has `elements_count` elements; the header demands one thread at a time.
+        let count = unsafe { producer.end.push(elements.as_ptr().cast(), elements_count) };
+        pushed_count.write(count);
+        // SAFETY: the header demands one thread at a time.
+        let is_closed = || unsafe { producer.end.is_closed() };
+        match count == elements_count {
+            true => Ok(()),
+            false if is_closed() => Err(HANDOVER_CLOSED.into()),
+            false => Err(HANDOVER_FULL.into()),
+        }
+    })
+}
+
+/// Pops the oldest element into the memory at `element`.
+///
+/// Errors: `HANDOVER_EMPTY`; `HANDOVER_CLOSED` if the ring is empty and closed, so that no element will follow.
+/// Neither sets the last error.
+/// Threads: one at a time. Blocking: never.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn handover_ring_pop(
+    consumer: Option<&mut handover_ring_consumer>,
+    element: *mut c_void,
+) -> handover_status {
+    // Neither a panic guard nor a message: a pop takes a few ns, and cannot panic.
+    let Some(consumer) = consumer else { return HANDOVER_NULL_ARGUMENT };
+    if element.is_null() {
+        return HANDOVER_NULL_ARGUMENT;
+    }
+    // SAFETY: the element is not null; the header demands that it has the ring's size.
+    match unsafe { consumer.end.pop_one(element.cast()) } {
+        true => HANDOVER_OK,
+        false if consumer.end.is_finished() => HANDOVER_CLOSED,
+        false => HANDOVER_EMPTY,
+    }
+}
+
+/// Pops at most `elements_max` elements into the array `elements`; their number goes to `popped_count`, which must
+/// not be null.
+///
+/// Errors: `HANDOVER_EMPTY` or `HANDOVER_CLOSED`, as `handover_ring_pop`, if none was popped.
+/// Threads: one at a time. Blocking: never.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn handover_ring_pop_batch(
+    consumer: Option<&mut handover_ring_consumer>,
+    elements: *mut c_void,
+    elements_max: usize,
+    popped_count: Option<&mut MaybeUninit<usize>>,
+) -> handover_status {
+    guard(|| {
+        let consumer = given("consumer", consumer)?;
+        let popped_count = given("popped_count", popped_count)?;
+        popped_count.write(0);
+        let bytes = elements_max.saturating_mul(consumer.element_bytes);
+        // SAFETY: the header demands an array for that many elements.
+        let elements = unsafe { buffer_mut("elements", elements, bytes) }?;
+        if elements.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the buffer has room for `elements_max` elements.
+        let count = unsafe { consumer.end.pop(elements.as_mut_ptr(), elements_max) };
+        popped_count.write(count);
+        match count {
+            0 if consumer.end.is_finished() => Err(HANDOVER_CLOSED.into()),
+            0 => Err(HANDOVER_EMPTY.into()),
+            _ => Ok(()),
+        }
+    })
+}
+
+/// Closes the ring for all its producers: later pushes fail, and elements in the ring can still be popped.
+///
+/// Threads: one at a time for SPSC, any number for MPSC. Blocking: never.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_ring_producer_close(
+    producer: Option<&handover_ring_producer>,
+) -> handover_status {
+    guard(|| {
+        let producer = given("producer", producer)?;
+        // SAFETY: the header demands one thread at a time for SPSC.
+        unsafe { producer.end.close() };
+        Ok(())
+    })
+}
+
+/// Closes the ring from the consumer's side: later pushes fail, and elements in the ring can still be popped.
+///
+/// Threads: one at a time. Blocking: never.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_ring_consumer_close(
+    consumer: Option<&mut handover_ring_consumer>,
+) -> handover_status {
+    guard(|| {
+        given("consumer", consumer)?.end.close();
+        Ok(())
+    })
+}
+
+/// Stores the number of elements in the ring, as seen by the producer. It may have decreased since.
+///
+/// Threads: one at a time for SPSC, any number for MPSC. Blocking: never.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_ring_producer_len(
+    producer: Option<&handover_ring_producer>,
+    len: Option<&mut MaybeUninit<usize>>,
+) -> handover_status {
+    guard(|| {
+        let producer = given("producer", producer)?;
+        // SAFETY: the header demands one thread at a time for SPSC.
+        put(Some(given("len", len)?), unsafe { producer.end.len() });
+        Ok(())
+    })
+}
+
+/// Stores the number of elements in the ring, as seen by the consumer. It may have increased since.
+///
+/// Threads: one at a time. Blocking: never.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_ring_consumer_len(
+    consumer: Option<&handover_ring_consumer>,
+    len: Option<&mut MaybeUninit<usize>>,
+) -> handover_status {
+    guard(|| {
+        let consumer = given("consumer", consumer)?;
+        put(Some(given("len", len)?), consumer.end.len());
+        Ok(())
+    })
+}

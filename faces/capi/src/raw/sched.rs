@@ -1,0 +1,259 @@
+//! Packet schedulers.
+
+use super::handle::{UserPointer, given, guard, put, sized, text};
+use crate::status::{Fault, handover_status};
+use ::handover_sched::{
+    Accepted, Algorithm, AnyScheduler, Config, DropPolicy, FlowError, FlowSpec, Packet, Refusal,
+    Scheduler, UnknownAlgorithm,
+};
+use std::ffi::{c_char, c_void};
+use std::mem::MaybeUninit;
+
+use handover_status::*;
+
+/// Scheduler of packets; opaque.
+pub struct handover_sched {
+    scheduler: AnyScheduler<UserPointer>,
+}
+
+/// Properties of a flow. `handover_sched_flow_init` fills in the defaults.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct handover_sched_flow {
+    /// Size of this structure in bytes.
+    pub struct_bytes: usize,
+    /// Weight of the flow; the priority for `prio`, smaller numbers first; bits per second for `pacing`. Default 1.
+    pub weight: u64,
+    /// Maximum length of a packet of the flow in bytes. Default 65,535.
+    pub length_bytes_max: u32,
+    /// Maximum number of queued packets of the flow. Default 1,024.
+    pub packets_max: u32,
+    /// 1 to drop the oldest packet of a full flow, 0 to refuse the newest. Default 0.
+    pub drops_oldest: u32,
+}
+
+/// Packet, as a scheduler processes it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct handover_sched_packet {
+    /// Number of the flow, from `handover_sched_add_flow`.
+    pub flow: u32,
+    /// Length in bytes: the flows' shares are shares of bytes.
+    pub length_bytes: u32,
+    /// Pointer of the program by which it identifies the packet.
+    pub token: *mut c_void,
+}
+
+impl From<Packet<UserPointer>> for handover_sched_packet {
+    fn from(packet: Packet<UserPointer>) -> Self {
+        let Packet { flow, length_bytes, token } = packet;
+        Self { flow, length_bytes, token: token.get() }
+    }
+}
+
+/// Counters of a scheduler: `enqueued == dequeued + dropped + queued` at every moment.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct handover_sched_totals {
+    /// Number of packets accepted.
+    pub enqueued: u64,
+    /// Number of packets dequeued.
+    pub dequeued: u64,
+    /// Number of packets accepted, and later dropped for newer ones.
+    pub dropped: u64,
+    /// Number of packets refused.
+    pub refused: u64,
+}
+
+/// Creates a scheduler without flows. `discipline` is one of `fifo`, `rr`, `rr1`, `prio`, `wf2q+`, `qfq`, `qfq+` and
+/// `pacing`.
+///
+/// Errors: `HANDOVER_NOT_FOUND` for an unknown discipline; `HANDOVER_INVALID_ARGUMENT` for a limit outside its range.
+/// Threads: any; a scheduler may move between threads, and one at a time may use it. Blocking: never. Ownership: the
+/// caller destroys the scheduler.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn handover_sched_create(
+    discipline: *const c_char,
+    flows_max: u32,
+    packets_max: u32,
+    scheduler: Option<&mut MaybeUninit<Option<Box<handover_sched>>>>,
+) -> handover_status {
+    guard(|| {
+        let place = given("scheduler", scheduler)?;
+        // SAFETY: the header demands a string that ends with a zero byte.
+        let name = unsafe { text("discipline", discipline) }?;
+        let algorithm: Algorithm =
+            name.parse().map_err(|error: UnknownAlgorithm| HANDOVER_NOT_FOUND.because(error))?;
+        let config = Config { flows_max, packets_max, ..Config::default() };
+        let built = algorithm.build(&config);
+        let scheduler = built.map_err(|error| HANDOVER_INVALID_ARGUMENT.because(error))?;
+        place.write(Some(Box::new(handover_sched { scheduler })));
+        Ok(())
+    })
+}
+
+/// Fills in the defaults of a flow.
+///
+/// Threads: any. Blocking: never.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_sched_flow_init(
+    flow: Option<&mut MaybeUninit<handover_sched_flow>>,
+) -> handover_status {
+    guard(|| {
+        given("flow", flow)?.write(handover_sched_flow {
+            struct_bytes: size_of::<handover_sched_flow>(),
+            weight: 1,
+            length_bytes_max: 65_535,
+            packets_max: 1024,
+            drops_oldest: 0,
+        });
+        Ok(())
+    })
+}
+
+/// Adds a flow; its number, 0 for the first, goes to `number`.
+///
+/// Errors: `HANDOVER_INVALID_ARGUMENT` for a property outside the discipline's range; `HANDOVER_FULL` for more than
+/// `flows_max` flows.
+/// Threads: one at a time. Blocking: never.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn handover_sched_add_flow(
+    scheduler: Option<&mut handover_sched>,
+    flow: *const handover_sched_flow,
+    number: Option<&mut MaybeUninit<u32>>,
+) -> handover_status {
+    guard(|| {
+        let scheduler = &mut given("scheduler", scheduler)?.scheduler;
+        // SAFETY: the header demands a structure that begins with its size.
+        let flow = unsafe { sized("flow", flow) }?;
+        let spec = FlowSpec {
+            weight: flow.weight,
+            length_max_bytes: flow.length_bytes_max,
+            packets_max: flow.packets_max,
+            drop: if flow.drops_oldest != 0 { DropPolicy::Head } else { DropPolicy::Tail },
+        };
+        let added = scheduler.add_flow(spec).map_err(|error| match error {
+            FlowError::Flows { .. } => HANDOVER_FULL.because(error),
+            _ => HANDOVER_INVALID_ARGUMENT.because(error),
+        })?;
+        put(number, added);
+        Ok(())
+    })
+}
+
+fn refusal(reason: Refusal) -> Fault {
+    match reason {
+        Refusal::FlowFull | Refusal::Full => HANDOVER_FULL.into(),
+        Refusal::UnknownFlow | Refusal::NoMoreFlows => HANDOVER_NOT_FOUND.because(reason),
+        _ => HANDOVER_INVALID_ARGUMENT.because(reason),
+    }
+}
+
+/// Queues a copy of the packet. `now_ns` is the current time on any clock that does not go back.
+///
+/// If the oldest packet of the flow was dropped for it, `*has_dropped` is `true` and the dropped packet goes to
+/// `dropped`; both may be null, and `has_dropped` alone must not be null if `dropped` is not.
+///
+/// Errors: `HANDOVER_FULL`, which sets no last error; `HANDOVER_NOT_FOUND` for an unknown flow;
+/// `HANDOVER_INVALID_ARGUMENT` for a length that the flow does not allow.
+/// Threads: one at a time. Blocking: never. Ownership: the token stays the program's.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_sched_enqueue(
+    scheduler: Option<&mut handover_sched>,
+    now_ns: u64,
+    packet: Option<&handover_sched_packet>,
+    has_dropped: Option<&mut MaybeUninit<bool>>,
+    dropped: Option<&mut MaybeUninit<handover_sched_packet>>,
+) -> handover_status {
+    guard(|| {
+        let scheduler = &mut given("scheduler", scheduler)?.scheduler;
+        let handover_sched_packet { flow, length_bytes, token } = *given("packet", packet)?;
+        if dropped.is_some() && has_dropped.is_none() {
+            return Err(HANDOVER_NULL_ARGUMENT.because("has_dropped: must not be null"));
+        }
+        let packet = Packet { flow, length_bytes, token: UserPointer(token) };
+        let accepted = scheduler.enqueue(now_ns, packet).map_err(|it| refusal(it.reason))?;
+        let old = match accepted {
+            Accepted::Queued => None,
+            Accepted::InsteadOf(old) => Some(old),
+        };
+        put(has_dropped, old.is_some());
+        if let Some(old) = old {
+            put(dropped, old.into());
+        }
+        Ok(())
+    })
+}
+
+/// Dequeues the next packet that may leave at `now_ns` into `packet`.
+///
+/// Errors: `HANDOVER_EMPTY`, which sets no last error, if none may leave.
+/// Threads: one at a time. Blocking: never.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_sched_dequeue(
+    scheduler: Option<&mut handover_sched>,
+    now_ns: u64,
+    packet: Option<&mut MaybeUninit<handover_sched_packet>>,
+) -> handover_status {
+    guard(|| {
+        let scheduler = &mut given("scheduler", scheduler)?.scheduler;
+        let place = given("packet", packet)?;
+        place.write(scheduler.dequeue(now_ns).ok_or(HANDOVER_EMPTY)?.into());
+        Ok(())
+    })
+}
+
+/// Stores the earliest time at which a packet can be dequeued if no other one is queued: 0 for all disciplines but
+/// `pacing`.
+///
+/// Errors: `HANDOVER_EMPTY`, which sets no last error, if no packet is queued.
+/// Threads: one at a time. Blocking: never.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_sched_ready_ns(
+    scheduler: Option<&handover_sched>,
+    ready_ns: Option<&mut MaybeUninit<u64>>,
+) -> handover_status {
+    guard(|| {
+        let scheduler = &given("scheduler", scheduler)?.scheduler;
+        given("ready_ns", ready_ns)?.write(scheduler.ready_ns().ok_or(HANDOVER_EMPTY)?);
+        Ok(())
+    })
+}
+
+/// Stores the counters of a scheduler.
+///
+/// Threads: one at a time. Blocking: never.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_sched_count(
+    scheduler: Option<&handover_sched>,
+    totals: Option<&mut MaybeUninit<handover_sched_totals>>,
+) -> handover_status {
+    guard(|| {
+        let it = given("scheduler", scheduler)?.scheduler.totals();
+        let (enqueued, dequeued, dropped, refused) =
+            (it.enqueued, it.dequeued, it.dropped, it.refused);
+        given("totals", totals)?.write(handover_sched_totals {
+            enqueued,
+            dequeued,
+            dropped,
+            refused,
+        });
+        Ok(())
+    })
+}
+
+/// Destroys a scheduler; null is ignored. Tokens of queued packets are not returned.
+///
+/// Threads: any, while no other thread uses it. Blocking: never. Ownership: the handle is invalid afterwards.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn handover_sched_destroy(scheduler: Option<Box<handover_sched>>) {
+    drop(scheduler);
+}

@@ -1,0 +1,29 @@
+//! `cargo xtask capi`: installs the C library.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::run::Run;
+use crate::workspace::Workspace;
+
+/// Options of `capi`.
+#[derive(clap::Args, Debug)]
+pub struct CapiOptions {
+    /// Folder for include/ and lib/
+    #[arg(long, value_name = "DIR", default_value = "/usr/local")]
+    prefix: PathBuf,
+}
+
+/// Builds the library with optimisation and installs it.
+pub fn capi(options: &CapiOptions) -> Result<ExitCode> {
+    let workspace = Workspace::find()?;
+    Run::new("cargo build -p handover-capi --release").within(&workspace.root).run()?;
+    let archive = workspace.target.join("release/libhandover.a");
+    Run::program(workspace.root.join("faces/capi/install.sh"))
+        .args([&archive, &options.prefix])
+        .run()?;
+    println!("{}", options.prefix.display());
+    Ok(ExitCode::SUCCESS)
+}
