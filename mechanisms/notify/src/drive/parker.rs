@@ -552,6 +552,7 @@ mod tests {
             );
         }
         assert!(parker.yield_until(&mut || true), "no wait yields after 32 have slept");
+        let mut parker = yielding();
         parker.record_yields(LONG_YIELD_TICKS - 1);
         assert!(parker.yield_until(&mut || true), "no wait yields after a short yield");
     }
