@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 type AnyResult = Result<(), Box<dyn std::error::Error>>;
 
-const HOPS: u32 = 200_000;
+const HOPS: u32 = 20_000;
 
 fn main() -> AnyResult {
     send_to_itself()?;

@@ -28,7 +28,7 @@ use crate::raw::current_cpu;
 use crate::{Config, ConfigError, stage};
 use handover_base::futex::{self, Scope};
 use handover_base::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use handover_base::{clock, usage};
+use handover_base::usage;
 use rustix::thread::sched_yield;
 use std::time::Duration;
 
@@ -142,10 +142,6 @@ pub struct Parker {
     waits_unprobed: u32,
     /// Number of consecutive waits in which [`POLLS_BEFORE_YIELD`] polls found nothing.
     polls_missed: u32,
-    /// Number of further waits that do not yield, because a yield took long.
-    waits_without_yields: u32,
-    /// Number of waits without yields after the next long yield.
-    waits_after_long_yield: u32,
     /// CPU on which this thread ran last, plus one; zero if unknown.
     cpu_plus_one: u32,
     /// CPU from which the next wait's answer is expected, compared with this thread's.
@@ -188,14 +184,6 @@ const YIELDS_BEFORE_CHECK: u32 = 4;
 /// Maximum duration of yielding, in ns, counted from yield number [`YIELDS_BEFORE_CHECK`]. If other threads compute
 /// for their entire time slice, a thread that sleeps runs sooner, once woken, than one that waits in the run queue.
 const YIELDING_NS_MAX: u64 = 10_000_000;
-/// Minimum duration of a long yield, in ticks of the clock: at most 1 ms. Other threads then compute for their whole time
-/// slices, and a thread that sleeps runs sooner, once woken. A round trip of two event machines beside two busy loops on
-/// two CPUs, 2026-11: 11 to 18 µs, and 270 to 600 µs with such yields.
-const LONG_YIELD_TICKS: u64 = 1_000_000;
-/// Minimum and maximum number of waits without yields after a long yield. The number doubles with each long yield, and
-/// halves with each short one.
-const WAITS_AFTER_LONG_YIELD_MIN: u32 = 16;
-const WAITS_AFTER_LONG_YIELD_MAX: u32 = 1024;
 /// Minimum time to the deadline for yielding: with less time left, yielding would miss the deadline.
 const YIELD_LEFT_MIN: Duration = Duration::from_micros(50);
 
@@ -215,8 +203,6 @@ impl Parker {
             is_yielding: false,
             waits_unprobed: 0,
             polls_missed: 0,
-            waits_without_yields: 0,
-            waits_after_long_yield: WAITS_AFTER_LONG_YIELD_MIN,
             cpu_plus_one: 0,
             expected_answer: AnswerSource::Unknown,
         })
@@ -343,22 +329,15 @@ impl Parker {
     /// the first.
     #[inline(always)]
     fn yield_until(&mut self, poll: &mut impl FnMut() -> bool) -> bool {
-        if self.waits_without_yields > 0 {
-            self.waits_without_yields -= 1;
-            self.is_yielding = false;
-            return false;
-        }
         let WaitPlan::Spin { spins_max: yields_max } = self.yield_engine.plan(false) else {
             return false;
         };
         let mut since_ns = None;
         let mut switches_before = 0;
-        let start_ticks = clock::ticks();
         for yields in 1..=yields_max {
             sched_yield();
             if poll() {
                 stage::yielded(yields);
-                self.record_yields(clock::ticks().wrapping_sub(start_ticks) / u64::from(yields));
                 self.yield_engine.spun(yields);
                 self.is_yielding = yields <= YIELDS_BEFORE_CHECK
                     || involuntary_switches() - switches_before
@@ -379,17 +358,6 @@ impl Parker {
         }
         self.is_yielding = false;
         false
-    }
-
-    /// Records the mean duration of the yields of a wait, in ticks.
-    fn record_yields(&mut self, yield_ticks: u64) {
-        let waits = &mut self.waits_after_long_yield;
-        if yield_ticks < LONG_YIELD_TICKS {
-            *waits = (*waits / 2).max(WAITS_AFTER_LONG_YIELD_MIN);
-        } else {
-            self.waits_without_yields = *waits;
-            *waits = (2 * *waits).min(WAITS_AFTER_LONG_YIELD_MAX);
-        }
     }
 
     /// Sleeps until a sender wakes `unparker` or `deadline_ns` (on CLOCK_MONOTONIC) has passed; does not sleep if
@@ -539,20 +507,5 @@ mod tests {
         assert_eq!(polls(&mut parker, 7), 7, "the wait did not poll 7 times");
         parker.expect(&elsewhere);
         assert_eq!(polls(&mut parker, u32::MAX), POLLS_BEFORE_YIELD);
-    }
-
-    #[test]
-    fn long_yield_makes_the_next_waits_sleep_at_once() {
-        let mut parker = yielding();
-        for waits in [16, 32] {
-            parker.record_yields(LONG_YIELD_TICKS);
-            assert!(
-                (0..waits).all(|_| !parker.yield_until(&mut || true)),
-                "a wait yielded before {waits} had slept"
-            );
-        }
-        assert!(parker.yield_until(&mut || true), "no wait yields after 32 have slept");
-        parker.record_yields(LONG_YIELD_TICKS - 1);
-        assert!(parker.yield_until(&mut || true), "no wait yields after a short yield");
     }
 }
