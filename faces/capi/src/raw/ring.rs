@@ -196,7 +196,7 @@ impl<E: Element, const EXACT: bool> Push for End<UnsafeCell<spsc::Producer<E>>, 
         unsafe { &mut *self.ring.get() }.push_batch(&mut elements)
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn push_one(&self, bytes: *const MaybeUninit<u8>) -> handover_status {
         // SAFETY: `bytes` points to an element, as the caller guarantees.
         let bytes = unsafe { std::slice::from_raw_parts(bytes, self.element_bytes::<E>()) };
@@ -239,7 +239,7 @@ impl<E: Element, const EXACT: bool> Push for End<mpsc::Producer<E>, EXACT> {
         self.ring.push_batch(&mut elements)
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn push_one(&self, bytes: *const MaybeUninit<u8>) -> handover_status {
         // SAFETY: `bytes` points to an element, as the caller guarantees.
         let bytes = unsafe { std::slice::from_raw_parts(bytes, self.element_bytes::<E>()) };
@@ -280,7 +280,7 @@ macro_rules! pop {
                 })
             }
 
-            #[inline]
+            #[inline(always)]
             unsafe fn pop_one(&mut self, bytes: *mut MaybeUninit<u8>) -> bool {
                 let Some(element) = self.ring.pop() else { return false };
                 // SAFETY: `bytes` points to memory for an element, as the caller guarantees.
@@ -308,19 +308,57 @@ macro_rules! pop {
 pop!(spsc::Consumer<E>);
 pop!(mpsc::Consumer<E>);
 
+/// Producer of any ring. The most frequent one has a variant of its own: through a trait object, a push from C took
+/// 4.4 ns instead of 3.6 (2026-11).
+enum AnyProducer {
+    Word(End<UnsafeCell<spsc::Producer<Words<8>>>, true>),
+    Other(Box<dyn Push>),
+}
+
+impl AnyProducer {
+    fn get(&self) -> &dyn Push {
+        match self {
+            Self::Word(end) => end,
+            Self::Other(end) => &**end,
+        }
+    }
+}
+
+/// Consumer of any ring; see [`AnyProducer`].
+enum AnyConsumer {
+    Word(End<spsc::Consumer<Words<8>>, true>),
+    Other(Box<dyn Pop>),
+}
+
+impl AnyConsumer {
+    fn get(&self) -> &dyn Pop {
+        match self {
+            Self::Word(end) => end,
+            Self::Other(end) => &**end,
+        }
+    }
+
+    fn get_mut(&mut self) -> &mut dyn Pop {
+        match self {
+            Self::Word(end) => end,
+            Self::Other(end) => &mut **end,
+        }
+    }
+}
+
 /// End of a ring that pushes elements; opaque.
 pub struct handover_ring_producer {
-    end: Box<dyn Push>,
+    end: AnyProducer,
     element_bytes: usize,
 }
 
 /// End of a ring that pops elements; opaque.
 pub struct handover_ring_consumer {
-    end: Box<dyn Pop>,
+    end: AnyConsumer,
     element_bytes: usize,
 }
 
-type Ends = (Box<dyn Push>, Box<dyn Pop>);
+type Ends = (AnyProducer, AnyConsumer);
 
 fn ends<E: Element, const EXACT: bool>(
     is_mpsc: bool,
@@ -331,17 +369,29 @@ fn ends<E: Element, const EXACT: bool>(
         let (producer, consumer) = mpsc::ring::<E>(slots_count)?;
         let producer: End<_, EXACT> = End { ring: producer, element_bytes };
         let consumer: End<_, EXACT> = End { ring: consumer, element_bytes };
-        return Ok((Box::new(producer), Box::new(consumer)));
+        return Ok((
+            AnyProducer::Other(Box::new(producer)),
+            AnyConsumer::Other(Box::new(consumer)),
+        ));
     }
     let (producer, consumer) = spsc::ring::<E>(slots_count)?;
     let producer: End<_, EXACT> = End { ring: UnsafeCell::new(producer), element_bytes };
     let consumer: End<_, EXACT> = End { ring: consumer, element_bytes };
-    Ok((Box::new(producer), Box::new(consumer)))
+    Ok((AnyProducer::Other(Box::new(producer)), AnyConsumer::Other(Box::new(consumer))))
+}
+
+/// As [`ends`], for SPSC rings of words.
+fn word_ends(slots_count: u32) -> Result<Ends, CapacityError> {
+    let element_bytes = size_of::<Words<8>>();
+    let (producer, consumer) = spsc::ring(slots_count)?;
+    let producer = End { ring: UnsafeCell::new(producer), element_bytes };
+    Ok((AnyProducer::Word(producer), AnyConsumer::Word(End { ring: consumer, element_bytes })))
 }
 
 fn ring(is_mpsc: bool, bytes: usize, slots_count: u32) -> Result<Ends, Fault> {
     let make: fn(bool, usize, u32) -> Result<Ends, CapacityError> = match bytes {
         4 => ends::<HalfWord, true>,
+        8 if !is_mpsc => |_, _, slots_count| word_ends(slots_count),
         8 => ends::<Words<8>, true>,
         16 => ends::<Words<16>, true>,
         24 => ends::<Words<24>, true>,
@@ -415,12 +465,13 @@ pub extern "C" fn handover_ring_producer_clone(
     guard(|| {
         let producer = given("producer", producer)?;
         let clone = given("clone", clone)?;
-        let Some(end) = producer.end.another() else {
+        let Some(end) = producer.end.get().another() else {
             return Err(
                 HANDOVER_INVALID_ARGUMENT.because("producer: an SPSC ring has one producer")
             );
         };
         let element_bytes = producer.element_bytes;
+        let end = AnyProducer::Other(end);
         clone.write(Some(Box::new(handover_ring_producer { end, element_bytes })));
         Ok(())
     })
@@ -462,8 +513,12 @@ pub unsafe extern "C" fn handover_ring_push(
     if element.is_null() {
         return HANDOVER_NULL_ARGUMENT;
     }
-    // SAFETY: the element is not null; the header demands that it has the ring's size, and one thread at a time.
-    unsafe { producer.end.push_one(element.cast()) }
+    match &producer.end {
+        // SAFETY: the element is not null; the header demands that it has the ring's size, and one thread at a time.
+        AnyProducer::Word(end) => unsafe { end.push_one(element.cast()) },
+        // SAFETY: as above.
+        AnyProducer::Other(end) => unsafe { end.push_one(element.cast()) },
+    }
 }
 
 /// Pushes copies of the first elements of an array of `elements_count`, as many as there is room for; their number
@@ -490,10 +545,10 @@ pub unsafe extern "C" fn handover_ring_push_batch(
             return Ok(());
         }
         // SAFETY: the buffer has `elements_count` elements; the header demands one thread at a time.
-        let count = unsafe { producer.end.push(elements.as_ptr().cast(), elements_count) };
+        let count = unsafe { producer.end.get().push(elements.as_ptr().cast(), elements_count) };
         pushed_count.write(count);
         // SAFETY: the header demands one thread at a time.
-        let is_closed = || unsafe { producer.end.is_closed() };
+        let is_closed = || unsafe { producer.end.get().is_closed() };
         match count == elements_count {
             true => Ok(()),
             false if is_closed() => Err(HANDOVER_CLOSED.into()),
@@ -518,12 +573,20 @@ pub unsafe extern "C" fn handover_ring_pop(
     if element.is_null() {
         return HANDOVER_NULL_ARGUMENT;
     }
-    // SAFETY: the element is not null; the header demands that it has the ring's size.
-    match unsafe { consumer.end.pop_one(element.cast()) } {
-        true => HANDOVER_OK,
-        false if consumer.end.is_finished() => HANDOVER_CLOSED,
-        false => HANDOVER_EMPTY,
-    }
+    let is_popped = match &mut consumer.end {
+        // SAFETY: the element is not null; the header demands that it has the ring's size.
+        AnyConsumer::Word(end) => unsafe { end.pop_one(element.cast()) },
+        // SAFETY: as above.
+        AnyConsumer::Other(end) => unsafe { end.pop_one(element.cast()) },
+    };
+    if is_popped { HANDOVER_OK } else { not_popped(consumer) }
+}
+
+/// Returns the status of a pop that found no element.
+#[cold]
+#[inline(never)]
+fn not_popped(consumer: &handover_ring_consumer) -> handover_status {
+    if consumer.end.get().is_finished() { HANDOVER_CLOSED } else { HANDOVER_EMPTY }
 }
 
 /// Pops at most `elements_max` elements into the array `elements`; their number goes to `popped_count`, which must
@@ -550,10 +613,10 @@ pub unsafe extern "C" fn handover_ring_pop_batch(
             return Ok(());
         }
         // SAFETY: the buffer has room for `elements_max` elements.
-        let count = unsafe { consumer.end.pop(elements.as_mut_ptr(), elements_max) };
+        let count = unsafe { consumer.end.get_mut().pop(elements.as_mut_ptr(), elements_max) };
         popped_count.write(count);
         match count {
-            0 if consumer.end.is_finished() => Err(HANDOVER_CLOSED.into()),
+            0 if consumer.end.get().is_finished() => Err(HANDOVER_CLOSED.into()),
             0 => Err(HANDOVER_EMPTY.into()),
             _ => Ok(()),
         }
@@ -571,7 +634,7 @@ pub extern "C" fn handover_ring_producer_close(
     guard(|| {
         let producer = given("producer", producer)?;
         // SAFETY: the header demands one thread at a time for SPSC.
-        unsafe { producer.end.close() };
+        unsafe { producer.end.get().close() };
         Ok(())
     })
 }
@@ -585,7 +648,7 @@ pub extern "C" fn handover_ring_consumer_close(
     consumer: Option<&mut handover_ring_consumer>,
 ) -> handover_status {
     guard(|| {
-        given("consumer", consumer)?.end.close();
+        given("consumer", consumer)?.end.get_mut().close();
         Ok(())
     })
 }
@@ -602,7 +665,7 @@ pub extern "C" fn handover_ring_producer_len(
     guard(|| {
         let producer = given("producer", producer)?;
         // SAFETY: the header demands one thread at a time for SPSC.
-        put(Some(given("len", len)?), unsafe { producer.end.len() });
+        put(Some(given("len", len)?), unsafe { producer.end.get().len() });
         Ok(())
     })
 }
@@ -618,7 +681,7 @@ pub extern "C" fn handover_ring_consumer_len(
 ) -> handover_status {
     guard(|| {
         let consumer = given("consumer", consumer)?;
-        put(Some(given("len", len)?), consumer.end.len());
+        put(Some(given("len", len)?), consumer.end.get().len());
         Ok(())
     })
 }
