@@ -3,8 +3,9 @@
 use super::handle::{CallbackContext, Exclusive, UserPointer, given, guard, put, sized, take_back};
 use crate::status::{Fault, handover_status};
 use handover_event::{
-    Address, Config, Context, Ended, Handler, Interest, Machine, MachineError, Ready, Round,
-    RunError, SendError, Stopper, ThreadConfig, TimerId, TimersFull, WatchError, WatchId, WhenFull,
+    Address, Config, Context, EndReason, Handler, Interest, Machine, MachineError, Ready,
+    RoundResult, RunError, SendError, Stopper, ThreadConfig, TimerId, TimersFull, WatchError,
+    WatchId, WhenFull,
 };
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -453,7 +454,7 @@ fn ready_bits(ready: Ready) -> u32 {
 
 fn unwatched(error: WatchError) -> Fault {
     match error {
-        WatchError::Ended => HANDOVER_NOT_FOUND.because(error),
+        WatchError::Stopped => HANDOVER_NOT_FOUND.because(error),
         _ => HANDOVER_SYSTEM.because(error),
     }
 }
@@ -530,10 +531,10 @@ fn broken(error: RunError) -> Fault {
     HANDOVER_SYSTEM.because(error)
 }
 
-fn check_end(ended: Option<Ended>) -> Result<bool, Fault> {
+fn check_end(ended: Option<EndReason>) -> Result<bool, Fault> {
     match ended {
         None => Ok(false),
-        Some(Ended::Panicked(text)) => Err(HANDOVER_PANIC.because(text)),
+        Some(EndReason::Panicked(text)) => Err(HANDOVER_PANIC.because(text)),
         Some(_) => Ok(true),
     }
 }
@@ -568,7 +569,7 @@ pub extern "C" fn handover_event_run_once(
     guard(|| {
         let mut machine = given("machine", machine)?.machine.enter("machine")?;
         let round = if should_wait != 0 { machine.run_once() } else { machine.poll() };
-        let Round { handled, ended, .. } = round.map_err(broken)?;
+        let RoundResult { handled, end_reason: ended, .. } = round.map_err(broken)?;
         put(handled_count, handled);
         if check_end(ended)? { Err(HANDOVER_CLOSED.into()) } else { Ok(()) }
     })

@@ -94,7 +94,7 @@ pub unsafe extern "C" fn handover_probe_start(
         let path = unsafe { text("path", path) }?;
         let config = if is_stream != 0 { Config::stream(path) } else { Config::last(path) };
         let recording = Recording::start(config).map_err(|error| match error {
-            StartError::Running { .. } => HANDOVER_BUSY.because(error),
+            StartError::AlreadyRunning { .. } => HANDOVER_BUSY.because(error),
             StartError::OutOfRange(_) => HANDOVER_INVALID_ARGUMENT.because(error),
             _ => HANDOVER_SYSTEM.because(error),
         })?;

@@ -126,12 +126,12 @@ pub struct handover_rpc_endpoint {
 fn failed(error: EndpointError) -> Fault {
     match error {
         EndpointError::Config(_)
-        | EndpointError::Incomplete(_)
+        | EndpointError::IncompleteAddress(_)
         | EndpointError::Security { .. } => HANDOVER_INVALID_ARGUMENT.because(error),
-        EndpointError::Stranger { .. } => HANDOVER_REFUSED.because(error),
+        EndpointError::UserNotAllowed { .. } => HANDOVER_REFUSED.because(error),
         EndpointError::Handshake { .. } => HANDOVER_DISCONNECTED.because(error),
-        EndpointError::Silent { .. } => HANDOVER_TIMED_OUT.because(error),
-        EndpointError::Full { .. } => HANDOVER_FULL.because(error),
+        EndpointError::HandshakeTimeout { .. } => HANDOVER_TIMED_OUT.because(error),
+        EndpointError::TooManyPeers { .. } => HANDOVER_FULL.because(error),
         _ => HANDOVER_SYSTEM.because(error),
     }
 }
@@ -139,7 +139,7 @@ fn failed(error: EndpointError) -> Fault {
 fn call_failed(error: CallError) -> Fault {
     match error {
         CallError::Deadline => HANDOVER_TIMED_OUT.because(error),
-        CallError::Gone(_) | CallError::Ended | CallError::Stale => {
+        CallError::Disconnected(_) | CallError::EndpointStopped | CallError::Stale => {
             HANDOVER_DISCONNECTED.because(error)
         }
         CallError::Unknown => HANDOVER_NOT_FOUND.because(error),
@@ -572,7 +572,7 @@ pub unsafe extern "C" fn handover_rpc_call(
     guard(|| {
         let endpoint = given("endpoint", endpoint)?;
         // SAFETY: the header demands a string that ends with a zero byte.
-        let method = Method::named(unsafe { text("name", name) }?).of_provider(provider);
+        let method = Method::new(unsafe { text("name", name) }?).with_provider(provider);
         // SAFETY: the header demands a buffer of that length.
         let arguments = unsafe { buffer("arguments", arguments, arguments_bytes) }?;
         let room = result_bytes.as_deref().copied();

@@ -3,8 +3,8 @@
 use super::handle::{UserPointer, given, guard, put, sized, text};
 use crate::status::{Fault, handover_status};
 use ::handover_sched::{
-    Accepted, Algorithm, AnyScheduler, Config, DropPolicy, FlowError, FlowSpec, Packet, Refusal,
-    Scheduler, UnknownAlgorithm,
+    Algorithm, AnyScheduler, Config, DropPolicy, EnqueueOutcome, FlowError, FlowSpec, Packet,
+    Refusal, Scheduler, UnknownAlgorithm,
 };
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
@@ -178,8 +178,8 @@ pub extern "C" fn handover_sched_enqueue(
         let packet = Packet { flow, length_bytes, token: UserPointer(token) };
         let accepted = scheduler.enqueue(now_ns, packet).map_err(|it| refusal(it.reason))?;
         let old = match accepted {
-            Accepted::Queued => None,
-            Accepted::InsteadOf(old) => Some(old),
+            EnqueueOutcome::Queued => None,
+            EnqueueOutcome::Replaced(old) => Some(old),
         };
         put(has_dropped, old.is_some());
         if let Some(old) = old {

@@ -2,7 +2,7 @@
 
 use super::handle::{UserPointer, given, guard, put};
 use crate::status::{Fault, handover_status};
-use handover_timer::{Config, ConfigError, Expired, Full, TimerId, Wheel};
+use handover_timer::{Config, ConfigError, ExpiredTimer, TimerId, Wheel, WheelFull};
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
@@ -36,7 +36,7 @@ fn id(timer: u64) -> Result<TimerId, Fault> {
     TimerId::from_bits(timer).ok_or_else(|| not_running(timer))
 }
 
-fn full(_: Full<UserPointer>) -> Fault {
+fn full(_: WheelFull<UserPointer>) -> Fault {
     HANDOVER_FULL.because("timers_max timers are running: cancel or expire some")
 }
 
@@ -162,7 +162,8 @@ pub extern "C" fn handover_timer_expire(
     guard(|| {
         let wheel = &mut given("wheel", wheel)?.wheel;
         let place = given("expired", expired)?;
-        let Some(Expired { id, deadline_ns, missed_count, payload, .. }) = wheel.pop_due(now_ns)
+        let Some(ExpiredTimer { id, deadline_ns, missed_count, payload, .. }) =
+            wheel.pop_due(now_ns)
         else {
             return Err(HANDOVER_EMPTY.into());
         };

@@ -187,7 +187,7 @@ pub extern "C" fn handover_rpc_expose(
         };
         let registered = with_driver!(endpoint, |driver| driver.register_memory(memory, rights));
         let handle = registered.map_err(|error| match error {
-            MemoryError::Full { .. } => HANDOVER_FULL.because(error),
+            MemoryError::TooManyMemories { .. } => HANDOVER_FULL.because(error),
             _ => HANDOVER_SYSTEM.because(error),
         })?;
         place.write(handover_rpc_bulk::encode(&handle)?);
@@ -248,7 +248,7 @@ pub unsafe extern "C" fn handover_rpc_bulk_read(
 fn transfer_failed(error: BulkError) -> Fault {
     match error {
         BulkError::Deadline => HANDOVER_TIMED_OUT.because(error),
-        BulkError::Gone(_) | BulkError::Stale => HANDOVER_DISCONNECTED.because(error),
+        BulkError::Disconnected(_) | BulkError::Stale => HANDOVER_DISCONNECTED.because(error),
         BulkError::Refused(_) => HANDOVER_REFUSED.because(error),
         BulkError::Memory { .. } => HANDOVER_SYSTEM.because(error),
         BulkError::Full => HANDOVER_FULL.because(error),
@@ -267,8 +267,8 @@ fn transfer<'a>(
     let handle = given("bulk", bulk)?.decode()?;
     let memory = &given("memory", memory)?.memory;
     let range = given("range", range)?;
-    let part = BulkPart::of(range.bytes).at(range.theirs, range.ours);
-    let part = limit(range.timeout_ns).map_or(part, |timeout| part.within(timeout));
+    let part = BulkPart::new(range.bytes).offsets(range.theirs, range.ours);
+    let part = limit(range.timeout_ns).map_or(part, |timeout| part.timeout(timeout));
     Ok((endpoint, handle, memory, part))
 }
 
