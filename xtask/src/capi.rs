@@ -19,7 +19,7 @@ pub struct CapiOptions {
 /// Builds the library with optimisation and installs it.
 pub fn capi(options: &CapiOptions) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
-    Run::new("cargo build -p handover-capi --release").within(&workspace.root).run()?;
+    Run::new("cargo build -p handover-capi --release").current_dir(&workspace.root).run()?;
     let archive = workspace.target.join("release/libhandover.a");
     Run::program(workspace.root.join("faces/capi/install.sh"))
         .args([&archive, &options.prefix])
