@@ -55,6 +55,8 @@ pub enum Step {
     Portable,
     /// Check the dependencies' licences and sources, and bans of dependencies
     Deny,
+    /// Package every crate that can be published; with --long, build each from its package
+    Packages,
     /// Run the mechanisms' tests under Miri, which finds undefined behaviour
     Miri,
     /// Lint with clippy, with all features and with none (with --long)
@@ -94,7 +96,7 @@ impl Step {
             Self::Fmt | Self::Build => Phase::First,
             Self::Tests | Self::Examples | Self::Binary | Self::Chromium => Phase::Programs,
             Self::Doctests | Self::Loom | Self::Portable => Phase::Compiler,
-            Self::Tidy | Self::Deny | Self::Miri => Phase::Analysis,
+            Self::Tidy | Self::Deny | Self::Packages | Self::Miri => Phase::Analysis,
             Self::Clippy
             | Self::Docs
             | Self::Release
@@ -127,6 +129,7 @@ impl Step {
             Self::Docs => steps::sources::docs(context),
             Self::Loom => steps::models::loom(context),
             Self::Portable => steps::models::portable(context),
+            Self::Packages => steps::sources::packages(context),
             Self::Miri => steps::models::miri(context),
             Self::Sanitizers => steps::sanitizers::sanitizers(context),
             Self::Fuzz => steps::models::fuzz(context),

@@ -131,6 +131,21 @@ pub fn doctests(context: &mut Context) -> Result<()> {
     Ok(())
 }
 
+/// Packages every crate that can be published. With `--long`, also builds each from its package, where the other crates
+/// are those of the packages, too.
+pub fn packages(context: &mut Context) -> Result<()> {
+    const UNPUBLISHED: [&str; 3] = ["handover-evh_perf", "handover-tidy", "handover-xtask"];
+    // The packages are made of the files as they are, committed or not.
+    let mut run = cargo(context, "cargo package --workspace --allow-dirty --quiet");
+    for name in UNPUBLISHED {
+        run = run.args(["--exclude", name]);
+    }
+    if !context.long {
+        run = run.args(["--no-verify"]);
+    }
+    run.run()
+}
+
 /// Builds the documentation of everything, programs and examples too, with warnings denied.
 pub fn docs(context: &mut Context) -> Result<()> {
     cargo(context, "cargo doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings").run()
