@@ -9,7 +9,7 @@ mod region;
 mod sealed;
 mod segment;
 
-pub(crate) use copy::Store;
+pub(crate) use copy::StoreKind;
 pub(crate) use credentials::peer_credentials;
 pub(crate) use gather::{
     MemoryPiece, RemoteAddress, read_process, read_process_word, receive as receive_into,
@@ -17,4 +17,4 @@ pub(crate) use gather::{
 };
 pub(crate) use process::peer_pidfd;
 pub(crate) use region::{Region, file_id};
-pub(crate) use segment::{INLINE_BYTES, Segment, SegmentError};
+pub(crate) use segment::{INLINE_BODY_BYTES_MAX, Segment, SegmentError};

@@ -1,6 +1,6 @@
 //! Connecting without blocking; only the lookup of a host's name blocks.
 
-use super::listen::{system_call_error, unix_address, unix_socket};
+use super::listen::{open_unix_socket, system_call_error, unix_address};
 use super::poll::{EventSource, Poll};
 use super::socket;
 use crate::{Address, EndpointError};
@@ -74,7 +74,7 @@ impl ConnectAttempt {
         source: EventSource,
         now_ns: u64,
     ) -> Result<Option<OwnedFd>, FailedCall> {
-        let fd = unix_socket().map_err(|errno| ("socket", errno))?;
+        let fd = open_unix_socket().map_err(|errno| ("socket", errno))?;
         let at = unix_address(&self.address).map_err(|errno| ("connect", errno))?;
         match net::connect(&fd, &at) {
             Ok(()) => {
@@ -131,7 +131,7 @@ impl ConnectAttempt {
     }
 
     /// Returns the error for a connection that was not established in time.
-    pub(crate) fn timed_out(&self) -> EndpointError {
+    pub(crate) fn timeout_error(&self) -> EndpointError {
         system_call_error("connect", &self.address)(self.last_error)
     }
 }
