@@ -8,7 +8,7 @@ use crate::floor::socket::{Messages, SocketEnds};
 use handover_base::clock;
 use handover_harness::{Fault, Setup};
 use handover_net::engine::LengthPrefixCodec;
-use handover_net::{CloseReason, Config, Conn, Connections, Handler, Key, Reactor, Stopper};
+use handover_net::{CloseReason, Config, Conn, ConnKey, Connections, Handler, Reactor, Stopper};
 use handover_record::{Bytes, Spec, args};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -65,7 +65,7 @@ impl Handler for EchoHandler {
     fn on_close(
         &mut self,
         _: &mut Connections<'_, LengthPrefixCodec, ()>,
-        _: Key,
+        _: ConnKey,
         (): (),
         _: &CloseReason,
     ) {

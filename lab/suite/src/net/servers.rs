@@ -8,7 +8,7 @@ use crate::floor::connect::LENGTH_BYTES;
 use handover_base::usage::{self, Usage};
 use handover_harness::Fault;
 use handover_net::engine::LengthPrefixCodec;
-use handover_net::{CloseReason, Config, Conn, Connections, Handler, Key, Reactor, Stopper};
+use handover_net::{CloseReason, Config, Conn, ConnKey, Connections, Handler, Reactor, Stopper};
 use rustix::event::epoll;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -59,7 +59,7 @@ impl<const OWN: bool> Handler for LoadHandler<OWN> {
     fn on_close(
         &mut self,
         _: &mut Connections<'_, LengthPrefixCodec, ()>,
-        _: Key,
+        _: ConnKey,
         (): (),
         why: &CloseReason,
     ) {

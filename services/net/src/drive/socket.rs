@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// Maximum number of connections in the kernel's accept queue; `net.core.somaxconn` also limits it.
-pub(crate) const BACKLOG: i32 = 4096;
+pub(crate) const LISTEN_BACKLOG: i32 = 4096;
 
 fn stream(address: SocketAddr) -> Result<OwnedFd, Errno> {
     let family = match address {
@@ -28,7 +28,7 @@ pub(crate) fn listen(address: SocketAddr, shared: bool) -> Result<OwnedFd, (&'st
         sockopt::set_socket_reuseport(&fd, true).map_err(|errno| ("setsockopt", errno))?;
     }
     net::bind(&fd, &address).map_err(|errno| ("bind", errno))?;
-    net::listen(&fd, BACKLOG).map_err(|errno| ("listen", errno))?;
+    net::listen(&fd, LISTEN_BACKLOG).map_err(|errno| ("listen", errno))?;
     Ok(fd)
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn connect(
 }
 
 /// Checks the socket for a pending error and clears it; `Err` also if an attempt to connect has failed.
-pub(crate) fn take_error(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+pub(crate) fn take_socket_error(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     sockopt::socket_error(fd)?
 }
 
@@ -82,11 +82,11 @@ pub(crate) fn set_options(fd: BorrowedFd<'_>, config: &Config) {
     let _ = sockopt::set_tcp_user_timeout(fd, u32::try_from(unacknowledged).unwrap_or(u32::MAX));
 }
 
-pub(crate) fn address(fd: BorrowedFd<'_>) -> Result<SocketAddr, Errno> {
+pub(crate) fn local_address(fd: BorrowedFd<'_>) -> Result<SocketAddr, Errno> {
     SocketAddr::try_from(net::getsockname(fd)?)
 }
 
-pub(crate) fn peer(fd: BorrowedFd<'_>) -> Result<SocketAddr, Errno> {
+pub(crate) fn peer_address(fd: BorrowedFd<'_>) -> Result<SocketAddr, Errno> {
     SocketAddr::try_from(net::getpeername(fd)?.ok_or(Errno::NOTCONN)?)
 }
 
