@@ -104,11 +104,11 @@ pub(crate) struct RecordRow {
 
 impl RecordRow {
     /// Columns of a query whose rows [`from_row`](RecordRow::from_row) reads, in this order.
-    pub const COLUMNS: &str = "records.place, records.id, records.contender, records.kind, \
+    pub const QUERY_COLUMNS: &str = "records.place, records.id, records.contender, records.kind, \
         records.body, records.checksum";
-    pub const COLUMNS_COUNT: usize = 6;
+    pub const QUERY_COLUMNS_COUNT: usize = 6;
 
-    /// Reads a record from a row that begins with [`COLUMNS`](RecordRow::COLUMNS).
+    /// Reads a record from a row that begins with [`QUERY_COLUMNS`](RecordRow::QUERY_COLUMNS).
     pub fn from_row(row: &Row<'_>) -> rusqlite::Result<RecordRow> {
         Ok(RecordRow {
             place: row.get(0)?,
