@@ -475,7 +475,10 @@ pub fn bulk(bytes: &[u8]) {
                 rpc::BulkMessage::Attached { segments, .. } => {
                     assert!(segments.len() <= rpc::BULK_SEGMENTS_MAX);
                     let total = rpc::segments_total_bytes(segments).map(u128::from);
-                    assert_eq!(total, Some(segments.iter().map(|it| u128::from(it.bytes())).sum()));
+                    assert_eq!(
+                        total,
+                        Some(segments.iter().map(|it| u128::from(it.len_bytes())).sum())
+                    );
                 }
                 rpc::BulkMessage::Read { transfer, handle, offset, bytes }
                 | rpc::BulkMessage::Write { transfer, handle, offset, bytes } => {

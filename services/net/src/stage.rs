@@ -114,7 +114,7 @@ mod tests {
         let mut reactor = Reactor::new(Config::default(), LinesCodec::new(9), Echo(None))
             .expect("create a reactor");
         let stopper = reactor.stopper();
-        reactor.handler().0 = Some(stopper);
+        reactor.handler_mut().0 = Some(stopper);
         reactor.adopt(far).expect("adopt a connection");
         near.shutdown(std::net::Shutdown::Write).expect("connected");
         reactor.run().expect("run the reactor");

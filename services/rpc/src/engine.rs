@@ -24,7 +24,7 @@ pub use bulk::{
 };
 pub use calls::{CallCompletion, CallId, Calls, ONE_WAY_CALL_NUMBER, PeerKey};
 pub use frame::{
-    BULK_MESSAGE_BYTES_MAX, FrameHeader, FrameKind, HEADER_BYTES, HELLO_BYTES, Hello,
+    BULK_MESSAGE_BYTES_MAX, FRAME_HEADER_BYTES, FrameHeader, FrameKind, HELLO_BYTES, Hello,
     PROTOCOL_VERSION, Refusal,
 };
 pub use inbound::ReceiveBuffer;

@@ -12,8 +12,8 @@ mod segment;
 pub(crate) use copy::StoreKind;
 pub(crate) use credentials::peer_credentials;
 pub(crate) use gather::{
-    MemoryPiece, RemoteAddress, read_process, read_process_word, receive as receive_into,
-    send as send_from, write_process,
+    MemoryPiece, RemoteAddress, read_process_memory, read_process_word, receive_into, send_from,
+    write_process_memory,
 };
 pub(crate) use process::peer_pidfd;
 pub(crate) use region::{Region, file_id};

@@ -14,7 +14,7 @@ use crate::clock;
 use crate::drive::event_loop::sealed::Driver;
 use crate::drive::random;
 use crate::drive::wire::Wire;
-use crate::engine::HEADER_BYTES;
+use crate::engine::FRAME_HEADER_BYTES;
 use crate::{
     Address, AuthenticationError, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, Call,
     CallError, Calling, CloseReason, Config, Endpoint, EndpointError, Failure, LogLevel, Method,
@@ -606,12 +606,12 @@ impl World {
             // The last message that fits may exceed the limit, and a cancellation is always queued.
             let queued_bytes_max = swarm.queued_bytes_max as usize
                 + swarm.message_bytes_max as usize
-                + (1 + swarm.calls_max as usize) * HEADER_BYTES;
+                + (1 + swarm.calls_max as usize) * FRAME_HEADER_BYTES;
             for peer in event_loop.peers.dump_peers() {
                 assert!(peer.queued_bytes <= queued_bytes_max, "{peer:?}");
             }
             for slot in &event_loop.peers.slots {
-                let deferred_bytes = slot.deferred.bytes();
+                let deferred_bytes = slot.deferred.queued_bytes();
                 assert!(
                     deferred_bytes <= swarm.queued_bytes_max as usize,
                     "{deferred_bytes} bytes are deferred"
@@ -654,7 +654,7 @@ impl World {
             assert_eq!(transfers, 0, "{transfers} transfers have not completed");
             let event_loop = node.endpoint.event_loop();
             assert_eq!((event_loop.calls.calls_count(), event_loop.peers.deferred_count()), (0, 0));
-            let deferred_bytes = event_loop.peers.slots.iter().map(|it| it.deferred.bytes());
+            let deferred_bytes = event_loop.peers.slots.iter().map(|it| it.deferred.queued_bytes());
             assert_eq!(deferred_bytes.sum::<usize>(), 0, "deferred bytes remain counted");
             assert!(
                 event_loop.peers.dump_peers().iter().all(|it| it.queued_bytes == 0),

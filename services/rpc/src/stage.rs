@@ -15,7 +15,7 @@ macro_rules! site {
 
 /// Records that a call has its number and that its arguments are encoded.
 #[inline(always)]
-pub(crate) fn record_forward(call: u64) {
+pub(crate) fn record_forwarded(call: u64) {
     site!("rpc.forward", call);
 }
 

@@ -82,10 +82,10 @@ impl<const SPIN_NS: u32> EchoServer for HandoverEcho<SPIN_NS> {
         let echo = EchoHandler { turns: 0, stopper: None };
         let mut reactor = Reactor::new(config, codec, echo).map_err(Fault::of)?;
         let stopper = reactor.stopper();
-        reactor.handler().stopper = Some(stopper);
+        reactor.handler_mut().stopper = Some(stopper);
         reactor.adopt(far).map_err(Fault::of)?;
         reactor.run().map_err(Fault::of)?;
-        Ok(reactor.handler().turns)
+        Ok(reactor.handler_mut().turns)
     }
 }
 

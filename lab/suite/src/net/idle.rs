@@ -81,7 +81,7 @@ impl<const TLS: bool> Idle<TLS> {
         let mut reactor =
             Reactor::new(Config::default(), LengthPrefixCodec::new(64), echo).map_err(Fault::of)?;
         let stopper = reactor.stopper();
-        reactor.handler().stopper = Some(stopper);
+        reactor.handler_mut().stopper = Some(stopper);
         let mut listen = ListenOptions::new((Ipv4Addr::LOCALHOST, 0).into());
         if TLS {
             listen = listen.with_tls(&self.server);

@@ -95,11 +95,11 @@ impl<const OWN: bool> LoadHandler<OWN> {
         };
         let mut reactor = Reactor::new(config, codec, echo).map_err(Fault::of)?;
         let stopper = reactor.stopper();
-        reactor.handler().stopper = Some(stopper);
+        reactor.handler_mut().stopper = Some(stopper);
         adopt(&mut reactor).map_err(Fault::of)?;
         reactor.run().map_err(Fault::of)?;
-        let set_up = reactor.handler().set_up;
-        reactor.handler().fault.take().map_or(Ok(set_up), Err)
+        let set_up = reactor.handler_mut().set_up;
+        reactor.handler_mut().fault.take().map_or(Ok(set_up), Err)
     }
 }
 

@@ -40,7 +40,7 @@ impl<C: Codec, D> Conn<'_, C, D> {
     ///
     /// # Panics
     /// Never: a connection stays in the slab while its handler is called.
-    pub fn data(&mut self) -> &mut D {
+    pub fn data_mut(&mut self) -> &mut D {
         let slot = self.core.slab.get_mut(self.key);
         &mut slot.expect("the connection is open while its handler is called").data
     }
@@ -166,7 +166,7 @@ impl<C: Codec, D> Connections<'_, C, D> {
     }
 
     /// Returns the program's data for the connection `key`, mutably; `None` if the connection is closed.
-    pub fn data(&mut self, key: ConnKey) -> Option<&mut D> {
+    pub fn data_mut(&mut self, key: ConnKey) -> Option<&mut D> {
         self.core.slab.get_mut(key).map(|slot| &mut slot.data)
     }
 

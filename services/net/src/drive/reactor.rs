@@ -206,7 +206,7 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Returns the handler, mutably, for access before and after [`run`](Self::run).
-    pub fn handler(&mut self) -> &mut H {
+    pub fn handler_mut(&mut self) -> &mut H {
         &mut self.handler
     }
 
@@ -622,7 +622,7 @@ impl<H: Handler> Reactor<H> {
                 permit
             }
         };
-        socket::set_options(fd.as_fd(), &self.core.config);
+        socket::set_socket_options(fd.as_fd(), &self.core.config);
         let opened = self.core.add_connection(fd, permit, flags, protocol, H::Data::default());
         self.core.stats.turned_away_count += u64::from(opened.is_err());
         let key = opened.map_err(|(error, _data)| error)?;

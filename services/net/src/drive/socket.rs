@@ -42,7 +42,7 @@ pub(crate) fn connect(
     if let Some(source) = source {
         net::bind(&fd, &source).map_err(|errno| ("bind", errno))?;
     }
-    set_options(fd.as_fd(), config);
+    set_socket_options(fd.as_fd(), config);
     match net::connect(&fd, &address) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
         Err(errno) => Err(("connect", errno)),
@@ -65,7 +65,7 @@ const PROBES_MAX: u32 = 4;
 
 /// Disables Nagle's algorithm, and enables keepalive if configured. Sockets other than TCP reject
 /// these options and do not need them.
-pub(crate) fn set_options(fd: BorrowedFd<'_>, config: &Config) {
+pub(crate) fn set_socket_options(fd: BorrowedFd<'_>, config: &Config) {
     if sockopt::set_tcp_nodelay(fd, true).is_err() || config.keepalive_ms == 0 {
         return;
     }

@@ -29,7 +29,7 @@ impl Handler for Echo {
 
     fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixCodec, bool>, message: &[u8]) {
         // `true` marks a client's connection.
-        match *conn.data() {
+        match *conn.data_mut() {
             true => drop(self.0.send(Ok(message.to_vec()))),
             false => drop(conn.send(message)),
         }

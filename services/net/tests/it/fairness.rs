@@ -84,7 +84,7 @@ fn turns(messages: &[u64]) -> (Vec<(ConnKey, u64)>, Vec<ConnKey>) {
     let handler = Turns { turns: vec![], closed: 0, expected: messages.len(), stopper: None };
     let mut reactor = Reactor::new(config, LengthPrefixCodec::new(100), handler).unwrap();
     let stopper = reactor.stopper();
-    reactor.handler().stopper = Some(stopper);
+    reactor.handler_mut().stopper = Some(stopper);
     let (mut keys, mut peers) = (Vec::new(), Vec::new());
     for &messages_count in messages {
         let (mut near, far) = connection(&listener);
@@ -101,7 +101,7 @@ fn turns(messages: &[u64]) -> (Vec<(ConnKey, u64)>, Vec<ConnKey>) {
     for peer in peers {
         peer.join().unwrap();
     }
-    (std::mem::take(&mut reactor.handler().turns), keys)
+    (std::mem::take(&mut reactor.handler_mut().turns), keys)
 }
 
 #[test]
@@ -169,11 +169,11 @@ fn listener_accepts_at_most_accepts_max_per_round() {
     let mut reactor = Reactor::new(config, LengthPrefixCodec::new(100), handler).unwrap();
     let address = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let stopper = reactor.stopper();
-    let handler = reactor.handler();
+    let handler = reactor.handler_mut();
     (handler.address, handler.stopper) = (Some(address), Some(stopper));
     handler.peers.extend((0..50).map(|_| TcpStream::connect(address).unwrap()));
     reactor.run().unwrap();
-    let rounds = &reactor.handler().rounds[..CONNECTIONS];
+    let rounds = &reactor.handler_mut().rounds[..CONNECTIONS];
     let most = rounds.chunk_by(|one, next| one == next).map(<[u64]>::len).max().unwrap();
     assert!(most <= ACCEPTS_MAX as usize, "{most} were accepted at once");
 }

@@ -44,12 +44,12 @@ impl Handler for Echo {
     }
 
     fn on_connect(&mut self, conn: &mut Peer<'_>) {
-        let _ = self.0.send(Event::Connected(*conn.data()));
+        let _ = self.0.send(Event::Connected(*conn.data_mut()));
         let _ = conn.send(b"hello from the client");
     }
 
     fn on_message(&mut self, conn: &mut Peer<'_>, message: &[u8]) {
-        *conn.data() += 1;
+        *conn.data_mut() += 1;
         match message {
             b"panic" => panic!("requested panic"),
             b"close" => conn.close(),
@@ -507,7 +507,7 @@ impl Handler for ClosesAtOnce {
     type Data = u64;
 
     fn on_connect(&mut self, conn: &mut Peer<'_>) {
-        let _ = self.0.send(Event::Connected(*conn.data()));
+        let _ = self.0.send(Event::Connected(*conn.data_mut()));
     }
 
     fn on_message(&mut self, _: &mut Peer<'_>, _: &[u8]) {}

@@ -114,7 +114,7 @@ fn exchange(
     let handler = CommandHandler { codec: codec.clone(), stopper: None };
     let mut reactor = Reactor::new(config, codec, handler).unwrap();
     let stopper = reactor.stopper();
-    reactor.handler().stopper = Some(stopper);
+    reactor.handler_mut().stopper = Some(stopper);
     match server {
         None => reactor.adopt(far).unwrap(),
         Some(server) => reactor.adopt_tls(far, server).unwrap(),

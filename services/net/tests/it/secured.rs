@@ -56,7 +56,7 @@ impl Handler for Uppercase {
         let _ = self.0.send(Event::Connected);
         // The data decides what the client sends.
         let word: &[u8] =
-            if *conn.data() == SUSPEND { b"suspend" } else { b"hello from the client" };
+            if *conn.data_mut() == SUSPEND { b"suspend" } else { b"hello from the client" };
         let _ = conn.send(word);
     }
 

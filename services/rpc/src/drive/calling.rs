@@ -242,7 +242,7 @@ pub trait Calling: sealed::Driver {
         arguments: &A,
     ) -> Result<(), CallError> {
         let event_loop = self.event_loop();
-        let bytes = encode_arguments_or_result(std::mem::take(&mut event_loop.scratch), arguments)?;
+        let bytes = encode_arguments(std::mem::take(&mut event_loop.scratch), arguments)?;
         let sent = event_loop.send_one_way(peer, method.word(), &bytes);
         event_loop.scratch = bytes;
         sent
@@ -276,7 +276,7 @@ pub trait Calling: sealed::Driver {
 impl<T: sealed::Driver + ?Sized> Calling for T {}
 
 #[inline]
-pub(super) fn encode_arguments_or_result<A: Serialize + ?Sized>(
+pub(super) fn encode_arguments<A: Serialize + ?Sized>(
     mut into: Vec<u8>,
     value: &A,
 ) -> Result<Vec<u8>, CallError> {
@@ -294,7 +294,7 @@ fn start<R>(
     deadline_ns: u64,
 ) -> Result<Call<R>, CallError> {
     let event_loop = driver.event_loop();
-    let bytes = encode_arguments_or_result(std::mem::take(&mut event_loop.scratch), arguments)?;
+    let bytes = encode_arguments(std::mem::take(&mut event_loop.scratch), arguments)?;
     let id = event_loop.start_call(peer, method.word(), &bytes, deadline_ns);
     event_loop.scratch = bytes;
     Ok(Call { id: id?, result: PhantomData })
@@ -336,7 +336,7 @@ fn finish<T>(
 }
 
 /// Connects, and runs the event loop until the connection is established or has failed.
-pub(super) fn connect(
+pub(super) fn connect_and_wait(
     driver: &mut (impl sealed::Driver + ?Sized),
     address: &Address,
 ) -> Result<PeerKey, EndpointError> {

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 const RETRY_NS: u64 = 1_000_000;
 
 /// Name of a failed system call, and its error number.
-type FailedCall = (&'static str, Errno);
+type FailedSystemCall = (&'static str, Errno);
 
 /// Connection that is being established.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl ConnectAttempt {
         poll: &Poll,
         source: EventSource,
         now_ns: u64,
-    ) -> Result<Option<OwnedFd>, FailedCall> {
+    ) -> Result<Option<OwnedFd>, FailedSystemCall> {
         let fd = open_unix_socket().map_err(|errno| ("socket", errno))?;
         let at = unix_address(&self.address).map_err(|errno| ("connect", errno))?;
         match net::connect(&fd, &at) {
@@ -97,12 +97,12 @@ impl ConnectAttempt {
         &mut self,
         poll: &Poll,
         source: EventSource,
-    ) -> Result<Option<OwnedFd>, FailedCall> {
+    ) -> Result<Option<OwnedFd>, FailedSystemCall> {
         loop {
             if let Some(fd) = self.socket.take() {
                 match connected(&fd) {
                     Ok(true) => {
-                        socket::set_options(fd.as_fd());
+                        socket::set_socket_options(fd.as_fd());
                         return Ok(Some(fd));
                     }
                     Ok(false) => {

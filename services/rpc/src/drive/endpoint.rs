@@ -269,7 +269,7 @@ impl Endpoint {
     /// the name server otherwise, and usually 5 to 30 s if no name server answers. Use a numeric
     /// address, or resolve the name in another thread, where that matters.
     pub fn connect(&mut self, address: &Address) -> Result<Peer, EndpointError> {
-        calling::connect(self, address)
+        calling::connect_and_wait(self, address)
     }
 
     /// Returns the connected peers.

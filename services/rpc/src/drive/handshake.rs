@@ -146,7 +146,7 @@ impl Handshake {
         if is_sm {
             let made = Segment::create(config.slots_count, config.shared_bytes);
             let (segment, file) = made.map_err(|why| match why {
-                SegmentError::FailedCall(call, errno) => refused(call)(errno),
+                SegmentError::FailedSystemCall(call, errno) => refused(call)(errno),
                 SegmentError::NotSealed => refused("fcntl")(Errno::PERM),
             })?;
             handshake.segment = Some(segment);
@@ -385,7 +385,7 @@ impl Handshake {
         let file = self.received_fds.pop().filter(|_| fits).ok_or(FrameError::Reserved)?;
         let segment = match Segment::map(&file, slots_count, shared_bytes) {
             Ok(segment) => segment,
-            Err(SegmentError::FailedCall(call, errno)) => {
+            Err(SegmentError::FailedSystemCall(call, errno)) => {
                 return Err(CloseReason::SystemCall { call, errno });
             }
             Err(SegmentError::NotSealed) => return Err(FrameError::Reserved.into()),

@@ -192,7 +192,7 @@ pub(crate) fn accept(listener: &Listener) -> Result<Option<(OwnedFd, Option<IpAd
     loop {
         match acceptfrom_with(&listener.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok((fd, from)) => {
-                socket::set_options(fd.as_fd());
+                socket::set_socket_options(fd.as_fd());
                 let from = from.and_then(|it| SocketAddr::try_from(it).ok());
                 return Ok(Some((fd, from.map(|it| it.ip().to_canonical()))));
             }

@@ -121,7 +121,7 @@ impl Peers {
     }
 
     /// Returns `true` if messages to that peer go through shared memory, so that files can be passed to it.
-    pub(crate) fn shares_memory(&self, peer: PeerKey) -> bool {
+    pub(crate) fn has_shared_memory(&self, peer: PeerKey) -> bool {
         self.get(peer).is_some_and(|it| it.is_in_shared_memory)
     }
 
@@ -452,7 +452,7 @@ impl Peers {
     ) -> bool {
         let deferred = &mut self.slots[peer.slot as usize].deferred;
         let bytes = body.len() + REQUEST_BYTES;
-        if deferred.bytes() + bytes > queued_bytes_max as usize {
+        if deferred.queued_bytes() + bytes > queued_bytes_max as usize {
             return false;
         }
         // One-way requests have no number.

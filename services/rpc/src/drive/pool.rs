@@ -108,7 +108,7 @@ impl PoolQueue {
             let Some(its) = self.peers.get_mut(&peer) else { continue };
             its.is_scheduled = false;
             if its.unsent_bytes() > choked_bytes {
-                continue; // update_unsent() schedules the peer when it has read answers.
+                continue; // update_unsent_bytes() schedules the peer when it has read answers.
             }
             let Some(job) = its.jobs.pop() else { continue };
             self.took(&job);
@@ -219,7 +219,7 @@ impl Pool {
         // The number of threads bounds running requests; fibers are as many as requests, so they count here.
         let room_count = self.queue_max.saturating_sub(queue.jobs_count.max(queue.fibers_count));
         let room_bytes = self.queue_bytes_max.saturating_sub(queue.bytes);
-        let waiting = queue.peers.get(&job.peer).map(|it| (it.jobs.len(), it.jobs.bytes()));
+        let waiting = queue.peers.get(&job.peer).map(|it| (it.jobs.len(), it.jobs.queued_bytes()));
         let (peer_count, peer_bytes) = waiting.unwrap_or_default();
         let is_full = room_count == 0 || job.bytes() > room_bytes;
         let has_too_many = peer_count >= room_count.saturating_mul(FREE_SLOTS_MULTIPLE)

@@ -1,6 +1,6 @@
 //! Endpoint driven by a thread of its own, through which other threads and fibers call.
 
-use super::calling::{decode_result, encode_arguments_or_result};
+use super::calling::{decode_result, encode_arguments};
 use super::endpoint::{Endpoint, Stopper};
 use super::event_loop::{CallbackContext, CallbackInbox};
 use super::inbox::{PostedCall, PostedRequest};
@@ -222,7 +222,7 @@ impl Caller {
         arguments: &A,
         deadline_ns: u64,
     ) -> Result<PendingCall<R>, CallError> {
-        let arguments = encode_arguments_or_result(Vec::new(), arguments)?;
+        let arguments = encode_arguments(Vec::new(), arguments)?;
         let (promise, answer) = new_promise();
         let call = PostedCall { peer, method, arguments, deadline_ns, promise };
         self.inbox.post(PostedRequest::Call(call))?;

@@ -73,7 +73,7 @@ impl Security {
     pub(crate) fn accept_wire(&self, fd: OwnedFd, address: &Address) -> Result<Wire, CloseReason> {
         match address {
             #[cfg(feature = "tls")]
-            Address::Tls(_) => self.tls.accept(fd).map(|tls| Wire::Tls(Box::new(tls))),
+            Address::Tls(_) => self.tls.new_server_session(fd).map(|tls| Wire::Tls(Box::new(tls))),
             _ => Ok(Wire::Socket(fd)),
         }
     }
@@ -87,7 +87,7 @@ impl Security {
         match address {
             #[cfg(feature = "tls")]
             Address::Tls(host_port) => {
-                let connected = self.tls.connect(fd, host_port);
+                let connected = self.tls.new_client_session(fd, host_port);
                 connected
                     .map(|tls| Wire::Tls(Box::new(tls)))
                     .map_err(|why| EndpointError::from_security_setup(&address.to_string(), why))

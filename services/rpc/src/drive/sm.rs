@@ -11,7 +11,7 @@
 use super::bulk::BulkMemory;
 use super::link::{Link, SendQueue};
 use super::socket;
-use crate::engine::{BULK_SEGMENTS_MAX, FileId, FrameHeader, FrameKind, HEADER_BYTES};
+use crate::engine::{BULK_SEGMENTS_MAX, FRAME_HEADER_BYTES, FileId, FrameHeader, FrameKind};
 use crate::raw::{INLINE_BODY_BYTES_MAX, Segment, file_id, peer_credentials};
 use crate::{CloseReason, FrameError};
 use handover_base::sync::shared::Ordering;
@@ -153,7 +153,7 @@ impl SharedMemoryLink {
             slot.store(word, Ordering::Relaxed);
         }
         self.sent += 1;
-        // Release: publishes the header and the body to the Acquire in the peer's poll_next().
+        // Release: publishes the header and the body to the Acquire in the peer's poll_for_message().
         slot.sequence.store(self.sent, Ordering::Release);
         if !self.peer_spins {
             let asleep = &self.segment.end_by_index(1 - self.end).status.asleep;
@@ -231,7 +231,8 @@ impl SharedMemoryLink {
         let bytes = (bytes as u64).next_multiple_of(LINE_BYTES);
         let mut head = self.body_head;
         if head % shared_bytes + bytes > shared_bytes {
-            head = head.next_multiple_of(shared_bytes); // A body is not split at the end of the buffer: it starts at the beginning instead.
+            // A body is not split at the end of the buffer: it starts at the beginning instead.
+            head = head.next_multiple_of(shared_bytes);
         }
         (head + bytes - self.body_tail <= shared_bytes).then_some((head, head + bytes))
     }
@@ -378,13 +379,15 @@ impl Link for SharedMemoryLink {
     fn flush(&mut self) -> Result<bool, CloseReason> {
         let mut queue = std::mem::take(&mut self.queue);
         let mut went = false;
-        while let Some((head, rest)) = queue.unsent_bytes().split_first_chunk::<HEADER_BYTES>() {
+        while let Some((head, rest)) =
+            queue.unsent_bytes().split_first_chunk::<FRAME_HEADER_BYTES>()
+        {
             let header = FrameHeader::decode(head, u32::MAX)?;
             let bytes = header.body_bytes as usize;
             if !self.publish(&header, &rest[..bytes])? {
                 break;
             }
-            queue.remove_sent(HEADER_BYTES + bytes);
+            queue.remove_sent(FRAME_HEADER_BYTES + bytes);
             went = true;
         }
         self.queue = queue;

@@ -54,7 +54,7 @@ pub(crate) fn receive(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errn
 
 /// Receives bytes; blocks until some arrive if [`set_blocking`] has made the socket blocking.
 #[inline]
-pub(crate) fn wait(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
+pub(crate) fn receive_blocking(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
     net::recv(fd, into, RecvFlags::empty()).map(|(count, _)| count)
 }
 
@@ -149,7 +149,7 @@ const KEEPALIVE_PROBES: u32 = 3;
 
 /// Makes a TCP socket send small messages at once, and detect within half a minute that the peer's
 /// machine is unreachable. Other sockets reject these options and do not need them.
-pub(crate) fn set_options(fd: BorrowedFd<'_>) {
+pub(crate) fn set_socket_options(fd: BorrowedFd<'_>) {
     if sockopt::set_tcp_nodelay(fd, true).is_ok() {
         let _ = sockopt::set_socket_keepalive(fd, true);
         let _ = sockopt::set_tcp_keepidle(fd, KEEPALIVE_IDLE);

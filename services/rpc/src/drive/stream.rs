@@ -188,7 +188,7 @@ impl Link for StreamLink {
         }
         let free = self.inbound.free_space();
         let room_bytes = free.len();
-        match socket::wait(self.wire.fd(), free) {
+        match socket::receive_blocking(self.wire.fd(), free) {
             Ok(count @ 1..) => {
                 self.inbound.mark_received(count);
                 self.readable = count == room_bytes;

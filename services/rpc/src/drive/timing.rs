@@ -19,7 +19,7 @@ impl CallbackContext<'_> {
     /// # Blocking
     /// Blocks as [`Endpoint::connect`](crate::Endpoint::connect) does.
     pub fn connect(&mut self, address: &Address) -> Result<PeerKey, EndpointError> {
-        calling::connect(self, address)
+        calling::connect_and_wait(self, address)
     }
 
     /// Stops [`Endpoint::serve`](crate::Endpoint::serve).

@@ -68,15 +68,19 @@ impl TlsSetup {
         Ok(Self { server: Some(Arc::new(server)), client: Some(Arc::new(client)) })
     }
 
-    pub(crate) fn accept(&self, fd: OwnedFd) -> Result<TlsSession, CloseReason> {
-        // check_listen() has made sure that a listening endpoint has one.
+    pub(crate) fn new_server_session(&self, fd: OwnedFd) -> Result<TlsSession, CloseReason> {
+        // check_listen_address() has made sure that a listening endpoint has one.
         let config = self.server.clone().ok_or(CloseReason::ClosedLocally)?;
         let connection = ServerConnection::new(config).map_err(tls_error)?;
         Ok(TlsSession { fd, connection: connection.into(), incoming: Records::default() })
     }
 
     /// Starts TLS as the client of that `HOST:PORT`.
-    pub(crate) fn connect(&self, fd: OwnedFd, host_port: &str) -> Result<TlsSession, String> {
+    pub(crate) fn new_client_session(
+        &self,
+        fd: OwnedFd,
+        host_port: &str,
+    ) -> Result<TlsSession, String> {
         let none = "no certificates: set `tls` in the configuration";
         let config = self.client.clone().ok_or(none)?;
         let host = host_port.rsplit_once(':').map_or(host_port, |(host, _)| host);

@@ -107,7 +107,7 @@ pub enum SegmentLocation {
 impl SegmentLocation {
     /// Returns the length of the segment, in bytes.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
+    pub fn len_bytes(&self) -> u64 {
         match *self {
             SegmentLocation::File { bytes, .. } | SegmentLocation::Process { bytes, .. } => bytes,
         }
@@ -257,7 +257,7 @@ pub fn segments_total_bytes(segments: &[SegmentLocation]) -> Option<u64> {
         if let SegmentLocation::Process { address, bytes } = segment {
             address.checked_add(*bytes)?;
         }
-        sum.checked_add(segment.bytes()).filter(|&sum| sum <= i64::MAX as u64)
+        sum.checked_add(segment.len_bytes()).filter(|&sum| sum <= i64::MAX as u64)
     })
 }
 

@@ -16,7 +16,7 @@ pub const PROTOCOL_VERSION: u16 = 3;
 pub const BULK_MESSAGE_BYTES_MAX: u32 = 2048;
 
 /// Length of a header, in bytes.
-pub const HEADER_BYTES: usize = 24;
+pub const FRAME_HEADER_BYTES: usize = 24;
 
 /// Kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -147,8 +147,8 @@ impl FrameHeader {
 
     /// Encodes the header as bytes, for a stream.
     #[must_use]
-    pub fn encode(&self) -> [u8; HEADER_BYTES] {
-        let mut bytes = [0; HEADER_BYTES];
+    pub fn encode(&self) -> [u8; FRAME_HEADER_BYTES] {
+        let mut bytes = [0; FRAME_HEADER_BYTES];
         for (slot, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(self.words()) {
             *slot = word.to_le_bytes();
         }
@@ -159,7 +159,10 @@ impl FrameHeader {
     ///
     /// # Errors
     /// The errors of [`from_words`](Self::from_words).
-    pub fn decode(bytes: &[u8; HEADER_BYTES], body_bytes_max: u32) -> Result<Self, FrameError> {
+    pub fn decode(
+        bytes: &[u8; FRAME_HEADER_BYTES],
+        body_bytes_max: u32,
+    ) -> Result<Self, FrameError> {
         let mut words = [0; 3];
         for (word, eight) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
             *word = u64::from_le_bytes(*eight);

@@ -1,6 +1,6 @@
 //! Splits the bytes of a stream into frames.
 
-use super::frame::{FrameHeader, FrameKind, HEADER_BYTES};
+use super::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
 use crate::FrameError;
 
 /// Size of the receive buffer until a longer frame needs more, in bytes.
@@ -45,7 +45,7 @@ impl ReceiveBuffer {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         }
-        if self.bytes.len() - self.end < HEADER_BYTES.max(self.bytes.len() / 4) {
+        if self.bytes.len() - self.end < FRAME_HEADER_BYTES.max(self.bytes.len() / 4) {
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
             if self.end > self.bytes.len() / 2 || self.bytes.is_empty() {
@@ -74,18 +74,20 @@ impl ReceiveBuffer {
     /// [`FrameError`] if the bytes are not a frame. The bytes after them cannot be decoded.
     pub fn next_frame(&mut self) -> Result<Option<(FrameHeader, &[u8])>, FrameError> {
         let come = &self.bytes[self.start..self.end];
-        let Some((head, rest)) = come.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+        let Some((head, rest)) = come.split_first_chunk::<FRAME_HEADER_BYTES>() else {
+            return Ok(None);
+        };
         let header = FrameHeader::decode(head, self.body_bytes_max)?;
         if header.kind == FrameKind::Data {
             if header.body_bytes == 0 {
                 return Err(FrameError::Bulk);
             }
-            self.start += HEADER_BYTES;
+            self.start += FRAME_HEADER_BYTES;
             return Ok(Some((header, &[])));
         }
         // A u32 fits a usize on the supported targets.
         let Some(body) = rest.get(..header.body_bytes as usize) else { return Ok(None) };
-        self.start += HEADER_BYTES + body.len();
+        self.start += FRAME_HEADER_BYTES + body.len();
         self.had_long |= body.len() >= USUAL_BYTES;
         Ok(Some((header, body)))
     }
@@ -158,7 +160,7 @@ mod tests {
             assert_eq!(inbound.next_frame(), Ok(None), "returned half of a frame");
             receive(&mut inbound, &frame[frame.len() / 2..]);
             assert!(
-                matches!(inbound.next_frame(), Ok(Some((_, body))) if body == &frame[HEADER_BYTES..])
+                matches!(inbound.next_frame(), Ok(Some((_, body))) if body == &frame[FRAME_HEADER_BYTES..])
             );
             inbound.shrink();
             assert!(

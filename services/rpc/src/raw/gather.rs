@@ -29,7 +29,7 @@ fn of(count: isize) -> Result<usize, Errno> {
 
 /// Sends `head`, then the pieces. Returns the number of bytes that the kernel accepted, 0 if the
 /// socket's buffer is full.
-pub(crate) fn send<'a>(
+pub(crate) fn send_from<'a>(
     fd: BorrowedFd<'_>,
     head: &[u8],
     runs: impl Iterator<Item = MemoryPiece<'a>>,
@@ -60,7 +60,7 @@ pub(crate) fn send<'a>(
 
 /// Receives into the pieces, then, if all of them fit the call, into `spare`. Returns the number of
 /// bytes received, and the number requested.
-pub(crate) fn receive<'a>(
+pub(crate) fn receive_into<'a>(
     fd: BorrowedFd<'_>,
     runs: impl Iterator<Item = MemoryPiece<'a>>,
     spare: &mut [u8],
@@ -102,7 +102,7 @@ pub(crate) struct RemoteAddress {
 /// Copies from another process's memory into this piece. Also reads the word at `word_address` in
 /// the same system call, and therefore from the same process. Returns the number of bytes copied,
 /// and the word, which is `None` if the call did not copy everything.
-pub(crate) fn read_process(
+pub(crate) fn read_process_memory(
     from: RemoteAddress,
     into: MemoryPiece<'_>,
     word_address: u64,
@@ -140,7 +140,10 @@ pub(crate) fn read_process_word(from: RemoteAddress) -> Result<u128, Errno> {
 
 /// Copies this piece into another process's memory. Returns the number of bytes copied. The caller
 /// has just read the check word there, and so knows that the pid still belongs to the peer.
-pub(crate) fn write_process(from: MemoryPiece<'_>, to: RemoteAddress) -> Result<usize, Errno> {
+pub(crate) fn write_process_memory(
+    from: MemoryPiece<'_>,
+    to: RemoteAddress,
+) -> Result<usize, Errno> {
     let start = from.region.range_ptr(from.offset, from.bytes);
     let ours = libc::iovec { iov_base: start.as_ptr().cast(), iov_len: from.bytes };
     let theirs = libc::iovec { iov_base: to.address as *mut _, iov_len: from.bytes };

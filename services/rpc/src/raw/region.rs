@@ -45,9 +45,9 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 /// Name of a failed system call, and its error number.
-pub(crate) type FailedCall = (&'static str, Errno);
+pub(crate) type FailedSystemCall = (&'static str, Errno);
 
-fn failed_call(call: &'static str) -> impl Fn(Errno) -> FailedCall {
+fn failed_call(call: &'static str) -> impl Fn(Errno) -> FailedSystemCall {
     move |errno| (call, errno)
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn file_id(file: BorrowedFd<'_>) -> Option<FileId> {
 
 /// Creates an empty unnamed file that only this user can open. It disappears when the process is killed. On a file
 /// system without O_TMPFILE, a process that is killed between open() and unlink() leaves an empty file.
-fn unnamed_file(folder: &Path) -> Result<OwnedFd, FailedCall> {
+fn unnamed_file(folder: &Path) -> Result<OwnedFd, FailedSystemCall> {
     let (mode, usual) = (Mode::RUSR | Mode::WUSR, OFlags::RDWR | OFlags::CLOEXEC);
     match open(folder, OFlags::TMPFILE | usual, mode) {
         Err(Errno::OPNOTSUPP) => {}
@@ -77,7 +77,7 @@ fn unnamed_file(folder: &Path) -> Result<OwnedFd, FailedCall> {
 impl Region {
     /// Allocates unnamed zeroed memory of this user that other processes can map. All pages are
     /// allocated now, so a lack of memory is an error here and not a SIGBUS later.
-    pub(crate) fn create_shared(bytes: usize) -> Result<Self, FailedCall> {
+    pub(crate) fn create_shared(bytes: usize) -> Result<Self, FailedSystemCall> {
         if bytes == 0 {
             return Ok(Self::from_vec(Vec::new()));
         }
@@ -95,7 +95,7 @@ impl Region {
 
     /// Makes the kernel allocate all pages now. By way of the mapping, which may have huge pages;
     /// fallocate() of the file uses small ones.
-    fn populate(&self, file: BorrowedFd<'_>) -> Result<(), FailedCall> {
+    fn populate(&self, file: BorrowedFd<'_>) -> Result<(), FailedSystemCall> {
         let start = self.start.as_ptr().cast();
         // SAFETY: the address and length of this region's mapping; populating pages changes no content.
         match unsafe { madvise(start, self.bytes, Advice::LinuxPopulateWrite) } {
@@ -111,7 +111,7 @@ impl Region {
 
     /// Maps zeroed memory of an unnamed file in that folder's file system. Such a file cannot be
     /// sealed, and truncating it would end its users with SIGBUS, so it is not passed to peers.
-    pub(crate) fn create_in_folder(folder: &Path, bytes: usize) -> Result<Self, FailedCall> {
+    pub(crate) fn create_in_folder(folder: &Path, bytes: usize) -> Result<Self, FailedSystemCall> {
         let file = unnamed_file(folder)?;
         if bytes > 0 {
             // fallocate() refuses a length of 0.
@@ -126,14 +126,18 @@ impl Region {
         file: BorrowedFd<'_>,
         bytes: usize,
         writable: bool,
-    ) -> Result<Self, FailedCall> {
+    ) -> Result<Self, FailedSystemCall> {
         match is_mapping_safe(file, bytes)? {
             true => Self::mapped(file, bytes, writable),
             false => Err(("mmap", Errno::PERM)),
         }
     }
 
-    fn mapped(file: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Self, FailedCall> {
+    fn mapped(
+        file: BorrowedFd<'_>,
+        bytes: usize,
+        writable: bool,
+    ) -> Result<Self, FailedSystemCall> {
         if bytes == 0 {
             return Ok(Self::from_vec(Vec::new()));
         }

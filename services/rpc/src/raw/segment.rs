@@ -75,13 +75,13 @@ fn total_bytes(slots_count: u32, shared_bytes: u32) -> usize {
 /// Error of creating or mapping a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SegmentError {
-    FailedCall(&'static str, Errno),
+    FailedSystemCall(&'static str, Errno),
     /// The file is too short, or could be truncated while it is mapped.
     NotSealed,
 }
 
 fn failed_call(call: &'static str) -> impl Fn(Errno) -> SegmentError {
-    move |errno| SegmentError::FailedCall(call, errno)
+    move |errno| SegmentError::FailedSystemCall(call, errno)
 }
 
 /// Shared memory segment that this process has mapped.
@@ -124,15 +124,15 @@ impl Segment {
         match is_mapping_safe(&file, bytes) {
             Ok(true) => {}
             Ok(false) => return Err(SegmentError::NotSealed),
-            Err((call, errno)) => return Err(SegmentError::FailedCall(call, errno)),
+            Err((call, errno)) => return Err(SegmentError::FailedSystemCall(call, errno)),
         }
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory; is_mapping_safe() has
         // checked that the file is at least `bytes` long and sealed against shrinking.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) }
             .map_err(failed_call("mmap"))?;
-        let start =
-            NonNull::new(start.cast()).ok_or(SegmentError::FailedCall("mmap", Errno::NOMEM))?;
+        let start = NonNull::new(start.cast())
+            .ok_or(SegmentError::FailedSystemCall("mmap", Errno::NOMEM))?;
         Ok(Self { start, slots_count, shared_bytes })
     }
 

@@ -670,7 +670,7 @@ fn request_is_handled_before_all_waiting_connections_are_accepted() {
     while server.stats().requests_count == 0 {
         server.progress(Duration::from_millis(5));
     }
-    let mut answer = [0; HELLO_BYTES + handover_rpc::engine::HEADER_BYTES];
+    let mut answer = [0; HELLO_BYTES + handover_rpc::engine::FRAME_HEADER_BYTES];
     peer.read_exact(&mut answer).unwrap();
     let mut waiting = [0; 8];
     let count = peer.read(&mut waiting).unwrap();

@@ -190,7 +190,7 @@ impl BulkExchange<'_> {
     fn advance_transfer(&mut self, id: TransferId) {
         let Some(transfer) = self.tables.transfers.get_active_mut(id) else { return };
         let (peer, handle) = (transfer.peer, transfer.handle);
-        let is_in_shared_memory = self.peers.shares_memory(peer) && self.config.bulk_maps;
+        let is_in_shared_memory = self.peers.has_shared_memory(peer) && self.config.bulk_maps;
         match self.tables.attachments.get(peer, handle.id) {
             Some(Attachment::Attached(remote)) if remote.handle != handle => {
                 self.finish_transfer(id, Err(BulkRefusal::Unknown.into()));
@@ -314,7 +314,7 @@ impl BulkExchange<'_> {
             Some(Attachment::Attached(_)) => Some(BulkPath::Process),
             Some(Attachment::Denied) => Some(BulkPath::Messages),
             Some(Attachment::Requested(_)) => None,
-            None if self.peers.shares_memory(peer) && self.config.bulk_maps => None,
+            None if self.peers.has_shared_memory(peer) && self.config.bulk_maps => None,
             None => self.peers.is_connected(peer).then_some(BulkPath::Messages),
         }
     }
@@ -516,7 +516,7 @@ impl BulkExchange<'_> {
 
     /// Handles a peer's request to access a memory.
     fn handle_attach(&mut self, peer: PeerKey, handle: BulkHandle) -> Result<(), FrameError> {
-        if !self.peers.shares_memory(peer) {
+        if !self.peers.has_shared_memory(peer) {
             // Addresses and the check word must not be sent over a stream.
             return Err(FrameError::Bulk);
         }
@@ -657,7 +657,7 @@ impl BulkExchange<'_> {
         body: &[u8],
     ) -> Result<(), FrameError> {
         let (offset, bytes) = (header.method, u64::from(header.body_bytes));
-        let streams = !self.peers.shares_memory(peer);
+        let streams = !self.peers.has_shared_memory(peer);
         if bytes == 0 && !streams {
             return Err(FrameError::Bulk);
         }

@@ -82,7 +82,7 @@ impl BulkExchange<'_> {
         peer: PeerKey,
         help: &PeerHalfRequest,
     ) -> Result<(), FrameError> {
-        if !self.peers.shares_memory(peer) {
+        if !self.peers.has_shared_memory(peer) {
             // Nothing can be mapped over a stream.
             return Err(FrameError::Bulk);
         }

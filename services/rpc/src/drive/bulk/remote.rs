@@ -3,7 +3,8 @@
 use super::memory::BulkMemory;
 use crate::engine::{BulkHandle, CheckWord, FileId, SegmentLocation};
 use crate::raw::{
-    MemoryPiece, Region, RemoteAddress, StoreKind, read_process, read_process_word, write_process,
+    MemoryPiece, Region, RemoteAddress, StoreKind, read_process_memory, read_process_word,
+    write_process_memory,
 };
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
@@ -51,7 +52,7 @@ impl RemoteMemory {
         let (mut start, mut denied, mut is_mapped) = (0, false, true);
         let mut segments = Vec::with_capacity(located.len());
         for one in located {
-            let bytes = one.bytes();
+            let bytes = one.len_bytes();
             let access = match *one {
                 SegmentLocation::File { file, .. } => {
                     let length = usize::try_from(bytes).ok();
@@ -147,7 +148,7 @@ impl RemoteMemory {
     /// Reads the remote memory into a local piece, and checks in the same system call that the
     /// process is its owner. Returns the number of bytes read.
     fn read(&self, from: RemoteAddress, into: MemoryPiece<'_>) -> Result<usize, Errno> {
-        match read_process(from, into, self.check_word.address)? {
+        match read_process_memory(from, into, self.check_word.address)? {
             (count, Some(word)) if word == self.check_word.word => Ok(count),
             (_, Some(_)) => Err(Errno::SRCH),
             (count, None) => verify_owner(from.pid, self.check_word).map(|()| count),
@@ -159,7 +160,7 @@ impl RemoteMemory {
     /// exited, was reaped, and all other ids were used up in that time.
     fn write(&self, from: MemoryPiece<'_>, to: RemoteAddress) -> Result<usize, Errno> {
         verify_owner(to.pid, self.check_word)?;
-        write_process(from, to)
+        write_process_memory(from, to)
     }
 }
 

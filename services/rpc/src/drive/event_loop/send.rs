@@ -28,7 +28,7 @@ impl EventLoop {
         self.peers.check_send(peer, body.len(), self.config.queued_bytes_max)?;
         let Some(id) = self.calls.start(peer, deadline_ns) else { return Err(CallError::Full) };
         self.stats.calls_count += 1;
-        stage::record_forward(id.word());
+        stage::record_forwarded(id.word());
         let body_bytes = body.len() as u32; // message_bytes_max is a u32.
         let header = FrameHeader { body_bytes, kind: FrameKind::Request, method, call: id.word() };
         self.hooks.record_start(CallRole::Caller, peer, id.word(), method, body.len());

@@ -2,7 +2,9 @@
 
 use super::peers::*;
 use crate::gate::gate;
-use handover_rpc::engine::{BulkMessage, FrameHeader, FrameKind, HEADER_BYTES, HELLO_BYTES, Hello};
+use handover_rpc::engine::{
+    BulkMessage, FRAME_HEADER_BYTES, FrameHeader, FrameKind, HELLO_BYTES, Hello,
+};
 use handover_rpc::{
     Bulk, BulkError, BulkMemory, BulkPart, CallError, Calling, Config, Context, Endpoint, Method,
     Rights,
@@ -182,7 +184,7 @@ fn whoever_lies_on_a_stream_is_disconnected() {
     let mut reserved = good.encode();
     reserved[7] = 1;
     for (number, bytes) in
-        [&long[..], &kind, &reserved, &[0xff; HEADER_BYTES]].into_iter().enumerate()
+        [&long[..], &kind, &reserved, &[0xff; FRAME_HEADER_BYTES]].into_iter().enumerate()
     {
         let mut stream = TcpStream::connect(&house.place).unwrap();
         stream.set_read_timeout(Some(SOON)).unwrap();
@@ -196,7 +198,7 @@ fn whoever_lies_on_a_stream_is_disconnected() {
         stream.write_all(&hello.encode()).unwrap();
         stream.write_all(&good.encode()).unwrap();
         stream.write_all(&[42]).unwrap();
-        let mut answer = [0; HELLO_BYTES + HEADER_BYTES + 1];
+        let mut answer = [0; HELLO_BYTES + FRAME_HEADER_BYTES + 1];
         stream.read_exact(&mut answer).unwrap();
         assert_eq!(answer.last(), Some(&42), "as long as it is polite");
         stream.write_all(bytes).unwrap();
@@ -224,7 +226,7 @@ fn answers_that_nobody_asked_for_are_dropped() {
         let mut hello_bytes = [0; HELLO_BYTES];
         stream.read_exact(&mut hello_bytes).unwrap();
         stream.write_all(&hello_bytes).unwrap();
-        let mut asked = [0; HEADER_BYTES + 1];
+        let mut asked = [0; FRAME_HEADER_BYTES + 1];
         stream.read_exact(&mut asked).unwrap();
         let mut answers = Vec::new();
         for call in (0..50).chain([u64::MAX]) {

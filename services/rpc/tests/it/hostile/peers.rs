@@ -1,6 +1,8 @@
 //! Hand-written peers that send arbitrary bytes, and a server for them.
 
-use handover_rpc::engine::{BulkMessage, FrameHeader, FrameKind, HEADER_BYTES, HELLO_BYTES, Hello};
+use handover_rpc::engine::{
+    BulkMessage, FRAME_HEADER_BYTES, FrameHeader, FrameKind, HELLO_BYTES, Hello,
+};
 use handover_rpc::{BulkHandle, Calling, Config, Endpoint, Method, Peer, Rights, Stopper};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -151,7 +153,7 @@ impl Raw for Wire {
     }
 
     fn hears(&mut self) -> Option<(FrameHeader, Vec<u8>)> {
-        let mut head = [0; HEADER_BYTES];
+        let mut head = [0; FRAME_HEADER_BYTES];
         self.stream.read_exact(&mut head).ok()?;
         let header = FrameHeader::decode(&head, u32::MAX).expect("a frame of the house's");
         let mut body = vec![0; header.body_bytes as usize];
