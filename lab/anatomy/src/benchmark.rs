@@ -153,7 +153,7 @@ impl InstrumentedBenchmark {
     }
 
     /// Returns `true` if the stage starts on one thread and ends on another.
-    pub(crate) fn crosses_threads(&self, stage: usize) -> bool {
+    pub(crate) fn is_across_threads(&self, stage: usize) -> bool {
         match self.route {
             HandoffRoute::OneWay => stage == NOTICE_STAGE || stage == WAKE_STAGE,
             HandoffRoute::SameThread => false,
@@ -162,7 +162,7 @@ impl InstrumentedBenchmark {
     }
 
     /// Returns `true` if a sleeping receiver wakes up in the stage.
-    pub(crate) fn wakes_receiver(&self, stage: usize) -> bool {
+    pub(crate) fn is_receiver_wakeup(&self, stage: usize) -> bool {
         self.route != HandoffRoute::RoundTrip && stage == WAKE_STAGE
     }
 

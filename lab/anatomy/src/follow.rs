@@ -205,7 +205,7 @@ impl<'a> HandoffTracker<'a> {
                     self.state = held;
                 }
             }
-            // `next()` has handled this state.
+            // `handle_event()` has handled this state.
             HandoffState::ReceivedEarly { .. } => {}
         }
         None

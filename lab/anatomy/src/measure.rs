@@ -190,7 +190,9 @@ impl Analysis<'_> {
             Some(AnatomyFloor { id: id.to_string(), figure_ns, handoffs })
         });
         let outliers = match &options.outliers {
-            Some(to) => self.outliers.into_records(to, benchmark, &statistics.stages, net_ns)?,
+            Some(to) => {
+                self.outliers.into_anatomy_outliers(to, benchmark, &statistics.stages, net_ns)?
+            }
             None => Vec::new(),
         };
         Ok(Anatomy {

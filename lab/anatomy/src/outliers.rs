@@ -102,7 +102,7 @@ impl Outliers {
 
     /// Copies the traces to the folder `to`, and returns each outlier with the stage that made it
     /// slow.
-    pub fn into_records(
+    pub fn into_anatomy_outliers(
         self,
         to: &Path,
         benchmark: &InstrumentedBenchmark,
@@ -126,7 +126,7 @@ impl Outliers {
             };
             let of = |stage: &usize| {
                 let ns = ticks_to_ns(kept.handoff.stages_ticks[*stage].into());
-                let own = kept.handoff.has_passed(*stage) && !benchmark.crosses_threads(*stage);
+                let own = kept.handoff.has_passed(*stage) && !benchmark.is_across_threads(*stage);
                 if own { ns - net_ns } else { ns }
             };
             outlier.stages_ns = stages_passed.iter().map(of).collect();
@@ -135,7 +135,7 @@ impl Outliers {
             outlier.slow_stage.clone_from(&stages[slow].name);
             outlier.excess_ns = excess_ns;
             outlier.off_cpu = off_cpu(
-                benchmark.wakes_receiver(stages_passed[slow]),
+                benchmark.is_receiver_wakeup(stages_passed[slow]),
                 &outlier,
                 kept.is_run_delay_known,
             );

@@ -110,7 +110,7 @@ impl HandoffSample {
             p99_ns: quantile(&all, 0.99),
             mean_ns,
             share: if whole > 0.0 { mean_ns / whole } else { 0.0 },
-            crosses: times.benchmark.crosses_threads(stage),
+            crosses: times.benchmark.is_across_threads(stage),
             has_floor: times.benchmark.floor.is_some_and(|(_, _, floored)| floored == stage),
         }
     }
@@ -144,7 +144,7 @@ struct StageTimes<'a> {
 impl StageTimes<'_> {
     fn of(&self, handoff: &Handoff, stage: usize) -> f64 {
         let ns = ticks_to_ns(handoff.stages_ticks[stage].into());
-        match handoff.has_passed(stage) && !self.benchmark.crosses_threads(stage) {
+        match handoff.has_passed(stage) && !self.benchmark.is_across_threads(stage) {
             true => ns - self.net_ns,
             false => ns,
         }

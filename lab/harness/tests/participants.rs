@@ -317,7 +317,7 @@ fn every_measured_participant_counts_and_absent_parts_are_absent() {
 fn resources_are_those_of_the_process_by_role() {
     let aided = &run("aid/worker", smoke(false)).records[0];
     let [own, others] = &aided.roles[..] else { panic!("{:?}", aided.roles) };
-    assert_eq!((own.role.as_str(), others.role.as_str()), ("one", RoleUsage::OTHER_THREADS));
+    assert_eq!((own.role.as_str(), others.role.as_str()), ("one", RoleUsage::OTHER_THREADS_ROLE));
     assert!(others.cpus > 0.0 && aided.cpus_user + aided.cpus_system >= others.cpus, "{aided:?}");
     assert!(own.faults_minor_per_op > 0.0, "{own:?}");
     assert!(aided.faults_minor_per_op >= own.faults_minor_per_op, "{aided:?}");

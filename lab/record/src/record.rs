@@ -171,7 +171,7 @@ impl Participants {
 /// Resources that the participants of one role used during the measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RoleUsage {
-    /// Name of the role; [`RoleUsage::OTHER_THREADS`] for threads that are not participants.
+    /// Name of the role; [`RoleUsage::OTHER_THREADS_ROLE`] for threads that are not participants.
     pub role: String,
     /// Number of CPUs used in user and kernel space.
     pub cpus: f64,
@@ -190,7 +190,7 @@ pub struct RoleUsage {
 
 impl RoleUsage {
     /// Role name for threads that are not participants, such as a runtime's workers.
-    pub const OTHER_THREADS: &str = "other threads";
+    pub const OTHER_THREADS_ROLE: &str = "other threads";
 
     /// Returns each numeric field with its name, so that rounding and checks cover all of them.
     pub fn numeric_fields_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut f64)> {

@@ -3,7 +3,7 @@
 use crate::error::StoreError;
 
 /// Checks that an id is valid on a command line and differs from `last` and `-1`.
-pub(crate) fn check_id(id: &str) -> Result<(), StoreError> {
+pub(crate) fn check_run_id(id: &str) -> Result<(), StoreError> {
     const ID_BYTES_MAX: usize = 64;
     let fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let fits = (1..=ID_BYTES_MAX).contains(&id.len())

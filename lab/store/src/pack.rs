@@ -7,7 +7,7 @@ use crate::checksum;
 use crate::error::StoreError;
 use crate::finite;
 use crate::lines::LINE_BYTES_MAX;
-use crate::names::{check_id, check_names};
+use crate::names::{check_names, check_run_id};
 use crate::row::RunRow;
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
@@ -31,7 +31,7 @@ pub(crate) struct PackedRun {
 impl PackedRun {
     /// Compresses a run; fails if its id, a name or a number is invalid, or it is too long.
     pub fn new(run: &Run) -> Result<PackedRun, StoreError> {
-        check_id(&run.id)?;
+        check_run_id(&run.id)?;
         let names = [
             ("profile", &run.profile),
             ("version", &run.version),

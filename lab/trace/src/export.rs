@@ -92,9 +92,9 @@ pub fn export<S: ReadAt>(
             walk(traces, names, &mut perfetto::PerfettoWriter::new(names, &mut sink))?
         }
         ExportFormat::Chrome => {
-            let mut chrome = chrome::ChromeWriter::write_header(names, &mut sink)?;
+            let mut chrome = chrome::ChromeWriter::start_document(names, &mut sink)?;
             let found = walk(traces, names, &mut chrome)?;
-            chrome.write_footer()?;
+            chrome.finish_document()?;
             found
         }
         ExportFormat::Folded => {

@@ -41,7 +41,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// Recording library, built from `c/`; empty on platforms without support for it.
-pub const RECORDING_LIBRARY_BYTES: &[u8] =
+pub const RECORDING_LIBRARY_IMAGE: &[u8] =
     include_bytes!(concat!(env!("OUT_DIR"), "/libhandover-trace.so"));
 /// Header with the probe macros for C and C++.
 pub const PROBE_HEADER_SOURCE: &str =
@@ -453,7 +453,7 @@ impl RecorderFolders {
         let failure = folders.failure();
         std::fs::write(&failure, [0; 4]).map_err(error(&failure))?;
         let library = folders.library();
-        std::fs::write(&library, RECORDING_LIBRARY_BYTES).map_err(error(&library))?;
+        std::fs::write(&library, RECORDING_LIBRARY_IMAGE).map_err(error(&library))?;
         let settings = folders.folder.path().join("settings");
         std::fs::write(&settings, folders.settings(options, file)?).map_err(error(&settings))?;
         Ok(folders)

@@ -69,7 +69,7 @@ pub enum SortOrder {
 
 impl SortOrder {
     /// All sort orders, with the names from which they are parsed.
-    pub const ALL: &[(&str, SortOrder)] = &[
+    pub const ALL_WITH_NAMES: &[(&str, SortOrder)] = &[
         ("self", SortOrder::SelfTime),
         ("total", SortOrder::Total),
         ("calls", SortOrder::Calls),
@@ -89,7 +89,7 @@ pub struct SortOrderError;
 impl FromStr for SortOrder {
     type Err = SortOrderError;
     fn from_str(text: &str) -> Result<Self, SortOrderError> {
-        let named = Self::ALL.iter().find(|(name, _)| *name == text);
+        let named = Self::ALL_WITH_NAMES.iter().find(|(name, _)| *name == text);
         named.map(|(_, order)| *order).ok_or(SortOrderError)
     }
 }
@@ -159,7 +159,7 @@ impl CallStatistics {
 
     /// Returns the time in all outermost calls, which is the sum of all self times.
     #[must_use]
-    pub fn outermost_calls_ns(&self) -> u64 {
+    pub fn outermost_calls_time_ns(&self) -> u64 {
         self.sums.iter().fold(0, |sum, of| sum.saturating_add(of.self_ns))
     }
 

@@ -121,7 +121,7 @@ impl CallTree {
 
     /// Returns the time in all outermost calls.
     #[must_use]
-    pub fn outermost_calls_ns(&self) -> u64 {
+    pub fn outermost_calls_time_ns(&self) -> u64 {
         let roots = self.roots.iter().map(|(root, _)| self.nodes[*root as usize].total_ns);
         roots.fold(0, u64::saturating_add)
     }

@@ -242,7 +242,7 @@ fn roles(contender: &MeasuredContender) -> Vec<RoleUsage> {
     }
     let mut roles: Vec<RoleUsage> =
         by_role.into_iter().map(|(role, spent)| usage(role.to_string(), spent, totals)).collect();
-    let others = usage(RoleUsage::OTHER_THREADS.to_string(), others, totals);
+    let others = usage(RoleUsage::OTHER_THREADS_ROLE.to_string(), others, totals);
     if others.cpus > OTHERS_CPUS_MIN {
         roles.push(others);
     }

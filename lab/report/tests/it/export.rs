@@ -24,7 +24,7 @@ fn documents() -> Vec<Document> {
     lock.histogram = base64::engine::general_purpose::STANDARD.encode(bytes);
     let role =
         |role: &str, cpus| RoleUsage { role: role.to_string(), cpus, ..RoleUsage::default() };
-    lock.roles = vec![role("locker", 0.9), role(RoleUsage::OTHER_THREADS, 0.09)];
+    lock.roles = vec![role("locker", 0.9), role(RoleUsage::OTHER_THREADS_ROLE, 0.09)];
     lock.faults_minor_per_op = 0.25;
     lock.args = BTreeMap::from([("lockers_count".to_string(), 2)]);
     let mut odd = support::record("sched/fair-index", ODD, ContenderKind::Peer, 1500.0);

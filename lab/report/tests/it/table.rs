@@ -69,7 +69,7 @@ fn page_lists_resources_by_role() {
     let text = "0.99 CPUs, 2.0 switches/op, 1.5 involuntary switches/s, 0.50 page faults/op";
     assert!(page(&it).contains(text), "of the process");
     let client = RoleUsage { role: "client".into(), cpus: 0.5, ..RoleUsage::default() };
-    let role = RoleUsage::OTHER_THREADS.to_string();
+    let role = RoleUsage::OTHER_THREADS_ROLE.to_string();
     it.roles = vec![client.clone(), RoleUsage { role, delayed: Some(0.3), ..client }];
     let text = "client: 0.50 CPUs; other threads: 0.50 CPUs, 30 % of the time waiting for a CPU";
     assert!(page(&it).contains(text), "by role");

@@ -18,13 +18,13 @@ pub struct ChromeWriter<'a, W> {
 }
 
 impl<'a, W: Write> ChromeWriter<'a, W> {
-    pub fn write_header(names: &SiteNames, sink: &'a mut ExportBuffer<W>) -> io::Result<Self> {
+    pub fn start_document(names: &SiteNames, sink: &'a mut ExportBuffer<W>) -> io::Result<Self> {
         sink.buffer_mut().extend_from_slice(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
         let names = names.iter().map(|(_, name)| quoted(name)).collect();
         Ok(Self { sink, names, thread_fields: Vec::new(), process: None, is_first: true })
     }
 
-    pub fn write_footer(self) -> io::Result<()> {
+    pub fn finish_document(self) -> io::Result<()> {
         self.sink.buffer_mut().extend_from_slice(b"\n]}\n");
         self.sink.flush_if_full()
     }

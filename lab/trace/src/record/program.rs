@@ -90,7 +90,7 @@ pub fn find_traceable_program(
         path: path.clone(),
         has_functions: false,
         has_probes: false,
-        loads_library: !super::RECORDING_LIBRARY_BYTES.is_empty(),
+        loads_library: !super::RECORDING_LIBRARY_IMAGE.is_empty(),
     };
     // Executable but not readable: its contents are unknown until it runs.
     let Ok(bytes) = std::fs::read(&path) else { return Ok(found) };

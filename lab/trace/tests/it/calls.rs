@@ -16,14 +16,14 @@ fn functions(traces: &Traces, order: SortOrder) -> (Vec<FunctionStatistics>, u64
     let names = SiteNames::with_all_selected(traces);
     let mut statistics = CallStatistics::new();
     walk(traces, &names, &mut statistics).unwrap();
-    (statistics.functions(&names, order), statistics.outermost_calls_ns())
+    (statistics.functions(&names, order), statistics.outermost_calls_time_ns())
 }
 
 fn tree(traces: &Traces, grouping: TreeGrouping, levels_max: usize) -> (Vec<TreeLine>, u64) {
     let names = SiteNames::with_all_selected(traces);
     let mut tree = CallTree::new(grouping);
     walk(traces, &names, &mut tree).unwrap();
-    (tree.lines(&names, levels_max), tree.outermost_calls_ns())
+    (tree.lines(&names, levels_max), tree.outermost_calls_time_ns())
 }
 
 fn named<'a>(functions: &'a [FunctionStatistics], name: &str) -> &'a FunctionStatistics {
@@ -135,7 +135,7 @@ fn self_times_of_threads_with_losses_are_marked() {
     for (name, is_marked) in [("whole.fall", true), ("whole.outer", true), ("whole.short", false)] {
         assert_eq!(named(&all, name).has_losses, is_marked, "{name}");
     }
-    let table = function_table(&all, statistics.outermost_calls_ns());
+    let table = function_table(&all, statistics.outermost_calls_time_ns());
     let line = |name: &str| table.lines().find(|line| line.ends_with(name)).unwrap().trim_start();
     assert!(
         line("whole.fall").starts_with('~') && !line("whole.short").starts_with('~'),

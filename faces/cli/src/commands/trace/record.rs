@@ -164,7 +164,7 @@ pub fn library(args: &Library, out: &mut dyn Write) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder)
         .map_err(|error| usage(format!("{}: {error}", folder.display())))?;
     for (name, bytes) in [
-        ("libhandover-trace.so", record::RECORDING_LIBRARY_BYTES),
+        ("libhandover-trace.so", record::RECORDING_LIBRARY_IMAGE),
         ("handover_probe.h", record::PROBE_HEADER_SOURCE.as_bytes()),
     ] {
         let path = folder.join(name);

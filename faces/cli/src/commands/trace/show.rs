@@ -45,7 +45,7 @@ pub fn show(args: &TraceShow, out: &mut dyn Write) -> anyhow::Result<()> {
         walk(&traces, &names, &mut both.0)?
     };
     let (statistics, tree) = both;
-    let time_ns = statistics.outermost_calls_ns();
+    let time_ns = statistics.outermost_calls_time_ns();
     let mut functions = statistics.functions(&names, args.sort);
     functions.truncate(args.top.map_or(usize::MAX, |top| top.try_into().unwrap_or(usize::MAX)));
     let lines = tree.lines(&names, args.depth as usize);
