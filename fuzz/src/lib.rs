@@ -6,10 +6,12 @@
 
 use handover_base::units::{self, Count, Rate, Size, Span};
 use handover_harness::{Bench, Fault, Samples, Setup, Workload, select};
-use handover_net::engine::{Codec, CodecError, Inbound, LengthPrefixCodec, LinesCodec, Tls};
+use handover_net::engine::{
+    Codec, CodecError, InboundBuffer, LengthPrefixCodec, LinesCodec, TlsState,
+};
 use handover_net::tls;
 use handover_probe::read::{self, Trace};
-use handover_record::{Bytes, Contender, Document, Spec, Values, args};
+use handover_record::{ArgValues, Bytes, Contender, Document, Spec, args};
 use handover_report::{Format as Foreign, Style};
 use handover_rpc::engine as rpc;
 use handover_sched::drive::{BANDWIDTH_MAX_BPS, LENGTH_MAX_BYTES};
@@ -17,8 +19,8 @@ use handover_store::Store;
 use handover_suite::sched::flowset::FlowSet;
 use handover_suite::sched::program::{self as load, BURST_MAX_PACKETS, THREADS_MAX};
 use handover_trace::{
-    CallTree, Format, Grouping, Limits, Names, SortOrder, Statistics, Traces, estimate, export,
-    walk,
+    CallStatistics, CallTree, ExclusionLimits, ExportFormat, SiteNames, SortOrder, Traces,
+    TreeGrouping, estimate, export, walk,
 };
 use std::fmt::Display;
 use std::ops::ControlFlow;
@@ -90,9 +92,9 @@ fn comes_back<T: FromStr<Err: Display> + Display>(text: &str) {
 /// Fuzzes the import of an export: it is rejected with an error of one line, or the export of the
 /// imported runs imports to the same runs.
 pub fn import(bytes: &[u8]) {
-    match handover_store::import_bytes(bytes) {
+    match handover_store::import_and_reexport(bytes) {
         Ok(exported) => {
-            let again = handover_store::import_bytes(&exported).ok();
+            let again = handover_store::import_and_reexport(&exported).ok();
             assert!(again.as_ref() == Some(&exported), "the second import exported other bytes");
         }
         Err(refused) => assert_is_one_line(&refused.to_string()),
@@ -102,12 +104,12 @@ pub fn import(bytes: &[u8]) {
 /// Fuzzes the display of an export: whatever texts it contains, the page is well-formed and has only
 /// known elements, and terminal output has no control characters.
 pub fn page(mut bytes: &[u8]) {
-    let mut store = Store::in_memory().expect("create a store in memory");
+    let mut store = Store::open_in_memory().expect("create a store in memory");
     if store.import(&mut bytes).is_err() {
         return;
     }
     let runs = store.runs().expect("list the imported runs");
-    let document = |id: &str| store.load(id).expect("load an imported run");
+    let document = |id: &str| store.load_run(id).expect("load an imported run");
     let documents: Vec<Document> = runs.iter().map(|run| document(&run.id)).collect();
     for one in &documents {
         let others: Vec<_> =
@@ -244,10 +246,10 @@ pub fn args(bytes: &[u8]) {
         let again = again.unwrap_or_default();
         assert!(again.iter().any(|it| it.spec.id == selection.spec.id), "{}", selection.spec.id);
         for bench in &selection.contenders {
-            let mut values = Values::defaults(bench.params());
+            let mut values = ArgValues::defaults(bench.params());
             for (name, value) in &sets {
                 let before = values.clone();
-                if let Err(refused) = values.set(name, value) {
+                if let Err(refused) = values.parse_and_set(name, value) {
                     assert!(refused.to_string().contains(name), "no {name} in the error {refused}");
                     assert_eq!(values, before, "the value was rejected, but set");
                 }
@@ -351,19 +353,19 @@ fn trace_is_sound(trace: Trace<Vec<u8>>, events_max: usize) {
     );
     let _ =
         (trace.missing().total(), trace.state(), trace.program(), trace.realtime_ns(last_ticks));
-    let traces = Traces::in_memory(trace);
-    let names = Names::all(&traces);
-    let mut both = (Statistics::new(), CallTree::new(Grouping::Threads));
+    let traces = Traces::from_trace(trace);
+    let names = SiteNames::with_all_selected(&traces);
+    let mut both = (CallStatistics::new(), CallTree::new(TreeGrouping::Threads));
     let found = walk(&traces, &names, &mut both).unwrap_or_default();
     assert_eq!(found.events, count as u64);
     let functions = both.0.functions(&names, SortOrder::default());
     let calls: u64 = functions.iter().map(|function| function.calls).sum();
     assert_eq!(calls, found.calls);
-    for format in Format::ALL {
-        let written = export(&traces, &names, *format, Grouping::Threads, std::io::sink());
+    for format in ExportFormat::ALL {
+        let written = export(&traces, &names, *format, TreeGrouping::Threads, std::io::sink());
         assert!(written.is_ok_and(|found| found.events == count as u64));
     }
-    let estimated = estimate(&traces, &names, &Limits::default());
+    let estimated = estimate(&traces, &names, &ExclusionLimits::default());
     assert!(estimated.is_ok_and(|estimate| estimate.events == count as u64));
 }
 
@@ -420,20 +422,21 @@ pub fn rpc_frames(bytes: &[u8]) {
                 inbound.mark_received(count);
                 rest = &rest[count..];
                 loop {
-                    let data = inbound.take(data_bytes);
+                    let data = inbound.take_body_bytes(data_bytes);
                     data_bytes -= data.len() as u64;
                     written.extend(data);
                     if data_bytes > 0 {
                         break;
                     }
-                    match inbound.frame() {
+                    match inbound.next_frame() {
                         Ok(Some((header, body))) => {
-                            let is_bulk = header.kind == rpc::Kind::Bulk;
-                            let bytes_max = if is_bulk { rpc::BULK_BYTES_MAX } else { BODY_MAX };
+                            let is_bulk = header.kind == rpc::FrameKind::Bulk;
+                            let bytes_max =
+                                if is_bulk { rpc::BULK_MESSAGE_BYTES_MAX } else { BODY_MAX };
                             assert!(header.body_bytes <= bytes_max);
                             written.extend(header.encode());
                             written.extend(body);
-                            if header.kind == rpc::Kind::Data {
+                            if header.kind == rpc::FrameKind::Data {
                                 assert!(body.is_empty());
                                 data_bytes = header.body_bytes.into();
                             } else {
@@ -463,20 +466,26 @@ pub fn bulk(bytes: &[u8]) {
     match rpc::BulkMessage::decode(bytes) {
         Ok(message) => {
             let written = message.encode(Vec::new());
-            assert!(written.len() <= bytes.len() && written.len() <= rpc::BULK_BYTES_MAX as usize);
+            assert!(
+                written.len() <= bytes.len()
+                    && written.len() <= rpc::BULK_MESSAGE_BYTES_MAX as usize
+            );
             assert_eq!(rpc::BulkMessage::decode(&written).as_ref(), Ok(&message));
             match &message {
                 rpc::BulkMessage::Attached { segments, .. } => {
-                    assert!(segments.len() <= rpc::SEGMENTS_MAX);
-                    let total = rpc::total_bytes(segments).map(u128::from);
-                    assert_eq!(total, Some(segments.iter().map(|it| u128::from(it.bytes())).sum()));
+                    assert!(segments.len() <= rpc::BULK_SEGMENTS_MAX);
+                    let total = rpc::segments_total_bytes(segments).map(u128::from);
+                    assert_eq!(
+                        total,
+                        Some(segments.iter().map(|it| u128::from(it.len_bytes())).sum())
+                    );
                 }
                 rpc::BulkMessage::Read { transfer, handle, offset, bytes }
                 | rpc::BulkMessage::Write { transfer, handle, offset, bytes } => {
-                    assert!(*transfer < rpc::TRANSFER_LIMIT);
+                    assert!(*transfer < rpc::TRANSFER_NUMBER_LIMIT);
                     let total = handle.len_bytes();
                     let fits = u128::from(*offset) + u128::from(*bytes) <= u128::from(total);
-                    assert_eq!(rpc::is_within(*offset, *bytes, total), fits);
+                    assert_eq!(rpc::is_range_within(*offset, *bytes, total), fits);
                 }
                 _ => {}
             }
@@ -501,17 +510,17 @@ pub fn records(bytes: &[u8]) {
             let of_stranger = |pieces_bytes: usize| {
                 let mut tls = if side == 0 { ends.server() } else { ends.client() };
                 let (mut plain, mut out) = (Vec::new(), Vec::new());
-                let refused = tls.open(&mut [], &mut plain, &mut out).err();
+                let refused = tls.open_records(&mut [], &mut plain, &mut out).err();
                 assert_eq!(refused, None, "opening an empty input failed");
                 let refused = rest.chunks(pieces_bytes).find_map(|piece| {
-                    let refused = tls.open(&mut piece.to_vec(), &mut plain, &mut out).err();
-                    let held = tls.held_bytes();
+                    let refused = tls.open_records(&mut piece.to_vec(), &mut plain, &mut out).err();
+                    let held = tls.heap_bytes();
                     let limit = 2 * rest.len() + 64;
                     assert!(held <= limit, "{held} bytes are buffered, more than {limit}");
                     refused
                 });
                 assert!(
-                    plain.is_empty() && !tls.is_ready(),
+                    plain.is_empty() && !tls.is_handshake_complete(),
                     "data was decrypted, or the handshake completed, without a key"
                 );
                 refused.inspect(|it| assert_is_one_line(&it.to_string()))
@@ -524,14 +533,14 @@ pub fn records(bytes: &[u8]) {
             let mut sealed = Vec::new();
             // Sealed as at least two records.
             for part in [rest, rest] {
-                client.seal(part, &[], &mut sealed).expect("seal after the handshake");
+                client.seal_messages(part, &[], &mut sealed).expect("seal after the handshake");
             }
             let (mut plain, mut out) = (Vec::new(), Vec::new());
             for piece in sealed.chunks_mut(cut * 7) {
-                server.open(piece, &mut plain, &mut out).expect("open an intact record");
+                server.open_records(piece, &mut plain, &mut out).expect("open an intact record");
             }
             assert_eq!(plain, [rest, rest].concat());
-            assert_eq!(server.held_bytes(), 0, "the empty buffer was not freed");
+            assert_eq!(server.heap_bytes(), 0, "the empty buffer was not freed");
             let codec = LengthPrefixCodec::new(100);
             let direct = messages_of(&codec, [rest, rest]);
             assert_eq!(messages_of(&codec, plain.chunks(cut)).0, direct.0);
@@ -540,7 +549,7 @@ pub fn records(bytes: &[u8]) {
             let Some((&[high, low, change], rest)) = rest.split_first_chunk() else { return };
             let (mut client, mut server) = ends.shaken();
             let mut sealed = Vec::new();
-            client.seal(rest, &[], &mut sealed).expect("seal after the handshake");
+            client.seal_messages(rest, &[], &mut sealed).expect("seal after the handshake");
             let at = usize::from(u16::from_be_bytes([high, low]));
             let is_changed = change > 0 && at < sealed.len();
             if is_changed {
@@ -548,7 +557,7 @@ pub fn records(bytes: &[u8]) {
             }
             let (mut plain, mut out) = (Vec::new(), Vec::new());
             for piece in sealed.chunks_mut(cut * 7) {
-                if let Err(refused) = server.open(piece, &mut plain, &mut out) {
+                if let Err(refused) = server.open_records(piece, &mut plain, &mut out) {
                     assert_is_one_line(&refused.to_string());
                     assert!(is_changed, "an intact record was rejected: {refused}");
                     break;
@@ -561,8 +570,8 @@ pub fn records(bytes: &[u8]) {
 
 /// Client and server configurations that accept any certificate.
 struct Ends {
-    client: tls::Client,
-    server: tls::Server,
+    client: tls::TlsClientConfig,
+    server: tls::TlsServerConfig,
 }
 
 /// Returns the configurations, created once, as generating a certificate takes a while.
@@ -572,37 +581,43 @@ fn ends() -> &'static Ends {
         let identity = tls::Identity::generate(&["localhost"]).expect("generate a certificate");
         let options = tls::ClientOptions::default();
         Ends {
-            client: tls::Client::new(tls::ServerVerification::Nothing, options)
+            client: tls::TlsClientConfig::new(tls::ServerVerification::Nothing, options)
                 .expect("create a client"),
-            server: tls::Server::new(&identity, tls::ServerOptions::default())
+            server: tls::TlsServerConfig::new(&identity, tls::ServerOptions::default())
                 .expect("create a server"),
         }
     })
 }
 
 impl Ends {
-    fn client(&self) -> Tls {
-        Tls::client(&self.client, "localhost", 0).expect("create a client")
+    fn client(&self) -> TlsState {
+        TlsState::new_client(&self.client, "localhost", 0).expect("create a client")
     }
 
-    fn server(&self) -> Tls {
-        Tls::server(&self.server, 0).expect("create a server")
+    fn server(&self) -> TlsState {
+        TlsState::new_server(&self.server, 0).expect("create a server")
     }
 
     /// Returns a client and a server after their handshake.
-    fn shaken(&self) -> (Tls, Tls) {
+    fn shaken(&self) -> (TlsState, TlsState) {
         let (mut client, mut server) = (self.client(), self.server());
         let (mut plain, mut to_client, mut to_server) = (Vec::new(), Vec::new(), Vec::new());
         loop {
-            client.open(&mut to_client, &mut plain, &mut to_server).expect("the handshake failed");
+            client
+                .open_records(&mut to_client, &mut plain, &mut to_server)
+                .expect("the handshake failed");
             to_client.clear();
             if to_server.is_empty() {
                 break;
             }
-            server.open(&mut to_server, &mut plain, &mut to_client).expect("the handshake failed");
+            server
+                .open_records(&mut to_server, &mut plain, &mut to_client)
+                .expect("the handshake failed");
             to_server.clear();
         }
-        assert!(client.is_ready() && server.is_ready() && plain.is_empty());
+        assert!(
+            client.is_handshake_complete() && server.is_handshake_complete() && plain.is_empty()
+        );
         (client, server)
     }
 }
@@ -610,11 +625,11 @@ impl Ends {
 type Messages = (Vec<Vec<u8>>, Option<CodecError>);
 
 fn messages_of<'a, C: Codec>(codec: &C, pieces: impl IntoIterator<Item = &'a [u8]>) -> Messages {
-    let (mut inbound, mut messages) = (Inbound::default(), Vec::new());
+    let (mut inbound, mut messages) = (InboundBuffer::default(), Vec::new());
     let mut came = 0;
     for piece in pieces {
         came += piece.len();
-        let taken = inbound.take(piece, codec, |message| {
+        let taken = inbound.deliver_messages(piece, codec, |message| {
             messages.push(message.to_vec());
             ControlFlow::Continue(())
         });

@@ -12,7 +12,7 @@ use handover_suite::call::EntryKind;
 use handover_suite::probe::rows::{
     FunctionBody, RecordingCounts, Retention, count_calls, recording, ring_bytes, write_out,
 };
-use handover_trace::record::{Options, record};
+use handover_trace::record::{RecordOptions, record};
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -135,7 +135,7 @@ fn in_program(
         return Ok(RecordingCounts::default());
     }
     let file = if tool == Tool::AtEnd { rings } else { trace };
-    let mut options = Options::new(file);
+    let mut options = RecordOptions::new(file);
     if tool != Tool::Streamed {
         options.policy = Policy::Last;
         options.ring_bytes = ring_bytes(if tool == Tool::AtEnd { events_count } else { 0 });

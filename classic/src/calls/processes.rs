@@ -6,7 +6,7 @@ use super::loops::TWO_PROBES;
 use handover_program::console;
 use handover_program::exit::{InterruptedEarly, format_chain};
 use handover_suite::probe::rows::RecordingCounts;
-use handover_trace::record::LIBRARY;
+use handover_trace::record::RECORDING_LIBRARY_IMAGE;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -82,7 +82,7 @@ pub(super) fn measure_programs(
 ) -> anyhow::Result<Vec<ProcessRow>> {
     let mut rows = Vec::new();
     for (subject, of_subject, tools) in ROWS {
-        if subject.entries().is_some() && LIBRARY.is_empty() {
+        if subject.entries().is_some() && RECORDING_LIBRARY_IMAGE.is_empty() {
             console::print_error(format_args!(
                 "calls: warning: functions of C programs are recorded on x86-64 Linux alone; the rows of \
                  {of_subject} are left out"

@@ -3,7 +3,8 @@
 use super::options::EvhPerf;
 use crate::load::ClientTls;
 use handover_net::tls::{
-    Client, ClientOptions, Identity, Roots, Server, ServerOptions, ServerVerification,
+    ClientOptions, Identity, RootCertificates, ServerOptions, ServerVerification, TlsClientConfig,
+    TlsServerConfig,
 };
 use handover_program::exit::usage;
 use std::path::Path;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// If a named file is missing or is not a certificate, or if the key does not match.
-pub fn server_tls(args: &EvhPerf) -> anyhow::Result<Option<Server>> {
+pub fn server_tls(args: &EvhPerf) -> anyhow::Result<Option<TlsServerConfig>> {
     if !args.tls {
         return Ok(None);
     }
@@ -27,7 +28,7 @@ pub fn server_tls(args: &EvhPerf) -> anyhow::Result<Option<Server>> {
         }
         _ => Identity::generate(&[&args.host, "localhost", "127.0.0.1", "::1"])?,
     };
-    Ok(Some(Server::new(&identity, ServerOptions::default())?))
+    Ok(Some(TlsServerConfig::new(&identity, ServerOptions::default())?))
 }
 
 /// Returns the TLS setup of the client; `None` without `--tls`.
@@ -42,7 +43,7 @@ pub fn client_tls(args: &EvhPerf) -> anyhow::Result<Option<Arc<ClientTls>>> {
         Some(file) => ServerVerification::Roots(roots(file)?),
         None => ServerVerification::Nothing,
     };
-    let client = Client::new(verify, ClientOptions::default())?;
+    let client = TlsClientConfig::new(verify, ClientOptions::default())?;
     Ok(Some(Arc::new(ClientTls::new(client, args.host.clone()))))
 }
 
@@ -58,8 +59,8 @@ fn check_regular_file(file: &Path, option: &str) -> anyhow::Result<()> {
     }
 }
 
-fn roots(file: &Path) -> anyhow::Result<Roots> {
+fn roots(file: &Path) -> anyhow::Result<RootCertificates> {
     check_regular_file(file, "--ca")?;
     // The error names the file.
-    Roots::from_file(file).map_err(|refused| usage(format!("--ca {refused}")))
+    RootCertificates::from_file(file).map_err(|refused| usage(format!("--ca {refused}")))
 }

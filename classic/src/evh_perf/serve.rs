@@ -9,8 +9,8 @@ use anyhow::Context as _;
 use handover_base::units::format_ns;
 use handover_net::engine::LengthPrefixCodec;
 use handover_net::{
-    AcceptPolicy, CloseReason, Config, Conn, Connections, Handler, Key, ListenOptions, Net, Stats,
-    WhenFull,
+    AcceptPolicy, CloseReason, Config, Conn, ConnKey, Connections, FullConnectionsPolicy, Handler,
+    ListenOptions, Net, Stats,
 };
 use handover_program::trim_heap;
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ impl Handler for Echo {
 
     fn on_accept(&mut self, conn: &mut Conn<'_, LengthPrefixCodec, ()>) {
         if let Some(log) = &self.log {
-            let peer = conn.peer().map_or("a peer".to_string(), |peer| peer.to_string());
+            let peer = conn.peer_address().map_or("a peer".to_string(), |peer| peer.to_string());
             let _ = log.send(format!("{peer} has connected"));
         }
     }
@@ -58,7 +58,7 @@ impl Handler for Echo {
     fn on_close(
         &mut self,
         _: &mut Connections<'_, LengthPrefixCodec, ()>,
-        _: Key,
+        _: ConnKey,
         (): (),
         why: &CloseReason,
     ) {
@@ -114,7 +114,7 @@ pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
     let config = Config {
         // At most 2^24.
         connections_max: handles_max as u32,
-        when_full: WhenFull::Reject,
+        when_full: FullConnectionsPolicy::Reject,
         read_bytes: args.read_bytes(),
         queued_bytes_max: QUEUED_BYTES_MAX,
         spin_ns_max: args.spin.unwrap_or(0),
@@ -125,14 +125,14 @@ pub fn start(args: &EvhPerf) -> anyhow::Result<Server> {
     let accept_policy = if is_shared { AcceptPolicy::ReusePort } else { AcceptPolicy::RoundRobin };
     let address = args.address()?;
     let (sender, log_lines) = channel();
-    let mut listen = ListenOptions::at(address);
+    let mut listen = ListenOptions::new(address);
     if let Some(server) = secret::server_tls(args)? {
-        listen = listen.tls(&server);
+        listen = listen.with_tls(&server);
     }
     // One of several processes prints no such lines.
     let logs = args.debug && args.part.is_none();
     let echo = |_| Echo { log: logs.then(|| sender.clone()) };
-    let net = Net::start_at(args.threads as u32, &[listen], accept_policy, config, codec, echo);
+    let net = Net::start_with(args.threads as u32, &[listen], accept_policy, config, codec, echo);
     let net = net.with_context(|| format!("cannot serve at {address}"))?;
     Ok(Server { net, log_lines, took: began.elapsed(), trimmed_at: 0 })
 }

@@ -1,8 +1,8 @@
 //! TLS between messages and socket.
 
 use handover_base::clock;
-use handover_net::engine::Tls;
-use handover_net::tls::Client;
+use handover_net::engine::TlsState;
+use handover_net::tls::TlsClientConfig;
 
 /// Error of TLS on a connection, as text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -15,14 +15,14 @@ fn insecure(why: impl ToString) -> EncryptionError {
 
 /// TLS setup of a client: its trusted certificates, and the name of the server.
 pub struct ClientTls {
-    client: Client,
+    client: TlsClientConfig,
     name: String,
 }
 
 impl ClientTls {
     /// Creates the setup of connections to the server called `name`.
     #[must_use]
-    pub fn new(client: Client, name: String) -> Self {
+    pub fn new(client: TlsClientConfig, name: String) -> Self {
         Self { client, name }
     }
 
@@ -31,13 +31,13 @@ impl ClientTls {
     /// # Errors
     /// Fails with [`EncryptionError`] if it cannot be created.
     pub fn begin(&self) -> Result<Box<Encryption>, EncryptionError> {
-        let begun = Tls::client(&self.client, &self.name, clock::now_ns());
+        let begun = TlsState::new_client(&self.client, &self.name, clock::now_ns());
         Ok(Box::new(Encryption(begun.map_err(insecure)?)))
     }
 }
 
 /// TLS state of one client connection.
-pub struct Encryption(Tls);
+pub struct Encryption(TlsState);
 
 impl Encryption {
     /// Processes received bytes; pass none in the first call, right after connecting. Appends the decrypted content to
@@ -51,8 +51,8 @@ impl Encryption {
         plain: &mut Vec<u8>,
         out: &mut Vec<u8>,
     ) -> Result<bool, EncryptionError> {
-        self.0.open(sealed, plain, out).map_err(insecure)?;
-        Ok(self.0.is_ready())
+        self.0.open_records(sealed, plain, out).map_err(insecure)?;
+        Ok(self.0.is_handshake_complete())
     }
 
     /// Appends the encrypted form of `plain` to `out`.
@@ -60,11 +60,11 @@ impl Encryption {
     /// # Errors
     /// Fails with [`EncryptionError`] if encryption fails.
     pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), EncryptionError> {
-        self.0.seal(plain, &[], out).map_err(insecure)
+        self.0.seal_messages(plain, &[], out).map_err(insecure)
     }
 
     /// Appends a TLS close notification to `out`.
     pub fn close(&mut self, out: &mut Vec<u8>) {
-        self.0.close_notify(out);
+        self.0.append_close_notify(out);
     }
 }

@@ -1,7 +1,7 @@
 //! Cost of the probes: the time from one event to the next with no other work in between.
 
 use crate::error::AnatomyError;
-use crate::statistics::ns;
+use crate::statistics::ticks_to_ns;
 use handover_probe::read::Trace;
 use handover_probe::{Config, Recording, disable, enable, probe};
 use std::path::Path;
@@ -13,7 +13,7 @@ const SERIES_COUNT: u64 = 8;
 const SITES: &str = "anatomy.cost*";
 
 /// Returns the cost in nanoseconds of an event without a value, with one value and with two.
-pub(crate) fn site_ns(folder: &Path) -> Result<[f64; 3], AnatomyError> {
+pub(crate) fn measure_event_costs_ns(folder: &Path) -> Result<[f64; 3], AnatomyError> {
     let path = folder.join("cost.trace");
     let recording = Recording::start(Config::last(&path))?;
     enable(SITES)?;
@@ -45,7 +45,8 @@ pub(crate) fn site_ns(folder: &Path) -> Result<[f64; 3], AnatomyError> {
                 }
             };
             if let Some(began) = began {
-                let each = ns(event.ticks.saturating_sub(began)) / (EVENTS_COUNT - 1) as f64;
+                let each =
+                    ticks_to_ns(event.ticks.saturating_sub(began)) / (EVENTS_COUNT - 1) as f64;
                 let count = event.values().len();
                 least[count] = least[count].min(each);
             }
@@ -63,7 +64,7 @@ mod tests {
     #[test]
     fn event_cost_is_positive_and_below_a_microsecond() {
         let folder = tempfile::tempdir().expect("create a temporary folder");
-        let site_ns = site_ns(folder.path()).expect("recorded");
+        let site_ns = measure_event_costs_ns(folder.path()).expect("recorded");
         assert!(site_ns.iter().all(|ns| *ns > 0.0), "{site_ns:?}");
     }
 }

@@ -60,7 +60,7 @@ pub enum AnatomyError {
 }
 
 impl AnatomyError {
-    pub(crate) fn at(path: &Path) -> impl Fn(io::Error) -> Self {
+    pub(crate) fn from_io_error_at(path: &Path) -> impl Fn(io::Error) -> Self {
         move |source| AnatomyError::File { path: path.to_owned(), source }
     }
 }

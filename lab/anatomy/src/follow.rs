@@ -2,15 +2,16 @@
 //! excluded, never guessed.
 
 use crate::benchmark::{
-    AFTER_SEND, BEFORE_REPLY, BEFORE_SEND, BEFORE_WAKE, InstrumentedBenchmark, Key, Mark, NOTICE,
-    OUTWARD, PROCESSING, REPLY, RESUME, Route, STAGES_COUNT, StartEvent, WAKE,
+    AFTER_SEND_STAGE, BEFORE_REPLY_STAGE, BEFORE_SEND_STAGE, BEFORE_WAKE_STAGE, HandoffMark,
+    HandoffRoute, InstrumentedBenchmark, MatchKey, NOTICE_STAGE, OUTWARD_STAGE, PROCESSING_STAGE,
+    REPLY_STAGE, RESUME_STAGE, STAGES_COUNT, StartEvent, WAKE_STAGE,
 };
-use handover_record::Unmatched;
+use handover_record::UnmatchedCounts;
 
 /// Trace event with its meaning for the hand-off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MarkedEvent {
-    pub mark: Mark,
+    pub mark: HandoffMark,
     pub ticks: u64,
     /// Index of the thread among those of all processes.
     pub thread: u32,
@@ -44,7 +45,7 @@ impl Handoff {
 
 /// State of the work that is handed over.
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum HandoffState {
     /// The holder of the work is unknown, before the first receive or after a mismatch.
     Unknown,
     /// The thread `by` holds the work since the time `since`.
@@ -75,12 +76,12 @@ pub(crate) struct HandoffTracker<'a> {
     /// `true` if operations are timed one by one: a hand-off then starts after the harness has read the
     /// clock.
     is_timed_singly: bool,
-    state: State,
+    state: HandoffState,
     /// Events of other threads that followed an early receive.
     deferred: Vec<MarkedEvent>,
     /// Time of the `Arrive` event of a round trip, if it was recorded before the send.
     arrived: Option<u64>,
-    pub unmatched: Unmatched,
+    pub unmatched: UnmatchedCounts,
 }
 
 /// Maximum reordering between threads, in events: a later event of the sender counts as missing.
@@ -90,11 +91,11 @@ impl<'a> HandoffTracker<'a> {
     /// Creates a tracker; `is_timed_singly` if operations are timed one by one.
     pub fn new(benchmark: &'a InstrumentedBenchmark, is_timed_singly: bool) -> Self {
         let deferred = Vec::with_capacity(REORDERING_MAX);
-        let unmatched = Unmatched::default();
+        let unmatched = UnmatchedCounts::default();
         Self {
             benchmark,
             is_timed_singly,
-            state: State::Unknown,
+            state: HandoffState::Unknown,
             deferred,
             arrived: None,
             unmatched,
@@ -102,23 +103,23 @@ impl<'a> HandoffTracker<'a> {
     }
 
     /// Consumes the next event, and appends the hand-offs that it completes to `ended`.
-    pub fn next(&mut self, event: MarkedEvent, ended: &mut Vec<Handoff>) {
+    pub fn handle_event(&mut self, event: MarkedEvent, ended: &mut Vec<Handoff>) {
         match (self.state, event.mark) {
-            (State::ReceivedEarly { by, .. }, _)
+            (HandoffState::ReceivedEarly { by, .. }, _)
                 if event.thread != by && self.deferred.len() < REORDERING_MAX =>
             {
                 self.deferred.push(event);
             }
-            (State::ReceivedEarly { .. }, _) => self.resolve_early_receive(event, ended),
-            (_, Mark::Send) => self.send(event),
-            (_, Mark::Receive) => ended.extend(self.receive(event)),
-            (State::Held { by, .. }, Mark::Arrive) if by != event.thread => {
+            (HandoffState::ReceivedEarly { .. }, _) => self.resolve_early_receive(event, ended),
+            (_, HandoffMark::Send) => self.send(event),
+            (_, HandoffMark::Receive) => ended.extend(self.receive(event)),
+            (HandoffState::Held { by, .. }, HandoffMark::Arrive) if by != event.thread => {
                 // The work has arrived before its sender's event was seen.
                 self.arrived = Some(event.ticks);
             }
-            (State::Held { .. }, Mark::Interrupt) => self.interrupt(event),
-            (State::InFlight(_), mark) => {
-                if let State::InFlight(flight) = &mut self.state {
+            (HandoffState::Held { .. }, HandoffMark::Interrupt) => self.interrupt(event),
+            (HandoffState::InFlight(_), mark) => {
+                if let HandoffState::InFlight(flight) = &mut self.state {
                     flight.add_mark(mark, event);
                 }
             }
@@ -128,40 +129,41 @@ impl<'a> HandoffTracker<'a> {
 
     /// Marks the hand-off as interrupted by the harness.
     fn interrupt(&mut self, event: MarkedEvent) {
-        let State::Held { by, since, .. } = self.state else { return };
+        let HandoffState::Held { by, since, .. } = self.state else { return };
         if by == event.thread {
             self.state = match self.is_timed_singly {
-                true => State::Held { by, since: event.ticks, is_interrupted: false },
-                false => State::Held { by, since, is_interrupted: true },
+                true => HandoffState::Held { by, since: event.ticks, is_interrupted: false },
+                false => HandoffState::Held { by, since, is_interrupted: true },
             };
-        } else if self.benchmark.route == Route::SameThread && self.benchmark.has_batches() {
+        } else if self.benchmark.route == HandoffRoute::SameThread && self.benchmark.has_batches() {
             // All work is on one thread, which waits for the participant that is being timed.
-            self.state = State::Unknown;
+            self.state = HandoffState::Unknown;
         }
     }
 
     fn send(&mut self, event: MarkedEvent) {
         let begin = match (self.state, self.benchmark.begin) {
-            (State::Held { by, since, is_interrupted: false }, StartEvent::PreviousReceive)
-                if by == event.thread =>
-            {
-                Some(since)
-            }
-            (State::Held { by, is_interrupted: true, .. }, StartEvent::PreviousReceive)
+            (
+                HandoffState::Held { by, since, is_interrupted: false },
+                StartEvent::PreviousReceive,
+            ) if by == event.thread => Some(since),
+            (HandoffState::Held { by, is_interrupted: true, .. }, StartEvent::PreviousReceive)
                 if by == event.thread =>
             {
                 self.unmatched.without_start += 1;
                 None
             }
-            (State::Held { .. } | State::Unknown, StartEvent::Send) => Some(event.ticks),
-            (State::Unknown, StartEvent::PreviousReceive) => None,
+            (HandoffState::Held { .. } | HandoffState::Unknown, StartEvent::Send) => {
+                Some(event.ticks)
+            }
+            (HandoffState::Unknown, StartEvent::PreviousReceive) => None,
             // Sent twice, or sent by a thread that does not have the work.
             _ => {
                 self.unmatched.mismatched += 1;
                 None
             }
         };
-        self.state = State::InFlight(Flight {
+        self.state = HandoffState::InFlight(Flight {
             from: event.thread,
             begin,
             sent: event,
@@ -170,38 +172,41 @@ impl<'a> HandoffTracker<'a> {
             woken: None,
             round: [self.arrived.take(), None, None],
         });
-        if let State::InFlight(Flight { round: [Some(_), ..], .. }) = self.state {
+        if let HandoffState::InFlight(Flight { round: [Some(_), ..], .. }) = self.state {
             self.unmatched.received_early += 1;
         }
     }
 
     fn receive(&mut self, event: MarkedEvent) -> Option<Handoff> {
-        let held = State::Held { by: event.thread, since: event.ticks, is_interrupted: false };
+        let held =
+            HandoffState::Held { by: event.thread, since: event.ticks, is_interrupted: false };
         self.arrived = None;
         match self.state {
-            State::Unknown => self.state = held,
-            State::InFlight(flight) => {
+            HandoffState::Unknown => self.state = held,
+            HandoffState::InFlight(flight) => {
                 self.state = held;
                 match self.benchmark.is_same_object(&flight.sent, &event) {
                     true if self.benchmark.can_receive(&flight, &event) => {
                         return flight.into_handoff(event, self.benchmark);
                     }
-                    true if self.benchmark.route == Route::OneWay => self.unmatched.reacquired += 1,
+                    true if self.benchmark.route == HandoffRoute::OneWay => {
+                        self.unmatched.reacquired += 1
+                    }
                     _ => self.unmatched.mismatched += 1,
                 }
             }
-            State::Held { by, since, is_interrupted } => {
-                let is_across = self.benchmark.route == Route::OneWay && by != event.thread;
+            HandoffState::Held { by, since, is_interrupted } => {
+                let is_across = self.benchmark.route == HandoffRoute::OneWay && by != event.thread;
                 if self.benchmark.begin == StartEvent::PreviousReceive && is_across {
                     self.state =
-                        State::ReceivedEarly { by, since, is_interrupted, received: event };
+                        HandoffState::ReceivedEarly { by, since, is_interrupted, received: event };
                 } else {
                     self.unmatched.mismatched += 1;
                     self.state = held;
                 }
             }
-            // `next()` has handled this state.
-            State::ReceivedEarly { .. } => {}
+            // `handle_event()` has handled this state.
+            HandoffState::ReceivedEarly { .. } => {}
         }
         None
     }
@@ -209,13 +214,16 @@ impl<'a> HandoffTracker<'a> {
     /// Resolves an early receive: `event` must be the sender's event, otherwise the receive is
     /// mismatched. Deferred events are then processed.
     fn resolve_early_receive(&mut self, event: MarkedEvent, ended: &mut Vec<Handoff>) {
-        let State::ReceivedEarly { by, since, is_interrupted, received } = self.state else {
+        let HandoffState::ReceivedEarly { by, since, is_interrupted, received } = self.state else {
             return;
         };
-        self.state =
-            State::Held { by: received.thread, since: received.ticks, is_interrupted: false };
+        self.state = HandoffState::Held {
+            by: received.thread,
+            since: received.ticks,
+            is_interrupted: false,
+        };
         let deferred = std::mem::take(&mut self.deferred);
-        let is_from_sender = event.mark == Mark::Send && event.thread == by;
+        let is_from_sender = event.mark == HandoffMark::Send && event.thread == by;
         let is_matching = is_from_sender && self.benchmark.is_same_object(&event, &received);
         match (is_matching, is_interrupted) {
             (true, true) => self.unmatched.without_start += 1,
@@ -230,10 +238,10 @@ impl<'a> HandoffTracker<'a> {
             (false, _) => self.unmatched.mismatched += 1,
         }
         for event in deferred {
-            self.next(event, ended);
+            self.handle_event(event, ended);
         }
         if !is_matching {
-            self.next(event, ended);
+            self.handle_event(event, ended);
         }
     }
 }
@@ -242,9 +250,9 @@ impl InstrumentedBenchmark {
     /// Returns `true` if `received` can complete the hand-off `flight`.
     fn can_receive(&self, flight: &Flight, received: &MarkedEvent) -> bool {
         match self.route {
-            Route::OneWay => flight.from != received.thread,
-            Route::SameThread => true,
-            Route::RoundTrip => {
+            HandoffRoute::OneWay => flight.from != received.thread,
+            HandoffRoute::SameThread => true,
+            HandoffRoute::RoundTrip => {
                 flight.from == received.thread && flight.round.iter().all(Option::is_some)
             }
         }
@@ -254,26 +262,30 @@ impl InstrumentedBenchmark {
     /// addresses differ.
     fn is_same_object(&self, sent: &MarkedEvent, received: &MarkedEvent) -> bool {
         match self.key {
-            Key::None => true,
-            Key::Values => sent.process != received.process || sent.values == received.values,
+            MatchKey::None => true,
+            MatchKey::Values => sent.process != received.process || sent.values == received.values,
         }
     }
 }
 
 impl Flight {
-    fn add_mark(&mut self, mark: Mark, event: MarkedEvent) {
+    fn add_mark(&mut self, mark: HandoffMark, event: MarkedEvent) {
         match mark {
-            Mark::SendDone if event.thread == self.from => self.send_done = Some(event.ticks),
-            Mark::WakeCall if event.thread == self.from => self.wake_called = Some(event.ticks),
+            HandoffMark::SendDone if event.thread == self.from => {
+                self.send_done = Some(event.ticks)
+            }
+            HandoffMark::WakeCall if event.thread == self.from => {
+                self.wake_called = Some(event.ticks)
+            }
             // A sleep may end spuriously; the end of the last sleep counts.
-            Mark::Awake if event.thread != self.from => {
+            HandoffMark::Awake if event.thread != self.from => {
                 self.woken = Some((event.thread, event.ticks));
             }
             // Stamped by either CPU's clock. Each mark occurs once, unless the events of two
             // hand-offs are mixed.
-            Mark::Arrive if event.thread != self.from => self.round[0] = Some(event.ticks),
-            Mark::Process if event.thread != self.from => self.round[1] = Some(event.ticks),
-            Mark::Reply if event.thread != self.from => self.round[2] = Some(event.ticks),
+            HandoffMark::Arrive if event.thread != self.from => self.round[0] = Some(event.ticks),
+            HandoffMark::Process if event.thread != self.from => self.round[1] = Some(event.ticks),
+            HandoffMark::Reply if event.thread != self.from => self.round[2] = Some(event.ticks),
             _ => {}
         }
     }
@@ -300,27 +312,27 @@ impl Flight {
             at = until;
         };
         if benchmark.begin == StartEvent::PreviousReceive {
-            pass(BEFORE_SEND, self.sent.ticks);
+            pass(BEFORE_SEND_STAGE, self.sent.ticks);
         }
         if let Some(send_done) = self.send_done {
-            pass(AFTER_SEND, send_done);
+            pass(AFTER_SEND_STAGE, send_done);
         }
         if let [Some(there), Some(treated), Some(returned)] = self.round {
-            pass(OUTWARD, there);
-            pass(PROCESSING, treated);
-            pass(BEFORE_REPLY, returned);
-            pass(REPLY, received.ticks);
+            pass(OUTWARD_STAGE, there);
+            pass(PROCESSING_STAGE, treated);
+            pass(BEFORE_REPLY_STAGE, returned);
+            pass(REPLY_STAGE, received.ticks);
             return Some(handoff);
         }
         if let Some(wake_called) = self.wake_called {
-            pass(BEFORE_WAKE, wake_called);
+            pass(BEFORE_WAKE_STAGE, wake_called);
         }
         match self.woken {
             Some((thread, woken)) if thread == received.thread => {
-                pass(WAKE, woken);
-                pass(RESUME, received.ticks);
+                pass(WAKE_STAGE, woken);
+                pass(RESUME_STAGE, received.ticks);
             }
-            _ => pass(NOTICE, received.ticks),
+            _ => pass(NOTICE_STAGE, received.ticks),
         }
         Some(handoff)
     }
@@ -329,13 +341,13 @@ impl Flight {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::benchmark::find;
+    use crate::benchmark::find_instrumented_benchmark;
 
-    fn event(mark: Mark, ticks: u64, thread: u32, key: u64) -> MarkedEvent {
+    fn event(mark: HandoffMark, ticks: u64, thread: u32, key: u64) -> MarkedEvent {
         MarkedEvent { mark, ticks, thread, values: [key, 0], process: 0 }
     }
 
-    fn follow(spec: &str, events: &[MarkedEvent]) -> (Vec<Handoff>, Unmatched) {
+    fn follow(spec: &str, events: &[MarkedEvent]) -> (Vec<Handoff>, UnmatchedCounts) {
         followed(spec, false, events)
     }
 
@@ -343,15 +355,19 @@ mod tests {
         spec: &str,
         is_timed_singly: bool,
         events: &[MarkedEvent],
-    ) -> (Vec<Handoff>, Unmatched) {
-        let mut tracker =
-            HandoffTracker::new(find(spec).expect("find the benchmark"), is_timed_singly);
+    ) -> (Vec<Handoff>, UnmatchedCounts) {
+        let mut tracker = HandoffTracker::new(
+            find_instrumented_benchmark(spec).expect("find the benchmark"),
+            is_timed_singly,
+        );
         let mut handoffs = Vec::new();
-        events.iter().for_each(|event| tracker.next(*event, &mut handoffs));
+        events.iter().for_each(|event| tracker.handle_event(*event, &mut handoffs));
         (handoffs, tracker.unmatched)
     }
 
-    use Mark::{Arrive, Awake, Interrupt, Process, Receive, Reply, Send, SendDone, WakeCall};
+    use HandoffMark::{
+        Arrive, Awake, Interrupt, Process, Receive, Reply, Send, SendDone, WakeCall,
+    };
 
     #[test]
     fn round_trip_is_one_handoff_with_five_stages() {
@@ -412,7 +428,7 @@ mod tests {
         events.extend(call(180, 85));
         events.sort_by_key(|it| it.ticks);
         let (handoffs, unmatched) = follow("rpc/noop", &events);
-        assert_eq!(unmatched, Unmatched::default());
+        assert_eq!(unmatched, UnmatchedCounts::default());
         assert_eq!(handoffs[0].stages_ticks, [20, 10, 50, 10, 30, 60]);
         assert_eq!(handoffs[1].stages_ticks, [20, 65, 0, 5, 30, 60]);
     }
@@ -429,7 +445,7 @@ mod tests {
             event(Receive, 160, 1, 0),
         ];
         let (handoffs, unmatched) = follow("fiber/eventual", &events);
-        assert_eq!(unmatched, Unmatched::default());
+        assert_eq!(unmatched, UnmatchedCounts::default());
         assert_eq!(handoffs[0].stages_ticks, [10, 5, 0, 15, 0, 0]);
         assert_eq!(handoffs[1].stages_ticks, [20, 1, 0, 9, 0, 0]);
     }
@@ -446,12 +462,12 @@ mod tests {
             event(Receive, 950, 1, 1),
         ];
         let (handoffs, unmatched) = follow("event/round-trip", &events);
-        assert_eq!(unmatched, Unmatched::default());
+        assert_eq!(unmatched, UnmatchedCounts::default());
         assert_eq!(handoffs[0].stages_ticks, [20, 0, 0, 50, 0, 0]);
         assert_eq!(handoffs[1].stages_ticks, [5, 0, 5, 0, 720, 50]);
         assert_eq!((handoffs[1].from_thread, handoffs[1].to_thread), (2, 1));
         assert_eq!(handoffs[0].total_ticks() + handoffs[1].total_ticks(), 950 - 100);
-        assert!(handoffs[1].has_passed(WAKE) && !handoffs[1].has_passed(NOTICE));
+        assert!(handoffs[1].has_passed(WAKE_STAGE) && !handoffs[1].has_passed(NOTICE_STAGE));
     }
 
     #[test]
@@ -543,7 +559,7 @@ mod tests {
         };
         let events: Vec<MarkedEvent> = (0..4).flat_map(|turn| packet(1000 * turn)).collect();
         let (handoffs, unmatched) = followed("sched/round-trip", true, &events);
-        assert_eq!(unmatched, Unmatched::default());
+        assert_eq!(unmatched, UnmatchedCounts::default());
         // The begin of the first hand-off is unknown.
         assert_eq!(handoffs.len(), 3);
         assert!(handoffs.iter().all(|one| one.total_ticks() == 50), "{handoffs:?}");
@@ -564,7 +580,7 @@ mod tests {
             event(Receive, 930, 1, 1),
         ];
         let (handoffs, unmatched) = follow("fiber/eventual", &events);
-        assert_eq!(unmatched, Unmatched::default());
+        assert_eq!(unmatched, UnmatchedCounts::default());
         assert_eq!(handoffs.iter().map(Handoff::total_ticks).collect::<Vec<_>>(), [30, 30]);
     }
 
@@ -594,9 +610,9 @@ mod tests {
             event(Receive, 9050, 2, 0),
         ];
         let (handoffs, unmatched) = follow("notify/sleeping", &events);
-        assert_eq!(unmatched, Unmatched::default());
+        assert_eq!(unmatched, UnmatchedCounts::default());
         assert_eq!(handoffs[0].stages_ticks, [0, 0, 10, 0, 3890, 100]);
         assert_eq!(handoffs[1].stages_ticks, [0, 0, 0, 50, 0, 0]);
-        assert!(!handoffs[0].has_passed(BEFORE_SEND));
+        assert!(!handoffs[0].has_passed(BEFORE_SEND_STAGE));
     }
 }

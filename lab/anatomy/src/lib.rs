@@ -11,6 +11,6 @@ mod reader;
 mod scratch;
 mod statistics;
 
-pub use benchmark::{INSTRUMENTED_BENCHMARKS, InstrumentedBenchmark, find};
+pub use benchmark::{INSTRUMENTED_BENCHMARKS, InstrumentedBenchmark, find_instrumented_benchmark};
 pub use error::AnatomyError;
 pub use measure::{MeasurementOptions, measure};

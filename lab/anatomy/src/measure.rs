@@ -5,13 +5,13 @@ use crate::cost;
 use crate::error::AnatomyError;
 use crate::follow::{Handoff, HandoffTracker};
 use crate::outliers::Outliers;
-use crate::reader::Reader;
-use crate::scratch::{self, remove};
+use crate::reader::MarkedEventReader;
+use crate::scratch::{self, remove_scratch_folder};
 use crate::statistics::{self, HandoffSample};
 use handover_base::clock;
 use handover_harness::{Bench, Lab, TraceTo, TracedRound, TracedSession};
 use handover_probe::read::{Trace, merge};
-use handover_record::{Anatomy, AnatomyFloor, Record, Unmatched};
+use handover_record::{Anatomy, AnatomyFloor, Record, UnmatchedCounts};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -57,8 +57,8 @@ pub fn measure(
     options: &MeasurementOptions,
     interrupted: &AtomicBool,
 ) -> Result<Vec<Record>, AnatomyError> {
-    let folder = scratch::create()?;
-    let site_ns = cost::site_ns(folder.path())?;
+    let folder = scratch::create_scratch_folder()?;
+    let site_ns = cost::measure_event_costs_ns(folder.path())?;
     let benchmark = options.benchmark;
     let floor = benchmark.floor.map(|(id, _, _)| id);
     let selection = (benchmark.spec, options.contender.as_str());
@@ -67,7 +67,7 @@ pub fn measure(
         benchmark,
         folder: folder.path(),
         sample: HandoffSample::new(),
-        unmatched: Unmatched::default(),
+        unmatched: UnmatchedCounts::default(),
         outliers: Outliers::new(),
         keeps_outliers: options.outliers.is_some(),
         on_ns: Vec::new(),
@@ -81,7 +81,7 @@ pub fn measure(
         // Relaxed: the flag publishes no other data.
         let is_interrupted = interrupted.load(Ordering::Relaxed);
         let now = Instant::now();
-        let has_enough = analysis.sample.count >= statistics::COUNT_MIN;
+        let has_enough = analysis.sample.count >= statistics::HANDOFFS_COUNT_MIN;
         if (now >= deadline && has_enough) || now >= last_deadline || is_interrupted {
             break;
         }
@@ -100,7 +100,7 @@ struct Analysis<'a> {
     benchmark: &'static InstrumentedBenchmark,
     folder: &'a Path,
     sample: HandoffSample,
-    unmatched: Unmatched,
+    unmatched: UnmatchedCounts,
     outliers: Outliers,
     keeps_outliers: bool,
     on_ns: Vec<f64>,
@@ -114,10 +114,10 @@ impl Analysis<'_> {
         interrupted: &AtomicBool,
     ) -> Result<(), AnatomyError> {
         let folder = self.folder.join(format!("round-{}", self.rounds));
-        std::fs::create_dir(&folder).map_err(AnatomyError::at(&folder))?;
+        std::fs::create_dir(&folder).map_err(AnatomyError::from_io_error_at(&folder))?;
         let to = TraceTo {
             folder: folder.clone(),
-            sites: self.benchmark.pattern(),
+            sites: self.benchmark.site_pattern(),
             ring_bytes: RING_BYTES,
         };
         let round = session.recorded_round(&to, interrupted)?;
@@ -126,7 +126,7 @@ impl Analysis<'_> {
             self.analyze(&folder, &round)?;
         }
         if !self.outliers.has_round(&folder) {
-            remove(&folder);
+            remove_scratch_folder(&folder);
         }
         Ok(())
     }
@@ -144,24 +144,24 @@ impl Analysis<'_> {
                     .map_err(|source| AnatomyError::Read { path: path.clone(), source })?,
             );
         }
-        let mut reader = Reader::new(self.benchmark, &traces);
+        let mut reader = MarkedEventReader::new(self.benchmark, &traces);
         let mut follower = HandoffTracker::new(self.benchmark, round.batch == 1);
         let mut found: Vec<Handoff> = Vec::new();
         let merged = merge(&traces).map_err(|_| AnatomyError::NoTimeLine)?;
         for (trace, event) in merged {
             let Some(event) = reader.marked_event(trace, &event) else { continue };
-            follower.next(event, &mut found);
+            follower.handle_event(event, &mut found);
         }
         for handoff in &found {
             self.sample.add(*handoff);
             if self.keeps_outliers {
-                self.outliers.offer(handoff, folder);
+                self.outliers.insert_if_slow(handoff, folder);
             }
         }
         if self.keeps_outliers && self.outliers.has_round(folder) {
-            self.outliers.describe(folder, round, &traces, &reader.threads);
+            self.outliers.add_round_details(folder, round, &traces, &reader.threads);
         }
-        let Unmatched { mismatched, reacquired, without_start, received_early, lost: _ } =
+        let UnmatchedCounts { mismatched, reacquired, without_start, received_early, lost: _ } =
             follower.unmatched;
         self.unmatched.mismatched += mismatched;
         self.unmatched.reacquired += reacquired;
@@ -190,11 +190,13 @@ impl Analysis<'_> {
             Some(AnatomyFloor { id: id.to_string(), figure_ns, handoffs })
         });
         let outliers = match &options.outliers {
-            Some(to) => self.outliers.finish(to, benchmark, &statistics.stages, net_ns)?,
+            Some(to) => {
+                self.outliers.into_anatomy_outliers(to, benchmark, &statistics.stages, net_ns)?
+            }
             None => Vec::new(),
         };
         Ok(Anatomy {
-            line: statistics::format_sum(&statistics.stages, floor.as_ref()),
+            line: statistics::format_stage_sum(&statistics.stages, floor.as_ref()),
             stages: statistics.stages,
             total: statistics.total,
             bands: statistics.bands,

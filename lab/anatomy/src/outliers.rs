@@ -3,11 +3,11 @@
 use crate::benchmark::InstrumentedBenchmark;
 use crate::error::AnatomyError;
 use crate::follow::Handoff;
-use crate::scratch::remove;
-use crate::statistics::{ns, slow_stage};
+use crate::scratch::remove_scratch_folder;
+use crate::statistics::{slowest_stage, ticks_to_ns};
 use handover_harness::{OffCpuSpan, TracedRound};
 use handover_probe::read::Trace;
-use handover_record::{AnatomyOutlier, AnatomyStage, OffCpu};
+use handover_record::{AnatomyOutlier, AnatomyStage, OffCpuVerdict};
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ impl Outliers {
     }
 
     /// Adds a hand-off of the round whose traces lie in `folder`, if it is among the slowest.
-    pub fn offer(&mut self, handoff: &Handoff, folder: &Path) {
+    pub fn insert_if_slow(&mut self, handoff: &Handoff, folder: &Path) {
         let total = handoff.total_ticks();
         if self.0.len() == OUTLIERS_MAX
             && self.0.last().is_some_and(|last| last.handoff.total_ticks() >= total)
@@ -56,7 +56,7 @@ impl Outliers {
             && !self.has_round(&dropped.folder)
             && dropped.folder != folder
         {
-            remove(&dropped.folder);
+            remove_scratch_folder(&dropped.folder);
         }
     }
 
@@ -66,7 +66,7 @@ impl Outliers {
     }
 
     /// Adds the round's thread ids, context switches and waits for a CPU to the outliers whose traces lie in `folder`.
-    pub fn describe(
+    pub fn add_round_details(
         &mut self,
         folder: &Path,
         round: &TracedRound,
@@ -88,7 +88,7 @@ impl Outliers {
                 stages_ns: Vec::new(),
                 slow_stage: String::new(),
                 excess_ns: 0.0,
-                off_cpu: OffCpu::Unknown,
+                off_cpu: OffCpuVerdict::Unknown,
                 off_cpu_ns,
                 run_delay_ns: round.run_delay_ns.unwrap_or(0),
                 switches_involuntary: round.switches_involuntary,
@@ -102,15 +102,15 @@ impl Outliers {
 
     /// Copies the traces to the folder `to`, and returns each outlier with the stage that made it
     /// slow.
-    pub fn finish(
+    pub fn into_anatomy_outliers(
         self,
         to: &Path,
         benchmark: &InstrumentedBenchmark,
         stages: &[AnatomyStage],
         net_ns: f64,
     ) -> Result<Vec<AnatomyOutlier>, AnatomyError> {
-        std::fs::create_dir_all(to).map_err(AnatomyError::at(to))?;
-        let stages_passed = benchmark.stages_passed();
+        std::fs::create_dir_all(to).map_err(AnatomyError::from_io_error_at(to))?;
+        let stages_passed = benchmark.possible_stages();
         let mut files: Vec<(PathBuf, String)> = Vec::new();
         let mut all = Vec::new();
         for kept in self.0 {
@@ -125,17 +125,17 @@ impl Outliers {
                 }
             };
             let of = |stage: &usize| {
-                let ns = ns(kept.handoff.stages_ticks[*stage].into());
-                let own = kept.handoff.has_passed(*stage) && !benchmark.crosses_threads(*stage);
+                let ns = ticks_to_ns(kept.handoff.stages_ticks[*stage].into());
+                let own = kept.handoff.has_passed(*stage) && !benchmark.is_across_threads(*stage);
                 if own { ns - net_ns } else { ns }
             };
             outlier.stages_ns = stages_passed.iter().map(of).collect();
             outlier.total_ns = outlier.stages_ns.iter().sum();
-            let (slow, excess_ns) = slow_stage(&outlier.stages_ns, stages);
+            let (slow, excess_ns) = slowest_stage(&outlier.stages_ns, stages);
             outlier.slow_stage.clone_from(&stages[slow].name);
             outlier.excess_ns = excess_ns;
             outlier.off_cpu = off_cpu(
-                benchmark.wakes_receiver(stages_passed[slow]),
+                benchmark.is_receiver_wakeup(stages_passed[slow]),
                 &outlier,
                 kept.is_run_delay_known,
             );
@@ -162,22 +162,22 @@ fn off_cpu_ns(spans: &[OffCpuSpan], tids: [u64; 2], time: Range<i64>) -> u64 {
     sum as u64
 }
 
-fn off_cpu(is_waking: bool, outlier: &AnatomyOutlier, is_run_delay_known: bool) -> OffCpu {
+fn off_cpu(is_waking: bool, outlier: &AnatomyOutlier, is_run_delay_known: bool) -> OffCpuVerdict {
     let is_much = |off_ns: u64| off_ns as f64 >= outlier.excess_ns * DELAY_SHARE;
     match is_run_delay_known {
-        _ if is_waking => OffCpu::Asleep,
-        _ if outlier.off_cpu_ns.is_some_and(is_much) => OffCpu::Yes,
-        _ if outlier.off_cpu_ns.is_some() => OffCpu::No,
-        false => OffCpu::Unknown,
-        true if is_much(outlier.run_delay_ns) => OffCpu::Likely,
-        true => OffCpu::No,
+        _ if is_waking => OffCpuVerdict::Asleep,
+        _ if outlier.off_cpu_ns.is_some_and(is_much) => OffCpuVerdict::Yes,
+        _ if outlier.off_cpu_ns.is_some() => OffCpuVerdict::No,
+        false => OffCpuVerdict::Unknown,
+        true if is_much(outlier.run_delay_ns) => OffCpuVerdict::Likely,
+        true => OffCpuVerdict::No,
     }
 }
 
 /// Copies a round's traces to `STEM.trace` and, for further processes, `STEM.trace.PID`, which the
 /// reader recognizes as one family. Returns the name of the first file.
 fn copy(from: &Path, to: &Path, stem: &str) -> Result<String, AnatomyError> {
-    let listed = std::fs::read_dir(from).map_err(AnatomyError::at(from))?;
+    let listed = std::fs::read_dir(from).map_err(AnatomyError::from_io_error_at(from))?;
     let mut paths: Vec<PathBuf> = listed.filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.sort();
     let first = to.join(format!("{stem}.trace"));
@@ -189,7 +189,7 @@ fn copy(from: &Path, to: &Path, stem: &str) -> Result<String, AnatomyError> {
                 to.join(format!("{stem}.trace.{pid}"))
             }
         };
-        std::fs::copy(path, &copy).map_err(AnatomyError::at(&copy))?;
+        std::fs::copy(path, &copy).map_err(AnatomyError::from_io_error_at(&copy))?;
     }
     Ok(first.display().to_string())
 }
@@ -212,10 +212,10 @@ mod tests {
         let mut outliers = Outliers::new();
         for round in 0..20 {
             std::fs::create_dir(folder(round)).expect("create the folder");
-            outliers.offer(&handoff(round * 7 % 20), &folder(round));
+            outliers.insert_if_slow(&handoff(round * 7 % 20), &folder(round));
             // The caller does this after it has read the round.
             if !outliers.has_round(&folder(round)) {
-                remove(&folder(round));
+                remove_scratch_folder(&folder(round));
             }
         }
         let kept: Vec<u64> = outliers.0.iter().map(|kept| kept.handoff.total_ticks()).collect();
@@ -232,7 +232,7 @@ mod tests {
             stages_ns: Vec::new(),
             slow_stage: String::new(),
             excess_ns: 900.0,
-            off_cpu: OffCpu::Unknown,
+            off_cpu: OffCpuVerdict::Unknown,
             off_cpu_ns: None,
             run_delay_ns: 0,
             switches_involuntary: 0,
@@ -241,17 +241,17 @@ mod tests {
             from_tid: 0,
             to_tid: 0,
         };
-        assert_eq!(off_cpu(false, &outlier, true), OffCpu::No);
-        assert_eq!(off_cpu(false, &outlier, false), OffCpu::Unknown);
-        assert_eq!(off_cpu(true, &outlier, true), OffCpu::Asleep);
+        assert_eq!(off_cpu(false, &outlier, true), OffCpuVerdict::No);
+        assert_eq!(off_cpu(false, &outlier, false), OffCpuVerdict::Unknown);
+        assert_eq!(off_cpu(true, &outlier, true), OffCpuVerdict::Asleep);
         outlier.run_delay_ns = 800;
-        assert_eq!(off_cpu(false, &outlier, true), OffCpu::Likely);
+        assert_eq!(off_cpu(false, &outlier, true), OffCpuVerdict::Likely);
         // A fact about this hand-off takes precedence over a fact about its round.
         outlier.off_cpu_ns = Some(10);
-        assert_eq!(off_cpu(false, &outlier, true), OffCpu::No);
+        assert_eq!(off_cpu(false, &outlier, true), OffCpuVerdict::No);
         outlier.off_cpu_ns = Some(700);
-        assert_eq!(off_cpu(false, &outlier, false), OffCpu::Yes);
-        assert_eq!(off_cpu(true, &outlier, true), OffCpu::Asleep);
+        assert_eq!(off_cpu(false, &outlier, false), OffCpuVerdict::Yes);
+        assert_eq!(off_cpu(true, &outlier, true), OffCpuVerdict::Asleep);
     }
 
     #[test]

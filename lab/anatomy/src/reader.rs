@@ -1,6 +1,6 @@
 //! Translation of trace events to the marks of a benchmark's hand-offs.
 
-use crate::benchmark::{InstrumentedBenchmark, Mark};
+use crate::benchmark::{HandoffMark, InstrumentedBenchmark};
 use crate::follow::MarkedEvent;
 use handover_probe::read::{Event, Trace};
 use std::collections::HashMap;
@@ -8,9 +8,9 @@ use std::fs::File;
 
 /// Reader of one round's events.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub(crate) struct MarkedEventReader {
     /// Meaning of each site's events, by trace and site number.
-    marks: Vec<HashMap<u32, Mark>>,
+    marks: Vec<HashMap<u32, HandoffMark>>,
     /// Index of each trace's first thread in `threads`.
     first_threads: Vec<u32>,
     /// Time from which on no thread has overwritten events; earlier events are ignored.
@@ -22,7 +22,7 @@ pub(crate) struct Reader {
     pub threads: Vec<u64>,
 }
 
-impl Reader {
+impl MarkedEventReader {
     pub fn new(benchmark: &InstrumentedBenchmark, traces: &[Trace<File>]) -> Self {
         let mut reader = Self {
             marks: Vec::new(),
@@ -34,7 +34,7 @@ impl Reader {
         };
         for trace in traces {
             let marks = trace.sites().into_iter().filter_map(|site| {
-                let mark = benchmark.mark(&site.name)?;
+                let mark = benchmark.mark_of_site(&site.name)?;
                 Some((site.number, mark))
             });
             reader.marks.push(marks.collect());
@@ -57,7 +57,7 @@ impl Reader {
     /// the event precedes the evaluated time.
     pub fn marked_event(&mut self, trace: usize, event: &Event) -> Option<MarkedEvent> {
         let mark = *self.marks.get(trace)?.get(&event.site)?;
-        self.is_warm |= mark == Mark::Interrupt;
+        self.is_warm |= mark == HandoffMark::Interrupt;
         if event.ticks < self.begin_ticks || (self.has_batches && !self.is_warm) {
             return None;
         }

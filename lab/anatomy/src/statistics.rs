@@ -1,6 +1,8 @@
 //! Statistics of hand-offs: the stages of typical and of slow ones, without I/O.
 
-use crate::benchmark::{BEFORE_SEND, InstrumentedBenchmark, Route, STAGES_COUNT, WAKE_NAME};
+use crate::benchmark::{
+    BEFORE_SEND_STAGE, HandoffRoute, InstrumentedBenchmark, STAGES_COUNT, WAKE_STAGE_NAME,
+};
 use crate::follow::Handoff;
 use handover_base::clock;
 use handover_record::{AnatomyBand, AnatomyFloor, AnatomyStage};
@@ -42,18 +44,18 @@ impl HandoffSample {
     }
 
     /// Returns all statistics; `net_ns` is subtracted from each stage that starts and ends on one
-    /// thread. `None` if there are fewer than [`COUNT_MIN`] hand-offs.
+    /// thread. `None` if there are fewer than [`HANDOFFS_COUNT_MIN`] hand-offs.
     pub fn statistics(
         mut self,
         benchmark: &InstrumentedBenchmark,
         net_ns: f64,
     ) -> Option<HandoffStatistics> {
-        if self.count < COUNT_MIN {
+        if self.count < HANDOFFS_COUNT_MIN {
             return None;
         }
         self.kept.sort_by_key(Handoff::total_ticks);
         let times = StageTimes { benchmark, net_ns };
-        let stages_passed = benchmark.stages_passed();
+        let stages_passed = benchmark.possible_stages();
         let middle =
             means(&self.kept[share_range(self.kept.len(), 0.25, 0.75)], &times, &stages_passed);
         let whole: f64 = middle.iter().sum();
@@ -73,7 +75,7 @@ impl HandoffSample {
             p99_ns: quantile(&totals, 0.99),
             mean_ns: whole,
             share: 1.0,
-            crosses: benchmark.route != Route::SameThread,
+            crosses: benchmark.route != HandoffRoute::SameThread,
             has_floor: benchmark.floor.is_some(),
         };
         let bands = BANDS.iter().filter_map(|(name, from, to)| {
@@ -108,14 +110,14 @@ impl HandoffSample {
             p99_ns: quantile(&all, 0.99),
             mean_ns,
             share: if whole > 0.0 { mean_ns / whole } else { 0.0 },
-            crosses: times.benchmark.crosses_threads(stage),
+            crosses: times.benchmark.is_across_threads(stage),
             has_floor: times.benchmark.floor.is_some_and(|(_, _, floored)| floored == stage),
         }
     }
 }
 
 /// Minimum number of hand-offs for statistics.
-pub(crate) const COUNT_MIN: u64 = 16;
+pub(crate) const HANDOFFS_COUNT_MIN: u64 = 16;
 
 /// Groups of hand-offs from typical to slow: name, and range as shares of the sorted times.
 const BANDS: &[(&str, f64, f64)] = &[
@@ -141,8 +143,8 @@ struct StageTimes<'a> {
 
 impl StageTimes<'_> {
     fn of(&self, handoff: &Handoff, stage: usize) -> f64 {
-        let ns = ns(handoff.stages_ticks[stage].into());
-        match handoff.has_passed(stage) && !self.benchmark.crosses_threads(stage) {
+        let ns = ticks_to_ns(handoff.stages_ticks[stage].into());
+        match handoff.has_passed(stage) && !self.benchmark.is_across_threads(stage) {
             true => ns - self.net_ns,
             false => ns,
         }
@@ -154,7 +156,7 @@ impl StageTimes<'_> {
 }
 
 /// Converts ticks to nanoseconds with fractions.
-pub(crate) fn ns(ticks: u64) -> f64 {
+pub(crate) fn ticks_to_ns(ticks: u64) -> f64 {
     clock::ps(ticks) as f64 / 1000.0
 }
 
@@ -180,10 +182,11 @@ fn quantile(sorted: &[f64], q: f64) -> f64 {
 
 /// Formats the sum of the stages in one line of whole nanoseconds that add up. The floor is split
 /// off from the stage that contains it.
-pub(crate) fn format_sum(stages: &[AnatomyStage], floor: Option<&AnatomyFloor>) -> String {
+pub(crate) fn format_stage_sum(stages: &[AnatomyStage], floor: Option<&AnatomyFloor>) -> String {
     let mut parts: Vec<(&str, f64)> = Vec::new();
     // Stages of zero are omitted, except the wake-up: zero there means that no receiver slept.
-    for stage in stages.iter().filter(|stage| stage.mean_ns >= 0.5 || stage.name == WAKE_NAME) {
+    for stage in stages.iter().filter(|stage| stage.mean_ns >= 0.5 || stage.name == WAKE_STAGE_NAME)
+    {
         match floor.filter(|_| stage.has_floor) {
             Some(floor) if stage.mean_ns > 0.0 => {
                 let floor_ns = (floor.figure_ns / floor.handoffs).min(stage.mean_ns);
@@ -218,12 +221,12 @@ fn round_to_sum(parts: &[f64]) -> Vec<u64> {
 }
 
 /// Returns the index of the stage that is farthest above its median, and the excess.
-pub(crate) fn slow_stage(stages_ns: &[f64], stages: &[AnatomyStage]) -> (usize, f64) {
+pub(crate) fn slowest_stage(stages_ns: &[f64], stages: &[AnatomyStage]) -> (usize, f64) {
     // Most hand-offs do not have a rare stage, so its usual time is zero, not the median of those
     // that have it.
     let usual = |stage: &AnatomyStage| if stage.passed > 0.5 { stage.p50_ns } else { 0.0 };
     let excess = stages_ns.iter().zip(stages).map(|(ns, stage)| ns - usual(stage));
-    excess.enumerate().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((BEFORE_SEND, 0.0))
+    excess.enumerate().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((BEFORE_SEND_STAGE, 0.0))
 }
 
 const _: () = assert!(STAGES_COUNT <= 8, "`passed` has fewer bits than there are stages");
@@ -231,7 +234,7 @@ const _: () = assert!(STAGES_COUNT <= 8, "`passed` has fewer bits than there are
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::benchmark::{NOTICE, find};
+    use crate::benchmark::{NOTICE_STAGE, find_instrumented_benchmark};
 
     fn stage(name: &str, mean_ns: f64, has_floor: bool) -> AnatomyStage {
         let passed = f64::from(u8::from(mean_ns > 0.0));
@@ -247,15 +250,15 @@ mod tests {
             stage("wake", 0.0, false),
         ];
         let floor = AnatomyFloor { id: "floor/cache-line".into(), figure_ns: 60.8, handoffs: 2.0 };
-        let text = format_sum(&stages, Some(&floor));
+        let text = format_stage_sum(&stages, Some(&floor));
         assert_eq!(text, "handle 21 + floor 30 + notice 34 + wake 0 = 85 ns");
-        assert_eq!(format_sum(&stages, None), "handle 20 + notice 65 + wake 0 = 85 ns");
+        assert_eq!(format_stage_sum(&stages, None), "handle 20 + notice 65 + wake 0 = 85 ns");
     }
 
     #[test]
     fn stage_faster_than_the_floor_is_all_floor() {
         let floor = AnatomyFloor { id: "floor/cache-line".into(), figure_ns: 80.0, handoffs: 2.0 };
-        let text = format_sum(&[stage("travel", 35.0, true)], Some(&floor));
+        let text = format_stage_sum(&[stage("travel", 35.0, true)], Some(&floor));
         assert_eq!(text, "floor 35 + travel 0 = 35 ns");
     }
 
@@ -269,13 +272,13 @@ mod tests {
 
     #[test]
     fn stages_of_the_middle_half_add_up_to_its_time() {
-        let benchmark = find("ring/mailbox").expect("find the benchmark");
+        let benchmark = find_instrumented_benchmark("ring/mailbox").expect("find the benchmark");
         let mut sample = HandoffSample::new();
         for at in 0..1000u32 {
             let mut stages_ticks = [0; STAGES_COUNT];
-            (stages_ticks[BEFORE_SEND], stages_ticks[NOTICE]) =
+            (stages_ticks[BEFORE_SEND_STAGE], stages_ticks[NOTICE_STAGE]) =
                 (1000 + at % 7 * 10, 5000 + at * 10);
-            let passed = 1 << BEFORE_SEND | 1 << NOTICE;
+            let passed = 1 << BEFORE_SEND_STAGE | 1 << NOTICE_STAGE;
             sample.add(Handoff {
                 begin_ticks: 0,
                 from_thread: 0,
@@ -324,7 +327,7 @@ mod tests {
             [stage("handle", 0.0, false), stage("notice", 0.0, false), stage("wake", 0.0, false)];
         (usual[0].p50_ns, usual[1].p50_ns, usual[2].p50_ns) = (20.0, 60.0, 40_000.0);
         (usual[0].passed, usual[1].passed, usual[2].passed) = (1.0, 0.99, 0.01);
-        assert_eq!(slow_stage(&[500.0, 70.0, 0.0], &usual), (0, 480.0));
-        assert_eq!(slow_stage(&[20.0, 0.0, 41_000.0], &usual), (2, 41_000.0));
+        assert_eq!(slowest_stage(&[500.0, 70.0, 0.0], &usual), (0, 480.0));
+        assert_eq!(slowest_stage(&[20.0, 0.0, 41_000.0], &usual), (2, 41_000.0));
     }
 }

@@ -4,7 +4,7 @@ use crate::crew::{self, SetupFn, SharedBenchmark, Stage};
 use crate::fault::Fault;
 use crate::samples::ParticipantResult;
 use crate::workload::{Handover, Role, Workload};
-use handover_record::{Args, Contender, Param, Spec, Values};
+use handover_record::{ArgValues, Args, Contender, Param, Spec};
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 
@@ -17,7 +17,7 @@ pub struct Bench {
     spec: &'static Spec,
     contender: Contender,
     params: &'static [Param],
-    roles: fn(&Values) -> Vec<Role>,
+    roles: fn(&ArgValues) -> Vec<Role>,
     processes: bool,
     apart: bool,
     participants: Participants,
@@ -113,7 +113,7 @@ impl Bench {
     }
 
     /// Returns the participants' roles for these argument values.
-    pub fn roles(&self, values: &Values) -> Vec<Role> {
+    pub fn roles(&self, values: &ArgValues) -> Vec<Role> {
         (self.roles)(values)
     }
 

@@ -4,7 +4,7 @@ use crate::counters;
 use crate::raw;
 use handover_base::clock;
 use handover_base::topology::{self, Topology};
-use handover_record::{Cache, Host};
+use handover_record::{CpuCache, Host};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -65,7 +65,7 @@ fn describe_topology(host: &mut Host, topology: &Topology) {
     host.caches = topology
         .caches
         .iter()
-        .map(|cache| Cache {
+        .map(|cache| CpuCache {
             level: cache.level,
             kind: cache.kind.clone(),
             size_bytes: cache.size_bytes,

@@ -227,7 +227,7 @@ impl Running<'_> {
         for record in &mut self.records[index] {
             let Outcome { null_one, null_several, .. } = &self.outcome;
             let least =
-                if record.participants.use_several_cpus() { null_several } else { null_one };
+                if record.participants.has_several_cpus() { null_several } else { null_one };
             let least = least.unwrap_or(0.0);
             ratios::remove_if_undetectable(&mut record.warnings, record.floor.as_ref(), least);
         }
@@ -264,9 +264,9 @@ fn store_null_difference(outcome: &mut Outcome, id: &str, records: &[Record]) {
     }
     for record in records {
         for ratio in &record.peers {
-            let (low, high) = ratio.ends().unwrap_or((ratio.ratio, ratio.ratio));
+            let (low, high) = ratio.interval_bounds().unwrap_or((ratio.ratio, ratio.ratio));
             let width = (high - 1.0).abs().max((1.0 - low).abs());
-            let several = record.participants.use_several_cpus();
+            let several = record.participants.has_several_cpus();
             let slot = if several { &mut outcome.null_several } else { &mut outcome.null_one };
             *slot = Some(slot.unwrap_or(0.0).max(width));
         }

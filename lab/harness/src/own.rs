@@ -10,7 +10,7 @@ use crate::select::select;
 use crate::setup::Setup;
 use crate::workload::Workload;
 use handover_base::units::Span;
-use handover_record::{Contender, Record, Run, SCHEMA, Spec};
+use handover_record::{Contender, JSON_SCHEMA_VERSION, Record, Run, Spec};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde_json::{Value, json};
 use std::hint::black_box;
@@ -198,7 +198,8 @@ fn lines(run: &Run, records: &[Record]) -> Result<String, String> {
         }
         Ok(format!("{line}\n"))
     };
-    let mut text = of(serde_json::to_value(run), json!({"type": "run", "schema": SCHEMA}))?;
+    let mut text =
+        of(serde_json::to_value(run), json!({"type": "run", "schema": JSON_SCHEMA_VERSION}))?;
     for record in records {
         let about = json!({"type": "record", "run": run.id});
         text.push_str(&of(serde_json::to_value(record), about)?);

@@ -389,7 +389,7 @@ pub fn evaluate(records: &[Record], null: Option<f64>) -> Vec<Proof> {
         let bound = if planted < 2.0 { 0.1 } else { planted * 0.01 };
         proofs.push(Proof {
             ends: record
-                .and_then(|it| it.summary.ends())
+                .and_then(|it| it.summary.interval_bounds())
                 .map(|(low, high)| (less(low), less(high))),
             ..ns(id.to_string(), planted, record.map(|it| less(it.summary.median)), bound)
         });
@@ -450,7 +450,7 @@ pub fn evaluate(records: &[Record], null: Option<f64>) -> Vec<Proof> {
         let ratio = of(id).and_then(|it| it.peers.first());
         proofs.push(Proof {
             unit: "ratio".to_string(),
-            ends: ratio.and_then(|it| it.ends()),
+            ends: ratio.and_then(|it| it.interval_bounds()),
             ..ns(id.to_string(), planted, ratio.map(|it| it.ratio), bound)
         });
     }

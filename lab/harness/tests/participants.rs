@@ -276,7 +276,7 @@ fn figure_has_interval_floor_and_null() {
     let outcome = run("box/echo", quick(false));
     assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);
     let record = &outcome.records[0];
-    let (low, high) = record.summary.ends().expect("eight passes");
+    let (low, high) = record.summary.interval_bounds().expect("eight passes");
     assert!(low <= record.summary.median && record.summary.median <= high);
     let passes: BTreeSet<u32> = record.rounds.iter().map(|round| round.pass).collect();
     assert_eq!(passes.len(), 8, "a pass shares its process with another");
@@ -286,7 +286,7 @@ fn figure_has_interval_floor_and_null() {
     assert!(0.0 < it.min && it.min <= it.p50 && it.p50 <= it.p99 && it.p99 <= it.max, "{it:?}");
     let floor = record.floor.as_ref().expect("its floor was measured");
     assert_eq!((floor.id.as_str(), floor.contender.as_str()), ("box/floor", "hardware"));
-    if let Some((low, high)) = floor.ends() {
+    if let Some((low, high)) = floor.interval_bounds() {
         assert!(low <= floor.ratio && floor.ratio <= high, "{floor:?}");
     }
     assert!(floor.ratio.is_finite() && floor.ratio > 0.0, "{floor:?}");
@@ -317,7 +317,7 @@ fn every_measured_participant_counts_and_absent_parts_are_absent() {
 fn resources_are_those_of_the_process_by_role() {
     let aided = &run("aid/worker", smoke(false)).records[0];
     let [own, others] = &aided.roles[..] else { panic!("{:?}", aided.roles) };
-    assert_eq!((own.role.as_str(), others.role.as_str()), ("one", RoleUsage::OTHERS));
+    assert_eq!((own.role.as_str(), others.role.as_str()), ("one", RoleUsage::OTHER_THREADS_ROLE));
     assert!(others.cpus > 0.0 && aided.cpus_user + aided.cpus_system >= others.cpus, "{aided:?}");
     assert!(own.faults_minor_per_op > 0.0, "{own:?}");
     assert!(aided.faults_minor_per_op >= own.faults_minor_per_op, "{aided:?}");
@@ -424,7 +424,11 @@ fn run_stopped_between_two_passes_reports_its_figures() {
     assert!(told[3].1 > told[0].1, "{told:?}");
     let record = &outcome.records[0];
     assert_eq!(record.rounds.len(), told[3].1);
-    assert_eq!(record.summary.ends(), None, "two passes or three are too few for an interval");
+    assert_eq!(
+        record.summary.interval_bounds(),
+        None,
+        "two passes or three are too few for an interval"
+    );
     assert!(record.warnings.iter().any(|it| it.code == WarningCode::Few), "{:?}", record.warnings);
 }
 

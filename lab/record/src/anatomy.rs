@@ -22,7 +22,7 @@ pub struct Anatomy {
     /// Number of rounds evaluated.
     pub rounds_count: u64,
     /// Counts of events that could not be assigned to a hand-off and appear in no figure.
-    pub unmatched: Unmatched,
+    pub unmatched: UnmatchedCounts,
     /// Cost in ns of an enabled probe site without a value, with one value, and with two; a stage
     /// that starts and ends on one thread contains this cost once.
     pub site_ns: [f64; 3],
@@ -88,7 +88,7 @@ pub struct AnatomyFloor {
 
 /// Counts of events and hand-offs that could not be matched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unmatched {
+pub struct UnmatchedCounts {
     /// Number of events out of order, or of another object than the previous event; the hand-offs
     /// before and after are excluded.
     pub mismatched: u64,
@@ -118,7 +118,7 @@ pub struct AnatomyOutlier {
     /// Excess of the slowest stage over its median.
     pub excess_ns: f64,
     /// Answer to whether the hand-off was slow because its threads were off the CPU.
-    pub off_cpu: OffCpu,
+    pub off_cpu: OffCpuVerdict,
     /// Time that the hand-off's threads were runnable but not running; `None` if the kernel does
     /// not report each switch.
     #[serde(default)]
@@ -140,7 +140,7 @@ pub struct AnatomyOutlier {
 /// Answer to whether a hand-off was slow because its threads were off the CPU, that is, runnable but not running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum OffCpu {
+pub enum OffCpuVerdict {
     /// No: waiting for a CPU took less than a quarter of the excess, by the hand-off's threads or
     /// by all participants of the round.
     No,
@@ -154,14 +154,14 @@ pub enum OffCpu {
     Unknown,
 }
 
-impl std::fmt::Display for OffCpu {
+impl std::fmt::Display for OffCpuVerdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
-            OffCpu::No => "on the CPU",
-            OffCpu::Yes => "off the CPU",
-            OffCpu::Asleep => "asleep",
-            OffCpu::Likely => "likely off the CPU",
-            OffCpu::Unknown => "not known",
+            OffCpuVerdict::No => "on the CPU",
+            OffCpuVerdict::Yes => "off the CPU",
+            OffCpuVerdict::Asleep => "asleep",
+            OffCpuVerdict::Likely => "likely off the CPU",
+            OffCpuVerdict::Unknown => "not known",
         })
     }
 }

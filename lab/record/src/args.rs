@@ -11,7 +11,7 @@ pub struct Param {
     /// Help text of one line.
     pub help: &'static str,
     /// Notation of the argument's value.
-    pub kind: Kind,
+    pub kind: ArgNotation,
     /// Default value.
     pub default: u64,
     /// Value in a smoke run, which only tests that the benchmark works.
@@ -24,7 +24,7 @@ pub struct Param {
 
 /// Notation of an argument's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ArgNotation {
     /// A plain number: `64` or `1.5k`.
     Count,
     /// A number of bytes: `1500` or `64KiB`.
@@ -33,50 +33,50 @@ pub enum Kind {
     Nanos,
 }
 
-impl Kind {
+impl ArgNotation {
     /// Formats a value as a user would write it.
-    pub fn show(self, value: u64) -> String {
+    pub fn format_value(self, value: u64) -> String {
         match self {
-            Kind::Count => value.to_string(),
-            Kind::Bytes => units::Size(value).to_string(),
-            Kind::Nanos if value == 0 => "0".to_string(),
-            Kind::Nanos => units::Span(value).to_string(),
+            ArgNotation::Count => value.to_string(),
+            ArgNotation::Bytes => units::Size(value).to_string(),
+            ArgNotation::Nanos if value == 0 => "0".to_string(),
+            ArgNotation::Nanos => units::Span(value).to_string(),
         }
     }
 
-    pub(crate) fn parse(self, text: &str) -> Result<u64, String> {
+    pub(crate) fn parse_value(self, text: &str) -> Result<u64, String> {
         let parsed = match self {
-            Kind::Count => text.parse::<units::Count>().map(|it| it.0),
-            Kind::Bytes => text.parse::<units::Size>().map(|it| it.0),
-            Kind::Nanos if text == "0" => Ok(0),
-            Kind::Nanos => text.parse::<units::Span>().map(|it| it.0),
+            ArgNotation::Count => text.parse::<units::Count>().map(|it| it.0),
+            ArgNotation::Bytes => text.parse::<units::Size>().map(|it| it.0),
+            ArgNotation::Nanos if text == "0" => Ok(0),
+            ArgNotation::Nanos => text.parse::<units::Span>().map(|it| it.0),
         };
         parsed.map_err(|refused| refused.to_string())
     }
 }
 
 /// Types that an argument of a benchmark can have.
-pub trait Arg: Copy {
+pub trait ArgType: Copy {
     /// Notation of the type's values.
-    const KIND: Kind;
+    const NOTATION: ArgNotation;
     /// Converts a value within its bounds. The bounds are checked against the type at compile time.
     fn from_u64(value: u64) -> Self;
 }
 
-impl Arg for u32 {
-    const KIND: Kind = Kind::Count;
+impl ArgType for u32 {
+    const NOTATION: ArgNotation = ArgNotation::Count;
     fn from_u64(value: u64) -> Self {
         u32::try_from(value).unwrap_or(u32::MAX)
     }
 }
-impl Arg for u64 {
-    const KIND: Kind = Kind::Count;
+impl ArgType for u64 {
+    const NOTATION: ArgNotation = ArgNotation::Count;
     fn from_u64(value: u64) -> Self {
         value
     }
 }
-impl Arg for usize {
-    const KIND: Kind = Kind::Count;
+impl ArgType for usize {
+    const NOTATION: ArgNotation = ArgNotation::Count;
     fn from_u64(value: u64) -> Self {
         usize::try_from(value).unwrap_or(usize::MAX)
     }
@@ -85,8 +85,8 @@ impl Arg for usize {
 /// A number of bytes; written `64KiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes(pub u64);
-impl Arg for Bytes {
-    const KIND: Kind = Kind::Bytes;
+impl ArgType for Bytes {
+    const NOTATION: ArgNotation = ArgNotation::Bytes;
     fn from_u64(value: u64) -> Self {
         Bytes(value)
     }
@@ -95,8 +95,8 @@ impl Arg for Bytes {
 /// A time span in nanoseconds; written `30us`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nanos(pub u64);
-impl Arg for Nanos {
-    const KIND: Kind = Kind::Nanos;
+impl ArgType for Nanos {
+    const NOTATION: ArgNotation = ArgNotation::Nanos;
     fn from_u64(value: u64) -> Self {
         Nanos(value)
     }
@@ -107,19 +107,19 @@ pub trait Args: Sized {
     /// Declarations of the arguments, in order.
     const PARAMS: &'static [Param];
 
-    /// Converts values that were checked by [`Values::set`] to the typed form.
-    fn from_values(values: &Values) -> Self;
+    /// Converts values that were checked by [`ArgValues::parse_and_set`] to the typed form.
+    fn from_values(values: &ArgValues) -> Self;
 
     /// Returns the default values of all arguments.
-    fn defaults() -> Values {
-        Values::defaults(Self::PARAMS)
+    fn defaults() -> ArgValues {
+        ArgValues::defaults(Self::PARAMS)
     }
 }
 
 /// Empty list of arguments, for a benchmark without arguments.
 impl Args for () {
     const PARAMS: &'static [Param] = &[];
-    fn from_values(_: &Values) -> Self {}
+    fn from_values(_: &ArgValues) -> Self {}
 }
 
 /// Declares a workload's arguments: names, help, defaults, smoke values and bounds, checked at
@@ -136,11 +136,11 @@ macro_rules! args {
         impl $crate::Args for $name {
             const PARAMS: &'static [$crate::Param] = &[ $( $crate::Param {
                 name: stringify!($field), help: $help,
-                kind: <$kind as $crate::Arg>::KIND,
+                kind: <$kind as $crate::ArgType>::NOTATION,
                 default: $default, smoke: $smoke, min: $min, max: $max,
             } ),* ];
-            fn from_values(values: &$crate::Values) -> Self {
-                Self { $( $field: <$kind as $crate::Arg>::from_u64(values.get(stringify!($field))) ),* }
+            fn from_values(values: &$crate::ArgValues) -> Self {
+                Self { $( $field: <$kind as $crate::ArgType>::from_u64(values.get(stringify!($field))) ),* }
             }
         }
         const _: () = { $( assert!(
@@ -152,7 +152,7 @@ macro_rules! args {
 
 /// Values of a benchmark's arguments, each within its bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Values {
+pub struct ArgValues {
     params: Params,
     values: BTreeMap<String, u64>,
 }
@@ -166,20 +166,20 @@ impl PartialEq for Params {
 }
 impl Eq for Params {}
 
-impl Values {
+impl ArgValues {
     /// Returns the default values of all arguments.
-    pub fn defaults(params: &'static [Param]) -> Values {
-        Values::new(params, |param| param.default)
+    pub fn defaults(params: &'static [Param]) -> ArgValues {
+        ArgValues::new(params, |param| param.default)
     }
 
     /// Returns the smoke values of all arguments, the smallest that make sense.
-    pub fn smoke(params: &'static [Param]) -> Values {
-        Values::new(params, |param| param.smoke)
+    pub fn smoke_values(params: &'static [Param]) -> ArgValues {
+        ArgValues::new(params, |param| param.smoke)
     }
 
-    fn new(params: &'static [Param], value: impl Fn(&Param) -> u64) -> Values {
+    fn new(params: &'static [Param], value: impl Fn(&Param) -> u64) -> ArgValues {
         let values = params.iter().map(|param| (param.name.to_string(), value(param))).collect();
-        Values { params: Params(params), values }
+        ArgValues { params: Params(params), values }
     }
 
     /// Returns the value of the argument `name`.
@@ -199,11 +199,11 @@ impl Values {
     /// # Errors
     /// Fails for an unknown name (the error suggests the nearest one), a text that does not parse
     /// as the argument's kind, or a value out of bounds; no value is changed then.
-    pub fn set(&mut self, name: &str, text: &str) -> Result<(), ArgsError> {
+    pub fn parse_and_set(&mut self, name: &str, text: &str) -> Result<(), ArgsError> {
         let Some(param) = self.params.0.iter().find(|param| param.name == name) else {
             return Err(ArgsError::unknown(name, self.params.0));
         };
-        let value = param.kind.parse(text).map_err(|why| ArgsError::Text {
+        let value = param.kind.parse_value(text).map_err(|why| ArgsError::Text {
             name: name.to_string(),
             text: text.to_string(),
             why,
@@ -214,12 +214,12 @@ impl Values {
     /// Sets the argument `name` to `value`, in base units; fails if the value is out of bounds.
     ///
     /// # Errors
-    /// Fails like [`set`](Values::set).
-    pub fn set_checked(&mut self, name: &str, value: u64) -> Result<(), ArgsError> {
+    /// Fails like [`parse_and_set`](ArgValues::parse_and_set).
+    pub fn set_value(&mut self, name: &str, value: u64) -> Result<(), ArgsError> {
         let Some(param) = self.params.0.iter().find(|param| param.name == name) else {
             return Err(ArgsError::unknown(name, self.params.0));
         };
-        self.set_within(param, value, &param.kind.show(value))
+        self.set_within(param, value, &param.kind.format_value(value))
     }
 
     fn set_within(&mut self, param: &Param, value: u64, text: &str) -> Result<(), ArgsError> {
@@ -227,8 +227,8 @@ impl Values {
             return Err(ArgsError::Bounds {
                 name: param.name.to_string(),
                 text: text.to_string(),
-                min: param.kind.show(param.min),
-                max: param.kind.show(param.max),
+                min: param.kind.format_value(param.min),
+                max: param.kind.format_value(param.max),
             });
         }
         self.values.insert(param.name.to_string(), value);
@@ -236,7 +236,7 @@ impl Values {
     }
 
     /// Returns all values by name.
-    pub fn all(&self) -> &BTreeMap<String, u64> {
+    pub fn by_name(&self) -> &BTreeMap<String, u64> {
         &self.values
     }
 }

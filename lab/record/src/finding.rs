@@ -9,7 +9,7 @@ pub struct Finding {
     /// Name of the checked fact: `governor`, `steal`.
     pub code: String,
     /// Severity of the finding.
-    pub level: Level,
+    pub level: FindingLevel,
     /// Observation: the state of the checked fact.
     pub found: String,
     /// Effect of the observation on figures.
@@ -21,7 +21,7 @@ pub struct Finding {
 /// Severity of a finding, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Level {
+pub enum FindingLevel {
     /// The finding makes intervals wider or figures slower than necessary.
     Disturbs,
     /// The finding matters only when figures of two machines are compared.
@@ -32,13 +32,13 @@ pub enum Level {
     Fine,
 }
 
-impl fmt::Display for Level {
+impl fmt::Display for FindingLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Level::Disturbs => "disturbs",
-            Level::Note => "note",
-            Level::Unknown => "unknown",
-            Level::Fine => "fine",
+            FindingLevel::Disturbs => "disturbs",
+            FindingLevel::Note => "note",
+            FindingLevel::Unknown => "unknown",
+            FindingLevel::Fine => "fine",
         })
     }
 }

@@ -23,7 +23,7 @@ pub struct Host {
     /// Number of NUMA nodes.
     pub numa_nodes: u32,
     /// Caches of the first CPU.
-    pub caches: Vec<Cache>,
+    pub caches: Vec<CpuCache>,
     /// Memory in bytes.
     pub memory_bytes: u64,
     /// Release and version of the kernel.
@@ -76,7 +76,7 @@ pub struct Host {
 
 /// One cache of a CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cache {
+pub struct CpuCache {
     /// Level of the cache: 1, 2 or 3.
     pub level: u32,
     /// Kind of the cache: Data, Instruction or Unified.

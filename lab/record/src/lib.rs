@@ -11,15 +11,16 @@ mod record;
 mod spec;
 
 pub use anatomy::{
-    Anatomy, AnatomyBand, AnatomyFloor, AnatomyOutlier, AnatomyStage, OffCpu, Unmatched,
+    Anatomy, AnatomyBand, AnatomyFloor, AnatomyOutlier, AnatomyStage, OffCpuVerdict,
+    UnmatchedCounts,
 };
-pub use args::{Arg, Args, ArgsError, Bytes, Kind, Nanos, Param, Values};
-pub use finding::{Finding, Level};
-pub use host::{Cache, Host};
+pub use args::{ArgNotation, ArgType, ArgValues, Args, ArgsError, Bytes, Nanos, Param};
+pub use finding::{Finding, FindingLevel};
+pub use host::{CpuCache, Host};
 pub use over::{ArgRange, ArgRangeError};
 pub use proof::Proof;
 pub use record::{
-    Document, Hardware, Mode, Participants, PeerWithoutRatio, Quantiles, Ratio, Record, RoleUsage,
-    Round, Run, SCHEMA, Summary, TimingKind, Warning, WarningCode,
+    Document, FigureMode, HardwareCounts, JSON_SCHEMA_VERSION, Participants, PeerWithoutRatio,
+    Quantiles, Ratio, Record, RoleUsage, Round, Run, Summary, TimingKind, Warning, WarningCode,
 };
 pub use spec::{Contender, ContenderKind, Part, Spec, Unit, Wait};

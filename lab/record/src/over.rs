@@ -1,6 +1,6 @@
 //! Ranges of an argument for a sweep.
 
-use crate::args::{Kind, Param};
+use crate::args::{ArgNotation, Param};
 use std::str::FromStr;
 
 /// Maximum number of values in a range: more would take hours to measure.
@@ -12,9 +12,9 @@ const VALUES_WANTED: u64 = 12;
 /// Both ends are included; with `:log` each value is twice the previous one.
 ///
 /// ```
-/// use handover_record::{Kind, ArgRange, Param};
+/// use handover_record::{ArgNotation, ArgRange, Param};
 /// let slots = Param {
-///     name: "slots_count", help: "", kind: Kind::Count, default: 8, smoke: 2, min: 1, max: 4096,
+///     name: "slots_count", help: "", kind: ArgNotation::Count, default: 8, smoke: 2, min: 1, max: 4096,
 /// };
 /// let over: ArgRange = "slots_count=1..40:log".parse()?;
 /// assert_eq!(over.values(&slots)?, [1, 2, 4, 8, 16, 32, 40]);
@@ -176,13 +176,13 @@ impl ArgRange {
         Err(ArgRangeError::Bounds {
             name: self.name.clone(),
             text: text.to_string(),
-            min: param.kind.show(param.min),
-            max: param.kind.show(param.max),
+            min: param.kind.format_value(param.min),
+            max: param.kind.format_value(param.max),
         })
     }
 
-    fn value(&self, kind: Kind, text: &str) -> Result<u64, ArgRangeError> {
-        kind.parse(text).map_err(|why| ArgRangeError::Text {
+    fn value(&self, kind: ArgNotation, text: &str) -> Result<u64, ArgRangeError> {
+        kind.parse_value(text).map_err(|why| ArgRangeError::Text {
             name: self.name.clone(),
             text: text.to_string(),
             why,
@@ -197,7 +197,7 @@ mod tests {
     const BYTES: Param = Param {
         name: "size",
         help: "",
-        kind: Kind::Bytes,
+        kind: ArgNotation::Bytes,
         default: 1,
         smoke: 1,
         min: 0,
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(values("size=1..257:1"), Err(many(257)));
         assert_eq!(values("size=0..1019:4"), Ok((0..255).map(|at| at * 4).chain([1019]).collect()));
         assert_eq!(values("size=0..1021:4"), Err(many(257)));
-        let wide = Param { kind: Kind::Count, max: u64::MAX, ..BYTES };
+        let wide = Param { kind: ArgNotation::Count, max: u64::MAX, ..BYTES };
         let all = format!("size=0..{}:1", u64::MAX).parse::<ArgRange>();
         assert_eq!(all.and_then(|it| it.values(&wide)), Err(many(u64::MAX)));
     }

@@ -13,7 +13,7 @@ fn is_zero(value: &u64) -> bool {
 }
 
 /// Version of the JSON form of all types in this module.
-pub const SCHEMA: u32 = 1;
+pub const JSON_SCHEMA_VERSION: u32 = 1;
 
 /// One run: a process that measured some benchmarks on one host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -116,11 +116,11 @@ pub struct Record {
     #[serde(rename = "beside", default, skip_serializing_if = "Vec::is_empty")]
     pub peers_without_ratio: Vec<PeerWithoutRatio>,
     /// Two modes with their shares if the operations, rounds or passes are bimodal; otherwise empty.
-    pub modes: Vec<Mode>,
+    pub modes: Vec<FigureMode>,
     /// Further quantities recorded by the workload, by name (`slept_share`).
     pub counters: BTreeMap<String, f64>,
     /// Hardware counters per operation, if the machine has them.
-    pub hardware: Option<Hardware>,
+    pub hardware: Option<HardwareCounts>,
     /// Rounds in order of measurement, for later comparison of runs.
     pub rounds: Vec<Round>,
     /// Histogram of all samples: HdrHistogram V2, compressed, base64, in thousandths of the unit.
@@ -163,7 +163,7 @@ pub struct Participants {
 
 impl Participants {
     /// Returns `true` if the participants use several CPUs.
-    pub fn use_several_cpus(&self) -> bool {
+    pub fn has_several_cpus(&self) -> bool {
         self.cpus.windows(2).any(|pair| pair[0] != pair[1])
     }
 }
@@ -171,7 +171,7 @@ impl Participants {
 /// Resources that the participants of one role used during the measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RoleUsage {
-    /// Name of the role; [`RoleUsage::OTHERS`] for threads that are not participants.
+    /// Name of the role; [`RoleUsage::OTHER_THREADS_ROLE`] for threads that are not participants.
     pub role: String,
     /// Number of CPUs used in user and kernel space.
     pub cpus: f64,
@@ -190,10 +190,10 @@ pub struct RoleUsage {
 
 impl RoleUsage {
     /// Role name for threads that are not participants, such as a runtime's workers.
-    pub const OTHERS: &str = "other threads";
+    pub const OTHER_THREADS_ROLE: &str = "other threads";
 
     /// Returns each numeric field with its name, so that rounding and checks cover all of them.
-    pub fn numbers_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut f64)> {
+    pub fn numeric_fields_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut f64)> {
         let RoleUsage {
             role: _,
             cpus,
@@ -304,25 +304,25 @@ pub struct Quantiles {
 
 impl Summary {
     /// Returns the timing method: one operation at a time, or batches.
-    pub fn timing(&self) -> TimingKind {
+    pub fn timing_kind(&self) -> TimingKind {
         if self.batch <= 1 { TimingKind::Single } else { TimingKind::Batch }
     }
 
     /// Returns the bounds of the figure's 95 % interval; `None` if there were too few passes.
-    pub fn ends(&self) -> Option<(f64, f64)> {
+    pub fn interval_bounds(&self) -> Option<(f64, f64)> {
         Some((self.low?, self.high?))
     }
 
     /// Returns half the interval's width relative to the figure; `None` without an interval.
-    pub fn half_width(&self) -> Option<f64> {
-        let (low, high) = self.ends()?;
+    pub fn relative_half_width(&self) -> Option<f64> {
+        let (low, high) = self.interval_bounds()?;
         Some(if self.median > 0.0 { (high - low) / 2.0 / self.median } else { 0.0 })
     }
 
     /// Returns the quantiles of the operations' durations; `None` if no operation was timed alone,
     /// since quantiles of batch means say nothing about operations.
     pub fn quantiles(&self) -> Option<Quantiles> {
-        if self.timing() == TimingKind::Batch && self.single_ops == 0 {
+        if self.timing_kind() == TimingKind::Batch && self.single_ops == 0 {
             return None;
         }
         Some(Quantiles {
@@ -337,7 +337,7 @@ impl Summary {
 
     /// Returns each numeric field that is present with its name, except the counts, so that rounding
     /// and checks cover all of them.
-    pub fn numbers_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut f64)> {
+    pub fn numeric_fields_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut f64)> {
         let Summary {
             ops: _,
             samples: _,
@@ -427,7 +427,7 @@ pub struct Ratio {
 
 impl Ratio {
     /// Returns the bounds of the ratio's 95 % interval; `None` if there were too few passes.
-    pub fn ends(&self) -> Option<(f64, f64)> {
+    pub fn interval_bounds(&self) -> Option<(f64, f64)> {
         Some((self.low?, self.high?))
     }
 }
@@ -445,7 +445,7 @@ pub struct PeerWithoutRatio {
 
 /// One of the two modes of a bimodal figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Mode {
+pub struct FigureMode {
     /// Share of the operations, rounds or passes in this mode.
     pub share: f64,
     /// Median of the mode.
@@ -454,7 +454,7 @@ pub struct Mode {
 
 /// Counts of the CPU's performance counters per operation, in user space only.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Hardware {
+pub struct HardwareCounts {
     /// Instructions retired.
     pub instructions: f64,
     /// Core cycles.
@@ -506,7 +506,7 @@ pub enum WarningCode {
 
 impl WarningCode {
     /// Returns the one or two letters that stand for the warning in a table.
-    pub fn letter(self) -> &'static str {
+    pub fn table_letters(self) -> &'static str {
         match self {
             WarningCode::Steal => "st",
             WarningCode::Switches => "sw",
@@ -541,7 +541,7 @@ pub struct Document {
 impl Document {
     /// Creates a document of the current schema version.
     pub fn new(run: Run, records: Vec<Record>) -> Document {
-        Document { schema: SCHEMA, host: run.host.clone(), run, records }
+        Document { schema: JSON_SCHEMA_VERSION, host: run.host.clone(), run, records }
     }
 }
 
@@ -555,7 +555,7 @@ impl std::fmt::Display for Record {
         };
         let it = &self.summary;
         write!(f, "{} [{}] {} ", self.id, self.contender, show(it.median))?;
-        let ends = it.ends().map(|(low, high)| format!("{}..{}", show(low), show(high)));
+        let ends = it.interval_bounds().map(|(low, high)| format!("{}..{}", show(low), show(high)));
         let p99 = it.quantiles().map(|it| format!("p99 {}", show(it.p99)));
         let beside: Vec<String> = ends.into_iter().chain(p99).collect();
         write!(f, "({})", beside.join(", "))?;

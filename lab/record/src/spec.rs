@@ -216,7 +216,7 @@ impl Wait {
     }
 
     /// Returns the verb for tables: `spins`, `spins, then sleeps`, `sleeps`; empty without waiting.
-    pub fn word(self) -> &'static str {
+    pub fn table_verb(self) -> &'static str {
         match self {
             Wait::None => "",
             Wait::Spin => "spins",
@@ -227,7 +227,7 @@ impl Wait {
 
     /// Returns `true` if a floor that waits like `self` is a lower bound of a contender that waits
     /// like `contender`: both wait in the same way, or the floor does not wait.
-    pub fn is_below(self, contender: Wait) -> bool {
+    pub fn is_lower_bound_for(self, contender: Wait) -> bool {
         self.is_none() || self == contender
     }
 }
@@ -273,7 +273,7 @@ impl Contender {
     }
 
     /// Restricts comparison to our contender `rival`, which has the same function.
-    pub const fn against(self, rival: &'static str) -> Contender {
+    pub const fn compared_only_with(self, rival: &'static str) -> Contender {
         Contender { rival_of: Some(rival), ..self }
     }
 
@@ -335,10 +335,10 @@ impl Param {
         format!(
             "{}={}  {} ({}..={})",
             self.name,
-            self.kind.show(self.default),
+            self.kind.format_value(self.default),
             self.help.trim(),
-            self.kind.show(self.min),
-            self.kind.show(self.max),
+            self.kind.format_value(self.min),
+            self.kind.format_value(self.max),
         )
     }
 }

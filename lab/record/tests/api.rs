@@ -1,7 +1,7 @@
 //! The API that the other lab crates use.
 
 use handover_record::{
-    Args, Bytes, Kind, Nanos, Param, Part, PeerWithoutRatio, Record, Spec, Wait, Warning,
+    ArgNotation, Args, Bytes, Nanos, Param, Part, PeerWithoutRatio, Record, Spec, Wait, Warning,
     WarningCode, args,
 };
 use handover_record::{ContenderKind, Participants, Ratio, Round, Summary, Unit};
@@ -21,17 +21,17 @@ args! {
 #[test]
 fn arguments_parse_in_the_notation_of_their_kind() {
     let mut values = Kinds::defaults();
-    values.set("slots_count", "1.5k").unwrap();
-    values.set("message_bytes", "64KiB").unwrap();
-    values.set("gap_ns", "30us").unwrap();
+    values.parse_and_set("slots_count", "1.5k").unwrap();
+    values.parse_and_set("message_bytes", "64KiB").unwrap();
+    values.parse_and_set("gap_ns", "30us").unwrap();
     let kinds = Kinds::from_values(&values);
     assert_eq!(
         (kinds.slots_count, kinds.message_bytes, kinds.gap_ns),
         (1500, Bytes(65536), Nanos(30000))
     );
-    values.set("gap_ns", "0").unwrap();
+    values.parse_and_set("gap_ns", "0").unwrap();
     assert_eq!(Kinds::from_values(&values).gap_ns, Nanos(0));
-    assert_eq!(values.all().len(), 3);
+    assert_eq!(values.by_name().len(), 3);
 }
 
 #[test]
@@ -52,11 +52,11 @@ fn invalid_argument_is_rejected_with_a_remedy_and_no_change() {
             "--set colour: no such argument; its arguments are slots_count, message_bytes, gap_ns",
         ),
     ] {
-        let refused = values.set(name, text).unwrap_err().to_string();
+        let refused = values.parse_and_set(name, text).unwrap_err().to_string();
         assert!(refused.starts_with(said), "{refused}");
     }
     assert_eq!(values, before);
-    let none = <()>::defaults().set("x", "1").unwrap_err().to_string();
+    let none = <()>::defaults().parse_and_set("x", "1").unwrap_err().to_string();
     assert_eq!(none, "--set x: no such argument; this benchmark has no arguments");
 }
 
@@ -66,7 +66,7 @@ fn help_shows_default_and_bounds_in_the_notation_of_the_kind() {
     assert_eq!(lines[0], "slots_count=64  Number of slots. (1..=65536)");
     assert_eq!(lines[1], "message_bytes=64KiB  Size of a message. (1B..=1MiB)");
     assert_eq!(lines[2], "gap_ns=30us  Pause between messages. (0..=1ms)");
-    assert_eq!(Kinds::PARAMS[2].kind, Kind::Nanos);
+    assert_eq!(Kinds::PARAMS[2].kind, ArgNotation::Nanos);
 }
 
 #[test]
@@ -150,8 +150,8 @@ fn record_survives_a_round_trip_through_json_byte_by_byte() {
 #[test]
 fn participants_on_at_most_one_cpu_do_not_use_several_cpus() {
     let of = |cpus: &[u32]| Participants { cpus: cpus.to_vec(), ..Participants::default() };
-    assert!(of(&[0, 1]).use_several_cpus() && of(&[3, 3, 4]).use_several_cpus());
-    assert!(!of(&[2, 2, 2]).use_several_cpus() && !of(&[]).use_several_cpus());
+    assert!(of(&[0, 1]).has_several_cpus() && of(&[3, 3, 4]).has_several_cpus());
+    assert!(!of(&[2, 2, 2]).has_several_cpus() && !of(&[]).has_several_cpus());
 }
 
 #[test]
@@ -164,14 +164,18 @@ fn best_peer_has_the_smallest_figure() {
 #[test]
 fn peer_that_waits_in_another_way_has_no_ratio() {
     let record = record();
-    assert_eq!(record.best_peer_without_ratio().unwrap().waits.word(), "sleeps");
+    assert_eq!(record.best_peer_without_ratio().unwrap().waits.table_verb(), "sleeps");
     assert!(record.peers.iter().all(|peer| peer.contender != "asleep"));
 }
 
 #[test]
 fn floor_is_below_contenders_that_wait_alike_or_does_not_wait() {
-    assert!(Wait::Spin.is_below(Wait::Spin) && Wait::None.is_below(Wait::Sleep));
-    assert!(!Wait::Spin.is_below(Wait::Sleep) && !Wait::Sleep.is_below(Wait::None));
+    assert!(
+        Wait::Spin.is_lower_bound_for(Wait::Spin) && Wait::None.is_lower_bound_for(Wait::Sleep)
+    );
+    assert!(
+        !Wait::Spin.is_lower_bound_for(Wait::Sleep) && !Wait::Sleep.is_lower_bound_for(Wait::None)
+    );
 }
 
 #[test]
@@ -204,7 +208,7 @@ fn warning_codes_have_different_letters() {
         WarningCode::Seen,
         WarningCode::Smoke,
     ]
-    .map(WarningCode::letter)
+    .map(WarningCode::table_letters)
     .to_vec();
     letters.sort_unstable();
     letters.dedup();

@@ -64,7 +64,7 @@ impl Statistic {
     fn value(self, record: &Record) -> f64 {
         match self {
             Statistic::Median => return record.summary.median,
-            Statistic::P99 if record.summary.timing() == TimingKind::Batch => return f64::NAN,
+            Statistic::P99 if record.summary.timing_kind() == TimingKind::Batch => return f64::NAN,
             Statistic::P99 => return record.summary.quantiles().map_or(f64::NAN, |it| it.p99),
             Statistic::BestTenth => {}
         }
@@ -507,7 +507,7 @@ impl Table {
                 let cell = table.cells.entry(key).or_insert_with(|| Cell {
                     unit: record.unit,
                     kind: record.kind,
-                    several: record.participants.use_several_cpus(),
+                    several: record.participants.has_several_cpus(),
                     smoke: false,
                     values: Statistic::ALL.map(|_| vec![f64::NAN; count]),
                 });

@@ -3,7 +3,7 @@
 use crate::format;
 use crate::model::{self, Model};
 use crate::text::is_control;
-use handover_record::{Document, Mode, Record, Unit};
+use handover_record::{Document, FigureMode, Record, Unit};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::str::FromStr;
@@ -162,7 +162,7 @@ fn csv(documents: &[Document]) -> String {
             kind: it.kind.to_string(),
             args: args.join(" "),
             unit: it.unit.to_string(),
-            timing: s.timing().to_string(),
+            timing: s.timing_kind().to_string(),
             median: s.median,
             low: s.low,
             high: s.high,
@@ -251,7 +251,7 @@ fn open_metrics(documents: &[Document]) -> String {
                 writeln!(others.lines, "handover_figure{{{labels},unit=\"{unit}\"}} {}", s.median);
             continue;
         }
-        let (seconds, timing) = (|ns: f64| ns / 1e9, s.timing());
+        let (seconds, timing) = (|ns: f64| ns / 1e9, s.timing_kind());
         let _ = writeln!(
             medians.lines,
             "handover_figure_seconds{{{labels},timing=\"{timing}\"}} {}",
@@ -345,7 +345,7 @@ fn github_action(documents: &[Document]) -> String {
             name,
             unit: it.unit.to_string(),
             value: it.summary.median,
-            range: match it.summary.half_width() {
+            range: match it.summary.relative_half_width() {
                 Some(half_width) => format!("± {:.1} %", half_width * 100.0),
                 None => String::new(),
             },
@@ -376,7 +376,8 @@ pub fn markdown(document: &Document, all: bool) -> String {
         let peer =
             it.best_peer().map(|peer| format!("{} {}", format::ratio(peer.ratio), peer.contender));
         let beside = || {
-            it.best_peer_without_ratio().map(|it| format!("{} {}", it.contender, it.waits.word()))
+            it.best_peer_without_ratio()
+                .map(|it| format!("{} {}", it.contender, it.waits.table_verb()))
         };
         let (figure, interval) = match it.modes.len() {
             0 | 1 => (format::figure(it.unit, it.summary.median), format::interval(it)),
@@ -402,7 +403,7 @@ pub fn markdown(document: &Document, all: bool) -> String {
         let _ = writeln!(
             text,
             "- {}: {}",
-            warning.code.letter(),
+            warning.code.table_letters(),
             cell(format::warning_text(warning.code))
         );
     }
@@ -411,7 +412,7 @@ pub fn markdown(document: &Document, all: bool) -> String {
 
 /// Formats two modes with their shares, never their average: `30.0 ns in 70 %, 200 ns in 30 %`.
 fn modes(record: &Record) -> String {
-    let shown = |mode: &Mode| {
+    let shown = |mode: &FigureMode| {
         format!("{} in {}", format::figure(record.unit, mode.median), format::share(mode.share))
     };
     record.modes.iter().map(shown).collect::<Vec<_>>().join(", ")

@@ -50,7 +50,7 @@ impl ShortFigure {
 /// Formats half the width of a record's 95 % interval, relative to the figure: `±0.4 %`.
 pub(crate) fn interval(record: &Record) -> String {
     // There is no interval for too few passes.
-    let Some(half_width) = record.summary.half_width() else { return "–".to_string() };
+    let Some(half_width) = record.summary.relative_half_width() else { return "–".to_string() };
     let percent = half_width * 100.0;
     match percent {
         p if !p.is_finite() => "±?".to_string(),
@@ -62,7 +62,7 @@ pub(crate) fn interval(record: &Record) -> String {
 
 /// Returns the kind of figure: `median` of operations, or `mean` of batches of operations.
 pub(crate) fn statistic(record: &Record) -> &'static str {
-    match record.summary.timing() {
+    match record.summary.timing_kind() {
         TimingKind::Single => "median",
         TimingKind::Batch => "mean",
     }
@@ -98,7 +98,7 @@ pub(crate) fn ratio(value: f64) -> String {
 
 /// Compares a ratio's interval with 1: `Equal` if the difference is below `least`.
 pub(crate) fn compare_with_one(ratio: &Ratio, least: f64) -> Ordering {
-    match ratio.ends() {
+    match ratio.interval_bounds() {
         Some((_, high)) if high < 1.0 / (1.0 + least) => Ordering::Less,
         Some((low, _)) if low > 1.0 + least => Ordering::Greater,
         _ => Ordering::Equal,
@@ -248,7 +248,7 @@ pub(crate) fn warning_text(code: WarningCode) -> &'static str {
 pub(crate) fn letters(record: &Record) -> String {
     let mut letters: Vec<&str> = Vec::new();
     for warning in &record.warnings {
-        let letter = warning.code.letter();
+        let letter = warning.code.table_letters();
         if !letters.contains(&letter) {
             letters.push(letter);
         }

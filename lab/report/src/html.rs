@@ -277,7 +277,7 @@ fn row<'a>(
     };
     let mut warnings: Vec<Letter> = Vec::new();
     for warning in &record.warnings {
-        let letter = warning.code.letter();
+        let letter = warning.code.table_letters();
         if !warnings.iter().any(|it| it.letter == letter) {
             warnings.push(Letter { letter, words: format::warning_text(warning.code) });
         }
@@ -317,7 +317,7 @@ fn row<'a>(
             })
             .or_else(|| {
                 let beside = record.best_peer_without_ratio()?;
-                let ratio = beside.waits.word().to_string();
+                let ratio = beside.waits.table_verb().to_string();
                 Some(RatioCell { ratio, name: beside.contender.as_str().into(), tone: "" })
             }),
         cpus: format::cpus(record),
@@ -330,7 +330,7 @@ fn warnings<'a>(model: &Model<'a>) -> Vec<WarningView<'a>> {
     let text =
         |(text, names): (&'a str, Vec<String>)| WarningText { text, names: names.join(", ") };
     let group = |group: model::WarningGroup<'a>| WarningView {
-        letter: group.code.letter(),
+        letter: group.code.table_letters(),
         words: format::warning_text(group.code),
         texts: group.texts.into_iter().map(text).collect(),
     };

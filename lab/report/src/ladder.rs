@@ -114,7 +114,7 @@ impl Rungs {
         } else {
             let figure = say(format::statistic(record), summary.median);
             let text = format!("{figure} {}", format::interval(record));
-            let (low, high) = summary.ends().unwrap_or((summary.median, summary.median));
+            let (low, high) = summary.interval_bounds().unwrap_or((summary.median, summary.median));
             let point = Point::at(summary.median, row).with_span(low, high);
             medians.push(point.with_tooltip(text));
         }
@@ -124,7 +124,7 @@ impl Rungs {
 fn note(record: &Record) -> String {
     match record.modes.as_slice() {
         [fast, slow] => {
-            let shown = |it: &handover_record::Mode| format::figure(record.unit, it.median);
+            let shown = |it: &handover_record::FigureMode| format::figure(record.unit, it.median);
             format!("{} + {}", shown(fast), shown(slow))
         }
         _ => format::figure(record.unit, record.summary.median),

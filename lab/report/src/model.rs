@@ -70,7 +70,7 @@ impl<'a> Model<'a> {
 
     /// Compares the interval of a ratio with 1: `Equal` if the difference is below the resolution of this run.
     pub fn compare_with_one(&self, record: &Record, ratio: &Ratio) -> Ordering {
-        let seen = if record.participants.use_several_cpus() {
+        let seen = if record.participants.has_several_cpus() {
             self.run.null_several
         } else {
             self.run.null_one

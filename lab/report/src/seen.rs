@@ -24,7 +24,7 @@ pub fn warn_of_differing_runs(document: &mut Document, earlier: &[Document]) {
         known.entry((&record.id, &record.contender)).or_default().push(record);
     }
     for record in &mut document.records {
-        let Some((low, high)) = record.summary.ends() else { continue };
+        let Some((low, high)) = record.summary.interval_bounds() else { continue };
         let alike = known.get(&(record.id.as_str(), record.contender.as_str()));
         let alike = alike.into_iter().flatten().filter(|it| is_alike(it, record));
         let medians: Vec<f64> = alike.map(|it| it.summary.median).collect();

@@ -201,7 +201,7 @@ impl Sweep<'_> {
                 let (rate, it) = (record.rate_per_s, &record.summary);
                 let title = format!("{} at {value}: {}", curve.contender, units::format_rate(rate));
                 // The figure's own interval, inverted.
-                let (low, high) = it.ends().unwrap_or((it.median, it.median));
+                let (low, high) = it.interval_bounds().unwrap_or((it.median, it.median));
                 let (low, high) = (rate * it.median / high, rate * it.median / low);
                 Point::at(*value, rate).with_span(low, high).with_tooltip(title)
             };

@@ -7,7 +7,7 @@ use crate::anatomy;
 use crate::format;
 use crate::model::{self, Model};
 use crate::text::{Line, Style, Tone, wrap};
-use handover_record::{Document, Mode, Ratio, Record};
+use handover_record::{Document, FigureMode, Ratio, Record};
 use std::cmp::Ordering;
 
 /// Minimum width of the layout; in narrower terminals, lines are cut.
@@ -109,7 +109,7 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
         for (place, text) in legend.drain(..).enumerate() {
             let mut line = Line::default();
             if place == 0 {
-                line.push(group.code.letter(), Tone::Warning);
+                line.push(group.code.table_letters(), Tone::Warning);
             }
             line.pad_to(4);
             line.spans.extend(text.spans);
@@ -176,7 +176,7 @@ fn facts(record: &Record, side: &dyn Fn(&Ratio) -> Ordering) -> Vec<RecordFact> 
         value.push(format!(" {}", peer.contender), Tone::Plain);
         say("peer", value);
     } else if let Some(peer) = record.best_peer_without_ratio() {
-        say("peer", Line::plain(format!("{} {}", peer.contender, peer.waits.word())));
+        say("peer", Line::plain(format!("{} {}", peer.contender, peer.waits.table_verb())));
     }
     say("CPUs", Line::plain(format::cpus(record)));
     let faults = format::faults(record);
@@ -194,7 +194,7 @@ fn median(record: &Record) -> Line {
 }
 
 fn modes(record: &Record) -> Vec<Line> {
-    let shown = |(place, mode): (usize, &Mode)| {
+    let shown = |(place, mode): (usize, &FigureMode)| {
         let joint = if place == 0 { "" } else { "+ " };
         let mut line = Line::plain(format!("{joint}{:.0} % ", mode.share * 100.0));
         line.push(format::figure(record.unit, mode.median), Tone::Strong);
@@ -342,17 +342,19 @@ impl LadderColumn {
         let line = match self {
             LadderColumn::Id => Line::plain(&record.id),
             LadderColumn::Contender => Line::plain(&record.contender),
-            LadderColumn::Waits if model.all => Line::new(record.waits.word(), Tone::Faint),
+            LadderColumn::Waits if model.all => Line::new(record.waits.table_verb(), Tone::Faint),
             LadderColumn::Waits => Line::default(),
             LadderColumn::Argument => Line::plain(model.varied(record)),
             LadderColumn::Figure if record.modes.len() > 1 => {
-                let shown =
-                    |mode: &Mode| Line::new(format::figure(record.unit, mode.median), Tone::Strong);
+                let shown = |mode: &FigureMode| {
+                    Line::new(format::figure(record.unit, mode.median), Tone::Strong)
+                };
                 return record.modes.iter().map(shown).collect();
             }
             LadderColumn::Figure => median(record),
             LadderColumn::Interval if record.modes.len() > 1 => {
-                let shown = |mode: &Mode| Line::plain(format!("in {:.0} %", mode.share * 100.0));
+                let shown =
+                    |mode: &FigureMode| Line::plain(format!("in {:.0} %", mode.share * 100.0));
                 return record.modes.iter().map(shown).collect();
             }
             LadderColumn::Interval => Line::new(format::interval(record), Tone::Faint),
@@ -372,9 +374,9 @@ impl LadderColumn {
                     format::ratio(peer.ratio),
                     rival_tone(model.compare_with_one(record, peer)),
                 ),
-                None => record
-                    .best_peer_without_ratio()
-                    .map_or_else(Line::default, |peer| Line::new(peer.waits.word(), Tone::Faint)),
+                None => record.best_peer_without_ratio().map_or_else(Line::default, |peer| {
+                    Line::new(peer.waits.table_verb(), Tone::Faint)
+                }),
             },
             LadderColumn::PeerName => match record.best_peer() {
                 Some(peer) => Line::plain(&peer.contender),

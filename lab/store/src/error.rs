@@ -178,20 +178,20 @@ pub enum StoreError {
         id: String,
     },
     /// There is no run with that id, prefix, name or position.
-    #[error("run {selector}: no such run in the store{}", nearest_hint(.nearest))]
+    #[error("run {selector}: no such run in the store{}", nearest_hint(.nearest_names))]
     UnknownRun {
         /// Id, prefix, name or position that was looked up.
         selector: String,
         /// Run ids and names that are most similar to the selector, the most similar first.
-        nearest: Vec<String>,
+        nearest_names: Vec<String>,
     },
     /// No run has the figure, or the figure has no such contender.
-    #[error("{selector}: no run in the store has this figure{}", nearest_hint(.nearest))]
+    #[error("{selector}: no run in the store has this figure{}", nearest_hint(.nearest_names))]
     UnknownFigure {
         /// Figure, or figure and contender, that was looked up.
         selector: String,
         /// Names that are most similar to the selector, the most similar first.
-        nearest: Vec<String>,
+        nearest_names: Vec<String>,
     },
     /// The text is a prefix of several run ids.
     #[error("run {selector}: the ids of {count} runs start with this text; add characters to choose one of {}", list(.candidates))]
@@ -215,8 +215,8 @@ fn list(ids: &[String]) -> String {
     ids.join(", ")
 }
 
-fn nearest_hint(nearest: &[String]) -> String {
-    match nearest {
+fn nearest_hint(nearest_names: &[String]) -> String {
+    match nearest_names {
         [] => "; the store has none yet".to_string(),
         [one] => format!("; the nearest is {one}"),
         more => format!("; the nearest are {}", list(more)),
@@ -224,7 +224,7 @@ fn nearest_hint(nearest: &[String]) -> String {
 }
 
 impl StoreError {
-    pub(crate) fn unwritable(path: &Path, error: &io::Error) -> StoreError {
+    pub(crate) fn from_unwritable_path(path: &Path, error: &io::Error) -> StoreError {
         StoreError::without_descriptors(path).unwrap_or_else(|| StoreError::Unwritable {
             path: path.to_path_buf(),
             reason: error.to_string(),
@@ -232,7 +232,7 @@ impl StoreError {
     }
 
     /// Creates the error for a path that the system or SQLite cannot read.
-    pub(crate) fn unreadable(path: &Path, error: impl fmt::Display) -> StoreError {
+    pub(crate) fn from_unreadable_path(path: &Path, error: impl fmt::Display) -> StoreError {
         StoreError::without_descriptors(path).unwrap_or_else(|| StoreError::Unreadable {
             path: path.to_path_buf(),
             reason: error.to_string(),

@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// SQLite application id of a store, `HaNd`.
-pub(crate) const APPLICATION_ID: i32 = 0x4861_4e64;
+pub(crate) const SQLITE_APPLICATION_ID: i32 = 0x4861_4e64;
 
 /// Schema that this version writes and reads; a file stores it as `user_version`.
-pub const SCHEMA: u32 = 6;
+pub const STORE_SCHEMA_VERSION: u32 = 6;
 
 /// SQL statements that create the tables of a new store.
 const TABLES: &str = "
@@ -102,7 +102,7 @@ pub(crate) fn open_for_reading(path: &Path) -> Result<(Connection, PathBuf), Sto
     check_regular_file(&path)?;
     check_identity(&path)?;
     let connection = connect(&path)?;
-    let to_store_error = |source| StoreError::from_sqlite(&path, wait_ms(OPEN_WAIT), source);
+    let to_store_error = |source| StoreError::from_sqlite(&path, duration_to_ms(OPEN_WAIT), source);
     // The first read also rolls back an unfinished transaction of a killed writer.
     if is_fresh(&path, &FileIdentity::of(&connection).map_err(to_store_error)?)? {
         return Err(StoreError::Empty { path });
@@ -135,11 +135,11 @@ pub(crate) fn open_temporary() -> Result<Connection, StoreError> {
 /// Makes a path absolute, so that it does not depend on the working directory and is not a special
 /// name of SQLite (`:memory:`).
 fn absolute(path: &Path) -> Result<PathBuf, StoreError> {
-    std::path::absolute(path).map_err(|error| StoreError::unwritable(path, &error))
+    std::path::absolute(path).map_err(|error| StoreError::from_unwritable_path(path, &error))
 }
 
 /// Returns `true` if nothing exists at the path, so that opening it for writing creates it.
-pub(crate) fn is_absent(path: &Path) -> bool {
+pub(crate) fn is_path_absent(path: &Path) -> bool {
     matches!(
         absolute(path).and_then(|path| check_regular_file(&path)),
         Err(StoreError::Absent { .. })
@@ -159,7 +159,7 @@ fn check_regular_file(path: &Path) -> Result<(), StoreError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             Err(StoreError::Absent { path: path.to_path_buf() })
         }
-        Err(error) => Err(StoreError::unreadable(path, error)),
+        Err(error) => Err(StoreError::from_unreadable_path(path, error)),
     }
 }
 
@@ -169,13 +169,14 @@ fn create_if_absent(path: &Path) -> Result<(), StoreError> {
         other => return other,
     }
     if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(|error| StoreError::unwritable(folder, &error))?;
+        fs::create_dir_all(folder)
+            .map_err(|error| StoreError::from_unwritable_path(folder, &error))?;
     }
     match fs::OpenOptions::new().write(true).create_new(true).open(path) {
         Ok(_) => Ok(()),
         // Another run has created the file in the meantime.
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => check_regular_file(path),
-        Err(error) => Err(StoreError::unwritable(path, &error)),
+        Err(error) => Err(StoreError::from_unwritable_path(path, &error)),
     }
 }
 
@@ -204,13 +205,17 @@ fn is_fresh(path: &Path, identity: &FileIdentity) -> Result<bool, StoreError> {
         return Ok(true);
     }
     let path = path.to_path_buf();
-    if identity.application_id != i64::from(APPLICATION_ID) {
+    if identity.application_id != i64::from(SQLITE_APPLICATION_ID) {
         return Err(StoreError::Foreign { path });
     }
     match u32::try_from(identity.version) {
-        Ok(SCHEMA) => Ok(false),
-        Ok(found) if found > SCHEMA => Err(StoreError::Newer { path, found, known: SCHEMA }),
-        Ok(found) if found > 0 => Err(StoreError::Older { path, found, known: SCHEMA }),
+        Ok(STORE_SCHEMA_VERSION) => Ok(false),
+        Ok(found) if found > STORE_SCHEMA_VERSION => {
+            Err(StoreError::Newer { path, found, known: STORE_SCHEMA_VERSION })
+        }
+        Ok(found) if found > 0 => {
+            Err(StoreError::Older { path, found, known: STORE_SCHEMA_VERSION })
+        }
         _ => Err(StoreError::Damaged {
             path,
             reason: format!("its schema {} is invalid", identity.version),
@@ -237,11 +242,13 @@ fn check_identity(path: &Path) -> Result<(), StoreError> {
         | OpenFlags::SQLITE_OPEN_URI
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(&uri, flags)
-        .map_err(|error| StoreError::unreadable(path, error))?;
+        .map_err(|error| StoreError::from_unreadable_path(path, error))?;
     match FileIdentity::of(&connection) {
         Ok(identity) => is_fresh(path, &identity).map(drop),
         Err(error) => match error.sqlite_error_code() {
-            Some(rusqlite::ErrorCode::CannotOpen) => Err(StoreError::unreadable(path, error)),
+            Some(rusqlite::ErrorCode::CannotOpen) => {
+                Err(StoreError::from_unreadable_path(path, error))
+            }
             // A database to which another process commits, or was killed while committing. SQLite must
             // decide, with its locks and the journal.
             Some(rusqlite::ErrorCode::DatabaseCorrupt) => Ok(()),
@@ -253,11 +260,11 @@ fn check_identity(path: &Path) -> Result<(), StoreError> {
 fn connect(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)
-        .map_err(|error| StoreError::unreadable(path, error))?;
+        .map_err(|error| StoreError::from_unreadable_path(path, error))?;
     connection
         .busy_timeout(OPEN_WAIT)
         .and_then(|()| configure(&connection))
-        .map_err(|source| StoreError::from_sqlite(path, wait_ms(OPEN_WAIT), source))?;
+        .map_err(|source| StoreError::from_sqlite(path, duration_to_ms(OPEN_WAIT), source))?;
     Ok(connection)
 }
 
@@ -273,7 +280,7 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
 
 /// Acquires the write lock, creates the tables of a new file, and checks that the file can be written.
 fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
-    let to_store_error = |source| StoreError::from_sqlite(path, wait_ms(OPEN_WAIT), source);
+    let to_store_error = |source| StoreError::from_sqlite(path, duration_to_ms(OPEN_WAIT), source);
     if connection.is_readonly(rusqlite::MAIN_DB).map_err(to_store_error)? {
         let reason = "the file is read-only".to_string();
         return Err(StoreError::Unwritable { path: path.to_path_buf(), reason });
@@ -286,16 +293,18 @@ fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     if is_fresh {
         transaction.execute_batch(TABLES).map_err(to_store_error)?;
         transaction
-            .pragma_update(None, "application_id", APPLICATION_ID)
+            .pragma_update(None, "application_id", SQLITE_APPLICATION_ID)
             .map_err(to_store_error)?;
     }
     // Even if the file has this value already, writing it makes SQLite open its journal, which a
     // lock alone does not; after the rollback the file is unchanged.
-    transaction.pragma_update(None, "user_version", SCHEMA).map_err(to_store_error)?;
+    transaction
+        .pragma_update(None, "user_version", STORE_SCHEMA_VERSION)
+        .map_err(to_store_error)?;
     if is_fresh { transaction.commit() } else { transaction.rollback() }.map_err(to_store_error)
 }
 
-pub(crate) fn wait_ms(wait: Duration) -> u64 {
+pub(crate) fn duration_to_ms(wait: Duration) -> u64 {
     u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -5,8 +5,8 @@
 //! have no `..`: a new field of the record does not compile until it is handled here.
 
 use handover_record::{
-    Anatomy, AnatomyFloor, AnatomyStage, Hardware, Host, Mode, PeerWithoutRatio, Proof, Ratio,
-    Record, Round, Run, Summary,
+    Anatomy, AnatomyFloor, AnatomyStage, FigureMode, HardwareCounts, Host, PeerWithoutRatio, Proof,
+    Ratio, Record, Round, Run, Summary,
 };
 
 /// Returns the name and value of the first field of a run that is not finite; `None` if all are.
@@ -122,7 +122,8 @@ pub(crate) fn non_finite_in_record(record: &Record) -> Option<(String, f64)> {
     find.number("faults_minor_per_op", *faults_minor_per_op);
     find.number("faults_major_per_s", *faults_major_per_s);
     for (place, mut role) in roles.iter().cloned().enumerate() {
-        role.numbers_mut().for_each(|it| find.number(&format!("roles[{place}].{}", it.0), *it.1));
+        role.numeric_fields_mut()
+            .for_each(|it| find.number(&format!("roles[{place}].{}", it.0), *it.1));
     }
     find.option("empty", *empty);
     if let Some(ratio) = floor {
@@ -136,14 +137,14 @@ pub(crate) fn non_finite_in_record(record: &Record) -> Option<(String, f64)> {
     {
         find.number(&format!("beside[{place}].other"), *other);
     }
-    for (place, Mode { share, median }) in modes.iter().enumerate() {
+    for (place, FigureMode { share, median }) in modes.iter().enumerate() {
         find.number(&format!("modes[{place}].share"), *share);
         find.number(&format!("modes[{place}].median"), *median);
     }
     for (name, value) in counters {
         find.number(&format!("counters.{name}"), *value);
     }
-    if let Some(Hardware { instructions, cycles, cache_misses }) = hardware {
+    if let Some(HardwareCounts { instructions, cycles, cache_misses }) = hardware {
         find.number("hardware.instructions", *instructions);
         find.number("hardware.cycles", *cycles);
         find.number("hardware.cache_misses", *cache_misses);
@@ -184,7 +185,7 @@ impl FiniteCheck {
     }
 
     fn summary(&mut self, mut summary: Summary) {
-        for (name, value) in summary.numbers_mut() {
+        for (name, value) in summary.numeric_fields_mut() {
             self.number(&format!("summary.{name}"), *value);
         }
     }

@@ -15,10 +15,10 @@ mod tags;
 mod transfer;
 
 pub use error::{ExportError, ImportError, StoreError};
-pub use file::{SCHEMA, default_path};
+pub use file::{STORE_SCHEMA_VERSION, default_path};
 pub use lines::LINE_BYTES_MAX;
 pub use names::check_tag;
 pub use row::RunRow;
-pub use series::Figure;
+pub use series::StoredFigure;
 pub use store::Store;
-pub use transfer::{ExportCounts, ImportCounts, import_bytes};
+pub use transfer::{ExportCounts, ImportCounts, import_and_reexport};

@@ -1,8 +1,8 @@
 //! Lines of an export; the input is not trusted.
 
 use crate::error::ImportError;
-use crate::names::{check_tag, shortened};
-use handover_record::{Record, Run, SCHEMA};
+use crate::names::{check_tag, truncated_for_error};
+use handover_record::{JSON_SCHEMA_VERSION, Record, Run};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::io::{BufRead, Read};
@@ -36,7 +36,7 @@ pub(crate) struct RecordLine<'a> {
 
 impl<'a> RunLine<'a> {
     pub fn new(run: &'a Run, tags: &'a [String]) -> RunLine<'a> {
-        RunLine { kind: "run", schema: SCHEMA, run, tags }
+        RunLine { kind: "run", schema: JSON_SCHEMA_VERSION, run, tags }
     }
 }
 
@@ -46,7 +46,7 @@ impl<'a> RecordLine<'a> {
     }
 }
 
-pub(crate) enum Line {
+pub(crate) enum ExportLine {
     /// A run and its names.
     Run(Box<Run>, Vec<String>),
     Record(Box<Record>),
@@ -65,7 +65,7 @@ struct Envelope<'a> {
 }
 
 /// Reader of an export's lines, which checks that each record belongs to the preceding run.
-pub(crate) struct Lines<'a> {
+pub(crate) struct ExportLineReader<'a> {
     input: &'a mut dyn BufRead,
     buffer: Vec<u8>,
     /// Number of the line read last, from 1.
@@ -73,13 +73,13 @@ pub(crate) struct Lines<'a> {
     run: Option<String>,
 }
 
-impl<'a> Lines<'a> {
-    pub fn new(input: &'a mut dyn BufRead) -> Lines<'a> {
-        Lines { input, buffer: Vec::new(), number: 0, run: None }
+impl<'a> ExportLineReader<'a> {
+    pub fn new(input: &'a mut dyn BufRead) -> ExportLineReader<'a> {
+        ExportLineReader { input, buffer: Vec::new(), number: 0, run: None }
     }
 
     /// Reads the next line that is not blank and returns it parsed; `None` at the end of the input.
-    pub fn next(&mut self) -> Result<Option<Line>, ImportError> {
+    pub fn read_line(&mut self) -> Result<Option<ExportLine>, ImportError> {
         loop {
             self.number += 1;
             self.buffer.clear();
@@ -99,7 +99,7 @@ impl<'a> Lines<'a> {
             if !self.buffer.trim_ascii().is_empty() {
                 let parsed = parse(&self.buffer, self.run.as_deref())
                     .map_err(|reason| ImportError::BadLine { line: self.number, reason })?;
-                if let Line::Run(run, _) = &parsed {
+                if let ExportLine::Run(run, _) = &parsed {
                     self.run = Some(run.id.clone());
                 }
                 return Ok(Some(parsed));
@@ -108,35 +108,39 @@ impl<'a> Lines<'a> {
     }
 }
 
-fn parse(line: &[u8], open_run: Option<&str>) -> Result<Line, String> {
+fn parse(line: &[u8], open_run: Option<&str>) -> Result<ExportLine, String> {
     let text = std::str::from_utf8(line)
         .map_err(|error| format!("invalid UTF-8 after byte {}", error.valid_up_to()))?;
     let envelope: Envelope<'_> = serde_json::from_str(text).map_err(message_with_column)?;
     match envelope.kind.as_deref() {
         Some("run") => match envelope.schema {
-            Some(SCHEMA) => {
+            Some(JSON_SCHEMA_VERSION) => {
                 let run = serde_json::from_str(text).map_err(message_with_column)?;
                 for tag in &envelope.tags {
                     check_tag(tag).map_err(|error| error.to_string())?;
                 }
-                Ok(Line::Run(run, envelope.tags))
+                Ok(ExportLine::Run(run, envelope.tags))
             }
-            Some(other) => Err(format!("schema {other}; this handover reads schema {SCHEMA}")),
-            None => Err(format!("run without \"schema\":{SCHEMA}")),
+            Some(other) => {
+                Err(format!("schema {other}; this handover reads schema {JSON_SCHEMA_VERSION}"))
+            }
+            None => Err(format!("run without \"schema\":{JSON_SCHEMA_VERSION}")),
         },
         Some("record") => match (envelope.run.as_deref(), open_run) {
             (Some(named), Some(open)) if named == open => {
-                Ok(Line::Record(serde_json::from_str(text).map_err(message_with_column)?))
+                Ok(ExportLine::Record(serde_json::from_str(text).map_err(message_with_column)?))
             }
-            (Some(named), Some(open)) => {
-                Err(format!("record of run {} among the records of run {open}", shortened(named)))
-            }
+            (Some(named), Some(open)) => Err(format!(
+                "record of run {} among the records of run {open}",
+                truncated_for_error(named)
+            )),
             (Some(_), None) => Err("record before the first run".to_string()),
             (None, _) => Err("record without the field \"run\"".to_string()),
         },
-        Some(other) => {
-            Err(format!("\"type\" is {:?}, and must be \"run\" or \"record\"", shortened(other)))
-        }
+        Some(other) => Err(format!(
+            "\"type\" is {:?}, and must be \"run\" or \"record\"",
+            truncated_for_error(other)
+        )),
         None => Err("missing \"type\"; it must be \"run\" or \"record\"".to_string()),
     }
 }
@@ -146,7 +150,7 @@ fn message_with_column(error: serde_json::Error) -> String {
     let column = error.column();
     let text = error.to_string();
     match text.rsplit_once(" at line ") {
-        Some((reason, _)) => format!("{} (column {column})", shortened(reason)),
+        Some((reason, _)) => format!("{} (column {column})", truncated_for_error(reason)),
         None => text,
     }
 }

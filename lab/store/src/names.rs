@@ -3,14 +3,14 @@
 use crate::error::StoreError;
 
 /// Checks that an id is valid on a command line and differs from `last` and `-1`.
-pub(crate) fn check_id(id: &str) -> Result<(), StoreError> {
+pub(crate) fn check_run_id(id: &str) -> Result<(), StoreError> {
     const ID_BYTES_MAX: usize = 64;
     let fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let fits = (1..=ID_BYTES_MAX).contains(&id.len())
         && id.bytes().all(fit)
         && id.as_bytes()[0].is_ascii_alphanumeric()
         && id != "last";
-    if fits { Ok(()) } else { Err(StoreError::BadRunId { id: shortened(id) }) }
+    if fits { Ok(()) } else { Err(StoreError::BadRunId { id: truncated_for_error(id) }) }
 }
 
 /// Checks a name for runs: 1 to 64 letters, digits, `-`, `_`, `.`, `/`, `+` or `@`, the first a
@@ -26,7 +26,7 @@ pub fn check_tag(name: &str) -> Result<(), StoreError> {
         && name.bytes().all(fit)
         && name.as_bytes()[0].is_ascii_alphabetic()
         && name != "last";
-    if fits { Ok(()) } else { Err(StoreError::BadTag { name: shortened(name) }) }
+    if fits { Ok(()) } else { Err(StoreError::BadTag { name: truncated_for_error(name) }) }
 }
 
 /// Rejects names that are longer than a terminal's line or contain control characters.
@@ -41,7 +41,7 @@ pub(crate) fn check_names<'a>(
             return Err(StoreError::BadName {
                 subject: subject.to_string(),
                 field,
-                name: shortened(name),
+                name: truncated_for_error(name),
             });
         }
     }
@@ -49,7 +49,7 @@ pub(crate) fn check_names<'a>(
 }
 
 /// Returns the start of an untrusted text, for error messages.
-pub(crate) fn shortened(text: &str) -> String {
+pub(crate) fn truncated_for_error(text: &str) -> String {
     const CHARS_MAX: usize = 64;
     if text.chars().nth(CHARS_MAX).is_none() {
         return text.to_string();

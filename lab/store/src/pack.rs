@@ -7,7 +7,7 @@ use crate::checksum;
 use crate::error::StoreError;
 use crate::finite;
 use crate::lines::LINE_BYTES_MAX;
-use crate::names::{check_id, check_names};
+use crate::names::{check_names, check_run_id};
 use crate::row::RunRow;
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
@@ -31,7 +31,7 @@ pub(crate) struct PackedRun {
 impl PackedRun {
     /// Compresses a run; fails if its id, a name or a number is invalid, or it is too long.
     pub fn new(run: &Run) -> Result<PackedRun, StoreError> {
-        check_id(&run.id)?;
+        check_run_id(&run.id)?;
         let names = [
             ("profile", &run.profile),
             ("version", &run.version),
@@ -104,11 +104,11 @@ pub(crate) struct RecordRow {
 
 impl RecordRow {
     /// Columns of a query whose rows [`from_row`](RecordRow::from_row) reads, in this order.
-    pub const COLUMNS: &str = "records.place, records.id, records.contender, records.kind, \
+    pub const QUERY_COLUMNS: &str = "records.place, records.id, records.contender, records.kind, \
         records.body, records.checksum";
-    pub const COLUMNS_COUNT: usize = 6;
+    pub const QUERY_COLUMNS_COUNT: usize = 6;
 
-    /// Reads a record from a row that begins with [`COLUMNS`](RecordRow::COLUMNS).
+    /// Reads a record from a row that begins with [`QUERY_COLUMNS`](RecordRow::QUERY_COLUMNS).
     pub fn from_row(row: &Row<'_>) -> rusqlite::Result<RecordRow> {
         Ok(RecordRow {
             place: row.get(0)?,

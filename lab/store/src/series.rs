@@ -1,15 +1,15 @@
 //! One figure over all runs, read without the other figures.
 
 use crate::error::StoreError;
-use crate::names::shortened;
+use crate::names::truncated_for_error;
 use crate::pack::RecordRow;
 use crate::row::RunRow;
-use crate::store::{Store, StoredRun, nearest};
+use crate::store::{Store, StoredRun, nearest_names};
 use handover_record::{ContenderKind, Record};
 
 /// Result of one contender in a benchmark, from one run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Figure {
+pub struct StoredFigure {
     /// Id of the run.
     pub run: String,
     /// Start of the run, in nanoseconds since the Unix epoch.
@@ -33,21 +33,22 @@ impl Store {
     /// # Cost
     /// Reads the start of every record in the store: an index would hold copies of the ids that
     /// no checksum covers. Decompresses one record for each run that has the figure.
-    pub fn figures(&self, id: &str, contender: &str) -> Result<Vec<Figure>, StoreError> {
+    pub fn figures(&self, id: &str, contender: &str) -> Result<Vec<StoredFigure>, StoreError> {
         let failed = |refused| self.sqlite_error(refused);
-        self.check_count("records")?;
+        self.check_row_count("records")?;
         let query = format!(
             "SELECT {}, {} FROM main.records NOT INDEXED JOIN main.runs USING (run)
             WHERE records.id = ? AND contender = ? ORDER BY runs.started_unix_ns, run, place",
-            RecordRow::COLUMNS,
-            StoredRun::COLUMNS
+            RecordRow::QUERY_COLUMNS,
+            StoredRun::QUERY_COLUMNS
         );
         let mut statement = self.connection.prepare_cached(&query).map_err(failed)?;
         let mut rows = statement.query([id, contender]).map_err(failed)?;
         let mut figures = Vec::new();
         while let Some(row) = rows.next().map_err(failed)? {
             let figure = RecordRow::from_row(row).map_err(failed)?;
-            let stored = StoredRun::after_columns(row, RecordRow::COLUMNS_COUNT).map_err(failed)?;
+            let stored = StoredRun::from_row_after_columns(row, RecordRow::QUERY_COLUMNS_COUNT)
+                .map_err(failed)?;
             let damaged =
                 |reason: String| self.damaged_error(format!("run {}: {reason}", stored.row.id));
             let record = figure.unpack().map_err(damaged)?;
@@ -56,7 +57,7 @@ impl Store {
                 return Err(damaged(format!("{id} of {contender} has a wrong checksum")));
             }
             let RunRow { id: run, started_unix_ns, host, version, commit, .. } = stored.row;
-            figures.push(Figure { run, started_unix_ns, host, version, commit, record });
+            figures.push(StoredFigure { run, started_unix_ns, host, version, commit, record });
         }
         Ok(figures)
     }
@@ -67,7 +68,7 @@ impl Store {
     /// # Errors
     /// If no run has the figure or the contender, with the most similar names, or if the file
     /// cannot be read.
-    pub fn contender(&self, id: &str, named: Option<&str>) -> Result<String, StoreError> {
+    pub fn resolve_contender(&self, id: &str, named: Option<&str>) -> Result<String, StoreError> {
         let query = "SELECT DISTINCT id, contender, kind FROM main.records ORDER BY id, contender";
         let names: Result<Vec<(String, String, String)>, _> =
             self.connection.prepare_cached(query).and_then(|mut statement| {
@@ -99,8 +100,8 @@ impl Store {
         };
         let like = named.filter(|_| !of_it.is_empty()).unwrap_or(id);
         Err(StoreError::UnknownFigure {
-            selector: shortened(&selector),
-            nearest: nearest(like, &known),
+            selector: truncated_for_error(&selector),
+            nearest_names: nearest_names(like, &known),
         })
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::checksum::{self, add_to_parts_checksum};
 use crate::error::StoreError;
-use crate::file::{self, wait_ms};
-use crate::names::shortened;
+use crate::file::{self, duration_to_ms};
+use crate::names::truncated_for_error;
 use crate::pack::{self, PackedRecord, PackedRun, RecordRow};
 use crate::row::RunRow;
 use handover_record::{Document, Record, Run};
@@ -70,7 +70,7 @@ impl Store {
     ///
     /// # Errors
     /// If SQLite cannot allocate memory.
-    pub fn in_memory() -> Result<Store, StoreError> {
+    pub fn open_in_memory() -> Result<Store, StoreError> {
         let (connection, path) = file::open_in_memory()?;
         Ok(Store { connection, path })
     }
@@ -80,15 +80,15 @@ impl Store {
         &self.path
     }
 
-    /// Stores a run at its start; its records follow with [`insert`](Store::insert).
+    /// Stores a run at its start; its records follow with [`insert_records`](Store::insert_records).
     ///
     /// # Errors
     /// If a run with this id exists, its id is not valid, a number in it is not finite, or the file
     /// cannot be written.
-    pub fn begin(&mut self, run: &Run) -> Result<(), StoreError> {
+    pub fn begin_run(&mut self, run: &Run) -> Result<(), StoreError> {
         let packed = PackedRun::new(run)?;
-        let (transaction, failed) = self.transaction()?;
-        if find_exact(&transaction, &run.id).map_err(&failed)?.is_some() {
+        let (transaction, failed) = self.begin_write_transaction()?;
+        if find_run_key(&transaction, &run.id).map_err(&failed)?.is_some() {
             return Err(StoreError::Duplicate { id: run.id.clone() });
         }
         insert_run(&transaction, &packed).map_err(&failed)?;
@@ -105,20 +105,24 @@ impl Store {
     ///
     /// # Blocking
     /// Up to 10 s for another process's write; some milliseconds for the disk.
-    pub fn insert(&mut self, run_id: &str, records: &[Record]) -> Result<(), StoreError> {
+    pub fn insert_records(&mut self, run_id: &str, records: &[Record]) -> Result<(), StoreError> {
         self.write_records(run_id, records, false)
     }
 
     /// Stores the records of one benchmark: all or, on failure, none. A record with the same id,
     /// contender and arguments is replaced; other records are added as by
-    /// [`insert`](Store::insert).
+    /// [`insert_records`](Store::insert_records).
     ///
     /// # Errors
-    /// Those of [`insert`](Store::insert).
+    /// Those of [`insert_records`](Store::insert_records).
     ///
     /// # Blocking
-    /// The time of [`insert`](Store::insert).
-    pub fn put(&mut self, run_id: &str, records: &[Record]) -> Result<(), StoreError> {
+    /// The time of [`insert_records`](Store::insert_records).
+    pub fn insert_or_replace_records(
+        &mut self,
+        run_id: &str,
+        records: &[Record],
+    ) -> Result<(), StoreError> {
         self.write_records(run_id, records, true)
     }
 
@@ -126,9 +130,9 @@ impl Store {
     ///
     /// # Errors
     /// If there is no such run, a number is not finite, or the file cannot be written.
-    pub fn finish(&mut self, run: &Run) -> Result<(), StoreError> {
+    pub fn finish_run(&mut self, run: &Run) -> Result<(), StoreError> {
         let packed = PackedRun::new(run)?;
-        let (transaction, failed) = self.transaction()?;
+        let (transaction, failed) = self.begin_write_transaction()?;
         let update = "UPDATE main.runs SET started_unix_ns = ?2, profile = ?3, host = ?4,
             version = ?5, built_from = ?6, complete = ?7, body = ?8, checksum = ?9 WHERE id = ?1";
         let changed = write_run(&transaction, update, &packed).map_err(&failed)?;
@@ -146,8 +150,8 @@ impl Store {
         should_replace: bool,
     ) -> Result<(), StoreError> {
         let packed: Vec<_> = records.iter().map(PackedRecord::new).collect::<Result<_, _>>()?;
-        let (transaction, failed) = self.transaction()?;
-        let Some(run) = find_exact(&transaction, run_id).map_err(&failed)? else {
+        let (transaction, failed) = self.begin_write_transaction()?;
+        let Some(run) = find_run_key(&transaction, run_id).map_err(&failed)? else {
             drop(transaction);
             return Err(self.unknown_run_error(run_id)?);
         };
@@ -182,16 +186,16 @@ impl Store {
         let query = format!(
             "SELECT {}, (SELECT count(*) FROM main.records WHERE records.run = runs.run)
                 FROM main.runs ORDER BY started_unix_ns, run",
-            StoredRun::COLUMNS
+            StoredRun::QUERY_COLUMNS
         );
-        let mut tags = self.tags()?;
+        let mut tags = self.tags_by_run_id()?;
         let failed = |error| self.sqlite_error(error);
         let mut statement = self.connection.prepare_cached(&query).map_err(failed)?;
         let mut rows = statement.query([]).map_err(failed)?;
         let mut listed = Vec::new();
         while let Some(row) = rows.next().map_err(failed)? {
             let (stored, count) = StoredRun::from_row(row)
-                .and_then(|run| Ok((run, row.get::<_, i64>(StoredRun::COLUMNS_COUNT)?)))
+                .and_then(|run| Ok((run, row.get::<_, i64>(StoredRun::QUERY_COLUMNS_COUNT)?)))
                 .map_err(failed)?;
             self.check_run_checksum(&stored)?;
             let StoredRun { mut row, .. } = stored;
@@ -209,25 +213,25 @@ impl Store {
     /// # Errors
     /// If there is no such run (with the most similar ids), the prefix is ambiguous, the store is
     /// empty, or the file cannot be read or is damaged.
-    pub fn load(&self, selector: &str) -> Result<Document, StoreError> {
-        let id = self.resolve(selector)?;
-        self.load_exact(&id)
+    pub fn load_run(&self, selector: &str) -> Result<Document, StoreError> {
+        let id = self.resolve_run_id(selector)?;
+        self.load_run_with_id(&id)
     }
 
     /// Loads the run that started last, with its records.
     ///
     /// # Errors
-    /// Those of [`load`](Store::load).
-    pub fn latest(&self) -> Result<Document, StoreError> {
-        self.load("last")
+    /// Those of [`load_run`](Store::load_run).
+    pub fn load_latest_run(&self) -> Result<Document, StoreError> {
+        self.load_run("last")
     }
 
-    /// Returns the id of the run that `selector` denotes, as in [`load`](Store::load).
+    /// Returns the id of the run that `selector` denotes, as in [`load_run`](Store::load_run).
     ///
     /// # Errors
-    /// Those of [`load`](Store::load).
-    pub fn resolve(&self, selector: &str) -> Result<String, StoreError> {
-        let mut ids = self.ids()?;
+    /// Those of [`load_run`](Store::load_run).
+    pub fn resolve_run_id(&self, selector: &str) -> Result<String, StoreError> {
+        let mut ids = self.run_ids()?;
         if ids.is_empty() {
             return Err(StoreError::Empty { path: self.path.clone() });
         }
@@ -260,7 +264,7 @@ impl Store {
                 // The latest run is the most likely one.
                 matching_ids.reverse();
                 matching_ids.truncate(SUGGESTIONS_MAX);
-                let selector = shortened(selector);
+                let selector = truncated_for_error(selector);
                 Err(StoreError::Ambiguous { selector, count, candidates: matching_ids })
             }
         }
@@ -273,7 +277,7 @@ impl Store {
     ///
     /// # Cost
     /// Reads the whole file.
-    pub fn check(&self) -> Result<(), StoreError> {
+    pub fn check_integrity(&self) -> Result<(), StoreError> {
         let report: String = self
             .connection
             .query_one("PRAGMA integrity_check(1)", [], |row| row.get(0))
@@ -281,26 +285,26 @@ impl Store {
         if report != "ok" {
             return Err(self.damaged_error(report));
         }
-        for id in self.ids()? {
-            self.load_exact(&id)?;
+        for id in self.run_ids()? {
+            self.load_run_with_id(&id)?;
         }
-        self.tags().map(drop)
+        self.tags_by_run_id().map(drop)
     }
 
     /// Returns the ids of all runs, in order of their start.
-    pub(crate) fn ids(&self) -> Result<Vec<String>, StoreError> {
+    pub(crate) fn run_ids(&self) -> Result<Vec<String>, StoreError> {
         let query = "SELECT id FROM main.runs NOT INDEXED ORDER BY started_unix_ns, run";
         let ids: Vec<String> = self
             .connection
             .prepare_cached(query)
             .and_then(|mut statement| statement.query_map([], |row| row.get(0))?.collect())
             .map_err(|error| self.sqlite_error(error))?;
-        self.check_count("runs")?;
+        self.check_row_count("runs")?;
         Ok(ids)
     }
 
     /// Fails if a table's number of rows differs from that in its index.
-    pub(crate) fn check_count(&self, table: &str) -> Result<(), StoreError> {
+    pub(crate) fn check_row_count(&self, table: &str) -> Result<(), StoreError> {
         let query = format!(
             "SELECT (SELECT count(*) FROM main.{table} NOT INDEXED),
                 (SELECT count(*) FROM main.{table} INDEXED BY sqlite_autoindex_{table}_1)"
@@ -319,10 +323,10 @@ impl Store {
     }
 
     /// Loads one run in one read transaction.
-    pub(crate) fn load_exact(&self, id: &str) -> Result<Document, StoreError> {
+    pub(crate) fn load_run_with_id(&self, id: &str) -> Result<Document, StoreError> {
         let failed = |error| self.sqlite_error(error);
         let transaction = self.connection.unchecked_transaction().map_err(failed)?;
-        let query = format!("SELECT {} FROM main.runs WHERE id = ?", StoredRun::COLUMNS);
+        let query = format!("SELECT {} FROM main.runs WHERE id = ?", StoredRun::QUERY_COLUMNS);
         let found = transaction
             .prepare_cached(&query)
             .and_then(|mut query| query.query_one([id], StoredRun::from_row).optional())
@@ -334,8 +338,10 @@ impl Store {
         let run = pack::unpack_run(&stored.body).map_err(damaged)?;
         self.check_run_checksum(&stored)?;
         let mut parts = sum_of_tags(&transaction, stored.key).map_err(failed)?;
-        let query =
-            format!("SELECT {} FROM main.records WHERE run = ? ORDER BY place", RecordRow::COLUMNS);
+        let query = format!(
+            "SELECT {} FROM main.records WHERE run = ? ORDER BY place",
+            RecordRow::QUERY_COLUMNS
+        );
         let mut statement = transaction.prepare_cached(&query).map_err(failed)?;
         let mut rows = statement.query([stored.key]).map_err(failed)?;
         let mut records = Vec::new();
@@ -365,11 +371,11 @@ impl Store {
     }
 
     /// Starts a write transaction; also returns a function that converts SQLite's errors.
-    pub(crate) fn transaction(
+    pub(crate) fn begin_write_transaction(
         &mut self,
     ) -> Result<(Transaction<'_>, impl Fn(rusqlite::Error) -> StoreError + use<>), StoreError> {
         let path = self.path.clone();
-        let failed = move |error| StoreError::from_sqlite(&path, wait_ms(WRITE_WAIT), error);
+        let failed = move |error| StoreError::from_sqlite(&path, duration_to_ms(WRITE_WAIT), error);
         match self.connection.transaction_with_behavior(TransactionBehavior::Immediate) {
             Ok(transaction) => Ok((transaction, failed)),
             Err(error) => Err(failed(error)),
@@ -377,7 +383,7 @@ impl Store {
     }
 
     pub(crate) fn sqlite_error(&self, error: rusqlite::Error) -> StoreError {
-        StoreError::from_sqlite(&self.path, wait_ms(WRITE_WAIT), error)
+        StoreError::from_sqlite(&self.path, duration_to_ms(WRITE_WAIT), error)
     }
 
     pub(crate) fn damaged_error(&self, reason: String) -> StoreError {
@@ -385,8 +391,8 @@ impl Store {
     }
 
     fn unknown_run_error(&self, selector: &str) -> Result<StoreError, StoreError> {
-        let mut known = self.ids()?;
-        let mut names: Vec<String> = self.tags()?.into_values().flatten().collect();
+        let mut known = self.run_ids()?;
+        let mut names: Vec<String> = self.tags_by_run_id()?.into_values().flatten().collect();
         names.sort_unstable();
         names.dedup();
         known.extend(names);
@@ -395,14 +401,17 @@ impl Store {
 }
 
 fn unknown_run(selector: &str, ids: &[String]) -> StoreError {
-    StoreError::UnknownRun { selector: shortened(selector), nearest: nearest(selector, ids) }
+    StoreError::UnknownRun {
+        selector: truncated_for_error(selector),
+        nearest_names: nearest_names(selector, ids),
+    }
 }
 
 /// Returns the names most similar to `selector`, the most similar first; of equally similar names,
 /// the last one first.
-pub(crate) fn nearest(selector: &str, names: &[String]) -> Vec<String> {
+pub(crate) fn nearest_names(selector: &str, names: &[String]) -> Vec<String> {
     // Comparing takes time proportional to the product of both lengths.
-    let selector = &shortened(selector);
+    let selector = &truncated_for_error(selector);
     let mut by_similarity: Vec<_> =
         names.iter().map(|name| (strsim::normalized_levenshtein(selector, name), name)).collect();
     by_similarity.reverse();
@@ -423,17 +432,17 @@ pub(crate) struct StoredRun {
 
 impl StoredRun {
     /// Columns of a query whose rows [`from_row`](StoredRun::from_row) reads, in this order.
-    pub const COLUMNS: &str = "runs.run, runs.id, runs.started_unix_ns, runs.profile, runs.host, \
+    pub const QUERY_COLUMNS: &str = "runs.run, runs.id, runs.started_unix_ns, runs.profile, runs.host, \
         runs.version, runs.built_from, runs.complete, runs.body, runs.checksum, runs.parts";
-    pub const COLUMNS_COUNT: usize = 11;
+    pub const QUERY_COLUMNS_COUNT: usize = 11;
 
-    /// Reads a run from a row that starts with [`COLUMNS`](StoredRun::COLUMNS).
+    /// Reads a run from a row that starts with [`QUERY_COLUMNS`](StoredRun::QUERY_COLUMNS).
     pub fn from_row(row: &Row<'_>) -> rusqlite::Result<StoredRun> {
-        StoredRun::after_columns(row, 0)
+        StoredRun::from_row_after_columns(row, 0)
     }
 
-    /// Reads a run from a row in which [`COLUMNS`](StoredRun::COLUMNS) follow `others` other columns.
-    pub fn after_columns(row: &Row<'_>, others: usize) -> rusqlite::Result<StoredRun> {
+    /// Reads a run from a row in which [`QUERY_COLUMNS`](StoredRun::QUERY_COLUMNS) follow `others` other columns.
+    pub fn from_row_after_columns(row: &Row<'_>, others: usize) -> rusqlite::Result<StoredRun> {
         Ok(StoredRun {
             key: row.get(others)?,
             row: RunRow {
@@ -464,7 +473,7 @@ fn sum_of_tags(connection: &Connection, run: i64) -> rusqlite::Result<i64> {
 }
 
 /// Returns the database key of the run with this id; `None` if there is no such run.
-pub(crate) fn find_exact(connection: &Connection, id: &str) -> rusqlite::Result<Option<i64>> {
+pub(crate) fn find_run_key(connection: &Connection, id: &str) -> rusqlite::Result<Option<i64>> {
     connection
         .prepare_cached("SELECT run FROM main.runs WHERE id = ?")?
         .query_one([id], |row| row.get(0))
@@ -548,7 +557,7 @@ pub(crate) fn insert_record(
         record.contender,
         kind,
         record.unit.to_string(),
-        record.summary.timing().to_string(),
+        record.summary.timing_kind().to_string(),
         record.started_unix_ns,
         record.summary.median,
         record.summary.low,
@@ -590,15 +599,15 @@ mod tests {
         let ids = (0..1000).map(|place| format!("run-{place}"));
         let mut kept = Vec::new();
         let error = ids
-            .map(|id| store.begin(&run(id.clone())).map(|()| kept.push(id)))
+            .map(|id| store.begin_run(&run(id.clone())).map(|()| kept.push(id)))
             .find_map(Result::err)
             .expect("16 pages did not become full");
         assert!(matches!(error, StoreError::Full { .. }), "{error}");
         assert!(error.to_string().contains("no space left"));
-        store.check().expect("sound");
+        store.check_integrity().expect("sound");
         assert!(!kept.is_empty());
-        assert_eq!(store.ids().expect("ids"), kept);
+        assert_eq!(store.run_ids().expect("ids"), kept);
         store.connection.pragma_update(None, "max_page_count", 4000).expect("set the pragma");
-        store.begin(&run("later".to_string())).expect("the store is still full");
+        store.begin_run(&run("later".to_string())).expect("the store is still full");
     }
 }

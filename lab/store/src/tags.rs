@@ -6,25 +6,25 @@
 use crate::checksum::{add_to_parts_checksum, tag_checksum};
 use crate::error::StoreError;
 use crate::names::check_tag;
-use crate::store::{Store, find_exact};
+use crate::store::{Store, find_run_key};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::BTreeMap;
 
 impl Store {
     /// Adds a name to a run, in addition to other names; several runs can share a name. `selector` is
-    /// resolved as by [`load`](Store::load). Returns the run's id.
+    /// resolved as by [`load_run`](Store::load_run). Returns the run's id.
     ///
     /// # Errors
     /// If there is no such run, the name is invalid or ambiguous with a run's id, or the file cannot be
     /// written.
-    pub fn tag(&mut self, selector: &str, name: &str) -> Result<String, StoreError> {
+    pub fn add_tag(&mut self, selector: &str, name: &str) -> Result<String, StoreError> {
         check_tag(name)?;
-        let id = self.resolve(selector)?;
-        if is_id_prefix(name, &self.ids()?) {
+        let id = self.resolve_run_id(selector)?;
+        if is_id_prefix(name, &self.run_ids()?) {
             return Err(StoreError::TagIsId { name: name.to_string() });
         }
-        let (transaction, failed) = self.transaction()?;
-        if let Some(run) = find_exact(&transaction, &id).map_err(&failed)? {
+        let (transaction, failed) = self.begin_write_transaction()?;
+        if let Some(run) = find_run_key(&transaction, &id).map_err(&failed)? {
             insert_tag(&transaction, (run, &id), name).map_err(&failed)?;
         }
         transaction.commit().map_err(failed)?;
@@ -35,9 +35,9 @@ impl Store {
     ///
     /// # Errors
     /// If there is no such run, or the file cannot be written.
-    pub fn untag(&mut self, selector: &str, name: &str) -> Result<bool, StoreError> {
-        let id = self.resolve(selector)?;
-        let (transaction, failed) = self.transaction()?;
+    pub fn remove_tag(&mut self, selector: &str, name: &str) -> Result<bool, StoreError> {
+        let id = self.resolve_run_id(selector)?;
+        let (transaction, failed) = self.begin_write_transaction()?;
         let delete = "DELETE FROM main.tags WHERE tag = ?2
             AND run = (SELECT run FROM main.runs WHERE id = ?1) RETURNING run, checksum";
         let taken: Option<(i64, i64)> = transaction
@@ -55,7 +55,7 @@ impl Store {
     ///
     /// # Errors
     /// If the file cannot be read or is damaged.
-    pub fn tags(&self) -> Result<BTreeMap<String, Vec<String>>, StoreError> {
+    pub fn tags_by_run_id(&self) -> Result<BTreeMap<String, Vec<String>>, StoreError> {
         let mut named: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (id, tag) in self.tag_rows()? {
             named.entry(id).or_default().push(tag);
@@ -93,13 +93,13 @@ impl Store {
     }
 
     /// Returns the ids that `selector` denotes: all runs with that name, or else the one run that
-    /// [`load`](Store::load) would load.
+    /// [`load_run`](Store::load_run) would load.
     ///
     /// # Errors
-    /// Those of [`load`](Store::load).
+    /// Those of [`load_run`](Store::load_run).
     pub fn matching_ids(&self, selector: &str) -> Result<Vec<String>, StoreError> {
         match self.ids_with_tag(selector)? {
-            named if named.is_empty() => Ok(vec![self.resolve(selector)?]),
+            named if named.is_empty() => Ok(vec![self.resolve_run_id(selector)?]),
             named => Ok(named),
         }
     }
@@ -125,10 +125,10 @@ impl Store {
     /// [`vacuum`](Store::vacuum) returns it to the file system.
     ///
     /// # Errors
-    /// Those of [`load`](Store::load), or if the file cannot be written; nothing is deleted then.
-    pub fn delete(&mut self, selector: &str) -> Result<String, StoreError> {
-        let id = self.resolve(selector)?;
-        let (transaction, failed) = self.transaction()?;
+    /// Those of [`load_run`](Store::load_run), or if the file cannot be written; nothing is deleted then.
+    pub fn delete_run(&mut self, selector: &str) -> Result<String, StoreError> {
+        let id = self.resolve_run_id(selector)?;
+        let (transaction, failed) = self.begin_write_transaction()?;
         transaction.execute("DELETE FROM main.runs WHERE id = ?", [&id]).map_err(&failed)?;
         transaction.commit().map_err(failed)?;
         Ok(id)

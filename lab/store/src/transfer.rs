@@ -3,9 +3,9 @@
 use crate::checksum::add_to_parts_checksum;
 use crate::error::{ExportError, ImportError, StoreError};
 use crate::file;
-use crate::lines::{Line, Lines, RecordLine, RunLine};
+use crate::lines::{ExportLine, ExportLineReader, RecordLine, RunLine};
 use crate::pack::{self, PackedRecord, PackedRun, RecordRow};
-use crate::store::{Store, find_exact, insert_record, insert_run};
+use crate::store::{Store, find_run_key, insert_record, insert_run};
 use crate::tags::{insert_tag, is_id_prefix};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
@@ -48,11 +48,12 @@ impl Store {
         selector: &[String],
         out: &mut dyn Write,
     ) -> Result<ExportCounts, ExportError> {
-        let ids = if selector.is_empty() { self.ids()? } else { self.all_matching_ids(selector)? };
-        let tags = self.tags()?;
+        let ids =
+            if selector.is_empty() { self.run_ids()? } else { self.all_matching_ids(selector)? };
+        let tags = self.tags_by_run_id()?;
         let mut exported = ExportCounts::default();
         for id in ids {
-            let document = self.load_exact(&id)?;
+            let document = self.load_run_with_id(&id)?;
             let named = tags.get(&id).map_or(&[][..], |it| it);
             write_line(out, &RunLine::new(&document.run, named))?;
             for record in &document.records {
@@ -76,7 +77,7 @@ impl Store {
     /// without a run; a run that is in the store with other content; an input that cannot be read;
     /// a store that cannot be written.
     pub fn import(&mut self, input: &mut dyn BufRead) -> Result<ImportCounts, ImportError> {
-        self.merge(&Staged::read(input)?)
+        self.merge(&StagedImport::read(input)?)
     }
 
     /// Imports runs like [`import`](Store::import) into the store at `path`, which is created if it
@@ -93,15 +94,15 @@ impl Store {
         input: &mut dyn BufRead,
     ) -> Result<ImportCounts, ImportError> {
         let path = path.as_ref();
-        if file::is_absent(path) {
-            let staged = Staged::read(input)?;
+        if file::is_path_absent(path) {
+            let staged = StagedImport::read(input)?;
             return Store::open(path)?.merge(&staged);
         }
         Store::open(path)?.import(input)
     }
 
-    fn merge(&mut self, staged: &Staged) -> Result<ImportCounts, ImportError> {
-        let mut ids = self.ids()?;
+    fn merge(&mut self, staged: &StagedImport) -> Result<ImportCounts, ImportError> {
+        let mut ids = self.run_ids()?;
         ids.extend(staged.runs.iter().map(|run| run.id.clone()));
         for StagedRun { line, tags, .. } in &staged.runs {
             if let Some(name) = tags.iter().find(|name| is_id_prefix(name, &ids)) {
@@ -109,10 +110,10 @@ impl Store {
                 return Err(ImportError::BadLine { line: *line, reason });
             }
         }
-        let (transaction, failed) = self.transaction()?;
+        let (transaction, failed) = self.begin_write_transaction()?;
         let mut imported = ImportCounts::default();
         for StagedRun { key, id, line, tags } in &staged.runs {
-            match find_exact(&transaction, id).map_err(&failed)? {
+            match find_run_key(&transaction, id).map_err(&failed)? {
                 Some(here) => {
                     let differs = difference(&staged.connection, *key, &transaction, here)?;
                     if let Some(reason) = differs {
@@ -125,7 +126,7 @@ impl Store {
                     imported.runs += 1;
                 }
             }
-            if let Some(here) = find_exact(&transaction, id).map_err(&failed)? {
+            if let Some(here) = find_run_key(&transaction, id).map_err(&failed)? {
                 for tag in tags {
                     insert_tag(&transaction, (here, id), tag).map_err(&failed)?;
                 }
@@ -141,8 +142,8 @@ impl Store {
 ///
 /// # Errors
 /// Those of [`Store::import`].
-pub fn import_bytes(mut bytes: &[u8]) -> Result<Vec<u8>, ImportError> {
-    let mut store = Store::in_memory()?;
+pub fn import_and_reexport(mut bytes: &[u8]) -> Result<Vec<u8>, ImportError> {
+    let mut store = Store::open_in_memory()?;
     store.import(&mut bytes)?;
     let mut exported = Vec::new();
     match store.export(&[], &mut exported) {
@@ -159,7 +160,7 @@ fn write_line(out: &mut dyn Write, line: &impl Serialize) -> io::Result<()> {
 }
 
 /// Parsed input of an import, stored in a temporary file until the input ends.
-struct Staged {
+struct StagedImport {
     connection: Connection,
     runs: Vec<StagedRun>,
 }
@@ -171,23 +172,23 @@ struct StagedRun {
     tags: Vec<String>,
 }
 
-impl Staged {
-    fn read(input: &mut dyn BufRead) -> Result<Staged, ImportError> {
+impl StagedImport {
+    fn read(input: &mut dyn BufRead) -> Result<StagedImport, ImportError> {
         let connection = file::open_temporary()?;
         let failed = |error| {
             ImportError::from(StoreError::from_sqlite(Path::new("(temporary file)"), 0, error))
         };
-        let mut staged = Staged { connection, runs: Vec::new() };
+        let mut staged = StagedImport { connection, runs: Vec::new() };
         let transaction = staged.connection.unchecked_transaction().map_err(failed)?;
-        let mut lines = Lines::new(input);
+        let mut lines = ExportLineReader::new(input);
         let mut place = 0;
-        while let Some(parsed) = lines.next()? {
+        while let Some(parsed) = lines.read_line()? {
             let line = lines.number;
             let bad = |error: StoreError| ImportError::BadLine { line, reason: error.to_string() };
             match parsed {
-                Line::Run(run, tags) => {
+                ExportLine::Run(run, tags) => {
                     let packed = PackedRun::new(&run).map_err(bad)?;
-                    if find_exact(&transaction, &run.id).map_err(failed)?.is_some() {
+                    if find_run_key(&transaction, &run.id).map_err(failed)?.is_some() {
                         let reason = format!("run {} occurs twice", run.id);
                         return Err(ImportError::BadLine { line, reason });
                     }
@@ -196,7 +197,7 @@ impl Staged {
                     staged.runs.push(StagedRun { key, id: run.id, line, tags });
                     place = 0;
                 }
-                Line::Record(record) => {
+                ExportLine::Record(record) => {
                     let Some(run) = staged.runs.last() else {
                         let reason = "record before the first run".to_string();
                         return Err(ImportError::BadLine { line, reason });
@@ -277,8 +278,10 @@ fn difference(
     if run(came, came_key)? != run(here, here_key)? {
         return Ok(Some("the description of the run".to_string()));
     }
-    let query =
-        format!("SELECT {} FROM main.records WHERE run = ? ORDER BY place", RecordRow::COLUMNS);
+    let query = format!(
+        "SELECT {} FROM main.records WHERE run = ? ORDER BY place",
+        RecordRow::QUERY_COLUMNS
+    );
     let mut came = came.prepare_cached(&query).map_err(failed)?;
     let mut here = here.prepare_cached(&query).map_err(failed)?;
     let mut came = came.query([came_key]).map_err(failed)?;

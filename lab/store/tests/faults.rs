@@ -87,7 +87,7 @@ fn child(role: &str) -> ExitCode {
     let progress_of = match role {
         "insert" => insert(&path),
         "open" => Store::open(&path).map(drop),
-        _ => Store::open_existing(&path).and_then(|store| store.check()),
+        _ => Store::open_existing(&path).and_then(|store| store.check_integrity()),
     };
     match progress_of {
         Ok(()) => println!("fine"),
@@ -100,9 +100,9 @@ fn child(role: &str) -> ExitCode {
 fn insert(path: &Path) -> Result<(), StoreError> {
     let id = std::env::var(RUN).expect("a run");
     let mut store = Store::open(path)?;
-    store.begin(&run(&id, 1))?;
+    store.begin_run(&run(&id, 1))?;
     for place in 1..RECORDS_MAX {
-        store.insert(&id, &[record("a/b", "x", f64::from(place))])?;
+        store.insert_records(&id, &[record("a/b", "x", f64::from(place))])?;
         println!("stored {place}");
     }
     Ok(())
@@ -132,8 +132,8 @@ fn progress_of(output: impl Read) -> (u32, String) {
 /// Asserts that every acknowledged record is stored, in order, and at most one more.
 fn assert_records_kept(path: &Path, id: &str, acknowledged: u32) {
     let store = Store::open(path).expect("the next run opens it");
-    store.check().expect("sound");
-    let medians: Vec<f64> = match store.load(id) {
+    store.check_integrity().expect("sound");
+    let medians: Vec<f64> = match store.load_run(id) {
         Ok(document) => document.records.iter().map(|it| it.summary.median).collect(),
         Err(StoreError::UnknownRun { .. } | StoreError::Empty { .. }) => Vec::new(),
         Err(other) => panic!("{other}"),
@@ -207,7 +207,7 @@ fn missing_descriptor_and_unwritable_file_give_different_errors() -> Skipped {
     let folder = tempdir().expect("a folder");
     let path = folder.path().join("results.db");
     let mut store = Store::open(&path).expect("a store");
-    store.begin(&run("aa", 1)).expect("begin");
+    store.begin_run(&run("aa", 1)).expect("begin");
     drop(store);
     let before = contents(folder.path());
     let ask = |role: &str, path: &Path, descriptors_count: u32| {
@@ -306,8 +306,8 @@ fn unwritable_store_is_refused_at_opening_and_can_be_read() -> Skipped {
         fs::create_dir(&inner).expect("a folder");
         let path = inner.join("results.db");
         let mut store = Store::open(&path).expect("a store");
-        store.begin(&run("aa", 1)).expect("begin");
-        store.insert("aa", &[record("a/b", "x", 1.0)]).expect("insert");
+        store.begin_run(&run("aa", 1)).expect("begin");
+        store.insert_records("aa", &[record("a/b", "x", 1.0)]).expect("insert");
         drop(store);
         let before = contents(&inner);
         set(&path, file_mode);

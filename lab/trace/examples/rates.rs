@@ -3,7 +3,8 @@
 
 use handover_probe::{Config, Recording, disable, enable, prepare, probe, span};
 use handover_trace::{
-    CallTree, Format, Grouping, Limits, Names, Statistics, Traces, estimate, export, walk,
+    CallStatistics, CallTree, ExclusionLimits, ExportFormat, SiteNames, Traces, TreeGrouping,
+    estimate, export, walk,
 };
 use std::error::Error;
 use std::fs::File;
@@ -57,30 +58,36 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let begin = Instant::now();
     let traces = Traces::open([&path])?;
-    let events = traces.all()[0].threads().iter().map(|thread| thread.events_count).sum();
+    let events = traces.as_slice()[0].threads().iter().map(|thread| thread.events_count).sum();
     timed("opened", begin, events);
-    let names = Names::all(&traces);
+    let names = SiteNames::with_all_selected(&traces);
     let begin = Instant::now();
-    let count = traces.all()[0].events(0).count() as u64;
+    let count = traces.as_slice()[0].events(0).count() as u64;
     timed("decoded", begin, count);
     let begin = Instant::now();
-    timed("decoded and merged", begin, traces.events().count() as u64);
+    timed("decoded and merged", begin, traces.merged_events().count() as u64);
     let begin = Instant::now();
-    walk(&traces, &names, &mut Statistics::new())?;
+    walk(&traces, &names, &mut CallStatistics::new())?;
     timed("statistics", begin, events);
     let begin = Instant::now();
-    walk(&traces, &names, &mut CallTree::new(Grouping::Processes))?;
+    walk(&traces, &names, &mut CallTree::new(TreeGrouping::Processes))?;
     timed("call tree", begin, events);
     let begin = Instant::now();
-    estimate(&traces, &names, &Limits::default())?;
+    estimate(&traces, &names, &ExclusionLimits::default())?;
     timed("estimate", begin, events);
-    for format in Format::ALL {
+    for format in ExportFormat::ALL {
         let begin = Instant::now();
-        export(&traces, &names, *format, Grouping::Processes, io::sink())?;
+        export(&traces, &names, *format, TreeGrouping::Processes, io::sink())?;
         timed(&format!("to {format}, nowhere"), begin, events);
         let out = folder.path().join(format.to_string());
         let begin = Instant::now();
-        export(&Traces::open([&path])?, &names, *format, Grouping::Processes, File::create(&out)?)?;
+        export(
+            &Traces::open([&path])?,
+            &names,
+            *format,
+            TreeGrouping::Processes,
+            File::create(&out)?,
+        )?;
         timed(&format!("opened, to {format}"), begin, events);
         println!("{:>22} {:>6.1} bytes an event", "", out.metadata()?.len() as f64 / events as f64);
     }

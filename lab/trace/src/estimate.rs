@@ -2,9 +2,9 @@
 //!
 //! Source: scorep-score of Score-P (Knüpfer et al. 2012), which does this for its traces.
 
-use crate::names::{NameId, Names};
+use crate::names::{NameId, SiteNames};
 use crate::traces::Traces;
-use crate::walk::{Call, Ending, Position, Visitor};
+use crate::walk::{CallEnding, CompletedCall, EventPosition, TraceVisitor};
 use handover_probe::read::ReadAt;
 use serde::Serialize;
 use std::io;
@@ -32,14 +32,14 @@ pub struct FunctionCost {
 /// Limits that a function must pass to be excluded: many events, from calls so short that the
 /// probes are most of their duration.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Limits {
+pub struct ExclusionLimits {
     /// Minimum share of all events in per cent; a function with a smaller share is not excluded.
     pub share_percent_min: f64,
     /// Maximum mean duration of a call; a function with longer calls is not excluded.
     pub mean_ns_max: u64,
 }
 
-impl Default for Limits {
+impl Default for ExclusionLimits {
     /// Returns 1 % of the events and 1 µs per call, as in scorep-score.
     fn default() -> Self {
         Self { share_percent_min: 1.0, mean_ns_max: 1_000 }
@@ -77,13 +77,13 @@ struct EventSums {
 
 struct DurationSums<'a>(&'a mut [EventSums]);
 
-impl Visitor for DurationSums<'_> {
-    fn enter(&mut self, _: &Position, _: NameId, _: &[u64]) -> io::Result<()> {
+impl TraceVisitor for DurationSums<'_> {
+    fn enter_call(&mut self, _: &EventPosition, _: NameId, _: &[u64]) -> io::Result<()> {
         Ok(())
     }
 
-    fn leave(&mut self, _: &Position, call: &Call) -> io::Result<()> {
-        if call.ending == Ending::Returned {
+    fn leave_call(&mut self, _: &EventPosition, call: &CompletedCall) -> io::Result<()> {
+        if call.ending == CallEnding::Returned {
             let sums = &mut self.0[call.name.index()];
             sums.calls += 1;
             sums.total_ns = sums.total_ns.saturating_add(call.total_ns);
@@ -91,7 +91,7 @@ impl Visitor for DurationSums<'_> {
         Ok(())
     }
 
-    fn mark(&mut self, _: &Position, _: NameId, _: &[u64]) -> io::Result<()> {
+    fn visit_mark(&mut self, _: &EventPosition, _: NameId, _: &[u64]) -> io::Result<()> {
         Ok(())
     }
 }
@@ -102,17 +102,17 @@ impl Visitor for DurationSums<'_> {
 /// Only those of [`walk`](crate::walk), which returns a `Result`.
 pub fn estimate<S: ReadAt>(
     traces: &Traces<S>,
-    names: &Names,
-    limits: &Limits,
+    names: &SiteNames,
+    limits: &ExclusionLimits,
 ) -> io::Result<CostEstimate> {
     let mut sums = vec![EventSums::default(); names.count()];
-    for (process, trace) in traces.all().iter().enumerate() {
+    for (process, trace) in traces.as_slice().iter().enumerate() {
         for thread in 0..trace.threads().len() {
             let mut last_ticks = None;
             for event in trace.events(thread) {
                 let since = event.ticks.saturating_sub(last_ticks.unwrap_or(event.ticks));
                 last_ticks = Some(event.ticks);
-                let name = names.of(process, event.site);
+                let name = names.id_of_site(process, event.site);
                 if !names.is_selected(name) {
                     continue;
                 }
@@ -131,7 +131,7 @@ pub fn estimate<S: ReadAt>(
     Ok(estimate_from(&sums, names, limits))
 }
 
-fn estimate_from(sums: &[EventSums], names: &Names, limits: &Limits) -> CostEstimate {
+fn estimate_from(sums: &[EventSums], names: &SiteNames, limits: &ExclusionLimits) -> CostEstimate {
     let sum = |of: fn(&EventSums) -> u64| sums.iter().map(of).sum::<u64>();
     let events = sum(|sums| sums.events);
     let share = |(id, name): (NameId, &str)| {

@@ -7,9 +7,9 @@ mod folded;
 mod perfetto;
 mod sink;
 
-use crate::names::Names;
+use crate::names::SiteNames;
 use crate::traces::Traces;
-use crate::tree::{CallTree, Grouping};
+use crate::tree::{CallTree, TreeGrouping};
 use crate::walk::{WalkCounts, walk};
 use handover_probe::read::ReadAt;
 use std::fmt;
@@ -18,7 +18,7 @@ use std::str::FromStr;
 
 /// Output format of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Format {
+pub enum ExportFormat {
     /// Perfetto's protobuf, for <https://ui.perfetto.dev> and `trace_processor`.
     Perfetto,
     /// JSON of `chrome://tracing`, which many tools read; ten times as large as Perfetto's.
@@ -30,29 +30,30 @@ pub enum Format {
     Csv,
 }
 
-impl Format {
+impl ExportFormat {
     /// All output formats.
-    pub const ALL: &[Format] = &[Format::Perfetto, Format::Chrome, Format::Folded, Format::Csv];
+    pub const ALL: &[ExportFormat] =
+        &[ExportFormat::Perfetto, ExportFormat::Chrome, ExportFormat::Folded, ExportFormat::Csv];
 
     /// Returns the usual file extension of the format, without the dot.
     #[must_use]
-    pub fn extension(self) -> &'static str {
+    pub fn file_extension(self) -> &'static str {
         match self {
-            Format::Perfetto => "pftrace",
-            Format::Chrome => "json",
-            Format::Folded => "folded",
-            Format::Csv => "csv",
+            ExportFormat::Perfetto => "pftrace",
+            ExportFormat::Chrome => "json",
+            ExportFormat::Folded => "folded",
+            ExportFormat::Csv => "csv",
         }
     }
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for ExportFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Format::Perfetto => "perfetto",
-            Format::Chrome => "chrome",
-            Format::Folded => "folded",
-            Format::Csv => "csv",
+            ExportFormat::Perfetto => "perfetto",
+            ExportFormat::Chrome => "chrome",
+            ExportFormat::Folded => "folded",
+            ExportFormat::Csv => "csv",
         })
     }
 }
@@ -60,12 +61,12 @@ impl fmt::Display for Format {
 /// Error for an unknown format name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the format must be perfetto, chrome, folded or csv")]
-pub struct FormatError;
+pub struct ExportFormatError;
 
-impl FromStr for Format {
-    type Err = FormatError;
-    fn from_str(text: &str) -> Result<Self, FormatError> {
-        Self::ALL.iter().find(|format| format.to_string() == text).copied().ok_or(FormatError)
+impl FromStr for ExportFormat {
+    type Err = ExportFormatError;
+    fn from_str(text: &str) -> Result<Self, ExportFormatError> {
+        Self::ALL.iter().find(|format| format.to_string() == text).copied().ok_or(ExportFormatError)
     }
 }
 
@@ -80,29 +81,29 @@ impl FromStr for Format {
 /// for each distinct stack.
 pub fn export<S: ReadAt>(
     traces: &Traces<S>,
-    names: &Names,
-    format: Format,
-    grouping: Grouping,
+    names: &SiteNames,
+    format: ExportFormat,
+    grouping: TreeGrouping,
     out: impl Write,
 ) -> io::Result<WalkCounts> {
-    let mut sink = sink::Sink::new(out);
+    let mut sink = sink::ExportBuffer::new(out);
     let found = match format {
-        Format::Perfetto => {
+        ExportFormat::Perfetto => {
             walk(traces, names, &mut perfetto::PerfettoWriter::new(names, &mut sink))?
         }
-        Format::Chrome => {
-            let mut chrome = chrome::ChromeWriter::begin(names, &mut sink)?;
+        ExportFormat::Chrome => {
+            let mut chrome = chrome::ChromeWriter::start_document(names, &mut sink)?;
             let found = walk(traces, names, &mut chrome)?;
-            chrome.end()?;
+            chrome.finish_document()?;
             found
         }
-        Format::Folded => {
+        ExportFormat::Folded => {
             let mut tree = CallTree::new(grouping);
             let found = walk(traces, names, &mut tree)?;
-            folded::write(&tree, names, &mut sink)?;
+            folded::write_folded(&tree, names, &mut sink)?;
             found
         }
-        Format::Csv => csv::write(traces, names, &mut sink)?,
+        ExportFormat::Csv => csv::write_csv(traces, names, &mut sink)?,
     };
     sink.finish()?;
     Ok(found)
@@ -114,10 +115,10 @@ mod tests {
 
     #[test]
     fn format_parses_from_its_display() {
-        for format in Format::ALL {
+        for format in ExportFormat::ALL {
             assert_eq!(format.to_string().parse(), Ok(*format));
-            assert!(!format.extension().is_empty());
+            assert!(!format.file_extension().is_empty());
         }
-        assert!("ctf".parse::<Format>().unwrap_err().to_string().contains("perfetto"));
+        assert!("ctf".parse::<ExportFormat>().unwrap_err().to_string().contains("perfetto"));
     }
 }

@@ -13,13 +13,18 @@ mod tree;
 mod walk;
 
 pub use error::TraceError;
-pub use estimate::{CostEstimate, FunctionCost, Limits, estimate};
-pub use export::{Format, FormatError, export};
-pub use names::{NameId, Names};
-pub use statistics::{Durations, FunctionStatistics, SortOrder, SortOrderError, Statistics};
-pub use text::{
-    estimate_table, function_table, headline, missing_event_lines, remedy_lines, tree_table,
+pub use estimate::{CostEstimate, ExclusionLimits, FunctionCost, estimate};
+pub use export::{ExportFormat, ExportFormatError, export};
+pub use names::{NameId, SiteNames};
+pub use statistics::{
+    CallStatistics, DurationDistribution, FunctionStatistics, SortOrder, SortOrderError,
 };
-pub use traces::{Traces, nearest};
-pub use tree::{CallTree, Grouping, LEVELS_MAX, TreeLine};
-pub use walk::{Call, DEPTH_MAX, Ending, Position, ThreadInfo, Visitor, WalkCounts, walk};
+pub use text::{
+    estimate_table, function_table, missing_event_lines, remedy_lines, trace_headlines, tree_table,
+};
+pub use traces::{Traces, nearest_name};
+pub use tree::{CallTree, TREE_LEVELS_MAX, TreeGrouping, TreeLine};
+pub use walk::{
+    CallEnding, CompletedCall, EventPosition, STACK_DEPTH_MAX, ThreadInfo, TraceVisitor,
+    WalkCounts, walk,
+};

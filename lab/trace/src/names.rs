@@ -5,12 +5,12 @@ use handover_probe::read::ReadAt;
 use handover_probe::{SITES_MAX, Site, matches};
 use std::collections::HashMap;
 
-/// Id of a name in its [`Names`].
+/// Id of a name in its [`SiteNames`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NameId(pub(crate) u32);
 
 impl NameId {
-    /// Converts the id to an index below [`Names::count`].
+    /// Converts the id to an index below [`SiteNames::count`].
     #[must_use]
     pub fn index(self) -> usize {
         self.0 as usize
@@ -19,7 +19,7 @@ impl NameId {
 
 /// Set of site names; sites of several traces, and several sites of one program, may share a name.
 #[derive(Debug, Clone)]
-pub struct Names {
+pub struct SiteNames {
     texts: Vec<String>,
     is_selected: Vec<bool>,
     /// Id of each site's name, by trace and site number.
@@ -28,30 +28,30 @@ pub struct Names {
 
 /// Placeholder for sites without a name, because the part of the trace file with the names is
 /// damaged.
-const UNNAMED: &str = "(unnamed)";
+const UNNAMED_SITE: &str = "(unnamed)";
 
-impl Names {
+impl SiteNames {
     /// Collects the names of all sites.
     #[must_use]
-    pub fn all<S: ReadAt>(traces: &Traces<S>) -> Self {
+    pub fn with_all_selected<S: ReadAt>(traces: &Traces<S>) -> Self {
         Self::select(traces, |_| true)
     }
 
     /// Collects the names of all sites and selects those that match `pattern`;
     /// [`walk`](crate::walk) ignores the others, as if they had not been enabled.
     #[must_use]
-    pub fn matching<S: ReadAt>(traces: &Traces<S>, pattern: &str) -> Self {
+    pub fn with_matching_selected<S: ReadAt>(traces: &Traces<S>, pattern: &str) -> Self {
         Self::select(traces, |name| matches(pattern, name))
     }
 
     fn select<S: ReadAt>(traces: &Traces<S>, is_selected: impl Fn(&str) -> bool) -> Self {
         let mut names = Self {
-            texts: vec![UNNAMED.to_owned()],
-            is_selected: vec![is_selected(UNNAMED)],
+            texts: vec![UNNAMED_SITE.to_owned()],
+            is_selected: vec![is_selected(UNNAMED_SITE)],
             by_site: Vec::new(),
         };
         let mut known: HashMap<String, NameId> = HashMap::new();
-        for trace in traces.all() {
+        for trace in traces.as_slice() {
             let mut ids = Vec::new();
             // No event has a larger site number: only a damaged trace contains one.
             let is_known = |site: &&&Site| site.number <= SITES_MAX;
@@ -74,18 +74,18 @@ impl Names {
 
     /// Returns the id of a site's name; the id of `(unnamed)` if the trace has no name for the site.
     #[must_use]
-    pub fn of(&self, trace: usize, site: u32) -> NameId {
+    pub fn id_of_site(&self, trace: usize, site: u32) -> NameId {
         let of = self.by_site.get(trace);
         of.and_then(|of| of.get(site as usize)).copied().unwrap_or(NameId(0))
     }
 
     /// Returns the text of a name.
     #[must_use]
-    pub fn text(&self, name: NameId) -> &str {
+    pub fn text_of(&self, name: NameId) -> &str {
         &self.texts[name.index()]
     }
 
-    /// Returns `true` if the name matches the pattern of [`Names::matching`].
+    /// Returns `true` if the name matches the pattern of [`SiteNames::with_matching_selected`].
     #[must_use]
     pub fn is_selected(&self, name: NameId) -> bool {
         self.is_selected[name.index()]

@@ -7,8 +7,8 @@
 //! survive if the program or this process is killed.
 //!
 //! ```no_run
-//! use handover_trace::record::{Options, record};
-//! let recorded = record(&Options::new("a.trace"), &["./program".into()], &|| None)?;
+//! use handover_trace::record::{RecordOptions, record};
+//! let recorded = record(&RecordOptions::new("a.trace"), &["./program".into()], &|| None)?;
 //! for one in &recorded.written {
 //!     println!("{}: {} events", one.path.display(), one.events_count);
 //! }
@@ -21,8 +21,8 @@ mod program;
 mod rings;
 mod stream;
 
-pub use names::complete;
-pub use program::{ProgramError, TraceableProgram, find};
+pub use names::add_function_names;
+pub use program::{ProgramError, TraceableProgram, find_traceable_program};
 
 use follow::RingDrain;
 use handover_probe::Policy;
@@ -41,26 +41,28 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// Recording library, built from `c/`; empty on platforms without support for it.
-pub const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libhandover-trace.so"));
+pub const RECORDING_LIBRARY_IMAGE: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/libhandover-trace.so"));
 /// Header with the probe macros for C and C++.
-pub const HEADER: &str = include_str!("../../../mechanisms/probe/include/handover_probe.h");
+pub const PROBE_HEADER_SOURCE: &str =
+    include_str!("../../../mechanisms/probe/include/handover_probe.h");
 
 /// Environment variable with the path of the library's folder.
 const FOLDER_VARIABLE: &str = "HANDOVER_TRACE_RECORD";
 /// Interval at which rings are drained. A ring of 4 MiB holds half a million events.
-const PERIOD: Duration = Duration::from_millis(4);
+const DRAIN_INTERVAL: Duration = Duration::from_millis(4);
 /// Time after the program's exit in which other processes can notice it.
 const END_DELAY: Duration = Duration::from_millis(2);
 /// Disk space reserved for the library's log, in bytes.
 const LOG_BYTES: u64 = 1 << 14;
-/// Maximum of [`Options::depth`]: the depth of the call stack that the library keeps per thread.
+/// Maximum of [`RecordOptions::depth`]: the depth of the call stack that the library keeps per thread.
 const DEPTH_MAX: u32 = 1023;
 /// Error number by which the library reports that its own file was truncated.
 const ERRNO_TRUNCATED: i32 = rustix::io::Errno::NODATA.raw_os_error();
 
 /// Options of a recording: selection of events, and the file to write.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct RecordOptions {
     /// Path of the trace; processes that the program starts use `FILE.PID`.
     pub file: PathBuf,
     /// Policy for events that exceed the available space.
@@ -83,7 +85,7 @@ pub struct Options {
     pub force: bool,
 }
 
-impl Options {
+impl RecordOptions {
     /// Creates options that record everything, as a stream.
     #[must_use]
     pub fn new(file: impl Into<PathBuf>) -> Self {
@@ -198,11 +200,11 @@ impl RecordResult {
 /// # Blocking
 /// Blocks until the program has exited. Processes that outlive it are no longer recorded.
 pub fn record(
-    options: &Options,
+    options: &RecordOptions,
     command: &[OsString],
     signals: &dyn Fn() -> Option<i32>,
 ) -> Result<RecordResult, RecordError> {
-    let found = program::find(command, options.force)?;
+    let found = program::find_traceable_program(command, options.force)?;
     let file = absolute(&options.file)?;
     let older = OlderTraces::find(&file)?;
     // With this policy the library creates the file itself, and never replaces an existing one.
@@ -218,7 +220,7 @@ pub fn record(
         Some(mut follower) => {
             std::thread::sleep(END_DELAY);
             follower.finish(&mut notes);
-            follower.paths()
+            follower.into_trace_paths()
         }
         None => Vec::new(),
     };
@@ -228,7 +230,7 @@ pub fn record(
     let mut written = Vec::new();
     for path in traces(&file, paths, &older) {
         if options.policy == Policy::Last
-            && let Err(error) = names::complete_with_notes(&path, &mut notes)
+            && let Err(error) = names::add_function_names_with_notes(&path, &mut notes)
         {
             notes.push(format!("{}: functions were not named: {error}", path.display()));
         }
@@ -279,7 +281,7 @@ fn wait(
             return Ok(status);
         }
         if let Some(follower) = &mut follower {
-            follower.drain();
+            follower.drain_full_rings();
         }
         let signal = signals().and_then(rustix::process::Signal::from_named_raw);
         if let (Some(signal), Some(pid)) =
@@ -288,7 +290,7 @@ fn wait(
             // Fails if the program has exited, which try_wait() reports.
             let _ = rustix::process::kill_process(pid, signal);
         }
-        std::thread::sleep(PERIOD);
+        std::thread::sleep(DRAIN_INTERVAL);
     }
 }
 
@@ -415,7 +417,7 @@ fn is_stale(folder: &Path) -> bool {
 }
 
 impl RecorderFolders {
-    fn create(options: &Options, file: &Path) -> Result<Self, RecordError> {
+    fn create(options: &RecordOptions, file: &Path) -> Result<Self, RecordError> {
         let temporary = std::env::temp_dir();
         let error = |path: &Path| {
             let path = path.to_owned();
@@ -451,7 +453,7 @@ impl RecorderFolders {
         let failure = folders.failure();
         std::fs::write(&failure, [0; 4]).map_err(error(&failure))?;
         let library = folders.library();
-        std::fs::write(&library, LIBRARY).map_err(error(&library))?;
+        std::fs::write(&library, RECORDING_LIBRARY_IMAGE).map_err(error(&library))?;
         let settings = folders.folder.path().join("settings");
         std::fs::write(&settings, folders.settings(options, file)?).map_err(error(&settings))?;
         Ok(folders)
@@ -470,7 +472,7 @@ impl RecorderFolders {
         self.folder.path().join("failure")
     }
 
-    fn settings(&self, options: &Options, file: &Path) -> Result<String, RecordError> {
+    fn settings(&self, options: &RecordOptions, file: &Path) -> Result<String, RecordError> {
         let rings = match &self.rings {
             Some(rings) => {
                 rings.path().to_str().ok_or(RecordError::Path { path: rings.path().to_owned() })?
@@ -503,7 +505,7 @@ impl RecorderFolders {
 
     fn start(
         &self,
-        options: &Options,
+        options: &RecordOptions,
         found: &TraceableProgram,
         command_line: &[OsString],
         file: &Path,

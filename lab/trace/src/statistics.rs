@@ -1,7 +1,7 @@
 //! Cost of each function: calls, total and self time, and the distribution of durations.
 
-use crate::names::{NameId, Names};
-use crate::walk::{Call, Ending, Position, ThreadInfo, Visitor};
+use crate::names::{NameId, SiteNames};
+use crate::walk::{CallEnding, CompletedCall, EventPosition, ThreadInfo, TraceVisitor};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::io;
@@ -35,13 +35,13 @@ pub struct FunctionStatistics {
     /// `true` if a thread that called the function has lost events: self time may include lost calls.
     pub has_losses: bool,
     /// Durations of complete calls; `None` if there are none.
-    pub durations: Option<Durations>,
+    pub durations: Option<DurationDistribution>,
 }
 
 /// Distribution of a function's durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Durations {
+pub struct DurationDistribution {
     /// Shortest duration.
     pub min_ns: u64,
     /// Median duration, within 1 %.
@@ -69,7 +69,7 @@ pub enum SortOrder {
 
 impl SortOrder {
     /// All sort orders, with the names from which they are parsed.
-    pub const ALL: &[(&str, SortOrder)] = &[
+    pub const ALL_WITH_NAMES: &[(&str, SortOrder)] = &[
         ("self", SortOrder::SelfTime),
         ("total", SortOrder::Total),
         ("calls", SortOrder::Calls),
@@ -89,7 +89,7 @@ pub struct SortOrderError;
 impl FromStr for SortOrder {
     type Err = SortOrderError;
     fn from_str(text: &str) -> Result<Self, SortOrderError> {
-        let named = Self::ALL.iter().find(|(name, _)| *name == text);
+        let named = Self::ALL_WITH_NAMES.iter().find(|(name, _)| *name == text);
         named.map(|(_, order)| *order).ok_or(SortOrderError)
     }
 }
@@ -107,20 +107,20 @@ struct FunctionSums {
     has_losses: bool,
     max_ns: u64,
     min_ns: u64,
-    /// Durations; `None` until the first complete call.
+    /// Distribution of the durations; `None` until the first complete call.
     histogram: Option<Histogram<u64>>,
 }
 
 /// Visitor that adds up the calls of a [`walk`](crate::walk).
 #[derive(Debug, Default)]
-pub struct Statistics {
+pub struct CallStatistics {
     sums: Vec<FunctionSums>,
     threads: u64,
     /// `true` if the current thread has lost events.
     has_losses: bool,
 }
 
-impl Statistics {
+impl CallStatistics {
     /// Creates empty statistics.
     #[must_use]
     pub fn new() -> Self {
@@ -129,7 +129,7 @@ impl Statistics {
 
     /// Returns the functions that were called and the marks that were recorded.
     #[must_use]
-    pub fn functions(&self, names: &Names, order: SortOrder) -> Vec<FunctionStatistics> {
+    pub fn functions(&self, names: &SiteNames, order: SortOrder) -> Vec<FunctionStatistics> {
         let function = |(id, name): (NameId, &str)| {
             let sums = self.sums.get(id.index()).filter(|sums| sums.calls + sums.marks > 0)?;
             Some(FunctionStatistics {
@@ -141,7 +141,7 @@ impl Statistics {
                 self_ns: sums.self_ns,
                 cut: sums.cut,
                 has_losses: sums.has_losses,
-                durations: sums.histogram.as_ref().map(|histogram| Durations {
+                durations: sums.histogram.as_ref().map(|histogram| DurationDistribution {
                     min_ns: sums.min_ns,
                     p50_ns: histogram.value_at_quantile(0.5).clamp(sums.min_ns, sums.max_ns),
                     p99_ns: histogram.value_at_quantile(0.99).clamp(sums.min_ns, sums.max_ns),
@@ -159,7 +159,7 @@ impl Statistics {
 
     /// Returns the time in all outermost calls, which is the sum of all self times.
     #[must_use]
-    pub fn time_ns(&self) -> u64 {
+    pub fn outermost_calls_time_ns(&self) -> u64 {
         self.sums.iter().fold(0, |sum, of| sum.saturating_add(of.self_ns))
     }
 
@@ -179,7 +179,7 @@ impl Statistics {
 }
 
 fn key(function: &FunctionStatistics, order: SortOrder) -> (u64, u64) {
-    let of = |value: fn(&Durations) -> u64| function.durations.as_ref().map_or(0, value);
+    let of = |value: fn(&DurationDistribution) -> u64| function.durations.as_ref().map_or(0, value);
     let first = match order {
         SortOrder::Total => function.total_ns,
         SortOrder::SelfTime => function.self_ns,
@@ -193,25 +193,25 @@ fn key(function: &FunctionStatistics, order: SortOrder) -> (u64, u64) {
     (first, function.calls)
 }
 
-impl Visitor for Statistics {
-    fn thread(&mut self, _: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
+impl TraceVisitor for CallStatistics {
+    fn start_thread(&mut self, _: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
         self.threads += 1;
         self.has_losses = thread_info.has_losses();
         Ok(())
     }
 
-    fn enter(&mut self, _: &Position, _: NameId, _: &[u64]) -> io::Result<()> {
+    fn enter_call(&mut self, _: &EventPosition, _: NameId, _: &[u64]) -> io::Result<()> {
         Ok(())
     }
 
-    fn leave(&mut self, _: &Position, call: &Call) -> io::Result<()> {
+    fn leave_call(&mut self, _: &EventPosition, call: &CompletedCall) -> io::Result<()> {
         let sums = self.sums(call.name);
         sums.calls += 1;
         sums.self_ns = sums.self_ns.saturating_add(call.self_ns);
         if call.is_outermost {
             sums.total_ns = sums.total_ns.saturating_add(call.total_ns);
         }
-        if call.ending != Ending::Returned {
+        if call.ending != CallEnding::Returned {
             sums.cut += 1;
             return Ok(());
         }
@@ -228,7 +228,7 @@ impl Visitor for Statistics {
         Ok(())
     }
 
-    fn mark(&mut self, _: &Position, name: NameId, _: &[u64]) -> io::Result<()> {
+    fn visit_mark(&mut self, _: &EventPosition, name: NameId, _: &[u64]) -> io::Result<()> {
         self.sums(name).marks += 1;
         Ok(())
     }

@@ -4,7 +4,7 @@ use crate::estimate::CostEstimate;
 use crate::statistics::FunctionStatistics;
 use crate::traces::Traces;
 use crate::tree::TreeLine;
-use crate::walk::{DEPTH_MAX, WalkCounts};
+use crate::walk::{STACK_DEPTH_MAX, WalkCounts};
 use handover_base::units::{format_bytes_rate, format_count, format_ns};
 use handover_probe::read::{ReadAt, RecordingState};
 
@@ -68,9 +68,9 @@ fn escaped(name: &str) -> String {
 
 /// Returns one line per process: its program, its size and the state of its recording.
 #[must_use]
-pub fn headline<S: ReadAt>(traces: &Traces<S>) -> String {
+pub fn trace_headlines<S: ReadAt>(traces: &Traces<S>) -> String {
     let mut text = String::new();
-    for (trace, path) in traces.all().iter().zip(traces.paths()) {
+    for (trace, path) in traces.as_slice().iter().zip(traces.paths()) {
         let program = trace.program().rsplit('/').next().unwrap_or_default();
         let threads = trace.threads().len();
         let events: u64 = trace.threads().iter().map(|thread| thread.events_count).sum();
@@ -99,10 +99,10 @@ pub fn headline<S: ReadAt>(traces: &Traces<S>) -> String {
 /// Returns one line for each kind of missing or unpaired events; empty if there are none.
 #[must_use]
 pub fn missing_event_lines<S: ReadAt>(traces: &Traces<S>, found: &WalkCounts) -> Vec<String> {
-    let missing = traces.missing();
-    let damaged_bytes: u64 = traces.all().iter().map(|trace| trace.damaged_bytes()).sum();
-    let refused: u64 = traces.all().iter().map(|trace| trace.threads_refused()).sum();
-    let depth = format!("calls deeper than {DEPTH_MAX} were skipped");
+    let missing = traces.missing_events();
+    let damaged_bytes: u64 = traces.as_slice().iter().map(|trace| trace.damaged_bytes()).sum();
+    let refused: u64 = traces.as_slice().iter().map(|trace| trace.threads_refused()).sum();
+    let depth = format!("calls deeper than {STACK_DEPTH_MAX} were skipped");
     let mut lines = Vec::new();
     for (count, what) in [
         (missing.lost, "events were lost while recording: a full ring, a full disk, or no ring"),
@@ -135,7 +135,7 @@ pub fn missing_event_lines<S: ReadAt>(traces: &Traces<S>, found: &WalkCounts) ->
 #[must_use]
 pub fn remedy_lines<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
     let mut lines = Vec::new();
-    for (trace, path) in traces.all().iter().zip(traces.paths()) {
+    for (trace, path) in traces.as_slice().iter().zip(traces.paths()) {
         let path = escaped(&path.display().to_string());
         let missing = trace.missing();
         if missing.damaged > 0 || trace.damaged_bytes() > 0 {

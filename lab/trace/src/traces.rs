@@ -97,7 +97,7 @@ impl Traces {
 impl Traces<Vec<u8>> {
     /// Creates a set of one trace that is in memory.
     #[must_use]
-    pub fn in_memory(trace: Trace<Vec<u8>>) -> Self {
+    pub fn from_trace(trace: Trace<Vec<u8>>) -> Self {
         Self { paths: vec![PathBuf::new()], all: vec![trace], unreadable_children: Vec::new() }
     }
 }
@@ -115,11 +115,11 @@ impl<S: ReadAt> Traces<S> {
 
     /// Returns the traces, parents before their children.
     #[must_use]
-    pub fn all(&self) -> &[Trace<S>] {
+    pub fn as_slice(&self) -> &[Trace<S>] {
         &self.all
     }
 
-    /// Returns the paths of the trace files, in the order of [`all`](Traces::all).
+    /// Returns the paths of the trace files, in the order of [`as_slice`](Traces::as_slice).
     #[must_use]
     pub fn paths(&self) -> &[PathBuf] {
         &self.paths
@@ -135,7 +135,7 @@ impl<S: ReadAt> Traces<S> {
     ///
     /// # Panics
     /// Never: opening has checked that the traces can be merged.
-    pub fn events(&self) -> MergedTraces<'_, S> {
+    pub fn merged_events(&self) -> MergedTraces<'_, S> {
         match read::merge(&self.all) {
             Ok(merged) => merged,
             Err(_) => unreachable!("traces without a common time line were opened"),
@@ -144,13 +144,13 @@ impl<S: ReadAt> Traces<S> {
 
     /// Returns the name of a site; `None` if the trace has none.
     #[must_use]
-    pub fn name(&self, trace: usize, site: u32) -> Option<&str> {
+    pub fn site_name(&self, trace: usize, site: u32) -> Option<&str> {
         Some(&self.all.get(trace)?.site(site)?.name)
     }
 
     /// Returns the counts of missing events, summed over all traces.
     #[must_use]
-    pub fn missing(&self) -> MissingEvents {
+    pub fn missing_events(&self) -> MissingEvents {
         let mut sum = MissingEvents::default();
         for missing in self.all.iter().map(|trace| trace.missing()) {
             sum.lost = sum.lost.saturating_add(missing.lost);
@@ -168,7 +168,10 @@ fn open(path: &Path) -> Result<Trace, TraceError> {
 
 /// Returns the name most similar to a pattern without matches; `None` if none is similar enough.
 #[must_use]
-pub fn nearest<'a>(pattern: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest_name<'a>(
+    pattern: &str,
+    names: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     let meant = pattern.trim_matches(['*', '-', ',']);
     let alike = |name: &str| strsim::jaro_winkler(meant, name);
     let scored = names.into_iter().map(|name| (alike(name), name));

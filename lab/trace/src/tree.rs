@@ -1,17 +1,17 @@
 //! Call tree: callers, callees and the time spent in each.
 
-use crate::names::{NameId, Names};
-use crate::walk::{Call, Position, ThreadInfo, Visitor};
+use crate::names::{NameId, SiteNames};
+use crate::walk::{CompletedCall, EventPosition, ThreadInfo, TraceVisitor};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::io;
 
 /// Maximum number of levels; the self time of deeper calls is added to the call around them.
-pub const LEVELS_MAX: usize = 1024;
+pub const TREE_LEVELS_MAX: usize = 1024;
 
 /// Grouping of calls into trees: by process or by thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Grouping {
+pub enum TreeGrouping {
     /// One tree per process, summed over its threads.
     #[default]
     Processes,
@@ -54,21 +54,21 @@ struct Node {
 /// Visitor that builds the call tree of a [`walk`](crate::walk).
 #[derive(Debug)]
 pub struct CallTree {
-    grouping: Grouping,
+    grouping: TreeGrouping,
     nodes: Vec<Node>,
     children: HashMap<(u32, NameId), u32>,
     roots: Vec<(u32, String)>,
     process: Option<usize>,
     at: u32,
     level: usize,
-    /// Number of open calls beyond [`LEVELS_MAX`].
+    /// Number of open calls beyond [`TREE_LEVELS_MAX`].
     beyond: u64,
 }
 
 impl CallTree {
     /// Creates an empty tree.
     #[must_use]
-    pub fn new(grouping: Grouping) -> Self {
+    pub fn new(grouping: TreeGrouping) -> Self {
         Self {
             grouping,
             nodes: Vec::new(),
@@ -84,12 +84,12 @@ impl CallTree {
     /// Returns the lines of the tree: each function is followed by its callees, those with the
     /// largest total time first, down to `levels_max` levels below the roots.
     #[must_use]
-    pub fn lines(&self, names: &Names, levels_max: usize) -> Vec<TreeLine> {
+    pub fn lines(&self, names: &SiteNames, levels_max: usize) -> Vec<TreeLine> {
         let mut lines = Vec::new();
         self.visit(levels_max, |node, level, root| {
             lines.push(TreeLine {
                 level,
-                name: node.name.map_or(root, |name| names.text(name)).to_owned(),
+                name: node.name.map_or(root, |name| names.text_of(name)).to_owned(),
                 calls: node.calls,
                 total_ns: node.total_ns,
                 self_ns: node.self_ns,
@@ -102,16 +102,16 @@ impl CallTree {
     ///
     /// # Errors
     /// Those of `each`.
-    pub fn stacks<E>(
+    pub fn for_each_stack<E>(
         &self,
-        names: &Names,
+        names: &SiteNames,
         mut each: impl FnMut(&[&str], u64) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut stack = Vec::new();
         let mut outcome = Ok(());
         self.visit(usize::MAX, |node, level, root| {
             stack.truncate(level);
-            stack.push(node.name.map_or(root, |name| names.text(name)));
+            stack.push(node.name.map_or(root, |name| names.text_of(name)));
             if node.self_ns > 0 && outcome.is_ok() {
                 outcome = each(&stack, node.self_ns);
             }
@@ -121,7 +121,7 @@ impl CallTree {
 
     /// Returns the time in all outermost calls.
     #[must_use]
-    pub fn time_ns(&self) -> u64 {
+    pub fn outermost_calls_time_ns(&self) -> u64 {
         let roots = self.roots.iter().map(|(root, _)| self.nodes[*root as usize].total_ns);
         roots.fold(0, u64::saturating_add)
     }
@@ -185,15 +185,15 @@ impl CallTree {
     }
 }
 
-impl Visitor for CallTree {
-    fn thread(&mut self, process: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
-        if self.grouping == Grouping::Threads || self.process != Some(process) {
+impl TraceVisitor for CallTree {
+    fn start_thread(&mut self, process: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
+        if self.grouping == TreeGrouping::Threads || self.process != Some(process) {
             self.process = Some(process);
             let root = self.add(None, NONE);
             let program = thread_info.program.rsplit('/').next().unwrap_or_default();
             let title = match self.grouping {
-                Grouping::Processes => format!("{program} [{}]", thread_info.pid),
-                Grouping::Threads => {
+                TreeGrouping::Processes => format!("{program} [{}]", thread_info.pid),
+                TreeGrouping::Threads => {
                     format!(
                         "{program} [{}] {} [{}]",
                         thread_info.pid, thread_info.thread.name, thread_info.thread.tid
@@ -207,8 +207,8 @@ impl Visitor for CallTree {
         Ok(())
     }
 
-    fn enter(&mut self, _: &Position, name: NameId, _: &[u64]) -> io::Result<()> {
-        if self.level >= LEVELS_MAX {
+    fn enter_call(&mut self, _: &EventPosition, name: NameId, _: &[u64]) -> io::Result<()> {
+        if self.level >= TREE_LEVELS_MAX {
             self.beyond += 1;
             return Ok(());
         }
@@ -217,7 +217,7 @@ impl Visitor for CallTree {
         Ok(())
     }
 
-    fn leave(&mut self, _: &Position, call: &Call) -> io::Result<()> {
+    fn leave_call(&mut self, _: &EventPosition, call: &CompletedCall) -> io::Result<()> {
         let node = &mut self.nodes[self.at as usize];
         node.self_ns = node.self_ns.saturating_add(call.self_ns);
         if self.beyond > 0 {
@@ -236,7 +236,7 @@ impl Visitor for CallTree {
         Ok(())
     }
 
-    fn mark(&mut self, _: &Position, _: NameId, _: &[u64]) -> io::Result<()> {
+    fn visit_mark(&mut self, _: &EventPosition, _: NameId, _: &[u64]) -> io::Result<()> {
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Pairing of events into calls, thread by thread.
 
-use crate::names::{NameId, Names};
+use crate::names::{NameId, SiteNames};
 use crate::traces::Traces;
 use handover_probe::read::{Event, EventKind, ReadAt, Thread, Trace};
 use serde::Serialize;
@@ -8,12 +8,12 @@ use std::io;
 
 /// Maximum depth of calls; deeper ones are counted, but not reported: no thread's stack is that
 /// deep, and a trace that has lost its call ends must not exhaust the memory.
-pub const DEPTH_MAX: usize = 1 << 16;
+pub const STACK_DEPTH_MAX: usize = 1 << 16;
 
 /// Position and time of an event.
 #[derive(Debug, Clone, Copy)]
-pub struct Position {
-    /// Index of the event's trace in [`Traces::all`].
+pub struct EventPosition {
+    /// Index of the event's trace in [`Traces::as_slice`].
     pub process: usize,
     /// Index of the event's thread in [`Trace::threads`].
     pub thread: usize,
@@ -23,7 +23,7 @@ pub struct Position {
 
 /// Cause of the end of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Ending {
+pub enum CallEnding {
     /// The function returned.
     Returned,
     /// The end of the call is missing; the call was ended when a surrounding call returned.
@@ -34,7 +34,7 @@ pub enum Ending {
 
 /// Completed call, with its times.
 #[derive(Debug, Clone, Copy)]
-pub struct Call {
+pub struct CompletedCall {
     /// Name of the function.
     pub name: NameId,
     /// Start time of the call.
@@ -46,16 +46,16 @@ pub struct Call {
     /// `true` if the call is not nested in another call of the same name.
     pub is_outermost: bool,
     /// Cause of the end of the call. Unless it is `Returned`, the end time is that of the surrounding call or thread.
-    pub ending: Ending,
+    pub ending: CallEnding,
 }
 
 /// Visitor of the events of a [`walk`]. Enters and leaves are paired and nested, for any trace.
-pub trait Visitor {
+pub trait TraceVisitor {
     /// Starts a thread, whose events follow.
     ///
     /// # Errors
     /// Those of the visitor's output; the walk ends.
-    fn thread(&mut self, process: usize, trace: &ThreadInfo<'_>) -> io::Result<()> {
+    fn start_thread(&mut self, process: usize, trace: &ThreadInfo<'_>) -> io::Result<()> {
         let _ = (process, trace);
         Ok(())
     }
@@ -63,42 +63,42 @@ pub trait Visitor {
     /// Visits the start of a call.
     ///
     /// # Errors
-    /// Those of [`thread`](Visitor::thread).
-    fn enter(&mut self, at: &Position, name: NameId, values: &[u64]) -> io::Result<()>;
+    /// Those of [`start_thread`](TraceVisitor::start_thread).
+    fn enter_call(&mut self, at: &EventPosition, name: NameId, values: &[u64]) -> io::Result<()>;
 
     /// Visits the end of the innermost open call.
     ///
     /// # Errors
-    /// Those of [`thread`](Visitor::thread).
-    fn leave(&mut self, at: &Position, call: &Call) -> io::Result<()>;
+    /// Those of [`start_thread`](TraceVisitor::start_thread).
+    fn leave_call(&mut self, at: &EventPosition, call: &CompletedCall) -> io::Result<()>;
 
     /// Visits a mark, an event without a duration.
     ///
     /// # Errors
-    /// Those of [`thread`](Visitor::thread).
-    fn mark(&mut self, at: &Position, name: NameId, values: &[u64]) -> io::Result<()>;
+    /// Those of [`start_thread`](TraceVisitor::start_thread).
+    fn visit_mark(&mut self, at: &EventPosition, name: NameId, values: &[u64]) -> io::Result<()>;
 }
 
 /// Passes each event to both visitors.
-impl<A: Visitor, B: Visitor> Visitor for (A, B) {
-    fn thread(&mut self, process: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
-        self.0.thread(process, thread_info)?;
-        self.1.thread(process, thread_info)
+impl<A: TraceVisitor, B: TraceVisitor> TraceVisitor for (A, B) {
+    fn start_thread(&mut self, process: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
+        self.0.start_thread(process, thread_info)?;
+        self.1.start_thread(process, thread_info)
     }
 
-    fn enter(&mut self, at: &Position, name: NameId, values: &[u64]) -> io::Result<()> {
-        self.0.enter(at, name, values)?;
-        self.1.enter(at, name, values)
+    fn enter_call(&mut self, at: &EventPosition, name: NameId, values: &[u64]) -> io::Result<()> {
+        self.0.enter_call(at, name, values)?;
+        self.1.enter_call(at, name, values)
     }
 
-    fn leave(&mut self, at: &Position, call: &Call) -> io::Result<()> {
-        self.0.leave(at, call)?;
-        self.1.leave(at, call)
+    fn leave_call(&mut self, at: &EventPosition, call: &CompletedCall) -> io::Result<()> {
+        self.0.leave_call(at, call)?;
+        self.1.leave_call(at, call)
     }
 
-    fn mark(&mut self, at: &Position, name: NameId, values: &[u64]) -> io::Result<()> {
-        self.0.mark(at, name, values)?;
-        self.1.mark(at, name, values)
+    fn visit_mark(&mut self, at: &EventPosition, name: NameId, values: &[u64]) -> io::Result<()> {
+        self.0.visit_mark(at, name, values)?;
+        self.1.visit_mark(at, name, values)
     }
 }
 
@@ -109,7 +109,7 @@ pub struct ThreadInfo<'a> {
     pub pid: u32,
     /// Path of the process's program.
     pub program: &'a str,
-    /// Time at which the thread started to record, on the time line of [`Position::ns`].
+    /// Time at which the thread started to record, on the time line of [`EventPosition::ns`].
     pub begin_ns: i64,
     /// Time at which the thread started to record, in ns since 1970.
     pub begin_realtime_ns: i64,
@@ -142,7 +142,7 @@ pub struct WalkCounts {
     pub unmatched_enters: u64,
     /// Number of calls still open at the end of their thread or of the recording.
     pub open: u64,
-    /// Number of calls deeper than [`DEPTH_MAX`], which are ignored.
+    /// Number of calls deeper than [`STACK_DEPTH_MAX`], which are ignored.
     pub too_deep: u64,
     /// Number of threads with lost events: their self times may include lost calls.
     pub threads_with_losses: u64,
@@ -157,13 +157,13 @@ struct Frame {
 }
 
 struct Walk<'a, V> {
-    names: &'a Names,
+    names: &'a SiteNames,
     visitor: &'a mut V,
     found: WalkCounts,
     stack: Vec<Frame>,
     /// Number of open calls of each name.
     open: Vec<u32>,
-    /// Number of open calls of each name that are deeper than [`DEPTH_MAX`].
+    /// Number of open calls of each name that are deeper than [`STACK_DEPTH_MAX`].
     too_deep: Vec<u64>,
     /// Sum of `too_deep`.
     too_deep_count: u64,
@@ -177,9 +177,9 @@ struct Walk<'a, V> {
 ///
 /// # Cost
 /// Memory for one chunk of a thread, some 200 kB.
-pub fn walk<S: ReadAt, V: Visitor>(
+pub fn walk<S: ReadAt, V: TraceVisitor>(
     traces: &Traces<S>,
-    names: &Names,
+    names: &SiteNames,
     visitor: &mut V,
 ) -> io::Result<WalkCounts> {
     let mut walk = Walk {
@@ -191,7 +191,7 @@ pub fn walk<S: ReadAt, V: Visitor>(
         too_deep: vec![0; names.count()],
         too_deep_count: 0,
     };
-    for (process, trace) in traces.all().iter().enumerate() {
+    for (process, trace) in traces.as_slice().iter().enumerate() {
         for index in 0..trace.threads().len() {
             walk.thread(process, trace, index)?;
         }
@@ -199,7 +199,7 @@ pub fn walk<S: ReadAt, V: Visitor>(
     Ok(walk.found)
 }
 
-impl<V: Visitor> Walk<'_, V> {
+impl<V: TraceVisitor> Walk<'_, V> {
     fn thread<S: ReadAt>(
         &mut self,
         process: usize,
@@ -215,12 +215,12 @@ impl<V: Visitor> Walk<'_, V> {
             index,
             thread,
         };
-        self.visitor.thread(process, &thread_info)?;
+        self.visitor.start_thread(process, &thread_info)?;
         self.found.threads_with_losses += u64::from(thread_info.has_losses());
-        let mut at = Position { process, thread: index, ns: i64::MIN };
+        let mut at = EventPosition { process, thread: index, ns: i64::MIN };
         let mut events = trace.events(index);
         for event in events.by_ref() {
-            let name = self.names.of(process, event.site);
+            let name = self.names.id_of_site(process, event.site);
             at.ns = trace.ns(event.ticks).max(at.ns);
             if self.names.is_selected(name) {
                 self.step(&at, name, &event)?;
@@ -233,7 +233,7 @@ impl<V: Visitor> Walk<'_, V> {
         }
         while !self.stack.is_empty() {
             self.found.open += 1;
-            self.pop(&at, Ending::Open)?;
+            self.pop(&at, CallEnding::Open)?;
         }
         self.clear_too_deep();
         Ok(())
@@ -247,10 +247,10 @@ impl<V: Visitor> Walk<'_, V> {
         }
     }
 
-    fn step(&mut self, at: &Position, name: NameId, event: &Event) -> io::Result<()> {
+    fn step(&mut self, at: &EventPosition, name: NameId, event: &Event) -> io::Result<()> {
         self.found.events += 1;
         match event.kind {
-            EventKind::Enter if self.stack.len() >= DEPTH_MAX => {
+            EventKind::Enter if self.stack.len() >= STACK_DEPTH_MAX => {
                 self.too_deep[name.index()] += 1;
                 self.too_deep_count += 1;
                 self.found.too_deep += 1;
@@ -259,7 +259,7 @@ impl<V: Visitor> Walk<'_, V> {
             EventKind::Enter => {
                 self.stack.push(Frame { name, begin_ns: at.ns, in_calls_ns: 0 });
                 self.open[name.index()] += 1;
-                self.visitor.enter(at, name, event.values())
+                self.visitor.enter_call(at, name, event.values())
             }
             EventKind::Leave if self.too_deep[name.index()] > 0 => {
                 self.too_deep[name.index()] -= 1;
@@ -275,18 +275,18 @@ impl<V: Visitor> Walk<'_, V> {
                 self.clear_too_deep();
                 while self.stack.last().is_some_and(|frame| frame.name != name) {
                     self.found.unmatched_enters += 1;
-                    self.pop(at, Ending::Cut)?;
+                    self.pop(at, CallEnding::Cut)?;
                 }
-                self.pop(at, Ending::Returned)
+                self.pop(at, CallEnding::Returned)
             }
             _ => {
                 self.found.marks += 1;
-                self.visitor.mark(at, name, event.values())
+                self.visitor.visit_mark(at, name, event.values())
             }
         }
     }
 
-    fn pop(&mut self, at: &Position, ending: Ending) -> io::Result<()> {
+    fn pop(&mut self, at: &EventPosition, ending: CallEnding) -> io::Result<()> {
         let Some(frame) = self.stack.pop() else { return Ok(()) };
         let total_ns = at.ns.saturating_sub(frame.begin_ns).max(0) as u64;
         if let Some(around) = self.stack.last_mut() {
@@ -295,7 +295,7 @@ impl<V: Visitor> Walk<'_, V> {
         let open = &mut self.open[frame.name.index()];
         *open -= 1;
         self.found.calls += 1;
-        let call = Call {
+        let call = CompletedCall {
             name: frame.name,
             begin_ns: frame.begin_ns,
             total_ns,
@@ -303,6 +303,6 @@ impl<V: Visitor> Walk<'_, V> {
             is_outermost: *open == 0,
             ending,
         };
-        self.visitor.leave(at, &call)
+        self.visitor.leave_call(at, &call)
     }
 }

@@ -3,7 +3,7 @@
 #![cfg(not(any(handover_loom, miri)))]
 
 use handover_probe::{Config, Recording, disable, enable, prepare, probe, span};
-use handover_trace::{Format, Grouping, Names, Traces, export};
+use handover_trace::{ExportFormat, SiteNames, Traces, TreeGrouping, export};
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::Duration;
@@ -53,19 +53,19 @@ fn long_trace_is_exported_in_constant_memory() {
     let path = folder.path().join("long.trace");
     let recorded = record(&path, events);
     assert_eq!(recorded, events);
-    for format in Format::ALL {
+    for format in ExportFormat::ALL {
         let out = folder.path().join(format.to_string());
         let peak = peak_bytes(|| {
             let traces = Traces::open([&path]).unwrap();
-            let names = Names::all(&traces);
+            let names = SiteNames::with_all_selected(&traces);
             let file = File::create(&out).unwrap();
-            let found = export(&traces, &names, *format, Grouping::Processes, file).unwrap();
+            let found = export(&traces, &names, *format, TreeGrouping::Processes, file).unwrap();
             assert_eq!(found.events, recorded);
         });
         assert!(peak <= MEMORY_BYTES_MAX, "{format}: {peak} bytes for {recorded} events");
         // At 20 bytes per event or more, a copy of the whole output in memory would exceed the
         // limit.
-        if is_long && *format != Format::Folded {
+        if is_long && *format != ExportFormat::Folded {
             assert!(out.metadata().unwrap().len() > 10 * MEMORY_BYTES_MAX);
         }
         fs::remove_file(out).unwrap();

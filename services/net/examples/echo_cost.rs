@@ -5,9 +5,9 @@
 //! `net-echo-cost [CONNECTIONS [DEPTH [MILLISECONDS]]]`
 
 use handover_base::usage;
-use handover_net::engine::{LengthPrefixCodec, Tls};
+use handover_net::engine::{LengthPrefixCodec, TlsState};
 use handover_net::tls::{
-    Client, ClientOptions, Identity, Server, ServerOptions, ServerVerification,
+    ClientOptions, Identity, ServerOptions, ServerVerification, TlsClientConfig, TlsServerConfig,
 };
 use handover_net::{AcceptPolicy, Config, Conn, Handler, ListenOptions, Net, Stats};
 use std::io::{Read, Write};
@@ -36,11 +36,11 @@ impl Handler for Echo {
 }
 
 /// Runs a client on one connection that keeps `depth` messages in flight until `until`.
-fn talk(address: SocketAddr, client: Option<Client>, depth: usize, until: Instant) {
+fn talk(address: SocketAddr, client: Option<TlsClientConfig>, depth: usize, until: Instant) {
     let failed = "exchange with the server";
     let mut stream = TcpStream::connect(address).expect(failed);
     stream.set_nodelay(true).expect(failed);
-    let mut tls = client.map(|it| Tls::client(&it, "localhost", 0).expect("valid name"));
+    let mut tls = client.map(|it| TlsState::new_client(&it, "localhost", 0).expect("valid name"));
     let mut message = [b'x'; MESSAGE_BYTES];
     message[..4].copy_from_slice(&(MESSAGE_BYTES as u32 - 4).to_be_bytes());
     let lot = message.repeat(depth);
@@ -48,8 +48,8 @@ fn talk(address: SocketAddr, client: Option<Client>, depth: usize, until: Instan
     match &mut tls {
         // The messages wait in `tls` until the handshake is done.
         Some(tls) => {
-            tls.open(&mut [], &mut plain, &mut out).expect("TLS client hello");
-            tls.seal(&lot, &[], &mut out).expect("buffer until the handshake is done");
+            tls.open_records(&mut [], &mut plain, &mut out).expect("TLS client hello");
+            tls.seal_messages(&lot, &[], &mut out).expect("buffer until the handshake is done");
         }
         None => out.extend_from_slice(&lot),
     }
@@ -63,7 +63,7 @@ fn talk(address: SocketAddr, client: Option<Client>, depth: usize, until: Instan
         match &mut tls {
             Some(tls) => {
                 plain.clear();
-                tls.open(&mut buffer[..count], &mut plain, &mut out)
+                tls.open_records(&mut buffer[..count], &mut plain, &mut out)
                     .expect("open the server's records");
                 came_bytes += plain.len();
             }
@@ -71,7 +71,7 @@ fn talk(address: SocketAddr, client: Option<Client>, depth: usize, until: Instan
         }
         let more = &lot[..(came_bytes / MESSAGE_BYTES - before) * MESSAGE_BYTES];
         match &mut tls {
-            Some(tls) => tls.seal(more, &[], &mut out).expect("seal messages"),
+            Some(tls) => tls.seal_messages(more, &[], &mut out).expect("seal messages"),
             None => out.extend_from_slice(more),
         }
         stream.write_all(&out).expect(failed);
@@ -80,16 +80,17 @@ fn talk(address: SocketAddr, client: Option<Client>, depth: usize, until: Instan
 
 fn measure(connections: usize, depth: usize, span: Duration, with_tls: bool) -> (Stats, u64) {
     let identity = Identity::generate(&["localhost"]).expect("valid name");
-    let server = Server::new(&identity, ServerOptions::default()).expect("valid identity");
-    let client = Client::new(ServerVerification::Nothing, ClientOptions::default()).expect("valid");
-    let mut listen = ListenOptions::at("127.0.0.1:0".parse().expect("valid address"));
+    let server = TlsServerConfig::new(&identity, ServerOptions::default()).expect("valid identity");
+    let client =
+        TlsClientConfig::new(ServerVerification::Nothing, ClientOptions::default()).expect("valid");
+    let mut listen = ListenOptions::new("127.0.0.1:0".parse().expect("valid address"));
     if with_tls {
-        listen = listen.tls(&server);
+        listen = listen.with_tls(&server);
     }
     let config = Config { housekeep_ms: 10, ..Config::default() };
     let codec = LengthPrefixCodec::new(1 << 16);
     let make = |_| Echo { cpu_ns: 0 };
-    let net = Net::start_at(1, &[listen], AcceptPolicy::ReusePort, config, codec, make)
+    let net = Net::start_with(1, &[listen], AcceptPolicy::ReusePort, config, codec, make)
         .expect("start the server");
     let address = net.addresses()[0];
     let until = Instant::now() + span;

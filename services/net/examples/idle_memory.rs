@@ -3,9 +3,9 @@
 //!
 //! `net-idle-memory [CONNECTIONS]`: 1,000 by default; each takes one descriptor in each process.
 
-use handover_net::engine::{LengthPrefixCodec, Tls};
+use handover_net::engine::{LengthPrefixCodec, TlsState};
 use handover_net::tls::{
-    Client, ClientOptions, Identity, Server, ServerOptions, ServerVerification,
+    ClientOptions, Identity, ServerOptions, ServerVerification, TlsClientConfig, TlsServerConfig,
 };
 use handover_net::{AcceptPolicy, Config, Conn, Handler, ListenOptions, Net};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -28,14 +28,14 @@ type Failed = Box<dyn std::error::Error>;
 
 /// Serves connections until the end of standard input.
 fn serve(how: &str) -> Result<(), Failed> {
-    let mut listen = ListenOptions::at("127.0.0.1:0".parse()?);
+    let mut listen = ListenOptions::new("127.0.0.1:0".parse()?);
     if how == "tls" {
         let identity = Identity::generate(&["localhost"])?;
-        listen = listen.tls(&Server::new(&identity, ServerOptions::default())?);
+        listen = listen.with_tls(&TlsServerConfig::new(&identity, ServerOptions::default())?);
     }
     let codec = LengthPrefixCodec::new(1 << 16);
     let net =
-        Net::start_at(1, &[listen], AcceptPolicy::ReusePort, Config::default(), codec, |_| Echo)?;
+        Net::start_with(1, &[listen], AcceptPolicy::ReusePort, Config::default(), codec, |_| Echo)?;
     println!("{}", net.addresses()[0]);
     std::io::stdin().read_to_end(&mut Vec::new())?;
     net.stop(Duration::ZERO)?;
@@ -45,8 +45,8 @@ fn serve(how: &str) -> Result<(), Failed> {
 /// Connects and waits for the echo of one message, so that the connection was used before it is idle.
 fn connect(
     address: SocketAddr,
-    client: Option<&Client>,
-) -> Result<(TcpStream, Option<Tls>), Failed> {
+    client: Option<&TlsClientConfig>,
+) -> Result<(TcpStream, Option<TlsState>), Failed> {
     let mut stream = TcpStream::connect(address)?;
     let message = b"\0\0\0\x05hello";
     let mut buffer = [0; 4096];
@@ -55,15 +55,15 @@ fn connect(
         stream.read_exact(&mut buffer[..message.len()])?;
         return Ok((stream, None));
     };
-    let mut tls = Tls::client(client, "localhost", 0)?;
+    let mut tls = TlsState::new_client(client, "localhost", 0)?;
     let (mut plain, mut out) = (Vec::new(), Vec::new());
-    tls.open(&mut [], &mut plain, &mut out)?;
-    tls.seal(message, &[], &mut out)?;
+    tls.open_records(&mut [], &mut plain, &mut out)?;
+    tls.seal_messages(message, &[], &mut out)?;
     while plain.len() < message.len() {
         stream.write_all(&out)?;
         out.clear();
         let count = stream.read(&mut buffer)?;
-        tls.open(&mut buffer[..count], &mut plain, &mut out)?;
+        tls.open_records(&mut buffer[..count], &mut plain, &mut out)?;
     }
     Ok((stream, Some(tls)))
 }
@@ -86,7 +86,7 @@ fn held_bytes(how: &str, connections: u64) -> Result<u64, Failed> {
     BufReader::new(server.stdout.take().ok_or("the server process has no standard output")?)
         .read_line(&mut line)?;
     let address = line.trim().parse()?;
-    let client = Client::new(ServerVerification::Nothing, ClientOptions::default())?;
+    let client = TlsClientConfig::new(ServerVerification::Nothing, ClientOptions::default())?;
     let client = (how == "tls").then_some(&client);
     let held: Result<Vec<_>, _> = (0..connections).map(|_| connect(address, client)).collect();
     let held = held?;

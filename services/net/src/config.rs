@@ -1,12 +1,12 @@
 //! Limits of a thread and its connections, with their defaults.
 
 use crate::ConfigError;
-use crate::engine::Limits;
+use crate::engine::ConnectionLimits;
 use handover_base::range;
 
 /// Policy for a new connection when the thread or process can open no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum WhenFull {
+pub enum FullConnectionsPolicy {
     /// The connection waits in the kernel's accept queue until another one closes.
     #[default]
     Wait,
@@ -35,8 +35,9 @@ pub struct Config {
     /// Maximum number of connections that a thread accepts from one peer address; it closes further ones at once. 0,
     /// the default, is no limit.
     pub connections_per_address_max: u32,
-    /// Policy for new connections when the thread or process can open no more. Default: [`WhenFull::Wait`].
-    pub when_full: WhenFull,
+    /// Policy for new connections when the thread or process can open no more. Default:
+    /// [`FullConnectionsPolicy::Wait`].
+    pub when_full: FullConnectionsPolicy,
     /// Size of the thread's read buffer, in bytes: the maximum of one read, after which other
     /// connections are served. Default 65,536.
     pub read_bytes: u32,
@@ -89,7 +90,7 @@ impl Default for Config {
         Self {
             connections_max: 1 << 20,
             connections_per_address_max: 0,
-            when_full: WhenFull::default(),
+            when_full: FullConnectionsPolicy::default(),
             read_bytes: 1 << 16,
             queued_bytes_max: 1 << 20,
             high_water_bytes: 1 << 16,
@@ -144,8 +145,8 @@ impl Config {
 
     /// Returns the limits that a connection's [`ProtocolState`](crate::engine::ProtocolState) enforces.
     #[must_use]
-    pub fn limits(&self) -> Limits {
-        Limits {
+    pub fn connection_limits(&self) -> ConnectionLimits {
+        ConnectionLimits {
             queued_bytes_max: self.queued_bytes_max as usize,
             high_bytes: self.high_water_bytes as usize,
             low_bytes: self.low_water_bytes as usize,

@@ -1,17 +1,17 @@
 //! Protocol logic of a connection, without a socket or a clock.
 //!
 //! ```text
-//!   bytes received  ──▶ Inbound ──codec──▶ messages ──▶ the handler
+//!   bytes received  ──▶ InboundBuffer ──codec──▶ messages ──▶ the handler
 //!                       owns the beginning of a message,
 //!                       and only while there is one             │ replies
 //!                                                               ▼
-//!   bytes to send   ◀── Outbound ◀──────────────── what the kernel did not take
+//!   bytes to send   ◀── OutboundQueue ◀──────────────── what the kernel did not take
 //!                       high and low water marks, a limit
 //! ```
 //!
-//! A [`ProtocolState`] owns both, behind one pointer that is null while the connection is idle, and [`Tls`] between
-//! them and the network if the connection is secured. Bytes and the time are arguments of everything here, so that
-//! `tests/it/simulation.rs` can simulate a network that delays, splits, merges and drops.
+//! A [`ProtocolState`] owns both, behind one pointer that is null while the connection is idle, and [`TlsState`]
+//! between them and the network if the connection is secured. Bytes and the time are arguments of everything here, so
+//! that `tests/it/simulation.rs` can simulate a network that delays, splits, merges and drops.
 
 mod codec;
 mod inbound;
@@ -27,12 +27,14 @@ mod tls;
 mod tls;
 
 pub use codec::{
-    BytesCodec, Codec, CodecError, DecodeResult, LengthPrefixCodec, LinesCodec, TooLongError,
+    BytesCodec, Codec, CodecError, DecodeResult, LengthPrefixCodec, LinesCodec, MessageTooLongError,
 };
-pub use inbound::{DeliveryResult, Inbound, TruncatedError};
+pub use inbound::{DeliveryResult, InboundBuffer, TruncatedMessageError};
 pub use limiter::{PerIpLimiter, Permit};
-pub use outbound::{Outbound, Overflow, WaterMarkCrossing};
-pub use protocol_state::{Limits, ProtocolState, QueueError, ReceiveBuffer, TimeoutError};
-pub use replies::Replies;
+pub use outbound::{OutboundQueue, SendQueueOverflow, WaterMarkCrossing};
+pub use protocol_state::{
+    ConnectionLimits, ProtocolState, QueueError, ReceiveBuffer, TimeoutError,
+};
+pub use replies::ReplyBuffer;
 pub use spin::SpinPolicy;
-pub use tls::{OpenResult, Tls};
+pub use tls::{OpenedRecords, TlsState};

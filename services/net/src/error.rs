@@ -1,6 +1,9 @@
 //! Error types: one enum per operation that can fail. A refusal returns the value.
 
-use crate::engine::{CodecError, Overflow, QueueError, TimeoutError, TooLongError, TruncatedError};
+use crate::engine::{
+    CodecError, MessageTooLongError, QueueError, SendQueueOverflow, TimeoutError,
+    TruncatedMessageError,
+};
 use crate::tls::{SetupError, TlsError};
 use rustix::io::Errno;
 
@@ -70,10 +73,10 @@ pub enum WriteError {
     Closed,
     /// More bytes would be queued than `queued_bytes_max` allows; the connection is closed.
     #[error(transparent)]
-    Overflow(#[from] Overflow),
+    Overflow(#[from] SendQueueOverflow),
     /// The message is longer than the codec allows.
     #[error(transparent)]
-    TooLong(#[from] TooLongError),
+    TooLong(#[from] MessageTooLongError),
     /// The bytes could not be encrypted; the connection is closed.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -108,7 +111,7 @@ pub enum CloseReason {
     Stopped,
     /// The peer closed the connection in the middle of a message.
     #[error(transparent)]
-    Truncated(#[from] TruncatedError),
+    Truncated(#[from] TruncatedMessageError),
     /// The codec found bytes that are not a message.
     #[error(transparent)]
     InvalidMessage(#[from] CodecError),
@@ -120,7 +123,7 @@ pub enum CloseReason {
     ConnectFailed(Errno),
     /// More bytes would have been queued than the limit allows, as the peer does not read fast enough.
     #[error(transparent)]
-    SlowReader(#[from] Overflow),
+    SlowReader(#[from] SendQueueOverflow),
     /// The connection has exceeded a time limit.
     #[error(transparent)]
     TimedOut(#[from] TimeoutError),
@@ -136,10 +139,10 @@ pub enum CloseReason {
 }
 
 /// Name of a failed system call, and its error number.
-pub(crate) type FailedCall = (&'static str, Errno);
+pub(crate) type FailedSystemCall = (&'static str, Errno);
 
-impl From<FailedCall> for NetError {
-    fn from((call, errno): FailedCall) -> Self {
+impl From<FailedSystemCall> for NetError {
+    fn from((call, errno): FailedSystemCall) -> Self {
         Self::SystemCall { call, errno }
     }
 }

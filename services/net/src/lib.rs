@@ -25,16 +25,16 @@ pub mod tls;
 mod variance;
 
 #[cfg(not(handover_loom))]
-pub use config::{Config, WhenFull};
+pub use config::{Config, FullConnectionsPolicy};
 #[cfg(not(handover_loom))]
 pub use drive::{
     conn::{Conn, Connections},
     endpoint::{ConnectOptions, ListenOptions},
     handler::Handler,
-    inbox::{Handle, Stopper},
+    inbox::{ConnHandle, Stopper},
     reactor::Reactor,
     service::{AcceptPolicy, Net},
-    slab::{Key, idle_bytes},
+    slab::{ConnKey, idle_connection_bytes},
 };
 #[cfg(not(handover_loom))]
 pub use error::{CloseReason, CommandError, ConfigError, NetError, WriteError};

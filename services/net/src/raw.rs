@@ -22,27 +22,27 @@ pub(crate) fn unacknowledged_bytes(fd: BorrowedFd<'_>) -> Result<usize, Errno> {
 
 /// Maximum length, in bytes, of a message that is copied in words of constant size: for so few
 /// bytes a call of `memcpy` takes longer than the copy.
-pub(crate) const SHORT_BYTES: usize = 32;
+pub(crate) const SHORT_MESSAGE_BYTES_MAX: usize = 32;
 
-/// Appends the four bytes of `head` and up to [`SHORT_BYTES`] bytes of `bytes`. The vector's length is read once and
-/// written once: with safe calls each append would wait for the length that the previous one wrote.
+/// Appends the four bytes of `head` and up to [`SHORT_MESSAGE_BYTES_MAX`] bytes of `bytes`. The vector's length is read
+/// once and written once: with safe calls each append would wait for the length that the previous one wrote.
 ///
 /// # Panics
-/// If there are more than [`SHORT_BYTES`].
+/// If there are more than [`SHORT_MESSAGE_BYTES_MAX`].
 #[inline]
-pub(crate) fn append_short(out: &mut Vec<u8>, head: [u8; 4], bytes: &[u8]) {
+pub(crate) fn append_short_message(out: &mut Vec<u8>, head: [u8; 4], bytes: &[u8]) {
     assert!(
-        bytes.len() <= SHORT_BYTES,
-        "{} bytes to append, at most {SHORT_BYTES} are allowed",
+        bytes.len() <= SHORT_MESSAGE_BYTES_MAX,
+        "{} bytes to append, at most {SHORT_MESSAGE_BYTES_MAX} are allowed",
         bytes.len()
     );
-    out.reserve(head.len() + SHORT_BYTES);
+    out.reserve(head.len() + SHORT_MESSAGE_BYTES_MAX);
     let appended = out.len() + head.len() + bytes.len();
-    let spare = &mut out.spare_capacity_mut()[..head.len() + SHORT_BYTES];
+    let spare = &mut out.spare_capacity_mut()[..head.len() + SHORT_MESSAGE_BYTES_MAX];
     let (to_head, to_bytes) = spare.split_at_mut(head.len());
     to_head.copy_from_slice(&head.map(MaybeUninit::new));
     copy_short(bytes, to_bytes);
-    // SAFETY: `reserve` made space for `head` and `SHORT_BYTES` bytes; `head` and `bytes`, which
+    // SAFETY: `reserve` made space for `head` and `SHORT_MESSAGE_BYTES_MAX` bytes; `head` and `bytes`, which
     // end at `appended`, were written right after the old length.
     unsafe { out.set_len(appended) };
 }

@@ -9,8 +9,8 @@ use handover_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const OPEN_SHIFT: u32 = 32;
 /// Bit in `connections` that is set while a listener waits for a free slot.
-const AWAITED: u64 = 1 << (OPEN_SHIFT - 1);
-const RESERVED: u64 = AWAITED - 1;
+const SLOT_AWAITED_BIT: u64 = 1 << (OPEN_SHIFT - 1);
+const RESERVED_COUNT_MASK: u64 = SLOT_AWAITED_BIT - 1;
 
 /// Counters of an event-loop thread's open and reserved connections and queued bytes, with their limits.
 #[derive(Debug)]
@@ -18,9 +18,9 @@ pub struct Reservations {
     /// Number of bytes in the write commands that are queued.
     bytes: AtomicUsize,
     bytes_max: usize,
-    /// Number of open connections in the upper half; number of reserved ones, and [`AWAITED`], in the lower half. In
-    /// one word, so that a reservation which becomes a connection is not missed between the two, nor a slot that
-    /// becomes free while a listener begins to wait.
+    /// Number of open connections in the upper half; number of reserved ones, and [`SLOT_AWAITED_BIT`], in the lower
+    /// half. In one word, so that a reservation which becomes a connection is not missed between the two, nor a slot
+    /// that becomes free while a listener begins to wait.
     connections: AtomicU64,
     /// Maximum number of open and reserved connections together.
     connections_max: u64,
@@ -65,7 +65,9 @@ impl Reservations {
         // Relaxed, here and below: the counts are one word, and no other access depends on them. If
         // the thread opens a connection of its own at the same moment, it may use the last slot:
         // then the connection that is handed to it is closed.
-        self.change(|before| count << OPEN_SHIFT | before & (AWAITED | RESERVED))
+        self.change(|before| {
+            count << OPEN_SHIFT | before & (SLOT_AWAITED_BIT | RESERVED_COUNT_MASK)
+        })
     }
 
     /// Replaces the counts by `change` of them. Returns `true`, and ends the wait, if a listener waits for a slot and
@@ -75,20 +77,20 @@ impl Reservations {
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
         let _ = self.connections.fetch_update(set, fetch, |before| {
             let after = change(before);
-            ends_wait = after & AWAITED != 0 && self.has_slot(after);
-            Some(if ends_wait { after & !AWAITED } else { after })
+            ends_wait = after & SLOT_AWAITED_BIT != 0 && self.has_slot(after);
+            Some(if ends_wait { after & !SLOT_AWAITED_BIT } else { after })
         });
         ends_wait
     }
 
     /// Returns `true` if a slot is free with the open and reserved connections in `counts`.
     fn has_slot(&self, counts: u64) -> bool {
-        (counts >> OPEN_SHIFT) + (counts & RESERVED) < self.connections_max
+        (counts >> OPEN_SHIFT) + (counts & RESERVED_COUNT_MASK) < self.connections_max
     }
 
     /// Reserves a slot for one more connection; returns `false` if none is free. The reservation lasts until
-    /// [`release`](Self::release).
-    pub fn try_reserve(&self) -> bool {
+    /// [`release_slot`](Self::release_slot).
+    pub fn try_reserve_slot(&self) -> bool {
         // Changed only if there is a slot: an attempt that fails does not cause the failure of another one.
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
         let reserved = self
@@ -99,13 +101,13 @@ impl Reservations {
 
     /// Begins to wait for a free slot; returns `false`, without waiting, if a slot is free.
     ///
-    /// The next [`publish_open_count`](Self::publish_open_count) or [`release`](Self::release) that
+    /// The next [`publish_open_count`](Self::publish_open_count) or [`release_slot`](Self::release_slot) that
     /// leaves a slot returns `true` and ends the wait.
     #[must_use]
-    pub fn await_slot(&self) -> bool {
+    pub fn start_awaiting_slot(&self) -> bool {
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
         let waits = self.connections.fetch_update(set, fetch, |before| {
-            (!self.has_slot(before)).then_some(before | AWAITED)
+            (!self.has_slot(before)).then_some(before | SLOT_AWAITED_BIT)
         });
         waits.is_ok()
     }
@@ -113,7 +115,7 @@ impl Reservations {
     /// Releases a reservation: its connection has arrived and was published by its thread, or is not handed over.
     /// Returns `true` if a listener waits for a slot and one is free now: the caller then wakes the listener.
     #[must_use]
-    pub fn release(&self) -> bool {
+    pub fn release_slot(&self) -> bool {
         self.change(|before| before - 1)
     }
 

@@ -3,7 +3,7 @@
 //! Without the feature `probes`, and under Miri, a stage does nothing, except in this crate's own tests, which record
 //! it. Sites stand next to system calls or once per message; a disabled site is one instruction.
 
-use crate::engine::Replies;
+use crate::engine::ReplyBuffer;
 
 /// Emits a probe site if the feature is on, and records the stage in tests. The value is evaluated only while the
 /// site is enabled.
@@ -20,44 +20,44 @@ macro_rules! site {
 
 /// Records that the kernel has reported the connection in slot `index` as readable.
 #[inline(always)]
-pub(crate) fn readable(index: u32) {
+pub(crate) fn record_readable(index: u32) {
     site!(Readable, "net.readable", index as usize);
 }
 
 /// Records a read of `bytes_count` bytes.
 #[inline(always)]
-pub(crate) fn read(bytes_count: usize) {
+pub(crate) fn record_read(bytes_count: usize) {
     site!(Read, "net.read", bytes_count);
 }
 
 /// Records that a message of `message_bytes` was decoded.
 #[inline(always)]
-pub(crate) fn decoded(message_bytes: usize) {
+pub(crate) fn record_decoded(message_bytes: usize) {
     site!(Decoded, "net.decoded", message_bytes);
 }
 
 /// Records that the handler has returned from a message of `message_bytes`.
 #[inline(always)]
-pub(crate) fn dispatched(message_bytes: usize) {
+pub(crate) fn record_dispatched(message_bytes: usize) {
     site!(Dispatched, "net.dispatched", message_bytes);
 }
 
 /// Records that a reply was appended to `replies`.
 #[inline(always)]
-pub(crate) fn written(replies: &Replies) {
+pub(crate) fn record_written(replies: &ReplyBuffer) {
     site!(Written, "net.written", replies.len());
 }
 
 /// Records that the kernel has accepted `bytes_count` bytes.
 #[inline(always)]
-pub(crate) fn sent(bytes_count: usize) {
+pub(crate) fn record_sent(bytes_count: usize) {
     site!(Sent, "net.sent", bytes_count);
 }
 
 #[cfg(test)]
 mod tests {
     use crate::engine::LinesCodec;
-    use crate::{CloseReason, Config, Conn, Connections, Handler, Key, Reactor, Stopper};
+    use crate::{CloseReason, Config, Conn, ConnKey, Connections, Handler, Reactor, Stopper};
     use Stage::{Decoded, Dispatched, Read, Readable, Sent, Written};
     use std::cell::RefCell;
     use std::io::Write;
@@ -96,7 +96,7 @@ mod tests {
         fn on_close(
             &mut self,
             _: &mut Connections<'_, LinesCodec, ()>,
-            _: Key,
+            _: ConnKey,
             (): (),
             _: &CloseReason,
         ) {
@@ -114,7 +114,7 @@ mod tests {
         let mut reactor = Reactor::new(Config::default(), LinesCodec::new(9), Echo(None))
             .expect("create a reactor");
         let stopper = reactor.stopper();
-        reactor.handler().0 = Some(stopper);
+        reactor.handler_mut().0 = Some(stopper);
         reactor.adopt(far).expect("adopt a connection");
         near.shutdown(std::net::Shutdown::Write).expect("connected");
         reactor.run().expect("run the reactor");

@@ -32,7 +32,7 @@ macro_rules! stats {
                 $(self.$name.store(stats.$name, Ordering::Relaxed);)+
             }
 
-            pub(crate) fn read(&self) -> Stats {
+            pub(crate) fn load(&self) -> Stats {
                 Stats { $($name: self.$name.load(Ordering::Relaxed),)+ }
             }
         }

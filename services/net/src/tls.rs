@@ -2,22 +2,25 @@
 //!
 //! ```
 //! # #[cfg(feature = "tls")] {
-//! use handover_net::tls::{Client, ClientOptions, Identity, Roots, Server, ServerOptions, ServerVerification};
+//! use handover_net::tls::{
+//!     ClientOptions, Identity, RootCertificates, ServerOptions, ServerVerification, TlsClientConfig, TlsServerConfig,
+//! };
 //!
 //! // A new identity; Identity::from_files loads an existing one.
 //! let identity = Identity::generate(&["localhost", "127.0.0.1"])?;
-//! let server = Server::new(&identity, ServerOptions::default())?;
-//! let client = Client::new(ServerVerification::Roots(Roots::of(&identity)?), ClientOptions::default())?;
+//! let server = TlsServerConfig::new(&identity, ServerOptions::default())?;
+//! let verification = ServerVerification::Roots(RootCertificates::from_identity(&identity)?);
+//! let client = TlsClientConfig::new(verification, ClientOptions::default())?;
 //! # let _ = (server, client);
 //! # }
 //! # Ok::<(), handover_net::tls::SetupError>(())
 //! ```
 //!
 //! Versions 1.3 and 1.2, by rustls with the cryptography of aws-lc. All threads and connections
-//! share a [`Server`] or [`Client`], and with it the sessions that can be resumed.
+//! share a [`TlsServerConfig`] or [`TlsClientConfig`], and with it the sessions that can be resumed.
 //!
-//! All of this is behind the feature `tls`, which is on by default. Without it [`Server`], [`Client`] and the types
-//! made from them have no values: signatures stay the same, and no code is generated.
+//! All of this is behind the feature `tls`, which is on by default. Without it [`TlsServerConfig`], [`TlsClientConfig`]
+//! and the types made from them have no values: signatures stay the same, and no code is generated.
 
 #[cfg(not(feature = "tls"))]
 mod disabled;
@@ -31,16 +34,18 @@ mod identity;
 mod session;
 
 #[cfg(not(feature = "tls"))]
-pub(crate) use disabled::NamedClient;
+pub(crate) use disabled::NamedTlsClient;
 #[cfg(not(feature = "tls"))]
-pub use disabled::{Client, Server, Session, SetupError, TlsError};
+pub use disabled::{Session, SetupError, TlsClientConfig, TlsError, TlsServerConfig};
 #[cfg(feature = "tls")]
-pub(crate) use endpoints::NamedClient;
+pub(crate) use endpoints::NamedTlsClient;
 #[cfg(feature = "tls")]
-pub use endpoints::{Client, ClientAuth, ClientOptions, Server, ServerOptions, ServerVerification};
+pub use endpoints::{
+    ClientAuth, ClientOptions, ServerOptions, ServerVerification, TlsClientConfig, TlsServerConfig,
+};
 #[cfg(feature = "tls")]
 pub use error::{SetupError, TlsError};
 #[cfg(feature = "tls")]
-pub use identity::{Identity, Roots};
+pub use identity::{Identity, RootCertificates};
 #[cfg(feature = "tls")]
 pub use session::Session;

@@ -2,8 +2,8 @@
 //! that type to the thread that keeps them.
 
 /// ```compile_fail
-/// use handover_net::Handle;
-/// fn shorten<'a>(long: Handle<&'static str>) -> Handle<&'a str> {
+/// use handover_net::ConnHandle;
+/// fn shorten<'a>(long: ConnHandle<&'static str>) -> ConnHandle<&'a str> {
 ///     long
 /// }
 /// ```
@@ -36,12 +36,12 @@ struct ConnectionsIsInvariant;
 /// The types above, without the conversion.
 ///
 /// ```
-/// use handover_net::{Conn, Handle, Connections, Stopper, engine::LinesCodec};
+/// use handover_net::{Conn, ConnHandle, Connections, Stopper, engine::LinesCodec};
 /// type Value = &'static str;
 /// fn keep<T>(it: T) -> T {
 ///     it
 /// }
-/// let _ = (keep::<Handle<Value>>, keep::<Stopper<Value>>);
+/// let _ = (keep::<ConnHandle<Value>>, keep::<Stopper<Value>>);
 /// let _ = (keep::<Conn<'static, LinesCodec, Value>>, keep::<Connections<'static, LinesCodec, Value>>);
 /// ```
 struct SameTypes;

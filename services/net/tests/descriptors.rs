@@ -3,7 +3,7 @@
 
 use handover_base::usage;
 use handover_net::engine::BytesCodec;
-use handover_net::{AcceptPolicy, Config, Conn, Handler, Net, WhenFull};
+use handover_net::{AcceptPolicy, Config, Conn, FullConnectionsPolicy, Handler, Net};
 use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{Read, Write};
@@ -40,7 +40,7 @@ fn server_without_descriptors_waits_or_refuses_and_recovers() {
     let before = getrlimit(Resource::Nofile);
     let few = Rlimit { current: Some(64), maximum: before.maximum };
     setrlimit(Resource::Nofile, few).unwrap();
-    for when_full in [WhenFull::Wait, WhenFull::Reject] {
+    for when_full in [FullConnectionsPolicy::Wait, FullConnectionsPolicy::Reject] {
         let config = Config { when_full, ..Config::default() };
         let here = ["127.0.0.1:0".parse().unwrap()];
         let net =
@@ -54,7 +54,7 @@ fn server_without_descriptors_waits_or_refuses_and_recovers() {
         // Whichever end took the last descriptor, the server has none for this connection.
         rustix::net::connect(&pending, &net.addresses()[0]).unwrap();
         assert!(is_served(&mut first));
-        if when_full == WhenFull::Wait {
+        if when_full == FullConnectionsPolicy::Wait {
             let before_ns = usage::process().cpu_ns();
             std::thread::sleep(Duration::from_millis(300));
             let spent_ns = usage::process().cpu_ns() - before_ns;
@@ -68,8 +68,10 @@ fn server_without_descriptors_waits_or_refuses_and_recovers() {
         let mut late = connect(&net).unwrap();
         assert!(is_served(&mut late), "{when_full:?}");
         match when_full {
-            WhenFull::Wait => assert!(served > 10, "only {served} connections were served"),
-            WhenFull::Reject => {
+            FullConnectionsPolicy::Wait => {
+                assert!(served > 10, "only {served} connections were served")
+            }
+            FullConnectionsPolicy::Reject => {
                 let deadline = Instant::now() + TIMEOUT;
                 // The counters are published when the thread next goes to sleep.
                 while net.stats().turned_away_count == 0 {

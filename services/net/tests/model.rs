@@ -10,15 +10,15 @@
 //!
 //! | model | calls |
 //! |---|---|
-//! | connection_with_a_reservation_.. | try_reserve, push, remove_remote_listener, notify / the same / pop, publish_open_count, release, has_remote_listeners; sleep |
-//! | refused_handover_.. | try_reserve, push to a full ring, release, remove_remote_listener, notify / the same / as above |
-//! | slot_that_becomes_free_.. | try_reserve / publish_open_count, try_reserve |
+//! | connection_with_a_reservation_.. | try_reserve_slot, push, remove_remote_listener, notify / the same / pop, publish_open_count, release_slot, has_remote_listeners; sleep |
+//! | refused_handover_.. | try_reserve_slot, push to a full ring, release_slot, remove_remote_listener, notify / the same / as above |
+//! | slot_that_becomes_free_.. | try_reserve_slot / publish_open_count, try_reserve_slot |
 //! | bytes_that_fit_.. | try_reserve_bytes, release_bytes / try_reserve_bytes of too many / release_bytes |
-//! | waiting_listener_.. | try_reserve, await_slot; sleep / publish_open_count, notify / release, notify |
+//! | waiting_listener_.. | try_reserve_slot, start_awaiting_slot; sleep / publish_open_count, notify / release_slot, notify |
 //! | stopped_thread_.. | push, remove_remote_listener, notify / stop, notify / pop, has_remote_listeners; sleep |
 //!
-//! Seen to fail: open and reserved connections in two words, with a relaxed `release`, or with a compare-and-swap of
-//! one word after a load of the other (a connection with a reservation finds no slot); attempts that add first and
+//! Seen to fail: open and reserved connections in two words, with a relaxed `release_slot`, or with a compare-and-swap
+//! of one word after a load of the other (a connection with a reservation finds no slot); attempts that add first and
 //! subtract if they fail, of slots and of bytes (others are refused although there is a slot, or room);
 //! `remove_remote_listener` that is relaxed (a connection is lost).
 #![cfg(handover_loom)]
@@ -90,13 +90,13 @@ impl Inbox {
 
     /// Hands a connection over, as a listener of another thread. Returns `true` if it was accepted.
     fn hand_over(&self) -> bool {
-        if !self.reservations.try_reserve() {
+        if !self.reservations.try_reserve_slot() {
             return false;
         }
         match self.commands.push(Adopt) {
             Ok(()) => self.wake.notify(),
             Err(PushError::Full(_)) => {
-                assert!(!self.reservations.release(), "no listener waits");
+                assert!(!self.reservations.release_slot(), "no listener waits");
                 return false;
             }
             Err(PushError::Closed(_)) => {
@@ -123,7 +123,7 @@ impl Inbox {
                 assert!(open_count < connections_max, "no free slot for a reserved connection");
                 open_count += 1;
                 let is_awaited = self.reservations.publish_open_count(open_count as u64)
-                    || self.reservations.release();
+                    || self.reservations.release_slot();
                 assert!(!is_awaited, "no listener waits");
             }
             // Relaxed: ordered by the notification.
@@ -153,9 +153,9 @@ fn hand_over_from_two(connections_max: usize, commands_max: u32) {
     let accepted = listeners.map(|listener| listener.join().expect("a listener"));
     assert_eq!(open_count, accepted.iter().sum());
     for _ in open_count..connections_max {
-        assert!(inbox.reservations.try_reserve(), "a reservation was not released");
+        assert!(inbox.reservations.try_reserve_slot(), "a reservation was not released");
     }
-    assert!(!inbox.reservations.try_reserve());
+    assert!(!inbox.reservations.try_reserve_slot());
 }
 
 #[test]
@@ -175,10 +175,10 @@ fn slot_that_becomes_free_is_given_to_one_of_two() {
         assert!(!reservations.publish_open_count(2));
         let other = thread::spawn({
             let reservations = Arc::clone(&reservations);
-            move || reservations.try_reserve()
+            move || reservations.try_reserve_slot()
         });
         assert!(!reservations.publish_open_count(1), "no listener waits");
-        let is_ours = reservations.try_reserve();
+        let is_ours = reservations.try_reserve_slot();
         let is_theirs = other.join().expect("the other listener");
         assert!(is_ours != is_theirs, "one free slot: {is_ours}, {is_theirs}");
     });
@@ -188,15 +188,15 @@ fn slot_that_becomes_free_is_given_to_one_of_two() {
 fn waiting_listener_is_woken_for_a_slot() {
     model(3, || {
         let (inbox, _commands) = Inbox::new(2, 2);
-        assert!(inbox.reservations.try_reserve());
+        assert!(inbox.reservations.try_reserve_slot());
         assert!(!inbox.reservations.publish_open_count(1));
         let listener = thread::spawn({
             let inbox = Arc::clone(&inbox);
             move || {
                 // Two slots become free.
                 for _ in 0..2 {
-                    while !inbox.reservations.try_reserve() {
-                        if inbox.reservations.await_slot() {
+                    while !inbox.reservations.try_reserve_slot() {
+                        if inbox.reservations.start_awaiting_slot() {
                             inbox.wake.sleep();
                         }
                     }
@@ -211,7 +211,7 @@ fn waiting_listener_is_woken_for_a_slot() {
                 }
             }
         });
-        if inbox.reservations.release() {
+        if inbox.reservations.release_slot() {
             inbox.wake.notify();
         }
         closing.join().expect("the thread of connections");

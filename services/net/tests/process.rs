@@ -5,9 +5,9 @@
 //! With `HANDOVER_LONG=1` there are 10,000 silent and 10,000 idle peers, as far as the limit of
 //! open files of this process allows.
 
-use handover_net::engine::{LengthPrefixCodec, Tls};
+use handover_net::engine::{LengthPrefixCodec, TlsState};
 use handover_net::tls::{
-    Client, ClientOptions, Identity, Server, ServerOptions, ServerVerification,
+    ClientOptions, Identity, ServerOptions, ServerVerification, TlsClientConfig, TlsServerConfig,
 };
 use handover_net::{AcceptPolicy, Config, Conn, Handler, ListenOptions, Net};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
@@ -73,15 +73,16 @@ fn serve(what: &str) {
         let few = Rlimit { current: Some(64), maximum: before.maximum };
         setrlimit(Resource::Nofile, few).unwrap();
     }
-    let mut listen = ListenOptions::at("127.0.0.1:0".parse().unwrap());
+    let mut listen = ListenOptions::new("127.0.0.1:0".parse().unwrap());
     if what == "tls" {
         let identity = Identity::generate(&["localhost"]).unwrap();
-        listen = listen.tls(&Server::new(&identity, ServerOptions::default()).unwrap());
+        listen =
+            listen.with_tls(&TlsServerConfig::new(&identity, ServerOptions::default()).unwrap());
     }
     let config = Config { handshake_timeout_ms: HANDSHAKE_MS, ..Config::default() };
     let codec = LengthPrefixCodec::new(1 << 16);
     let net =
-        Net::start_at(2, &[listen], AcceptPolicy::RoundRobin, config, codec, |_| Echo).unwrap();
+        Net::start_with(2, &[listen], AcceptPolicy::RoundRobin, config, codec, |_| Echo).unwrap();
     println!("{}", net.addresses()[0]);
     // Relaxed: a flag on which no other access depends.
     while !terminated.load(Ordering::Relaxed) {
@@ -228,10 +229,10 @@ fn silent_connections() {
 }
 
 /// Returns the `RssAnon` that each of `count` idle connections adds, after one answer on each.
-fn idle_bytes(what: &str, count: u64) -> u64 {
+fn idle_connection_bytes(what: &str, count: u64) -> u64 {
     let served = Served::start(what);
     let verify = ServerVerification::Nothing;
-    let client = Client::new(verify, ClientOptions::default()).unwrap();
+    let client = TlsClientConfig::new(verify, ClientOptions::default()).unwrap();
     let client = (what == "tls").then_some(&client);
     let ask = || {
         let mut peer = served.connect().unwrap();
@@ -250,7 +251,7 @@ fn idle_bytes(what: &str, count: u64) -> u64 {
 }
 
 /// Sends one message and receives its echo.
-fn answered(peer: &mut TcpStream, client: Option<&Client>) {
+fn answered(peer: &mut TcpStream, client: Option<&TlsClientConfig>) {
     let mut reply = [0; 4096];
     let Some(client) = client else {
         peer.write_all(&framed(7)).unwrap();
@@ -258,16 +259,16 @@ fn answered(peer: &mut TcpStream, client: Option<&Client>) {
         assert_eq!(reply[..12], framed(7));
         return;
     };
-    let mut tls = Tls::client(client, "localhost", 0).unwrap();
+    let mut tls = TlsState::new_client(client, "localhost", 0).unwrap();
     let (mut plain, mut out) = (Vec::new(), Vec::new());
-    tls.open(&mut [], &mut plain, &mut out).unwrap();
-    tls.seal(&framed(7), &[], &mut out).unwrap();
+    tls.open_records(&mut [], &mut plain, &mut out).unwrap();
+    tls.seal_messages(&framed(7), &[], &mut out).unwrap();
     while plain.len() < 12 {
         peer.write_all(&out).unwrap();
         out.clear();
         let count = peer.read(&mut reply).unwrap();
         assert!(count > 0, "the server closed the connection");
-        tls.open(&mut reply[..count], &mut plain, &mut out).unwrap();
+        tls.open_records(&mut reply[..count], &mut plain, &mut out).unwrap();
     }
     assert_eq!(plain, framed(7));
 }
@@ -277,12 +278,12 @@ fn idle_memory() {
     let is_long = std::env::var_os("HANDOVER_LONG").is_some();
     let wanted = if is_long { 10_000 } else { 3_000 };
     let count = wanted.min(limit.saturating_sub(100));
-    let plain = idle_bytes("plain", count);
+    let plain = idle_connection_bytes("plain", count);
     // Memory comes in whole pages and slab blocks, a large share for few connections.
     let slack = 256 * 1024 / count;
     assert!(plain <= 64 + slack, "{plain} bytes for each of {count} connections");
     let count = if is_long { count } else { count / 10 };
-    let sealed = idle_bytes("tls", count);
+    let sealed = idle_connection_bytes("tls", count);
     let slack = 256 * 1024 / count;
     assert!(sealed <= 4096 + slack, "{sealed} bytes for each of {count} TLS connections");
     println!("{plain} bytes each, and {sealed} by TLS");

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 /// Maximum length of the name in an `sm://` or `uds://` address, in bytes. The kernel's own limit
 /// for the name of a Unix socket is 107.
-pub const NAME_MAX_BYTES: usize = 100;
+pub const ADDRESS_NAME_BYTES_MAX: usize = 100;
 
 /// Error of parsing an [`Address`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +22,7 @@ pub enum AddressError {
     #[error("the address contains a control character, or a slash after sm://")]
     Character,
     /// The name is too long for a Unix socket.
-    #[error("the name in the address has {bytes} bytes, the maximum is {max}", max = NAME_MAX_BYTES)]
+    #[error("the name in the address has {bytes} bytes, the maximum is {max}", max = ADDRESS_NAME_BYTES_MAX)]
     TooLong {
         /// Length of the name, in bytes.
         bytes: usize,
@@ -166,7 +166,7 @@ impl FromStr for Address {
                 check_host_port(rest)?;
             }
             Address::Sm(name) if name.contains('/') => return Err(AddressError::Character),
-            Address::Sm(name) | Address::Uds(name) if name.len() > NAME_MAX_BYTES => {
+            Address::Sm(name) | Address::Uds(name) if name.len() > ADDRESS_NAME_BYTES_MAX => {
                 return Err(AddressError::TooLong { bytes: name.len() });
             }
             _ => {}
@@ -227,7 +227,7 @@ mod tests {
             let refused = written.parse::<Address>().expect_err(written);
             assert_eq!(refused.to_string(), said);
         }
-        let long = format!("uds:///{}", "x".repeat(NAME_MAX_BYTES));
+        let long = format!("uds:///{}", "x".repeat(ADDRESS_NAME_BYTES_MAX));
         assert_eq!(long.parse::<Address>(), Err(AddressError::TooLong { bytes: 101 }));
     }
 }

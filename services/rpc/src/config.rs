@@ -211,11 +211,11 @@ impl Default for Config {
 }
 
 /// Maximum value of `peers_max`.
-pub(crate) const PEERS_LIMIT: u32 = 1 << 20;
+pub(crate) const PEERS_MAX_LIMIT: u32 = 1 << 20;
 /// Minimum value of `message_bytes_max`, also required of the value that a peer sends.
-pub(crate) const MESSAGE_BYTES_MIN: u32 = 64;
+pub(crate) const MESSAGE_BYTES_LIMIT_MIN: u32 = 64;
 /// Maximum value of `slots_count`, also required of the value that a peer sends.
-pub(crate) const SLOTS_LIMIT: u32 = 1 << 16;
+pub(crate) const SLOTS_COUNT_LIMIT: u32 = 1 << 16;
 /// Maximum value of `shared_bytes`, also required of the value that a peer sends.
 pub(crate) const SHARED_BYTES_LIMIT: u32 = 1 << 28;
 
@@ -225,24 +225,24 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] names the field, its value and its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        range::check("peers_max", self.peers_max, 1, PEERS_LIMIT)?;
+        range::check("peers_max", self.peers_max, 1, PEERS_MAX_LIMIT)?;
         range::check("calls_max", self.calls_max, 1, 1 << 24)?;
         range::check(
             "message_bytes_max",
             self.message_bytes_max,
-            MESSAGE_BYTES_MIN,
+            MESSAGE_BYTES_LIMIT_MIN,
             SHARED_BYTES_LIMIT / 2,
         )?;
         range::check("queued_bytes_max", self.queued_bytes_max, 1024, u32::MAX)?;
         range::check("spin_ns_max", self.spin_ns_max, 0, 1_000_000_000)?;
-        range::check("slots_count", self.slots_count, 2, SLOTS_LIMIT)?;
+        range::check("slots_count", self.slots_count, 2, SLOTS_COUNT_LIMIT)?;
         check_power_of_two("slots_count", self.slots_count)?;
         let shared_bytes_min = (2 * self.message_bytes_max).next_power_of_two().max(4096);
         range::check("shared_bytes", self.shared_bytes, shared_bytes_min, SHARED_BYTES_LIMIT)?;
         check_power_of_two("shared_bytes", self.shared_bytes)?;
         range::check("handshake_timeout_ms", self.handshake_timeout_ms, 1, 86_400_000)?;
         range::check("message_timeout_ms", self.message_timeout_ms, 0, 86_400_000)?;
-        range::check("handshakes_max", self.handshakes_max, 1, PEERS_LIMIT)?;
+        range::check("handshakes_max", self.handshakes_max, 1, PEERS_MAX_LIMIT)?;
         range::check("pool_threads", self.pool_threads, 0, 1024)?;
         range::check("pool_queue_max", self.pool_queue_max, 1, 1 << 24)?;
         range::check("pool_queue_bytes_max", self.pool_queue_bytes_max, 1024, u32::MAX)?;

@@ -3,7 +3,7 @@
 //! ```text
 //!  caller                              peer
 //!  Calls::start ──▶ Header, arguments ──▶ Method looked up, handler called
-//!  Calls::complete ◀── Header, result ◀──┘
+//!  Calls::complete_call ◀── Header, result ◀──┘
 //! ```
 //!
 //! Time is an argument, in ns. The `drive` module of this crate builds on this one.
@@ -19,11 +19,14 @@ mod secret;
 pub use crate::BulkRefusal;
 pub use backlog::Backlog;
 pub use bulk::{
-    ArrivalCheck, BulkHandle, BulkMessage, CheckWord, FileId, Location, Rights, SEGMENTS_MAX,
-    TRANSFER_LIMIT, is_within, total_bytes,
+    ArrivalCheck, BULK_SEGMENTS_MAX, BulkHandle, BulkMessage, CheckWord, FileId, Rights,
+    SegmentLocation, TRANSFER_NUMBER_LIMIT, is_range_within, segments_total_bytes,
 };
-pub use calls::{CallId, Calls, ONE_WAY, Outcome, PeerKey};
-pub use frame::{BULK_BYTES_MAX, HEADER_BYTES, HELLO_BYTES, Header, Hello, Kind, Refusal, VERSION};
+pub use calls::{CallCompletion, CallId, Calls, ONE_WAY_CALL_NUMBER, PeerKey};
+pub use frame::{
+    BULK_MESSAGE_BYTES_MAX, FRAME_HEADER_BYTES, FrameHeader, FrameKind, HELLO_BYTES, Hello,
+    PROTOCOL_VERSION, Refusal,
+};
 pub use inbound::ReceiveBuffer;
 pub use method::{Method, Methods};
-pub use secret::{NO_PROOF, NONCE_BYTES, PROOF_BYTES, Role, SECRET_BYTES_MIN, Secret};
+pub use secret::{HandshakeRole, NO_PROOF, NONCE_BYTES, PROOF_BYTES, SECRET_BYTES_MIN, Secret};

@@ -136,7 +136,7 @@ pub enum AuthenticationError {
 
 impl CloseReason {
     /// Returns a function that converts the error number of the failed system call `call` to a reason.
-    pub(crate) fn failed_call(call: &'static str) -> impl Fn(Errno) -> Self {
+    pub(crate) fn from_system_call(call: &'static str) -> impl Fn(Errno) -> Self {
         move |errno| match errno {
             Errno::PIPE | Errno::CONNRESET => CloseReason::ClosedByPeer,
             errno => CloseReason::SystemCall { call, errno },
@@ -217,7 +217,7 @@ pub enum EndpointError {
 
 impl EndpointError {
     /// Returns an error about the secret, key or certificate of that file or address.
-    pub(crate) fn security(subject: &str, why: impl Into<String>) -> Self {
+    pub(crate) fn from_security_setup(subject: &str, why: impl Into<String>) -> Self {
         Self::Security { subject: subject.into(), why: why.into() }
     }
 }

@@ -28,7 +28,7 @@ mod variance;
 pub use rustls;
 
 #[cfg(not(handover_loom))]
-pub use address::{Address, AddressError, NAME_MAX_BYTES, Transport};
+pub use address::{ADDRESS_NAME_BYTES_MAX, Address, AddressError, Transport};
 #[cfg(not(handover_loom))]
 pub use config::{Config, LogLevel, TlsFiles, UdsPeers};
 #[cfg(all(feature = "monitoring", not(handover_loom)))]

@@ -59,21 +59,21 @@ impl<A, P> Mailbox<A, P> {
     }
 
     /// Queues an answer. Returns whether the endpoint's thread must be woken.
-    pub fn push(&self, answer: A) -> ReceiverState {
-        lock(&self.answers).push(answer);
+    pub fn push_answer(&self, answer: A) -> ReceiverState {
+        lock_ignoring_poison(&self.answers).push(answer);
         self.announce()
     }
 
     /// Starts to accept posts of other threads.
     pub fn open(&self) {
-        lock(&self.posts).open = true;
+        lock_ignoring_poison(&self.posts).open = true;
     }
 
-    /// Refuses later posts. Returns those that were not removed by [`take`](Self::take); dropping
+    /// Refuses later posts. Returns those that were not removed by [`take_all`](Self::take_all); dropping
     /// one may call code that posts again.
     #[must_use = "dropping a post may call code of a user"]
     pub fn close(&self) -> Vec<P> {
-        let mut posts = lock(&self.posts);
+        let mut posts = lock_ignoring_poison(&self.posts);
         posts.open = false;
         std::mem::take(&mut posts.waiting)
     }
@@ -84,7 +84,7 @@ impl<A, P> Mailbox<A, P> {
     /// # Errors
     /// [`PostError`] if too many wait, or if the mailbox is closed.
     pub fn post(&self, post: P, posts_max: usize) -> Result<ReceiverState, PostError> {
-        let mut posts = lock(&self.posts);
+        let mut posts = lock_ignoring_poison(&self.posts);
         let refusal = if !posts.open {
             PostError::Closed
         } else if posts.waiting.len() >= posts_max {
@@ -100,17 +100,17 @@ impl<A, P> Mailbox<A, P> {
     }
 
     /// Requests the thread to stop. Returns whether it must be woken.
-    pub fn stop(&self) -> ReceiverState {
+    pub fn request_stop(&self) -> ReceiverState {
         // Relaxed: ordered by the exchange of `any` in announce(). An exchange, as loom also tries
-        // stores that an exchange in take_stop() overwrites without having seen them.
+        // stores that an exchange in take_stop_request() overwrites without having seen them.
         self.stop.swap(true, Ordering::Relaxed);
         self.announce()
     }
 
     fn announce(&self) -> ReceiverState {
-        // Release: publishes `stop` to the Acquire in take(); `answers` and `posts` have their own
+        // Release: publishes `stop` to the Acquire in take_all(); `answers` and `posts` have their own
         // locks. An exchange and no store: it continues the release sequence of an announcement by
-        // another thread, so that the one exchange in take() acquires both.
+        // another thread, so that the one exchange in take_all() acquires both.
         self.any.swap(true, Ordering::Release);
         match self.asleep.must_wake(|| None) {
             Some(_) => ReceiverState::Asleep,
@@ -118,7 +118,7 @@ impl<A, P> Mailbox<A, P> {
         }
     }
 
-    /// Announces that this thread is about to sleep. It must check [`has_any`](Self::has_any) once more afterwards.
+    /// Announces that this thread is about to sleep. It must check [`has_items`](Self::has_items) once more afterwards.
     pub fn declare_sleep(&self) {
         self.asleep.declare(SleepObject::Elsewhere);
     }
@@ -130,29 +130,29 @@ impl<A, P> Mailbox<A, P> {
 
     /// Returns `true` if an answer, a post or a stop request is queued.
     #[inline]
-    pub fn has_any(&self) -> bool {
+    pub fn has_items(&self) -> bool {
         // Acquire: pairs with the Release in announce().
         self.any.load(Ordering::Acquire)
     }
 
     /// Moves all queued answers and posts to the end of `answers` and `posts`.
-    pub fn take(&self, answers: &mut Vec<A>, posts: &mut Vec<P>) {
+    pub fn take_all(&self, answers: &mut Vec<A>, posts: &mut Vec<P>) {
         // Acquire: pairs with the Release in announce(), so that a `stop` whose announcement is
         // taken here is seen. A later announcement sets the flag again.
         self.any.swap(false, Ordering::Acquire);
-        answers.append(&mut lock(&self.answers));
-        posts.append(&mut lock(&self.posts).waiting);
+        answers.append(&mut lock_ignoring_poison(&self.answers));
+        posts.append(&mut lock_ignoring_poison(&self.posts).waiting);
     }
 
     /// Returns `true` if a stop was requested since the last call.
-    pub fn take_stop(&self) -> bool {
-        // Relaxed both: ordered by the exchange of `any` in take().
+    pub fn take_stop_request(&self) -> bool {
+        // Relaxed both: ordered by the exchange of `any` in take_all().
         self.stop.load(Ordering::Relaxed) && self.stop.swap(false, Ordering::Relaxed)
     }
 }
 
 /// Locks a mutex, even if a thread has panicked while it held the lock.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock_ignoring_poison<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // The data is consistent after a panic: each change of it is a single call.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

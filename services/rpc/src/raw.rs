@@ -9,12 +9,12 @@ mod region;
 mod sealed;
 mod segment;
 
-pub(crate) use copy::Store;
+pub(crate) use copy::StoreKind;
 pub(crate) use credentials::peer_credentials;
 pub(crate) use gather::{
-    MemoryPiece, RemoteAddress, read_process, read_process_word, receive as receive_into,
-    send as send_from, write_process,
+    MemoryPiece, RemoteAddress, read_process_memory, read_process_word, receive_into, send_from,
+    write_process_memory,
 };
 pub(crate) use process::peer_pidfd;
 pub(crate) use region::{Region, file_id};
-pub(crate) use segment::{INLINE_BYTES, Segment, SegmentError};
+pub(crate) use segment::{INLINE_BODY_BYTES_MAX, Segment, SegmentError};

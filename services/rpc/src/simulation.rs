@@ -8,19 +8,19 @@
 mod engine;
 mod network;
 
-pub(crate) use network::{Port, closing};
+pub(crate) use network::{SimulatedPort, record_close_reason};
 
 use crate::clock;
 use crate::drive::event_loop::sealed::Driver;
 use crate::drive::random;
 use crate::drive::wire::Wire;
-use crate::engine::HEADER_BYTES;
+use crate::engine::FRAME_HEADER_BYTES;
 use crate::{
     Address, AuthenticationError, Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, Call,
     CallError, Calling, CloseReason, Config, Endpoint, EndpointError, Failure, LogLevel, Method,
     Peer, Rights, Transfer,
 };
-use network::{Cable, End, NetworkProperties, Random};
+use network::{NetworkProperties, SimulatedCable, SimulationRandom, StreamEnd};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -90,22 +90,22 @@ enum Secrets {
 }
 
 impl Swarm {
-    fn new(random: &mut Random) -> Self {
-        let mut chance = |percent| if random.percent(50) { 0 } else { percent };
+    fn new(random: &mut SimulationRandom) -> Self {
+        let mut chance = |percent| if random.is_true_with_percent(50) { 0 } else { percent };
         let (cuts, silences, kills) = (chance(3), chance(2), chance(1));
         let (deadlines, cancels) = (chance(40), chance(10));
-        let pauses = [0; 2].map(|_| [0, 0, 30, 97][random.below(4) as usize]);
+        let pauses = [0; 2].map(|_| [0, 0, 30, 97][random.number_below(4) as usize]);
         let weather = NetworkProperties {
-            delay_ns_max: [1, 20_000, 2_000_000][random.below(3) as usize],
-            window_bytes: [0; 2].map(|_| [100, 1000, 1 << 16][random.below(3) as usize]),
-            piece_bytes_max: [1, 40, 1 << 16][random.below(3) as usize],
+            delay_ns_max: [1, 20_000, 2_000_000][random.number_below(3) as usize],
+            window_bytes: [0; 2].map(|_| [100, 1000, 1 << 16][random.number_below(3) as usize]),
+            piece_bytes_max: [1, 40, 1 << 16][random.number_below(3) as usize],
         };
         Self {
             weather,
-            message_bytes_max: 64 + random.below(500) as u32,
-            queued_bytes_max: [1024, 4096, 1 << 16][random.below(3) as usize],
-            calls_max: [4, 64][random.below(2) as usize],
-            secrets: match random.below(10) {
+            message_bytes_max: 64 + random.number_below(500) as u32,
+            queued_bytes_max: [1024, 4096, 1 << 16][random.number_below(3) as usize],
+            calls_max: [4, 64][random.number_below(2) as usize],
+            secrets: match random.number_below(10) {
                 0 => Secrets::Different,
                 1..=5 => Secrets::Same,
                 _ => Secrets::None,
@@ -116,7 +116,7 @@ impl Swarm {
             pauses,
             deadlines,
             cancels,
-            transfers: random.percent(50),
+            transfers: random.is_true_with_percent(50),
         }
     }
 }
@@ -158,7 +158,7 @@ struct Node {
 
 #[derive(Debug)]
 struct Connection {
-    cable: Cable,
+    cable: SimulatedCable,
     connector: usize,
     /// `true` if a fault was injected, so that the connection may be closed.
     is_harmed: bool,
@@ -167,7 +167,7 @@ struct Connection {
 }
 
 struct World {
-    random: Random,
+    random: SimulationRandom,
     swarm: Swarm,
     now_ns: u64,
     nodes: [Node; 2],
@@ -232,7 +232,7 @@ impl Node {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut random = Random::new(seed);
+        let mut random = SimulationRandom::new(seed);
         let (swarm, handled) = (Swarm::new(&mut random), Handled::default());
         let now_ns = 1_000_000_000;
         clock::set(now_ns);
@@ -259,11 +259,11 @@ impl World {
 
     fn run(&mut self) {
         for _ in 0..STEPS {
-            let ns = self.random.below(STEP_NS_MAX);
+            let ns = self.random.number_below(STEP_NS_MAX);
             self.pass_time(ns);
             for node in 0..2 {
                 self.act(node);
-                if !self.random.percent(self.swarm.pauses[node]) {
+                if !self.random.is_true_with_percent(self.swarm.pauses[node]) {
                     self.run_endpoint(node);
                 }
             }
@@ -276,16 +276,16 @@ impl World {
     /// Lets a node make random connections, calls, transfers and cancellations.
     fn act(&mut self, node: usize) {
         let connections_count = self.nodes[node].peers.len() + self.nodes[node].connecting.len();
-        if connections_count < CONNECTIONS_MAX && self.random.percent(20) {
+        if connections_count < CONNECTIONS_MAX && self.random.is_true_with_percent(20) {
             self.connect(node);
         }
-        for _ in 0..self.random.below(4) {
+        for _ in 0..self.random.number_below(4) {
             self.call(node);
         }
-        if self.swarm.transfers && self.random.percent(10) {
+        if self.swarm.transfers && self.random.is_true_with_percent(10) {
             self.pull(node);
         }
-        if self.random.percent(self.swarm.cancels)
+        if self.random.is_true_with_percent(self.swarm.cancels)
             && let Some(pending) = self.nodes[node].calls.pop_first().map(|it| it.1)
         {
             let endpoint = &mut self.nodes[node].endpoint;
@@ -301,8 +301,8 @@ impl World {
 
     fn connect(&mut self, node: usize) {
         let number = self.next_number();
-        let seed = self.random.below(u64::MAX);
-        let (cable, [ours, its]) = Cable::new(seed, self.swarm.weather);
+        let seed = self.random.number_below(u64::MAX);
+        let (cable, [ours, its]) = SimulatedCable::new(seed, self.swarm.weather);
         let address = Address::Tcp("simulated:1".into());
         let acceptor = self.nodes[1 - node].endpoint.event_loop();
         acceptor.start_simulated(Wire::Simulated(its), &address, false);
@@ -315,7 +315,7 @@ impl World {
 
     fn peer(&mut self, node: usize) -> Option<(Peer, u64)> {
         let count = self.nodes[node].peers.len() as u64;
-        (count > 0).then(|| self.nodes[node].peers[self.random.below(count) as usize])
+        (count > 0).then(|| self.nodes[node].peers[self.random.number_below(count) as usize])
     }
 
     fn call(&mut self, node: usize) {
@@ -324,9 +324,9 @@ impl World {
         // The number and the length of the body need 20 bytes.
         let room_bytes = u64::from(self.swarm.message_bytes_max) - 20;
         let body: Vec<u8> =
-            (0..self.random.below(room_bytes)).map(|at| (at ^ number) as u8).collect();
+            (0..self.random.number_below(room_bytes)).map(|at| (at ^ number) as u8).collect();
         let arguments = (number, body);
-        let method = match self.random.below(20) {
+        let method = match self.random.number_below(20) {
             0 => UNKNOWN,
             1 | 2 => REFUSE,
             3 | 4 => NOTE,
@@ -344,8 +344,10 @@ impl World {
             );
             return;
         }
-        let timeout_ns =
-            self.random.percent(self.swarm.deadlines).then(|| self.random.below(2_000_000));
+        let timeout_ns = self
+            .random
+            .is_true_with_percent(self.swarm.deadlines)
+            .then(|| self.random.number_below(2_000_000));
         let started = match timeout_ns {
             Some(ns) => {
                 node.endpoint.start_within(peer, method, &arguments, Duration::from_nanos(ns))
@@ -382,7 +384,7 @@ impl World {
     /// Runs the event loop of the endpoint `at`, and collects the results of its completed
     /// connections, calls and transfers.
     fn run_endpoint(&mut self, at: usize) {
-        let iterations = 1 + self.random.below(3);
+        let iterations = 1 + self.random.number_below(3);
         let node = &mut self.nodes[at];
         node.endpoint.event_loop().poll_simulated();
         for _ in 0..iterations {
@@ -543,32 +545,38 @@ impl World {
         let numbers: Vec<u64> = self.connections.keys().copied().collect();
         for number in numbers {
             let (cut, silence) = (self.swarm.cuts, self.swarm.silences);
-            let how = if self.random.percent(50) { End::Closed } else { End::Reset };
-            let (is_cut, is_silenced) = (self.random.percent(cut), self.random.percent(silence));
+            let how = if self.random.is_true_with_percent(50) {
+                StreamEnd::Closed
+            } else {
+                StreamEnd::Reset
+            };
+            let (is_cut, is_silenced) =
+                (self.random.is_true_with_percent(cut), self.random.is_true_with_percent(silence));
             let Some(connection) = self.connections.get_mut(&number) else { continue };
             connection.is_harmed |= is_cut || is_silenced;
             // A real connection that stays silent is ended by the kernel's keepalive.
             if is_cut && connection.cable.is_silent() {
-                connection.cable.end(End::Reset);
+                connection.cable.end_both_streams(StreamEnd::Reset);
             } else if is_cut {
-                connection.cable.end(how);
+                connection.cable.end_both_streams(how);
             } else if is_silenced {
-                connection.cable.silence();
+                connection.cable.drop_all_later_bytes();
             }
         }
         for at in 0..2 {
-            if self.random.percent(self.swarm.kills) {
+            if self.random.is_true_with_percent(self.swarm.kills) {
                 self.kill(at);
-            } else if self.swarm.cuts > 0 && self.random.percent(1) {
+            } else if self.swarm.cuts > 0 && self.random.is_true_with_percent(1) {
                 self.disconnect(at);
             }
         }
     }
 
     fn kill(&mut self, at: usize) {
-        let how = if self.random.percent(50) { End::Closed } else { End::Reset };
+        let how =
+            if self.random.is_true_with_percent(50) { StreamEnd::Closed } else { StreamEnd::Reset };
         for connection in self.connections.values_mut() {
-            connection.cable.kill(usize::from(connection.connector != at), how);
+            connection.cable.kill_process_at(usize::from(connection.connector != at), how);
             connection.is_harmed = true;
         }
         let life = self.nodes[at].life + 1;
@@ -591,19 +599,19 @@ impl World {
         for node in &mut self.nodes {
             let event_loop = node.endpoint.event_loop();
             assert_eq!(
-                event_loop.calls.count() as usize,
+                event_loop.calls.calls_count() as usize,
                 node.calls.len(),
                 "slots of completed calls are still in use"
             );
             // The last message that fits may exceed the limit, and a cancellation is always queued.
             let queued_bytes_max = swarm.queued_bytes_max as usize
                 + swarm.message_bytes_max as usize
-                + (1 + swarm.calls_max as usize) * HEADER_BYTES;
-            for peer in event_loop.peers.dumps() {
+                + (1 + swarm.calls_max as usize) * FRAME_HEADER_BYTES;
+            for peer in event_loop.peers.dump_peers() {
                 assert!(peer.queued_bytes <= queued_bytes_max, "{peer:?}");
             }
             for slot in &event_loop.peers.slots {
-                let deferred_bytes = slot.deferred.bytes();
+                let deferred_bytes = slot.deferred.queued_bytes();
                 assert!(
                     deferred_bytes <= swarm.queued_bytes_max as usize,
                     "{deferred_bytes} bytes are deferred"
@@ -630,7 +638,7 @@ impl World {
         }
         for connection in self.connections.values_mut() {
             if connection.cable.is_silent() {
-                connection.cable.end(End::Reset);
+                connection.cable.end_both_streams(StreamEnd::Reset);
             }
         }
         for _ in 0..LAST_STEPS {
@@ -645,11 +653,11 @@ impl World {
             assert_eq!(node.calls.len(), 0, "calls have not completed: {calls:?}");
             assert_eq!(transfers, 0, "{transfers} transfers have not completed");
             let event_loop = node.endpoint.event_loop();
-            assert_eq!((event_loop.calls.count(), event_loop.peers.deferred_count()), (0, 0));
-            let deferred_bytes = event_loop.peers.slots.iter().map(|it| it.deferred.bytes());
+            assert_eq!((event_loop.calls.calls_count(), event_loop.peers.deferred_count()), (0, 0));
+            let deferred_bytes = event_loop.peers.slots.iter().map(|it| it.deferred.queued_bytes());
             assert_eq!(deferred_bytes.sum::<usize>(), 0, "deferred bytes remain counted");
             assert!(
-                event_loop.peers.dumps().iter().all(|it| it.queued_bytes == 0),
+                event_loop.peers.dump_peers().iter().all(|it| it.queued_bytes == 0),
                 "memory of a completed transfer is still in use"
             );
         }
@@ -668,7 +676,7 @@ impl World {
         let peers = self.nodes.each_ref().map(|node| node.endpoint.peers().count());
         self.nodes.iter_mut().all(|node| {
             let event_loop = node.endpoint.event_loop();
-            let is_sent = event_loop.peers.dumps().iter().all(|it| it.queued_bytes == 0);
+            let is_sent = event_loop.peers.dump_peers().iter().all(|it| it.queued_bytes == 0);
             is_sent
                 && event_loop.peers.deferred_count() == 0
                 && node.calls.is_empty()

@@ -15,36 +15,36 @@ macro_rules! site {
 
 /// Records that a call has its number and that its arguments are encoded.
 #[inline(always)]
-pub(crate) fn forward(call: u64) {
+pub(crate) fn record_forwarded(call: u64) {
     site!("rpc.forward", call);
 }
 
 /// Records that a request was written to shared memory, passed to the kernel, or queued.
 #[inline(always)]
-pub(crate) fn sent(call: u64) {
+pub(crate) fn record_sent(call: u64) {
     site!("rpc.sent", call);
 }
 
 /// Records that the peer has read a request.
 #[inline(always)]
-pub(crate) fn received(call: u64) {
+pub(crate) fn record_received(call: u64) {
     site!("rpc.received", call);
 }
 
 /// Records that the handler was found, and is about to run or was passed to the pool.
 #[inline(always)]
-pub(crate) fn dispatched(call: u64) {
+pub(crate) fn record_dispatched(call: u64) {
     site!("rpc.dispatched", call);
 }
 
 /// Records that an answer was written to shared memory, passed to the kernel, or queued.
 #[inline(always)]
-pub(crate) fn responded(call: u64) {
+pub(crate) fn record_responded(call: u64) {
     site!("rpc.responded", call);
 }
 
 /// Records that the caller has received the answer.
 #[inline(always)]
-pub(crate) fn completed(call: u64) {
+pub(crate) fn record_completed(call: u64) {
     site!("rpc.completed", call);
 }

@@ -10,16 +10,16 @@
 //!
 //! | model | calls |
 //! |---|---|
-//! | answer_and_post_.. | push, post / post / open, has_any, take; sleep |
-//! | concurrent_stop_.. | stop / push / take, take_stop; sleep |
-//! | second_stop_.. | stop, stop / take, take_stop; sleep |
-//! | posts_beyond_the_limit_.. | post / post, with a limit of one / take; sleep |
-//! | each_post_is_taken_.. | post, post / post / take, close |
-//! | post_after_the_close_.. | post / close, open, take; sleep |
+//! | answer_and_post_.. | push_answer, post / post / open, has_items, take_all; sleep |
+//! | concurrent_stop_.. | request_stop / push_answer / take_all, take_stop_request; sleep |
+//! | second_stop_.. | request_stop, request_stop / take_all, take_stop_request; sleep |
+//! | posts_beyond_the_limit_.. | post / post, with a limit of one / take_all; sleep |
+//! | each_post_is_taken_.. | post, post / post / take_all, close |
+//! | post_after_the_close_.. | post / close, open, take_all; sleep |
 //!
-//! Seen to fail, each by a deadlock: no fence in `ParkWord::declare`; `take` that clears the flag after
+//! Seen to fail, each by a deadlock: no fence in `ParkWord::declare`; `take_all` that clears the flag after
 //! it has taken what waits; an announcement that stores the flag instead of exchanging it, that is
-//! relaxed or has no fence; `take` that is relaxed; `stop` that is announced before it is set.
+//! relaxed or has no fence; `take_all` that is relaxed; `request_stop` that is announced before it is set.
 #![cfg(handover_loom)]
 
 use handover_base::sync::{Arc, thread};
@@ -62,8 +62,8 @@ impl Inbox {
         }
     }
 
-    fn push(&self, answer: u32) {
-        self.notify(self.mailbox.push(answer));
+    fn push_answer(&self, answer: u32) {
+        self.notify(self.mailbox.push_answer(answer));
     }
 
     fn post(&self, post: u32, posts_max: usize) -> Result<(), PostError> {
@@ -71,8 +71,8 @@ impl Inbox {
         Ok(())
     }
 
-    fn stop(&self) {
-        self.notify(self.mailbox.stop());
+    fn request_stop(&self) {
+        self.notify(self.mailbox.request_stop());
     }
 }
 
@@ -90,12 +90,12 @@ struct Endpoint {
 impl Endpoint {
     /// Takes what waits. Returns `true` if anything did.
     fn turn(&mut self, inbox: &Inbox) -> bool {
-        if !inbox.mailbox.has_any() {
+        if !inbox.mailbox.has_items() {
             return false;
         }
         let before = (self.answers.len(), self.posts.len(), self.stops_count);
-        inbox.mailbox.take(&mut self.answers, &mut self.posts);
-        self.stops_count += u32::from(inbox.mailbox.take_stop());
+        inbox.mailbox.take_all(&mut self.answers, &mut self.posts);
+        self.stops_count += u32::from(inbox.mailbox.take_stop_request());
         before != (self.answers.len(), self.posts.len(), self.stops_count)
     }
 

@@ -76,7 +76,7 @@ pub fn anatomy(args: &Anatomy, out: &mut dyn Write) -> anyhow::Result<()> {
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
 
     let mut run = run::begin(&lab, "anatomy".to_string())?;
-    store.begin(&run)?;
+    store.begin_run(&run)?;
     let options = MeasurementOptions {
         benchmark,
         contender: contender.to_string(),
@@ -91,8 +91,8 @@ pub fn anatomy(args: &Anatomy, out: &mut dyn Write) -> anyhow::Result<()> {
     })?;
     // Relaxed: the flag publishes no other data.
     run.complete = !interrupted.load(Ordering::Relaxed);
-    store.put(&run.id, &records)?;
-    store.finish(&run)?;
+    store.insert_or_replace_records(&run.id, &records)?;
+    store.finish_run(&run)?;
     if let (Some(path), Some(taken)) = (svg, taken(&records))
         && let Some(chart) = handover_report::anatomy_chart(taken, CHART_PX)
     {
@@ -119,7 +119,7 @@ fn taken(records: &[Record]) -> Option<&Record> {
 
 /// Returns the instrumented benchmark with this id; otherwise an error that lists all of them.
 fn benchmark(id: &str) -> anyhow::Result<&'static InstrumentedBenchmark> {
-    handover_anatomy::find(id).ok_or_else(|| {
+    handover_anatomy::find_instrumented_benchmark(id).ok_or_else(|| {
         let known: Vec<&str> =
             INSTRUMENTED_BENCHMARKS.iter().map(|benchmark| benchmark.spec).collect();
         let is_there =

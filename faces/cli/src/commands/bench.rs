@@ -98,7 +98,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             _ => bail!("{}: see its messages above", failed()),
         }
         if let Some(name) = &args.name {
-            Store::open(&path)?.tag(&last, name)?;
+            Store::open(&path)?.add_tag(&last, name)?;
         }
         // Results so far are kept, and the remaining processes still run: one benchmark that cannot
         // be measured must not lose all others.
@@ -107,7 +107,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         }
     }
     let store = Store::open_existing(&path)?;
-    let document = store.load(&last)?;
+    let document = store.load_run(&last)?;
     let table = handover_report::table(&document, console::width(), console::style(false));
     out.write_all(table.as_bytes())?;
     writeln!(out, "run {} is in {}", document.run.id, store.path().display())?;

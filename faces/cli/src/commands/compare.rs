@@ -9,7 +9,7 @@ use clap::Args;
 use globset::Glob;
 use handover_harness::ScratchFolder;
 use handover_program::{child, console};
-use handover_record::{Document, SCHEMA};
+use handover_record::{Document, JSON_SCHEMA_VERSION};
 use handover_report::compare::{self, Comparison, Rules};
 use handover_store::{Store, StoreError};
 use std::fs::File;
@@ -208,7 +208,7 @@ fn last_group(baseline: &str, store: &Store) -> anyhow::Result<NamedSide> {
     }
     let mut group: Vec<Document> = Vec::new();
     for row in rows.iter().rev() {
-        let document = store.load(&row.id).map_err(stored::usage_error)?;
+        let document = store.load_run(&row.id).map_err(stored::usage_error)?;
         let belongs = group.last().is_none_or(|later| {
             is_one_repeat(&document.run.command, &later.run.command) && row.tags.is_empty()
         });
@@ -236,7 +236,7 @@ fn is_one_repeat(earlier: &str, later: &str) -> bool {
 }
 
 fn load_all(store: &Store, ids: &[String]) -> anyhow::Result<Vec<Document>> {
-    ids.iter().map(|id| store.load(id)).collect::<Result<_, _>>().map_err(stored::usage_error)
+    ids.iter().map(|id| store.load_run(id)).collect::<Result<_, _>>().map_err(stored::usage_error)
 }
 
 /// Loads the runs of a side, given as names, runs or files with commas between. Opens the store only if needed.
@@ -342,9 +342,9 @@ fn builds_of(word: &str) -> anyhow::Result<Vec<PathBuf>> {
 
 /// Stores a measured run under a name.
 fn put(store: &mut Store, document: &Document, name: &str) -> Result<(), StoreError> {
-    store.begin(&document.run)?;
-    store.insert(&document.run.id, &document.records)?;
-    store.tag(&document.run.id, name).map(drop)
+    store.begin_run(&document.run)?;
+    store.insert_records(&document.run.id, &document.records)?;
+    store.add_tag(&document.run.id, name).map(drop)
 }
 
 /// Runs one process of a build, and returns its results.
@@ -402,9 +402,9 @@ fn one_process(
     }
     let document =
         document.with_context(|| format!("the output of `{shown} run --json` is not a run"))?;
-    if document.schema != SCHEMA {
+    if document.schema != JSON_SCHEMA_VERSION {
         bail!(
-            "the output of {shown} run has schema {}; this handover reads {SCHEMA}",
+            "the output of {shown} run has schema {}; this handover reads {JSON_SCHEMA_VERSION}",
             document.schema
         );
     }

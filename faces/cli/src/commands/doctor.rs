@@ -4,7 +4,7 @@ use crate::app::parse_duration;
 use clap::Args;
 use handover_harness::doctor;
 use handover_program::console;
-use handover_record::{Finding, Level};
+use handover_record::{Finding, FindingLevel};
 use serde_json::json;
 use std::io::Write;
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub fn doctor(args: &Doctor, out: &mut dyn Write) -> anyhow::Result<()> {
     let widest = findings.iter().map(|it| it.code.len()).max().unwrap_or(0);
     for it in &findings {
         writeln!(out, "{:8}  {:widest$}  {}", it.level, it.code, it.found)?;
-        if it.level == Level::Fine {
+        if it.level == FindingLevel::Fine {
             continue;
         }
         for (word, text) in [("why", Some(&it.why)), ("mend", it.mend.as_ref())] {
@@ -51,7 +51,7 @@ pub fn doctor(args: &Doctor, out: &mut dyn Write) -> anyhow::Result<()> {
         }
     }
     let count = |level| findings.iter().filter(|it| it.level == level).count();
-    let (disturbs, notes) = (count(Level::Disturbs), count(Level::Note));
+    let (disturbs, notes) = (count(FindingLevel::Disturbs), count(FindingLevel::Note));
     writeln!(out)?;
     match (disturbs, notes) {
         (0, 0) => writeln!(out, "No source of noise was found.")?,
@@ -67,8 +67,11 @@ pub fn doctor(args: &Doctor, out: &mut dyn Write) -> anyhow::Result<()> {
 /// Examines the machine before a run and returns the findings; prints a line if any finding disturbs measurements.
 pub fn examine_before_run(is_smoke: bool) -> Vec<Finding> {
     let findings = doctor::examine(if is_smoke { Duration::ZERO } else { TIME_OF_RUN });
-    let disturbing: Vec<&str> =
-        findings.iter().filter(|it| it.level == Level::Disturbs).map(|it| &*it.code).collect();
+    let disturbing: Vec<&str> = findings
+        .iter()
+        .filter(|it| it.level == FindingLevel::Disturbs)
+        .map(|it| &*it.code)
+        .collect();
     if !disturbing.is_empty() && !is_smoke {
         console::print_error(format!(
             "this machine disturbs measurements ({}): see handover doctor",

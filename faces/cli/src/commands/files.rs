@@ -1,7 +1,7 @@
 //! Files of runs, written by `handover export` and `handover show --json`.
 
 use crate::exit::usage;
-use handover_record::{Document, SCHEMA};
+use handover_record::{Document, JSON_SCHEMA_VERSION};
 use handover_store::Store;
 use std::fs::File;
 use std::io::Read;
@@ -34,15 +34,18 @@ pub fn read_runs_file(path: &Path) -> anyhow::Result<Content> {
         return Ok(Content::Rows);
     }
     if let Ok(document) = serde_json::from_slice::<Document>(&bytes) {
-        if document.schema != SCHEMA {
-            let why = format!("schema {}; this handover reads schema {SCHEMA}", document.schema);
+        if document.schema != JSON_SCHEMA_VERSION {
+            let why = format!(
+                "schema {}; this handover reads schema {JSON_SCHEMA_VERSION}",
+                document.schema
+            );
             return Err(refused(&why));
         }
         return Ok(Content::Runs(vec![document]));
     }
-    let mut store = Store::in_memory()?;
+    let mut store = Store::open_in_memory()?;
     store.import(&mut &bytes[..]).map_err(|error| refused(&error))?;
     let runs = store.runs()?;
-    let documents: Result<Vec<_>, _> = runs.iter().map(|run| store.load(&run.id)).collect();
+    let documents: Result<Vec<_>, _> = runs.iter().map(|run| store.load_run(&run.id)).collect();
     Ok(Content::Runs(documents?))
 }

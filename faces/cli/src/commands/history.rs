@@ -9,7 +9,7 @@ use clap::Args;
 use handover_program::{console, files};
 use handover_record::{Record, Unit, WarningCode};
 use handover_report::history::{History, RunFigure};
-use handover_store::Figure;
+use handover_store::StoredFigure;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
@@ -49,8 +49,9 @@ pub fn history(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         writable(svg, "--svg")?;
     }
     let store = stored::open_existing(&args.db)?;
-    let contender =
-        store.contender(&args.id, args.contender.as_deref()).map_err(stored::usage_error)?;
+    let contender = store
+        .resolve_contender(&args.id, args.contender.as_deref())
+        .map_err(stored::usage_error)?;
     let figures = measured(store.figures(&args.id, &contender)?, args.host.as_deref())?;
     let history = of(&args.id, &contender, figures, args.last);
     if let Some(svg) = &args.svg {
@@ -66,7 +67,10 @@ pub fn history(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 /// Removes smoke runs; if `host` is `Some`, moves that machine's figures to the end.
-fn measured(mut figures: Vec<Figure>, host: Option<&str>) -> anyhow::Result<Vec<Figure>> {
+fn measured(
+    mut figures: Vec<StoredFigure>,
+    host: Option<&str>,
+) -> anyhow::Result<Vec<StoredFigure>> {
     figures.retain(|it| !it.record.warnings.iter().any(|it| it.code == WarningCode::Smoke));
     let Some(host) = host else { return Ok(figures) };
     let hosts: BTreeSet<&str> = figures.iter().map(|it| it.host.as_str()).collect();
@@ -86,7 +90,7 @@ fn measured(mut figures: Vec<Figure>, host: Option<&str>) -> anyhow::Result<Vec<
     Ok(figures)
 }
 
-fn of(id: &str, contender: &str, mut figures: Vec<Figure>, last: Option<u32>) -> History {
+fn of(id: &str, contender: &str, mut figures: Vec<StoredFigure>, last: Option<u32>) -> History {
     let all = figures.len();
     let unit = figures.last().map_or(Unit::Ns, |it| it.record.unit);
     let like_the_last = figures.last().map(|it| (it.host.clone(), setting(&it.record)));
@@ -95,7 +99,7 @@ fn of(id: &str, contender: &str, mut figures: Vec<Figure>, last: Option<u32>) ->
     if let Some(last) = last {
         figures.drain(..figures.len().saturating_sub(last as usize));
     }
-    let dot = |it: Figure| RunFigure {
+    let dot = |it: StoredFigure| RunFigure {
         run: it.run,
         started_unix_ns: it.started_unix_ns,
         build: match it.commit.as_str() {

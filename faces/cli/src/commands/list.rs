@@ -47,7 +47,7 @@ fn contenders(it: &Selection) -> String {
             let it = bench.contender();
             let waits = if it.waits.is_none() { "" } else { ", " };
             let allocates = if it.allocates { ", allocates" } else { "" };
-            format!("{} ({}{waits}{}{allocates})", it.name, it.kind, it.waits.word())
+            format!("{} ({}{waits}{}{allocates})", it.name, it.kind, it.waits.table_verb())
         })
         .collect();
     names.join("; ")

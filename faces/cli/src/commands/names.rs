@@ -58,7 +58,7 @@ pub fn tag(args: &Tag, out: &mut dyn Write) -> anyhow::Result<()> {
     if args.remove {
         let mut had = false;
         for id in &ids {
-            had |= store.untag(id, &args.name).map_err(usage_error)?;
+            had |= store.remove_tag(id, &args.name).map_err(usage_error)?;
         }
         return match had {
             true => Ok(writeln!(out, "{} is removed", printable(&args.name))?),
@@ -66,7 +66,7 @@ pub fn tag(args: &Tag, out: &mut dyn Write) -> anyhow::Result<()> {
         };
     }
     for id in &ids {
-        store.tag(id, &args.name).map_err(usage_error)?;
+        store.add_tag(id, &args.name).map_err(usage_error)?;
         writeln!(out, "run {} is {}", printable(id), args.name)?;
     }
     Ok(())
@@ -85,7 +85,7 @@ pub fn delete(args: &Delete, out: &mut dyn Write) -> anyhow::Result<()> {
         }
     }
     for id in ids {
-        writeln!(out, "run {} is deleted", printable(&store.delete(&id)?))?;
+        writeln!(out, "run {} is deleted", printable(&store.delete_run(&id)?))?;
     }
     Ok(())
 }

@@ -45,7 +45,11 @@ pub fn plot(args: &Plot, out: &mut dyn Write) -> anyhow::Result<()> {
             }
         },
         false => {
-            vec![stored::open_existing(&args.db)?.load(&args.source).map_err(stored::usage_error)?]
+            vec![
+                stored::open_existing(&args.db)?
+                    .load_run(&args.source)
+                    .map_err(stored::usage_error)?,
+            ]
         }
     };
     let prefix = match (&args.output, is_file) {

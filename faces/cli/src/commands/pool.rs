@@ -1,7 +1,7 @@
 //! `handover run --repeat`: combination of the runs of all processes into one.
 
 use handover_harness::stats;
-use handover_record::{Document, Mode, Ratio, Record, Round, Warning};
+use handover_record::{Document, FigureMode, Ratio, Record, Round, Warning};
 use std::collections::BTreeMap;
 
 /// Combines runs into one, based on the last: a figure is the median over the passes of all runs, with an interval
@@ -44,7 +44,8 @@ fn pooled_record(alike: &[&Record], last: &Record) -> Record {
     let figure = stats::over_passes(&figures);
     if alike.len() > 1 {
         let modes = stats::modes(&figures, pooled.summary.resolution_ns);
-        let both = modes.map(|it| [it.fast, it.slow].map(|(share, median)| Mode { share, median }));
+        let both =
+            modes.map(|it| [it.fast, it.slow].map(|(share, median)| FigureMode { share, median }));
         pooled.modes = both.map_or_else(Vec::new, Vec::from);
     }
     let it = &mut pooled.summary;
@@ -128,7 +129,7 @@ mod tests {
         let pooled = pool(&runs).expect("pool the runs");
         let it = &pooled.records[0];
         assert_eq!(it.summary.median, 23.5);
-        let (low, high) = it.summary.ends().expect("24 passes");
+        let (low, high) = it.summary.interval_bounds().expect("24 passes");
         // Passes of a run are correlated here, so the bounds may be the extreme passes.
         assert!((10.0..=20.0).contains(&low) && (27.0..=37.0).contains(&high), "{low} {high}");
         let passes: Vec<u32> = it.rounds.iter().map(|it| it.pass).collect();

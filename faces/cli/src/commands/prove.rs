@@ -121,7 +121,7 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
     document.run.proofs = proofs;
     if let Some(path) = &measured.store {
         Store::open(path)
-            .and_then(|mut store| store.finish(&document.run))
+            .and_then(|mut store| store.finish_run(&document.run))
             .map_err(exit::store_error)?;
     }
     let is_judged = args.profile != Profile::Smoke;

@@ -71,7 +71,7 @@ fn repeat(options: &RunOptions, page: Option<&Path>, out: &mut dyn Write) -> any
     let store = Store::open_existing(stored::path(&options.db)?).map_err(exit::store_error)?;
     let mut runs = Vec::new();
     for row in store.runs()?.iter().filter(|it| it.started_unix_ns >= began_unix_ns) {
-        let document = store.load(&row.id)?;
+        let document = store.load_run(&row.id)?;
         if document.run.command.contains(" --nth=") {
             runs.push(document);
         }
@@ -158,9 +158,9 @@ pub(crate) fn measure(
     let mut run = begin(lab, profile.to_string())?;
     run.findings = doctor::examine_before_run(lab.plan().profile == Profile::Smoke);
     let mut watcher = Watcher::new(store, &run.id, display);
-    watcher.keep(|store| store.begin(&run));
+    watcher.keep(|store| store.begin_run(&run));
     if let Some(name) = name {
-        watcher.keep(|store| store.tag(&run.id, name).map(drop));
+        watcher.keep(|store| store.add_tag(&run.id, name).map(drop));
     }
     if is_live {
         watcher.live = Live::start(lab, profile, display.over, interrupted.clone());
@@ -169,12 +169,12 @@ pub(crate) fn measure(
     // Further lines are printed below the last lines of the live view.
     watcher.live = None;
     if watcher.missed {
-        watcher.keep(|store| store.put(&run.id, &outcome.records));
+        watcher.keep(|store| store.insert_or_replace_records(&run.id, &outcome.records));
     }
 
     run.complete = !outcome.interrupted && watcher.refused.is_none();
     (run.null_one, run.null_several) = (outcome.null_one, outcome.null_several);
-    watcher.keep(|store| store.finish(&run));
+    watcher.keep(|store| store.finish_run(&run));
     Ok(Measured {
         document: Document::new(run, outcome.records),
         store: watcher.refused.is_none().then(|| watcher.store.path().to_path_buf()),
@@ -381,7 +381,7 @@ impl RunObserver for Watcher {
     fn records(&mut self, records: &[Record]) -> bool {
         let run = self.run.clone();
         let mut missed = false;
-        self.keep(|store| match store.put(&run, records) {
+        self.keep(|store| match store.insert_or_replace_records(&run, records) {
             Err(StoreError::Locked { .. }) => {
                 missed = true;
                 Ok(())

@@ -40,7 +40,7 @@ pub(super) fn open_existing(db: &StoreOption) -> anyhow::Result<Store> {
 
 pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
     let store = open_existing(&args.db)?;
-    let mut document = store.load(&args.run).map_err(usage_error)?;
+    let mut document = store.load_run(&args.run).map_err(usage_error)?;
     let named = store.ids_with_tag(&args.run)?.len();
     if named > 1 {
         console::print_error(format_args!(
@@ -76,7 +76,7 @@ pub fn report(args: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
 /// Returns the selected runs, each once; a name selects all runs that have it.
 fn selected(store: &Store, runs: &[String]) -> anyhow::Result<Vec<Document>> {
     let ids = store.all_matching_ids(runs).map_err(usage_error)?;
-    ids.iter().map(|id| store.load(id)).collect::<Result<_, _>>().map_err(usage_error)
+    ids.iter().map(|id| store.load_run(id)).collect::<Result<_, _>>().map_err(usage_error)
 }
 
 /// Maximum number of earlier runs with which the figures of a printed run are compared.
@@ -95,7 +95,7 @@ pub(super) fn prepare(store: &Store, document: &mut Document) -> anyhow::Result<
     let mut earlier: Vec<&RunRow> = rows.iter().filter(is_earlier).collect();
     earlier.sort_by_key(|it| Reverse(it.started_unix_ns));
     let documents: Result<Vec<_>, _> =
-        earlier.iter().take(SEEN_RUNS_MAX).map(|it| store.load(&it.id)).collect();
+        earlier.iter().take(SEEN_RUNS_MAX).map(|it| store.load_run(&it.id)).collect();
     handover_report::warn_of_differing_runs(document, &documents?);
     Ok(())
 }
@@ -190,7 +190,7 @@ pub fn import(args: &Import, out: &mut dyn Write) -> anyhow::Result<()> {
         Ok(path) => path,
         Err(refused) => {
             // An error in the file is reported first, as for a store that can be created.
-            Store::in_memory()?.import(&mut *input).map_err(failed)?;
+            Store::open_in_memory()?.import(&mut *input).map_err(failed)?;
             return Err(refused);
         }
     };

@@ -10,7 +10,9 @@ use crate::exit::usage;
 use clap::{Args, Subcommand};
 use handover_probe::ReadError;
 use handover_program::console;
-use handover_trace::{Names, TraceError, Traces, WalkCounts, missing_event_lines, nearest};
+use handover_trace::{
+    SiteNames, TraceError, Traces, WalkCounts, missing_event_lines, nearest_name,
+};
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -52,7 +54,7 @@ pub struct TraceSelection {
 
 impl TraceSelection {
     /// Opens the traces, and warns about those that are skipped.
-    pub fn open(&self) -> anyhow::Result<(Traces, Names)> {
+    pub fn open(&self) -> anyhow::Result<(Traces, SiteNames)> {
         let opened = if self.alone {
             Traces::open_without_children(&self.files)
         } else {
@@ -64,8 +66,8 @@ impl TraceSelection {
             console::print_error(format_args!("handover: warning: {error:#}"));
         }
         let names = match &self.only {
-            None => Names::all(&traces),
-            Some(pattern) => Names::matching(&traces, pattern),
+            None => SiteNames::with_all_selected(&traces),
+            Some(pattern) => SiteNames::with_matching_selected(&traces, pattern),
         };
         // The first name stands for sites without a name.
         let is_known = names.iter().skip(1).any(|(name, _)| names.is_selected(name));
@@ -74,7 +76,7 @@ impl TraceSelection {
             && !is_known
         {
             let names = names.iter().skip(1).map(|(_, name)| name);
-            return Err(unknown(pattern, nearest(pattern, names), "handover trace list FILE"));
+            return Err(unknown(pattern, nearest_name(pattern, names), "handover trace list FILE"));
         }
         Ok((traces, names))
     }
@@ -91,11 +93,11 @@ fn unknown(pattern: &str, meant: Option<&str>, lists: &str) -> anyhow::Error {
 
 /// Returns an error if a trace file is damaged; its intact parts have been shown.
 fn checked(traces: &Traces) -> anyhow::Result<()> {
-    let damaged = traces.missing().damaged;
+    let damaged = traces.missing_events().damaged;
     if damaged == 0 {
         return Ok(());
     }
-    let files = traces.all().iter().zip(traces.paths());
+    let files = traces.as_slice().iter().zip(traces.paths());
     let is_damaged = files.filter(|(trace, _)| trace.missing().damaged > 0);
     let paths: Vec<_> = is_damaged.map(|(_, path)| path.display().to_string()).collect();
     anyhow::bail!("{}: damaged or cut off: {damaged} events are missing", paths.join(", "))

@@ -220,7 +220,7 @@ fn short_measurement_gives_an_interval_for_each_figure() {
     let run = document(&home.ok("run clock/now --time 100ms --no-report --json"));
     for it in &run.records {
         let figure = &it.summary;
-        let (low, high) = figure.ends().expect("eight passes");
+        let (low, high) = figure.interval_bounds().expect("eight passes");
         assert!(0.0 < low && low <= figure.median, "{it}");
         assert!(figure.median <= high, "{it}");
         let of = figure.quantiles().expect("operations timed alone");

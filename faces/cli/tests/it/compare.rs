@@ -320,7 +320,7 @@ fn processes_of_one_build_regress_in_at_most_a_hundredth_of_their_deals() {
     assert!(said.out.contains("These runs cannot see differences under"), "{said}");
     let store = Store::open_existing(home.db()).expect("a store");
     let runs = store.runs().expect("runs");
-    let load = |run: &RunRow| store.load(&run.id).expect("a run");
+    let load = |run: &RunRow| store.load_run(&run.id).expect("a run");
     let processes: Vec<Document> = runs.iter().map(load).collect();
     assert_eq!(processes.len(), 10);
     let all = (0..1u32 << processes.len()).filter(|deal| deal.count_ones() == 5);

@@ -11,7 +11,7 @@ use crate::setup::{Setup, descriptor_numbers, make_inheritable};
 use crate::trace::{TraceTo, Tracing};
 use crate::workload::{self, Role};
 use handover_base::affinity;
-use handover_record::{Param, Spec, Values};
+use handover_record::{ArgValues, Param, Spec};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -68,7 +68,7 @@ pub(super) fn run_round(
         let assignment = Assignment {
             spec: stage.spec_id.to_string(),
             contender: stage.contender.to_string(),
-            values: stage.values.all().clone(),
+            values: stage.values.by_name().clone(),
             index,
             cpus: stage.cpus.clone(),
             timing: stage.timing,
@@ -149,7 +149,7 @@ pub(crate) struct SharedBenchmark {
     pub spec: &'static Spec,
     pub contender: &'static str,
     pub params: &'static [Param],
-    pub roles: fn(&Values) -> Vec<Role>,
+    pub roles: fn(&ArgValues) -> Vec<Role>,
     pub setup: SetupFn,
 }
 
@@ -212,9 +212,9 @@ fn play_assigned(
     shared_fds: Vec<OwnedFd>,
 ) -> Result<ParticipantResult, Fault> {
     let bench = find(&assignment.spec, &assignment.contender)?;
-    let mut values = Values::defaults(bench.params);
+    let mut values = ArgValues::defaults(bench.params);
     for (name, value) in &assignment.values {
-        values.set_checked(name, *value).map_err(|refused| Fault::new(refused.to_string()))?;
+        values.set_value(name, *value).map_err(|refused| Fault::new(refused.to_string()))?;
     }
     let roles = (bench.roles)(&values);
     let role = *roles.get(assignment.index).ok_or_else(|| {

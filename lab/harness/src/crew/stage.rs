@@ -5,7 +5,7 @@ use crate::samples::{ParticipantResult, Samples, Timing};
 use crate::setup::{Setup, has_repeated_cpu};
 use crate::trace::TraceTo;
 use crate::workload::{self, Handover, Role};
-use handover_record::{Args, Values};
+use handover_record::{ArgValues, Args};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -19,7 +19,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct Stage {
     pub spec_id: &'static str,
     pub contender: &'static str,
-    pub values: Values,
+    pub values: ArgValues,
     pub parts_count: usize,
     /// CPU of each participant.
     pub cpus: Vec<u32>,
@@ -78,11 +78,11 @@ impl<H: Handover> ErasedHandover for H {
 }
 
 /// Type-erased [`Handover::setup`].
-pub(crate) type SetupFn = fn(&Values, &mut Setup) -> Result<Arc<dyn ErasedHandover>, Fault>;
+pub(crate) type SetupFn = fn(&ArgValues, &mut Setup) -> Result<Arc<dyn ErasedHandover>, Fault>;
 
 /// Calls [`Handover::setup`]; the generic implementation of [`SetupFn`].
 pub(crate) fn setup_erased<H: Handover>(
-    values: &Values,
+    values: &ArgValues,
     setup: &mut Setup,
 ) -> Result<Arc<dyn ErasedHandover>, Fault> {
     Ok(Arc::new(H::setup(&H::Args::from_values(values), setup)?))

@@ -260,7 +260,7 @@ mod tests {
     use super::*;
     use crate::samples::Timing;
     use crate::workload::Handover;
-    use handover_record::{Spec, Values};
+    use handover_record::{ArgValues, Spec};
     use std::sync::atomic::{AtomicU32, Ordering};
 
     /// Participants that play for ever, and the number of existing instances.
@@ -295,7 +295,7 @@ mod tests {
         let stage = Stage {
             spec_id: Endless::SPEC.id,
             contender: "none",
-            values: Values::defaults(&[]),
+            values: ArgValues::defaults(&[]),
             parts_count: 0,
             cpus: vec![cpu; 3],
             timing: Timing { round_ns: 1000, ..Timing::default() },

@@ -2,7 +2,7 @@
 
 use super::facts::{Facts, Limit};
 use super::measured::CpuMeasurements;
-use handover_record::{Finding, Level};
+use handover_record::{Finding, FindingLevel};
 
 /// Governors that keep the frequency steady; under any other it varies with the load.
 const STEADY_GOVERNORS: [&str; 2] = ["performance", "userspace"];
@@ -24,32 +24,37 @@ struct About {
 }
 
 impl About {
-    fn finding(&self, level: Level, found: impl Into<String>, mend: Option<String>) -> Finding {
+    fn finding(
+        &self,
+        level: FindingLevel,
+        found: impl Into<String>,
+        mend: Option<String>,
+    ) -> Finding {
         let (code, why) = (self.code.to_string(), self.why.to_string());
         Finding { code, level, found: found.into(), why, mend }
     }
 
     fn fine(&self, found: impl Into<String>) -> Finding {
-        self.finding(Level::Fine, found, None)
+        self.finding(FindingLevel::Fine, found, None)
     }
 
     fn disturbs(&self, found: impl Into<String>, mend: impl Into<String>) -> Finding {
-        self.finding(Level::Disturbs, found, Some(mend.into()))
+        self.finding(FindingLevel::Disturbs, found, Some(mend.into()))
     }
 
     fn note(&self, found: impl Into<String>, mend: impl Into<String>) -> Finding {
-        self.finding(Level::Note, found, Some(mend.into()))
+        self.finding(FindingLevel::Note, found, Some(mend.into()))
     }
 
     /// Creates a finding about a fact that cannot be read; in a guest, only the host knows it.
     fn unreadable(&self, facts: &Facts) -> Finding {
         match &facts.hypervisor {
             Some(hypervisor) => self.finding(
-                Level::Unknown,
+                FindingLevel::Unknown,
                 format!("only visible to the host of {hypervisor}"),
                 None,
             ),
-            None => self.finding(Level::Unknown, "the kernel does not report it", None),
+            None => self.finding(FindingLevel::Unknown, "the kernel does not report it", None),
         }
     }
 }
@@ -131,7 +136,7 @@ fn isolation(facts: &Facts) -> Finding {
     match facts.isolated.as_deref() {
         None => about.unreadable(facts),
         Some("") if facts.cpus_online < 4 => {
-            about.finding(Level::Note, "none, and too few CPUs to isolate some", None)
+            about.finding(FindingLevel::Note, "none, and too few CPUs to isolate some", None)
         }
         Some("") => {
             let last = facts.cpus_online - 1;
@@ -149,7 +154,7 @@ fn tickless(facts: &Facts) -> Finding {
     };
     match facts.nohz_full.as_deref() {
         Some("") | None if facts.cpus_online < 4 => {
-            about.finding(Level::Note, "every CPU has a timer tick", None)
+            about.finding(FindingLevel::Note, "every CPU has a timer tick", None)
         }
         Some("") | None => {
             let last = facts.cpus_online - 1;
@@ -356,7 +361,7 @@ fn steal(measured: &CpuMeasurements) -> Finding {
     };
     let over = |share| format!("{} of {:?}", percent(share), measured.time);
     match measured.steal {
-        None => about.finding(Level::Unknown, "the kernel does not report it", None),
+        None => about.finding(FindingLevel::Unknown, "the kernel does not report it", None),
         Some(share) if share < STEAL_MAX => about.fine(over(share)),
         Some(share) => about.disturbs(over(share), "use a host or an instance with dedicated CPUs"),
     }
@@ -376,7 +381,7 @@ fn pace(measured: &CpuMeasurements) -> Finding {
     let looked = measured.cpus.len();
     if looked == 0 {
         return about.finding(
-            Level::Unknown,
+            FindingLevel::Unknown,
             "no CPU could be measured: pinning a thread failed",
             None,
         );
@@ -458,7 +463,7 @@ mod tests {
         let findings = of(&quiet(), Some(&at_rest()));
         assert_eq!(findings.len(), 19);
         for finding in &findings {
-            assert_eq!(finding.level, Level::Fine, "{finding:?}");
+            assert_eq!(finding.level, FindingLevel::Fine, "{finding:?}");
             assert_eq!(finding.mend, None, "{finding:?}");
             assert!(!finding.why.is_empty() && !finding.found.is_empty());
         }
@@ -506,7 +511,7 @@ mod tests {
             let it = found(&findings, code);
             assert_eq!(
                 (it.level, &*it.found),
-                (Level::Unknown, "only visible to the host of KVM"),
+                (FindingLevel::Unknown, "only visible to the host of KVM"),
                 "{code}"
             );
         }
@@ -520,7 +525,7 @@ mod tests {
         let findings = of(&quiet(), Some(&measured));
         assert_eq!(found(&findings, "steal").found, "12.5 % of 1s");
         assert_eq!(found(&findings, "neighbours").found, "below their pace for 1s: CPU 3 90.0 %");
-        assert_eq!(found(&findings, "switches").level, Level::Disturbs);
+        assert_eq!(found(&findings, "switches").level, FindingLevel::Disturbs);
     }
 
     #[test]

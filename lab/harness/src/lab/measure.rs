@@ -10,7 +10,7 @@ use crate::samples::{ParticipantResult, Timing};
 use handover_base::random::SplitMix64;
 use handover_base::topology::PlacedCpus;
 use handover_base::{affinity, clock};
-use handover_record::Values;
+use handover_record::ArgValues;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -264,8 +264,8 @@ pub(super) fn contenders(lab: &Lab, group: &Group) -> Vec<MeasuredContender> {
 
 fn contender(lab: &Lab, group: &Group, bench: &'static Bench, is_floor: bool) -> MeasuredContender {
     let usual = match lab.plan.profile {
-        Profile::Smoke => Values::smoke,
-        _ => Values::defaults,
+        Profile::Smoke => ArgValues::smoke_values,
+        _ => ArgValues::defaults,
     };
     let values = match (is_floor, group.selection.contenders.first()) {
         (false, _) => group.values.clone(),
@@ -387,12 +387,12 @@ impl Drop for Neighbour {
 
 /// Returns the arguments of a floor: its defaults, except arguments of the same name that the user set for the compared
 /// benchmark, for example a larger message. Values outside the floor's bounds are ignored.
-fn floor_values(floor: Values, values: &Values, usual: &Values) -> Values {
+fn floor_values(floor: ArgValues, values: &ArgValues, usual: &ArgValues) -> ArgValues {
     let mut followed = floor;
-    for (name, value) in values.all() {
-        let is_chosen = usual.all().get(name) != Some(value);
-        if is_chosen && followed.all().contains_key(name) {
-            let _out_of_bounds = followed.set_checked(name, *value);
+    for (name, value) in values.by_name() {
+        let is_chosen = usual.by_name().get(name) != Some(value);
+        if is_chosen && followed.by_name().contains_key(name) {
+            let _out_of_bounds = followed.set_value(name, *value);
         }
     }
     followed
@@ -424,16 +424,16 @@ mod tests {
 
     #[test]
     fn floor_follows_the_chosen_arguments_and_keeps_the_defaults() {
-        let usual = Values::defaults(Own::PARAMS);
-        let floor = || Values::defaults(Floors::PARAMS);
+        let usual = ArgValues::defaults(Own::PARAMS);
+        let floor = || ArgValues::defaults(Floors::PARAMS);
         let mut values = usual.clone();
-        assert_eq!(floor_values(floor(), &values, &usual).all(), floor().all());
-        values.set("depth", "5").unwrap();
-        values.set("size", "40").unwrap();
+        assert_eq!(floor_values(floor(), &values, &usual).by_name(), floor().by_name());
+        values.parse_and_set("depth", "5").unwrap();
+        values.parse_and_set("size", "40").unwrap();
         let followed = floor_values(floor(), &values, &usual);
         assert_eq!((followed.get("size"), followed.get("step")), (40, 3));
-        assert!(!followed.all().contains_key("depth"));
-        values.set("size", "100").unwrap();
+        assert!(!followed.by_name().contains_key("depth"));
+        values.parse_and_set("size", "100").unwrap();
         assert_eq!(
             floor_values(floor(), &values, &usual).get("size"),
             64,

@@ -10,7 +10,7 @@ use crate::select::{SelectError, select};
 use handover_base::random::SplitMix64;
 use handover_base::topology::{self, Topology};
 use handover_base::usage;
-use handover_record::Values;
+use handover_record::ArgValues;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -160,7 +160,7 @@ impl LabMessage {
                 .iter()
                 .map(|it| it.contender().name.to_string())
                 .collect(),
-            values: group.values.all().clone(),
+            values: group.values.by_name().clone(),
         };
         LabMessage {
             profile: profile.to_string(),
@@ -205,9 +205,9 @@ impl GroupMessage {
             .contenders
             .retain(|it| self.contenders.iter().any(|name| name == it.contender().name));
         let params = selection.contenders.first().map_or(&[][..], |bench| bench.params());
-        let mut values = Values::defaults(params);
+        let mut values = ArgValues::defaults(params);
         for (name, value) in &self.values {
-            values.set_checked(name, *value).map_err(|why| Fault::new(why.to_string()))?;
+            values.set_value(name, *value).map_err(|why| Fault::new(why.to_string()))?;
         }
         Ok(Group { selection, values })
     }

@@ -6,7 +6,7 @@ use crate::fault::Fault;
 use crate::host;
 use crate::select::{SelectError, Selection, select};
 use handover_base::topology::{self, Placement, Topology};
-use handover_record::{ArgRange, ArgRangeError, ArgsError, ContenderKind, Host, Record, Values};
+use handover_record::{ArgRange, ArgRangeError, ArgValues, ArgsError, ContenderKind, Host, Record};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::time::Duration;
@@ -230,7 +230,7 @@ pub enum PlanError {
 pub struct Group {
     /// The benchmark and its contenders.
     pub selection: Selection,
-    pub(crate) values: Values,
+    pub(crate) values: ArgValues,
 }
 
 /// Observer of a run's progress. All methods do nothing by default.
@@ -350,7 +350,7 @@ impl Lab {
         for (place, value) in over.values(param)?.into_iter().enumerate() {
             let mut group = of_it.clone();
             let refused = |error| PlanError::Args { id: id.to_string(), error };
-            group.values.set_checked(name, value).map_err(refused)?;
+            group.values.set_value(name, value).map_err(refused)?;
             lab.groups.insert(place, group);
         }
         Ok(lab)
@@ -455,13 +455,13 @@ fn group(mut selection: Selection, plan: &Plan) -> Result<Group, PlanError> {
     }
     let params = selection.contenders.first().map_or(&[][..], |bench| bench.params());
     let mut values = match plan.profile {
-        Profile::Smoke => Values::smoke(params),
-        _ => Values::defaults(params),
+        Profile::Smoke => ArgValues::smoke_values(params),
+        _ => ArgValues::defaults(params),
     };
     for (name, text) in &plan.set {
         if params.iter().any(|param| param.name == name) {
             let id = selection.spec.id.to_string();
-            values.set(name, text).map_err(|error| PlanError::Args { id, error })?;
+            values.parse_and_set(name, text).map_err(|error| PlanError::Args { id, error })?;
         }
     }
     Ok(Group { selection, values })

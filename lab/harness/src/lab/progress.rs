@@ -132,7 +132,7 @@ impl Progress {
         let context = summarise::Context {
             spec: group.selection.spec,
             plan: &lab.plan,
-            args: group.values.all().clone(),
+            args: group.values.by_name().clone(),
             floors: &group.selection.floors,
             started_unix_ns: self.started_unix_ns,
             empty: self.empty,

@@ -26,7 +26,7 @@ pub(super) fn ratio_to_floor(
         let first = spec.floor.filter(|_| part.is_none());
         let named = part.into_iter().chain(first).chain(spec.floors.iter().copied());
         let found = named.filter_map(|wanted| resolve_floor(floors, contenders, wanted));
-        let alike: Vec<_> = found.filter(|it| it.2.waits(it.1).is_below(waits)).collect();
+        let alike: Vec<_> = found.filter(|it| it.2.waits(it.1).is_lower_bound_for(waits)).collect();
         let best = alike.iter().find(|it| it.2.waits(it.1) == waits).or(alike.first())?;
         let (id, part, contender) = best;
         ratio(
@@ -171,7 +171,7 @@ fn figure_id(spec: &Spec, index: usize) -> String {
 
 /// Returns a warning if a figure is clearly below its floor.
 pub(super) fn warning_if_beaten(floor: &Ratio) -> Option<Warning> {
-    let (low, high) = floor.ends().filter(|(_, high)| *high < 1.0)?;
+    let (low, high) = floor.interval_bounds().filter(|(_, high)| *high < 1.0)?;
     let text = format!(
         "takes {low:.2} to {high:.2} times as long as its floor, {} [{}]: the floor does more work than necessary",
         floor.id, floor.contender
@@ -186,7 +186,7 @@ pub(super) fn remove_if_undetectable(
     floor: Option<&Ratio>,
     least: f64,
 ) {
-    let high = floor.and_then(Ratio::ends).map_or(1.0, |(_, high)| high);
+    let high = floor.and_then(Ratio::interval_bounds).map_or(1.0, |(_, high)| high);
     let is_visible = high < 1.0 / (1.0 + least);
     warnings.retain(|it| it.code != WarningCode::FloorBeaten || is_visible);
 }
@@ -250,7 +250,7 @@ mod tests {
     fn drift_common_to_both_does_not_change_the_ratio() {
         let (ours, other) = (part(|it| 2.0 * f64::from(it + 1)), part(|it| f64::from(it + 1)));
         let it = ratio(&ours, &other, "a/b", "other").expect("no common block");
-        let (low, high) = it.ends().expect("too few passes");
+        let (low, high) = it.interval_bounds().expect("too few passes");
         assert!((it.ratio - 2.0).abs() < 1e-9 && high - low < 1e-9, "{it:?}");
         let turned = ratio(&other, &ours, "a/b", "ours").expect("no common block");
         assert!((it.ratio * turned.ratio - 1.0).abs() < 1e-9);

@@ -10,7 +10,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use handover_base::clock;
 use handover_record::{
-    Hardware, Mode, Record, RoleUsage, Spec, Summary, TimingKind, Unit, Wait, Warning, WarningCode,
+    FigureMode, HardwareCounts, Record, RoleUsage, Spec, Summary, TimingKind, Unit, Wait, Warning,
+    WarningCode,
 };
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
@@ -23,7 +24,7 @@ fn in_few_digits(mut record: Record) -> Record {
     let hardware = record.hardware.iter_mut();
     let hardware =
         hardware.flat_map(|it| [&mut it.instructions, &mut it.cycles, &mut it.cache_misses]);
-    let numbers = record.summary.numbers_mut().map(|it| it.1);
+    let numbers = record.summary.numeric_fields_mut().map(|it| it.1);
     numbers
         .chain(record.bytes_per_s.iter_mut().chain(&mut record.empty))
         .chain(modes.chain(hardware).chain(record.counters.values_mut()))
@@ -46,7 +47,7 @@ fn in_few_digits(mut record: Record) -> Record {
         &mut record.faults_major_per_s,
     ]
     .into_iter()
-    .chain(record.roles.iter_mut().flat_map(|it| it.numbers_mut().map(|it| it.1)))
+    .chain(record.roles.iter_mut().flat_map(|it| it.numeric_fields_mut().map(|it| it.1)))
     .for_each(|value| *value = in_digits(*value, 4));
     record
 }
@@ -154,10 +155,10 @@ fn record(
         peers: ratios::ratios_to_peers(spec, contenders, contender, index),
         peers_without_ratio: ratios::peers_with_other_waits(contenders, contender, index),
         modes: modes.map_or_else(Vec::new, |(_, modes)| {
-            [modes.fast, modes.slow].map(|(share, median)| Mode { share, median }).to_vec()
+            [modes.fast, modes.slow].map(|(share, median)| FigureMode { share, median }).to_vec()
         }),
         counters: totals.counters.iter().map(|(name, sum)| (name.clone(), per_op(*sum))).collect(),
-        hardware: totals.hardware.map(|[instructions, cycles, misses]| Hardware {
+        hardware: totals.hardware.map(|[instructions, cycles, misses]| HardwareCounts {
             instructions: per_op(instructions as f64),
             cycles: per_op(cycles as f64),
             cache_misses: per_op(misses as f64),
@@ -241,7 +242,7 @@ fn roles(contender: &MeasuredContender) -> Vec<RoleUsage> {
     }
     let mut roles: Vec<RoleUsage> =
         by_role.into_iter().map(|(role, spent)| usage(role.to_string(), spent, totals)).collect();
-    let others = usage(RoleUsage::OTHERS.to_string(), others, totals);
+    let others = usage(RoleUsage::OTHER_THREADS_ROLE.to_string(), others, totals);
     if others.cpus > OTHERS_CPUS_MIN {
         roles.push(others);
     }

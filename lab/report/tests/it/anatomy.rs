@@ -3,7 +3,7 @@
 use crate::support::{record, run};
 use handover_record::{
     Anatomy, AnatomyBand, AnatomyFloor, AnatomyOutlier, AnatomyStage, ContenderKind, Document,
-    OffCpu, Record, Unmatched,
+    OffCpuVerdict, Record, UnmatchedCounts,
 };
 use handover_report::{Style, anatomy, anatomy_chart, html, table};
 
@@ -34,7 +34,7 @@ fn with_anatomy() -> Record {
         stages_ns: vec![20.0, 8_980.0, 0.0],
         slow_stage: "notice".into(),
         excess_ns: 8_915.0,
-        off_cpu: OffCpu::Likely,
+        off_cpu: OffCpuVerdict::Likely,
         off_cpu_ns: None,
         run_delay_ns: 8_000,
         switches_involuntary: 1,
@@ -56,7 +56,11 @@ fn with_anatomy() -> Record {
         floor: Some(AnatomyFloor { id: "floor/cache-line".into(), figure_ns: 60.0, handoffs: 2.0 }),
         handoffs_count: 4000,
         rounds_count: 7,
-        unmatched: Unmatched { mismatched: 3, received_early: 2, ..Unmatched::default() },
+        unmatched: UnmatchedCounts {
+            mismatched: 3,
+            received_early: 2,
+            ..UnmatchedCounts::default()
+        },
         site_ns: [7.0, 8.0, 9.0],
         net: false,
         clock_step_ns: 10.0,

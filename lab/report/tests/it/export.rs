@@ -2,7 +2,7 @@
 
 use crate::support;
 use base64::Engine as _;
-use handover_record::{ContenderKind, Document, Mode, Record, RoleUsage, Unit};
+use handover_record::{ContenderKind, Document, FigureMode, Record, RoleUsage, Unit};
 use handover_report::{Format, export, markdown};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
@@ -24,7 +24,7 @@ fn documents() -> Vec<Document> {
     lock.histogram = base64::engine::general_purpose::STANDARD.encode(bytes);
     let role =
         |role: &str, cpus| RoleUsage { role: role.to_string(), cpus, ..RoleUsage::default() };
-    lock.roles = vec![role("locker", 0.9), role(RoleUsage::OTHERS, 0.09)];
+    lock.roles = vec![role("locker", 0.9), role(RoleUsage::OTHER_THREADS_ROLE, 0.09)];
     lock.faults_minor_per_op = 0.25;
     lock.args = BTreeMap::from([("lockers_count".to_string(), 2)]);
     let mut odd = support::record("sched/fair-index", ODD, ContenderKind::Peer, 1500.0);
@@ -181,7 +181,7 @@ fn figures_of_a_sweep_have_distinct_names() {
 #[test]
 fn markdown_has_both_modes_the_machine_and_its_resolution() {
     let mut document = documents().remove(0);
-    let mode = |share, median| Mode { share, median };
+    let mode = |share, median| FigureMode { share, median };
     document.records[0].modes = vec![mode(0.7, 30.0), mode(0.3, 200.0)];
     let text = markdown(&document, true);
     assert!(text.contains("30.0 ns in 70 %, 200 ns in 30 %"), "{text}");

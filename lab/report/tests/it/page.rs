@@ -1,7 +1,7 @@
 //! Page and charts: golden files, and parsing as XML.
 
 use crate::support::{assert_golden, ladder as a_run, record, run};
-use handover_record::{ContenderKind, Document, Mode, Unit, Warning, WarningCode};
+use handover_record::{ContenderKind, Document, FigureMode, Unit, Warning, WarningCode};
 use handover_report::{Style, html, ladder, row, table};
 use proptest::prelude::*;
 
@@ -281,7 +281,7 @@ proptest! {
         one.rate_per_s = figures[5];
         one.cpus_user = figures[6];
         one.bytes_per_s = with_floor.then_some(figures[7]);
-        one.modes = vec![Mode { share: figures[8], median: figures[9] }; modes_count];
+        one.modes = vec![FigureMode { share: figures[8], median: figures[9] }; modes_count];
         let ratio = handover_record::Ratio {
             id: id.clone(),
             contender: contender.clone(),

@@ -2,7 +2,7 @@
 
 use crate::support::{assert_golden, ladder, record, run};
 use handover_record::{
-    ContenderKind, Document, Mode, PeerWithoutRatio, Ratio, Record, RoleUsage, Wait, Warning,
+    ContenderKind, Document, FigureMode, PeerWithoutRatio, Ratio, Record, RoleUsage, Wait, Warning,
     WarningCode,
 };
 use handover_report::{Style, html, markdown, row, table};
@@ -69,7 +69,7 @@ fn page_lists_resources_by_role() {
     let text = "0.99 CPUs, 2.0 switches/op, 1.5 involuntary switches/s, 0.50 page faults/op";
     assert!(page(&it).contains(text), "of the process");
     let client = RoleUsage { role: "client".into(), cpus: 0.5, ..RoleUsage::default() };
-    let role = RoleUsage::OTHERS.to_string();
+    let role = RoleUsage::OTHER_THREADS_ROLE.to_string();
     it.roles = vec![client.clone(), RoleUsage { role, delayed: Some(0.3), ..client }];
     let text = "client: 0.50 CPUs; other threads: 0.50 CPUs, 30 % of the time waiting for a CPU";
     assert!(page(&it).contains(text), "by role");
@@ -164,7 +164,7 @@ fn every_warning_letter_is_in_the_legend() {
         let words = drawn.split_whitespace().collect::<Vec<_>>().join(" ");
         for record in &document.records {
             for warning in &record.warnings {
-                let legend = format!("{:<4}", warning.code.letter());
+                let legend = format!("{:<4}", warning.code.table_letters());
                 assert!(drawn.lines().any(|line| line.starts_with(&legend)), "{legend}:\n{drawn}");
                 assert!(words.contains(&warning.text), "{}:\n{drawn}", warning.text);
             }
@@ -227,7 +227,7 @@ fn figures_without_floor_or_peer_or_finite_value_are_shown() {
     for (place, median) in [0.0, 1e12, 1e300, f64::NAN, f64::INFINITY, -1.0].into_iter().enumerate()
     {
         let mut one = record(&format!("odd/{place}"), "x", ContenderKind::Ours, median);
-        one.modes = vec![Mode { share: 0.5, median }, Mode { share: 0.5, median }];
+        one.modes = vec![FigureMode { share: 0.5, median }, FigureMode { share: 0.5, median }];
         odd.push(one.clone());
         one.modes.clear();
         odd.push(one);

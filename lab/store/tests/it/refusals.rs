@@ -1,7 +1,7 @@
 //! Refusals before anything is measured; the refused file stays unchanged.
 
 use crate::support::{contents, record, run};
-use handover_store::{ImportError, SCHEMA, Store, StoreError};
+use handover_store::{ImportError, STORE_SCHEMA_VERSION, Store, StoreError};
 use rusqlite::Connection;
 use std::ffi::OsStr;
 use std::fs;
@@ -17,8 +17,8 @@ fn folder() -> TempDir {
 /// Creates a store with one run and one record.
 fn some_store(path: &Path) {
     let mut store = Store::open(path).expect("open");
-    store.begin(&run("aa", 1)).expect("begin");
-    store.insert("aa", &[record("a/b", "x", 1.0)]).expect("insert");
+    store.begin_run(&run("aa", 1)).expect("begin");
+    store.insert_records("aa", &[record("a/b", "x", 1.0)]).expect("insert");
 }
 
 fn modified(path: &Path) -> SystemTime {
@@ -116,7 +116,7 @@ fn store_of_schema(path: &Path, schema: u32) {
 fn newer_schema_is_refused_unchanged() {
     let folder = folder();
     let path = folder.path().join("results.db");
-    store_of_schema(&path, SCHEMA + 1);
+    store_of_schema(&path, STORE_SCHEMA_VERSION + 1);
     assert_refused(
         &path,
         |error| matches!(error, StoreError::Newer { found, known, .. } if *found == known + 1),
@@ -127,7 +127,7 @@ fn newer_schema_is_refused_unchanged() {
 fn older_schema_is_refused_with_the_migration_commands() {
     let folder = folder();
     let path = folder.path().join("results.db");
-    for schema in 1..SCHEMA {
+    for schema in 1..STORE_SCHEMA_VERSION {
         let _ = fs::remove_file(&path);
         store_of_schema(&path, schema);
         assert_refused(&path, |error| {
@@ -252,7 +252,7 @@ fn damaged_store_is_reported_as_damaged() {
     other.execute_batch("UPDATE records SET body = x'00'").expect("an update");
     drop(other);
     let store = Store::open_existing(&path).expect("opens");
-    for error_text in [store.load("aa").map(drop), store.check()] {
+    for error_text in [store.load_run("aa").map(drop), store.check_integrity()] {
         assert!(matches!(error_text, Err(StoreError::Damaged { .. })), "{error_text:?}");
     }
 }
@@ -269,10 +269,12 @@ fn flipped_bit_is_detected_or_has_no_effect() {
     let path = folder.path().join("results.db");
     some_store(&path);
     let mut store = Store::open(&path).expect("open");
-    store.insert("aa", &[record("a/c", "y", 2.5), record("a/c", "z", 3.5)]).expect("insert");
-    store.begin(&run("bb", 2)).expect("begin");
-    store.insert("bb", &[record("a/b", "x", 4.0)]).expect("insert");
-    store.tag("bb", "before").expect("a name");
+    store
+        .insert_records("aa", &[record("a/c", "y", 2.5), record("a/c", "z", 3.5)])
+        .expect("insert");
+    store.begin_run(&run("bb", 2)).expect("begin");
+    store.insert_records("bb", &[record("a/b", "x", 4.0)]).expect("insert");
+    store.add_tag("bb", "before").expect("a name");
     drop(store);
     let whole = fs::read(&path).expect("a file");
     let read = || -> Result<(Vec<u8>, String), Box<dyn std::error::Error>> {
@@ -316,9 +318,9 @@ fn lost_changed_or_moved_rows_are_detected() {
         let _ = fs::remove_file(&path);
         some_store(&path);
         let mut store = Store::open(&path).expect("open");
-        store.insert("aa", &[record("a/b", "y", 2.0)]).expect("insert");
-        store.begin(&run("bb", 2)).expect("begin");
-        store.tag("aa", "before").expect("a name");
+        store.insert_records("aa", &[record("a/b", "y", 2.0)]).expect("insert");
+        store.begin_run(&run("bb", 2)).expect("begin");
+        store.add_tag("aa", "before").expect("a name");
         drop(store);
         let other = Connection::open(&path).expect("a database");
         other.execute_batch(change).expect("a change");
@@ -326,7 +328,7 @@ fn lost_changed_or_moved_rows_are_detected() {
         let store = Store::open_existing(&path).expect("opens");
         let error_text = store.export(&[], &mut Vec::new()).expect_err(change).to_string();
         assert!(error_text.contains("damaged: "), "{change}: {error_text}");
-        assert!(matches!(store.check(), Err(StoreError::Damaged { .. })), "{change}");
+        assert!(matches!(store.check_integrity(), Err(StoreError::Damaged { .. })), "{change}");
     }
 }
 
@@ -345,7 +347,7 @@ fn decompression_bomb_is_refused() {
     other.execute("UPDATE records SET body = ?", [bomb]).expect("an update");
     drop(other);
     let error_text =
-        Store::open_existing(&path).and_then(|store| store.load("aa")).expect_err("refused");
+        Store::open_existing(&path).and_then(|store| store.load_run("aa")).expect_err("refused");
     assert!(error_text.to_string().contains("inflates to more than"), "{error_text}");
 }
 
@@ -356,7 +358,7 @@ fn empty_file_becomes_a_store_but_cannot_be_read() {
     fs::write(&path, "").expect("a file");
     assert!(matches!(Store::open_existing(&path), Err(StoreError::Empty { .. })));
     some_store(&path);
-    Store::open_existing(&path).expect("a store").check().expect("sound");
+    Store::open_existing(&path).expect("a store").check_integrity().expect("sound");
 }
 
 #[test]
@@ -378,9 +380,9 @@ fn store_opened_for_reading_is_not_written() {
     some_store(&path);
     let before = contents(folder.path());
     let mut store = Store::open_existing(&path).expect("open");
-    assert!(matches!(store.begin(&run("bb", 2)), Err(StoreError::Unwritable { .. })));
-    let mut elsewhere = Store::in_memory().expect("a store");
-    elsewhere.begin(&run("cc", 3)).expect("begin");
+    assert!(matches!(store.begin_run(&run("bb", 2)), Err(StoreError::Unwritable { .. })));
+    let mut elsewhere = Store::open_in_memory().expect("a store");
+    elsewhere.begin_run(&run("cc", 3)).expect("begin");
     let mut lines = Vec::new();
     elsewhere.export(&[], &mut lines).expect("an export");
     let refused = store.import(&mut lines.as_slice());

@@ -2,21 +2,21 @@
 
 use crate::support::{record, run};
 use handover_record::{
-    Cache, ContenderKind, Document, Finding, Hardware, Host, Level, Mode, Participants,
-    PeerWithoutRatio, Proof, Ratio, Record, RoleUsage, Round, Run, Summary, Unit, Wait, Warning,
-    WarningCode,
+    ContenderKind, CpuCache, Document, FigureMode, Finding, FindingLevel, HardwareCounts, Host,
+    Participants, PeerWithoutRatio, Proof, Ratio, Record, RoleUsage, Round, Run, Summary, Unit,
+    Wait, Warning, WarningCode,
 };
-use handover_store::{ExportError, ImportError, LINE_BYTES_MAX, Store, import_bytes};
+use handover_store::{ExportError, ImportError, LINE_BYTES_MAX, Store, import_and_reexport};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 use rusqlite::Connection;
 
 fn store_of(documents: &[Document]) -> Store {
-    let mut store = Store::in_memory().expect("a store");
+    let mut store = Store::open_in_memory().expect("a store");
     for Document { run, records, .. } in documents {
-        store.begin(run).expect("begin");
-        store.insert(&run.id, records).expect("insert");
+        store.begin_run(run).expect("begin");
+        store.insert_records(&run.id, records).expect("insert");
     }
     store
 }
@@ -51,8 +51,8 @@ fn imported_records_have_every_column_of_stored_ones() {
     let [stored, imported] = ["stored.db", "imported.db"].map(|name| folder.path().join(name));
     let text = exported(&two_runs(), &[]);
     let mut store = Store::open(&stored).expect("a store");
-    store.begin(&run("aa", 1)).expect("begin");
-    store.insert("aa", &[record("lock/busy", "handover", 1.5)]).expect("insert");
+    store.begin_run(&run("aa", 1)).expect("begin");
+    store.insert_records("aa", &[record("lock/busy", "handover", 1.5)]).expect("insert");
     Store::import_into(&imported, &mut text.as_bytes()).expect("an import");
     let absent = |path: &std::path::Path| -> Vec<String> {
         let store = Connection::open(path).expect("a database");
@@ -121,8 +121,8 @@ fn identical_run_is_skipped_on_import() {
     let text = exported(&store, &[]);
     let imported = store.import(&mut text.as_bytes()).expect("the same");
     assert_eq!((imported.runs, imported.records, imported.skipped), (0, 0, 2));
-    let mut other = Store::in_memory().expect("a store");
-    other.begin(&run("cc", 3)).expect("begin");
+    let mut other = Store::open_in_memory().expect("a store");
+    other.begin_run(&run("cc", 3)).expect("begin");
     // Changes as by Windows or by hand: blank lines, other line ends, no line end at the end.
     let handled = format!("\n \n{}", text.replace('\n', "\r\n\r\n").trim_end());
     let imported = other.import(&mut handled.as_bytes()).expect("new");
@@ -291,7 +291,7 @@ fn failed_input_changes_nothing() {
         }
     }
     let text = exported(&two_runs(), &[]);
-    let mut store = Store::in_memory().expect("a store");
+    let mut store = Store::open_in_memory().expect("a store");
     let error =
         store.import(&mut std::io::BufReader::new(Broken(text.as_bytes()))).expect_err("broken");
     assert_eq!(error.to_string(), "read the import: the cable was pulled; nothing was imported");
@@ -300,14 +300,14 @@ fn failed_input_changes_nothing() {
 
 #[test]
 fn longest_stored_record_can_be_imported() {
-    let mut store = Store::in_memory().expect("a store");
-    store.begin(&run("aa", 1)).expect("begin");
+    let mut store = Store::open_in_memory().expect("a store");
+    store.begin_run(&run("aa", 1)).expect("begin");
     let mut long = record("a/b", "x", 1.0);
     let room = LINE_BYTES_MAX - serde_json::to_vec(&long).expect("JSON").len() - 256;
     long.what.push_str(&"w".repeat(room));
-    store.insert("aa", &[long]).expect("a record of the maximum length");
+    store.insert_records("aa", &[long]).expect("a record of the maximum length");
     let text = exported(&store, &[]);
-    let again = import_bytes(text.as_bytes()).expect("imported");
+    let again = import_and_reexport(text.as_bytes()).expect("imported");
     assert!(again == text.as_bytes());
 }
 
@@ -490,8 +490,8 @@ fn any_record() -> impl Strategy<Value = Record> {
                 faults_major_per_s: n[6],
             }],
             empty,
-            modes: modes.into_iter().map(|(share, median)| Mode { share, median }).collect(),
-            hardware: hardware.map(|(instructions, cycles, cache_misses)| Hardware {
+            modes: modes.into_iter().map(|(share, median)| FigureMode { share, median }).collect(),
+            hardware: hardware.map(|(instructions, cycles, cache_misses)| HardwareCounts {
                 instructions,
                 cycles,
                 cache_misses,
@@ -524,7 +524,7 @@ fn any_run() -> impl Strategy<Value = Run> {
         let t = |place: usize| t[place].clone();
         let finding = |found: &String| Finding {
             code: t(10),
-            level: if complete { Level::Disturbs } else { Level::Fine },
+            level: if complete { FindingLevel::Disturbs } else { FindingLevel::Fine },
             found: found.clone(),
             why: t(11),
             mend: optional.clone(),
@@ -542,7 +542,12 @@ fn any_run() -> impl Strategy<Value = Run> {
             packages: 1,
             threads_per_core: 1,
             numa_nodes: 1,
-            caches: vec![Cache { level: 1, kind: t(5), size_bytes: memory_bytes, line_bytes: 64 }],
+            caches: vec![CpuCache {
+                level: 1,
+                kind: t(5),
+                size_bytes: memory_bytes,
+                line_bytes: 64,
+            }],
             memory_bytes,
             hypervisor: optional.clone(),
             mitigations: list.clone(),
@@ -595,9 +600,9 @@ proptest! {
     fn exported_run_is_imported_identically(run in any_run(), records in vec(any_record(), 0..4)) {
         let document = Document::new(run, records);
         let store = store_of(std::slice::from_ref(&document));
-        prop_assert_eq!(&store.latest().expect("the run"), &document);
+        prop_assert_eq!(&store.load_latest_run().expect("the run"), &document);
         let text = exported(&store, &[]);
-        let again = import_bytes(text.as_bytes()).expect("a valid export");
+        let again = import_and_reexport(text.as_bytes()).expect("a valid export");
         prop_assert_eq!(String::from_utf8(again).expect("text"), text);
     }
 
@@ -615,8 +620,8 @@ proptest! {
                 _ => { bytes.remove(place); bytes.push(b'}'); }
             }
         }
-        if let Ok(once) = import_bytes(&bytes) {
-            let twice = import_bytes(&once).expect("a valid export");
+        if let Ok(once) = import_and_reexport(&bytes) {
+            let twice = import_and_reexport(&once).expect("a valid export");
             prop_assert!(once == twice, "the export changed after another import");
         }
     }

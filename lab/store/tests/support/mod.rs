@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file uses some of these")]
 
 use handover_record::{
-    ContenderKind, Host, Mode, Participants, Ratio, Record, Round, Run, Summary, Unit, Wait,
+    ContenderKind, FigureMode, Host, Participants, Ratio, Record, Round, Run, Summary, Unit, Wait,
     Warning, WarningCode,
 };
 use std::collections::BTreeMap;
@@ -83,7 +83,7 @@ pub fn record(id: &str, contender: &str, median: f64) -> Record {
         floor: Some(ratio("floor")),
         peers: vec![ratio("one"), ratio("two")],
         peers_without_ratio: Vec::new(),
-        modes: vec![Mode { share: 0.7, median }],
+        modes: vec![FigureMode { share: 0.7, median }],
         counters: BTreeMap::from([("slept_share".into(), 0.25)]),
         hardware: None,
         rounds: (0..30).map(round).collect(),

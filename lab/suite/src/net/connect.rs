@@ -53,10 +53,10 @@ impl ConnectServer for HandoverAccept {
         let echo = ConnectHandler { echoed: 0, stopper: None };
         let mut reactor = Reactor::new(Config::default(), codec, echo).map_err(Fault::of)?;
         let stopper = reactor.stopper();
-        reactor.handler().stopper = Some(stopper);
+        reactor.handler_mut().stopper = Some(stopper);
         tell(reactor.listen((Ipv4Addr::LOCALHOST, 0).into()).map_err(Fault::of)?.port());
         reactor.run().map_err(Fault::of)?;
-        Ok(reactor.handler().echoed)
+        Ok(reactor.handler_mut().echoed)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::floor::socket::{Messages, SocketEnds};
 use handover_base::clock;
 use handover_harness::{Fault, Setup};
 use handover_net::engine::LengthPrefixCodec;
-use handover_net::{CloseReason, Config, Conn, Connections, Handler, Key, Reactor, Stopper};
+use handover_net::{CloseReason, Config, Conn, ConnKey, Connections, Handler, Reactor, Stopper};
 use handover_record::{Bytes, Spec, args};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -65,7 +65,7 @@ impl Handler for EchoHandler {
     fn on_close(
         &mut self,
         _: &mut Connections<'_, LengthPrefixCodec, ()>,
-        _: Key,
+        _: ConnKey,
         (): (),
         _: &CloseReason,
     ) {
@@ -82,10 +82,10 @@ impl<const SPIN_NS: u32> EchoServer for HandoverEcho<SPIN_NS> {
         let echo = EchoHandler { turns: 0, stopper: None };
         let mut reactor = Reactor::new(config, codec, echo).map_err(Fault::of)?;
         let stopper = reactor.stopper();
-        reactor.handler().stopper = Some(stopper);
+        reactor.handler_mut().stopper = Some(stopper);
         reactor.adopt(far).map_err(Fault::of)?;
         reactor.run().map_err(Fault::of)?;
-        Ok(reactor.handler().turns)
+        Ok(reactor.handler_mut().turns)
     }
 }
 

@@ -3,9 +3,10 @@
 use super::secured::identity;
 use handover_base::clock;
 use handover_harness::{Fault, Samples, Setup, Workload};
-use handover_net::engine::Tls;
+use handover_net::engine::TlsState;
 use handover_net::tls::{
-    Client, ClientOptions, Identity, Roots, Server, ServerOptions, ServerVerification,
+    ClientOptions, Identity, RootCertificates, ServerOptions, ServerVerification, TlsClientConfig,
+    TlsServerConfig,
 };
 use handover_record::{Part, Spec};
 
@@ -39,45 +40,47 @@ pub(super) fn ticks_since(began: u64) -> u64 {
 
 pub(super) struct HandoverTls {
     identity: Identity,
-    server: Server,
+    server: TlsServerConfig,
 }
 
 impl HandshakeSides for HandoverTls {
-    type Client = Client;
+    type Client = TlsClientConfig;
 
     fn setup() -> Result<Self, Fault> {
         let identity = identity()?;
-        let server = Server::new(&identity, ServerOptions::default()).map_err(Fault::of)?;
+        let server =
+            TlsServerConfig::new(&identity, ServerOptions::default()).map_err(Fault::of)?;
         Ok(Self { identity, server })
     }
 
-    fn fresh(&self) -> Result<Client, Fault> {
-        let roots = Roots::of(&self.identity).map_err(Fault::of)?;
-        Client::new(ServerVerification::Roots(roots), ClientOptions::default()).map_err(Fault::of)
+    fn fresh(&self) -> Result<TlsClientConfig, Fault> {
+        let roots = RootCertificates::from_identity(&self.identity).map_err(Fault::of)?;
+        TlsClientConfig::new(ServerVerification::Roots(roots), ClientOptions::default())
+            .map_err(Fault::of)
     }
 
-    fn shake(&self, client: &Client) -> Result<HandshakeCost, Fault> {
+    fn shake(&self, client: &TlsClientConfig) -> Result<HandshakeCost, Fault> {
         let began = clock::ticks();
-        let mut near = Tls::client(client, "localhost", 0).map_err(Fault::of)?;
+        let mut near = TlsState::new_client(client, "localhost", 0).map_err(Fault::of)?;
         let mut client_ticks = ticks_since(began);
         let began = clock::ticks();
-        let mut far = Tls::server(&self.server, 0).map_err(Fault::of)?;
+        let mut far = TlsState::new_server(&self.server, 0).map_err(Fault::of)?;
         let mut server_ticks = ticks_since(began);
         let (mut plain, mut to_far, mut to_near) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             let began = clock::ticks();
-            near.open(&mut to_near, &mut plain, &mut to_far).map_err(Fault::of)?;
+            near.open_records(&mut to_near, &mut plain, &mut to_far).map_err(Fault::of)?;
             client_ticks += ticks_since(began);
             to_near.clear();
             if to_far.is_empty() {
                 break;
             }
             let began = clock::ticks();
-            far.open(&mut to_far, &mut plain, &mut to_near).map_err(Fault::of)?;
+            far.open_records(&mut to_far, &mut plain, &mut to_near).map_err(Fault::of)?;
             server_ticks += ticks_since(began);
             to_far.clear();
         }
-        match (near.is_ready(), far.is_ready(), far.is_resumed()) {
+        match (near.is_handshake_complete(), far.is_handshake_complete(), far.is_resumed()) {
             (true, true, Some(is_resumed)) => {
                 Ok(HandshakeCost { client_ticks, server_ticks, is_resumed })
             }

@@ -8,7 +8,7 @@ use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
 use handover_net::engine::LengthPrefixCodec;
 use handover_net::{
-    CloseReason, Config, Conn, Connections, Handler, Key, ListenOptions, Reactor, Stopper, tls,
+    CloseReason, Config, Conn, ConnKey, Connections, Handler, ListenOptions, Reactor, Stopper, tls,
 };
 use handover_record::{Spec, Unit, args};
 use std::io::{Read, Write};
@@ -54,7 +54,7 @@ impl Handler for IdleHandler {
     fn on_close(
         &mut self,
         _: &mut Connections<'_, LengthPrefixCodec, ()>,
-        _: Key,
+        _: ConnKey,
         (): (),
         _: &CloseReason,
     ) {
@@ -70,8 +70,8 @@ impl Handler for IdleHandler {
 /// Workload: idle connections, plain or with TLS.
 pub(super) struct Idle<const TLS: bool> {
     connections_count: u32,
-    client: tls::Client,
-    server: tls::Server,
+    client: tls::TlsClientConfig,
+    server: tls::TlsServerConfig,
     published: Region<IdleServer>,
 }
 
@@ -81,12 +81,12 @@ impl<const TLS: bool> Idle<TLS> {
         let mut reactor =
             Reactor::new(Config::default(), LengthPrefixCodec::new(64), echo).map_err(Fault::of)?;
         let stopper = reactor.stopper();
-        reactor.handler().stopper = Some(stopper);
-        let mut listen = ListenOptions::at((Ipv4Addr::LOCALHOST, 0).into());
+        reactor.handler_mut().stopper = Some(stopper);
+        let mut listen = ListenOptions::new((Ipv4Addr::LOCALHOST, 0).into());
         if TLS {
-            listen = listen.tls(&self.server);
+            listen = listen.with_tls(&self.server);
         }
-        let port = reactor.listen_at(&listen).map_err(Fault::of)?.port();
+        let port = reactor.listen_with(&listen).map_err(Fault::of)?.port();
         // Relaxed: published by the store of the port below.
         self.published.process.store(u64::from(std::process::id()), Ordering::Relaxed);
         // Release: pairs with the Acquire in wait_for_port(), which makes the process id visible.

@@ -6,7 +6,7 @@ use crate::common::{same_bytes, size};
 use handover_base::usage::Usage;
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
 use handover_net::Config;
-use handover_net::engine::Tls;
+use handover_net::engine::TlsState;
 use handover_net::tls::{self, ClientOptions, Identity, ServerOptions, ServerVerification};
 use handover_record::Spec;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -18,45 +18,45 @@ pub(super) fn identity() -> Result<Identity, Fault> {
     Identity::generate(&["localhost"]).map_err(Fault::of)
 }
 
-fn client(record_per_message: bool) -> Result<tls::Client, Fault> {
+fn client(record_per_message: bool) -> Result<tls::TlsClientConfig, Fault> {
     let options = ClientOptions { record_per_message, ..ClientOptions::default() };
-    tls::Client::new(ServerVerification::Nothing, options).map_err(Fault::of)
+    tls::TlsClientConfig::new(ServerVerification::Nothing, options).map_err(Fault::of)
 }
 
-fn server(identity: &Identity, record_per_message: bool) -> Result<tls::Server, Fault> {
+fn server(identity: &Identity, record_per_message: bool) -> Result<tls::TlsServerConfig, Fault> {
     let options = ServerOptions { record_per_message, ..ServerOptions::default() };
-    tls::Server::new(identity, options).map_err(Fault::of)
+    tls::TlsServerConfig::new(identity, options).map_err(Fault::of)
 }
 
 pub(super) fn client_and_server(
     record_per_message: bool,
-) -> Result<(tls::Client, tls::Server), Fault> {
+) -> Result<(tls::TlsClientConfig, tls::TlsServerConfig), Fault> {
     Ok((client(record_per_message)?, server(&identity()?, record_per_message)?))
 }
 
 /// Encoding by TLS, with the end offsets of the messages that are sent together.
 pub(super) struct TlsCodec {
-    tls: Tls,
+    tls: TlsState,
     ends: Vec<usize>,
 }
 
 impl TlsCodec {
     pub(super) fn shake(
         stream: &TcpStream,
-        client: &tls::Client,
+        client: &tls::TlsClientConfig,
         ends: Vec<usize>,
     ) -> Result<Self, Fault> {
         stream.set_nonblocking(true)?;
-        let mut tls = Tls::client(client, "localhost", 0).map_err(Fault::of)?;
+        let mut tls = TlsState::new_client(client, "localhost", 0).map_err(Fault::of)?;
         let (mut plain, mut out) = (Vec::new(), Vec::new());
-        tls.open(&mut [], &mut plain, &mut out).map_err(Fault::of)?;
+        tls.open_records(&mut [], &mut plain, &mut out).map_err(Fault::of)?;
         let mut buffer = vec![0; 1 << 14];
         let mut stream_ref = stream;
         loop {
             // A few hundred bytes, which fit into the socket buffer.
             stream_ref.write_all(&out)?;
             out.clear();
-            if tls.is_ready() {
+            if tls.is_handshake_complete() {
                 return Ok(Self { tls, ends });
             }
             poll(&mut [PollFd::new(stream, PollFlags::IN)], None)?;
@@ -67,7 +67,8 @@ impl TlsCodec {
                     ));
                 }
                 Ok(count) => {
-                    tls.open(&mut buffer[..count], &mut plain, &mut out).map_err(Fault::of)?;
+                    tls.open_records(&mut buffer[..count], &mut plain, &mut out)
+                        .map_err(Fault::of)?;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.into()),
@@ -78,7 +79,7 @@ impl TlsCodec {
     /// Sends one message, checks its echo, and drops the connection's TLS state.
     pub(super) fn echo(mut self, mut stream: &TcpStream, message: &[u8]) -> Result<(), Fault> {
         let (mut plain, mut out, mut buffer) = (Vec::new(), Vec::new(), [0; 4096]);
-        self.tls.seal(message, &[], &mut out).map_err(Fault::of)?;
+        self.tls.seal_messages(message, &[], &mut out).map_err(Fault::of)?;
         stream.set_nonblocking(false)?;
         stream.write_all(&out)?;
         out.clear();
@@ -86,7 +87,7 @@ impl TlsCodec {
             match stream.read(&mut buffer)? {
                 0 => return Err(Fault::new("the server has closed the connection")),
                 // Session tickets come with the echo.
-                count => self.tls.open(&mut buffer[..count], &mut plain, &mut out),
+                count => self.tls.open_records(&mut buffer[..count], &mut plain, &mut out),
             }
             .map_err(Fault::of)?;
         }
@@ -98,7 +99,7 @@ impl ClientCodec for TlsCodec {
     fn seal<'a>(&'a mut self, plain: &'a [u8], sealed: &'a mut Vec<u8>) -> Result<&'a [u8], Fault> {
         sealed.clear();
         let count = self.ends.partition_point(|&end| end <= plain.len());
-        self.tls.seal(plain, &self.ends[..count], sealed).map_err(Fault::of)?;
+        self.tls.seal_messages(plain, &self.ends[..count], sealed).map_err(Fault::of)?;
         Ok(sealed)
     }
 
@@ -109,7 +110,7 @@ impl ClientCodec for TlsCodec {
     ) -> Result<&'a [u8], Fault> {
         plain.clear();
         let mut out = Vec::new();
-        self.tls.open(came, plain, &mut out).map_err(Fault::of)?;
+        self.tls.open_records(came, plain, &mut out).map_err(Fault::of)?;
         match out.is_empty() {
             true => Ok(plain),
             false => Err(Fault::new("the server has requested a key update during a round")),
@@ -117,7 +118,7 @@ impl ClientCodec for TlsCodec {
     }
 
     fn part(&mut self, sealed: &mut Vec<u8>) {
-        self.tls.close_notify(sealed);
+        self.tls.append_close_notify(sealed);
     }
 }
 
@@ -149,7 +150,7 @@ impl<const EACH: bool> TlsLoadServer for HandoverTlsServer<EACH> {
 pub(super) struct TlsLoad<S, const EACH: bool> {
     ends: Vec<(TcpStream, TcpStream)>,
     identity: Identity,
-    client: tls::Client,
+    client: tls::TlsClientConfig,
     load: LoadArgs,
     report: Region<ServerReport>,
     server: PhantomData<fn() -> S>,

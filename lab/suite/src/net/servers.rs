@@ -8,7 +8,7 @@ use crate::floor::connect::LENGTH_BYTES;
 use handover_base::usage::{self, Usage};
 use handover_harness::Fault;
 use handover_net::engine::LengthPrefixCodec;
-use handover_net::{CloseReason, Config, Conn, Connections, Handler, Key, Reactor, Stopper};
+use handover_net::{CloseReason, Config, Conn, ConnKey, Connections, Handler, Reactor, Stopper};
 use rustix::event::epoll;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -59,7 +59,7 @@ impl<const OWN: bool> Handler for LoadHandler<OWN> {
     fn on_close(
         &mut self,
         _: &mut Connections<'_, LengthPrefixCodec, ()>,
-        _: Key,
+        _: ConnKey,
         (): (),
         why: &CloseReason,
     ) {
@@ -95,11 +95,11 @@ impl<const OWN: bool> LoadHandler<OWN> {
         };
         let mut reactor = Reactor::new(config, codec, echo).map_err(Fault::of)?;
         let stopper = reactor.stopper();
-        reactor.handler().stopper = Some(stopper);
+        reactor.handler_mut().stopper = Some(stopper);
         adopt(&mut reactor).map_err(Fault::of)?;
         reactor.run().map_err(Fault::of)?;
-        let set_up = reactor.handler().set_up;
-        reactor.handler().fault.take().map_or(Ok(set_up), Err)
+        let set_up = reactor.handler_mut().set_up;
+        reactor.handler_mut().fault.take().map_or(Ok(set_up), Err)
     }
 }
 

@@ -151,7 +151,7 @@ fn floor_has_the_same_default_for_each_argument_that_it_shares() {
 #[test]
 fn only_benchmarks_of_several_participants_hand_over() {
     for bench in benches() {
-        let values = handover_record::Values::smoke(bench.params());
+        let values = handover_record::ArgValues::smoke_values(bench.params());
         let several = bench.roles(&values).len() > 1;
         assert!(several || !bench.spec().hands_over, "{bench:?} hands over to nobody");
     }
@@ -187,11 +187,11 @@ fn contender_of_ours_has_a_floor_that_waits_alike() {
             let waits = bench.contender().waits_in(part);
             let own = benches().filter(|it| it.spec().id == spec.id).map(Bench::contender);
             let own = own.filter(|it| it.kind == ContenderKind::Floor);
-            let own = own.map(|it| it.waits_in(part)).any(|floor| floor.is_below(waits));
+            let own = own.map(|it| it.waits_in(part)).any(|floor| floor.is_lower_bound_for(waits));
             let named = part.and_then(|part| part.floor).or(spec.floor);
             let named = named.into_iter().chain(spec.floors.iter().copied());
-            let named = named.filter_map(waits_of).any(|floor| floor.is_below(waits));
-            assert!(own || named, "{bench:?} {part:?}: no floor that {}", waits.word());
+            let named = named.filter_map(waits_of).any(|floor| floor.is_lower_bound_for(waits));
+            assert!(own || named, "{bench:?} {part:?}: no floor that {}", waits.table_verb());
         }
     }
 }

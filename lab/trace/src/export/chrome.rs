@@ -2,13 +2,13 @@
 //!
 //! Source: the Trace Event Format of the Chromium project.
 
-use super::sink::{Sink, put_number, put_signed};
-use crate::names::{NameId, Names};
-use crate::walk::{Call, Ending, Position, ThreadInfo, Visitor};
+use super::sink::{ExportBuffer, push_decimal, push_signed_decimal};
+use crate::names::{NameId, SiteNames};
+use crate::walk::{CallEnding, CompletedCall, EventPosition, ThreadInfo, TraceVisitor};
 use std::io::{self, Write};
 
 pub struct ChromeWriter<'a, W> {
-    sink: &'a mut Sink<W>,
+    sink: &'a mut ExportBuffer<W>,
     /// Names as JSON strings, with quotes.
     names: Vec<String>,
     /// JSON fields of the current thread: `,"pid":1,"tid":2`.
@@ -18,14 +18,14 @@ pub struct ChromeWriter<'a, W> {
 }
 
 impl<'a, W: Write> ChromeWriter<'a, W> {
-    pub fn begin(names: &Names, sink: &'a mut Sink<W>) -> io::Result<Self> {
-        sink.bytes().extend_from_slice(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
+    pub fn start_document(names: &SiteNames, sink: &'a mut ExportBuffer<W>) -> io::Result<Self> {
+        sink.buffer_mut().extend_from_slice(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
         let names = names.iter().map(|(_, name)| quoted(name)).collect();
         Ok(Self { sink, names, thread_fields: Vec::new(), process: None, is_first: true })
     }
 
-    pub fn end(self) -> io::Result<()> {
-        self.sink.bytes().extend_from_slice(b"\n]}\n");
+    pub fn finish_document(self) -> io::Result<()> {
+        self.sink.buffer_mut().extend_from_slice(b"\n]}\n");
         self.sink.flush_if_full()
     }
 
@@ -33,7 +33,7 @@ impl<'a, W: Write> ChromeWriter<'a, W> {
         let line =
             format!("{{\"ph\":\"M\",\"name\":\"{kind}\",\"args\":{{\"name\":{}}}", quoted(name));
         self.separate();
-        let to = self.sink.bytes();
+        let to = self.sink.buffer_mut();
         to.extend_from_slice(line.as_bytes());
         to.extend_from_slice(&self.thread_fields);
         to.push(b'}');
@@ -44,37 +44,37 @@ impl<'a, W: Write> ChromeWriter<'a, W> {
     fn separate(&mut self) {
         let separator: &[u8] = if self.is_first { b"\n" } else { b",\n" };
         self.is_first = false;
-        self.sink.bytes().extend_from_slice(separator);
+        self.sink.buffer_mut().extend_from_slice(separator);
     }
 
     /// Writes the fields common to all events: phase, name, process, thread and time.
     #[inline]
-    fn event(&mut self, at: &Position, phase: &[u8], name: NameId) {
+    fn event(&mut self, at: &EventPosition, phase: &[u8], name: NameId) {
         self.separate();
-        let to = self.sink.bytes();
+        let to = self.sink.buffer_mut();
         to.extend_from_slice(b"{\"ph\":\"");
         to.extend_from_slice(phase);
         to.extend_from_slice(b"\",\"name\":");
         to.extend_from_slice(self.names[name.index()].as_bytes());
         to.extend_from_slice(b",\"ts\":");
-        put_us(to, at.ns);
+        push_microseconds(to, at.ns);
         to.extend_from_slice(&self.thread_fields);
     }
 
     fn values(&mut self, values: &[u64]) -> io::Result<()> {
-        let to = self.sink.bytes();
+        let to = self.sink.buffer_mut();
         for (index, value) in values.iter().enumerate() {
             let key: &[u8] = if index == 0 { b",\"args\":{\"value\":" } else { b",\"value 2\":" };
             to.extend_from_slice(key);
-            put_signed(to, *value as i64);
+            push_signed_decimal(to, *value as i64);
         }
         to.extend_from_slice(if values.is_empty() { b"}" } else { b"}}" });
         self.sink.flush_if_full()
     }
 }
 
-impl<W: Write> Visitor for ChromeWriter<'_, W> {
-    fn thread(&mut self, process: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
+impl<W: Write> TraceVisitor for ChromeWriter<'_, W> {
+    fn start_thread(&mut self, process: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
         self.thread_fields =
             format!(",\"pid\":{},\"tid\":{}", thread_info.pid, thread_info.thread.tid).into_bytes();
         if self.process != Some(process) {
@@ -87,20 +87,20 @@ impl<W: Write> Visitor for ChromeWriter<'_, W> {
         self.metadata("thread_name", &thread_info.thread.name)
     }
 
-    fn enter(&mut self, at: &Position, name: NameId, values: &[u64]) -> io::Result<()> {
+    fn enter_call(&mut self, at: &EventPosition, name: NameId, values: &[u64]) -> io::Result<()> {
         self.event(at, b"B", name);
         self.values(values)
     }
 
-    fn leave(&mut self, at: &Position, call: &Call) -> io::Result<()> {
+    fn leave_call(&mut self, at: &EventPosition, call: &CompletedCall) -> io::Result<()> {
         self.event(at, b"E", call.name);
-        if call.ending != Ending::Returned {
-            self.sink.bytes().extend_from_slice(b",\"args\":{\"end is missing\":true}");
+        if call.ending != CallEnding::Returned {
+            self.sink.buffer_mut().extend_from_slice(b",\"args\":{\"end is missing\":true}");
         }
         self.values(&[])
     }
 
-    fn mark(&mut self, at: &Position, name: NameId, values: &[u64]) -> io::Result<()> {
+    fn visit_mark(&mut self, at: &EventPosition, name: NameId, values: &[u64]) -> io::Result<()> {
         self.event(at, b"i\",\"s\":\"t", name);
         self.values(values)
     }
@@ -108,12 +108,12 @@ impl<W: Write> Visitor for ChromeWriter<'_, W> {
 
 /// Writes a time in µs with three decimals.
 #[inline]
-fn put_us(to: &mut Vec<u8>, ns: i64) {
+fn push_microseconds(to: &mut Vec<u8>, ns: i64) {
     if ns < 0 {
         to.push(b'-');
     }
     let ns = ns.unsigned_abs();
-    put_number(to, ns / 1_000);
+    push_decimal(to, ns / 1_000);
     let part = ns % 1_000;
     to.push(b'.');
     for digit in [part / 100, part / 10 % 10, part % 10] {

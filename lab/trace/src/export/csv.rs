@@ -2,8 +2,8 @@
 //!
 //! Source: RFC 4180, except that lines end with a line feed alone.
 
-use super::sink::{Sink, put_number, put_signed};
-use crate::names::Names;
+use super::sink::{ExportBuffer, push_decimal, push_signed_decimal};
+use crate::names::SiteNames;
 use crate::traces::Traces;
 use crate::walk::WalkCounts;
 use handover_probe::read::{EventKind, ReadAt};
@@ -11,10 +11,10 @@ use std::io::{self, Write};
 
 const HEADER: &[u8] = b"time_ns,pid,tid,thread,event,name,value,value_2\n";
 
-pub fn write<S: ReadAt, W: Write>(
+pub fn write_csv<S: ReadAt, W: Write>(
     traces: &Traces<S>,
-    names: &Names,
-    sink: &mut Sink<W>,
+    names: &SiteNames,
+    sink: &mut ExportBuffer<W>,
 ) -> io::Result<WalkCounts> {
     let mut found = WalkCounts::default();
     let fields: Vec<String> = names.iter().map(|(_, name)| field(name)).collect();
@@ -22,11 +22,11 @@ pub fn write<S: ReadAt, W: Write>(
         let threads = trace.threads().iter();
         threads.map(|one| format!("{},{},{}", trace.pid(), one.tid, field(&one.name))).collect()
     };
-    let places: Vec<Vec<String>> = traces.all().iter().map(place).collect();
-    sink.bytes().extend_from_slice(HEADER);
-    let mut events = traces.events();
+    let places: Vec<Vec<String>> = traces.as_slice().iter().map(place).collect();
+    sink.buffer_mut().extend_from_slice(HEADER);
+    let mut events = traces.merged_events();
     for (process, event) in events.by_ref() {
-        let name = names.of(process, event.site);
+        let name = names.id_of_site(process, event.site);
         if !names.is_selected(name) {
             continue;
         }
@@ -36,8 +36,8 @@ pub fn write<S: ReadAt, W: Write>(
             EventKind::Leave => b",leave,",
             _ => b",mark,",
         };
-        let to = sink.bytes();
-        put_signed(to, traces.all()[process].ns(event.ticks));
+        let to = sink.buffer_mut();
+        push_signed_decimal(to, traces.as_slice()[process].ns(event.ticks));
         to.push(b',');
         to.extend_from_slice(places[process][event.thread].as_bytes());
         to.extend_from_slice(kind);
@@ -45,7 +45,7 @@ pub fn write<S: ReadAt, W: Write>(
         for index in 0..2 {
             to.push(b',');
             if let Some(value) = event.values().get(index) {
-                put_number(to, *value);
+                push_decimal(to, *value);
             }
         }
         to.push(b'\n');

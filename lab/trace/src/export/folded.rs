@@ -1,13 +1,17 @@
 //! Folded stacks: `root;outer;inner NS`, one line per stack.
 
-use super::sink::{Sink, put_number};
-use crate::names::Names;
+use super::sink::{ExportBuffer, push_decimal};
+use crate::names::SiteNames;
 use crate::tree::CallTree;
 use std::io::{self, Write};
 
-pub fn write<W: Write>(tree: &CallTree, names: &Names, sink: &mut Sink<W>) -> io::Result<()> {
-    tree.stacks(names, |stack, self_ns| {
-        let to = sink.bytes();
+pub fn write_folded<W: Write>(
+    tree: &CallTree,
+    names: &SiteNames,
+    sink: &mut ExportBuffer<W>,
+) -> io::Result<()> {
+    tree.for_each_stack(names, |stack, self_ns| {
+        let to = sink.buffer_mut();
         for (level, name) in stack.iter().enumerate() {
             if level > 0 {
                 to.push(b';');
@@ -15,7 +19,7 @@ pub fn write<W: Write>(tree: &CallTree, names: &Names, sink: &mut Sink<W>) -> io
             put_frame(to, name);
         }
         to.push(b' ');
-        put_number(to, self_ns);
+        push_decimal(to, self_ns);
         to.push(b'\n');
         sink.flush_if_full()
     })

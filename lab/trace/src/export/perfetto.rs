@@ -7,86 +7,86 @@
 //!
 //! Source: the definitions in Perfetto's `protos/perfetto/trace`, which give the numbers below.
 
-use super::sink::Sink;
-use crate::names::{NameId, Names};
-use crate::walk::{Call, Ending, Position, ThreadInfo, Visitor};
+use super::sink::ExportBuffer;
+use crate::names::{NameId, SiteNames};
+use crate::walk::{CallEnding, CompletedCall, EventPosition, ThreadInfo, TraceVisitor};
 use std::io::{self, Write};
 
 /// Field number of `Trace.packet`.
-const PACKET: u32 = 1;
+const TRACE_PACKET_FIELD: u32 = 1;
 /// Field numbers of `TracePacket`.
 mod packet {
-    pub const CLOCK_SNAPSHOT: u32 = 6;
-    pub const TIMESTAMP: u32 = 8;
-    pub const SEQUENCE_ID: u32 = 10;
-    pub const TRACK_EVENT: u32 = 11;
-    pub const INTERNED_DATA: u32 = 12;
-    pub const SEQUENCE_FLAGS: u32 = 13;
-    pub const TIMESTAMP_CLOCK_ID: u32 = 58;
-    pub const DEFAULTS: u32 = 59;
-    pub const TRACK_DESCRIPTOR: u32 = 60;
+    pub const CLOCK_SNAPSHOT_FIELD: u32 = 6;
+    pub const TIMESTAMP_FIELD: u32 = 8;
+    pub const SEQUENCE_ID_FIELD: u32 = 10;
+    pub const TRACK_EVENT_FIELD: u32 = 11;
+    pub const INTERNED_DATA_FIELD: u32 = 12;
+    pub const SEQUENCE_FLAGS_FIELD: u32 = 13;
+    pub const TIMESTAMP_CLOCK_ID_FIELD: u32 = 58;
+    pub const DEFAULTS_FIELD: u32 = 59;
+    pub const TRACK_DESCRIPTOR_FIELD: u32 = 60;
 }
-const INCREMENTAL_STATE_CLEARED: u64 = 1;
-const NEEDS_INCREMENTAL_STATE: u64 = 2;
+const INCREMENTAL_STATE_CLEARED_FLAG: u64 = 1;
+const NEEDS_INCREMENTAL_STATE_FLAG: u64 = 2;
 /// Field numbers of `TrackEvent`, and of its defaults.
 mod event {
-    pub const ANNOTATION: u32 = 4;
-    pub const TYPE: u32 = 9;
-    pub const NAME_IID: u32 = 10;
-    pub const TRACK_UUID: u32 = 11;
+    pub const ANNOTATION_FIELD: u32 = 4;
+    pub const TYPE_FIELD: u32 = 9;
+    pub const NAME_IID_FIELD: u32 = 10;
+    pub const TRACK_UUID_FIELD: u32 = 11;
 }
-const SLICE_BEGIN: u64 = 1;
-const SLICE_END: u64 = 2;
-const INSTANT: u64 = 3;
+const SLICE_BEGIN_EVENT_TYPE: u64 = 1;
+const SLICE_END_EVENT_TYPE: u64 = 2;
+const INSTANT_EVENT_TYPE: u64 = 3;
 /// Field numbers of `DebugAnnotation`.
 mod annotation {
-    pub const NAME_IID: u32 = 1;
-    pub const BOOL: u32 = 2;
-    pub const INT: u32 = 4;
+    pub const NAME_IID_FIELD: u32 = 1;
+    pub const BOOL_VALUE_FIELD: u32 = 2;
+    pub const INT_VALUE_FIELD: u32 = 4;
 }
 /// Field numbers of `InternedData`, and of each interned string.
 mod interned {
-    pub const EVENT_NAMES: u32 = 2;
-    pub const ANNOTATION_NAMES: u32 = 3;
-    pub const IID: u32 = 1;
-    pub const NAME: u32 = 2;
+    pub const EVENT_NAMES_FIELD: u32 = 2;
+    pub const ANNOTATION_NAMES_FIELD: u32 = 3;
+    pub const STRING_IID_FIELD: u32 = 1;
+    pub const STRING_NAME_FIELD: u32 = 2;
 }
 /// Field numbers of `TrackDescriptor`, `ProcessDescriptor` and `ThreadDescriptor`.
 mod track {
-    pub const UUID: u32 = 1;
-    pub const PROCESS: u32 = 3;
-    pub const THREAD: u32 = 4;
-    pub const PARENT_UUID: u32 = 5;
-    pub const PID: u32 = 1;
-    pub const PROCESS_COMMAND: u32 = 2;
-    pub const PROCESS_NAME: u32 = 6;
-    pub const TID: u32 = 2;
-    pub const THREAD_NAME: u32 = 5;
+    pub const TRACK_UUID_FIELD: u32 = 1;
+    pub const PROCESS_DESCRIPTOR_FIELD: u32 = 3;
+    pub const THREAD_DESCRIPTOR_FIELD: u32 = 4;
+    pub const PARENT_TRACK_UUID_FIELD: u32 = 5;
+    pub const PID_FIELD: u32 = 1;
+    pub const PROCESS_COMMAND_FIELD: u32 = 2;
+    pub const PROCESS_NAME_FIELD: u32 = 6;
+    pub const TID_FIELD: u32 = 2;
+    pub const THREAD_NAME_FIELD: u32 = 5;
 }
 /// Field numbers of `ClockSnapshot` and its clocks.
 mod clock {
-    pub const CLOCKS: u32 = 1;
-    pub const PRIMARY: u32 = 2;
-    pub const ID: u32 = 1;
-    pub const TIMESTAMP: u32 = 2;
-    pub const REALTIME: u64 = 1;
-    pub const MONOTONIC: u64 = 3;
+    pub const CLOCKS_FIELD: u32 = 1;
+    pub const PRIMARY_CLOCK_FIELD: u32 = 2;
+    pub const CLOCK_ID_FIELD: u32 = 1;
+    pub const CLOCK_TIMESTAMP_FIELD: u32 = 2;
+    pub const REALTIME_CLOCK_ID: u64 = 1;
+    pub const MONOTONIC_CLOCK_ID: u64 = 3;
 }
 
 /// Names of annotations; an annotation's number is its index plus one.
-const ANNOTATIONS: &[&str] = &["value", "value 2", "end is missing"];
-const FIRST_VALUE: u64 = 1;
-const END_IS_MISSING: u64 = 3;
+const ANNOTATION_NAMES: &[&str] = &["value", "value 2", "end is missing"];
+const FIRST_VALUE_NAME_IID: u64 = 1;
+const END_IS_MISSING_NAME_IID: u64 = 3;
 
 /// Id of the packet sequence that belongs to no thread.
-const GLOBAL_SEQUENCE: u64 = 1;
+const GLOBAL_SEQUENCE_ID: u64 = 1;
 
 /// Buffer size of one event: with two values and a name's number it takes 70 bytes at most.
 const EVENT_BYTES_MAX: usize = 96;
 
 pub struct PerfettoWriter<'a, W> {
-    names: &'a Names,
-    sink: &'a mut Sink<W>,
+    names: &'a SiteNames,
+    sink: &'a mut ExportBuffer<W>,
     sequence: u64,
     process: Option<usize>,
     /// For each name, the sequence in which it was last interned.
@@ -94,76 +94,85 @@ pub struct PerfettoWriter<'a, W> {
 }
 
 impl<'a, W: Write> PerfettoWriter<'a, W> {
-    pub fn new(names: &'a Names, sink: &'a mut Sink<W>) -> Self {
+    pub fn new(names: &'a SiteNames, sink: &'a mut ExportBuffer<W>) -> Self {
         let interned = vec![0; names.count()];
-        Self { names, sink, sequence: GLOBAL_SEQUENCE, process: None, interned }
+        Self { names, sink, sequence: GLOBAL_SEQUENCE_ID, process: None, interned }
     }
 
-    fn clocks(&mut self, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
+    fn write_clock_snapshot(&mut self, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
         let mut clocks = Message::default();
         for (id, ns) in [
-            (clock::MONOTONIC, thread_info.begin_ns),
-            (clock::REALTIME, thread_info.begin_realtime_ns),
+            (clock::MONOTONIC_CLOCK_ID, thread_info.begin_ns),
+            (clock::REALTIME_CLOCK_ID, thread_info.begin_realtime_ns),
         ] {
             let mut one = Message::default();
-            one.number(clock::ID, id).number(clock::TIMESTAMP, ns.max(0) as u64);
-            clocks.message(clock::CLOCKS, &one);
+            one.number(clock::CLOCK_ID_FIELD, id)
+                .number(clock::CLOCK_TIMESTAMP_FIELD, ns.max(0) as u64);
+            clocks.message(clock::CLOCKS_FIELD, &one);
         }
-        clocks.number(clock::PRIMARY, clock::MONOTONIC);
+        clocks.number(clock::PRIMARY_CLOCK_FIELD, clock::MONOTONIC_CLOCK_ID);
         let mut packet = Message::default();
-        packet.number(packet::SEQUENCE_ID, GLOBAL_SEQUENCE);
-        packet.message(packet::CLOCK_SNAPSHOT, &clocks);
-        self.packet(&packet)
+        packet.number(packet::SEQUENCE_ID_FIELD, GLOBAL_SEQUENCE_ID);
+        packet.message(packet::CLOCK_SNAPSHOT_FIELD, &clocks);
+        self.write_packet(&packet)
     }
 
-    fn process(&mut self, process: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
+    fn write_process_track(
+        &mut self,
+        process: usize,
+        thread_info: &ThreadInfo<'_>,
+    ) -> io::Result<()> {
         let mut descriptor = Message::default();
-        descriptor.number(track::PID, thread_info.pid.into());
+        descriptor.number(track::PID_FIELD, thread_info.pid.into());
         if !thread_info.program.is_empty() {
             let name = thread_info.program.rsplit('/').next().unwrap_or_default();
-            descriptor.text(track::PROCESS_COMMAND, thread_info.program);
-            descriptor.text(track::PROCESS_NAME, name);
+            descriptor.text(track::PROCESS_COMMAND_FIELD, thread_info.program);
+            descriptor.text(track::PROCESS_NAME_FIELD, name);
         }
         let mut track = Message::default();
-        track.number(track::UUID, uuid(process, thread_info.pid, u64::MAX));
-        track.message(track::PROCESS, &descriptor);
+        track.number(track::TRACK_UUID_FIELD, uuid(process, thread_info.pid, u64::MAX));
+        track.message(track::PROCESS_DESCRIPTOR_FIELD, &descriptor);
         let mut packet = Message::default();
-        packet.number(packet::SEQUENCE_ID, GLOBAL_SEQUENCE);
-        packet.message(packet::TRACK_DESCRIPTOR, &track);
-        self.packet(&packet)
+        packet.number(packet::SEQUENCE_ID_FIELD, GLOBAL_SEQUENCE_ID);
+        packet.message(packet::TRACK_DESCRIPTOR_FIELD, &track);
+        self.write_packet(&packet)
     }
 
     /// Starts the packet sequence of a thread with its track, its defaults and the annotation names.
-    fn sequence(&mut self, process: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
+    fn start_thread_sequence(
+        &mut self,
+        process: usize,
+        thread_info: &ThreadInfo<'_>,
+    ) -> io::Result<()> {
         self.sequence += 1;
         let uuid_of_thread = uuid(process, thread_info.pid, thread_info.index as u64);
         let mut descriptor = Message::default();
         descriptor
-            .number(track::PID, thread_info.pid.into())
-            .number(track::TID, thread_info.thread.tid);
+            .number(track::PID_FIELD, thread_info.pid.into())
+            .number(track::TID_FIELD, thread_info.thread.tid);
         if !thread_info.thread.name.is_empty() {
-            descriptor.text(track::THREAD_NAME, &thread_info.thread.name);
+            descriptor.text(track::THREAD_NAME_FIELD, &thread_info.thread.name);
         }
         let mut track = Message::default();
-        track.number(track::UUID, uuid_of_thread);
-        track.number(track::PARENT_UUID, uuid(process, thread_info.pid, u64::MAX));
-        track.message(track::THREAD, &descriptor);
+        track.number(track::TRACK_UUID_FIELD, uuid_of_thread);
+        track.number(track::PARENT_TRACK_UUID_FIELD, uuid(process, thread_info.pid, u64::MAX));
+        track.message(track::THREAD_DESCRIPTOR_FIELD, &descriptor);
         let mut events = Message::default();
-        events.number(event::TRACK_UUID, uuid_of_thread);
+        events.number(event::TRACK_UUID_FIELD, uuid_of_thread);
         let mut defaults = Message::default();
-        defaults.number(packet::TIMESTAMP_CLOCK_ID, clock::MONOTONIC);
-        defaults.message(packet::TRACK_EVENT, &events);
+        defaults.number(packet::TIMESTAMP_CLOCK_ID_FIELD, clock::MONOTONIC_CLOCK_ID);
+        defaults.message(packet::TRACK_EVENT_FIELD, &events);
         let mut names = Message::default();
-        for (iid, name) in (1..).zip(ANNOTATIONS) {
-            names.interned(interned::ANNOTATION_NAMES, iid, name);
+        for (iid, name) in (1..).zip(ANNOTATION_NAMES) {
+            names.interned(interned::ANNOTATION_NAMES_FIELD, iid, name);
         }
         let mut packet = Message::default();
-        packet.number(packet::SEQUENCE_ID, self.sequence);
-        packet.number(packet::SEQUENCE_FLAGS, INCREMENTAL_STATE_CLEARED);
-        packet.message(packet::INTERNED_DATA, &names);
-        packet.message(packet::DEFAULTS, &defaults);
-        packet.message(packet::TRACK_DESCRIPTOR, &track);
-        self.packet(&packet)
+        packet.number(packet::SEQUENCE_ID_FIELD, self.sequence);
+        packet.number(packet::SEQUENCE_FLAGS_FIELD, INCREMENTAL_STATE_CLEARED_FLAG);
+        packet.message(packet::INTERNED_DATA_FIELD, &names);
+        packet.message(packet::DEFAULTS_FIELD, &defaults);
+        packet.message(packet::TRACK_DESCRIPTOR_FIELD, &track);
+        self.write_packet(&packet)
     }
 
     /// Writes a packet that interns a name, before the first event with that name: `InternedData`
@@ -172,25 +181,25 @@ impl<'a, W: Write> PerfettoWriter<'a, W> {
     fn intern(&mut self, name: NameId) -> io::Result<()> {
         self.interned[name.index()] = self.sequence;
         let mut names = Message::default();
-        names.interned(interned::EVENT_NAMES, iid(name), self.names.text(name));
+        names.interned(interned::EVENT_NAMES_FIELD, iid(name), self.names.text_of(name));
         let mut packet = Message::default();
-        packet.number(packet::SEQUENCE_ID, self.sequence);
-        packet.number(packet::SEQUENCE_FLAGS, NEEDS_INCREMENTAL_STATE);
-        packet.message(packet::INTERNED_DATA, &names);
-        self.packet(&packet)
+        packet.number(packet::SEQUENCE_ID_FIELD, self.sequence);
+        packet.number(packet::SEQUENCE_FLAGS_FIELD, NEEDS_INCREMENTAL_STATE_FLAG);
+        packet.message(packet::INTERNED_DATA_FIELD, &names);
+        self.write_packet(&packet)
     }
 
-    fn packet(&mut self, packet: &Message) -> io::Result<()> {
+    fn write_packet(&mut self, packet: &Message) -> io::Result<()> {
         let mut framed = Message::default();
-        framed.message(PACKET, packet);
-        self.sink.bytes().extend_from_slice(&framed.0);
+        framed.message(TRACE_PACKET_FIELD, packet);
+        self.sink.buffer_mut().extend_from_slice(&framed.0);
         self.sink.flush_if_full()
     }
 
     #[inline]
-    fn event(
+    fn write_event(
         &mut self,
-        at: &Position,
+        at: &EventPosition,
         kind: u64,
         name: Option<NameId>,
         annotations: Annotations<'_>,
@@ -201,28 +210,30 @@ impl<'a, W: Write> PerfettoWriter<'a, W> {
             self.intern(name)?;
         }
         let mut short = ShortMessage::default();
-        short.tag(PACKET, LENGTH);
-        let packet = short.open();
-        short.number(packet::TIMESTAMP, at.ns.max(0) as u64);
-        short.number(packet::SEQUENCE_ID, self.sequence);
-        short.number(packet::SEQUENCE_FLAGS, NEEDS_INCREMENTAL_STATE);
-        short.tag(packet::TRACK_EVENT, LENGTH);
-        let event = short.open();
-        short.number(event::TYPE, kind);
+        short.push_tag(TRACE_PACKET_FIELD, LENGTH_DELIMITED_WIRE_TYPE);
+        let packet = short.begin_nested();
+        short.number(packet::TIMESTAMP_FIELD, at.ns.max(0) as u64);
+        short.number(packet::SEQUENCE_ID_FIELD, self.sequence);
+        short.number(packet::SEQUENCE_FLAGS_FIELD, NEEDS_INCREMENTAL_STATE_FLAG);
+        short.push_tag(packet::TRACK_EVENT_FIELD, LENGTH_DELIMITED_WIRE_TYPE);
+        let event = short.begin_nested();
+        short.number(event::TYPE_FIELD, kind);
         if let Some(name) = name {
-            short.number(event::NAME_IID, iid(name));
+            short.number(event::NAME_IID_FIELD, iid(name));
         }
         match annotations {
             Annotations::Values(values) => {
-                for (iid, value) in (FIRST_VALUE..).zip(values) {
-                    short.annotation(iid, annotation::INT, *value);
+                for (iid, value) in (FIRST_VALUE_NAME_IID..).zip(values) {
+                    short.annotation(iid, annotation::INT_VALUE_FIELD, *value);
                 }
             }
-            Annotations::EndIsMissing => short.annotation(END_IS_MISSING, annotation::BOOL, 1),
+            Annotations::EndIsMissing => {
+                short.annotation(END_IS_MISSING_NAME_IID, annotation::BOOL_VALUE_FIELD, 1)
+            }
         }
-        short.close(event);
-        short.close(packet);
-        self.sink.bytes().extend_from_slice(short.bytes());
+        short.end_nested(event);
+        short.end_nested(packet);
+        self.sink.buffer_mut().extend_from_slice(short.bytes());
         self.sink.flush_if_full()
     }
 }
@@ -248,40 +259,40 @@ fn uuid(process: usize, pid: u32, thread: u64) -> u64 {
     mix(mix(mix(u64::from(pid) | (process as u64) << 32) ^ thread) ^ 0x6861_6e64_6f76_6572).max(1)
 }
 
-impl<W: Write> Visitor for PerfettoWriter<'_, W> {
-    fn thread(&mut self, process: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
+impl<W: Write> TraceVisitor for PerfettoWriter<'_, W> {
+    fn start_thread(&mut self, process: usize, thread_info: &ThreadInfo<'_>) -> io::Result<()> {
         if self.process.is_none() {
-            self.clocks(thread_info)?;
+            self.write_clock_snapshot(thread_info)?;
         }
         if self.process != Some(process) {
             self.process = Some(process);
-            self.process(process, thread_info)?;
+            self.write_process_track(process, thread_info)?;
         }
-        self.sequence(process, thread_info)
+        self.start_thread_sequence(process, thread_info)
     }
 
     #[inline]
-    fn enter(&mut self, at: &Position, name: NameId, values: &[u64]) -> io::Result<()> {
-        self.event(at, SLICE_BEGIN, Some(name), Annotations::Values(values))
+    fn enter_call(&mut self, at: &EventPosition, name: NameId, values: &[u64]) -> io::Result<()> {
+        self.write_event(at, SLICE_BEGIN_EVENT_TYPE, Some(name), Annotations::Values(values))
     }
 
     #[inline]
-    fn leave(&mut self, at: &Position, call: &Call) -> io::Result<()> {
+    fn leave_call(&mut self, at: &EventPosition, call: &CompletedCall) -> io::Result<()> {
         let annotations = match call.ending {
-            Ending::Returned => Annotations::Values(&[]),
+            CallEnding::Returned => Annotations::Values(&[]),
             _ => Annotations::EndIsMissing,
         };
-        self.event(at, SLICE_END, None, annotations)
+        self.write_event(at, SLICE_END_EVENT_TYPE, None, annotations)
     }
 
-    fn mark(&mut self, at: &Position, name: NameId, values: &[u64]) -> io::Result<()> {
-        self.event(at, INSTANT, Some(name), Annotations::Values(values))
+    fn visit_mark(&mut self, at: &EventPosition, name: NameId, values: &[u64]) -> io::Result<()> {
+        self.write_event(at, INSTANT_EVENT_TYPE, Some(name), Annotations::Values(values))
     }
 }
 
 /// Wire types of integers and of length-delimited fields.
-const VARINT: u32 = 0;
-const LENGTH: u32 = 2;
+const VARINT_WIRE_TYPE: u32 = 0;
+const LENGTH_DELIMITED_WIRE_TYPE: u32 = 2;
 
 /// Protobuf message of any length.
 #[derive(Default)]
@@ -297,13 +308,13 @@ impl Message {
     }
 
     fn number(&mut self, field: u32, number: u64) -> &mut Self {
-        self.varint(u64::from(field << 3 | VARINT));
+        self.varint(u64::from(field << 3 | VARINT_WIRE_TYPE));
         self.varint(number);
         self
     }
 
     fn bytes(&mut self, field: u32, bytes: &[u8]) {
-        self.varint(u64::from(field << 3 | LENGTH));
+        self.varint(u64::from(field << 3 | LENGTH_DELIMITED_WIRE_TYPE));
         self.varint(bytes.len() as u64);
         self.0.extend_from_slice(bytes);
     }
@@ -318,7 +329,7 @@ impl Message {
 
     fn interned(&mut self, field: u32, iid: u64, name: &str) {
         let mut one = Message::default();
-        one.number(interned::IID, iid).text(interned::NAME, name);
+        one.number(interned::STRING_IID_FIELD, iid).text(interned::STRING_NAME_FIELD, name);
         self.message(field, &one);
     }
 }
@@ -354,33 +365,33 @@ impl ShortMessage {
 
     /// Appends a tag in one byte: all field numbers of events are below 16.
     #[inline]
-    fn tag(&mut self, field: u32, wire: u32) {
+    fn push_tag(&mut self, field: u32, wire: u32) {
         self.push((field << 3 | wire) as u8);
     }
 
     #[inline]
     fn number(&mut self, field: u32, number: u64) {
-        self.tag(field, VARINT);
+        self.push_tag(field, VARINT_WIRE_TYPE);
         self.varint(number);
     }
 
     #[inline]
-    fn open(&mut self) -> usize {
+    fn begin_nested(&mut self) -> usize {
         self.push(0);
         self.at
     }
 
     #[inline]
-    fn close(&mut self, opened: usize) {
+    fn end_nested(&mut self, opened: usize) {
         self.bytes[opened - 1] = (self.at - opened) as u8;
     }
 
     fn annotation(&mut self, iid: u64, field: u32, value: u64) {
-        self.tag(event::ANNOTATION, LENGTH);
-        let annotation = self.open();
-        self.number(annotation::NAME_IID, iid);
+        self.push_tag(event::ANNOTATION_FIELD, LENGTH_DELIMITED_WIRE_TYPE);
+        let annotation = self.begin_nested();
+        self.number(annotation::NAME_IID_FIELD, iid);
         self.number(field, value);
-        self.close(annotation);
+        self.end_nested(annotation);
     }
 
     #[inline]

@@ -6,20 +6,20 @@ use std::io::{self, Write};
 const FLUSH_BYTES: usize = 1 << 16;
 
 #[derive(Debug)]
-pub struct Sink<W> {
+pub struct ExportBuffer<W> {
     out: W,
     bytes: Vec<u8>,
 }
 
-impl<W: Write> Sink<W> {
+impl<W: Write> ExportBuffer<W> {
     pub fn new(out: W) -> Self {
         Self { out, bytes: Vec::with_capacity(FLUSH_BYTES + (1 << 12)) }
     }
 
-    /// Returns the buffer to append to; call [`flush_if_full`](Sink::flush_if_full) after each
+    /// Returns the buffer to append to; call [`flush_if_full`](ExportBuffer::flush_if_full) after each
     /// event.
     #[inline]
-    pub fn bytes(&mut self) -> &mut Vec<u8> {
+    pub fn buffer_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
@@ -44,7 +44,7 @@ impl<W: Write> Sink<W> {
 
 /// Appends a number in decimal digits.
 #[inline]
-pub fn put_number(to: &mut Vec<u8>, mut number: u64) {
+pub fn push_decimal(to: &mut Vec<u8>, mut number: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();
     loop {
@@ -60,11 +60,11 @@ pub fn put_number(to: &mut Vec<u8>, mut number: u64) {
 
 /// Appends a signed number in decimal digits.
 #[inline]
-pub fn put_signed(to: &mut Vec<u8>, number: i64) {
+pub fn push_signed_decimal(to: &mut Vec<u8>, number: i64) {
     if number < 0 {
         to.push(b'-');
     }
-    put_number(to, number.unsigned_abs());
+    push_decimal(to, number.unsigned_abs());
 }
 
 #[cfg(test)]
@@ -75,7 +75,7 @@ mod tests {
     fn numbers_are_written_like_display() {
         for number in [0, 1, 10, 999, i64::MAX, i64::MIN, -7] {
             let mut bytes = Vec::new();
-            put_signed(&mut bytes, number);
+            push_signed_decimal(&mut bytes, number);
             assert_eq!(bytes, number.to_string().as_bytes());
         }
     }

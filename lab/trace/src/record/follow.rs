@@ -1,8 +1,8 @@
 //! Drains the rings of a recording's processes into trace files.
 
 use super::names;
-use super::rings::{Block, Rings, codes};
-use super::stream::{Stream, sites_segment};
+use super::rings::{LaneBlock, RingFile, event_codes};
+use super::stream::{TraceStreamFile, sites_segment};
 use handover_probe::chunk::{Chunk, ChunkPosition};
 use handover_probe::claim::{self, with_suffix};
 use handover_probe::format::{self, Header, encode_sites, thread};
@@ -38,7 +38,7 @@ impl RingDrain {
     }
 
     /// Drains rings that have enough events, and finishes the files of exited processes.
-    pub(super) fn drain(&mut self) {
+    pub(super) fn drain_full_rings(&mut self) {
         self.find_new_processes();
         self.processes.iter_mut().for_each(|one| one.drain(false));
         self.rounds_count += 1;
@@ -57,7 +57,7 @@ impl RingDrain {
         self.find_new_processes();
         for one in &self.processes {
             // If this fails, the ring is still read as far as it was written.
-            let _ = one.rings.close();
+            let _ = one.rings.request_recording_stop();
         }
         for one in self.processes.drain(..) {
             self.finished_paths.push(one.finish(&mut self.notes));
@@ -66,7 +66,7 @@ impl RingDrain {
     }
 
     /// Returns the paths of the trace files that were written.
-    pub(super) fn paths(self) -> Vec<PathBuf> {
+    pub(super) fn into_trace_paths(self) -> Vec<PathBuf> {
         self.finished_paths
     }
 
@@ -78,7 +78,7 @@ impl RingDrain {
             if self.known_files.contains(&name) {
                 continue;
             }
-            let rings = match Rings::open(&entry.path()) {
+            let rings = match RingFile::open(&entry.path()) {
                 Ok(Some(rings)) => rings,
                 Ok(None) => continue, // it is just being made
                 Err(error) => {
@@ -111,13 +111,13 @@ struct Lane {
 
 #[derive(Debug)]
 struct FollowedProcess {
-    rings: Rings,
+    rings: RingFile,
     rings_path: PathBuf,
-    stream: Stream,
+    stream: TraceStreamFile,
     path: PathBuf,
     lanes: Vec<Lane>,
     chunk: Chunk,
-    block: Block,
+    block: LaneBlock,
     /// `true` for each site number with at least one event.
     has_events: Vec<bool>,
     sites_count: usize,
@@ -128,7 +128,7 @@ struct FollowedProcess {
 
 impl FollowedProcess {
     /// Creates the trace file of a process: the first process uses `file` itself.
-    fn begin(rings: Rings, rings_path: PathBuf, file: &Path) -> io::Result<Self> {
+    fn begin(rings: RingFile, rings_path: PathBuf, file: &Path) -> io::Result<Self> {
         let header =
             Header { rings: rings_path.to_string_lossy().into_owned(), ..rings.header.clone() };
         let pid = header.pid;
@@ -142,8 +142,8 @@ impl FollowedProcess {
             let path = path_for(attempt);
             // Named before the file is created: if this process is killed then, both files may
             // exist alone.
-            rings.name_stream(&path)?;
-            match Stream::create(&path, &header) {
+            rings.write_stream_path(&path)?;
+            match TraceStreamFile::create(&path, &header) {
                 Ok(stream) => break (stream, path),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < 1000 => {
                     attempt += 1;
@@ -174,7 +174,7 @@ impl FollowedProcess {
             && let Err(error) = self.try_drain(should_drain_all)
         {
             // The program continues and counts further events as lost.
-            let _ = self.rings.fail();
+            let _ = self.rings.request_event_loss();
             self.failure = Some(error);
         }
     }
@@ -183,7 +183,7 @@ impl FollowedProcess {
         self.rings.read_new_segments()?;
         while self.sites_count < self.rings.sites.len() {
             let segment = sites_segment(&self.rings.sites[self.sites_count]);
-            self.stream.append(&segment)?;
+            self.stream.append_segment(&segment)?;
             self.sites_count += 1;
         }
         for offset in self.rings.lanes[self.lanes.len()..].iter().copied() {
@@ -196,27 +196,27 @@ impl FollowedProcess {
     }
 
     fn drain_lane(&mut self, at: usize, should_drain_all: bool) -> io::Result<()> {
-        let Some(page) = self.rings.page(self.lanes[at].offset)? else { return Ok(()) };
+        let Some(page) = self.rings.read_lane_page(self.lanes[at].offset)? else { return Ok(()) };
         let lane = &mut self.lanes[at];
         let index = page.segment.words[thread::LANE];
         if lane.index != Some(index) {
             *lane = Lane { index: Some(index), ..Lane::new(lane.offset) };
-            self.stream.append_thread(&page)?;
+            self.stream.append_thread_segment(&page)?;
         }
         if lane.is_done {
             return Ok(());
         }
         let has_ended = page.end_ticks != 0;
         let is_worthwhile =
-            self.rings.has_begun(lane.offset, lane.block + self.rings.drain_blocks_min())?;
+            self.rings.has_block_begun(lane.offset, lane.block + self.rings.drain_blocks_min())?;
         if should_drain_all || has_ended || is_worthwhile {
             while self.write_chunk(at, should_drain_all || has_ended)? {}
         }
         if has_ended {
-            self.stream.append_thread(&page)?;
+            self.stream.append_thread_segment(&page)?;
             self.lost += page.lost;
             self.lanes[at].is_done = true;
-            self.rings.free(self.lanes[at].offset)?;
+            self.rings.free_lane(self.lanes[at].offset)?;
         }
         Ok(())
     }
@@ -229,11 +229,11 @@ impl FollowedProcess {
         let (mut block, mut word) = (lane.block, lane.word);
         while self.chunk.count() < CHUNK_EVENTS {
             // Checked before the block is read: only then is a complete block read completely.
-            let is_complete = self.rings.has_begun(lane.offset, block + 1)?;
+            let is_complete = self.rings.has_block_begun(lane.offset, block + 1)?;
             if !is_complete && !should_drain_all {
                 break;
             }
-            if !self.rings.block(lane.offset, block, &mut self.block)? {
+            if !self.rings.read_block(lane.offset, block, &mut self.block)? {
                 break;
             }
             let words = &self.block.words;
@@ -243,7 +243,7 @@ impl FollowedProcess {
             }
             lane.lost_before = words[3];
             let mut words_count = 0;
-            for code in codes(rest) {
+            for code in event_codes(rest) {
                 self.has_events[(code >> 2) as usize] = true;
                 words_count += words_of(code) as usize;
             }
@@ -268,7 +268,7 @@ impl FollowedProcess {
         let has_advanced = block > lane.block;
         (lane.block, lane.word) = (block, word);
         if has_advanced {
-            self.rings.release_blocks(lane.offset, block)?;
+            self.rings.mark_blocks_drained(lane.offset, block)?;
         }
         Ok(count > 0 && has_advanced)
     }
@@ -278,13 +278,13 @@ impl FollowedProcess {
         self.drain(true);
         let mut lost = self.lost;
         for lane in &self.lanes {
-            let page = self.rings.page(lane.offset).ok().flatten();
+            let page = self.rings.read_lane_page(lane.offset).ok().flatten();
             if let Some(page) = page.filter(|_| !lane.is_done) {
                 // Events that are in the ring and did not get into the file.
-                let recorded = self.rings.recorded(lane.offset).unwrap_or(0);
+                let recorded = self.rings.recorded_events_count(lane.offset).unwrap_or(0);
                 lost += page.lost + recorded.saturating_sub(lane.events_count);
                 // If this fails, the thread has no end in the trace, which readers handle.
-                let _ = self.stream.append_thread(&page);
+                let _ = self.stream.append_thread_segment(&page);
             }
         }
         match self.write_names(notes) {
@@ -294,7 +294,7 @@ impl FollowedProcess {
             }
         }
         let errno = self.failure.as_ref().and_then(io::Error::raw_os_error).unwrap_or(0);
-        let now = self.rings.header_now();
+        let now = self.rings.read_header();
         let header = Header {
             state: if self.failure.is_some() {
                 format::STATE_FAILED
@@ -318,12 +318,12 @@ impl FollowedProcess {
 
     /// Appends the names of functions with events; returns the number of events dropped to make space.
     fn write_names(&mut self, notes: &mut Vec<String>) -> io::Result<u64> {
-        let (modules, mut functions) = self.rings.functions()?;
+        let (modules, mut functions) = self.rings.read_functions()?;
         functions.retain(|(number, ..)| self.has_events.get(*number as usize) == Some(&true));
         if functions.is_empty() {
             return Ok(0);
         }
-        let sites = names::sites(&modules, &functions, notes);
+        let sites = names::resolve_sites(&modules, &functions, notes);
         self.stream.append_or_replace_chunks(&sites_segment(&encode_sites(&sites)))
     }
 }

@@ -1,7 +1,7 @@
 //! Names and source locations of functions, from the symbols and debug information of the executed
 //! files.
 
-use super::rings::Rings;
+use super::rings::RingFile;
 use addr2line::Context;
 use gimli::{DwarfSections, EndianSlice, LittleEndian};
 use handover_probe::format::{Module, encode_sites, function_site, sites_segment};
@@ -20,25 +20,25 @@ use std::path::Path;
 ///
 /// # Errors
 /// If the trace cannot be read, is not a trace, or cannot be written.
-pub fn complete(path: &Path) -> Result<usize, ReadError> {
-    complete_with_notes(path, &mut Vec::new())
+pub fn add_function_names(path: &Path) -> Result<usize, ReadError> {
+    add_function_names_with_notes(path, &mut Vec::new())
 }
 
-pub(super) fn complete_with_notes(
+pub(super) fn add_function_names_with_notes(
     path: &Path,
     notes: &mut Vec<String>,
 ) -> Result<usize, ReadError> {
     let trace = Trace::open(path)?;
     let seen: HashSet<u32> = trace.merged().map(|event| event.site).collect();
     let rings = trace.rings_path().unwrap_or(path).to_owned();
-    let Some(mut rings) = Rings::open(&rings)? else { return Ok(0) };
+    let Some(mut rings) = RingFile::open(&rings)? else { return Ok(0) };
     rings.read_new_segments()?;
-    let (modules, mut functions) = rings.functions()?;
+    let (modules, mut functions) = rings.read_functions()?;
     functions.retain(|(number, ..)| seen.contains(number));
     if functions.is_empty() {
         return Ok(0);
     }
-    let sites = sites(&modules, &functions, notes);
+    let sites = resolve_sites(&modules, &functions, notes);
     let file = File::options().write(true).open(path)?;
     let end = file.metadata()?.len().next_multiple_of(8);
     let segment = sites_segment(&encode_sites(&sites));
@@ -51,7 +51,7 @@ pub(super) fn complete_with_notes(
 }
 
 /// Returns the sites of functions, given as site number, module and address in the module's file.
-pub(super) fn sites(
+pub(super) fn resolve_sites(
     modules: &HashMap<u64, Module>,
     functions: &[(u32, u64, u64)],
     notes: &mut Vec<String>,

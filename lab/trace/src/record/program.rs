@@ -74,7 +74,10 @@ const UNSUPPORTED_PLATFORM: &str = "functions can be traced only on x86-64 Linux
 /// # Errors
 /// If there is no such program, or it has nothing to trace; with `force`, only if it cannot be
 /// traced.
-pub fn find(command: &[OsString], force: bool) -> Result<TraceableProgram, ProgramError> {
+pub fn find_traceable_program(
+    command: &[OsString],
+    force: bool,
+) -> Result<TraceableProgram, ProgramError> {
     let name = command.first().filter(|name| !name.is_empty()).ok_or(ProgramError::NoCommand)?;
     let path = search_path(name).ok_or_else(|| ProgramError::NotFound { name: name.into() })?;
     let not_runnable = |reason: String| ProgramError::NotRunnable { path: path.clone(), reason };
@@ -87,7 +90,7 @@ pub fn find(command: &[OsString], force: bool) -> Result<TraceableProgram, Progr
         path: path.clone(),
         has_functions: false,
         has_probes: false,
-        loads_library: !super::LIBRARY.is_empty(),
+        loads_library: !super::RECORDING_LIBRARY_IMAGE.is_empty(),
     };
     // Executable but not readable: its contents are unknown until it runs.
     let Ok(bytes) = std::fs::read(&path) else { return Ok(found) };

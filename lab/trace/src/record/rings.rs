@@ -13,12 +13,12 @@ use std::path::Path;
 
 const BLOCK_BYTES: u64 = BLOCK_WORDS * 8;
 /// Offsets in words of two fields of a file's header.
-const STATE: u64 = header::STATE as u64;
-const CLOSED: u64 = header::CLOSED as u64;
+const STATE_WORD_OFFSET: u64 = header::STATE as u64;
+const CLOSED_WORD_OFFSET: u64 = header::CLOSED as u64;
 
 /// Programs and shared objects by their number, and functions as site number, module and address in
 /// the module's file.
-pub(super) type Functions = (HashMap<u64, Module>, Vec<(u32, u64, u64)>);
+pub(super) type ModulesAndFunctions = (HashMap<u64, Module>, Vec<(u32, u64, u64)>);
 
 /// Contents of the first page of a lane, which is one thread's ring.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ pub(super) struct LanePage {
 }
 
 #[derive(Debug)]
-pub(super) struct Rings {
+pub(super) struct RingFile {
     file: File,
     pub header: Header,
     /// File offset of the next segment.
@@ -42,7 +42,7 @@ pub(super) struct Rings {
     pub sites: Vec<Vec<u8>>,
 }
 
-impl Rings {
+impl RingFile {
     /// Opens a ring file; `None` while it is being created.
     pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
         let file = File::options().read(true).write(true).open(path)?;
@@ -54,14 +54,14 @@ impl Rings {
     }
 
     /// Reads the current header.
-    pub(super) fn header_now(&self) -> Header {
+    pub(super) fn read_header(&self) -> Header {
         let mut page = vec![0; PAGE_BYTES as usize];
         let read = self.file.read_exact_at(&mut page, 0);
         read.ok().and_then(|()| Header::decode(&page)).unwrap_or_else(|| self.header.clone())
     }
 
     /// Writes the path of the trace file into which the rings are drained to the ring file.
-    pub(super) fn name_stream(&self, path: &Path) -> io::Result<()> {
+    pub(super) fn write_stream_path(&self, path: &Path) -> io::Result<()> {
         let text = path.as_os_str().as_encoded_bytes();
         let mut room = vec![0; format::STREAM.len()];
         if text.len() < room.len() {
@@ -71,20 +71,20 @@ impl Rings {
     }
 
     /// Requests that the process stops recording.
-    pub(super) fn close(&self) -> io::Result<()> {
-        self.write_word(CLOSED * 8, 1)
+    pub(super) fn request_recording_stop(&self) -> io::Result<()> {
+        self.write_word(CLOSED_WORD_OFFSET * 8, 1)
     }
 
     /// Requests that the process counts further events as lost.
-    pub(super) fn fail(&self) -> io::Result<()> {
-        self.write_word(STATE * 8, format::STATE_FAILED)
+    pub(super) fn request_event_loss(&self) -> io::Result<()> {
+        self.write_word(STATE_WORD_OFFSET * 8, format::STATE_FAILED)
     }
 
     fn write_word(&self, offset: u64, word: u64) -> io::Result<()> {
         self.file.write_all_at(&word.to_le_bytes(), offset)
     }
 
-    fn word(&self, offset: u64) -> io::Result<u64> {
+    fn read_word(&self, offset: u64) -> io::Result<u64> {
         let mut bytes = [0; 8];
         self.file.read_exact_at(&mut bytes, offset)?;
         Ok(u64::from_le_bytes(bytes))
@@ -105,7 +105,7 @@ impl Rings {
                 SEGMENT_FUNCTIONS => self.tables.push(self.next),
                 SEGMENT_MODULES => self.modules.push(self.next),
                 SEGMENT_SITES => {
-                    let Some(payload) = self.payload(self.next)? else { break };
+                    let Some(payload) = self.read_payload(self.next)? else { break };
                     self.sites.push(payload);
                 }
                 _ => {}
@@ -116,7 +116,7 @@ impl Rings {
     }
 
     /// Reads a segment's payload; `None` until it is complete.
-    fn payload(&self, offset: u64) -> io::Result<Option<Vec<u8>>> {
+    fn read_payload(&self, offset: u64) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = [0; SEGMENT_BYTES as usize];
         self.file.read_exact_at(&mut bytes, offset)?;
         let Some(segment) = Segment::decode(&bytes) else { return Ok(None) };
@@ -127,17 +127,17 @@ impl Rings {
     }
 
     /// Reads the list of programs and shared objects, and that of functions.
-    pub(super) fn functions(&self) -> io::Result<Functions> {
+    pub(super) fn read_functions(&self) -> io::Result<ModulesAndFunctions> {
         let mut modules = HashMap::new();
         for offset in &self.modules {
-            let payload = self.payload(*offset)?;
+            let payload = self.read_payload(*offset)?;
             let module = payload.and_then(|payload| Module::decode(&payload));
             modules.extend(module.map(|module| (module.index, module)));
         }
         let mut all = Vec::new();
         for offset in &self.tables {
-            let first = self.word(offset + 8 * (3 + functions::FIRST as u64))?;
-            let count = self.word(offset + 8 * (3 + functions::COUNT as u64))?;
+            let first = self.read_word(offset + 8 * (3 + functions::FIRST as u64))?;
+            let count = self.read_word(offset + 8 * (3 + functions::COUNT as u64))?;
             let mut table = vec![0; (count.min(1 << 18) * 8) as usize];
             self.file.read_exact_at(&mut table, offset + PAGE_BYTES)?;
             for (number, word) in (first..).zip(table.as_chunks().0) {
@@ -150,7 +150,7 @@ impl Rings {
     }
 
     /// Reads a lane's first page; `None` while the lane is being reassigned to another thread.
-    pub(super) fn page(&self, lane: u64) -> io::Result<Option<LanePage>> {
+    pub(super) fn read_lane_page(&self, lane: u64) -> io::Result<Option<LanePage>> {
         let mut page = vec![0; PAGE_BYTES as usize];
         self.file.read_exact_at(&mut page, lane)?;
         let Some(segment) = Segment::decode(&page) else { return Ok(None) };
@@ -171,13 +171,13 @@ impl Rings {
         (self.header.ring_words / BLOCK_WORDS).max(1)
     }
 
-    fn block_at(&self, lane: u64, block: u64) -> u64 {
+    fn block_offset(&self, lane: u64, block: u64) -> u64 {
         lane + PAGE_BYTES + (block % self.blocks_count()) * BLOCK_BYTES
     }
 
     /// Returns `true` if the writer has started to fill the block of a lane.
-    pub(super) fn has_begun(&self, lane: u64, block: u64) -> io::Result<bool> {
-        Ok(self.word(self.block_at(lane, block))? == block + 1)
+    pub(super) fn has_block_begun(&self, lane: u64, block: u64) -> io::Result<bool> {
+        Ok(self.read_word(self.block_offset(lane, block))? == block + 1)
     }
 
     /// Returns the number of new blocks from which on draining is worthwhile.
@@ -186,8 +186,8 @@ impl Rings {
     }
 
     /// Reads a block of a lane; returns `false` if the writer has overwritten it.
-    pub(super) fn block(&self, lane: u64, block: u64, to: &mut Block) -> io::Result<bool> {
-        self.file.read_exact_at(&mut to.bytes, self.block_at(lane, block))?;
+    pub(super) fn read_block(&self, lane: u64, block: u64, to: &mut LaneBlock) -> io::Result<bool> {
+        self.file.read_exact_at(&mut to.bytes, self.block_offset(lane, block))?;
         for (word, bytes) in to.words.iter_mut().zip(to.bytes.as_chunks().0) {
             *word = u64::from_le_bytes(*bytes);
         }
@@ -195,46 +195,46 @@ impl Rings {
     }
 
     /// Frees the first `blocks` blocks for the writer.
-    pub(super) fn release_blocks(&self, lane: u64, blocks: u64) -> io::Result<()> {
+    pub(super) fn mark_blocks_drained(&self, lane: u64, blocks: u64) -> io::Result<()> {
         self.write_word(lane + 8 * thread::PAGE_DRAINED as u64, blocks)
     }
 
     /// Frees the lane for another thread.
-    pub(super) fn free(&self, lane: u64) -> io::Result<()> {
+    pub(super) fn free_lane(&self, lane: u64) -> io::Result<()> {
         self.write_word(lane + 8 * thread::PAGE_FREE as u64, 1)
     }
 
     /// Returns the number of events that a lane has recorded so far.
-    pub(super) fn recorded(&self, lane: u64) -> io::Result<u64> {
+    pub(super) fn recorded_events_count(&self, lane: u64) -> io::Result<u64> {
         let mut newest = None;
         for at in 0..self.blocks_count() {
-            let number = self.word(lane + PAGE_BYTES + at * BLOCK_BYTES)?;
+            let number = self.read_word(lane + PAGE_BYTES + at * BLOCK_BYTES)?;
             newest = newest.max((number != 0).then_some(number));
         }
         let Some(number) = newest else { return Ok(0) };
-        let mut block = Block::default();
-        if !self.block(lane, number - 1, &mut block)? {
+        let mut block = LaneBlock::default();
+        if !self.read_block(lane, number - 1, &mut block)? {
             return Ok(0);
         }
-        Ok(block.words[2] + codes(&block.words[BLOCK_HEADER_WORDS as usize..]).count() as u64)
+        Ok(block.words[2] + event_codes(&block.words[BLOCK_HEADER_WORDS as usize..]).count() as u64)
     }
 }
 
 /// Reusable buffer for one block.
 #[derive(Debug)]
-pub(super) struct Block {
+pub(super) struct LaneBlock {
     bytes: Vec<u8>,
     pub words: Vec<u64>,
 }
 
-impl Default for Block {
+impl Default for LaneBlock {
     fn default() -> Self {
         Self { bytes: vec![0; BLOCK_BYTES as usize], words: vec![0; BLOCK_WORDS as usize] }
     }
 }
 
 /// Iterates over the codes (site number and form) of the events in a block's words.
-pub(super) fn codes(words: &[u64]) -> impl Iterator<Item = u64> + '_ {
+pub(super) fn event_codes(words: &[u64]) -> impl Iterator<Item = u64> + '_ {
     let mut at = 0;
     std::iter::from_fn(move || {
         let event = words.get(at).copied().filter(|event| *event != 0)?;

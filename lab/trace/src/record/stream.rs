@@ -12,14 +12,14 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct TraceStreamFile {
     file: File,
     end: u64,
     /// Offset and number of events of each chunk: the last ones can be dropped to make space.
     chunks: Vec<(u64, u64)>,
 }
 
-impl Stream {
+impl TraceStreamFile {
     pub(super) fn create(path: &Path, header: &Header) -> io::Result<Self> {
         let page = Header { kind: FILE_STREAM, ..header.clone() }.encode();
         Ok(Self { file: claim::create(path, &page)?, end: PAGE_BYTES, chunks: Vec::new() })
@@ -31,7 +31,7 @@ impl Stream {
     }
 
     /// Appends a segment completely or, from a reader's view, not at all.
-    pub(super) fn append(&mut self, segment: &[u8]) -> io::Result<()> {
+    pub(super) fn append_segment(&mut self, segment: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all_at(segment, self.end) {
             // If this fails too, readers detect the rest by its checksum.
             let _ = self.file.set_len(self.end);
@@ -47,19 +47,19 @@ impl Stream {
         position: &ChunkPosition,
     ) -> io::Result<()> {
         let start = self.end;
-        self.append(chunk.segment(position))?;
+        self.append_segment(chunk.segment(position))?;
         self.chunks.push((start, chunk.count()));
         Ok(())
     }
 
     /// Appends a segment with a lane's thread, its name and its number of lost events.
-    pub(super) fn append_thread(&mut self, page: &LanePage) -> io::Result<()> {
+    pub(super) fn append_thread_segment(&mut self, page: &LanePage) -> io::Result<()> {
         let mut words = page.segment.words;
         words[thread::END] = page.end_ticks;
         words[thread::RECORDED] = 0;
         words[thread::LOST] = page.lost;
         words[thread::NAME_BYTES] = page.name.len() as u64;
-        self.append(&Segment::wrap(SEGMENT_THREAD, words, &page.name))
+        self.append_segment(&Segment::wrap(SEGMENT_THREAD, words, &page.name))
     }
 
     /// Appends a segment that the trace needs, in place of its last chunks if there is no space;
@@ -67,7 +67,7 @@ impl Stream {
     pub(super) fn append_or_replace_chunks(&mut self, segment: &[u8]) -> io::Result<u64> {
         let mut given_up = 0;
         loop {
-            let Err(error) = self.append(segment) else { return Ok(given_up) };
+            let Err(error) = self.append_segment(segment) else { return Ok(given_up) };
             let Some((start, count)) = self.chunks.pop() else { return Err(error) };
             self.file.set_len(start)?;
             self.end = start;

@@ -4,25 +4,26 @@ use crate::samples::{deep, random, raw, recorded, sample, unpaired};
 use handover_probe::read::{EventKind, Trace};
 use handover_probe::{probe, span};
 use handover_trace::{
-    Call, CallTree, DEPTH_MAX, Ending, FunctionStatistics, Grouping, Limits, NameId, Names,
-    Position, SortOrder, Statistics, Traces, TreeLine, Visitor, estimate, estimate_table,
-    function_table, headline, missing_event_lines, tree_table, walk,
+    CallEnding, CallStatistics, CallTree, CompletedCall, EventPosition, ExclusionLimits,
+    FunctionStatistics, NameId, STACK_DEPTH_MAX, SiteNames, SortOrder, TraceVisitor, Traces,
+    TreeGrouping, TreeLine, estimate, estimate_table, function_table, missing_event_lines,
+    trace_headlines, tree_table, walk,
 };
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 fn functions(traces: &Traces, order: SortOrder) -> (Vec<FunctionStatistics>, u64) {
-    let names = Names::all(traces);
-    let mut statistics = Statistics::new();
+    let names = SiteNames::with_all_selected(traces);
+    let mut statistics = CallStatistics::new();
     walk(traces, &names, &mut statistics).unwrap();
-    (statistics.functions(&names, order), statistics.time_ns())
+    (statistics.functions(&names, order), statistics.outermost_calls_time_ns())
 }
 
-fn tree(traces: &Traces, grouping: Grouping, levels_max: usize) -> (Vec<TreeLine>, u64) {
-    let names = Names::all(traces);
+fn tree(traces: &Traces, grouping: TreeGrouping, levels_max: usize) -> (Vec<TreeLine>, u64) {
+    let names = SiteNames::with_all_selected(traces);
     let mut tree = CallTree::new(grouping);
     walk(traces, &names, &mut tree).unwrap();
-    (tree.lines(&names, levels_max), tree.time_ns())
+    (tree.lines(&names, levels_max), tree.outermost_calls_time_ns())
 }
 
 fn named<'a>(functions: &'a [FunctionStatistics], name: &str) -> &'a FunctionStatistics {
@@ -91,26 +92,26 @@ fn call_without_end_counts_in_sums_but_not_in_quantiles() {
 
 #[test]
 fn lost_end_of_a_too_deep_call_does_not_shift_outer_ends() {
-    struct Endings(Vec<Ending>);
-    impl Visitor for Endings {
-        fn enter(&mut self, _: &Position, _: NameId, _: &[u64]) -> std::io::Result<()> {
+    struct Endings(Vec<CallEnding>);
+    impl TraceVisitor for Endings {
+        fn enter_call(&mut self, _: &EventPosition, _: NameId, _: &[u64]) -> std::io::Result<()> {
             Ok(())
         }
-        fn leave(&mut self, _: &Position, call: &Call) -> std::io::Result<()> {
+        fn leave_call(&mut self, _: &EventPosition, call: &CompletedCall) -> std::io::Result<()> {
             self.0.push(call.ending);
             Ok(())
         }
-        fn mark(&mut self, _: &Position, _: NameId, _: &[u64]) -> std::io::Result<()> {
+        fn visit_mark(&mut self, _: &EventPosition, _: NameId, _: &[u64]) -> std::io::Result<()> {
             Ok(())
         }
     }
     // With `deep.outer`, the calls that are not too deep.
-    let (_folder, traces) = deep(DEPTH_MAX - 1);
+    let (_folder, traces) = deep(STACK_DEPTH_MAX - 1);
     let mut endings = Endings(Vec::new());
-    let found = walk(&traces, &Names::all(&traces), &mut endings).unwrap();
-    assert_eq!((found.too_deep, found.calls), (1, DEPTH_MAX as u64 + 1));
+    let found = walk(&traces, &SiteNames::with_all_selected(&traces), &mut endings).unwrap();
+    assert_eq!((found.too_deep, found.calls), (1, STACK_DEPTH_MAX as u64 + 1));
     assert_eq!((found.unmatched_enters, found.unmatched_leaves, found.open), (0, 0, 0));
-    assert!(endings.0.iter().all(|ending| *ending == Ending::Returned));
+    assert!(endings.0.iter().all(|ending| *ending == CallEnding::Returned));
 }
 
 #[test]
@@ -126,15 +127,15 @@ fn self_times_of_threads_with_losses_are_marked() {
         }
         at += segment.bytes as usize;
     }
-    let traces = Traces::in_memory(Trace::from_bytes(bytes).unwrap());
-    let names = Names::all(&traces);
-    let mut statistics = Statistics::new();
+    let traces = Traces::from_trace(Trace::from_bytes(bytes).unwrap());
+    let names = SiteNames::with_all_selected(&traces);
+    let mut statistics = CallStatistics::new();
     let found = walk(&traces, &names, &mut statistics).unwrap();
     let all = statistics.functions(&names, SortOrder::Name);
     for (name, is_marked) in [("whole.fall", true), ("whole.outer", true), ("whole.short", false)] {
         assert_eq!(named(&all, name).has_losses, is_marked, "{name}");
     }
-    let table = function_table(&all, statistics.time_ns());
+    let table = function_table(&all, statistics.outermost_calls_time_ns());
     let line = |name: &str| table.lines().find(|line| line.ends_with(name)).unwrap().trim_start();
     assert!(
         line("whole.fall").starts_with('~') && !line("whole.short").starts_with('~'),
@@ -151,7 +152,7 @@ fn self_times_of_threads_with_losses_are_marked() {
 
 #[test]
 fn tree_nests_callees_below_their_callers() {
-    let (lines, time_ns) = tree(sample(), Grouping::Processes, 100);
+    let (lines, time_ns) = tree(sample(), TreeGrouping::Processes, 100);
     let summary: Vec<(usize, &str, u64)> =
         lines.iter().map(|line| (line.level, line.name.as_str(), line.calls)).collect();
     assert_eq!(summary[0].2, 3, "outermost calls");
@@ -168,8 +169,8 @@ fn tree_nests_callees_below_their_callers() {
             below.filter(|other| other.level == line.level + 1).map(|it| it.total_ns).sum();
         assert_eq!(line.total_ns, line.self_ns + children, "{}", line.name);
     }
-    assert!(tree(sample(), Grouping::Processes, 1).0.iter().all(|line| line.level <= 1));
-    let (threads, _) = tree(sample(), Grouping::Threads, 0);
+    assert!(tree(sample(), TreeGrouping::Processes, 1).0.iter().all(|line| line.level <= 1));
+    let (threads, _) = tree(sample(), TreeGrouping::Threads, 0);
     assert_eq!(threads.len(), 2);
     assert!(threads[1].name.contains(" two ["), "{}", threads[1].name);
 }
@@ -178,7 +179,7 @@ fn tree_nests_callees_below_their_callers() {
 fn tree_and_statistics_agree_on_random_traces() {
     for traces in [sample(), unpaired(), random()] {
         let (all, time_ns) = functions(traces, SortOrder::default());
-        let (lines, tree_ns) = tree(traces, Grouping::Threads, usize::MAX);
+        let (lines, tree_ns) = tree(traces, TreeGrouping::Threads, usize::MAX);
         assert_eq!(time_ns, tree_ns);
         for function in &all {
             let of = lines.iter().filter(|line| line.level > 0 && line.name == function.name);
@@ -208,8 +209,8 @@ fn estimate_leaves_out_frequent_short_functions() {
             probe!("estimate.mark");
         }
     });
-    let names = Names::all(&traces);
-    let limits = Limits { mean_ns_max: 500_000, ..Limits::default() };
+    let names = SiteNames::with_all_selected(&traces);
+    let limits = ExclusionLimits { mean_ns_max: 500_000, ..ExclusionLimits::default() };
     let all = estimate(&traces, &names, &limits).unwrap();
     assert_eq!(all.events, 20 * (2 + 200 + 1));
     let [short, long, mark] = &all.shares[..] else { panic!("{all:?}") };
@@ -226,9 +227,9 @@ fn estimate_leaves_out_frequent_short_functions() {
     assert!(estimate_table(&all).contains("-estimate.short(a? b)"));
 
     // With the filter, a walk visits exactly the remaining events.
-    let left = Names::matching(&traces, all.filter.as_deref().unwrap());
-    assert_eq!(walk(&traces, &left, &mut Statistics::new()).unwrap().events, all.events_left);
-    let short = Limits { mean_ns_max: 0, ..Limits::default() };
+    let left = SiteNames::with_matching_selected(&traces, all.filter.as_deref().unwrap());
+    assert_eq!(walk(&traces, &left, &mut CallStatistics::new()).unwrap().events, all.events_left);
+    let short = ExclusionLimits { mean_ns_max: 0, ..ExclusionLimits::default() };
     assert_eq!(estimate(&traces, &names, &short).unwrap().filter, None);
 }
 
@@ -242,20 +243,22 @@ fn processes_share_one_time_line() {
     });
     let paths = [other_folder.path().join("two"), folder.path().join("one")];
     let traces = Traces::open(&paths).unwrap();
-    let lines: Vec<&str> =
-        traces.events().map(|(process, event)| traces.name(process, event.site).unwrap()).collect();
+    let lines: Vec<&str> = traces
+        .merged_events()
+        .map(|(process, event)| traces.site_name(process, event.site).unwrap())
+        .collect();
     assert_eq!(lines, ["line.one", "line.one", "line.two", "line.two"]);
     let twice = Traces::open([&paths[0], &paths[0]]).unwrap();
-    assert_eq!(twice.all().len(), 1, "a file is read once");
+    assert_eq!(twice.as_slice().len(), 1, "a file is read once");
 
     // The file has a child's name but is not a child's: its parent PID is not among the traces.
     std::fs::copy(&paths[0], folder.path().join("one.77")).unwrap();
     std::fs::write(folder.path().join("one.78"), "rubbish").unwrap();
     let alone = Traces::open([&paths[1]]).unwrap();
-    assert_eq!((alone.all().len(), alone.unreadable_children().len()), (1, 1));
+    assert_eq!((alone.as_slice().len(), alone.unreadable_children().len()), (1, 1));
     assert!(alone.unreadable_children()[0].to_string().contains("one.78"));
     assert!(Traces::open_without_children([&paths[1]]).unwrap().unreadable_children().is_empty());
-    assert_eq!(one.all().len(), 1);
+    assert_eq!(one.as_slice().len(), 1);
 }
 
 #[test]
@@ -264,14 +267,16 @@ fn texts_escape_control_characters_in_names() {
     let table = function_table(&all, time_ns);
     assert!(table.contains("whole.outer") && table.contains("p99"), "{table}");
     assert!(table.contains("whole.\u{b5}s \\ \\n"), "{table}");
-    assert!(headline(sample()).contains("2 threads"), "{}", headline(sample()));
-    assert!(tree_table(&tree(sample(), Grouping::Processes, 9).0).contains("\n"));
-    let found = walk(unpaired(), &Names::all(unpaired()), &mut Statistics::new()).unwrap();
+    assert!(trace_headlines(sample()).contains("2 threads"), "{}", trace_headlines(sample()));
+    assert!(tree_table(&tree(sample(), TreeGrouping::Processes, 9).0).contains("\n"));
+    let found =
+        walk(unpaired(), &SiteNames::with_all_selected(unpaired()), &mut CallStatistics::new())
+            .unwrap();
     let missing = missing_event_lines(unpaired(), &found).join("\n");
     for words in ["1 ends without", "1 beginnings without", "1 calls had not ended"] {
         assert!(missing.contains(words), "{missing}");
     }
     let raw = raw(unpaired());
     assert!(raw[0].iter().any(|event| event.1 == EventKind::Leave && event.2 == "odd.late"));
-    assert!(unpaired().all().iter().all(|trace: &Trace| trace.missing().total() == 0));
+    assert!(unpaired().as_slice().iter().all(|trace: &Trace| trace.missing().total() == 0));
 }

@@ -3,7 +3,9 @@
 use crate::samples::{recorded, sample};
 use handover_probe::read::Trace;
 use handover_probe::{ReadError, span};
-use handover_trace::{Format, Grouping, Names, Statistics, TraceError, Traces, export, walk};
+use handover_trace::{
+    CallStatistics, ExportFormat, SiteNames, TraceError, Traces, TreeGrouping, export, walk,
+};
 use std::fs;
 
 #[test]
@@ -33,7 +35,7 @@ fn traces_with_different_clocks_are_refused() {
     bytes[72] ^= 1;
     let other = folder.path().join("other");
     fs::write(&other, handover_probe::read::repair_checksums(bytes)).unwrap();
-    assert_eq!(Traces::open([&other]).unwrap().events().count(), 2);
+    assert_eq!(Traces::open([&other]).unwrap().merged_events().count(), 2);
     let refused = Traces::open([mine, &other]).unwrap_err();
     assert!(refused.to_string().contains("other") && refused.to_string().contains("mine"));
 }
@@ -41,19 +43,19 @@ fn traces_with_different_clocks_are_refused() {
 #[test]
 fn intact_parts_of_a_damaged_file_are_shown_and_nest() {
     let bytes = fs::read(&sample().paths()[0]).unwrap();
-    let all = sample().events().count() as u64;
+    let all = sample().merged_events().count() as u64;
     for at in (4096..bytes.len()).step_by(61) {
         let mut flipped = bytes.clone();
         flipped[at] ^= 0x55;
         for damaged in [bytes[..at].to_vec(), flipped] {
-            let traces = Traces::in_memory(Trace::from_bytes(damaged).unwrap());
-            let names = Names::all(&traces);
-            let found = walk(&traces, &names, &mut Statistics::new()).unwrap();
+            let traces = Traces::from_trace(Trace::from_bytes(damaged).unwrap());
+            let names = SiteNames::with_all_selected(&traces);
+            let found = walk(&traces, &names, &mut CallStatistics::new()).unwrap();
             assert!(found.events <= all, "more events than were recorded");
-            for format in Format::ALL {
+            for format in ExportFormat::ALL {
                 let mut out = Vec::new();
-                export(&traces, &names, *format, Grouping::Processes, &mut out).unwrap();
-                if *format == Format::Perfetto {
+                export(&traces, &names, *format, TreeGrouping::Processes, &mut out).unwrap();
+                if *format == ExportFormat::Perfetto {
                     crate::perfetto::tracks(&out).iter().for_each(crate::perfetto::assert_nests);
                 }
             }

@@ -3,18 +3,18 @@
 use crate::perfetto::{DecodedEvent, Kind, assert_nests, tracks};
 use crate::samples::{random, raw, sample, unpaired, word};
 use handover_probe::read::EventKind;
-use handover_trace::{Format, Grouping, Names, Traces, WalkCounts, export};
+use handover_trace::{ExportFormat, SiteNames, Traces, TreeGrouping, WalkCounts, export};
 use serde_json::Value;
 use std::collections::HashMap;
 
-fn exported(traces: &Traces, format: Format) -> (Vec<u8>, WalkCounts) {
+fn exported(traces: &Traces, format: ExportFormat) -> (Vec<u8>, WalkCounts) {
     let mut bytes = Vec::new();
-    let names = Names::all(traces);
-    let found = export(traces, &names, format, Grouping::Processes, &mut bytes).unwrap();
+    let names = SiteNames::with_all_selected(traces);
+    let found = export(traces, &names, format, TreeGrouping::Processes, &mut bytes).unwrap();
     (bytes, found)
 }
 
-fn text(traces: &Traces, format: Format) -> (String, WalkCounts) {
+fn text(traces: &Traces, format: ExportFormat) -> (String, WalkCounts) {
     let (bytes, found) = exported(traces, format);
     (String::from_utf8(bytes).unwrap(), found)
 }
@@ -22,9 +22,9 @@ fn text(traces: &Traces, format: Format) -> (String, WalkCounts) {
 #[test]
 fn perfetto_has_every_event_on_its_thread_track() {
     let traces = sample();
-    let (bytes, found) = exported(traces, Format::Perfetto);
+    let (bytes, found) = exported(traces, ExportFormat::Perfetto);
     let tracks = tracks(&bytes);
-    let trace = &traces.all()[0];
+    let trace = &traces.as_slice()[0];
     assert_eq!(tracks.len(), trace.threads().len());
     let mut count = 0;
     for ((track, thread), raw) in tracks.iter().zip(trace.threads()).zip(raw(traces)) {
@@ -60,7 +60,7 @@ fn perfetto_has_every_event_on_its_thread_track() {
 
 #[test]
 fn unpaired_events_are_repaired_and_counted() {
-    let (bytes, found) = exported(unpaired(), Format::Perfetto);
+    let (bytes, found) = exported(unpaired(), ExportFormat::Perfetto);
     let tracks = tracks(&bytes);
     assert_nests(&tracks[0]);
     let story: Vec<(Kind, Option<&str>, bool)> = tracks[0]
@@ -89,7 +89,7 @@ fn unpaired_events_are_repaired_and_counted() {
 
 #[test]
 fn random_calls_nest_in_every_format() {
-    let (bytes, found) = exported(random(), Format::Perfetto);
+    let (bytes, found) = exported(random(), ExportFormat::Perfetto);
     let tracks = tracks(&bytes);
     tracks.iter().for_each(assert_nests);
     let raw: Vec<_> = raw(random()).into_iter().flatten().collect();
@@ -109,7 +109,7 @@ fn random_calls_nest_in_every_format() {
 
 /// Checks the nesting of Chrome's JSON; returns its events and the counters of the export.
 fn chrome(traces: &Traces) -> (Vec<Value>, WalkCounts) {
-    let (text, found) = text(traces, Format::Chrome);
+    let (text, found) = text(traces, ExportFormat::Chrome);
     let document: Value = serde_json::from_str(&text).expect("JSON");
     let events = document["traceEvents"].as_array().expect("events").clone();
     // A thread number is reused only after its thread, and so each of its calls, has ended.
@@ -141,7 +141,7 @@ fn chrome_json_has_the_recorded_calls() {
         .filter(|it| it["name"] == "thread_name")
         .map(|it| it["args"]["name"].as_str().unwrap())
         .collect();
-    let trace = &sample().all()[0];
+    let trace = &sample().as_slice()[0];
     assert_eq!(threads, trace.threads().iter().map(|it| it.name.as_str()).collect::<Vec<_>>());
     let raw: Vec<_> = raw(sample()).into_iter().flatten().collect();
     assert_eq!(events.len(), raw.len());
@@ -162,14 +162,14 @@ fn chrome_json_has_the_recorded_calls() {
 #[test]
 fn folded_stacks_sum_to_the_time_in_outermost_calls() {
     for traces in [sample(), unpaired(), random()] {
-        let (text, _) = text(traces, Format::Folded);
+        let (text, _) = text(traces, ExportFormat::Folded);
         let mut sum = 0;
         for line in text.lines() {
             let (stack, ns) = line.rsplit_once(' ').unwrap();
             assert!(stack.contains(';'), "{line}");
             sum += ns.parse::<u64>().unwrap();
         }
-        let tracks = tracks(&exported(traces, Format::Perfetto).0);
+        let tracks = tracks(&exported(traces, ExportFormat::Perfetto).0);
         let mut outermost = 0;
         for track in tracks {
             let (mut depth, mut begin) = (0, 0);
@@ -193,14 +193,14 @@ fn folded_stacks_sum_to_the_time_in_outermost_calls() {
         }
         assert_eq!(sum, outermost);
     }
-    let (text, _) = text(sample(), Format::Folded);
+    let (text, _) = text(sample(), ExportFormat::Folded);
     assert!(text.contains(";whole.outer;whole.f(int, \"x:y\");whole.short "), "{text}");
     assert!(text.contains(";whole.fall;whole.fall;whole.fall;whole.fall;whole.fall "), "{text}");
 }
 
 #[test]
 fn csv_has_one_line_per_event() {
-    let (text, found) = text(sample(), Format::Csv);
+    let (text, found) = text(sample(), ExportFormat::Csv);
     // Only these fields contain a comma, a quote or a line end.
     let plain = text.replace("\"whole.f(int, \"\"x;y\"\")\"", "F");
     let plain = plain.replace("\"one \"\"quoted\"\", thread\"", "ONE");
@@ -220,14 +220,19 @@ fn csv_has_one_line_per_event() {
     assert_eq!(count, raw(sample()).iter().map(Vec::len).sum::<usize>());
     assert_eq!(found.events, count as u64);
     assert!(plain.contains(&format!(",ONE,mark,MU,{},7\n", u64::MAX)), "{plain}");
-    assert!(exported(unpaired(), Format::Csv).0.windows(15).any(|part| part == b"leave,odd.late,"));
+    assert!(
+        exported(unpaired(), ExportFormat::Csv)
+            .0
+            .windows(15)
+            .any(|part| part == b"leave,odd.late,")
+    );
 }
 
 #[test]
 fn only_selected_names_are_exported() {
-    let names = Names::matching(sample(), "whole.*,-whole.f(*");
+    let names = SiteNames::with_matching_selected(sample(), "whole.*,-whole.f(*");
     let mut bytes = Vec::new();
-    export(sample(), &names, Format::Perfetto, Grouping::Processes, &mut bytes).unwrap();
+    export(sample(), &names, ExportFormat::Perfetto, TreeGrouping::Processes, &mut bytes).unwrap();
     let tracks = tracks(&bytes);
     tracks.iter().for_each(assert_nests);
     let names: Vec<String> =
@@ -248,9 +253,9 @@ fn full_disk_is_an_export_error() {
             Ok(())
         }
     }
-    for format in Format::ALL {
-        let names = Names::all(sample());
-        let written = export(sample(), &names, *format, Grouping::Threads, Full(100));
+    for format in ExportFormat::ALL {
+        let names = SiteNames::with_all_selected(sample());
+        let written = export(sample(), &names, *format, TreeGrouping::Threads, Full(100));
         assert_eq!(written.unwrap_err().kind(), std::io::ErrorKind::StorageFull, "{format}");
     }
 }

@@ -173,10 +173,10 @@ pub type Raw = (i64, EventKind, String, Vec<u64>);
 /// Returns the events of each thread, in the order of traces and threads.
 pub fn raw<S: ReadAt>(traces: &Traces<S>) -> Vec<Vec<Raw>> {
     let mut all = Vec::new();
-    for (process, trace) in traces.all().iter().enumerate() {
+    for (process, trace) in traces.as_slice().iter().enumerate() {
         for thread in 0..trace.threads().len() {
             let event = |event: Event| {
-                let name = traces.name(process, event.site).unwrap_or("(unnamed)").to_owned();
+                let name = traces.site_name(process, event.site).unwrap_or("(unnamed)").to_owned();
                 (trace.ns(event.ticks), event.kind, name, event.values().to_vec())
             };
             all.push(trace.events(thread).map(event).collect());

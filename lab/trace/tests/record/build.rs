@@ -1,6 +1,6 @@
 //! Compilation of the programs to be traced.
 
-use handover_trace::record::HEADER;
+use handover_trace::record::PROBE_HEADER_SOURCE;
 use std::path::PathBuf;
 use std::process::Command;
 use tempfile::TempDir;
@@ -22,7 +22,7 @@ pub fn build_by(compiler: &str, source: &str, name: &str, flags: &[&str]) -> Opt
     let folder = tempfile::tempdir().unwrap();
     let (file, path) = (folder.path().join(name), folder.path().join("program"));
     std::fs::write(&file, source).unwrap();
-    std::fs::write(folder.path().join("handover_probe.h"), HEADER).unwrap();
+    std::fs::write(folder.path().join("handover_probe.h"), PROBE_HEADER_SOURCE).unwrap();
     let mut compile = Command::new(compiler);
     compile.arg("-o").arg(&path).arg(&file).args(flags);
     match compile.output() {

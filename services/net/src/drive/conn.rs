@@ -1,9 +1,9 @@
 //! Operations that a handler can perform on connections while it is called.
 
-use super::core::Core;
+use super::core::ReactorState;
 use super::endpoint::ConnectOptions;
-use super::inbox::Handle;
-use super::slab::{Flags, Key};
+use super::inbox::ConnHandle;
+use super::slab::{ConnFlags, ConnKey};
 use super::socket;
 use crate::engine::Codec;
 use crate::tls::Session;
@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 /// Access to the connection that a handler is called for.
 pub struct Conn<'a, C, D> {
-    pub(crate) core: &'a mut Core<D>,
+    pub(crate) core: &'a mut ReactorState<D>,
     pub(crate) codec: &'a C,
-    pub(crate) key: Key,
+    pub(crate) key: ConnKey,
     pub(crate) received: ReceivedBytes<'a>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct ReceivedBytes<'a> {
 impl<C: Codec, D> Conn<'_, C, D> {
     /// Returns the key of this connection, unique in its thread.
     #[must_use]
-    pub fn key(&self) -> Key {
+    pub fn key(&self) -> ConnKey {
         self.key
     }
 
@@ -40,7 +40,7 @@ impl<C: Codec, D> Conn<'_, C, D> {
     ///
     /// # Panics
     /// Never: a connection stays in the slab while its handler is called.
-    pub fn data(&mut self) -> &mut D {
+    pub fn data_mut(&mut self) -> &mut D {
         let slot = self.core.slab.get_mut(self.key);
         &mut slot.expect("the connection is open while its handler is called").data
     }
@@ -109,20 +109,20 @@ impl<C: Codec, D> Conn<'_, C, D> {
 
     /// Returns a handle to this connection that any thread can use, also after the handler returns.
     #[must_use]
-    pub fn handle(&self) -> Handle<D> {
-        Handle { inbox: Arc::clone(&self.core.inbox), key: self.key }
+    pub fn handle(&self) -> ConnHandle<D> {
+        ConnHandle { inbox: Arc::clone(&self.core.inbox), key: self.key }
     }
 
     /// Returns the peer's address; `None` if the kernel no longer knows it.
     #[must_use]
-    pub fn peer(&self) -> Option<SocketAddr> {
+    pub fn peer_address(&self) -> Option<SocketAddr> {
         let slot = self.core.slab.get(self.key)?;
-        socket::peer(slot.fd.as_fd()).ok()
+        socket::peer_address(slot.fd.as_fd()).ok()
     }
 
     /// Returns the result of the TLS handshake; `None` if the connection does not use TLS.
     #[must_use]
-    pub fn session(&self) -> Option<Session<'_>> {
+    pub fn tls_session(&self) -> Option<Session<'_>> {
         self.core.slab.get(self.key)?.protocol.tls().map(Session::new)
     }
 
@@ -130,7 +130,7 @@ impl<C: Codec, D> Conn<'_, C, D> {
     pub fn connections(&mut self) -> Connections<'_, C, D> {
         // `Connections` can append to this connection by its key, but has no access to the bytes that were
         // read: replies that are ranges of them are copied first.
-        let _ = self.core.call.replies.buffer_mut(self.received.bytes);
+        let _ = self.core.call.replies.copied_bytes_mut(self.received.bytes);
         Connections { core: self.core, codec: self.codec }
     }
 }
@@ -143,7 +143,7 @@ fn is_exact<C: Codec>(codec: &C, message: &[u8], frame: &[u8]) -> bool {
 
 /// Access to all connections of a thread.
 pub struct Connections<'a, C, D> {
-    pub(crate) core: &'a mut Core<D>,
+    pub(crate) core: &'a mut ReactorState<D>,
     pub(crate) codec: &'a C,
 }
 
@@ -161,12 +161,12 @@ impl<C: Codec, D> Connections<'_, C, D> {
     }
 
     /// Iterates over the keys of all connections.
-    pub fn keys(&self) -> impl Iterator<Item = Key> + '_ {
-        self.core.slab.keys().map(Key::from)
+    pub fn keys(&self) -> impl Iterator<Item = ConnKey> + '_ {
+        self.core.slab.keys().map(ConnKey::from)
     }
 
     /// Returns the program's data for the connection `key`, mutably; `None` if the connection is closed.
-    pub fn data(&mut self, key: Key) -> Option<&mut D> {
+    pub fn data_mut(&mut self, key: ConnKey) -> Option<&mut D> {
         self.core.slab.get_mut(key).map(|slot| &mut slot.data)
     }
 
@@ -174,16 +174,16 @@ impl<C: Codec, D> Connections<'_, C, D> {
     ///
     /// # Errors
     /// [`WriteError`], as for [`Conn::send`].
-    pub fn send(&mut self, key: Key, message: &[u8]) -> Result<(), WriteError> {
+    pub fn send(&mut self, key: ConnKey, message: &[u8]) -> Result<(), WriteError> {
         let codec = self.codec;
-        self.core.write_with(key, |out| Ok(codec.encode(message, out)?))
+        self.core.queue_write_with(key, |out| Ok(codec.encode(message, out)?))
     }
 
     /// Closes the connection `key` once its queued bytes are sent; see [`Conn::close`].
-    pub fn close(&mut self, key: Key) {
+    pub fn close(&mut self, key: ConnKey) {
         if let Some(slot) = self.core.slab.get_mut(key) {
-            slot.flags.set(Flags::CLOSING);
-            self.core.enqueue(key);
+            slot.flags.insert(ConnFlags::CLOSING);
+            self.core.enqueue_connection(key);
         }
         if self.core.call.key == Some(key) {
             self.core.call.should_stop = true;
@@ -192,14 +192,14 @@ impl<C: Codec, D> Connections<'_, C, D> {
     }
 
     /// Closes the connection `key` at once; queued bytes are lost.
-    pub fn abort(&mut self, key: Key) {
+    pub fn abort(&mut self, key: ConnKey) {
         self.core.schedule_close(key, CloseReason::Local);
     }
 
     /// Stops reading the connection `key` until it is resumed; see [`Conn::suspend`].
-    pub fn suspend(&mut self, key: Key) {
+    pub fn suspend(&mut self, key: ConnKey) {
         if let Some(slot) = self.core.slab.get_mut(key) {
-            slot.flags.set(Flags::SUSPENDED);
+            slot.flags.insert(ConnFlags::SUSPENDED);
         }
         if self.core.call.key == Some(key) {
             self.core.call.should_stop = true;
@@ -207,15 +207,15 @@ impl<C: Codec, D> Connections<'_, C, D> {
     }
 
     /// Resumes reading the connection `key` after [`suspend`](Self::suspend).
-    pub fn resume(&mut self, key: Key) {
+    pub fn resume(&mut self, key: ConnKey) {
         let now_ms = self.core.now_ms();
         if let Some(slot) = self.core.slab.get_mut(key) {
-            if slot.flags.any(Flags::SUSPENDED) {
-                slot.flags.clear(Flags::SUSPENDED);
+            if slot.flags.intersects(ConnFlags::SUSPENDED) {
+                slot.flags.remove(ConnFlags::SUSPENDED);
                 slot.protocol.restart_message_timeout(self.core.now_ns);
                 slot.active_ms = now_ms;
             }
-            self.core.enqueue(key);
+            self.core.enqueue_connection(key);
         }
     }
 
@@ -225,15 +225,15 @@ impl<C: Codec, D> Connections<'_, C, D> {
     ///
     /// # Errors
     /// [`NetError`] if the attempt could not be started.
-    pub fn connect(&mut self, address: SocketAddr, data: D) -> Result<Key, NetError> {
-        self.connect_with(ConnectOptions::to(address), data)
+    pub fn connect(&mut self, address: SocketAddr, data: D) -> Result<ConnKey, NetError> {
+        self.connect_with(ConnectOptions::new(address), data)
     }
 
     /// Starts to connect like [`connect`](Self::connect), with further options: a source address, or TLS.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
-    pub fn connect_with(&mut self, options: ConnectOptions, data: D) -> Result<Key, NetError> {
+    pub fn connect_with(&mut self, options: ConnectOptions, data: D) -> Result<ConnKey, NetError> {
         self.core.connect_with(&options, data).map_err(|(error, _)| error)
     }
 

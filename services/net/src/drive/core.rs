@@ -3,11 +3,12 @@
 use super::endpoint::ConnectOptions;
 use super::inbox::Inbox;
 use super::poll::{EventSource, Poll};
-use super::slab::{Flags, Key, Slot};
+use super::slab::{ConnFlags, ConnKey, ConnSlot};
 use super::socket;
 use crate::config::ms_to_ns;
 use crate::engine::{
-    Codec, Limits, Overflow, PerIpLimiter, Permit, ProtocolState, Replies, Tls, WaterMarkCrossing,
+    Codec, ConnectionLimits, PerIpLimiter, Permit, ProtocolState, ReplyBuffer, SendQueueOverflow,
+    TlsState, WaterMarkCrossing,
 };
 use crate::{CloseReason, Config, NetError, Stats, WriteError, stage};
 use handover_base::slab::Slab;
@@ -18,12 +19,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 /// Flags each of which forbids further writes to a connection.
-const CLOSED: Flags = Flags::CLOSING.or(Flags::LINGERING).or(Flags::ABORTED);
+const CLOSED: ConnFlags = ConnFlags::CLOSING.union(ConnFlags::LINGERING).union(ConnFlags::ABORTED);
 
 /// Purpose of a timer in the thread's timer wheel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum TimerPurpose {
-    Connection(Key),
+    Connection(ConnKey),
     /// Check of the connections for idle ones, at most `SWEEP_SLOTS_MAX` slots at a time.
     Sweep,
     Housekeep,
@@ -35,40 +36,40 @@ pub(crate) enum TimerPurpose {
     GraceEnd,
 }
 
-pub(crate) struct Core<D> {
-    pub(crate) slab: Slab<Slot<D>>,
+pub(crate) struct ReactorState<D> {
+    pub(crate) slab: Slab<ConnSlot<D>>,
     pub(crate) poll: Poll,
     pub(crate) wheel: Wheel<TimerPurpose>,
     /// Queue of connections and listeners to be served; each is in it at most once.
     pub(crate) ready: VecDeque<EventSource>,
     /// Connections to be closed, with the reasons.
-    pub(crate) pending_closes: Vec<(Key, CloseReason)>,
-    pub(crate) pending_crossings: Vec<(Key, WaterMarkCrossing)>,
+    pub(crate) pending_closes: Vec<(ConnKey, CloseReason)>,
+    pub(crate) pending_crossings: Vec<(ConnKey, WaterMarkCrossing)>,
     pub(crate) inbox: Arc<Inbox<D>>,
     pub(crate) config: Config,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ConnectionLimits,
     pub(crate) limiter: PerIpLimiter,
     pub(crate) stats: Stats,
     /// Time in ns at the start of this iteration of the event loop.
     pub(crate) now_ns: u64,
     pub(crate) is_stopping: bool,
-    pub(crate) call: HandlerCall,
+    pub(crate) call: HandlerCallState,
     /// Buffer for the plaintext of opened TLS records; like `sealed`, all connections use it in turn.
     pub(crate) plain: Vec<u8>,
     pub(crate) sealed: Vec<u8>,
 }
 
 /// Maximum capacity, in bytes, that a reply buffer has after use.
-pub(crate) const REPLIES_KEPT_BYTES: usize = 1 << 18;
+pub(crate) const REPLY_BUFFER_KEPT_BYTES_MAX: usize = 1 << 18;
 
 /// State of the handler call in progress.
 #[derive(Default)]
-pub(crate) struct HandlerCall {
-    pub(crate) key: Option<Key>,
+pub(crate) struct HandlerCallState {
+    pub(crate) key: Option<ConnKey>,
     /// `true` while bytes can be written to the connection.
     pub(crate) is_open: bool,
     /// Replies of the call so far, which are sent together at its end.
-    pub(crate) replies: Replies,
+    pub(crate) replies: ReplyBuffer,
     /// End of each message in `replies`; filled only if each message is a TLS record of its own.
     pub(crate) ends: Vec<usize>,
     pub(crate) record_per_message: bool,
@@ -79,11 +80,11 @@ pub(crate) struct HandlerCall {
     replies_max: usize,
     /// `true` if no further message of the present read is to be delivered.
     pub(crate) should_stop: bool,
-    pub(crate) overflow: Option<Overflow>,
+    pub(crate) overflow: Option<SendQueueOverflow>,
 }
 
-impl HandlerCall {
-    fn set_replies_max(&mut self, limits: &Limits) {
+impl HandlerCallState {
+    fn set_replies_max(&mut self, limits: &ConnectionLimits) {
         let free_bytes = limits.queued_bytes_max.saturating_sub(self.queued_bytes);
         self.replies_max =
             if self.record_per_message { 0 } else { free_bytes.min(limits.high_bytes) };
@@ -91,7 +92,7 @@ impl HandlerCall {
 
     /// Discards all replies of this call.
     pub(crate) fn clear_replies(&mut self) {
-        self.replies.clear(REPLIES_KEPT_BYTES);
+        self.replies.clear(REPLY_BUFFER_KEPT_BYTES_MAX);
         self.ends.clear();
     }
 }
@@ -104,7 +105,7 @@ pub(crate) fn enqueue_listener_once(ready: &mut VecDeque<EventSource>, source: E
     }
 }
 
-impl<D> Core<D> {
+impl<D> ReactorState<D> {
     /// Returns the present time in ms, truncated to 32 bits as connections store it.
     pub(crate) fn now_ms(&self) -> u32 {
         // Truncated to 32 bits: only differences are used.
@@ -112,23 +113,23 @@ impl<D> Core<D> {
     }
 
     /// Initialises the state of a handler call for the connection `key`.
-    pub(crate) fn begin_call(&mut self, key: Key, queued_bytes: usize) {
+    pub(crate) fn start_handler_call(&mut self, key: ConnKey, queued_bytes: usize) {
         self.call.key = Some(key);
         self.call.queued_bytes = queued_bytes;
         self.call.should_stop = false;
         let slot = self.slab.get(key);
-        self.call.is_open = slot.is_some_and(|slot| !slot.flags.any(CLOSED));
+        self.call.is_open = slot.is_some_and(|slot| !slot.flags.intersects(CLOSED));
         let tls = slot.and_then(|slot| slot.protocol.tls());
-        self.call.record_per_message = tls.is_some_and(Tls::has_record_per_message);
+        self.call.record_per_message = tls.is_some_and(TlsState::has_record_per_message);
         self.call.set_replies_max(&self.limits);
     }
 
     /// Queues a connection to be served in this iteration or the next.
-    pub(crate) fn enqueue(&mut self, key: Key) {
+    pub(crate) fn enqueue_connection(&mut self, key: ConnKey) {
         if let Some(slot) = self.slab.get_mut(key)
-            && !slot.flags.any(Flags::QUEUED)
+            && !slot.flags.intersects(ConnFlags::QUEUED)
         {
-            slot.flags.set(Flags::QUEUED);
+            slot.flags.insert(ConnFlags::QUEUED);
             self.ready.push_back(EventSource::Connection(key));
         }
     }
@@ -138,11 +139,11 @@ impl<D> Core<D> {
         enqueue_listener_once(&mut self.ready, EventSource::Listener(index));
     }
 
-    pub(crate) fn schedule_close(&mut self, key: Key, why: CloseReason) {
+    pub(crate) fn schedule_close(&mut self, key: ConnKey, why: CloseReason) {
         if let Some(slot) = self.slab.get_mut(key)
-            && !slot.flags.any(Flags::ABORTED)
+            && !slot.flags.intersects(ConnFlags::ABORTED)
         {
-            slot.flags.set(Flags::ABORTED);
+            slot.flags.insert(ConnFlags::ABORTED);
             self.pending_closes.push((key, why));
         }
         if self.call.key == Some(key) {
@@ -162,7 +163,7 @@ impl<D> Core<D> {
         if !self.call.is_open {
             return Err(WriteError::Closed);
         }
-        append(self.call.replies.buffer_mut(received))?;
+        append(self.call.replies.copied_bytes_mut(received))?;
         self.check_reply_limits(received)
     }
 
@@ -186,7 +187,7 @@ impl<D> Core<D> {
         part: Range<usize>,
     ) -> Result<(), WriteError> {
         if self.call.replies.extend_range(&part) {
-            stage::written(&self.call.replies);
+            stage::record_written(&self.call.replies);
             return Ok(());
         }
         self.begin_unchanged_range(received, part)
@@ -205,10 +206,10 @@ impl<D> Core<D> {
         if !call.is_open {
             return Err(WriteError::Closed);
         }
-        let written = call.replies.buffer_mut(received);
+        let written = call.replies.copied_bytes_mut(received);
         if written.len() + (received.len() - part.start) <= call.replies_max {
             call.replies.push_range(received, part);
-            stage::written(&call.replies);
+            stage::record_written(&call.replies);
             return Ok(());
         }
         written.extend_from_slice(&received[part]);
@@ -217,7 +218,7 @@ impl<D> Core<D> {
 
     #[inline]
     fn check_reply_limits(&mut self, received: &[u8]) -> Result<(), WriteError> {
-        stage::written(&self.call.replies);
+        stage::record_written(&self.call.replies);
         match self.call.replies.len() > self.call.replies_max {
             true => self.enforce_reply_limits(received),
             false => Ok(()),
@@ -241,27 +242,27 @@ impl<D> Core<D> {
     }
 
     /// Appends bytes to the send queue of the connection `key`, which may be the one being served.
-    pub(crate) fn write_with(
+    pub(crate) fn queue_write_with(
         &mut self,
-        key: Key,
+        key: ConnKey,
         append: impl FnOnce(&mut Vec<u8>) -> Result<(), WriteError>,
     ) -> Result<(), WriteError> {
         if self.call.key == Some(key) {
             // Replies that are ranges of the read buffer were copied before `Connections` was handed out.
             return self.reply_with(&[], append);
         }
-        let slot = self.slab.get_mut(key).filter(|slot| !slot.flags.any(CLOSED));
+        let slot = self.slab.get_mut(key).filter(|slot| !slot.flags.intersects(CLOSED));
         let Some(slot) = slot else { return Err(WriteError::Closed) };
         let mut bytes = Vec::new();
         append(&mut bytes)?;
-        match slot.protocol.write(&bytes, &self.limits, self.now_ns) {
+        match slot.protocol.seal_and_queue(&bytes, &self.limits, self.now_ns) {
             Ok(crossing) => {
-                slot.flags.set(Flags::UNSENT);
+                slot.flags.insert(ConnFlags::UNSENT);
                 if let Some(crossing) = crossing {
-                    slot.flags.set(Flags::ABOVE_HIGH_WATER);
+                    slot.flags.insert(ConnFlags::ABOVE_HIGH_WATER);
                     self.pending_crossings.push((key, crossing));
                 }
-                self.enqueue(key);
+                self.enqueue_connection(key);
                 Ok(())
             }
             Err(why) => {
@@ -273,13 +274,13 @@ impl<D> Core<D> {
 
     /// Sends the replies to one read before the handler returns, as the queue has no space for them.
     #[cold]
-    fn send_early(&mut self, key: Key, received: &[u8]) -> Result<(), WriteError> {
+    fn send_early(&mut self, key: ConnKey, received: &[u8]) -> Result<(), WriteError> {
         let call = &mut self.call;
-        let replies = call.replies.buffer_mut(received);
+        let replies = call.replies.copied_bytes_mut(received);
         let Some(slot) = self.slab.get_mut(key) else { return Err(WriteError::Closed) };
-        let blocked = Flags::CONNECTING.or(Flags::SEND_BLOCKED);
-        if call.queued_bytes == 0 && !slot.flags.any(blocked) {
-            if slot.protocol.is_secured() {
+        let blocked = ConnFlags::CONNECTING.union(ConnFlags::SEND_BLOCKED);
+        if call.queued_bytes == 0 && !slot.flags.intersects(blocked) {
+            if slot.protocol.has_tls() {
                 return self.seal_early(key);
             }
             // An error is reported again when the rest is sent.
@@ -297,27 +298,31 @@ impl<D> Core<D> {
 
     /// Seals the replies of a TLS connection and sends them before the handler returns. All of them are copied
     /// already; sealed records cannot be withdrawn, so those that the kernel does not accept are queued.
-    fn seal_early(&mut self, key: Key) -> Result<(), WriteError> {
+    fn seal_early(&mut self, key: ConnKey) -> Result<(), WriteError> {
         let Some(slot) = self.slab.get_mut(key) else { return Err(WriteError::Closed) };
         self.sealed.clear();
         let call = &mut self.call;
-        slot.protocol.seal(call.replies.buffer_mut(&[]), &call.ends, &mut self.sealed)?;
+        slot.protocol.seal_messages(
+            call.replies.copied_bytes_mut(&[]),
+            &call.ends,
+            &mut self.sealed,
+        )?;
         call.clear_replies();
         let sealed = std::mem::take(&mut self.sealed);
         let sent_bytes = socket::send(slot.fd.as_fd(), &sealed).unwrap_or(0);
         self.stats.sends_count += 1;
         self.stats.sent_bytes += sent_bytes as u64;
         if sent_bytes < sealed.len() {
-            slot.flags.set(Flags::SEND_BLOCKED);
+            slot.flags.insert(ConnFlags::SEND_BLOCKED);
         }
-        let queued = slot.protocol.queue(&sealed[sent_bytes..], &self.limits, self.now_ns);
+        let queued = slot.protocol.queue_bytes(&sealed[sent_bytes..], &self.limits, self.now_ns);
         call.queued_bytes = slot.protocol.queued_bytes();
         call.set_replies_max(&self.limits);
         self.sealed = sealed;
         match queued {
             Ok(None) => {}
             Ok(Some(crossing)) => {
-                slot.flags.set(Flags::ABOVE_HIGH_WATER);
+                slot.flags.insert(ConnFlags::ABOVE_HIGH_WATER);
                 self.pending_crossings.push((key, crossing));
             }
             Err(overflow) => return Err(self.record_overflow(overflow.queued_bytes)),
@@ -329,7 +334,7 @@ impl<D> Core<D> {
     /// the error.
     fn record_overflow(&mut self, queued_bytes: usize) -> WriteError {
         let queued_bytes_max = self.limits.queued_bytes_max;
-        let overflow = Overflow { queued_bytes, queued_bytes_max };
+        let overflow = SendQueueOverflow { queued_bytes, queued_bytes_max };
         self.call.overflow = Some(overflow);
         self.call.should_stop = true;
         self.call.clear_replies();
@@ -337,15 +342,15 @@ impl<D> Core<D> {
     }
 
     /// Adds a socket to the epoll set and the slab; returns the key of its connection. `Err` with `data` if it fails.
-    pub(crate) fn open(
+    pub(crate) fn add_connection(
         &mut self,
         fd: OwnedFd,
         permit: Permit,
-        flags: Flags,
+        flags: ConnFlags,
         protocol: ProtocolState,
         data: D,
-    ) -> Result<Key, (NetError, D)> {
-        let Some(key) = self.slab.next_key().map(Key::from) else {
+    ) -> Result<ConnKey, (NetError, D)> {
+        let Some(key) = self.slab.next_key().map(ConnKey::from) else {
             self.limiter.release(permit);
             return Err((NetError::Full { connections_max: self.config.connections_max }, data));
         };
@@ -354,7 +359,7 @@ impl<D> Core<D> {
             return Err((refused.into(), data));
         }
         let active_ms = self.now_ms();
-        let slot = Slot { fd, active_ms, permit, flags, timer: None, protocol, data };
+        let slot = ConnSlot { fd, active_ms, permit, flags, timer: None, protocol, data };
         // Not full: it has a next key.
         let _ = self.slab.insert(slot);
         self.adjust_open_count(1);
@@ -371,7 +376,7 @@ impl<D> Core<D> {
         &mut self,
         options: &ConnectOptions,
         data: D,
-    ) -> Result<Key, (NetError, D)> {
+    ) -> Result<ConnKey, (NetError, D)> {
         if self.is_stopping {
             return Err((NetError::Stopping, data));
         }
@@ -379,9 +384,12 @@ impl<D> Core<D> {
             return Err((NetError::Full { connections_max: self.config.connections_max }, data));
         }
         let (protocol, flags) = match options.tls.as_deref() {
-            None => (ProtocolState::default(), Flags::CONNECTING),
+            None => (ProtocolState::default(), ConnFlags::CONNECTING),
             Some(client) => match client.start_handshake(self.now_ns) {
-                Ok(tls) => (ProtocolState::secured(tls), Flags::CONNECTING.or(Flags::HANDSHAKING)),
+                Ok(tls) => (
+                    ProtocolState::with_tls(tls),
+                    ConnFlags::CONNECTING.union(ConnFlags::HANDSHAKING),
+                ),
                 Err(error) => return Err((error.into(), data)),
             },
         };
@@ -389,28 +397,34 @@ impl<D> Core<D> {
             Ok(fd) => fd,
             Err(refused) => return Err((refused.into(), data)),
         };
-        let key = self.open(fd, Permit::NONE, flags.or(Flags::OUTGOING), protocol, data)?;
-        self.arm(key);
+        let key = self.add_connection(
+            fd,
+            Permit::NONE,
+            flags.union(ConnFlags::OUTGOING),
+            protocol,
+            data,
+        )?;
+        self.arm_timer(key);
         Ok(key)
     }
 
     /// Returns the limits of a connection with these `flags`: without the message timeout while this thread does not
     /// read the connection.
-    pub(crate) fn limits_for(&self, flags: Flags) -> Limits {
-        match flags.any(Flags::SUSPENDED.or(Flags::ABOVE_HIGH_WATER)) {
-            true => Limits { message_timeout_ns: 0, ..self.limits },
+    pub(crate) fn limits_with_flags(&self, flags: ConnFlags) -> ConnectionLimits {
+        match flags.intersects(ConnFlags::SUSPENDED.union(ConnFlags::ABOVE_HIGH_WATER)) {
+            true => ConnectionLimits { message_timeout_ns: 0, ..self.limits },
             false => self.limits,
         }
     }
 
     /// Returns the time in ns at which the connection times out; `None` if it has no deadline.
-    pub(crate) fn deadline_ns(&self, slot: &Slot<D>) -> Option<u64> {
-        let phase_ms = if slot.flags.any(Flags::CONNECTING) {
+    pub(crate) fn deadline_ns(&self, slot: &ConnSlot<D>) -> Option<u64> {
+        let phase_ms = if slot.flags.intersects(ConnFlags::CONNECTING) {
             Some(self.config.connect_timeout_ms).filter(|&ms| ms > 0)
-        } else if slot.flags.any(Flags::LINGERING) {
+        } else if slot.flags.intersects(ConnFlags::LINGERING) {
             Some(self.config.linger_ms)
         } else {
-            return slot.protocol.deadline_ns(&self.limits_for(slot.flags));
+            return slot.protocol.deadline_ns(&self.limits_with_flags(slot.flags));
         };
         let since_ms = self.now_ms().wrapping_sub(slot.active_ms);
         phase_ms.map(|ms| self.now_ns + ms_to_ns(ms.saturating_sub(since_ms)))
@@ -418,7 +432,7 @@ impl<D> Core<D> {
 
     /// Starts or moves the timer of a connection that has a deadline. If the connection has none, its timer is left
     /// to expire: usually there is another deadline by then.
-    pub(crate) fn arm(&mut self, key: Key) {
+    pub(crate) fn arm_timer(&mut self, key: ConnKey) {
         let Some(slot) = self.slab.get(key) else { return };
         let Some(deadline_ns) = self.deadline_ns(slot) else { return };
         if let Some(timer) = slot.timer

@@ -1,6 +1,6 @@
 //! Addresses to listen at and to connect to, with their TLS settings.
 
-use crate::tls::{Client, NamedClient, Server, SetupError};
+use crate::tls::{NamedTlsClient, SetupError, TlsClientConfig, TlsServerConfig};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use std::sync::Arc;
 /// # #[cfg(feature = "tls")] {
 /// use handover_net::{ListenOptions, tls};
 /// let identity = tls::Identity::generate(&["localhost"])?;
-/// let server = tls::Server::new(&identity, tls::ServerOptions::default())?;
-/// let listen = ListenOptions::at("0.0.0.0:8081".parse().unwrap()).tls(&server);
+/// let server = tls::TlsServerConfig::new(&identity, tls::ServerOptions::default())?;
+/// let listen = ListenOptions::new("0.0.0.0:8081".parse().unwrap()).with_tls(&server);
 /// # let _ = listen;
 /// # }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -19,26 +19,26 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct ListenOptions {
     pub(crate) address: SocketAddr,
-    pub(crate) tls: Option<Server>,
+    pub(crate) tls: Option<TlsServerConfig>,
 }
 
 impl ListenOptions {
     /// Creates options to listen at `address` in plain text; for port 0 the kernel chooses a port.
     #[must_use]
-    pub const fn at(address: SocketAddr) -> Self {
+    pub const fn new(address: SocketAddr) -> Self {
         Self { address, tls: None }
     }
 
     /// Makes the listener accept only TLS, with the configuration `server`.
     #[must_use]
-    pub fn tls(self, server: &Server) -> Self {
+    pub fn with_tls(self, server: &TlsServerConfig) -> Self {
         Self { tls: Some(server.clone()), ..self }
     }
 }
 
 impl From<SocketAddr> for ListenOptions {
     fn from(address: SocketAddr) -> Self {
-        Self::at(address)
+        Self::new(address)
     }
 }
 
@@ -47,20 +47,20 @@ impl From<SocketAddr> for ListenOptions {
 pub struct ConnectOptions {
     pub(crate) address: SocketAddr,
     pub(crate) source: Option<SocketAddr>,
-    pub(crate) tls: Option<Arc<NamedClient>>,
+    pub(crate) tls: Option<Arc<NamedTlsClient>>,
 }
 
 impl ConnectOptions {
     /// Creates options to connect to `address` in plain text.
     #[must_use]
-    pub const fn to(address: SocketAddr) -> Self {
+    pub const fn new(address: SocketAddr) -> Self {
         Self { address, source: None, tls: None }
     }
 
     /// Sets the local address to connect from; one address has some 28,000 ports. For port 0 the kernel chooses a
     /// port.
     #[must_use]
-    pub fn from(self, source: SocketAddr) -> Self {
+    pub fn with_source(self, source: SocketAddr) -> Self {
         Self { source: Some(source), ..self }
     }
 
@@ -69,13 +69,13 @@ impl ConnectOptions {
     ///
     /// # Errors
     /// [`SetupError`] if `name` is neither.
-    pub fn tls(self, client: &Client, name: &str) -> Result<Self, SetupError> {
-        Ok(Self { tls: Some(Arc::new(NamedClient::new(client, name)?)), ..self })
+    pub fn with_tls(self, client: &TlsClientConfig, name: &str) -> Result<Self, SetupError> {
+        Ok(Self { tls: Some(Arc::new(NamedTlsClient::new(client, name)?)), ..self })
     }
 }
 
 impl From<SocketAddr> for ConnectOptions {
     fn from(address: SocketAddr) -> Self {
-        Self::to(address)
+        Self::new(address)
     }
 }

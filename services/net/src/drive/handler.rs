@@ -1,7 +1,7 @@
 //! Trait that a program implements to handle its connections.
 
 use super::conn::{Conn, Connections};
-use super::slab::Key;
+use super::slab::ConnKey;
 use crate::CloseReason;
 use crate::engine::{Codec, WaterMarkCrossing};
 
@@ -39,7 +39,7 @@ pub trait Handler: Send + 'static {
         let _ = (conn, crossing);
     }
 
-    /// Called after [`Handle::trigger`](crate::Handle::trigger); several triggers may be merged into one call.
+    /// Called after [`ConnHandle::trigger`](crate::ConnHandle::trigger); several triggers may be merged into one call.
     fn on_trigger(&mut self, conn: &mut Conn<'_, Self::Codec, Self::Data>) {
         let _ = conn;
     }
@@ -49,7 +49,7 @@ pub trait Handler: Send + 'static {
     fn on_close(
         &mut self,
         connections: &mut Connections<'_, Self::Codec, Self::Data>,
-        key: Key,
+        key: ConnKey,
         data: Self::Data,
         why: &CloseReason,
     ) {

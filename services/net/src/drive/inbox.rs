@@ -1,10 +1,10 @@
 //! Commands that other threads send to an event-loop thread.
 
 use super::endpoint::ConnectOptions;
-use super::slab::Key;
+use super::slab::ConnKey;
 use crate::reservations::Reservations;
 use crate::stats::PublishedStats;
-use crate::tls::Server;
+use crate::tls::TlsServerConfig;
 use crate::{CommandError, Config, Stats};
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use handover_notify::{Notify, adaptive_fd};
@@ -17,14 +17,14 @@ use std::time::Duration;
 
 /// Command to an event-loop thread.
 pub(crate) enum Command<D> {
-    Write(Key, Vec<u8>),
-    Close(Key),
-    Suspend(Key),
-    Resume(Key),
-    Trigger(Key),
+    Write(ConnKey, Vec<u8>),
+    Close(ConnKey),
+    Suspend(ConnKey),
+    Resume(ConnKey),
+    Trigger(ConnKey),
     /// Takes over a connection that another thread has accepted: the socket, the peer's address and the TLS
     /// configuration.
-    Adopt(OwnedFd, Option<SocketAddr>, Option<Server>),
+    Adopt(OwnedFd, Option<SocketAddr>, Option<TlsServerConfig>),
     Connect(ConnectOptions, D),
     /// Resumes accepting, as another thread that gets connections from this one has a free slot.
     ResumeAccepting,
@@ -63,18 +63,18 @@ impl<D> Inbox<D> {
         }
     }
 
-    pub(crate) fn push(&self, command: Command<D>) -> Result<(), PushError<Command<D>>> {
+    pub(crate) fn push_command(&self, command: Command<D>) -> Result<(), PushError<Command<D>>> {
         self.commands.push(command)?;
         self.wake.notify();
         Ok(())
     }
 
-    fn write(&self, key: Key, bytes: Vec<u8>) -> Result<(), CommandError> {
+    fn write(&self, key: ConnKey, bytes: Vec<u8>) -> Result<(), CommandError> {
         let bytes_count = bytes.len();
         if !self.reservations.try_reserve_bytes(bytes_count) {
             return Err(CommandError::Full(bytes));
         }
-        self.push(Command::Write(key, bytes)).map_err(|refused| {
+        self.push_command(Command::Write(key, bytes)).map_err(|refused| {
             self.reservations.release_bytes(bytes_count);
             into_command_error(refused)
         })
@@ -98,8 +98,8 @@ impl<D> Inbox<D> {
     }
 
     /// Releases a reservation of one of this thread's connection slots.
-    pub(crate) fn release_slot(&self) {
-        if self.reservations.release() {
+    pub(crate) fn release_reserved_slot(&self) {
+        if self.reservations.release_slot() {
             self.resume_acceptor();
         }
     }
@@ -108,7 +108,7 @@ impl<D> Inbox<D> {
     fn resume_acceptor(&self) {
         if let Some(acceptor) = self.acceptor.get().and_then(Weak::upgrade) {
             // If its queue of commands is full, it tries again after `RETRY_NS`.
-            let _ = acceptor.push(Command::ResumeAccepting);
+            let _ = acceptor.push_command(Command::ResumeAccepting);
         }
     }
 
@@ -118,15 +118,15 @@ impl<D> Inbox<D> {
         self.wake.notify();
     }
 
-    pub(crate) fn stop(&self, grace_ns: u64) {
-        // Release: pairs with the Acquire in stopping(); the notification wakes the thread.
+    pub(crate) fn request_stop(&self, grace_ns: u64) {
+        // Release: pairs with the Acquire in stop_grace_ns(); the notification wakes the thread.
         self.stop_ns.store(grace_ns.min(NOT_STOPPING - 1), Ordering::Release);
         self.wake.notify();
     }
 
     /// Returns the grace period in ns if a stop was requested; `None` if not.
     pub(crate) fn stop_grace_ns(&self) -> Option<u64> {
-        // Acquire: pairs with the Release in stop().
+        // Acquire: pairs with the Release in request_stop().
         Some(self.stop_ns.load(Ordering::Acquire)).filter(|&grace_ns| grace_ns != NOT_STOPPING)
     }
 }
@@ -144,12 +144,12 @@ fn into_command_error<D>(refused: PushError<Command<D>>) -> CommandError {
 ///
 /// Each call wakes that thread if it sleeps, and never blocks. Commands for a connection that is
 /// already closed are ignored; [`Handler::on_close`](crate::Handler::on_close) reports its end.
-pub struct Handle<D> {
+pub struct ConnHandle<D> {
     pub(crate) inbox: Arc<Inbox<D>>,
-    pub(crate) key: Key,
+    pub(crate) key: ConnKey,
 }
 
-impl<D> Handle<D> {
+impl<D> ConnHandle<D> {
     /// Requests the connection's thread to send bytes without a frame;
     /// [`Codec::encode`](crate::engine::Codec::encode) frames a message. Successive writes are sent together.
     ///
@@ -194,24 +194,24 @@ impl<D> Handle<D> {
 
     /// Returns the key of the connection, unique in its thread.
     #[must_use]
-    pub fn key(&self) -> Key {
+    pub fn key(&self) -> ConnKey {
         self.key
     }
 
     fn push(&self, command: Command<D>) -> Result<(), CommandError> {
-        self.inbox.push(command).map_err(into_command_error)
+        self.inbox.push_command(command).map_err(into_command_error)
     }
 }
 
-impl<D> Clone for Handle<D> {
+impl<D> Clone for ConnHandle<D> {
     fn clone(&self) -> Self {
         Self { inbox: Arc::clone(&self.inbox), key: self.key }
     }
 }
 
-impl<D> fmt::Debug for Handle<D> {
+impl<D> fmt::Debug for ConnHandle<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").field("key", &self.key).finish_non_exhaustive()
+        f.debug_struct("ConnHandle").field("key", &self.key).finish_non_exhaustive()
     }
 }
 
@@ -225,14 +225,14 @@ impl<D> Stopper<D> {
     /// `grace` for peers to read the answers. Peers that send without a pause are read for half of `grace`, one
     /// second at most.
     pub fn stop(&self, grace: Duration) {
-        self.inbox.stop(u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX));
+        self.inbox.request_stop(u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX));
     }
 
     /// Returns the thread's counters as of its latest publication: when it last ran out of work, or within the last
     /// millisecond if it is always busy.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.inbox.published.read()
+        self.inbox.published.load()
     }
 }
 

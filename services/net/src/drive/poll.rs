@@ -1,14 +1,14 @@
 //! Edge-triggered readiness of a thread's sockets.
 
-use super::slab::Key;
-use crate::error::FailedCall;
+use super::slab::ConnKey;
+use crate::error::FailedSystemCall;
 use handover_base::epoll::{Epoll, Flags};
 use std::os::fd::BorrowedFd;
 
 /// Source of a readiness event: a connection, a listener, or the thread's wake-up descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventSource {
-    Connection(Key),
+    Connection(ConnKey),
     Listener(u16),
     /// Wake-up descriptor of the thread, to which another thread writes after pushing a command.
     Wake,
@@ -34,7 +34,7 @@ impl EventSource {
             index if index >= RESERVED_INDEX_MIN => {
                 Self::Listener((index - RESERVED_INDEX_MIN) as u16)
             }
-            index => Self::Connection(Key { index, generation: (packed >> 32) as u32 }),
+            index => Self::Connection(ConnKey { index, generation: (packed >> 32) as u32 }),
         }
     }
 }
@@ -51,14 +51,18 @@ pub(crate) struct Readiness {
 pub(crate) struct Poll(Epoll);
 
 impl Poll {
-    pub(crate) fn new(ready_max: u32) -> Result<Self, FailedCall> {
+    pub(crate) fn new(ready_max: u32) -> Result<Self, FailedSystemCall> {
         let set = Epoll::new(ready_max as usize);
         Ok(Self(set.map_err(|errno| ("epoll_create1", errno))?))
     }
 
     /// Adds a source until its descriptor is closed. Its events are edge-triggered, so that it need not be armed
     /// again.
-    pub(crate) fn add(&self, fd: BorrowedFd<'_>, source: EventSource) -> Result<(), FailedCall> {
+    pub(crate) fn add(
+        &self,
+        fd: BorrowedFd<'_>,
+        source: EventSource,
+    ) -> Result<(), FailedSystemCall> {
         let flags = match source {
             EventSource::Connection(_) => Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET,
             EventSource::Listener(_) | EventSource::Wake => Flags::IN | Flags::ET,
@@ -72,7 +76,7 @@ impl Poll {
         &self,
         timeout_ns: Option<u64>,
         mut each: impl FnMut(EventSource, Readiness),
-    ) -> Result<usize, FailedCall> {
+    ) -> Result<usize, FailedSystemCall> {
         let waited = self.0.wait(timeout_ns, |word, flags| {
             let readiness = Readiness {
                 is_readable: flags.intersects(Flags::IN | Flags::RDHUP | Flags::HUP | Flags::ERR),
@@ -105,8 +109,11 @@ mod tests {
             EventSource::Wake,
             EventSource::Listener(0),
             EventSource::Listener(u16::MAX - 1),
-            EventSource::Connection(Key { index: 0, generation: 0 }),
-            EventSource::Connection(Key { index: RESERVED_INDEX_MIN - 1, generation: u32::MAX }),
+            EventSource::Connection(ConnKey { index: 0, generation: 0 }),
+            EventSource::Connection(ConnKey {
+                index: RESERVED_INDEX_MIN - 1,
+                generation: u32::MAX,
+            }),
         ] {
             assert_eq!(EventSource::unpack(source.pack()), source);
         }

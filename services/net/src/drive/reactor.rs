@@ -4,17 +4,17 @@ mod accept;
 mod serve;
 
 use super::conn::{Conn, Connections, ReceivedBytes};
-use super::core::{Core, HandlerCall, TimerPurpose, enqueue_listener_once};
+use super::core::{HandlerCallState, ReactorState, TimerPurpose, enqueue_listener_once};
 use super::endpoint::ConnectOptions;
 use super::handler::Handler;
 use super::inbox::{Command, Inbox, Stopper};
 use super::poll::{EventSource, Poll};
-use super::slab::{Flags, Key};
+use super::slab::{ConnFlags, ConnKey};
 use super::socket;
 use crate::config::ms_to_ns;
-use crate::engine::{PerIpLimiter, Permit, ProtocolState, SpinPolicy, Tls};
-use crate::error::FailedCall;
-use crate::tls::Server;
+use crate::engine::{PerIpLimiter, Permit, ProtocolState, SpinPolicy, TlsState};
+use crate::error::FailedSystemCall;
+use crate::tls::TlsServerConfig;
 use crate::{CloseReason, Config, NetError, Stats};
 use crate::{raw, stage};
 use accept::Listener;
@@ -69,7 +69,7 @@ const PUBLISH_NS: u64 = 1_000_000;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Reactor<H: Handler> {
-    core: Core<H::Data>,
+    core: ReactorState<H::Data>,
     handler: H,
     codec: H::Codec,
     /// Read buffer that all connections of the thread share.
@@ -111,7 +111,7 @@ impl<H: Handler> Reactor<H> {
         };
         let inbox = Inbox::new(producer, sender, &config);
         let mut reactor = Self {
-            core: Core {
+            core: ReactorState {
                 slab: Slab::new(config.connections_max),
                 poll,
                 wheel,
@@ -120,12 +120,12 @@ impl<H: Handler> Reactor<H> {
                 pending_crossings: Vec::new(),
                 inbox: Arc::new(inbox),
                 config,
-                limits: config.limits(),
+                limits: config.connection_limits(),
                 limiter: PerIpLimiter::new(config.connections_per_address_max),
                 stats: Stats::default(),
                 now_ns,
                 is_stopping: false,
-                call: HandlerCall::default(),
+                call: HandlerCallState::default(),
                 plain: Vec::new(),
                 sealed: Vec::new(),
             },
@@ -151,7 +151,7 @@ impl<H: Handler> Reactor<H> {
     ///
     /// # Errors
     /// [`NetError`] if the limit of connections is reached, or the socket cannot be watched.
-    pub fn adopt(&mut self, stream: impl Into<OwnedFd>) -> Result<Key, NetError> {
+    pub fn adopt(&mut self, stream: impl Into<OwnedFd>) -> Result<ConnKey, NetError> {
         self.adopt_with(stream.into(), None)
     }
 
@@ -162,15 +162,19 @@ impl<H: Handler> Reactor<H> {
     pub fn adopt_tls(
         &mut self,
         stream: impl Into<OwnedFd>,
-        server: &Server,
-    ) -> Result<Key, NetError> {
+        server: &TlsServerConfig,
+    ) -> Result<ConnKey, NetError> {
         self.adopt_with(stream.into(), Some(server))
     }
 
-    fn adopt_with(&mut self, fd: OwnedFd, tls: Option<&Server>) -> Result<Key, NetError> {
+    fn adopt_with(
+        &mut self,
+        fd: OwnedFd,
+        tls: Option<&TlsServerConfig>,
+    ) -> Result<ConnKey, NetError> {
         rustix::io::ioctl_fionbio(&fd, true)
             .map_err(|errno| NetError::SystemCall { call: "ioctl", errno })?;
-        let peer = socket::peer(fd.as_fd()).ok();
+        let peer = socket::peer_address(fd.as_fd()).ok();
         self.add_accepted(fd, peer, tls)
     }
 
@@ -179,8 +183,8 @@ impl<H: Handler> Reactor<H> {
     ///
     /// # Errors
     /// [`NetError`] if the attempt could not be started.
-    pub fn connect(&mut self, address: SocketAddr, data: H::Data) -> Result<Key, NetError> {
-        self.connect_with(ConnectOptions::to(address), data)
+    pub fn connect(&mut self, address: SocketAddr, data: H::Data) -> Result<ConnKey, NetError> {
+        self.connect_with(ConnectOptions::new(address), data)
     }
 
     /// Starts to connect like [`connect`](Self::connect), with further options: a source address, or TLS.
@@ -191,7 +195,7 @@ impl<H: Handler> Reactor<H> {
         &mut self,
         options: ConnectOptions,
         data: H::Data,
-    ) -> Result<Key, NetError> {
+    ) -> Result<ConnKey, NetError> {
         self.core.connect_with(&options, data).map_err(|(error, _)| error)
     }
 
@@ -202,7 +206,7 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Returns the handler, mutably, for access before and after [`run`](Self::run).
-    pub fn handler(&mut self) -> &mut H {
+    pub fn handler_mut(&mut self) -> &mut H {
         &mut self.handler
     }
 
@@ -260,8 +264,8 @@ impl<H: Handler> Reactor<H> {
     fn serve_ready(&mut self) {
         for _ in 0..self.core.ready.len() {
             match self.core.ready.pop_front() {
-                Some(EventSource::Connection(key)) => self.serve(key),
-                Some(EventSource::Listener(index)) => self.accept(index),
+                Some(EventSource::Connection(key)) => self.serve_connection(key),
+                Some(EventSource::Listener(index)) => self.accept_from_listener(index),
                 Some(EventSource::Wake) | None => {}
             }
         }
@@ -339,7 +343,7 @@ impl<H: Handler> Reactor<H> {
                 Command::Write(key, bytes) => {
                     connections.core.inbox.reservations.release_bytes(bytes.len());
                     // A failure closes the connection, which on_close reports.
-                    let _ = connections.core.write_with(key, |out| {
+                    let _ = connections.core.queue_write_with(key, |out| {
                         *out = bytes;
                         Ok(())
                     });
@@ -349,13 +353,13 @@ impl<H: Handler> Reactor<H> {
                 Command::Resume(key) => connections.resume(key),
                 Command::Trigger(key) => {
                     if let Some(slot) = connections.core.slab.get_mut(key) {
-                        slot.flags.set(Flags::TRIGGERED);
-                        connections.core.enqueue(key);
+                        slot.flags.insert(ConnFlags::TRIGGERED);
+                        connections.core.enqueue_connection(key);
                     }
                 }
                 Command::Adopt(fd, peer, tls) => {
                     let _ = self.add_accepted(fd, peer, tls.as_ref());
-                    self.core.inbox.release_slot();
+                    self.core.inbox.release_reserved_slot();
                 }
                 Command::ResumeAccepting => self.resume_accepting(),
                 Command::Connect(options, data) => {
@@ -374,7 +378,7 @@ impl<H: Handler> Reactor<H> {
             NetError::Stopping => CloseReason::Stopped,
             _ => CloseReason::ConnectFailed(rustix::io::Errno::MFILE),
         };
-        let key = Key { index: u32::MAX, generation: 0 };
+        let key = ConnKey { index: u32::MAX, generation: 0 };
         self.call_without_connection(|handler, connections| {
             handler.on_close(connections, key, data, &why);
         });
@@ -418,19 +422,20 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Handles the expired timer of a connection, whose deadline may have moved or vanished meanwhile.
-    fn handle_connection_timer(&mut self, key: Key) {
+    fn handle_connection_timer(&mut self, key: ConnKey) {
         let core = &mut self.core;
         let Some(slot) = core.slab.get_mut(key) else { return };
         slot.timer = None;
         let (flags, now_ns) = (slot.flags, core.now_ns);
-        let limits = core.limits_for(flags);
-        let exceeded = core.slab.get(key).and_then(|slot| slot.protocol.timed_out(&limits, now_ns));
+        let limits = core.limits_with_flags(flags);
+        let exceeded =
+            core.slab.get(key).and_then(|slot| slot.protocol.exceeded_timeout(&limits, now_ns));
         let is_over = core
             .slab
             .get(key)
             .and_then(|slot| core.deadline_ns(slot))
             .is_some_and(|deadline_ns| deadline_ns <= core.now_ns);
-        if flags.any(Flags::LINGERING) && is_over {
+        if flags.intersects(ConnFlags::LINGERING) && is_over {
             // A close now would discard the sent bytes that the peer's kernel had no space for yet.
             let now_ms = core.now_ms();
             if let Some(slot) = core.slab.get_mut(key)
@@ -439,17 +444,17 @@ impl<H: Handler> Reactor<H> {
                     .has_send_progress(raw::unacknowledged_bytes(slot.fd.as_fd()).unwrap_or(0))
             {
                 slot.active_ms = now_ms;
-                return core.arm(key);
+                return core.arm_timer(key);
             }
             self.close(key, &self.local_close_reason());
-        } else if flags.any(Flags::CONNECTING) && is_over {
+        } else if flags.intersects(ConnFlags::CONNECTING) && is_over {
             core.stats.timed_out_count += 1;
             self.close(key, &CloseReason::ConnectFailed(rustix::io::Errno::TIMEDOUT));
         } else if let Some(what) = exceeded {
             core.stats.timed_out_count += 1;
             self.close(key, &what.into());
         } else {
-            core.arm(key);
+            core.arm_timer(key);
         }
     }
 
@@ -478,8 +483,9 @@ impl<H: Handler> Reactor<H> {
             let Some(key) = self.core.slab.key_at(self.next_sweep_index) else { continue };
             let Some(slot) = self.core.slab.get(key) else { continue };
             // A suspended connection is silent because we do not read it.
-            let is_exempt =
-                slot.flags.any(Flags::CONNECTING.or(Flags::LINGERING).or(Flags::SUSPENDED));
+            let is_exempt = slot.flags.intersects(
+                ConnFlags::CONNECTING.union(ConnFlags::LINGERING).union(ConnFlags::SUSPENDED),
+            );
             let idle_ms = now_ms.wrapping_sub(slot.active_ms);
             if !is_exempt && idle_ms >= self.core.config.idle_timeout_ms {
                 self.core.stats.timed_out_count += 1;
@@ -494,15 +500,15 @@ impl<H: Handler> Reactor<H> {
         self.accept_pending();
         self.core.is_stopping = true;
         for index in 0..self.core.slab.slots_count() {
-            let Some(key) = self.core.slab.key_at(index).map(Key::from) else { continue };
+            let Some(key) = self.core.slab.key_at(index).map(ConnKey::from) else { continue };
             let Some(slot) = self.core.slab.get_mut(key) else { continue };
-            if slot.flags.any(Flags::CONNECTING) {
+            if slot.flags.intersects(ConnFlags::CONNECTING) {
                 self.close(key, &CloseReason::Stopped);
             } else {
                 // The latest edge may not have been reported yet.
-                slot.flags.set(Flags::READABLE);
-                slot.flags.clear(Flags::SUSPENDED);
-                self.core.enqueue(key);
+                slot.flags.insert(ConnFlags::READABLE);
+                slot.flags.remove(ConnFlags::SUSPENDED);
+                self.core.enqueue_connection(key);
             }
         }
         self.start_timer((grace_ns / 2).clamp(1, STOP_READ_NS_MAX), TimerPurpose::LastMessages);
@@ -512,24 +518,24 @@ impl<H: Handler> Reactor<H> {
     /// Limits each connection to one more message, as a peer that sends without a pause would be read for ever.
     fn limit_to_one_message(&mut self) {
         for index in 0..self.core.slab.slots_count() {
-            let Some(key) = self.core.slab.key_at(index).map(Key::from) else { continue };
+            let Some(key) = self.core.slab.key_at(index).map(ConnKey::from) else { continue };
             let Some(slot) = self.core.slab.get_mut(key) else { continue };
-            slot.flags.set(Flags::LAST_MESSAGE);
-            self.core.enqueue(key);
+            slot.flags.insert(ConnFlags::LAST_MESSAGE);
+            self.core.enqueue_connection(key);
         }
     }
 
     /// Calls a method of the handler for the connection `key`, and sends the replies.
-    fn call(&mut self, key: Key, f: impl FnOnce(&mut H, &mut Conn<'_, H::Codec, H::Data>)) {
+    fn call(&mut self, key: ConnKey, f: impl FnOnce(&mut H, &mut Conn<'_, H::Codec, H::Data>)) {
         let Some(slot) = self.core.slab.get(key) else { return };
         let queued_bytes = slot.protocol.queued_bytes();
-        self.core.begin_call(key, queued_bytes);
+        self.core.start_handler_call(key, queued_bytes);
         let Self { core, codec, handler, .. } = self;
         let received = ReceivedBytes::default();
         let conn = &mut Conn { core, codec, key, received };
         let result = catch_unwind(AssertUnwindSafe(|| f(handler, conn)));
         match result {
-            Ok(()) => self.reply(key, &[]),
+            Ok(()) => self.send_replies(key, &[]),
             Err(panic) => self.close_panicked(key, panic.as_ref()),
         }
     }
@@ -548,7 +554,7 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Closes a connection whose handler call panicked.
-    fn close_panicked(&mut self, key: Key, panic: &(dyn Any + Send)) {
+    fn close_panicked(&mut self, key: ConnKey, panic: &(dyn Any + Send)) {
         self.core.call.key = None;
         self.core.call.clear_replies();
         self.core.call.overflow = None;
@@ -572,7 +578,7 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Closes the connection `key` and calls [`Handler::on_close`] with the reason.
-    fn close(&mut self, key: Key, why: &CloseReason) {
+    fn close(&mut self, key: ConnKey, why: &CloseReason) {
         let Some(slot) = self.core.slab.remove(key) else { return };
         if let Some(timer) = slot.timer {
             let _ = self.core.wheel.cancel(timer);
@@ -596,13 +602,14 @@ impl<H: Handler> Reactor<H> {
         &mut self,
         fd: OwnedFd,
         peer: Option<SocketAddr>,
-        tls: Option<&Server>,
-    ) -> Result<Key, NetError> {
+        tls: Option<&TlsServerConfig>,
+    ) -> Result<ConnKey, NetError> {
         let (protocol, flags) = match tls {
-            None => (ProtocolState::default(), Flags::default()),
-            Some(server) => {
-                (ProtocolState::secured(Tls::server(server, self.core.now_ns)?), Flags::HANDSHAKING)
-            }
+            None => (ProtocolState::default(), ConnFlags::default()),
+            Some(server) => (
+                ProtocolState::with_tls(TlsState::new_server(server, self.core.now_ns)?),
+                ConnFlags::HANDSHAKING,
+            ),
         };
         let permit = match peer.map(|peer| peer.ip()) {
             None => Permit::NONE,
@@ -615,8 +622,8 @@ impl<H: Handler> Reactor<H> {
                 permit
             }
         };
-        socket::set_options(fd.as_fd(), &self.core.config);
-        let opened = self.core.open(fd, permit, flags, protocol, H::Data::default());
+        socket::set_socket_options(fd.as_fd(), &self.core.config);
+        let opened = self.core.add_connection(fd, permit, flags, protocol, H::Data::default());
         self.core.stats.turned_away_count += u64::from(opened.is_err());
         let key = opened.map_err(|(error, _data)| error)?;
         self.core.stats.accepted_count += 1;
@@ -627,7 +634,7 @@ impl<H: Handler> Reactor<H> {
             && let Some(slot) = self.core.slab.get_mut(key)
         {
             // While stopping, messages that arrived before a late hand-over are answered too.
-            slot.flags.set(Flags::READABLE);
+            slot.flags.insert(ConnFlags::READABLE);
         }
         self.finish_service(key);
         Ok(key)
@@ -643,8 +650,11 @@ impl<H: Handler> fmt::Debug for Reactor<H> {
 }
 
 /// Waits for events and appends the ready connections and listeners to the queue; returns the number of events.
-fn poll_events<D>(core: &mut Core<D>, timeout_ns: Option<u64>) -> Result<usize, FailedCall> {
-    let Core { poll, slab, ready, .. } = core;
+fn poll_events<D>(
+    core: &mut ReactorState<D>,
+    timeout_ns: Option<u64>,
+) -> Result<usize, FailedSystemCall> {
+    let ReactorState { poll, slab, ready, .. } = core;
     poll.wait(timeout_ns, |source, readiness| {
         let key = match source {
             EventSource::Connection(key) => key,
@@ -653,20 +663,20 @@ fn poll_events<D>(core: &mut Core<D>, timeout_ns: Option<u64>) -> Result<usize, 
         };
         // The connection is closed; its slot may have another one.
         let Some(slot) = slab.get_mut(key) else { return };
-        let is_writable =
-            readiness.is_writable && slot.flags.any(Flags::SEND_BLOCKED.or(Flags::CONNECTING));
+        let is_writable = readiness.is_writable
+            && slot.flags.intersects(ConnFlags::SEND_BLOCKED.union(ConnFlags::CONNECTING));
         if readiness.is_readable {
-            stage::readable(key.index);
-            slot.flags.set(Flags::READABLE);
+            stage::record_readable(key.index);
+            slot.flags.insert(ConnFlags::READABLE);
         }
         if readiness.is_hung_up {
-            slot.flags.set(Flags::HUNG_UP);
+            slot.flags.insert(ConnFlags::HUNG_UP);
         }
         if is_writable {
-            slot.flags.set(Flags::WRITABLE);
+            slot.flags.insert(ConnFlags::WRITABLE);
         }
-        if (readiness.is_readable || is_writable) && !slot.flags.any(Flags::QUEUED) {
-            slot.flags.set(Flags::QUEUED);
+        if (readiness.is_readable || is_writable) && !slot.flags.intersects(ConnFlags::QUEUED) {
+            slot.flags.insert(ConnFlags::QUEUED);
             ready.push_back(source);
         }
     })

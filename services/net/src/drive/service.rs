@@ -66,15 +66,15 @@ impl<H: Handler> Net<H> {
         codec: H::Codec,
         handler: impl FnMut(u32) -> H,
     ) -> Result<Self, NetError> {
-        let listen_options: Vec<_> = addresses.iter().copied().map(ListenOptions::at).collect();
-        Self::start_at(threads_count, &listen_options, accept_policy, config, codec, handler)
+        let listen_options: Vec<_> = addresses.iter().copied().map(ListenOptions::new).collect();
+        Self::start_with(threads_count, &listen_options, accept_policy, config, codec, handler)
     }
 
     /// Starts threads like [`start`](Self::start), with TLS at the addresses whose options have it.
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub fn start_at(
+    pub fn start_with(
         threads_count: u32,
         listen_options: &[ListenOptions],
         accept_policy: AcceptPolicy,
@@ -91,12 +91,12 @@ impl<H: Handler> Net<H> {
         for listen in listen_options {
             match accept_policy {
                 AcceptPolicy::RoundRobin => {
-                    bound.push(reactors[0].listen_with(listen, false, inboxes.clone())?);
+                    bound.push(reactors[0].add_listener(listen, false, inboxes.clone())?);
                 }
                 AcceptPolicy::ReusePort => {
                     let mut at = listen.clone();
                     for reactor in &mut reactors {
-                        at.address = reactor.listen_shared_at(&at)?;
+                        at.address = reactor.listen_shared_with(&at)?;
                     }
                     bound.push(at.address);
                 }
@@ -139,7 +139,7 @@ impl<H: Handler> Net<H> {
         source: Option<SocketAddr>,
         data: H::Data,
     ) -> Result<(), NetError> {
-        self.connect_with(ConnectOptions { source, ..ConnectOptions::to(address) }, data)
+        self.connect_with(ConnectOptions { source, ..ConnectOptions::new(address) }, data)
     }
 
     /// Connects like [`connect`](Self::connect), with further options: a source address, or TLS.
@@ -150,14 +150,16 @@ impl<H: Handler> Net<H> {
         // Relaxed: two callers may get the same number, which costs only balance.
         let count = self.next.fetch_add(1, Ordering::Relaxed);
         let inbox = &self.inboxes[count % self.inboxes.len()];
-        inbox.push(Command::Connect(options, data)).map_err(|_refused| NetError::ThreadUnavailable)
+        inbox
+            .push_command(Command::Connect(options, data))
+            .map_err(|_refused| NetError::ThreadUnavailable)
     }
 
     /// Returns the sum of all threads' counters as of each thread's latest publication: when it last ran out of work,
     /// or within the last millisecond if it is always busy.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.inboxes.iter().fold(Stats::default(), |sum, it| sum.plus(it.published.read()))
+        self.inboxes.iter().fold(Stats::default(), |sum, it| sum.plus(it.published.load()))
     }
 
     /// Stops all threads and returns their counters and handlers. The threads accept nothing more, answer every
@@ -183,7 +185,7 @@ impl<H: Handler> Net<H> {
 
     fn request_stop(&self, grace: Duration) {
         let grace_ns = u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX);
-        self.inboxes.iter().for_each(|it| it.stop(grace_ns));
+        self.inboxes.iter().for_each(|it| it.request_stop(grace_ns));
     }
 }
 

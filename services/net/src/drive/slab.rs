@@ -8,32 +8,32 @@ use std::os::fd::OwnedFd;
 /// Key of a connection, unique in its thread: it is not used again until the 32-bit generation of its slot wraps
 /// around.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Key {
+pub struct ConnKey {
     pub(crate) index: u32,
     pub(crate) generation: u32,
 }
 
-impl From<slab::Key> for Key {
+impl From<slab::Key> for ConnKey {
     #[inline]
     fn from(slab::Key { index, generation }: slab::Key) -> Self {
         Self { index, generation }
     }
 }
 
-impl From<Key> for slab::Key {
+impl From<ConnKey> for slab::Key {
     #[inline]
-    fn from(Key { index, generation }: Key) -> Self {
+    fn from(ConnKey { index, generation }: ConnKey) -> Self {
         Self { index, generation }
     }
 }
 
 /// State that a thread keeps for one connection.
-pub(crate) struct Slot<D> {
+pub(crate) struct ConnSlot<D> {
     pub(crate) fd: OwnedFd,
     /// Time in ms of the latest byte received; wraps around every 49 days.
     pub(crate) active_ms: u32,
     pub(crate) permit: Permit,
-    pub(crate) flags: Flags,
+    pub(crate) flags: ConnFlags,
     pub(crate) timer: Option<TimerId>,
     pub(crate) protocol: ProtocolState,
     pub(crate) data: D,
@@ -41,9 +41,9 @@ pub(crate) struct Slot<D> {
 
 /// Set of state bits of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Flags(u32);
+pub(crate) struct ConnFlags(u32);
 
-impl Flags {
+impl ConnFlags {
     /// The socket may have bytes to read.
     pub(crate) const READABLE: Self = Self(1);
     /// The connection is in the queue of connections to be served.
@@ -83,28 +83,28 @@ impl Flags {
     /// The kernel accepted fewer bytes than offered, and will report when it has space.
     pub(crate) const SEND_BLOCKED: Self = Self(1 << 14);
 
-    pub(crate) const fn or(self, other: Self) -> Self {
+    pub(crate) const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    pub(crate) fn set(&mut self, other: Self) {
+    pub(crate) fn insert(&mut self, other: Self) {
         self.0 |= other.0;
     }
 
-    pub(crate) fn clear(&mut self, other: Self) {
+    pub(crate) fn remove(&mut self, other: Self) {
         self.0 &= !other.0;
     }
 
     /// Returns `true` if any bit of `other` is set.
-    pub(crate) fn any(self, other: Self) -> bool {
+    pub(crate) fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 }
 
 /// Returns the number of bytes of memory that a thread needs for an idle connection with program data `D`.
 #[must_use]
-pub const fn idle_bytes<D>() -> usize {
-    Slab::<Slot<D>>::ENTRY_BYTES
+pub const fn idle_connection_bytes<D>() -> usize {
+    Slab::<ConnSlot<D>>::ENTRY_BYTES
 }
 
 #[cfg(test)]
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn idle_connection_with_8_bytes_of_data_takes_at_most_64_bytes() {
-        assert!(idle_bytes::<u64>() <= 64, "{} bytes", idle_bytes::<u64>());
-        assert!(idle_bytes::<()>() <= 48, "{} bytes", idle_bytes::<()>());
+        assert!(idle_connection_bytes::<u64>() <= 64, "{} bytes", idle_connection_bytes::<u64>());
+        assert!(idle_connection_bytes::<()>() <= 48, "{} bytes", idle_connection_bytes::<()>());
     }
 }

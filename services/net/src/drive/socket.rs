@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// Maximum number of connections in the kernel's accept queue; `net.core.somaxconn` also limits it.
-pub(crate) const BACKLOG: i32 = 4096;
+pub(crate) const LISTEN_BACKLOG: i32 = 4096;
 
 fn stream(address: SocketAddr) -> Result<OwnedFd, Errno> {
     let family = match address {
@@ -28,7 +28,7 @@ pub(crate) fn listen(address: SocketAddr, shared: bool) -> Result<OwnedFd, (&'st
         sockopt::set_socket_reuseport(&fd, true).map_err(|errno| ("setsockopt", errno))?;
     }
     net::bind(&fd, &address).map_err(|errno| ("bind", errno))?;
-    net::listen(&fd, BACKLOG).map_err(|errno| ("listen", errno))?;
+    net::listen(&fd, LISTEN_BACKLOG).map_err(|errno| ("listen", errno))?;
     Ok(fd)
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn connect(
     if let Some(source) = source {
         net::bind(&fd, &source).map_err(|errno| ("bind", errno))?;
     }
-    set_options(fd.as_fd(), config);
+    set_socket_options(fd.as_fd(), config);
     match net::connect(&fd, &address) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
         Err(errno) => Err(("connect", errno)),
@@ -50,7 +50,7 @@ pub(crate) fn connect(
 }
 
 /// Checks the socket for a pending error and clears it; `Err` also if an attempt to connect has failed.
-pub(crate) fn take_error(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+pub(crate) fn take_socket_error(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     sockopt::socket_error(fd)?
 }
 
@@ -65,7 +65,7 @@ const PROBES_MAX: u32 = 4;
 
 /// Disables Nagle's algorithm, and enables keepalive if configured. Sockets other than TCP reject
 /// these options and do not need them.
-pub(crate) fn set_options(fd: BorrowedFd<'_>, config: &Config) {
+pub(crate) fn set_socket_options(fd: BorrowedFd<'_>, config: &Config) {
     if sockopt::set_tcp_nodelay(fd, true).is_err() || config.keepalive_ms == 0 {
         return;
     }
@@ -82,11 +82,11 @@ pub(crate) fn set_options(fd: BorrowedFd<'_>, config: &Config) {
     let _ = sockopt::set_tcp_user_timeout(fd, u32::try_from(unacknowledged).unwrap_or(u32::MAX));
 }
 
-pub(crate) fn address(fd: BorrowedFd<'_>) -> Result<SocketAddr, Errno> {
+pub(crate) fn local_address(fd: BorrowedFd<'_>) -> Result<SocketAddr, Errno> {
     SocketAddr::try_from(net::getsockname(fd)?)
 }
 
-pub(crate) fn peer(fd: BorrowedFd<'_>) -> Result<SocketAddr, Errno> {
+pub(crate) fn peer_address(fd: BorrowedFd<'_>) -> Result<SocketAddr, Errno> {
     SocketAddr::try_from(net::getpeername(fd)?.ok_or(Errno::NOTCONN)?)
 }
 

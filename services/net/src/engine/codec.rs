@@ -44,7 +44,7 @@ pub enum CodecError {
 /// Error of framing a message that is longer than the codec allows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("message of {bytes} bytes exceeds the codec's limit of {bytes_max}")]
-pub struct TooLongError {
+pub struct MessageTooLongError {
     /// Length of the message, in bytes.
     pub bytes: usize,
     /// Maximum length of a message, in bytes.
@@ -70,8 +70,8 @@ pub trait Codec: Clone + Send + 'static {
     /// Appends `message` with its frame to `out`.
     ///
     /// # Errors
-    /// [`TooLongError`]; nothing is appended then.
-    fn encode(&self, message: &[u8], out: &mut Vec<u8>) -> Result<(), TooLongError>;
+    /// [`MessageTooLongError`]; nothing is appended then.
+    fn encode(&self, message: &[u8], out: &mut Vec<u8>) -> Result<(), MessageTooLongError>;
 }
 
 /// Codec that prefixes each message with its length, in 32 bits, big-endian.
@@ -140,7 +140,7 @@ impl Codec for LengthPrefixCodec {
     /// # Panics
     /// If the message is shorter than the header.
     #[inline]
-    fn encode(&self, message: &[u8], out: &mut Vec<u8>) -> Result<(), TooLongError> {
+    fn encode(&self, message: &[u8], out: &mut Vec<u8>) -> Result<(), MessageTooLongError> {
         let header_bytes = self.header_bytes as usize;
         assert!(
             message.len() >= header_bytes,
@@ -149,7 +149,10 @@ impl Codec for LengthPrefixCodec {
         );
         let counted = message.len() - header_bytes;
         let Some(length) = u32::try_from(counted).ok().filter(|&it| it <= self.length_max) else {
-            return Err(TooLongError { bytes: counted, bytes_max: self.length_max as usize });
+            return Err(MessageTooLongError {
+                bytes: counted,
+                bytes_max: self.length_max as usize,
+            });
         };
         append_framed(length.to_be_bytes(), message, out);
         Ok(())
@@ -159,8 +162,8 @@ impl Codec for LengthPrefixCodec {
 /// Appends the length prefix and the message to `out`.
 #[inline]
 fn append_framed(length: [u8; LENGTH_BYTES], message: &[u8], out: &mut Vec<u8>) {
-    if message.len() <= raw::SHORT_BYTES {
-        return raw::append_short(out, length, message);
+    if message.len() <= raw::SHORT_MESSAGE_BYTES_MAX {
+        return raw::append_short_message(out, length, message);
     }
     out.reserve(LENGTH_BYTES + message.len());
     out.extend_from_slice(&length);
@@ -206,10 +209,10 @@ impl Codec for LinesCodec {
         Ok(DecodeResult::Message { body: 0..line, used_bytes: end + 1 })
     }
 
-    fn encode(&self, message: &[u8], out: &mut Vec<u8>) -> Result<(), TooLongError> {
+    fn encode(&self, message: &[u8], out: &mut Vec<u8>) -> Result<(), MessageTooLongError> {
         let bytes_max = self.line_bytes_max as usize;
         if message.len() > bytes_max {
-            return Err(TooLongError { bytes: message.len(), bytes_max });
+            return Err(MessageTooLongError { bytes: message.len(), bytes_max });
         }
         out.reserve(message.len() + 1);
         out.extend_from_slice(message);
@@ -235,7 +238,7 @@ impl Codec for BytesCodec {
     }
 
     #[inline]
-    fn encode(&self, message: &[u8], out: &mut Vec<u8>) -> Result<(), TooLongError> {
+    fn encode(&self, message: &[u8], out: &mut Vec<u8>) -> Result<(), MessageTooLongError> {
         out.extend_from_slice(message);
         Ok(())
     }

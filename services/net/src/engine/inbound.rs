@@ -6,12 +6,12 @@ use std::ops::{ControlFlow, Range};
 /// Error of a stream that ended in the middle of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the peer closed the connection after {bytes} bytes of an incomplete message")]
-pub struct TruncatedError {
+pub struct TruncatedMessageError {
     /// Number of bytes of the message that were received.
     pub bytes: usize,
 }
 
-/// Number of messages that a call of [`Inbound::take`] delivered, and if `each` stopped it.
+/// Number of messages that a call of [`InboundBuffer::deliver_messages`] delivered, and if `each` stopped it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeliveryResult {
     /// Number of messages that the call delivered.
@@ -27,13 +27,13 @@ pub struct DeliveryResult {
 /// as messages that arrive whole are handed over from the read buffer. Memory grows with the bytes
 /// that have arrived, not with a length that a frame announces.
 #[derive(Debug, Default)]
-pub struct Inbound {
+pub struct InboundBuffer {
     buffered: Vec<u8>,
     /// Number of buffered bytes in which the codec has already found no complete message.
     seen_bytes: usize,
 }
 
-impl Inbound {
+impl InboundBuffer {
     /// Returns `true` if no bytes are buffered and no memory is held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -58,22 +58,22 @@ impl Inbound {
     /// # Errors
     /// [`CodecError`] of the codec; the kept bytes are of no further use then.
     #[inline]
-    pub fn take<C: Codec>(
+    pub fn deliver_messages<C: Codec>(
         &mut self,
         bytes: &[u8],
         codec: &C,
         mut each: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<DeliveryResult, CodecError> {
-        self.take_framed(bytes, codec, |message, _frame| each(message))
+        self.deliver_framed_messages(bytes, codec, |message, _frame| each(message))
     }
 
-    /// Delivers messages like [`take`](Self::take), and also passes the range of each framed message in `bytes`; the
-    /// range is empty if the message began in earlier bytes.
+    /// Delivers messages like [`deliver_messages`](Self::deliver_messages), and also passes the range of each framed
+    /// message in `bytes`; the range is empty if the message began in earlier bytes.
     ///
     /// # Errors
-    /// Those of [`take`](Self::take).
+    /// Those of [`deliver_messages`](Self::deliver_messages).
     #[inline]
-    pub fn take_framed<C: Codec>(
+    pub fn deliver_framed_messages<C: Codec>(
         &mut self,
         bytes: &[u8],
         codec: &C,
@@ -111,19 +111,20 @@ impl Inbound {
         Ok(delivered)
     }
 
-    /// Buffers bytes whose messages are not to be delivered yet, for a later [`take`](Self::take).
-    pub fn buffer(&mut self, bytes: &[u8]) {
+    /// Buffers bytes whose messages are not to be delivered yet, for a later
+    /// [`deliver_messages`](Self::deliver_messages).
+    pub fn append_undelivered(&mut self, bytes: &[u8]) {
         self.buffered.extend_from_slice(bytes);
     }
 
     /// Checks at the end of the stream that no incomplete message is buffered.
     ///
     /// # Errors
-    /// [`TruncatedError`] if the stream ended in the middle of a message.
-    pub fn end(&self) -> Result<(), TruncatedError> {
+    /// [`TruncatedMessageError`] if the stream ended in the middle of a message.
+    pub fn check_end_of_stream(&self) -> Result<(), TruncatedMessageError> {
         match self.buffered.len() {
             0 => Ok(()),
-            bytes => Err(TruncatedError { bytes }),
+            bytes => Err(TruncatedMessageError { bytes }),
         }
     }
 

@@ -5,7 +5,7 @@
 #[error(
     "send queue of {queued_bytes} bytes would exceed queued_bytes_max={queued_bytes_max}: the peer reads too slowly"
 )]
-pub struct Overflow {
+pub struct SendQueueOverflow {
     /// Number of bytes that would have been queued.
     pub queued_bytes: usize,
     /// Maximum number of bytes queued for sending.
@@ -23,14 +23,14 @@ pub enum WaterMarkCrossing {
 
 /// Send queue of a connection: owns memory only while bytes are queued.
 #[derive(Debug, Default)]
-pub struct Outbound {
+pub struct OutboundQueue {
     bytes: Vec<u8>,
     /// Number of bytes at the front of `bytes` that were sent already.
     sent_bytes: usize,
     above: bool,
 }
 
-impl Outbound {
+impl OutboundQueue {
     /// Returns `true` if no bytes are queued and no memory is held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -59,16 +59,16 @@ impl Outbound {
     /// Queues bytes; returns [`WaterMarkCrossing::High`] if the queue thereby rises above `high_bytes`.
     ///
     /// # Errors
-    /// [`Overflow`] if more than `bytes_max` would be queued; nothing is queued then.
+    /// [`SendQueueOverflow`] if more than `bytes_max` would be queued; nothing is queued then.
     pub fn push(
         &mut self,
         bytes: &[u8],
         high_bytes: usize,
         bytes_max: usize,
-    ) -> Result<Option<WaterMarkCrossing>, Overflow> {
+    ) -> Result<Option<WaterMarkCrossing>, SendQueueOverflow> {
         let queued_bytes = self.len() + bytes.len();
         if queued_bytes > bytes_max {
-            return Err(Overflow { queued_bytes, queued_bytes_max: bytes_max });
+            return Err(SendQueueOverflow { queued_bytes, queued_bytes_max: bytes_max });
         }
         // Sent bytes are removed before memory grows: fewer bytes are moved than were sent.
         if self.sent_bytes > self.bytes.len() / 2 {
@@ -83,11 +83,11 @@ impl Outbound {
 
     /// Returns the bytes to be sent next.
     #[must_use]
-    pub fn unsent(&self) -> &[u8] {
+    pub fn unsent_bytes(&self) -> &[u8] {
         &self.bytes[self.sent_bytes..]
     }
 
-    /// Removes the first `bytes_count` bytes of [`unsent`](Self::unsent), which were sent; returns
+    /// Removes the first `bytes_count` bytes of [`unsent_bytes`](Self::unsent_bytes), which were sent; returns
     /// [`WaterMarkCrossing::Low`] if that drained the queue to `low_bytes`.
     ///
     /// # Panics
@@ -115,26 +115,26 @@ mod tests {
 
     #[test]
     fn each_water_mark_is_reported_once_and_overflow_queues_nothing() {
-        let mut queue = Outbound::default();
+        let mut queue = OutboundQueue::default();
         assert_eq!(queue.push(b"0123", 4, 8), Ok(None));
         assert_eq!(queue.push(b"4", 4, 8), Ok(Some(WaterMarkCrossing::High)));
         assert_eq!(queue.push(b"5", 4, 8), Ok(None));
         assert_eq!(
             queue.push(b"678", 4, 8),
-            Err(Overflow { queued_bytes: 9, queued_bytes_max: 8 })
+            Err(SendQueueOverflow { queued_bytes: 9, queued_bytes_max: 8 })
         );
-        assert_eq!(queue.unsent(), b"012345");
+        assert_eq!(queue.unsent_bytes(), b"012345");
         assert_eq!(queue.mark_sent(3, 2), None);
         assert_eq!(queue.mark_sent(1, 2), Some(WaterMarkCrossing::Low));
         assert_eq!(queue.mark_sent(1, 2), None);
-        assert_eq!(queue.unsent(), b"5");
+        assert_eq!(queue.unsent_bytes(), b"5");
         assert_eq!(queue.mark_sent(1, 2), None);
         assert_eq!((queue.is_empty(), queue.capacity_bytes()), (true, 0));
     }
 
     #[test]
     fn never_empty_queue_does_not_grow_with_throughput() {
-        let mut queue = Outbound::default();
+        let mut queue = OutboundQueue::default();
         queue.push(&[0; 100], 1000, 1000).unwrap();
         for turn in 0..10_000_u32 {
             queue.push(&turn.to_be_bytes(), 1000, 1000).unwrap();

@@ -1,15 +1,15 @@
 //! Protocol state of one connection: receive buffer, send queue, TLS and time limits.
 
 use super::codec::{Codec, CodecError};
-use super::inbound::{DeliveryResult, Inbound, TruncatedError};
-use super::outbound::{Outbound, Overflow, WaterMarkCrossing};
-use super::tls::{OpenResult, Tls};
+use super::inbound::{DeliveryResult, InboundBuffer, TruncatedMessageError};
+use super::outbound::{OutboundQueue, SendQueueOverflow, WaterMarkCrossing};
+use super::tls::{OpenedRecords, TlsState};
 use crate::tls::TlsError;
 use std::ops::{ControlFlow, Range};
 
 /// Limits of a connection that its [`ProtocolState`] enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// Maximum number of bytes that are queued for sending.
     pub queued_bytes_max: usize,
     /// High-water mark in bytes: a send queue above it reports [`WaterMarkCrossing::High`].
@@ -43,7 +43,7 @@ pub enum TimeoutError {
 pub enum QueueError {
     /// More bytes would be queued than the limit allows.
     #[error(transparent)]
-    Overflow(#[from] Overflow),
+    Overflow(#[from] SendQueueOverflow),
     /// The bytes could not be encrypted.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -58,7 +58,7 @@ pub struct ProtocolState {
 #[derive(Debug, Default)]
 struct ActiveState {
     reading: ReceiveBuffer,
-    outbound: Outbound,
+    outbound: OutboundQueue,
     /// Time in ns at which the kernel last accepted bytes, or the queue became non-empty.
     progress_ns: u64,
     /// Time in ns at which an incomplete TLS record started; `None` if there is none, and during the handshake.
@@ -66,25 +66,25 @@ struct ActiveState {
     /// Number of sent bytes that the peer had not acknowledged at the latest call of
     /// [`ProtocolState::has_send_progress`].
     unacknowledged_bytes: usize,
-    tls: Option<Box<Tls>>,
+    tls: Option<Box<TlsState>>,
 }
 
 /// Receive buffer of a [`ProtocolState`], detached from it while messages are delivered.
 #[derive(Debug, Default)]
 pub struct ReceiveBuffer {
-    inbound: Inbound,
+    inbound: InboundBuffer,
     /// Time in ns at which the incomplete message started; `None` while the connection is not read.
     started_ns: Option<u64>,
 }
 
 impl ReceiveBuffer {
-    /// Delivers received messages like [`Inbound::take_framed`]. With empty `bytes` it continues after the message at
-    /// which `each` stopped it.
+    /// Delivers received messages like [`InboundBuffer::deliver_framed_messages`]. With empty `bytes` it continues
+    /// after the message at which `each` stopped it.
     ///
     /// # Errors
     /// [`CodecError`] of the codec; the connection has to be closed.
     #[inline]
-    pub fn receive<C: Codec>(
+    pub fn deliver_framed_messages<C: Codec>(
         &mut self,
         bytes: &[u8],
         codec: &C,
@@ -92,7 +92,7 @@ impl ReceiveBuffer {
         each: impl FnMut(&[u8], Range<usize>) -> ControlFlow<()>,
     ) -> Result<DeliveryResult, CodecError> {
         let had_pending = !self.inbound.is_empty();
-        let delivered = self.inbound.take_framed(bytes, codec, each)?;
+        let delivered = self.inbound.deliver_framed_messages(bytes, codec, each)?;
         if self.inbound.is_empty() || delivered.is_stopped {
             self.started_ns = None;
         } else if !had_pending || delivered.messages_count > 0 || self.started_ns.is_none() {
@@ -105,7 +105,7 @@ impl ReceiveBuffer {
 impl ProtocolState {
     /// Creates the protocol state of a connection that uses TLS.
     #[must_use]
-    pub fn secured(tls: Tls) -> Self {
+    pub fn with_tls(tls: TlsState) -> Self {
         Self {
             state: Some(Box::new(ActiveState {
                 tls: Some(Box::new(tls)),
@@ -116,39 +116,40 @@ impl ProtocolState {
 
     /// Returns the TLS state of the connection; `None` if it does not use TLS.
     #[must_use]
-    pub fn tls(&self) -> Option<&Tls> {
+    pub fn tls(&self) -> Option<&TlsState> {
         self.state.as_ref()?.tls.as_deref()
     }
 
-    pub(crate) fn tls_mut(&mut self) -> Option<&mut Tls> {
+    pub(crate) fn tls_mut(&mut self) -> Option<&mut TlsState> {
         self.state.as_mut()?.tls.as_deref_mut()
     }
 
     /// Returns `true` if the connection uses TLS.
     #[must_use]
     #[inline]
-    pub fn is_secured(&self) -> bool {
+    pub fn has_tls(&self) -> bool {
         self.state.as_ref().is_some_and(|state| state.tls.is_some())
     }
 
-    /// Decrypts received TLS records like [`Tls::open`]. The message timeout applies to an incomplete record, too.
+    /// Decrypts received TLS records like [`TlsState::open_records`]. The message timeout applies to an incomplete
+    /// record, too.
     ///
     /// # Errors
     /// [`TlsError`]; the connection has to be closed.
     ///
     /// # Panics
     /// If the connection is not secured.
-    pub fn open(
+    pub fn open_records(
         &mut self,
         sealed: &mut [u8],
         plain: &mut Vec<u8>,
         out: &mut Vec<u8>,
         now_ns: u64,
-    ) -> Result<OpenResult, TlsError> {
+    ) -> Result<OpenedRecords, TlsError> {
         let state = self.state.as_mut().expect("the protocol uses TLS");
         let tls = state.tls.as_mut().expect("the protocol uses TLS");
         let before_bytes = plain.len();
-        let opened = tls.open(sealed, plain, out)?;
+        let opened = tls.open_records(sealed, plain, out)?;
         // A handshake has one time limit as a whole.
         if !tls.is_within_record() || tls.handshake_started_ns().is_some() {
             state.record_ns = None;
@@ -166,20 +167,20 @@ impl ProtocolState {
         }
     }
 
-    /// Encrypts the replies to one read like [`Tls::seal`], and appends the records to `out`.
+    /// Encrypts the replies to one read like [`TlsState::seal_messages`], and appends the records to `out`.
     ///
     /// # Errors
     /// [`TlsError`]; the connection has to be closed.
     ///
     /// # Panics
     /// If the connection is not secured.
-    pub fn seal(
+    pub fn seal_messages(
         &mut self,
         plain: &[u8],
         ends: &[usize],
         out: &mut Vec<u8>,
     ) -> Result<(), TlsError> {
-        self.tls_mut().expect("the protocol uses TLS").seal(plain, ends, out)
+        self.tls_mut().expect("the protocol uses TLS").seal_messages(plain, ends, out)
     }
 
     /// Records the number of sent bytes that the peer has not acknowledged, on a connection that was shut down.
@@ -195,35 +196,36 @@ impl ProtocolState {
     }
 
     /// Appends TLS's `close_notify` to `out`, once, if the connection uses TLS.
-    pub fn close_notify(&mut self, out: &mut Vec<u8>) {
+    pub fn append_close_notify(&mut self, out: &mut Vec<u8>) {
         if let Some(tls) = self.tls_mut() {
-            tls.close_notify(out);
+            tls.append_close_notify(out);
         }
     }
 
     /// Detaches the receive buffer, so that a message's handler can access the rest of the protocol state.
     #[inline]
     #[must_use]
-    pub fn begin_reading(&mut self) -> ReceiveBuffer {
+    pub fn detach_receive_buffer(&mut self) -> ReceiveBuffer {
         self.state
             .as_mut()
             .map_or_else(ReceiveBuffer::default, |state| std::mem::take(&mut state.reading))
     }
 
-    /// Buffers bytes whose messages are not to be delivered yet; [`receive`](Self::receive) continues with them.
-    pub fn buffer(&mut self, bytes: &[u8]) {
-        let mut reading = self.begin_reading();
-        reading.inbound.buffer(bytes);
+    /// Buffers bytes whose messages are not to be delivered yet; [`deliver_messages`](Self::deliver_messages) continues
+    /// with them.
+    pub fn append_undelivered(&mut self, bytes: &[u8]) {
+        let mut reading = self.detach_receive_buffer();
+        reading.inbound.append_undelivered(bytes);
         reading.started_ns = None;
-        self.end_reading(reading);
+        self.attach_receive_buffer(reading);
     }
 
     /// Attaches the receive buffer again.
     #[inline]
-    pub fn end_reading(&mut self, reading: ReceiveBuffer) {
+    pub fn attach_receive_buffer(&mut self, reading: ReceiveBuffer) {
         if let Some(state) = &mut self.state {
             state.reading = reading;
-            self.release();
+            self.free_if_idle();
         } else if !reading.inbound.is_empty() {
             self.state = Some(Box::new(ActiveState { reading, ..ActiveState::default() }));
         }
@@ -245,15 +247,15 @@ impl ProtocolState {
     #[must_use]
     pub fn queued_bytes(&self) -> usize {
         self.state.as_ref().map_or(0, |state| {
-            state.outbound.len() + state.tls.as_ref().map_or(0, |tls| tls.early_bytes())
+            state.outbound.len() + state.tls.as_ref().map_or(0, |tls| tls.early_plaintext_bytes())
         })
     }
 
     /// Returns the size of the heap memory of the protocol state, in bytes.
     #[must_use]
-    pub fn held_bytes(&self) -> usize {
+    pub fn heap_bytes(&self) -> usize {
         self.state.as_ref().map_or(0, |state| {
-            let tls = state.tls.as_ref().map_or(0, |tls| size_of::<Tls>() + tls.held_bytes());
+            let tls = state.tls.as_ref().map_or(0, |tls| size_of::<TlsState>() + tls.heap_bytes());
             let inbound = state.reading.inbound.capacity_bytes();
             size_of::<ActiveState>() + inbound + state.outbound.capacity_bytes() + tls
         })
@@ -266,43 +268,44 @@ impl ProtocolState {
         self.state.as_ref().is_some_and(|state| state.outbound.is_above_high_water())
     }
 
-    /// Delivers received messages like [`Inbound::take`]. With empty `bytes` it continues after the message at which
-    /// `each` stopped it.
+    /// Delivers received messages like [`InboundBuffer::deliver_messages`]. With empty `bytes` it continues after the
+    /// message at which `each` stopped it.
     ///
     /// # Errors
     /// [`CodecError`] of the codec; the connection has to be closed.
     #[inline]
-    pub fn receive<C: Codec>(
+    pub fn deliver_messages<C: Codec>(
         &mut self,
         bytes: &[u8],
         codec: &C,
         now_ns: u64,
         mut each: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Result<DeliveryResult, CodecError> {
-        let mut reading = self.begin_reading();
-        let delivered = reading.receive(bytes, codec, now_ns, |message, _frame| each(message));
-        self.end_reading(reading);
+        let mut reading = self.detach_receive_buffer();
+        let delivered =
+            reading.deliver_framed_messages(bytes, codec, now_ns, |message, _frame| each(message));
+        self.attach_receive_buffer(reading);
         delivered
     }
 
     /// Handles the end of the peer's stream.
     ///
     /// # Errors
-    /// [`TruncatedError`] if it ended in the middle of a message.
-    pub fn receive_end(&self) -> Result<(), TruncatedError> {
-        self.state.as_ref().map_or(Ok(()), |state| state.reading.inbound.end())
+    /// [`TruncatedMessageError`] if it ended in the middle of a message.
+    pub fn check_end_of_stream(&self) -> Result<(), TruncatedMessageError> {
+        self.state.as_ref().map_or(Ok(()), |state| state.reading.inbound.check_end_of_stream())
     }
 
     /// Queues bytes that the kernel has not accepted; returns the crossing of the high-water mark, if any.
     ///
     /// # Errors
-    /// [`Overflow`] if too many would be queued; nothing is queued, and the connection has to be closed.
-    pub fn queue(
+    /// [`SendQueueOverflow`] if too many would be queued; nothing is queued, and the connection has to be closed.
+    pub fn queue_bytes(
         &mut self,
         bytes: &[u8],
-        limits: &Limits,
+        limits: &ConnectionLimits,
         now_ns: u64,
-    ) -> Result<Option<WaterMarkCrossing>, Overflow> {
+    ) -> Result<Option<WaterMarkCrossing>, SendQueueOverflow> {
         if bytes.is_empty() {
             return Ok(None);
         }
@@ -311,7 +314,7 @@ impl ProtocolState {
             state.progress_ns = now_ns;
         }
         let pushed = state.outbound.push(bytes, limits.high_bytes, limits.queued_bytes_max);
-        self.release();
+        self.free_if_idle();
         pushed
     }
 
@@ -320,27 +323,27 @@ impl ProtocolState {
     ///
     /// # Errors
     /// [`QueueError`]; the connection has to be closed.
-    pub fn write(
+    pub fn seal_and_queue(
         &mut self,
         bytes: &[u8],
-        limits: &Limits,
+        limits: &ConnectionLimits,
         now_ns: u64,
     ) -> Result<Option<WaterMarkCrossing>, QueueError> {
         let queued_bytes_max = limits.queued_bytes_max;
-        let Some(tls) = self.tls_mut() else { return Ok(self.queue(bytes, limits, now_ns)?) };
+        let Some(tls) = self.tls_mut() else { return Ok(self.queue_bytes(bytes, limits, now_ns)?) };
         tls.check_early_limit(bytes.len(), queued_bytes_max)?;
         let mut sealed = Vec::new();
-        tls.seal(bytes, &[], &mut sealed)?;
-        Ok(self.queue(&sealed, limits, now_ns)?)
+        tls.seal_messages(bytes, &[], &mut sealed)?;
+        Ok(self.queue_bytes(&sealed, limits, now_ns)?)
     }
 
     /// Returns the bytes to be sent next.
     #[must_use]
-    pub fn unsent(&self) -> &[u8] {
-        self.state.as_ref().map_or(&[], |state| state.outbound.unsent())
+    pub fn unsent_bytes(&self) -> &[u8] {
+        self.state.as_ref().map_or(&[], |state| state.outbound.unsent_bytes())
     }
 
-    /// Removes the first `bytes_count` bytes of [`unsent`](Self::unsent), which were sent; returns
+    /// Removes the first `bytes_count` bytes of [`unsent_bytes`](Self::unsent_bytes), which were sent; returns
     /// [`WaterMarkCrossing::Low`] if that drained the queue to the low-water mark.
     ///
     /// # Panics
@@ -348,7 +351,7 @@ impl ProtocolState {
     pub fn mark_sent(
         &mut self,
         bytes_count: usize,
-        limits: &Limits,
+        limits: &ConnectionLimits,
         now_ns: u64,
     ) -> Option<WaterMarkCrossing> {
         let Some(state) = &mut self.state else {
@@ -359,13 +362,13 @@ impl ProtocolState {
             state.progress_ns = now_ns;
         }
         let crossed = state.outbound.mark_sent(bytes_count, limits.low_bytes);
-        self.release();
+        self.free_if_idle();
         crossed
     }
 
     /// Returns the earliest time, in ns, at which a time limit will be exceeded; `None` if none applies.
     #[must_use]
-    pub fn deadline_ns(&self, limits: &Limits) -> Option<u64> {
+    pub fn deadline_ns(&self, limits: &ConnectionLimits) -> Option<u64> {
         let state = self.state.as_ref()?;
         let message = state.message_ns();
         let handshake = state.tls.as_ref().and_then(|tls| tls.handshake_started_ns());
@@ -383,7 +386,7 @@ impl ProtocolState {
     /// Returns the time limit that is exceeded at `now_ns`, after which the connection has to be closed; `None` if
     /// there is none.
     #[must_use]
-    pub fn timed_out(&self, limits: &Limits, now_ns: u64) -> Option<TimeoutError> {
+    pub fn exceeded_timeout(&self, limits: &ConnectionLimits, now_ns: u64) -> Option<TimeoutError> {
         let state = self.state.as_ref()?;
         let is_over = |since, timeout| after(since, timeout).is_some_and(|until| until <= now_ns);
         if !state.outbound.is_empty() && is_over(state.progress_ns, limits.write_timeout_ns) {
@@ -397,7 +400,7 @@ impl ProtocolState {
         is_over(started_ns, limits.message_timeout_ns).then_some(TimeoutError::Message)
     }
 
-    fn release(&mut self) {
+    fn free_if_idle(&mut self) {
         if self.state.as_ref().is_some_and(|it| {
             it.reading.inbound.is_empty() && it.outbound.is_empty() && it.tls.is_none()
         }) {
@@ -422,7 +425,7 @@ mod tests {
     use super::*;
     use crate::engine::LengthPrefixCodec;
 
-    const LIMITS: Limits = Limits {
+    const LIMITS: ConnectionLimits = ConnectionLimits {
         queued_bytes_max: 100,
         high_bytes: 50,
         low_bytes: 10,
@@ -440,21 +443,22 @@ mod tests {
     fn trickled_bytes_do_not_extend_message_deadline() {
         let mut protocol = ProtocolState::default();
         for (now_ns, byte) in [(100, 0), (400, 0), (900, 0), (1_099, 2)] {
-            protocol.receive(&[byte], &CODEC, now_ns, go).unwrap();
+            protocol.deliver_messages(&[byte], &CODEC, now_ns, go).unwrap();
             assert_eq!(protocol.deadline_ns(&LIMITS), Some(1_100));
-            assert_eq!(protocol.timed_out(&LIMITS, now_ns), None);
+            assert_eq!(protocol.exceeded_timeout(&LIMITS, now_ns), None);
         }
-        assert_eq!(protocol.timed_out(&LIMITS, 1_100), Some(TimeoutError::Message));
+        assert_eq!(protocol.exceeded_timeout(&LIMITS, 1_100), Some(TimeoutError::Message));
     }
 
     #[test]
     fn undelivered_message_does_not_run_the_message_timeout() {
         let mut protocol = ProtocolState::default();
         let stop = |_: &[u8]| ControlFlow::Break(());
-        let delivered = protocol.receive(b"\0\0\0\x01a\0\0\0\x01b\0", &CODEC, 0, stop).unwrap();
+        let delivered =
+            protocol.deliver_messages(b"\0\0\0\x01a\0\0\0\x01b\0", &CODEC, 0, stop).unwrap();
         assert_eq!(delivered, DeliveryResult { messages_count: 1, is_stopped: true });
         assert_eq!(protocol.deadline_ns(&LIMITS), None);
-        let delivered = protocol.receive(&[], &CODEC, 5_000, go).unwrap();
+        let delivered = protocol.deliver_messages(&[], &CODEC, 5_000, go).unwrap();
         assert_eq!(delivered, DeliveryResult { messages_count: 1, is_stopped: false });
         assert_eq!((protocol.pending_bytes(), protocol.deadline_ns(&LIMITS)), (1, Some(6_000)));
     }
@@ -462,11 +466,11 @@ mod tests {
     #[test]
     fn write_timeout_expires_only_without_progress() {
         let mut protocol = ProtocolState::default();
-        protocol.queue(&[0; 20], &LIMITS, 0).unwrap();
+        protocol.queue_bytes(&[0; 20], &LIMITS, 0).unwrap();
         protocol.mark_sent(1, &LIMITS, 400);
-        assert_eq!(protocol.timed_out(&LIMITS, 899), None);
-        protocol.queue(&[0; 20], &LIMITS, 890).unwrap();
-        assert_eq!(protocol.timed_out(&LIMITS, 900), Some(TimeoutError::Write));
+        assert_eq!(protocol.exceeded_timeout(&LIMITS, 899), None);
+        protocol.queue_bytes(&[0; 20], &LIMITS, 890).unwrap();
+        assert_eq!(protocol.exceeded_timeout(&LIMITS, 900), Some(TimeoutError::Write));
     }
 
     #[test]
@@ -482,11 +486,11 @@ mod tests {
     fn idle_link_takes_8_bytes_and_no_heap() {
         assert_eq!(size_of::<ProtocolState>(), 8);
         let mut protocol = ProtocolState::default();
-        protocol.receive(b"\0\0", &CODEC, 0, go).unwrap();
-        protocol.queue(b"reply", &LIMITS, 0).unwrap();
+        protocol.deliver_messages(b"\0\0", &CODEC, 0, go).unwrap();
+        protocol.queue_bytes(b"reply", &LIMITS, 0).unwrap();
         assert!(!protocol.is_idle());
-        protocol.receive(b"\0\0", &CODEC, 0, go).unwrap();
+        protocol.deliver_messages(b"\0\0", &CODEC, 0, go).unwrap();
         protocol.mark_sent(5, &LIMITS, 0);
-        assert_eq!((protocol.is_idle(), protocol.held_bytes()), (true, 0));
+        assert_eq!((protocol.is_idle(), protocol.heap_bytes()), (true, 0));
     }
 }

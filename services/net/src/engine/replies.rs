@@ -8,7 +8,7 @@ use std::ops::Range;
 /// next reply is the part right after it. Every method that may have to copy gets the received
 /// bytes as an argument, the same ones until [`clear`](Self::clear).
 #[derive(Debug)]
-pub struct Replies {
+pub struct ReplyBuffer {
     /// Replies that the handler has written, or that were copied from received bytes.
     written: Vec<u8>,
     /// Start of the range `from..to` of the received bytes that is sent after `written`.
@@ -19,13 +19,13 @@ pub struct Replies {
 /// Value of `from` and `to` if there is no range: no part begins there.
 const NO_RANGE: usize = usize::MAX;
 
-impl Default for Replies {
+impl Default for ReplyBuffer {
     fn default() -> Self {
         Self { written: Vec::new(), from: NO_RANGE, to: NO_RANGE }
     }
 }
 
-impl Replies {
+impl ReplyBuffer {
     /// Returns the number of bytes in all replies.
     #[must_use]
     #[inline]
@@ -64,7 +64,7 @@ impl Replies {
 
     /// Returns the buffer to which further replies are appended, after copying the pending range of `bytes`.
     #[inline]
-    pub fn buffer_mut(&mut self, bytes: &[u8]) -> &mut Vec<u8> {
+    pub fn copied_bytes_mut(&mut self, bytes: &[u8]) -> &mut Vec<u8> {
         if self.to != NO_RANGE {
             self.write_out(bytes);
         }
@@ -72,10 +72,10 @@ impl Replies {
     }
 
     /// Returns all replies as one slice, after copying if they are not contiguous.
-    pub fn contiguous<'a>(&'a mut self, bytes: &'a [u8]) -> &'a [u8] {
+    pub fn as_contiguous<'a>(&'a mut self, bytes: &'a [u8]) -> &'a [u8] {
         match self.written.is_empty() && self.to != NO_RANGE {
             true => &bytes[self.from..self.to],
-            false => self.buffer_mut(bytes),
+            false => self.copied_bytes_mut(bytes),
         }
     }
 
@@ -104,29 +104,29 @@ mod tests {
 
     #[test]
     fn adjacent_ranges_are_not_copied() {
-        let mut replies = Replies::default();
+        let mut replies = ReplyBuffer::default();
         replies.push_range(RECEIVED, 2..4);
         replies.push_range(RECEIVED, 4..4);
         replies.push_range(RECEIVED, 4..7);
         assert_eq!(replies.len(), 5);
-        assert_eq!(replies.contiguous(RECEIVED).as_ptr(), RECEIVED[2..].as_ptr());
-        assert_eq!(replies.contiguous(RECEIVED), b"23456");
+        assert_eq!(replies.as_contiguous(RECEIVED).as_ptr(), RECEIVED[2..].as_ptr());
+        assert_eq!(replies.as_contiguous(RECEIVED), b"23456");
     }
 
     #[test]
     fn ranges_and_written_bytes_keep_their_order() {
-        let mut replies = Replies::default();
+        let mut replies = ReplyBuffer::default();
         replies.push_range(RECEIVED, 0..2);
         replies.push_range(RECEIVED, 0..2);
-        replies.buffer_mut(RECEIVED).extend_from_slice(b"ab");
+        replies.copied_bytes_mut(RECEIVED).extend_from_slice(b"ab");
         replies.push_range(RECEIVED, 8..10);
         replies.push_range(RECEIVED, 3..4);
         replies.push_range(RECEIVED, 4..5);
         assert_eq!((replies.len(), replies.is_empty()), (10, false));
-        assert_eq!(replies.contiguous(RECEIVED), b"0101ab8934");
+        assert_eq!(replies.as_contiguous(RECEIVED), b"0101ab8934");
         replies.clear(0);
         assert!(replies.is_empty() && replies.written.capacity() == 0);
         replies.push_range(b"xyz", 0..1);
-        assert_eq!(replies.contiguous(b"xyz"), b"x");
+        assert_eq!(replies.as_contiguous(b"xyz"), b"x");
     }
 }

@@ -1,7 +1,7 @@
 //! TLS of one connection, from bytes to bytes, without a socket or a clock.
 
-use super::outbound::Overflow;
-use crate::tls::{Client, Server, SetupError, TlsError};
+use super::outbound::SendQueueOverflow;
+use crate::tls::{SetupError, TlsClientConfig, TlsError, TlsServerConfig};
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::pki_types::ServerName;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
@@ -11,9 +11,9 @@ use rustls::unbuffered::{
 use rustls::{CommonState, HandshakeKind};
 use std::fmt;
 
-/// Result of [`Tls::open`] besides the plaintext: the end of the handshake or of the stream.
+/// Result of [`TlsState::open_records`] besides the plaintext: the end of the handshake or of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct OpenResult {
+pub struct OpenedRecords {
     /// `true` if the call completed the handshake.
     pub is_ready: bool,
     /// `true` if the peer has sent `close_notify`: no more data follows.
@@ -24,7 +24,7 @@ pub struct OpenResult {
 ///
 /// It owns no buffer unless a record is incomplete: records are opened in the thread's read buffer and sealed into
 /// the thread's output buffer. What rustls keeps in addition (keys, secrets, the peer's certificate) is some 3 KiB.
-pub struct Tls {
+pub struct TlsState {
     connection: Connection,
     /// Received bytes of incomplete records.
     buffered: Vec<u8>,
@@ -48,12 +48,12 @@ const SEAL_OVERHEAD_BYTES: usize = 64;
 /// Maximum number of plaintext bytes in one record.
 const RECORD_PLAIN_BYTES_MAX: usize = 1 << 14;
 
-impl Tls {
+impl TlsState {
     /// Creates the TLS state of a server's connection; its handshake starts at `now_ns`.
     ///
     /// # Errors
     /// [`SetupError`] if rustls refuses the configuration.
-    pub fn server(server: &Server, now_ns: u64) -> Result<Self, SetupError> {
+    pub fn new_server(server: &TlsServerConfig, now_ns: u64) -> Result<Self, SetupError> {
         let connection =
             UnbufferedServerConnection::new(server.config()).map_err(SetupError::from_rustls)?;
         Ok(Self::new(Connection::Server(connection), server.has_record_per_message(), now_ns))
@@ -63,14 +63,18 @@ impl Tls {
     ///
     /// # Errors
     /// [`SetupError`] if `name` is neither, or rustls refuses the configuration.
-    pub fn client(client: &Client, name: &str, now_ns: u64) -> Result<Self, SetupError> {
+    pub fn new_client(
+        client: &TlsClientConfig,
+        name: &str,
+        now_ns: u64,
+    ) -> Result<Self, SetupError> {
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_no_name| SetupError::Name(name.to_owned()))?;
-        Self::client_for(client, name, now_ns)
+        Self::new_client_for(client, name, now_ns)
     }
 
-    pub(crate) fn client_for(
-        client: &Client,
+    pub(crate) fn new_client_for(
+        client: &TlsClientConfig,
         name: ServerName<'static>,
         now_ns: u64,
     ) -> Result<Self, SetupError> {
@@ -94,7 +98,7 @@ impl Tls {
 
     /// Returns `true` once the TLS handshake is done.
     #[must_use]
-    pub fn is_ready(&self) -> bool {
+    pub fn is_handshake_complete(&self) -> bool {
         self.is_ready
     }
 
@@ -117,13 +121,13 @@ impl Tls {
 
     /// Returns the size of the buffers in bytes; 0 while nothing is pending.
     #[must_use]
-    pub fn held_bytes(&self) -> usize {
+    pub fn heap_bytes(&self) -> usize {
         self.buffered.capacity() + self.early.capacity()
     }
 
     /// Returns the number of plaintext bytes that wait until the handshake is done.
     #[must_use]
-    pub fn early_bytes(&self) -> usize {
+    pub fn early_plaintext_bytes(&self) -> usize {
         self.early.len()
     }
 
@@ -133,13 +137,13 @@ impl Tls {
     ///
     /// # Errors
     /// [`TlsError`]; `out` then holds the alert for the peer. The connection has to be closed.
-    pub fn open(
+    pub fn open_records(
         &mut self,
         sealed: &mut [u8],
         plain: &mut Vec<u8>,
         out: &mut Vec<u8>,
-    ) -> Result<OpenResult, TlsError> {
-        let mut opened = OpenResult::default();
+    ) -> Result<OpenedRecords, TlsError> {
+        let mut opened = OpenedRecords::default();
         let mut rest = sealed;
         while !self.buffered.is_empty() && !rest.is_empty() {
             let wanted = self.missing_bytes().clamp(1, rest.len());
@@ -157,11 +161,11 @@ impl Tls {
             let used = self.process_records(rest, plain, out, &mut opened)?;
             self.buffered.extend_from_slice(&rest[used..]);
         }
-        if !self.is_ready && !self.common().is_handshaking() {
+        if !self.is_ready && !self.rustls_state().is_handshaking() {
             self.is_ready = true;
             opened.is_ready = true;
             let early = std::mem::take(&mut self.early);
-            self.seal(&early, &[], out)?;
+            self.seal_messages(&early, &[], out)?;
         }
         Ok(opened)
     }
@@ -171,7 +175,7 @@ impl Tls {
     ///
     /// # Errors
     /// [`TlsError`] if too much has been sealed with these keys.
-    pub fn seal(
+    pub fn seal_messages(
         &mut self,
         plain: &[u8],
         ends: &[usize],
@@ -199,16 +203,20 @@ impl Tls {
 
     /// Checks that `bytes` more bytes can be buffered until the handshake is done; an error if the buffer would
     /// exceed `bytes_max`.
-    pub(crate) fn check_early_limit(&self, bytes: usize, bytes_max: usize) -> Result<(), Overflow> {
+    pub(crate) fn check_early_limit(
+        &self,
+        bytes: usize,
+        bytes_max: usize,
+    ) -> Result<(), SendQueueOverflow> {
         let queued_bytes = self.early.len() + bytes;
         match self.is_ready || queued_bytes <= bytes_max {
             true => Ok(()),
-            false => Err(Overflow { queued_bytes, queued_bytes_max: bytes_max }),
+            false => Err(SendQueueOverflow { queued_bytes, queued_bytes_max: bytes_max }),
         }
     }
 
     /// Appends TLS's `close_notify` to `out`, once; does nothing until the handshake is done.
-    pub fn close_notify(&mut self, out: &mut Vec<u8>) {
+    pub fn append_close_notify(&mut self, out: &mut Vec<u8>) {
         if !self.is_ready || self.is_close_notify_sent {
             return;
         }
@@ -227,7 +235,7 @@ impl Tls {
     /// that.
     #[must_use]
     pub fn is_resumed(&self) -> Option<bool> {
-        self.common().handshake_kind().map(|kind| kind == HandshakeKind::Resumed)
+        self.rustls_state().handshake_kind().map(|kind| kind == HandshakeKind::Resumed)
     }
 
     /// Returns the error for a stream that was closed without `close_notify`.
@@ -236,7 +244,7 @@ impl Tls {
     }
 
     /// Returns the rustls state that clients and servers have in common.
-    pub(crate) fn common(&self) -> &CommonState {
+    pub(crate) fn rustls_state(&self) -> &CommonState {
         match &self.connection {
             Connection::Server(connection) => connection,
             Connection::Client(connection) => connection,
@@ -267,7 +275,7 @@ impl Tls {
         records: &mut [u8],
         plain: &mut Vec<u8>,
         out: &mut Vec<u8>,
-        opened: &mut OpenResult,
+        opened: &mut OpenedRecords,
     ) -> Result<usize, TlsError> {
         match &mut self.connection {
             Connection::Server(connection) => {
@@ -291,9 +299,9 @@ impl Tls {
     }
 }
 
-impl fmt::Debug for Tls {
+impl fmt::Debug for TlsState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls").field("ready", &self.is_ready).finish_non_exhaustive()
+        f.debug_struct("TlsState").field("ready", &self.is_ready).finish_non_exhaustive()
     }
 }
 
@@ -353,7 +361,7 @@ fn process_records<S: UnbufferedConnection>(
     records: &mut [u8],
     plain: &mut Vec<u8>,
     out: &mut Vec<u8>,
-    opened: &mut OpenResult,
+    opened: &mut OpenedRecords,
 ) -> Result<usize, TlsError> {
     let mut used = 0;
     loop {

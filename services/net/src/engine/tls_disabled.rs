@@ -1,11 +1,11 @@
 //! Stand-in for `tls.rs` if the feature `tls` is off: no connection has TLS.
 
-use super::outbound::Overflow;
-use crate::tls::{Server, SetupError, TlsError};
+use super::outbound::SendQueueOverflow;
+use crate::tls::{SetupError, TlsError, TlsServerConfig};
 
-/// Result of [`Tls::open`] besides the plaintext: the end of the handshake or of the stream.
+/// Result of [`TlsState::open_records`] besides the plaintext: the end of the handshake or of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct OpenResult {
+pub struct OpenedRecords {
     /// `true` if the call completed the handshake.
     pub is_ready: bool,
     /// `true` if the peer has sent `close_notify`: no more data follows.
@@ -14,10 +14,10 @@ pub struct OpenResult {
 
 /// TLS state of one connection; without the feature `tls` the type has no values.
 #[derive(Debug)]
-pub enum Tls {}
+pub enum TlsState {}
 
-impl Tls {
-    pub(crate) fn server(server: &Server, _now_ns: u64) -> Result<Self, SetupError> {
+impl TlsState {
+    pub(crate) fn new_server(server: &TlsServerConfig, _now_ns: u64) -> Result<Self, SetupError> {
         match *server {}
     }
 
@@ -37,11 +37,11 @@ impl Tls {
         match *self {}
     }
 
-    pub(crate) fn held_bytes(&self) -> usize {
+    pub(crate) fn heap_bytes(&self) -> usize {
         match *self {}
     }
 
-    pub(crate) fn early_bytes(&self) -> usize {
+    pub(crate) fn early_plaintext_bytes(&self) -> usize {
         match *self {}
     }
 
@@ -49,12 +49,12 @@ impl Tls {
     ///
     /// # Errors
     /// None.
-    pub fn open(
+    pub fn open_records(
         &mut self,
         _sealed: &mut [u8],
         _plain: &mut Vec<u8>,
         _out: &mut Vec<u8>,
-    ) -> Result<OpenResult, TlsError> {
+    ) -> Result<OpenedRecords, TlsError> {
         match *self {}
     }
 
@@ -62,7 +62,7 @@ impl Tls {
     ///
     /// # Errors
     /// None.
-    pub fn seal(
+    pub fn seal_messages(
         &mut self,
         _plain: &[u8],
         _ends: &[usize],
@@ -75,11 +75,11 @@ impl Tls {
         &self,
         _bytes: usize,
         _bytes_max: usize,
-    ) -> Result<(), Overflow> {
+    ) -> Result<(), SendQueueOverflow> {
         match *self {}
     }
 
-    pub(crate) fn close_notify(&mut self, _out: &mut Vec<u8>) {
+    pub(crate) fn append_close_notify(&mut self, _out: &mut Vec<u8>) {
         match *self {}
     }
 

@@ -1,6 +1,6 @@
 //! Stand-ins for the types in signatures if the feature `tls` is off; they have no values.
 
-use crate::engine::Tls;
+use crate::engine::TlsState;
 use std::marker::PhantomData;
 
 /// Error of creating a TLS configuration; without the feature `tls` the type has no values.
@@ -15,22 +15,22 @@ pub enum TlsError {}
 
 /// TLS configuration of servers; without the feature `tls` the type has no values.
 #[derive(Debug, Clone)]
-pub enum Server {}
+pub enum TlsServerConfig {}
 
 /// TLS configuration of clients; without the feature `tls` the type has no values.
 #[derive(Debug, Clone)]
-pub enum Client {}
+pub enum TlsClientConfig {}
 
 /// TLS configuration of a client with the server's name; without the feature `tls` the type has no values.
 #[derive(Debug)]
-pub(crate) enum NamedClient {}
+pub(crate) enum NamedTlsClient {}
 
-impl NamedClient {
-    pub(crate) fn new(client: &Client, _name: &str) -> Result<Self, SetupError> {
+impl NamedTlsClient {
+    pub(crate) fn new(client: &TlsClientConfig, _name: &str) -> Result<Self, SetupError> {
         match *client {}
     }
 
-    pub(crate) fn start_handshake(&self, _now_ns: u64) -> Result<Tls, SetupError> {
+    pub(crate) fn start_handshake(&self, _now_ns: u64) -> Result<TlsState, SetupError> {
         match *self {}
     }
 }
@@ -39,11 +39,11 @@ impl NamedClient {
 #[derive(Debug, Clone, Copy)]
 pub struct Session<'a> {
     never: std::convert::Infallible,
-    tls: PhantomData<&'a Tls>,
+    tls: PhantomData<&'a TlsState>,
 }
 
 impl<'a> Session<'a> {
-    pub(crate) fn new(tls: &'a Tls) -> Self {
+    pub(crate) fn new(tls: &'a TlsState) -> Self {
         match *tls {}
     }
 

@@ -1,8 +1,8 @@
 //! TLS configuration of servers and clients, usable by any number of connections.
 
 use super::error::SetupError;
-use super::identity::{Identity, Roots, provider};
-use crate::engine::Tls;
+use super::identity::{Identity, RootCertificates, crypto_provider};
+use crate::engine::TlsState;
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{
@@ -21,9 +21,9 @@ pub enum ClientAuth {
     #[default]
     None,
     /// All clients are served, but a client's certificate, if it sends one, must be issued by one of these roots.
-    Optional(Roots),
+    Optional(RootCertificates),
     /// Only clients with a certificate issued by one of these roots are served.
-    Required(Roots),
+    Required(RootCertificates),
 }
 
 /// TLS options of a server.
@@ -50,23 +50,23 @@ impl Default for ServerOptions {
 
 /// TLS configuration of a server; clones share it among listeners, threads and connections.
 #[derive(Clone)]
-pub struct Server {
+pub struct TlsServerConfig {
     config: Arc<ServerConfig>,
     record_per_message: bool,
 }
 
-impl Server {
+impl TlsServerConfig {
     /// Creates the configuration of a server that presents the certificate of `identity`.
     ///
     /// # Errors
     /// [`SetupError`] for unusable roots, or if there is no randomness for tickets.
     pub fn new(identity: &Identity, options: ServerOptions) -> Result<Self, SetupError> {
-        let provider = provider();
+        let provider = crypto_provider();
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(SetupError::from_rustls)?;
-        let verifier = |roots: &Roots| {
-            WebPkiClientVerifier::builder_with_provider(roots.store(), Arc::clone(&provider))
+        let verifier = |roots: &RootCertificates| {
+            WebPkiClientVerifier::builder_with_provider(roots.rustls_store(), Arc::clone(&provider))
         };
         let verifier_error =
             |error: rustls::server::VerifierBuilderError| SetupError::Refused(error.to_string());
@@ -82,7 +82,7 @@ impl Server {
             }
         };
         let mut config = builder
-            .with_single_cert(identity.chain().to_vec(), identity.key())
+            .with_single_cert(identity.certificate_chain().to_vec(), identity.private_key())
             .map_err(SetupError::from_rustls)?;
         config.alpn_protocols = options.alpn;
         config.send_tls13_tickets = options.tickets_count as usize;
@@ -104,9 +104,9 @@ impl Server {
     }
 }
 
-impl fmt::Debug for Server {
+impl fmt::Debug for TlsServerConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").finish_non_exhaustive()
+        f.debug_struct("TlsServerConfig").finish_non_exhaustive()
     }
 }
 
@@ -114,7 +114,7 @@ impl fmt::Debug for Server {
 #[derive(Debug, Clone)]
 pub enum ServerVerification {
     /// The certificate must be issued by one of these roots, for the name that is connected to, and not have expired.
-    Roots(Roots),
+    Roots(RootCertificates),
     /// Any certificate is accepted, so that a man in the middle can read and change everything. For measurements
     /// only.
     Nothing,
@@ -141,24 +141,26 @@ impl Default for ClientOptions {
 
 /// TLS configuration of a client; clones share it among threads and connections.
 #[derive(Clone)]
-pub struct Client {
+pub struct TlsClientConfig {
     config: Arc<ClientConfig>,
     record_per_message: bool,
 }
 
-impl Client {
+impl TlsClientConfig {
     /// Creates the configuration of a client that verifies servers by the policy `verify`.
     ///
     /// # Errors
     /// [`SetupError`] for an unusable identity.
     pub fn new(verify: ServerVerification, options: ClientOptions) -> Result<Self, SetupError> {
-        let provider = provider();
+        let provider = crypto_provider();
         let algorithms = provider.signature_verification_algorithms;
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(SetupError::from_rustls)?;
         let builder = match verify {
-            ServerVerification::Roots(roots) => builder.with_root_certificates(roots.store()),
+            ServerVerification::Roots(roots) => {
+                builder.with_root_certificates(roots.rustls_store())
+            }
             ServerVerification::Nothing => builder
                 .dangerous()
                 .with_custom_certificate_verifier(Arc::new(AnyCertificateVerifier { algorithms })),
@@ -166,7 +168,10 @@ impl Client {
         let mut config = match options.identity {
             None => builder.with_no_client_auth(),
             Some(identity) => builder
-                .with_client_auth_cert(identity.chain().to_vec(), identity.key())
+                .with_client_auth_cert(
+                    identity.certificate_chain().to_vec(),
+                    identity.private_key(),
+                )
                 .map_err(SetupError::from_rustls)?,
         };
         config.alpn_protocols = options.alpn;
@@ -187,31 +192,31 @@ impl Client {
     }
 }
 
-impl fmt::Debug for Client {
+impl fmt::Debug for TlsClientConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").finish_non_exhaustive()
+        f.debug_struct("TlsClientConfig").finish_non_exhaustive()
     }
 }
 
 /// TLS configuration of a client, with the name of the server to connect to.
 #[derive(Debug)]
-pub(crate) struct NamedClient {
-    client: Client,
+pub(crate) struct NamedTlsClient {
+    client: TlsClientConfig,
     name: ServerName<'static>,
 }
 
-impl NamedClient {
+impl NamedTlsClient {
     /// Creates the configuration for connecting to a server whose certificate must be valid for `name`, a DNS name or
     /// an address.
-    pub(crate) fn new(client: &Client, name: &str) -> Result<Self, SetupError> {
+    pub(crate) fn new(client: &TlsClientConfig, name: &str) -> Result<Self, SetupError> {
         let name = ServerName::try_from(name.to_owned())
             .map_err(|_no_name| SetupError::Name(name.to_owned()))?;
         Ok(Self { client: client.clone(), name })
     }
 
     /// Creates the TLS state of one connection, whose handshake starts at `now_ns`.
-    pub(crate) fn start_handshake(&self, now_ns: u64) -> Result<Tls, SetupError> {
-        Tls::client_for(&self.client, self.name.clone(), now_ns)
+    pub(crate) fn start_handshake(&self, now_ns: u64) -> Result<TlsState, SetupError> {
+        TlsState::new_client_for(&self.client, self.name.clone(), now_ns)
     }
 }
 

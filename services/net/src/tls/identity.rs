@@ -66,7 +66,7 @@ impl Identity {
         key: PrivateKeyDer<'static>,
     ) -> Result<Self, SetupError> {
         // Checks that the key matches the certificate.
-        CertifiedKey::from_der(chain.clone(), key.clone_key(), &provider())
+        CertifiedKey::from_der(chain.clone(), key.clone_key(), &crypto_provider())
             .map_err(SetupError::from_rustls)?;
         Ok(Self { chain, key })
     }
@@ -88,11 +88,11 @@ impl Identity {
         encode_pem(what, self.key.secret_der())
     }
 
-    pub(super) fn chain(&self) -> &[CertificateDer<'static>] {
+    pub(super) fn certificate_chain(&self) -> &[CertificateDer<'static>] {
         &self.chain
     }
 
-    pub(super) fn key(&self) -> PrivateKeyDer<'static> {
+    pub(super) fn private_key(&self) -> PrivateKeyDer<'static> {
         self.key.clone_key()
     }
 }
@@ -112,9 +112,9 @@ impl fmt::Debug for Identity {
 
 /// Set of trusted root certificates.
 #[derive(Debug, Clone)]
-pub struct Roots(Arc<RootCertStore>);
+pub struct RootCertificates(Arc<RootCertStore>);
 
-impl Roots {
+impl RootCertificates {
     /// Loads root certificates from a PEM file with one or more of them.
     ///
     /// # Errors
@@ -135,7 +135,7 @@ impl Roots {
     ///
     /// # Errors
     /// [`SetupError::Refused`] if its certificate cannot be a root.
-    pub fn of(identity: &Identity) -> Result<Self, SetupError> {
+    pub fn from_identity(identity: &Identity) -> Result<Self, SetupError> {
         Self::new(&identity.chain)
     }
 
@@ -147,7 +147,7 @@ impl Roots {
         Ok(Self(Arc::new(store)))
     }
 
-    pub(super) fn store(&self) -> Arc<RootCertStore> {
+    pub(super) fn rustls_store(&self) -> Arc<RootCertStore> {
         Arc::clone(&self.0)
     }
 }
@@ -156,7 +156,7 @@ impl Roots {
 ///
 /// AES-128 with SHA-256 comes first, which RFC 8446 (9.1) makes mandatory: a handshake hashes some
 /// hundred times, and processors have instructions for SHA-256 that they lack for SHA-384.
-pub(super) fn provider() -> Arc<CryptoProvider> {
+pub(super) fn crypto_provider() -> Arc<CryptoProvider> {
     let mut provider = rustls::crypto::aws_lc_rs::default_provider();
     // A stable sort: the others keep their order.
     provider.cipher_suites.sort_by_key(|it| it.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
@@ -239,7 +239,7 @@ mod tests {
             verifier_error.to_string().starts_with("/nowhere/at/all.pem: "),
             "{verifier_error}"
         );
-        let verifier_error = Roots::from_pem(b"nothing of the kind").unwrap_err();
+        let verifier_error = RootCertificates::from_pem(b"nothing of the kind").unwrap_err();
         assert_eq!(
             verifier_error.to_string(),
             "no certificate in the PEM data: it has no CERTIFICATE section"

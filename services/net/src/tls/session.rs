@@ -1,23 +1,23 @@
 //! Result of a TLS handshake.
 
-use crate::engine::Tls;
+use crate::engine::TlsState;
 use rustls::ProtocolVersion;
 
 /// Result of a connection's TLS handshake.
 #[derive(Debug, Clone, Copy)]
 pub struct Session<'a> {
-    tls: &'a Tls,
+    tls: &'a TlsState,
 }
 
 impl<'a> Session<'a> {
-    pub(crate) fn new(tls: &'a Tls) -> Self {
+    pub(crate) fn new(tls: &'a TlsState) -> Self {
         Self { tls }
     }
 
     /// Returns the negotiated ALPN protocol; `None` if none was negotiated.
     #[must_use]
     pub fn alpn(&self) -> Option<&'a [u8]> {
-        self.tls.common().alpn_protocol()
+        self.tls.rustls_state().alpn_protocol()
     }
 
     /// Returns `true` if an earlier session was resumed, so that no certificate was sent again.
@@ -29,7 +29,7 @@ impl<'a> Session<'a> {
     /// Returns the TLS version: `TLS 1.3` or `TLS 1.2`.
     #[must_use]
     pub fn version(&self) -> &'static str {
-        match self.tls.common().protocol_version() {
+        match self.tls.rustls_state().protocol_version() {
             Some(ProtocolVersion::TLSv1_3) => "TLS 1.3",
             Some(ProtocolVersion::TLSv1_2) => "TLS 1.2",
             _ => "TLS",
@@ -40,7 +40,7 @@ impl<'a> Session<'a> {
     #[must_use]
     pub fn cipher_suite(&self) -> &'static str {
         self.tls
-            .common()
+            .rustls_state()
             .negotiated_cipher_suite()
             .and_then(|suite| suite.suite().as_str())
             .unwrap_or("unknown")
@@ -49,6 +49,6 @@ impl<'a> Session<'a> {
     /// Returns the peer's certificate in DER; `None` if the peer has sent none.
     #[must_use]
     pub fn peer_certificate(&self) -> Option<&'a [u8]> {
-        self.tls.common().peer_certificates()?.first().map(AsRef::as_ref)
+        self.tls.rustls_state().peer_certificates()?.first().map(AsRef::as_ref)
     }
 }

@@ -2,10 +2,10 @@
 
 use handover_net::engine::LengthPrefixCodec;
 use handover_net::tls::{
-    Client, ClientOptions, Identity, Server, ServerOptions, ServerVerification,
+    ClientOptions, Identity, ServerOptions, ServerVerification, TlsClientConfig, TlsServerConfig,
 };
 use handover_net::{
-    AcceptPolicy, CloseReason, Config, Conn, ConnectOptions, Connections, Handler, Key,
+    AcceptPolicy, CloseReason, Config, Conn, ConnKey, ConnectOptions, Connections, Handler,
     ListenOptions, Net,
 };
 use std::io::{ErrorKind, Read, Write};
@@ -29,7 +29,7 @@ impl Handler for Echo {
 
     fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixCodec, bool>, message: &[u8]) {
         // `true` marks a client's connection.
-        match *conn.data() {
+        match *conn.data_mut() {
             true => drop(self.0.send(Ok(message.to_vec()))),
             false => drop(conn.send(message)),
         }
@@ -38,7 +38,7 @@ impl Handler for Echo {
     fn on_close(
         &mut self,
         _: &mut Connections<'_, LengthPrefixCodec, bool>,
-        _: Key,
+        _: ConnKey,
         _: bool,
         why: &CloseReason,
     ) {
@@ -52,12 +52,12 @@ fn start(config: Config, listens: &[ListenOptions]) -> (Net<Echo>, Events) {
     let (sender, events) = channel();
     let codec = LengthPrefixCodec::new(1 << 20);
     let make = move |_| Echo(sender.clone());
-    let net = Net::start_at(2, listens, AcceptPolicy::ReusePort, config, codec, make);
+    let net = Net::start_with(2, listens, AcceptPolicy::ReusePort, config, codec, make);
     (net.unwrap(), events)
 }
 
 fn here() -> ListenOptions {
-    ListenOptions::at("127.0.0.1:0".parse().unwrap())
+    ListenOptions::new("127.0.0.1:0".parse().unwrap())
 }
 
 fn framed(message: &[u8]) -> Vec<u8> {
@@ -125,12 +125,13 @@ fn shutdown_is_reported_and_invalid_or_idle_connection_is_closed() {
 #[test]
 fn clients_connect_plain_and_with_tls_and_failed_connect_is_reported() {
     let identity = Identity::generate(&["localhost"]).unwrap();
-    let server = Server::new(&identity, ServerOptions::default()).unwrap();
-    let (net, _told) = start(Config::default(), &[here(), here().tls(&server)]);
+    let server = TlsServerConfig::new(&identity, ServerOptions::default()).unwrap();
+    let (net, _told) = start(Config::default(), &[here(), here().with_tls(&server)]);
     let (client_net, client_events) = start(Config::default(), &[]);
-    let client = Client::new(ServerVerification::Nothing, ClientOptions::default()).unwrap();
-    client_net.connect_with(ConnectOptions::to(net.addresses()[0]), true).unwrap();
-    let by_tls = ConnectOptions::to(net.addresses()[1]).tls(&client, "localhost").unwrap();
+    let client =
+        TlsClientConfig::new(ServerVerification::Nothing, ClientOptions::default()).unwrap();
+    client_net.connect_with(ConnectOptions::new(net.addresses()[0]), true).unwrap();
+    let by_tls = ConnectOptions::new(net.addresses()[1]).with_tls(&client, "localhost").unwrap();
     client_net.connect_with(by_tls, true).unwrap();
     for _ in 0..2 {
         assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Ok(b"hello".to_vec()));
@@ -140,7 +141,7 @@ fn clients_connect_plain_and_with_tls_and_failed_connect_is_reported() {
         assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Err(CloseReason::Peer));
     }
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    client_net.connect_with(ConnectOptions::to(nobody), true).unwrap();
+    client_net.connect_with(ConnectOptions::new(nobody), true).unwrap();
     let why = client_events.recv_timeout(TIMEOUT).unwrap();
     assert!(matches!(why, Err(CloseReason::ConnectFailed(_))), "{why:?}");
     client_net.stop(TIMEOUT).unwrap();

@@ -1,7 +1,7 @@
 //! Fairness: peers that send much do not delay the others, measured in turns instead of time.
 
 use handover_net::engine::LengthPrefixCodec;
-use handover_net::{CloseReason, Config, Conn, Connections, Handler, Key, Reactor, Stopper};
+use handover_net::{CloseReason, Config, Conn, ConnKey, Connections, Handler, Reactor, Stopper};
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ const MESSAGES_PER_READ: u64 = READ_BYTES as u64 / MESSAGE.len() as u64;
 /// Echo handler that records the order of the connections' messages.
 struct Turns {
     /// Connections, each with the number of its messages in a row.
-    turns: Vec<(Key, u64)>,
+    turns: Vec<(ConnKey, u64)>,
     closed: usize,
     expected: usize,
     stopper: Option<Stopper<()>>,
@@ -36,7 +36,7 @@ impl Handler for Turns {
     fn on_close(
         &mut self,
         _: &mut Connections<'_, LengthPrefixCodec, ()>,
-        _: Key,
+        _: ConnKey,
         (): (),
         _: &CloseReason,
     ) {
@@ -78,13 +78,13 @@ fn fill(near: &mut TcpStream, messages_max: u64) -> u64 {
 }
 
 /// Serves peers with these numbers of messages, all of them sent before the first turn.
-fn turns(messages: &[u64]) -> (Vec<(Key, u64)>, Vec<Key>) {
+fn turns(messages: &[u64]) -> (Vec<(ConnKey, u64)>, Vec<ConnKey>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let config = Config { read_bytes: READ_BYTES, ..Config::default() };
     let handler = Turns { turns: vec![], closed: 0, expected: messages.len(), stopper: None };
     let mut reactor = Reactor::new(config, LengthPrefixCodec::new(100), handler).unwrap();
     let stopper = reactor.stopper();
-    reactor.handler().stopper = Some(stopper);
+    reactor.handler_mut().stopper = Some(stopper);
     let (mut keys, mut peers) = (Vec::new(), Vec::new());
     for &messages_count in messages {
         let (mut near, far) = connection(&listener);
@@ -101,14 +101,14 @@ fn turns(messages: &[u64]) -> (Vec<(Key, u64)>, Vec<Key>) {
     for peer in peers {
         peer.join().unwrap();
     }
-    (std::mem::take(&mut reactor.handler().turns), keys)
+    (std::mem::take(&mut reactor.handler_mut().turns), keys)
 }
 
 #[test]
 fn every_ready_connection_gets_one_read_before_any_gets_two() {
     let messages = [2_000; 8];
     let (turns, keys) = turns(&messages);
-    let mut served_counts: HashMap<Key, u64> = HashMap::new();
+    let mut served_counts: HashMap<ConnKey, u64> = HashMap::new();
     let mut seen = std::collections::HashSet::new();
     for (at, &(key, count)) in turns.iter().enumerate() {
         assert!(count <= MESSAGES_PER_READ + 1, "{count} messages in a row");
@@ -169,11 +169,11 @@ fn listener_accepts_at_most_accepts_max_per_round() {
     let mut reactor = Reactor::new(config, LengthPrefixCodec::new(100), handler).unwrap();
     let address = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let stopper = reactor.stopper();
-    let handler = reactor.handler();
+    let handler = reactor.handler_mut();
     (handler.address, handler.stopper) = (Some(address), Some(stopper));
     handler.peers.extend((0..50).map(|_| TcpStream::connect(address).unwrap()));
     reactor.run().unwrap();
-    let rounds = &reactor.handler().rounds[..CONNECTIONS];
+    let rounds = &reactor.handler_mut().rounds[..CONNECTIONS];
     let most = rounds.chunk_by(|one, next| one == next).map(<[u64]>::len).max().unwrap();
     assert!(most <= ACCEPTS_MAX as usize, "{most} were accepted at once");
 }

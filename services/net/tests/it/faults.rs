@@ -3,8 +3,8 @@
 
 use handover_net::engine::{BytesCodec, LengthPrefixCodec, TimeoutError, WaterMarkCrossing};
 use handover_net::{
-    AcceptPolicy, CloseReason, Config, Conn, Connections, Handle, Handler, Key, Net, Reactor,
-    WhenFull,
+    AcceptPolicy, CloseReason, Config, Conn, ConnHandle, ConnKey, Connections,
+    FullConnectionsPolicy, Handler, Net, Reactor,
 };
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -20,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Event that a handler reports to the test.
 #[derive(Debug)]
 enum Event {
-    Accepted(Handle<u64>),
+    Accepted(ConnHandle<u64>),
     Connected(u64),
     Message(Vec<u8>),
     Crossed(WaterMarkCrossing),
@@ -44,12 +44,12 @@ impl Handler for Echo {
     }
 
     fn on_connect(&mut self, conn: &mut Peer<'_>) {
-        let _ = self.0.send(Event::Connected(*conn.data()));
+        let _ = self.0.send(Event::Connected(*conn.data_mut()));
         let _ = conn.send(b"hello from the client");
     }
 
     fn on_message(&mut self, conn: &mut Peer<'_>, message: &[u8]) {
-        *conn.data() += 1;
+        *conn.data_mut() += 1;
         match message {
             b"panic" => panic!("requested panic"),
             b"close" => conn.close(),
@@ -73,7 +73,7 @@ impl Handler for Echo {
     fn on_close(
         &mut self,
         _: &mut Connections<'_, LengthPrefixCodec, u64>,
-        _: Key,
+        _: ConnKey,
         data: u64,
         why: &CloseReason,
     ) {
@@ -109,7 +109,7 @@ impl Service {
         self.net.addresses()[0]
     }
 
-    fn connect(&self) -> (TcpStream, Handle<u64>) {
+    fn connect(&self) -> (TcpStream, ConnHandle<u64>) {
         let peer = TcpStream::connect(self.address()).unwrap();
         peer.set_read_timeout(Some(TIMEOUT)).unwrap();
         match self.next() {
@@ -507,7 +507,7 @@ impl Handler for ClosesAtOnce {
     type Data = u64;
 
     fn on_connect(&mut self, conn: &mut Peer<'_>) {
-        let _ = self.0.send(Event::Connected(*conn.data()));
+        let _ = self.0.send(Event::Connected(*conn.data_mut()));
     }
 
     fn on_message(&mut self, _: &mut Peer<'_>, _: &[u8]) {}
@@ -515,7 +515,7 @@ impl Handler for ClosesAtOnce {
     fn on_close(
         &mut self,
         _: &mut Connections<'_, LengthPrefixCodec, u64>,
-        _: Key,
+        _: ConnKey,
         data: u64,
         why: &CloseReason,
     ) {
@@ -547,7 +547,11 @@ fn connection_closed_while_connecting_never_calls_on_connect() {
 
 #[test]
 fn turned_away_peer_is_closed_at_once() {
-    let config = Config { connections_max: 1, when_full: WhenFull::Reject, ..Config::default() };
+    let config = Config {
+        connections_max: 1,
+        when_full: FullConnectionsPolicy::Reject,
+        ..Config::default()
+    };
     let service = serve(config);
     let (mut first, _) = service.connect();
     let mut second = TcpStream::connect(service.address()).unwrap();

@@ -3,8 +3,8 @@
 use handover_base::sync::auto_traits;
 use handover_net::engine::{BytesCodec, LinesCodec};
 use handover_net::{
-    Conn, ConnectOptions, Connections, Handle, Handler, Key, ListenOptions, Net, Reactor, Stopper,
-    tls,
+    Conn, ConnHandle, ConnKey, ConnectOptions, Connections, Handler, ListenOptions, Net, Reactor,
+    Stopper, tls,
 };
 use std::cell::Cell;
 use std::rc::Rc;
@@ -25,13 +25,13 @@ impl Handler for Counting {
 
 #[test]
 fn handle_is_send_and_sync_if_data_is_send() {
-    assert_eq!(auto_traits!((Handle<Cell<u8>>, Stopper<Cell<u8>>)), "Send + Sync");
-    assert_eq!(auto_traits!(Handle<Lent>), "neither");
-    assert_eq!(auto_traits!(Handle<Rc<u8>>), "neither");
+    assert_eq!(auto_traits!((ConnHandle<Cell<u8>>, Stopper<Cell<u8>>)), "Send + Sync");
+    assert_eq!(auto_traits!(ConnHandle<Lent>), "neither");
+    assert_eq!(auto_traits!(ConnHandle<Rc<u8>>), "neither");
     assert_eq!(auto_traits!(Stopper<Lent>), "neither");
     assert_eq!(auto_traits!(Stopper<Rc<u8>>), "neither");
-    assert_eq!(auto_traits!((Key, ConnectOptions, ListenOptions)), "Send + Sync");
-    assert_eq!(auto_traits!((tls::Server, tls::Client)), "Send + Sync");
+    assert_eq!(auto_traits!((ConnKey, ConnectOptions, ListenOptions)), "Send + Sync");
+    assert_eq!(auto_traits!((tls::TlsServerConfig, tls::TlsClientConfig)), "Send + Sync");
 }
 
 #[test]

@@ -2,8 +2,8 @@
 //! unchanged or new ones, by whichever call, in the clear and by TLS.
 
 use handover_net::engine::{Codec, LengthPrefixCodec, LinesCodec};
-use handover_net::tls::Server;
-use handover_net::{CloseReason, Config, Conn, Connections, Handler, Key, Reactor, Stopper};
+use handover_net::tls::TlsServerConfig;
+use handover_net::{CloseReason, Config, Conn, ConnKey, Connections, Handler, Reactor, Stopper};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
@@ -57,7 +57,7 @@ impl<C: Codec> Handler for CommandHandler<C> {
         done.expect("send a reply");
     }
 
-    fn on_close(&mut self, _: &mut Connections<'_, C, ()>, _: Key, (): (), why: &CloseReason) {
+    fn on_close(&mut self, _: &mut Connections<'_, C, ()>, _: ConnKey, (): (), why: &CloseReason) {
         assert!(matches!(why, CloseReason::Peer), "{why}");
         self.stopper.as_ref().expect("stopper is set before run").stop(Duration::ZERO);
     }
@@ -94,7 +94,7 @@ fn requests(codec: &impl Codec, random: &mut Random) -> (Vec<u8>, Vec<u8>) {
 fn exchange(
     codec: impl Codec,
     seed: u64,
-    server: Option<&Server>,
+    server: Option<&TlsServerConfig>,
     receive: impl FnOnce(&TcpStream, &[u8], Random, usize) -> Vec<u8> + Send + 'static,
 ) {
     let mut random = Random(seed);
@@ -114,7 +114,7 @@ fn exchange(
     let handler = CommandHandler { codec: codec.clone(), stopper: None };
     let mut reactor = Reactor::new(config, codec, handler).unwrap();
     let stopper = reactor.stopper();
-    reactor.handler().stopper = Some(stopper);
+    reactor.handler_mut().stopper = Some(stopper);
     match server {
         None => reactor.adopt(far).unwrap(),
         Some(server) => reactor.adopt_tls(far, server).unwrap(),
@@ -163,17 +163,20 @@ fn inexact_codec_encodes_each_reply() {
 #[cfg(feature = "tls")]
 mod secured {
     use super::*;
-    use handover_net::engine::Tls;
-    use handover_net::tls::{Client, ClientOptions, Identity, ServerOptions, ServerVerification};
+    use handover_net::engine::TlsState;
+    use handover_net::tls::{
+        ClientOptions, Identity, ServerOptions, ServerVerification, TlsClientConfig,
+    };
 
     #[test]
     fn replies_keep_their_order_with_tls() {
         let identity = Identity::generate(&["localhost"]).unwrap();
         for record_per_message in [false, true] {
             let options = ServerOptions { record_per_message, ..ServerOptions::default() };
-            let server = Server::new(&identity, options).unwrap();
+            let server = TlsServerConfig::new(&identity, options).unwrap();
             let client =
-                Client::new(ServerVerification::Nothing, ClientOptions::default()).unwrap();
+                TlsClientConfig::new(ServerVerification::Nothing, ClientOptions::default())
+                    .unwrap();
             SEEDS.step_by(4).for_each(|seed| {
                 let client = client.clone();
                 exchange(
@@ -191,23 +194,23 @@ mod secured {
     /// Sends and receives in turns, each time as much as there is space for.
     fn receive_tls(
         mut near: &TcpStream,
-        client: &Client,
+        client: &TlsClientConfig,
         requests: &[u8],
         mut random: Random,
         expected_bytes: usize,
     ) -> Vec<u8> {
-        let mut tls = Tls::client(client, "localhost", 0).unwrap();
+        let mut tls = TlsState::new_client(client, "localhost", 0).unwrap();
         let (mut received, mut out, mut buffer) = (Vec::new(), Vec::new(), [0; 4_096]);
-        tls.open(&mut [], &mut received, &mut out).unwrap();
+        tls.open_records(&mut [], &mut received, &mut out).unwrap();
         let mut rest = requests;
         loop {
-            if tls.is_ready() && !rest.is_empty() {
+            if tls.is_handshake_complete() && !rest.is_empty() {
                 let (now, later) = rest.split_at((1 + random.below(3_000)).min(rest.len()));
-                tls.seal(now, &[], &mut out).unwrap();
+                tls.seal_messages(now, &[], &mut out).unwrap();
                 rest = later;
             }
             if rest.is_empty() && received.len() >= expected_bytes {
-                tls.close_notify(&mut out);
+                tls.append_close_notify(&mut out);
                 near.write_all(&out).unwrap();
                 near.shutdown(Shutdown::Write).unwrap();
                 return received;
@@ -218,7 +221,7 @@ mod secured {
             near.set_read_timeout(Some(Duration::from_millis(1 + 20 * u64::from(rest.is_empty()))))
                 .unwrap();
             if let Ok(count) = near.read(&mut buffer) {
-                tls.open(&mut buffer[..count], &mut received, &mut out).unwrap();
+                tls.open_records(&mut buffer[..count], &mut received, &mut out).unwrap();
             }
         }
     }

@@ -2,10 +2,11 @@
 
 use handover_net::engine::{LinesCodec, TimeoutError};
 use handover_net::tls::{
-    Client, ClientOptions, Identity, Roots, Server, ServerOptions, ServerVerification, TlsError,
+    ClientOptions, Identity, RootCertificates, ServerOptions, ServerVerification, TlsClientConfig,
+    TlsError, TlsServerConfig,
 };
 use handover_net::{
-    AcceptPolicy, CloseReason, Config, Conn, ConnectOptions, Connections, Handler, Key,
+    AcceptPolicy, CloseReason, Config, Conn, ConnKey, ConnectOptions, Connections, Handler,
     ListenOptions, Net, Stats,
 };
 use std::io::{BufRead, BufReader, Read, Write};
@@ -38,7 +39,7 @@ impl Handler for Uppercase {
     type Data = u64;
 
     fn on_accept(&mut self, conn: &mut Peer<'_>) {
-        let (resumed, alpn) = match conn.session() {
+        let (resumed, alpn) = match conn.tls_session() {
             Some(session) => {
                 assert!(session.version().starts_with("TLS 1."), "{}", session.version());
                 assert!(session.cipher_suite().contains("AES"), "{}", session.cipher_suite());
@@ -50,12 +51,12 @@ impl Handler for Uppercase {
     }
 
     fn on_connect(&mut self, conn: &mut Peer<'_>) {
-        let certificate = conn.session().and_then(|it| it.peer_certificate().map(<[u8]>::len));
+        let certificate = conn.tls_session().and_then(|it| it.peer_certificate().map(<[u8]>::len));
         assert!(certificate.is_none_or(|it| it > 100));
         let _ = self.0.send(Event::Connected);
         // The data decides what the client sends.
         let word: &[u8] =
-            if *conn.data() == SUSPEND { b"suspend" } else { b"hello from the client" };
+            if *conn.data_mut() == SUSPEND { b"suspend" } else { b"hello from the client" };
         let _ = conn.send(word);
     }
 
@@ -76,7 +77,7 @@ impl Handler for Uppercase {
     fn on_close(
         &mut self,
         _: &mut Connections<'_, LinesCodec, u64>,
-        _: Key,
+        _: ConnKey,
         _: u64,
         why: &CloseReason,
     ) {
@@ -92,12 +93,12 @@ struct Service {
 
 fn serve(config: Config, options: ServerOptions) -> Service {
     let identity = Identity::generate(&["localhost", "127.0.0.1"]).unwrap();
-    let server = Server::new(&identity, options).unwrap();
+    let server = TlsServerConfig::new(&identity, options).unwrap();
     let (sender, events) = channel();
-    let here = [ListenOptions::at("127.0.0.1:0".parse().unwrap()).tls(&server)];
+    let here = [ListenOptions::new("127.0.0.1:0".parse().unwrap()).with_tls(&server)];
     let make = move |_| Uppercase(sender.clone());
     let net =
-        Net::start_at(1, &here, AcceptPolicy::ReusePort, config, LinesCodec::new(1 << 16), make);
+        Net::start_with(1, &here, AcceptPolicy::ReusePort, config, LinesCodec::new(1 << 16), make);
     Service { net: net.unwrap(), events, identity }
 }
 
@@ -132,10 +133,13 @@ fn clients() -> (Net<Uppercase>, Receiver<Event>) {
     (net, events)
 }
 
-fn trusting(identity: &Identity) -> Client {
-    let verify = ServerVerification::Roots(Roots::of(identity).unwrap());
-    Client::new(verify, ClientOptions { alpn: vec![b"shout".into()], ..Default::default() })
-        .unwrap()
+fn trusting(identity: &Identity) -> TlsClientConfig {
+    let verify = ServerVerification::Roots(RootCertificates::from_identity(identity).unwrap());
+    TlsClientConfig::new(
+        verify,
+        ClientOptions { alpn: vec![b"shout".into()], ..Default::default() },
+    )
+    .unwrap()
 }
 
 #[test]
@@ -145,7 +149,8 @@ fn own_client_and_server_exchange_messages_and_resume_session() {
     let client = trusting(&service.identity);
     let (net, client_events) = clients();
     for resumed in [false, true] {
-        let options = ConnectOptions::to(service.address()).tls(&client, "localhost").unwrap();
+        let options =
+            ConnectOptions::new(service.address()).with_tls(&client, "localhost").unwrap();
         net.connect_with(options, 0).unwrap();
         assert_eq!(service.next(), Event::Accepted { resumed, alpn: Some(b"shout".into()) });
         assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Event::Connected);
@@ -164,8 +169,9 @@ fn own_client_and_server_exchange_messages_and_resume_session() {
 fn stop_sends_close_notify_to_connected_client() {
     let service = serve(Config::default(), ServerOptions::default());
     let (net, client_events) = clients();
-    let options = ConnectOptions::to(service.address());
-    net.connect_with(options.tls(&trusting(&service.identity), "127.0.0.1").unwrap(), 0).unwrap();
+    let options = ConnectOptions::new(service.address());
+    net.connect_with(options.with_tls(&trusting(&service.identity), "127.0.0.1").unwrap(), 0)
+        .unwrap();
     assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Event::Connected);
     let answer = Event::Message("HELLO FROM THE CLIENT".into());
     assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), answer);
@@ -182,8 +188,11 @@ fn wrong_name_or_unknown_issuer_fails_handshake() {
         (trusting(&service.identity), "elsewhere.test", "for another name: "),
         (trusting(&stranger), "localhost", "of an unknown issuer"),
     ] {
-        net.connect_with(ConnectOptions::to(service.address()).tls(&client, name).unwrap(), 7)
-            .unwrap();
+        net.connect_with(
+            ConnectOptions::new(service.address()).with_tls(&client, name).unwrap(),
+            7,
+        )
+        .unwrap();
         match client_events.recv_timeout(TIMEOUT).unwrap() {
             Event::Closed(CloseReason::Tls(TlsError::Certificate(why))) => {
                 assert!(why.starts_with(expected), "{why}");
@@ -194,7 +203,9 @@ fn wrong_name_or_unknown_issuer_fails_handshake() {
         assert!(matches!(why, CloseReason::Tls(TlsError::Alert(_))), "{why:?}");
     }
     assert!(
-        ConnectOptions::to(service.address()).tls(&trusting(&stranger), "no name at all").is_err()
+        ConnectOptions::new(service.address())
+            .with_tls(&trusting(&stranger), "no name at all")
+            .is_err()
     );
     assert_eq!(service.stop().tls_failed_count, 2);
 }
@@ -287,8 +298,8 @@ fn openssl_server_is_verified_and_answers() {
     let mut lines = BufReader::new(peer.stdout.take().unwrap());
     read_until_line(&mut lines, "ACCEPT");
     let (net, client_events) = clients();
-    let options = ConnectOptions::to(accept.parse().unwrap());
-    net.connect_with(options.tls(&trusting(&identity), "localhost").unwrap(), 0).unwrap();
+    let options = ConnectOptions::new(accept.parse().unwrap());
+    net.connect_with(options.with_tls(&trusting(&identity), "localhost").unwrap(), 0).unwrap();
     assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Event::Connected);
     read_until_line(&mut lines, "hello from the client");
     peer.stdin.as_mut().unwrap().write_all(b"GOOD EVENING\n").unwrap();
@@ -302,8 +313,8 @@ fn openssl_server_is_verified_and_answers() {
 fn close_notify_of_suspended_peer_is_detected() {
     let service = serve(Config::default(), ServerOptions::default());
     let (net, client_events) = clients();
-    let options = ConnectOptions::to(service.address());
-    let options = options.tls(&trusting(&service.identity), "localhost").unwrap();
+    let options = ConnectOptions::new(service.address());
+    let options = options.with_tls(&trusting(&service.identity), "localhost").unwrap();
     net.connect_with(options, SUSPEND).unwrap();
     assert_eq!(client_events.recv_timeout(TIMEOUT).unwrap(), Event::Connected);
     assert!(matches!(service.next(), Event::Accepted { .. }));

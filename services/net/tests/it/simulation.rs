@@ -2,8 +2,8 @@
 //! once, in order and intact, or the connection is reported closed; and memory is bounded.
 
 use handover_net::engine::{
-    BytesCodec, Codec, CodecError, DecodeResult, Inbound, LengthPrefixCodec, Limits, LinesCodec,
-    ProtocolState, TimeoutError,
+    BytesCodec, Codec, CodecError, ConnectionLimits, DecodeResult, InboundBuffer,
+    LengthPrefixCodec, LinesCodec, ProtocolState, TimeoutError,
 };
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -26,7 +26,7 @@ impl Random {
 }
 
 const MESSAGE_MAX: u32 = 3_000;
-const LIMITS: Limits = Limits {
+const LIMITS: ConnectionLimits = ConnectionLimits {
     queued_bytes_max: 20_000,
     high_bytes: 5_000,
     low_bytes: 1_000,
@@ -139,11 +139,11 @@ fn simulate<C: Codec>(codec: &C, seed: u64, messages_count: u64, cut: bool) -> (
                 if peer.protocol.queued_bytes() == 0 {
                     rest = &rest[wires[mine].accept(rest, now_ns, &mut random)..];
                 }
-                peer.protocol.queue(rest, &LIMITS, now_ns).unwrap();
+                peer.protocol.queue_bytes(rest, &LIMITS, now_ns).unwrap();
                 peer.sent_count += 1;
             }
             1 => {
-                let taken = wires[mine].accept(peer.protocol.unsent(), now_ns, &mut random);
+                let taken = wires[mine].accept(peer.protocol.unsent_bytes(), now_ns, &mut random);
                 peer.protocol.mark_sent(taken, &LIMITS, now_ns);
             }
             2 if now_ns >= peer.paused_until_ns => {
@@ -153,7 +153,7 @@ fn simulate<C: Codec>(codec: &C, seed: u64, messages_count: u64, cut: bool) -> (
                 let bytes_max = 1 + random.below(4_000) as usize;
                 let bytes = wires[theirs].deliver(now_ns, bytes_max);
                 let (received, mut enough) = (&mut peer.received_count, random.below(6));
-                let taken = peer.protocol.receive(&bytes, codec, now_ns, |it| {
+                let taken = peer.protocol.deliver_messages(&bytes, codec, now_ns, |it| {
                     assert_eq!(it, message(*received), "seed {seed}: message {received}");
                     *received += 1;
                     enough = enough.wrapping_sub(1);
@@ -165,11 +165,11 @@ fn simulate<C: Codec>(codec: &C, seed: u64, messages_count: u64, cut: bool) -> (
         }
         let held_max = LIMITS.high_bytes + (2 * MESSAGE_MAX) as usize + 2 * WIRE_MAX;
         assert!(
-            peer.protocol.held_bytes() <= 2 * held_max,
+            peer.protocol.heap_bytes() <= 2 * held_max,
             "seed {seed}: {}",
-            peer.protocol.held_bytes()
+            peer.protocol.heap_bytes()
         );
-        assert_eq!(peer.protocol.timed_out(&LIMITS, now_ns), None, "seed {seed}");
+        assert_eq!(peer.protocol.exceeded_timeout(&LIMITS, now_ns), None, "seed {seed}");
         if peers.iter().all(|it| it.received_count == messages_count) {
             break;
         }
@@ -210,17 +210,20 @@ fn incomplete_message_and_unread_queue_time_out() {
     let codec = LengthPrefixCodec::new(MESSAGE_MAX);
     let mut protocol = ProtocolState::default();
     let continue_all = |_: &[u8]| ControlFlow::Continue(());
-    protocol.receive(&[0, 0, 0, 9, 1], &codec, 100, continue_all).unwrap();
+    protocol.deliver_messages(&[0, 0, 0, 9, 1], &codec, 100, continue_all).unwrap();
     assert_eq!(
-        protocol.timed_out(&LIMITS, 100 + LIMITS.message_timeout_ns),
+        protocol.exceeded_timeout(&LIMITS, 100 + LIMITS.message_timeout_ns),
         Some(TimeoutError::Message)
     );
-    assert_eq!(protocol.receive_end().unwrap_err().bytes, 5);
+    assert_eq!(protocol.check_end_of_stream().unwrap_err().bytes, 5);
 
     let mut protocol = ProtocolState::default();
-    protocol.queue(&[7; 100], &LIMITS, 0).unwrap();
-    assert_eq!(protocol.timed_out(&LIMITS, LIMITS.write_timeout_ns), Some(TimeoutError::Write));
-    let refused = protocol.queue(&vec![7; LIMITS.queued_bytes_max], &LIMITS, 0).unwrap_err();
+    protocol.queue_bytes(&[7; 100], &LIMITS, 0).unwrap();
+    assert_eq!(
+        protocol.exceeded_timeout(&LIMITS, LIMITS.write_timeout_ns),
+        Some(TimeoutError::Write)
+    );
+    let refused = protocol.queue_bytes(&vec![7; LIMITS.queued_bytes_max], &LIMITS, 0).unwrap_err();
     assert_eq!(refused.queued_bytes, LIMITS.queued_bytes_max + 100);
     assert_eq!(protocol.queued_bytes(), 100);
 }
@@ -230,9 +233,9 @@ fn memory_grows_with_received_bytes_not_announced_length() {
     let codec = LengthPrefixCodec::new(1 << 30);
     let mut protocol = ProtocolState::default();
     let continue_all = |_: &[u8]| ControlFlow::Continue(());
-    protocol.receive(&(1_u32 << 30).to_be_bytes(), &codec, 0, continue_all).unwrap();
-    protocol.receive(&[0; 10_000], &codec, 0, continue_all).unwrap();
-    assert!(protocol.held_bytes() < 50_000, "{} bytes held for 10,004", protocol.held_bytes());
+    protocol.deliver_messages(&(1_u32 << 30).to_be_bytes(), &codec, 0, continue_all).unwrap();
+    protocol.deliver_messages(&[0; 10_000], &codec, 0, continue_all).unwrap();
+    assert!(protocol.heap_bytes() < 50_000, "{} bytes held for 10,004", protocol.heap_bytes());
 }
 
 /// Codec that claims to have used more, or fewer, bytes than it was given.
@@ -244,7 +247,11 @@ impl Codec for InvalidCodec {
         Ok(DecodeResult::Message { body: 0..bytes.len().min(self.0), used_bytes: self.0 })
     }
 
-    fn encode(&self, _: &[u8], _: &mut Vec<u8>) -> Result<(), handover_net::engine::TooLongError> {
+    fn encode(
+        &self,
+        _: &[u8],
+        _: &mut Vec<u8>,
+    ) -> Result<(), handover_net::engine::MessageTooLongError> {
         Ok(())
     }
 }
@@ -252,8 +259,9 @@ impl Codec for InvalidCodec {
 #[test]
 fn codec_with_invalid_used_bytes_returns_error() {
     for used_bytes in [0, 100] {
-        let taken = Inbound::default()
-            .take(b"abc", &InvalidCodec(used_bytes), |_| ControlFlow::Continue(()));
+        let taken =
+            InboundBuffer::default()
+                .deliver_messages(b"abc", &InvalidCodec(used_bytes), |_| ControlFlow::Continue(()));
         assert_eq!(taken, Err(CodecError::InvalidRange));
     }
 }
@@ -265,7 +273,7 @@ fn taken_in_pieces<C: Codec>(
     cuts: &[usize],
     stops: u32,
 ) -> Result<Vec<Vec<u8>>, CodecError> {
-    let mut inbound = Inbound::default();
+    let mut inbound = InboundBuffer::default();
     let (mut received, mut turn, mut rest) = (Vec::new(), 0_u32, stream);
     let mut each = |message: &[u8]| {
         received.push(message.to_vec());
@@ -278,9 +286,9 @@ fn taken_in_pieces<C: Codec>(
     for &cut in cuts.iter().chain([&usize::MAX]) {
         let (now, later) = rest.split_at(cut.min(rest.len()));
         rest = later;
-        let mut taken = inbound.take(now, codec, &mut each)?;
+        let mut taken = inbound.deliver_messages(now, codec, &mut each)?;
         while taken.is_stopped {
-            taken = inbound.take(&[], codec, &mut each)?;
+            taken = inbound.deliver_messages(&[], codec, &mut each)?;
         }
     }
     assert!(inbound.is_empty() && inbound.capacity_bytes() == 0);
@@ -334,7 +342,7 @@ proptest! {
     ) {
         let whole = |codec: &LengthPrefixCodec| {
             let mut received = Vec::new();
-            let taken = Inbound::default().take_framed(&stream, codec, |message, frame| {
+            let taken = InboundBuffer::default().deliver_framed_messages(&stream, codec, |message, frame| {
                 received.push(message.to_vec());
                 let mut written = Vec::new();
                 let exact = codec.encode(message, &mut written).is_ok() && written == stream[frame];
@@ -345,12 +353,12 @@ proptest! {
         };
         let codec = LengthPrefixCodec::new(50);
         let (expected, is_error) = whole(&codec);
-        let mut inbound = Inbound::default();
+        let mut inbound = InboundBuffer::default();
         let (mut received, mut rest, mut had_error) = (Vec::new(), &stream[..], false);
         for &cut in cuts.iter().chain([&usize::MAX]) {
             let (now, later) = rest.split_at(cut.min(rest.len()));
             rest = later;
-            let taken = inbound.take(now, &codec, |message| {
+            let taken = inbound.deliver_messages(now, &codec, |message| {
                 received.push(message.to_vec());
                 ControlFlow::Continue(())
             });

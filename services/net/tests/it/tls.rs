@@ -2,11 +2,12 @@
 //! that must not be trusted.
 
 use handover_net::engine::{
-    Codec, LengthPrefixCodec, Limits, OpenResult, ProtocolState, TimeoutError, Tls,
+    Codec, ConnectionLimits, LengthPrefixCodec, OpenedRecords, ProtocolState, TimeoutError,
+    TlsState,
 };
 use handover_net::tls::{
-    Client, ClientAuth, ClientOptions, Identity, Roots, Server, ServerOptions, ServerVerification,
-    TlsError,
+    ClientAuth, ClientOptions, Identity, RootCertificates, ServerOptions, ServerVerification,
+    TlsClientConfig, TlsError, TlsServerConfig,
 };
 use rcgen::{CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 use std::ops::ControlFlow;
@@ -25,7 +26,7 @@ impl Random {
 
 /// One end: its TLS, the bytes it has to send, and the plaintext it has received.
 struct Endpoint {
-    tls: Tls,
+    tls: TlsState,
     out: Vec<u8>,
     received: Vec<u8>,
     ready: bool,
@@ -33,15 +34,15 @@ struct Endpoint {
 }
 
 impl Endpoint {
-    fn new(tls: Tls) -> Self {
+    fn new(tls: TlsState) -> Self {
         let (out, received) = (Vec::new(), Vec::new());
         Self { tls, out, received, ready: false, ended: false }
     }
 
     fn open(&mut self, sealed: &[u8]) -> Result<(), TlsError> {
         let mut sealed = sealed.to_vec();
-        let OpenResult { is_ready, is_ended } =
-            self.tls.open(&mut sealed, &mut self.received, &mut self.out)?;
+        let OpenedRecords { is_ready, is_ended } =
+            self.tls.open_records(&mut sealed, &mut self.received, &mut self.out)?;
         assert!(!(self.ready && is_ready), "the handshake was reported as done twice");
         self.ready |= is_ready;
         self.ended |= is_ended;
@@ -49,7 +50,7 @@ impl Endpoint {
     }
 
     fn seal(&mut self, plain: &[u8]) {
-        self.tls.seal(plain, &[], &mut self.out).unwrap();
+        self.tls.seal_messages(plain, &[], &mut self.out).unwrap();
     }
 }
 
@@ -57,16 +58,16 @@ impl Endpoint {
 struct Pair([Endpoint; 2]);
 
 impl Pair {
-    fn new(client: &Client, server: &Server, name: &str) -> Self {
-        let client = Tls::client(client, name, 0).unwrap();
-        Self([Endpoint::new(client), Endpoint::new(Tls::server(server, 0).unwrap())])
+    fn new(client: &TlsClientConfig, server: &TlsServerConfig, name: &str) -> Self {
+        let client = TlsState::new_client(client, name, 0).unwrap();
+        Self([Endpoint::new(client), Endpoint::new(TlsState::new_server(server, 0).unwrap())])
     }
 
     /// Carries bytes between the ends until none are left, at most `bytes_max` at a time; returns
     /// the first error of each end.
     fn run(&mut self, random: &mut Random, bytes_max: usize) -> [Option<TlsError>; 2] {
         let mut errors = [None, None];
-        if !self.0[0].tls.is_ready() && self.0[0].out.is_empty() {
+        if !self.0[0].tls.is_handshake_complete() && self.0[0].out.is_empty() {
             self.0[0].open(&[]).unwrap();
         }
         while let Some(from) = (0..2).find(|&it| !self.0[it].out.is_empty()) {
@@ -90,17 +91,17 @@ fn identity() -> Identity {
     Identity::generate(&["localhost", "127.0.0.1"]).unwrap()
 }
 
-fn server(identity: &Identity, options: ServerOptions) -> Server {
-    Server::new(identity, options).unwrap()
+fn server(identity: &Identity, options: ServerOptions) -> TlsServerConfig {
+    TlsServerConfig::new(identity, options).unwrap()
 }
 
-fn trusting(identity: &Identity) -> Client {
-    let verify = ServerVerification::Roots(Roots::of(identity).unwrap());
-    Client::new(verify, ClientOptions::default()).unwrap()
+fn trusting(identity: &Identity) -> TlsClientConfig {
+    let verify = ServerVerification::Roots(RootCertificates::from_identity(identity).unwrap());
+    TlsClientConfig::new(verify, ClientOptions::default()).unwrap()
 }
 
 /// Returns an authority's roots and an identity that the authority has issued.
-fn issued(name: &str, change: impl FnOnce(&mut CertificateParams)) -> (Roots, Identity) {
+fn issued(name: &str, change: impl FnOnce(&mut CertificateParams)) -> (RootCertificates, Identity) {
     let mut params = CertificateParams::new(vec![]).unwrap();
     params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let key = KeyPair::generate().unwrap();
@@ -111,7 +112,7 @@ fn issued(name: &str, change: impl FnOnce(&mut CertificateParams)) -> (Roots, Id
     change(&mut params);
     let key = KeyPair::generate().unwrap();
     let certificate = params.signed_by(&key, &authority).unwrap();
-    let roots = Roots::from_pem(&pem("CERTIFICATE", authority.der())).unwrap();
+    let roots = RootCertificates::from_pem(&pem("CERTIFICATE", authority.der())).unwrap();
     let shown = pem("CERTIFICATE", certificate.der());
     let key = pem("PRIVATE KEY", &key.serialize_der());
     (roots, Identity::from_pem(&shown, &key).unwrap())
@@ -134,9 +135,9 @@ fn plaintext_arrives_in_order_for_any_split() {
         let mut pair = Pair::new(&client, &server, "localhost");
         // Written before the handshake has begun: it waits.
         pair.0[0].seal(b"early bird");
-        assert_eq!(pair.0[0].tls.early_bytes(), 10);
+        assert_eq!(pair.0[0].tls.early_plaintext_bytes(), 10);
         assert_eq!(pair.run(&mut random, bytes_max), [None, None], "seed {seed}");
-        assert!(pair.0.iter().all(|it| it.ready && it.tls.is_ready()));
+        assert!(pair.0.iter().all(|it| it.ready && it.tls.is_handshake_complete()));
         assert_eq!(pair.0[1].received, b"early bird");
         pair.0[1].received.clear();
         let bytes: Vec<u8> = (0..60_000_u32).map(|it| (it % 251) as u8).collect();
@@ -153,10 +154,10 @@ fn plaintext_arrives_in_order_for_any_split() {
             pair.0[1].received == expected[0] && pair.0[0].received == expected[1],
             "seed {seed}"
         );
-        assert_eq!(pair.0.each_ref().map(|it| it.tls.held_bytes()), [0, 0], "buffers are held");
+        assert_eq!(pair.0.each_ref().map(|it| it.tls.heap_bytes()), [0, 0], "buffers are held");
         for from in [0, 1] {
             let mut out = Vec::new();
-            pair.0[from].tls.close_notify(&mut out);
+            pair.0[from].tls.append_close_notify(&mut out);
             pair.0[from].out = out;
             assert_eq!(pair.run(&mut random, bytes_max), [None, None]);
             assert!(pair.0[1 - from].ended);
@@ -172,9 +173,9 @@ fn session_resumes_only_with_tickets_and_session_cache() {
     {
         let options = ServerOptions { tickets_count, ..ServerOptions::default() };
         let server = server(&identity, options);
-        let verify = ServerVerification::Roots(Roots::of(&identity).unwrap());
+        let verify = ServerVerification::Roots(RootCertificates::from_identity(&identity).unwrap());
         let options = ClientOptions { sessions_max, ..ClientOptions::default() };
-        let client = Client::new(verify, options).unwrap();
+        let client = TlsClientConfig::new(verify, options).unwrap();
         let resumed = [(); 3].map(|()| {
             let mut pair = Pair::new(&client, &server, "localhost");
             assert_eq!(pair.run(&mut Random(1), 2_000), [None, None]);
@@ -200,9 +201,11 @@ fn invalid_server_certificate_is_refused() {
         (&stranger, &roots, "of an unknown issuer"),
     ] {
         let server = server(shown, ServerOptions::default());
-        let client =
-            Client::new(ServerVerification::Roots(roots.clone()), ClientOptions::default())
-                .unwrap();
+        let client = TlsClientConfig::new(
+            ServerVerification::Roots(roots.clone()),
+            ClientOptions::default(),
+        )
+        .unwrap();
         let mut pair = Pair::new(&client, &server, "localhost");
         let [ours, theirs] = pair.run(&mut Random(3), 500);
         assert!(
@@ -211,7 +214,8 @@ fn invalid_server_certificate_is_refused() {
         );
         assert!(matches!(theirs, Some(TlsError::Alert(_))), "got no alert: {theirs:?}");
         // A client that verifies nothing accepts any server.
-        let client = Client::new(ServerVerification::Nothing, ClientOptions::default()).unwrap();
+        let client =
+            TlsClientConfig::new(ServerVerification::Nothing, ClientOptions::default()).unwrap();
         let mut pair = Pair::new(&client, &server, "localhost");
         assert_eq!(pair.run(&mut Random(3), 500), [None, None]);
     }
@@ -224,14 +228,14 @@ fn required_client_certificate_is_enforced() {
     let identity = identity();
     let client = |identity: Option<Identity>| {
         let options = ClientOptions { identity, ..ClientOptions::default() };
-        Client::new(ServerVerification::Nothing, options).unwrap()
+        TlsClientConfig::new(ServerVerification::Nothing, options).unwrap()
     };
     let must =
         ServerOptions { client_auth: ClientAuth::Required(roots.clone()), ..Default::default() };
     let must = server(&identity, must);
     let may = ServerOptions { client_auth: ClientAuth::Optional(roots), ..Default::default() };
     let may = server(&identity, may);
-    let run = |server: &Server, shown: Option<&Identity>| {
+    let run = |server: &TlsServerConfig, shown: Option<&Identity>| {
         let mut pair = Pair::new(&client(shown.cloned()), server, "localhost");
         let [_, refused] = pair.run(&mut Random(5), 3_000);
         refused
@@ -253,7 +257,7 @@ fn handshake_fails_without_common_alpn_protocol() {
         let options = ServerOptions { alpn: alpn(theirs), ..Default::default() };
         let server = server(&identity, options);
         let options = ClientOptions { alpn: alpn(ours), ..Default::default() };
-        let client = Client::new(ServerVerification::Nothing, options).unwrap();
+        let client = TlsClientConfig::new(ServerVerification::Nothing, options).unwrap();
         Pair::new(&client, &server, "localhost").run(&mut Random(9), 400)
     };
     assert_eq!(run(&["echo/2", "echo/1"], &["echo/1"]), [None, None]);
@@ -270,7 +274,7 @@ fn garbage_instead_of_client_hello_is_answered_with_alert() {
         &[0; 64],
         &[0x16, 3, 1, 0, 4, 1, 0, 0, 0],
     ] {
-        let mut end = Endpoint::new(Tls::server(&server, 0).unwrap());
+        let mut end = Endpoint::new(TlsState::new_server(&server, 0).unwrap());
         let refused = end.open(garbage).unwrap_err();
         assert!(matches!(refused, TlsError::NotTls(_)), "{refused:?}");
         // An alert is record type 21.
@@ -301,7 +305,7 @@ fn seal_makes_one_record_per_turn_or_per_message() {
         let mut pair = Pair::new(&trusting(&identity), &server, "localhost");
         assert_eq!(pair.run(&mut Random(1), 5_000), [None, None]);
         let mut out = Vec::new();
-        pair.0[1].tls.seal(b"onetwothree", &[3, 6, 11], &mut out).unwrap();
+        pair.0[1].tls.seal_messages(b"onetwothree", &[3, 6, 11], &mut out).unwrap();
         let (mut rest, mut records_count) = (&out[..], 0);
         while let [_, _, _, high, low, ..] = *rest {
             rest = &rest[5 + usize::from(u16::from_be_bytes([high, low]))..];
@@ -316,7 +320,7 @@ fn seal_makes_one_record_per_turn_or_per_message() {
 
 #[test]
 fn link_enforces_handshake_timeout_and_frees_buffers_when_idle() {
-    let limits = Limits {
+    let limits = ConnectionLimits {
         queued_bytes_max: 1_000,
         high_bytes: 500,
         low_bytes: 100,
@@ -326,25 +330,26 @@ fn link_enforces_handshake_timeout_and_frees_buffers_when_idle() {
     };
     let identity = identity();
     let server = server(&identity, ServerOptions::default());
-    let mut protocol = ProtocolState::secured(Tls::server(&server, 100).unwrap());
+    let mut protocol = ProtocolState::with_tls(TlsState::new_server(&server, 100).unwrap());
     assert_eq!(protocol.deadline_ns(&limits), Some(5_100));
-    assert_eq!(protocol.timed_out(&limits, 5_100), Some(TimeoutError::Handshake));
-    let bare = protocol.held_bytes();
+    assert_eq!(protocol.exceeded_timeout(&limits, 5_100), Some(TimeoutError::Handshake));
+    let bare = protocol.heap_bytes();
     // Bytes written before the end of the handshake are kept, as many as the queue allows.
-    assert_eq!(protocol.write(&[7; 900], &limits, 0).unwrap(), None);
-    assert!(protocol.write(&[7; 200], &limits, 0).is_err());
-    assert_eq!((protocol.queued_bytes(), protocol.unsent().len()), (900, 0));
+    assert_eq!(protocol.seal_and_queue(&[7; 900], &limits, 0).unwrap(), None);
+    assert!(protocol.seal_and_queue(&[7; 200], &limits, 0).is_err());
+    assert_eq!((protocol.queued_bytes(), protocol.unsent_bytes().len()), (900, 0));
 
-    let mut client = Endpoint::new(Tls::client(&trusting(&identity), "localhost", 0).unwrap());
+    let mut client =
+        Endpoint::new(TlsState::new_client(&trusting(&identity), "localhost", 0).unwrap());
     client.open(&[]).unwrap();
     let (mut plain, mut out) = (Vec::new(), Vec::new());
     for _ in 0..4 {
         let mut sealed = std::mem::take(&mut client.out);
-        protocol.open(&mut sealed, &mut plain, &mut out, 200).unwrap();
+        protocol.open_records(&mut sealed, &mut plain, &mut out, 200).unwrap();
         client.open(&std::mem::take(&mut out)).unwrap();
     }
     assert_eq!(client.received, [7; 900]);
-    assert_eq!((protocol.deadline_ns(&limits), protocol.held_bytes()), (None, bare));
+    assert_eq!((protocol.deadline_ns(&limits), protocol.heap_bytes()), (None, bare));
     let codec = LengthPrefixCodec::new(100);
     let mut framed = Vec::new();
     codec.encode(b"hello", &mut framed).unwrap();
@@ -352,20 +357,20 @@ fn link_enforces_handshake_timeout_and_frees_buffers_when_idle() {
     // The message timeout applies to an incomplete record.
     let mut records = std::mem::take(&mut client.out);
     let (first, second) = records.split_at_mut(7);
-    let limits = Limits { message_timeout_ns: 1_000, ..limits };
+    let limits = ConnectionLimits { message_timeout_ns: 1_000, ..limits };
     for (now_ns, part) in (7_000..).step_by(100).zip(first.chunks_mut(3)) {
-        protocol.open(part, &mut plain, &mut out, now_ns).unwrap();
+        protocol.open_records(part, &mut plain, &mut out, now_ns).unwrap();
         assert_eq!(protocol.deadline_ns(&limits), Some(8_000));
     }
-    assert_eq!(protocol.timed_out(&limits, 7_999), None);
-    assert_eq!(protocol.timed_out(&limits, 8_000), Some(TimeoutError::Message));
-    protocol.open(second, &mut plain, &mut out, 7_900).unwrap();
+    assert_eq!(protocol.exceeded_timeout(&limits, 7_999), None);
+    assert_eq!(protocol.exceeded_timeout(&limits, 8_000), Some(TimeoutError::Message));
+    protocol.open_records(second, &mut plain, &mut out, 7_900).unwrap();
     assert_eq!(protocol.deadline_ns(&limits), None);
     let mut received = Vec::new();
     let each = |message: &[u8]| {
         received.extend_from_slice(message);
         ControlFlow::Continue(())
     };
-    protocol.receive(&plain, &codec, 0, each).unwrap();
-    assert_eq!((received, protocol.held_bytes()), (b"hello".to_vec(), bare));
+    protocol.deliver_messages(&plain, &codec, 0, each).unwrap();
+    assert_eq!((received, protocol.heap_bytes()), (b"hello".to_vec(), bare));
 }

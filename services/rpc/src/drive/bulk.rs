@@ -12,15 +12,15 @@ use crate::clock::{self, after};
 use crate::engine::{BulkHandle, PeerKey, Rights};
 use crate::{BulkError, MemoryError, WithdrawError};
 use exchange::TransferRequest;
-use remote::Direction;
+use remote::TransferDirection;
 use std::time::Duration;
 use tables::TransferId;
 
-pub(crate) use exchange::Exchange;
+pub(crate) use exchange::BulkExchange;
 pub use memory::BulkMemory;
 pub use part::{BulkPart, BulkPath};
 pub use tables::BulkStats;
-pub(crate) use tables::Tables;
+pub(crate) use tables::BulkTables;
 
 /// Handle of a bulk transfer that is under way.
 ///
@@ -73,7 +73,7 @@ pub trait Bulk: sealed::Driver {
         rights: Rights,
     ) -> Result<BulkHandle, MemoryError> {
         let memories_max = self.event_loop().config.memories_max;
-        self.event_loop().bulk.register(memory.clone(), rights, memories_max)
+        self.event_loop().bulk.register_memory(memory.clone(), rights, memories_max)
     }
 
     /// Withdraws the registration of a memory, and notifies the peers that have it attached. If
@@ -89,13 +89,13 @@ pub trait Bulk: sealed::Driver {
         handle: &BulkHandle,
         timeout: Duration,
     ) -> Result<(), WithdrawError> {
-        self.event_loop().exchange(|it| it.withdraw(handle))?;
+        self.event_loop().with_bulk_exchange(|it| it.withdraw_memory(handle))?;
         let mut taken = None;
         self.run_until(after(timeout), |event_loop, _| {
-            taken = event_loop.bulk.take_withdrawn(handle);
+            taken = event_loop.bulk.remove_withdrawn_memory(handle);
             taken.is_some()
         });
-        let peers_count = self.event_loop().bulk.users_count(handle.id);
+        let peers_count = self.event_loop().bulk.kernel_writers_count(handle.id);
         taken.map(drop).ok_or(WithdrawError::InUse { peers_count })
     }
 
@@ -118,7 +118,7 @@ pub trait Bulk: sealed::Driver {
         into: &BulkMemory,
         part: BulkPart,
     ) -> Result<(), BulkError> {
-        let direction = Direction::Pull;
+        let direction = TransferDirection::Pull;
         transfer_and_wait(
             self,
             &TransferRequest { peer, direction, handle: from, memory: into, part },
@@ -143,7 +143,7 @@ pub trait Bulk: sealed::Driver {
         from: &BulkMemory,
         part: BulkPart,
     ) -> Result<(), BulkError> {
-        let direction = Direction::Push;
+        let direction = TransferDirection::Push;
         transfer_and_wait(
             self,
             &TransferRequest { peer, direction, handle: into, memory: from, part },
@@ -162,9 +162,11 @@ pub trait Bulk: sealed::Driver {
         into: &BulkMemory,
         part: BulkPart,
     ) -> Result<Transfer, BulkError> {
-        let direction = Direction::Pull;
+        let direction = TransferDirection::Pull;
         let request = TransferRequest { peer, direction, handle: from, memory: into, part };
-        self.event_loop().exchange(|it| it.start(&request)).map(|id| Transfer { id })
+        self.event_loop()
+            .with_bulk_exchange(|it| it.start_transfer(&request))
+            .map(|id| Transfer { id })
     }
 
     /// Starts a [`push`](Self::push) without waiting. The transfer proceeds whenever the program is
@@ -179,9 +181,11 @@ pub trait Bulk: sealed::Driver {
         from: &BulkMemory,
         part: BulkPart,
     ) -> Result<Transfer, BulkError> {
-        let direction = Direction::Push;
+        let direction = TransferDirection::Push;
         let request = TransferRequest { peer, direction, handle: into, memory: from, part };
-        self.event_loop().exchange(|it| it.start(&request)).map(|id| Transfer { id })
+        self.event_loop()
+            .with_bulk_exchange(|it| it.start_transfer(&request))
+            .map(|id| Transfer { id })
     }
 
     /// Waits for the end of a transfer that was started, and returns its result.
@@ -198,17 +202,17 @@ pub trait Bulk: sealed::Driver {
         if self.event_loop().poll_if_due_before_transfer() {
             self.run_until(0, |_, _| true);
         }
-        if let Some(result) = self.event_loop().bulk.transfers.take(id) {
+        if let Some(result) = self.event_loop().bulk.transfers.take_result(id) {
             return result;
         }
         let deadline_ns = self.event_loop().bulk.transfers.deadline_ns(id).unwrap_or(u64::MAX);
         let mut result = None;
         self.run_until(deadline_ns, |event_loop, _| {
-            result = event_loop.bulk.transfers.take(id);
+            result = event_loop.bulk.transfers.take_result(id);
             result.is_some()
         });
         result.unwrap_or_else(|| {
-            self.event_loop().exchange(|it| it.cancel(id));
+            self.event_loop().with_bulk_exchange(|it| it.cancel_transfer(id));
             Err(BulkError::Deadline)
         })
     }
@@ -242,7 +246,7 @@ pub trait Bulk: sealed::Driver {
             found.is_some()
         });
         let (at, result) = found.unwrap_or_else(|| {
-            self.event_loop().exchange(|it| it.cancel(transfers[late].id));
+            self.event_loop().with_bulk_exchange(|it| it.cancel_transfer(transfers[late].id));
             (late, Err(BulkError::Deadline))
         });
         transfers.remove(at);
@@ -257,25 +261,25 @@ pub trait Bulk: sealed::Driver {
     fn test_transfer(&mut self, transfer: Transfer) -> Option<Result<(), BulkError>> {
         self.run_until(0, |_, _| true);
         let event_loop = self.event_loop();
-        if let Some(result) = event_loop.bulk.transfers.take(transfer.id) {
+        if let Some(result) = event_loop.bulk.transfers.take_result(transfer.id) {
             return Some(result);
         }
         let deadline_ns = event_loop.bulk.transfers.deadline_ns(transfer.id)?;
         if deadline_ns == u64::MAX || clock::now_ns() < deadline_ns {
             return None;
         }
-        event_loop.exchange(|it| it.cancel(transfer.id));
+        event_loop.with_bulk_exchange(|it| it.cancel_transfer(transfer.id));
         Some(Err(BulkError::Deadline))
     }
 
     /// Cancels a transfer. This endpoint no longer accesses its memory for it.
     fn cancel_transfer(&mut self, transfer: Transfer) {
-        self.event_loop().exchange(|it| it.cancel(transfer.id));
+        self.event_loop().with_bulk_exchange(|it| it.cancel_transfer(transfer.id));
     }
 
     /// Returns the way in which transfers access the peer's memory of that handle; `None` if this is not known yet.
     fn bulk_path(&mut self, peer: PeerKey, handle: &BulkHandle) -> Option<BulkPath> {
-        self.event_loop().exchange(|it| it.path(peer, handle))
+        self.event_loop().with_bulk_exchange(|it| it.transfer_path(peer, handle))
     }
 
     /// Returns the counters of bulk transfers.
@@ -292,7 +296,7 @@ fn find_completed(
     transfers: &[Transfer],
 ) -> Option<(usize, Result<(), BulkError>)> {
     transfers.iter().enumerate().find_map(|(at, it)| {
-        let result = event_loop.bulk.transfers.take(it.id)?;
+        let result = event_loop.bulk.transfers.take_result(it.id)?;
         Some((at, result))
     })
 }
@@ -306,9 +310,11 @@ fn transfer_and_wait(
     if driver.event_loop().poll_if_due_before_transfer() {
         driver.run_until(0, |_, _| true);
     }
-    if let Some(done) = driver.event_loop().exchange(|it| it.copy_at_once(request)) {
+    if let Some(done) =
+        driver.event_loop().with_bulk_exchange(|it| it.try_copy_immediately(request))
+    {
         return done;
     }
-    let id = driver.event_loop().exchange(|it| it.start(request))?;
+    let id = driver.event_loop().with_bulk_exchange(|it| it.start_transfer(request))?;
     driver.wait_transfer(Transfer { id })
 }

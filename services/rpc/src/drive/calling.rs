@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 /// Name of the procedure that stops [`serve`](crate::Endpoint::serve), if `remote_stop` allows it.
-pub(crate) const STOP: &str = "handover/stop";
+pub(crate) const STOP_METHOD_NAME: &str = "handover/stop";
 
 /// Handle of a call that is under way, with a result of type `R`.
 ///
@@ -104,7 +104,7 @@ pub trait Calling: sealed::Driver {
         arguments: &[u8],
         read: impl FnOnce(&[u8]) -> T,
     ) -> Result<T, CallError> {
-        let id = self.event_loop().start(peer, method.word(), arguments, u64::MAX)?;
+        let id = self.event_loop().start_call(peer, method.word(), arguments, u64::MAX)?;
         wait_for(self, id, |result| Ok(read(result)))
     }
 
@@ -123,7 +123,7 @@ pub trait Calling: sealed::Driver {
         timeout: Duration,
         read: impl FnOnce(&[u8]) -> T,
     ) -> Result<T, CallError> {
-        let id = self.event_loop().start(peer, method.word(), arguments, after(timeout))?;
+        let id = self.event_loop().start_call(peer, method.word(), arguments, after(timeout))?;
         wait_for(self, id, |result| Ok(read(result)))
     }
 
@@ -164,7 +164,7 @@ pub trait Calling: sealed::Driver {
     /// Blocks until the result arrives, the connection ends, or the call's deadline passes.
     #[inline]
     fn wait<R: DeserializeOwned>(&mut self, call: Call<R>) -> Result<R, CallError> {
-        wait_for(self, call.id, decoded)
+        wait_for(self, call.id, decode_result)
     }
 
     /// Runs one iteration of the event loop, and returns the call's result if it has arrived or its
@@ -177,13 +177,13 @@ pub trait Calling: sealed::Driver {
         self.run_until(0, |_, _| true);
         match self.event_loop().calls.is_done(id) {
             None => Some(Err(CallError::Stale)),
-            Some(true) => Some(finish(self, call.id, decoded)),
+            Some(true) => Some(finish(self, call.id, decode_result)),
             Some(false) => {
                 let deadline_ns = self.event_loop().calls.deadline_ns(id).unwrap_or(u64::MAX);
                 if deadline_ns == u64::MAX || clock::now_ns() < deadline_ns {
                     return None;
                 }
-                self.event_loop().cancel(id);
+                self.event_loop().cancel_call(id);
                 Some(Err(CallError::Deadline))
             }
         }
@@ -217,10 +217,10 @@ pub trait Calling: sealed::Driver {
         let call = calls.remove(at);
         let result = match self.event_loop().calls.is_done(call.id) {
             Some(false) => {
-                self.event_loop().cancel(call.id);
+                self.event_loop().cancel_call(call.id);
                 Err(CallError::Deadline)
             }
-            Some(true) => finish(self, call.id, decoded),
+            Some(true) => finish(self, call.id, decode_result),
             None => Err(CallError::Stale),
         };
         Some((at, result))
@@ -228,7 +228,7 @@ pub trait Calling: sealed::Driver {
 
     /// Cancels a call. The peer is notified, and drops the request if its handler has not started.
     fn cancel<R>(&mut self, call: Call<R>) {
-        self.event_loop().cancel(call.id);
+        self.event_loop().cancel_call(call.id);
     }
 
     /// Sends a one-way call, which has no answer. Its arrival and its outcome are not reported.
@@ -242,7 +242,7 @@ pub trait Calling: sealed::Driver {
         arguments: &A,
     ) -> Result<(), CallError> {
         let event_loop = self.event_loop();
-        let bytes = encoded(std::mem::take(&mut event_loop.scratch), arguments)?;
+        let bytes = encode_arguments(std::mem::take(&mut event_loop.scratch), arguments)?;
         let sent = event_loop.send_one_way(peer, method.word(), &bytes);
         event_loop.scratch = bytes;
         sent
@@ -269,14 +269,14 @@ pub trait Calling: sealed::Driver {
     /// # Blocking
     /// Blocks as [`call`](Self::call) does.
     fn stop_peer(&mut self, peer: PeerKey) -> Result<(), CallError> {
-        self.call_bytes(peer, Method::new(STOP), &[], |_| ())
+        self.call_bytes(peer, Method::new(STOP_METHOD_NAME), &[], |_| ())
     }
 }
 
 impl<T: sealed::Driver + ?Sized> Calling for T {}
 
 #[inline]
-pub(super) fn encoded<A: Serialize + ?Sized>(
+pub(super) fn encode_arguments<A: Serialize + ?Sized>(
     mut into: Vec<u8>,
     value: &A,
 ) -> Result<Vec<u8>, CallError> {
@@ -294,8 +294,8 @@ fn start<R>(
     deadline_ns: u64,
 ) -> Result<Call<R>, CallError> {
     let event_loop = driver.event_loop();
-    let bytes = encoded(std::mem::take(&mut event_loop.scratch), arguments)?;
-    let id = event_loop.start(peer, method.word(), &bytes, deadline_ns);
+    let bytes = encode_arguments(std::mem::take(&mut event_loop.scratch), arguments)?;
+    let id = event_loop.start_call(peer, method.word(), &bytes, deadline_ns);
     event_loop.scratch = bytes;
     Ok(Call { id: id?, result: PhantomData })
 }
@@ -307,18 +307,18 @@ fn wait_for<T>(
     read: impl FnOnce(&[u8]) -> Result<T, CallError>,
 ) -> Result<T, CallError> {
     let deadline_ns = driver.event_loop().calls.deadline_ns(id).ok_or(CallError::Stale)?;
-    if driver.event_loop().take_answer_in_memory(id) {
+    if driver.event_loop().receive_answer_from_shared_memory(id) {
         return read(&driver.event_loop().body);
     }
     if !driver.run_until(deadline_ns, |event_loop, _| event_loop.calls.is_done(id) != Some(false)) {
-        driver.event_loop().cancel(id);
+        driver.event_loop().cancel_call(id);
         return Err(CallError::Deadline);
     }
     finish(driver, id, read)
 }
 
 #[inline]
-pub(super) fn decoded<R: DeserializeOwned>(result: &[u8]) -> Result<R, CallError> {
+pub(super) fn decode_result<R: DeserializeOwned>(result: &[u8]) -> Result<R, CallError> {
     postcard::from_bytes(result).map_err(|_| CallError::BadResult)
 }
 
@@ -328,16 +328,19 @@ fn finish<T>(
     id: CallId,
     read: impl FnOnce(&[u8]) -> Result<T, CallError>,
 ) -> Result<T, CallError> {
-    let taken = driver.event_loop().calls.take(id, |outcome, body| outcome.into_result(body, read));
+    let taken = driver
+        .event_loop()
+        .calls
+        .take_completed(id, |outcome, body| outcome.into_result(body, read));
     taken.unwrap_or(Err(CallError::Stale))
 }
 
 /// Connects, and runs the event loop until the connection is established or has failed.
-pub(super) fn connect(
+pub(super) fn connect_and_wait(
     driver: &mut (impl sealed::Driver + ?Sized),
     address: &Address,
 ) -> Result<PeerKey, EndpointError> {
-    let number = driver.event_loop().start_connect(address)?;
+    let number = driver.event_loop().start_connecting(address)?;
     let mut result = None;
     driver.run_until(u64::MAX, |event_loop, _| {
         // A spinning endpoint polls epoll only now and then.

@@ -1,6 +1,6 @@
 //! Connecting without blocking; only the lookup of a host's name blocks.
 
-use super::listen::{system_call_error, unix_address, unix_socket};
+use super::listen::{open_unix_socket, system_call_error, unix_address};
 use super::poll::{EventSource, Poll};
 use super::socket;
 use crate::{Address, EndpointError};
@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 const RETRY_NS: u64 = 1_000_000;
 
 /// Name of a failed system call, and its error number.
-type FailedCall = (&'static str, Errno);
+type FailedSystemCall = (&'static str, Errno);
 
 /// Connection that is being established.
 #[derive(Debug)]
@@ -73,8 +73,8 @@ impl ConnectAttempt {
         poll: &Poll,
         source: EventSource,
         now_ns: u64,
-    ) -> Result<Option<OwnedFd>, FailedCall> {
-        let fd = unix_socket().map_err(|errno| ("socket", errno))?;
+    ) -> Result<Option<OwnedFd>, FailedSystemCall> {
+        let fd = open_unix_socket().map_err(|errno| ("socket", errno))?;
         let at = unix_address(&self.address).map_err(|errno| ("connect", errno))?;
         match net::connect(&fd, &at) {
             Ok(()) => {
@@ -97,12 +97,12 @@ impl ConnectAttempt {
         &mut self,
         poll: &Poll,
         source: EventSource,
-    ) -> Result<Option<OwnedFd>, FailedCall> {
+    ) -> Result<Option<OwnedFd>, FailedSystemCall> {
         loop {
             if let Some(fd) = self.socket.take() {
                 match connected(&fd) {
                     Ok(true) => {
-                        socket::set_options(fd.as_fd());
+                        socket::set_socket_options(fd.as_fd());
                         return Ok(Some(fd));
                     }
                     Ok(false) => {
@@ -131,7 +131,7 @@ impl ConnectAttempt {
     }
 
     /// Returns the error for a connection that was not established in time.
-    pub(crate) fn timed_out(&self) -> EndpointError {
+    pub(crate) fn timeout_error(&self) -> EndpointError {
         system_call_error("connect", &self.address)(self.last_error)
     }
 }

@@ -1,6 +1,6 @@
 //! Endpoint: listens, connects, calls and serves in one thread.
 
-use super::calling::{self, STOP};
+use super::calling::{self, STOP_METHOD_NAME};
 use super::dump::{Dump, Stats};
 use super::event_loop::{
     CallbackContext, CallbackInbox, DeferringSink, EventLoop, RequestSink, sealed,
@@ -8,12 +8,12 @@ use super::event_loop::{
 use super::hooks::{CallOutcome, CallRole};
 #[cfg(feature = "monitoring")]
 use super::monitor::{CallReport, Monitor, ObservedCall};
-use super::pool::{Job, Pool, Work, catch_panic};
+use super::pool::{Pool, PoolJob, PooledHandler, catch_panic};
 #[cfg(feature = "signal-dump")]
 use super::signal::SignalDump;
-use super::timing::DropCallbacks;
+use super::timing::ShutdownCallbacks;
 use crate::clock::after;
-use crate::engine::{Header, Kind, Methods, ONE_WAY, PeerKey, Refusal};
+use crate::engine::{FrameHeader, FrameKind, Methods, ONE_WAY_CALL_NUMBER, PeerKey, Refusal};
 use crate::stage;
 use crate::{Address, Config, EndpointError, Failure, RegisterError};
 use serde::Serialize;
@@ -28,7 +28,7 @@ type InlineHandler = dyn FnMut(&mut Context<'_>, &[u8], &mut Vec<u8>) -> Result<
 
 enum Handler {
     Inline(Box<InlineHandler>),
-    Pooled(Arc<Work>),
+    Pooled(Arc<PooledHandler>),
 }
 
 struct Handlers {
@@ -39,37 +39,43 @@ struct Handlers {
 
 impl RequestSink for Handlers {
     #[inline]
-    fn request(&mut self, event_loop: &mut EventLoop, peer: PeerKey, header: Header, body: &[u8]) {
-        let one_way = header.kind == Kind::OneWay;
+    fn handle_request(
+        &mut self,
+        event_loop: &mut EventLoop,
+        peer: PeerKey,
+        header: FrameHeader,
+        body: &[u8],
+    ) {
+        let one_way = header.kind == FrameKind::OneWay;
         let Self { known, answer } = self;
         answer.clear();
         let handler = known.get_mut(header.method);
         if handler.is_some() {
-            let call = if one_way { ONE_WAY } else { header.call };
-            event_loop.hooks.begin(CallRole::Server, peer, call, header.method, body.len());
+            let call = if one_way { ONE_WAY_CALL_NUMBER } else { header.call };
+            event_loop.hooks.record_start(CallRole::Server, peer, call, header.method, body.len());
         }
         let outcome = match handler {
             None => Err(Refusal::Unknown),
             Some(Handler::Inline(handler)) => {
-                stage::dispatched(header.call);
+                stage::record_dispatched(header.call);
                 let mut context = Context { event_loop, peer };
                 catch_panic(|| handler(&mut context, body, answer))
             }
             Some(Handler::Pooled(work)) if event_loop.config.pool_threads == 0 => {
-                stage::dispatched(header.call);
+                stage::record_dispatched(header.call);
                 catch_panic(|| work(body, answer))
             }
             Some(Handler::Pooled(work)) => {
-                stage::dispatched(header.call);
+                stage::record_dispatched(header.call);
                 let (work, call) = (Arc::clone(work), header.call);
-                let job = Job { work, arguments: body.to_vec(), peer, call, one_way };
-                match event_loop.pool.as_ref().map(|pool| pool.push(job)) {
+                let job = PoolJob { work, arguments: body.to_vec(), peer, call, one_way };
+                match event_loop.pool.as_ref().map(|pool| pool.push_job(job)) {
                     Some(Ok(())) => {
                         if one_way {
-                            event_loop.hooks.end(
+                            event_loop.hooks.record_end(
                                 CallRole::Server,
                                 peer,
-                                ONE_WAY,
+                                ONE_WAY_CALL_NUMBER,
                                 0,
                                 CallOutcome::Result,
                             );
@@ -81,9 +87,15 @@ impl RequestSink for Handlers {
             }
         };
         if one_way {
-            event_loop.hooks.end(CallRole::Server, peer, ONE_WAY, 0, outcome.into());
+            event_loop.hooks.record_end(
+                CallRole::Server,
+                peer,
+                ONE_WAY_CALL_NUMBER,
+                0,
+                outcome.into(),
+            );
         } else {
-            event_loop.respond(peer, header.call, outcome, answer);
+            event_loop.send_response(peer, header.call, outcome, answer);
         }
     }
 
@@ -111,7 +123,7 @@ impl Context<'_> {
 
     /// Ends [`Endpoint::serve`] after this handler's result was sent, so that a peer can shut the endpoint down.
     pub fn stop(&mut self) {
-        self.event_loop.inbox.stop();
+        self.event_loop.inbox.request_stop();
     }
 }
 
@@ -155,7 +167,7 @@ pub struct Endpoint {
     event_loop: EventLoop,
     handlers: Handlers,
     /// Callbacks for the endpoint's drop. Must be the last field, so that it is dropped last.
-    on_drop: DropCallbacks,
+    on_drop: ShutdownCallbacks,
 }
 
 impl Drop for Endpoint {
@@ -185,7 +197,7 @@ impl Endpoint {
         let mut new = Self {
             event_loop: EventLoop::new(config)?,
             handlers,
-            on_drop: DropCallbacks::default(),
+            on_drop: ShutdownCallbacks::default(),
         };
         if remote_stop {
             let stops = |context: &mut Context<'_>, _: &[u8], _: &mut Vec<u8>| {
@@ -193,7 +205,7 @@ impl Endpoint {
                 Ok(())
             };
             // Nothing is registered yet, so the name is free.
-            let _ = new.insert(STOP, 0, Handler::Inline(Box::new(stops)));
+            let _ = new.insert(STOP_METHOD_NAME, 0, Handler::Inline(Box::new(stops)));
         }
         for address in &listen {
             new.listen(address)?;
@@ -220,7 +232,7 @@ impl Endpoint {
         self.event_loop
             .security
             .set_secret(secret)
-            .map_err(|why| EndpointError::security("the shared secret", why))
+            .map_err(|why| EndpointError::from_security_setup("the shared secret", why))
     }
 
     /// Sets the rustls configuration for accepting connections at `tls://` addresses: this
@@ -257,7 +269,7 @@ impl Endpoint {
     /// the name server otherwise, and usually 5 to 30 s if no name server answers. Use a numeric
     /// address, or resolve the name in another thread, where that matters.
     pub fn connect(&mut self, address: &Address) -> Result<Peer, EndpointError> {
-        calling::connect(self, address)
+        calling::connect_and_wait(self, address)
     }
 
     /// Returns the connected peers.
@@ -358,8 +370,9 @@ impl Endpoint {
     /// # Blocking
     /// Blocks until then.
     pub fn serve(&mut self) {
-        self.event_loop
-            .run_until(&mut self.handlers, u64::MAX, |event_loop, _| event_loop.take_stop());
+        self.event_loop.run_until(&mut self.handlers, u64::MAX, |event_loop, _| {
+            event_loop.take_stop_request()
+        });
     }
 
     /// Serves peers until a stop is requested, or until that peer is disconnected. Returns `false` in the second case.
@@ -369,12 +382,12 @@ impl Endpoint {
     pub fn serve_while_connected(&mut self, peer: Peer) -> bool {
         let (mut is_stopped, mut closed_count) = (false, None);
         self.event_loop.run_until(&mut self.handlers, u64::MAX, |event_loop, _| {
-            is_stopped = event_loop.take_stop();
+            is_stopped = event_loop.take_stop_request();
             // Checked only after some connection has ended.
-            let before = closed_count.replace(event_loop.closed_count());
+            let before = closed_count.replace(event_loop.closed_peers_count());
             let has_ended = before != closed_count && !event_loop.peers.is_connected(peer);
             // A handler may have requested the stop in the same iteration in which its caller was disconnected.
-            is_stopped |= has_ended && event_loop.inbox.take_stop();
+            is_stopped |= has_ended && event_loop.inbox.take_stop_request();
             is_stopped || has_ended
         });
         is_stopped
@@ -395,7 +408,8 @@ impl Endpoint {
     pub fn start_pool(&mut self) -> Result<(), EndpointError> {
         if self.event_loop.pool.is_none() {
             let inbox = Arc::clone(&self.event_loop.inbox);
-            let pool = Pool::start(&self.event_loop.config, move |answer| inbox.push(answer));
+            let pool =
+                Pool::start(&self.event_loop.config, move |answer| inbox.push_answer(answer));
             self.event_loop.pool = Some(pool.map_err(EndpointError::Thread)?);
         }
         Ok(())
@@ -406,8 +420,8 @@ impl Endpoint {
     }
 
     /// Fails the calls that other threads wait for.
-    pub(super) fn break_promises(&mut self) {
-        self.event_loop.break_promises();
+    pub(super) fn fail_awaited_calls(&mut self) {
+        self.event_loop.fail_awaited_calls();
     }
 
     // Observation.
@@ -420,7 +434,7 @@ impl Endpoint {
     /// configuration: a check of a pointer.
     #[cfg(feature = "monitoring")]
     pub fn observe(&mut self, observer: impl FnMut(&ObservedCall<'_>) + Send + 'static) {
-        self.monitor().observe(Box::new(observer));
+        self.monitor().set_observer(Box::new(observer));
     }
 
     #[cfg(feature = "monitoring")]
@@ -428,7 +442,7 @@ impl Endpoint {
         let names = &self.handlers.known;
         self.event_loop.hooks.monitor.get_or_insert_with(|| {
             let mut monitor = Box::<Monitor>::default();
-            names.names().for_each(|(name, provider)| monitor.name(name, provider));
+            names.names().for_each(|(name, provider)| monitor.name_method(name, provider));
             monitor
         })
     }
@@ -438,7 +452,7 @@ impl Endpoint {
     #[cfg(feature = "monitoring")]
     pub fn name_method(&mut self, name: &str, provider: u16) {
         if let Some(monitor) = &mut self.event_loop.hooks.monitor {
-            monitor.name(name, provider);
+            monitor.name_method(name, provider);
         }
     }
 
@@ -447,7 +461,7 @@ impl Endpoint {
     #[cfg(feature = "monitoring")]
     #[must_use]
     pub fn calls_report(&self) -> Vec<CallReport> {
-        self.event_loop.hooks.monitor.as_ref().map_or_else(Vec::new, |it| it.report())
+        self.event_loop.hooks.monitor.as_ref().map_or_else(Vec::new, |it| it.reports_by_method())
     }
 
     /// Returns a snapshot of the endpoint's state.
@@ -468,7 +482,7 @@ impl Endpoint {
         signal: i32,
         callback: impl FnMut(&Dump) + Send + 'static,
     ) -> Result<(), EndpointError> {
-        self.event_loop.dump_on(SignalDump::new(signal, Box::new(callback))?)
+        self.event_loop.set_signal_dump(SignalDump::new(signal, Box::new(callback))?)
     }
 
     // End of the endpoint.
@@ -515,7 +529,7 @@ pub struct Stopper {
 impl Stopper {
     /// Requests the endpoint to stop serving. If it is not serving, its next [`Endpoint::serve`] returns at once.
     pub fn stop(&self) {
-        self.inbox.stop();
+        self.inbox.request_stop();
     }
 }
 

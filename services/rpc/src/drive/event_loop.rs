@@ -10,22 +10,22 @@ mod posts;
 mod send;
 mod wait;
 
-use super::bulk::{Exchange, Tables};
+use super::bulk::{BulkExchange, BulkTables};
 use super::dump::{Dump, Stats};
 use super::handshakes::Handshakes;
 use super::hooks::CallHooks;
-use super::inbox::{self, Post};
+use super::inbox::{self, PostedRequest};
 use super::listen::{self, Listener};
 use super::peers::{ClosedPeer, Peers};
 use super::poll::{EventSource, Poll};
 use super::pool::{Pool, PoolAnswer};
-use super::promises::Promises;
+use super::promises::AwaitedCalls;
 use super::security::Security;
 #[cfg(feature = "signal-dump")]
 use super::signal::SignalDump;
 use super::timers::Timers;
 use crate::clock;
-use crate::engine::{Calls, Header, PeerKey};
+use crate::engine::{Calls, FrameHeader, PeerKey};
 use crate::{Address, CallError, CloseReason, Config, EndpointError, FrameError, LogLevel};
 use std::collections::VecDeque;
 use std::fmt;
@@ -75,7 +75,13 @@ pub(crate) mod sealed {
 
 /// Receiver of peers' requests, called by the event loop.
 pub(crate) trait RequestSink {
-    fn request(&mut self, event_loop: &mut EventLoop, peer: PeerKey, header: Header, body: &[u8]);
+    fn handle_request(
+        &mut self,
+        event_loop: &mut EventLoop,
+        peer: PeerKey,
+        header: FrameHeader,
+        body: &[u8],
+    );
     /// Returns `true` if deferred requests may be handled now.
     fn can_handle_deferred(&self) -> bool;
 }
@@ -84,8 +90,14 @@ pub(crate) trait RequestSink {
 pub(crate) struct DeferringSink;
 
 impl RequestSink for DeferringSink {
-    fn request(&mut self, event_loop: &mut EventLoop, peer: PeerKey, header: Header, body: &[u8]) {
-        event_loop.defer(peer, header, body);
+    fn handle_request(
+        &mut self,
+        event_loop: &mut EventLoop,
+        peer: PeerKey,
+        header: FrameHeader,
+        body: &[u8],
+    ) {
+        event_loop.defer_request(peer, header, body);
     }
 
     fn can_handle_deferred(&self) -> bool {
@@ -104,13 +116,13 @@ pub struct EventLoop {
     /// Time at which paused listeners accept connections again, in ns; `None` if no listener is paused.
     accept_again_ns: Option<u64>,
     pub(crate) calls: Calls,
-    promises: Promises,
-    pub(crate) bulk: Tables,
+    promises: AwaitedCalls,
+    pub(crate) bulk: BulkTables,
     pub(crate) timers: Timers<Callback>,
     pub(crate) hooks: CallHooks,
     pub(crate) inbox: Arc<CallbackInbox>,
     /// Requests of other threads that were removed from the inbox and are not handled yet.
-    posts: Vec<Post<Callback>>,
+    posts: Vec<PostedRequest<Callback>>,
     /// Closures of other threads, to be run between handlers.
     closures: VecDeque<Callback>,
     pub(crate) pool: Option<Pool>,
@@ -154,7 +166,7 @@ impl EventLoop {
         let poll = Poll::new().map_err(refused("epoll_create1"))?;
         let inbox =
             Arc::new(CallbackInbox::new(config.calls_max as usize).map_err(refused("eventfd"))?);
-        poll.add(inbox.event(), EventSource::Inbox).map_err(refused("epoll_ctl"))?;
+        poll.add(inbox.wake_eventfd(), EventSource::Inbox).map_err(refused("epoll_ctl"))?;
         #[cfg(feature = "monitoring")]
         let hooks = CallHooks { monitor: config.monitoring.then(Box::default) };
         #[cfg(not(feature = "monitoring"))]
@@ -167,8 +179,8 @@ impl EventLoop {
             listeners: Vec::new(),
             accept_again_ns: None,
             calls: Calls::new(config.calls_max),
-            promises: Promises::default(),
-            bulk: Tables::new(),
+            promises: AwaitedCalls::default(),
+            bulk: BulkTables::new(),
             timers: Timers::default(),
             hooks,
             inbox,
@@ -197,11 +209,11 @@ impl EventLoop {
 
     pub(crate) fn stats(&self) -> Stats {
         let peers_count = u32::try_from(self.peers.active.len()).unwrap_or(u32::MAX);
-        Stats { peers_count, late_count: self.calls.late_count(), ..self.stats }
+        Stats { peers_count, late_count: self.calls.late_answers_count(), ..self.stats }
     }
 
     #[inline]
-    pub(crate) fn closed_count(&self) -> u64 {
+    pub(crate) fn closed_peers_count(&self) -> u64 {
         self.stats.closed_count
     }
 
@@ -211,18 +223,18 @@ impl EventLoop {
             config: self.config.clone(),
             stats: self.stats(),
             bulk: self.bulk.stats,
-            calls_under_way_count: self.calls.count(),
+            calls_under_way_count: self.calls.calls_count(),
             requests_waiting_count: self.peers.deferred_count(),
             timers_count: self.timers.count(),
-            peers: self.peers.dumps(),
+            peers: self.peers.dump_peers(),
             #[cfg(feature = "monitoring")]
-            calls: self.hooks.monitor.as_ref().map_or_else(Vec::new, |it| it.report()),
+            calls: self.hooks.monitor.as_ref().map_or_else(Vec::new, |it| it.reports_by_method()),
         }
     }
 
     /// Passes a dump to the signal's callback whenever that signal is received.
     #[cfg(feature = "signal-dump")]
-    pub(crate) fn dump_on(&mut self, signal: SignalDump) -> Result<(), EndpointError> {
+    pub(crate) fn set_signal_dump(&mut self, signal: SignalDump) -> Result<(), EndpointError> {
         let added = self.poll.add(signal.socket(), EventSource::Signal);
         added.map_err(|errno| super::signal::system_call_error("epoll_ctl", &errno.into()))?;
         self.signal = Some(signal);
@@ -230,7 +242,7 @@ impl EventLoop {
     }
 
     pub(crate) fn listen(&mut self, address: &Address) -> Result<Address, EndpointError> {
-        self.security.check_listen(address)?;
+        self.security.check_listen_address(address)?;
         let listener = listen::listen(address)?;
         let number = u32::try_from(self.listeners.len()).unwrap_or(u32::MAX);
         let added = self.poll.add(&listener.fd, EventSource::Listener(number));
@@ -247,7 +259,7 @@ impl EventLoop {
 
     /// Returns `true` if a stop was requested since the last call.
     #[inline]
-    pub(crate) fn take_stop(&mut self) -> bool {
+    pub(crate) fn take_stop_request(&mut self) -> bool {
         std::mem::take(&mut self.stopped)
     }
 
@@ -263,9 +275,12 @@ impl EventLoop {
 
     /// Calls `exchange` with the parts of this event loop that bulk transfers use, and returns its result.
     #[inline]
-    pub(crate) fn exchange<R>(&mut self, exchange: impl FnOnce(&mut Exchange<'_>) -> R) -> R {
+    pub(crate) fn with_bulk_exchange<R>(
+        &mut self,
+        exchange: impl FnOnce(&mut BulkExchange<'_>) -> R,
+    ) -> R {
         let Self { bulk: tables, peers, config, .. } = self;
-        let result = exchange(&mut Exchange { tables, peers, config });
+        let result = exchange(&mut BulkExchange { tables, peers, config });
         self.fail_calls_of_closed();
         result
     }
@@ -290,15 +305,16 @@ impl EventLoop {
             // Without this, a child of this process that inherited the descriptor would keep it in the epoll set.
             let _ = process.map(|it| self.poll.remove(it));
             if let Some(pool) = &self.pool {
-                pool.forget(peer);
+                pool.remove_peer_jobs(peer);
             }
-            self.calls.fail(peer, &why);
-            for call in self.promises.ended(&self.calls) {
-                self.promises.complete(call, &mut self.calls, |timer| self.timers.cancel(timer));
+            self.calls.fail_calls_to(peer, &why);
+            for call in self.promises.completed_call_numbers(&self.calls) {
+                self.promises
+                    .set_completed_result(call, &mut self.calls, |timer| self.timers.cancel(timer));
             }
             let Self { bulk: tables, peers, config, .. } = self;
-            Exchange { tables, peers, config }.forget(peer, &why, socket);
-            self.hooks.disconnected(peer);
+            BulkExchange { tables, peers, config }.abort_peer_transfers(peer, &why, socket);
+            self.hooks.remove_peer(peer);
             self.stats.closed_count += 1;
             if self.is_logged(LogLevel::Info) {
                 tracing::info!(target: LOG, slot = peer.slot, %why, "a connection was closed");
@@ -309,25 +325,25 @@ impl EventLoop {
     /// Waits a short time for peers that may still write local memory, and leaks memory that they
     /// have not released by then.
     fn release_memories(&mut self) {
-        if !self.bulk.has_lent_memory() {
+        if !self.bulk.has_memory_writable_by_peers() {
             return;
         }
         for peer in self.peers.keys().collect::<Vec<_>>() {
             self.disconnect(peer);
         }
         let began = Instant::now();
-        while self.bulk.has_lingering() && began.elapsed() < RELEASE_MAX {
-            self.bulk.free_lingering();
+        while self.bulk.has_lingering_memory() && began.elapsed() < RELEASE_MAX {
+            self.bulk.free_lingering_memory();
             std::thread::sleep(RELEASE_MAX / 100);
         }
-        self.bulk.leak_lingering();
+        self.bulk.leak_lingering_memory();
     }
 }
 
 impl Drop for EventLoop {
     fn drop(&mut self) {
         // Done before the pool is joined: a handler there may wait for one of these.
-        self.break_promises();
+        self.fail_awaited_calls();
         self.release_memories();
     }
 }

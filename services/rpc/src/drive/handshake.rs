@@ -14,14 +14,14 @@
 //! ```
 
 use super::link::AnyLink;
-use super::random::random_bytes;
-use super::security::{Security, check_user};
-use super::sm::Sm;
+use super::random::fill_with_random;
+use super::security::{Security, check_peer_user};
+use super::sm::SharedMemoryLink;
 use super::socket::{self, ReadResult};
-use super::stream::Stream;
+use super::stream::StreamLink;
 use super::wire::Wire;
-use crate::config::{MESSAGE_BYTES_MIN, SHARED_BYTES_LIMIT, SLOTS_LIMIT};
-use crate::engine::{HELLO_BYTES, Hello, NO_PROOF, NONCE_BYTES, PROOF_BYTES, Role};
+use crate::config::{MESSAGE_BYTES_LIMIT_MIN, SHARED_BYTES_LIMIT, SLOTS_COUNT_LIMIT};
+use crate::engine::{HELLO_BYTES, HandshakeRole, Hello, NO_PROOF, NONCE_BYTES, PROOF_BYTES};
 use crate::raw::{Segment, SegmentError};
 use crate::{
     Address, AuthenticationError, CloseReason, Config, EndpointError, FrameError, Transport,
@@ -45,7 +45,7 @@ pub(crate) struct Handshake {
     address: Address,
     /// Shared memory segment created by this end, the connector.
     segment: Option<Segment>,
-    role: Role,
+    role: HandshakeRole,
     /// Encoded [`Hello`] and nonce that this end has sent.
     own: [u8; OPENING_BYTES],
     received: [u8; HANDSHAKE_BYTES],
@@ -78,34 +78,34 @@ fn hello(config: &Config, address: &Address, security: &Security) -> Hello {
         slots_count: if is_sm { config.slots_count } else { 0 },
         shared_bytes: if is_sm { config.shared_bytes } else { 0 },
         spins: config.spin_forever,
-        has_secret: security.secret(address).is_some(),
+        has_secret: security.secret_for_address(address).is_some(),
     }
 }
 
 impl Handshake {
     /// Starts the handshake of a connection that was accepted at that address.
-    pub(crate) fn accepted(
+    pub(crate) fn new_acceptor(
         wire: Wire,
         address: Address,
         config: &Config,
         security: &Security,
     ) -> Result<Self, CloseReason> {
-        Self::new(wire, address, Role::Acceptor, config, security)
+        Self::new(wire, address, HandshakeRole::Acceptor, config, security)
     }
 
     fn new(
         wire: Wire,
         address: Address,
-        role: Role,
+        role: HandshakeRole,
         config: &Config,
         security: &Security,
     ) -> Result<Self, CloseReason> {
-        check_user(wire.fd(), &address, config)?;
+        check_peer_user(wire.fd(), &address, config)?;
         let mut own = [0; OPENING_BYTES];
         let (own_hello, own_nonce) = own.split_at_mut(HELLO_BYTES);
         own_hello.copy_from_slice(&hello(config, &address, security).encode());
-        if security.secret(&address).is_some() {
-            random_bytes(own_nonce).map_err(CloseReason::failed_call("getrandom"))?;
+        if security.secret_for_address(&address).is_some() {
+            fill_with_random(own_nonce).map_err(CloseReason::from_system_call("getrandom"))?;
         }
         Ok(Self {
             wire,
@@ -122,7 +122,7 @@ impl Handshake {
     }
 
     /// Starts the handshake of a connection to that address, and sends the hello.
-    pub(crate) fn connected(
+    pub(crate) fn new_connector(
         wire: Wire,
         address: Address,
         config: &Config,
@@ -141,12 +141,12 @@ impl Handshake {
             why => EndpointError::Handshake { address: peer.clone(), why },
         };
         let is_sm = address.transport() == Transport::Sm;
-        let role = Role::Connector;
+        let role = HandshakeRole::Connector;
         let mut handshake = Self::new(wire, address, role, config, security).map_err(failed)?;
         if is_sm {
             let made = Segment::create(config.slots_count, config.shared_bytes);
             let (segment, file) = made.map_err(|why| match why {
-                SegmentError::FailedCall(call, errno) => refused(call)(errno),
+                SegmentError::FailedSystemCall(call, errno) => refused(call)(errno),
                 SegmentError::NotSealed => refused("fcntl")(Errno::PERM),
             })?;
             handshake.segment = Some(segment);
@@ -178,7 +178,7 @@ impl Handshake {
                 // Only these reasons are explained, and only by the acceptor: the connector's
                 // application gets the error.
                 Err(why @ (CloseReason::Authentication(_) | CloseReason::Tls(_)))
-                    if self.role == Role::Acceptor =>
+                    if self.role == HandshakeRole::Acceptor =>
                 {
                     // An error means that the peer has already closed the connection.
                     let _ = self.wire.flush();
@@ -242,8 +242,8 @@ impl Handshake {
         config: &Config,
         security: &Security,
     ) -> Result<NextAction, CloseReason> {
-        let is_connector = self.role == Role::Connector;
-        let secret = security.secret(&self.address);
+        let is_connector = self.role == HandshakeRole::Connector;
+        let secret = security.secret_for_address(&self.address);
         match (self.received_bytes, secret) {
             (HELLO_BYTES, _) => {
                 let its = self.peer_hello(config)?;
@@ -263,7 +263,7 @@ impl Handshake {
             }
             (OPENING_BYTES, Some(secret)) => {
                 match is_connector {
-                    true => self.send(&secret.proof(
+                    true => self.send(&secret.compute_proof(
                         self.role,
                         self.connector_opening(),
                         self.acceptor_opening(),
@@ -275,8 +275,13 @@ impl Handshake {
             (_, Some(secret)) => {
                 let mut proof = [0; PROOF_BYTES];
                 proof.copy_from_slice(&self.received[OPENING_BYTES..]);
-                let its = self.role.other();
-                if secret.accepts(&proof, its, self.connector_opening(), self.acceptor_opening()) {
+                let its = self.role.opposite();
+                if secret.is_valid_proof(
+                    &proof,
+                    its,
+                    self.connector_opening(),
+                    self.acceptor_opening(),
+                ) {
                     return Ok(NextAction::Done);
                 }
                 if !is_connector {
@@ -294,7 +299,7 @@ impl Handshake {
         let mut bytes = [0; HELLO_BYTES];
         bytes.copy_from_slice(&self.received[..HELLO_BYTES]);
         Ok(Hello::decode(&bytes).inspect_err(|why| {
-            if matches!(why, FrameError::Version { .. }) && self.role == Role::Acceptor {
+            if matches!(why, FrameError::Version { .. }) && self.role == HandshakeRole::Acceptor {
                 // Sends the peer this end's version, so that it can report it; an error means that
                 // the peer is disconnected.
                 let none = Security::default();
@@ -306,16 +311,16 @@ impl Handshake {
     /// Returns the bytes that the connector sent before the proofs.
     fn connector_opening(&self) -> &[u8] {
         match self.role {
-            Role::Connector => &self.own,
-            Role::Acceptor => &self.received[..OPENING_BYTES],
+            HandshakeRole::Connector => &self.own,
+            HandshakeRole::Acceptor => &self.received[..OPENING_BYTES],
         }
     }
 
     /// Returns the bytes that the acceptor sent before the proofs.
     fn acceptor_opening(&self) -> &[u8] {
         match self.role {
-            Role::Connector => &self.received[..OPENING_BYTES],
-            Role::Acceptor => &self.own,
+            HandshakeRole::Connector => &self.received[..OPENING_BYTES],
+            HandshakeRole::Acceptor => &self.own,
         }
     }
 
@@ -326,22 +331,28 @@ impl Handshake {
         security: &Security,
     ) -> Result<HandshakeResult, CloseReason> {
         let its = self.peer_hello(config)?;
-        if its.message_bytes_max < MESSAGE_BYTES_MIN {
+        if its.message_bytes_max < MESSAGE_BYTES_LIMIT_MIN {
             return Err(FrameError::Reserved.into());
         }
         let message_bytes_max = config.message_bytes_max.min(its.message_bytes_max);
-        let is_acceptor = self.role == Role::Acceptor;
+        let is_acceptor = self.role == HandshakeRole::Acceptor;
         let link = match self.address.transport() {
             Transport::Sm => {
                 let segment = self.share_memory(&its, message_bytes_max, config, security)?;
                 let own = usize::from(is_acceptor);
                 let socket = self.wire.into_socket().ok_or(FrameError::Reserved)?;
-                AnyLink::Sm(Sm::new(segment, own, its.spins, message_bytes_max, socket))
+                AnyLink::Sm(SharedMemoryLink::new(
+                    segment,
+                    own,
+                    its.spins,
+                    message_bytes_max,
+                    socket,
+                ))
             }
             Transport::Tcp | Transport::Uds | Transport::Tls => {
-                match security.secret(&self.address) {
+                match security.secret_for_address(&self.address) {
                     Some(secret) if is_acceptor => {
-                        self.send(&secret.proof(
+                        self.send(&secret.compute_proof(
                             self.role,
                             self.connector_opening(),
                             self.acceptor_opening(),
@@ -350,7 +361,7 @@ impl Handshake {
                     None if is_acceptor => self.send_opening(security)?,
                     Some(_) | None => {}
                 }
-                AnyLink::Other(Box::new(Stream::new(self.wire, message_bytes_max)))
+                AnyLink::Other(Box::new(StreamLink::new(self.wire, message_bytes_max)))
             }
         };
         Ok(HandshakeResult { link, message_bytes_max })
@@ -368,13 +379,13 @@ impl Handshake {
         }
         let (slots_count, shared_bytes) = (its.slots_count, its.shared_bytes);
         let fits = slots_count.is_power_of_two()
-            && (2..=SLOTS_LIMIT).contains(&slots_count)
+            && (2..=SLOTS_COUNT_LIMIT).contains(&slots_count)
             && shared_bytes.is_power_of_two()
             && (2 * message_bytes_max..=SHARED_BYTES_LIMIT).contains(&shared_bytes);
         let file = self.received_fds.pop().filter(|_| fits).ok_or(FrameError::Reserved)?;
         let segment = match Segment::map(&file, slots_count, shared_bytes) {
             Ok(segment) => segment,
-            Err(SegmentError::FailedCall(call, errno)) => {
+            Err(SegmentError::FailedSystemCall(call, errno)) => {
                 return Err(CloseReason::SystemCall { call, errno });
             }
             Err(SegmentError::NotSealed) => return Err(FrameError::Reserved.into()),
@@ -387,7 +398,7 @@ impl Handshake {
     /// Sends the hello, with its nonce if there is a secret.
     fn send_opening(&mut self, security: &Security) -> Result<(), CloseReason> {
         let own = self.own;
-        match security.secret(&self.address) {
+        match security.secret_for_address(&self.address) {
             Some(_) => self.send(&own),
             None => self.send(&own[..HELLO_BYTES]),
         }
@@ -397,7 +408,7 @@ impl Handshake {
     fn send(&mut self, bytes: &[u8]) -> Result<(), CloseReason> {
         match self.wire.send(bytes)? {
             sent if sent == bytes.len() => Ok(()),
-            _ => Err(CloseReason::failed_call("send")(Errno::NOBUFS)),
+            _ => Err(CloseReason::from_system_call("send")(Errno::NOBUFS)),
         }
     }
 
@@ -407,6 +418,6 @@ impl Handshake {
 
     /// Returns `true` if this end is the connector.
     pub(crate) fn is_connector(&self) -> bool {
-        self.role == Role::Connector
+        self.role == HandshakeRole::Connector
     }
 }

@@ -114,7 +114,7 @@ impl Handshakes {
         deadline_ns: u64,
         (poll, config, security): (&Poll, &Config, &Security),
     ) -> Result<u32, EndpointError> {
-        let handshake = Handshake::connected(wire, address.clone(), config, security)?;
+        let handshake = Handshake::new_connector(wire, address.clone(), config, security)?;
         let number = self.register(handshake, None, deadline_ns, poll);
         number.map_err(|errno| system_call_error("epoll_ctl", address, errno))
     }
@@ -127,9 +127,9 @@ impl Handshakes {
         deadline_ns: u64,
         (poll, config, security): (&Poll, &Config, &Security),
     ) -> Result<u32, CloseReason> {
-        let handshake = Handshake::accepted(wire, address, config, security)?;
+        let handshake = Handshake::new_acceptor(wire, address, config, security)?;
         let number = self.register(handshake, remote, deadline_ns, poll);
-        number.map_err(CloseReason::failed_call("epoll_ctl"))
+        number.map_err(CloseReason::from_system_call("epoll_ctl"))
     }
 
     fn register(
@@ -160,8 +160,8 @@ impl Handshakes {
             let connected = connecting.advance(poll, EventSource::Handshake(number), now_ns);
             let handshake = connected.transpose()?.and_then(|fd| {
                 let address = connecting.address();
-                let wire = security.connect(fd, address)?;
-                Handshake::connected(wire, address.clone(), config, security)
+                let wire = security.connect_wire(fd, address)?;
+                Handshake::new_connector(wire, address.clone(), config, security)
             });
             match handshake {
                 Ok(handshake) => entry.stage = Stage::Handshake(Box::new(handshake)),
@@ -243,7 +243,7 @@ impl Handshakes {
         let connected_to = entry.is_outgoing().then(|| entry.address().clone());
         match entry.stage {
             Stage::Connecting(connecting) => {
-                self.results.push((number, Err(connecting.timed_out())));
+                self.results.push((number, Err(connecting.timeout_error())));
                 self.pop_timed_out(now_ns)
             }
             Stage::Handshake(mut handshake) => Some(FinishedHandshake {

@@ -3,7 +3,7 @@
 
 #[cfg(feature = "monitoring")]
 use super::monitor::Monitor;
-use crate::engine::{Outcome, PeerKey, Refusal};
+use crate::engine::{CallCompletion, PeerKey, Refusal};
 use serde::Serialize;
 
 /// Role of an endpoint in a call.
@@ -30,12 +30,12 @@ pub enum CallOutcome {
     Cancelled,
 }
 
-impl From<&Outcome> for CallOutcome {
-    fn from(outcome: &Outcome) -> Self {
+impl From<&CallCompletion> for CallOutcome {
+    fn from(outcome: &CallCompletion) -> Self {
         match outcome {
-            Outcome::Result => CallOutcome::Result,
-            Outcome::Refused(_) => CallOutcome::Refused,
-            Outcome::Disconnected(_) => CallOutcome::Disconnected,
+            CallCompletion::Result => CallOutcome::Result,
+            CallCompletion::Refused(_) => CallOutcome::Refused,
+            CallCompletion::Disconnected(_) => CallOutcome::Disconnected,
         }
     }
 }
@@ -71,7 +71,7 @@ macro_rules! hooks {
 }
 
 hooks! {
-    begin(side: CallRole, peer: PeerKey, call: u64, method: u64, bytes: usize);
-    end(side: CallRole, peer: PeerKey, call: u64, bytes: usize, ending: CallOutcome);
-    disconnected(peer: PeerKey);
+    record_start(side: CallRole, peer: PeerKey, call: u64, method: u64, bytes: usize);
+    record_end(side: CallRole, peer: PeerKey, call: u64, bytes: usize, ending: CallOutcome);
+    remove_peer(peer: PeerKey);
 }

@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Request of another thread to the endpoint's thread. `E` is a closure to run between handlers.
-pub(crate) enum Post<E> {
+pub(crate) enum PostedRequest<E> {
     Call(PostedCall),
     /// Request to cancel the call that would set this answer.
     Cancel(Arc<Answer>),
@@ -30,7 +30,7 @@ pub(crate) struct PostedCall {
 
 /// Queue from other threads to an endpoint.
 pub(crate) struct Inbox<E> {
-    mailbox: Mailbox<PoolAnswer, Post<E>>,
+    mailbox: Mailbox<PoolAnswer, PostedRequest<E>>,
     event: OwnedFd,
     /// Maximum number of queued calls and closures of other threads.
     posts_max: usize,
@@ -43,12 +43,12 @@ impl<E> Inbox<E> {
     }
 
     /// Returns the eventfd that wakes the endpoint's thread.
-    pub(crate) fn event(&self) -> &OwnedFd {
+    pub(crate) fn wake_eventfd(&self) -> &OwnedFd {
         &self.event
     }
 
-    pub(crate) fn push(&self, answer: PoolAnswer) {
-        self.notify(self.mailbox.push(answer));
+    pub(crate) fn push_answer(&self, answer: PoolAnswer) {
+        self.notify(self.mailbox.push_answer(answer));
     }
 
     /// Starts to accept posts of other threads.
@@ -66,17 +66,17 @@ impl<E> Inbox<E> {
     /// # Errors
     /// [`CallError::Full`] if `posts_max` posts wait, and [`CallError::EndpointStopped`] if no thread drives
     /// the endpoint.
-    pub(crate) fn post(&self, post: Post<E>) -> Result<(), CallError> {
+    pub(crate) fn post(&self, post: PostedRequest<E>) -> Result<(), CallError> {
         self.post_within(self.posts_max, post)
     }
 
     /// Queues the cancellation of a call that was posted before. It is exempt from the limit, as
     /// there are no more cancellations than calls.
-    pub(crate) fn post_cancellation(&self, post: Post<E>) -> Result<(), CallError> {
+    pub(crate) fn post_cancellation(&self, post: PostedRequest<E>) -> Result<(), CallError> {
         self.post_within(usize::MAX, post)
     }
 
-    fn post_within(&self, posts_max: usize, post: Post<E>) -> Result<(), CallError> {
+    fn post_within(&self, posts_max: usize, post: PostedRequest<E>) -> Result<(), CallError> {
         let receiver = self.mailbox.post(post, posts_max).map_err(|refusal| match refusal {
             PostError::Full => CallError::Full,
             PostError::Closed => CallError::EndpointStopped,
@@ -85,8 +85,8 @@ impl<E> Inbox<E> {
         Ok(())
     }
 
-    pub(crate) fn stop(&self) {
-        self.notify(self.mailbox.stop());
+    pub(crate) fn request_stop(&self) {
+        self.notify(self.mailbox.request_stop());
     }
 
     fn notify(&self, receiver: ReceiverState) {
@@ -107,17 +107,21 @@ impl<E> Inbox<E> {
     }
 
     #[inline]
-    pub(crate) fn has_any(&self) -> bool {
-        self.mailbox.has_any()
+    pub(crate) fn has_items(&self) -> bool {
+        self.mailbox.has_items()
     }
 
-    pub(crate) fn take(&self, answers: &mut Vec<PoolAnswer>, posts: &mut Vec<Post<E>>) {
-        self.mailbox.take(answers, posts);
+    pub(crate) fn take_all(
+        &self,
+        answers: &mut Vec<PoolAnswer>,
+        posts: &mut Vec<PostedRequest<E>>,
+    ) {
+        self.mailbox.take_all(answers, posts);
     }
 
     /// Returns `true` if a stop was requested since the last call.
-    pub(crate) fn take_stop(&self) -> bool {
-        self.mailbox.take_stop()
+    pub(crate) fn take_stop_request(&self) -> bool {
+        self.mailbox.take_stop_request()
     }
 }
 

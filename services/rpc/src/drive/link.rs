@@ -1,9 +1,9 @@
 //! Interface of transports. A new transport implements this trait and its part of the handshake.
 
 use super::bulk::BulkMemory;
-use super::sm::Sm;
+use super::sm::SharedMemoryLink;
 use crate::CloseReason;
-use crate::engine::{FileId, Header};
+use crate::engine::{FileId, FrameHeader};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -11,10 +11,10 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 /// Connection of any transport, after its handshake. Never blocks, except in [`wait_in_read`](Self::wait_in_read).
 pub(crate) trait Link: Send + fmt::Debug {
     /// Sends a frame, or queues it until there is space. The caller has checked its length.
-    fn send(&mut self, header: Header, body: &[u8]) -> Result<(), CloseReason>;
+    fn send(&mut self, header: FrameHeader, body: &[u8]) -> Result<(), CloseReason>;
 
     /// Queues a frame for the next [`flush`](Self::flush), or sends it if that costs no system call.
-    fn queue(&mut self, header: Header, body: &[u8]) -> Result<(), CloseReason> {
+    fn queue(&mut self, header: FrameHeader, body: &[u8]) -> Result<(), CloseReason> {
         self.send(header, body)
     }
 
@@ -22,7 +22,11 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// body; returns `None` if there is none. With `eager`, reads even without a notification.
     ///
     /// After an error, no more frames come.
-    fn receive(&mut self, body: &mut Vec<u8>, eager: bool) -> Result<Option<Header>, CloseReason>;
+    fn receive(
+        &mut self,
+        body: &mut Vec<u8>,
+        eager: bool,
+    ) -> Result<Option<FrameHeader>, CloseReason>;
 
     /// Sends queued frames while there is space. Returns `true` if any bytes were sent.
     fn flush(&mut self) -> Result<bool, CloseReason>;
@@ -43,7 +47,7 @@ pub(crate) trait Link: Send + fmt::Debug {
     fn on_ready(&mut self);
 
     /// Returns `true` if polling for frames costs no system call; then epoll does not report frames.
-    fn in_memory(&self) -> bool;
+    fn is_in_shared_memory(&self) -> bool;
 
     /// Sleeps until data arrives, and reads it in the same system call. Returns `false` if nothing was read: at once
     /// where this is not possible, or at the limit that [`limit_wait_in_read`](Self::limit_wait_in_read) sets.
@@ -59,7 +63,7 @@ pub(crate) trait Link: Send + fmt::Debug {
 
     /// Returns `true` if a frame has arrived in part, or the receive buffer is larger than usual;
     /// then [`sweep`](Self::sweep) must be called periodically.
-    fn wants_sweep(&self) -> bool {
+    fn needs_sweep(&self) -> bool {
         false
     }
 
@@ -78,7 +82,7 @@ pub(crate) trait Link: Send + fmt::Debug {
 
     /// Returns the peer's process id in this pid namespace; `None` if the peer is not visible here,
     /// or shares no memory.
-    fn process(&self) -> Option<i32> {
+    fn process_id(&self) -> Option<i32> {
         None
     }
 
@@ -98,7 +102,7 @@ pub(crate) trait Link: Send + fmt::Debug {
     /// bytes. Returns `false`, and sends nothing, if frames or data are queued already.
     fn send_data(
         &mut self,
-        header: Header,
+        header: FrameHeader,
         memory: &BulkMemory,
         offset: u64,
     ) -> Result<bool, CloseReason>;
@@ -123,7 +127,7 @@ pub(crate) trait Link: Send + fmt::Debug {
 /// much as the operation.
 #[derive(Debug)]
 pub(crate) enum AnyLink {
-    Sm(Sm),
+    Sm(SharedMemoryLink),
     Other(Box<dyn Link>),
 }
 
@@ -149,7 +153,7 @@ impl DerefMut for AnyLink {
 
 impl AnyLink {
     #[inline]
-    pub(crate) fn send(&mut self, header: Header, body: &[u8]) -> Result<(), CloseReason> {
+    pub(crate) fn send(&mut self, header: FrameHeader, body: &[u8]) -> Result<(), CloseReason> {
         match self {
             AnyLink::Sm(link) => link.send(header, body),
             AnyLink::Other(link) => link.send(header, body),
@@ -161,7 +165,7 @@ impl AnyLink {
         &mut self,
         body: &mut Vec<u8>,
         eager: bool,
-    ) -> Result<Option<Header>, CloseReason> {
+    ) -> Result<Option<FrameHeader>, CloseReason> {
         match self {
             AnyLink::Sm(link) => link.receive(body, eager),
             AnyLink::Other(link) => link.receive(body, eager),
@@ -170,10 +174,10 @@ impl AnyLink {
 
     /// Returns `true` if the link needs sweeps; shared memory does not.
     #[inline]
-    pub(crate) fn wants_sweep(&self) -> bool {
+    pub(crate) fn needs_sweep(&self) -> bool {
         match self {
             AnyLink::Sm(_) => false,
-            AnyLink::Other(link) => link.wants_sweep(),
+            AnyLink::Other(link) => link.needs_sweep(),
         }
     }
 
@@ -206,7 +210,7 @@ impl SendQueue {
         self.bytes.len() - self.start
     }
 
-    pub(crate) fn push(&mut self, bytes: &[u8]) {
+    pub(crate) fn push_bytes(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
@@ -217,11 +221,11 @@ impl SendQueue {
         &mut self.bytes[end..]
     }
 
-    pub(crate) fn unsent(&self) -> &[u8] {
+    pub(crate) fn unsent_bytes(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 
-    pub(crate) fn consume(&mut self, bytes_count: usize) {
+    pub(crate) fn remove_sent(&mut self, bytes_count: usize) {
         self.start += bytes_count;
         if self.is_empty() {
             self.start = 0;

@@ -1,6 +1,6 @@
 //! Listening sockets.
 
-use super::random::random;
+use super::random::random_u128;
 use super::socket;
 use crate::{Address, EndpointError};
 use rustix::fs::{
@@ -113,7 +113,7 @@ pub(crate) fn unix_address(address: &Address) -> Result<SocketAddrUnix, Errno> {
     }
 }
 
-pub(crate) fn unix_socket() -> Result<OwnedFd, Errno> {
+pub(crate) fn open_unix_socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
@@ -124,14 +124,15 @@ pub(crate) fn listen(address: &Address) -> Result<Listener, EndpointError> {
         Address::Tls(host_port) => return listen_tcp(host_port, Address::Tls),
         it if it.is_complete() => it.clone(),
         it => {
-            let name = format!("{:032x}", random().map_err(system_call_error("getrandom", it))?);
+            let name =
+                format!("{:032x}", random_u128().map_err(system_call_error("getrandom", it))?);
             match it {
                 Address::Uds(_) => Address::Uds(format!("@{name}")),
                 _ => Address::Sm(name),
             }
         }
     };
-    let fd = unix_socket().map_err(system_call_error("socket", &address))?;
+    let fd = open_unix_socket().map_err(system_call_error("socket", &address))?;
     let at = unix_address(&address).map_err(system_call_error("bind", &address))?;
     let mut file = match at.path() {
         Some(_) => {
@@ -159,7 +160,7 @@ fn remove_stale(path: &str, at: &SocketAddrUnix) {
     let is_socket =
         lstat(path).is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Socket);
     if is_socket
-        && let Ok(fd) = unix_socket()
+        && let Ok(fd) = open_unix_socket()
         && net::connect(&fd, at) == Err(Errno::CONNREFUSED)
     {
         // If this fails, bind() fails too, and reports the reason.
@@ -191,7 +192,7 @@ pub(crate) fn accept(listener: &Listener) -> Result<Option<(OwnedFd, Option<IpAd
     loop {
         match acceptfrom_with(&listener.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok((fd, from)) => {
-                socket::set_options(fd.as_fd());
+                socket::set_socket_options(fd.as_fd());
                 let from = from.and_then(|it| SocketAddr::try_from(it).ok());
                 return Ok(Some((fd, from.map(|it| it.ip().to_canonical()))));
             }

@@ -131,17 +131,17 @@ impl fmt::Debug for Monitor {
 }
 
 impl Monitor {
-    pub(crate) fn observe(&mut self, observer: Box<Observer>) {
+    pub(crate) fn set_observer(&mut self, observer: Box<Observer>) {
         self.observer = Some(observer);
     }
 
-    pub(crate) fn name(&mut self, name: &str, provider: u16) {
+    pub(crate) fn name_method(&mut self, name: &str, provider: u16) {
         self.names.insert(Method::new(name).with_provider(provider), name.to_owned());
     }
 
     /// Records that a call was started by this endpoint, or has arrived here.
     #[cold]
-    pub(crate) fn begin(
+    pub(crate) fn record_start(
         &mut self,
         side: CallRole,
         peer: PeerKey,
@@ -156,7 +156,7 @@ impl Monitor {
 
     /// Records that a call was completed. Has no effect if its start was not recorded.
     #[cold]
-    pub(crate) fn end(
+    pub(crate) fn record_end(
         &mut self,
         side: CallRole,
         peer: PeerKey,
@@ -170,11 +170,11 @@ impl Monitor {
 
     /// Records that all calls over a closed connection have failed.
     #[cold]
-    pub(crate) fn disconnected(&mut self, peer: PeerKey) {
+    pub(crate) fn remove_peer(&mut self, peer: PeerKey) {
         let ended: Vec<Key> =
             self.under_way.keys().filter(|key| key.peer == peer).copied().collect();
         for Key { side, peer, call } in ended {
-            self.end(side, peer, call, 0, CallOutcome::Disconnected);
+            self.record_end(side, peer, call, 0, CallOutcome::Disconnected);
         }
     }
 
@@ -218,7 +218,7 @@ impl Monitor {
     }
 
     /// Returns the statistics of all procedures, sorted by role, name and provider.
-    pub(crate) fn report(&self) -> Vec<CallReport> {
+    pub(crate) fn reports_by_method(&self) -> Vec<CallReport> {
         let name_of = |method: Method| match self.names.get(&method) {
             Some(name) => name.clone(),
             None => format!("{:#014x}", method.word() >> 16),
@@ -252,18 +252,18 @@ mod tests {
     #[test]
     fn calls_are_counted_by_role_and_named_if_the_name_is_known() {
         let mut monitor = Monitor::default();
-        monitor.name("echo", 2);
+        monitor.name_method("echo", 2);
         for (side, bytes) in [(CallRole::Caller, 5), (CallRole::Server, 7)] {
-            monitor.begin(side, PEER, 9, ECHO.word(), bytes);
+            monitor.record_start(side, PEER, 9, ECHO.word(), bytes);
         }
         assert_eq!(monitor.under_way.len(), 2);
-        monitor.end(CallRole::Caller, PEER, 9, 50, CallOutcome::Result);
-        monitor.end(CallRole::Server, PEER, 9, 70, CallOutcome::Refused);
-        monitor.end(CallRole::Server, PEER, 10, 1, CallOutcome::Result);
+        monitor.record_end(CallRole::Caller, PEER, 9, 50, CallOutcome::Result);
+        monitor.record_end(CallRole::Server, PEER, 9, 70, CallOutcome::Refused);
+        monitor.record_end(CallRole::Server, PEER, 10, 1, CallOutcome::Result);
         let unnamed = Method::new("other");
-        monitor.begin(CallRole::Server, PEER, u64::MAX, unnamed.word(), 1);
-        monitor.end(CallRole::Server, PEER, u64::MAX, 0, CallOutcome::Result);
-        let reports = monitor.report();
+        monitor.record_start(CallRole::Server, PEER, u64::MAX, unnamed.word(), 1);
+        monitor.record_end(CallRole::Server, PEER, u64::MAX, 0, CallOutcome::Result);
+        let reports = monitor.reports_by_method();
         let rows: Vec<_> = reports
             .iter()
             .map(|it| (it.side, it.name.as_str(), it.provider, it.count, it.failed_count))
@@ -286,13 +286,17 @@ mod tests {
     fn calls_under_way_with_a_peer_end_with_its_connection() {
         let (sender, receiver) = std::sync::mpsc::channel();
         let mut monitor = Monitor::default();
-        monitor.observe(Box::new(move |it| sender.send((it.ending, it.peer)).expect("received")));
+        monitor
+            .set_observer(Box::new(move |it| sender.send((it.ending, it.peer)).expect("received")));
         let other = PeerKey { slot: 4, ..PEER };
-        monitor.begin(CallRole::Caller, PEER, 1, ECHO.word(), 0);
-        monitor.begin(CallRole::Caller, other, 2, ECHO.word(), 0);
-        monitor.disconnected(PEER);
+        monitor.record_start(CallRole::Caller, PEER, 1, ECHO.word(), 0);
+        monitor.record_start(CallRole::Caller, other, 2, ECHO.word(), 0);
+        monitor.remove_peer(PEER);
         assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [(CallOutcome::Disconnected, PEER)]);
         assert_eq!(monitor.under_way.len(), 1);
-        assert_eq!((monitor.report()[0].count, monitor.report()[0].failed_count), (1, 1));
+        assert_eq!(
+            (monitor.reports_by_method()[0].count, monitor.reports_by_method()[0].failed_count),
+            (1, 1)
+        );
     }
 }

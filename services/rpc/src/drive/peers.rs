@@ -8,8 +8,8 @@ use super::handshake::Handshake;
 use super::link::AnyLink;
 use super::poll::{EventSource, GENERATION_MASK, Poll};
 use super::security::Security;
-use super::sm::Sm;
-use crate::engine::{Backlog, Header, Kind, PeerKey};
+use super::sm::SharedMemoryLink;
+use crate::engine::{Backlog, FrameHeader, FrameKind, PeerKey};
 use crate::raw::{peer_credentials, peer_pidfd};
 use crate::{CallError, CloseReason, Config};
 use std::collections::VecDeque;
@@ -20,14 +20,14 @@ pub(crate) const EAGER_STREAMS_MAX: usize = 4;
 /// Minimum number of streams with which epoll reports all of them.
 const FEW_STREAMS_EXCEEDED: usize = EAGER_STREAMS_MAX + 1;
 /// Maximum number of consecutive sweeps that may find the same frame incomplete.
-pub(crate) const SWEEPS_MAX: u32 = 8;
+pub(crate) const STALLED_SWEEPS_MAX: u32 = 8;
 /// Number of bytes that a deferred request counts as, in addition to its body.
 const REQUEST_BYTES: usize = 128;
 const _: () = assert!(size_of::<DeferredRequest>() <= REQUEST_BYTES / 2);
 
 #[derive(Debug)]
 pub(crate) struct DeferredRequest {
-    pub(crate) header: Header,
+    pub(crate) header: FrameHeader,
     pub(crate) body: Vec<u8>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct PeerSlot {
     pub(crate) generation: u32,
     pub(crate) link: Option<AnyLink>,
     pub(crate) message_bytes_max: usize,
-    in_memory: bool,
+    is_in_shared_memory: bool,
     /// `true` if the socket is in the epoll set.
     pub(crate) in_epoll: bool,
     pub(crate) deferred: Backlog<DeferredRequest>,
@@ -87,18 +87,18 @@ impl Peers {
     }
 
     #[inline]
-    pub(crate) fn link(&mut self, peer: PeerKey) -> Option<&mut AnyLink> {
+    pub(crate) fn link_mut(&mut self, peer: PeerKey) -> Option<&mut AnyLink> {
         let at = self.slots.get_mut(peer.slot as usize)?;
         if at.generation == peer.generation { at.link.as_mut() } else { None }
     }
 
     #[inline]
-    pub(crate) fn key(&self, slot: u32) -> PeerKey {
+    pub(crate) fn slot_key(&self, slot: u32) -> PeerKey {
         PeerKey { slot, generation: self.slots[slot as usize].generation }
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = PeerKey> + '_ {
-        self.active.iter().map(|&slot| self.key(slot))
+        self.active.iter().map(|&slot| self.slot_key(slot))
     }
 
     pub(crate) fn is_connected(&self, peer: PeerKey) -> bool {
@@ -106,7 +106,10 @@ impl Peers {
     }
 
     /// Calls `handle` with the link of each peer that shares memory with this endpoint.
-    pub(crate) fn for_each_in_memory(&mut self, mut handle: impl FnMut(&mut Sm)) {
+    pub(crate) fn for_each_shared_memory_link(
+        &mut self,
+        mut handle: impl FnMut(&mut SharedMemoryLink),
+    ) {
         if self.streams_count == self.active.len() {
             return; // There may be thousands of streams.
         }
@@ -118,14 +121,14 @@ impl Peers {
     }
 
     /// Returns `true` if messages to that peer go through shared memory, so that files can be passed to it.
-    pub(crate) fn shares_memory(&self, peer: PeerKey) -> bool {
-        self.get(peer).is_some_and(|it| it.in_memory)
+    pub(crate) fn has_shared_memory(&self, peer: PeerKey) -> bool {
+        self.get(peer).is_some_and(|it| it.is_in_shared_memory)
     }
 
     /// Returns the process id of that peer in this pid namespace, for copies by the kernel. Returns `None` if memory
     /// is not shared with the peer, or if its process is not visible in this pid namespace.
     pub(crate) fn process_id(&self, peer: PeerKey) -> Option<i32> {
-        self.get(peer)?.link.as_ref()?.process()
+        self.get(peer)?.link.as_ref()?.process_id()
     }
 
     /// Returns the maximum length of a message to that peer, in bytes; 0 if it is disconnected.
@@ -134,17 +137,17 @@ impl Peers {
     }
 
     pub(crate) fn queued_bytes(&mut self, peer: PeerKey) -> usize {
-        self.link(peer).map_or(0, |link| link.queued_bytes())
+        self.link_mut(peer).map_or(0, |link| link.queued_bytes())
     }
 
-    pub(crate) fn dumps(&self) -> Vec<PeerDump> {
+    pub(crate) fn dump_peers(&self) -> Vec<PeerDump> {
         let dump = |&slot: &u32| {
             let at = &self.slots[slot as usize];
             let link = at.link.as_ref()?;
             Some(PeerDump {
                 slot,
-                is_in_memory: at.in_memory,
-                pid: link.process(),
+                is_in_memory: at.is_in_shared_memory,
+                pid: link.process_id(),
                 queued_bytes: link.queued_bytes(),
                 receive_buffer_bytes: link.receive_buffer_bytes(),
                 message_bytes_max: at.message_bytes_max,
@@ -156,7 +159,7 @@ impl Peers {
     // Beginning and end of connections.
 
     /// Adds the peer of a complete handshake, if there is a free slot. Another peer may be closed meanwhile.
-    pub(crate) fn admit(
+    pub(crate) fn add_peer(
         &mut self,
         handshake: Handshake,
         poll: &Poll,
@@ -171,7 +174,7 @@ impl Peers {
                 generation: 0,
                 link: None,
                 message_bytes_max: 0,
-                in_memory: false,
+                is_in_shared_memory: false,
                 in_epoll: true,
                 deferred: Backlog::default(),
                 is_scheduled: false,
@@ -180,14 +183,14 @@ impl Peers {
             // Fewer than peers_max, which is a u32.
             (self.slots.len() - 1) as u32
         });
-        let key = self.key(slot);
+        let key = self.slot_key(slot);
         let agreed = match poll.set_source(handshake.fd(), EventSource::Peer(key)) {
             Ok(()) => handshake.complete(config, security),
             Err(errno) => Err(CloseReason::SystemCall { call: "epoll_ctl", errno }),
         };
         let mut agreed = agreed.inspect_err(|_| self.free.push(slot))?;
         let at = &mut self.slots[slot as usize];
-        at.in_memory = agreed.link.in_memory();
+        at.is_in_shared_memory = agreed.link.is_in_shared_memory();
         at.message_bytes_max = agreed.message_bytes_max as usize;
         at.in_epoll = true;
         at.process = watched_process(poll, &agreed.link, key);
@@ -195,14 +198,14 @@ impl Peers {
             // If this fails, this connection is never waited for in a read.
             agreed.link.limit_wait_in_read();
         }
-        let in_memory = at.in_memory;
-        self.streams_count += usize::from(!in_memory);
+        let is_in_shared_memory = at.is_in_shared_memory;
+        self.streams_count += usize::from(!is_in_shared_memory);
         self.any_queued |= agreed.link.queued_bytes() > 0;
         at.link = Some(agreed.link);
         // The first frame may have arrived during the handshake.
         self.set_receivable(slot);
         self.active.push(slot);
-        if config.spin_forever && !in_memory {
+        if config.spin_forever && !is_in_shared_memory {
             self.choose_notification(slot, poll);
         }
         Ok(key)
@@ -223,7 +226,7 @@ impl Peers {
         };
         let mut lost = Vec::new();
         for &slot in concerned {
-            let key = self.key(slot);
+            let key = self.slot_key(slot);
             let at = &mut self.slots[slot as usize];
             let Some(link) = at.link.as_ref().filter(|_| at.in_epoll == reads) else { continue };
             let changed = match reads {
@@ -242,7 +245,7 @@ impl Peers {
 
     /// Closes the process descriptor of one peer. Returns `false` if no peer has one.
     #[cold]
-    pub(crate) fn unwatch_one_process(&mut self, poll: &Poll) -> bool {
+    pub(crate) fn close_one_pidfd(&mut self, poll: &Poll) -> bool {
         let process = self.slots.iter_mut().find_map(|at| at.process.take());
         // Without this, a child of this process that inherited the descriptor would keep it in the epoll set.
         process.map(|it| poll.remove(it)).is_some()
@@ -251,8 +254,8 @@ impl Peers {
     /// Closes a connection and removes the peer; see [`pop_closed`](Self::pop_closed).
     pub(crate) fn close(&mut self, peer: PeerKey, why: CloseReason) {
         #[cfg(test)]
-        crate::simulation::closing(&why);
-        let Some(link) = self.link(peer) else { return };
+        crate::simulation::record_close_reason(&why);
+        let Some(link) = self.link_mut(peer) else { return };
         link.close();
         let socket = link.duplicate_socket();
         let at = &mut self.slots[peer.slot as usize];
@@ -261,7 +264,7 @@ impl Peers {
         at.is_scheduled = false;
         at.generation = at.generation.wrapping_add(1) & GENERATION_MASK;
         self.closed.push(ClosedPeer { peer, why, socket, process: at.process.take() });
-        self.streams_count -= usize::from(!at.in_memory);
+        self.streams_count -= usize::from(!at.is_in_shared_memory);
         self.clear_receivable(peer.slot);
         self.active.retain(|&it| it != peer.slot);
         self.free.push(peer.slot);
@@ -285,10 +288,10 @@ impl Peers {
     pub(crate) fn sweep(&mut self, has_limit: bool) -> bool {
         let mut wanted = false;
         for key in self.keys().collect::<Vec<_>>() {
-            let Some(link) = self.link(key) else { continue };
+            let Some(link) = self.link_mut(key) else { continue };
             let sweeps_count = link.sweep();
-            wanted |= link.wants_sweep();
-            if has_limit && sweeps_count > SWEEPS_MAX {
+            wanted |= link.needs_sweep();
+            if has_limit && sweeps_count > STALLED_SWEEPS_MAX {
                 self.close(key, CloseReason::MessageTimeout);
             }
         }
@@ -299,9 +302,9 @@ impl Peers {
 
     /// Handles a notification of that peer's socket. Returns its link.
     pub(crate) fn on_ready(&mut self, peer: PeerKey) -> Option<&mut AnyLink> {
-        self.link(peer)?.on_ready();
+        self.link_mut(peer)?.on_ready();
         self.set_receivable(peer.slot);
-        self.link(peer)
+        self.link_mut(peer)
     }
 
     pub(crate) fn set_receivable(&mut self, slot: u32) {
@@ -315,7 +318,7 @@ impl Peers {
     /// Records that everything that a stream has sent was read.
     #[inline]
     pub(crate) fn set_drained(&mut self, slot: u32) {
-        if !self.slots[slot as usize].in_memory {
+        if !self.slots[slot as usize].is_in_shared_memory {
             self.clear_receivable(slot);
         }
     }
@@ -346,10 +349,10 @@ impl Peers {
     pub(crate) fn send(
         &mut self,
         peer: PeerKey,
-        header: Header,
+        header: FrameHeader,
         body: &[u8],
     ) -> Result<(), CallError> {
-        let Some(link) = self.link(peer) else { return Err(CallError::Stale) };
+        let Some(link) = self.link_mut(peer) else { return Err(CallError::Stale) };
         match link.send(header, body) {
             Ok(()) => {
                 if link.queued_bytes() > 0 {
@@ -443,17 +446,17 @@ impl Peers {
     pub(crate) fn defer(
         &mut self,
         peer: PeerKey,
-        header: Header,
+        header: FrameHeader,
         body: &[u8],
         queued_bytes_max: u32,
     ) -> bool {
         let deferred = &mut self.slots[peer.slot as usize].deferred;
         let bytes = body.len() + REQUEST_BYTES;
-        if deferred.bytes() + bytes > queued_bytes_max as usize {
+        if deferred.queued_bytes() + bytes > queued_bytes_max as usize {
             return false;
         }
         // One-way requests have no number.
-        let call = (header.kind == Kind::Request).then_some(header.call);
+        let call = (header.kind == FrameKind::Request).then_some(header.call);
         deferred.push(call, bytes, DeferredRequest { header, body: body.to_vec() });
         self.schedule(peer, queued_bytes_max);
         true

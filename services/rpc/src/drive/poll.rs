@@ -1,6 +1,6 @@
 //! Readiness notifications of sockets, listeners, processes, the inbox and signals, by epoll.
 
-use crate::config::PEERS_LIMIT;
+use crate::config::PEERS_MAX_LIMIT;
 use crate::engine::PeerKey;
 use handover_base::epoll::{Epoll, Flags};
 use rustix::io::Errno;
@@ -31,7 +31,7 @@ const SIGNAL: u32 = 1;
 /// which has the same tag. The generation and SLOT_BITS bits of the slot are below it.
 const PROCESS: u64 = 1 << 61;
 const SLOT_BITS: u32 = 21;
-const _: () = assert!(PEERS_LIMIT < 1 << SLOT_BITS && SLOT_BITS + (TAG_SHIFT - 32) <= 61);
+const _: () = assert!(PEERS_MAX_LIMIT < 1 << SLOT_BITS && SLOT_BITS + (TAG_SHIFT - 32) <= 61);
 /// Mask of the bits of a peer's generation that fit the packed value of an event source.
 pub(crate) const GENERATION_MASK: u32 = (1 << (TAG_SHIFT - 32)) - 1;
 
@@ -142,7 +142,10 @@ mod tests {
             EventSource::Peer(PeerKey { slot: u32::MAX, generation: GENERATION_MASK }),
             EventSource::Peer(PeerKey { slot: 0, generation: 0 }),
             EventSource::Process(PeerKey { slot: 0, generation: 0 }),
-            EventSource::Process(PeerKey { slot: PEERS_LIMIT - 1, generation: GENERATION_MASK }),
+            EventSource::Process(PeerKey {
+                slot: PEERS_MAX_LIMIT - 1,
+                generation: GENERATION_MASK,
+            }),
         ] {
             assert_eq!(EventSource::unpack(source.pack()), source);
         }

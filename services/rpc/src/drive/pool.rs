@@ -2,7 +2,7 @@
 
 use crate::Config;
 use crate::engine::{Backlog, PeerKey, Refusal};
-use crate::mailbox::lock;
+use crate::mailbox::lock_ignoring_poison;
 use handover_base::affinity;
 #[cfg(feature = "fibers")]
 use handover_fiber::Runtime;
@@ -16,11 +16,11 @@ use std::thread::JoinHandle;
 const FREE_SLOTS_MULTIPLE: usize = 4;
 
 /// Handler for the pool: appends the result, or the text of a refusal, to the vector.
-pub(crate) type Work = dyn Fn(&[u8], &mut Vec<u8>) -> Result<(), Refusal> + Send + Sync;
+pub(crate) type PooledHandler = dyn Fn(&[u8], &mut Vec<u8>) -> Result<(), Refusal> + Send + Sync;
 
 /// Request for the pool.
-pub(crate) struct Job {
-    pub(crate) work: Arc<Work>,
+pub(crate) struct PoolJob {
+    pub(crate) work: Arc<PooledHandler>,
     pub(crate) arguments: Vec<u8>,
     pub(crate) peer: PeerKey,
     pub(crate) call: u64,
@@ -56,7 +56,7 @@ struct PoolQueue {
 /// Requests of one peer, and the bytes of its unsent answers.
 #[derive(Default)]
 struct PeerJobs {
-    jobs: Backlog<Job>,
+    jobs: Backlog<PoolJob>,
     /// `true` if the peer is in `PoolQueue::scheduled`.
     is_scheduled: bool,
     /// Number of bytes of finished answers that the endpoint's thread has not received yet.
@@ -71,7 +71,7 @@ impl PeerJobs {
     }
 }
 
-impl Job {
+impl PoolJob {
     fn bytes(&self) -> usize {
         // Twice the size of the job, for the queue's own memory.
         2 * size_of::<Self>() + self.arguments.len()
@@ -79,7 +79,7 @@ impl Job {
 }
 
 impl PoolQueue {
-    fn put(&mut self, job: Job, choked_bytes: usize) -> u64 {
+    fn put(&mut self, job: PoolJob, choked_bytes: usize) -> u64 {
         let (peer, bytes) = (job.peer, job.bytes());
         let call = (!job.one_way).then_some(job.call);
         self.jobs_count += 1;
@@ -102,13 +102,13 @@ impl PoolQueue {
         begins
     }
 
-    fn take(&mut self, choked_bytes: usize) -> Option<Job> {
+    fn next_job(&mut self, choked_bytes: usize) -> Option<PoolJob> {
         loop {
             let peer = self.scheduled.pop_front()?;
             let Some(its) = self.peers.get_mut(&peer) else { continue };
             its.is_scheduled = false;
             if its.unsent_bytes() > choked_bytes {
-                continue; // update_unsent() schedules the peer when it has read answers.
+                continue; // update_unsent_bytes() schedules the peer when it has read answers.
             }
             let Some(job) = its.jobs.pop() else { continue };
             self.took(&job);
@@ -117,7 +117,7 @@ impl PoolQueue {
         }
     }
 
-    fn took(&mut self, job: &Job) {
+    fn took(&mut self, job: &PoolJob) {
         self.jobs_count -= 1;
         self.bytes -= job.bytes();
     }
@@ -214,12 +214,12 @@ impl Pool {
     /// A peer may have [`FREE_SLOTS_MULTIPLE`] times as many requests waiting as there are free slots (a
     /// dynamic threshold: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). So one
     /// peer takes at most four fifths of the queue, and others are served.
-    pub(crate) fn push(&self, job: Job) -> Result<(), Job> {
-        let mut queue = lock(&self.shared.queue);
+    pub(crate) fn push_job(&self, job: PoolJob) -> Result<(), PoolJob> {
+        let mut queue = lock_ignoring_poison(&self.shared.queue);
         // The number of threads bounds running requests; fibers are as many as requests, so they count here.
         let room_count = self.queue_max.saturating_sub(queue.jobs_count.max(queue.fibers_count));
         let room_bytes = self.queue_bytes_max.saturating_sub(queue.bytes);
-        let waiting = queue.peers.get(&job.peer).map(|it| (it.jobs.len(), it.jobs.bytes()));
+        let waiting = queue.peers.get(&job.peer).map(|it| (it.jobs.len(), it.jobs.queued_bytes()));
         let (peer_count, peer_bytes) = waiting.unwrap_or_default();
         let is_full = room_count == 0 || job.bytes() > room_bytes;
         let has_too_many = peer_count >= room_count.saturating_mul(FREE_SLOTS_MULTIPLE)
@@ -239,13 +239,13 @@ impl Pool {
 
     /// Updates the unsent bytes of a peer: the endpoint has received answers of `taken_bytes` bytes, and `queued_bytes`
     /// bytes are queued for sending. Returns requests that cannot run because there is no memory for a fiber.
-    pub(crate) fn update_unsent(
+    pub(crate) fn update_unsent_bytes(
         &self,
         peer: PeerKey,
         taken_bytes: usize,
         queued_bytes: usize,
-    ) -> Vec<Job> {
-        let mut queue = lock(&self.shared.queue);
+    ) -> Vec<PoolJob> {
+        let mut queue = lock_ignoring_poison(&self.shared.queue);
         let Some(its) = queue.peers.get_mut(&peer) else { return Vec::new() };
         its.finished_bytes = its.finished_bytes.saturating_sub(taken_bytes);
         its.queued_bytes = queued_bytes;
@@ -281,7 +281,7 @@ impl Pool {
                 drop(queue);
                 let shared = Arc::clone(&self.shared);
                 runtime.spawn_detached(move || work_once(&shared)).map_err(|_| {
-                    let mut queue = lock(&self.shared.queue);
+                    let mut queue = lock_ignoring_poison(&self.shared.queue);
                     queue.drop_fiber();
                     queue
                 })
@@ -290,8 +290,8 @@ impl Pool {
     }
 
     /// Removes a request that has not started.
-    pub(crate) fn cancel(&self, peer: PeerKey, call: u64) {
-        let mut queue = lock(&self.shared.queue);
+    pub(crate) fn cancel_job(&self, peer: PeerKey, call: u64) {
+        let mut queue = lock_ignoring_poison(&self.shared.queue);
         let its = queue.peers.get_mut(&peer);
         let job = its.and_then(|it| it.jobs.cancel(call));
         job.iter().for_each(|job| queue.took(job));
@@ -301,8 +301,8 @@ impl Pool {
     }
 
     /// Removes the requests of a disconnected peer.
-    pub(crate) fn forget(&self, peer: PeerKey) {
-        let mut queue = lock(&self.shared.queue);
+    pub(crate) fn remove_peer_jobs(&self, peer: PeerKey) {
+        let mut queue = lock_ignoring_poison(&self.shared.queue);
         let jobs = queue.withdraw(peer);
         queue.peers.remove(&peer);
         drop(queue);
@@ -324,9 +324,9 @@ impl PoolQueue {
         self.fresh_fibers_count -= 1;
     }
 
-    fn withdraw(&mut self, peer: PeerKey) -> Vec<Job> {
+    fn withdraw(&mut self, peer: PeerKey) -> Vec<PoolJob> {
         let Some(its) = self.peers.get_mut(&peer) else { return Vec::new() };
-        let jobs: Vec<Job> = std::iter::from_fn(|| its.jobs.pop()).collect();
+        let jobs: Vec<PoolJob> = std::iter::from_fn(|| its.jobs.pop()).collect();
         jobs.iter().for_each(|job| self.took(job));
         jobs
     }
@@ -334,7 +334,7 @@ impl PoolQueue {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let mut queue = lock(&self.shared.queue);
+        let mut queue = lock_ignoring_poison(&self.shared.queue);
         queue.is_stopped = true;
         let peers = std::mem::take(&mut queue.peers);
         drop(queue);
@@ -353,28 +353,28 @@ impl Drop for Pool {
 }
 
 fn run_worker(shared: &PoolShared) {
-    let mut queue = lock(&shared.queue);
+    let mut queue = lock_ignoring_poison(&shared.queue);
     loop {
         if queue.is_stopped {
             return;
         }
-        let Some(job) = queue.take(shared.choked_bytes) else {
+        let Some(job) = queue.next_job(shared.choked_bytes) else {
             queue = shared.has_work.wait(queue).unwrap_or_else(PoisonError::into_inner);
             continue;
         };
         drop(queue);
         handle_job(job, shared);
-        queue = lock(&shared.queue);
+        queue = lock_ignoring_poison(&shared.queue);
     }
 }
 
 /// Body of a fiber: handles one request, if there is one that was not withdrawn and whose peer reads its answers.
 #[cfg(feature = "fibers")]
 fn work_once(shared: &Arc<PoolShared>) {
-    let mut queue = lock(&shared.queue);
+    let mut queue = lock_ignoring_poison(&shared.queue);
     queue.fresh_fibers_count -= 1;
     loop {
-        let job = queue.take(shared.choked_bytes);
+        let job = queue.next_job(shared.choked_bytes);
         // The fibers of a choked peer have exited, so each fiber that starts provides for the next request.
         let lacks_fiber = queue.fresh_fibers_count == 0 && !queue.scheduled.is_empty();
         if lacks_fiber {
@@ -385,7 +385,7 @@ fn work_once(shared: &Arc<PoolShared>) {
         if let Some(job) = job {
             handle_job(job, shared);
         }
-        queue = lock(&shared.queue);
+        queue = lock_ignoring_poison(&shared.queue);
         if is_last {
             break;
         }
@@ -400,19 +400,19 @@ fn spawn_next(shared: &Arc<PoolShared>) -> bool {
     let next = Arc::clone(shared);
     let spawned = handover_fiber::spawn_detached(move || work_once(&next));
     if spawned.is_err() {
-        lock(&shared.queue).drop_fiber();
+        lock_ignoring_poison(&shared.queue).drop_fiber();
     }
     spawned.is_ok()
 }
 
-fn handle_job(job: Job, shared: &PoolShared) {
+fn handle_job(job: PoolJob, shared: &PoolShared) {
     let mut body = Vec::new();
     let mut answer = catch_panic(|| (job.work)(&job.arguments, &mut body));
-    let Job { peer, call, one_way, .. } = job;
+    let PoolJob { peer, call, one_way, .. } = job;
     if one_way {
         return;
     }
-    let mut queue = lock(&shared.queue);
+    let mut queue = lock_ignoring_poison(&shared.queue);
     let Some(its) = queue.peers.get_mut(&peer) else { return }; // The peer has been disconnected.
     if its.unsent_bytes() > shared.unsent_bytes_max {
         (answer, body) = (Err(Refusal::Unsent), Vec::new());

@@ -1,13 +1,13 @@
 //! Endpoint driven by a thread of its own, through which other threads and fibers call.
 
-use super::calling::{decoded, encoded};
+use super::calling::{decode_result, encode_arguments};
 use super::endpoint::{Endpoint, Stopper};
 use super::event_loop::{CallbackContext, CallbackInbox};
-use super::inbox::{Post, PostedCall};
-use super::promises::{Answer, promise};
+use super::inbox::{PostedCall, PostedRequest};
+use super::promises::{Answer, new_promise};
 use crate::clock::after;
 use crate::engine::PeerKey;
-use crate::mailbox::lock;
+use crate::mailbox::lock_ignoring_poison;
 use crate::{CallError, EndpointError, Method};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -69,7 +69,7 @@ impl Endpoint {
             // Dropped however the thread ends, so that every waiting caller gets an answer.
             let _closes = InboxCloser(inbox);
             self.serve();
-            self.break_promises();
+            self.fail_awaited_calls();
             self
         });
         let thread = Some(thread.map_err(EndpointError::Thread)?);
@@ -118,7 +118,7 @@ impl Progress {
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(endpoint)) => {
                 // If the thread had ended before, the stop request is still there.
-                endpoint.inbox().take_stop();
+                endpoint.inbox().take_stop_request();
                 endpoint
             }
             Some(Err(panic)) => std::panic::resume_unwind(panic),
@@ -222,10 +222,10 @@ impl Caller {
         arguments: &A,
         deadline_ns: u64,
     ) -> Result<PendingCall<R>, CallError> {
-        let arguments = encoded(Vec::new(), arguments)?;
-        let (promise, answer) = promise();
+        let arguments = encode_arguments(Vec::new(), arguments)?;
+        let (promise, answer) = new_promise();
         let call = PostedCall { peer, method, arguments, deadline_ns, promise };
-        self.inbox.post(Post::Call(call))?;
+        self.inbox.post(PostedRequest::Call(call))?;
         Ok(PendingCall { answer, inbox: Arc::clone(&self.inbox), result: PhantomData })
     }
 
@@ -242,13 +242,13 @@ impl Caller {
         &self,
         errand: impl FnOnce(&mut CallbackContext<'_>) -> T + Send + 'static,
     ) -> Result<T, CallError> {
-        let (promise, answer) = promise();
-        self.inbox.post(Post::Errand(Box::new(move |moment| {
-            promise.set(Ok(Mutex::new(Some(errand(moment)))));
+        let (promise, answer) = new_promise();
+        self.inbox.post(PostedRequest::Errand(Box::new(move |moment| {
+            promise.set_result(Ok(Mutex::new(Some(errand(moment)))));
         })))?;
-        match answer.wait() {
+        match answer.wait_for_result() {
             // Only this call takes the value.
-            Ok(value) => lock(value).take().ok_or(CallError::EndpointStopped),
+            Ok(value) => lock_ignoring_poison(value).take().ok_or(CallError::EndpointStopped),
             Err(error) => Err(error.clone()),
         }
     }
@@ -277,7 +277,9 @@ pub struct PendingCall<R> {
 
 impl<R> fmt::Debug for PendingCall<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PendingCall").field("is_done", &self.answer.get().is_some()).finish()
+        f.debug_struct("PendingCall")
+            .field("is_done", &self.answer.try_get_result().is_some())
+            .finish()
     }
 }
 
@@ -290,7 +292,7 @@ impl<R: DeserializeOwned> PendingCall<R> {
     /// # Blocking
     /// Blocks as [`Caller::call`] does; a fiber's worker runs other fibers meanwhile.
     pub fn wait(self) -> Result<R, CallError> {
-        decode_answer(self.answer.wait())
+        decode_answer(self.answer.wait_for_result())
     }
 
     /// Returns the result of the call; `None` if it has not arrived.
@@ -298,7 +300,7 @@ impl<R: DeserializeOwned> PendingCall<R> {
     /// # Errors
     /// The errors of [`Caller::call`].
     pub fn test(&self) -> Option<Result<R, CallError>> {
-        self.answer.get().map(decode_answer)
+        self.answer.try_get_result().map(decode_answer)
     }
 }
 
@@ -306,12 +308,12 @@ impl<R> PendingCall<R> {
     /// Cancels the call. If the result has not arrived, the peer is notified, and drops the request
     /// if its handler has not started.
     pub fn cancel(self) {
-        if self.answer.get().is_some() {
+        if self.answer.try_get_result().is_some() {
             return;
         }
         // If the endpoint's thread has ended, all calls are over already. Posts run in their order,
         // so the call was started or refused before.
-        let _ = self.inbox.post_cancellation(Post::Cancel(Arc::clone(&self.answer)));
+        let _ = self.inbox.post_cancellation(PostedRequest::Cancel(Arc::clone(&self.answer)));
     }
 }
 
@@ -320,14 +322,14 @@ impl<R: DeserializeOwned> Future for PendingCall<R> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.answer
-            .poll(context.waker())
+            .poll_result(context.waker())
             .map_or(Poll::Pending, |result| Poll::Ready(decode_answer(result)))
     }
 }
 
 fn decode_answer<R: DeserializeOwned>(answer: &Result<Vec<u8>, CallError>) -> Result<R, CallError> {
     match answer {
-        Ok(result) => decoded(result),
+        Ok(result) => decode_result(result),
         Err(error) => Err(error.clone()),
     }
 }

@@ -2,8 +2,8 @@
 
 use super::timers::Timer;
 use crate::CallError;
-use crate::engine::{CallId, Calls, ONE_WAY, Outcome};
-use crate::mailbox::lock;
+use crate::engine::{CallCompletion, CallId, Calls, ONE_WAY_CALL_NUMBER};
+use crate::mailbox::lock_ignoring_poison;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 #[cfg(feature = "fibers")]
 use handover_fiber::Eventual;
@@ -25,7 +25,7 @@ pub(crate) struct Answer<T = Vec<u8>> {
 
 impl<T> Answer<T> {
     /// Returns the result; `None` if it is not set yet.
-    pub(crate) fn get(&self) -> Option<&Result<T, CallError>> {
+    pub(crate) fn try_get_result(&self) -> Option<&Result<T, CallError>> {
         #[cfg(feature = "fibers")]
         return self.result.test();
         #[cfg(not(feature = "fibers"))]
@@ -33,16 +33,16 @@ impl<T> Answer<T> {
     }
 
     /// Waits until the result is set, and returns it.
-    pub(crate) fn wait(&self) -> &Result<T, CallError> {
+    pub(crate) fn wait_for_result(&self) -> &Result<T, CallError> {
         self.result.wait()
     }
 
     /// Returns the result; if it is not set, stores `waker` to be woken when it is.
-    pub(crate) fn poll(&self, waker: &Waker) -> Option<&Result<T, CallError>> {
+    pub(crate) fn poll_result(&self, waker: &Waker) -> Option<&Result<T, CallError>> {
         // Wakers are the user's code: cloned before the lock is taken, and dropped after it is released.
         let mut other = Some(waker.clone());
-        let mut known = lock(&self.waker);
-        let result = self.get();
+        let mut known = lock_ignoring_poison(&self.waker);
+        let result = self.try_get_result();
         // Written under the lock: the thread that sets the result takes the waker after this.
         if result.is_none() {
             std::mem::swap(&mut *known, &mut other);
@@ -51,16 +51,16 @@ impl<T> Answer<T> {
         result
     }
 
-    /// Returns the number of the call; [`ONE_WAY`] before the call has started.
-    pub(crate) fn call(&self) -> u64 {
+    /// Returns the number of the call; [`ONE_WAY_CALL_NUMBER`] before the call has started.
+    pub(crate) fn call_number(&self) -> u64 {
         // Relaxed: only the endpoint's thread reads and writes it.
         self.call.load(Ordering::Relaxed)
     }
 
     fn set(&self, answer: Result<T, CallError>) {
-        // The value is set once: by keep(), or when the promise is dropped.
+        // The value is set once: by set_result(), or when the promise is dropped.
         let _ = self.result.set(answer);
-        let waker = lock(&self.waker).take();
+        let waker = lock_ignoring_poison(&self.waker).take();
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -70,22 +70,22 @@ impl<T> Answer<T> {
 /// Write end of an [`Answer`]. Dropping it sets [`CallError::EndpointStopped`] if no result was set.
 pub(crate) struct Promise<T = Vec<u8>>(Option<Arc<Answer<T>>>);
 
-pub(crate) fn promise<T>() -> (Promise<T>, Arc<Answer<T>>) {
-    let (waker, call) = (Mutex::new(None), AtomicU64::new(ONE_WAY));
+pub(crate) fn new_promise<T>() -> (Promise<T>, Arc<Answer<T>>) {
+    let (waker, call) = (Mutex::new(None), AtomicU64::new(ONE_WAY_CALL_NUMBER));
     let answer = Arc::new(Answer { result: Eventual::new(), waker, call });
     (Promise(Some(Arc::clone(&answer))), answer)
 }
 
 impl<T> Promise<T> {
     /// Stores the number of the call, for a later cancellation.
-    pub(crate) fn set_call(&self, call: u64) {
+    pub(crate) fn set_call_number(&self, call: u64) {
         if let Some(to) = &self.0 {
             // Relaxed: only the endpoint's thread reads and writes it.
             to.call.store(call, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn set(mut self, answer: Result<T, CallError>) {
+    pub(crate) fn set_result(mut self, answer: Result<T, CallError>) {
         if let Some(to) = self.0.take() {
             to.set(answer);
         }
@@ -105,31 +105,31 @@ pub(crate) type AwaitedCall = (CallId, Promise, Option<Timer>);
 
 /// Calls under way for other threads, by their number.
 #[derive(Default)]
-pub(crate) struct Promises {
+pub(crate) struct AwaitedCalls {
     pub(crate) calls: HashMap<u64, AwaitedCall>,
 }
 
-impl fmt::Debug for Promises {
+impl fmt::Debug for AwaitedCalls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Promises").field("calls", &self.calls.len()).finish_non_exhaustive()
+        f.debug_struct("AwaitedCalls").field("calls", &self.calls.len()).finish_non_exhaustive()
     }
 }
 
-impl Promises {
+impl AwaitedCalls {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
 
     /// Returns the numbers of the completed calls whose outcome was not passed to the waiting thread yet.
-    pub(crate) fn ended(&self, calls: &Calls) -> Vec<u64> {
+    pub(crate) fn completed_call_numbers(&self, calls: &Calls) -> Vec<u64> {
         let ended = self.calls.values().filter(|it| calls.is_done(it.0) == Some(true));
         ended.map(|it| it.0.word()).collect()
     }
 
     /// Passes the outcome of a completed call to the thread that waits for the call, if there is one.
     #[cold]
-    pub(crate) fn complete(
+    pub(crate) fn set_completed_result(
         &mut self,
         call: u64,
         calls: &mut Calls,
@@ -137,12 +137,12 @@ impl Promises {
     ) {
         let Some(&(id, ..)) = self.calls.get(&call) else { return };
         let result =
-            |outcome: Outcome, body: &[u8]| outcome.into_result(body, |it| Ok(it.to_vec()));
-        if let Some(answer) = calls.take(id, result)
+            |outcome: CallCompletion, body: &[u8]| outcome.into_result(body, |it| Ok(it.to_vec()));
+        if let Some(answer) = calls.take_completed(id, result)
             && let Some((_, promise, timer)) = self.calls.remove(&call)
         {
             timer.map(cancel);
-            promise.set(answer);
+            promise.set_result(answer);
         }
     }
 }

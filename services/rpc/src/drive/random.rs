@@ -4,14 +4,14 @@ use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 /// Returns a random number from the kernel, without using a descriptor.
-pub(crate) fn random() -> Result<u128, Errno> {
+pub(crate) fn random_u128() -> Result<u128, Errno> {
     let mut bytes = [0; 16];
-    random_bytes(&mut bytes)?;
+    fill_with_random(&mut bytes)?;
     Ok(u128::from_ne_bytes(bytes))
 }
 
 /// Fills `bytes`, at most 256 of them, with random numbers from the kernel.
-pub(crate) fn random_bytes(bytes: &mut [u8]) -> Result<(), Errno> {
+pub(crate) fn fill_with_random(bytes: &mut [u8]) -> Result<(), Errno> {
     #[cfg(test)]
     if simulated::fill(bytes) {
         return Ok(());

@@ -20,9 +20,9 @@ impl Security {
         let mut new = Self::default();
         if let Some(path) = &config.secret_file {
             let bytes = std::fs::read(path)
-                .map_err(|error| EndpointError::security(path, error.to_string()))?;
+                .map_err(|error| EndpointError::from_security_setup(path, error.to_string()))?;
             new.set_secret(bytes.trim_ascii_end())
-                .map_err(|why| EndpointError::security(path, why))?;
+                .map_err(|why| EndpointError::from_security_setup(path, why))?;
         }
         #[cfg(feature = "tls")]
         if let Some(files) = &config.tls {
@@ -30,7 +30,7 @@ impl Security {
         }
         #[cfg(not(feature = "tls"))]
         if let Some(files) = &config.tls {
-            return Err(EndpointError::security(&files.certificates, NO_FEATURE));
+            return Err(EndpointError::from_security_setup(&files.certificates, NO_FEATURE));
         }
         Ok(new)
     }
@@ -44,7 +44,7 @@ impl Security {
     }
 
     /// Returns the secret that both ends of a connection at that address must know; `None` if there is none.
-    pub(crate) fn secret(&self, address: &Address) -> Option<&Secret> {
+    pub(crate) fn secret_for_address(&self, address: &Address) -> Option<&Secret> {
         match address {
             Address::Tcp(_) => self.secret.as_ref(),
             Address::Sm(_) | Address::Uds(_) | Address::Tls(_) => None,
@@ -52,40 +52,50 @@ impl Security {
     }
 
     /// Returns an error for a `tls://` address if this endpoint has no certificate or no TLS.
-    pub(crate) fn check_listen(&self, address: &Address) -> Result<(), EndpointError> {
+    pub(crate) fn check_listen_address(&self, address: &Address) -> Result<(), EndpointError> {
         match address {
             #[cfg(feature = "tls")]
-            Address::Tls(_) if self.tls.server.is_none() => Err(EndpointError::security(
-                &address.to_string(),
-                "no certificate: set `tls` in the configuration",
-            )),
+            Address::Tls(_) if self.tls.server.is_none() => {
+                Err(EndpointError::from_security_setup(
+                    &address.to_string(),
+                    "no certificate: set `tls` in the configuration",
+                ))
+            }
             #[cfg(not(feature = "tls"))]
-            Address::Tls(_) => Err(EndpointError::security(&address.to_string(), NO_FEATURE)),
+            Address::Tls(_) => {
+                Err(EndpointError::from_security_setup(&address.to_string(), NO_FEATURE))
+            }
             _ => Ok(()),
         }
     }
 
     /// Returns the byte stream of an accepted connection: TLS or the plain socket, according to the address.
-    pub(crate) fn accept(&self, fd: OwnedFd, address: &Address) -> Result<Wire, CloseReason> {
+    pub(crate) fn accept_wire(&self, fd: OwnedFd, address: &Address) -> Result<Wire, CloseReason> {
         match address {
             #[cfg(feature = "tls")]
-            Address::Tls(_) => self.tls.accept(fd).map(|tls| Wire::Tls(Box::new(tls))),
+            Address::Tls(_) => self.tls.new_server_session(fd).map(|tls| Wire::Tls(Box::new(tls))),
             _ => Ok(Wire::Socket(fd)),
         }
     }
 
     /// Returns the byte stream of an initiated connection: TLS or the plain socket, according to the address.
-    pub(crate) fn connect(&self, fd: OwnedFd, address: &Address) -> Result<Wire, EndpointError> {
+    pub(crate) fn connect_wire(
+        &self,
+        fd: OwnedFd,
+        address: &Address,
+    ) -> Result<Wire, EndpointError> {
         match address {
             #[cfg(feature = "tls")]
             Address::Tls(host_port) => {
-                let connected = self.tls.connect(fd, host_port);
+                let connected = self.tls.new_client_session(fd, host_port);
                 connected
                     .map(|tls| Wire::Tls(Box::new(tls)))
-                    .map_err(|why| EndpointError::security(&address.to_string(), why))
+                    .map_err(|why| EndpointError::from_security_setup(&address.to_string(), why))
             }
             #[cfg(not(feature = "tls"))]
-            Address::Tls(_) => Err(EndpointError::security(&address.to_string(), NO_FEATURE)),
+            Address::Tls(_) => {
+                Err(EndpointError::from_security_setup(&address.to_string(), NO_FEATURE))
+            }
             _ => Ok(Wire::Socket(fd)),
         }
     }
@@ -95,7 +105,7 @@ impl Security {
 const NO_FEATURE: &str = "this program was built without the feature `tls` of handover-rpc";
 
 /// Checks that the user at the other end of a Unix socket, as reported by the kernel, is allowed.
-pub(crate) fn check_user(
+pub(crate) fn check_peer_user(
     fd: BorrowedFd<'_>,
     address: &Address,
     config: &Config,
@@ -103,7 +113,7 @@ pub(crate) fn check_user(
     if matches!(address, Address::Tcp(_) | Address::Tls(_)) {
         return Ok(());
     }
-    let (_, uid) = peer_credentials(fd).map_err(CloseReason::failed_call("getsockopt"))?;
+    let (_, uid) = peer_credentials(fd).map_err(CloseReason::from_system_call("getsockopt"))?;
     match is_allowed(uid, rustix::process::geteuid().as_raw(), address, config) {
         true => Ok(()),
         false => Err(AuthenticationError::User { uid }.into()),

@@ -42,7 +42,7 @@ impl SignalDump {
     }
 
     /// Reads the bytes of the signals received so far.
-    pub(crate) fn read(&mut self) {
+    pub(crate) fn handle_signals(&mut self) {
         let mut bytes = [0; 64];
         while let Ok(1..) = self.socket.read(&mut bytes) {
             self.is_due = true;

@@ -11,8 +11,8 @@
 use super::bulk::BulkMemory;
 use super::link::{Link, SendQueue};
 use super::socket;
-use crate::engine::{FileId, HEADER_BYTES, Header, Kind, SEGMENTS_MAX};
-use crate::raw::{INLINE_BYTES, Segment, file_id, peer_credentials};
+use crate::engine::{BULK_SEGMENTS_MAX, FRAME_HEADER_BYTES, FileId, FrameHeader, FrameKind};
+use crate::raw::{INLINE_BODY_BYTES_MAX, Segment, file_id, peer_credentials};
 use crate::{CloseReason, FrameError};
 use handover_base::sync::shared::Ordering;
 use handover_notify::SleepObject;
@@ -29,7 +29,7 @@ const FRESH_BYTES: u64 = 1 << 15;
 
 /// One end of a connection over shared memory.
 #[derive(Debug)]
-pub(crate) struct Sm {
+pub(crate) struct SharedMemoryLink {
     segment: Segment,
     /// Index of this end: 0 for the connector, 1 for the acceptor.
     end: usize,
@@ -59,12 +59,12 @@ pub(crate) struct Sm {
 }
 
 /// Maximum number of received files that no frame has referred to yet.
-const FILES_MAX: usize = 2 * SEGMENTS_MAX;
+const FILES_MAX: usize = 2 * BULK_SEGMENTS_MAX;
 /// Maximum number of consecutive reads of the socket, so that a peer that sends bytes all the time
 /// does not keep others waiting.
 const READS_MAX: usize = 64;
 
-impl Sm {
+impl SharedMemoryLink {
     pub(crate) fn new(
         segment: Segment,
         end: usize,
@@ -128,14 +128,14 @@ impl Sm {
 
     /// Publishes a message. Returns `false` if there is no space for it.
     #[inline]
-    fn publish(&mut self, header: &Header, body: &[u8]) -> Result<bool, CloseReason> {
+    fn publish(&mut self, header: &FrameHeader, body: &[u8]) -> Result<bool, CloseReason> {
         if self.sent - self.acked >= u64::from(self.segment.slots_count()) {
             self.update_progress()?;
             if self.sent - self.acked >= u64::from(self.segment.slots_count()) {
                 return Ok(false);
             }
         }
-        if body.len() > INLINE_BYTES {
+        if body.len() > INLINE_BODY_BYTES_MAX {
             let Some(offset) = self.allocate(body.len())? else { return Ok(false) };
             self.segment.write_body(self.end, offset, body);
             let slot = self.segment.slot(self.end, self.sent);
@@ -153,10 +153,10 @@ impl Sm {
             slot.store(word, Ordering::Relaxed);
         }
         self.sent += 1;
-        // Release: publishes the header and the body to the Acquire in the peer's poll_next().
+        // Release: publishes the header and the body to the Acquire in the peer's poll_for_message().
         slot.sequence.store(self.sent, Ordering::Release);
         if !self.peer_spins {
-            let asleep = &self.segment.end(1 - self.end).status.asleep;
+            let asleep = &self.segment.end_by_index(1 - self.end).status.asleep;
             if asleep.must_wake(|| None).is_some() {
                 self.wake_peer();
             }
@@ -176,7 +176,7 @@ impl Sm {
     fn update_progress(&mut self) -> Result<(), CloseReason> {
         // Acquire: pairs with the Release in mark_read() of the peer, which has read the bytes that
         // are overwritten next.
-        let taken = self.segment.end(1 - self.end).progress.taken.load(Ordering::Acquire);
+        let taken = self.segment.end_by_index(1 - self.end).progress.taken.load(Ordering::Acquire);
         if taken < self.acked || taken > self.sent {
             return Err(FrameError::Reserved.into());
         }
@@ -198,7 +198,7 @@ impl Sm {
     fn has_space(&mut self, bytes: usize) -> Result<bool, CloseReason> {
         self.update_progress()?;
         let has_slot = self.sent - self.acked < u64::from(self.segment.slots_count());
-        Ok(has_slot && (bytes <= INLINE_BYTES || self.next_range(bytes).is_some()))
+        Ok(has_slot && (bytes <= INLINE_BODY_BYTES_MAX || self.next_range(bytes).is_some()))
     }
 
     /// Allocates space for a long body and returns its offset; `None` if there is no space.
@@ -231,7 +231,8 @@ impl Sm {
         let bytes = (bytes as u64).next_multiple_of(LINE_BYTES);
         let mut head = self.body_head;
         if head % shared_bytes + bytes > shared_bytes {
-            head = head.next_multiple_of(shared_bytes); // A body is not split at the end of the buffer: it starts at the beginning instead.
+            // A body is not split at the end of the buffer: it starts at the beginning instead.
+            head = head.next_multiple_of(shared_bytes);
         }
         (head + bytes - self.body_tail <= shared_bytes).then_some((head, head + bytes))
     }
@@ -239,12 +240,12 @@ impl Sm {
     /// Returns `true` if a message has arrived.
     #[inline]
     fn has_next(&self) -> bool {
-        self.poll_next(1)
+        self.poll_for_message(1)
     }
 
     /// Polls for a message `polls` times, without other work. Returns `true` if a message has arrived.
     #[inline]
-    pub(crate) fn poll_next(&self, polls: u32) -> bool {
+    pub(crate) fn poll_for_message(&self, polls: u32) -> bool {
         let slot = self.segment.slot(1 - self.end, self.received);
         // Acquire: pairs with the Release in publish() of the peer.
         (0..polls).any(|_| slot.sequence.load(Ordering::Acquire) == self.received + 1)
@@ -252,10 +253,10 @@ impl Sm {
 
     /// Decodes the header of the message that has arrived.
     #[inline]
-    fn next_header(&self) -> Result<Header, FrameError> {
+    fn next_header(&self) -> Result<FrameHeader, FrameError> {
         let slot = self.segment.slot(1 - self.end, self.received);
         let word = |at: usize| slot.header[at].load(Ordering::Relaxed);
-        Header::from_words([word(0), word(1), word(2)], self.body_bytes_max)
+        FrameHeader::from_words([word(0), word(1), word(2)], self.body_bytes_max)
     }
 
     /// Copies a body out of its slot.
@@ -275,7 +276,7 @@ impl Sm {
     /// follows a received message.
     #[inline]
     fn prefetch_next(&self) {
-        self.segment.claim(self.end, self.sent);
+        self.segment.prefetch_slot_for_write(self.end, self.sent);
     }
 
     /// Marks the current message as read.
@@ -283,19 +284,19 @@ impl Sm {
     fn mark_read(&mut self) {
         self.received += 1;
         // Release: pairs with the Acquire in update_progress() of the peer.
-        self.segment.end(self.end).progress.taken.store(self.received, Ordering::Release);
+        self.segment.end_by_index(self.end).progress.taken.store(self.received, Ordering::Release);
     }
 
     /// Polls for a message `polls` times. Takes the message if it is the result of `call` and its body is in the slot.
     #[inline]
     pub(crate) fn take_answer(&mut self, call: u64, polls: u32, body: &mut Vec<u8>) -> bool {
-        if !self.poll_next(polls) {
+        if !self.poll_for_message(polls) {
             return false;
         }
         self.prefetch_next();
         match self.next_header() {
-            Ok(Header { kind: Kind::Response, call: its, body_bytes, .. })
-                if its == call && body_bytes as usize <= INLINE_BYTES =>
+            Ok(FrameHeader { kind: FrameKind::Response, call: its, body_bytes, .. })
+                if its == call && body_bytes as usize <= INLINE_BODY_BYTES_MAX =>
             {
                 self.read_inline(body_bytes as usize, body);
                 self.mark_read();
@@ -309,7 +310,7 @@ impl Sm {
     /// Wakes the peer if it waits for space.
     #[inline]
     fn notify_space(&self) {
-        let wants_space = &self.segment.end(1 - self.end).status.wants_space;
+        let wants_space = &self.segment.end_by_index(1 - self.end).status.wants_space;
         // Relaxed: if this load is too early to see the peer's store, a later call sees it, at the
         // latest the one after the fence before this end sleeps.
         if wants_space.load(Ordering::Relaxed) != 0 && wants_space.swap(0, Ordering::Relaxed) != 0 {
@@ -323,28 +324,32 @@ impl Sm {
         if self.unread {
             self.read_all_wakeups();
         }
-        self.segment.end(self.end).status.asleep.declare(SleepObject::Elsewhere);
+        self.segment.end_by_index(self.end).status.asleep.declare(SleepObject::Elsewhere);
     }
 
     /// Announces that this end is awake.
     pub(crate) fn declare_awake(&mut self) {
-        self.segment.end(self.end).status.asleep.withdraw();
+        self.segment.end_by_index(self.end).status.asleep.withdraw();
     }
 }
 
-impl Link for Sm {
+impl Link for SharedMemoryLink {
     #[inline]
-    fn send(&mut self, header: Header, body: &[u8]) -> Result<(), CloseReason> {
+    fn send(&mut self, header: FrameHeader, body: &[u8]) -> Result<(), CloseReason> {
         if self.queue.is_empty() && self.publish(&header, body)? {
             return Ok(());
         }
-        self.queue.push(&header.encode());
-        self.queue.push(body);
+        self.queue.push_bytes(&header.encode());
+        self.queue.push_bytes(body);
         Ok(())
     }
 
     #[inline]
-    fn receive(&mut self, body: &mut Vec<u8>, _eager: bool) -> Result<Option<Header>, CloseReason> {
+    fn receive(
+        &mut self,
+        body: &mut Vec<u8>,
+        _eager: bool,
+    ) -> Result<Option<FrameHeader>, CloseReason> {
         if !self.has_next() {
             self.notify_space();
             return Ok(None);
@@ -352,7 +357,7 @@ impl Link for Sm {
         self.prefetch_next();
         let header = self.next_header()?;
         let bytes = header.body_bytes as usize;
-        if bytes > INLINE_BYTES {
+        if bytes > INLINE_BODY_BYTES_MAX {
             let slot = self.segment.slot(1 - self.end, self.received);
             let offset = slot.inline[0].load(Ordering::Relaxed);
             let shared_bytes = u64::from(self.segment.shared_bytes());
@@ -374,19 +379,21 @@ impl Link for Sm {
     fn flush(&mut self) -> Result<bool, CloseReason> {
         let mut queue = std::mem::take(&mut self.queue);
         let mut went = false;
-        while let Some((head, rest)) = queue.unsent().split_first_chunk::<HEADER_BYTES>() {
-            let header = Header::decode(head, u32::MAX)?;
+        while let Some((head, rest)) =
+            queue.unsent_bytes().split_first_chunk::<FRAME_HEADER_BYTES>()
+        {
+            let header = FrameHeader::decode(head, u32::MAX)?;
             let bytes = header.body_bytes as usize;
             if !self.publish(&header, &rest[..bytes])? {
                 break;
             }
-            queue.consume(HEADER_BYTES + bytes);
+            queue.remove_sent(FRAME_HEADER_BYTES + bytes);
             went = true;
         }
         self.queue = queue;
         if !self.queue.is_empty() {
             // Relaxed: ordered by the fence before sleeping, and by the next read of the peer's progress.
-            self.segment.end(self.end).status.wants_space.store(1, Ordering::Relaxed);
+            self.segment.end_by_index(self.end).status.wants_space.store(1, Ordering::Relaxed);
         }
         Ok(went)
     }
@@ -409,7 +416,7 @@ impl Link for Sm {
         }
     }
 
-    fn in_memory(&self) -> bool {
+    fn is_in_shared_memory(&self) -> bool {
         true
     }
 
@@ -419,7 +426,7 @@ impl Link for Sm {
         self.wake_peer();
     }
 
-    fn process(&self) -> Option<i32> {
+    fn process_id(&self) -> Option<i32> {
         self.pid
     }
 
@@ -445,7 +452,7 @@ impl Link for Sm {
 
     fn send_data(
         &mut self,
-        header: Header,
+        header: FrameHeader,
         memory: &BulkMemory,
         offset: u64,
     ) -> Result<bool, CloseReason> {
@@ -456,7 +463,7 @@ impl Link for Sm {
         // Checked before the copy, since the send is retried each iteration while the peer does not read.
         if !self.has_space(bytes)? {
             // Relaxed: as in flush().
-            self.segment.end(self.end).status.wants_space.store(1, Ordering::Relaxed);
+            self.segment.end_by_index(self.end).status.wants_space.store(1, Ordering::Relaxed);
             return Ok(false);
         }
         // At most message_bytes_max, twice which fits the shared buffer.
@@ -481,8 +488,8 @@ mod tests {
     fn passed_file_is_identified_by_its_inode_and_not_its_order() {
         let (ours, theirs) = UnixStream::pair().expect("create a socket pair");
         let (segment, _file) = Segment::create(2, 4096).expect("create a segment");
-        let mut sm = Sm::new(segment, 0, false, 64, ours.into());
-        let regions = [0; 4].map(|_| Region::shared(1).expect("create shared memory"));
+        let mut sm = SharedMemoryLink::new(segment, 0, false, 64, ours.into());
+        let regions = [0; 4].map(|_| Region::create_shared(1).expect("create shared memory"));
         let id = |at: usize| regions[at].file_id().expect("the region has no file");
         let pass = |at: usize| {
             let file = regions[at].file().expect("it has one");

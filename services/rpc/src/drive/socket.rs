@@ -13,7 +13,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// Maximum number of descriptors in one message: that of the segment in a handshake, or one file.
-pub(crate) const FDS_COUNT: usize = 1;
+pub(crate) const FDS_PER_MESSAGE_MAX: usize = 1;
 
 /// Result of reading from a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl ReadResult {
             // A short read means that no more bytes are available.
             Ok(count) => Ok(ReadResult::Bytes { count, drained: count < asked }),
             Err(Errno::AGAIN) => Ok(ReadResult::Nothing),
-            Err(errno) => Err(CloseReason::failed_call("recv")(errno)),
+            Err(errno) => Err(CloseReason::from_system_call("recv")(errno)),
         }
     }
 }
@@ -54,7 +54,7 @@ pub(crate) fn receive(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errn
 
 /// Receives bytes; blocks until some arrive if [`set_blocking`] has made the socket blocking.
 #[inline]
-pub(crate) fn wait(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
+pub(crate) fn receive_blocking(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
     net::recv(fd, into, RecvFlags::empty()).map(|(count, _)| count)
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn set_blocking(fd: BorrowedFd<'_>) -> Result<(), Errno> {
 }
 
 /// Makes [`wait`] fail with `EAGAIN` after `longest` without data.
-pub(crate) fn set_wait_timeout(fd: BorrowedFd<'_>, longest: Duration) -> Result<(), Errno> {
+pub(crate) fn set_receive_timeout(fd: BorrowedFd<'_>, longest: Duration) -> Result<(), Errno> {
     sockopt::set_socket_timeout(fd, sockopt::Timeout::Recv, Some(longest))
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
 }
 
 /// Sends several pieces in one system call; see [`send`].
-pub(crate) fn send_parts(fd: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
+pub(crate) fn send_vectored(fd: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
     send_with(fd, parts, &mut SendAncillaryBuffer::default())
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn send_fds(
     bytes: &[u8],
     fds: &[BorrowedFd<'_>],
 ) -> Result<usize, Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_COUNT))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_PER_MESSAGE_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !control.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(Errno::INVAL);
@@ -116,13 +116,14 @@ fn send_with(
     }
 }
 
-/// Receives bytes and the descriptors sent with them; see [`receive`]. The kernel closes descriptors beyond FDS_COUNT.
+/// Receives bytes and the descriptors sent with them; see [`receive`]. The kernel closes descriptors beyond
+/// `FDS_PER_MESSAGE_MAX`.
 pub(crate) fn receive_fds(
     fd: BorrowedFd<'_>,
     into: &mut [u8],
     fds: &mut Vec<OwnedFd>,
 ) -> Result<usize, Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_COUNT))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_PER_MESSAGE_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let got = loop {
@@ -136,7 +137,7 @@ pub(crate) fn receive_fds(
             fds.extend(received);
         }
     }
-    fds.truncate(FDS_COUNT);
+    fds.truncate(FDS_PER_MESSAGE_MAX);
     Ok(got.bytes)
 }
 
@@ -148,7 +149,7 @@ const KEEPALIVE_PROBES: u32 = 3;
 
 /// Makes a TCP socket send small messages at once, and detect within half a minute that the peer's
 /// machine is unreachable. Other sockets reject these options and do not need them.
-pub(crate) fn set_options(fd: BorrowedFd<'_>) {
+pub(crate) fn set_socket_options(fd: BorrowedFd<'_>) {
     if sockopt::set_tcp_nodelay(fd, true).is_ok() {
         let _ = sockopt::set_socket_keepalive(fd, true);
         let _ = sockopt::set_tcp_keepidle(fd, KEEPALIVE_IDLE);

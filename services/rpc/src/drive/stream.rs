@@ -5,7 +5,7 @@ use super::link::{Link, SendQueue};
 use super::socket::{self, ReadResult};
 use super::wire::Wire;
 use crate::CloseReason;
-use crate::engine::{Header, Kind, ReceiveBuffer};
+use crate::engine::{FrameHeader, FrameKind, ReceiveBuffer};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -25,7 +25,7 @@ const WAIT_MAX: Duration = Duration::from_millis(50);
 
 /// One end of a connection over a byte stream.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct StreamLink {
     wire: Wire,
     inbound: ReceiveBuffer,
     queue: SendQueue,
@@ -53,7 +53,7 @@ pub(crate) struct Stream {
 
 #[derive(Debug)]
 struct UnsentData {
-    /// Number of bytes of [`Stream::together`] that were sent; they precede the bulk data.
+    /// Number of bytes of [`StreamLink::together`] that were sent; they precede the bulk data.
     head_sent: usize,
     memory: BulkMemory,
     offset: u64,
@@ -62,7 +62,7 @@ struct UnsentData {
 
 #[derive(Debug)]
 struct ArrivingData {
-    header: Header,
+    header: FrameHeader,
     into: Option<(BulkMemory, u64)>,
     /// Number of bytes that are still to arrive.
     bytes: u64,
@@ -77,7 +77,7 @@ impl ArrivingData {
     }
 }
 
-impl Stream {
+impl StreamLink {
     pub(crate) fn new(wire: Wire, body_bytes_max: u32) -> Self {
         let inbound = ReceiveBuffer::new(body_bytes_max);
         let waits = matches!(wire, Wire::Socket(_)) && socket::set_blocking(wire.fd()).is_ok();
@@ -100,21 +100,25 @@ impl Stream {
     }
 }
 
-impl Link for Stream {
-    fn send(&mut self, header: Header, body: &[u8]) -> Result<(), CloseReason> {
+impl Link for StreamLink {
+    fn send(&mut self, header: FrameHeader, body: &[u8]) -> Result<(), CloseReason> {
         let sent = self.try_send(header, body);
         self.discard_if_hung_up(sent)
     }
 
-    fn queue(&mut self, header: Header, body: &[u8]) -> Result<(), CloseReason> {
+    fn queue(&mut self, header: FrameHeader, body: &[u8]) -> Result<(), CloseReason> {
         if !self.has_hung_up {
-            self.queue.push(&header.encode());
-            self.queue.push(body);
+            self.queue.push_bytes(&header.encode());
+            self.queue.push_bytes(body);
         }
         Ok(())
     }
 
-    fn receive(&mut self, body: &mut Vec<u8>, eager: bool) -> Result<Option<Header>, CloseReason> {
+    fn receive(
+        &mut self,
+        body: &mut Vec<u8>,
+        eager: bool,
+    ) -> Result<Option<FrameHeader>, CloseReason> {
         let mut tried = !(eager || self.readable);
         loop {
             if let Some(header) = self.take_data() {
@@ -123,12 +127,12 @@ impl Link for Stream {
                 return Ok(Some(header));
             }
             if self.incoming.is_none()
-                && let Some((header, received)) = self.inbound.frame()?
+                && let Some((header, received)) = self.inbound.next_frame()?
             {
                 body.clear();
                 body.extend_from_slice(received);
                 self.frames_count += 1;
-                if header.kind == Kind::Data {
+                if header.kind == FrameKind::Data {
                     let bytes = header.body_bytes.into();
                     self.incoming = Some(ArrivingData { header, into: None, bytes });
                 }
@@ -174,7 +178,7 @@ impl Link for Stream {
         self.writable = true;
     }
 
-    fn in_memory(&self) -> bool {
+    fn is_in_shared_memory(&self) -> bool {
         false
     }
 
@@ -184,7 +188,7 @@ impl Link for Stream {
         }
         let free = self.inbound.free_space();
         let room_bytes = free.len();
-        match socket::wait(self.wire.fd(), free) {
+        match socket::receive_blocking(self.wire.fd(), free) {
             Ok(count @ 1..) => {
                 self.inbound.mark_received(count);
                 self.readable = count == room_bytes;
@@ -198,11 +202,11 @@ impl Link for Stream {
     }
 
     fn limit_wait_in_read(&mut self) {
-        self.waits &= socket::set_wait_timeout(self.wire.fd(), WAIT_MAX).is_ok();
+        self.waits &= socket::set_receive_timeout(self.wire.fd(), WAIT_MAX).is_ok();
     }
 
-    fn wants_sweep(&self) -> bool {
-        self.is_within_frame() || self.inbound.is_grown()
+    fn needs_sweep(&self) -> bool {
+        self.is_within_frame() || self.inbound.is_larger_than_usual()
     }
 
     fn sweep(&mut self) -> u32 {
@@ -225,7 +229,7 @@ impl Link for Stream {
 
     fn send_data(
         &mut self,
-        header: Header,
+        header: FrameHeader,
         memory: &BulkMemory,
         offset: u64,
     ) -> Result<bool, CloseReason> {
@@ -237,13 +241,13 @@ impl Link for Stream {
         }
         let (head, bytes) = (header.encode(), header.body_bytes as usize);
         if bytes <= TOGETHER_BYTES {
-            self.queue.push(&head);
+            self.queue.push_bytes(&head);
             memory.read(offset, self.queue.push_zeros(bytes));
             return Ok(true);
         }
         self.together.clear();
-        self.together.extend_from_slice(self.queue.unsent());
-        self.queue.consume(self.together.len());
+        self.together.extend_from_slice(self.queue.unsent_bytes());
+        self.queue.remove_sent(self.together.len());
         self.together.extend_from_slice(&head);
         let (memory, bytes) = (memory.clone(), bytes as u64);
         self.outgoing = Some(UnsentData { head_sent: 0, memory, offset, bytes });
@@ -267,7 +271,8 @@ impl Link for Stream {
     fn release_memory(&mut self, memory: &BulkMemory) {
         // The header has announced this number of bytes, so they must be sent. The peer learns of
         // the end of the transfer after them.
-        if let Some(outgoing) = self.outgoing.as_mut().filter(|it| it.memory.is(memory)) {
+        if let Some(outgoing) = self.outgoing.as_mut().filter(|it| it.memory.is_same_memory(memory))
+        {
             let mut rest = vec![0; outgoing.bytes as usize]; // At most a frame.
             outgoing.memory.read(outgoing.offset, &mut rest);
             (outgoing.memory, outgoing.offset) = (BulkMemory::plain(rest), 0);
@@ -275,9 +280,9 @@ impl Link for Stream {
     }
 }
 
-impl Stream {
+impl StreamLink {
     /// Sends a frame, or queues it until there is space.
-    fn try_send(&mut self, header: Header, body: &[u8]) -> Result<(), CloseReason> {
+    fn try_send(&mut self, header: FrameHeader, body: &[u8]) -> Result<(), CloseReason> {
         if self.has_hung_up {
             return Ok(());
         }
@@ -293,8 +298,8 @@ impl Stream {
                 self.wire.send_two(&head, body)?
             };
         }
-        self.queue.push(&head[sent.min(head.len())..]);
-        self.queue.push(&body[sent.saturating_sub(head.len())..]);
+        self.queue.push_bytes(&head[sent.min(head.len())..]);
+        self.queue.push_bytes(&body[sent.saturating_sub(head.len())..]);
         Ok(())
     }
 
@@ -306,12 +311,12 @@ impl Stream {
         let mut went = self.wire.flush()?;
         went |= self.outgoing.is_some() && self.flush_data()?;
         while self.outgoing.is_none() && !self.queue.is_empty() {
-            match self.wire.send(self.queue.unsent())? {
+            match self.wire.send(self.queue.unsent_bytes())? {
                 0 => {
                     self.writable = false;
                     break;
                 }
-                count => self.queue.consume(count),
+                count => self.queue.remove_sent(count),
             }
             went = true;
         }
@@ -371,10 +376,10 @@ impl Stream {
     }
 
     /// Moves received bytes into bulk memory. Returns the header once all data has arrived.
-    fn take_data(&mut self) -> Option<Header> {
+    fn take_data(&mut self) -> Option<FrameHeader> {
         let incoming = self.incoming.as_mut()?;
         while incoming.bytes > 0 {
-            let received = self.inbound.take(incoming.bytes);
+            let received = self.inbound.take_body_bytes(incoming.bytes);
             if received.is_empty() {
                 return None;
             }
@@ -386,7 +391,7 @@ impl Stream {
         }
         let header = incoming.header;
         self.incoming = None;
-        Some(Header { body_bytes: 0, ..header })
+        Some(FrameHeader { body_bytes: 0, ..header })
     }
 
     /// Sends outgoing bulk data. Returns `true` if any bytes were sent.

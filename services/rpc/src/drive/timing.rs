@@ -19,12 +19,12 @@ impl CallbackContext<'_> {
     /// # Blocking
     /// Blocks as [`Endpoint::connect`](crate::Endpoint::connect) does.
     pub fn connect(&mut self, address: &Address) -> Result<PeerKey, EndpointError> {
-        calling::connect(self, address)
+        calling::connect_and_wait(self, address)
     }
 
     /// Stops [`Endpoint::serve`](crate::Endpoint::serve).
     pub fn stop(&mut self) {
-        self.event_loop.inbox.stop();
+        self.event_loop.inbox.request_stop();
     }
 }
 
@@ -87,21 +87,21 @@ impl<T: sealed::Driver + ?Sized> Timing for T {}
 
 /// Callbacks at an endpoint's drop. This is the last field of the endpoint, and so is dropped last.
 #[derive(Default)]
-pub(crate) struct DropCallbacks {
+pub(crate) struct ShutdownCallbacks {
     /// Callbacks that run while peers are still connected.
     pub(crate) before: Vec<Callback>,
     /// Callbacks that run after all peers are disconnected.
     pub(crate) after: Vec<Box<dyn FnOnce() + Send>>,
 }
 
-impl fmt::Debug for DropCallbacks {
+impl fmt::Debug for ShutdownCallbacks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts = (self.before.len(), self.after.len());
-        f.debug_tuple("DropCallbacks").field(&counts.0).field(&counts.1).finish()
+        f.debug_tuple("ShutdownCallbacks").field(&counts.0).field(&counts.1).finish()
     }
 }
 
-impl Drop for DropCallbacks {
+impl Drop for ShutdownCallbacks {
     fn drop(&mut self) {
         while let Some(end) = self.after.pop() {
             end();

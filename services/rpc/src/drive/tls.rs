@@ -29,18 +29,22 @@ impl TlsSetup {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let chain = load_certificates(&files.certificates)?;
         let key = PrivateKeyDer::from_pem_file(&files.private_key).map_err(|error| {
-            EndpointError::security(&files.private_key, format!("no private key: {error}"))
+            EndpointError::from_security_setup(
+                &files.private_key,
+                format!("no private key: {error}"),
+            )
         })?;
         let mut roots = RootCertStore::empty();
         for root in load_certificates(&files.roots)? {
-            roots
-                .add(root)
-                .map_err(|error| EndpointError::security(&files.roots, error.to_string()))?;
+            roots.add(root).map_err(|error| {
+                EndpointError::from_security_setup(&files.roots, error.to_string())
+            })?;
         }
         let roots = Arc::new(roots);
-        let of_roots = |error: String| EndpointError::security(&files.roots, error);
-        let of_chain =
-            |error: rustls::Error| EndpointError::security(&files.certificates, error.to_string());
+        let of_roots = |error: String| EndpointError::from_security_setup(&files.roots, error);
+        let of_chain = |error: rustls::Error| {
+            EndpointError::from_security_setup(&files.certificates, error.to_string())
+        };
         let versions = [&rustls::version::TLS13];
 
         let verifier =
@@ -64,15 +68,19 @@ impl TlsSetup {
         Ok(Self { server: Some(Arc::new(server)), client: Some(Arc::new(client)) })
     }
 
-    pub(crate) fn accept(&self, fd: OwnedFd) -> Result<TlsSession, CloseReason> {
-        // check_listen() has made sure that a listening endpoint has one.
+    pub(crate) fn new_server_session(&self, fd: OwnedFd) -> Result<TlsSession, CloseReason> {
+        // check_listen_address() has made sure that a listening endpoint has one.
         let config = self.server.clone().ok_or(CloseReason::ClosedLocally)?;
         let connection = ServerConnection::new(config).map_err(tls_error)?;
         Ok(TlsSession { fd, connection: connection.into(), incoming: Records::default() })
     }
 
     /// Starts TLS as the client of that `HOST:PORT`.
-    pub(crate) fn connect(&self, fd: OwnedFd, host_port: &str) -> Result<TlsSession, String> {
+    pub(crate) fn new_client_session(
+        &self,
+        fd: OwnedFd,
+        host_port: &str,
+    ) -> Result<TlsSession, String> {
         let none = "no certificates: set `tls` in the configuration";
         let config = self.client.clone().ok_or(none)?;
         let host = host_port.rsplit_once(':').map_or(host_port, |(host, _)| host);
@@ -86,12 +94,14 @@ impl TlsSetup {
 
 fn load_certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, EndpointError> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-    let found: Vec<_> =
-        read.map_err(|error| EndpointError::security(path, format!("no certificates: {error}")))?;
+    let found: Vec<_> = read.map_err(|error| {
+        EndpointError::from_security_setup(path, format!("no certificates: {error}"))
+    })?;
     match found.is_empty() {
-        true => {
-            Err(EndpointError::security(path, "the file contains no certificate in PEM format"))
-        }
+        true => Err(EndpointError::from_security_setup(
+            path,
+            "the file contains no certificate in PEM format",
+        )),
         false => Ok(found),
     }
 }
@@ -190,7 +200,7 @@ impl TlsSession {
                 }
                 Err(error) => {
                     let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-                    return Err(CloseReason::failed_call("recv")(errno));
+                    return Err(CloseReason::from_system_call("recv")(errno));
                 }
             }
             let opened = self.connection.process_new_packets();
@@ -210,7 +220,7 @@ impl TlsSession {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) => {
                     let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-                    return Err(CloseReason::failed_call("send")(errno));
+                    return Err(CloseReason::from_system_call("send")(errno));
                 }
             }
         }
@@ -259,7 +269,7 @@ impl Write for RecordWriter<'_> {
     }
 
     fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        match socket::send_parts(self.0, parts)? {
+        match socket::send_vectored(self.0, parts)? {
             0 => Err(ErrorKind::WouldBlock.into()),
             count => Ok(count),
         }

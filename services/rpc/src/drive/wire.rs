@@ -18,7 +18,7 @@ pub(crate) enum Wire {
     #[cfg(feature = "tls")]
     Tls(Box<super::tls::TlsSession>),
     #[cfg(test)]
-    Simulated(crate::simulation::Port),
+    Simulated(crate::simulation::SimulatedPort),
 }
 
 impl Wire {
@@ -48,7 +48,7 @@ impl Wire {
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, CloseReason> {
         match self {
             Wire::Socket(fd) => {
-                socket::send(fd.as_fd(), bytes).map_err(CloseReason::failed_call("send"))
+                socket::send(fd.as_fd(), bytes).map_err(CloseReason::from_system_call("send"))
             }
             #[cfg(feature = "tls")]
             Wire::Tls(tls) => tls.send(bytes),
@@ -61,8 +61,8 @@ impl Wire {
     pub(crate) fn send_two(&mut self, head: &[u8], body: &[u8]) -> Result<usize, CloseReason> {
         match self {
             Wire::Socket(fd) => {
-                socket::send_parts(fd.as_fd(), &[IoSlice::new(head), IoSlice::new(body)])
-                    .map_err(CloseReason::failed_call("sendmsg"))
+                socket::send_vectored(fd.as_fd(), &[IoSlice::new(head), IoSlice::new(body)])
+                    .map_err(CloseReason::from_system_call("sendmsg"))
             }
             #[cfg(any(feature = "tls", test))]
             _ => match self.send(head)? {
@@ -81,8 +81,10 @@ impl Wire {
         bytes: u64,
     ) -> Result<usize, CloseReason> {
         match self {
-            Wire::Socket(fd) => send_from(fd.as_fd(), head, memory.pieces(offset, bytes))
-                .map_err(CloseReason::failed_call("sendmsg")),
+            Wire::Socket(fd) => {
+                send_from(fd.as_fd(), head, memory.contiguous_pieces(offset, bytes))
+                    .map_err(CloseReason::from_system_call("sendmsg"))
+            }
             #[cfg(any(feature = "tls", test))]
             _ => self.send_copied(head, memory, offset, bytes),
         }
@@ -133,7 +135,8 @@ impl Wire {
     ) -> Option<Result<ReadResult, CloseReason>> {
         match self {
             Wire::Socket(fd) => {
-                let received = receive_into(fd.as_fd(), memory.pieces(offset, bytes), spare);
+                let received =
+                    receive_into(fd.as_fd(), memory.contiguous_pieces(offset, bytes), spare);
                 Some(match received {
                     Ok((count, asked)) => ReadResult::from_result(Ok(count), asked),
                     Err(errno) => ReadResult::from_result(Err(errno), 0),

@@ -109,7 +109,7 @@ impl<T> Backlog<T> {
 
     /// Returns the sum of the sizes with which the requests were appended, in bytes.
     #[must_use]
-    pub fn bytes(&self) -> usize {
+    pub fn queued_bytes(&self) -> usize {
         self.bytes
     }
 }
@@ -145,7 +145,7 @@ mod tests {
                     }
                     _ => prop_assert_eq!(backlog.remove(u64::MAX), None),
                 }
-                prop_assert_eq!((backlog.len(), backlog.bytes()), (model.len(), 3 * model.len()));
+                prop_assert_eq!((backlog.len(), backlog.queued_bytes()), (model.len(), 3 * model.len()));
                 prop_assert!(backlog.by_call.len() <= backlog.len());
             }
         }

@@ -17,7 +17,7 @@ use crate::{BulkRefusal, FrameError};
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of segments of a memory.
-pub const SEGMENTS_MAX: usize = 64;
+pub const BULK_SEGMENTS_MAX: usize = 64;
 
 /// Access rights that a handle gives to its holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -72,7 +72,7 @@ impl BulkHandle {
 
 /// Returns `true` if the `bytes` bytes from `offset` on lie within `total_bytes`.
 #[must_use]
-pub fn is_within(offset: u64, bytes: u64, total_bytes: u64) -> bool {
+pub fn is_range_within(offset: u64, bytes: u64, total_bytes: u64) -> bool {
     offset.checked_add(bytes).is_some_and(|end| end <= total_bytes)
 }
 
@@ -87,7 +87,7 @@ pub struct FileId {
 
 /// Location of a memory segment, for a peer that shares memory with its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Location {
+pub enum SegmentLocation {
     /// Segment in a file that is passed to the peer. If the file did not arrive, the segment cannot be mapped.
     File {
         /// Length of the segment, in bytes.
@@ -104,12 +104,12 @@ pub enum Location {
     },
 }
 
-impl Location {
+impl SegmentLocation {
     /// Returns the length of the segment, in bytes.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
+    pub fn len_bytes(&self) -> u64 {
         match *self {
-            Location::File { bytes, .. } | Location::Process { bytes, .. } => bytes,
+            SegmentLocation::File { bytes, .. } | SegmentLocation::Process { bytes, .. } => bytes,
         }
     }
 }
@@ -135,7 +135,7 @@ pub enum BulkMessage {
         /// Id of the memory's handle.
         id: u64,
         /// Locations of the memory's segments.
-        segments: Vec<Location>,
+        segments: Vec<SegmentLocation>,
         /// Check word for segments in the owner's address space.
         check_word: CheckWord,
     },
@@ -215,7 +215,7 @@ pub enum BulkMessage {
 }
 
 /// Exclusive upper limit of transfer numbers. In data frames, the bit above them says which peer assigned the number.
-pub const TRANSFER_LIMIT: u64 = 1 << 63;
+pub const TRANSFER_NUMBER_LIMIT: u64 = 1 << 63;
 
 impl BulkMessage {
     /// Appends the encoded message to `into`.
@@ -235,14 +235,14 @@ impl BulkMessage {
         let is_sound = rest.is_empty()
             && match &message {
                 Self::Attached { segments, .. } => {
-                    segments.len() <= SEGMENTS_MAX && total_bytes(segments).is_some()
+                    segments.len() <= BULK_SEGMENTS_MAX && segments_total_bytes(segments).is_some()
                 }
                 Self::Read { transfer, .. }
                 | Self::Write { transfer, .. }
                 | Self::Done { transfer }
                 | Self::Refused { transfer, .. }
                 | Self::Cancel { transfer }
-                | Self::Help { transfer, .. } => *transfer < TRANSFER_LIMIT,
+                | Self::Help { transfer, .. } => *transfer < TRANSFER_NUMBER_LIMIT,
                 _ => true,
             };
         if is_sound { Ok(message) } else { Err(FrameError::Bulk) }
@@ -252,12 +252,12 @@ impl BulkMessage {
 /// Returns the total length of the segments, in bytes; `None` if the total exceeds `i64::MAX` or an
 /// address range overflows.
 #[must_use]
-pub fn total_bytes(segments: &[Location]) -> Option<u64> {
+pub fn segments_total_bytes(segments: &[SegmentLocation]) -> Option<u64> {
     segments.iter().try_fold(0u64, |sum, segment| {
-        if let Location::Process { address, bytes } = segment {
+        if let SegmentLocation::Process { address, bytes } = segment {
             address.checked_add(*bytes)?;
         }
-        sum.checked_add(segment.bytes()).filter(|&sum| sum <= i64::MAX as u64)
+        sum.checked_add(segment.len_bytes()).filter(|&sum| sum <= i64::MAX as u64)
     })
 }
 
@@ -286,8 +286,8 @@ impl ArrivalCheck {
     }
 
     /// Returns `true` if this piece is the next one, and counts it as arrived.
-    pub fn accepts(&mut self, offset: u64, bytes: u64) -> bool {
-        let fits = offset == self.came_bytes && is_within(offset, bytes, self.bytes);
+    pub fn accept_if_next(&mut self, offset: u64, bytes: u64) -> bool {
+        let fits = offset == self.came_bytes && is_range_within(offset, bytes, self.bytes);
         if fits {
             self.came_bytes += bytes;
         }
@@ -312,12 +312,12 @@ mod tests {
 
     #[test]
     fn encoded_message_decodes_to_the_same_message() {
-        let transfer = TRANSFER_LIMIT - 1;
+        let transfer = TRANSFER_NUMBER_LIMIT - 1;
         let (handle, offset, bytes) = (handle(), 7, u64::MAX);
         let file = FileId { device: 1, inode: u64::MAX };
         let segments = vec![
-            Location::File { bytes: 9, file },
-            Location::Process { address: 1 << 47, bytes: 1 },
+            SegmentLocation::File { bytes: 9, file },
+            SegmentLocation::Process { address: 1 << 47, bytes: 1 },
         ];
         let check_word = CheckWord { address: 5, word: 6 };
         let why = BulkRefusal::Outside;
@@ -356,11 +356,15 @@ mod tests {
     #[test]
     fn longest_message_fits_the_limit() {
         let (file, word) = (FileId { device: u64::MAX, inode: u64::MAX }, u128::MAX);
-        let segments = vec![Location::File { bytes: u64::MAX, file }; SEGMENTS_MAX];
+        let segments = vec![SegmentLocation::File { bytes: u64::MAX, file }; BULK_SEGMENTS_MAX];
         let check_word = CheckWord { address: u64::MAX, word };
         let encoded =
             BulkMessage::Attached { id: u64::MAX, segments, check_word }.encode(Vec::new());
-        assert!(encoded.len() <= crate::engine::BULK_BYTES_MAX as usize, "{}", encoded.len());
+        assert!(
+            encoded.len() <= crate::engine::BULK_MESSAGE_BYTES_MAX as usize,
+            "{}",
+            encoded.len()
+        );
     }
 
     #[test]
@@ -369,10 +373,10 @@ mod tests {
         let attached = |segments| BulkMessage::Attached { id: 0, segments, check_word };
         let file = FileId { device: 1, inode: 2 };
         for message in [
-            BulkMessage::Done { transfer: TRANSFER_LIMIT },
-            attached(vec![Location::File { bytes: 1, file }; SEGMENTS_MAX + 1]),
-            attached(vec![Location::File { bytes: u64::MAX / 2, file }; 3]),
-            attached(vec![Location::Process { address: u64::MAX, bytes: 1 }]),
+            BulkMessage::Done { transfer: TRANSFER_NUMBER_LIMIT },
+            attached(vec![SegmentLocation::File { bytes: 1, file }; BULK_SEGMENTS_MAX + 1]),
+            attached(vec![SegmentLocation::File { bytes: u64::MAX / 2, file }; 3]),
+            attached(vec![SegmentLocation::Process { address: u64::MAX, bytes: 1 }]),
         ] {
             let encoded = message.encode(Vec::new());
             assert_eq!(BulkMessage::decode(&encoded), Err(FrameError::Bulk), "{message:?}");
@@ -383,7 +387,7 @@ mod tests {
         #[test]
         fn range_check_agrees_with_128_bit_arithmetic(offset: u64, bytes: u64, total: u64) {
             let end = u128::from(offset) + u128::from(bytes);
-            prop_assert_eq!(is_within(offset, bytes, total), end <= u128::from(total));
+            prop_assert_eq!(is_range_within(offset, bytes, total), end <= u128::from(total));
         }
 
         #[test]
@@ -400,7 +404,7 @@ mod tests {
             let (mut arrival, mut came) = (ArrivalCheck::new(total), 0);
             for (offset, bytes) in pieces {
                 let before = came;
-                if arrival.accepts(offset, bytes) {
+                if arrival.accept_if_next(offset, bytes) {
                     prop_assert_eq!(offset, before);
                     came += bytes;
                 }

@@ -38,11 +38,11 @@ impl CallId {
 }
 
 /// Call number in the frame of a request without an answer.
-pub const ONE_WAY: u64 = u64::MAX;
+pub const ONE_WAY_CALL_NUMBER: u64 = u64::MAX;
 
 /// Outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CallCompletion {
     /// The call succeeded; the body is the result.
     Result,
     /// The peer refused the call; the body may contain the reason.
@@ -51,7 +51,7 @@ pub enum Outcome {
     Disconnected(CloseReason),
 }
 
-impl Outcome {
+impl CallCompletion {
     /// Converts the outcome to the result of the call, whose body `read` decodes.
     #[inline]
     pub(crate) fn into_result<T>(
@@ -60,9 +60,9 @@ impl Outcome {
         read: impl FnOnce(&[u8]) -> Result<T, CallError>,
     ) -> Result<T, CallError> {
         match self {
-            Outcome::Result => read(body),
-            Outcome::Refused(refusal) => Err(refusal_error(refusal, body)),
-            Outcome::Disconnected(gone) => Err(gone.into()),
+            CallCompletion::Result => read(body),
+            CallCompletion::Refused(refusal) => Err(refusal_error(refusal, body)),
+            CallCompletion::Disconnected(gone) => Err(gone.into()),
         }
     }
 }
@@ -86,7 +86,7 @@ fn refusal_error(refusal: Refusal, body: &[u8]) -> CallError {
 enum SlotState {
     Free { next: u32 },
     Pending,
-    Done(Outcome),
+    Done(CallCompletion),
 }
 
 #[derive(Debug)]
@@ -112,15 +112,15 @@ const NO_SLOT: u32 = u32::MAX;
 /// slot, and is dropped. An answer counts only if it comes from the peer that was called.
 ///
 /// ```
-/// use handover_rpc::engine::{Calls, Outcome, PeerKey};
+/// use handover_rpc::engine::{Calls, CallCompletion, PeerKey};
 /// let (peer, other) = (PeerKey { slot: 0, generation: 0 }, PeerKey { slot: 1, generation: 0 });
 /// let mut calls = Calls::new(10);
 /// let id = calls.start(peer, u64::MAX).expect("start a call");
-/// assert!(!calls.complete(id.word(), other, Outcome::Result, b"forged"));
-/// assert!(calls.complete(id.word(), peer, Outcome::Result, b"42"));
+/// assert!(!calls.complete(id.word(), other, CallCompletion::Result, b"forged"));
+/// assert!(calls.complete(id.word(), peer, CallCompletion::Result, b"42"));
 /// assert_eq!(calls.take(id, |outcome, body| (outcome, body.to_vec())),
-///     Some((Outcome::Result, b"42".to_vec())));
-/// assert!(!calls.complete(id.word(), peer, Outcome::Result, b"twice"));
+///     Some((CallCompletion::Result, b"42".to_vec())));
+/// assert!(!calls.complete(id.word(), peer, CallCompletion::Result, b"twice"));
 /// ```
 #[derive(Debug)]
 pub struct Calls {
@@ -184,7 +184,13 @@ impl Calls {
     /// Stores the outcome of a call whose number a peer has sent. Returns `false` if no such call
     /// is pending, or if another peer was called.
     #[inline]
-    pub fn complete(&mut self, id: u64, peer: PeerKey, outcome: Outcome, body: &[u8]) -> bool {
+    pub fn complete_call(
+        &mut self,
+        id: u64,
+        peer: PeerKey,
+        outcome: CallCompletion,
+        body: &[u8],
+    ) -> bool {
         let id = CallId(id);
         if !self.is_pending(id, peer) {
             self.late += 1;
@@ -226,7 +232,11 @@ impl Calls {
 
     /// Removes a completed call and passes its outcome and body to `read`. Returns `None` if the call is not complete.
     #[inline]
-    pub fn take<R>(&mut self, id: CallId, read: impl FnOnce(Outcome, &[u8]) -> R) -> Option<R> {
+    pub fn take_completed<R>(
+        &mut self,
+        id: CallId,
+        read: impl FnOnce(CallCompletion, &[u8]) -> R,
+    ) -> Option<R> {
         if !self.is_done(id)? {
             return None;
         }
@@ -242,7 +252,7 @@ impl Calls {
 
     /// Removes a call in any state; a later answer is dropped. Returns `false` if the call is not in the table.
     #[inline]
-    pub fn forget(&mut self, id: CallId) -> bool {
+    pub fn remove(&mut self, id: CallId) -> bool {
         let known = self.slot(id).is_some();
         if known {
             self.vacate(id.slot());
@@ -265,12 +275,12 @@ impl Calls {
         self.under_way -= 1;
     }
 
-    /// Completes all pending calls to a disconnected peer with [`Outcome::Disconnected`]. Returns their number.
-    pub fn fail(&mut self, peer: PeerKey, why: &CloseReason) -> usize {
+    /// Completes all pending calls to a disconnected peer with [`CallCompletion::Disconnected`]. Returns their number.
+    pub fn fail_calls_to(&mut self, peer: PeerKey, why: &CloseReason) -> usize {
         let mut failed = 0;
         for slot in &mut self.slots {
             if slot.peer == peer && matches!(slot.state, SlotState::Pending) {
-                slot.state = SlotState::Done(Outcome::Disconnected(why.clone()));
+                slot.state = SlotState::Done(CallCompletion::Disconnected(why.clone()));
                 slot.body.clear();
                 failed += 1;
             }
@@ -278,15 +288,16 @@ impl Calls {
         failed
     }
 
-    /// Returns the number of calls that are pending, or complete and not returned by [`take`](Self::take).
+    /// Returns the number of calls that are pending, or complete and not returned by
+    /// [`take_completed`](Self::take_completed).
     #[must_use]
-    pub fn count(&self) -> u32 {
+    pub fn calls_count(&self) -> u32 {
         self.under_way
     }
 
     /// Returns the number of answers that arrived for no pending call.
     #[must_use]
-    pub fn late_count(&self) -> u64 {
+    pub fn late_answers_count(&self) -> u64 {
         self.late
     }
 }
@@ -305,11 +316,11 @@ mod tests {
             panic!("a table of two calls refused the second")
         };
         assert_eq!(calls.start(PEER, 7), None);
-        assert!(calls.forget(one) && !calls.forget(one));
+        assert!(calls.remove(one) && !calls.remove(one));
         let three = calls.start(PEER, 8).expect("slot of a forgotten call");
         assert_ne!(three, one);
         assert_eq!([calls.deadline_ns(one), calls.deadline_ns(three)], [None, Some(8)]);
-        assert_eq!((calls.is_done(two), calls.count()), (Some(false), 2));
+        assert_eq!((calls.is_done(two), calls.calls_count()), (Some(false), 2));
     }
 
     #[test]
@@ -320,11 +331,16 @@ mod tests {
         for round in 0..3 {
             let ids: Vec<CallId> = (0..100).map_while(|_| calls.start(PEER, 0)).collect();
             for id in &ids {
-                assert!(calls.complete(id.word(), PEER, Outcome::Result, &[7; RESULT_BYTES]));
+                assert!(calls.complete_call(
+                    id.word(),
+                    PEER,
+                    CallCompletion::Result,
+                    &[7; RESULT_BYTES]
+                ));
             }
             assert!(held(&calls) >= 100 * RESULT_BYTES, "round {round}");
             for id in ids {
-                assert_eq!(calls.take(id, |_, body| body.len()), Some(RESULT_BYTES));
+                assert_eq!(calls.take_completed(id, |_, body| body.len()), Some(RESULT_BYTES));
             }
             assert!((RESULT_BYTES..=BODIES_KEPT_BYTES).contains(&held(&calls)), "round {round}");
             assert_eq!(calls.kept_bytes, held(&calls));
@@ -337,13 +353,13 @@ mod tests {
         let other = PeerKey { generation: 2, ..PEER };
         let (its, others) = (calls.start(PEER, 0).unwrap(), calls.start(other, 0).unwrap());
         let done = calls.start(PEER, 0).unwrap();
-        assert!(calls.complete(done.word(), PEER, Outcome::Result, b"x"));
-        assert_eq!(calls.fail(PEER, &CloseReason::ClosedByPeer), 1);
+        assert!(calls.complete_call(done.word(), PEER, CallCompletion::Result, b"x"));
+        assert_eq!(calls.fail_calls_to(PEER, &CloseReason::ClosedByPeer), 1);
         assert_eq!(
-            calls.take(its, |it, _| it),
-            Some(Outcome::Disconnected(CloseReason::ClosedByPeer))
+            calls.take_completed(its, |it, _| it),
+            Some(CallCompletion::Disconnected(CloseReason::ClosedByPeer))
         );
-        assert_eq!(calls.take(done, |it, _| it), Some(Outcome::Result));
+        assert_eq!(calls.take_completed(done, |it, _| it), Some(CallCompletion::Result));
         assert_eq!(calls.is_done(others), Some(false));
     }
 }

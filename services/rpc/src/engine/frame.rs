@@ -10,18 +10,18 @@
 use crate::FrameError;
 
 /// Version of the protocol. Peers of different versions refuse each other.
-pub const VERSION: u16 = 3;
+pub const PROTOCOL_VERSION: u16 = 3;
 
-/// Maximum body length of a [`Kind::Bulk`] frame, in bytes, even if a smaller message limit was agreed.
-pub const BULK_BYTES_MAX: u32 = 2048;
+/// Maximum body length of a [`FrameKind::Bulk`] frame, in bytes, even if a smaller message limit was agreed.
+pub const BULK_MESSAGE_BYTES_MAX: u32 = 2048;
 
 /// Length of a header, in bytes.
-pub const HEADER_BYTES: usize = 24;
+pub const FRAME_HEADER_BYTES: usize = 24;
 
 /// Kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum FrameKind {
     /// Arguments of a call that expects an answer.
     Request = 1,
     /// Arguments of a call without an answer.
@@ -40,17 +40,17 @@ pub enum Kind {
     Data = 8,
 }
 
-impl Kind {
+impl FrameKind {
     fn of(byte: u8) -> Result<Self, FrameError> {
         Ok(match byte {
-            1 => Kind::Request,
-            2 => Kind::OneWay,
-            3 => Kind::Response,
-            4 => Kind::Refusal,
-            5 => Kind::Cancel,
-            6 => Kind::Bye,
-            7 => Kind::Bulk,
-            8 => Kind::Data,
+            1 => FrameKind::Request,
+            2 => FrameKind::OneWay,
+            3 => FrameKind::Response,
+            4 => FrameKind::Refusal,
+            5 => FrameKind::Cancel,
+            6 => FrameKind::Bye,
+            7 => FrameKind::Bulk,
+            8 => FrameKind::Data,
             other => return Err(FrameError::Kind(other)),
         })
     }
@@ -96,24 +96,24 @@ impl Refusal {
 /// Header of a frame, sent before its body.
 ///
 /// ```
-/// use handover_rpc::engine::{Header, Kind};
-/// let header = Header { body_bytes: 5, kind: Kind::Request, method: 7, call: 9 };
-/// assert_eq!(Header::decode(&header.encode(), 100), Ok(header));
-/// assert!(Header::decode(&header.encode(), 4).is_err(), "decoded a body that exceeds the agreed maximum");
+/// use handover_rpc::engine::{FrameHeader, FrameKind};
+/// let header = FrameHeader { body_bytes: 5, kind: FrameKind::Request, method: 7, call: 9 };
+/// assert_eq!(FrameHeader::decode(&header.encode(), 100), Ok(header));
+/// assert!(FrameHeader::decode(&header.encode(), 4).is_err(), "decoded a body that exceeds the agreed maximum");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Header {
+pub struct FrameHeader {
     /// Length of the body, in bytes.
     pub body_bytes: u32,
     /// Kind of the frame.
-    pub kind: Kind,
+    pub kind: FrameKind,
     /// Hash of the procedure's name and provider; in a refusal, its code; in data, the offset.
     pub method: u64,
     /// Call number, assigned by the caller.
     pub call: u64,
 }
 
-impl Header {
+impl FrameHeader {
     /// Returns the header encoded as three words, for shared memory.
     #[inline]
     #[must_use]
@@ -132,10 +132,10 @@ impl Header {
             return Err(FrameError::Reserved);
         }
         // The cast truncates to 8 bits; the bits above were checked to be zero.
-        let kind = Kind::of((first >> 32) as u8)?;
+        let kind = FrameKind::of((first >> 32) as u8)?;
         let body_bytes = first as u32;
         let body_bytes_max = match kind {
-            Kind::Bulk => body_bytes_max.max(BULK_BYTES_MAX),
+            FrameKind::Bulk => body_bytes_max.max(BULK_MESSAGE_BYTES_MAX),
             _ => body_bytes_max,
         };
         if body_bytes > body_bytes_max {
@@ -147,8 +147,8 @@ impl Header {
 
     /// Encodes the header as bytes, for a stream.
     #[must_use]
-    pub fn encode(&self) -> [u8; HEADER_BYTES] {
-        let mut bytes = [0; HEADER_BYTES];
+    pub fn encode(&self) -> [u8; FRAME_HEADER_BYTES] {
+        let mut bytes = [0; FRAME_HEADER_BYTES];
         for (slot, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(self.words()) {
             *slot = word.to_le_bytes();
         }
@@ -159,7 +159,10 @@ impl Header {
     ///
     /// # Errors
     /// The errors of [`from_words`](Self::from_words).
-    pub fn decode(bytes: &[u8; HEADER_BYTES], body_bytes_max: u32) -> Result<Self, FrameError> {
+    pub fn decode(
+        bytes: &[u8; FRAME_HEADER_BYTES],
+        body_bytes_max: u32,
+    ) -> Result<Self, FrameError> {
         let mut words = [0; 3];
         for (word, eight) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
             *word = u64::from_le_bytes(*eight);
@@ -194,7 +197,7 @@ impl Hello {
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[8..10].copy_from_slice(&PROTOCOL_VERSION.to_le_bytes());
         bytes[10] = self.spins.into();
         bytes[11] = self.has_secret.into();
         bytes[12..16].copy_from_slice(&self.message_bytes_max.to_le_bytes());
@@ -213,8 +216,8 @@ impl Hello {
             return Err(FrameError::Magic);
         }
         let peer = u16::from_le_bytes([bytes[8], bytes[9]]);
-        if peer != VERSION {
-            return Err(FrameError::Version { peer, own: VERSION });
+        if peer != PROTOCOL_VERSION {
+            return Err(FrameError::Version { peer, own: PROTOCOL_VERSION });
         }
         if bytes[10] > 1 || bytes[11] > 1 {
             return Err(FrameError::Reserved);
@@ -240,10 +243,10 @@ mod tests {
     proptest! {
         #[test]
         fn words_decode_to_a_header_that_encodes_to_them_or_are_refused(words: [u64; 3], bytes_max: u32) {
-            if let Ok(header) = Header::from_words(words, bytes_max) {
+            if let Ok(header) = FrameHeader::from_words(words, bytes_max) {
                 prop_assert_eq!(header.words(), words);
-                prop_assert!(header.body_bytes <= bytes_max.max(BULK_BYTES_MAX));
-                prop_assert_eq!(Header::decode(&header.encode(), bytes_max), Ok(header));
+                prop_assert!(header.body_bytes <= bytes_max.max(BULK_MESSAGE_BYTES_MAX));
+                prop_assert_eq!(FrameHeader::decode(&header.encode(), bytes_max), Ok(header));
             }
         }
 
@@ -251,9 +254,9 @@ mod tests {
         fn encoded_header_decodes_to_the_same_header(
             kind in 1u8..=8, body_bytes: u32, method: u64, call: u64,
         ) {
-            let kind = Kind::of(kind).expect("the frame kind is unknown");
-            let header = Header { body_bytes, kind, method, call };
-            prop_assert_eq!(Header::from_words(header.words(), u32::MAX), Ok(header));
+            let kind = FrameKind::of(kind).expect("the frame kind is unknown");
+            let header = FrameHeader { body_bytes, kind, method, call };
+            prop_assert_eq!(FrameHeader::from_words(header.words(), u32::MAX), Ok(header));
         }
 
         #[test]
@@ -278,7 +281,10 @@ mod tests {
         };
         let mut bytes = hello.encode();
         bytes[8] = 9;
-        assert_eq!(Hello::decode(&bytes), Err(FrameError::Version { peer: 9, own: VERSION }));
+        assert_eq!(
+            Hello::decode(&bytes),
+            Err(FrameError::Version { peer: 9, own: PROTOCOL_VERSION })
+        );
         bytes[0] = b'H';
         assert_eq!(Hello::decode(&bytes), Err(FrameError::Magic));
     }

@@ -1,6 +1,6 @@
 //! Splits the bytes of a stream into frames.
 
-use super::frame::{HEADER_BYTES, Header, Kind};
+use super::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
 use crate::FrameError;
 
 /// Size of the receive buffer until a longer frame needs more, in bytes.
@@ -9,8 +9,8 @@ const USUAL_BYTES: usize = 1 << 16;
 /// Receive buffer of a stream, which splits the received bytes into frames.
 ///
 /// ```
-/// use handover_rpc::engine::{Header, ReceiveBuffer, Kind};
-/// let header = Header { body_bytes: 2, kind: Kind::OneWay, method: 7, call: 0 };
+/// use handover_rpc::engine::{FrameHeader, ReceiveBuffer, FrameKind};
+/// let header = FrameHeader { body_bytes: 2, kind: FrameKind::OneWay, method: 7, call: 0 };
 /// let mut inbound = ReceiveBuffer::new(100);
 /// for byte in header.encode().into_iter().chain(*b"hi") {
 ///     assert_eq!(inbound.frame()?, None);
@@ -45,7 +45,7 @@ impl ReceiveBuffer {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         }
-        if self.bytes.len() - self.end < HEADER_BYTES.max(self.bytes.len() / 4) {
+        if self.bytes.len() - self.end < FRAME_HEADER_BYTES.max(self.bytes.len() / 4) {
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
             if self.end > self.bytes.len() / 2 || self.bytes.is_empty() {
@@ -67,39 +67,41 @@ impl ReceiveBuffer {
         self.end += bytes_count;
     }
 
-    /// Returns the next frame if it is complete. For a [`Kind::Data`] frame, returns the header
-    /// without the body, which [`take`](Self::take) returns as it arrives.
+    /// Returns the next frame if it is complete. For a [`FrameKind::Data`] frame, returns the header
+    /// without the body, which [`take_body_bytes`](Self::take_body_bytes) returns as it arrives.
     ///
     /// # Errors
     /// [`FrameError`] if the bytes are not a frame. The bytes after them cannot be decoded.
-    pub fn frame(&mut self) -> Result<Option<(Header, &[u8])>, FrameError> {
+    pub fn next_frame(&mut self) -> Result<Option<(FrameHeader, &[u8])>, FrameError> {
         let come = &self.bytes[self.start..self.end];
-        let Some((head, rest)) = come.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
-        let header = Header::decode(head, self.body_bytes_max)?;
-        if header.kind == Kind::Data {
+        let Some((head, rest)) = come.split_first_chunk::<FRAME_HEADER_BYTES>() else {
+            return Ok(None);
+        };
+        let header = FrameHeader::decode(head, self.body_bytes_max)?;
+        if header.kind == FrameKind::Data {
             if header.body_bytes == 0 {
                 return Err(FrameError::Bulk);
             }
-            self.start += HEADER_BYTES;
+            self.start += FRAME_HEADER_BYTES;
             return Ok(Some((header, &[])));
         }
         // A u32 fits a usize on the supported targets.
         let Some(body) = rest.get(..header.body_bytes as usize) else { return Ok(None) };
-        self.start += HEADER_BYTES + body.len();
+        self.start += FRAME_HEADER_BYTES + body.len();
         self.had_long |= body.len() >= USUAL_BYTES;
         Ok(Some((header, body)))
     }
 
-    /// Returns received bytes of a [`Kind::Data`] frame's body, at most `bytes_max`.
-    pub fn take(&mut self, bytes_max: u64) -> &[u8] {
+    /// Returns received bytes of a [`FrameKind::Data`] frame's body, at most `bytes_max`.
+    pub fn take_body_bytes(&mut self, bytes_max: u64) -> &[u8] {
         let come = &self.bytes[self.start..self.end];
         let bytes = usize::try_from(bytes_max).map_or(come.len(), |max| come.len().min(max));
         self.start += bytes;
         &self.bytes[self.start - bytes..self.start]
     }
 
-    /// Returns the number of received bytes that were not returned by [`frame`](Self::frame) or
-    /// [`take`](Self::take).
+    /// Returns the number of received bytes that were not returned by [`next_frame`](Self::next_frame) or
+    /// [`take_body_bytes`](Self::take_body_bytes).
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
         self.end - self.start
@@ -107,15 +109,17 @@ impl ReceiveBuffer {
 
     /// Returns `true` if the buffer has grown beyond its usual size.
     #[must_use]
-    pub fn is_grown(&self) -> bool {
+    pub fn is_larger_than_usual(&self) -> bool {
         self.bytes.len() > USUAL_BYTES
     }
 
-    /// Frees a buffer that has [grown](Self::is_grown), if the pending bytes fit into one of the
+    /// Frees a buffer that has [grown](Self::is_larger_than_usual), if the pending bytes fit into one of the
     /// usual size and no long frame was returned since the last call.
     pub fn shrink(&mut self) {
         let pending_bytes = self.pending_bytes();
-        if !std::mem::take(&mut self.had_long) && self.is_grown() && pending_bytes < USUAL_BYTES / 2
+        if !std::mem::take(&mut self.had_long)
+            && self.is_larger_than_usual()
+            && pending_bytes < USUAL_BYTES / 2
         {
             let mut bytes = vec![0; if pending_bytes == 0 { 0 } else { USUAL_BYTES }];
             bytes[..pending_bytes].copy_from_slice(&self.bytes[self.start..self.end]);
@@ -148,42 +152,48 @@ mod tests {
     #[test]
     fn memory_of_a_long_frame_is_freed_unless_another_one_arrives() {
         let mut inbound = ReceiveBuffer::new(1 << 20);
-        let long = Header { body_bytes: 1 << 20, kind: Kind::OneWay, method: 0, call: 0 };
+        let long = FrameHeader { body_bytes: 1 << 20, kind: FrameKind::OneWay, method: 0, call: 0 };
         let frame = [&long.encode()[..], &[7; 1 << 20]].concat();
         for _ in 0..2 {
             receive(&mut inbound, &frame[..frame.len() / 2]);
             inbound.shrink();
-            assert_eq!(inbound.frame(), Ok(None), "returned half of a frame");
+            assert_eq!(inbound.next_frame(), Ok(None), "returned half of a frame");
             receive(&mut inbound, &frame[frame.len() / 2..]);
             assert!(
-                matches!(inbound.frame(), Ok(Some((_, body))) if body == &frame[HEADER_BYTES..])
+                matches!(inbound.next_frame(), Ok(Some((_, body))) if body == &frame[FRAME_HEADER_BYTES..])
             );
             inbound.shrink();
-            assert!(inbound.is_grown(), "the buffer was freed right after a long frame");
+            assert!(
+                inbound.is_larger_than_usual(),
+                "the buffer was freed right after a long frame"
+            );
         }
-        let short = Header { body_bytes: 0, ..long };
+        let short = FrameHeader { body_bytes: 0, ..long };
         receive(&mut inbound, &short.encode());
-        assert_eq!(inbound.frame(), Ok(Some((short, &[][..]))));
+        assert_eq!(inbound.next_frame(), Ok(Some((short, &[][..]))));
         inbound.shrink();
-        assert_eq!((inbound.is_grown(), inbound.capacity_bytes()), (false, 0));
+        assert_eq!((inbound.is_larger_than_usual(), inbound.capacity_bytes()), (false, 0));
         receive(&mut inbound, &short.encode());
-        assert_eq!(inbound.frame(), Ok(Some((short, &[][..]))));
+        assert_eq!(inbound.next_frame(), Ok(Some((short, &[][..]))));
         assert_eq!(inbound.capacity_bytes(), USUAL_BYTES);
     }
 
     #[test]
     fn pending_byte_does_not_keep_the_memory_of_a_long_frame() {
         let mut inbound = ReceiveBuffer::new(1 << 20);
-        let long = Header { body_bytes: 1 << 20, kind: Kind::OneWay, method: 0, call: 0 };
+        let long = FrameHeader { body_bytes: 1 << 20, kind: FrameKind::OneWay, method: 0, call: 0 };
         receive(&mut inbound, &[&long.encode()[..], &[7; 1 << 20]].concat());
-        assert!(matches!(inbound.frame(), Ok(Some(_))));
-        let short = Header { body_bytes: 0, ..long };
+        assert!(matches!(inbound.next_frame(), Ok(Some(_))));
+        let short = FrameHeader { body_bytes: 0, ..long };
         let bytes = short.encode();
         receive(&mut inbound, &bytes[..1]);
         inbound.shrink();
         inbound.shrink();
-        assert_eq!((inbound.is_grown(), inbound.capacity_bytes()), (false, USUAL_BYTES));
+        assert_eq!(
+            (inbound.is_larger_than_usual(), inbound.capacity_bytes()),
+            (false, USUAL_BYTES)
+        );
         receive(&mut inbound, &bytes[1..]);
-        assert_eq!(inbound.frame(), Ok(Some((short, &[][..]))));
+        assert_eq!(inbound.next_frame(), Ok(Some((short, &[][..]))));
     }
 }

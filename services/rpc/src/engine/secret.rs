@@ -23,20 +23,20 @@ const DOMAIN: &[u8] = b"handover-rpc shared secret 1";
 /// Role in a connection. It is part of a proof, so that a proof cannot be reflected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Role {
+pub enum HandshakeRole {
     /// The peer that initiated the connection; it sends its proof first.
     Connector = 1,
     /// The peer that accepted the connection.
     Acceptor = 2,
 }
 
-impl Role {
+impl HandshakeRole {
     /// Returns the opposite role.
     #[must_use]
-    pub fn other(self) -> Self {
+    pub fn opposite(self) -> Self {
         match self {
-            Role::Connector => Role::Acceptor,
-            Role::Acceptor => Role::Connector,
+            HandshakeRole::Connector => HandshakeRole::Acceptor,
+            HandshakeRole::Acceptor => HandshakeRole::Connector,
         }
     }
 }
@@ -47,11 +47,11 @@ impl Role {
 /// random number of each: recorded proofs and those of other connections are not accepted.
 ///
 /// ```
-/// use handover_rpc::engine::{Role, Secret};
+/// use handover_rpc::engine::{HandshakeRole, Secret};
 /// let secret = Secret::new(b"sixteen bytes or more").expect("create a secret");
-/// let proof = secret.proof(Role::Connector, b"its opening", b"ours");
-/// assert!(secret.accepts(&proof, Role::Connector, b"its opening", b"ours"));
-/// assert!(!secret.accepts(&proof, Role::Acceptor, b"its opening", b"ours"));
+/// let proof = secret.proof(HandshakeRole::Connector, b"its opening", b"ours");
+/// assert!(secret.accepts(&proof, HandshakeRole::Connector, b"its opening", b"ours"));
+/// assert!(!secret.accepts(&proof, HandshakeRole::Acceptor, b"its opening", b"ours"));
 /// ```
 #[derive(Clone)]
 pub struct Secret(Hmac<Sha256>);
@@ -67,7 +67,7 @@ impl Secret {
         Hmac::new_from_slice(bytes).ok().map(Self)
     }
 
-    fn hmac_over(&self, role: Role, connector: &[u8], acceptor: &[u8]) -> Hmac<Sha256> {
+    fn hmac_over(&self, role: HandshakeRole, connector: &[u8], acceptor: &[u8]) -> Hmac<Sha256> {
         let mut mac = self.0.clone();
         mac.update(DOMAIN);
         mac.update(&[role as u8]);
@@ -79,16 +79,21 @@ impl Secret {
     /// Returns the proof of the peer with that role, over the opening bytes of the connector and of
     /// the acceptor. Each opening has a fixed length.
     #[must_use]
-    pub fn proof(&self, role: Role, connector: &[u8], acceptor: &[u8]) -> [u8; PROOF_BYTES] {
+    pub fn compute_proof(
+        &self,
+        role: HandshakeRole,
+        connector: &[u8],
+        acceptor: &[u8],
+    ) -> [u8; PROOF_BYTES] {
         self.hmac_over(role, connector, acceptor).finalize().into_bytes().into()
     }
 
     /// Returns `true` if `proof` is that of the peer with that role. Takes constant time.
     #[must_use]
-    pub fn accepts(
+    pub fn is_valid_proof(
         &self,
         proof: &[u8; PROOF_BYTES],
-        role: Role,
+        role: HandshakeRole,
         connector: &[u8],
         acceptor: &[u8],
     ) -> bool {
@@ -121,14 +126,14 @@ mod tests {
     #[test]
     fn proof_depends_on_secret_role_and_both_openings() {
         let secret = Secret::new(&[7; 16]).expect("create a secret");
-        let proof = secret.proof(Role::Connector, b"one", b"two");
-        assert!(secret.accepts(&proof, Role::Connector, b"one", b"two"));
+        let proof = secret.compute_proof(HandshakeRole::Connector, b"one", b"two");
+        assert!(secret.is_valid_proof(&proof, HandshakeRole::Connector, b"one", b"two"));
         let other = Secret::new(&[8; 16]).expect("create a secret");
-        assert!(!other.accepts(&proof, Role::Connector, b"one", b"two"));
-        assert!(!secret.accepts(&proof, Role::Acceptor, b"one", b"two"));
-        assert!(!secret.accepts(&proof, Role::Connector, b"two", b"two"));
-        assert!(!secret.accepts(&proof, Role::Connector, b"one", b"one"));
-        assert!(!secret.accepts(&NO_PROOF, Role::Connector, b"one", b"two"));
+        assert!(!other.is_valid_proof(&proof, HandshakeRole::Connector, b"one", b"two"));
+        assert!(!secret.is_valid_proof(&proof, HandshakeRole::Acceptor, b"one", b"two"));
+        assert!(!secret.is_valid_proof(&proof, HandshakeRole::Connector, b"two", b"two"));
+        assert!(!secret.is_valid_proof(&proof, HandshakeRole::Connector, b"one", b"one"));
+        assert!(!secret.is_valid_proof(&NO_PROOF, HandshakeRole::Connector, b"one", b"two"));
         assert!(Secret::new(&[7; 15]).is_none());
         assert_eq!(format!("{secret:?}"), "Secret { .. }");
     }

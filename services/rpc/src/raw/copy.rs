@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 /// Kind of store instructions that a copy uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Store {
+pub(crate) enum StoreKind {
     /// Ordinary stores, which leave the target in the caches for its next reader.
     Cached,
     /// Non-temporal stores, which bypass the caches.
@@ -22,10 +22,10 @@ pub(crate) enum Store {
 /// and no `&mut` to those at `from` is alive, except for a slice from which the caller has made
 /// that pointer.
 #[inline]
-pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, store: Store) {
+pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, store: StoreKind) {
     let streaming: StreamingCopy = match (store, Width::of_processor()) {
-        (Store::Streaming, Width::Lines) if bytes >= STREAMED_BYTES_MIN => copy_lines,
-        (Store::Streaming, Width::Halves) if bytes >= STREAMED_BYTES_MIN => copy_halves,
+        (StoreKind::Streaming, Width::Lines) if bytes >= STREAMED_BYTES_MIN => copy_lines,
+        (StoreKind::Streaming, Width::Halves) if bytes >= STREAMED_BYTES_MIN => copy_halves,
         // SAFETY: the caller's promise covers these arguments.
         _ => return unsafe { copy_string(from, to, bytes) },
     };
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn every_length_and_alignment_copies_exactly_the_range() {
         let from: Vec<u8> = (0..5000u32).map(|at| (at * 31 / 8) as u8).collect();
-        for store in [Store::Cached, Store::Streaming] {
+        for store in [StoreKind::Cached, StoreKind::Streaming] {
             for bytes in [0, 1, 63, 64, 255, 1023, 1024, 1025, 1300, 4096, 4800] {
                 for (from_at, to_at) in [(0, 0), (1, 0), (0, 1), (63, 65), (33, 2)] {
                     let mut to = vec![0xee; 5000];

@@ -29,7 +29,7 @@ fn of(count: isize) -> Result<usize, Errno> {
 
 /// Sends `head`, then the pieces. Returns the number of bytes that the kernel accepted, 0 if the
 /// socket's buffer is full.
-pub(crate) fn send<'a>(
+pub(crate) fn send_from<'a>(
     fd: BorrowedFd<'_>,
     head: &[u8],
     runs: impl Iterator<Item = MemoryPiece<'a>>,
@@ -38,7 +38,7 @@ pub(crate) fn send<'a>(
     parts[0] = libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() };
     let mut count = 1;
     for (part, run) in parts[1..].iter_mut().zip(runs) {
-        let start = run.region.at(run.offset, run.bytes);
+        let start = run.region.range_ptr(run.offset, run.bytes);
         *part = libc::iovec { iov_base: start.as_ptr().cast(), iov_len: run.bytes };
         count += 1;
     }
@@ -48,7 +48,7 @@ pub(crate) fn send<'a>(
         message.msg_iov = parts.as_mut_ptr();
         message.msg_iovlen = count;
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: the kernel only reads `head` and the pieces, whose bounds at() has checked and
+        // SAFETY: the kernel only reads `head` and the pieces, whose bounds range_ptr() has checked and
         // which their borrows keep alive.
         match of(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags) }) {
             Err(Errno::INTR) => {}
@@ -60,7 +60,7 @@ pub(crate) fn send<'a>(
 
 /// Receives into the pieces, then, if all of them fit the call, into `spare`. Returns the number of
 /// bytes received, and the number requested.
-pub(crate) fn receive<'a>(
+pub(crate) fn receive_into<'a>(
     fd: BorrowedFd<'_>,
     runs: impl Iterator<Item = MemoryPiece<'a>>,
     spare: &mut [u8],
@@ -69,7 +69,7 @@ pub(crate) fn receive<'a>(
     let mut count = 0;
     let mut runs = runs.fuse();
     for (part, run) in parts[..PIECES_MAX].iter_mut().zip(&mut runs) {
-        let start = run.region.at_mut(run.offset, run.bytes);
+        let start = run.region.range_ptr_mut(run.offset, run.bytes);
         *part = libc::iovec { iov_base: start.as_ptr().cast(), iov_len: run.bytes };
         count += 1;
     }
@@ -83,7 +83,7 @@ pub(crate) fn receive<'a>(
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = parts.as_mut_ptr();
         message.msg_iovlen = count;
-        // SAFETY: the kernel writes the pieces, whose bounds at_mut() has checked and to which no
+        // SAFETY: the kernel writes the pieces, whose bounds range_ptr_mut() has checked and to which no
         // reference exists, and `spare`, which is borrowed mutably.
         match of(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) }) {
             Err(Errno::INTR) => {}
@@ -102,19 +102,19 @@ pub(crate) struct RemoteAddress {
 /// Copies from another process's memory into this piece. Also reads the word at `word_address` in
 /// the same system call, and therefore from the same process. Returns the number of bytes copied,
 /// and the word, which is `None` if the call did not copy everything.
-pub(crate) fn read_process(
+pub(crate) fn read_process_memory(
     from: RemoteAddress,
     into: MemoryPiece<'_>,
     word_address: u64,
 ) -> Result<(usize, Option<u128>), Errno> {
-    let start = into.region.at_mut(into.offset, into.bytes);
+    let start = into.region.range_ptr_mut(into.offset, into.bytes);
     let mut word = [0; size_of::<u128>()];
     let iovec = |iov_base, iov_len| libc::iovec { iov_base, iov_len };
     let ours =
         [iovec(start.as_ptr().cast(), into.bytes), iovec(word.as_mut_ptr().cast(), word.len())];
     let theirs =
         [iovec(from.address as *mut _, into.bytes), iovec(word_address as *mut _, word.len())];
-    // SAFETY: the kernel writes the piece, whose bounds at_mut() has checked and to which no
+    // SAFETY: the kernel writes the piece, whose bounds range_ptr_mut() has checked and to which no
     // reference exists, and `word`, which this function owns; both arrays have two elements. The
     // kernel checks the addresses in the other process.
     let count =
@@ -140,11 +140,14 @@ pub(crate) fn read_process_word(from: RemoteAddress) -> Result<u128, Errno> {
 
 /// Copies this piece into another process's memory. Returns the number of bytes copied. The caller
 /// has just read the check word there, and so knows that the pid still belongs to the peer.
-pub(crate) fn write_process(from: MemoryPiece<'_>, to: RemoteAddress) -> Result<usize, Errno> {
-    let start = from.region.at(from.offset, from.bytes);
+pub(crate) fn write_process_memory(
+    from: MemoryPiece<'_>,
+    to: RemoteAddress,
+) -> Result<usize, Errno> {
+    let start = from.region.range_ptr(from.offset, from.bytes);
     let ours = libc::iovec { iov_base: start.as_ptr().cast(), iov_len: from.bytes };
     let theirs = libc::iovec { iov_base: to.address as *mut _, iov_len: from.bytes };
-    // SAFETY: the kernel reads the piece, whose bounds at() has checked. It writes to the process that sent this
+    // SAFETY: the kernel reads the piece, whose bounds range_ptr() has checked. It writes to the process that sent this
     // address, into memory that the process keeps as a Region until told that nobody writes there any more; in this
     // process, if the peer is this one, a Region has no reference to it either.
     of(unsafe { libc::process_vm_writev(to.pid, &raw const ours, 1, &raw const theirs, 1, 0) })

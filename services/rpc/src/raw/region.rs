@@ -4,8 +4,8 @@
 //! behalf of another process, another thread through a clone. Therefore no reference to the memory
 //! exists, and bytes are copied in and out (see [`copy`](super::copy)).
 
-use super::copy::{self, Store};
-use super::sealed::is_sound;
+use super::copy::{self, StoreKind};
+use super::sealed::is_mapping_safe;
 use crate::engine::FileId;
 use rustix::fs::{
     FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fchmod, fcntl_add_seals, fstat,
@@ -45,9 +45,9 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 /// Name of a failed system call, and its error number.
-pub(crate) type FailedCall = (&'static str, Errno);
+pub(crate) type FailedSystemCall = (&'static str, Errno);
 
-fn failed_call(call: &'static str) -> impl Fn(Errno) -> FailedCall {
+fn failed_call(call: &'static str) -> impl Fn(Errno) -> FailedSystemCall {
     move |errno| (call, errno)
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn file_id(file: BorrowedFd<'_>) -> Option<FileId> {
 
 /// Creates an empty unnamed file that only this user can open. It disappears when the process is killed. On a file
 /// system without O_TMPFILE, a process that is killed between open() and unlink() leaves an empty file.
-fn unnamed_file(folder: &Path) -> Result<OwnedFd, FailedCall> {
+fn unnamed_file(folder: &Path) -> Result<OwnedFd, FailedSystemCall> {
     let (mode, usual) = (Mode::RUSR | Mode::WUSR, OFlags::RDWR | OFlags::CLOEXEC);
     match open(folder, OFlags::TMPFILE | usual, mode) {
         Err(Errno::OPNOTSUPP) => {}
@@ -77,9 +77,9 @@ fn unnamed_file(folder: &Path) -> Result<OwnedFd, FailedCall> {
 impl Region {
     /// Allocates unnamed zeroed memory of this user that other processes can map. All pages are
     /// allocated now, so a lack of memory is an error here and not a SIGBUS later.
-    pub(crate) fn shared(bytes: usize) -> Result<Self, FailedCall> {
+    pub(crate) fn create_shared(bytes: usize) -> Result<Self, FailedSystemCall> {
         if bytes == 0 {
-            return Ok(Self::plain(Vec::new()));
+            return Ok(Self::from_vec(Vec::new()));
         }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create("handover-bulk", flags).map_err(failed_call("memfd_create"))?;
@@ -95,7 +95,7 @@ impl Region {
 
     /// Makes the kernel allocate all pages now. By way of the mapping, which may have huge pages;
     /// fallocate() of the file uses small ones.
-    fn populate(&self, file: BorrowedFd<'_>) -> Result<(), FailedCall> {
+    fn populate(&self, file: BorrowedFd<'_>) -> Result<(), FailedSystemCall> {
         let start = self.start.as_ptr().cast();
         // SAFETY: the address and length of this region's mapping; populating pages changes no content.
         match unsafe { madvise(start, self.bytes, Advice::LinuxPopulateWrite) } {
@@ -111,7 +111,7 @@ impl Region {
 
     /// Maps zeroed memory of an unnamed file in that folder's file system. Such a file cannot be
     /// sealed, and truncating it would end its users with SIGBUS, so it is not passed to peers.
-    pub(crate) fn in_folder(folder: &Path, bytes: usize) -> Result<Self, FailedCall> {
+    pub(crate) fn create_in_folder(folder: &Path, bytes: usize) -> Result<Self, FailedSystemCall> {
         let file = unnamed_file(folder)?;
         if bytes > 0 {
             // fallocate() refuses a length of 0.
@@ -126,16 +126,20 @@ impl Region {
         file: BorrowedFd<'_>,
         bytes: usize,
         writable: bool,
-    ) -> Result<Self, FailedCall> {
-        match is_sound(file, bytes)? {
+    ) -> Result<Self, FailedSystemCall> {
+        match is_mapping_safe(file, bytes)? {
             true => Self::mapped(file, bytes, writable),
             false => Err(("mmap", Errno::PERM)),
         }
     }
 
-    fn mapped(file: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Self, FailedCall> {
+    fn mapped(
+        file: BorrowedFd<'_>,
+        bytes: usize,
+        writable: bool,
+    ) -> Result<Self, FailedSystemCall> {
         if bytes == 0 {
-            return Ok(Self::plain(Vec::new()));
+            return Ok(Self::from_vec(Vec::new()));
         }
         let access = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
@@ -153,7 +157,7 @@ impl Region {
     }
 
     /// Takes ownership of a vector's memory.
-    pub(crate) fn plain(vec: Vec<u8>) -> Self {
+    pub(crate) fn from_vec(vec: Vec<u8>) -> Self {
         let mut vec = ManuallyDrop::new(vec);
         let (bytes, capacity) = (vec.len(), vec.capacity());
         let start = NonNull::new(vec.as_mut_ptr()).unwrap_or(NonNull::dangling());
@@ -178,7 +182,7 @@ impl Region {
         }
     }
 
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn len_bytes(&self) -> usize {
         self.bytes
     }
 
@@ -203,7 +207,7 @@ impl Region {
     }
 
     /// Returns the address of the memory in this process, which a peer passes to the kernel to copy from or to it.
-    pub(crate) fn address(&self) -> u64 {
+    pub(crate) fn start_address(&self) -> u64 {
         self.start.as_ptr() as u64
     }
 
@@ -212,7 +216,7 @@ impl Region {
     /// # Panics
     /// Panics if the range lies outside of the region.
     #[inline]
-    pub(super) fn at(&self, offset: usize, bytes: usize) -> NonNull<u8> {
+    pub(super) fn range_ptr(&self, offset: usize, bytes: usize) -> NonNull<u8> {
         let end = offset.checked_add(bytes);
         assert!(
             end.is_some_and(|end| end <= self.bytes),
@@ -223,35 +227,40 @@ impl Region {
         unsafe { self.start.add(offset) }
     }
 
-    /// Returns the address of a range for writing; see [`at`](Self::at).
+    /// Returns the address of a range for writing; see [`range_ptr`](Self::range_ptr).
     #[inline]
-    pub(super) fn at_mut(&self, offset: usize, bytes: usize) -> NonNull<u8> {
+    pub(super) fn range_ptr_mut(&self, offset: usize, bytes: usize) -> NonNull<u8> {
         assert!(self.writable, "write to memory that is mapped read-only");
-        self.at(offset, bytes)
+        self.range_ptr(offset, bytes)
     }
 
     /// Fills `into` with the bytes of the region from `offset` on.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
-        let from = self.at(offset, into.len());
-        // SAFETY: at() has checked that `into.len()` bytes are readable at `from`; `into` is a
+        let from = self.range_ptr(offset, into.len());
+        // SAFETY: range_ptr() has checked that `into.len()` bytes are readable at `from`; `into` is a
         // slice of that length, and not part of this memory, to which no reference exists.
-        unsafe { copy::copy(from.as_ptr(), into.as_mut_ptr(), into.len(), Store::Cached) }
+        unsafe { copy::copy(from.as_ptr(), into.as_mut_ptr(), into.len(), StoreKind::Cached) }
     }
 
     /// Copies `bytes` into the region from `offset` on.
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
-        let to = self.at_mut(offset, bytes.len());
-        // SAFETY: at_mut() has checked that `bytes.len()` bytes are writable at `to`; `bytes` is a
+        let to = self.range_ptr_mut(offset, bytes.len());
+        // SAFETY: range_ptr_mut() has checked that `bytes.len()` bytes are writable at `to`; `bytes` is a
         // slice of that length, and not part of this memory, to which no reference exists.
-        unsafe { copy::copy(bytes.as_ptr(), to.as_ptr(), bytes.len(), Store::Cached) }
+        unsafe { copy::copy(bytes.as_ptr(), to.as_ptr(), bytes.len(), StoreKind::Cached) }
     }
 
     /// Copies from one region to another. If the ranges overlap, the copied values are unspecified,
     /// but there is no undefined behaviour.
     #[inline]
-    pub(crate) fn copy(from: (&Self, usize), to: (&Self, usize), bytes: usize, store: Store) {
-        let (source, target) = (from.0.at(from.1, bytes), to.0.at_mut(to.1, bytes));
-        // SAFETY: at() and at_mut() have checked both ranges, and no reference to either exists.
+    pub(crate) fn copy_between_regions(
+        from: (&Self, usize),
+        to: (&Self, usize),
+        bytes: usize,
+        store: StoreKind,
+    ) {
+        let (source, target) = (from.0.range_ptr(from.1, bytes), to.0.range_ptr_mut(to.1, bytes));
+        // SAFETY: range_ptr() and range_ptr_mut() have checked both ranges, and no reference to either exists.
         // Overlap is harmless: copy() loads and stores only within these two ranges, in any order.
         unsafe { copy::copy(source.as_ptr(), target.as_ptr(), bytes, store) }
     }
@@ -287,8 +296,8 @@ mod tests {
         let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).expect("inotify");
         inotify::add_watch(&watch, &folder, WatchFlags::CREATE | WatchFlags::MOVED_TO)
             .expect("a watch");
-        let region = Region::in_folder(&folder, 1 << 16).expect("there is room");
-        assert_eq!(region.bytes(), 1 << 16);
+        let region = Region::create_in_folder(&folder, 1 << 16).expect("there is room");
+        assert_eq!(region.len_bytes(), 1 << 16);
         let unnamed = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         if open(&folder, unnamed, Mode::RUSR).is_ok() {
             let mut events = [0; 4096];
@@ -300,7 +309,7 @@ mod tests {
         }
         assert_eq!(folder.read_dir().expect("list the folder").count(), 0);
         std::fs::remove_dir(&folder).expect("it is empty");
-        let refused = Region::in_folder(&folder, 1 << 16).map(drop);
+        let refused = Region::create_in_folder(&folder, 1 << 16).map(drop);
         assert_eq!(refused, Err(("open(O_TMPFILE)", Errno::NOENT)));
     }
 }

@@ -7,7 +7,10 @@ use std::os::fd::AsFd;
 /// Returns `true` if no action of the file's owner can make reading its mapping end in a SIGBUS: the file is memory of
 /// small pages, at least `bytes` long, and sealed against shrinking. (A page that was never written is allocated when
 /// it is first read; if the machine has no memory left, this process is killed as for any other page.)
-pub(super) fn is_sound(file: impl AsFd, bytes: usize) -> Result<bool, (&'static str, Errno)> {
+pub(super) fn is_mapping_safe(
+    file: impl AsFd,
+    bytes: usize,
+) -> Result<bool, (&'static str, Errno)> {
     // fcntl returns EINVAL for files that are not memfds and cannot have seals.
     let seals = fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
     let its_bytes = fstat(&file).map_err(|errno| ("fstat", errno))?.st_size;
@@ -35,17 +38,21 @@ mod tests {
     fn only_sealed_memory_of_that_length_is_sound() {
         let usual = MemfdFlags::empty();
         let sealed = memory(usual, 1 << 21, SealFlags::SHRINK);
-        assert_eq!(is_sound(&sealed, 1 << 21), Ok(true));
+        assert_eq!(is_mapping_safe(&sealed, 1 << 21), Ok(true));
         assert_eq!(
-            is_sound(&sealed, (1 << 21) + 1),
+            is_mapping_safe(&sealed, (1 << 21) + 1),
             Ok(false),
             "accepted a file that is too short"
         );
         let open = memory(usual, 1 << 21, SealFlags::GROW);
-        assert_eq!(is_sound(&open, 1 << 21), Ok(false), "accepted a file that can be truncated");
+        assert_eq!(
+            is_mapping_safe(&open, 1 << 21),
+            Ok(false),
+            "accepted a file that can be truncated"
+        );
         let null = std::fs::File::open("/dev/null").expect("open /dev/null");
-        assert_eq!(is_sound(&null, 0), Ok(false), "a file that is not memory was accepted");
+        assert_eq!(is_mapping_safe(&null, 0), Ok(false), "a file that is not memory was accepted");
         let huge = memory(MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB, 1 << 21, SealFlags::SHRINK);
-        assert_eq!(is_sound(&huge, 1 << 21), Ok(false), "a file of huge pages was accepted");
+        assert_eq!(is_mapping_safe(&huge, 1 << 21), Ok(false), "a file of huge pages was accepted");
     }
 }

@@ -11,8 +11,8 @@
 //! this process accesses the segment only through atomics, copies long bodies out before reading
 //! them, and checks every offset against the agreed layout, which it keeps in its own memory.
 
-use super::copy::{self, Store};
-use super::sealed::is_sound;
+use super::copy::{self, StoreKind};
+use super::sealed::is_mapping_safe;
 use handover_base::prefetch;
 use handover_base::sync::shared::{AtomicU32, AtomicU64};
 use handover_notify::ParkWord;
@@ -22,15 +22,15 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 
-const WORDS_INLINE: usize = 12;
+const INLINE_BODY_WORDS_MAX: usize = 12;
 
 /// Maximum length of a body that is stored in its slot, in bytes.
-pub(crate) const INLINE_BYTES: usize = 8 * WORDS_INLINE;
+pub(crate) const INLINE_BODY_BYTES_MAX: usize = 8 * INLINE_BODY_WORDS_MAX;
 
 /// Status of one end of the connection. It has separate cache lines, as it is read far more often than written.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub(crate) struct Status {
+pub(crate) struct EndStatus {
     /// Sleep state of this end: awake or asleep. All zeroes, as in a new file, mean awake.
     pub(crate) asleep: ParkWord,
     /// 1 if this end has more to send than there is space for. The peer that resets it to 0 wakes this end.
@@ -48,23 +48,23 @@ pub(crate) struct ReadProgress {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct SegmentEnd {
-    pub(crate) status: Status,
+    pub(crate) status: EndStatus,
     pub(crate) progress: ReadProgress,
 }
 
 /// Slot of one message, which fits one cache line if its body has at most 32 bytes.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub(crate) struct Slot {
+pub(crate) struct MessageSlot {
     /// Number of messages up to and including this one; a smaller value belongs to an earlier lap.
     pub(crate) sequence: AtomicU64,
     pub(crate) header: [AtomicU64; 3],
     /// Body of the message, or the offset of a long body.
-    pub(crate) inline: [AtomicU64; WORDS_INLINE],
+    pub(crate) inline: [AtomicU64; INLINE_BODY_WORDS_MAX],
 }
 
 const END_BYTES: usize = size_of::<SegmentEnd>();
-const SLOT_BYTES: usize = size_of::<Slot>();
+const SLOT_BYTES: usize = size_of::<MessageSlot>();
 const _: () = assert!(END_BYTES == 256 && SLOT_BYTES == 128);
 
 /// Returns the size of a segment with that layout, in bytes.
@@ -75,13 +75,13 @@ fn total_bytes(slots_count: u32, shared_bytes: u32) -> usize {
 /// Error of creating or mapping a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SegmentError {
-    FailedCall(&'static str, Errno),
+    FailedSystemCall(&'static str, Errno),
     /// The file is too short, or could be truncated while it is mapped.
     NotSealed,
 }
 
 fn failed_call(call: &'static str) -> impl Fn(Errno) -> SegmentError {
-    move |errno| SegmentError::FailedCall(call, errno)
+    move |errno| SegmentError::FailedSystemCall(call, errno)
 }
 
 /// Shared memory segment that this process has mapped.
@@ -121,24 +121,24 @@ impl Segment {
         shared_bytes: u32,
     ) -> Result<Self, SegmentError> {
         let bytes = total_bytes(slots_count, shared_bytes);
-        match is_sound(&file, bytes) {
+        match is_mapping_safe(&file, bytes) {
             Ok(true) => {}
             Ok(false) => return Err(SegmentError::NotSealed),
-            Err((call, errno)) => return Err(SegmentError::FailedCall(call, errno)),
+            Err((call, errno)) => return Err(SegmentError::FailedSystemCall(call, errno)),
         }
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory; is_sound() has
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory; is_mapping_safe() has
         // checked that the file is at least `bytes` long and sealed against shrinking.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) }
             .map_err(failed_call("mmap"))?;
-        let start =
-            NonNull::new(start.cast()).ok_or(SegmentError::FailedCall("mmap", Errno::NOMEM))?;
+        let start = NonNull::new(start.cast())
+            .ok_or(SegmentError::FailedSystemCall("mmap", Errno::NOMEM))?;
         Ok(Self { start, slots_count, shared_bytes })
     }
 
     /// Returns the status and the read position of an end: index 0 is the connector, 1 the acceptor.
     #[inline]
-    pub(crate) fn end(&self, index: usize) -> &SegmentEnd {
+    pub(crate) fn end_by_index(&self, index: usize) -> &SegmentEnd {
         assert!(index < 2);
         // SAFETY: `index < 2` was asserted, and the two ends are the first 512 bytes of the mapping.
         let at = unsafe { self.start.add(index * END_BYTES) };
@@ -149,7 +149,7 @@ impl Segment {
 
     /// Returns the slot for the message `number` among those that the end `sender` sends.
     #[inline]
-    pub(crate) fn slot(&self, sender: usize, number: u64) -> &Slot {
+    pub(crate) fn slot(&self, sender: usize, number: u64) -> &MessageSlot {
         assert!(sender < 2);
         // Config and handshake check that the count is a power of two. For any other count, the
         // index would still be below it.
@@ -159,12 +159,12 @@ impl Segment {
         let at = unsafe { self.start.add(slots + index * SLOT_BYTES) };
         // SAFETY: the slot lies in the mapping, which lives until `self` is dropped, is aligned to
         // 128 bytes as the mapping is page-aligned, and consists of atomics.
-        unsafe { at.cast::<Slot>().as_ref() }
+        unsafe { at.cast::<MessageSlot>().as_ref() }
     }
 
     /// Prefetches the cache line of that slot for writing. A hint: it reads and writes nothing.
     #[inline]
-    pub(crate) fn claim(&self, sender: usize, number: u64) {
+    pub(crate) fn prefetch_slot_for_write(&self, sender: usize, number: u64) {
         prefetch::for_write(self.slot(sender, number));
     }
 
@@ -190,7 +190,7 @@ impl Segment {
         // SAFETY: body() has checked that `to` has space for `body`; no reference to these bytes exists in this
         // process, and `body` is not part of the mapping. The other process may write there at the same time, which
         // affects only the peer: this process never reads these bytes.
-        unsafe { copy::copy(body.as_ptr(), to.as_ptr(), body.len(), Store::Cached) }
+        unsafe { copy::copy(body.as_ptr(), to.as_ptr(), body.len(), StoreKind::Cached) }
     }
 
     /// Appends a copy of a long body to `into`. Bytes that the other process writes meanwhile may
@@ -204,7 +204,7 @@ impl Segment {
         let room = NonNull::from(&mut into.spare_capacity_mut()[..bytes]).cast::<u8>();
         // SAFETY: body() has checked that `bytes` bytes are readable at `from`, and `room` is as long and part of this
         // vector's spare capacity. No reference to the mapping's bytes exists in this process.
-        unsafe { copy::copy(from.as_ptr(), room.as_ptr(), bytes, Store::Cached) };
+        unsafe { copy::copy(from.as_ptr(), room.as_ptr(), bytes, StoreKind::Cached) };
         // SAFETY: the capacity was reserved, and copy() has initialized these bytes.
         unsafe { into.set_len(into.len() + bytes) };
     }
@@ -242,7 +242,7 @@ mod tests {
                 // Relaxed: one thread.
                 ours.slot(index, number).sequence.store(word, Ordering::Relaxed);
             }
-            ours.end(index).progress.taken.store(7 + index as u64, Ordering::Relaxed);
+            ours.end_by_index(index).progress.taken.store(7 + index as u64, Ordering::Relaxed);
             ours.write_body(index, 4092, &[index as u8 + 1; 4]);
         }
         for index in 0..2 {
@@ -250,7 +250,10 @@ mod tests {
                 let word = its.slot(index, number + 4).sequence.load(Ordering::Relaxed);
                 assert_eq!(word, 100 * index as u64 + number + 1);
             }
-            assert_eq!(its.end(index).progress.taken.load(Ordering::Relaxed), 7 + index as u64);
+            assert_eq!(
+                its.end_by_index(index).progress.taken.load(Ordering::Relaxed),
+                7 + index as u64
+            );
             let mut body = vec![9];
             its.read_body(index, 4090, 6, &mut body);
             let own = index as u8 + 1;

@@ -1,7 +1,9 @@
 //! Simulation of a caller and a server on a network that delays, splits and cuts, from a seed: the
 //! engine alone, without sockets or clocks.
 
-use crate::engine::{CallId, Calls, Header, Kind, Outcome, PeerKey, ReceiveBuffer, Refusal};
+use crate::engine::{
+    CallCompletion, CallId, Calls, FrameHeader, FrameKind, PeerKey, ReceiveBuffer, Refusal,
+};
 use crate::{CloseReason, FrameError};
 use proptest::prelude::*;
 use std::collections::{HashMap, VecDeque};
@@ -17,7 +19,7 @@ struct Pipe {
 }
 
 impl Pipe {
-    fn send(&mut self, header: Header, body: &[u8], arrives_ns: u64) {
+    fn send(&mut self, header: FrameHeader, body: &[u8], arrives_ns: u64) {
         self.arrives_ns = self.arrives_ns.max(arrives_ns);
         let frame = header.encode().into_iter().chain(body.iter().copied());
         self.bytes.extend(frame.map(|byte| (self.arrives_ns, byte)));
@@ -84,10 +86,10 @@ proptest! {
             if turn < steps.len() && !cut {
                 let id = calls.start(SERVER, u64::MAX).expect("start a call");
                 let body_bytes = step.body.len() as u32;
-                let header = Header { body_bytes, kind: Kind::Request, method: 7, call: id.word() };
+                let header = FrameHeader { body_bytes, kind: FrameKind::Request, method: 7, call: id.word() };
                 there.send(header, &step.body, now_ns + step.delay_ns);
                 if step.gives_up {
-                    calls.forget(id);
+                    calls.remove(id);
                     given_up += 1;
                 } else {
                     asked.insert(id.word(), step.body.clone());
@@ -95,44 +97,44 @@ proptest! {
                 }
             }
             there.receive(now_ns, step.pieces, &mut at_server);
-            while let Some((header, body)) = at_server.frame().expect("parse a frame") {
+            while let Some((header, body)) = at_server.next_frame().expect("parse a frame") {
                 let (kind, method, body) = match answer(body) {
-                    Ok(body) => (Kind::Response, 0, body),
-                    Err(refusal) => (Kind::Refusal, refusal as u64, Vec::new()),
+                    Ok(body) => (FrameKind::Response, 0, body),
+                    Err(refusal) => (FrameKind::Refusal, refusal as u64, Vec::new()),
                 };
-                let header = Header { body_bytes: body.len() as u32, kind, method, ..header };
+                let header = FrameHeader { body_bytes: body.len() as u32, kind, method, ..header };
                 back.send(header, &body, now_ns + step.delay_ns / 2);
             }
             back.receive(now_ns, step.pieces, &mut at_client);
-            while let Some((header, body)) = at_client.frame().expect("parse a frame") {
+            while let Some((header, body)) = at_client.next_frame().expect("parse a frame") {
                 let outcome = match header.kind {
-                    Kind::Response => Outcome::Result,
-                    _ => Outcome::Refused(Refusal::from_code(header.method)),
+                    FrameKind::Response => CallCompletion::Result,
+                    _ => CallCompletion::Refused(Refusal::from_code(header.method)),
                 };
-                calls.complete(header.call, SERVER, outcome.clone(), body);
-                prop_assert!(!calls.complete(header.call, SERVER, outcome, body), "once");
+                calls.complete_call(header.call, SERVER, outcome.clone(), body);
+                prop_assert!(!calls.complete_call(header.call, SERVER, outcome, body), "once");
             }
             if cut_at == Some(turn) {
                 there.bytes.clear();
                 back.bytes.clear();
-                calls.fail(SERVER, &CloseReason::ClosedByPeer);
+                calls.fail_calls_to(SERVER, &CloseReason::ClosedByPeer);
                 cut = true;
             }
             ids.retain(|&id| {
-                let taken = calls.take(id, |outcome, body| (outcome, body.to_vec()));
+                let taken = calls.take_completed(id, |outcome, body| (outcome, body.to_vec()));
                 let Some((outcome, body)) = taken else { return true };
                 let expected = answer(&asked[&id.word()]);
                 match outcome {
-                    Outcome::Result => assert_eq!(Ok(body), expected),
-                    Outcome::Refused(refusal) => assert_eq!(Err(refusal), expected),
-                    Outcome::Disconnected(gone) => assert!(cut && gone == CloseReason::ClosedByPeer),
+                    CallCompletion::Result => assert_eq!(Ok(body), expected),
+                    CallCompletion::Refused(refusal) => assert_eq!(Err(refusal), expected),
+                    CallCompletion::Disconnected(gone) => assert!(cut && gone == CloseReason::ClosedByPeer),
                 }
                 answered += 1;
                 false
             });
         }
         prop_assert!(ids.is_empty(), "{} calls have not completed", ids.len());
-        prop_assert_eq!(calls.count(), 0);
+        prop_assert_eq!(calls.calls_count(), 0);
         let started = if cut { cut_at.map_or(0, |at| steps.len().min(at + 1)) } else { steps.len() };
         prop_assert_eq!(answered + given_up, started);
     }
@@ -146,17 +148,17 @@ proptest! {
         let mut stream = Vec::new();
         for (kind, body) in frames {
             let words = [u64::from(kind) << 32 | body.len() as u64, 5, 6];
-            let header = Header::from_words(words, BODY_MAX).expect("parse the header");
+            let header = FrameHeader::from_words(words, BODY_MAX).expect("parse the header");
             stream.extend(header.encode().into_iter().chain(body));
         }
         stream.extend(bytes);
-        let read = |pieces: usize| -> (Vec<(Header, Vec<u8>)>, Option<FrameError>) {
+        let read = |pieces: usize| -> (Vec<(FrameHeader, Vec<u8>)>, Option<FrameError>) {
             let (mut inbound, mut found) = (ReceiveBuffer::new(BODY_MAX), Vec::new());
             for piece in stream.chunks(pieces) {
                 inbound.free_space()[..piece.len()].copy_from_slice(piece);
                 inbound.mark_received(piece.len());
                 loop {
-                    match inbound.frame() {
+                    match inbound.next_frame() {
                         Ok(Some((header, body))) => found.push((header, body.to_vec())),
                         Ok(None) => break,
                         Err(error) => return (found, Some(error)),

@@ -19,27 +19,27 @@ thread_local! {
 }
 
 /// Records why an endpoint of this thread closes a connection; the caller drops the port next.
-pub fn closing(why: &CloseReason) {
+pub fn record_close_reason(why: &CloseReason) {
     FLOODED.set(*why == CloseReason::AnswersUnread);
 }
 
 /// Source of random choices, determined by a seed.
 #[derive(Debug)]
-pub struct Random(SplitMix64);
+pub struct SimulationRandom(SplitMix64);
 
-impl Random {
+impl SimulationRandom {
     pub fn new(seed: u64) -> Self {
         Self(SplitMix64::new(seed))
     }
 
     /// Returns a number below `end`; 0 if `end` is 0.
-    pub fn below(&mut self, end: u64) -> u64 {
+    pub fn number_below(&mut self, end: u64) -> u64 {
         self.0.next_u64() % end.max(1)
     }
 
     /// Returns `true` with a chance of `chance` percent.
-    pub fn percent(&mut self, chance: u64) -> bool {
-        self.below(100) < chance
+    pub fn is_true_with_percent(&mut self, chance: u64) -> bool {
+        self.number_below(100) < chance
     }
 }
 
@@ -55,7 +55,7 @@ pub struct NetworkProperties {
 
 /// Way in which a connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum StreamEnd {
     /// Bytes that were sent before still arrive, followed by the end of the stream.
     Closed,
     /// No more bytes arrive, and both ends get an error.
@@ -77,7 +77,7 @@ struct Pipe {
 
 #[derive(Debug)]
 struct Streams {
-    random: Random,
+    random: SimulationRandom,
     weather: NetworkProperties,
     /// Direction of the bytes that each end sends.
     pipes: [Pipe; 2],
@@ -92,28 +92,28 @@ struct Streams {
 
 /// Simulated connection as accessed by the tests.
 #[derive(Debug, Clone)]
-pub struct Cable(Arc<Mutex<Streams>>);
+pub struct SimulatedCable(Arc<Mutex<Streams>>);
 
 /// One end of a simulated connection, as accessed by an endpoint.
-pub struct Port {
-    cable: Cable,
+pub struct SimulatedPort {
+    cable: SimulatedCable,
     /// Index of this end: 0 for the connector, 1 for the acceptor.
     index: usize,
     /// Descriptor for the epoll set, which never reports it.
     fd: OwnedFd,
 }
 
-impl fmt::Debug for Port {
+impl fmt::Debug for SimulatedPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Port").field("index", &self.index).finish_non_exhaustive()
+        f.debug_struct("SimulatedPort").field("index", &self.index).finish_non_exhaustive()
     }
 }
 
-impl Cable {
+impl SimulatedCable {
     /// Creates a connection. Returns its two ends, the connector's first.
-    pub fn new(seed: u64, weather: NetworkProperties) -> (Self, [Port; 2]) {
+    pub fn new(seed: u64, weather: NetworkProperties) -> (Self, [SimulatedPort; 2]) {
         let streams = Streams {
-            random: Random::new(seed),
+            random: SimulationRandom::new(seed),
             weather,
             pipes: [Pipe::default(), Pipe::default()],
             reset: false,
@@ -124,7 +124,7 @@ impl Cable {
         let cable = Self(Arc::new(Mutex::new(streams)));
         let ports = [0, 1].map(|index| {
             let fd = eventfd(0, EventfdFlags::CLOEXEC).expect("create an eventfd");
-            Port { cable: cable.clone(), index, fd }
+            SimulatedPort { cable: cable.clone(), index, fd }
         });
         (cable, ports)
     }
@@ -133,22 +133,22 @@ impl Cable {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn end(&self, how: End) {
+    pub fn end_both_streams(&self, how: StreamEnd) {
         let mut streams = self.streams();
         match how {
-            End::Reset => streams.reset = true,
-            End::Closed => [0, 1].into_iter().for_each(|index| streams.close(index)),
+            StreamEnd::Reset => streams.reset = true,
+            StreamEnd::Closed => [0, 1].into_iter().for_each(|index| streams.close(index)),
         }
     }
 
     /// Stops all arrivals without notifying either end.
-    pub fn silence(&self) {
+    pub fn drop_all_later_bytes(&self) {
         self.streams().silent = true;
     }
 
     /// Simulates that the process at the end `index` is killed, so that its peer gets the end of the stream.
-    pub fn kill(&self, index: usize, how: End) {
-        self.end(how);
+    pub fn kill_process_at(&self, index: usize, how: StreamEnd) {
+        self.end_both_streams(how);
         self.streams().gone[index] = true;
     }
 
@@ -176,7 +176,7 @@ impl Cable {
 
 impl Streams {
     fn arrival_ns(&mut self, index: usize) -> u64 {
-        let delay_ns = self.random.below(self.weather.delay_ns_max);
+        let delay_ns = self.random.number_below(self.weather.delay_ns_max);
         let pipe = &mut self.pipes[index];
         // Arrivals stay in order, as in every stream.
         pipe.last_ns = pipe.last_ns.max(clock::now_ns() + delay_ns);
@@ -190,7 +190,7 @@ impl Streams {
     }
 }
 
-impl Port {
+impl SimulatedPort {
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -208,7 +208,7 @@ impl Port {
             return Ok(bytes.len());
         }
         let weather = streams.weather;
-        let piece = 1 + streams.random.below(weather.piece_bytes_max);
+        let piece = 1 + streams.random.number_below(weather.piece_bytes_max);
         // A new connection takes each part of a handshake completely, as every socket does.
         let is_fresh = streams.pipes[self.index].sent_bytes < HANDSHAKE_BYTES;
         let piece = if is_fresh { piece.max(HANDSHAKE_BYTES) } else { piece };
@@ -234,7 +234,7 @@ impl Port {
         }
         let now_ns = clock::now_ns();
         let piece_bytes_max = streams.weather.piece_bytes_max;
-        let wanted = into.len().min(1 + streams.random.below(piece_bytes_max) as usize);
+        let wanted = into.len().min(1 + streams.random.number_below(piece_bytes_max) as usize);
         let pipe = &mut streams.pipes[1 - self.index];
         let mut count = 0;
         while count < wanted
@@ -254,7 +254,8 @@ impl Port {
         pipe.bytes -= count as u64;
         if count > 0 {
             // Sometimes claims to be drained with bytes left: the reader is notified of them again.
-            let drained = count < wanted || piece_bytes_max > 1 && streams.random.percent(20);
+            let drained =
+                count < wanted || piece_bytes_max > 1 && streams.random.is_true_with_percent(20);
             return Ok(ReadResult::Bytes { count, drained });
         }
         let is_end = pipe.bytes == 0 && pipe.end_ns.is_some_and(|end_ns| end_ns <= now_ns);
@@ -262,7 +263,7 @@ impl Port {
     }
 }
 
-impl Drop for Port {
+impl Drop for SimulatedPort {
     fn drop(&mut self) {
         let mut streams = self.cable.streams();
         streams.close(self.index);

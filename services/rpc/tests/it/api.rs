@@ -664,13 +664,13 @@ fn request_is_handled_before_all_waiting_connections_are_accepted() {
     }
     let strangers: Vec<_> = (0..STRANGERS).map(|_| connect_by_hand(&address)).collect();
     let method = Method::new("waiting").word();
-    let (body_bytes, kind) = (0, handover_rpc::engine::Kind::Request);
-    let request = handover_rpc::engine::Header { body_bytes, kind, method, call: 1 };
+    let (body_bytes, kind) = (0, handover_rpc::engine::FrameKind::Request);
+    let request = handover_rpc::engine::FrameHeader { body_bytes, kind, method, call: 1 };
     peer.write_all(&request.encode()).unwrap();
     while server.stats().requests_count == 0 {
         server.progress(Duration::from_millis(5));
     }
-    let mut answer = [0; HELLO_BYTES + handover_rpc::engine::HEADER_BYTES];
+    let mut answer = [0; HELLO_BYTES + handover_rpc::engine::FRAME_HEADER_BYTES];
     peer.read_exact(&mut answer).unwrap();
     let mut waiting = [0; 8];
     let count = peer.read(&mut waiting).unwrap();

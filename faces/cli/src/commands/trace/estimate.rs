@@ -3,7 +3,7 @@
 use super::{TraceSelection, checked, print_missing};
 use clap::Args;
 use handover_base::units::Span;
-use handover_trace::{Limits, WalkCounts, estimate_table};
+use handover_trace::{ExclusionLimits, WalkCounts, estimate_table};
 use serde_json::json;
 use std::io::Write;
 
@@ -34,7 +34,7 @@ fn parse_duration(text: &str) -> Result<u64, String> {
 
 pub fn estimate(args: &TraceEstimate, out: &mut dyn Write) -> anyhow::Result<()> {
     let (traces, names) = args.of.open()?;
-    let limits = Limits { share_percent_min: args.share, mean_ns_max: args.below };
+    let limits = ExclusionLimits { share_percent_min: args.share, mean_ns_max: args.below };
     let mut estimate = handover_trace::estimate(&traces, &names, &limits)?;
     if let (Some(only), Some(filter)) = (&args.of.only, &mut estimate.filter) {
         *filter = format!("{only},{filter}");

@@ -5,7 +5,7 @@ use crate::exit::usage;
 use anyhow::Context;
 use clap::Args;
 use handover_program::files;
-use handover_trace::{Format, Grouping, Names, Traces, WalkCounts};
+use handover_trace::{ExportFormat, SiteNames, Traces, TreeGrouping, WalkCounts};
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
@@ -17,7 +17,7 @@ pub struct TraceExport {
     pub of: TraceSelection,
     /// Format: perfetto, chrome, folded or csv
     #[arg(long, value_name = "FORMAT")]
-    pub to: Format,
+    pub to: ExportFormat,
     /// Output file; - for standard output [default: the first FILE, with .pftrace, .json, .folded or .csv
     /// instead of .trace]
     #[arg(long, short = 'o', value_name = "OUT")]
@@ -59,20 +59,20 @@ pub fn export(args: &TraceExport, out: &mut dyn Write) -> anyhow::Result<()> {
 
 /// Returns the trace's path with the format's extension instead of `.trace`. Any other extension is
 /// kept, as in `prog.trace.4711`, the trace of a process that the program started.
-fn default_output(trace: &Path, to: Format) -> PathBuf {
+fn default_output(trace: &Path, to: ExportFormat) -> PathBuf {
     let is_replaced = trace.extension().is_some_and(|it| it == "trace");
     let mut path = if is_replaced { trace.with_extension("") } else { trace.to_owned() };
-    path.as_mut_os_string().push(format!(".{}", to.extension()));
+    path.as_mut_os_string().push(format!(".{}", to.file_extension()));
     path
 }
 
 fn write(
     args: &TraceExport,
     traces: &Traces,
-    names: &Names,
+    names: &SiteNames,
     out: impl Write,
 ) -> io::Result<WalkCounts> {
-    let grouping = if args.threads { Grouping::Threads } else { Grouping::Processes };
+    let grouping = if args.threads { TreeGrouping::Threads } else { TreeGrouping::Processes };
     handover_trace::export(traces, names, args.to, grouping, out)
 }
 
@@ -94,7 +94,10 @@ mod tests {
             ("prog.trace.4711", "prog.trace.4711.pftrace"),
             (".trace", ".trace.pftrace"),
         ] {
-            assert_eq!(default_output(Path::new(trace), Format::Perfetto), Path::new(expected));
+            assert_eq!(
+                default_output(Path::new(trace), ExportFormat::Perfetto),
+                Path::new(expected)
+            );
         }
     }
 }

@@ -7,7 +7,7 @@ use handover_probe::Policy;
 use handover_probe::read::RecordingState;
 use handover_program::console;
 use handover_program::files;
-use handover_trace::record::{self, Options, RecordError, RecordResult, WrittenTrace};
+use handover_trace::record::{self, RecordError, RecordOptions, RecordResult, WrittenTrace};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::ffi::OsString;
 use std::io::Write;
@@ -71,7 +71,7 @@ pub fn record(args: &Record) -> anyhow::Result<()> {
         KeepPolicy::Stream => Policy::Stream,
         KeepPolicy::Last => Policy::Last,
     };
-    let options = Options {
+    let options = RecordOptions {
         policy,
         ring_bytes: args.ring.unwrap_or(if policy == Policy::Last { 1 << 20 } else { 1 << 22 }),
         include: args.include.clone(),
@@ -80,7 +80,7 @@ pub fn record(args: &Record) -> anyhow::Result<()> {
         min_duration_ns: args.min_duration,
         wait: Duration::from_millis(args.wait),
         force: args.force,
-        ..Options::new(&args.output)
+        ..RecordOptions::new(&args.output)
     };
     let signals = signals().context("cannot install a signal handler")?;
     let recorded = record::record(&options, &args.command, &signals).map_err(of_record)?;
@@ -153,7 +153,8 @@ fn line(one: &WrittenTrace) -> String {
 
 pub fn names(args: &Names, out: &mut dyn Write) -> anyhow::Result<()> {
     let path = args.file.display();
-    let count = record::complete(&args.file).map_err(|error| usage(format!("{path}: {error}")))?;
+    let count = record::add_function_names(&args.file)
+        .map_err(|error| usage(format!("{path}: {error}")))?;
     writeln!(out, "{path}: {count} functions named")?;
     Ok(())
 }
@@ -162,9 +163,10 @@ pub fn library(args: &Library, out: &mut dyn Write) -> anyhow::Result<()> {
     let folder = &args.folder;
     std::fs::create_dir_all(folder)
         .map_err(|error| usage(format!("{}: {error}", folder.display())))?;
-    for (name, bytes) in
-        [("libhandover-trace.so", record::LIBRARY), ("handover_probe.h", record::HEADER.as_bytes())]
-    {
+    for (name, bytes) in [
+        ("libhandover-trace.so", record::RECORDING_LIBRARY_IMAGE),
+        ("handover_probe.h", record::PROBE_HEADER_SOURCE.as_bytes()),
+    ] {
         let path = folder.join(name);
         // Replaced atomically, as running programs have the old file mapped.
         files::replace(&path, bytes)

@@ -4,8 +4,8 @@ use super::{TraceSelection, checked};
 use clap::Args;
 use handover_probe::read::{RecordingState, Trace};
 use handover_trace::{
-    CallTree, Grouping, LEVELS_MAX, SortOrder, Statistics, Traces, function_table, headline,
-    missing_event_lines, remedy_lines, tree_table, walk,
+    CallStatistics, CallTree, SortOrder, TREE_LEVELS_MAX, Traces, TreeGrouping, function_table,
+    missing_event_lines, remedy_lines, trace_headlines, tree_table, walk,
 };
 use serde_json::{Value, json};
 use std::io::Write;
@@ -19,7 +19,7 @@ pub struct TraceShow {
     pub tree: bool,
     /// Maximum depth of the tree
     #[arg(long, value_name = "LEVELS", default_value_t = 16)]
-    #[arg(value_parser = clap::value_parser!(u64).range(0..=LEVELS_MAX as u64))]
+    #[arg(value_parser = clap::value_parser!(u64).range(0..=TREE_LEVELS_MAX as u64))]
     pub depth: u64,
     /// Show a tree for each thread instead of each process
     #[arg(long, requires = "tree")]
@@ -37,22 +37,22 @@ pub struct TraceShow {
 
 pub fn show(args: &TraceShow, out: &mut dyn Write) -> anyhow::Result<()> {
     let (traces, names) = args.of.open()?;
-    let grouping = if args.threads { Grouping::Threads } else { Grouping::Processes };
-    let mut both = (Statistics::new(), CallTree::new(grouping));
+    let grouping = if args.threads { TreeGrouping::Threads } else { TreeGrouping::Processes };
+    let mut both = (CallStatistics::new(), CallTree::new(grouping));
     let found = if args.tree {
         walk(&traces, &names, &mut both)?
     } else {
         walk(&traces, &names, &mut both.0)?
     };
     let (statistics, tree) = both;
-    let time_ns = statistics.time_ns();
+    let time_ns = statistics.outermost_calls_time_ns();
     let mut functions = statistics.functions(&names, args.sort);
     functions.truncate(args.top.map_or(usize::MAX, |top| top.try_into().unwrap_or(usize::MAX)));
     let lines = tree.lines(&names, args.depth as usize);
     if args.json {
         let mut document = json!({
             "schema": 1,
-            "processes": traces.all().iter().zip(traces.paths()).map(|(trace, path)| {
+            "processes": traces.as_slice().iter().zip(traces.paths()).map(|(trace, path)| {
                 process(trace, &path.to_string_lossy())
             }).collect::<Vec<_>>(),
             "missing": missing(&traces),
@@ -67,7 +67,7 @@ pub fn show(args: &TraceShow, out: &mut dyn Write) -> anyhow::Result<()> {
         writeln!(out)?;
         return checked(&traces);
     }
-    write!(out, "{}", headline(&traces))?;
+    write!(out, "{}", trace_headlines(&traces))?;
     let table = if args.tree { tree_table(&lines) } else { function_table(&functions, time_ns) };
     if found.events > 0 {
         write!(out, "\n{table}")?;
@@ -105,7 +105,7 @@ fn process(trace: &Trace, path: &str) -> Value {
 }
 
 fn missing(traces: &Traces) -> Value {
-    let it = traces.missing();
+    let it = traces.missing_events();
     json!({
         "lost": it.lost, "overwritten": it.overwritten, "damaged": it.damaged,
         "unread_max": it.unread_max,

@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use handover_probe::outside::Process;
 use handover_probe::{Config, Kind, OtherProcessError, Site, matches};
-use handover_trace::{Traces, nearest};
+use handover_trace::{Traces, nearest_name};
 use serde_json::json;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -150,7 +150,7 @@ fn described(site: &Site, of_process: bool) -> serde_json::Value {
 
 fn sites_of_trace(path: &Path) -> anyhow::Result<Vec<Site>> {
     let traces = Traces::open_without_children([path]).map_err(trace_error)?;
-    Ok(traces.all().iter().flat_map(|trace| trace.sites().into_iter().cloned()).collect())
+    Ok(traces.as_slice().iter().flat_map(|trace| trace.sites().into_iter().cloned()).collect())
 }
 
 fn known(pattern: &str, sites: &[Site]) -> anyhow::Result<()> {
@@ -158,7 +158,7 @@ fn known(pattern: &str, sites: &[Site]) -> anyhow::Result<()> {
         return Ok(());
     }
     let names = sites.iter().map(|site| site.name.as_str());
-    Err(unknown(pattern, nearest(pattern, names), "handover trace list PID"))
+    Err(unknown(pattern, nearest_name(pattern, names), "handover trace list PID"))
 }
 
 /// Converts an error of another process: a process that does not exist or has no probes is a usage

@@ -2,8 +2,8 @@
 #![allow(dead_code, reason = "each test file takes what it needs")]
 
 use handover_record::{
-    Cache, ContenderKind, Document, Host, Mode, Participants, Ratio, Record, Round, Run, Summary,
-    Unit, Wait, Warning, WarningCode,
+    ContenderKind, CpuCache, Document, FigureMode, Host, Participants, Ratio, Record, Round, Run,
+    Summary, Unit, Wait, Warning, WarningCode,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,8 +33,8 @@ pub fn host() -> Host {
         threads_per_core: 1,
         numa_nodes: 1,
         caches: vec![
-            Cache { level: 1, kind: "Data".into(), size_bytes: 32 << 10, line_bytes: 64 },
-            Cache { level: 3, kind: "Unified".into(), size_bytes: 32 << 20, line_bytes: 64 },
+            CpuCache { level: 1, kind: "Data".into(), size_bytes: 32 << 10, line_bytes: 64 },
+            CpuCache { level: 3, kind: "Unified".into(), size_bytes: 32 << 20, line_bytes: 64 },
         ],
         memory_bytes: 8 << 30,
         kernel: "6.8.0-45-generic".into(),
@@ -250,7 +250,7 @@ pub fn ladder() -> Document {
         ],
     );
     asleep[0].modes =
-        vec![Mode { share: 0.7, median: 121.0 }, Mode { share: 0.3, median: 4_612.0 }];
+        vec![FigureMode { share: 0.7, median: 121.0 }, FigureMode { share: 0.3, median: 4_612.0 }];
     asleep[0].warnings =
         vec![warn(WarningCode::Bimodal, "two modes: 70 % near 121 ns, 30 % near 4.61 µs")];
     add(asleep);

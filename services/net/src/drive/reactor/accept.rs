@@ -5,8 +5,8 @@ use crate::drive::core::TimerPurpose;
 use crate::drive::handler::Handler;
 use crate::drive::inbox::{Command, Inbox};
 use crate::drive::poll::EventSource;
-use crate::tls::Server;
-use crate::{ListenOptions, NetError, WhenFull};
+use crate::tls::TlsServerConfig;
+use crate::{FullConnectionsPolicy, ListenOptions, NetError};
 use rustix::io::Errno;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,7 +22,7 @@ pub(crate) struct Listener<D> {
     /// `true` while accepting is paused, because no connection can be opened.
     paused: bool,
     /// TLS configuration of accepted connections; `None` for plain text.
-    tls: Option<Server>,
+    tls: Option<TlsServerConfig>,
     /// Threads that get connections round robin; empty if this thread keeps all connections.
     threads: Vec<AcceptTarget<D>>,
     next: usize,
@@ -58,15 +58,15 @@ impl<H: Handler> Reactor<H> {
     /// # Errors
     /// [`NetError::SystemCall`], usually because the address is in use.
     pub fn listen(&mut self, address: SocketAddr) -> Result<SocketAddr, NetError> {
-        self.listen_at(&address.into())
+        self.listen_with(&address.into())
     }
 
     /// Listens like [`listen`](Self::listen), but by TLS if `listen` has a TLS configuration.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
-    pub fn listen_at(&mut self, listen: &ListenOptions) -> Result<SocketAddr, NetError> {
-        self.listen_with(listen, false, Vec::new())
+    pub fn listen_with(&mut self, listen: &ListenOptions) -> Result<SocketAddr, NetError> {
+        self.add_listener(listen, false, Vec::new())
     }
 
     /// Listens at an address that other event loops of this process share by the same call (`SO_REUSEPORT`): the
@@ -75,18 +75,18 @@ impl<H: Handler> Reactor<H> {
     /// # Errors
     /// As [`listen`](Self::listen).
     pub fn listen_shared(&mut self, address: SocketAddr) -> Result<SocketAddr, NetError> {
-        self.listen_shared_at(&address.into())
+        self.listen_shared_with(&address.into())
     }
 
     /// Listens like [`listen_shared`](Self::listen_shared), but by TLS if `listen` has a TLS configuration.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
-    pub fn listen_shared_at(&mut self, listen: &ListenOptions) -> Result<SocketAddr, NetError> {
-        self.listen_with(listen, true, Vec::new())
+    pub fn listen_shared_with(&mut self, listen: &ListenOptions) -> Result<SocketAddr, NetError> {
+        self.add_listener(listen, true, Vec::new())
     }
 
-    pub(crate) fn listen_with(
+    pub(crate) fn add_listener(
         &mut self,
         listen: &ListenOptions,
         shared: bool,
@@ -98,7 +98,7 @@ impl<H: Handler> Reactor<H> {
             return Err(("listen", Errno::MFILE).into());
         }
         self.core.poll.add(fd.as_fd(), EventSource::Listener(index))?;
-        let address = socket::address(fd.as_fd()).map_err(|errno| ("getsockname", errno))?;
+        let address = socket::local_address(fd.as_fd()).map_err(|errno| ("getsockname", errno))?;
         let tls = listen.tls.clone();
         let targets = threads.into_iter().map(|inbox| {
             let is_this_thread = Arc::ptr_eq(&inbox, &self.core.inbox);
@@ -116,10 +116,10 @@ impl<H: Handler> Reactor<H> {
     pub(super) fn accept_pending(&mut self) {
         for index in 0..self.listeners.len() {
             // Bounded by the length of the kernel's queue: each round accepts what was in it.
-            let rounds_max = socket::BACKLOG as u32 / self.core.config.accepts_max + 1;
+            let rounds_max = socket::LISTEN_BACKLOG as u32 / self.core.config.accepts_max + 1;
             for _ in 0..rounds_max {
                 self.core.ready.retain(|it| *it != EventSource::Listener(index as u16));
-                self.accept(index as u16);
+                self.accept_from_listener(index as u16);
                 if !self.core.ready.contains(&EventSource::Listener(index as u16)) {
                     break;
                 }
@@ -130,10 +130,12 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Accepts connections from the listener `index`, at most `accepts_max` in an iteration of the event loop.
-    pub(super) fn accept(&mut self, index: u16) {
+    pub(super) fn accept_from_listener(&mut self, index: u16) {
         for _ in 0..self.core.config.accepts_max {
             let Some((choice, next)) = self.choose_target(index) else { return };
-            if choice == TargetChoice::NoSpace && self.core.config.when_full == WhenFull::Wait {
+            if choice == TargetChoice::NoSpace
+                && self.core.config.when_full == FullConnectionsPolicy::Wait
+            {
                 if self.await_slot(index) {
                     return self.pause(index);
                 }
@@ -144,7 +146,7 @@ impl<H: Handler> Reactor<H> {
             match (&accepted, choice) {
                 (Ok(_), _) => listener.next = next,
                 (Err(_), TargetChoice::Reserved(thread)) => {
-                    listener.threads[thread].inbox.release_slot()
+                    listener.threads[thread].inbox.release_reserved_slot()
                 }
                 (Err(_), _) => {}
             }
@@ -175,7 +177,7 @@ impl<H: Handler> Reactor<H> {
             let thread = &listener.threads[at];
             let found = match thread.is_this_thread {
                 true => own,
-                false if thread.inbox.reservations.try_reserve() => TargetChoice::Reserved(at),
+                false if thread.inbox.reservations.try_reserve_slot() => TargetChoice::Reserved(at),
                 false => TargetChoice::NoSpace,
             };
             if found != TargetChoice::NoSpace {
@@ -190,7 +192,7 @@ impl<H: Handler> Reactor<H> {
     fn await_slot(&self, index: u16) -> bool {
         let Some(listener) = self.listeners.get(usize::from(index)) else { return true };
         let mut others = listener.threads.iter().filter(|it| !it.is_this_thread);
-        others.all(|it| it.inbox.reservations.await_slot())
+        others.all(|it| it.inbox.reservations.start_awaiting_slot())
     }
 
     /// Passes an accepted connection to the thread that has reserved a slot for it.
@@ -201,10 +203,10 @@ impl<H: Handler> Reactor<H> {
         if let TargetChoice::Reserved(thread) = choice {
             let inbox = &listener.threads[thread].inbox;
             let adopt = Command::Adopt(fd, peer, tls.clone());
-            match inbox.push(adopt).map_err(|it| it.into_inner()) {
+            match inbox.push_command(adopt).map_err(|it| it.into_inner()) {
                 // The thread's queue of commands is full, or the thread has ended: this thread keeps it.
                 Err(Command::Adopt(refused, ..)) => {
-                    inbox.release_slot();
+                    inbox.release_reserved_slot();
                     fd = refused;
                 }
                 _ => return,
@@ -217,9 +219,11 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Rejects one connection when no descriptor is free: closes the descriptor held in reserve, accepts the
-    /// connection and closes it. Returns `false` under `WhenFull::Wait`, or if no connection was rejected.
+    /// connection and closes it. Returns `false` under `FullConnectionsPolicy::Wait`, or if no connection was rejected.
     fn refuse_one(&mut self, index: u16) -> bool {
-        if self.core.config.when_full == WhenFull::Wait || self.reserve_fd.take().is_none() {
+        if self.core.config.when_full == FullConnectionsPolicy::Wait
+            || self.reserve_fd.take().is_none()
+        {
             return false;
         }
         let Some(listener) = self.listeners.get(usize::from(index)) else { return false };
@@ -230,7 +234,8 @@ impl<H: Handler> Reactor<H> {
     }
 
     pub(super) fn open_reserve_fd(&mut self) {
-        if self.core.config.when_full == WhenFull::Reject && self.reserve_fd.is_none() {
+        if self.core.config.when_full == FullConnectionsPolicy::Reject && self.reserve_fd.is_none()
+        {
             self.reserve_fd = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok();
         }
     }
@@ -294,8 +299,8 @@ mod tests {
     /// Lets `first` listen for itself and for `second`, as [`AcceptPolicy::RoundRobin`](crate::AcceptPolicy) does.
     fn listen(first: &mut Reactor<Hook>, second: &Reactor<Hook>) -> SocketAddr {
         let threads = vec![Arc::clone(first.inbox()), Arc::clone(second.inbox())];
-        let here = ListenOptions::at("127.0.0.1:0".parse().expect("parse the address"));
-        first.listen_with(&here, false, threads).expect("a free port")
+        let here = ListenOptions::new("127.0.0.1:0".parse().expect("parse the address"));
+        first.add_listener(&here, false, threads).expect("a free port")
     }
 
     /// Connects, and waits until the connection can be accepted.
@@ -312,7 +317,7 @@ mod tests {
         let address = listen(&mut first, &second);
         let _peers = [(); 3].map(|()| {
             let peer = connect(&first, address);
-            first.accept(0);
+            first.accept_from_listener(0);
             peer
         });
         assert_eq!((first.core.slab.len(), second.commands.len()), (1, 1));
@@ -332,13 +337,13 @@ mod tests {
         // While `second` takes a connection over, it counts as open and as reserved.
         let mut second = reactor(2, {
             let first = Arc::clone(&first);
-            move || first.lock().expect("the mutex is poisoned").accept(0)
+            move || first.lock().expect("the mutex is poisoned").accept_from_listener(0)
         });
         let lock = || first.lock().expect("the mutex is poisoned");
         let address = listen(&mut lock(), &second);
         let accept = || {
             let peer = connect(&lock(), address);
-            lock().accept(0);
+            lock().accept_from_listener(0);
             peer
         };
         let _accepted = [accept(), accept()];

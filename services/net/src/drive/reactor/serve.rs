@@ -3,10 +3,10 @@
 use super::{Reactor, socket};
 use crate::CloseReason;
 use crate::drive::conn::{Conn, ReceivedBytes};
-use crate::drive::core::{Core, REPLIES_KEPT_BYTES};
+use crate::drive::core::{REPLY_BUFFER_KEPT_BYTES_MAX, ReactorState};
 use crate::drive::handler::Handler;
-use crate::drive::slab::{Flags, Key};
-use crate::engine::{DeliveryResult, OpenResult, WaterMarkCrossing};
+use crate::drive::slab::{ConnFlags, ConnKey};
+use crate::engine::{DeliveryResult, OpenedRecords, WaterMarkCrossing};
 use crate::stage;
 use rustix::io::Errno;
 use std::ops::ControlFlow;
@@ -14,24 +14,24 @@ use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Flags each of which forbids reading a connection.
-const READ_BLOCKERS: Flags = Flags::SUSPENDED
-    .or(Flags::ABOVE_HIGH_WATER)
-    .or(Flags::CLOSING)
-    .or(Flags::CONNECTING)
-    .or(Flags::ABORTED);
+const READ_BLOCKERS: ConnFlags = ConnFlags::SUSPENDED
+    .union(ConnFlags::ABOVE_HIGH_WATER)
+    .union(ConnFlags::CLOSING)
+    .union(ConnFlags::CONNECTING)
+    .union(ConnFlags::ABORTED);
 /// Flags each of which forbids reading during the TLS handshake, which continues even if the program has suspended or
 /// closed the connection.
-const HANDSHAKE_BLOCKERS: Flags = Flags::CONNECTING.or(Flags::ABORTED);
+const HANDSHAKE_BLOCKERS: ConnFlags = ConnFlags::CONNECTING.union(ConnFlags::ABORTED);
 /// Maximum number of reads that discard a lingering connection's bytes before other connections are served.
 const DISCARDS_MAX: u32 = 16;
 
 impl<H: Handler> Reactor<H> {
     /// Serves a connection once: sends queued bytes, reads once and handles the messages.
-    pub(super) fn serve(&mut self, key: Key) {
+    pub(super) fn serve_connection(&mut self, key: ConnKey) {
         let Some(slot) = self.core.slab.get_mut(key) else { return };
-        slot.flags.clear(Flags::QUEUED);
-        if slot.flags.any(Flags::CONNECTING) {
-            if slot.flags.any(Flags::CLOSING.or(Flags::ABORTED)) {
+        slot.flags.remove(ConnFlags::QUEUED);
+        if slot.flags.intersects(ConnFlags::CONNECTING) {
+            if slot.flags.intersects(ConnFlags::CLOSING.union(ConnFlags::ABORTED)) {
                 return self.finish_service(key); // The program has closed it already.
             }
             if !self.finish_connect(key) {
@@ -39,16 +39,16 @@ impl<H: Handler> Reactor<H> {
             }
         }
         let Some(slot) = self.core.slab.get_mut(key) else { return };
-        if slot.flags.any(Flags::TRIGGERED) {
-            slot.flags.clear(Flags::TRIGGERED);
+        if slot.flags.intersects(ConnFlags::TRIGGERED) {
+            slot.flags.remove(ConnFlags::TRIGGERED);
             self.call(key, |handler, conn| handler.on_trigger(conn));
         }
         let Some(slot) = self.core.slab.get_mut(key) else { return };
-        if slot.flags.any(Flags::WRITABLE.or(Flags::UNSENT)) {
-            if slot.flags.any(Flags::WRITABLE) {
-                slot.flags.clear(Flags::SEND_BLOCKED.or(Flags::WRITABLE));
+        if slot.flags.intersects(ConnFlags::WRITABLE.union(ConnFlags::UNSENT)) {
+            if slot.flags.intersects(ConnFlags::WRITABLE) {
+                slot.flags.remove(ConnFlags::SEND_BLOCKED.union(ConnFlags::WRITABLE));
             }
-            slot.flags.clear(Flags::UNSENT);
+            slot.flags.remove(ConnFlags::UNSENT);
             if let Err(why) = self.flush(key) {
                 return self.close(key, &why);
             }
@@ -61,17 +61,17 @@ impl<H: Handler> Reactor<H> {
 
     /// Completes the attempt to connect. Returns `true` if the connection is established and still open; closes it if
     /// the attempt failed.
-    fn finish_connect(&mut self, key: Key) -> bool {
+    fn finish_connect(&mut self, key: ConnKey) -> bool {
         let Some(slot) = self.core.slab.get_mut(key) else { return false };
-        if !slot.flags.any(Flags::WRITABLE) {
+        if !slot.flags.intersects(ConnFlags::WRITABLE) {
             return false;
         }
-        if let Err(errno) = socket::take_error(slot.fd.as_fd()) {
+        if let Err(errno) = socket::take_socket_error(slot.fd.as_fd()) {
             self.close(key, &CloseReason::ConnectFailed(errno));
             return false;
         }
-        slot.flags.clear(Flags::CONNECTING.or(Flags::WRITABLE));
-        slot.flags.set(Flags::UNSENT);
+        slot.flags.remove(ConnFlags::CONNECTING.union(ConnFlags::WRITABLE));
+        slot.flags.insert(ConnFlags::UNSENT);
         let now_ms = self.core.now_ms();
         if let Some(slot) = self.core.slab.get_mut(key) {
             slot.active_ms = now_ms;
@@ -92,29 +92,33 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Reads a connection once and handles the messages, then TLS's `close_notify` if the peer sent it.
-    fn read(&mut self, key: Key) -> Result<(), CloseReason> {
+    fn read(&mut self, key: ConnKey) -> Result<(), CloseReason> {
         self.read_once(key)?;
-        let waits = Flags::BACKLOG.or(Flags::PEER_ENDED).or(Flags::LINGERING);
+        let waits = ConnFlags::BACKLOG.union(ConnFlags::PEER_ENDED).union(ConnFlags::LINGERING);
         match self.core.slab.get_mut(key) {
-            Some(slot) if slot.flags.any(Flags::CLOSE_NOTIFIED) && !slot.flags.any(waits) => {
+            Some(slot)
+                if slot.flags.intersects(ConnFlags::CLOSE_NOTIFIED)
+                    && !slot.flags.intersects(waits) =>
+            {
                 self.handle_peer_end(key)
             }
             _ => Ok(()),
         }
     }
 
-    fn read_once(&mut self, key: Key) -> Result<(), CloseReason> {
+    fn read_once(&mut self, key: ConnKey) -> Result<(), CloseReason> {
         let now_ms = self.core.now_ms();
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
-        if slot.flags.any(Flags::LINGERING) {
+        if slot.flags.intersects(ConnFlags::LINGERING) {
             return self.discard(key);
         }
-        let has_backlog = slot.flags.any(Flags::BACKLOG);
-        if slot.flags.any(read_blockers(slot.flags)) {
-            let is_over = slot.flags.any(Flags::HUNG_UP) && !slot.flags.any(Flags::CLOSING);
+        let has_backlog = slot.flags.intersects(ConnFlags::BACKLOG);
+        if slot.flags.intersects(read_blockers(slot.flags)) {
+            let is_over = slot.flags.intersects(ConnFlags::HUNG_UP)
+                && !slot.flags.intersects(ConnFlags::CLOSING);
             return if is_over { self.check_peer_end(key) } else { Ok(()) };
         }
-        if !(has_backlog || slot.flags.any(Flags::READABLE)) {
+        if !(has_backlog || slot.flags.intersects(ConnFlags::READABLE)) {
             return Ok(());
         }
         let mut bytes_count = 0;
@@ -123,20 +127,20 @@ impl<H: Handler> Reactor<H> {
                 Ok(0) => return self.handle_stream_end(key),
                 Ok(count) => bytes_count = count,
                 Err(Errno::AGAIN) => {
-                    slot.flags.clear(Flags::READABLE);
+                    slot.flags.remove(ConnFlags::READABLE);
                     return Ok(());
                 }
                 Err(errno) => return Err(CloseReason::Reset(errno)),
             }
-            stage::read(bytes_count);
+            stage::record_read(bytes_count);
             slot.active_ms = now_ms;
             // A short read has emptied the socket. Later bytes cause an edge of their own.
-            if bytes_count < self.buffer.len() && !slot.flags.any(Flags::HUNG_UP) {
-                slot.flags.clear(Flags::READABLE);
+            if bytes_count < self.buffer.len() && !slot.flags.intersects(ConnFlags::HUNG_UP) {
+                slot.flags.remove(ConnFlags::READABLE);
             }
             self.core.stats.reads_count += 1;
             self.core.stats.read_bytes += bytes_count as u64;
-            if slot.protocol.is_secured() {
+            if slot.protocol.has_tls() {
                 return self.open(key, bytes_count);
             }
         }
@@ -148,16 +152,16 @@ impl<H: Handler> Reactor<H> {
 
     /// Checks if the peer has reset a connection that is not being read, or has closed its end after all its bytes
     /// were read.
-    fn check_peer_end(&mut self, key: Key) -> Result<(), CloseReason> {
+    fn check_peer_end(&mut self, key: ConnKey) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
-        socket::take_error(slot.fd.as_fd()).map_err(CloseReason::Reset)?;
-        if slot.flags.any(Flags::BACKLOG) {
+        socket::take_socket_error(slot.fd.as_fd()).map_err(CloseReason::Reset)?;
+        if slot.flags.intersects(ConnFlags::BACKLOG) {
             return Ok(());
         }
         match socket::peek(slot.fd.as_fd()) {
             Ok(0) => self.handle_stream_end(key),
             // The rest may be TLS's close_notify alone; if it is data, the backlog keeps it.
-            Ok(_) if slot.protocol.is_secured() => {
+            Ok(_) if slot.protocol.has_tls() => {
                 match socket::read(slot.fd.as_fd(), &mut self.buffer) {
                     Ok(bytes_count) => self.open(key, bytes_count),
                     Err(errno) => Err(CloseReason::Reset(errno)),
@@ -170,7 +174,7 @@ impl<H: Handler> Reactor<H> {
 
     /// Decrypts the TLS records in the first `bytes_count` bytes of the read buffer, sends handshake messages, and
     /// delivers the plaintext.
-    fn open(&mut self, key: Key, bytes_count: usize) -> Result<(), CloseReason> {
+    fn open(&mut self, key: ConnKey, bytes_count: usize) -> Result<(), CloseReason> {
         let core = &mut self.core;
         let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
         let mut plain = std::mem::take(&mut core.plain);
@@ -178,7 +182,7 @@ impl<H: Handler> Reactor<H> {
         plain.clear();
         sealed.clear();
         let records = &mut self.buffer[..bytes_count];
-        let opened = slot.protocol.open(records, &mut plain, &mut sealed, core.now_ns);
+        let opened = slot.protocol.open_records(records, &mut plain, &mut sealed, core.now_ns);
         let sent = match sealed.is_empty() {
             true => Ok(()),
             false => send_or_queue(core, key, &sealed),
@@ -199,53 +203,53 @@ impl<H: Handler> Reactor<H> {
     /// Handles the result of decrypting records: the plaintext, and the end of the handshake or of the stream.
     fn handle_opened(
         &mut self,
-        key: Key,
-        opened: OpenResult,
+        key: ConnKey,
+        opened: OpenedRecords,
         plain: &[u8],
     ) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         if opened.is_ended {
-            slot.flags.set(Flags::CLOSE_NOTIFIED);
+            slot.flags.insert(ConnFlags::CLOSE_NOTIFIED);
         }
         if opened.is_ready {
-            slot.flags.clear(Flags::HANDSHAKING);
+            slot.flags.remove(ConnFlags::HANDSHAKING);
             let is_resumed = slot.protocol.tls().and_then(|tls| tls.is_resumed());
             self.core.stats.handshakes_count += 1;
             self.core.stats.resumed_count += u64::from(is_resumed == Some(true));
-            let is_outgoing = slot.flags.any(Flags::OUTGOING);
+            let is_outgoing = slot.flags.intersects(ConnFlags::OUTGOING);
             self.call(key, |handler, conn| match is_outgoing {
                 true => handler.on_connect(conn),
                 false => handler.on_accept(conn),
             });
         }
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
-        if plain.is_empty() || slot.flags.any(Flags::CLOSING.or(Flags::ABORTED)) {
+        if plain.is_empty() || slot.flags.intersects(ConnFlags::CLOSING.union(ConnFlags::ABORTED)) {
             return Ok(());
         }
-        if slot.flags.any(READ_BLOCKERS) {
-            slot.protocol.buffer(plain);
-            slot.flags.set(Flags::BACKLOG);
+        if slot.flags.intersects(READ_BLOCKERS) {
+            slot.protocol.append_undelivered(plain);
+            slot.flags.insert(ConnFlags::BACKLOG);
             return Ok(());
         }
         self.deliver_messages(key, plain)
     }
 
     /// Delivers the messages in `bytes`, preceded by bytes buffered from earlier reads.
-    fn deliver_messages(&mut self, key: Key, bytes: &[u8]) -> Result<(), CloseReason> {
+    fn deliver_messages(&mut self, key: ConnKey, bytes: &[u8]) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
-        let is_last = slot.flags.any(Flags::LAST_MESSAGE);
-        let mut reading = slot.protocol.begin_reading();
+        let is_last = slot.flags.intersects(ConnFlags::LAST_MESSAGE);
+        let mut reading = slot.protocol.detach_receive_buffer();
         let queued_bytes = slot.protocol.queued_bytes();
-        self.core.begin_call(key, queued_bytes);
+        self.core.start_handler_call(key, queued_bytes);
         self.core.call.should_stop = is_last;
         let Self { core, codec, handler, .. } = self;
         let now_ns = core.now_ns;
         let delivered = catch_unwind(AssertUnwindSafe(|| {
-            reading.receive(bytes, codec, now_ns, |message, frame| {
-                stage::decoded(message.len());
+            reading.deliver_framed_messages(bytes, codec, now_ns, |message, frame| {
+                stage::record_decoded(message.len());
                 let received = ReceivedBytes { bytes, message, frame: (frame.start, frame.end) };
                 handler.on_message(&mut Conn { core, codec, key, received }, message);
-                stage::dispatched(message.len());
+                stage::record_dispatched(message.len());
                 match core.call.should_stop {
                     true => ControlFlow::Break(()),
                     false => ControlFlow::Continue(()),
@@ -253,7 +257,7 @@ impl<H: Handler> Reactor<H> {
             })
         }));
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
-        slot.protocol.end_reading(reading);
+        slot.protocol.attach_receive_buffer(reading);
         let delivered = match delivered {
             Ok(delivered) => delivered,
             Err(panic) => {
@@ -263,22 +267,22 @@ impl<H: Handler> Reactor<H> {
         };
         let is_stopped = matches!(delivered, Ok(DeliveryResult { is_stopped: true, .. }));
         let is_stopped = is_stopped && slot.protocol.pending_bytes() > 0;
-        slot.flags.clear(Flags::BACKLOG);
+        slot.flags.remove(ConnFlags::BACKLOG);
         if is_stopped {
-            slot.flags.set(Flags::BACKLOG);
+            slot.flags.insert(ConnFlags::BACKLOG);
         }
         if let Ok(delivered) = delivered {
             self.core.stats.messages_count += delivered.messages_count;
             if is_last && delivered.messages_count > 0 {
-                slot.flags.set(Flags::CLOSING);
+                slot.flags.insert(ConnFlags::CLOSING);
             }
         }
-        self.reply(key, bytes);
+        self.send_replies(key, bytes);
         delivered.map(drop).map_err(CloseReason::InvalidMessage)
     }
 
     /// Sends the handler's replies to the bytes `received`; queues the rest if the kernel accepts no more.
-    pub(super) fn reply(&mut self, key: Key, received: &[u8]) {
+    pub(super) fn send_replies(&mut self, key: ConnKey, received: &[u8]) {
         let core = &mut self.core;
         core.call.key = None;
         if let Some(overflow) = core.call.overflow.take() {
@@ -289,8 +293,8 @@ impl<H: Handler> Reactor<H> {
             return;
         }
         let mut replies = std::mem::take(&mut core.call.replies);
-        let bytes = replies.contiguous(received);
-        let is_secured = core.slab.get(key).is_some_and(|slot| slot.protocol.is_secured());
+        let bytes = replies.as_contiguous(received);
+        let is_secured = core.slab.get(key).is_some_and(|slot| slot.protocol.has_tls());
         let sent = match is_secured {
             true => seal_and_send(core, key, bytes),
             false => send_or_queue(core, key, bytes),
@@ -303,17 +307,19 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Sends as many queued bytes as the kernel accepts.
-    fn flush(&mut self, key: Key) -> Result<(), CloseReason> {
+    fn flush(&mut self, key: ConnKey) -> Result<(), CloseReason> {
         let core = &mut self.core;
         let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
-        let unsent = slot.protocol.unsent();
-        if unsent.is_empty() || slot.flags.any(Flags::SEND_BLOCKED.or(Flags::CONNECTING)) {
+        let unsent = slot.protocol.unsent_bytes();
+        if unsent.is_empty()
+            || slot.flags.intersects(ConnFlags::SEND_BLOCKED.union(ConnFlags::CONNECTING))
+        {
             return Ok(());
         }
         let sent_bytes = socket::send(slot.fd.as_fd(), unsent).map_err(CloseReason::Reset)?;
-        stage::sent(sent_bytes);
+        stage::record_sent(sent_bytes);
         if sent_bytes < unsent.len() {
-            slot.flags.set(Flags::SEND_BLOCKED);
+            slot.flags.insert(ConnFlags::SEND_BLOCKED);
             core.stats.delayed_count += 1;
         }
         core.stats.sends_count += u64::from(sent_bytes > 0);
@@ -321,7 +327,7 @@ impl<H: Handler> Reactor<H> {
         if let Some(WaterMarkCrossing::Low) =
             slot.protocol.mark_sent(sent_bytes, &core.limits, core.now_ns)
         {
-            slot.flags.clear(Flags::ABOVE_HIGH_WATER);
+            slot.flags.remove(ConnFlags::ABOVE_HIGH_WATER);
             slot.protocol.restart_message_timeout(core.now_ns);
             core.pending_crossings.push((key, WaterMarkCrossing::Low));
         }
@@ -330,8 +336,12 @@ impl<H: Handler> Reactor<H> {
 
     /// Handles the end of the byte stream: an error for a TLS stream that lacks a `close_notify`, as it may be
     /// truncated.
-    fn handle_stream_end(&mut self, key: Key) -> Result<(), CloseReason> {
-        let slot = self.core.slab.get(key).filter(|slot| !slot.flags.any(Flags::CLOSE_NOTIFIED));
+    fn handle_stream_end(&mut self, key: ConnKey) -> Result<(), CloseReason> {
+        let slot = self
+            .core
+            .slab
+            .get(key)
+            .filter(|slot| !slot.flags.intersects(ConnFlags::CLOSE_NOTIFIED));
         match slot.and_then(|slot| slot.protocol.tls()) {
             Some(tls) => Err(tls.truncation_error().into()),
             None => self.handle_peer_end(key),
@@ -339,16 +349,16 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Handles that the peer has closed its sending direction; bytes queued for the peer are still sent.
-    fn handle_peer_end(&mut self, key: Key) -> Result<(), CloseReason> {
+    fn handle_peer_end(&mut self, key: ConnKey) -> Result<(), CloseReason> {
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
-        slot.protocol.receive_end()?;
-        slot.flags.clear(Flags::READABLE);
-        slot.flags.set(Flags::PEER_ENDED.or(Flags::CLOSING));
+        slot.protocol.check_end_of_stream()?;
+        slot.flags.remove(ConnFlags::READABLE);
+        slot.flags.insert(ConnFlags::PEER_ENDED.union(ConnFlags::CLOSING));
         Ok(())
     }
 
     /// Reads and discards bytes of a lingering connection until the peer closes its end.
-    fn discard(&mut self, key: Key) -> Result<(), CloseReason> {
+    fn discard(&mut self, key: ConnKey) -> Result<(), CloseReason> {
         let local_close_reason = self.local_close_reason();
         let Some(slot) = self.core.slab.get_mut(key) else { return Ok(()) };
         for _ in 0..DISCARDS_MAX {
@@ -356,7 +366,7 @@ impl<H: Handler> Reactor<H> {
                 Ok(0) => return Err(local_close_reason),
                 Ok(_) => {}
                 Err(Errno::AGAIN) => {
-                    slot.flags.clear(Flags::READABLE);
+                    slot.flags.remove(ConnFlags::READABLE);
                     return Ok(());
                 }
                 Err(_) => return Err(local_close_reason),
@@ -367,7 +377,7 @@ impl<H: Handler> Reactor<H> {
 
     /// Shuts down the sending direction and reads what was received: closing with unread bytes would reset the
     /// connection and discard the last bytes sent.
-    fn end_and_drain(&mut self, key: Key) {
+    fn end_and_drain(&mut self, key: ConnKey) {
         let Some(slot) = self.core.slab.get_mut(key) else { return };
         socket::shut_down_sending(slot.fd.as_fd());
         for _ in 0..DISCARDS_MAX {
@@ -379,14 +389,14 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Sends TLS's `close_notify` once all other bytes are sent.
-    fn send_close_notify(&mut self, key: Key) {
+    fn send_close_notify(&mut self, key: ConnKey) {
         let Some(slot) = self.core.slab.get_mut(key) else { return };
-        if slot.protocol.queued_bytes() > 0 || !slot.protocol.is_secured() {
+        if slot.protocol.queued_bytes() > 0 || !slot.protocol.has_tls() {
             return;
         }
         let mut sealed = std::mem::take(&mut self.core.sealed);
         sealed.clear();
-        slot.protocol.close_notify(&mut sealed);
+        slot.protocol.append_close_notify(&mut sealed);
         if !sealed.is_empty() {
             // If the peer has disconnected, the next read reports it.
             let _ = send_or_queue(&mut self.core, key, &sealed);
@@ -395,32 +405,36 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Ends the service of a connection in this iteration: queues it again, starts a timer, or closes it.
-    pub(super) fn finish_service(&mut self, key: Key) {
+    pub(super) fn finish_service(&mut self, key: ConnKey) {
         let is_stopping = self.core.is_stopping;
         let local_close_reason = self.local_close_reason();
         let Some(slot) = self.core.slab.get_mut(key) else { return };
         let flags = slot.flags;
-        let more = Flags::READABLE.or(Flags::BACKLOG);
-        if is_stopping && !flags.any(more.or(Flags::CLOSING).or(Flags::LINGERING)) {
+        let more = ConnFlags::READABLE.union(ConnFlags::BACKLOG);
+        if is_stopping
+            && !flags.intersects(more.union(ConnFlags::CLOSING).union(ConnFlags::LINGERING))
+        {
             // Everything read is handed over, except perhaps the beginning of a message.
             match slot.protocol.pending_bytes() {
-                0 => slot.flags.set(Flags::CLOSING),
-                _ => slot.flags.set(Flags::LAST_MESSAGE),
+                0 => slot.flags.insert(ConnFlags::CLOSING),
+                _ => slot.flags.insert(ConnFlags::LAST_MESSAGE),
             }
         }
         let flags = slot.flags;
-        if flags.any(Flags::CLOSING) && !flags.any(Flags::LINGERING.or(Flags::CONNECTING)) {
+        if flags.intersects(ConnFlags::CLOSING)
+            && !flags.intersects(ConnFlags::LINGERING.union(ConnFlags::CONNECTING))
+        {
             self.send_close_notify(key);
             let Some(slot) = self.core.slab.get_mut(key) else { return };
             if slot.protocol.queued_bytes() == 0 {
-                if flags.any(Flags::PEER_ENDED) {
+                if flags.intersects(ConnFlags::PEER_ENDED) {
                     return self.close(key, &CloseReason::Peer);
                 }
                 socket::shut_down_sending(slot.fd.as_fd());
                 // Bytes that still arrive are read and discarded: a close with unread bytes would
                 // reset the connection and discard what the peer has not read yet.
                 slot.protocol = Default::default();
-                slot.flags.set(Flags::LINGERING.or(Flags::READABLE));
+                slot.flags.insert(ConnFlags::LINGERING.union(ConnFlags::READABLE));
                 let now_ms = self.core.now_ms();
                 if let Some(slot) = self.core.slab.get_mut(key) {
                     slot.active_ms = now_ms;
@@ -429,46 +443,53 @@ impl<H: Handler> Reactor<H> {
                     return self.close(key, &why);
                 }
             }
-        } else if flags.any(Flags::CLOSING.or(Flags::ABORTED)) && flags.any(Flags::CONNECTING) {
+        } else if flags.intersects(ConnFlags::CLOSING.union(ConnFlags::ABORTED))
+            && flags.intersects(ConnFlags::CONNECTING)
+        {
             return self.close(key, &local_close_reason);
         }
         let Some(slot) = self.core.slab.get_mut(key) else { return };
         let flags = slot.flags;
-        let should_requeue = match flags.any(Flags::LINGERING) {
-            true => flags.any(Flags::READABLE),
-            false => flags.any(more) && !flags.any(read_blockers(flags)),
+        let should_requeue = match flags.intersects(ConnFlags::LINGERING) {
+            true => flags.intersects(ConnFlags::READABLE),
+            false => flags.intersects(more) && !flags.intersects(read_blockers(flags)),
         };
         if should_requeue
-            || flags.any(Flags::UNSENT) && !flags.any(Flags::SEND_BLOCKED.or(Flags::CONNECTING))
+            || flags.intersects(ConnFlags::UNSENT)
+                && !flags.intersects(ConnFlags::SEND_BLOCKED.union(ConnFlags::CONNECTING))
         {
-            self.core.enqueue(key);
+            self.core.enqueue_connection(key);
         }
         let Some(slot) = self.core.slab.get(key) else { return };
-        if !slot.protocol.is_idle() || slot.flags.any(Flags::LINGERING) {
-            self.core.arm(key);
+        if !slot.protocol.is_idle() || slot.flags.intersects(ConnFlags::LINGERING) {
+            self.core.arm_timer(key);
         }
     }
 }
 
 /// Returns the flags each of which forbids reading a connection with these `flags`.
-fn read_blockers(flags: Flags) -> Flags {
-    if flags.any(Flags::HANDSHAKING) { HANDSHAKE_BLOCKERS } else { READ_BLOCKERS }
+fn read_blockers(flags: ConnFlags) -> ConnFlags {
+    if flags.intersects(ConnFlags::HANDSHAKING) { HANDSHAKE_BLOCKERS } else { READ_BLOCKERS }
 }
 
 /// Returns `buffer`, shrunk if its capacity has grown too large.
 fn shrunk(mut buffer: Vec<u8>) -> Vec<u8> {
-    if buffer.capacity() > REPLIES_KEPT_BYTES {
+    if buffer.capacity() > REPLY_BUFFER_KEPT_BYTES_MAX {
         buffer.clear();
-        buffer.shrink_to(REPLIES_KEPT_BYTES);
+        buffer.shrink_to(REPLY_BUFFER_KEPT_BYTES_MAX);
     }
     buffer
 }
 
-fn seal_and_send<D>(core: &mut Core<D>, key: Key, replies: &[u8]) -> Result<(), CloseReason> {
+fn seal_and_send<D>(
+    core: &mut ReactorState<D>,
+    key: ConnKey,
+    replies: &[u8],
+) -> Result<(), CloseReason> {
     let mut sealed = std::mem::take(&mut core.sealed);
     sealed.clear();
     let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
-    let sent = match slot.protocol.seal(replies, &core.call.ends, &mut sealed) {
+    let sent = match slot.protocol.seal_messages(replies, &core.call.ends, &mut sealed) {
         Ok(()) if sealed.is_empty() => Ok(()),
         Ok(()) => send_or_queue(core, key, &sealed),
         Err(error) => Err(CloseReason::Tls(error)),
@@ -477,24 +498,28 @@ fn seal_and_send<D>(core: &mut Core<D>, key: Key, replies: &[u8]) -> Result<(), 
     sent
 }
 
-fn send_or_queue<D>(core: &mut Core<D>, key: Key, replies: &[u8]) -> Result<(), CloseReason> {
+fn send_or_queue<D>(
+    core: &mut ReactorState<D>,
+    key: ConnKey,
+    replies: &[u8],
+) -> Result<(), CloseReason> {
     let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
     let mut rest = replies;
-    let waits = Flags::CONNECTING.or(Flags::SEND_BLOCKED);
-    if slot.protocol.unsent().is_empty() && !slot.flags.any(waits) {
+    let waits = ConnFlags::CONNECTING.union(ConnFlags::SEND_BLOCKED);
+    if slot.protocol.unsent_bytes().is_empty() && !slot.flags.intersects(waits) {
         let sent_bytes = socket::send(slot.fd.as_fd(), rest).map_err(CloseReason::Reset)?;
-        stage::sent(sent_bytes);
+        stage::record_sent(sent_bytes);
         core.stats.sends_count += u64::from(sent_bytes > 0);
         core.stats.sent_bytes += sent_bytes as u64;
         rest = &rest[sent_bytes..];
         if rest.is_empty() {
             return Ok(());
         }
-        slot.flags.set(Flags::SEND_BLOCKED);
+        slot.flags.insert(ConnFlags::SEND_BLOCKED);
         core.stats.delayed_count += 1;
     }
-    if let Some(crossing) = slot.protocol.queue(rest, &core.limits, core.now_ns)? {
-        slot.flags.set(Flags::ABOVE_HIGH_WATER);
+    if let Some(crossing) = slot.protocol.queue_bytes(rest, &core.limits, core.now_ns)? {
+        slot.flags.insert(ConnFlags::ABOVE_HIGH_WATER);
         core.pending_crossings.push((key, crossing));
     }
     Ok(())

@@ -2,18 +2,18 @@
 
 use super::memory::BulkMemory;
 use super::part::{BulkPart, BulkPath};
-use super::remote::{Direction, RemoteMemory};
+use super::remote::{RemoteMemory, TransferDirection};
 use super::tables::{
-    ActiveTransfer, Attachment, IncomingData, OutgoingData, PUSHED, Tables, TransferId,
-    TransferStage, check_access,
+    ActiveTransfer, Attachment, BulkTables, IncomingData, OutgoingData, PUSH_NUMBER_BIT,
+    TransferId, TransferStage, check_memory_access,
 };
 use crate::clock::{self, after};
 use crate::drive::peers::Peers;
 use crate::engine::{
-    ArrivalCheck, Backlog, BulkHandle, BulkMessage, CheckWord, FileId, Header, Kind, Location,
-    PeerKey,
+    ArrivalCheck, Backlog, BulkHandle, BulkMessage, CheckWord, FileId, FrameHeader, FrameKind,
+    PeerKey, SegmentLocation,
 };
-use crate::raw::Store;
+use crate::raw::StoreKind;
 use crate::{BulkError, BulkRefusal, CloseReason, Config, FrameError, WithdrawError};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
@@ -34,7 +34,7 @@ const NO_FILE: FileId = FileId { device: u64::MAX, inode: u64::MAX };
 #[derive(Clone, Copy)]
 pub(crate) struct TransferRequest<'a> {
     pub(crate) peer: PeerKey,
-    pub(crate) direction: Direction,
+    pub(crate) direction: TransferDirection,
     pub(crate) handle: &'a BulkHandle,
     pub(crate) memory: &'a BulkMemory,
     pub(crate) part: BulkPart,
@@ -44,15 +44,15 @@ impl TransferRequest<'_> {
     fn check(&self) -> Result<(), BulkError> {
         let BulkPart { theirs, ours, bytes, .. } = self.part;
         let memory_bytes = self.memory.len_bytes();
-        if !crate::engine::is_within(ours, bytes, memory_bytes) {
+        if !crate::engine::is_range_within(ours, bytes, memory_bytes) {
             return Err(BulkError::Outside { offset: ours, bytes, memory_bytes });
         }
-        Ok(check_access(self.handle, (theirs, bytes), self.direction)?)
+        Ok(check_memory_access(self.handle, (theirs, bytes), self.direction)?)
     }
 }
 
 /// Request by which a peer asks this endpoint to copy a part of the peer's transfer.
-pub(super) struct HelpRequest {
+pub(super) struct PeerHalfRequest {
     /// Number of the transfer, assigned by the peer.
     pub(super) transfer: u64,
     /// Local memory, and the offset of the range in it.
@@ -65,26 +65,26 @@ pub(super) struct HelpRequest {
 }
 
 /// Returns the header and the body of a bulk message's frame.
-fn encode_frame(message: &BulkMessage) -> (Header, Vec<u8>) {
+fn encode_frame(message: &BulkMessage) -> (FrameHeader, Vec<u8>) {
     let body = message.encode(Vec::new());
-    let body_bytes = body.len() as u32; // Bounded by SEGMENTS_MAX.
-    (Header { body_bytes, kind: Kind::Bulk, method: 0, call: 0 }, body)
+    let body_bytes = body.len() as u32; // Bounded by BULK_SEGMENTS_MAX.
+    (FrameHeader { body_bytes, kind: FrameKind::Bulk, method: 0, call: 0 }, body)
 }
 
 /// Borrowed parts of an endpoint, with the methods that start, advance and end its bulk transfers.
-pub(crate) struct Exchange<'a> {
-    pub(crate) tables: &'a mut Tables,
+pub(crate) struct BulkExchange<'a> {
+    pub(crate) tables: &'a mut BulkTables,
     pub(crate) peers: &'a mut Peers,
     pub(crate) config: &'a Config,
 }
 
-impl Exchange<'_> {
+impl BulkExchange<'_> {
     // Starting transfers.
 
     /// Copies the range and returns the result if the peer's memory is attached and the range is
     /// small; returns `None` otherwise.
     #[inline]
-    pub(crate) fn copy_at_once(
+    pub(crate) fn try_copy_immediately(
         &mut self,
         request: &TransferRequest<'_>,
     ) -> Option<Result<(), BulkError>> {
@@ -93,19 +93,25 @@ impl Exchange<'_> {
             return None;
         }
         let store = self.store(request.direction, request.memory, request.handle);
-        let remote = self.tables.attachments.attached(request.peer, request.handle.id)?;
+        let remote = self.tables.attachments.attached_memory(request.peer, request.handle.id)?;
         if remote.handle != *request.handle {
             return Some(Err(BulkRefusal::Unknown.into()));
         }
         if let Err(error) = request.check() {
             return Some(Err(error));
         }
-        let copied = remote.copy(request.direction, theirs, (request.memory, ours), bytes, store);
+        let copied = remote.copy_between_memories(
+            request.direction,
+            theirs,
+            (request.memory, ours),
+            bytes,
+            store,
+        );
         if copied != Ok(bytes) {
             return None; // `bulk_start` retries the transfer and reports the error.
         }
         self.tables.stats.transfers_count += 1;
-        match remote.is_mapped() {
+        match remote.is_mapped_in_this_process() {
             true => self.tables.stats.mapped_bytes += bytes,
             false => self.tables.stats.process_bytes += bytes,
         }
@@ -114,28 +120,36 @@ impl Exchange<'_> {
 
     /// Returns the kind of stores for a copy: non-temporal ones if the target memory is too long for the caches.
     #[inline]
-    fn store(&self, direction: Direction, ours: &BulkMemory, theirs: &BulkHandle) -> Store {
+    fn store(
+        &self,
+        direction: TransferDirection,
+        ours: &BulkMemory,
+        theirs: &BulkHandle,
+    ) -> StoreKind {
         let to_bytes = match direction {
-            Direction::Pull => ours.len_bytes(),
-            Direction::Push => theirs.bytes,
+            TransferDirection::Pull => ours.len_bytes(),
+            TransferDirection::Push => theirs.bytes,
         };
         match to_bytes >= self.config.streamed_bytes_min {
-            true => Store::Streaming,
-            false => Store::Cached,
+            true => StoreKind::Streaming,
+            false => StoreKind::Cached,
         }
     }
 
     #[inline]
-    pub(crate) fn start(&mut self, request: &TransferRequest<'_>) -> Result<TransferId, BulkError> {
+    pub(crate) fn start_transfer(
+        &mut self,
+        request: &TransferRequest<'_>,
+    ) -> Result<TransferId, BulkError> {
         let max = self.config.transfers_max;
         if self.tables.transfers.is_full(max) {
             return Err(BulkError::Full); // Before anything is copied.
         }
         // First, as it checks for itself: a copy of a few KiB takes as long as the checks.
-        match self.copy_at_once(request) {
+        match self.try_copy_immediately(request) {
             Some(done) => {
                 done?;
-                self.tables.transfers.insert_done(max).ok_or(BulkError::Full)
+                self.tables.transfers.insert_completed(max).ok_or(BulkError::Full)
             }
             None => self.insert_transfer(request),
         }
@@ -145,7 +159,7 @@ impl Exchange<'_> {
     fn insert_transfer(&mut self, request: &TransferRequest<'_>) -> Result<TransferId, BulkError> {
         let max = self.config.transfers_max;
         request.check()?;
-        request.check_halves(self.tables)?;
+        request.check_halved_transfer(self.tables)?;
         if !self.peers.is_connected(request.peer) {
             return Err(BulkError::Stale);
         }
@@ -167,35 +181,37 @@ impl Exchange<'_> {
         };
         let id = self.tables.transfers.insert(transfer, max).ok_or(BulkError::Full)?;
         self.tables.stats.transfers_count += 1;
-        self.proceed(id);
+        self.advance_transfer(id);
         Ok(id)
     }
 
     /// Starts the copy of a waiting transfer if the peer's memory is attached; otherwise requests
     /// the attachment, or starts to use messages if the memory cannot be attached.
-    fn proceed(&mut self, id: TransferId) {
-        let Some(transfer) = self.tables.transfers.get_mut(id) else { return };
+    fn advance_transfer(&mut self, id: TransferId) {
+        let Some(transfer) = self.tables.transfers.get_active_mut(id) else { return };
         let (peer, handle) = (transfer.peer, transfer.handle);
-        let in_memory = self.peers.shares_memory(peer) && self.config.bulk_maps;
+        let is_in_shared_memory = self.peers.has_shared_memory(peer) && self.config.bulk_maps;
         match self.tables.attachments.get(peer, handle.id) {
             Some(Attachment::Attached(remote)) if remote.handle != handle => {
-                self.finish(id, Err(BulkRefusal::Unknown.into()));
+                self.finish_transfer(id, Err(BulkRefusal::Unknown.into()));
             }
             Some(Attachment::Attached(remote)) => {
-                let is_mapped = remote.is_mapped();
-                self.set_stage(id, TransferStage::Copying(0));
+                let is_mapped = remote.is_mapped_in_this_process();
+                self.set_transfer_stage(id, TransferStage::Copying(0));
                 if is_mapped {
-                    self.ask_for_help(id);
+                    self.request_peer_half(id);
                 }
                 self.tables.copying.push_back(id);
             }
             Some(Attachment::Requested(request)) if *request == handle => {}
-            Some(Attachment::Requested(_)) => self.finish(id, Err(BulkRefusal::Unknown.into())),
+            Some(Attachment::Requested(_)) => {
+                self.finish_transfer(id, Err(BulkRefusal::Unknown.into()))
+            }
             Some(Attachment::Denied) => self.restart_with_messages(id),
-            None if in_memory => {
+            None if is_in_shared_memory => {
                 self.free_slot_for_attachment();
                 self.tables.attachments.insert(peer, handle.id, Attachment::Requested(handle));
-                self.send_message(peer, &BulkMessage::Attach(handle));
+                self.send_bulk_message(peer, &BulkMessage::Attach(handle));
             }
             None => self.restart_with_messages(id),
         }
@@ -206,81 +222,83 @@ impl Exchange<'_> {
             return;
         }
         // Memories that were found to need messages are requested again at their next use.
-        self.tables.attachments.forget_denied();
+        self.tables.attachments.remove_denied();
         let copying: Vec<_> = self
             .tables
             .copying
             .iter()
-            .filter_map(|id| self.tables.transfers.get(*id).map(|it| (it.peer, it.handle.id)))
+            .filter_map(|id| {
+                self.tables.transfers.get_active(*id).map(|it| (it.peer, it.handle.id))
+            })
             .collect();
         let here = self.tables.attachments.attached_keys();
         let idle: Vec<_> = here.filter(|key| !copying.contains(key)).collect();
         for (peer, id) in idle {
             self.tables.attachments.remove(peer, id);
-            self.send_message(peer, &BulkMessage::Detached { id });
+            self.send_bulk_message(peer, &BulkMessage::Detached { id });
         }
     }
 
     /// Restarts a transfer from its beginning with messages, even if a part of it was copied.
     fn restart_with_messages(&mut self, id: TransferId) {
-        let Some(transfer) = self.tables.transfers.get_mut(id) else { return };
+        let Some(transfer) = self.tables.transfers.get_active_mut(id) else { return };
         transfer.stage = TransferStage::Messages;
         let ActiveTransfer { peer, direction, handle, theirs: offset, ours, bytes, .. } = *transfer;
         let (memory, transfer) = (transfer.memory.clone(), id.word());
         match direction {
-            Direction::Pull => {
+            TransferDirection::Pull => {
                 let arrival = ArrivalCheck::new(bytes);
                 let incoming = IncomingData { memory, offset: ours, arrival, registered: None };
-                self.tables.receive(peer, transfer, incoming);
+                self.tables.start_receiving(peer, transfer, incoming);
                 let read = BulkMessage::Read { transfer, handle, offset, bytes };
                 self.queue_message(peer, &read);
             }
-            Direction::Push => {
+            TransferDirection::Push => {
                 let opening = BulkMessage::Write { transfer, handle, offset, bytes };
                 if bytes == 0 {
-                    return self.send_message(peer, &opening);
+                    return self.send_bulk_message(peer, &opening);
                 }
                 // The message goes with the first of the data.
-                let (call, opening) = (transfer | PUSHED, Some(opening));
+                let (call, opening) = (transfer | PUSH_NUMBER_BIT, Some(opening));
                 let (offset, sent, registered) = (ours, 0, None);
                 let it =
                     OutgoingData { peer, call, memory, offset, sent, bytes, registered, opening };
-                self.tables.send(it);
+                self.tables.start_sending(it);
             }
         }
     }
 
-    pub(super) fn set_stage(&mut self, id: TransferId, stage: TransferStage) {
-        if let Some(transfer) = self.tables.transfers.get_mut(id) {
+    pub(super) fn set_transfer_stage(&mut self, id: TransferId, stage: TransferStage) {
+        if let Some(transfer) = self.tables.transfers.get_active_mut(id) {
             transfer.stage = stage;
         }
     }
 
-    pub(super) fn finish(&mut self, id: TransferId, result: Result<(), BulkError>) {
+    pub(super) fn finish_transfer(&mut self, id: TransferId, result: Result<(), BulkError>) {
         self.tables.transfers.finish(id, result);
-        self.report_help(id);
+        self.send_help_result(id);
     }
 
     /// Cancels a transfer. From now on, this endpoint neither reads nor writes memory for it.
-    pub(crate) fn cancel(&mut self, id: TransferId) {
-        let Some(transfer) = self.tables.transfers.remove(id) else { return };
+    pub(crate) fn cancel_transfer(&mut self, id: TransferId) {
+        let Some(transfer) = self.tables.transfers.remove_active(id) else { return };
         self.tables.copying.retain(|&it| it != id);
         if matches!(transfer.stage, TransferStage::Messages) {
             let (peer, word) = (transfer.peer, id.word());
-            self.stop_data(peer, word, word | PUSHED);
-            if let Some(link) = self.peers.link(peer) {
+            self.stop_data(peer, word, word | PUSH_NUMBER_BIT);
+            if let Some(link) = self.peers.link_mut(peer) {
                 link.release_memory(&transfer.memory);
             }
-            self.send_message(peer, &BulkMessage::Cancel { transfer: word });
+            self.send_bulk_message(peer, &BulkMessage::Cancel { transfer: word });
         } else if transfer.is_helped {
-            self.send_message(transfer.peer, &BulkMessage::Cancel { transfer: id.word() });
+            self.send_bulk_message(transfer.peer, &BulkMessage::Cancel { transfer: id.word() });
         }
     }
 
     /// Stops receiving data with the transfer number `received`, and sending data with the number `sent`.
     fn stop_data(&mut self, peer: PeerKey, received: u64, sent: u64) {
         if self.tables.stop_receiving(peer, received)
-            && let Some(link) = self.peers.link(peer)
+            && let Some(link) = self.peers.link_mut(peer)
         {
             link.drop_data(received);
         }
@@ -288,13 +306,15 @@ impl Exchange<'_> {
     }
 
     /// Returns the way in which transfers access the memory of that handle; `None` if this is not known yet.
-    pub(crate) fn path(&self, peer: PeerKey, handle: &BulkHandle) -> Option<BulkPath> {
+    pub(crate) fn transfer_path(&self, peer: PeerKey, handle: &BulkHandle) -> Option<BulkPath> {
         match self.tables.attachments.get(peer, handle.id) {
-            Some(Attachment::Attached(remote)) if remote.is_mapped() => Some(BulkPath::Mapped),
+            Some(Attachment::Attached(remote)) if remote.is_mapped_in_this_process() => {
+                Some(BulkPath::Mapped)
+            }
             Some(Attachment::Attached(_)) => Some(BulkPath::Process),
             Some(Attachment::Denied) => Some(BulkPath::Messages),
             Some(Attachment::Requested(_)) => None,
-            None if self.peers.shares_memory(peer) && self.config.bulk_maps => None,
+            None if self.peers.has_shared_memory(peer) && self.config.bulk_maps => None,
             None => self.peers.is_connected(peer).then_some(BulkPath::Messages),
         }
     }
@@ -303,30 +323,30 @@ impl Exchange<'_> {
 
     /// Starts to withdraw a memory: refuses new uses, notifies the peers that have it attached, and
     /// aborts the transfers that send it in messages.
-    pub(crate) fn withdraw(&mut self, handle: &BulkHandle) -> Result<(), WithdrawError> {
+    pub(crate) fn withdraw_memory(&mut self, handle: &BulkHandle) -> Result<(), WithdrawError> {
         let known = self.tables.registered.get_mut(&handle.id);
         let registered = known.filter(|it| it.handle == *handle).ok_or(WithdrawError::Unknown)?;
         registered.withdrawn = true;
         let (id, memory) = (handle.id, registered.memory.clone());
         for peer in registered.attached.clone() {
-            self.send_message(peer, &BulkMessage::Detach { id });
+            self.send_bulk_message(peer, &BulkMessage::Detach { id });
         }
         for peer in self.peers.keys().collect::<Vec<_>>() {
-            if let Some(link) = self.peers.link(peer) {
+            if let Some(link) = self.peers.link_mut(peer) {
                 link.release_memory(&memory);
             }
         }
-        self.stop_helping_with(&memory);
+        self.cancel_help_with_memory(&memory);
         // Ends transfers of this memory by messages.
         let outgoing = self.tables.outgoing.values().flat_map(|its| its.iter());
         let outgoing = outgoing.filter(|it| it.registered == Some(id));
         let mut ended: Vec<_> = outgoing.map(|it| (it.peer, it.call)).collect();
         for (&peer, its) in &self.tables.incoming {
             let incoming = its.iter().filter(|(_, it)| it.registered == Some(id));
-            ended.extend(incoming.map(|(call, _)| (peer, call & !PUSHED)));
+            ended.extend(incoming.map(|(call, _)| (peer, call & !PUSH_NUMBER_BIT)));
         }
         for (peer, transfer) in ended {
-            self.stop_data(peer, transfer | PUSHED, transfer);
+            self.stop_data(peer, transfer | PUSH_NUMBER_BIT, transfer);
             self.send_refusal(peer, transfer, BulkRefusal::Unknown);
         }
         Ok(())
@@ -334,7 +354,7 @@ impl Exchange<'_> {
 
     // Messages of peers.
 
-    pub(super) fn send_message(&mut self, peer: PeerKey, message: &BulkMessage) {
+    pub(super) fn send_bulk_message(&mut self, peer: PeerKey, message: &BulkMessage) {
         let (header, body) = encode_frame(message);
         // An error is ignored: a disconnected peer need not be notified.
         let _ = self.peers.send(peer, header, &body);
@@ -348,7 +368,7 @@ impl Exchange<'_> {
             let _ = self.peers.send(peer, header, &body);
             return;
         }
-        let Some(link) = self.peers.link(peer) else { return };
+        let Some(link) = self.peers.link_mut(peer) else { return };
         let sent = link.queue(header, &body);
         let is_queued = link.queued_bytes() > 0;
         match sent {
@@ -363,7 +383,7 @@ impl Exchange<'_> {
     fn has_space_to_queue(&mut self, peer: PeerKey) -> bool {
         // Calls to a peer are refused above a quarter of the limit.
         let max = QUEUED_PER_ITERATION_BYTES_MAX.min(self.config.queued_bytes_max as usize / 4);
-        let Some(link) = self.peers.link(peer) else { return false };
+        let Some(link) = self.peers.link_mut(peer) else { return false };
         if link.queued_bytes() <= max {
             return true;
         }
@@ -378,11 +398,15 @@ impl Exchange<'_> {
 
     pub(super) fn send_refusal(&mut self, peer: PeerKey, transfer: u64, why: BulkRefusal) {
         self.tables.stats.refused_count += 1;
-        self.send_message(peer, &BulkMessage::Refused { transfer, why });
+        self.send_bulk_message(peer, &BulkMessage::Refused { transfer, why });
     }
 
     /// Handles a bulk message.
-    pub(crate) fn handle_message(&mut self, peer: PeerKey, body: &[u8]) -> Result<(), FrameError> {
+    pub(crate) fn handle_bulk_message(
+        &mut self,
+        peer: PeerKey,
+        body: &[u8],
+    ) -> Result<(), FrameError> {
         match BulkMessage::decode(body)? {
             BulkMessage::Attach(handle) => return self.handle_attach(peer, handle),
             BulkMessage::Attached { id, segments, check_word } => {
@@ -394,7 +418,7 @@ impl Exchange<'_> {
                     return Err(FrameError::Bulk);
                 }
                 for waiting in self.transfers_waiting_for(peer, id) {
-                    self.finish(waiting, Err(why.into()));
+                    self.finish_transfer(waiting, Err(why.into()));
                 }
             }
             BulkMessage::Detach { id } => self.handle_detach(peer, id),
@@ -407,9 +431,16 @@ impl Exchange<'_> {
                 if self.tables.is_sending(peer, transfer) {
                     return Err(FrameError::Bulk);
                 }
-                match self.find_memory(peer, &handle, (offset, bytes), Direction::Pull) {
+                match self.find_permitted_memory(
+                    peer,
+                    &handle,
+                    (offset, bytes),
+                    TransferDirection::Pull,
+                ) {
                     Err(why) => self.send_refusal(peer, transfer, why),
-                    Ok(_) if bytes == 0 => self.send_message(peer, &BulkMessage::Done { transfer }),
+                    Ok(_) if bytes == 0 => {
+                        self.send_bulk_message(peer, &BulkMessage::Done { transfer })
+                    }
                     Ok(memory) => {
                         let (call, sent, registered) = (transfer, 0, Some(handle.id));
                         let opening = None;
@@ -423,67 +454,74 @@ impl Exchange<'_> {
                             registered,
                             opening,
                         };
-                        self.tables.send(it);
+                        self.tables.start_sending(it);
                     }
                 }
             }
             BulkMessage::Write { transfer, handle, offset, bytes } => {
-                let call = transfer | PUSHED;
+                let call = transfer | PUSH_NUMBER_BIT;
                 if self.tables.incoming_mut(peer, call).is_some() {
                     return Err(FrameError::Bulk);
                 }
-                match self.find_memory(peer, &handle, (offset, bytes), Direction::Push) {
+                match self.find_permitted_memory(
+                    peer,
+                    &handle,
+                    (offset, bytes),
+                    TransferDirection::Push,
+                ) {
                     Err(why) => self.send_refusal(peer, transfer, why),
-                    Ok(_) if bytes == 0 => self.send_message(peer, &BulkMessage::Done { transfer }),
+                    Ok(_) if bytes == 0 => {
+                        self.send_bulk_message(peer, &BulkMessage::Done { transfer })
+                    }
                     Ok(memory) => {
                         let (arrival, registered) = (ArrivalCheck::new(bytes), Some(handle.id));
                         let incoming = IncomingData { memory, offset, arrival, registered };
-                        self.tables.receive(peer, call, incoming);
+                        self.tables.start_receiving(peer, call, incoming);
                     }
                 }
             }
             BulkMessage::Done { transfer } => return self.handle_done(peer, transfer),
             BulkMessage::Refused { transfer, why } => {
-                self.stop_data(peer, transfer, transfer | PUSHED);
+                self.stop_data(peer, transfer, transfer | PUSH_NUMBER_BIT);
                 let id = TransferId::from_word(transfer);
-                if self.tables.transfers.get(id).is_some_and(|it| it.peer == peer) {
-                    self.finish(id, Err(why.into()));
+                if self.tables.transfers.get_active(id).is_some_and(|it| it.peer == peer) {
+                    self.finish_transfer(id, Err(why.into()));
                 }
             }
             BulkMessage::Cancel { transfer } => {
-                self.stop_data(peer, transfer | PUSHED, transfer);
+                self.stop_data(peer, transfer | PUSH_NUMBER_BIT, transfer);
                 self.cancel_help(peer, transfer);
             }
             BulkMessage::Help { transfer, handle, offset, into, into_offset, bytes, pulls } => {
                 let (ours, theirs) = ((handle, offset), (into, into_offset));
-                let help = HelpRequest { transfer, ours, theirs, bytes, is_read: pulls };
-                return self.help(peer, &help);
+                let help = PeerHalfRequest { transfer, ours, theirs, bytes, is_read: pulls };
+                return self.start_helping_peer(peer, &help);
             }
         }
         Ok(())
     }
 
-    pub(super) fn find_memory(
+    pub(super) fn find_permitted_memory(
         &mut self,
         peer: PeerKey,
         handle: &BulkHandle,
         place: (u64, u64),
-        direction: Direction,
+        direction: TransferDirection,
     ) -> Result<BulkMemory, BulkRefusal> {
-        if self.tables.under_way_count(peer) >= self.config.transfers_max as usize {
+        if self.tables.data_transfers_count(peer) >= self.config.transfers_max as usize {
             return Err(BulkRefusal::Full);
         }
-        self.tables.piece(handle, place, direction)
+        self.tables.check_and_clone_memory(handle, place, direction)
     }
 
     /// Handles a peer's request to access a memory.
     fn handle_attach(&mut self, peer: PeerKey, handle: BulkHandle) -> Result<(), FrameError> {
-        if !self.peers.shares_memory(peer) {
+        if !self.peers.has_shared_memory(peer) {
             // Addresses and the check word must not be sent over a stream.
             return Err(FrameError::Bulk);
         }
         let id = handle.id;
-        let check_word = self.tables.check_word();
+        let check_word = self.tables.create_or_get_check_word();
         let found = match (self.tables.registered_memory(&handle), check_word) {
             (Ok(registered), Ok(check_word)) => {
                 if !registered.attached.contains(&peer) {
@@ -498,7 +536,7 @@ impl Exchange<'_> {
             Ok(found) => found,
             Err(why) => {
                 self.tables.stats.refused_count += 1;
-                self.send_message(peer, &BulkMessage::AttachRefused { id, why });
+                self.send_bulk_message(peer, &BulkMessage::AttachRefused { id, why });
                 return Ok(());
             }
         };
@@ -512,19 +550,21 @@ impl Exchange<'_> {
                 Some(file) => Some(file.as_fd()),
                 None => region.file().filter(|_| handle.rights.may_write()),
             };
-            if let (Some(file), Some(link)) = (file, self.peers.link(peer)) {
+            if let (Some(file), Some(link)) = (file, self.peers.link_mut(peer)) {
                 // If there is no space for the file, the peer finds it missing and transfers by
                 // messages. It must not write to this memory through the kernel, as file-backed
-                // memory does not count as lent (RegisteredMemory::is_lent).
+                // memory does not count as lent (RegisteredMemory::is_writable_via_kernel).
                 let _ = link.send_file(file);
             }
-            let (bytes, address) = (region.bytes() as u64, region.address());
+            let (bytes, address) = (region.len_bytes() as u64, region.start_address());
             segments.push(match region.file() {
-                Some(_) => Location::File { bytes, file: region.file_id().unwrap_or(NO_FILE) },
-                None => Location::Process { address, bytes },
+                Some(_) => {
+                    SegmentLocation::File { bytes, file: region.file_id().unwrap_or(NO_FILE) }
+                }
+                None => SegmentLocation::Process { address, bytes },
             });
         }
-        self.send_message(peer, &BulkMessage::Attached { id, segments, check_word });
+        self.send_bulk_message(peer, &BulkMessage::Attached { id, segments, check_word });
         Ok(())
     }
 
@@ -533,35 +573,35 @@ impl Exchange<'_> {
         &mut self,
         peer: PeerKey,
         id: u64,
-        segments: &[Location],
+        segments: &[SegmentLocation],
         check_word: CheckWord,
     ) -> Result<(), FrameError> {
         let Some(&Attachment::Requested(handle)) = self.tables.attachments.get(peer, id) else {
             return Err(FrameError::Bulk);
         };
-        if crate::engine::total_bytes(segments) != Some(handle.bytes) {
+        if crate::engine::segments_total_bytes(segments) != Some(handle.bytes) {
             return Err(FrameError::Bulk);
         }
         let may_access = self.config.bulk_uses_process_vm;
         let pid = self.peers.process_id(peer).filter(|_| may_access);
-        let take_file = |file| self.peers.link(peer).and_then(|link| link.take_file(file));
-        let attachment = match RemoteMemory::open(handle, segments, check_word, pid, take_file) {
+        let take_file = |file| self.peers.link_mut(peer).and_then(|link| link.take_file(file));
+        let attachment = match RemoteMemory::attach(handle, segments, check_word, pid, take_file) {
             Some(remote) => Attachment::Attached(Arc::new(remote)),
             None => {
                 self.tables.stats.denied_count += 1;
-                self.send_message(peer, &BulkMessage::Detached { id });
+                self.send_bulk_message(peer, &BulkMessage::Detached { id });
                 Attachment::Denied
             }
         };
         self.tables.attachments.insert(peer, id, attachment);
         for waiting in self.transfers_waiting_for(peer, id) {
-            self.proceed(waiting);
+            self.advance_transfer(waiting);
         }
         Ok(())
     }
 
     fn transfers_waiting_for(&self, peer: PeerKey, id: u64) -> Vec<TransferId> {
-        self.tables.transfers.find(|it| {
+        self.tables.transfers.find_all(|it| {
             it.peer == peer && it.handle.id == id && matches!(it.stage, TransferStage::Waiting)
         })
     }
@@ -574,21 +614,21 @@ impl Exchange<'_> {
             Some(_) => self.tables.attachments.remove(peer, id),
             None => None,
         };
-        let copying = self.tables.transfers.find(|it| {
+        let copying = self.tables.transfers.find_all(|it| {
             let is_copied = matches!(it.stage, TransferStage::Copying(_) | TransferStage::Helped);
             it.peer == peer && it.handle.id == id && is_copied
         });
         for transfer in copying {
             self.tables.copying.retain(|&it| it != transfer);
-            self.finish(transfer, Err(BulkRefusal::Unknown.into()));
+            self.finish_transfer(transfer, Err(BulkRefusal::Unknown.into()));
         }
-        self.send_message(peer, &BulkMessage::Detached { id });
+        self.send_bulk_message(peer, &BulkMessage::Detached { id });
     }
 
     /// Handles a `Done`: pushed data has arrived, an empty pull is done, or the peer has copied its half.
     fn handle_done(&mut self, peer: PeerKey, word: u64) -> Result<(), FrameError> {
         let id = TransferId::from_word(word);
-        let transfer = self.tables.transfers.get(id);
+        let transfer = self.tables.transfers.get_active(id);
         let Some(transfer) = transfer.filter(|it| it.peer == peer) else {
             return Ok(()); // Cancelled meanwhile.
         };
@@ -597,39 +637,39 @@ impl Exchange<'_> {
             return Ok(());
         }
         let all = match transfer.direction {
-            Direction::Pull => transfer.bytes == 0,
-            Direction::Push => !self.tables.is_sending(peer, word | PUSHED),
+            TransferDirection::Pull => transfer.bytes == 0,
+            TransferDirection::Push => !self.tables.is_sending(peer, word | PUSH_NUMBER_BIT),
         };
         if !all || !matches!(transfer.stage, TransferStage::Messages) {
             return Err(FrameError::Bulk);
         }
-        self.stop_data(peer, word, word | PUSHED);
-        self.finish(id, Ok(()));
+        self.stop_data(peer, word, word | PUSH_NUMBER_BIT);
+        self.finish_transfer(id, Ok(()));
         Ok(())
     }
 
     /// Handles a data frame. Shared memory passes its header and body together; a stream passes the
     /// header first, and once more with an empty body when all data has arrived.
-    pub(crate) fn handle_data(
+    pub(crate) fn handle_data_frame(
         &mut self,
         peer: PeerKey,
-        header: Header,
+        header: FrameHeader,
         body: &[u8],
     ) -> Result<(), FrameError> {
         let (offset, bytes) = (header.method, u64::from(header.body_bytes));
-        let streams = !self.peers.shares_memory(peer);
+        let streams = !self.peers.has_shared_memory(peer);
         if bytes == 0 && !streams {
             return Err(FrameError::Bulk);
         }
         let Some(incoming) = self.tables.incoming_mut(peer, header.call) else { return Ok(()) };
         if bytes > 0 {
-            if !incoming.arrival.accepts(offset, bytes) {
+            if !incoming.arrival.accept_if_next(offset, bytes) {
                 return Err(FrameError::Bulk);
             }
             let (memory, at) = (incoming.memory.clone(), incoming.offset + offset);
             self.tables.stats.message_bytes += bytes;
             if streams {
-                if let Some(link) = self.peers.link(peer) {
+                if let Some(link) = self.peers.link_mut(peer) {
                     link.receive_data(Some((memory, at)));
                 }
                 return Ok(());
@@ -638,11 +678,12 @@ impl Exchange<'_> {
         }
         if self.tables.incoming_mut(peer, header.call).is_some_and(|it| it.arrival.is_complete()) {
             self.tables.stop_receiving(peer, header.call);
-            match header.call & PUSHED {
-                0 => self.finish(TransferId::from_word(header.call), Ok(())),
-                _ => {
-                    self.queue_message(peer, &BulkMessage::Done { transfer: header.call & !PUSHED })
-                }
+            match header.call & PUSH_NUMBER_BIT {
+                0 => self.finish_transfer(TransferId::from_word(header.call), Ok(())),
+                _ => self.queue_message(
+                    peer,
+                    &BulkMessage::Done { transfer: header.call & !PUSH_NUMBER_BIT },
+                ),
             }
         }
         Ok(())
@@ -652,24 +693,24 @@ impl Exchange<'_> {
 
     /// Copies one piece of one transfer, and sends pieces of each peer's transfers. Returns `true`
     /// if there was any work.
-    pub(crate) fn run_iteration(&mut self) -> bool {
+    pub(crate) fn run_bulk_iteration(&mut self) -> bool {
         let copied = self.copy_piece();
         self.send_pieces() || copied
     }
 
     fn copy_piece(&mut self) -> bool {
         let Some(id) = self.tables.copying.pop_front() else { return false };
-        let Some(transfer) = self.tables.transfers.get(id) else { return true };
+        let Some(transfer) = self.tables.transfers.get_active(id) else { return true };
         let (peer, handle) = (transfer.peer, transfer.handle);
         let TransferStage::Copying(done) = transfer.stage else { return true };
         let direction = transfer.direction;
         if transfer.deadline_ns != u64::MAX && clock::now_ns() >= transfer.deadline_ns {
-            self.finish(id, Err(BulkError::Deadline));
+            self.finish_transfer(id, Err(BulkError::Deadline));
             return true;
         }
         let here = self.tables.attachments.get(peer, handle.id);
         let Some(Attachment::Attached(remote)) = here.cloned() else {
-            self.finish(id, Err(BulkRefusal::Unknown.into()));
+            self.finish_transfer(id, Err(BulkRefusal::Unknown.into()));
             return true;
         };
         let own_bytes = transfer.own_bytes;
@@ -677,32 +718,32 @@ impl Exchange<'_> {
         let (theirs, ours) = (transfer.theirs + done, transfer.ours + done);
         let store = self.store(direction, &transfer.memory, &handle);
         let memory = (&transfer.memory, ours);
-        match remote.copy(direction, theirs, memory, bytes, store) {
+        match remote.copy_between_memories(direction, theirs, memory, bytes, store) {
             Ok(count) => {
-                match remote.is_mapped() {
+                match remote.is_mapped_in_this_process() {
                     true => self.tables.stats.mapped_bytes += count,
                     false => self.tables.stats.process_bytes += count,
                 }
                 if done + count == own_bytes {
                     self.finish_own_half(id);
                 } else {
-                    self.set_stage(id, TransferStage::Copying(done + count));
+                    self.set_transfer_stage(id, TransferStage::Copying(done + count));
                     self.tables.copying.push_back(id);
                 }
             }
             Err(Errno::PERM | Errno::NOSYS) => {
                 self.tables.stats.denied_count += 1;
                 self.tables.attachments.insert(peer, handle.id, Attachment::Denied);
-                self.send_message(peer, &BulkMessage::Detached { id: handle.id });
+                self.send_bulk_message(peer, &BulkMessage::Detached { id: handle.id });
                 self.restart_with_messages(id);
             }
             Err(Errno::SRCH) => self.peers.close(peer, CloseReason::ClosedByPeer),
             Err(errno) => {
                 let call = match direction {
-                    Direction::Pull => "process_vm_readv",
-                    Direction::Push => "process_vm_writev",
+                    TransferDirection::Pull => "process_vm_readv",
+                    TransferDirection::Push => "process_vm_writev",
                 };
-                self.finish(id, Err(BulkError::Memory { call, errno }));
+                self.finish_transfer(id, Err(BulkError::Memory { call, errno }));
             }
         }
         true
@@ -730,11 +771,12 @@ impl Exchange<'_> {
         let Some(mut it) = its.and_then(Backlog::pop) else { return false };
         // At most CHUNK_BYTES, which fits a u32.
         let body_bytes = (it.bytes - it.sent).min(CHUNK_BYTES).min(bytes_max) as u32;
-        let header = Header { body_bytes, kind: Kind::Data, method: it.sent, call: it.call };
+        let header =
+            FrameHeader { body_bytes, kind: FrameKind::Data, method: it.sent, call: it.call };
         if let Some(opening) = it.opening.take() {
             self.queue_message(peer, &opening);
         }
-        let Some(link) = self.peers.link(peer) else { return false };
+        let Some(link) = self.peers.link_mut(peer) else { return false };
         let sent = link.send_data(header, &it.memory, it.offset + it.sent);
         let is_queued = link.queued_bytes() > 0;
         if is_queued {
@@ -745,7 +787,7 @@ impl Exchange<'_> {
             it.sent += u64::from(body_bytes);
         }
         match it.sent < it.bytes {
-            true => self.tables.send(it),
+            true => self.tables.start_sending(it),
             false => self.tables.stop_sending(peer, it.call),
         }
         sent.unwrap_or_else(|gone| {
@@ -757,15 +799,20 @@ impl Exchange<'_> {
     // Disconnected peers, and the endpoint's end.
 
     /// Aborts all transfers with a disconnected peer.
-    pub(crate) fn forget(&mut self, peer: PeerKey, why: &CloseReason, socket: Option<OwnedFd>) {
-        for id in self.tables.transfers.find(|it| it.peer == peer) {
-            self.finish(id, Err(why.clone().into()));
+    pub(crate) fn abort_peer_transfers(
+        &mut self,
+        peer: PeerKey,
+        why: &CloseReason,
+        socket: Option<OwnedFd>,
+    ) {
+        for id in self.tables.transfers.find_all(|it| it.peer == peer) {
+            self.finish_transfer(id, Err(why.clone().into()));
         }
         let transfers = &self.tables.transfers;
-        self.tables.copying.retain(|&id| transfers.get(id).is_some());
+        self.tables.copying.retain(|&id| transfers.get_active(id).is_some());
         self.tables.outgoing.remove(&peer);
         self.tables.incoming.remove(&peer);
-        self.tables.attachments.forget(peer);
+        self.tables.attachments.remove_peer(peer);
         // This end no longer writes to the peer's memory. The shutdown tells the peer now, rather
         // than when the lingering socket is closed: the peer may itself be waiting for this end.
         if let Some(socket) = &socket {
@@ -774,6 +821,6 @@ impl Exchange<'_> {
         }
         // A peer that closed the connection itself no longer writes; one that this end
         // disconnected may write until it notices.
-        self.tables.release(peer, why != &CloseReason::ClosedByPeer, socket.as_ref());
+        self.tables.detach_peer(peer, why != &CloseReason::ClosedByPeer, socket.as_ref());
     }
 }

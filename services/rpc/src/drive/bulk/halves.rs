@@ -8,11 +8,11 @@
 //!                            ◀──────────── Done
 //! ```
 
-use super::exchange::{Exchange, HelpRequest, TransferRequest};
+use super::exchange::{BulkExchange, PeerHalfRequest, TransferRequest};
 use super::memory::BulkMemory;
-use super::part::{BulkPart, HALVED_BYTES_MIN};
-use super::remote::Direction;
-use super::tables::{Tables, TransferId, TransferStage};
+use super::part::{BulkPart, HALVED_TRANSFER_BYTES_MIN};
+use super::remote::TransferDirection;
+use super::tables::{BulkTables, TransferId, TransferStage};
 use crate::engine::{BulkMessage, PeerKey};
 use crate::{BulkError, BulkRefusal, FrameError};
 
@@ -23,66 +23,73 @@ const HELPED_MAX: usize = 16;
 
 impl TransferRequest<'_> {
     /// Checks that the handle in `part` refers to the local memory, and gives the peer the right that its half needs.
-    pub(super) fn check_halves(&self, tables: &Tables) -> Result<(), BulkError> {
+    pub(super) fn check_halved_transfer(&self, tables: &BulkTables) -> Result<(), BulkError> {
         let Some(ours) = self.part.halved else { return Ok(()) };
         let known = tables.registered.get(&ours.id);
-        let is_ours = known.is_some_and(|it| it.handle == ours && it.memory.is(self.memory));
+        let is_ours =
+            known.is_some_and(|it| it.handle == ours && it.memory.is_same_memory(self.memory));
         if !is_ours {
             return Err(BulkError::ForeignHandle);
         }
         let allowed = match self.direction {
-            Direction::Pull => ours.rights.may_write(),
-            Direction::Push => ours.rights.may_read(),
+            TransferDirection::Pull => ours.rights.may_write(),
+            TransferDirection::Push => ours.rights.may_read(),
         };
         if allowed { Ok(()) } else { Err(BulkRefusal::Rights.into()) }
     }
 }
 
-impl Exchange<'_> {
+impl BulkExchange<'_> {
     /// Asks the owner to copy the second half of a transfer, if that was requested. Both memories are mapped.
-    pub(super) fn ask_for_help(&mut self, id: TransferId) {
-        let Some(transfer) = self.tables.transfers.get_mut(id) else { return };
+    pub(super) fn request_peer_half(&mut self, id: TransferId) {
+        let Some(transfer) = self.tables.transfers.get_active_mut(id) else { return };
         let Some(into) = transfer.halved else { return };
         let own_bytes = (transfer.bytes / 2).next_multiple_of(PAGE_BYTES).min(transfer.bytes);
         let bytes = transfer.bytes - own_bytes;
-        if bytes == 0 || transfer.bytes < HALVED_BYTES_MIN {
+        if bytes == 0 || transfer.bytes < HALVED_TRANSFER_BYTES_MIN {
             return;
         }
         (transfer.own_bytes, transfer.is_helped) = (own_bytes, true);
         let (peer, handle) = (transfer.peer, transfer.handle);
         let (offset, into_offset) = (transfer.theirs + own_bytes, transfer.ours + own_bytes);
-        let (transfer, pulls) = (id.word(), transfer.direction == Direction::Pull);
+        let (transfer, pulls) = (id.word(), transfer.direction == TransferDirection::Pull);
         let help = BulkMessage::Help { transfer, handle, offset, into, into_offset, bytes, pulls };
-        self.send_message(peer, &help);
+        self.send_bulk_message(peer, &help);
     }
 
     /// Completes a transfer if the peer has copied its half; otherwise records that the local half is copied.
     pub(super) fn finish_own_half(&mut self, id: TransferId) {
-        match self.tables.transfers.get(id) {
-            Some(transfer) if transfer.is_helped => self.set_stage(id, TransferStage::Helped),
-            _ => self.finish(id, Ok(())),
+        match self.tables.transfers.get_active(id) {
+            Some(transfer) if transfer.is_helped => {
+                self.set_transfer_stage(id, TransferStage::Helped)
+            }
+            _ => self.finish_transfer(id, Ok(())),
         }
     }
 
     /// Records that the peer's half is copied, and completes the transfer if the local half is copied too.
     pub(super) fn finish_peer_half(&mut self, id: TransferId) {
-        let Some(transfer) = self.tables.transfers.get_mut(id) else { return };
+        let Some(transfer) = self.tables.transfers.get_active_mut(id) else { return };
         transfer.is_helped = false;
         if matches!(transfer.stage, TransferStage::Helped) {
-            self.finish(id, Ok(()));
+            self.finish_transfer(id, Ok(()));
         }
     }
 
     /// Handles a peer's request to copy a range between the two memories.
-    pub(super) fn help(&mut self, peer: PeerKey, help: &HelpRequest) -> Result<(), FrameError> {
-        if !self.peers.shares_memory(peer) {
+    pub(super) fn start_helping_peer(
+        &mut self,
+        peer: PeerKey,
+        help: &PeerHalfRequest,
+    ) -> Result<(), FrameError> {
+        if !self.peers.has_shared_memory(peer) {
             // Nothing can be mapped over a stream.
             return Err(FrameError::Bulk);
         }
         // The peer must have the right to do the copy itself.
-        let its = if help.is_read { Direction::Pull } else { Direction::Push };
+        let its = if help.is_read { TransferDirection::Pull } else { TransferDirection::Push };
         let (handle, offset) = help.ours;
-        let found = self.find_memory(peer, &handle, (offset, help.bytes), its);
+        let found = self.find_permitted_memory(peer, &handle, (offset, help.bytes), its);
         let is_full = self.tables.helping.values().filter(|it| it.0 == peer).count() >= HELPED_MAX
             || self.tables.attachments.requested_count(peer) >= HELPED_MAX;
         let memory = match found {
@@ -96,14 +103,20 @@ impl Exchange<'_> {
                 return Ok(());
             }
         };
-        let direction = if help.is_read { Direction::Push } else { Direction::Pull };
+        let direction =
+            if help.is_read { TransferDirection::Push } else { TransferDirection::Pull };
         let (into, into_offset) = help.theirs;
         let part = BulkPart::new(help.bytes).offsets(into_offset, offset);
-        match self.start(&TransferRequest { peer, direction, handle: &into, memory: &memory, part })
-        {
+        match self.start_transfer(&TransferRequest {
+            peer,
+            direction,
+            handle: &into,
+            memory: &memory,
+            part,
+        }) {
             Ok(id) => {
                 self.tables.helping.insert(id, (peer, help.transfer));
-                self.report_help(id);
+                self.send_help_result(id);
             }
             Err(BulkError::Refused(why)) => self.send_refusal(peer, help.transfer, why),
             Err(_) => self.send_refusal(peer, help.transfer, BulkRefusal::Full),
@@ -112,23 +125,25 @@ impl Exchange<'_> {
     }
 
     /// Sends the result of a transfer that was done on behalf of a peer to that peer.
-    pub(super) fn report_help(&mut self, id: TransferId) {
+    pub(super) fn send_help_result(&mut self, id: TransferId) {
         if !self.tables.helping.contains_key(&id) {
             return;
         }
-        let Some(result) = self.tables.transfers.take(id) else { return };
+        let Some(result) = self.tables.transfers.take_result(id) else { return };
         let Some((peer, transfer)) = self.tables.helping.remove(&id) else { return };
         match result {
-            Ok(()) => self.send_message(peer, &BulkMessage::Done { transfer }),
+            Ok(()) => self.send_bulk_message(peer, &BulkMessage::Done { transfer }),
             Err(BulkError::Refused(why)) => self.send_refusal(peer, transfer, why),
             Err(_) => self.send_refusal(peer, transfer, BulkRefusal::Full),
         }
     }
 
     /// Aborts all transfers on behalf of peers that use this memory.
-    pub(super) fn stop_helping_with(&mut self, memory: &BulkMemory) {
+    pub(super) fn cancel_help_with_memory(&mut self, memory: &BulkMemory) {
         let transfers = &self.tables.transfers;
-        let uses = |id: TransferId| transfers.get(id).is_some_and(|it| it.memory.is(memory));
+        let uses = |id: TransferId| {
+            transfers.get_active(id).is_some_and(|it| it.memory.is_same_memory(memory))
+        };
         let helping = self.tables.helping.iter().filter(|it| uses(*it.0));
         for (peer, transfer) in helping.map(|it| *it.1).collect::<Vec<_>>() {
             self.cancel_help(peer, transfer);
@@ -142,7 +157,7 @@ impl Exchange<'_> {
         let found = self.tables.helping.iter().find(of_it).map(|it| *it.0);
         if let Some(id) = found {
             self.tables.helping.remove(&id);
-            self.cancel(id);
+            self.cancel_transfer(id);
         }
     }
 }

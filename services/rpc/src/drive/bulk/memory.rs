@@ -1,7 +1,7 @@
 //! Local memory for bulk transfers.
 
 use crate::MemoryError;
-use crate::engine::SEGMENTS_MAX;
+use crate::engine::BULK_SEGMENTS_MAX;
 use crate::raw::{MemoryPiece, Region};
 use std::fmt;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl BulkMemory {
     /// # Errors
     /// [`MemoryError::AllocationFailed`] if there is not enough memory.
     pub fn shared(bytes: usize) -> Result<Self, MemoryError> {
-        match Region::shared(bytes) {
+        match Region::create_shared(bytes) {
             Ok(region) => Ok(Self::of(vec![Arc::new(region)])),
             Err((call, errno)) => Err(MemoryError::AllocationFailed { bytes, call, errno }),
         }
@@ -67,7 +67,7 @@ impl BulkMemory {
     /// # Errors
     /// [`MemoryError::AllocationFailed`] if there is no such folder, or no space.
     pub fn in_folder(folder: &std::path::Path, bytes: usize) -> Result<Self, MemoryError> {
-        match Region::in_folder(folder, bytes) {
+        match Region::create_in_folder(folder, bytes) {
             Ok(region) => Ok(Self::of(vec![Arc::new(region)])),
             Err((call, errno)) => Err(MemoryError::AllocationFailed { bytes, call, errno }),
         }
@@ -76,7 +76,7 @@ impl BulkMemory {
     /// Takes ownership of a vector's memory, which [`into_vecs`](Self::into_vecs) returns.
     #[must_use]
     pub fn plain(vec: Vec<u8>) -> Self {
-        Self::of(vec![Arc::new(Region::plain(vec))])
+        Self::of(vec![Arc::new(Region::from_vec(vec))])
     }
 
     /// Joins several memories into one, in this order.
@@ -89,8 +89,11 @@ impl BulkMemory {
             regions.extend(memory.segments.iter().map(|it| Arc::clone(&it.region)));
         }
         match regions.len() {
-            segments_count if segments_count > SEGMENTS_MAX => {
-                Err(MemoryError::TooManySegments { segments_count, segments_max: SEGMENTS_MAX })
+            segments_count if segments_count > BULK_SEGMENTS_MAX => {
+                Err(MemoryError::TooManySegments {
+                    segments_count,
+                    segments_max: BULK_SEGMENTS_MAX,
+                })
             }
             _ => Ok(Self::of(regions)),
         }
@@ -100,7 +103,7 @@ impl BulkMemory {
         let mut bytes = 0;
         let segment = |region: Arc<Region>| {
             let start = bytes;
-            bytes += region.bytes() as u64;
+            bytes += region.len_bytes() as u64;
             MemorySegment { region, start }
         };
         let segments = Arc::new(regions.into_iter().map(segment).collect());
@@ -125,7 +128,7 @@ impl BulkMemory {
     /// Panics if the range extends beyond the end of the memory.
     pub fn read(&self, offset: u64, into: &mut [u8]) {
         let mut rest = into;
-        for run in self.pieces(offset, rest.len() as u64) {
+        for run in self.contiguous_pieces(offset, rest.len() as u64) {
             let (now, later) = rest.split_at_mut(run.bytes);
             run.region.read(run.offset, now);
             rest = later;
@@ -138,7 +141,7 @@ impl BulkMemory {
     /// Panics if the range extends beyond the end of the memory.
     pub fn write(&self, offset: u64, bytes: &[u8]) {
         let mut rest = bytes;
-        for run in self.pieces(offset, rest.len() as u64) {
+        for run in self.contiguous_pieces(offset, rest.len() as u64) {
             let (now, later) = rest.split_at(run.bytes);
             run.region.write(run.offset, now);
             rest = later;
@@ -173,7 +176,7 @@ impl BulkMemory {
     }
 
     /// Returns `true` if `self` and `other` are clones of the same memory.
-    pub(crate) fn is(&self, other: &Self) -> bool {
+    pub(crate) fn is_same_memory(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.segments, &other.segments)
     }
 
@@ -187,7 +190,7 @@ impl BulkMemory {
     /// # Panics
     /// Panics if the range extends beyond the end of the memory.
     #[inline]
-    pub(crate) fn pieces(&self, offset: u64, bytes: u64) -> MemoryPieces<'_> {
+    pub(crate) fn contiguous_pieces(&self, offset: u64, bytes: u64) -> MemoryPieces<'_> {
         let end = offset.checked_add(bytes);
         assert!(
             end.is_some_and(|end| end <= self.bytes),
@@ -199,7 +202,11 @@ impl BulkMemory {
 
     /// Returns the first contiguous piece of the `bytes` bytes from `offset` on; `None` if `bytes` is 0.
     #[inline]
-    pub(crate) fn first_piece(&self, offset: u64, bytes: u64) -> Option<MemoryPiece<'_>> {
+    pub(crate) fn first_contiguous_piece(
+        &self,
+        offset: u64,
+        bytes: u64,
+    ) -> Option<MemoryPiece<'_>> {
         let at = match &self.segments[..] {
             [_] => 0,
             more => more.partition_point(|it| it.start <= offset).checked_sub(1)?,
@@ -207,13 +214,14 @@ impl BulkMemory {
         let segment = self.segments.get(at).filter(|_| bytes > 0)?;
         let within = offset - segment.start;
         // At most the segment's length, which is a usize.
-        let rest = (segment.region.bytes() as u64).checked_sub(within).filter(|&rest| rest > 0)?;
+        let rest =
+            (segment.region.len_bytes() as u64).checked_sub(within).filter(|&rest| rest > 0)?;
         let run_bytes = rest.min(bytes) as usize;
         Some(MemoryPiece { region: &segment.region, offset: within as usize, bytes: run_bytes })
     }
 }
 
-/// Iterator returned by [`BulkMemory::pieces`].
+/// Iterator returned by [`BulkMemory::contiguous_pieces`].
 pub(crate) struct MemoryPieces<'a> {
     memory: &'a BulkMemory,
     offset: u64,
@@ -225,7 +233,7 @@ impl<'a> Iterator for MemoryPieces<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<MemoryPiece<'a>> {
-        let run = self.memory.first_piece(self.offset, self.bytes)?;
+        let run = self.memory.first_contiguous_piece(self.offset, self.bytes)?;
         self.offset += run.bytes as u64;
         self.bytes -= run.bytes as u64;
         Some(run)
@@ -244,9 +252,9 @@ mod tests {
         assert_eq!(joined.to_vec(), [1, 1, 1, 2, 2, 3]);
         joined.write(2, &[7, 8, 9]);
         assert_eq!(joined.to_vec(), [1, 1, 7, 8, 9, 3]);
-        let lengths: Vec<usize> = joined.pieces(1, 4).map(|run| run.bytes).collect();
+        let lengths: Vec<usize> = joined.contiguous_pieces(1, 4).map(|run| run.bytes).collect();
         assert_eq!(lengths, [2, 2]);
-        assert_eq!(joined.pieces(6, 0).count(), 0);
+        assert_eq!(joined.contiguous_pieces(6, 0).count(), 0);
         let vecs = joined.into_vecs().expect("nobody else has it");
         assert_eq!(vecs, [vec![1, 1, 7], vec![], vec![8, 9], vec![3]]);
     }

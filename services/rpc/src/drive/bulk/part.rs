@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Minimum length, in bytes, of a transfer that both peers copy half of: for a shorter one, the
 /// request to the peer would cost as much as it saves.
-pub(crate) const HALVED_BYTES_MIN: u64 = 1 << 15;
+pub(crate) const HALVED_TRANSFER_BYTES_MIN: u64 = 1 << 15;
 
 /// Parameters of a bulk transfer: its range in each of the two memories, and its time limit.
 ///
@@ -57,7 +57,7 @@ impl BulkPart {
     }
 
     pub(crate) fn is_halved(&self) -> bool {
-        self.halved.is_some() && self.bytes >= HALVED_BYTES_MIN
+        self.halved.is_some() && self.bytes >= HALVED_TRANSFER_BYTES_MIN
     }
 
     /// Sets the time limit of the transfer.

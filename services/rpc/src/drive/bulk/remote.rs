@@ -1,16 +1,17 @@
 //! Memory of a peer that this process accesses directly: mapped, or through the kernel.
 
 use super::memory::BulkMemory;
-use crate::engine::{BulkHandle, CheckWord, FileId, Location};
+use crate::engine::{BulkHandle, CheckWord, FileId, SegmentLocation};
 use crate::raw::{
-    MemoryPiece, Region, RemoteAddress, Store, read_process, read_process_word, write_process,
+    MemoryPiece, Region, RemoteAddress, StoreKind, read_process_memory, read_process_word,
+    write_process_memory,
 };
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Direction of a transfer, as seen from the endpoint that starts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Direction {
+pub(crate) enum TransferDirection {
     Pull,
     Push,
 }
@@ -41,9 +42,9 @@ pub(crate) struct RemoteMemory {
 impl RemoteMemory {
     /// Maps the files that the owner passed, and checks that the other segments can be read. Returns `None` if a file
     /// did not arrive or the kernel forbids the access; the transfer then uses messages.
-    pub(crate) fn open(
+    pub(crate) fn attach(
         handle: BulkHandle,
-        located: &[Location],
+        located: &[SegmentLocation],
         check_word: CheckWord,
         pid: Option<i32>,
         mut take_file: impl FnMut(FileId) -> Option<OwnedFd>,
@@ -51,9 +52,9 @@ impl RemoteMemory {
         let (mut start, mut denied, mut is_mapped) = (0, false, true);
         let mut segments = Vec::with_capacity(located.len());
         for one in located {
-            let bytes = one.bytes();
+            let bytes = one.len_bytes();
             let access = match *one {
-                Location::File { file, .. } => {
+                SegmentLocation::File { file, .. } => {
                     let length = usize::try_from(bytes).ok();
                     let mapped = take_file(file).zip(length).and_then(|(file, length)| {
                         Region::map(file.as_fd(), length, handle.rights.may_write()).ok()
@@ -67,7 +68,7 @@ impl RemoteMemory {
                         }
                     }
                 }
-                Location::Process { address, .. } => {
+                SegmentLocation::Process { address, .. } => {
                     is_mapped = false;
                     Access::Process(RemoteAddress { pid: pid.unwrap_or(0), address })
                 }
@@ -82,24 +83,24 @@ impl RemoteMemory {
     }
 
     /// Returns `true` if all segments are mapped.
-    pub(crate) fn is_mapped(&self) -> bool {
+    pub(crate) fn is_mapped_in_this_process(&self) -> bool {
         self.is_mapped
     }
 
     /// Copies `bytes` bytes between the local and the remote memory. Returns the number of bytes
     /// copied, which may be less.
     #[inline]
-    pub(crate) fn copy(
+    pub(crate) fn copy_between_memories(
         &self,
-        direction: Direction,
+        direction: TransferDirection,
         theirs: u64,
         (memory, ours): (&BulkMemory, u64),
         bytes: u64,
-        store: Store,
+        store: StoreKind,
     ) -> Result<u64, Errno> {
         let mut done = 0;
         while done < bytes {
-            let Some(run) = memory.first_piece(ours + done, bytes - done) else { break };
+            let Some(run) = memory.first_contiguous_piece(ours + done, bytes - done) else { break };
             let at = theirs + done;
             let index = match &self.segments[..] {
                 [_] => 0,
@@ -114,22 +115,22 @@ impl RemoteMemory {
             }
             let run = MemoryPiece { bytes: count, ..run };
             let copied = match (&segment.access, direction) {
-                (Access::Mapped(region), Direction::Pull) => {
+                (Access::Mapped(region), TransferDirection::Pull) => {
                     let (from, to) = ((region, within as usize), (run.region, run.offset));
-                    Region::copy(from, to, count, store);
+                    Region::copy_between_regions(from, to, count, store);
                     count
                 }
-                (Access::Mapped(region), Direction::Push) => {
+                (Access::Mapped(region), TransferDirection::Push) => {
                     let (from, to) = ((run.region, run.offset), (region, within as usize));
-                    Region::copy(from, to, count, store);
+                    Region::copy_between_regions(from, to, count, store);
                     count
                 }
                 (&Access::Process(RemoteAddress { pid, address }), direction) => {
                     // Addresses do not overflow within a segment: BulkMessage::decode() has checked this.
                     let there = RemoteAddress { pid, address: address + within };
                     let copied = match direction {
-                        Direction::Pull => self.read(there, run),
-                        Direction::Push => self.write(run, there),
+                        TransferDirection::Pull => self.read(there, run),
+                        TransferDirection::Push => self.write(run, there),
                     };
                     match copied {
                         Ok(0) => return Err(Errno::FAULT),
@@ -147,7 +148,7 @@ impl RemoteMemory {
     /// Reads the remote memory into a local piece, and checks in the same system call that the
     /// process is its owner. Returns the number of bytes read.
     fn read(&self, from: RemoteAddress, into: MemoryPiece<'_>) -> Result<usize, Errno> {
-        match read_process(from, into, self.check_word.address)? {
+        match read_process_memory(from, into, self.check_word.address)? {
             (count, Some(word)) if word == self.check_word.word => Ok(count),
             (_, Some(_)) => Err(Errno::SRCH),
             (count, None) => verify_owner(from.pid, self.check_word).map(|()| count),
@@ -159,7 +160,7 @@ impl RemoteMemory {
     /// exited, was reaped, and all other ids were used up in that time.
     fn write(&self, from: MemoryPiece<'_>, to: RemoteAddress) -> Result<usize, Errno> {
         verify_owner(to.pid, self.check_word)?;
-        write_process(from, to)
+        write_process_memory(from, to)
     }
 }
 
@@ -183,42 +184,44 @@ mod tests {
         let memory = BulkMemory::shared(100).expect("create shared memory");
         let region = memory.regions().next().expect("the memory has no region");
         let file = region.file_id().expect("the region has no file");
-        let located = [Location::File { bytes: 100, file }];
+        let located = [SegmentLocation::File { bytes: 100, file }];
         let handle = BulkHandle { id: 0, key: 0, bytes: 100, rights: Rights::ReadWrite };
         let check_word = CheckWord { address: 0, word: 0 };
         let again = |id| {
             assert_eq!(id, file);
             region.file().and_then(|it| it.try_clone_to_owned().ok())
         };
-        let reached = RemoteMemory::open(handle, &located, check_word, None, again)
+        let reached = RemoteMemory::attach(handle, &located, check_word, None, again)
             .expect("open the remote memory");
-        assert!(reached.is_mapped());
-        assert!(RemoteMemory::open(handle, &located, check_word, None, |_| None).is_none());
+        assert!(reached.is_mapped_in_this_process());
+        assert!(RemoteMemory::attach(handle, &located, check_word, None, |_| None).is_none());
     }
 
     #[test]
     fn address_space_without_the_owners_word_is_neither_read_nor_written() {
         let pid = i32::try_from(std::process::id()).expect("convert the id");
-        let address = |memory: &BulkMemory| memory.regions().next().map(|it| it.address());
+        let address = |memory: &BulkMemory| memory.regions().next().map(|it| it.start_address());
         let (owned, ours) = (BulkMemory::plain(vec![7; 100]), BulkMemory::plain(vec![1; 100]));
         let word = BulkMemory::plain(5u128.to_ne_bytes().to_vec());
         let check_word =
             CheckWord { address: address(&word).expect("the address is null"), word: 5 };
-        let located = [Location::Process {
+        let located = [SegmentLocation::Process {
             address: address(&owned).expect("the address is null"),
             bytes: 100,
         }];
         let handle = BulkHandle { id: 0, key: 0, bytes: 100, rights: Rights::ReadWrite };
-        let reach = || RemoteMemory::open(handle, &located, check_word, Some(pid), |_| None);
+        let reach = || RemoteMemory::attach(handle, &located, check_word, Some(pid), |_| None);
         let Some(remote) = reach() else { return };
-        let copy = |direction| remote.copy(direction, 0, (&ours, 0), 50, Store::Cached);
-        assert_eq!(copy(Direction::Push), Ok(50));
+        let copy = |direction| {
+            remote.copy_between_memories(direction, 0, (&ours, 0), 50, StoreKind::Cached)
+        };
+        assert_eq!(copy(TransferDirection::Push), Ok(50));
         // Simulates that the owner has ended, and that another process has its process id.
         word.write(0, &6u128.to_ne_bytes());
         ours.write(0, &[2; 100]);
-        assert_eq!(copy(Direction::Push), Err(Errno::SRCH));
+        assert_eq!(copy(TransferDirection::Push), Err(Errno::SRCH));
         assert_eq!(owned.to_vec()[..51], [[1; 50].as_slice(), &[7]].concat());
-        assert_eq!(copy(Direction::Pull), Err(Errno::SRCH));
+        assert_eq!(copy(TransferDirection::Pull), Err(Errno::SRCH));
         assert!(reach().is_none());
     }
 }

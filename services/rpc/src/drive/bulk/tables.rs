@@ -1,10 +1,10 @@
 //! Tables of an endpoint's bulk transfers: registered memories, attached memories of peers, and transfers under way.
 
 use super::memory::BulkMemory;
-use super::remote::{Direction, RemoteMemory};
+use super::remote::{RemoteMemory, TransferDirection};
 use crate::engine::{
-    ArrivalCheck, Backlog, BulkHandle, BulkMessage, CheckWord, PeerKey, Rights, TRANSFER_LIMIT,
-    is_within,
+    ArrivalCheck, Backlog, BulkHandle, BulkMessage, CheckWord, PeerKey, Rights,
+    TRANSFER_NUMBER_LIMIT, is_range_within,
 };
 use crate::{BulkError, BulkRefusal, MemoryError};
 use handover_base::slab::{Key, Slab};
@@ -22,10 +22,10 @@ pub struct TransferId(u64);
 impl TransferId {
     /// Returns the identifier of the transfer with that key: all but the highest bit of the key's generation.
     fn new(key: Key) -> Self {
-        Self((u64::from(key.generation) << 32 | u64::from(key.index)) % TRANSFER_LIMIT)
+        Self((u64::from(key.generation) << 32 | u64::from(key.index)) % TRANSFER_NUMBER_LIMIT)
     }
 
-    /// Returns the transfer's identifier as encoded in a frame; it is below [`TRANSFER_LIMIT`].
+    /// Returns the transfer's identifier as encoded in a frame; it is below [`TRANSFER_NUMBER_LIMIT`].
     pub(crate) fn word(self) -> u64 {
         self.0
     }
@@ -37,7 +37,7 @@ impl TransferId {
 
 /// Bit in the transfer number of a data frame: set if the sender assigned the number (a push),
 /// clear if the receiver did (a pull).
-pub(crate) const PUSHED: u64 = TRANSFER_LIMIT;
+pub(crate) const PUSH_NUMBER_BIT: u64 = TRANSFER_NUMBER_LIMIT;
 
 #[derive(Debug)]
 pub(crate) enum TransferStage {
@@ -54,7 +54,7 @@ pub(crate) enum TransferStage {
 #[derive(Debug)]
 pub(crate) struct ActiveTransfer {
     pub(crate) peer: PeerKey,
-    pub(crate) direction: Direction,
+    pub(crate) direction: TransferDirection,
     pub(crate) handle: BulkHandle,
     pub(crate) memory: BulkMemory,
     pub(crate) theirs: u64,
@@ -71,16 +71,16 @@ pub(crate) struct ActiveTransfer {
 }
 
 #[derive(Debug)]
-enum TransferSlot {
+enum TransferTableSlot {
     Live(Box<ActiveTransfer>),
     Done(Result<(), BulkError>),
 }
 
 /// Table of the transfers that this endpoint has started, by identifier.
 #[derive(Debug)]
-pub(crate) struct Transfers(Slab<TransferSlot>);
+pub(crate) struct TransferTable(Slab<TransferTableSlot>);
 
-impl Transfers {
+impl TransferTable {
     /// Returns `true` if `max` transfers are in the table.
     #[inline]
     pub(crate) fn is_full(&self, max: u32) -> bool {
@@ -88,7 +88,7 @@ impl Transfers {
     }
 
     #[inline]
-    fn put(&mut self, slot: TransferSlot, max: u32) -> Option<TransferId> {
+    fn insert_slot(&mut self, slot: TransferTableSlot, max: u32) -> Option<TransferId> {
         if self.is_full(max) {
             return None;
         }
@@ -96,13 +96,13 @@ impl Transfers {
     }
 
     pub(crate) fn insert(&mut self, transfer: ActiveTransfer, max: u32) -> Option<TransferId> {
-        self.put(TransferSlot::Live(Box::new(transfer)), max)
+        self.insert_slot(TransferTableSlot::Live(Box::new(transfer)), max)
     }
 
     /// Adds a transfer that is already done.
     #[inline]
-    pub(crate) fn insert_done(&mut self, max: u32) -> Option<TransferId> {
-        self.put(TransferSlot::Done(Ok(())), max)
+    pub(crate) fn insert_completed(&mut self, max: u32) -> Option<TransferId> {
+        self.insert_slot(TransferTableSlot::Done(Ok(())), max)
     }
 
     /// Returns the key of a transfer; `None` if it was removed.
@@ -113,17 +113,17 @@ impl Transfers {
     }
 
     /// Returns a transfer; `None` if it is not under way.
-    pub(crate) fn get(&self, id: TransferId) -> Option<&ActiveTransfer> {
+    pub(crate) fn get_active(&self, id: TransferId) -> Option<&ActiveTransfer> {
         match self.0.get(self.key(id)?) {
-            Some(TransferSlot::Live(transfer)) => Some(transfer),
+            Some(TransferTableSlot::Live(transfer)) => Some(transfer),
             _ => None,
         }
     }
 
     /// Returns a transfer, mutably; `None` if it is not under way.
-    pub(crate) fn get_mut(&mut self, id: TransferId) -> Option<&mut ActiveTransfer> {
+    pub(crate) fn get_active_mut(&mut self, id: TransferId) -> Option<&mut ActiveTransfer> {
         match self.0.get_mut(self.key(id)?) {
-            Some(TransferSlot::Live(transfer)) => Some(transfer),
+            Some(TransferTableSlot::Live(transfer)) => Some(transfer),
             _ => None,
         }
     }
@@ -131,42 +131,46 @@ impl Transfers {
     /// Stores the result of a transfer, if it was under way.
     pub(crate) fn finish(&mut self, id: TransferId, result: Result<(), BulkError>) {
         if let Some(key) = self.key(id)
-            && let Some(slot @ TransferSlot::Live(_)) = self.0.get_mut(key)
+            && let Some(slot @ TransferTableSlot::Live(_)) = self.0.get_mut(key)
         {
-            *slot = TransferSlot::Done(result);
+            *slot = TransferTableSlot::Done(result);
         }
     }
 
     /// Returns the deadline of a transfer; `None` if it is not under way.
     #[inline]
     pub(crate) fn deadline_ns(&self, id: TransferId) -> Option<u64> {
-        self.get(id).map(|it| it.deadline_ns)
+        self.get_active(id).map(|it| it.deadline_ns)
     }
 
     /// Removes a transfer and returns its result; `None` while it is under way.
     #[inline]
-    pub(crate) fn take(&mut self, id: TransferId) -> Option<Result<(), BulkError>> {
+    pub(crate) fn take_result(&mut self, id: TransferId) -> Option<Result<(), BulkError>> {
         let Some(key) = self.key(id) else { return Some(Err(BulkError::Stale)) };
-        if let Some(TransferSlot::Live(_)) = self.0.get(key) {
+        if let Some(TransferTableSlot::Live(_)) = self.0.get(key) {
             return None;
         }
         match self.0.remove(key) {
-            Some(TransferSlot::Done(result)) => Some(result),
+            Some(TransferTableSlot::Done(result)) => Some(result),
             _ => None,
         }
     }
 
     /// Removes a transfer in any state; returns it if it was under way.
-    pub(crate) fn remove(&mut self, id: TransferId) -> Option<ActiveTransfer> {
+    pub(crate) fn remove_active(&mut self, id: TransferId) -> Option<ActiveTransfer> {
         match self.0.remove(self.key(id)?) {
-            Some(TransferSlot::Live(transfer)) => Some(*transfer),
+            Some(TransferTableSlot::Live(transfer)) => Some(*transfer),
             _ => None,
         }
     }
 
     /// Returns the transfers under way for which `is` returns `true`.
-    pub(crate) fn find(&self, is: impl Fn(&ActiveTransfer) -> bool) -> Vec<TransferId> {
-        self.0.keys().map(TransferId::new).filter(|&id| self.get(id).is_some_and(&is)).collect()
+    pub(crate) fn find_all(&self, is: impl Fn(&ActiveTransfer) -> bool) -> Vec<TransferId> {
+        self.0
+            .keys()
+            .map(TransferId::new)
+            .filter(|&id| self.get_active(id).is_some_and(&is))
+            .collect()
     }
 }
 
@@ -184,7 +188,7 @@ pub(crate) struct RegisteredMemory {
 impl RegisteredMemory {
     /// Returns `true` if peers may write to the memory through the kernel, so that it must not be
     /// freed while a peer has it attached.
-    pub(crate) fn is_lent(&self) -> bool {
+    pub(crate) fn is_writable_via_kernel(&self) -> bool {
         self.handle.rights.may_write() && self.memory.regions().any(|it| it.file().is_none())
     }
 }
@@ -200,16 +204,16 @@ pub(crate) enum Attachment {
 
 /// Attachments to peers' memories, by peer and by id of the memory.
 #[derive(Debug, Default)]
-pub(crate) struct Attachments {
+pub(crate) struct AttachmentTable {
     all: HashMap<(PeerKey, u64), Attachment>,
     /// Memory that was used last, as most transfers use the same memory again.
     recent: Option<(PeerKey, u64, Arc<RemoteMemory>)>,
 }
 
-impl Attachments {
+impl AttachmentTable {
     /// Returns the memory `id` of that peer; `None` if it is not attached.
     #[inline]
-    pub(crate) fn attached(&mut self, peer: PeerKey, id: u64) -> Option<&Arc<RemoteMemory>> {
+    pub(crate) fn attached_memory(&mut self, peer: PeerKey, id: u64) -> Option<&Arc<RemoteMemory>> {
         let is_recent = matches!(&self.recent, Some(it) if it.0 == peer && it.1 == id);
         if !is_recent {
             let Some(Attachment::Attached(remote)) = self.all.get(&(peer, id)) else { return None };
@@ -232,12 +236,12 @@ impl Attachments {
         self.all.remove(&(peer, id))
     }
 
-    pub(crate) fn forget(&mut self, peer: PeerKey) {
+    pub(crate) fn remove_peer(&mut self, peer: PeerKey) {
         self.recent = None;
         self.all.retain(|key, _| key.0 != peer);
     }
 
-    pub(crate) fn forget_denied(&mut self) {
+    pub(crate) fn remove_denied(&mut self) {
         self.all.retain(|_, it| !matches!(it, Attachment::Denied));
     }
 
@@ -300,7 +304,7 @@ struct LingeringMemory {
 
 impl LingeringMemory {
     /// Returns `true` if the peer has closed the connection, and so can no longer write to the memory.
-    fn is_over(&self) -> bool {
+    fn has_writer_closed(&self) -> bool {
         let mut rest = [0; 64];
         // A peer that sends bytes all the time is checked again later.
         for _ in 0..READS_MAX {
@@ -315,11 +319,11 @@ impl LingeringMemory {
 }
 
 #[derive(Debug)]
-pub(crate) struct Tables {
+pub(crate) struct BulkTables {
     pub(crate) registered: HashMap<u64, RegisteredMemory>,
     next_id: u64,
-    pub(crate) attachments: Attachments,
-    pub(crate) transfers: Transfers,
+    pub(crate) attachments: AttachmentTable,
+    pub(crate) transfers: TransferTable,
     pub(crate) copying: VecDeque<TransferId>,
     /// Data to be sent, by peer and by its transfer number.
     pub(crate) outgoing: HashMap<PeerKey, Backlog<OutgoingData>>,
@@ -350,17 +354,17 @@ pub struct BulkStats {
     pub refused_count: u64,
 }
 
-fn random() -> Result<u128, MemoryError> {
-    crate::drive::random::random().map_err(|errno| MemoryError::NoRandomNumber(errno.kind()))
+fn random_u128() -> Result<u128, MemoryError> {
+    crate::drive::random::random_u128().map_err(|errno| MemoryError::NoRandomNumber(errno.kind()))
 }
 
-impl Tables {
+impl BulkTables {
     pub(crate) fn new() -> Self {
         Self {
             registered: HashMap::new(),
             next_id: 0,
-            attachments: Attachments::default(),
-            transfers: Transfers(Slab::new(u32::MAX)),
+            attachments: AttachmentTable::default(),
+            transfers: TransferTable(Slab::new(u32::MAX)),
             copying: VecDeque::new(),
             outgoing: HashMap::new(),
             incoming: HashMap::new(),
@@ -373,12 +377,12 @@ impl Tables {
 
     /// Returns `true` if there is data to copy or to send.
     #[inline]
-    pub(crate) fn is_busy(&self) -> bool {
+    pub(crate) fn has_data_to_transfer(&self) -> bool {
         !self.copying.is_empty() || !self.outgoing.is_empty()
     }
 
     /// Starts to send bulk data.
-    pub(crate) fn send(&mut self, outgoing: OutgoingData) {
+    pub(crate) fn start_sending(&mut self, outgoing: OutgoingData) {
         let (peer, call) = (outgoing.peer, outgoing.call);
         self.outgoing.entry(peer).or_default().push(Some(call), 0, outgoing);
     }
@@ -399,7 +403,7 @@ impl Tables {
     }
 
     /// Starts to receive data with the transfer number `call`.
-    pub(crate) fn receive(&mut self, peer: PeerKey, call: u64, incoming: IncomingData) {
+    pub(crate) fn start_receiving(&mut self, peer: PeerKey, call: u64, incoming: IncomingData) {
         self.incoming.entry(peer).or_default().insert(call, incoming);
     }
 
@@ -419,29 +423,32 @@ impl Tables {
     }
 
     /// Returns the number of data transfers to and from that peer.
-    pub(crate) fn under_way_count(&self, peer: PeerKey) -> usize {
+    pub(crate) fn data_transfers_count(&self, peer: PeerKey) -> usize {
         self.outgoing.get(&peer).map_or(0, Backlog::len)
             + self.incoming.get(&peer).map_or(0, HashMap::len)
     }
 
-    pub(crate) fn has_lent_memory(&self) -> bool {
-        self.has_lingering()
-            || self.registered.values().any(|it| it.is_lent() && !it.attached.is_empty())
+    pub(crate) fn has_memory_writable_by_peers(&self) -> bool {
+        self.has_lingering_memory()
+            || self
+                .registered
+                .values()
+                .any(|it| it.is_writable_via_kernel() && !it.attached.is_empty())
     }
 
-    pub(crate) fn has_lingering(&self) -> bool {
+    pub(crate) fn has_lingering_memory(&self) -> bool {
         !self.lingering.is_empty()
     }
 
     /// Detaches the registered memories from a disconnected peer. Memory that the peer may still
     /// write is kept until it has closed that socket.
-    pub(crate) fn release(&mut self, peer: PeerKey, may_write: bool, socket: Option<&OwnedFd>) {
+    pub(crate) fn detach_peer(&mut self, peer: PeerKey, may_write: bool, socket: Option<&OwnedFd>) {
         for registered in self.registered.values_mut() {
             if !registered.attached.contains(&peer) {
                 continue;
             }
             registered.attached.retain(|&it| it != peer);
-            if may_write && registered.is_lent() {
+            if may_write && registered.is_writable_via_kernel() {
                 let memory = registered.memory.clone();
                 match socket.and_then(|it| it.try_clone().ok()) {
                     Some(socket) => self.lingering.push(LingeringMemory { socket, memory }),
@@ -452,24 +459,24 @@ impl Tables {
     }
 
     /// Frees lingering memory whose writers have closed the connection.
-    pub(crate) fn free_lingering(&mut self) {
-        self.lingering.retain(|it| !it.is_over());
+    pub(crate) fn free_lingering_memory(&mut self) {
+        self.lingering.retain(|it| !it.has_writer_closed());
     }
 
     /// Leaks lingering memory: otherwise a peer could write to it after it is reused.
-    pub(crate) fn leak_lingering(&mut self) {
+    pub(crate) fn leak_lingering_memory(&mut self) {
         self.lingering.drain(..).for_each(|it| std::mem::forget(it.memory));
     }
 
     /// Removes and returns a withdrawn memory; `None` while a peer may still write to it through the kernel.
-    pub(crate) fn take_withdrawn(&mut self, handle: &BulkHandle) -> Option<BulkMemory> {
-        if self.users_count(handle.id) > 0 {
+    pub(crate) fn remove_withdrawn_memory(&mut self, handle: &BulkHandle) -> Option<BulkMemory> {
+        if self.kernel_writers_count(handle.id) > 0 {
             return None;
         }
         self.registered.remove(&handle.id).map(|it| it.memory)
     }
 
-    pub(crate) fn register(
+    pub(crate) fn register_memory(
         &mut self,
         memory: BulkMemory,
         rights: Rights,
@@ -479,7 +486,7 @@ impl Tables {
             return Err(MemoryError::TooManyMemories { memories_max });
         }
         let (id, bytes) = (self.next_id, memory.len_bytes());
-        let handle = BulkHandle { id, key: random()?, bytes, rights };
+        let handle = BulkHandle { id, key: random_u128()?, bytes, rights };
         self.next_id += 1;
         let registered =
             RegisteredMemory { handle, memory, attached: Vec::new(), withdrawn: false };
@@ -508,48 +515,51 @@ impl Tables {
 
     /// Returns the registered memory of that handle. Fails if the handle is invalid, or does not
     /// allow that access to that range.
-    pub(crate) fn piece(
+    pub(crate) fn check_and_clone_memory(
         &mut self,
         handle: &BulkHandle,
         (offset, bytes): (u64, u64),
-        direction: Direction,
+        direction: TransferDirection,
     ) -> Result<BulkMemory, BulkRefusal> {
         let registered = self.registered_memory(handle)?;
-        check_access(handle, (offset, bytes), direction)?;
+        check_memory_access(handle, (offset, bytes), direction)?;
         Ok(registered.memory.clone())
     }
 
-    pub(crate) fn check_word(&mut self) -> Result<CheckWord, MemoryError> {
+    pub(crate) fn create_or_get_check_word(&mut self) -> Result<CheckWord, MemoryError> {
         if let Some((_, check_word)) = &self.check_word {
             return Ok(*check_word);
         }
-        let word = random()?;
+        let word = random_u128()?;
         let memory = BulkMemory::plain(word.to_ne_bytes().to_vec());
-        let address = memory.regions().next().map_or(0, |region| region.address());
+        let address = memory.regions().next().map_or(0, |region| region.start_address());
         let check_word = CheckWord { address, word };
         self.check_word = Some((memory, check_word));
         Ok(check_word)
     }
 
     /// Returns the number of peers that may write to that memory through the kernel.
-    pub(crate) fn users_count(&self, id: u64) -> usize {
-        self.registered.get(&id).filter(|it| it.is_lent()).map_or(0, |it| it.attached.len())
+    pub(crate) fn kernel_writers_count(&self, id: u64) -> usize {
+        self.registered
+            .get(&id)
+            .filter(|it| it.is_writable_via_kernel())
+            .map_or(0, |it| it.attached.len())
     }
 }
 
 /// Checks that a handle allows that access to that range.
-pub(crate) fn check_access(
+pub(crate) fn check_memory_access(
     handle: &BulkHandle,
     (offset, bytes): (u64, u64),
-    direction: Direction,
+    direction: TransferDirection,
 ) -> Result<(), BulkRefusal> {
     let allowed = match direction {
-        Direction::Pull => handle.rights.may_read(),
-        Direction::Push => handle.rights.may_write(),
+        TransferDirection::Pull => handle.rights.may_read(),
+        TransferDirection::Push => handle.rights.may_write(),
     };
     if !allowed {
         Err(BulkRefusal::Rights)
-    } else if !is_within(offset, bytes, handle.bytes) {
+    } else if !is_range_within(offset, bytes, handle.bytes) {
         Err(BulkRefusal::Outside)
     } else {
         Ok(())

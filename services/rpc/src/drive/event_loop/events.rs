@@ -4,7 +4,7 @@ use super::{EventLoop, LOG};
 use crate::clock;
 use crate::drive::handshakes::FinishedHandshake;
 use crate::drive::listen;
-use crate::drive::peers::SWEEPS_MAX;
+use crate::drive::peers::STALLED_SWEEPS_MAX;
 use crate::drive::poll::EventSource;
 use crate::{Address, CloseReason, EndpointError, LogLevel};
 use rustix::io::Errno;
@@ -60,7 +60,7 @@ impl EventLoop {
                 #[cfg(feature = "signal-dump")]
                 EventSource::Signal => {
                     if let Some(signal) = &mut self.signal {
-                        signal.read();
+                        signal.handle_signals();
                         let is_due = signal.is_due;
                         self.note_callbacks(is_due);
                     }
@@ -70,7 +70,7 @@ impl EventLoop {
                 EventSource::Peer(peer) => {
                     if let Some(link) = self.peers.on_ready(peer)
                         && is_end
-                        && link.in_memory()
+                        && link.is_in_shared_memory()
                     {
                         self.reported_closed.push(peer);
                     }
@@ -91,10 +91,10 @@ impl EventLoop {
     /// Handles due timers, connection attempts, expired handshakes, sweeps, and listeners that were
     /// paused. Returns `true` if there was new work, which the caller must do before it sleeps.
     fn handle_deadlines(&mut self) -> bool {
-        if self.bulk.has_lingering() {
-            self.bulk.free_lingering();
+        if self.bulk.has_lingering_memory() {
+            self.bulk.free_lingering_memory();
         }
-        let (timer_ns, had_callbacks) = (self.timers.next_ns(), self.has_callbacks);
+        let (timer_ns, had_callbacks) = (self.timers.next_deadline_ns(), self.has_callbacks);
         self.note_callbacks(timer_ns.is_some_and(|at_ns| at_ns <= clock::now_ns()));
         let mut did = self.has_callbacks && !had_callbacks;
         if self.sweep_at_ns != u64::MAX && self.sweep_at_ns <= clock::now_ns() {
@@ -126,7 +126,7 @@ impl EventLoop {
     /// Returns the time of the earliest deadline, in ns; `u64::MAX` if there is none.
     pub(super) fn next_deadline_ns(&mut self) -> u64 {
         // Timers that are known to be due do not count: while a handler runs, they wait until it has returned.
-        let timer_ns = self.timers.next_ns().filter(|_| !self.has_callbacks);
+        let timer_ns = self.timers.next_deadline_ns().filter(|_| !self.has_callbacks);
         let others = [self.handshakes.next_ns(), self.accept_again_ns, timer_ns];
         others.into_iter().flatten().fold(self.sweep_at_ns, u64::min)
     }
@@ -135,7 +135,7 @@ impl EventLoop {
     pub(super) fn schedule_sweep(&mut self) {
         let every_ms = match self.config.message_timeout_ms {
             0 => SWEEP_MS,
-            timeout_ms => (timeout_ms / SWEEPS_MAX).max(1),
+            timeout_ms => (timeout_ms / STALLED_SWEEPS_MAX).max(1),
         };
         self.sweep_at_ns = clock::now_ns() + u64::from(every_ms) * 1_000_000;
     }
@@ -147,7 +147,7 @@ impl EventLoop {
     }
 
     /// Starts a connection attempt. Returns the number of its entry in [`Handshakes`].
-    pub(crate) fn start_connect(&mut self, address: &Address) -> Result<u32, EndpointError> {
+    pub(crate) fn start_connecting(&mut self, address: &Address) -> Result<u32, EndpointError> {
         if self.peers.active.len() >= self.config.peers_max as usize {
             return Err(EndpointError::TooManyPeers { peers_max: self.config.peers_max });
         }
@@ -185,7 +185,7 @@ impl EventLoop {
                 }
                 Ok(None) => return None,
                 // Accepting a connection is worth more than early notice of another one's end.
-                Err(Errno::MFILE | Errno::NFILE) if self.peers.unwatch_one_process(&self.poll) => {}
+                Err(Errno::MFILE | Errno::NFILE) if self.peers.close_one_pidfd(&self.poll) => {}
                 // Descriptors have most likely run out; there may be some later.
                 Err(_) => return Some(clock::now_ns() + ACCEPT_PAUSE_NS),
             }
@@ -199,7 +199,7 @@ impl EventLoop {
         address: Address,
         remote: Option<IpAddr>,
     ) -> Result<(), CloseReason> {
-        let wire = self.security.accept(fd, &address)?;
+        let wire = self.security.accept_wire(fd, &address)?;
         let deadline_ns = self.handshake_deadline_ns();
         let parts = (&self.poll, &self.config, &self.security);
         let number = self.handshakes.accept(wire, (address, remote), deadline_ns, parts)?;
@@ -219,7 +219,7 @@ impl EventLoop {
     fn finish(&mut self, finished: FinishedHandshake) {
         let FinishedHandshake { number, connected_to, result } = finished;
         let admitted = result.and_then(|handshake| {
-            self.peers.admit(handshake, &self.poll, &self.config, &self.security)
+            self.peers.add_peer(handshake, &self.poll, &self.config, &self.security)
         });
         self.fail_calls_of_closed();
         // Accepts again at once if listeners were paused, as there may be free slots now.

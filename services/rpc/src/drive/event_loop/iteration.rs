@@ -1,10 +1,10 @@
 //! One iteration of the event loop: receives from all peers, and sends queued data.
 
 use super::{EventLoop, ITERATIONS_PER_CLOCK_READ, RequestSink};
-use crate::config::SLOTS_LIMIT;
+use crate::config::SLOTS_COUNT_LIMIT;
 use crate::drive::hooks::{CallOutcome, CallRole};
 use crate::drive::peers::{DeferredRequest, EAGER_STREAMS_MAX};
-use crate::engine::{Header, Kind, Outcome, PeerKey, Refusal};
+use crate::engine::{CallCompletion, FrameHeader, FrameKind, PeerKey, Refusal};
 use crate::{CloseReason, stage};
 
 /// Maximum number of consecutive frames received from one peer before other peers are served.
@@ -17,13 +17,13 @@ impl EventLoop {
     #[inline]
     pub(crate) fn run_iteration(&mut self, sink: &mut impl RequestSink, eager: bool) -> bool {
         let mut did = false;
-        if self.inbox.has_any() {
-            did |= self.take_inbox();
+        if self.inbox.has_items() {
+            did |= self.handle_inbox();
         }
         if self.peers.any_queued {
             did |= self.flush();
         }
-        if self.bulk.is_busy() && self.transfer() {
+        if self.bulk.has_data_to_transfer() && self.transfer() {
             self.iterations += PIECE_ITERATIONS;
             did = true;
         }
@@ -64,9 +64,9 @@ impl EventLoop {
     /// Receives frames from the peer in that slot, at most FRAMES_MAX.
     #[inline]
     fn receive(&mut self, slot: u32, sink: &mut impl RequestSink, eager: bool) -> bool {
-        let key = self.peers.key(slot);
+        let key = self.peers.slot_key(slot);
         for count in 0..FRAMES_MAX {
-            let Some(link) = self.peers.link(key) else { return true };
+            let Some(link) = self.peers.link_mut(key) else { return true };
             // After the first frame, only bytes that were read with it are decoded: the frame's
             // recipient need not wait for a system call that finds nothing more.
             match link.receive(&mut self.body, eager && count == 0) {
@@ -77,7 +77,7 @@ impl EventLoop {
                     self.body = body;
                 }
                 Ok(None) => {
-                    if self.sweep_at_ns == u64::MAX && link.wants_sweep() {
+                    if self.sweep_at_ns == u64::MAX && link.needs_sweep() {
                         self.schedule_sweep();
                     }
                     self.peers.set_drained(slot);
@@ -98,56 +98,69 @@ impl EventLoop {
     fn handle_frame(
         &mut self,
         peer: PeerKey,
-        header: Header,
+        header: FrameHeader,
         body: &[u8],
         sink: &mut impl RequestSink,
     ) {
         match header.kind {
-            Kind::Request | Kind::OneWay => {
-                stage::received(header.call);
+            FrameKind::Request | FrameKind::OneWay => {
+                stage::record_received(header.call);
                 if self.peers.has_deferred(peer)
                     || self.peers.any_queued
                         && self.peers.should_defer_requests(peer, self.config.queued_bytes_max)
                 {
-                    self.defer(peer, header, body);
+                    self.defer_request(peer, header, body);
                 } else {
                     self.stats.requests_count += 1;
-                    sink.request(self, peer, header, body);
+                    sink.handle_request(self, peer, header, body);
                 }
             }
-            Kind::Response => self.complete(header.call, peer, Outcome::Result, body),
-            Kind::Refusal => {
-                let outcome = Outcome::Refused(Refusal::from_code(header.method));
+            FrameKind::Response => self.complete(header.call, peer, CallCompletion::Result, body),
+            FrameKind::Refusal => {
+                let outcome = CallCompletion::Refused(Refusal::from_code(header.method));
                 self.complete(header.call, peer, outcome, body);
             }
-            Kind::Cancel => {
+            FrameKind::Cancel => {
                 if let Some(pool) = &self.pool {
-                    pool.cancel(peer, header.call);
+                    pool.cancel_job(peer, header.call);
                 }
-                self.hooks.end(CallRole::Server, peer, header.call, 0, CallOutcome::Cancelled);
+                self.hooks.record_end(
+                    CallRole::Server,
+                    peer,
+                    header.call,
+                    0,
+                    CallOutcome::Cancelled,
+                );
                 self.peers.slots[peer.slot as usize].deferred.cancel(header.call);
             }
-            Kind::Bye => self.close(peer, CloseReason::ClosedByPeer),
-            Kind::Bulk | Kind::Data => self.handle_bulk_frame(peer, header, body),
+            FrameKind::Bye => self.close(peer, CloseReason::ClosedByPeer),
+            FrameKind::Bulk | FrameKind::Data => self.handle_bulk_frame(peer, header, body),
         }
     }
 
     #[inline]
-    fn complete(&mut self, call: u64, peer: PeerKey, outcome: Outcome, body: &[u8]) {
-        self.hooks.end(CallRole::Caller, peer, call, body.len(), CallOutcome::from(&outcome));
-        self.calls.complete(call, peer, outcome, body);
-        stage::completed(call);
+    fn complete(&mut self, call: u64, peer: PeerKey, outcome: CallCompletion, body: &[u8]) {
+        self.hooks.record_end(
+            CallRole::Caller,
+            peer,
+            call,
+            body.len(),
+            CallOutcome::from(&outcome),
+        );
+        self.calls.complete_call(call, peer, outcome, body);
+        stage::record_completed(call);
         if !self.promises.is_empty() {
-            self.promises.complete(call, &mut self.calls, |timer| self.timers.cancel(timer));
+            self.promises
+                .set_completed_result(call, &mut self.calls, |timer| self.timers.cancel(timer));
         }
     }
 
     #[cold]
-    fn handle_bulk_frame(&mut self, peer: PeerKey, header: Header, body: &[u8]) {
+    fn handle_bulk_frame(&mut self, peer: PeerKey, header: FrameHeader, body: &[u8]) {
         let queued_before = self.peers.queued_bytes(peer);
-        let handled = self.exchange(|it| match header.kind {
-            Kind::Data => it.handle_data(peer, header, body),
-            _ => it.handle_message(peer, body),
+        let handled = self.with_bulk_exchange(|it| match header.kind {
+            FrameKind::Data => it.handle_data_frame(peer, header, body),
+            _ => it.handle_bulk_message(peer, body),
         });
         let queued_bytes = self.peers.queued_bytes(peer);
         if let Err(error) = handled {
@@ -161,7 +174,7 @@ impl EventLoop {
     /// Copies and sends pieces of the bulk transfers under way. Returns `true` if there were any.
     #[cold]
     fn transfer(&mut self) -> bool {
-        let did = self.exchange(|it| it.run_iteration());
+        let did = self.with_bulk_exchange(|it| it.run_bulk_iteration());
         // Before handlers run, which would take the queued bytes for those of a peer that does not read.
         self.flush_if_due() || did
     }
@@ -171,7 +184,7 @@ impl EventLoop {
     fn close_reported(&mut self, sink: &mut impl RequestSink) {
         for key in std::mem::take(&mut self.reported_closed) {
             // As many frames as the longest ring holds: a peer that still sends is not read for ever.
-            for _ in 0..=SLOTS_LIMIT / FRAMES_MAX {
+            for _ in 0..=SLOTS_COUNT_LIMIT / FRAMES_MAX {
                 if !self.peers.is_connected(key) || !self.receive(key.slot, sink, false) {
                     break;
                 }
@@ -193,7 +206,7 @@ impl EventLoop {
                 let request = self.peers.pop_deferred(peer, queued_bytes_max);
                 let Some(DeferredRequest { header, body }) = request else { break };
                 self.stats.requests_count += 1;
-                sink.request(self, peer, header, &body);
+                sink.handle_request(self, peer, header, &body);
                 did = true;
             }
             self.peers.schedule(peer, queued_bytes_max);
@@ -209,12 +222,12 @@ impl EventLoop {
         for at in (0..self.peers.active.len()).rev() {
             // More than one connection may have been closed meanwhile.
             let Some(&slot) = self.peers.active.get(at) else { continue };
-            let key = self.peers.key(slot);
+            let key = self.peers.slot_key(slot);
             if self.peers.flush(key) {
                 did = true;
                 self.peers.schedule(key, self.config.queued_bytes_max);
                 self.has_deferred |= self.peers.scheduled_count() > 0;
-                self.update_pool(key, 0);
+                self.update_pool_backlog(key, 0);
             }
             self.fail_calls_of_closed();
         }

@@ -4,21 +4,21 @@ use super::{Callback, CallbackContext, EventLoop};
 use crate::CallError;
 use crate::clock;
 use crate::drive::hooks::{CallOutcome, CallRole};
-use crate::drive::inbox::{Post, PostedCall};
+use crate::drive::inbox::{PostedCall, PostedRequest};
 use crate::drive::pool::PoolAnswer;
-use crate::engine::{ONE_WAY, PeerKey, Refusal};
+use crate::engine::{ONE_WAY_CALL_NUMBER, PeerKey, Refusal};
 
 impl EventLoop {
     /// Handles the answers, calls and closures that other threads have queued. Returns `true` if there were any.
     #[cold]
-    pub(super) fn take_inbox(&mut self) -> bool {
+    pub(super) fn handle_inbox(&mut self) -> bool {
         let mut answers = std::mem::take(&mut self.answers);
-        self.inbox.take(&mut answers, &mut self.posts);
-        self.stopped |= self.inbox.take_stop();
+        self.inbox.take_all(&mut answers, &mut self.posts);
+        self.stopped |= self.inbox.take_stop_request();
         let did = !answers.is_empty() || self.stopped;
         for PoolAnswer { peer, call, answer, body } in answers.drain(..) {
-            self.respond(peer, call, answer, &body);
-            self.update_pool(peer, body.len());
+            self.send_response(peer, call, answer, &body);
+            self.update_pool_backlog(peer, body.len());
         }
         self.answers = answers;
         did | self.handle_posts()
@@ -26,13 +26,19 @@ impl EventLoop {
 
     /// Reports to the pool that the endpoint has received answers of `taken_bytes` bytes for that
     /// peer, and how many bytes are queued for sending to the peer.
-    pub(super) fn update_pool(&mut self, peer: PeerKey, taken_bytes: usize) {
+    pub(super) fn update_pool_backlog(&mut self, peer: PeerKey, taken_bytes: usize) {
         let queued_bytes = self.peers.queued_bytes(peer);
         let Some(pool) = &self.pool else { return };
-        for job in pool.update_unsent(peer, taken_bytes, queued_bytes) {
+        for job in pool.update_unsent_bytes(peer, taken_bytes, queued_bytes) {
             match job.one_way {
-                true => self.hooks.end(CallRole::Server, peer, ONE_WAY, 0, CallOutcome::Refused),
-                false => self.respond(peer, job.call, Err(Refusal::Full), &[]),
+                true => self.hooks.record_end(
+                    CallRole::Server,
+                    peer,
+                    ONE_WAY_CALL_NUMBER,
+                    0,
+                    CallOutcome::Refused,
+                ),
+                false => self.send_response(peer, job.call, Err(Refusal::Full), &[]),
             }
         }
     }
@@ -43,9 +49,9 @@ impl EventLoop {
         let any = !posts.is_empty();
         for post in posts.drain(..) {
             match post {
-                Post::Call(call) => self.start_posted(call),
-                Post::Cancel(answer) => self.abandon(answer.call()),
-                Post::Errand(errand) => self.closures.push_back(errand),
+                PostedRequest::Call(call) => self.start_posted(call),
+                PostedRequest::Cancel(answer) => self.abandon(answer.call_number()),
+                PostedRequest::Errand(errand) => self.closures.push_back(errand),
             }
         }
         self.posts = posts;
@@ -56,18 +62,18 @@ impl EventLoop {
     fn start_posted(&mut self, posted: PostedCall) {
         let PostedCall { peer, method, arguments, deadline_ns, promise } = posted;
         if deadline_ns != u64::MAX && self.timers.is_full(self.config.timers_max) {
-            return promise.set(Err(CallError::Full)); // Before anything is sent.
+            return promise.set_result(Err(CallError::Full)); // Before anything is sent.
         }
-        let id = match self.start(peer, method.word(), &arguments, deadline_ns) {
+        let id = match self.start_call(peer, method.word(), &arguments, deadline_ns) {
             Ok(id) => id,
-            Err(error) => return promise.set(Err(error)),
+            Err(error) => return promise.set_result(Err(error)),
         };
-        promise.set_call(id.word());
+        promise.set_call_number(id.word());
         let late: Callback = Box::new(move |moment| {
             let event_loop = &mut *moment.event_loop;
             if let Some((id, promise, _)) = event_loop.promises.calls.remove(&id.word()) {
-                event_loop.cancel(id);
-                promise.set(Err(CallError::Deadline));
+                event_loop.cancel_call(id);
+                promise.set_result(Err(CallError::Deadline));
             }
         });
         let timer = match deadline_ns {
@@ -79,8 +85,8 @@ impl EventLoop {
                 self.promises.calls.insert(id.word(), (id, promise, timer));
             }
             Err(_) => {
-                self.cancel(id);
-                promise.set(Err(CallError::Full));
+                self.cancel_call(id);
+                promise.set_result(Err(CallError::Full));
             }
         }
     }
@@ -90,11 +96,11 @@ impl EventLoop {
     fn abandon(&mut self, call: u64) {
         let Some((id, _promise, timer)) = self.promises.calls.remove(&call) else { return };
         timer.map(|it| self.timers.cancel(it));
-        self.cancel(id);
+        self.cancel_call(id);
     }
 
     /// Fails all requests of other threads with [`CallError::EndpointStopped`], as this thread stops driving the endpoint.
-    pub(in crate::drive) fn break_promises(&mut self) {
+    pub(in crate::drive) fn fail_awaited_calls(&mut self) {
         self.closures.clear();
         for call in self.promises.calls.keys().copied().collect::<Vec<_>>() {
             self.abandon(call);
@@ -113,7 +119,7 @@ impl EventLoop {
         }
         // Timers that are started meanwhile and are due at once run next time.
         let now_ns = clock::now_ns();
-        while let Some(callback) = self.timers.take_due(now_ns) {
+        while let Some(callback) = self.timers.pop_due_callback(now_ns) {
             callback(&mut CallbackContext { event_loop: self });
             did = true;
         }

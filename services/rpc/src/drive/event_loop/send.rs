@@ -2,15 +2,15 @@
 
 use super::EventLoop;
 use crate::drive::hooks::{CallOutcome, CallRole};
-use crate::engine::{CallId, Header, Kind, ONE_WAY, PeerKey, Refusal};
+use crate::engine::{CallId, FrameHeader, FrameKind, ONE_WAY_CALL_NUMBER, PeerKey, Refusal};
 use crate::{CallError, CloseReason, stage};
 
 impl EventLoop {
     #[inline]
-    pub(in crate::drive) fn send(
+    pub(in crate::drive) fn send_frame(
         &mut self,
         peer: PeerKey,
-        header: Header,
+        header: FrameHeader,
         body: &[u8],
     ) -> Result<(), CallError> {
         self.peers.send(peer, header, body).inspect_err(|_| self.fail_calls_of_closed())
@@ -18,7 +18,7 @@ impl EventLoop {
 
     /// Starts a call. If it cannot be sent, returns an error, and no call is under way.
     #[inline]
-    pub(crate) fn start(
+    pub(crate) fn start_call(
         &mut self,
         peer: PeerKey,
         method: u64,
@@ -28,18 +28,24 @@ impl EventLoop {
         self.peers.check_send(peer, body.len(), self.config.queued_bytes_max)?;
         let Some(id) = self.calls.start(peer, deadline_ns) else { return Err(CallError::Full) };
         self.stats.calls_count += 1;
-        stage::forward(id.word());
+        stage::record_forwarded(id.word());
         let body_bytes = body.len() as u32; // message_bytes_max is a u32.
-        let header = Header { body_bytes, kind: Kind::Request, method, call: id.word() };
-        self.hooks.begin(CallRole::Caller, peer, id.word(), method, body.len());
-        match self.send(peer, header, body) {
+        let header = FrameHeader { body_bytes, kind: FrameKind::Request, method, call: id.word() };
+        self.hooks.record_start(CallRole::Caller, peer, id.word(), method, body.len());
+        match self.send_frame(peer, header, body) {
             Ok(()) => {
-                stage::sent(id.word());
+                stage::record_sent(id.word());
                 Ok(id)
             }
             Err(error) => {
-                self.hooks.end(CallRole::Caller, peer, id.word(), 0, CallOutcome::Disconnected);
-                self.calls.forget(id);
+                self.hooks.record_end(
+                    CallRole::Caller,
+                    peer,
+                    id.word(),
+                    0,
+                    CallOutcome::Disconnected,
+                );
+                self.calls.remove(id);
                 Err(error)
             }
         }
@@ -53,74 +59,81 @@ impl EventLoop {
     ) -> Result<(), CallError> {
         self.peers.check_send(peer, body.len(), self.config.queued_bytes_max)?;
         let body_bytes = body.len() as u32; // message_bytes_max is a u32.
-        self.hooks.begin(CallRole::Caller, peer, ONE_WAY, method, body.len());
-        let header = Header { body_bytes, kind: Kind::OneWay, method, call: 0 };
-        let sent = self.send(peer, header, body);
-        self.hooks.end(CallRole::Caller, peer, ONE_WAY, 0, CallOutcome::Result);
+        self.hooks.record_start(CallRole::Caller, peer, ONE_WAY_CALL_NUMBER, method, body.len());
+        let header = FrameHeader { body_bytes, kind: FrameKind::OneWay, method, call: 0 };
+        let sent = self.send_frame(peer, header, body);
+        self.hooks.record_end(CallRole::Caller, peer, ONE_WAY_CALL_NUMBER, 0, CallOutcome::Result);
         // There is no answer that could report it later.
         if self.peers.has_hung_up(peer) { Err(CloseReason::ClosedByPeer.into()) } else { sent }
     }
 
     #[inline]
-    pub(crate) fn respond(
+    pub(crate) fn send_response(
         &mut self,
         peer: PeerKey,
         call: u64,
         answer: Result<(), Refusal>,
         body: &[u8],
     ) {
-        self.hooks.end(CallRole::Server, peer, call, body.len(), answer.into());
+        self.hooks.record_end(CallRole::Server, peer, call, body.len(), answer.into());
         let Some(at) = self.peers.get(peer) else { return };
         let fits = body.len() <= at.message_bytes_max;
         // The text of a refusal may be too long, too.
         let answer = if fits { answer } else { Err(Refusal::TooLong) };
         let (kind, method) = match answer {
-            Ok(()) => (Kind::Response, 0),
-            Err(refusal) => (Kind::Refusal, refusal as u64),
+            Ok(()) => (FrameKind::Response, 0),
+            Err(refusal) => (FrameKind::Refusal, refusal as u64),
         };
         let has_body = matches!(answer, Ok(()) | Err(Refusal::Failed)) && fits;
         let body = if has_body { body } else { &[] };
         let body_bytes = body.len() as u32; // message_bytes_max is a u32.
         // An error is ignored: a disconnected peer needs no answer.
-        let _ = self.send(peer, Header { body_bytes, kind, method, call }, body);
-        stage::responded(call);
+        let _ = self.send_frame(peer, FrameHeader { body_bytes, kind, method, call }, body);
+        stage::record_responded(call);
     }
 
     /// Defers a request, or refuses it if too many bytes of that peer's requests are deferred.
     /// Disconnects a peer that does not read the refusals either.
-    pub(super) fn defer(&mut self, peer: PeerKey, header: Header, body: &[u8]) {
+    pub(super) fn defer_request(&mut self, peer: PeerKey, header: FrameHeader, body: &[u8]) {
         let queued_bytes_max = self.config.queued_bytes_max;
         if self.peers.defer(peer, header, body, queued_bytes_max) {
             self.has_deferred |= self.peers.scheduled_count() > 0;
             return;
         }
         self.stats.requests_count += 1;
-        if header.kind == Kind::OneWay {
-            return self.hooks.end(CallRole::Server, peer, ONE_WAY, 0, CallOutcome::Refused);
+        if header.kind == FrameKind::OneWay {
+            return self.hooks.record_end(
+                CallRole::Server,
+                peer,
+                ONE_WAY_CALL_NUMBER,
+                0,
+                CallOutcome::Refused,
+            );
         }
-        self.respond(peer, header.call, Err(Refusal::Full), &[]);
+        self.send_response(peer, header.call, Err(Refusal::Full), &[]);
         if self.peers.queued_bytes(peer) > queued_bytes_max as usize {
             self.close(peer, CloseReason::AnswersUnread);
         }
     }
 
     /// Cancels a call made by this endpoint; a later answer is dropped.
-    pub(crate) fn cancel(&mut self, id: CallId) {
+    pub(crate) fn cancel_call(&mut self, id: CallId) {
         let Some(peer) = self.calls.peer(id) else { return };
         let pending = self.calls.is_done(id) == Some(false);
-        self.calls.forget(id);
+        self.calls.remove(id);
         if pending {
-            self.hooks.end(CallRole::Caller, peer, id.word(), 0, CallOutcome::Cancelled);
-            let header = Header { body_bytes: 0, kind: Kind::Cancel, method: 0, call: id.word() };
+            self.hooks.record_end(CallRole::Caller, peer, id.word(), 0, CallOutcome::Cancelled);
+            let header =
+                FrameHeader { body_bytes: 0, kind: FrameKind::Cancel, method: 0, call: id.word() };
             // An error is ignored: a disconnected peer need not be notified.
-            let _ = self.send(peer, header, &[]);
+            let _ = self.send_frame(peer, header, &[]);
         }
     }
 
     pub(crate) fn disconnect(&mut self, peer: PeerKey) -> bool {
         let known = self.peers.is_connected(peer);
-        let header = Header { body_bytes: 0, kind: Kind::Bye, method: 0, call: 0 };
-        let _ = self.send(peer, header, &[]);
+        let header = FrameHeader { body_bytes: 0, kind: FrameKind::Bye, method: 0, call: 0 };
+        let _ = self.send_frame(peer, header, &[]);
         self.close(peer, CloseReason::ClosedLocally);
         known
     }

@@ -4,7 +4,7 @@ use super::{EventLoop, ITERATIONS_PER_CLOCK_READ, RequestSink};
 use crate::clock;
 use crate::drive::hooks::{CallOutcome, CallRole};
 use crate::drive::link::AnyLink;
-use crate::drive::sm::Sm;
+use crate::drive::sm::SharedMemoryLink;
 use crate::engine::CallId;
 use crate::stage;
 use handover_base::sync::shared::{Ordering, fence};
@@ -26,14 +26,14 @@ impl EventLoop {
         if let [slot] = self.peers.active[..]
             && let Some(AnyLink::Sm(link)) = &self.peers.slots[slot as usize].link
         {
-            link.poll_next(POLLS);
+            link.poll_for_message(POLLS);
         }
     }
 
     /// Polls briefly for the result of a call in shared memory. Returns `true` if the result is in
     /// [`EventLoop::body`] and the call is done, and `false` if nothing has changed.
     #[inline]
-    pub(crate) fn take_answer_in_memory(&mut self, id: CallId) -> bool {
+    pub(crate) fn receive_answer_from_shared_memory(&mut self, id: CallId) -> bool {
         // The iteration that reads the clock serves everything.
         if !self.spins()
             || self.iterations + 1 >= ITERATIONS_PER_CLOCK_READ
@@ -43,14 +43,20 @@ impl EventLoop {
         }
         self.iterations += 1;
         let [slot] = self.peers.active[..] else { return false };
-        let key = self.peers.key(slot);
+        let key = self.peers.slot_key(slot);
         if self.calls.is_pending(id, key)
             && let Some(AnyLink::Sm(link)) = &mut self.peers.slots[slot as usize].link
             && link.take_answer(id.word(), POLLS_FOR_ANSWER, &mut self.body)
         {
-            self.hooks.end(CallRole::Caller, key, id.word(), self.body.len(), CallOutcome::Result);
-            self.calls.forget(id);
-            stage::completed(id.word());
+            self.hooks.record_end(
+                CallRole::Caller,
+                key,
+                id.word(),
+                self.body.len(),
+                CallOutcome::Result,
+            );
+            self.calls.remove(id);
+            stage::record_completed(id.word());
             return true;
         }
         false
@@ -68,11 +74,11 @@ impl EventLoop {
         // by it since the last iteration is seen here.
         fence(Ordering::Acquire);
         let has_others = has_handles
-            || self.inbox.has_any()
+            || self.inbox.has_items()
             || !self.listeners.is_empty()
             || has_signal
             || !self.handshakes.is_empty()
-            || self.bulk.has_lingering();
+            || self.bulk.has_lingering_memory();
         let [slot] = self.peers.active[..] else { return false };
         if has_others || self.has_more_to_do() {
             return false;
@@ -86,13 +92,13 @@ impl EventLoop {
     fn has_more_to_do(&self) -> bool {
         self.peers.any_queued
             || self.has_deferred
-            || self.bulk.is_busy()
+            || self.bulk.has_data_to_transfer()
             || !self.reported_closed.is_empty()
     }
 
     /// Runs one more iteration, and sleeps until an event or that deadline if it found no work.
     fn sleep(&mut self, sink: &mut impl RequestSink, deadline_ns: u64) {
-        self.peers.for_each_in_memory(Sm::declare_sleep);
+        self.peers.for_each_shared_memory_link(SharedMemoryLink::declare_sleep);
         self.inbox.declare_sleep();
         if !self.run_iteration(sink, false) {
             let deadline_ns = deadline_ns.min(self.next_deadline_ns());
@@ -106,7 +112,7 @@ impl EventLoop {
             }
         }
         self.inbox.declare_awake();
-        self.peers.for_each_in_memory(Sm::declare_awake);
+        self.peers.for_each_shared_memory_link(SharedMemoryLink::declare_awake);
     }
 
     /// Returns `true` if this endpoint polls for a while before it sleeps.

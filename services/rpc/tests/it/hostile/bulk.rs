@@ -2,7 +2,7 @@
 
 use super::peers::*;
 use handover_rpc::engine::{
-    BulkMessage, CheckWord, FileId, Header, Kind, Location, TRANSFER_LIMIT,
+    BulkMessage, CheckWord, FileId, FrameHeader, FrameKind, SegmentLocation, TRANSFER_NUMBER_LIMIT,
 };
 use handover_rpc::{
     Bulk, BulkError, BulkHandle, BulkMemory, BulkPart, BulkPath, BulkRefusal, CloseReason, Config,
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 const LENT_BYTES: usize = 1000;
 /// Bit in the numbers of data frames that belong to a push.
-const PUSHED: u64 = TRANSFER_LIMIT;
+const PUSH_NUMBER_BIT: u64 = TRANSFER_NUMBER_LIMIT;
 
 /// Server that lends memory: one readable, one writable.
 struct Lender {
@@ -103,17 +103,17 @@ fn whoever_lies_about_handles_rights_and_places_is_refused_and_served_on() {
             let transfer = 1000 + number as u64;
             stranger.says(&BulkMessage::Write { transfer, handle, offset, bytes });
             // The stranger does not wait for the answer.
-            stranger.say(Kind::Data, 0, transfer | PUSHED, &vec![1; bytes as usize]);
+            stranger.say(FrameKind::Data, 0, transfer | PUSH_NUMBER_BIT, &vec![1; bytes as usize]);
             let refused = BulkMessage::Refused { transfer, why };
             assert_eq!(stranger.hears_bulk(), Some(refused), "{how} write {number}");
         }
         assert!(lender.is_untouched_outside(0, 0), "{how}");
         stranger.says(&BulkMessage::Read { transfer: 5, handle: read, offset: 990, bytes: 10 });
         let (header, body) = stranger.hears().expect("data");
-        assert_eq!((header.kind, header.method, header.call), (Kind::Data, 0, 5));
+        assert_eq!((header.kind, header.method, header.call), (FrameKind::Data, 0, 5));
         assert!(body.iter().copied().eq((990..1000u32).map(|at| at as u8)));
         stranger.says(&BulkMessage::Write { transfer: 6, handle: write, offset: 10, bytes: 5 });
-        stranger.say(Kind::Data, 0, 6 | PUSHED, &[7; 5]);
+        stranger.say(FrameKind::Data, 0, 6 | PUSH_NUMBER_BIT, &[7; 5]);
         assert_eq!(stranger.hears_bulk(), Some(BulkMessage::Done { transfer: 6 }));
         assert_eq!(lender.written.to_vec()[10..15], [7; 5]);
         assert!(lender.is_untouched_outside(10, 15), "{how}");
@@ -126,7 +126,7 @@ fn whoever_lies_about_handles_rights_and_places_is_refused_and_served_on() {
 fn whoever_sends_other_data_than_was_agreed_on_is_disconnected() {
     type Lie = fn(&mut dyn Raw, BulkHandle);
     fn data(raw: &mut dyn Raw, offset: u64, bytes: usize) {
-        raw.say(Kind::Data, offset, 7 | PUSHED, &vec![1; bytes]);
+        raw.say(FrameKind::Data, offset, 7 | PUSH_NUMBER_BIT, &vec![1; bytes]);
     }
     let lies: [(&str, Lie); 14] = [
         ("not from its beginning", |raw, _| data(raw, 1, 10)),
@@ -146,7 +146,7 @@ fn whoever_sends_other_data_than_was_agreed_on_is_disconnected() {
             raw.says(&BulkMessage::Write { transfer: 7, handle, offset: 10, bytes: 100 });
         }),
         ("a number that there is not", |raw, handle| {
-            let transfer = TRANSFER_LIMIT;
+            let transfer = TRANSFER_NUMBER_LIMIT;
             raw.says(&BulkMessage::Read { transfer, handle, offset: 0, bytes: 1 });
         }),
         ("memory that nobody has asked for", |raw, handle| {
@@ -161,11 +161,11 @@ fn whoever_sends_other_data_than_was_agreed_on_is_disconnected() {
             let why = BulkRefusal::Unknown;
             raw.says(&BulkMessage::AttachRefused { id: handle_id(&handle), why });
         }),
-        ("no word at all", |raw, _| raw.say(Kind::Bulk, 0, 0, &[0xff; 40])),
-        ("an empty word", |raw, _| raw.say(Kind::Bulk, 0, 0, &[])),
+        ("no word at all", |raw, _| raw.say(FrameKind::Bulk, 0, 0, &[0xff; 40])),
+        ("an empty word", |raw, _| raw.say(FrameKind::Bulk, 0, 0, &[])),
         ("more behind a word", |raw, _| {
             let word = BulkMessage::Cancel { transfer: 1 }.encode(Vec::new());
-            raw.say(Kind::Bulk, 0, 0, &[&word[..], &[0]].concat());
+            raw.say(FrameKind::Bulk, 0, 0, &[&word[..], &[0]].concat());
         }),
     ];
     for how in EACH {
@@ -200,15 +200,15 @@ fn words_about_what_there_is_not_change_nothing() {
         let mut lender = Lender::new(how);
         let mut stranger = lender.stranger(how);
         let (transfer, why) = (5, BulkRefusal::Full);
-        for call in [5, 5 | PUSHED, u64::MAX] {
-            stranger.say(Kind::Data, 0, call, &[1; 200]);
+        for call in [5, 5 | PUSH_NUMBER_BIT, u64::MAX] {
+            stranger.say(FrameKind::Data, 0, call, &[1; 200]);
         }
         stranger.says(&BulkMessage::Cancel { transfer });
         stranger.says(&BulkMessage::Done { transfer });
         stranger.says(&BulkMessage::Refused { transfer, why });
         stranger.says(&BulkMessage::Detached { id: 0 });
         stranger.says(&BulkMessage::Detached { id: u64::MAX });
-        stranger.say(Kind::Cancel, 0, 5, &[]);
+        stranger.say(FrameKind::Cancel, 0, 5, &[]);
         stranger.is_served();
         assert!(lender.is_untouched_outside(0, 0), "{how}");
         lender.house.is_in_order();
@@ -248,19 +248,19 @@ fn asked(wire: &mut Wire) -> u64 {
 fn an_owner_that_sends_other_data_than_was_asked_for_is_left() {
     type Lie = fn(&mut Wire, u64);
     let lies: [(&str, Lie); 6] = [
-        ("more than was asked for", |wire, call| wire.say(Kind::Data, 0, call, &[1; 101])),
-        ("not from its beginning", |wire, call| wire.say(Kind::Data, 50, call, &[1; 100])),
-        ("far outside", |wire, call| wire.say(Kind::Data, u64::MAX - 99, call, &[1; 100])),
+        ("more than was asked for", |wire, call| wire.say(FrameKind::Data, 0, call, &[1; 101])),
+        ("not from its beginning", |wire, call| wire.say(FrameKind::Data, 50, call, &[1; 100])),
+        ("far outside", |wire, call| wire.say(FrameKind::Data, u64::MAX - 99, call, &[1; 100])),
         ("the same twice", |wire, call| {
-            wire.say(Kind::Data, 0, call, &[1; 60]);
-            wire.say(Kind::Data, 0, call, &[1; 60]);
+            wire.say(FrameKind::Data, 0, call, &[1; 60]);
+            wire.say(FrameKind::Data, 0, call, &[1; 60]);
         }),
         ("done, and nothing was sent", |wire, transfer| {
             wire.says(&BulkMessage::Done { transfer });
         }),
         ("memory of an address, on a stream", |wire, _| {
             let check_word = CheckWord { address: 0, word: 0 };
-            let segments = vec![Location::Process { address: 4096, bytes: 500 }];
+            let segments = vec![SegmentLocation::Process { address: 4096, bytes: 500 }];
             wire.says(&BulkMessage::Attached { id: 1, segments, check_word });
         }),
     ];
@@ -279,21 +279,21 @@ fn an_owner_that_sends_other_data_than_was_asked_for_is_left() {
 fn data_of_other_transfers_does_not_count_and_a_refusal_does() {
     let (outcome, came) = pulled(|mut wire| {
         let transfer = asked(&mut wire);
-        for other in [transfer + 1, transfer | PUSHED, transfer | 1 << 40, u64::MAX] {
-            wire.say(Kind::Data, 0, other, &[66; 100]);
+        for other in [transfer + 1, transfer | PUSH_NUMBER_BIT, transfer | 1 << 40, u64::MAX] {
+            wire.say(FrameKind::Data, 0, other, &[66; 100]);
         }
-        wire.say(Kind::Data, 0, transfer, &[5; 99]);
-        wire.say(Kind::Data, 99, transfer, &[6; 1]);
+        wire.say(FrameKind::Data, 0, transfer, &[5; 99]);
+        wire.say(FrameKind::Data, 99, transfer, &[6; 1]);
         assert!(wire.is_disconnected());
     });
     assert_eq!(outcome, Ok(()));
     assert_eq!((&came[..99], came[99]), (&[5; 99][..], 6));
     let (outcome, _) = pulled(|mut wire| {
         let transfer = asked(&mut wire);
-        wire.say(Kind::Data, 0, transfer, &[5; 50]);
+        wire.say(FrameKind::Data, 0, transfer, &[5; 50]);
         wire.says(&BulkMessage::Refused { transfer, why: BulkRefusal::Unknown });
         // Data of a refused transfer is a violation.
-        wire.say(Kind::Data, 50, transfer, &[6; 50]);
+        wire.say(FrameKind::Data, 50, transfer, &[6; 50]);
         assert!(wire.is_disconnected());
     });
     assert_eq!(outcome, Err(BulkError::Refused(BulkRefusal::Unknown)));
@@ -323,12 +323,17 @@ fn an_owner_that_has_received_what_was_not_sent_yet_is_left() {
 }
 
 /// Passes a file to the server, and returns a location that announces it with `told_bytes` bytes.
-fn pass_file(hostile: &mut Hostile, bytes: u64, seals: SealFlags, told_bytes: u64) -> Location {
+fn pass_file(
+    hostile: &mut Hostile,
+    bytes: u64,
+    seals: SealFlags,
+    told_bytes: u64,
+) -> SegmentLocation {
     let file = memory(bytes, seals);
     let stat = fstat(&file).unwrap();
     pass(&hostile.socket, b"!", file.as_fd());
     let file = FileId { device: stat.st_dev, inode: stat.st_ino };
-    Location::File { bytes: told_bytes, file }
+    SegmentLocation::File { bytes: told_bytes, file }
 }
 
 /// Lets an endpoint pull from a hostile owner in shared memory. Returns the result and the path.
@@ -371,7 +376,7 @@ fn transferred(
 /// Waits for the request to attach, answers with those locations, and then sends the data as a message.
 fn answers(
     hostile: &mut Hostile,
-    with: impl FnOnce(&mut Hostile) -> (Vec<Location>, CheckWord),
+    with: impl FnOnce(&mut Hostile) -> (Vec<SegmentLocation>, CheckWord),
 ) -> Option<()> {
     let Some(BulkMessage::Attach(_)) = hostile.hears_bulk() else { panic!("it asks first") };
     let (segments, check_word) = with(hostile);
@@ -381,7 +386,7 @@ fn answers(
         other => panic!("{other:?}"),
     }
     let Some(BulkMessage::Read { transfer, .. }) = hostile.hears_bulk() else { panic!() };
-    hostile.say(Kind::Data, 0, transfer, &[5; 100]);
+    hostile.say(FrameKind::Data, 0, transfer, &[5; 100]);
     Some(())
 }
 
@@ -389,11 +394,11 @@ const NO_WORD: CheckWord = CheckWord { address: 0, word: 0 };
 
 #[test]
 fn files_and_addresses_that_are_not_what_they_are_said_to_be_are_not_touched() {
-    type Lie = fn(&mut Hostile) -> (Vec<Location>, CheckWord);
+    type Lie = fn(&mut Hostile) -> (Vec<SegmentLocation>, CheckWord);
     let lies: [(&str, Lie); 7] = [
         ("a file that was not passed", |_| {
             let file = FileId { device: 1, inode: 2 };
-            (vec![Location::File { bytes: 500, file }], NO_WORD)
+            (vec![SegmentLocation::File { bytes: 500, file }], NO_WORD)
         }),
         ("a file that can be cut off", |hostile| {
             (vec![pass_file(hostile, 500, SealFlags::GROW, 500)], NO_WORD)
@@ -410,12 +415,12 @@ fn files_and_addresses_that_are_not_what_they_are_said_to_be_are_not_touched() {
             (vec![good, pass_file(hostile, 100, SealFlags::SHRINK, 300)], NO_WORD)
         }),
         ("an address without a check word", |_| {
-            (vec![Location::Process { address: 4096, bytes: 500 }], NO_WORD)
+            (vec![SegmentLocation::Process { address: 4096, bytes: 500 }], NO_WORD)
         }),
         ("an address with a check word of another's", |_| {
             static WORD: [u8; 16] = [7; 16];
             let check_word = CheckWord { address: WORD.as_ptr() as u64, word: 8 };
-            (vec![Location::Process { address: 4096, bytes: 500 }], check_word)
+            (vec![SegmentLocation::Process { address: 4096, bytes: 500 }], check_word)
         }),
     ];
     for (name, lie) in lies {
@@ -429,17 +434,17 @@ fn files_and_addresses_that_are_not_what_they_are_said_to_be_are_not_touched() {
 
 #[test]
 fn lengths_and_numbers_that_do_not_fit_the_handle_end_the_connection() {
-    type Lie = fn(&mut Hostile) -> Vec<Location>;
+    type Lie = fn(&mut Hostile) -> Vec<SegmentLocation>;
     let lies: [(&str, Lie); 5] = [
         ("nothing", |_| vec![]),
         ("too little", |hostile| vec![pass_file(hostile, 499, SealFlags::SHRINK, 499)]),
         ("too much", |hostile| vec![pass_file(hostile, 501, SealFlags::SHRINK, 501)]),
         ("where counting begins again", |_| {
-            let most = Location::Process { address: 0, bytes: u64::MAX };
-            vec![most, Location::Process { address: 0, bytes: 501 }]
+            let most = SegmentLocation::Process { address: 0, bytes: u64::MAX };
+            vec![most, SegmentLocation::Process { address: 0, bytes: 501 }]
         }),
         ("an address where counting begins again", |_| {
-            vec![Location::Process { address: u64::MAX - 100, bytes: 500 }]
+            vec![SegmentLocation::Process { address: u64::MAX - 100, bytes: 500 }]
         }),
     ];
     for (name, lie) in lies {
@@ -457,7 +462,11 @@ fn lengths_and_numbers_that_do_not_fit_the_handle_end_the_connection() {
     );
 }
 
-fn answers_and_is_left(hostile: &mut Hostile, id: u64, with: fn(&mut Hostile) -> Vec<Location>) {
+fn answers_and_is_left(
+    hostile: &mut Hostile,
+    id: u64,
+    with: fn(&mut Hostile) -> Vec<SegmentLocation>,
+) {
     let Some(BulkMessage::Attach(_)) = hostile.hears_bulk() else { panic!("it asks first") };
     let segments = with(hostile);
     hostile.says(&BulkMessage::Attached { id, segments, check_word: NO_WORD });
@@ -476,7 +485,7 @@ fn an_address_at_which_nothing_is_is_the_transfer_s_error_and_no_crash() {
             let word = 0x1234_5678_9abc_def0_u128 << 7;
             let there = Box::new(word.to_ne_bytes());
             let check_word = CheckWord { address: there.as_ptr() as u64, word };
-            let segments = vec![Location::Process { address, bytes: 500 }];
+            let segments = vec![SegmentLocation::Process { address, bytes: 500 }];
             hostile.says(&BulkMessage::Attached { id: 1, segments, check_word });
             assert!(hostile.is_disconnected());
             drop(there);
@@ -529,8 +538,8 @@ fn whoever_asks_for_memory_and_reads_no_answer_is_disconnected() {
     hostile.set_nonblocking(true).unwrap();
     let (handle, transfer) = (made_up((0, 0, 100, Rights::ReadWrite)), 5);
     let read = BulkMessage::Read { transfer, handle, offset: 0, bytes: 1 }.encode(Vec::new());
-    let (body_bytes, kind) = (read.len() as u32, Kind::Bulk);
-    let header = Header { body_bytes, kind, method: 0, call: 0 };
+    let (body_bytes, kind) = (read.len() as u32, FrameKind::Bulk);
+    let header = FrameHeader { body_bytes, kind, method: 0, call: 0 };
     let many = [&header.encode()[..], &read].concat().repeat(100);
     let (began, mut sent) = (Instant::now(), 0);
     while server.stats().closed_count == 0 && began.elapsed() < SOON {
@@ -557,7 +566,7 @@ fn memory_that_was_withdrawn_is_free_although_a_piece_of_it_is_on_its_way() {
         let mut came_bytes = 0;
         loop {
             let (header, body) = wire.hears().expect("it is connected");
-            if header.kind != Kind::Data {
+            if header.kind != FrameKind::Data {
                 let refused = BulkMessage::Refused { transfer: 3, why: BulkRefusal::Unknown };
                 assert_eq!(BulkMessage::decode(&body), Ok(refused));
                 return came_bytes;

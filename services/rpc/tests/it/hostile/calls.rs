@@ -2,7 +2,9 @@
 
 use super::peers::*;
 use crate::gate::gate;
-use handover_rpc::engine::{BulkMessage, HEADER_BYTES, HELLO_BYTES, Header, Hello, Kind};
+use handover_rpc::engine::{
+    BulkMessage, FRAME_HEADER_BYTES, FrameHeader, FrameKind, HELLO_BYTES, Hello,
+};
 use handover_rpc::{
     Bulk, BulkError, BulkMemory, BulkPart, CallError, Calling, Config, Context, Endpoint, Method,
     Rights,
@@ -79,7 +81,7 @@ fn whoever_listens_and_speaks_otherwise_is_named_and_left() {
     let other_version = of_another_version(&stream_hello());
     let mut too_short = stream_hello();
     too_short.message_bytes_max = 63;
-    let this = handover_rpc::engine::VERSION;
+    let this = handover_rpc::engine::PROTOCOL_VERSION;
     for (answer, said) in [
         (&other_version[..], format!("the peer uses protocol version 99, this endpoint {this}")),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the peer does not speak this protocol".into()),
@@ -174,14 +176,15 @@ fn rubbish_in_shared_memory_harms_only_who_writes_it() {
 fn whoever_lies_on_a_stream_is_disconnected() {
     let mut house = House::new("tcp://127.0.0.1:0");
     let max = Config::default().message_bytes_max;
-    let good = Header { body_bytes: 1, kind: Kind::Request, method: ECHO.word(), call: 3 };
-    let long = Header { body_bytes: max + 1, ..good }.encode();
+    let good =
+        FrameHeader { body_bytes: 1, kind: FrameKind::Request, method: ECHO.word(), call: 3 };
+    let long = FrameHeader { body_bytes: max + 1, ..good }.encode();
     let mut kind = good.encode();
     kind[4] = 0;
     let mut reserved = good.encode();
     reserved[7] = 1;
     for (number, bytes) in
-        [&long[..], &kind, &reserved, &[0xff; HEADER_BYTES]].into_iter().enumerate()
+        [&long[..], &kind, &reserved, &[0xff; FRAME_HEADER_BYTES]].into_iter().enumerate()
     {
         let mut stream = TcpStream::connect(&house.place).unwrap();
         stream.set_read_timeout(Some(SOON)).unwrap();
@@ -195,7 +198,7 @@ fn whoever_lies_on_a_stream_is_disconnected() {
         stream.write_all(&hello.encode()).unwrap();
         stream.write_all(&good.encode()).unwrap();
         stream.write_all(&[42]).unwrap();
-        let mut answer = [0; HELLO_BYTES + HEADER_BYTES + 1];
+        let mut answer = [0; HELLO_BYTES + FRAME_HEADER_BYTES + 1];
         stream.read_exact(&mut answer).unwrap();
         assert_eq!(answer.last(), Some(&42), "as long as it is polite");
         stream.write_all(bytes).unwrap();
@@ -223,13 +226,14 @@ fn answers_that_nobody_asked_for_are_dropped() {
         let mut hello_bytes = [0; HELLO_BYTES];
         stream.read_exact(&mut hello_bytes).unwrap();
         stream.write_all(&hello_bytes).unwrap();
-        let mut asked = [0; HEADER_BYTES + 1];
+        let mut asked = [0; FRAME_HEADER_BYTES + 1];
         stream.read_exact(&mut asked).unwrap();
         let mut answers = Vec::new();
         for call in (0..50).chain([u64::MAX]) {
             // One of them is for the call, and only its first answer counts.
             for body in [call as u8, 99] {
-                let header = Header { body_bytes: 1, kind: Kind::Response, method: 0, call };
+                let header =
+                    FrameHeader { body_bytes: 1, kind: FrameKind::Response, method: 0, call };
                 answers.extend(header.encode().into_iter().chain([body]));
             }
         }
@@ -302,7 +306,7 @@ fn pooled_requests_of_a_peer_that_does_not_read(fibers: bool) {
     let long = Method::new("long");
     let mut hostile = Hostile::welcomed(&house.place);
     for call in 0..REQUESTS {
-        hostile.say(Kind::Request, long.word(), call, &[]);
+        hostile.say(FrameKind::Request, long.word(), call, &[]);
     }
     hostile.is_heard_but(0);
     gate.store(true, Ordering::SeqCst);
@@ -320,7 +324,7 @@ fn pooled_requests_of_a_peer_that_does_not_read(fibers: bool) {
     let mut answered: Vec<u64> = Vec::new();
     for _ in 0..REQUESTS {
         let (header, body) = hostile.hears().expect("an answer");
-        assert_eq!((header.kind, body.len()), (Kind::Response, 4002));
+        assert_eq!((header.kind, body.len()), (FrameKind::Response, 4002));
         answered.push(header.call);
     }
     answered.sort_unstable();
@@ -348,7 +352,7 @@ fn peer_that_fills_the_pool_leaves_room_for_others() {
     let slow = Method::new("slow");
     let mut hostile = Hostile::welcomed(&house.place);
     for call in 0..REQUESTS {
-        hostile.say(Kind::Request, slow.word(), call, &[]);
+        hostile.say(FrameKind::Request, slow.word(), call, &[]);
     }
     hostile.is_heard_but(0);
     let calls: Vec<_> =
@@ -400,7 +404,7 @@ fn answers_to_deferred_requests_are_queued_within_the_limit() {
     let peer = std::thread::spawn(move || {
         let mut wire = Wire::that_takes(1 << 20, &place);
         for call in 0..REQUESTS_COUNT {
-            wire.say(Kind::Request, long.word(), call, &[]);
+            wire.say(FrameKind::Request, long.word(), call, &[]);
         }
         wait();
         for call in 0..REQUESTS_COUNT {
@@ -451,7 +455,7 @@ fn peer_that_reads_neither_answers_nor_refusals_is_disconnected() {
     let peer = std::thread::spawn(move || {
         let mut wire = Wire::that_takes(1 << 14, &place);
         for call in 0..REQUESTS_COUNT {
-            wire.say(Kind::Request, long.word(), call, &[]);
+            wire.say(FrameKind::Request, long.word(), call, &[]);
         }
         wait();
     });
@@ -491,11 +495,11 @@ fn requests_of_one_peer_that_were_put_off_leave_others_their_turn() {
     });
     let (hold, note) = (Method::new("hold"), Method::new("note"));
     let mut holder = Wire::welcomed(&house.place);
-    holder.say(Kind::Request, hold.word(), 1, &[]);
+    holder.say(FrameKind::Request, hold.word(), 1, &[]);
     holder.hears().expect("its handler waits for an answer");
     let mut many = Wire::welcomed(&house.place);
     for call in 0..REQUESTS {
-        many.say(Kind::Request, note.word(), call, &[]);
+        many.say(FrameKind::Request, note.word(), call, &[]);
     }
     // A refusal shows that the frames sent before it were read: it is not put off.
     let unknown = made_up((u64::MAX, 0, 1, Rights::Read));
@@ -526,14 +530,16 @@ fn message_that_is_begun_and_not_ended_ends_the_connection() {
     });
     let began = Instant::now();
     let mut halves: Vec<Wire> = (0..3).map(|_| Wire::welcomed(&house.place)).collect();
-    let request = Header { body_bytes: 100, kind: Kind::Request, method: ECHO.word(), call: 1 };
+    let request =
+        FrameHeader { body_bytes: 100, kind: FrameKind::Request, method: ECHO.word(), call: 1 };
     halves[0].say_bytes(&request.encode()[..5]);
     halves[1].say_bytes(&request.encode());
     halves[1].say_bytes(&[7; 50]);
     // Data that is received directly into its memory.
     let handle = handle.unwrap();
     halves[2].says(&BulkMessage::Write { transfer: 6, handle, offset: 0, bytes: 1000 });
-    let data = Header { body_bytes: 1000, kind: Kind::Data, method: 0, call: 6 | 1 << 63 };
+    let data =
+        FrameHeader { body_bytes: 1000, kind: FrameKind::Data, method: 0, call: 6 | 1 << 63 };
     halves[2].say_bytes(&data.encode());
     halves[2].say_bytes(&[7; 500]);
     // Peers that complete their messages are served, however long they are silent in between.
@@ -569,7 +575,7 @@ fn memory_for_a_long_message_is_given_back_while_the_peer_stays() {
     let place = address.without_scheme().to_string();
     let stranger = std::thread::spawn(move || {
         let mut wire = Wire::that_takes(1 << 20, &place);
-        wire.say(Kind::Request, Method::new("long").word(), 1, &vec![1; 1 << 20]);
+        wire.say(FrameKind::Request, Method::new("long").word(), 1, &vec![1; 1 << 20]);
         wire.hears().expect("an answer");
         wire
     });

@@ -1,6 +1,8 @@
 //! Hand-written peers that send arbitrary bytes, and a server for them.
 
-use handover_rpc::engine::{BulkMessage, HEADER_BYTES, HELLO_BYTES, Header, Hello, Kind};
+use handover_rpc::engine::{
+    BulkMessage, FRAME_HEADER_BYTES, FrameHeader, FrameKind, HELLO_BYTES, Hello,
+};
 use handover_rpc::{BulkHandle, Calling, Config, Endpoint, Method, Peer, Rights, Stopper};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -69,30 +71,30 @@ impl Drop for House {
 
 /// Actions of a hand-written peer after the handshake.
 pub trait Raw {
-    fn say(&mut self, kind: Kind, method: u64, call: u64, body: &[u8]);
+    fn say(&mut self, kind: FrameKind, method: u64, call: u64, body: &[u8]);
 
     /// Reads the next frame; `None` at the end of the connection.
-    fn hears(&mut self) -> Option<(Header, Vec<u8>)>;
+    fn hears(&mut self) -> Option<(FrameHeader, Vec<u8>)>;
 
     /// Returns `true` if the connection ends soon, whatever comes before.
     fn is_disconnected(&mut self) -> bool;
 
     fn says(&mut self, message: &BulkMessage) {
-        self.say(Kind::Bulk, 0, 0, &message.encode(Vec::new()));
+        self.say(FrameKind::Bulk, 0, 0, &message.encode(Vec::new()));
     }
 
     /// Reads the next message about bulk transfers.
     fn hears_bulk(&mut self) -> Option<BulkMessage> {
         let (header, body) = self.hears()?;
-        assert_eq!(header.kind, Kind::Bulk, "{header:?}");
+        assert_eq!(header.kind, FrameKind::Bulk, "{header:?}");
         Some(BulkMessage::decode(&body).expect("the house tells the truth"))
     }
 
     /// Checks that a request of this peer is answered.
     fn is_served(&mut self) {
-        self.say(Kind::Request, ECHO.word(), 77, &[42]);
+        self.say(FrameKind::Request, ECHO.word(), 77, &[42]);
         let (header, body) = self.hears().expect("it is connected");
-        assert_eq!((header.kind, header.call, &body[..]), (Kind::Response, 77, &[42][..]));
+        assert_eq!((header.kind, header.call, &body[..]), (FrameKind::Response, 77, &[42][..]));
     }
 }
 
@@ -143,17 +145,17 @@ impl Wire {
 }
 
 impl Raw for Wire {
-    fn say(&mut self, kind: Kind, method: u64, call: u64, body: &[u8]) {
-        let header = Header { body_bytes: body.len() as u32, kind, method, call };
+    fn say(&mut self, kind: FrameKind, method: u64, call: u64, body: &[u8]) {
+        let header = FrameHeader { body_bytes: body.len() as u32, kind, method, call };
         let frame = [&header.encode()[..], body].concat();
         // Fails if the connection has ended.
         let _ = self.stream.write_all(&frame);
     }
 
-    fn hears(&mut self) -> Option<(Header, Vec<u8>)> {
-        let mut head = [0; HEADER_BYTES];
+    fn hears(&mut self) -> Option<(FrameHeader, Vec<u8>)> {
+        let mut head = [0; FRAME_HEADER_BYTES];
         self.stream.read_exact(&mut head).ok()?;
-        let header = Header::decode(&head, u32::MAX).expect("a frame of the house's");
+        let header = FrameHeader::decode(&head, u32::MAX).expect("a frame of the house's");
         let mut body = vec![0; header.body_bytes as usize];
         self.stream.read_exact(&mut body).ok()?;
         Some((header, body))
@@ -188,7 +190,7 @@ pub const TOTAL_BYTES: u64 = BODIES_AT + 2 * SHARED_BYTES as u64;
 /// Offset of a side's read position in its part of the segment.
 pub const TAKEN_AT: u64 = SIDE_BYTES / 2;
 /// Maximum length of a body that is stored in its slot, in bytes.
-const INLINE_BYTES: usize = 96;
+const INLINE_BODY_BYTES_MAX: usize = 96;
 
 /// Hand-written peer on shared memory, as the connector.
 pub struct Hostile {
@@ -297,10 +299,10 @@ impl Hostile {
 }
 
 impl Raw for Hostile {
-    fn say(&mut self, kind: Kind, method: u64, call: u64, body: &[u8]) {
-        let header = Header { body_bytes: body.len() as u32, kind, method, call };
+    fn say(&mut self, kind: FrameKind, method: u64, call: u64, body: &[u8]) {
+        let header = FrameHeader { body_bytes: body.len() as u32, kind, method, call };
         let mut first = 0;
-        if body.len() > INLINE_BYTES {
+        if body.len() > INLINE_BODY_BYTES_MAX {
             // All long bodies are at the same offset, so only one can be under way.
             self.is_heard_but(0);
             self.memory.write_all_at(body, BODIES_AT).unwrap();
@@ -317,7 +319,7 @@ impl Raw for Hostile {
         self.publish(header.words(), first);
     }
 
-    fn hears(&mut self) -> Option<(Header, Vec<u8>)> {
+    fn hears(&mut self) -> Option<(FrameHeader, Vec<u8>)> {
         let slot = SLOTS_AT + (u64::from(SLOTS) + self.received % u64::from(SLOTS)) * SLOT_BYTES;
         let began = Instant::now();
         while self.get::<1>(slot)[0] != self.received + 1 {
@@ -327,9 +329,9 @@ impl Raw for Hostile {
             }
             std::thread::sleep(Duration::from_micros(100));
         }
-        let header = Header::from_words(self.get(slot + 8), MESSAGE_MAX).expect("a frame");
+        let header = FrameHeader::from_words(self.get(slot + 8), MESSAGE_MAX).expect("a frame");
         let mut body = vec![0; header.body_bytes as usize];
-        let at = match body.len() > INLINE_BYTES {
+        let at = match body.len() > INLINE_BODY_BYTES_MAX {
             true => BODIES_AT + u64::from(SHARED_BYTES) + self.get::<1>(slot + 32)[0],
             false => slot + 32,
         };

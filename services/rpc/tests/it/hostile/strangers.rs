@@ -1,7 +1,9 @@
 //! Tests with peers that cannot authenticate: both sides get an error at once, and no such peer is let in.
 
 use super::peers::{SOON, stream_hello};
-use handover_rpc::engine::{HELLO_BYTES, Hello, NO_PROOF, NONCE_BYTES, PROOF_BYTES, Role, Secret};
+use handover_rpc::engine::{
+    HELLO_BYTES, HandshakeRole, Hello, NO_PROOF, NONCE_BYTES, PROOF_BYTES, Secret,
+};
 use handover_rpc::{
     Address, AuthenticationError, Calling, CloseReason, Config, Endpoint, EndpointError, Method,
     Peer, UdsPeers,
@@ -135,8 +137,9 @@ fn no_proof_is_given_to_a_peer_that_gives_none_and_a_recorded_one_is_worth_nothi
         let secret = Secret::new(SECRET).unwrap();
         // A proof recorded on another connection: the server's random number differs.
         let (_, sent, came) = opening(&place);
-        let recorded = secret.proof(Role::Connector, &sent, &came);
-        let reflected = |sent: &[u8], came: &[u8]| secret.proof(Role::Acceptor, sent, came);
+        let recorded = secret.compute_proof(HandshakeRole::Connector, &sent, &came);
+        let reflected =
+            |sent: &[u8], came: &[u8]| secret.compute_proof(HandshakeRole::Acceptor, sent, came);
         for proof in [
             Box::new(|_: &[u8], _: &[u8]| [1u8; PROOF_BYTES]) as Box<dyn Fn(&[u8], &[u8]) -> _>,
             Box::new(|_: &[u8], _: &[u8]| NO_PROOF),
@@ -151,10 +154,10 @@ fn no_proof_is_given_to_a_peer_that_gives_none_and_a_recorded_one_is_worth_nothi
             assert_eq!(rest, NO_PROOF, "zeros, and the end");
         }
         let (mut stream, sent, came) = opening(&place);
-        stream.write_all(&secret.proof(Role::Connector, &sent, &came)).unwrap();
+        stream.write_all(&secret.compute_proof(HandshakeRole::Connector, &sent, &came)).unwrap();
         let mut proof = [0; PROOF_BYTES];
         stream.read_exact(&mut proof).unwrap();
-        assert!(secret.accepts(&proof, Role::Acceptor, &sent, &came));
+        assert!(secret.is_valid_proof(&proof, HandshakeRole::Acceptor, &sent, &came));
     });
     settled(&mut server, stranger);
     assert!(server.stats().turned_away_count >= 4);
