@@ -125,7 +125,7 @@ fn answer_and_post_wake_a_sleeping_thread() {
         let first = thread::spawn({
             let inbox = Arc::clone(&inbox);
             move || {
-                inbox.push(1);
+                inbox.push_answer(1);
                 inbox.post(2, MANY).expect("open");
             }
         });
@@ -147,11 +147,11 @@ fn concurrent_stop_and_answer_end_a_sleep() {
         let inbox = Inbox::new();
         let stopper = thread::spawn({
             let inbox = Arc::clone(&inbox);
-            move || inbox.stop()
+            move || inbox.request_stop()
         });
         let pool = thread::spawn({
             let inbox = Arc::clone(&inbox);
-            move || inbox.push(1)
+            move || inbox.push_answer(1)
         });
         let mut endpoint = Endpoint::default();
         endpoint.run(&inbox, |it| it.stops_count == 1 && it.answers == [1]);
@@ -167,10 +167,10 @@ fn second_stop_is_merged_with_the_first_or_ends_another_sleep() {
         let stopper = thread::spawn({
             let inbox = Arc::clone(&inbox);
             move || {
-                inbox.stop();
-                inbox.push(1);
-                inbox.stop();
-                inbox.push(2);
+                inbox.request_stop();
+                inbox.push_answer(1);
+                inbox.request_stop();
+                inbox.push_answer(2);
             }
         });
         let mut endpoint = Endpoint::default();
@@ -233,7 +233,7 @@ fn post_after_the_close_is_taken_once_the_inbox_is_open_again() {
             let inbox = Arc::clone(&inbox);
             move || {
                 let is_accepted = inbox.post(1, MANY).is_ok();
-                inbox.push(0);
+                inbox.push_answer(0);
                 is_accepted
             }
         });
