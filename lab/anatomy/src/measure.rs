@@ -9,7 +9,7 @@ use crate::reader::Reader;
 use crate::scratch::{self, remove};
 use crate::statistics::{self, HandoffSample};
 use handover_base::clock;
-use handover_harness::{Bench, Lab, TraceTo, TracedRound, TracedSession};
+use handover_harness::{Bench, Lab, TraceRequest, TracedRound, TracedSession};
 use handover_probe::read::{Trace, merge};
 use handover_record::{Anatomy, AnatomyFloor, Record, Unmatched};
 use std::path::{Path, PathBuf};
@@ -115,7 +115,7 @@ impl Analysis<'_> {
     ) -> Result<(), AnatomyError> {
         let folder = self.folder.join(format!("round-{}", self.rounds));
         std::fs::create_dir(&folder).map_err(AnatomyError::at(&folder))?;
-        let to = TraceTo {
+        let to = TraceRequest {
             folder: folder.clone(),
             sites: self.benchmark.pattern(),
             ring_bytes: RING_BYTES,
