@@ -11,13 +11,13 @@ mod resources;
 mod table;
 
 use clap::Args;
-use costed::{Subject, Tool};
+use costed::{EventRecording, MeasuredFunction};
 use folders::TraceFolders;
 use handover_base::affinity;
 use handover_program::console;
 use std::io::Write;
 use std::path::PathBuf;
-use table::{Results, Unit};
+use table::{Results, TickUnit};
 
 /// Maximum number of calls of a measured process; its trace then has 60 GB.
 const CALLS_MAX: u64 = 10_000_000_000;
@@ -61,10 +61,10 @@ pub struct Calls {
     json: bool,
     /// Run as one of the measured processes
     #[arg(long, hide = true, value_name = "SUBJECT", value_enum)]
-    child: Option<Subject>,
+    child: Option<MeasuredFunction>,
     /// Tool that records the measured process's events, and its destination
     #[arg(long, hide = true, value_name = "TOOL", value_enum, requires = "child")]
-    tool: Option<Tool>,
+    tool: Option<EventRecording>,
     /// Id of the measuring process; the measured process exits when that exits
     #[arg(long, hide = true, value_name = "PID", requires = "child")]
     parent: Option<i32>,
@@ -75,7 +75,7 @@ pub struct Calls {
 
 pub fn run(args: &Calls, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(subject) = args.child {
-        let tool = args.tool.unwrap_or(Tool::Off);
+        let tool = args.tool.unwrap_or(EventRecording::Off);
         return costed::run_child(subject, tool, args.calls, &args.files, args.parent);
     }
     // Registered before there are folders to remove.
@@ -86,27 +86,27 @@ pub fn run(args: &Calls, out: &mut dyn Write) -> anyhow::Result<()> {
             "calls: warning: no file can be created in /dev/shm; its rows are left out",
         );
     }
-    let unit = Unit::of_this_clock();
-    let mut loops = loops::rows(&folders)?;
+    let unit = TickUnit::of_this_clock();
+    let mut loops = loops::create_rows(&folders)?;
     let calls_count = (args.millions * 1e6) as u64 / loops::ROUNDS_COUNT;
     let home = affinity::mask();
     // Best effort: if the thread moves to another CPU, that round is only an outlier.
     let _ = affinity::pin(affinity::current_cpu());
-    let measured = loops::measure(&mut loops, calls_count, args.calls, &folders, &interrupted);
+    let measured = loops::measure_rows(&mut loops, calls_count, args.calls, &folders, &interrupted);
     let _ = affinity::set_mask(&home);
     measured?;
     let processes = processes::measure_programs(args.calls, args.runs, &folders, &interrupted)?;
     let empties = processes::measure_empty_programs(args.runs, &folders, &interrupted)?;
     let results = Results { loops: &loops, processes: &processes, empties: &empties, unit: &unit };
     if args.json {
-        writeln!(out, "{}", results.document(args.calls, args.runs, &folders))?;
+        writeln!(out, "{}", results.to_json(args.calls, args.runs, &folders))?;
     } else {
         writeln!(
             out,
             "Calls: {} M a row, {} rounds; {}",
             args.millions,
             loops::ROUNDS_COUNT,
-            unit.words()
+            unit.describe()
         )?;
         results.print_master(args.calls, &folders, out)?;
         results.print_loops(out)?;

@@ -23,12 +23,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub fn run(args: &EvhPerf, out: &mut dyn Write) -> anyhow::Result<()> {
-    args.check()?;
+    args.validate()?;
     if args.part.is_none() && args.processes > 1 {
         let signals = Signals::new()?;
         return match (args.connect, args.eventhandler) {
             (true, _) => connect::run(args, &signals, out),
-            (_, true) => parts::serve(args, &signals, out),
+            (_, true) => parts::serve_in_processes(args, &signals, out),
             _ => client::run_in_processes(args, &signals, out),
         };
     }
@@ -53,7 +53,7 @@ pub fn run(args: &EvhPerf, out: &mut dyn Write) -> anyhow::Result<()> {
     let server = serve::start(&args)?;
     args.port = server.address().port();
     let mut printer = printer::Printer::new(out, args.json);
-    printer.settings("EventHandler", &serve::settings(&args))?;
+    printer.print_settings("EventHandler", &serve::settings(&args))?;
     serve::print_started(&args, server.took, &mut printer)?;
     let ran = client::run(&args, &signals, out);
     server.stop(&args, &mut printer::Printer::new(out, args.json))?;

@@ -3,7 +3,7 @@
 
 mod log;
 mod memory;
-mod pace;
+mod policy;
 #[allow(unsafe_code)]
 mod raw;
 pub mod two_processes;
@@ -17,10 +17,12 @@ use handover_event::{
     Config, EndReason, Handler, HandlerTable, KIND_MAX, Machine, MachineError, ParkOn, RunError,
     Signals, SpawnError, Stopper, ThreadConfig, ThreadHandle, Verbosity, WakeWhen,
 };
-use handover_program::exit::{Interrupted, usage as wrong};
-use handover_suite::event::drive::{self, KindMessage, KindPartner, LinearSearch, Lookup};
-use log::{Log, TARGET};
-use pace::{Demo, Opener, SentLine};
+use handover_program::exit::{Interrupted, to_usage_error as wrong};
+use handover_suite::event::drive::{
+    self, HandlerLookup, KindMessage, KindPartner, LinearHandlerTable,
+};
+use log::{DemoLog, TRACING_TARGET};
+use policy::{Demo, FirstMessage, SentLine};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,7 +50,7 @@ formatted only when it is printed. Of -v, -t and -g, the one with the most outpu
 
 /// Options of all five demos.
 #[derive(Debug, Args)]
-pub struct Options {
+pub struct DemoOptions {
     /// Disable all output except errors
     #[arg(short = 'q', long, conflicts_with_all = ["verbose", "trace", "debug"])]
     quiet: bool,
@@ -78,13 +80,13 @@ pub struct Options {
     place: Option<Placement>,
 }
 
-impl Options {
+impl DemoOptions {
     fn verbosity(&self) -> Verbosity {
         match self {
-            Options { quiet: true, .. } => Verbosity::Quiet,
-            Options { debug: true, .. } => Verbosity::Debug,
-            Options { trace: true, .. } => Verbosity::Trace,
-            Options { verbose: true, .. } => Verbosity::Verbose,
+            DemoOptions { quiet: true, .. } => Verbosity::Quiet,
+            DemoOptions { debug: true, .. } => Verbosity::Debug,
+            DemoOptions { trace: true, .. } => Verbosity::Trace,
+            DemoOptions { verbose: true, .. } => Verbosity::Verbose,
             _ => Verbosity::Normal,
         }
     }
@@ -100,12 +102,12 @@ impl Options {
     }
 
     /// Returns the behaviour of a machine without the QUIT timer.
-    fn pace(&self, opener: Opener, cpu: Option<u32>, idle: Duration) -> Demo {
+    fn policy(&self, opener: FirstMessage, cpu: Option<u32>, idle: Duration) -> Demo {
         Demo::new(self.liveloop, opener, None, cpu, idle)
     }
 
     /// Returns the behaviour of the machine that has the QUIT timer.
-    fn main_pace(&self, opener: Opener, cpu: Option<u32>, idle: Duration) -> Demo {
+    fn main_policy(&self, opener: FirstMessage, cpu: Option<u32>, idle: Duration) -> Demo {
         let stops_after = Duration::from_secs_f64(self.seconds);
         Demo::new(self.liveloop, opener, Some(stops_after), cpu, idle)
     }
@@ -116,7 +118,7 @@ impl Options {
 #[command(after_help = COUNT_HELP)]
 pub struct Hello1 {
     #[command(flatten)]
-    options: Options,
+    options: DemoOptions,
     /// Way in which the machine sends the message to itself
     #[arg(long, value_enum, default_value_t = SendMethod::Call)]
     via: SendMethod,
@@ -183,7 +185,7 @@ impl Notifying {
 #[command(after_help = COUNT_HELP)]
 pub struct Hello2 {
     #[command(flatten)]
-    options: Options,
+    options: DemoOptions,
     /// Run as the second process, with the socket as standard input
     #[arg(long, hide = true)]
     child: bool,
@@ -194,7 +196,7 @@ pub struct Hello2 {
 #[command(after_help = COUNT_HELP)]
 pub struct Hello3 {
     #[command(flatten)]
-    options: Options,
+    options: DemoOptions,
     #[command(flatten)]
     notifying: Notifying,
     /// Lookup of a message's handler by the message's id
@@ -220,7 +222,7 @@ enum LookupKind {
 #[command(after_help = COUNT_HELP)]
 pub struct HelloMany {
     #[command(flatten)]
-    options: Options,
+    options: DemoOptions,
     #[command(flatten)]
     notifying: Notifying,
     /// Threads that are served
@@ -229,7 +231,7 @@ pub struct HelloMany {
     threads: u64,
 }
 
-pub fn run1(args: &Hello1) -> anyhow::Result<()> {
+pub fn run_hello1(args: &Hello1) -> anyhow::Result<()> {
     let (via, wake) = match (args.via, args.wake) {
         (SendMethod::Call, None) => (drive::SendMethod::Call, Wake::Asleep),
         (SendMethod::Pass, wake) => (drive::SendMethod::Pass, wake.unwrap_or(Wake::Always)),
@@ -243,14 +245,14 @@ pub fn run1(args: &Hello1) -> anyhow::Result<()> {
     };
     let environment = Environment::new("DEMO1EVM", &args.options, 0)?;
     let cpu = args.options.cpus(1)?[0];
-    let pace = args.options.main_pace(Opener::FirstWhenIdle, cpu, IDLE);
+    let policy = args.options.main_policy(FirstMessage::FirstWhenIdle, cpu, IDLE);
     let thread = ThreadConfig { wake_when: wake.into(), ..ThreadConfig::default() };
     let config = Config { messages_per_round_max: MESSAGES_PER_ROUND, thread, ..Config::default() };
-    let machine = with_descriptor_hint(drive::self_talker(via, pace, config))?;
-    run_machines(&environment, machine, no_others(), |it| &it.pace)
+    let machine = with_descriptor_hint(drive::new_self_sender(via, policy, config))?;
+    run_machines(&environment, machine, no_others(), |it| &it.policy)
 }
 
-pub fn run3(args: &Hello3) -> anyhow::Result<()> {
+pub fn run_hello3(args: &Hello3) -> anyhow::Result<()> {
     if let (LookupKind::Match, Some(ids)) = (args.lookup, args.ids) {
         return Err(wrong(format!("--ids {ids}: --lookup match has no ids; use direct or search")));
     }
@@ -263,48 +265,53 @@ pub fn run3(args: &Hello3) -> anyhow::Result<()> {
         LookupKind::Match => SentLine::Plain,
         LookupKind::Direct | LookupKind::Search => SentLine::To { evm_id },
     };
-    let paces = [
-        options.main_pace(Opener::Second, cpus[0], IDLE_OF_TWO_THREADS).sent_line(to(1)),
-        options.pace(Opener::First, cpus[1], IDLE_OF_TWO_THREADS).sent_line(to(0)),
+    let policies = [
+        options
+            .main_policy(FirstMessage::Second, cpus[0], IDLE_OF_TWO_THREADS)
+            .with_sent_line(to(1)),
+        options.policy(FirstMessage::First, cpus[1], IDLE_OF_TWO_THREADS).with_sent_line(to(0)),
     ];
     let config = args.notifying.config();
     match args.lookup {
         LookupKind::Direct => run_pair_by_id::<HandlerTable<KindPartner<Demo>, KindMessage>>(
             &environment,
-            paces,
+            policies,
             ids_count,
             config,
         ),
-        LookupKind::Search => run_pair_by_id::<LinearSearch<KindPartner<Demo>, KindMessage>>(
+        LookupKind::Search => run_pair_by_id::<LinearHandlerTable<KindPartner<Demo>, KindMessage>>(
             &environment,
-            paces,
+            policies,
             ids_count,
             config,
         ),
         LookupKind::Match => {
-            run_pair(&environment, with_descriptor_hint(drive::pair(paces, config))?, |it| &it.pace)
+            run_pair(&environment, with_descriptor_hint(drive::new_pair(policies, config))?, |it| {
+                &it.policy
+            })
         }
     }
 }
 
 fn run_pair_by_id<L>(
     environment: &Environment,
-    paces: [Demo; 2],
+    policies: [Demo; 2],
     ids_count: usize,
     config: Config,
 ) -> anyhow::Result<()>
 where
-    L: Lookup<Demo> + Send + 'static,
+    L: HandlerLookup<Demo> + Send + 'static,
 {
-    let machines = with_descriptor_hint(drive::pair_by_id::<Demo, L>(paces, ids_count, config))?;
-    run_pair(environment, machines, |it| &it.caller().pace)
+    let machines =
+        with_descriptor_hint(drive::new_pair_by_id::<Demo, L>(policies, ids_count, config))?;
+    run_pair(environment, machines, |it| &it.caller().policy)
 }
 
 /// Runs two machines. The first one sends its message before the second one's thread is started: its line comes first.
 fn run_pair<H>(
     environment: &Environment,
     [mut first, second]: [Machine<H>; 2],
-    pace: impl Fn(&H) -> &Demo,
+    policy: impl Fn(&H) -> &Demo,
 ) -> anyhow::Result<()>
 where
     H: Handler + Send + 'static,
@@ -313,25 +320,31 @@ where
     if first.poll()?.end_reason.is_some() {
         first.stopper().stop(); // the QUIT timer has expired already: the run will end at once
     }
-    run_machines(environment, first, vec![second], pace)
+    run_machines(environment, first, vec![second], policy)
 }
 
-pub fn run4(args: &HelloMany) -> anyhow::Result<()> {
+pub fn run_hello4(args: &HelloMany) -> anyhow::Result<()> {
     // With this tag and this text in all documented transcripts.
     let environment = Environment::new("DEMO3EVM", &args.options, args.threads)?;
-    let (server, clients) = args.paces()?;
-    let clients = clients.into_iter().map(|client| client.sent_line(SentLine::FirstJoined));
-    let (server, clients) =
-        with_descriptor_hint(drive::served(server, clients, args.notifying.config()))?;
-    run_machines(&environment, server, clients, |it| &it.pace)
+    let (server, clients) = args.policies()?;
+    let clients = clients.into_iter().map(|client| client.with_sent_line(SentLine::FirstJoined));
+    let (server, clients) = with_descriptor_hint(drive::new_server_with_clients(
+        server,
+        clients,
+        args.notifying.config(),
+    ))?;
+    run_machines(&environment, server, clients, |it| &it.policy)
 }
 
-pub fn run5(args: &HelloMany) -> anyhow::Result<()> {
+pub fn run_hello5(args: &HelloMany) -> anyhow::Result<()> {
     let environment = Environment::new("DEMO5EVM", &args.options, args.threads)?;
-    let (server, clients) = args.paces()?;
-    let (server, clients) =
-        with_descriptor_hint(drive::served_by_topic(server, clients, args.notifying.config()))?;
-    run_machines(&environment, server, clients, |it| &it.pace)
+    let (server, clients) = args.policies()?;
+    let (server, clients) = with_descriptor_hint(drive::new_topic_server_with_clients(
+        server,
+        clients,
+        args.notifying.config(),
+    ))?;
+    run_machines(&environment, server, clients, |it| &it.policy)
 }
 
 /// Adds a remedy to the error of machines that lack descriptors.
@@ -347,22 +360,22 @@ fn with_descriptor_hint<T>(machines: Result<T, MachineError>) -> anyhow::Result<
 
 impl HelloMany {
     /// Returns the behaviour of the server and of each client.
-    fn paces(&self) -> anyhow::Result<(Demo, Vec<Demo>)> {
+    fn policies(&self) -> anyhow::Result<(Demo, Vec<Demo>)> {
         let options = &self.options;
         let mut cpus = options.cpus(self.threads as usize + 1)?.into_iter();
-        let server = options.main_pace(Opener::Second, cpus.next().flatten(), IDLE);
-        Ok((server, cpus.map(|cpu| options.pace(Opener::First, cpu, IDLE)).collect()))
+        let server = options.main_policy(FirstMessage::Second, cpus.next().flatten(), IDLE);
+        Ok((server, cpus.map(|cpu| options.policy(FirstMessage::First, cpu, IDLE)).collect()))
     }
 }
 
 /// Returns an empty list of further machines, of an arbitrary type.
-fn no_others() -> Vec<Machine<drive::SelfTalker<Demo>>> {
+fn no_others() -> Vec<Machine<drive::SelfSendHandler<Demo>>> {
     Vec::new()
 }
 
 /// Environment of a demo: its log, and the signals that can stop it early.
 struct Environment {
-    log: Arc<Log>,
+    log: Arc<DemoLog>,
     signals: std::cell::Cell<Option<Signals>>,
     interrupted: Arc<AtomicBool>,
 }
@@ -379,9 +392,14 @@ impl Environment {
     /// Sets up the log and blocks the signals. Must be called before any thread is started, so that
     /// the signals are blocked in all threads, and before memory is allocated for `others_count`
     /// threads, as it checks that there is enough.
-    fn new(tag: &'static str, options: &Options, others_count: u64) -> anyhow::Result<Environment> {
+    fn new(
+        tag: &'static str,
+        options: &DemoOptions,
+        others_count: u64,
+    ) -> anyhow::Result<Environment> {
         memory::check_for_threads(others_count + 1)?; // one more thread waits for signals
-        let log = Arc::new(Log::new(tag, options.verbosity(), !options.no_header, options.syslog)?);
+        let log =
+            Arc::new(DemoLog::new(tag, options.verbosity(), !options.no_header, options.syslog)?);
         tracing::subscriber::set_global_default(Arc::clone(&log))
             .context("set the global tracing subscriber")?;
         let signals = Signals::block(&[Signals::INT, Signals::TERM])?;
@@ -391,7 +409,7 @@ impl Environment {
 
     /// Starts the thread that stops the run on a signal, and stops the run when a line cannot be written.
     fn stop_on_signal(&self, stopper: &Stopper) -> anyhow::Result<()> {
-        self.log.on_failure(stopper.clone());
+        self.log.stop_on_failure(stopper.clone());
         let Some(signals) = self.signals.take() else { return Ok(()) };
         let (interrupted, stopper) = (Arc::clone(&self.interrupted), stopper.clone());
         let watch = move || {
@@ -418,9 +436,9 @@ impl Environment {
         let interrupted = self.interrupted.load(Ordering::Acquire);
         let Outcome { handled, took, used, quit } = outcome;
         if *quit {
-            tracing::info!(target: TARGET, "QUIT timer expired ({handled} messages sent)!");
+            tracing::info!(target: TRACING_TARGET, "QUIT timer expired ({handled} messages sent)!");
         } else if interrupted {
-            tracing::info!(target: TARGET, "Interrupted ({handled} messages sent)!");
+            tracing::info!(target: TRACING_TARGET, "Interrupted ({handled} messages sent)!");
         }
         let took_s = took.as_secs_f64();
         let each = match handled {
@@ -428,7 +446,7 @@ impl Environment {
             handled => format!(", {} each", format_ns(took_s * 1e9 / *handled as f64)),
         };
         let rate = format_rate(*handled as f64 / took_s.max(1e-9));
-        tracing::info!(target: TARGET, "{handled} messages in {took_s:.3} s: {rate}{each}");
+        tracing::info!(target: TRACING_TARGET, "{handled} messages in {took_s:.3} s: {rate}{each}");
         let cpu_ns = (used.user_ns + used.system_ns).max(1) as f64;
         let part = |ns: u64| {
             let each = match handled {
@@ -438,14 +456,14 @@ impl Environment {
             format!("{:.3} s ({:.0} %{each})", ns as f64 / 1e9, ns as f64 / cpu_ns * 100.0)
         };
         tracing::info!(
-            target: TARGET,
+            target: TRACING_TARGET,
             "user {}, system {}; context switches: {} voluntary, {} involuntary",
             part(used.user_ns),
             part(used.system_ns),
             used.switches_voluntary,
             used.switches_involuntary
         );
-        self.log.result()?;
+        self.log.take_write_error()?;
         match (interrupted, *quit) {
             (true, _) => Err(Interrupted.into()),
             (false, true) => Ok(()),
@@ -460,7 +478,7 @@ fn run_machines<M, O>(
     environment: &Environment,
     mut main: Machine<M>,
     others: Vec<Machine<O>>,
-    pace: impl Fn(&M) -> &Demo,
+    policy: impl Fn(&M) -> &Demo,
 ) -> anyhow::Result<()>
 where
     M: Handler,
@@ -484,7 +502,7 @@ where
         fault = fault.or_else(|| run_error(&ended));
     }
     let used = usage::process() - used;
-    let outcome = Outcome { handled, took, used, quit: pace(main.handler()).has_quit() };
+    let outcome = Outcome { handled, took, used, quit: policy(main.handler()).has_quit() };
     let printed = environment.print_outcome(&outcome);
     match fault {
         Some(fault) => Err(fault),

@@ -14,7 +14,7 @@ mod sched;
 mod stamp;
 mod trylock;
 
-pub use eventual::plot::draw as plot_eventuals;
+pub use eventual::plot::draw_plots as plot_eventuals;
 
 use anyhow::Context;
 use clap::Subcommand;
@@ -26,7 +26,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::thread;
 
-/// Classic program with its arguments.
+/// ClassicProgram program with its arguments.
 #[derive(Debug, Subcommand)]
 pub enum Program {
     /// A machine sends itself a message (classic)
@@ -77,11 +77,11 @@ impl Program {
     /// If an argument is wrong or a system call fails; see [`handover_program::exit`].
     pub fn run(&self, out: &mut dyn Write) -> anyhow::Result<()> {
         match self {
-            Program::Hello1(args) => hello::run1(args),
+            Program::Hello1(args) => hello::run_hello1(args),
             Program::Hello2(args) => hello::two_processes::run(args),
-            Program::Hello3(args) => hello::run3(args),
-            Program::Hello4(args) => hello::run4(args),
-            Program::Hello5(args) => hello::run5(args),
+            Program::Hello3(args) => hello::run_hello3(args),
+            Program::Hello4(args) => hello::run_hello4(args),
+            Program::Hello5(args) => hello::run_hello5(args),
             Program::Sched(args) => sched::run(args, out),
             Program::Trylock(args) => trylock::run(args, out),
             Program::Notify(args) => notify::run(args, out),
@@ -97,7 +97,7 @@ impl Program {
     }
 
     /// Moves the scheduler's own options behind `--` if this is a command line of sched, whose manual omits the `--`.
-    pub fn reorder(words: &mut Vec<OsString>) {
+    pub fn move_scheduler_options(words: &mut Vec<OsString>) {
         if words.get(1).is_some_and(|command| command == "sched") {
             sched::move_scheduler_options(words);
         }

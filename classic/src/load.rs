@@ -13,9 +13,9 @@ mod socket;
 pub mod wire;
 
 pub use drive::{Event, Load, Progress, Report};
-pub use engine::{Client, Order};
+pub use engine::{Client, MessageQuota};
 pub use error::{Fault, LoadError, PlanError};
-pub use latencies::{LatencyHistograms, LinearHistogram, Shares};
-pub use plan::{Plan, Work};
+pub use latencies::{ConnectionShares, LatencyHistograms, LinearHistogram};
+pub use plan::{LoadAmount, Plan};
 pub use schedule::Schedule;
 pub use secure::{ClientTls, Encryption, EncryptionError};

@@ -16,7 +16,7 @@ use clap::Args;
 use handover_base::affinity;
 use handover_base::topology::{self, Placement, Topology};
 use handover_program::console::{self, print_error};
-use handover_program::exit::usage;
+use handover_program::exit::to_usage_error;
 use handover_program::files;
 use handover_program::signal_on_parent_exit;
 use handover_rpc::{Address, AddressError, CallError, Config, Endpoint, Peer, TlsFiles};
@@ -316,7 +316,7 @@ impl Options {
         };
         let Some(rank) = rank else {
             if self.rendezvous.is_some() {
-                return Err(usage(
+                return Err(to_usage_error(
                     "--rendezvous: this process has no rank; use a launcher such as mpiexec, or --rank 0 and --rank 1",
                 ));
             }
@@ -324,14 +324,14 @@ impl Options {
         };
         if rank.ranks_count != 2 || rank.number > 1 {
             let (number, count) = (rank.number, rank.ranks_count);
-            return Err(usage(format!(
+            return Err(to_usage_error(format!(
                 "rank {number} of {count}: exactly 2 are needed, as in mpiexec -n 2 {program}"
             )));
         }
         let side = if rank.number == 0 { Role::Server } else { Role::Client };
         #[cfg(feature = "mpi")]
         if self.rendezvous.is_none()
-            && let Some(met) = by_mpi::begin(&rank)?
+            && let Some(met) = by_mpi::init_mpi(&rank)?
         {
             return Ok((side, Via::Mpi(met)));
         }
@@ -343,7 +343,7 @@ impl Options {
             (None, Some(1)) => {
                 let say =
                     "the ranks are on different hosts: --rendezvous HOST:PORT, of rank 0's host";
-                return Err(usage(say));
+                return Err(to_usage_error(say));
             }
             (None, _) => Via::File(MeetingFile::for_job(program, &rank.job_on_this_host())?),
         };
@@ -389,10 +389,12 @@ impl Options {
     fn check_certificates(&self) -> anyhow::Result<()> {
         let is_tls = matches!(self.transport.address, Address::Tls(_));
         if self.cert.is_some() && !is_tls {
-            return Err(usage("--cert needs -n tls://"));
+            return Err(to_usage_error("--cert needs -n tls://"));
         }
         if is_tls && self.config()?.tls.is_none() {
-            return Err(usage("-n tls:// needs --cert, --key and --ca, or `tls` in --config"));
+            return Err(to_usage_error(
+                "-n tls:// needs --cert, --key and --ca, or `tls` in --config",
+            ));
         }
         Ok(())
     }
@@ -402,9 +404,9 @@ impl Options {
         let json = match given.trim_start().starts_with('{') {
             true => given.clone(),
             false => files::read_text(given.as_ref())
-                .map_err(|error| usage(format!("--config {given}: {error}")))?,
+                .map_err(|error| to_usage_error(format!("--config {given}: {error}")))?,
         };
-        config_from_json(&json).map_err(|error| usage(format!("--config: {error}")))
+        config_from_json(&json).map_err(|error| to_usage_error(format!("--config: {error}")))
     }
 
     /// Pins this rank to its CPU, and returns the endpoint configuration for that placement.
@@ -452,7 +454,8 @@ impl Options {
         let Some(file) = &self.diagnostics else { return Ok(()) };
         let path = format!("{file}.{}", u32::from(side == Role::Client));
         let text = serde_json::to_string_pretty(&endpoint.dump())? + "\n";
-        files::write(path.as_ref(), text.as_bytes()).with_context(|| format!("-d: write {path}"))
+        files::write_file(path.as_ref(), text.as_bytes())
+            .with_context(|| format!("-d: write {path}"))
     }
 }
 

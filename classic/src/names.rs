@@ -4,16 +4,16 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 /// A classic program.
-pub struct Classic {
+pub struct ClassicProgram {
     /// Name of the subcommand that runs the program.
     pub command: &'static str,
     file: &'static str,
     folders: &'static [&'static str],
 }
 
-impl Classic {
+impl ClassicProgram {
     /// Returns the paths below a folder of links under which the program's own documentation calls it.
-    pub fn links(&self) -> impl Iterator<Item = String> {
+    pub fn link_paths(&self) -> impl Iterator<Item = String> {
         self.folders.iter().map(|folder| format!("{folder}{}", self.file))
     }
 }
@@ -31,12 +31,12 @@ const fn classic(
     command: &'static str,
     file: &'static str,
     folders: &'static [&'static str],
-) -> Classic {
-    Classic { command, file, folders }
+) -> ClassicProgram {
+    ClassicProgram { command, file, folders }
 }
 
 /// All classic programs.
-pub const CLASSICS: &[Classic] = &[
+pub const CLASSIC_PROGRAMS: &[ClassicProgram] = &[
     classic("hello1", "hello1_evm", DEMOS),
     classic("hello2", "hello2_evm", DEMOS),
     classic("hello3", "hello3_evm", DEMOS),
@@ -56,11 +56,11 @@ pub const CLASSICS: &[Classic] = &[
 ];
 
 /// Returns the classic program whose name the binary was called by; `None` for other names.
-pub fn called_as(called: &OsStr) -> Option<&'static Classic> {
+pub fn find_by_file_name(called: &OsStr) -> Option<&'static ClassicProgram> {
     let name = Path::new(called).file_name()?.to_str()?;
     let name = name.strip_suffix(".sh").unwrap_or(name);
     let name = name.strip_suffix("_evm").unwrap_or(name);
-    CLASSICS.iter().find(|classic| classic.command == name)
+    CLASSIC_PROGRAMS.iter().find(|classic| classic.command == name)
 }
 
 /// Returns `true` if the binary was called as a subcommand of cargo.
@@ -74,14 +74,14 @@ mod tests {
 
     #[test]
     fn every_link_calls_its_own_program() {
-        for classic in CLASSICS {
-            for link in classic.links() {
-                let found = called_as(OsStr::new(&link)).map(|it| it.command);
+        for classic in CLASSIC_PROGRAMS {
+            for link in classic.link_paths() {
+                let found = find_by_file_name(OsStr::new(&link)).map(|it| it.command);
                 assert_eq!(found, Some(classic.command), "{link}");
             }
         }
-        assert!(called_as(OsStr::new("/usr/bin/handover")).is_none());
-        assert!(called_as(OsStr::new("")).is_none());
+        assert!(find_by_file_name(OsStr::new("/usr/bin/handover")).is_none());
+        assert!(find_by_file_name(OsStr::new("")).is_none());
         assert!(is_cargo_subcommand(OsStr::new("/home/a/.cargo/bin/cargo-handover")));
         assert!(!is_cargo_subcommand(OsStr::new("handover")));
     }

@@ -5,10 +5,10 @@ use clap::Args;
 use handover_base::clock;
 use handover_harness::Fault;
 use handover_program::console::print_error;
-use handover_suite::call::{CallPath, Level, c_loop, library};
+use handover_suite::call::{CallPath, OptLevel, c_call_loop, library};
 use handover_suite::clock::{
     ClockReading, GetTimeOfDay, Monotonic, MonotonicCoarse, Rdtscp, Realtime, RealtimeCoarse,
-    readings,
+    read_repeatedly,
 };
 use handover_suite::fiber::local;
 use std::ffi::{CStr, CString};
@@ -87,11 +87,11 @@ fn rows<'a>(variable: Option<&'a CStr>, wtime: &'a Wtime) -> Vec<Row<'a>> {
         ("rdtscp", rdtscp),
         ("ABT_eventual dynamic per fn", Ok(Box::new(|n| Ok(local::time_eventual_on_heap(n))))),
         ("ABT_eventual static per fn", Ok(Box::new(|n| Ok(local::time_eventual_on_stack(n))))),
-        ("fiber create/join", Ok(in_fiber(local::Worker::create_join))),
-        ("fiber yield", Ok(in_fiber(local::Worker::yields))),
-        ("fiber switch", Ok(in_fiber(local::Worker::switches))),
-        ("pthread_self", Ok(infallible(library::pthread_self))),
-        ("gettid", Ok(infallible(library::gettid))),
+        ("fiber create/join", Ok(in_fiber(local::FiberWorker::time_create_join))),
+        ("fiber yield", Ok(in_fiber(local::FiberWorker::time_yields))),
+        ("fiber switch", Ok(in_fiber(local::FiberWorker::time_switches))),
+        ("pthread_self", Ok(infallible(library::call_pthread_self))),
+        ("gettid", Ok(infallible(library::call_gettid))),
         ("getenv of set variable", set.map(|name| looked_up(name, true)).map_err(str::to_owned)),
         ("getenv of unset variable", Ok(looked_up(UNSET, false))),
     ]
@@ -100,13 +100,13 @@ fn rows<'a>(variable: Option<&'a CStr>, wtime: &'a Wtime) -> Vec<Row<'a>> {
 /// MPI's clock, or the reason why there is none.
 struct Wtime {
     #[cfg(feature = "mpi")]
-    world: Result<handover_suite::mpi::World, Fault>,
+    world: Result<handover_suite::mpi::Mpi, Fault>,
 }
 
 #[cfg(feature = "mpi")]
 impl Wtime {
     fn begin() -> Self {
-        Self { world: handover_suite::mpi::World::begin() }
+        Self { world: handover_suite::mpi::Mpi::init() }
     }
 
     fn operation(&self) -> Result<Operation<'_>, String> {
@@ -120,7 +120,7 @@ impl Wtime {
     }
 
     fn end(self) -> anyhow::Result<()> {
-        Ok(self.world.map_or(Ok(()), handover_suite::mpi::World::end)?)
+        Ok(self.world.map_or(Ok(()), handover_suite::mpi::Mpi::finalise)?)
     }
 }
 
@@ -150,10 +150,10 @@ fn timed<'a>(operation: impl Fn(u64) -> anyhow::Result<()> + 'a) -> Operation<'a
 
 /// Wraps an operation that needs a fiber worker; the worker is started before the timing.
 fn in_fiber<'a>(
-    operation: impl Fn(&mut local::Worker, u64) -> Result<u64, Fault> + 'a,
+    operation: impl Fn(&mut local::FiberWorker, u64) -> Result<u64, Fault> + 'a,
 ) -> Operation<'a> {
     Box::new(move |n| {
-        let mut worker = local::Worker::start()?;
+        let mut worker = local::FiberWorker::start()?;
         operation(&mut worker, 2)?;
         Ok(operation(&mut worker, n)?)
     })
@@ -162,7 +162,7 @@ fn in_fiber<'a>(
 /// Returns an operation that calls a C function compiled with -O3 by the path `way`.
 fn call_c<'a>(way: CallPath) -> Operation<'a> {
     timed(move |n| {
-        let counted = c_loop(way, Level::O3)?(black_box(n));
+        let counted = c_call_loop(way, OptLevel::O3)?(black_box(n));
         anyhow::ensure!(counted == n, "{n} calls were requested, but {counted} were counted");
         Ok(())
     })
@@ -170,7 +170,7 @@ fn call_c<'a>(way: CallPath) -> Operation<'a> {
 
 /// Returns an operation that reads a clock.
 fn read_clock<'a, R: ClockReading>() -> Operation<'a> {
-    infallible(readings::<R>)
+    infallible(read_repeatedly::<R>)
 }
 
 /// Wraps an operation that cannot fail.
@@ -187,7 +187,7 @@ fn looked_up(name: &CStr, there: bool) -> Operation<'_> {
     timed(move |n| {
         let expected = if there { "set" } else { "unset" };
         anyhow::ensure!(
-            library::getenv(n, name) == there,
+            library::call_getenv(n, name) == there,
             "the environment variable {name:?} is not {expected}"
         );
         Ok(())

@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use handover_base::{affinity, clock, topology};
 use handover_notify::{Adaptive, Mechanism, Notify, Wait};
 use handover_program::console::print_error;
-use handover_suite::notify::{EventFd, Futex, Pipe, notify_many, notify_timed, pause};
+use handover_suite::notify::{EventFd, Futex, Pipe, notify_many, time_notify, wait_gap};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
@@ -178,12 +178,12 @@ fn send_slowly(
     let mut result = SideResult { count, ..SideResult::default() };
     let began = clock::ticks();
     for turn in 1..=count {
-        pause(GAP_NS, crowded);
+        wait_gap(GAP_NS, crowded);
         if turn == count {
             // Release: pairs with the Acquire in receive().
             over.store(true, Ordering::Release);
         }
-        let (cost, _) = notify_timed(sender);
+        let (cost, _) = time_notify(sender);
         result.total_ticks += cost;
         if result.costs_ticks.len() < COSTS_MAX {
             result.costs_ticks.push(cost);

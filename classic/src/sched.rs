@@ -17,7 +17,7 @@ use handover_base::units::Rate;
 use handover_base::usage::{self as cpu, Usage};
 use handover_base::{affinity, clock, topology};
 use handover_program::console::{self, print_error};
-use handover_program::exit::{Interrupted, usage};
+use handover_program::exit::{Interrupted, to_usage_error};
 use handover_sched::drive::{
     Arbiter, ArbiterConfig, Client, ClientFlows, ClientRun, CopySink, FLOWS_MAX, IdlePolicy,
     LENGTH_MAX_BYTES, Ledger, Load, NullSink, Record, Section, Sink, Stamping, Stop, Token,
@@ -27,8 +27,8 @@ use handover_sched::engine::{PACKETS_LIMIT, Visitor};
 use handover_sched::fairness::FairnessIndex;
 use handover_sched::{FlowSpec, Scheduler};
 use handover_suite::sched::program::{self, LoadProgram};
-use options::Options;
-use record::{Streams, Waits, Written};
+use options::SchedulerOptions;
+use record::{PacketWaits, RecordFiles, WriteResults};
 use recorder::{Recorder, WhenFull, recorder};
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};
@@ -39,7 +39,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use summary::{Row, Share};
-use udp::Udp;
+use udp::UdpSink;
 use watched::WatchedScheduler;
 
 const THREADS_MAX: u64 = 4096;
@@ -142,7 +142,7 @@ pub struct Sched {
     experiments: Option<experiments::SelectedExperiments>,
     /// Numbers of clients of the experiments
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "experiments")]
-    #[arg(default_values_t = experiments::CLIENTS, value_parser = super::whole(1..=THREADS_MAX))]
+    #[arg(default_values_t = experiments::CLIENT_COUNTS, value_parser = super::whole(1..=THREADS_MAX))]
     clients: Vec<u64>,
     #[arg(last = true, allow_hyphen_values = true, value_name = "SCHEDULER OPTIONS")]
     scheduler: Vec<String>,
@@ -171,7 +171,7 @@ enum Loss {
 enum Target {
     Null,
     Copy,
-    Udp(SocketAddr),
+    UdpSink(SocketAddr),
 }
 
 impl FromStr for Target {
@@ -183,7 +183,7 @@ impl FromStr for Target {
             "copy" => Ok(Target::Copy),
             _ => {
                 let address = text.strip_prefix("udp://").and_then(|it| it.parse().ok());
-                address.map(Target::Udp).ok_or_else(|| {
+                address.map(Target::UdpSink).ok_or_else(|| {
                     "must be null, copy or udp://ADDRESS:PORT, as in udp://127.0.0.1:9000".into()
                 })
             }
@@ -198,7 +198,7 @@ pub fn move_scheduler_options(words: &mut Vec<OsString>) {
     let mut ours = std::mem::take(words).into_iter();
     let mut moved = Vec::new();
     while let Some(word) = ours.next() {
-        if options::NAMES.iter().any(|name| word == *name) {
+        if options::OPTION_NAMES.iter().any(|name| word == *name) {
             moved.push(word);
             moved.extend(ours.next());
         } else {
@@ -227,7 +227,7 @@ pub fn run(args: &Sched, out: &mut dyn Write) -> anyhow::Result<()> {
 /// Plan of a run, made before any thread is started.
 struct Plan<'a> {
     args: &'a Sched,
-    options: Options,
+    options: SchedulerOptions,
     program: LoadProgram,
     /// Packet lengths by flow, for clients without a program.
     lengths_bytes: Vec<u32>,
@@ -248,16 +248,16 @@ struct Cpus {
 impl<'a> Plan<'a> {
     fn new(args: &'a Sched, program: LoadProgram) -> anyhow::Result<Plan<'a>> {
         let threads = args.threads as u32;
-        let options = Options::read(&args.scheduler, threads).map_err(usage)?;
+        let options = SchedulerOptions::parse(&args.scheduler, threads).map_err(to_usage_error)?;
         let flows_count = options.flows.flows_count();
         if flows_count > FLOWS_MAX {
-            return Err(usage(format!(
+            return Err(to_usage_error(format!(
                 "-flowsets: {flows_count} flows exceed the limit of {FLOWS_MAX}"
             )));
         }
         let length_bytes = options.flows.length_max_bytes();
         if length_bytes > LENGTH_MAX_BYTES {
-            return Err(usage(format!(
+            return Err(to_usage_error(format!(
                 "-flowsets: packets of {length_bytes} bytes: clients send {LENGTH_MAX_BYTES} at most; \
                  --test takes longer ones"
             )));
@@ -273,7 +273,8 @@ impl<'a> Plan<'a> {
                  have none, and send nothing"
             ));
         }
-        let endless = (0..threads.min(flows_count)).any(|thread| program.of(thread).is_empty());
+        let endless =
+            (0..threads.min(flows_count)).any(|thread| program.sections_of(thread).is_empty());
         let span = match (args.seconds, endless) {
             (Some(seconds), _) => Some(seconds),
             // As long as the longest program, or the default duration without programs.
@@ -299,7 +300,7 @@ impl<'a> Plan<'a> {
 
     fn run(&self) -> anyhow::Result<RunResult> {
         let play = RunPlan { plan: self };
-        self.options.algorithm.visit(&self.scheduler(), play).map_err(usage)?
+        self.options.algorithm.visit(&self.scheduler(), play).map_err(to_usage_error)?
     }
 
     fn threads(&self) -> u32 {
@@ -341,7 +342,12 @@ impl<'a> Plan<'a> {
     fn lengths_max_bytes(&self) -> Vec<u32> {
         let longest: Vec<u32> = (0..self.threads())
             .map(|thread| {
-                self.program.of(thread).iter().map(|spec| spec.length_bytes).max().unwrap_or(0)
+                self.program
+                    .sections_of(thread)
+                    .iter()
+                    .map(|spec| spec.length_bytes)
+                    .max()
+                    .unwrap_or(0)
             })
             .collect();
         let flows = self.options.flows.flows().enumerate();
@@ -350,7 +356,7 @@ impl<'a> Plan<'a> {
 
     /// Returns the load of a client: that of its program, or an endless load.
     fn load(&self, thread: u32) -> Load {
-        match self.program.of(thread) {
+        match self.program.sections_of(thread) {
             [] => Load::endless(self.options.flows.length_max_bytes(), self.args.batch as u32),
             specs => Load::program(specs),
         }
@@ -370,9 +376,12 @@ impl Sched {
             Err(refused) if refused.kind() == ErrorKind::NotFound && self.file.is_none() => {
                 return Ok(LoadProgram::default());
             }
-            Err(refused) => return Err(usage(format!("-f: {}: {refused}", path.display()))),
+            Err(refused) => {
+                return Err(to_usage_error(format!("-f: {}: {refused}", path.display())));
+            }
         };
-        program::parse(&text).map_err(|refused| usage(format!("-f: {}", refused.in_file(path))))
+        program::parse_load_program(&text)
+            .map_err(|refused| to_usage_error(format!("-f: {}", refused.display_in_file(path))))
     }
 
     /// Chooses a CPU for each thread; warns if threads share CPUs.
@@ -422,7 +431,7 @@ impl Visitor<Token> for RunPlan<'_> {
             Stamp::Batch | Stamp::Packet => {
                 let weights = self.plan.options.flows.flows().map(|(weight, _)| weight.into());
                 self.plan.run_on(WatchedScheduler::new(scheduler, weights), |watched| {
-                    Some(watched.into_watch())
+                    Some(watched.into_fairness_index())
                 })
             }
         }
@@ -432,7 +441,7 @@ impl Visitor<Token> for RunPlan<'_> {
 struct RunResult {
     ledgers: Vec<Ledger>,
     /// Waits of each client and the result of writing them; `None` without time stamps.
-    written: Option<Written>,
+    written: Option<WriteResults>,
     /// Service that each flow received, if fairness was measured.
     watch: Option<FairnessIndex>,
     took: Duration,
@@ -453,9 +462,11 @@ impl Plan<'_> {
         let specs = self.options.flows.specs(self.options.queued_max.unwrap_or(u32::MAX));
         for (spec, length_max_bytes) in specs.zip(self.lengths_max_bytes()) {
             let spec = FlowSpec { length_max_bytes, ..spec };
-            scheduler.add_flow(spec).map_err(|refused| usage(format!("-flowsets: {refused}")))?;
+            scheduler
+                .add_flow(spec)
+                .map_err(|refused| to_usage_error(format!("-flowsets: {refused}")))?;
         }
-        let arbiter = Arbiter::new(scheduler, self.arbiter()).map_err(usage)?;
+        let arbiter = Arbiter::new(scheduler, self.arbiter()).map_err(to_usage_error)?;
         let hub = arbiter.hub();
         let (mut setups, mut buffers) = (Vec::new(), Vec::new());
         let (stamps_kept_max, when_full) = (self.stamps_kept_max(), self.when_full());
@@ -474,7 +485,7 @@ impl Plan<'_> {
         let stop = console::interrupt_flag()?;
         let streams = match buffers.is_empty() {
             true => None,
-            false => Some(Streams::create(Path::new(&self.args.prefix), buffers)?),
+            false => Some(RecordFiles::create(Path::new(&self.args.prefix), buffers)?),
         };
         let (core, used) = (self.cpus.arbiter, cpu::process());
         let pin = move || drop(affinity::pin(core)); // best effort
@@ -535,8 +546,8 @@ impl Plan<'_> {
         Ok(match self.args.sink {
             Target::Null => ClientSink::Null(NullSink),
             Target::Copy => ClientSink::Copy(CopySink::new()),
-            Target::Udp(to) => ClientSink::Udp(
-                Udp::connect(to).with_context(|| format!("--sink: connect to {to}"))?,
+            Target::UdpSink(to) => ClientSink::UdpSink(
+                UdpSink::connect(to).with_context(|| format!("--sink: connect to {to}"))?,
             ),
         })
     }
@@ -586,7 +597,7 @@ impl Plan<'_> {
             load: self.load(thread),
             flows: self.flows_of(thread),
             has_window_per_flow: self.flows_differ[thread as usize],
-            lengths_bytes: match self.program.of(thread) {
+            lengths_bytes: match self.program.sections_of(thread) {
                 [] => &self.lengths_bytes,
                 _ => &[],
             },
@@ -600,7 +611,7 @@ impl Plan<'_> {
         match sink {
             ClientSink::Null(sink) => send(client, work, sink, recorder),
             ClientSink::Copy(sink) => send(client, work, sink, recorder),
-            ClientSink::Udp(sink) => send(client, work, sink, recorder),
+            ClientSink::UdpSink(sink) => send(client, work, sink, recorder),
         }
     }
 
@@ -609,7 +620,7 @@ impl Plan<'_> {
         let waits = written.as_mut().map(|it| std::mem::take(&mut it.waits)).unwrap_or_default();
         let rows = self.rows(&ledgers, waits, watch.as_ref());
         let seconds = took.as_secs_f64();
-        summary::print(&rows, seconds, out)?;
+        summary::print_table(&rows, seconds, out)?;
         writeln!(
             out,
             "\n{}, {}, -b {}, stamps: {}; {seconds:.3} s, user {:.3} s, system {:.3} s; {} sweeps, {} of \
@@ -626,11 +637,11 @@ impl Plan<'_> {
         if let Some(written) = written {
             self.print_stamp_cost(&rows, &written, out)?;
         }
-        for line in shares::notes(self, &rows, seconds) {
+        for line in shares::share_notes(self, &rows, seconds) {
             writeln!(out, "{line}")?;
         }
         if self.args.plot {
-            for path in summary::draw(&rows, Path::new(&self.args.prefix))? {
+            for path in summary::draw_charts(&rows, Path::new(&self.args.prefix))? {
                 writeln!(out, "drawn: {}", path.display())?;
             }
         }
@@ -644,11 +655,11 @@ impl Plan<'_> {
     fn print_stamp_cost(
         &self,
         rows: &[Row],
-        written: &Written,
+        written: &WriteResults,
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let of_clients = rows[..self.threads() as usize].iter();
-        let mut sum = Waits::default();
+        let mut sum = PacketWaits::default();
         of_clients.filter_map(|row| row.waits.as_ref()).for_each(|waits| sum.add(waits));
         let of_each = match self.args.stamp {
             Stamp::Batch => "batch",
@@ -677,7 +688,7 @@ impl Plan<'_> {
     fn rows(
         &self,
         ledgers: &[Ledger],
-        waits: Vec<Waits>,
+        waits: Vec<PacketWaits>,
         watch: Option<&FairnessIndex>,
     ) -> Vec<Row> {
         let threads = self.threads() as usize;
@@ -710,7 +721,7 @@ impl Plan<'_> {
                 all.lag_bytes = Some(all.lag_bytes.unwrap_or(0.0).max(lag));
             }
             if let Some(waits) = &waits {
-                all.waits.get_or_insert_with(Waits::default).add(waits);
+                all.waits.get_or_insert_with(PacketWaits::default).add(waits);
             }
             let share = by_weight.then_some(Share { got, due: due[thread] });
             rows.push(Row { name: thread.to_string(), counts, share, lag_bytes, emptied, waits });
@@ -732,7 +743,7 @@ struct ClientSetup {
 enum ClientSink {
     Null(NullSink),
     Copy(CopySink),
-    Udp(Udp),
+    UdpSink(UdpSink),
 }
 
 /// Runs a client. Generic over the sink, as a virtual call for every packet would show in the

@@ -5,11 +5,11 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use handover_base::{affinity, clock, topology};
 use handover_program::console::print_error;
-use handover_program::exit::usage;
+use handover_program::exit::to_usage_error;
 use handover_suite::lock::contend::{
     HandoverTryLock, Lock, PosixSem, PthreadMutex, PthreadSpin, RawCas,
 };
-use handover_suite::lock::{AttemptCost, attempt, try_busy};
+use handover_suite::lock::{AttemptCost, time_attempt, try_held_lock};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -109,7 +109,7 @@ impl Plan {
         }
         let create = |path: &PathBuf| match File::create(path) {
             Ok(file) => Ok((file, path.clone())),
-            Err(error) => Err(usage(format!(
+            Err(error) => Err(to_usage_error(format!(
                 "-o {}: {error}; name a file that can be written",
                 path.display()
             ))),
@@ -134,7 +134,7 @@ fn measure<L: Lock>(plan: &Plan, stamp: LineClock, out: &mut dyn Write) -> anyho
         let began = clock::ticks();
         let (mut tries, mut busy) = (0, 0);
         while !finished.all(tries >= plan.tries) {
-            busy += try_busy(&*lock, TRIES_PER_LOOK);
+            busy += try_held_lock(&*lock, TRIES_PER_LOOK);
             tries += TRIES_PER_LOOK;
         }
         (tries, busy, clock::ns(clock::ticks() - began).max(1))
@@ -194,7 +194,7 @@ fn pass_around<L: Lock>(
         let mut tries = 0;
         while !finished.all(tries >= plan.tries) {
             for _ in 0..TRIES_PER_LOOK {
-                match attempt(lock, || ()) {
+                match time_attempt(lock, || ()) {
                     AttemptCost::Busy { try_ticks } => {
                         costs.busy += 1;
                         costs.busy_ticks += try_ticks;

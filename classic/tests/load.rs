@@ -2,7 +2,7 @@
 
 use handover_classic::load::hold::{HeldConnections, HoldOptions, OpenLimit};
 use handover_classic::load::wire::MessageError;
-use handover_classic::load::{Event, Fault, Load, Plan, Report, Work};
+use handover_classic::load::{Event, Fault, Load, LoadAmount, Plan, Report};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -45,13 +45,13 @@ fn echo_with_change(mut stream: TcpStream, at: usize, change: fn(&mut Vec<u8>, u
     }
 }
 
-fn counted(count: u64, iterations: u64, reconns: u64) -> Work {
-    Work::Counted { count, iterations, reconns, pause: Duration::ZERO }
+fn counted(count: u64, iterations: u64, reconns: u64) -> LoadAmount {
+    LoadAmount::Counted { count, iterations, reconns, pause: Duration::ZERO }
 }
 
-fn timed(ms: u64, rate: Option<f64>) -> Work {
+fn timed(ms: u64, rate: Option<f64>) -> LoadAmount {
     let warm_up = Duration::from_millis(ms / 4);
-    Work::Timed { warm_up, duration: Duration::from_millis(ms), rate }
+    LoadAmount::Timed { warm_up, duration: Duration::from_millis(ms), rate }
 }
 
 fn run_to_end(plan: &Plan) -> Report {
@@ -211,7 +211,7 @@ fn server_pause_delays_all_messages_due_in_it() {
             }
         }
     };
-    let work = Work::Timed {
+    let work = LoadAmount::Timed {
         warm_up: Duration::ZERO,
         duration: Duration::from_millis(1000),
         rate: Some(1000.0),

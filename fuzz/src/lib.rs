@@ -114,16 +114,16 @@ pub fn page(mut bytes: &[u8]) {
     for one in &documents {
         let others: Vec<_> =
             documents.iter().filter(|it| it.run.id != one.run.id).cloned().collect();
-        assert_is_a_page(&handover_report::html_with_other_runs(one, &others));
+        assert_is_a_page(&handover_report::render_html_with_other_runs(one, &others));
         for (width, unicode, all) in [(0, false, true), (60, true, false), (200, true, true)] {
             let style = Style { color: false, unicode, all };
-            assert_is_text(&handover_report::table(one, width, style));
+            assert_is_text(&handover_report::render_table(one, width, style));
             for record in &one.records {
-                assert_is_text(&handover_report::row(record, width, style));
-                assert_is_text(&handover_report::anatomy(record, width, style));
+                assert_is_text(&handover_report::render_row(record, width, style));
+                assert_is_text(&handover_report::render_anatomy(record, width, style));
             }
         }
-        assert_is_text(&handover_report::markdown(one, true));
+        assert_is_text(&handover_report::render_markdown(one, true));
     }
     // Formats for other tools: only checked not to panic.
     for form in ["csv", "openmetrics", "hdr", "github-action"] {
@@ -296,10 +296,14 @@ pub fn flowset(bytes: &[u8]) {
 /// rejected with an error of one line and a position in the text.
 pub fn program(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    match load::parse(&text) {
+    match load::parse_load_program(&text) {
         Ok(program) => {
             for (thread, specs) in program.threads() {
-                assert!(thread < THREADS_MAX && specs == program.of(thread) && !specs.is_empty());
+                assert!(
+                    thread < THREADS_MAX
+                        && specs == program.sections_of(thread)
+                        && !specs.is_empty()
+                );
                 for spec in specs {
                     assert!(spec.duration_ns > 0, "an accepted line has no duration: {spec:?}");
                     assert!((1..=BANDWIDTH_MAX_BPS).contains(&spec.bandwidth_bps), "{spec:?}");

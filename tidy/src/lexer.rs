@@ -9,7 +9,7 @@ use ra_ap_rustc_lexer::{FrontmatterAllowed, LiteralKind, TokenKind, tokenize};
 
 /// Code and comments of a source file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lexed {
+pub struct LexedSource {
     /// Source text with literals and comments replaced by spaces.
     pub code: String,
     /// Source text with everything but comments replaced by spaces.
@@ -18,8 +18,8 @@ pub struct Lexed {
 
 /// Splits `text` into code and comments. Never fails: an unterminated literal or comment extends to
 /// the end of the text.
-pub fn lex(text: &str) -> Lexed {
-    let mut lexed = Lexed {
+pub fn lex(text: &str) -> LexedSource {
+    let mut lexed = LexedSource {
         code: String::with_capacity(text.len()),
         comments: String::with_capacity(text.len()),
     };
@@ -103,7 +103,7 @@ mod tests {
     }
 
     fn assert_parts(text: &str) {
-        let Lexed { code, comments } = lex(text);
+        let LexedSource { code, comments } = lex(text);
         assert_eq!(code.len(), text.len());
         assert_eq!(comments.len(), text.len());
         for (at, byte) in text.bytes().enumerate() {

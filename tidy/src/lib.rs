@@ -9,9 +9,9 @@ mod source;
 mod tree;
 mod violation;
 
-pub use lexer::{Lexed, lex};
-pub use lists::{Exemption, Lists, WORKSPACE};
-pub use manifest::{Crate, Dependency, Entry, Manifest};
+pub use lexer::{LexedSource, lex};
+pub use lists::{ExceptionLists, Exemption, WORKSPACE_EXCEPTIONS};
+pub use manifest::{Crate, Dependency, Manifest, ManifestEntry};
 pub use source::{Source, words};
 pub use tree::Tree;
 pub use violation::Violation;

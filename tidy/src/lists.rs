@@ -11,14 +11,14 @@ pub struct Exemption {
 
 impl Exemption {
     /// Returns `true` if this entry covers the file at `path`.
-    pub fn covers(&self, path: &str) -> bool {
+    pub fn covers_path(&self, path: &str) -> bool {
         path == self.path || (self.path.ends_with('/') && path.starts_with(self.path))
     }
 }
 
-/// Lists of the exceptions to a workspace's rules.
+/// ExceptionLists of the exceptions to a workspace's rules.
 #[derive(Clone, Copy, Debug)]
-pub struct Lists {
+pub struct ExceptionLists {
     /// Files and folders that may contain `unsafe`: `raw.rs` files and `raw/` folders, each private
     /// to a crate with a safe API. The reason names the code that needs `unsafe`.
     pub raw: &'static [Exemption],
@@ -30,14 +30,14 @@ pub struct Lists {
     pub spelling: &'static [Exemption],
 }
 
-impl Lists {
+impl ExceptionLists {
     /// Empty lists: no exceptions.
-    pub const NONE: Self = Self { raw: &[], unsafe_elsewhere: &[], long: &[], spelling: &[] };
+    pub const EMPTY: Self = Self { raw: &[], unsafe_elsewhere: &[], long: &[], spelling: &[] };
 }
 
 /// Exception lists of this workspace.
-pub const WORKSPACE: Lists =
-    Lists { raw: RAW, unsafe_elsewhere: UNSAFE_ELSEWHERE, long: LONG, spelling: SPELLING };
+pub const WORKSPACE_EXCEPTIONS: ExceptionLists =
+    ExceptionLists { raw: RAW, unsafe_elsewhere: UNSAFE_ELSEWHERE, long: LONG, spelling: SPELLING };
 
 const fn listed(path: &'static str, reason: &'static str) -> Exemption {
     Exemption { path, reason }

@@ -11,14 +11,14 @@ pub struct Manifest {
     /// Path relative to the workspace root.
     pub path: String,
     /// All values that are not tables, in the order of the file.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ManifestEntry>,
     /// Line number and message of the TOML syntax error; `None` for a valid manifest.
     pub error: Option<(usize, String)>,
 }
 
 /// One value of a manifest.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct ManifestEntry {
     /// Keys on the path to the value; the values of an array share the array's keys.
     pub keys: Vec<String>,
     /// The value as text: strings without quotes, numbers and booleans as printed.
@@ -72,11 +72,11 @@ impl Manifest {
 
     /// Returns the first value at a dotted key, with its line; `None` if the key is missing.
     pub fn get(&self, key: &str) -> Option<(&str, usize)> {
-        self.array(key).next()
+        self.array_values(key).next()
     }
 
     /// Returns the values at a dotted key, each with its line.
-    pub fn array(&self, key: &str) -> impl Iterator<Item = (&str, usize)> {
+    pub fn array_values(&self, key: &str) -> impl Iterator<Item = (&str, usize)> {
         let key: Vec<String> = key.split('.').map(str::to_owned).collect();
         let found = self.entries.iter().filter(move |entry| entry.keys == key);
         found.map(|entry| (entry.value.as_str(), entry.line))
@@ -150,7 +150,12 @@ impl Crate {
     }
 }
 
-fn flatten_table(text: &str, table: &DeTable<'_>, keys: &mut Vec<String>, out: &mut Vec<Entry>) {
+fn flatten_table(
+    text: &str,
+    table: &DeTable<'_>,
+    keys: &mut Vec<String>,
+    out: &mut Vec<ManifestEntry>,
+) {
     let mut members: Vec<_> = table.iter().collect();
     members.sort_by_key(|(key, _)| key.span().start);
     for (key, value) in members {
@@ -165,7 +170,7 @@ fn flatten_value(
     key_offset: usize,
     value: &Spanned<DeValue<'_>>,
     keys: &mut Vec<String>,
-    out: &mut Vec<Entry>,
+    out: &mut Vec<ManifestEntry>,
 ) {
     let shown = match value.get_ref() {
         DeValue::Table(table) => return flatten_table(text, table, keys, out),
@@ -181,7 +186,7 @@ fn flatten_value(
         DeValue::Float(float) => float.as_str().to_owned(),
         DeValue::Datetime(datetime) => datetime.to_string(),
     };
-    out.push(Entry { keys: keys.clone(), value: shown, line: line_at(text, key_offset) });
+    out.push(ManifestEntry { keys: keys.clone(), value: shown, line: line_at(text, key_offset) });
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, io};
 
-use crate::{Crate, Lists, Manifest, Source, Violation, WORKSPACE};
+use crate::{Crate, ExceptionLists, Manifest, Source, Violation, WORKSPACE_EXCEPTIONS};
 
 /// Folders with build output or downloads instead of sources.
 const BUILD_FOLDERS: [&str; 4] = [".git", "target", "dist", "node_modules"];
@@ -15,14 +15,14 @@ const BUILD_FOLDERS: [&str; 4] = [".git", "target", "dist", "node_modules"];
 pub struct Tree {
     files: BTreeMap<String, String>,
     /// Exceptions to the rules, each with its reason.
-    pub lists: Lists,
+    pub lists: ExceptionLists,
 }
 
 impl Tree {
     /// Creates a tree in memory, without exceptions.
     pub fn new<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let files = files.into_iter().map(|(path, text)| (path.to_owned(), text.to_owned()));
-        Self { files: files.collect(), lists: Lists::NONE }
+        Self { files: files.collect(), lists: ExceptionLists::EMPTY }
     }
 
     /// Reads the workspace at `root`: the files that git tracks, and untracked files that git does
@@ -47,7 +47,7 @@ impl Tree {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { files, lists: WORKSPACE })
+        Ok(Self { files, lists: WORKSPACE_EXCEPTIONS })
     }
 
     /// Returns the text of the file at `path`; `None` if it does not exist.
@@ -61,7 +61,7 @@ impl Tree {
     }
 
     /// Returns `true` if `path` is a file, or a folder that contains a file.
-    pub fn has(&self, path: &str) -> bool {
+    pub fn contains_path(&self, path: &str) -> bool {
         let folder = format!("{}/", path.trim_end_matches('/'));
         self.files.contains_key(path)
             || self
@@ -89,16 +89,16 @@ impl Tree {
     }
 
     /// Parses the root manifest.
-    pub fn root(&self) -> Manifest {
+    pub fn root_manifest(&self) -> Manifest {
         Manifest::parse("Cargo.toml", self.text("Cargo.toml").unwrap_or_default())
     }
 
     /// Returns every crate of the workspace: each folder with a manifest, except the root and the
     /// folders that the workspace excludes.
     pub fn crates(&self) -> Vec<Crate> {
-        let root = self.root();
+        let root = self.root_manifest();
         let excluded: Vec<&str> =
-            root.array("workspace.exclude").map(|(folder, _)| folder).collect();
+            root.array_values("workspace.exclude").map(|(folder, _)| folder).collect();
         self.files()
             .filter_map(|(path, text)| Some((path.strip_suffix("/Cargo.toml")?, path, text)))
             .filter(|(folder, ..)| {
@@ -160,8 +160,15 @@ mod tests {
     #[test]
     fn folder_exists_if_a_file_in_it_exists() {
         let tree = Tree::new([("a/b.md", ""), ("a-b/c.md", "")]);
-        assert!(tree.has("a") && tree.has("a/") && tree.has("a/b.md") && tree.has("a-b"));
-        assert!(!tree.has("a/b") && !tree.has("b") && !tree.has("a-"));
+        assert!(
+            tree.contains_path("a")
+                && tree.contains_path("a/")
+                && tree.contains_path("a/b.md")
+                && tree.contains_path("a-b")
+        );
+        assert!(
+            !tree.contains_path("a/b") && !tree.contains_path("b") && !tree.contains_path("a-")
+        );
     }
 
     #[test]

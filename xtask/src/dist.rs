@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::run::Run;
-use crate::steps::binary::build;
+use crate::run::CommandLine;
+use crate::steps::binary::build_binary;
 use crate::workspace::Workspace;
 
 /// Options of `dist`.
@@ -31,8 +31,8 @@ pub fn dist(options: &DistOptions) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     let folder = workspace.root.join("dist");
     let profile = if options.binary { "dist" } else { "release" };
-    build(&workspace, profile)?;
-    let binary = workspace.binary(profile);
+    build_binary(&workspace, profile)?;
+    let binary = workspace.binary_path(profile);
     write_files(&binary, &folder)?;
     if options.binary {
         let copy = folder.join("handover");
@@ -45,7 +45,7 @@ pub fn dist(options: &DistOptions) -> Result<ExitCode> {
 
 fn write_files(binary: &Path, folder: &Path) -> Result<()> {
     for (name, command) in FILES {
-        let text = Run::program(binary).args(*command).capture()?;
+        let text = CommandLine::program(binary).args(*command).capture_stdout()?;
         ensure!(!text.is_empty(), "`handover {}` printed nothing", command.join(" "));
         let file = folder.join(name);
         let parent = file.parent().unwrap_or(folder);

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 
-use crate::run::Run;
+use crate::run::CommandLine;
 use crate::workspace::Workspace;
 
 /// Options of `layouts`: number of binaries, and the output folder.
@@ -35,12 +35,12 @@ pub fn layouts(options: &LayoutsOptions) -> Result<ExitCode> {
         .with_context(|| format!("cannot create the folder {}", options.folder.display()))?;
     let linker = linker()?;
     for number in 0..options.count {
-        Run::new("cargo rustc --release --package handover --bin handover --")
+        CommandLine::new("cargo rustc --release --package handover --bin handover --")
             .args(linker.arguments(options.seed + number))
             .current_dir(&workspace.root)
             .run()?;
         let copy = options.folder.join(format!("handover-{}", number + 1));
-        fs::copy(workspace.binary("release"), &copy)
+        fs::copy(workspace.binary_path("release"), &copy)
             .with_context(|| format!("cannot copy the binary to {}", copy.display()))?;
         println!("{}", copy.display());
     }
@@ -69,7 +69,7 @@ impl Linker {
 fn linker() -> Result<Linker> {
     let lld = "-Wl,--shuffle-sections=.text*=";
     let mut linkers = vec![Linker { selected_by: Vec::new(), shuffle: lld }];
-    if let Ok(libraries) = Run::new("rustc --print target-libdir").capture() {
+    if let Ok(libraries) = CommandLine::new("rustc --print target-libdir").capture_stdout() {
         let folder = Path::new(libraries.trim()).with_file_name("bin").join("gcc-ld");
         let selected_by = vec![format!("-B{}", folder.display()), "-fuse-ld=lld".to_string()];
         linkers.push(Linker { selected_by, shuffle: lld });
@@ -89,7 +89,10 @@ fn linker() -> Result<Linker> {
 /// Compiles and links a program in the folder of its source; returns the binary's path.
 fn link(source: &Path, arguments: &[String]) -> Result<PathBuf> {
     let binary = source.with_extension("");
-    Run::new("rustc --edition 2024 -o").args([&binary, source]).args(arguments).capture()?;
+    CommandLine::new("rustc --edition 2024 -o")
+        .args([&binary, source])
+        .args(arguments)
+        .capture_stdout()?;
     Ok(binary)
 }
 
@@ -118,7 +121,7 @@ mod tests {
         fs::write(&source, functions + &main).expect("a program");
         let order = |seed| {
             let binary = link(&source, &linker.arguments(seed)).expect("linked");
-            Run::program(&binary).capture().expect("its output")
+            CommandLine::program(&binary).capture_stdout().expect("its output")
         };
         let first = order(1);
         assert_ne!(first, order(2));

@@ -38,7 +38,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
-        Command::Test(options) => test::test(&options),
+        Command::Test(options) => test::run_test_steps(&options),
         Command::Dist(options) => dist::dist(&options),
         Command::Capi(options) => capi::capi(&options),
         Command::Layouts(options) => layouts::layouts(&options),

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::run::Run;
-use crate::steps::binary::build;
-use crate::steps::prerequisites::debian;
+use crate::run::CommandLine;
+use crate::steps::binary::build_binary;
+use crate::steps::prerequisites::install_debian_packages;
 use crate::workspace::Workspace;
 
 /// Options of `peers`.
@@ -101,8 +101,8 @@ pub fn peers(options: &PeersOptions) -> Result<ExitCode> {
     let binary = || match &options.binary {
         Some(binary) => anyhow::Ok(std::path::absolute(binary)?),
         None => {
-            build(&workspace, "release")?;
-            Ok(workspace.binary("release"))
+            build_binary(&workspace, "release")?;
+            Ok(workspace.binary_path("release"))
         }
     };
     if options.classics {
@@ -110,7 +110,7 @@ pub fn peers(options: &PeersOptions) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut left_out = Vec::new();
-    if !Run::new("cc --version").succeeds() {
+    if !CommandLine::new("cc --version").succeeds() {
         install(options, &["gcc", "libc6-dev"])?;
     }
     let has_uftrace = has(options, "uftrace --version", &["uftrace"], &mut left_out);
@@ -153,13 +153,13 @@ fn install(options: &PeersOptions, packages: &[&str]) -> Result<()> {
         "{} is not installed; install it, or leave out --no-install",
         packages.join(" and ")
     );
-    debian(packages)
+    install_debian_packages(packages)
 }
 
 /// Returns `true` if the command `check` succeeds or its packages could be installed; otherwise
 /// adds the error to `left_out`.
 fn has(options: &PeersOptions, check: &str, packages: &[&str], left_out: &mut Vec<String>) -> bool {
-    if Run::new(check).succeeds() {
+    if CommandLine::new(check).succeeds() {
         return true;
     }
     let installed = install(options, packages);
@@ -172,7 +172,7 @@ fn has(options: &PeersOptions, check: &str, packages: &[&str], left_out: &mut Ve
 /// Returns the line of output on margo's own performance programs, the originals of handover's
 /// `margo-*` tools, of which Debian has no package.
 fn margo_note() -> &'static str {
-    match Run::new("margo-p2p-latency -h").output() {
+    match CommandLine::new("margo-p2p-latency -h").output() {
         Ok(_) => "margo: not a tracer; compare margo-p2p-latency with handover's by --classics",
         Err(_) => {
             "margo: no margo-p2p-latency on the PATH, and Debian has no package of it (from source: \
@@ -185,7 +185,7 @@ fn compile(folder: &Path, index: usize, flag: &str) -> Result<PathBuf> {
     let source = folder.join("peers.c");
     std::fs::write(&source, PROGRAM_SOURCE)?;
     let program = folder.join(format!("program-{index}"));
-    Run::new("cc -O2 -o").args([&program, &source]).args([flag]).capture()?;
+    CommandLine::new("cc -O2 -o").args([&program, &source]).args([flag]).capture_stdout()?;
     Ok(program)
 }
 
@@ -196,7 +196,7 @@ struct LttngSession {
 
 impl LttngSession {
     fn begin(left_out: &mut Vec<String>) -> Option<Self> {
-        if Run::new("lttng --no-sessiond list --userspace").succeeds() {
+        if CommandLine::new("lttng --no-sessiond list --userspace").succeeds() {
             return Some(Self { daemon: None });
         }
         let mut command = Command::new("lttng-sessiond");
@@ -211,7 +211,7 @@ impl LttngSession {
         };
         let until = Instant::now() + Duration::from_secs(10);
         while Instant::now() < until {
-            if Run::new("lttng --no-sessiond list --userspace").succeeds() {
+            if CommandLine::new("lttng --no-sessiond list --userspace").succeeds() {
                 return Some(session);
             }
             std::thread::sleep(Duration::from_millis(100));
@@ -224,7 +224,7 @@ impl LttngSession {
     fn end(&mut self) {
         if let Some(mut daemon) = self.daemon.take() {
             // SIGTERM rather than SIGKILL: the daemon has child daemons to stop.
-            let stopped = Run::new("kill").args([daemon.id().to_string()]).succeeds();
+            let stopped = CommandLine::new("kill").args([daemon.id().to_string()]).succeeds();
             if !stopped {
                 let _ = daemon.kill();
             }
@@ -254,14 +254,16 @@ impl TracedRun<'_> {
         let calls = self.calls.to_string();
         let begin = Instant::now();
         let output = match kind {
-            TracerKind::Plain => self.read(Run::program(program).args([&calls])),
+            TracerKind::Plain => self.read(CommandLine::program(program).args([&calls])),
             TracerKind::Ours(options) => {
-                let run = Run::program(self.binary).args(["trace", "record", "-o"]).args([&trace]);
+                let run = CommandLine::program(self.binary)
+                    .args(["trace", "record", "-o"])
+                    .args([&trace]);
                 let run = run.args(options.iter().copied()).args(["--force", "--"]).args([program]);
                 self.read(run.args([&calls]))
             }
             TracerKind::Uftrace(options) => {
-                let run = Run::new("uftrace record --no-libcall -d").args([&trace]);
+                let run = CommandLine::new("uftrace record --no-libcall -d").args([&trace]);
                 self.read(run.args(options.iter().copied()).args([program]).args([&calls]))
             }
             TracerKind::Lttng => self.lttng(program, &trace),
@@ -281,7 +283,7 @@ impl TracedRun<'_> {
         Ok(TracerFigures { bare_cycles, cycles, wall_ns, bytes })
     }
 
-    fn read(&self, run: Run) -> Result<String> {
+    fn read(&self, run: CommandLine) -> Result<String> {
         // The loop's figures are the program's only output.
         let output = run.timeout(RUN_MAX).output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -292,19 +294,20 @@ impl TracedRun<'_> {
     }
 
     fn lttng(&self, program: &Path, trace: &Path) -> Result<String> {
-        let lttng = |line: &str| Run::new(&format!("lttng --no-sessiond {line}")).timeout(RUN_MAX);
-        lttng("create handover-peers --output").args([trace]).capture()?;
-        let ready = lttng(LTTNG_CHANNEL).capture().and_then(|_| {
+        let lttng =
+            |line: &str| CommandLine::new(&format!("lttng --no-sessiond {line}")).timeout(RUN_MAX);
+        lttng("create handover-peers --output").args([trace]).capture_stdout()?;
+        let ready = lttng(LTTNG_CHANNEL).capture_stdout().and_then(|_| {
             lttng("enable-event --userspace --channel=calls lttng_ust_cyg_profile_fast:*")
-                .capture()?;
-            lttng("start").capture()
+                .capture_stdout()?;
+            lttng("start").capture_stdout()
         });
         let output = ready.and_then(|_| {
-            let run = Run::program(program).env("LD_PRELOAD", LTTNG_HOOKS);
+            let run = CommandLine::program(program).env("LD_PRELOAD", LTTNG_HOOKS);
             self.read(run.args([self.calls.to_string()]))
         });
         // The session is destroyed even after an error.
-        let destroyed = lttng("destroy handover-peers").capture();
+        let destroyed = lttng("destroy handover-peers").capture_stdout();
         let output = output?;
         destroyed?;
         Ok(output)

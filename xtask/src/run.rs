@@ -14,7 +14,7 @@ use anyhow::{Context, Result, anyhow, bail};
 const END_LINES_MAX: usize = 120;
 
 /// A command to run. Its `Display` form can be typed in a shell.
-pub struct Run {
+pub struct CommandLine {
     command: Command,
     /// Text shown instead of the command; empty to show the command.
     name: String,
@@ -22,7 +22,7 @@ pub struct Run {
     timeout: Option<Duration>,
 }
 
-impl Run {
+impl CommandLine {
     /// Creates a command from a line of words, which are separated by whitespace.
     pub fn new(line: &str) -> Self {
         let mut words = line.split_whitespace();
@@ -64,7 +64,7 @@ impl Run {
     }
 
     /// Shows `name` instead of the command.
-    pub fn display_name(mut self, name: &str) -> Self {
+    pub fn with_display_name(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
         self
     }
@@ -159,7 +159,7 @@ impl Run {
     ///
     /// # Errors
     /// The errors of [`run`](Self::run), with the command's standard error in the message.
-    pub fn capture(self) -> Result<String> {
+    pub fn capture_stdout(self) -> Result<String> {
         let shown = self.to_string();
         let output = self.output()?;
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -216,7 +216,7 @@ impl Run {
     }
 }
 
-impl fmt::Display for Run {
+impl fmt::Display for CommandLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for setting in &self.settings {
             write!(f, "{setting} ")?;
@@ -279,7 +279,9 @@ mod tests {
 
     #[test]
     fn command_is_displayed_in_shell_syntax() {
-        let run = Run::new("cargo doc --no-deps").env("RUSTDOCFLAGS", "-D warnings").args(["a b"]);
+        let run = CommandLine::new("cargo doc --no-deps")
+            .env("RUSTDOCFLAGS", "-D warnings")
+            .args(["a b"]);
         assert_eq!(run.to_string(), "RUSTDOCFLAGS='-D warnings' cargo doc --no-deps 'a b'");
     }
 
@@ -300,24 +302,24 @@ mod tests {
         let part = "failures:\n---- bad ----\nleft: 1\n\nfailures:\n    bad\n";
         assert_eq!(last_lines(&format!("{passed}{part}")), part.trim_end());
         assert_eq!(last_lines(&passed).lines().count(), END_LINES_MAX);
-        let run = Run::new("sh -c").args(["echo why; exit 3"]).count_tests_buffered();
+        let run = CommandLine::new("sh -c").args(["echo why; exit 3"]).count_tests_buffered();
         let text = run.map_err(|error| format!("{error:#}"));
         assert!(text.is_err_and(|text| text.contains("why") && text.contains("status: 3")));
     }
 
     #[test]
     fn error_of_a_failed_command_has_its_status_and_output() {
-        let error = Run::new("sh -c").args(["echo away >&2; exit 3"]).capture();
+        let error = CommandLine::new("sh -c").args(["echo away >&2; exit 3"]).capture_stdout();
         let text = error.map_err(|error| error.to_string());
         let expected = "`sh -c 'echo away >&2; exit 3'` failed (exit status: 3): away";
         assert_eq!(text, Err(expected.to_owned()));
-        assert!(!Run::new("handover-no-such-program").succeeds());
+        assert!(!CommandLine::new("handover-no-such-program").succeeds());
     }
 
     #[test]
     fn command_beyond_its_timeout_is_killed() {
         let start = Instant::now();
-        let run = Run::new("sleep 60").timeout(Duration::from_millis(50));
+        let run = CommandLine::new("sleep 60").timeout(Duration::from_millis(50));
         assert!(run.output().is_err());
         assert!(start.elapsed() < Duration::from_secs(30));
     }

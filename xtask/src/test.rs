@@ -10,9 +10,9 @@ use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use tempfile::TempDir;
 
-use crate::run::Run;
+use crate::run::CommandLine;
 use crate::steps;
-use crate::steps::programs::Program;
+use crate::steps::programs::TestProgram;
 use crate::workspace::Workspace;
 
 /// Options of `test`.
@@ -117,35 +117,35 @@ impl Step {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    fn run(self, context: &mut Context) -> Result<()> {
+    fn run(self, context: &mut TestContext) -> Result<()> {
         match self {
-            Self::Fmt => steps::sources::fmt(context),
-            Self::Build => steps::programs::build(context),
-            Self::Tidy => steps::sources::tidy(context),
-            Self::Clippy => steps::sources::clippy(context),
-            Self::Tests => steps::programs::run_all(context),
-            Self::Examples => steps::sources::examples(context),
-            Self::Doctests => steps::sources::doctests(context),
-            Self::Docs => steps::sources::docs(context),
-            Self::Loom => steps::models::loom(context),
-            Self::Portable => steps::models::portable(context),
+            Self::Fmt => steps::sources::check_format(context),
+            Self::Build => steps::programs::build_tests(context),
+            Self::Tidy => steps::sources::check_tidy_rules(context),
+            Self::Clippy => steps::sources::lint(context),
+            Self::Tests => steps::programs::run_all_tests(context),
+            Self::Examples => steps::sources::run_examples(context),
+            Self::Doctests => steps::sources::run_doctests(context),
+            Self::Docs => steps::sources::build_docs(context),
+            Self::Loom => steps::models::test_with_loom(context),
+            Self::Portable => steps::models::test_portable_code(context),
             Self::Packages => steps::sources::packages(context),
-            Self::Miri => steps::models::miri(context),
-            Self::Sanitizers => steps::sanitizers::sanitizers(context),
-            Self::Fuzz => steps::models::fuzz(context),
-            Self::Soak => steps::models::soak(context),
-            Self::Binary => steps::binary::ladder(context).map(drop),
-            Self::Release => steps::binary::release(context),
-            Self::Dist => steps::binary::dist(context),
-            Self::Chromium => steps::chromium::chromium(context),
-            Self::Deny => steps::deny::deny(context),
+            Self::Miri => steps::models::test_with_miri(context),
+            Self::Sanitizers => steps::sanitizers::test_with_sanitizers(context),
+            Self::Fuzz => steps::models::run_fuzz_targets(context),
+            Self::Soak => steps::models::run_soak_tests(context),
+            Self::Binary => steps::binary::run_ladder(context).map(drop),
+            Self::Release => steps::binary::test_release_binary(context),
+            Self::Dist => steps::binary::test_dist_binary(context),
+            Self::Chromium => steps::chromium::test_in_chromium(context),
+            Self::Deny => steps::deny::check_dependencies(context),
         }
     }
 }
 
 /// Inputs and results shared by the steps.
 #[derive(Clone, Debug)]
-pub struct Context {
+pub struct TestContext {
     /// Workspace that is tested.
     pub workspace: Workspace,
     /// `true` if `--long` was given.
@@ -161,7 +161,7 @@ pub struct Context {
     /// Temporary folder of the test run, removed at its end.
     pub temporary: PathBuf,
     /// Test programs; `None` until they are built.
-    pub programs: Option<Vec<Program>>,
+    pub programs: Option<Vec<TestProgram>>,
     /// Number of tests that passed in the current step.
     pub tests: u64,
     /// `true` if the smoke run was done, with its results in `temporary`.
@@ -169,13 +169,13 @@ pub struct Context {
     skipped: Vec<String>,
 }
 
-impl Context {
+impl TestContext {
     /// Returns a cargo command for the workspace, in the profile of the tests. Clippy's driver compiles the crates that
     /// differ from `origin/HEAD`, so that linting needs no second compilation; `--long` lints all crates. If the variable
     /// `CI` is set, the build has neither line tables nor incremental files: a quarter less time for the workspace's
     /// crates.
-    pub fn cargo(&self, line: &str) -> Run {
-        let mut run = Run::new(line).current_dir(&self.workspace.root);
+    pub fn cargo_command(&self, line: &str) -> CommandLine {
+        let mut run = CommandLine::new(line).current_dir(&self.workspace.root);
         if std::env::var_os("CI").is_some() {
             run = run.env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_DEBUG", "0");
         }
@@ -189,12 +189,12 @@ impl Context {
     }
 
     /// Returns `true` if the tests of a package are to be run.
-    pub fn includes(&self, package: &str) -> bool {
+    pub fn should_test(&self, package: &str) -> bool {
         self.affected.as_ref().is_none_or(|affected| affected.contains(package))
     }
 
     /// Adds a line to the list of skipped checks.
-    pub fn skip(&mut self, what: &str, why: impl AsRef<str>) {
+    pub fn record_skipped(&mut self, what: &str, why: impl AsRef<str>) {
         let why = why.as_ref().trim().lines().next().unwrap_or_default();
         let line = format!("skipped: {what}: {why}");
         println!("{line}");
@@ -225,7 +225,7 @@ impl Report {
     }
 
     /// Runs steps one after another, until one fails.
-    fn run(&mut self, steps: &[Step], context: &mut Context) {
+    fn run(&mut self, steps: &[Step], context: &mut TestContext) {
         for step in steps.iter().copied() {
             println!("\n== {}", step.name());
             let start = Instant::now();
@@ -248,7 +248,7 @@ impl Report {
     }
 
     /// Runs all steps: first those that build, then those that run programs, compile and analyse in parallel.
-    fn run_all(&mut self, context: &mut Context) {
+    fn run_all(&mut self, context: &mut TestContext) {
         self.run(&Step::of(Phase::First), context);
         if !self.failed.is_empty() {
             return;
@@ -277,11 +277,11 @@ impl Report {
 }
 
 /// Runs the steps; the exit code is 1 if one fails.
-pub fn test(options: &TestOptions) -> Result<ExitCode> {
+pub fn run_test_steps(options: &TestOptions) -> Result<ExitCode> {
     let start = Instant::now();
     let temporary =
         TempDir::with_prefix("handover-test-").context("cannot create a temporary folder")?;
-    let mut context = Context {
+    let mut context = TestContext {
         workspace: Workspace::find()?,
         long: options.long,
         affected: None,
@@ -294,17 +294,17 @@ pub fn test(options: &TestOptions) -> Result<ExitCode> {
         ladder_ran: false,
         skipped: Vec::new(),
     };
-    context.differing = context.workspace.differing();
+    context.differing = context.workspace.changed_crates();
     if options.changed {
-        let affected = steps::programs::affected(&context.workspace);
+        let affected = steps::programs::affected_packages(&context.workspace);
         let count = context.workspace.crates.len();
         let names = affected.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         println!("{} of {count} packages are tested: {names}", affected.len());
         context.affected = Some(affected);
     }
     let mut report = Report::default();
-    steps::prerequisites::compiler(&mut context);
-    steps::prerequisites::clippy(&mut context);
+    steps::prerequisites::install_compiler(&mut context);
+    steps::prerequisites::install_clippy(&mut context);
     report.skipped.append(&mut context.skipped);
     if options.only.is_empty() {
         report.run_all(&mut context);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use crate::run::Run;
+use crate::run::CommandLine;
 
 /// Cargo workspace with its crates.
 #[derive(Clone, Debug)]
@@ -62,8 +62,9 @@ impl Workspace {
     /// Reads the workspace from `cargo metadata`.
     pub fn find() -> Result<Self> {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let text =
-            Run::new("cargo metadata --no-deps --format-version 1").current_dir(here).capture()?;
+        let text = CommandLine::new("cargo metadata --no-deps --format-version 1")
+            .current_dir(here)
+            .capture_stdout()?;
         Self::parse(&text).context("cannot parse the output of `cargo metadata`")
     }
 
@@ -100,14 +101,16 @@ impl Workspace {
     }
 
     /// Returns the names of the crates with files that are uncommitted, or committed but not on `origin/HEAD`.
-    pub fn differing(&self) -> BTreeSet<String> {
+    pub fn changed_crates(&self) -> BTreeSet<String> {
         let paths = [
             "git ls-files --others --exclude-standard",
             "git diff --name-only HEAD",
             "git diff --name-only origin/HEAD...HEAD",
         ]
         // Nothing differs without a repository, or without an origin.
-        .map(|line| Run::new(line).current_dir(&self.root).capture().unwrap_or_default())
+        .map(|line| {
+            CommandLine::new(line).current_dir(&self.root).capture_stdout().unwrap_or_default()
+        })
         .concat();
         let differs =
             |one: &&Crate| paths.lines().any(|path| Path::new(path).starts_with(&one.folder));
@@ -115,13 +118,13 @@ impl Workspace {
     }
 
     /// Returns the path of the `handover` binary in this profile; the file exists after it is built.
-    pub fn binary(&self, profile: &str) -> PathBuf {
+    pub fn binary_path(&self, profile: &str) -> PathBuf {
         self.target.join(profile).join("handover")
     }
 }
 
 /// Returns the cargo arguments `-p NAME` for each crate.
-pub fn packages(crates: &[&Crate]) -> Vec<String> {
+pub fn package_args(crates: &[&Crate]) -> Vec<String> {
     crates.iter().flat_map(|one| ["-p".to_owned(), one.name.clone()]).collect()
 }
 
@@ -144,8 +147,8 @@ mod tests {
         assert_eq!(mechanisms.len(), 1);
         assert_eq!(mechanisms[0].examples, ["tour"]);
         assert_eq!(mechanisms[0].dependencies, ["handover-base"]);
-        assert_eq!(packages(&mechanisms), ["-p", "handover-lock"]);
-        assert_eq!(workspace.binary("release"), Path::new("/t/release/handover"));
+        assert_eq!(package_args(&mechanisms), ["-p", "handover-lock"]);
+        assert_eq!(workspace.binary_path("release"), Path::new("/t/release/handover"));
         Ok(())
     }
 

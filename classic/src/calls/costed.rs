@@ -1,7 +1,7 @@
 //! Full cost of tracing, as the classic program defines it: that of a separate process, from its
 //! start until its trace file is closed.
 
-use super::folders::{Medium, TraceFolders};
+use super::folders::{TraceFolders, TraceMedium};
 use super::raw;
 use super::resources::ResourceUsage;
 use anyhow::{Context, bail, ensure};
@@ -10,7 +10,8 @@ use handover_base::{clock, usage};
 use handover_probe::Policy;
 use handover_suite::call::EntryKind;
 use handover_suite::probe::rows::{
-    FunctionBody, RecordingCounts, Retention, count_calls, recording, ring_bytes, write_out,
+    FunctionBody, RecordingCounts, Retention, copy_trace_to_file, count_calls, record_calls,
+    ring_bytes,
 };
 use handover_trace::record::{RecordOptions, record};
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
@@ -21,7 +22,7 @@ use std::process::{Command, Stdio};
 
 /// Kinds of functions whose calls a measured process makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Subject {
+pub(super) enum MeasuredFunction {
     Plain,
     Stamps,
     /// The function is in this program and has two probes of this project.
@@ -32,20 +33,20 @@ pub(super) enum Subject {
     Patchable,
 }
 
-impl Subject {
+impl MeasuredFunction {
     /// Returns the kind of function entries of a C program; `None` for functions in Rust.
     pub fn entries(self) -> Option<EntryKind> {
         match self {
-            Subject::Plain | Subject::Stamps | Subject::Probes => None,
-            Subject::Hooks => Some(EntryKind::Hooks),
-            Subject::Patchable => Some(EntryKind::Patchable),
+            MeasuredFunction::Plain | MeasuredFunction::Stamps | MeasuredFunction::Probes => None,
+            MeasuredFunction::Hooks => Some(EntryKind::Hooks),
+            MeasuredFunction::Patchable => Some(EntryKind::Patchable),
         }
     }
 }
 
 /// Recording of a measured process's events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Tool {
+pub(super) enum EventRecording {
     /// No events are recorded: the recorder does not run.
     Off,
     /// No events are recorded: the recorder runs, and its filter excludes the function.
@@ -60,17 +61,17 @@ pub(super) enum Tool {
 
 /// Task of one measured process: its function, its recording and the medium of its trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Task {
-    pub subject: Subject,
-    pub tool: Tool,
-    pub medium: Medium,
+pub(super) struct ProcessTask {
+    pub subject: MeasuredFunction,
+    pub tool: EventRecording,
+    pub medium: TraceMedium,
 }
 
 /// Calls the function `calls` times, and prints the counts of events and the memory used on
 /// standard output. `files` are the paths of [`TraceFolders::files`] and [`TraceFolders::program`].
 pub(super) fn run_child(
-    subject: Subject,
-    tool: Tool,
+    subject: MeasuredFunction,
+    tool: EventRecording,
     calls: u64,
     files: &[PathBuf],
     parent: Option<i32>,
@@ -86,14 +87,20 @@ pub(super) fn run_child(
         bail!("--files: needs 3 paths: the trace, the rings and the program")
     };
     let recorded = match subject {
-        Subject::Plain => in_process(FunctionBody::Nothing, tool, calls, [trace, rings]),
-        Subject::Stamps => in_process(FunctionBody::TwoStamps, tool, calls, [trace, rings]),
-        Subject::Probes => in_process(FunctionBody::TwoProbes, tool, calls, [trace, rings]),
-        Subject::Hooks | Subject::Patchable => in_program(program, tool, calls, [trace, rings]),
+        MeasuredFunction::Plain => in_process(FunctionBody::Nothing, tool, calls, [trace, rings]),
+        MeasuredFunction::Stamps => {
+            in_process(FunctionBody::TwoStamps, tool, calls, [trace, rings])
+        }
+        MeasuredFunction::Probes => {
+            in_process(FunctionBody::TwoProbes, tool, calls, [trace, rings])
+        }
+        MeasuredFunction::Hooks | MeasuredFunction::Patchable => {
+            in_program(program, tool, calls, [trace, rings])
+        }
     };
     let recorded = recorded?;
     let RecordingCounts { events_count, lost_count, bytes } = recorded;
-    let mut out = handover_program::console::out();
+    let mut out = handover_program::console::standard_output();
     writeln!(out, "COST {events_count} {lost_count} {bytes} {}", resident_bytes())?;
     Ok(out.flush()?)
 }
@@ -101,20 +108,22 @@ pub(super) fn run_child(
 /// Calls the function `calls` times in this process, and returns the counts of recorded events.
 fn in_process(
     inside: FunctionBody,
-    tool: Tool,
+    tool: EventRecording,
     calls: u64,
     files: [&PathBuf; 2],
 ) -> anyhow::Result<RecordingCounts> {
     let run = || count_calls(inside, calls);
     let kept = match tool {
-        Tool::Off => None,
-        Tool::Filtered | Tool::Newest => Some(Retention::Newest),
-        Tool::AtEnd => Some(Retention::AtEnd { events_count: calls.saturating_mul(2) }),
-        Tool::Streamed => Some(Retention::Streamed),
+        EventRecording::Off => None,
+        EventRecording::Filtered | EventRecording::Newest => Some(Retention::Newest),
+        EventRecording::AtEnd => Some(Retention::AtEnd { events_count: calls.saturating_mul(2) }),
+        EventRecording::Streamed => Some(Retention::Streamed),
     };
     let (counted, recorded) = match kept {
         None => (run(), RecordingCounts::default()),
-        Some(kept) => recording(kept, tool != Tool::Filtered, files.map(PathBuf::as_path), run)?,
+        Some(kept) => {
+            record_calls(kept, tool != EventRecording::Filtered, files.map(PathBuf::as_path), run)?
+        }
     };
     ensure!(counted == calls, "{calls} calls were requested, but {counted} were counted");
     Ok(recorded)
@@ -123,24 +132,25 @@ fn in_process(
 /// Runs a C program that makes the calls, and returns the counts of recorded events.
 fn in_program(
     program: &Path,
-    tool: Tool,
+    tool: EventRecording,
     calls: u64,
     [trace, rings]: [&PathBuf; 2],
 ) -> anyhow::Result<RecordingCounts> {
     let events_count = calls.saturating_mul(2);
-    if tool == Tool::Off {
+    if tool == EventRecording::Off {
         let status = Command::new(program).arg(calls.to_string()).status();
         let status = status.with_context(|| format!("cannot start {}", program.display()))?;
         ensure!(status.success(), "{} failed: {status}", program.display());
         return Ok(RecordingCounts::default());
     }
-    let file = if tool == Tool::AtEnd { rings } else { trace };
+    let file = if tool == EventRecording::AtEnd { rings } else { trace };
     let mut options = RecordOptions::new(file);
-    if tool != Tool::Streamed {
+    if tool != EventRecording::Streamed {
         options.policy = Policy::Last;
-        options.ring_bytes = ring_bytes(if tool == Tool::AtEnd { events_count } else { 0 });
+        options.ring_bytes =
+            ring_bytes(if tool == EventRecording::AtEnd { events_count } else { 0 });
     }
-    if tool == Tool::Filtered {
+    if tool == EventRecording::Filtered {
         options.exclude = vec!["next".to_string()];
     }
     let words: [OsString; 2] = [program.into(), calls.to_string().into()];
@@ -154,14 +164,14 @@ fn in_program(
         recorded.bytes += it.bytes;
     }
     match tool {
-        Tool::AtEnd => {
-            recorded.bytes = write_out(rings, trace)
+        EventRecording::AtEnd => {
+            recorded.bytes = copy_trace_to_file(rings, trace)
                 .with_context(|| format!("cannot write {}", trace.display()))?;
             recorded.lost_count += overwritten;
         }
         _ => recorded.events_count += overwritten,
     }
-    let expected = if tool == Tool::Filtered { 0 } else { events_count };
+    let expected = if tool == EventRecording::Filtered { 0 } else { events_count };
     let all = recorded.events_count + recorded.lost_count;
     let notes = done.notes.join("; ");
     ensure!(all == expected, "the trace has {all} events, expected {expected}; {notes}");
@@ -178,15 +188,19 @@ fn resident_bytes() -> u64 {
 
 /// Time, resources and recorded events of one measured process.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Cost {
+pub(super) struct ProcessCost {
     pub wall_ticks: u64,
     pub resources: ResourceUsage,
     pub recorded: RecordingCounts,
 }
 
 /// Runs this program once more as a measured process with `calls` calls, and returns its cost.
-pub(super) fn measure_cost(task: Task, calls: u64, folders: &TraceFolders) -> anyhow::Result<Cost> {
-    let Task { subject, tool, medium } = task;
+pub(super) fn measure_cost(
+    task: ProcessTask,
+    calls: u64,
+    folders: &TraceFolders,
+) -> anyhow::Result<ProcessCost> {
+    let ProcessTask { subject, tool, medium } = task;
     let mut command = crate::own_program("calls")?;
     for (option, value) in
         [("--child", subject.to_possible_value()), ("--tool", tool.to_possible_value())]
@@ -198,7 +212,7 @@ pub(super) fn measure_cost(task: Task, calls: u64, folders: &TraceFolders) -> an
     command.args(["--calls", &calls.to_string()]);
     command.args(["--parent", &getpid().as_raw_pid().to_string()]);
     let files = folders.files(medium);
-    command.arg("--files").args(&files).arg(folders.program(subject));
+    command.arg("--files").args(&files).arg(folders.program_path(subject));
     // Trace settings in this process's environment do not apply to the child.
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("HANDOVER_TRACE") {
@@ -212,7 +226,7 @@ pub(super) fn measure_cost(task: Task, calls: u64, folders: &TraceFolders) -> an
     // Read one after the other: the child prints one line on either, which fits into a pipe.
     let read_stdout = child.stdout.take().map_or(Ok(0), |mut it| it.read_to_string(&mut stdout));
     let read_stderr = child.stderr.take().map_or(Ok(0), |mut it| it.read_to_string(&mut stderr));
-    let ended = raw::wait(child);
+    let ended = raw::wait_with_usage(child);
     let wall_ticks = clock::ticks().saturating_sub(began);
     for file in files {
         // The file exists or not, depending on how far the process came.
@@ -231,7 +245,7 @@ pub(super) fn measure_cost(task: Task, calls: u64, folders: &TraceFolders) -> an
     let (recorded, resident_bytes) = parse(&stdout)
         .with_context(|| format!("parse the output {stdout:?} of the measured process"))?;
     resources.usage.rss_max_bytes = resident_bytes;
-    Ok(Cost { wall_ticks, resources, recorded })
+    Ok(ProcessCost { wall_ticks, resources, recorded })
 }
 
 fn parse(stdout: &str) -> Option<(RecordingCounts, u64)> {

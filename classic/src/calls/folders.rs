@@ -1,10 +1,10 @@
 //! Folders that traces are written to, and their file systems.
 
-use super::costed::Subject;
+use super::costed::MeasuredFunction;
 use anyhow::Context;
 use handover_harness::ScratchFolder;
-use handover_program::exit::usage;
-use handover_suite::call::program;
+use handover_program::exit::to_usage_error;
+use handover_suite::call::counting_program_file;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -41,13 +41,13 @@ pub(super) struct TraceFolders {
 }
 
 /// Subjects that are separate C programs.
-const PROGRAMS: [Subject; 2] = [Subject::Hooks, Subject::Patchable];
+const PROGRAMS: [MeasuredFunction; 2] = [MeasuredFunction::Hooks, MeasuredFunction::Patchable];
 
 impl TraceFolders {
     pub fn new(dir: &Path) -> anyhow::Result<TraceFolders> {
         let refused = |error: std::io::Error| {
             let why = error.kind();
-            usage(format!(
+            to_usage_error(format!(
                 "--dir {}: {why}; name a folder in which files can be created",
                 dir.display()
             ))
@@ -58,55 +58,57 @@ impl TraceFolders {
         };
         for subject in PROGRAMS {
             if let Some(entries) = subject.entries() {
-                let path = folders.program(subject);
+                let path = folders.program_path(subject);
                 let mut options = File::options();
                 options.mode(0o700).write(true).create_new(true);
-                let written = options.open(&path).and_then(|mut it| it.write_all(program(entries)));
+                let written = options
+                    .open(&path)
+                    .and_then(|mut it| it.write_all(counting_program_file(entries)));
                 written.with_context(|| format!("--dir: cannot write {}", path.display()))?;
             }
         }
         Ok(folders)
     }
 
-    pub fn program(&self, subject: Subject) -> PathBuf {
+    pub fn program_path(&self, subject: MeasuredFunction) -> PathBuf {
         self.dir.file(&format!("{subject:?}").to_lowercase())
     }
 
     /// Returns two paths: of the trace, and of the file with the rings from which a trace is
     /// streamed or written at the end. The rings are in memory if possible.
-    pub fn files(&self, on: Medium) -> [PathBuf; 2] {
+    pub fn files(&self, on: TraceMedium) -> [PathBuf; 2] {
         let memory = self.memory.as_ref().unwrap_or(&self.dir);
         let trace = match on {
-            Medium::Memory => memory,
-            Medium::Dir => &self.dir,
+            TraceMedium::Memory => memory,
+            TraceMedium::Dir => &self.dir,
         };
         [trace.file("trace"), memory.file("rings")]
     }
 
     /// Returns the label of a trace's destination: the folder and its file system.
-    pub fn label(&self, on: Medium) -> String {
+    pub fn label(&self, on: TraceMedium) -> String {
         match on {
-            Medium::Memory => MEMORY.to_string(),
-            Medium::Dir => format!("{} ({})", self.dir.shown, self.dir.kind),
+            TraceMedium::Memory => MEMORY.to_string(),
+            TraceMedium::Dir => format!("{} ({})", self.dir.shown, self.dir.kind),
         }
     }
 
     /// Returns the short label of a trace's destination: /dev/shm, or the name of a file system.
-    pub fn short_label(&self, on: Medium) -> &str {
+    pub fn short_label(&self, on: TraceMedium) -> &str {
         match on {
-            Medium::Memory => MEMORY,
-            Medium::Dir => self.dir.kind,
+            TraceMedium::Memory => MEMORY,
+            TraceMedium::Dir => self.dir.kind,
         }
     }
 
-    pub fn has_medium(&self, on: Medium) -> bool {
-        on == Medium::Dir || self.memory.is_some()
+    pub fn has_medium(&self, on: TraceMedium) -> bool {
+        on == TraceMedium::Dir || self.memory.is_some()
     }
 }
 
 /// Storage media of traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Medium {
+pub(super) enum TraceMedium {
     Memory,
     Dir,
 }

@@ -1,12 +1,12 @@
 //! The loops: the call that each measures, and the measurement of all in turn.
 
-use super::folders::{Medium, TraceFolders};
+use super::folders::{TraceFolders, TraceMedium};
 use anyhow::Context;
 use handover_base::clock;
-use handover_program::exit::InterruptedEarly;
-use handover_suite::call::{CallLoop, CallPath, Level, c_loop};
+use handover_program::exit::InterruptedBeforeResults;
+use handover_suite::call::{CallLoop, CallPath, OptLevel, c_call_loop};
 use handover_suite::probe::rows::{
-    FunctionBody, RecordingCounts, Retention, count_calls, recording,
+    FunctionBody, RecordingCounts, Retention, count_calls, record_calls,
 };
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,28 +14,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Number of rounds; each measures every row once. Some more than a confidence interval needs.
 pub(super) const ROUNDS_COUNT: u64 = 25;
 
-const O0: &str = "Compiled with -O0";
-pub(super) const O3: &str = "Compiled with -O3";
-const PROBED: &str = "With probes (Rust, optimised)";
+const O0_HEADING: &str = "Compiled with -O0";
+pub(super) const O3_HEADING: &str = "Compiled with -O3";
+const PROBED_HEADING: &str = "With probes (Rust, optimised)";
 /// Headings of the tables, in their order.
-pub(super) const GROUPS: [&str; 3] = [O0, O3, PROBED];
+pub(super) const TABLE_HEADINGS: [&str; 3] = [O0_HEADING, O3_HEADING, PROBED_HEADING];
 
 /// Labels of rows that the master table shows too.
-pub(super) const STATIC: &str = "Function call (function in a static library)";
-pub(super) const DYNAMIC: &str = "Function call (function in a dynamic library)";
-pub(super) const SAME_FILE: &str = "Function call (function in the same source file)";
-pub(super) const NOTIFY: &str = "Function call with two notify intrinsics";
-pub(super) const TWO_EXTRA: &str = "Function call with two additional function calls";
+pub(super) const STATIC_CALL_LABEL: &str = "Function call (function in a static library)";
+pub(super) const DYNAMIC_CALL_LABEL: &str = "Function call (function in a dynamic library)";
+pub(super) const SAME_FILE_CALL_LABEL: &str = "Function call (function in the same source file)";
+pub(super) const TWO_NOTIFIES_LABEL: &str = "Function call with two notify intrinsics";
+pub(super) const TWO_EXTRA_CALLS_LABEL: &str = "Function call with two additional function calls";
 /// Prefix of the labels of rows with probes of this project.
-pub(super) const TWO_PROBES: &str = "Function call with two probes";
+pub(super) const TWO_PROBES_LABEL: &str = "Function call with two probes";
 
 const C_ROWS: [(&str, CallPath, bool); 10] = [
-    (SAME_FILE, CallPath::SameFile, false),
-    (STATIC, CallPath::Static, true),
-    (DYNAMIC, CallPath::Plt, true),
+    (SAME_FILE_CALL_LABEL, CallPath::SameFile, false),
+    (STATIC_CALL_LABEL, CallPath::Static, true),
+    (DYNAMIC_CALL_LABEL, CallPath::Plt, true),
     ("Function call with one notify intrinsic", CallPath::OneProbe, true),
-    (NOTIFY, CallPath::TwoProbes, true),
-    (TWO_EXTRA, CallPath::TwoExtra, true),
+    (TWO_NOTIFIES_LABEL, CallPath::TwoProbes, true),
+    (TWO_EXTRA_CALLS_LABEL, CallPath::TwoExtra, true),
     (EMPTY, CallPath::Empty, true),
     ("Empty function, a notify intrinsic inside", CallPath::EmptyProbe, true),
     ("Empty function in a dynamic library", CallPath::EmptyPlt, true),
@@ -46,15 +46,15 @@ const C_ROWS: [(&str, CallPath, bool); 10] = [
 const EMPTY: &str = "Empty function, noinline";
 
 const PROBED_ROWS: [(&str, FunctionBody, Trace); 9] = [
-    (SAME_FILE, FunctionBody::Nothing, Trace::None),
-    (TWO_EXTRA, FunctionBody::TwoCalls, Trace::None),
+    (SAME_FILE_CALL_LABEL, FunctionBody::Nothing, Trace::None),
+    (TWO_EXTRA_CALLS_LABEL, FunctionBody::TwoCalls, Trace::None),
     ("Function call with two time stamps, kept nowhere", FunctionBody::TwoStamps, Trace::None),
     ("Function call with one probe, off", FunctionBody::OneProbe, Trace::None),
     ("Function call with two probes, off", FunctionBody::TwoProbes, Trace::None),
     ("Function call with two probes, filtered", FunctionBody::TwoProbes, Trace::Filtered),
     ("Function call with two probes, recorded in memory", FunctionBody::TwoProbes, Trace::Newest),
-    (STREAMED, FunctionBody::TwoProbes, Trace::Streamed(Medium::Memory)),
-    (STREAMED, FunctionBody::TwoProbes, Trace::Streamed(Medium::Dir)),
+    (STREAMED, FunctionBody::TwoProbes, Trace::Streamed(TraceMedium::Memory)),
+    (STREAMED, FunctionBody::TwoProbes, Trace::Streamed(TraceMedium::Dir)),
 ];
 /// Prefix of a row's label; the destination of the trace follows.
 const STREAMED: &str = "Function call with two probes, streamed to";
@@ -65,7 +65,7 @@ enum Trace {
     None,
     Filtered,
     Newest,
-    Streamed(Medium),
+    Streamed(TraceMedium),
 }
 
 enum Kind {
@@ -90,15 +90,17 @@ pub(super) struct LoopRow {
     pub error: Option<String>,
 }
 
-pub(super) fn rows(folders: &TraceFolders) -> anyhow::Result<Vec<LoopRow>> {
+pub(super) fn create_rows(folders: &TraceFolders) -> anyhow::Result<Vec<LoopRow>> {
     let mut loops = Vec::new();
-    for (group, mark, level) in [(O0, "-O0", Level::O0), (O3, "-O3", Level::O3)] {
+    for (group, mark, level) in
+        [(O0_HEADING, "-O0", OptLevel::O0), (O3_HEADING, "-O3", OptLevel::O3)]
+    {
         let same_file = loops.len();
         for (text, way, is_compared) in C_ROWS {
-            let kind = Kind::C(c_loop(way, level).context(text)?);
+            let kind = Kind::C(c_call_loop(way, level).context(text)?);
             let text = match (way, level) {
-                (CallPath::Empty, Level::O0) => format!("{text} (called)"),
-                (CallPath::Empty, Level::O3) => format!("{text} (calls removed)"),
+                (CallPath::Empty, OptLevel::O0) => format!("{text} (called)"),
+                (CallPath::Empty, OptLevel::O3) => format!("{text} (calls removed)"),
                 _ => text.to_string(),
             };
             loops.push(row(group, mark, text, is_compared.then_some(same_file), kind));
@@ -112,7 +114,7 @@ pub(super) fn rows(folders: &TraceFolders) -> anyhow::Result<Vec<LoopRow>> {
             _ => text.to_string(),
         };
         let baseline = (inside != FunctionBody::Nothing).then_some(same_file);
-        loops.push(row(PROBED, "probes", text, baseline, Kind::Rust(inside, trace)));
+        loops.push(row(PROBED_HEADING, "probes", text, baseline, Kind::Rust(inside, trace)));
     }
     Ok(loops)
 }
@@ -130,7 +132,7 @@ fn row(
 
 /// Measures every row once in each round; each round starts with another row. A row that records events makes at most
 /// `recorded_max` calls a round. A row whose recording fails is not measured again.
-pub(super) fn measure(
+pub(super) fn measure_rows(
     loops: &mut [LoopRow],
     calls_count: u64,
     recorded_max: u64,
@@ -146,7 +148,7 @@ pub(super) fn measure(
             }
             // Relaxed: the signal handler publishes nothing but the flag.
             if interrupted.load(Ordering::Relaxed) {
-                return Err(InterruptedEarly.into());
+                return Err(InterruptedBeforeResults.into());
             }
             match &row.kind {
                 Kind::C(run) => row.rounds.push(timed(|n| run(n), &row.text, calls_count)?),
@@ -178,12 +180,12 @@ fn recorded<T>(
 ) -> Result<(T, RecordingCounts), handover_harness::Fault> {
     let (kept, wanted, medium) = match trace {
         Trace::None => return Ok((run(), RecordingCounts::default())),
-        Trace::Filtered => (Retention::Newest, false, Medium::Memory),
-        Trace::Newest => (Retention::Newest, true, Medium::Memory),
+        Trace::Filtered => (Retention::Newest, false, TraceMedium::Memory),
+        Trace::Newest => (Retention::Newest, true, TraceMedium::Memory),
         Trace::Streamed(medium) => (Retention::Streamed, true, medium),
     };
     let files = folders.files(medium);
-    let done = recording(kept, wanted, [&files[0], &files[1]], run);
+    let done = record_calls(kept, wanted, [&files[0], &files[1]], run);
     for file in files {
         // The rings have been removed already, unless recording failed early.
         let _ = std::fs::remove_file(file);

@@ -1,10 +1,10 @@
 //! Costs of whole processes, from start to end: the rows, and their runs.
 
-use super::costed::{Cost, Subject, Task, Tool, measure_cost};
-use super::folders::{Medium, TraceFolders};
-use super::loops::TWO_PROBES;
+use super::costed::{EventRecording, MeasuredFunction, ProcessCost, ProcessTask, measure_cost};
+use super::folders::{TraceFolders, TraceMedium};
+use super::loops::TWO_PROBES_LABEL;
 use handover_program::console;
-use handover_program::exit::{InterruptedEarly, format_chain};
+use handover_program::exit::{InterruptedBeforeResults, format_chain};
 use handover_suite::probe::rows::RecordingCounts;
 use handover_trace::record::RECORDING_LIBRARY_IMAGE;
 use indicatif::{ProgressBar, ProgressDrawTarget};
@@ -14,33 +14,47 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const EMPTY_CALLS: u64 = 1;
 
 /// Measured functions with their labels, and the recordings that each is measured with.
-const ROWS: [(Subject, &str, &[Tool]); 5] = [
-    (Subject::Plain, "Function call (function in the same source file)", &[Tool::Off]),
-    (Subject::Stamps, "Function call with two time stamps, kept nowhere", &[Tool::Off]),
-    (Subject::Probes, TWO_PROBES, &ALL_TOOLS),
-    (Subject::Hooks, "Function call with -finstrument-functions", &ALL_TOOLS),
-    (Subject::Patchable, "Function call with -fpatchable-function-entry", &ALL_TOOLS),
+const ROWS: [(MeasuredFunction, &str, &[EventRecording]); 5] = [
+    (
+        MeasuredFunction::Plain,
+        "Function call (function in the same source file)",
+        &[EventRecording::Off],
+    ),
+    (
+        MeasuredFunction::Stamps,
+        "Function call with two time stamps, kept nowhere",
+        &[EventRecording::Off],
+    ),
+    (MeasuredFunction::Probes, TWO_PROBES_LABEL, &ALL_TOOLS),
+    (MeasuredFunction::Hooks, "Function call with -finstrument-functions", &ALL_TOOLS),
+    (MeasuredFunction::Patchable, "Function call with -fpatchable-function-entry", &ALL_TOOLS),
 ];
-const ALL_TOOLS: [Tool; 5] = [Tool::Off, Tool::Filtered, Tool::Newest, Tool::AtEnd, Tool::Streamed];
+const ALL_TOOLS: [EventRecording; 5] = [
+    EventRecording::Off,
+    EventRecording::Filtered,
+    EventRecording::Newest,
+    EventRecording::AtEnd,
+    EventRecording::Streamed,
+];
 
 /// Table row of a measured process, with the costs of its runs.
 pub(super) struct ProcessRow {
     pub text: String,
-    pub task: Task,
+    pub task: ProcessTask,
     /// Costs of the runs, sorted by wall time.
-    pub runs: Vec<Cost>,
+    pub runs: Vec<ProcessCost>,
     /// Error after which the process was not run again.
     pub error: Option<String>,
 }
 
 impl ProcessRow {
     /// Returns the run with the least wall time.
-    pub fn best(&self) -> Cost {
+    pub fn fastest_run(&self) -> ProcessCost {
         self.runs.first().copied().unwrap_or_default()
     }
 
     /// Returns the median of a figure of all runs.
-    pub fn median(&self, figure: impl Fn(&Cost) -> f64) -> f64 {
+    pub fn median(&self, figure: impl Fn(&ProcessCost) -> f64) -> f64 {
         let mut values: Vec<f64> = self.runs.iter().map(figure).collect();
         values.sort_unstable_by(f64::total_cmp);
         values.get(values.len() / 2).copied().unwrap_or_default()
@@ -56,7 +70,7 @@ impl ProcessRow {
     }
 
     /// Returns the mean counts of all runs.
-    pub fn recorded(&self) -> RecordingCounts {
+    pub fn mean_recorded_counts(&self) -> RecordingCounts {
         let mean = |count: fn(&RecordingCounts) -> u64| {
             let sum: u64 = self.runs.iter().map(|it| count(&it.recorded)).sum();
             sum / self.runs.len().max(1) as u64
@@ -69,7 +83,7 @@ impl ProcessRow {
     }
 
     pub fn is_traced(&self) -> bool {
-        !matches!(self.task.tool, Tool::Off | Tool::Filtered)
+        !matches!(self.task.tool, EventRecording::Off | EventRecording::Filtered)
     }
 }
 
@@ -90,24 +104,30 @@ pub(super) fn measure_programs(
             continue;
         }
         for tool in tools {
-            let media: &[Medium] = match tool {
-                Tool::AtEnd | Tool::Streamed => &[Medium::Memory, Medium::Dir],
-                _ => &[Medium::Memory],
+            let media: &[TraceMedium] = match tool {
+                EventRecording::AtEnd | EventRecording::Streamed => {
+                    &[TraceMedium::Memory, TraceMedium::Dir]
+                }
+                _ => &[TraceMedium::Memory],
             };
             for medium in
                 media.iter().copied().filter(|it| media.len() == 1 || folders.has_medium(*it))
             {
                 let shown = folders.label(medium);
                 let text = match tool {
-                    Tool::Off if subject.entries().is_some() => format!("{of_subject}, no tool"),
-                    Tool::Off if subject == Subject::Probes => format!("{of_subject}, off"),
-                    Tool::Off => of_subject.to_string(),
-                    Tool::Filtered => format!("{of_subject}, filtered"),
-                    Tool::Newest => format!("{of_subject}, recorded in memory"),
-                    Tool::AtEnd => format!("{of_subject}, output to {shown}"),
-                    Tool::Streamed => format!("{of_subject}, streamed to {shown}"),
+                    EventRecording::Off if subject.entries().is_some() => {
+                        format!("{of_subject}, no tool")
+                    }
+                    EventRecording::Off if subject == MeasuredFunction::Probes => {
+                        format!("{of_subject}, off")
+                    }
+                    EventRecording::Off => of_subject.to_string(),
+                    EventRecording::Filtered => format!("{of_subject}, filtered"),
+                    EventRecording::Newest => format!("{of_subject}, recorded in memory"),
+                    EventRecording::AtEnd => format!("{of_subject}, output to {shown}"),
+                    EventRecording::Streamed => format!("{of_subject}, streamed to {shown}"),
                 };
-                rows.push((text, Task { subject, tool: *tool, medium }));
+                rows.push((text, ProcessTask { subject, tool: *tool, medium }));
             }
         }
     }
@@ -120,12 +140,13 @@ pub(super) fn measure_empty_programs(
     folders: &TraceFolders,
     interrupted: &AtomicBool,
 ) -> anyhow::Result<Vec<ProcessRow>> {
-    let task = |tool, medium| Task { subject: Subject::Probes, tool, medium };
-    let mut rows = vec![("without probes on".to_string(), task(Tool::Off, Medium::Memory))];
-    for medium in [Medium::Memory, Medium::Dir] {
+    let task = |tool, medium| ProcessTask { subject: MeasuredFunction::Probes, tool, medium };
+    let mut rows =
+        vec![("without probes on".to_string(), task(EventRecording::Off, TraceMedium::Memory))];
+    for medium in [TraceMedium::Memory, TraceMedium::Dir] {
         if folders.has_medium(medium) {
             let text = format!("traced to {}", folders.label(medium));
-            rows.push((text, task(Tool::Streamed, medium)));
+            rows.push((text, task(EventRecording::Streamed, medium)));
         }
     }
     measured(rows, EMPTY_CALLS, runs_count, folders, interrupted)
@@ -133,7 +154,7 @@ pub(super) fn measure_empty_programs(
 
 /// Runs each row once in each round; each round starts with another row. A row that fails is not run again.
 fn measured(
-    rows: Vec<(String, Task)>,
+    rows: Vec<(String, ProcessTask)>,
     calls: u64,
     runs_count: u64,
     folders: &TraceFolders,
@@ -158,7 +179,7 @@ fn measured(
             }
             // Relaxed: the signal handler publishes nothing but the flag.
             if interrupted.load(Ordering::Relaxed) {
-                return Err(InterruptedEarly.into());
+                return Err(InterruptedBeforeResults.into());
             }
             bar.inc(1);
         }

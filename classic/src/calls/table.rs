@@ -1,32 +1,32 @@
 //! Output: tables, or one JSON document.
 
-use super::costed::{Subject, Tool};
+use super::costed::{EventRecording, MeasuredFunction};
 use super::folders::TraceFolders;
-use super::loops::{self, GROUPS, LoopRow};
+use super::loops::{self, LoopRow, TABLE_HEADINGS};
 use super::processes::ProcessRow;
 use handover_base::clock::{self, Source};
-use handover_harness::stats::{MedianEstimate, of_independent, quantile_sorted};
+use handover_harness::stats::{MedianEstimate, median_of_independent, quantile_sorted};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
 /// Name of the clock's ticks, and their number per nanosecond.
-pub(super) struct Unit {
+pub(super) struct TickUnit {
     pub name: &'static str,
     pub ticks_per_ns: f64,
 }
 
-impl Unit {
-    pub fn of_this_clock() -> Unit {
+impl TickUnit {
+    pub fn of_this_clock() -> TickUnit {
         let clock = clock::calibration();
         let name = match clock.source {
             Source::Tsc => "cycles",
             // No cycle counter is reliable on this machine: the ticks are nanoseconds.
             Source::ClockGettime => "ticks",
         };
-        Unit { name, ticks_per_ns: clock.ticks_hz / 1e9 }
+        TickUnit { name, ticks_per_ns: clock.ticks_hz / 1e9 }
     }
 
-    pub fn words(&self) -> String {
+    pub fn describe(&self) -> String {
         match self.name {
             "cycles" => format!("cycles of the TSC, at {:.1} MHz", self.ticks_per_ns * 1e3),
             _ => "no cycle counter is reliable here: ticks of 1 ns".to_string(),
@@ -57,13 +57,13 @@ pub(super) struct Results<'a> {
     pub loops: &'a [LoopRow],
     pub processes: &'a [ProcessRow],
     pub empties: &'a [ProcessRow],
-    pub unit: &'a Unit,
+    pub unit: &'a TickUnit,
 }
 
 impl Results<'_> {
     /// Returns the ticks of a loop compiled with -O3.
     fn loop_ticks(&self, text: &str) -> Result<f64, String> {
-        let row = self.loops.iter().find(|it| it.group == loops::O3 && it.text == text);
+        let row = self.loops.iter().find(|it| it.group == loops::O3_HEADING && it.text == text);
         let found = row.and_then(|row| figure(self.loops, row));
         found.map(|it| it.ticks.median).ok_or_else(|| "not measured".to_string())
     }
@@ -75,22 +75,30 @@ impl Results<'_> {
         let of_loops = |texts: &[&str]| -> Vec<MasterRow> {
             texts.iter().map(|text| (text.to_string(), self.loop_ticks(text))).collect()
         };
-        let place = of_loops(&[loops::SAME_FILE, loops::STATIC, loops::DYNAMIC]);
-        let mut compared = of_loops(&[loops::NOTIFY, loops::TWO_EXTRA]);
+        let place = of_loops(&[
+            loops::SAME_FILE_CALL_LABEL,
+            loops::STATIC_CALL_LABEL,
+            loops::DYNAMIC_CALL_LABEL,
+        ]);
+        let mut compared = of_loops(&[loops::TWO_NOTIFIES_LABEL, loops::TWO_EXTRA_CALLS_LABEL]);
         let mut more = Vec::new();
         for whole in self.processes {
             let who = match whole.task.subject {
-                Subject::Hooks => "Function call with handover",
-                Subject::Probes => "Two probes of handover",
+                MeasuredFunction::Hooks => "Function call with handover",
+                MeasuredFunction::Probes => "Two probes of handover",
                 _ => continue,
             };
             let kind = folders.short_label(whole.task.medium);
             let (rows, what) = match (whole.task.tool, whole.task.subject) {
-                (Tool::Filtered, Subject::Hooks) => (&mut compared, "filtered".to_string()),
-                (Tool::AtEnd, Subject::Hooks) => (&mut compared, format!("output to {kind}")),
-                (Tool::Filtered, _) => (&mut more, "filtered".to_string()),
-                (Tool::AtEnd, _) => (&mut more, format!("output to {kind}")),
-                (Tool::Streamed, _) => (&mut more, format!("streamed to {kind}")),
+                (EventRecording::Filtered, MeasuredFunction::Hooks) => {
+                    (&mut compared, "filtered".to_string())
+                }
+                (EventRecording::AtEnd, MeasuredFunction::Hooks) => {
+                    (&mut compared, format!("output to {kind}"))
+                }
+                (EventRecording::Filtered, _) => (&mut more, "filtered".to_string()),
+                (EventRecording::AtEnd, _) => (&mut more, format!("output to {kind}")),
+                (EventRecording::Streamed, _) => (&mut more, format!("streamed to {kind}")),
                 _ => continue,
             };
             let ticks = match &whole.error {
@@ -115,7 +123,7 @@ impl Results<'_> {
             self.master_row(row, None, out)?;
         }
         writeln!(out, "  The following is all based on a function call into the same source file")?;
-        let same_file = self.loop_ticks(loops::SAME_FILE).ok();
+        let same_file = self.loop_ticks(loops::SAME_FILE_CALL_LABEL).ok();
         for row in compared.iter().chain(&more) {
             self.master_row(row, same_file, out)?;
         }
@@ -143,7 +151,7 @@ impl Results<'_> {
 
     pub fn print_loops(&self, out: &mut dyn Write) -> io::Result<()> {
         let unit = self.unit;
-        for group in GROUPS {
+        for group in TABLE_HEADINGS {
             writeln!(out, "\n{group}")?;
             for row in self.loops.iter().filter(|row| row.group == group) {
                 let text = format!("{}:", row.text);
@@ -175,7 +183,7 @@ impl Results<'_> {
     pub fn print_spread(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\nRounds, in {}: median [95 % interval], least, p90, most", self.unit.name)?;
         for row in self.loops.iter().filter(|row| !row.rounds.is_empty()) {
-            let MedianEstimate { median, ends } = of_independent(&row.rounds);
+            let MedianEstimate { median, ends } = median_of_independent(&row.rounds);
             let ends = ends.map_or("–".to_string(), |(low, high)| format!("{low:.2}, {high:.2}"));
             let mut sorted = row.rounds.clone();
             sorted.sort_unstable_by(f64::total_cmp);
@@ -215,8 +223,8 @@ impl Results<'_> {
         )?;
         let found =
             |subject| self.processes.iter().find(|it: &&ProcessRow| it.task.subject == subject);
-        let plain = found(Subject::Plain).map(ProcessRow::wall_ticks);
-        let stamps = found(Subject::Stamps).map(ProcessRow::wall_ticks);
+        let plain = found(MeasuredFunction::Plain).map(ProcessRow::wall_ticks);
+        let stamps = found(MeasuredFunction::Stamps).map(ProcessRow::wall_ticks);
         self.processes
             .iter()
             .try_for_each(|it| self.process_row(it, width, calls, plain, stamps, out))
@@ -236,7 +244,7 @@ impl Results<'_> {
             return writeln!(out, "  {text:<width$} not measured: {why}");
         }
         let each = |ticks: f64| ticks / calls as f64;
-        let recorded = it.recorded();
+        let recorded = it.mean_recorded_counts();
         let bytes_each = match recorded.events_count {
             0 => String::from("-"),
             count => format!("{:.2} B", recorded.bytes as f64 / count as f64),
@@ -248,7 +256,7 @@ impl Results<'_> {
             }
             _ => String::new(),
         };
-        let beyond = beyond.filter(|_| it.task.subject != Subject::Plain);
+        let beyond = beyond.filter(|_| it.task.subject != MeasuredFunction::Plain);
         writeln!(
             out,
             "  {text:<width$} {:>8.3} {:>8.3} {:>8.3} {:>9.1} {:>12} {bytes_each:>8} {:>6} {:>7.1} {:>7.1}{}{times}",
@@ -259,7 +267,7 @@ impl Results<'_> {
             recorded.bytes,
             share(recorded.lost_count, recorded.events_count),
             each(it.wall_ticks()),
-            each(it.best().wall_ticks as f64),
+            each(it.fastest_run().wall_ticks as f64),
             beyond.map(|more| format!("   ({:+.1})", each(more))).unwrap_or_default(),
         )
     }
@@ -276,7 +284,7 @@ impl Results<'_> {
             }
             let beyond = unit.ms(it.wall_ticks() - plain);
             let beyond = if at == 0 { String::new() } else { format!("   ({beyond:+.2})") };
-            let best = unit.ms(it.best().wall_ticks as f64);
+            let best = unit.ms(it.fastest_run().wall_ticks as f64);
             writeln!(
                 out,
                 "  {text:<50} {:>8.2} ms{beyond}, best {best:.2} ms",
@@ -291,7 +299,7 @@ impl Results<'_> {
         writeln!(out, "\nThe best run of each, as /usr/bin/time prints it")?;
         for (who, processes) in [("", self.processes), ("An empty program, ", self.empties)] {
             for it in processes.iter().filter(|it| it.error.is_none()) {
-                let best = it.best();
+                let best = it.fastest_run();
                 writeln!(out, "  {who}{}:", it.text)?;
                 for line in best.resources.time_lines(self.unit.ns(best.wall_ticks)) {
                     writeln!(out, "    {line}")?;
@@ -301,7 +309,7 @@ impl Results<'_> {
         Ok(())
     }
 
-    pub fn document(&self, calls: u64, runs: u64, folders: &TraceFolders) -> Value {
+    pub fn to_json(&self, calls: u64, runs: u64, folders: &TraceFolders) -> Value {
         let loops: Vec<Value> = self.loops.iter().map(|row| self.loop_as_json(row)).collect();
         let costed: Vec<Value> =
             self.processes.iter().map(|it| self.process_as_json(it, calls)).collect();
@@ -349,7 +357,7 @@ impl Results<'_> {
         if let Some(why) = &it.error {
             return json!({"text": it.text, "refused": why});
         }
-        let (recorded, best) = (it.recorded(), it.best());
+        let (recorded, best) = (it.mean_recorded_counts(), it.fastest_run());
         let resources = best.resources;
         json!({
             "text": it.text,
@@ -385,7 +393,7 @@ struct Figure {
 }
 
 fn figure(loops: &[LoopRow], row: &LoopRow) -> Option<Figure> {
-    let of = |row: &LoopRow| (!row.rounds.is_empty()).then(|| of_independent(&row.rounds));
+    let of = |row: &LoopRow| (!row.rounds.is_empty()).then(|| median_of_independent(&row.rounds));
     let ticks = of(row)?;
     let other = row.baseline.and_then(|at| of(loops.get(at)?));
     Some(Figure { beyond: other.map(|other| ticks.median - other.median), ticks })

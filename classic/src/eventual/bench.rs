@@ -7,7 +7,7 @@ use clap::Args;
 use handover_base::topology;
 use handover_program::console;
 use handover_program::exit::Interrupted;
-use handover_suite::fiber::{EventualsLoad, EventualsReport, eventuals};
+use handover_suite::fiber::{EventualsLoad, EventualsMeasurement, run_eventuals};
 use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -66,7 +66,7 @@ pub fn run(args: &Bench, out: &mut dyn Write) -> anyhow::Result<()> {
         workers_count: u32::try_from(args.workers_count())?,
     };
     // Relaxed: the flag publishes no other data.
-    let report = eventuals(&load, || !interrupted.load(Ordering::Relaxed))?;
+    let report = run_eventuals(&load, || !interrupted.load(Ordering::Relaxed))?;
     table(args, &report, out)?;
     if report.interrupted {
         return Err(Interrupted.into());
@@ -74,7 +74,7 @@ pub fn run(args: &Bench, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn table(args: &Bench, report: &EventualsReport, out: &mut dyn Write) -> anyhow::Result<()> {
+fn table(args: &Bench, report: &EventualsMeasurement, out: &mut dyn Write) -> anyhow::Result<()> {
     let Bench { seconds, interval_ms, fibers, .. } = args;
     // Rates are over the requested time, as in the original; after an interrupt, over the elapsed
     // time.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// Result of one run of `abt-eventual-bench`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Row {
+pub struct EventualsRow {
     pub fibers: f64,
     pub seconds: f64,
     pub interval_ms: f64,
@@ -15,7 +15,7 @@ pub struct Row {
     pub cpu_s: f64,
 }
 
-impl Row {
+impl EventualsRow {
     /// Returns the rate that results if eventuals cost no time, in eventuals a second.
     pub fn ideal_per_s(&self) -> f64 {
         self.fibers * 1e3 / self.interval_ms
@@ -23,7 +23,7 @@ impl Row {
 }
 
 /// Parses a line of the file; `None` for a comment or an empty line.
-pub fn parse_row(line: &str) -> Result<Option<Row>, String> {
+pub fn parse_row(line: &str) -> Result<Option<EventualsRow>, String> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
         return Ok(None);
@@ -39,7 +39,7 @@ pub fn parse_row(line: &str) -> Result<Option<Row>, String> {
         }
         _ => Err(format!("invalid {name} {text:?}: not a number in the column's range")),
     };
-    Ok(Some(Row {
+    Ok(Some(EventualsRow {
         fibers: number("num_ults", fibers, true)?,
         seconds: number("test_duration_sec", seconds, true)?,
         interval_ms: number("interval_msec", interval_ms, true)?,
@@ -52,7 +52,7 @@ pub fn parse_row(line: &str) -> Result<Option<Row>, String> {
 ///
 /// # Errors
 /// A message for the command line, if the file cannot be read, has another format, or has no row.
-pub fn read_rows(path: &Path) -> Result<Vec<Row>, String> {
+pub fn read_rows(path: &Path) -> Result<Vec<EventualsRow>, String> {
     let error = |why: &str| format!("{}: {why}", path.display());
     let text = files::read_text(path).map_err(|failed| match failed.kind() {
         ErrorKind::InvalidData => error("not a text file"),

@@ -1,10 +1,10 @@
 //! `plot-abt-eventual-bench`: charts of a sweep's file.
 
-use super::dat::{self, Row};
+use super::dat::{self, EventualsRow};
 use anyhow::Context;
 use clap::Args;
-use handover_program::exit::usage;
-use handover_report::svg::{Axis, Chart, Mark, Point, Quantity, Role, Series};
+use handover_program::exit::to_usage_error;
+use handover_report::svg::{Axis, Chart, Mark, Point, Quantity, Series, SeriesRole};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ pub struct Plot {
 
 /// Draws the pictures and prints nothing, as the original script does.
 pub fn run(args: &Plot) -> anyhow::Result<()> {
-    draw(&args.file, &args.file, &mut std::io::sink())
+    draw_plots(&args.file, &args.file, &mut std::io::sink())
 }
 
 /// Draws a file of `sweep-abt-eventual-bench` into pictures whose paths begin with `prefix`, and writes
@@ -30,11 +30,11 @@ pub fn run(args: &Plot) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// If the file is not one of `sweep-abt-eventual-bench`, or a picture cannot be written.
-pub fn draw(file: &Path, prefix: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
-    let rows = dat::read_rows(file).map_err(usage)?;
+pub fn draw_plots(file: &Path, prefix: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
+    let rows = dat::read_rows(file).map_err(to_usage_error)?;
     for (name, chart) in [("rate", rates(&rows)), ("cpu", cpu(&rows))] {
-        write(prefix, name, "png", &chart.draw_png(), out)?;
-        write(prefix, name, "svg", chart.draw_alone().as_bytes(), out)?;
+        write(prefix, name, "png", &chart.to_png(), out)?;
+        write(prefix, name, "svg", chart.to_standalone_svg().as_bytes(), out)?;
     }
     Ok(())
 }
@@ -54,8 +54,8 @@ fn write(
 }
 
 /// Describes the sleep and the duration of the runs, each only if it is the same in all rows.
-fn conditions(rows: &[Row]) -> String {
-    let same = |value: fn(&Row) -> f64| {
+fn conditions(rows: &[EventualsRow]) -> String {
+    let same = |value: fn(&EventualsRow) -> f64| {
         let first = rows.first().map_or(0.0, value);
         rows.iter().all(|row| value(row) == first).then_some(first)
     };
@@ -66,47 +66,48 @@ fn conditions(rows: &[Row]) -> String {
 }
 
 fn axis_of_fibers() -> Axis {
-    Axis::linear("fibers", Quantity::Count).including(0.0)
+    Axis::linear("fibers", Quantity::Count).with_included_value(0.0)
 }
 
-fn rates(rows: &[Row]) -> Chart {
-    let point = |row: &Row| {
+fn rates(rows: &[EventualsRow]) -> Chart {
+    let point = |row: &EventualsRow| {
         let share = 100.0 * row.ops_per_s / row.ideal_per_s();
         let title = format!("{} fibers: {:.0}/s, {share:.1} % of ideal", row.fibers, row.ops_per_s);
-        Point::at(row.fibers, row.ops_per_s).with_tooltip(title)
+        Point::new(row.fibers, row.ops_per_s).with_tooltip(title)
     };
-    let ideal = rows.iter().map(|row| Point::at(row.fibers, row.ideal_per_s())).collect();
-    let rate = Axis::linear("eventuals", Quantity::PerSecond).including(0.0);
+    let ideal = rows.iter().map(|row| Point::new(row.fibers, row.ideal_per_s())).collect();
+    let rate = Axis::linear("eventuals", Quantity::PerSecond).with_included_value(0.0);
     Chart::new("Eventuals a second, by concurrent fibers", axis_of_fibers(), rate)
         .with_description(conditions(rows))
         .with_size_px(WIDTH_PX, HEIGHT_PX)
         .with_heading()
-        .with_series(Series::new("ideal", Role::Floor, Mark::Dashed, ideal))
+        .with_series(Series::new("ideal", SeriesRole::Floor, Mark::Dashed, ideal))
         .with_series(Series::new(
             "measured",
-            Role::Ours,
+            SeriesRole::Ours,
             Mark::Line,
             rows.iter().map(point).collect(),
         ))
 }
 
-fn cpu(rows: &[Row]) -> Chart {
-    let point = |row: &Row| {
-        Point::at(row.fibers, row.cpu_s)
+fn cpu(rows: &[EventualsRow]) -> Chart {
+    let point = |row: &EventualsRow| {
+        Point::new(row.fibers, row.cpu_s)
             .with_tooltip(format!("{} fibers: {:.3} s", row.fibers, row.cpu_s))
     };
-    let whole = rows.iter().map(|row| Point::at(row.fibers, row.seconds)).collect();
-    let ideal = rows.iter().map(|row| Point::at(row.fibers, 0.0)).collect();
-    let seconds = Axis::linear("seconds of CPU in user space", Quantity::Count).including(0.0);
+    let whole = rows.iter().map(|row| Point::new(row.fibers, row.seconds)).collect();
+    let ideal = rows.iter().map(|row| Point::new(row.fibers, 0.0)).collect();
+    let seconds =
+        Axis::linear("seconds of CPU in user space", Quantity::Count).with_included_value(0.0);
     Chart::new("CPU time, by concurrent fibers", axis_of_fibers(), seconds)
         .with_description(conditions(rows))
         .with_size_px(WIDTH_PX, HEIGHT_PX)
         .with_heading()
-        .with_series(Series::new("one CPU, all the time", Role::Faint, Mark::Dashed, whole))
-        .with_series(Series::new("ideal", Role::Floor, Mark::Dashed, ideal))
+        .with_series(Series::new("one CPU, all the time", SeriesRole::Faint, Mark::Dashed, whole))
+        .with_series(Series::new("ideal", SeriesRole::Floor, Mark::Dashed, ideal))
         .with_series(Series::new(
             "measured",
-            Role::Ours,
+            SeriesRole::Ours,
             Mark::Line,
             rows.iter().map(point).collect(),
         ))

@@ -3,7 +3,7 @@
 use super::{FIBERS_MAX, dat};
 use anyhow::{Context, bail};
 use clap::Args;
-use handover_program::exit::{Interrupted, usage};
+use handover_program::exit::{Interrupted, to_usage_error};
 use handover_program::{child, console};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -85,11 +85,11 @@ fn end_early(points_count: usize, name: &str) -> anyhow::Result<String> {
 fn points(args: &Sweep) -> anyhow::Result<Vec<u64>> {
     let Sweep { from, to, step, .. } = *args;
     if from > to {
-        return Err(usage(format!("--from {from} is above --to {to}")));
+        return Err(to_usage_error(format!("--from {from} is above --to {to}")));
     }
     let count = (to - from) / step + 1;
     if count > POINTS_MAX {
-        return Err(usage(format!(
+        return Err(to_usage_error(format!(
             "--step {step}: {count} points, above the maximum of {POINTS_MAX}; use a longer step"
         )));
     }
@@ -127,7 +127,7 @@ fn measure(
     started.stdout(printed.try_clone()?);
     let status = child::run(&mut started, interrupted).map_err(|error| {
         match error.downcast_ref::<io::Error>() {
-            Some(refused) => usage(format!("{shown}: {refused}")),
+            Some(refused) => to_usage_error(format!("{shown}: {refused}")),
             None => error,
         }
     })?;

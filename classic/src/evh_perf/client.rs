@@ -1,14 +1,14 @@
 //! The client: generates the load and reports the results.
 
-use super::document::{self, Log};
-use super::live::View;
-use super::options::{EvhPerf, Mode, Ramp};
+use super::document::{self, HistogramLog};
+use super::live::LiveView;
+use super::options::{EvhPerf, LoadMode, RateRamp};
 use super::outcome::format_percentiles;
-use super::parts::{self, Orders, Part};
-use super::printer::{Printer, format_micros, format_seconds, with_commas};
-use super::stages::{Costs, UsageBaseline};
+use super::parts::{self, OrderReceiver, WorkerProcess};
+use super::printer::{Printer, format_micros, format_seconds, format_with_commas};
+use super::stages::{LoadCosts, UsageBaseline};
 use super::{Signals, secret};
-use crate::load::{Event, Load, Plan, Progress, Report, Work};
+use crate::load::{Event, Load, LoadAmount, Plan, Progress, Report};
 use anyhow::{Context as _, bail};
 use handover_base::units::format_ns;
 use handover_program::exit::Interrupted;
@@ -37,22 +37,22 @@ const UNSENT_S: f64 = 0.01;
 /// Returns the client's settings to print, as names and values.
 fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     let mut settings = vec![
-        ("clients", with_commas(args.clients())),
-        ("count", with_commas(args.count())),
+        ("clients", format_with_commas(args.clients())),
+        ("count", format_with_commas(args.count())),
         ("debug", args.debug.to_string()),
         ("histo", args.histo.to_string()),
-        ("histo_delta_micros", with_commas(delta_micros(args))),
+        ("histo_delta_micros", format_with_commas(delta_micros(args))),
         ("host", args.host.clone()),
-        ("iterations", with_commas(args.itt.unwrap_or(1))),
-        ("max", with_commas(args.max())),
-        ("max_handles_per_thread", with_commas(args.max_handles_setting())),
-        ("min", with_commas(args.min())),
+        ("iterations", format_with_commas(args.itt.unwrap_or(1))),
+        ("max", format_with_commas(args.max())),
+        ("max_handles_per_thread", format_with_commas(args.max_handles_setting())),
+        ("min", format_with_commas(args.min())),
         ("port", args.port.to_string()),
-        ("read_slab_count", with_commas(args.read_slab_count)),
-        ("reconns", with_commas(args.reconns.unwrap_or(1))),
-        ("sleep", with_commas(args.sleep.unwrap_or(0))),
+        ("read_slab_count", format_with_commas(args.read_slab_count)),
+        ("reconns", format_with_commas(args.reconns.unwrap_or(1))),
+        ("sleep", format_with_commas(args.sleep.unwrap_or(0))),
         ("stats", args.stats.to_string()),
-        ("threads", with_commas(args.threads)),
+        ("threads", format_with_commas(args.threads)),
     ];
     if args.tls {
         settings.push(("tls", args.tls.to_string()));
@@ -63,8 +63,8 @@ fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
         settings.push(("warm-up", format!("{} s", args.warm_up(each).as_secs_f64())));
     }
     settings.extend(args.ramp.map(|ramp| ("ramp", ramp.to_string())));
-    settings.extend(args.depth.map(|depth| ("depth", with_commas(depth))));
-    settings.extend(args.rate.map(|rate| ("rate", with_commas(rate as u64))));
+    settings.extend(args.depth.map(|depth| ("depth", format_with_commas(depth))));
+    settings.extend(args.rate.map(|rate| ("rate", format_with_commas(rate as u64))));
     settings.extend(args.slo.as_ref().map(|slo| ("slo", slo.text.clone())));
     if args.processes > 1 {
         settings.push(("processes", args.processes.to_string()));
@@ -77,10 +77,10 @@ fn delta_micros(args: &EvhPerf) -> u64 {
 }
 
 /// Returns the amount of the load: a duration, or numbers of messages. A ramp or a search sets it for each rate.
-fn work(args: &EvhPerf) -> Work {
+fn work(args: &EvhPerf) -> LoadAmount {
     match args.mode() {
-        Mode::Timed { duration, rate } => timed(args, duration, rate),
-        _ => Work::Counted {
+        LoadMode::Timed { duration, rate } => timed(args, duration, rate),
+        _ => LoadAmount::Counted {
             count: args.count(),
             iterations: args.itt.unwrap_or(1),
             reconns: args.reconns.unwrap_or(1),
@@ -89,14 +89,14 @@ fn work(args: &EvhPerf) -> Work {
     }
 }
 
-fn timed(args: &EvhPerf, duration: Duration, rate: Option<f64>) -> Work {
-    Work::Timed { warm_up: args.warm_up(duration), duration, rate }
+fn timed(args: &EvhPerf, duration: Duration, rate: Option<f64>) -> LoadAmount {
+    LoadAmount::Timed { warm_up: args.warm_up(duration), duration, rate }
 }
 
-fn plan(args: &EvhPerf, work: Work) -> anyhow::Result<Plan> {
+fn plan(args: &EvhPerf, work: LoadAmount) -> anyhow::Result<Plan> {
     let all = match work {
         // In a closed loop, the count bounds the messages under way.
-        Work::Timed { rate: None, .. } => args.count(),
+        LoadAmount::Timed { rate: None, .. } => args.count(),
         _ => u64::MAX,
     };
     let step = Duration::from_micros(delta_micros(args));
@@ -114,7 +114,7 @@ fn plan(args: &EvhPerf, work: Work) -> anyhow::Result<Plan> {
         salt: args.part.unwrap_or(0),
         ..Plan::new(args.address()?)
     };
-    plan.validate().map_err(handover_program::exit::usage)?;
+    plan.validate().map_err(handover_program::exit::to_usage_error)?;
     Ok(plan)
 }
 
@@ -126,7 +126,7 @@ struct Ticker {
     /// Expected number of messages; `None` for a timed load.
     total: Option<u64>,
     whole: Duration,
-    view: View,
+    view: LiveView,
     /// Progress when the live view was last drawn.
     previous: Progress,
 }
@@ -134,27 +134,27 @@ struct Ticker {
 impl Ticker {
     fn new(plan: &Plan, processes: u64) -> Self {
         let whole = match plan.work {
-            Work::Timed { warm_up, duration, .. } => warm_up + duration,
-            Work::Counted { .. } => Duration::ZERO,
+            LoadAmount::Timed { warm_up, duration, .. } => warm_up + duration,
+            LoadAmount::Counted { .. } => Duration::ZERO,
         };
         let total = plan.total_count().map(|total| total.saturating_mul(processes));
         let now = Instant::now();
         let (before, previous) = (Progress::default(), Progress::default());
-        Self { began: now, last: now, before, total, whole, view: View::new(), previous }
+        Self { began: now, last: now, before, total, whole, view: LiveView::new(), previous }
     }
 
     /// Draws the live view, if its interval has passed.
     fn show(&mut self, so_far: Progress) {
-        let Some(since) = self.view.due() else { return };
+        let Some(since) = self.view.time_since_update_if_due() else { return };
         let fresh = so_far.received_count.saturating_sub(self.previous.received_count);
         let latency_ns = so_far.latency_ns.wrapping_sub(self.previous.latency_ns);
         let rate = fresh as f64 / since.as_secs_f64();
         let mean_ns = latency_ns as f64 / fresh.max(1) as f64;
         let open = so_far.open_count;
-        self.view.show(&[
-            (rate, format!("{} messages/s", with_commas(rate as u64))),
+        self.view.update(&[
+            (rate, format!("{} messages/s", format_with_commas(rate as u64))),
             (mean_ns, format!("{} mean latency", format_ns(mean_ns))),
-            (open as f64, format!("{} connections", with_commas(open))),
+            (open as f64, format!("{} connections", format_with_commas(open))),
         ]);
         self.previous = so_far;
     }
@@ -183,15 +183,15 @@ impl Ticker {
         let received = so_far.received_count;
         printer.print_rule()?;
         match self.total {
-            Some(total) => printer.info(format_args!(
+            Some(total) => printer.print_info(format_args!(
                 "{} of {} messages received. [{:.2}% complete]",
-                with_commas(received),
-                with_commas(total),
+                format_with_commas(received),
+                format_with_commas(total),
                 received as f64 * 100.0 / total as f64
             ))?,
-            None => printer.info(format_args!(
+            None => printer.print_info(format_args!(
                 "{} messages received. [{:.2}% complete]",
-                with_commas(received),
+                format_with_commas(received),
                 (elapsed.as_secs_f64() * 100.0 / self.whole.as_secs_f64()).min(100.0)
             ))?,
         }
@@ -204,14 +204,14 @@ impl Ticker {
         for (name, count, time, latency_ns) in blocks {
             let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
             let rate = count as f64 / time.as_secs_f64();
-            printer.info(format_args!(
+            printer.print_info(format_args!(
                 "{name}_messages=[{}],elapsed_time=[{}]",
-                with_commas(count),
+                format_with_commas(count),
                 format_seconds(time_ns)
             ))?;
-            printer.info(format_args!(
+            printer.print_info(format_args!(
                 "{name}_mps=[{}],{name}_avg_latency=[{}]",
-                with_commas(rate.round()),
+                format_with_commas(rate.round()),
                 format_micros(latency_ns as f64 / count.max(1) as f64)
             ))?;
         }
@@ -226,12 +226,13 @@ fn make(
     signals: &Signals,
     printer: &mut Printer<'_>,
     is_alone: bool,
-) -> anyhow::Result<(Report, Costs)> {
-    let watch = UsageBaseline::begin(vec![std::process::id()], plan.address);
+) -> anyhow::Result<(Report, LoadCosts)> {
+    let watch = UsageBaseline::start(vec![std::process::id()], plan.address);
     let began = Instant::now();
     let load = Load::start(plan, secret::client_tls(args)?)?;
     if is_alone {
-        printer.info(format_args!("Client started in {} ms.", began.elapsed().as_millis()))?;
+        printer
+            .print_info(format_args!("Client started in {} ms.", began.elapsed().as_millis()))?;
         printer.flush()?;
     }
     let mut ticker = Ticker::new(plan, 1);
@@ -242,11 +243,11 @@ fn make(
             within = Duration::ZERO;
             ticker.view.print_above(|| match event {
                 Event::Pausing(pause) => {
-                    printer.info(format_args!("sleeping for {} ms.", pause.as_millis()))
+                    printer.print_info(format_args!("sleeping for {} ms.", pause.as_millis()))
                 }
-                Event::Failed(fault) if args.debug => printer.debug(format_args!("{fault}")),
+                Event::Failed(fault) if args.debug => printer.print_debug(format_args!("{fault}")),
                 Event::Connected { count } if args.debug => {
-                    printer.debug(format_args!("{count} connected"))
+                    printer.print_debug(format_args!("{count} connected"))
                 }
                 _ => Ok(()),
             })?;
@@ -262,23 +263,23 @@ fn make(
             false => ticker.show(load.progress()),
         }
     }
-    let costs = watch.end();
+    let costs = watch.costs_since_start();
     drop(ticker);
     Ok((load.finish()?, costs))
 }
 
 /// Runs the load or the loads of the command line.
 pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut log = Log::new(args)?;
+    let mut log = HistogramLog::new(args)?;
     let first = plan(args, work(args))?;
     // Certificate files are checked before anything is printed.
     secret::client_tls(args)?;
     let mut printer = Printer::new(out, args.json);
-    printer.settings("Client", &settings(args))?;
+    printer.print_settings("Client", &settings(args))?;
     let (loads, more) = match args.mode() {
-        Mode::Ramp { ramp, each } => ramped(args, ramp, each, signals, &mut printer)?,
-        Mode::Search { each } => search_highest_rate(args, each, signals, &mut printer)?,
-        Mode::Counted | Mode::Timed { .. } => {
+        LoadMode::RateRamp { ramp, each } => ramped(args, ramp, each, signals, &mut printer)?,
+        LoadMode::Search { each } => search_highest_rate(args, each, signals, &mut printer)?,
+        LoadMode::Counted | LoadMode::Timed { .. } => {
             let load = make(args, &first, signals, &mut printer, true)?;
             (vec![load], json!({}))
         }
@@ -289,13 +290,13 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
 /// Reports the results of all loads and returns the program's result.
 fn report_results(
     args: &EvhPerf,
-    loads: Vec<(Report, Costs)>,
+    loads: Vec<(Report, LoadCosts)>,
     more: Value,
     signals: &Signals,
     mut printer: Printer<'_>,
-    log: Option<&mut Log>,
+    log: Option<&mut HistogramLog>,
 ) -> anyhow::Result<()> {
-    let is_alone = matches!(args.mode(), Mode::Counted | Mode::Timed { .. });
+    let is_alone = matches!(args.mode(), LoadMode::Counted | LoadMode::Timed { .. });
     let mut warnings = Vec::new();
     if args.tls && args.ca.is_none() {
         let unverified = "The server's certificate is not verified: --ca FILE names whom to trust.";
@@ -312,7 +313,7 @@ fn report_results(
         }
         failed.extend(outcome.describe_missing());
         if outcome.unsent_count > 0 && is_alone {
-            let unsent = with_commas(outcome.unsent_count);
+            let unsent = format_with_commas(outcome.unsent_count);
             warnings.push(format!("{unsent} messages were due and could not be sent in time"));
         }
     }
@@ -321,11 +322,11 @@ fn report_results(
         failed.extend(misses.map(|miss| format!("--slo is missed: {miss}")));
     }
     for warning in &warnings {
-        printer.warn(format_args!("{warning}"))?;
+        printer.print_warn(format_args!("{warning}"))?;
     }
     printer.flush()?;
     if args.json {
-        let documents = loads.iter().map(|(outcome, costs)| document::load(outcome, costs));
+        let documents = loads.iter().map(|(outcome, costs)| document::load_to_json(outcome, costs));
         let whole = document::to_json(args, documents.collect(), more.clone(), &warnings);
         printer = printer.with_printing();
         printer.print_plain(format_args!("{whole}"))?;
@@ -355,7 +356,7 @@ fn try_rate(
     each: Duration,
     signals: &Signals,
     printer: &mut Printer<'_>,
-) -> anyhow::Result<((Report, Costs), bool)> {
+) -> anyhow::Result<((Report, LoadCosts), bool)> {
     let plan = plan(args, timed(args, each, Some(rate)))?;
     let load = make(args, &plan, signals, printer, false)?;
     let outcome = &load.0;
@@ -375,22 +376,22 @@ fn try_rate(
             None => ": is not reached".to_string(),
         },
     };
-    printer.info(format_args!(
+    printer.print_info(format_args!(
         "rate=[{}],messages_per_second=[{}],{}{verdict}",
-        with_commas(rate as u64),
-        with_commas(outcome.per_second() as u64),
+        format_with_commas(rate as u64),
+        format_with_commas(outcome.per_second() as u64),
         format_percentiles(outcome.judged_latencies())
     ))?;
     printer.flush()?;
     Ok((load, holds))
 }
 
-type Loads = (Vec<(Report, Costs)>, Value);
+type Loads = (Vec<(Report, LoadCosts)>, Value);
 
 /// Runs the loads of a ramp, one rate after another; returns their reports and costs.
 fn ramped(
     args: &EvhPerf,
-    ramp: Ramp,
+    ramp: RateRamp,
     each: Duration,
     signals: &Signals,
     printer: &mut Printer<'_>,
@@ -455,12 +456,12 @@ fn report_highest_rate(
     let Some(slo) = &args.slo else { return Ok(json!({})) };
     printer.print_rule()?;
     match highest {
-        Some(rate) => printer.info(format_args!(
+        Some(rate) => printer.print_info(format_args!(
             "the highest rate that holds {}: {} messages a second",
             slo.text,
-            with_commas(rate as u64)
+            format_with_commas(rate as u64)
         ))?,
-        None => printer.error(format_args!("no rate that was tried holds {}", slo.text))?,
+        None => printer.print_error(format_args!("no rate that was tried holds {}", slo.text))?,
     }
     Ok(json!({ "holds": highest.is_some(), "highest_rate": highest }))
 }
@@ -472,9 +473,9 @@ pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
     // Each process has as many threads and clients as requested; the rate is divided.
     args.rate = args.rate.map(|rate| rate / args.processes as f64);
     let plan = plan(&args, work(&args))?;
-    let mut orders = Orders::new()?;
-    parts::report(&json!({ "ready": true }))?;
-    if orders.next().is_none() {
+    let mut orders = OrderReceiver::new()?;
+    parts::write_line(&json!({ "ready": true }))?;
+    if orders.next_order().is_none() {
         return Ok(());
     }
     let load = Load::start(&plan, secret::client_tls(&args)?)?;
@@ -483,10 +484,10 @@ pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
             load.stop();
             break;
         }
-        parts::report(&json!({ "progress": load.progress() }))?;
+        parts::write_line(&json!({ "progress": load.progress() }))?;
     }
-    parts::report(&json!({ "outcome": load.finish()? }))?;
-    orders.wait();
+    parts::write_line(&json!({ "outcome": load.finish()? }))?;
+    orders.wait_until_closed();
     Ok(())
 }
 
@@ -497,24 +498,25 @@ pub fn run_in_processes(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let soon = Duration::from_secs(20);
-    let mut log = Log::new(args)?;
+    let mut log = HistogramLog::new(args)?;
     let plan = plan(args, work(args))?;
     secret::client_tls(args)?;
     let mut printer = Printer::new(out, args.json);
-    printer.settings("Client", &settings(args))?;
+    printer.print_settings("Client", &settings(args))?;
     let began = Instant::now();
     let mut parts = Vec::new();
     for index in 0..args.processes {
-        parts.push(Part::start(index, &[])?);
+        parts.push(WorkerProcess::start(index, &[])?);
     }
     for part in &mut parts {
-        part.expect(soon)?;
+        part.expect_line(soon)?;
     }
-    let watch = UsageBaseline::begin(parts.iter().map(Part::id).collect(), plan.address);
+    let watch =
+        UsageBaseline::start(parts.iter().map(WorkerProcess::process_id).collect(), plan.address);
     for part in &mut parts {
         part.send_order("go")?;
     }
-    printer.info(format_args!("Client started in {} ms.", began.elapsed().as_millis()))?;
+    printer.print_info(format_args!("Client started in {} ms.", began.elapsed().as_millis()))?;
     printer.flush()?;
     let mut ticker = Ticker::new(&plan, args.processes);
     let mut so_far = vec![Progress::default(); parts.len()];
@@ -532,10 +534,10 @@ pub fn run_in_processes(
             }
         }
         if signals.are_received() {
-            parts.iter_mut().for_each(Part::end);
+            parts.iter_mut().for_each(WorkerProcess::close_stdin);
         }
         if outcomes.iter().all(Option::is_some) {
-            costs = Some(watch.end());
+            costs = Some(watch.costs_since_start());
         }
         let sum = so_far.iter().copied().fold(Progress::default(), Progress::plus);
         ticker.tick(sum, &mut printer)?;
@@ -544,7 +546,7 @@ pub fn run_in_processes(
     let mut sum =
         outcomes.next().context("merge the outcomes of the processes: none was reported")?;
     outcomes.for_each(|outcome| sum.add(&outcome));
-    let costs = costs.unwrap_or_else(|| watch.end());
+    let costs = costs.unwrap_or_else(|| watch.costs_since_start());
     drop(ticker);
     report_results(args, vec![(sum, costs)], json!({}), signals, printer, log.as_mut())
 }

@@ -1,10 +1,10 @@
 //! `--connect`: opens many connections, holds them, and reports time and memory.
 
 use super::Signals;
-use super::live::View;
+use super::live::LiveView;
 use super::options::{EvhPerf, descriptors_max};
-use super::parts::{self, Orders, Part};
-use super::printer::{Printer, with_commas};
+use super::parts::{self, OrderReceiver, WorkerProcess};
+use super::printer::{Printer, format_with_commas};
 use super::secret;
 use crate::load::hold::{HeldConnections, HoldOptions, OpenLimit};
 use crate::load::process::{self, ProcessUsage};
@@ -134,7 +134,7 @@ fn remedy(limit: &OpenLimit, args: &EvhPerf) -> String {
             let processes = count / max.saturating_sub(100).max(1) + 1;
             format!(
                 "its limit is {}; raise that with `ulimit -n {}`, or share: --processes {processes}",
-                with_commas(max),
+                format_with_commas(max),
                 count + 100
             )
         }
@@ -167,24 +167,24 @@ fn remedy(limit: &OpenLimit, args: &EvhPerf) -> String {
 /// Runs as one of several processes: opens and holds connections when the main process orders it.
 pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
     descriptors_max();
-    let mut orders = Orders::new()?;
-    parts::report(&json!({ "ready": true }))?;
+    let mut orders = OrderReceiver::new()?;
+    parts::write_line(&json!({ "ready": true }))?;
     let mut holder = Holder { held: Vec::new() };
-    while let Some(order) = orders.next() {
+    while let Some(order) = orders.next_order() {
         let words: Vec<&str> = order.split(' ').collect();
         let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
         match (words[0], number(1), number(2)) {
             ("open", Some(count), Some(first)) => {
                 holder = open_and_report(args, count, first, &mut orders)?;
-                parts::report(&json!({ "done": holder.result(args) }))?;
+                parts::write_line(&json!({ "done": holder.result(args) }))?;
             }
             ("sample", Some(count), _) => {
-                parts::report(&match holder.sample(count, args.timeout) {
+                parts::write_line(&match holder.sample(count, args.timeout) {
                     Ok(took_ns) => json!({ "took_ns": took_ns }),
                     Err(error) => json!({ "fault": error.to_string() }),
                 })?
             }
-            ("closed", ..) => parts::report(&json!({ "closed": holder.count_closed()? }))?,
+            ("closed", ..) => parts::write_line(&json!({ "closed": holder.count_closed()? }))?,
             _ => {}
         }
     }
@@ -196,7 +196,7 @@ fn open_and_report(
     args: &EvhPerf,
     count: u64,
     first: u64,
-    orders: &mut Orders,
+    orders: &mut OrderReceiver,
 ) -> anyhow::Result<Holder> {
     let (stop, opened) = (&AtomicBool::new(false), &AtomicU64::new(0));
     let (sender, opening) = channel();
@@ -216,7 +216,7 @@ fn open_and_report(
             }
             // Relaxed: neither the flag nor the counter publishes other data.
             stop.fetch_or(orders.is_stopped(), Ordering::Relaxed);
-            parts::report(&json!({ "opened": opened.load(Ordering::Relaxed) }))?;
+            parts::write_line(&json!({ "opened": opened.load(Ordering::Relaxed) }))?;
         }
     })
 }
@@ -229,24 +229,24 @@ struct Memory {
 }
 
 impl Memory {
-    fn now(processes: &[Part], servers: &[u32]) -> Self {
+    fn now(processes: &[WorkerProcess], servers: &[u32]) -> Self {
         let sum = |processes: &mut dyn Iterator<Item = u32>| {
             processes
-                .filter_map(process::usage_of)
+                .filter_map(process::read_process_usage)
                 .fold(ProcessUsage::default(), ProcessUsage::plus)
                 .anon_bytes
         };
         Self {
-            client: sum(&mut processes.iter().map(Part::id)),
+            client: sum(&mut processes.iter().map(WorkerProcess::process_id)),
             server: (!servers.is_empty()).then(|| sum(&mut servers.iter().copied())),
-            kernel: process::kernel_bytes(),
+            kernel: process::kernel_memory_bytes(),
         }
     }
 }
 
 fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     let mut settings = vec![
-        ("count", with_commas(args.count())),
+        ("count", format_with_commas(args.count())),
         ("debug", args.debug.to_string()),
         ("host", args.host.clone()),
         ("port", args.port.to_string()),
@@ -269,17 +269,17 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     descriptors_max();
     let address = args.address()?;
     let mut printer = Printer::new(out, args.json);
-    printer.settings("Connect", &settings(args))?;
+    printer.print_settings("Connect", &settings(args))?;
     let mut processes = Vec::new();
     for index in 0..args.processes {
-        processes.push(Part::start(index, &[])?);
+        processes.push(WorkerProcess::start(index, &[])?);
     }
     for part in &mut processes {
-        part.expect(ANSWER_TIMEOUT)?;
+        part.expect_line(ANSWER_TIMEOUT)?;
     }
-    printer.info(format_args!("Client started in {} ms.", began.elapsed().as_millis()))?;
+    printer.print_info(format_args!("Client started in {} ms.", began.elapsed().as_millis()))?;
     printer.flush()?;
-    let servers = process::listeners(address);
+    let servers = process::listening_processes(address);
     let before = Memory::now(&processes, &servers);
     let (opened, took) = open(args, &mut processes, signals, &mut printer)?;
     let mut failed = print_opened(args, &opened, took, &mut printer)?;
@@ -291,21 +291,21 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     let kernel =
         Some(each(memory.kernel, before.kernel)).filter(|kernel| *kernel >= SOCKET_BYTES_MIN);
     let of_server = match server {
-        Some(server) => format!("server {} bytes", with_commas(server)),
+        Some(server) => format!("server {} bytes", format_with_commas(server)),
         None => "server not ours to see".to_string(),
     };
     let of_kernel = match (kernel, server) {
         (Some(kernel), Some(_)) => {
-            format!("{} bytes in the kernel, both ends together", with_commas(kernel))
+            format!("{} bytes in the kernel, both ends together", format_with_commas(kernel))
         }
-        (Some(kernel), None) => format!("{} bytes in the kernel", with_commas(kernel)),
+        (Some(kernel), None) => format!("{} bytes in the kernel", format_with_commas(kernel)),
         (None, _) => {
             "the kernel's is unknown, as other connections were freed meanwhile".to_string()
         }
     };
-    printer.info(format_args!(
+    printer.print_info(format_args!(
         "memory per connection: client {} bytes, {of_server} in user space; {of_kernel}",
-        with_commas(user),
+        format_with_commas(user),
     ))?;
     let mut document = json!({
         "schema": 1,
@@ -335,7 +335,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
             Err(error) => rejection_error(args, closed, open).or(Some(exit::format_chain(&error))),
         };
         if let (None, Some(closed)) = (&failed, why) {
-            printer.error(format_args!("{closed}"))?;
+            printer.print_error(format_args!("{closed}"))?;
             failed = Some(closed);
         }
         document["limit"] = json!(failed);
@@ -353,11 +353,11 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     let left = held.saturating_sub(closed);
     if left > 0 {
         // Closing takes the kernel some microseconds per connection.
-        printer.info(format_args!("Closing {} connections.", with_commas(left)))?;
+        printer.print_info(format_args!("Closing {} connections.", format_with_commas(left)))?;
         printer.flush()?;
     }
     // All parts close at the same time.
-    processes.iter_mut().for_each(Part::end);
+    processes.iter_mut().for_each(WorkerProcess::close_stdin);
     drop(processes);
     if signals.are_received() {
         return signals.ended();
@@ -365,7 +365,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     match failed {
         Some(failed) => bail!("{failed}"),
         None if closed > 0 => {
-            bail!("the server has closed {} of the connections", with_commas(closed))
+            bail!("the server has closed {} of the connections", format_with_commas(closed))
         }
         None => Ok(()),
     }
@@ -374,7 +374,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
 /// Makes every process open its share of the connections, and waits until all have done so.
 fn open(
     args: &EvhPerf,
-    processes: &mut [Part],
+    processes: &mut [WorkerProcess],
     signals: &Signals,
     printer: &mut Printer<'_>,
 ) -> anyhow::Result<(Vec<OpenResult>, Duration)> {
@@ -389,7 +389,7 @@ fn open(
     let mut done: Vec<Option<OpenResult>> = vec![None; processes.len()];
     let mut next = began + PROGRESS_INTERVAL;
     let mut is_stopped = false;
-    let (mut view, mut shown) = (View::new(), 0);
+    let (mut view, mut shown) = (LiveView::new(), 0);
     while done.iter().any(Option::is_none) {
         // Waits for the first process that is not done, and then polls the others.
         let mut within = CHECK_INTERVAL;
@@ -407,22 +407,22 @@ fn open(
             processes.iter_mut().try_for_each(|process| process.send_order("stop"))?;
         }
         let open: u64 = so_far.iter().sum();
-        if let Some(since) = view.due() {
+        if let Some(since) = view.time_since_update_if_due() {
             let rate = open.saturating_sub(shown) as f64 / since.as_secs_f64();
             shown = open;
-            view.show(&[
-                (rate, format!("{} connections/s", with_commas(rate as u64))),
-                (open as f64, format!("{} connections", with_commas(open))),
+            view.update(&[
+                (rate, format!("{} connections/s", format_with_commas(rate as u64))),
+                (open as f64, format!("{} connections", format_with_commas(open))),
             ]);
         }
         if Instant::now() >= next {
             next += PROGRESS_INTERVAL;
             view.print_above(|| {
                 printer.print_rule()?;
-                printer.info(format_args!(
+                printer.print_info(format_args!(
                     "{} of {} connections open. [{:.2}% complete]",
-                    with_commas(open),
-                    with_commas(count),
+                    format_with_commas(open),
+                    format_with_commas(count),
                     open as f64 * 100.0 / count as f64
                 ))?;
                 printer.flush()
@@ -441,33 +441,34 @@ fn print_opened(
 ) -> anyhow::Result<Option<String>> {
     let open: u64 = opened.iter().map(|result| result.open).sum();
     printer.print_rule()?;
-    printer.info(format_args!(
+    printer.print_info(format_args!(
         "{} of {} connections open in {:.2} s.",
-        with_commas(open),
-        with_commas(args.count()),
+        format_with_commas(open),
+        format_with_commas(args.count()),
         took.as_secs_f64()
     ))?;
     let rate = open as f64 / took.as_secs_f64().max(1e-9);
-    printer.info(format_args!("connections_per_second=[{}]", with_commas(rate as u64)))?;
+    printer
+        .print_info(format_args!("connections_per_second=[{}]", format_with_commas(rate as u64)))?;
     let Some(result) = opened.iter().find(|result| result.limit.is_some()) else { return Ok(None) };
     let why = format!(
         "{} of {} connections are open: {}; {}",
-        with_commas(open),
-        with_commas(args.count()),
+        format_with_commas(open),
+        format_with_commas(args.count()),
         result.limit.as_deref().unwrap_or_default(),
         result.remedy.as_deref().unwrap_or_default()
     );
-    printer.error(format_args!("{why}"))?;
+    printer.print_error(format_args!("{why}"))?;
     Ok(Some(why))
 }
 
 /// Returns the number of connections that the server has closed since the last check. All processes
 /// check at the same time.
-fn closed_since(processes: &mut [Part]) -> anyhow::Result<u64> {
+fn closed_since(processes: &mut [WorkerProcess]) -> anyhow::Result<u64> {
     processes.iter_mut().try_for_each(|process| process.send_order("closed"))?;
     let mut closed = 0;
     for process in processes {
-        closed += process.expect(ANSWER_TIMEOUT)?["closed"].as_u64().unwrap_or(0);
+        closed += process.expect_line(ANSWER_TIMEOUT)?["closed"].as_u64().unwrap_or(0);
     }
     Ok(closed)
 }
@@ -478,8 +479,8 @@ fn rejection_error(args: &EvhPerf, closed: u64, open: u64) -> Option<String> {
     let (limit, remedy) = (OpenLimit::ClosedByServer, remedy(&OpenLimit::ClosedByServer, args));
     let text = format!(
         "{} of {} connections were closed: {limit}; {remedy}",
-        with_commas(closed),
-        with_commas(open)
+        format_with_commas(closed),
+        format_with_commas(open)
     );
     (closed > 0).then_some(text)
 }
@@ -487,7 +488,7 @@ fn rejection_error(args: &EvhPerf, closed: u64, open: u64) -> Option<String> {
 /// Sends a message over some of the connections, and prints the echo times.
 fn sample(
     args: &EvhPerf,
-    processes: &mut [Part],
+    processes: &mut [WorkerProcess],
     address: SocketAddr,
     printer: &mut Printer<'_>,
 ) -> anyhow::Result<Option<Value>> {
@@ -499,7 +500,7 @@ fn sample(
     for (process, index) in processes.iter_mut().zip(0..) {
         let share = wanted * (index + 1) / processes_count - wanted * index / processes_count;
         process.send_order(&format!("sample {share}"))?;
-        let line = process.expect(ANSWER_TIMEOUT + args.timeout)?;
+        let line = process.expect_line(ANSWER_TIMEOUT + args.timeout)?;
         if let Some(fault) = line["fault"].as_str() {
             bail!("a connection to {address} does not echo: {fault}");
         }
@@ -510,9 +511,9 @@ fn sample(
         return Ok(None);
     }
     let at = |percentile| format_ns(echoes.value_at_percentile(percentile) as f64);
-    printer.info(format_args!(
+    printer.print_info(format_args!(
         "{} of them echoed: p50 {}, p99 {}, max {}",
-        with_commas(echoes.len()),
+        format_with_commas(echoes.len()),
         at(50.0),
         at(99.0),
         at(100.0)
@@ -529,7 +530,7 @@ fn sample(
 /// closed all of them. Returns the number of connections that the server has closed.
 fn hold(
     args: &EvhPerf,
-    processes: &mut [Part],
+    processes: &mut [WorkerProcess],
     count: u64,
     signals: &Signals,
     printer: &mut Printer<'_>,
@@ -537,12 +538,12 @@ fn hold(
     let entered = if args.hold.is_none() { enter()? } else { None };
     match (args.hold, &entered) {
         (Some(hold), _) => {
-            printer.info(format_args!("Holding them for {} s.", hold.as_secs_f64()))?;
+            printer.print_info(format_args!("Holding them for {} s.", hold.as_secs_f64()))?;
         }
         (None, Some(_)) => {
-            printer.info(format_args!("Holding them. Press Enter to close them."))?;
+            printer.print_info(format_args!("Holding them. Press Enter to close them."))?;
         }
-        (None, None) => printer.info(format_args!("Holding them. A signal closes them."))?,
+        (None, None) => printer.print_info(format_args!("Holding them. A signal closes them."))?,
     }
     printer.flush()?;
     let until = args.hold.map(|hold| Instant::now() + hold);
@@ -564,9 +565,9 @@ fn hold(
         closed += closed_since(processes)?;
     }
     if closed > 0 {
-        printer.error(format_args!(
+        printer.print_error(format_args!(
             "the server has closed {} of the connections",
-            with_commas(closed)
+            format_with_commas(closed)
         ))?;
     }
     Ok(closed)

@@ -2,10 +2,10 @@
 
 use super::options::EvhPerf;
 use super::outcome::{linear_to_json, percentiles};
-use super::stages::Costs;
+use super::stages::LoadCosts;
 use crate::load::Report;
 use anyhow::Context as _;
-use handover_program::exit::usage;
+use handover_program::exit::to_usage_error;
 use handover_program::files;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 const SCHEMA: u32 = 1;
 
 /// Returns the result and the costs of one load as JSON.
-pub fn load(outcome: &Report, costs: &Costs) -> Value {
+pub fn load_to_json(outcome: &Report, costs: &LoadCosts) -> Value {
     let shares = outcome.shares.slowest_and_fastest();
     json!({
         "messages": {
@@ -100,12 +100,12 @@ pub fn to_json(args: &EvhPerf, loads: Vec<Value>, more: Value, warnings: &[Strin
 }
 
 /// Log file of latency histograms.
-pub struct Log {
+pub struct HistogramLog {
     file: BufWriter<File>,
     shown: String,
 }
 
-impl Log {
+impl HistogramLog {
     /// Creates the log file that `--hdr` names, before anything is measured.
     ///
     /// # Errors
@@ -113,8 +113,8 @@ impl Log {
     pub fn new(args: &EvhPerf) -> anyhow::Result<Option<Self>> {
         let Some(path) = &args.hdr else { return Ok(None) };
         let shown = path.display().to_string();
-        let file = files::create(path).map_err(|error| {
-            usage(format!("--hdr {shown}: {error}; name a file that can be written"))
+        let file = files::create_file(path).map_err(|error| {
+            to_usage_error(format!("--hdr {shown}: {error}; name a file that can be written"))
         })?;
         Ok(Some(Self { file: BufWriter::new(file), shown }))
     }

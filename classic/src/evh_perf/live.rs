@@ -16,7 +16,7 @@ const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '�
 const PLAIN_HEIGHTS: [char; 8] = ['_', '.', ',', '-', '=', '+', '*', '#'];
 
 /// Live view of some lines on the terminal; shows nothing if standard error is not a terminal.
-pub struct View {
+pub struct LiveView {
     bar: Option<ProgressBar>,
     past: Vec<VecDeque<f64>>,
     last: Instant,
@@ -24,7 +24,7 @@ pub struct View {
     columns: usize,
 }
 
-impl View {
+impl LiveView {
     /// Creates a view that shows nothing yet.
     pub fn new() -> Self {
         let bar = console::wants_progress_bar().then(|| {
@@ -33,8 +33,8 @@ impl View {
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
             bar
         });
-        let has_unicode = console::style(false).unicode;
-        let room = console::width().saturating_sub(TEXT_COLUMNS + 2);
+        let has_unicode = console::output_style(false).unicode;
+        let room = console::output_width().saturating_sub(TEXT_COLUMNS + 2);
         Self {
             bar,
             past: Vec::new(),
@@ -45,7 +45,7 @@ impl View {
     }
 
     /// Returns the time since the last update if the update interval has passed, or else `None`.
-    pub fn due(&mut self) -> Option<Duration> {
+    pub fn time_since_update_if_due(&mut self) -> Option<Duration> {
         let since = self.last.elapsed();
         if self.bar.is_none() || since < DRAW_INTERVAL {
             return None;
@@ -55,7 +55,7 @@ impl View {
     }
 
     /// Shows each value as text and as a chart of its past values.
-    pub fn show(&mut self, lines: &[(f64, String)]) {
+    pub fn update(&mut self, lines: &[(f64, String)]) {
         let Some(bar) = &self.bar else { return };
         self.past.resize_with(lines.len(), VecDeque::new);
         let mut shown = String::new();
@@ -80,7 +80,7 @@ impl View {
     }
 }
 
-impl Drop for View {
+impl Drop for LiveView {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -4,7 +4,7 @@ use super::super::whole;
 use crate::load::wire::LETTERS_MAX;
 use clap::{ArgAction, Args};
 use handover_base::units::Span;
-use handover_program::exit::usage;
+use handover_program::exit::to_usage_error;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -153,11 +153,11 @@ pub struct EvhPerf {
     pub depth: Option<u64>,
     /// Several rates, 10 by default, one after another, each for --duration: 1k..50k, 1k..50k:20
     #[arg(long, value_name = "FROM..TO[:STEPS]")]
-    pub ramp: Option<Ramp>,
+    pub ramp: Option<RateRamp>,
     /// Bounds of latency percentiles: p99=1ms, p50=100us,p99.9=5ms. Without --rate and --ramp: search for the
     /// highest rate that holds them
     #[arg(long, value_name = "PERCENTILE=TIME,...")]
-    pub slo: Option<Slo>,
+    pub slo: Option<LatencyBounds>,
     /// Print one JSON document instead of lines
     #[arg(long)]
     pub json: bool,
@@ -213,13 +213,13 @@ fn parse_rate(text: &str) -> Result<f64, String> {
 
 /// Series of evenly spaced rates, in messages a second.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Ramp {
+pub struct RateRamp {
     pub from: f64,
     pub to: f64,
     pub steps: u32,
 }
 
-impl Ramp {
+impl RateRamp {
     /// Returns the rates of the ramp, the first one first.
     pub fn rates(self) -> impl Iterator<Item = f64> {
         let gaps = f64::from(self.steps.max(2) - 1);
@@ -227,13 +227,13 @@ impl Ramp {
     }
 }
 
-impl fmt::Display for Ramp {
+impl fmt::Display for RateRamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}..{}:{}", self.from, self.to, self.steps)
     }
 }
 
-impl FromStr for Ramp {
+impl FromStr for RateRamp {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -252,13 +252,13 @@ impl FromStr for Ramp {
 
 /// Upper bounds on latency percentiles.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Slo {
+pub struct LatencyBounds {
     pub text: String,
     /// Pairs of a percentile and its maximum latency in ns.
     pub bounds: Vec<(f64, u64)>,
 }
 
-impl FromStr for Slo {
+impl FromStr for LatencyBounds {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -276,13 +276,13 @@ impl FromStr for Slo {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Mode {
+pub enum LoadMode {
     /// Fixed numbers of messages, as in the classic program.
     Counted,
     /// A fixed duration, in a closed loop, or in an open loop at a rate.
     Timed { duration: Duration, rate: Option<f64> },
     /// A series of rates, each for a fixed duration.
-    Ramp { ramp: Ramp, each: Duration },
+    RateRamp { ramp: RateRamp, each: Duration },
     /// Search for the highest rate that satisfies the latency bounds, with a fixed duration for each rate.
     Search { each: Duration },
 }
@@ -292,8 +292,8 @@ impl EvhPerf {
     ///
     /// # Errors
     /// A usage error that says what to change.
-    pub fn check(&self) -> anyhow::Result<()> {
-        let refuse = |text: String| Err(usage(text));
+    pub fn validate(&self) -> anyhow::Result<()> {
+        let refuse = |text: String| Err(to_usage_error(text));
         if !(self.eventhandler || self.client || self.connect) {
             return refuse("one of -e (serve), -c (client) and --connect is needed".into());
         }
@@ -380,7 +380,7 @@ impl EvhPerf {
             ("--rate", self.rate.is_some()),
             ("--ramp", self.ramp.is_some()),
         ];
-        let is_timed = self.mode() != Mode::Counted;
+        let is_timed = self.mode() != LoadMode::Counted;
         let numbers = [
             ("--itt", self.itt.is_some()),
             ("--reconns", self.reconns.is_some()),
@@ -388,66 +388,70 @@ impl EvhPerf {
         ];
         if let (true, Some((name, _))) = (is_timed, numbers.iter().find(|(_, given)| *given)) {
             let by = times.iter().find(|(_, given)| *given).map_or("--slo", |(name, _)| name);
-            return Err(usage(format!(
+            return Err(to_usage_error(format!(
                 "{name} and {by} exclude each other: limit the load by counts or by time"
             )));
         }
         if self.count.is_some() && self.is_open_loop() {
             let by = times[1..].iter().find(|(_, given)| *given).map_or("--slo", |(name, _)| name);
-            return Err(usage(format!(
+            return Err(to_usage_error(format!(
                 "--count and {by} exclude each other: {by} determines when messages are sent; \
                  limit those under way by --depth"
             )));
         }
         if self.warm_up.is_some() && !is_timed {
-            return Err(usage("--warm-up needs --duration, --rate, --ramp or --slo"));
+            return Err(to_usage_error("--warm-up needs --duration, --rate, --ramp or --slo"));
         }
         if self.ramp.is_some() && self.rate.is_some() {
-            return Err(usage(
+            return Err(to_usage_error(
                 "--ramp and --rate exclude each other: a ramp sets the rates itself",
             ));
         }
-        if self.processes > 1 && matches!(self.mode(), Mode::Ramp { .. } | Mode::Search { .. }) {
-            return Err(usage("--processes excludes --ramp and a search: it needs a single rate"));
+        if self.processes > 1
+            && matches!(self.mode(), LoadMode::RateRamp { .. } | LoadMode::Search { .. })
+        {
+            return Err(to_usage_error(
+                "--processes excludes --ramp and a search: it needs a single rate",
+            ));
         }
         if self.duration.is_some_and(|duration| duration.is_zero()) {
-            return Err(usage("--duration 0: nothing would be measured"));
+            return Err(to_usage_error("--duration 0: nothing would be measured"));
         }
         Ok(())
     }
 
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> LoadMode {
         if let Some(ramp) = self.ramp {
-            return Mode::Ramp { ramp, each: self.duration.unwrap_or(RATE_DURATION) };
+            return LoadMode::RateRamp { ramp, each: self.duration.unwrap_or(RATE_DURATION) };
         }
         if self.rate.is_some() || self.duration.is_some() && self.slo.is_none() {
-            return Mode::Timed {
+            return LoadMode::Timed {
                 duration: self.duration.unwrap_or(LOAD_DURATION),
                 rate: self.rate,
             };
         }
         match self.slo {
-            Some(_) => Mode::Search { each: self.duration.unwrap_or(RATE_DURATION) },
-            None => Mode::Counted,
+            Some(_) => LoadMode::Search { each: self.duration.unwrap_or(RATE_DURATION) },
+            None => LoadMode::Counted,
         }
     }
 
     /// Returns the duration of each load; `None` if numbers of messages limit the load.
     pub fn load_duration(&self) -> Option<Duration> {
         match self.mode() {
-            Mode::Counted => None,
-            Mode::Timed { duration: each, .. }
-            | Mode::Ramp { each, .. }
-            | Mode::Search { each } => Some(each),
+            LoadMode::Counted => None,
+            LoadMode::Timed { duration: each, .. }
+            | LoadMode::RateRamp { each, .. }
+            | LoadMode::Search { each } => Some(each),
         }
     }
 
     /// Returns `true` if messages are sent at their due times, regardless of outstanding echoes.
     fn is_open_loop(&self) -> bool {
         match self.mode() {
-            Mode::Counted => false,
-            Mode::Timed { rate, .. } => rate.is_some(),
-            Mode::Ramp { .. } | Mode::Search { .. } => true,
+            LoadMode::Counted => false,
+            LoadMode::Timed { rate, .. } => rate.is_some(),
+            LoadMode::RateRamp { .. } | LoadMode::Search { .. } => true,
         }
     }
 
@@ -496,7 +500,7 @@ impl EvhPerf {
     /// # Errors
     /// If the host is not an address and does not resolve to one.
     pub fn address(&self) -> anyhow::Result<SocketAddr> {
-        let refused = |why: String| usage(format!("--host {}: {why}", self.host));
+        let refused = |why: String| to_usage_error(format!("--host {}: {why}", self.host));
         let found = (self.host.as_str(), self.port).to_socket_addrs();
         let mut found = found.map_err(|error| refused(error.to_string()))?;
         found.next().ok_or_else(|| refused("the name resolves to no address".into()))
@@ -525,17 +529,17 @@ mod tests {
         assert!(
             parse_rate("0").is_err() && parse_rate("-1").is_err() && parse_rate("fast").is_err()
         );
-        let ramp: Ramp = "1k..50k:3".parse().expect("a ramp");
+        let ramp: RateRamp = "1k..50k:3".parse().expect("a ramp");
         assert_eq!(ramp.rates().collect::<Vec<_>>(), [1000.0, 25_500.0, 50_000.0]);
         assert_eq!(
-            "5..5:1".parse::<Ramp>().expect("parse the ramp").rates().collect::<Vec<_>>(),
+            "5..5:1".parse::<RateRamp>().expect("parse the ramp").rates().collect::<Vec<_>>(),
             [5.0]
         );
-        assert!("50k..1k".parse::<Ramp>().is_err() && "1k".parse::<Ramp>().is_err());
-        let slo: Slo = "p99=1ms,p99.9=5ms".parse().expect("parse the bounds");
+        assert!("50k..1k".parse::<RateRamp>().is_err() && "1k".parse::<RateRamp>().is_err());
+        let slo: LatencyBounds = "p99=1ms,p99.9=5ms".parse().expect("parse the bounds");
         assert_eq!(slo.bounds, [(99.0, 1_000_000), (99.9, 5_000_000)]);
         for text in ["99=1ms", "p101=1ms", "p99", "p99=soon", ""] {
-            assert!(text.parse::<Slo>().is_err(), "{text}");
+            assert!(text.parse::<LatencyBounds>().is_err(), "{text}");
         }
     }
 }

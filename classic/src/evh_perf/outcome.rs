@@ -1,7 +1,7 @@
 //! Result of a load, as the program judges and prints it.
 
-use super::options::Slo;
-use super::printer::{Printer, format_micros, format_seconds, with_commas};
+use super::options::LatencyBounds;
+use super::printer::{Printer, format_micros, format_seconds, format_with_commas};
 use crate::load::{LinearHistogram, Report};
 use handover_base::units::format_ns;
 use hdrhistogram::Histogram;
@@ -34,7 +34,7 @@ impl Report {
     }
 
     /// Describes each latency bound that was exceeded, with the measured value; empty if there is none.
-    pub fn describe_exceeded_bounds(&self, slo: &Slo) -> Vec<String> {
+    pub fn describe_exceeded_bounds(&self, slo: &LatencyBounds) -> Vec<String> {
         let judged = self.judged_latencies();
         let over = slo.bounds.iter().filter_map(|&(percentile, bound_ns)| {
             let measured_ns = judged.value_at_percentile(percentile);
@@ -55,12 +55,12 @@ impl Report {
         let first = self.faults.first().map(|fault| format!(": {fault}")).unwrap_or_default();
         let connections = match self.faults_count {
             1 => "1 connection".to_string(),
-            count => format!("{} connections", with_commas(count)),
+            count => format!("{} connections", format_with_commas(count)),
         };
         if all == 0 {
             return Some(format!("no message was echoed; {connections} failed{first}"));
         }
-        let (lost, all) = (with_commas(lost), with_commas(all));
+        let (lost, all) = (format_with_commas(lost), format_with_commas(all));
         Some(format!("{lost} of {all} messages are missing; {connections} failed{first}"))
     }
 
@@ -68,23 +68,25 @@ impl Report {
     pub fn print_result(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         printer.print_rule()?;
         match self.describe_missing() {
-            _ if self.is_stopped => printer.info(format_args!("Perf test was interrupted."))?,
-            None => printer.info(format_args!("Perf test completed successfully!"))?,
-            Some(missing) => printer.error(format_args!("Perf test failed: {missing}"))?,
+            _ if self.is_stopped => {
+                printer.print_info(format_args!("Perf test was interrupted."))?
+            }
+            None => printer.print_info(format_args!("Perf test completed successfully!"))?,
+            Some(missing) => printer.print_error(format_args!("Perf test failed: {missing}"))?,
         }
         let (received, elapsed) =
-            (with_commas(self.received_count), format_seconds(self.elapsed_ns));
-        printer.info(format_args!("total_messages=[{received}],elapsed_time=[{elapsed}]"))?;
+            (format_with_commas(self.received_count), format_seconds(self.elapsed_ns));
+        printer.print_info(format_args!("total_messages=[{received}],elapsed_time=[{elapsed}]"))?;
         let warming_up = self.received_count.saturating_sub(self.latencies.count());
         if warming_up > 0 {
-            printer.info(format_args!(
+            printer.print_info(format_args!(
                 "of these [{}] were for warming up, and are in no figure below",
-                with_commas(warming_up)
+                format_with_commas(warming_up)
             ))?;
         }
-        printer.info(format_args!(
+        printer.print_info(format_args!(
             "messages_per_second=[{}],average_latency=[{}]",
-            with_commas(self.per_second().round()),
+            format_with_commas(self.per_second().round()),
             format_micros(self.latencies.mean_ns())
         ))
     }
@@ -107,7 +109,7 @@ impl Report {
             let percent = count as f64 * 100.0 / all.max(1) as f64;
             // At most 100 characters.
             let bar = "=".repeat(percent.round() as usize);
-            let count = with_commas(count);
+            let count = format_with_commas(count);
             printer.print_plain(format_args!(
                 "[{low:<low_width$} - {high:<high_width$}]{bar}> {count} ({percent:.2}%)"
             ))?;
@@ -122,17 +124,19 @@ impl Report {
         }
         let is_open = !self.latencies.corrected.is_empty();
         let name = if is_open { "latency from when sent" } else { "latency" };
-        printer.info(format_args!("{name}: {}", format_percentiles(&self.latencies.raw)))?;
+        printer.print_info(format_args!("{name}: {}", format_percentiles(&self.latencies.raw)))?;
         if is_open {
-            printer.info(format_args!(
+            printer.print_info(format_args!(
                 "latency from when due: {}",
                 format_percentiles(&self.latencies.corrected)
             ))?;
-            printer
-                .info(format_args!("sent late by: {}", format_percentiles(&self.latencies.late)))?;
+            printer.print_info(format_args!(
+                "sent late by: {}",
+                format_percentiles(&self.latencies.late)
+            ))?;
         }
         if let Some((slowest, fastest)) = self.shares.slowest_and_fastest() {
-            printer.info(format_args!(
+            printer.print_info(format_args!(
                 "connections: the slowest had {slowest:.2} of the mean rate, the fastest {fastest:.2}"
             ))?;
         }
@@ -218,7 +222,7 @@ mod tests {
     fn missing_messages_and_missed_bounds_are_printed_with_their_figures() {
         let mut it = outcome(&[100; 1000]);
         assert_eq!(it.describe_missing(), None);
-        let slo: Slo = "p50=1ms,p99=50us".parse().expect("parse the bounds");
+        let slo: LatencyBounds = "p50=1ms,p99=50us".parse().expect("parse the bounds");
         assert_eq!(
             it.describe_exceeded_bounds(&slo),
             ["p99 is 100 µs, above the bound of 50.0 µs"]

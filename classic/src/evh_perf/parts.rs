@@ -2,7 +2,7 @@
 //! receive orders as lines on standard input and report as JSON lines on standard output.
 
 use super::options::EvhPerf;
-use super::printer::{Printer, with_commas};
+use super::printer::{Printer, format_with_commas};
 use super::{Signals, serve};
 use crate::{own_arguments, own_program};
 use anyhow::{Context as _, bail};
@@ -19,13 +19,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Receiver of the main process's orders, one a line on standard input. At end of file this process exits.
-pub struct Orders {
+pub struct OrderReceiver {
     lines: Receiver<String>,
-    /// Orders received and not yet returned by [`Orders::next`].
+    /// Orders received and not yet returned by [`OrderReceiver::next`].
     queued: VecDeque<String>,
 }
 
-impl Orders {
+impl OrderReceiver {
     /// Starts the thread that reads orders.
     pub fn new() -> anyhow::Result<Self> {
         // The thread ends with the process.
@@ -34,13 +34,13 @@ impl Orders {
     }
 
     /// Returns the next order; `None` when standard input is closed.
-    pub fn next(&mut self) -> Option<String> {
+    pub fn next_order(&mut self) -> Option<String> {
         self.queued.pop_front().or_else(|| self.lines.recv().ok())
     }
 
     /// Waits until standard input is closed.
-    pub fn wait(&mut self) {
-        while self.next().is_some() {}
+    pub fn wait_until_closed(&mut self) {
+        while self.next_order().is_some() {}
     }
 
     /// Returns `true` if the order `stop` was received or standard input is closed. Other orders remain queued.
@@ -82,20 +82,20 @@ fn lines_of(
 }
 
 /// Writes a line to the main process, on standard output.
-pub fn report(line: &Value) -> anyhow::Result<()> {
+pub fn write_line(line: &Value) -> anyhow::Result<()> {
     let mut out = stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
 }
 
 /// One of several processes that share the work, controlled by the main process.
-pub struct Part {
+pub struct WorkerProcess {
     child: Child,
     orders: Option<ChildStdin>,
     lines: Receiver<String>,
 }
 
-impl Part {
+impl WorkerProcess {
     /// Starts the process, with this process's command line and the arguments `added`.
     pub fn start(index: u64, added: &[String]) -> anyhow::Result<Self> {
         let mut command = own_program("evh_perf")?;
@@ -132,7 +132,7 @@ impl Part {
     }
 
     /// Returns the next line of the process; fails if it writes none within this time.
-    pub fn expect(&mut self, within: Duration) -> anyhow::Result<Value> {
+    pub fn expect_line(&mut self, within: Duration) -> anyhow::Result<Value> {
         self.next_line(within)?
             .with_context(|| format!("one of the processes has not answered within {within:?}"))
     }
@@ -148,19 +148,19 @@ impl Part {
     }
 
     /// Makes the process exit, by closing its standard input.
-    pub fn end(&mut self) {
+    pub fn close_stdin(&mut self) {
         self.orders = None;
     }
 
-    pub fn id(&self) -> u32 {
+    pub fn process_id(&self) -> u32 {
         self.child.id()
     }
 }
 
 /// Makes the process exit: waits 2 s for it, then kills it.
-impl Drop for Part {
+impl Drop for WorkerProcess {
     fn drop(&mut self) {
-        self.end();
+        self.close_stdin();
         let until = Instant::now() + Duration::from_secs(2);
         while Instant::now() < until && !matches!(self.child.try_wait(), Ok(Some(_))) {
             thread::sleep(Duration::from_millis(5));
@@ -171,23 +171,27 @@ impl Drop for Part {
 }
 
 /// Serves with several processes on one port until a signal is received.
-pub fn serve(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn serve_in_processes(
+    args: &EvhPerf,
+    signals: &Signals,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let began = Instant::now();
     let soon = Duration::from_secs(20);
-    let mut parts = vec![Part::start(0, &[])?];
-    let port = parts[0].expect(soon)?["port"]
+    let mut parts = vec![WorkerProcess::start(0, &[])?];
+    let port = parts[0].expect_line(soon)?["port"]
         .as_u64()
         .context("start the server: the first process has reported no port")?;
     let at = ["-p".to_string(), port.to_string()];
     for index in 1..args.processes {
-        parts.push(Part::start(index, &at)?);
+        parts.push(WorkerProcess::start(index, &at)?);
     }
     for part in &mut parts[1..] {
-        part.expect(soon)?;
+        part.expect_line(soon)?;
     }
     let listed = EvhPerf { port: u16::try_from(port)?, ..args.clone() };
     let mut printer = Printer::new(out, false);
-    printer.settings("EventHandler", &serve::settings(&listed))?;
+    printer.print_settings("EventHandler", &serve::settings(&listed))?;
     serve::print_started(args, began.elapsed(), &mut printer)?;
     while !signals.are_received() {
         for part in &mut parts {
@@ -196,17 +200,18 @@ pub fn serve(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::
         }
         thread::sleep(Duration::from_millis(50));
     }
-    parts.iter_mut().for_each(Part::end);
+    parts.iter_mut().for_each(WorkerProcess::close_stdin);
     let mut stats = Stats::default();
     for part in &mut parts {
-        stats = stats.plus(serve::stats_from_json(&part.expect(soon)?));
+        stats = stats.plus(serve::stats_from_json(&part.expect_line(soon)?));
     }
     if args.stats {
         serve::print_stats(&stats, &mut printer)?;
     }
     let (accepted, messages) =
-        (with_commas(stats.accepted_count), with_commas(stats.messages_count));
-    printer.info(format_args!("Server stopped: {accepted} connections, {messages} messages."))?;
+        (format_with_commas(stats.accepted_count), format_with_commas(stats.messages_count));
+    printer
+        .print_info(format_args!("Server stopped: {accepted} connections, {messages} messages."))?;
     printer.flush()?;
     signals.ended()
 }
@@ -216,12 +221,12 @@ mod tests {
     use super::*;
 
     /// Returns orders that have been received, and the sender of further ones.
-    fn orders(received: &[&str]) -> (Orders, std::sync::mpsc::Sender<String>) {
+    fn orders(received: &[&str]) -> (OrderReceiver, std::sync::mpsc::Sender<String>) {
         let (sender, lines) = channel();
         for order in received {
             sender.send(order.to_string()).expect("there is a receiver");
         }
-        (Orders { lines, queued: VecDeque::new() }, sender)
+        (OrderReceiver { lines, queued: VecDeque::new() }, sender)
     }
 
     #[test]
@@ -229,11 +234,11 @@ mod tests {
         let (mut orders, sender) = orders(&["sample 3", "stop", "closed"]);
         assert!(orders.is_stopped());
         assert!(!orders.is_stopped(), "the stop order was not removed from the queue");
-        assert_eq!(orders.next().as_deref(), Some("sample 3"));
-        assert_eq!(orders.next().as_deref(), Some("closed"));
+        assert_eq!(orders.next_order().as_deref(), Some("sample 3"));
+        assert_eq!(orders.next_order().as_deref(), Some("closed"));
         drop(sender);
         assert!(orders.is_stopped());
-        assert_eq!(orders.next(), None);
+        assert_eq!(orders.next_order(), None);
     }
 
     #[test]
@@ -243,7 +248,7 @@ mod tests {
         assert!(orders.is_stopped());
         drop(sender);
         assert!(orders.is_closed(Duration::from_secs(100)));
-        assert_eq!(orders.next().as_deref(), Some("go"));
-        assert_eq!(orders.next(), None);
+        assert_eq!(orders.next_order().as_deref(), Some("go"));
+        assert_eq!(orders.next_order(), None);
     }
 }

@@ -36,24 +36,24 @@ impl<'a> Printer<'a> {
         self.print_plain(format_args!("[{}]: {text}", now.strftime("%Y-%m-%d %H:%M:%S%.3f")))
     }
 
-    pub fn info(&mut self, text: Arguments<'_>) -> io::Result<()> {
+    pub fn print_info(&mut self, text: Arguments<'_>) -> io::Result<()> {
         self.print_timed(format_args!("(INFO)  {text}"))
     }
 
-    pub fn warn(&mut self, text: Arguments<'_>) -> io::Result<()> {
+    pub fn print_warn(&mut self, text: Arguments<'_>) -> io::Result<()> {
         self.print_timed(format_args!("(WARN)  {text}"))
     }
 
-    pub fn error(&mut self, text: Arguments<'_>) -> io::Result<()> {
+    pub fn print_error(&mut self, text: Arguments<'_>) -> io::Result<()> {
         self.print_timed(format_args!("(ERROR) {text}"))
     }
 
-    pub fn debug(&mut self, text: Arguments<'_>) -> io::Result<()> {
+    pub fn print_debug(&mut self, text: Arguments<'_>) -> io::Result<()> {
         self.print_timed(format_args!("(DEBUG) {text}"))
     }
 
     /// Prints the program's role, and the settings by name.
-    pub fn settings(&mut self, role: &str, settings: &[(&str, String)]) -> io::Result<()> {
+    pub fn print_settings(&mut self, role: &str, settings: &[(&str, String)]) -> io::Result<()> {
         self.print_timed(format_args!("evh_perf {role}/{}", env!("CARGO_PKG_VERSION")))?;
         self.print_rule()?;
         for (name, value) in settings {
@@ -76,7 +76,7 @@ impl<'a> Printer<'a> {
 }
 
 /// Formats a whole number with commas: `20,000,000`.
-pub fn with_commas(number: impl Display) -> String {
+pub fn format_with_commas(number: impl Display) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -103,10 +103,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_print_with_commas_and_two_decimals() {
-        assert_eq!(with_commas(20_000_000), "20,000,000");
+    fn numbers_print_format_with_commas_and_two_decimals() {
+        assert_eq!(format_with_commas(20_000_000), "20,000,000");
         assert_eq!(
-            (with_commas(999), with_commas(1000), with_commas(0)),
+            (format_with_commas(999), format_with_commas(1000), format_with_commas(0)),
             ("999".into(), "1,000".into(), "0".into())
         );
         assert_eq!(format_seconds(7_850_000_000), "7.85s");
@@ -116,8 +116,9 @@ mod tests {
     #[test]
     fn setting_prints_a_line_with_its_value_in_quotes() {
         let mut out = Vec::new();
-        let settings = [("max_handles_per_thread", with_commas(300)), ("min", "3".to_string())];
-        Printer::new(&mut out, false).settings("Client", &settings).expect("write to memory");
+        let settings =
+            [("max_handles_per_thread", format_with_commas(300)), ("min", "3".to_string())];
+        Printer::new(&mut out, false).print_settings("Client", &settings).expect("write to memory");
         let text = String::from_utf8(out).expect("the output is not UTF-8");
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].contains("]: evh_perf Client/"), "{text}");

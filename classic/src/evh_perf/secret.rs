@@ -6,7 +6,7 @@ use handover_net::tls::{
     ClientOptions, Identity, RootCertificates, ServerOptions, ServerVerification, TlsClientConfig,
     TlsServerConfig,
 };
-use handover_program::exit::usage;
+use handover_program::exit::to_usage_error;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,7 +23,11 @@ pub fn server_tls(args: &EvhPerf) -> anyhow::Result<Option<TlsServerConfig>> {
             check_regular_file(cert, "--cert")?;
             check_regular_file(key, "--key")?;
             Identity::from_files(cert, key).map_err(|refused| {
-                usage(format!("--cert {} --key {}: {refused}", cert.display(), key.display()))
+                to_usage_error(format!(
+                    "--cert {} --key {}: {refused}",
+                    cert.display(),
+                    key.display()
+                ))
             })?
         }
         _ => Identity::generate(&[&args.host, "localhost", "127.0.0.1", "::1"])?,
@@ -52,7 +56,7 @@ pub fn client_tls(args: &EvhPerf) -> anyhow::Result<Option<Arc<ClientTls>>> {
 fn check_regular_file(file: &Path, option: &str) -> anyhow::Result<()> {
     match std::fs::metadata(file) {
         Ok(found) if !found.is_file() => {
-            Err(usage(format!("{option} {}: not a regular file", file.display())))
+            Err(to_usage_error(format!("{option} {}: not a regular file", file.display())))
         }
         // Reading the file reports the error.
         _ => Ok(()),
@@ -62,5 +66,5 @@ fn check_regular_file(file: &Path, option: &str) -> anyhow::Result<()> {
 fn roots(file: &Path) -> anyhow::Result<RootCertificates> {
     check_regular_file(file, "--ca")?;
     // The error names the file.
-    RootCertificates::from_file(file).map_err(|refused| usage(format!("--ca {refused}")))
+    RootCertificates::from_file(file).map_err(|refused| to_usage_error(format!("--ca {refused}")))
 }

@@ -2,7 +2,7 @@
 
 use super::options::{EvhPerf, descriptors_max};
 use super::parts;
-use super::printer::{Printer, with_commas};
+use super::printer::{Printer, format_with_commas};
 use super::{Signals, secret, warn};
 use crate::load::wire::{HEADER_BYTES, LETTERS_MAX};
 use anyhow::Context as _;
@@ -82,12 +82,12 @@ pub fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     let mut settings = vec![
         ("debug", args.debug.to_string()),
         ("host", args.host.clone()),
-        ("max_handles_per_thread", with_commas(args.max_handles_setting())),
+        ("max_handles_per_thread", format_with_commas(args.max_handles_setting())),
         ("port", args.port.to_string()),
-        ("read_slab_count", with_commas(args.read_slab_count)),
+        ("read_slab_count", format_with_commas(args.read_slab_count)),
         ("reuse_port", args.reuse_port.to_string()),
         ("stats", args.stats.to_string()),
-        ("threads", with_commas(args.threads)),
+        ("threads", format_with_commas(args.threads)),
     ];
     if args.tls {
         settings.push(("tls", args.tls.to_string()));
@@ -143,11 +143,11 @@ pub fn print_started(
     took: Duration,
     printer: &mut Printer<'_>,
 ) -> std::io::Result<()> {
-    printer.info(format_args!("Server started in {} ms.", took.as_millis()))?;
+    printer.print_info(format_args!("Server started in {} ms.", took.as_millis()))?;
     if args.max_handles_per_thread.is_none() {
-        printer.info(format_args!(
+        printer.print_info(format_args!(
             "A thread accepts up to {} connections; -h sets another limit.",
-            with_commas(args.handles_max())
+            format_with_commas(args.handles_max())
         ))?;
     }
     printer.flush()
@@ -177,7 +177,7 @@ impl Server {
     pub fn stop(self, args: &EvhPerf, printer: &mut Printer<'_>) -> anyhow::Result<Stats> {
         let (stats, _) = self.net.stop(STOP_TIMEOUT).context("stop the event handler")?;
         for line in self.log_lines.try_iter() {
-            printer.debug(format_args!("{line}"))?;
+            printer.print_debug(format_args!("{line}"))?;
         }
         if args.stats {
             print_stats(&stats, printer)?;
@@ -192,13 +192,13 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     let mut server = start(args)?;
     let listed = EvhPerf { port: server.address().port(), ..args.clone() };
     let mut printer = Printer::new(out, false);
-    printer.settings("EventHandler", &settings(&listed))?;
+    printer.print_settings("EventHandler", &settings(&listed))?;
     print_started(args, server.took, &mut printer)?;
     let mut next = Instant::now() + STATS_INTERVAL;
     let mut next_trim = Instant::now() + TRIM_INTERVAL;
     while !signals.are_received() {
         if let Ok(line) = server.log_lines.recv_timeout(Duration::from_millis(50)) {
-            printer.debug(format_args!("{line}"))?;
+            printer.print_debug(format_args!("{line}"))?;
         } else if !args.debug {
             // Without --debug the channel has no senders, and receiving from it does not wait.
             std::thread::sleep(Duration::from_millis(50));
@@ -213,10 +213,10 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
         }
     }
     let stats = server.stop(args, &mut printer)?;
-    printer.info(format_args!(
+    printer.print_info(format_args!(
         "Server stopped: {} connections, {} messages.",
-        with_commas(stats.accepted_count),
-        with_commas(stats.messages_count)
+        format_with_commas(stats.accepted_count),
+        format_with_commas(stats.messages_count)
     ))?;
     printer.flush()?;
     signals.ended()
@@ -226,14 +226,14 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
 /// process closes standard input.
 pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
     let mut server = start(args)?;
-    let mut orders = parts::Orders::new()?;
-    parts::report(&json!({ "port": server.address().port() }))?;
+    let mut orders = parts::OrderReceiver::new()?;
+    parts::write_line(&json!({ "port": server.address().port() }))?;
     while !orders.is_closed(TRIM_INTERVAL) {
         server.trim();
     }
     let (mut stats, _) = server.net.stop(STOP_TIMEOUT).context("stop the event handler")?;
     let named = fields(&mut stats).map(|(name, count)| (name.to_string(), json!(*count)));
-    parts::report(&Value::Object(named.into_iter().collect()))
+    parts::write_line(&Value::Object(named.into_iter().collect()))
 }
 
 /// Returns the counters that are printed, with their names.
@@ -263,19 +263,19 @@ pub fn stats_from_json(value: &Value) -> Stats {
 pub fn print_stats(stats: &Stats, printer: &mut Printer<'_>) -> std::io::Result<()> {
     printer.print_rule()?;
     let Stats { accepted_count, closed_count, reads_count, delayed_count, .. } = stats;
-    printer.info(format_args!(
+    printer.print_info(format_args!(
         "accepts=[{}],closes=[{}],reads=[{}],delayed_writes=[{}]",
-        with_commas(accepted_count),
-        with_commas(closed_count),
-        with_commas(reads_count),
-        with_commas(delayed_count)
+        format_with_commas(accepted_count),
+        format_with_commas(closed_count),
+        format_with_commas(reads_count),
+        format_with_commas(delayed_count)
     ))?;
-    printer.info(format_args!(
+    printer.print_info(format_args!(
         "event_loops=[{}],bytes_read=[{}],bytes_written=[{}],turned_away=[{}]",
-        with_commas(stats.rounds_count),
-        with_commas(stats.read_bytes),
-        with_commas(stats.sent_bytes),
-        with_commas(stats.turned_away_count)
+        format_with_commas(stats.rounds_count),
+        format_with_commas(stats.read_bytes),
+        format_with_commas(stats.sent_bytes),
+        format_with_commas(stats.turned_away_count)
     ))?;
     printer.flush()
 }

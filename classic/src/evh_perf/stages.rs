@@ -17,7 +17,7 @@ const SERVER_THREADS: &str = "net-";
 
 /// Costs of a load to the client and to the server.
 #[derive(Debug, Clone)]
-pub struct Costs {
+pub struct LoadCosts {
     took: Duration,
     client_cpu: Duration,
     client_anon_bytes: u64,
@@ -39,28 +39,28 @@ pub struct UsageBaseline {
 
 impl UsageBaseline {
     /// Starts measuring the client processes, and the server processes that listen at this address.
-    pub fn begin(clients: Vec<u32>, address: SocketAddr) -> Self {
+    pub fn start(clients: Vec<u32>, address: SocketAddr) -> Self {
         let own = std::process::id();
-        let mut servers = process::listeners(address);
+        let mut servers = process::listening_processes(address);
         let is_shared = servers.contains(&own);
         servers.retain(|server| *server != own);
         Self {
             began: Instant::now(),
             client: sum(&clients),
             server: sum(&servers),
-            server_threads: process::threads_cpu(own, SERVER_THREADS),
+            server_threads: process::threads_cpu_time(own, SERVER_THREADS),
             clients,
             servers,
             is_shared,
         }
     }
 
-    /// Returns the costs since [`begin`](Self::begin) was called.
-    pub fn end(&self) -> Costs {
+    /// Returns the costs since [`begin`](Self::start) was called.
+    pub fn costs_since_start(&self) -> LoadCosts {
         let client = sum(&self.clients);
         let mut client_cpu = client.cpu().saturating_sub(self.client.cpu());
         let server = if self.is_shared {
-            let threads = process::threads_cpu(std::process::id(), SERVER_THREADS);
+            let threads = process::threads_cpu_time(std::process::id(), SERVER_THREADS);
             let cpu = threads.saturating_sub(self.server_threads);
             client_cpu = client_cpu.saturating_sub(cpu);
             Some((cpu, client.anon_bytes))
@@ -69,7 +69,7 @@ impl UsageBaseline {
             let cpu = server.cpu().saturating_sub(self.server.cpu());
             (!self.servers.is_empty()).then_some((cpu, server.anon_bytes))
         };
-        Costs {
+        LoadCosts {
             took: self.began.elapsed(),
             client_cpu,
             client_anon_bytes: client.anon_bytes,
@@ -81,11 +81,11 @@ impl UsageBaseline {
 fn sum(processes: &[u32]) -> ProcessUsage {
     processes
         .iter()
-        .filter_map(|it| process::usage_of(*it))
+        .filter_map(|it| process::read_process_usage(*it))
         .fold(ProcessUsage::default(), ProcessUsage::plus)
 }
 
-impl Costs {
+impl LoadCosts {
     pub fn client_cpu_s(&self) -> f64 {
         self.client_cpu.as_secs_f64()
     }
@@ -109,20 +109,22 @@ impl Costs {
         };
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let (cpu, anon) = (self.client_cpu, self.client_anon_bytes);
-        printer.info(format_args!(
+        printer.print_info(format_args!(
             "client: {:.2} s of CPU ({:.0} % of one), {:.1} MiB",
             cpu.as_secs_f64(),
             share(cpu),
             mib(anon)
         ))?;
         match self.server {
-            Some((cpu, anon)) => printer.info(format_args!(
+            Some((cpu, anon)) => printer.print_info(format_args!(
                 "server: {:.2} s of CPU ({:.0} % of one), {:.1} MiB",
                 cpu.as_secs_f64(),
                 share(cpu),
                 mib(anon)
             )),
-            None => printer.info(format_args!("server: not on this machine, or not ours to see")),
+            None => {
+                printer.print_info(format_args!("server: not on this machine, or not ours to see"))
+            }
         }
     }
 

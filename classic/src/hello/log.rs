@@ -16,7 +16,7 @@ use tracing::span;
 use tracing::{Event, Level, Metadata, Subscriber};
 
 /// Tracing target of the demos' own lines, which are shown with the demo's tag.
-pub const TARGET: &str = "handover::hello";
+pub const TRACING_TARGET: &str = "handover::hello";
 
 /// Socket of the system log.
 const SYSLOG: &str = "/dev/log";
@@ -24,7 +24,7 @@ const SYSLOG: &str = "/dev/log";
 const FACILITY_USER: u8 = 1 << 3;
 
 /// `tracing` subscriber that prints the demos' lines. It reads the clock only for lines that it prints.
-pub struct Log {
+pub struct DemoLog {
     tag: &'static str,
     verbosity: Verbosity,
     header: bool,
@@ -33,20 +33,20 @@ pub struct Log {
     on_failure: OnceLock<Stopper>,
 }
 
-impl Log {
+impl DemoLog {
     pub fn new(
         tag: &'static str,
         verbosity: Verbosity,
         header: bool,
         syslog: bool,
-    ) -> anyhow::Result<Log> {
+    ) -> anyhow::Result<DemoLog> {
         let syslog = match syslog {
             true => Some(connected(Path::new(SYSLOG)).with_context(|| {
                 format!("-s: {SYSLOG} does not answer; start a syslog daemon, or omit -s")
             })?),
             false => None,
         };
-        Ok(Log {
+        Ok(DemoLog {
             tag,
             verbosity,
             header,
@@ -57,7 +57,7 @@ impl Log {
     }
 
     /// Sets the machine to stop when a line cannot be written.
-    pub fn on_failure(&self, stopper: Stopper) {
+    pub fn stop_on_failure(&self, stopper: Stopper) {
         // A process runs one demo, so the stopper is set only once.
         let _ = self.on_failure.set(stopper);
     }
@@ -66,12 +66,16 @@ impl Log {
     ///
     /// # Errors
     /// The first write error; a second call returns `Ok`.
-    pub fn result(&self) -> io::Result<()> {
+    pub fn take_write_error(&self) -> io::Result<()> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
     }
 
     fn line(&self, metadata: &Metadata<'_>, text: &str) -> String {
-        let tag = if metadata.target().starts_with(TARGET) { self.tag } else { metadata.target() };
+        let tag = if metadata.target().starts_with(TRACING_TARGET) {
+            self.tag
+        } else {
+            metadata.target()
+        };
         if !self.header {
             return format!("{text}\n");
         }
@@ -91,7 +95,7 @@ impl Log {
             console::print_error(line.trim_end());
             return Ok(());
         }
-        let mut out = console::out();
+        let mut out = console::standard_output();
         out.write_all(line.as_bytes())?;
         out.flush()
     }
@@ -130,7 +134,7 @@ impl Visit for Text {
     }
 }
 
-impl Subscriber for Log {
+impl Subscriber for DemoLog {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.is_event() && self.verbosity.allows(metadata)
     }
@@ -174,11 +178,11 @@ mod tests {
         let folder = tempfile::tempdir().expect("create a temporary folder");
         let path = folder.path().join("log");
         let listens = UnixDatagram::bind(&path).expect("bind a socket");
-        let mut log = Log::new("DEMO9EVM", verbosity, header, false).expect("a log");
+        let mut log = DemoLog::new("DEMO9EVM", verbosity, header, false).expect("a log");
         log.syslog = Some(connected(&path).expect("it listens"));
         tracing::subscriber::with_default(log, || {
-            tracing::error!(target: TARGET, "bad");
-            tracing::info!(target: TARGET, "QUIT timer set: {} s", 60);
+            tracing::error!(target: TRACING_TARGET, "bad");
+            tracing::info!(target: TRACING_TARGET, "QUIT timer set: {} s", 60);
             tracing::debug!(target: "other::module", kind = 7, "seen");
         });
         listens.set_nonblocking(true).expect("make the socket non-blocking");

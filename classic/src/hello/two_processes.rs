@@ -1,13 +1,13 @@
 //! `hello2`: this program and a second process of it, over a socket pair.
 
-use super::log::TARGET;
-use super::pace::{Demo, Opener};
-use super::{Environment, Hello2, IDLE, Options, Outcome, run_error};
+use super::log::TRACING_TARGET;
+use super::policy::{Demo, FirstMessage};
+use super::{DemoOptions, Environment, Hello2, IDLE, Outcome, run_error};
 use anyhow::{Context as _, bail};
 use handover_base::usage::{self, Usage};
 use handover_event::{Config, Context, Handler, Interest, Machine, Ready};
-use handover_program::exit::usage;
-use handover_suite::event::drive::{Pace, Reaction};
+use handover_program::exit::to_usage_error;
+use handover_suite::event::drive::{Reaction, ReplyPolicy};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType};
@@ -40,8 +40,8 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
     let mut child = start(theirs)?;
     let mine = Arc::new(mine);
     let cpu = args.options.cpus(2)?[0];
-    let pace = args.options.main_pace(Opener::First, cpu, IDLE);
-    let side = Endpoint::new(Arc::clone(&mine), pace, true);
+    let policy = args.options.main_policy(FirstMessage::First, cpu, IDLE);
+    let side = Endpoint::new(Arc::clone(&mine), policy, true);
     let mut machine = Machine::new(side, Config::default())?;
     environment.stop_on_signal(&machine.stopper())?;
     let began = Instant::now();
@@ -60,7 +60,7 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
         handled: side.handled + report.handled,
         took,
         used: usage::process() - used + report.used,
-        quit: side.pace.has_quit(),
+        quit: side.policy.has_quit(),
     })
 }
 
@@ -73,28 +73,29 @@ fn start(socket: OwnedFd) -> anyhow::Result<Child> {
 }
 
 /// Runs the second process: answers messages until the first one closes its end of the socket pair, and then reports.
-fn run_second(options: &Options) -> anyhow::Result<()> {
+fn run_second(options: &DemoOptions) -> anyhow::Result<()> {
     let used = usage::process();
     let socket =
         std::io::stdin().as_fd().try_clone_to_owned().context("duplicate standard input")?;
     if rustix::net::sockopt::socket_type(&socket) != Ok(SocketType::SEQPACKET) {
-        return Err(usage(
+        return Err(to_usage_error(
             "--child: standard input is not a socket; only the first process uses this option",
         ));
     }
     let socket = Arc::new(socket);
     let environment = Environment::new("DEMO2EVM", options, 0)?;
     let cpu = options.cpus(2)?[1];
-    let side = Endpoint::new(Arc::clone(&socket), options.pace(Opener::Second, cpu, IDLE), false);
+    let side =
+        Endpoint::new(Arc::clone(&socket), options.policy(FirstMessage::Second, cpu, IDLE), false);
     let mut machine = Machine::new(side, Config::default())?;
     // Signals are handled by the first process; this process ends with it.
-    environment.log.on_failure(machine.stopper());
+    environment.log.stop_on_failure(machine.stopper());
     let ended = machine.run();
     let handled = machine.handler().handled;
     let report = Report { handled, used: usage::process() - used }.to_text();
     // Fails only if the first process is gone.
     let _ = send(&*socket, report.as_bytes(), SendFlags::NOSIGNAL);
-    environment.log.result()?;
+    environment.log.take_write_error()?;
     run_error(&ended).map_or(Ok(()), Err)
 }
 
@@ -174,7 +175,7 @@ fn receive(socket: &OwnedFd) -> Result<Option<String>, Errno> {
 /// One end of the conversation, in one of the two processes.
 struct Endpoint {
     socket: Arc<OwnedFd>,
-    pace: Demo,
+    policy: Demo,
     is_first: bool,
     handled: u64,
     /// Reason for the loss of the connection; `None` while it works.
@@ -188,14 +189,14 @@ enum Event {
 }
 
 impl Endpoint {
-    fn new(socket: Arc<OwnedFd>, pace: Demo, is_first: bool) -> Endpoint {
-        Endpoint { socket, pace, is_first, handled: 0, lost: None }
+    fn new(socket: Arc<OwnedFd>, policy: Demo, is_first: bool) -> Endpoint {
+        Endpoint { socket, policy, is_first, handled: 0, lost: None }
     }
 
     fn send(&mut self, number: u64, cx: &mut Context<'_, Event>) {
         let hello = format!("HELLO: {number}");
         match send(&*self.socket, hello.as_bytes(), SendFlags::NOSIGNAL) {
-            Ok(_) => self.pace.sent(number),
+            Ok(_) => self.policy.sent(number),
             Err(errno) => self.lose(errno, cx),
         }
     }
@@ -211,11 +212,11 @@ impl Endpoint {
             };
             let number = text.strip_prefix("HELLO: ").and_then(|text| text.parse().ok());
             let Some(number) = number else {
-                tracing::warn!(target: TARGET, "No event decoded (unknown data: {text:?})");
+                tracing::warn!(target: TRACING_TARGET, "No event decoded (unknown data: {text:?})");
                 return;
             };
             self.handled += 1;
-            match self.pace.received(number) {
+            match self.policy.received(number) {
                 Reaction::AnswerAfter(pause) => {
                     return later(pause, Event::Idle { number: number + 1 }, cx);
                 }
@@ -231,7 +232,7 @@ impl Endpoint {
     /// it polls, it yields to threads on the same CPU, including the other process.
     fn next(&self) -> Result<Option<String>, Errno> {
         let mut found = receive(&self.socket);
-        if found == Err(Errno::AGAIN) && self.pace.is_live() {
+        if found == Err(Errno::AGAIN) && self.policy.is_live() {
             let began = Instant::now();
             while found == Err(Errno::AGAIN) && began.elapsed() < SPIN_MAX {
                 rustix::thread::sched_yield();
@@ -261,11 +262,11 @@ impl Handler for Endpoint {
         if let Err(refused) = watched {
             return self.lose(refused, cx);
         }
-        let opening = self.pace.opening();
-        if let Some(delay) = opening.stops_after {
+        let actions = self.policy.start_actions();
+        if let Some(delay) = actions.stops_after {
             later(delay, Event::Quit, cx);
         }
-        if opening.sends_first_hello {
+        if actions.sends_first_hello {
             self.send(1, cx);
         }
     }
@@ -274,11 +275,11 @@ impl Handler for Endpoint {
         match event {
             Event::Ready => self.receive_all(cx),
             Event::Idle { number } => {
-                self.pace.idle_over();
+                self.policy.idle_over();
                 self.send(number, cx);
             }
             Event::Quit => {
-                self.pace.quit();
+                self.policy.quit();
                 cx.stop();
             }
         }

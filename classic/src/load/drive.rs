@@ -4,8 +4,8 @@ mod peer;
 mod worker;
 
 use crate::load::error::{Fault, LoadError};
-use crate::load::latencies::{LatencyHistograms, Shares};
-use crate::load::plan::{Plan, Work};
+use crate::load::latencies::{ConnectionShares, LatencyHistograms};
+use crate::load::plan::{LoadAmount, Plan};
 use crate::load::secure::ClientTls;
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
@@ -111,7 +111,7 @@ pub struct Report {
     /// Number of messages that were due, but could not be sent in time.
     pub unsent_count: u64,
     /// Distribution of messages over connections, in a closed loop stopped by its time limit.
-    pub shares: Shares,
+    pub shares: ConnectionShares,
     /// Number of connections made.
     pub connected_count: u64,
     /// Number of connections that failed.
@@ -134,7 +134,7 @@ impl Report {
             received_count: 0,
             lost_count: 0,
             unsent_count: 0,
-            shares: Shares::default(),
+            shares: ConnectionShares::default(),
             connected_count: 0,
             faults_count: 0,
             faults: Vec::new(),
@@ -261,7 +261,7 @@ impl Load {
         if let Some(total) = self.plan.total_count() {
             sum.lost_count = total - sum.received_count.min(total);
         }
-        if let Work::Timed { duration, .. } = self.plan.work
+        if let LoadAmount::Timed { duration, .. } = self.plan.work
             && !sum.is_stopped
         {
             sum.elapsed_ns = duration.as_nanos() as u64;

@@ -4,7 +4,7 @@ use crate::load::wire::{Lengths, Letters, MessageError};
 
 /// Number of messages that a connection sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum MessageQuota {
     /// Messages are sent in bursts; each starts when all echoes of the previous burst have been received.
     Bursts {
         /// Number of messages in a burst.
@@ -19,10 +19,10 @@ pub enum Order {
 /// Client of one connection: counts its messages, and checks their echoes.
 ///
 /// ```
-/// use handover_classic::load::{Client, Order, wire::{Lengths, Letters}};
+/// use handover_classic::load::{Client, MessageQuota, wire::{Lengths, Letters}};
 /// let letters = Letters::new(10);
 /// let lengths = Lengths::new(1, 3, 10);
-/// let mut client = Client::new(9, lengths, Order::Bursts { count: 3, iterations: 2 }, 2);
+/// let mut client = Client::new(9, lengths, MessageQuota::Bursts { count: 3, iterations: 2 }, 2);
 /// assert_eq!(client.sendable_count(), 2); // its depth
 /// let mut echoed = Vec::new();
 /// client.send(&letters, 0, 2, usize::MAX, &mut echoed);
@@ -42,7 +42,7 @@ pub struct Client {
     next_length: u32,
     sent_count: u64,
     received_count: u64,
-    /// Number of messages in one burst and in all bursts; both are `u64::MAX` for [`Order::Endless`].
+    /// Number of messages in one burst and in all bursts; both are `u64::MAX` for [`MessageQuota::Endless`].
     burst_count: u64,
     total_count: u64,
     /// Total number of messages that may be sent before further echoes are received.
@@ -53,10 +53,12 @@ pub struct Client {
 impl Client {
     /// Creates a client that has at most `depth` messages outstanding at a time.
     #[must_use]
-    pub fn new(id: u128, lengths: Lengths, order: Order, depth: u64) -> Self {
+    pub fn new(id: u128, lengths: Lengths, order: MessageQuota, depth: u64) -> Self {
         let (burst_count, total_count) = match order {
-            Order::Bursts { count, iterations } => (count.max(1), count.saturating_mul(iterations)),
-            Order::Endless => (u64::MAX, u64::MAX),
+            MessageQuota::Bursts { count, iterations } => {
+                (count.max(1), count.saturating_mul(iterations))
+            }
+            MessageQuota::Endless => (u64::MAX, u64::MAX),
         };
         let mut back = lengths.clone();
         let next_length = back.next_length();
@@ -154,7 +156,7 @@ mod tests {
     #[test]
     fn burst_waits_for_the_previous_burst() {
         let letters = Letters::new(10);
-        let order = Order::Bursts { count: 3, iterations: 2 };
+        let order = MessageQuota::Bursts { count: 3, iterations: 2 };
         let mut client = Client::new(1, Lengths::new(1, 3, 10), order, 100);
         let mut under_way = Vec::new();
         for burst in 1..=2 {
@@ -176,7 +178,7 @@ mod tests {
     #[test]
     fn finished_client_waits_only_for_outstanding_messages() {
         let letters = Letters::new(3);
-        let mut client = Client::new(1, Lengths::new(1, 3, 3), Order::Endless, 4);
+        let mut client = Client::new(1, Lengths::new(1, 3, 3), MessageQuota::Endless, 4);
         let mut under_way = Vec::new();
         assert_eq!(
             client.send(&letters, 0, client.sendable_count(), usize::MAX, &mut under_way),

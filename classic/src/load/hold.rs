@@ -1,6 +1,6 @@
 //! Many connections, opened and held open.
 
-use crate::load::engine::{Client, Order};
+use crate::load::engine::{Client, MessageQuota};
 use crate::load::error::Fault;
 use crate::load::secure::{ClientTls, Encryption, EncryptionError};
 use crate::load::socket;
@@ -276,7 +276,7 @@ impl HeldConnections {
         }
         let fd = connected.map_err(|(_, errno)| OpenLimit::from(errno))?;
         let data = epoll::EventData::new_u64(self.connections.len() as u64);
-        epoll::add(&self.epoll, &fd, data, socket::WATCHED).map_err(OpenLimit::from)?;
+        epoll::add(&self.epoll, &fd, data, socket::WATCHED_EVENTS).map_err(OpenLimit::from)?;
         if let Some(encryption) = &self.encryption {
             self.secured.push(Some(encryption.begin().map_err(OpenLimit::EncryptionError)?));
         }
@@ -407,7 +407,7 @@ fn echo(
     timeout: Duration,
 ) -> Result<u64, Fault> {
     let lengths = Lengths::new(0, SAMPLE_LETTERS, SAMPLE_LETTERS);
-    let order = Order::Bursts { count: 1, iterations: 1 };
+    let order = MessageQuota::Bursts { count: 1, iterations: 1 };
     let start_ns = clock::now_ns();
     let mut client = Client::new(u128::from(start_ns), lengths, order, 1);
     let (mut bytes, mut encrypted) = (Vec::new(), Vec::new());

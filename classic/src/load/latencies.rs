@@ -54,7 +54,7 @@ impl LinearHistogram {
 
 /// Distribution of messages over the connections that stayed open until the end, all sending as fast as possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Shares {
+pub struct ConnectionShares {
     /// Number of connections.
     pub connections_count: u64,
     /// Number of messages of all connections.
@@ -65,7 +65,7 @@ pub struct Shares {
     pub most_count: u64,
 }
 
-impl Shares {
+impl ConnectionShares {
     /// Adds a connection on which `messages_count` messages were echoed.
     pub fn record(&mut self, messages_count: u64) {
         let connections_count = 1;
@@ -206,15 +206,15 @@ mod tests {
 
     #[test]
     fn shares_are_relative_to_an_equal_share() {
-        let mut shares = Shares::default();
+        let mut shares = ConnectionShares::default();
         assert_eq!(shares.slowest_and_fastest(), None);
         shares.record(30);
         assert_eq!(shares.slowest_and_fastest(), None);
-        let mut others = Shares::default();
+        let mut others = ConnectionShares::default();
         others.record(10);
         others.record(20);
         shares.add(others);
-        shares.add(Shares::default());
+        shares.add(ConnectionShares::default());
         assert_eq!(shares.slowest_and_fastest(), Some((0.5, 1.5)));
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Amount of a load: numbers of messages, or a duration.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Work {
+pub enum LoadAmount {
     /// Load limited by numbers of messages: each connection sends `count` messages and waits for all echoes,
     /// `iterations` times; then each thread pauses and reconnects, `reconns` times in all.
     Counted {
@@ -45,7 +45,7 @@ pub struct Plan {
     /// Number of connections per thread.
     pub clients_count: u32,
     /// Amount of the load: numbers of messages, or a duration.
-    pub work: Work,
+    pub work: LoadAmount,
     /// Maximum number of outstanding messages per connection.
     pub depth: u64,
     /// Smallest number of letters in a message.
@@ -76,7 +76,7 @@ impl Plan {
             address,
             threads_count: 1,
             clients_count: 1,
-            work: Work::Counted { count: 1, iterations: 1, reconns: 1, pause },
+            work: LoadAmount::Counted { count: 1, iterations: 1, reconns: 1, pause },
             depth: u64::MAX,
             letters_min: 3,
             letters_max: 10,
@@ -99,23 +99,23 @@ impl Plan {
         range::check("letters_min", self.letters_min, 0, self.letters_max)?;
         range::check("read_bytes", self.read_bytes, 512, 1 << 24)?;
         match self.work {
-            Work::Counted { count, iterations, reconns, .. } => {
+            LoadAmount::Counted { count, iterations, reconns, .. } => {
                 range::check("count", count, 1, u64::MAX)?;
                 range::check("iterations", iterations, 1, u64::MAX)?;
                 range::check("reconns", reconns, 1, u64::MAX)?;
                 self.total_count().map(drop).ok_or(PlanError::TooMany)
             }
-            Work::Timed { rate: Some(rate), .. } if !(rate.is_finite() && rate > 0.0) => {
+            LoadAmount::Timed { rate: Some(rate), .. } if !(rate.is_finite() && rate > 0.0) => {
                 Err(PlanError::Rate)
             }
-            Work::Timed { .. } => Ok(()),
+            LoadAmount::Timed { .. } => Ok(()),
         }
     }
 
     /// Returns the total number of messages; `None` if time limits the load, or the number overflows.
     #[must_use]
     pub fn total_count(&self) -> Option<u64> {
-        let Work::Counted { count, iterations, reconns, .. } = self.work else { return None };
+        let LoadAmount::Counted { count, iterations, reconns, .. } = self.work else { return None };
         [count, iterations, reconns, self.threads_count.into()]
             .into_iter()
             .try_fold(u64::from(self.clients_count), u64::checked_mul)
@@ -137,11 +137,11 @@ mod tests {
         assert_eq!(refused(crossed), "letters_min=11: must lie in 0..=10");
         let pause = Duration::ZERO;
         let many = u64::MAX / 2;
-        let work = Work::Counted { count: many, iterations: 3, reconns: 1, pause };
+        let work = LoadAmount::Counted { count: many, iterations: 3, reconns: 1, pause };
         assert_eq!(Plan { work, ..plan.clone() }.validate(), Err(PlanError::TooMany));
         let second = Duration::from_secs(1);
         for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            let work = Work::Timed { warm_up: second, duration: second, rate: Some(rate) };
+            let work = LoadAmount::Timed { warm_up: second, duration: second, rate: Some(rate) };
             assert_eq!(Plan { work, ..plan.clone() }.validate(), Err(PlanError::Rate));
         }
     }

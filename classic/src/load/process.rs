@@ -44,7 +44,7 @@ const TICK: Duration = Duration::from_millis(10);
 
 /// Returns the resource usage of a process; `None` if the process has exited or may not be read.
 #[must_use]
-pub fn usage_of(process: u32) -> Option<ProcessUsage> {
+pub fn read_process_usage(process: u32) -> Option<ProcessUsage> {
     let folder = Path::new("/proc").join(process.to_string());
     let stat = fs::read_to_string(folder.join("stat")).ok()?;
     let status = fs::read_to_string(folder.join("status")).ok()?;
@@ -73,7 +73,7 @@ fn kib(text: &str, name: &str) -> Option<u64> {
 
 /// Returns the CPU time of those threads of a process whose names begin with `name`.
 #[must_use]
-pub fn threads_cpu(process: u32, name: &str) -> Duration {
+pub fn threads_cpu_time(process: u32, name: &str) -> Duration {
     let folder = Path::new("/proc").join(process.to_string()).join("task");
     let Ok(threads) = fs::read_dir(folder) else { return Duration::ZERO };
     let stats = threads.filter_map(|it| fs::read_to_string(it.ok()?.path().join("stat")).ok());
@@ -84,7 +84,7 @@ pub fn threads_cpu(process: u32, name: &str) -> Duration {
 
 /// Returns the processes of this machine that listen at an address and may be read.
 #[must_use]
-pub fn listeners(address: SocketAddr) -> Vec<u32> {
+pub fn listening_processes(address: SocketAddr) -> Vec<u32> {
     let table = if address.is_ipv4() { TCP } else { TCP6 };
     let sockets: HashSet<String> =
         listening(table, address.port()).map(|inode| format!("socket:[{inode}]")).collect();
@@ -161,7 +161,7 @@ fn has_socket(process: u32, sockets: &HashSet<String>) -> bool {
 
 /// Returns the memory that the kernel uses for slab objects and socket buffers, in bytes.
 #[must_use]
-pub fn kernel_bytes() -> u64 {
+pub fn kernel_memory_bytes() -> u64 {
     const PAGE_BYTES: u64 = 4096;
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let slab = kib(&memory, "Slab:").unwrap_or(0);
@@ -183,10 +183,10 @@ mod tests {
     fn listening_process_is_found() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        assert_eq!(listeners(address), [std::process::id()]);
+        assert_eq!(listening_processes(address), [std::process::id()]);
         assert!(is_listening(address.port()));
         drop(listener);
-        assert_eq!(listeners(address), [] as [u32; 0]);
+        assert_eq!(listening_processes(address), [] as [u32; 0]);
     }
 
     #[test]
@@ -199,9 +199,9 @@ mod tests {
 
     #[test]
     fn usage_of_this_process_is_positive() {
-        let own = usage_of(std::process::id()).unwrap();
+        let own = read_process_usage(std::process::id()).unwrap();
         assert!(own.anon_bytes > 0 && own.resident_bytes >= own.anon_bytes, "{own:?}");
-        assert!(kernel_bytes() > 0);
-        assert_eq!(usage_of(u32::MAX), None);
+        assert!(kernel_memory_bytes() > 0);
+        assert_eq!(read_process_usage(u32::MAX), None);
     }
 }

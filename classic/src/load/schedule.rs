@@ -18,7 +18,7 @@ impl Schedule {
 
     /// Returns this schedule, limited to messages that are due before `end_ns`.
     #[must_use]
-    pub fn until(self, end_ns: u64) -> Self {
+    pub fn with_end_ns(self, end_ns: u64) -> Self {
         Self { end_ns, ..self }
     }
 
@@ -48,8 +48,8 @@ impl Schedule {
 
     /// Returns the schedule of every `count`-th message, beginning with the message at `index`.
     #[must_use]
-    pub fn every_nth(&self, index: u64, count: u64) -> Self {
-        Self::new(self.due_ns(index), self.step_ns * count as f64).until(self.end_ns)
+    pub fn schedule_of_every_nth(&self, index: u64, count: u64) -> Self {
+        Self::new(self.due_ns(index), self.step_ns * count as f64).with_end_ns(self.end_ns)
     }
 }
 
@@ -59,11 +59,11 @@ mod tests {
 
     #[test]
     fn no_message_is_due_from_the_end_on() {
-        let schedule = Schedule::new(1000, 10.0).until(1030);
+        let schedule = Schedule::new(1000, 10.0).with_end_ns(1030);
         assert_eq!([1029, 1030, u64::MAX].map(|now_ns| schedule.due_count(now_ns)), [3; 3]);
-        let odd = schedule.every_nth(1, 2);
+        let odd = schedule.schedule_of_every_nth(1, 2);
         assert_eq!([1009, 1010, 5000].map(|now_ns| odd.due_count(now_ns)), [0, 1, 1]);
-        assert_eq!(schedule.until(0).due_count(u64::MAX), 0);
+        assert_eq!(schedule.with_end_ns(0).due_count(u64::MAX), 0);
     }
 
     #[test]
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn shares_of_a_schedule_cover_it() {
         let whole = Schedule::new(50, 10.0);
-        let shares = [0, 1, 2].map(|index| whole.every_nth(index, 3));
+        let shares = [0, 1, 2].map(|index| whole.schedule_of_every_nth(index, 3));
         for now_ns in [0, 50, 59, 60, 75, 1000, 12_345] {
             let sum: u64 = shares.iter().map(|it| it.due_count(now_ns)).sum();
             assert_eq!(sum, whole.due_count(now_ns), "{now_ns}");

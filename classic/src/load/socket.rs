@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Epoll events that are monitored on a connection: all, edge-triggered.
-pub(crate) const WATCHED: epoll::EventFlags = epoll::EventFlags::IN
+pub(crate) const WATCHED_EVENTS: epoll::EventFlags = epoll::EventFlags::IN
     .union(epoll::EventFlags::OUT)
     .union(epoll::EventFlags::RDHUP)
     .union(epoll::EventFlags::ET);

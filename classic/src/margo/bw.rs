@@ -2,13 +2,13 @@
 
 mod server;
 
-use super::meeting::source_towards;
+use super::meeting::local_address_towards;
 use super::{Options, Program, Role};
 use crate::free_bytes;
 use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
 use handover_base::clock;
-use handover_program::exit::{Interrupted, usage};
+use handover_program::exit::{Interrupted, to_usage_error};
 use handover_rpc::{
     Address, Bulk, BulkHandle, BulkMemory, Call, Calling, Config, Endpoint, Method, Peer, Rights,
 };
@@ -129,7 +129,9 @@ enum Op {
 pub fn run(args: &Bandwidth, out: &mut dyn Write) -> anyhow::Result<()> {
     if args.xfer_bytes > args.buffer_bytes {
         let (xfer, buffer) = (args.xfer_bytes, args.buffer_bytes);
-        return Err(usage(format!("-x {xfer}: exceeds the size of the buffer, -X {buffer}")));
+        return Err(to_usage_error(format!(
+            "-x {xfer}: exceeds the size of the buffer, -X {buffer}"
+        )));
     }
     args.check_free_memory()?;
     super::run(args, out)
@@ -269,7 +271,7 @@ impl Bandwidth {
 /// Returns this host's address as seen from the rendezvous host; empty without `--rendezvous`.
 fn local_host(rendezvous: Option<&str>) -> anyhow::Result<String> {
     let Some(place) = rendezvous else { return Ok(String::new()) };
-    let route = source_towards(place);
+    let route = local_address_towards(place);
     let (own, _) = route.with_context(|| format!("--rendezvous {place}: find the route"))?;
     Ok(SocketAddr::new(own, 0).to_string())
 }

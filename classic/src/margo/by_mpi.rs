@@ -1,11 +1,11 @@
 //! Exchange of rank 0's address through MPI itself, for builds with MPI on hosts with the library.
 
-use super::meeting::{machine_id, parse_reachable_address, source_towards};
+use super::meeting::{local_address_towards, machine_id, parse_reachable_address};
 use super::ranks::Rank;
 use anyhow::{Context, bail, ensure};
 use handover_program::console::print_error;
 use handover_rpc::{Address, EndpointError};
-use handover_suite::mpi::World;
+use handover_suite::mpi::Mpi;
 use std::net::SocketAddr;
 
 /// Size of a message between the ranks: a text, padded with at least one zero byte.
@@ -14,29 +14,29 @@ const MESSAGE_BYTES: usize = 4096;
 /// Meeting of the ranks by MPI: initialised, before any message was sent.
 #[derive(Debug)]
 pub struct MpiMeeting {
-    world: World,
+    world: Mpi,
 }
 
 /// Initialises MPI. Returns `None` if the library is not found: it is then missing for both ranks
 /// of this host, and they can meet through a file.
-pub fn begin(rank: &Rank) -> anyhow::Result<Option<MpiMeeting>> {
-    if !rank.is_of_mpi() {
+pub fn init_mpi(rank: &Rank) -> anyhow::Result<Option<MpiMeeting>> {
+    if !rank.is_started_by_mpi() {
         return Ok(None);
     }
-    let world = match World::begin() {
+    let world = match Mpi::init() {
         Ok(world) => world,
         Err(why) => {
             print_error(format_args!("MPI is not available, the ranks meet through a file: {why}"));
             return Ok(None);
         }
     };
-    let found = world.rank()?;
+    let found = world.rank_and_count()?;
     ensure!(
         found == (rank.number, rank.ranks_count),
         "the launcher's environment says rank {} of {}, but {} says rank {} of {}",
         rank.number,
         rank.ranks_count,
-        world.library()?,
+        world.library_version()?,
         found.0,
         found.1
     );
@@ -95,7 +95,7 @@ impl MpiMeeting {
             Err(_) => String::new(),
         };
         self.send(1, &answer)?;
-        self.world.end()?;
+        self.world.finalise()?;
         listened.map(drop)
     }
 
@@ -104,7 +104,7 @@ impl MpiMeeting {
         let host = rustix::system::uname();
         self.send(0, &format!("{} {}", machine_id(), host.nodename().to_string_lossy()))?;
         let line = self.receive(0)?;
-        self.world.end()?;
+        self.world.finalise()?;
         if line.is_empty() {
             bail!("rank 0 has sent no address: it failed to listen");
         }
@@ -114,7 +114,7 @@ impl MpiMeeting {
 
 /// Returns this host's address as seen from the host `host`, with port 0.
 fn address_towards(host: &str) -> anyhow::Result<SocketAddr> {
-    let (own, _) = source_towards((host, 9)).with_context(|| {
+    let (own, _) = local_address_towards((host, 9)).with_context(|| {
         format!(
             "find the route to {host}, the host of rank 1; give an address of rank 0's host by \
              --rendezvous HOST:PORT"

@@ -1,10 +1,10 @@
 //! Exchange of an address between two ranks, through a file on one host, or at an address across
 //! hosts: rank 0 sends the address on which it listens to rank 1. Every wait has a time limit.
 
-use super::ranks::parent_and_start;
+use super::ranks::parent_and_start_ticks;
 use crate::load::process;
 use anyhow::{Context as _, bail};
-use handover_program::exit::usage;
+use handover_program::exit::to_usage_error;
 use handover_rpc::{
     Address, CallError, Calling, CloseReason, Config, Context, Endpoint, EndpointError, Failure,
     FrameError, Method, Peer, Transport,
@@ -41,7 +41,7 @@ impl<'a> WaitLimit<'a> {
     }
 
     /// Sleeps for `POLL_INTERVAL`. Returns an error instead if the time is over or the process was interrupted.
-    pub fn pause(&self, failure: impl FnOnce() -> String) -> anyhow::Result<()> {
+    pub fn sleep_or_fail(&self, failure: impl FnOnce() -> String) -> anyhow::Result<()> {
         self.check(failure)?;
         std::thread::sleep(POLL_INTERVAL);
         Ok(())
@@ -127,7 +127,7 @@ impl MeetingFile {
     /// Writes this process's address to the file.
     pub fn publish(&self, address: &Address) -> anyhow::Result<PublishedAddress<'_>> {
         let (me, text) = (std::process::id(), address.to_string());
-        let started = parent_and_start(me).map_or(0, |it| it.1);
+        let started = parent_and_start_ticks(me).map_or(0, |it| it.1);
         let line = format!("handover {me} {started} {text}\n");
         let flags =
             OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::WRONLY | OFlags::CLOEXEC;
@@ -167,7 +167,7 @@ impl MeetingFile {
                 let _ = fs::unlinkat(&self.folder, self.name.as_str(), AtFlags::empty());
                 return Ok((address, file));
             }
-            limit.pause(|| {
+            limit.sleep_or_fail(|| {
                 let path = self.path.display();
                 format!("rank 0 has not written its address to {path} (if it is on another host, use --rendezvous HOST:PORT)")
             })?;
@@ -179,7 +179,7 @@ impl MeetingFile {
         let Some((AddressRecord { pid, started, text }, file)) = self.read()? else {
             return Ok(None);
         };
-        match parent_and_start(pid) {
+        match parent_and_start_ticks(pid) {
             Some((_, writer_started)) if writer_started == started => {
                 Ok(Some((text.parse()?, file)))
             }
@@ -191,7 +191,7 @@ impl MeetingFile {
     fn is_stale(&self) -> bool {
         let read = self.read();
         matches!(read, Ok(Some((AddressRecord { pid, started, .. }, _)))
-            if parent_and_start(pid).is_none_or(|(_, writer_started)| writer_started != started))
+            if parent_and_start_ticks(pid).is_none_or(|(_, writer_started)| writer_started != started))
     }
 
     /// Returns the open file and its content; `None` while it contains no complete line.
@@ -308,7 +308,7 @@ pub fn wait_at_host(
     endpoint.listen(&Address::Tcp(place.to_owned())).map_err(|error| match error {
         EndpointError::HostUnresolved { .. }
         | EndpointError::SystemCall { errno: Errno::ADDRNOTAVAIL, .. } => {
-            usage(format!(
+            to_usage_error(format!(
                 "--rendezvous {place}: rank 0 cannot listen there, as it is not an address of this host: {error}"
             ))
         }
@@ -333,7 +333,7 @@ pub fn address_from_host(
     let mut why = String::from("no socket listens there");
     loop {
         if !is_safe_to_connect(place) {
-            limit.pause(|| format!("rank 0 does not answer at {place} ({why})"))?;
+            limit.sleep_or_fail(|| format!("rank 0 does not answer at {place} ({why})"))?;
             continue;
         }
         let mut endpoint = meeting_endpoint()?;
@@ -345,7 +345,7 @@ pub fn address_from_host(
                 Err(error) => why = error.to_string(),
             },
             Err(EndpointError::HostUnresolved { error, .. }) => {
-                return Err(usage(format!("--rendezvous {place}: {error}")));
+                return Err(to_usage_error(format!("--rendezvous {place}: {error}")));
             }
             Err(
                 error @ EndpointError::Handshake {
@@ -357,19 +357,19 @@ pub fn address_from_host(
             }
             Err(error) => why = error.to_string(),
         }
-        limit.pause(|| format!("rank 0 does not answer at {place} ({why})"))?;
+        limit.sleep_or_fail(|| format!("rank 0 does not answer at {place} ({why})"))?;
     }
 }
 
 /// Returns `true` unless `place` is a local address with no listening socket. Connecting to an unused local port can
 /// select that same port as the source port (a TCP self-connect), and rank 0 then cannot bind it for about a minute.
 fn is_safe_to_connect(place: &str) -> bool {
-    source_towards(place)
+    local_address_towards(place)
         .map_or(true, |(own, to)| own != to.ip() || process::is_listening(to.port()))
 }
 
 /// Returns the local address from which this host reaches `place`, and the address of `place`. Nothing is sent.
-pub fn source_towards(place: impl ToSocketAddrs) -> io::Result<(IpAddr, SocketAddr)> {
+pub fn local_address_towards(place: impl ToSocketAddrs) -> io::Result<(IpAddr, SocketAddr)> {
     let mut refused = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in place.to_socket_addrs()? {
         let any: SocketAddr =
@@ -392,7 +392,7 @@ pub fn parse_reachable_address(line: &str) -> anyhow::Result<Address> {
     {
         let how = address.transport();
         let say = "the ranks are on different hosts; use tls:// or tcp://";
-        return Err(usage(format!("-n {how}://: {say}")));
+        return Err(to_usage_error(format!("-n {how}://: {say}")));
     }
     Ok(address)
 }

@@ -1,6 +1,6 @@
 //! Rank of this process in a job, from the environment that its launcher has set.
 
-use handover_program::exit::usage;
+use handover_program::exit::to_usage_error;
 use std::fs;
 
 /// Rank of a process in a job.
@@ -77,7 +77,9 @@ impl Rank {
         let Some(launcher) = LAUNCHERS.iter().find(is_set) else { return Ok(None) };
         let number = |name: &str| -> anyhow::Result<Option<u32>> {
             let Some(text) = variable(name) else { return Ok(None) };
-            text.parse().map(Some).map_err(|_| usage(format!("{name}={text}: not a number")))
+            text.parse()
+                .map(Some)
+                .map_err(|_| to_usage_error(format!("{name}={text}: not a number")))
         };
         let first = |names: &[&str]| -> anyhow::Result<Option<u32>> {
             names.iter().find_map(|name| number(name).transpose()).transpose()
@@ -85,7 +87,7 @@ impl Rank {
         let rank = number(launcher.rank)?.unwrap_or_default();
         let Some(ranks_count) = first(launcher.count)? else {
             let (rank, counts) = (launcher.rank, launcher.count.join(" or "));
-            return Err(usage(format!(
+            return Err(to_usage_error(format!(
                 "{rank} is set, but the number of ranks is unknown: set {counts}"
             )));
         };
@@ -111,7 +113,7 @@ impl Rank {
 
     /// Returns `true` if an MPI launcher has started this rank.
     #[cfg(feature = "mpi")]
-    pub fn is_of_mpi(&self) -> bool {
+    pub fn is_started_by_mpi(&self) -> bool {
         matches!(self.variable, "OMPI_COMM_WORLD_RANK" | "PMI_RANK")
     }
 
@@ -143,7 +145,7 @@ fn launched_by(variable: &str) -> String {
     };
     let mut pid = std::os::unix::process::parent_id();
     loop {
-        let Some((parent, started)) = parent_and_start(pid) else { return pid.to_string() };
+        let Some((parent, started)) = parent_and_start_ticks(pid) else { return pid.to_string() };
         if parent <= 1 || !is_rank(pid) {
             return format!("{pid}-{started}");
         }
@@ -152,7 +154,7 @@ fn launched_by(variable: &str) -> String {
 }
 
 /// Returns a process's parent, and its start time in the kernel's ticks since boot.
-pub fn parent_and_start(pid: u32) -> Option<(u32, u64)> {
+pub fn parent_and_start_ticks(pid: u32) -> Option<(u32, u64)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The fields after the program's name, which may contain any character.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
@@ -223,7 +225,7 @@ mod tests {
             })
             .expect("both");
         assert_eq!(pid, std::os::unix::process::parent_id());
-        assert_eq!(parent_and_start(pid).map(|it| it.1), Some(started));
+        assert_eq!(parent_and_start_ticks(pid).map(|it| it.1), Some(started));
         assert_eq!(file_name_part("../a b/c.0"), "..abc.0");
     }
 }

@@ -1,17 +1,17 @@
 //! The experiments of the classic table: aggregate rates by the number of clients.
 
-use super::options::Options;
+use super::options::SchedulerOptions;
 use super::{Plan, Sched, Stamp};
 use anyhow::Context;
 use handover_base::topology;
 use handover_base::units::Rate;
 use handover_program::console::print_error;
-use handover_program::exit::{Interrupted, usage};
+use handover_program::exit::{Interrupted, to_usage_error};
 use handover_suite::sched::program;
 use std::io::Write;
 
 /// Numbers of clients of the classic table's rows.
-pub const CLIENTS: [u64; 12] = [1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 17, 23];
+pub const CLIENT_COUNTS: [u64; 12] = [1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 17, 23];
 /// Duration of one experiment in seconds, by default.
 const SECONDS: f64 = 0.5;
 const LENGTH_BYTES: u32 = 1500;
@@ -74,7 +74,7 @@ pub fn run(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let seconds = args.seconds.unwrap_or(SECONDS);
-    let algorithm = Options::read(&args.scheduler, 1).map_err(usage)?.algorithm;
+    let algorithm = SchedulerOptions::parse(&args.scheduler, 1).map_err(to_usage_error)?.algorithm;
     for it in &selected.0 {
         writeln!(
             out,
@@ -119,7 +119,8 @@ impl Experiment {
         let nanoseconds = (seconds * 1e9) as u64;
         let line = format!("{nanoseconds}ns {offered} {LENGTH_BYTES} {burst_packets}\n");
         let text: String = (0..threads).map(|it| format!("thread {it}\n{line}")).collect();
-        let program = program::parse(&text).context("parse the load of the experiment")?;
+        let program =
+            program::parse_load_program(&text).context("parse the load of the experiment")?;
         let plan = Plan::new(&args, program)?;
         let played = plan.run()?;
         if let Some(failed) = played.failed {

@@ -10,25 +10,25 @@ const FLOWS_COUNT: u32 = 16;
 const LENGTH_BYTES: u32 = 1500;
 
 /// Names of the scheduler's options.
-pub const NAMES: [&str; 3] = ["-alg", "-flowsets", "-qmax"];
+pub const OPTION_NAMES: [&str; 3] = ["-alg", "-flowsets", "-qmax"];
 
 /// The scheduler's options in runs with clients.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct SchedulerOptions {
     pub algorithm: Algorithm,
     pub flows: FlowSet,
     /// Maximum number of packets that a flow may have queued.
     pub queued_max: Option<u32>,
 }
 
-impl Options {
+impl SchedulerOptions {
     /// Parses the options of a run with `threads` clients.
     ///
     /// # Errors
     /// A line that names the option and the error.
-    pub fn read(words: &[String], threads: u32) -> Result<Options, String> {
+    pub fn parse(words: &[String], threads: u32) -> Result<SchedulerOptions, String> {
         let flows = FlowSet::equal(1, LENGTH_BYTES, threads.max(FLOWS_COUNT));
-        let mut options = Options { algorithm: ALGORITHM, flows, queued_max: None };
+        let mut options = SchedulerOptions { algorithm: ALGORITHM, flows, queued_max: None };
         let mut words = words.iter();
         while let Some(option) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("{option} needs a value"));
@@ -68,9 +68,9 @@ fn count(option: &str, text: &str) -> Result<u32, String> {
 mod tests {
     use super::*;
 
-    fn read(line: &str) -> Result<Options, String> {
+    fn read(line: &str) -> Result<SchedulerOptions, String> {
         let words: Vec<String> = line.split_whitespace().map(String::from).collect();
-        Options::read(&words, 20)
+        SchedulerOptions::parse(&words, 20)
     }
 
     #[test]
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(options.algorithm, Algorithm::Rr);
         assert_eq!(options.flows.to_string(), "1:1500:20");
         assert_eq!(options.queued_max, None);
-        let options = Options::read(&[], 1).expect("parse no options");
+        let options = SchedulerOptions::parse(&[], 1).expect("parse no options");
         assert_eq!(options.flows.to_string(), "1:1500:16");
     }
 

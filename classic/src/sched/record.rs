@@ -3,7 +3,7 @@
 use super::recorder::{Records, write_line};
 use anyhow::Context;
 use handover_base::clock;
-use handover_program::files::Replacement;
+use handover_program::files::FileReplacement;
 use handover_sched::drive::Record;
 use hdrhistogram::Histogram;
 use std::io::{self, BufWriter};
@@ -22,10 +22,10 @@ const DIGITS: u8 = 3;
 const WAIT_NS_MAX: u64 = 600_000_000_000;
 
 /// Stages of a packet's wait, in order.
-pub const STAGES: [&str; 3] = ["client to arbiter", "in the scheduler", "mark to sink"];
+pub const STAGE_LABELS: [&str; 3] = ["client to arbiter", "in the scheduler", "mark to sink"];
 
 /// Waits of one client's packets.
-pub struct Waits {
+pub struct PacketWaits {
     /// Waits by stage, in ns.
     pub stages: [Histogram<u64>; 3],
     /// Number of lines in the client's file.
@@ -36,20 +36,20 @@ pub struct Waits {
     pub held_up: Duration,
 }
 
-impl Default for Waits {
-    fn default() -> Waits {
+impl Default for PacketWaits {
+    fn default() -> PacketWaits {
         let stage = || match Histogram::new_with_bounds(1, WAIT_NS_MAX, DIGITS) {
             Ok(stage) => stage,
             Err(refused) => unreachable!("constant histogram bounds were refused: {refused}"),
         };
         let stages = [stage(), stage(), stage()];
-        Waits { stages, written: 0, unwritten: 0, held_up: Duration::ZERO }
+        PacketWaits { stages, written: 0, unwritten: 0, held_up: Duration::ZERO }
     }
 }
 
-impl Waits {
+impl PacketWaits {
     /// Adds the waits of another client.
-    pub fn add(&mut self, other: &Waits) {
+    pub fn add(&mut self, other: &PacketWaits) {
         for (sum, stage) in self.stages.iter_mut().zip(&other.stages) {
             match sum.add(stage) {
                 Ok(()) => {}
@@ -84,8 +84,8 @@ struct Stream {
     records: Records,
     path: PathBuf,
     /// Time-stamp file of the client; `None` after a failure.
-    file: Option<BufWriter<Replacement>>,
-    waits: Waits,
+    file: Option<BufWriter<FileReplacement>>,
+    waits: PacketWaits,
     failed: Option<io::Error>,
 }
 
@@ -108,20 +108,20 @@ impl Stream {
         })
     }
 
-    fn close(mut self) -> (Waits, Option<anyhow::Error>) {
+    fn close(mut self) -> (PacketWaits, Option<anyhow::Error>) {
         if let Some(file) = self.file.take() {
             let written = file.into_inner().map_err(|refused| {
                 let (refused, file) = refused.into_parts();
                 let _ = file.into_parts();
                 refused
             });
-            if let Err(refused) = written.and_then(Replacement::commit) {
+            if let Err(refused) = written.and_then(FileReplacement::commit) {
                 self.failed.get_or_insert(refused);
             }
         }
         let Stream { records, path, mut waits, failed, .. } = self;
-        waits.held_up = records.waited();
-        waits.unwritten += records.lost();
+        waits.held_up = records.waited_duration();
+        waits.unwritten += records.lost_records_count();
         let failed = failed.map(|refused| {
             // The lines that were written went with the partial file.
             waits.unwritten += std::mem::take(&mut waits.written);
@@ -132,35 +132,41 @@ impl Stream {
     }
 }
 
-pub struct Streams(Vec<Stream>);
+pub struct RecordFiles(Vec<Stream>);
 
 /// Results of writing all files.
-pub struct Written {
+pub struct WriteResults {
     /// Waits of each client's packets.
-    pub waits: Vec<Waits>,
+    pub waits: Vec<PacketWaits>,
     /// Time that writing took after the end of the clients.
     pub took: Duration,
     /// First failure of a stream; `None` if all streams were written.
     pub failed: Option<anyhow::Error>,
 }
 
-impl Streams {
+impl RecordFiles {
     /// Creates the partial files of `PREFIXqueue-0.txt` and so on, one for each buffer.
     ///
     /// # Errors
     /// If a file cannot be created.
-    pub fn create(prefix: &Path, buffers: Vec<Records>) -> anyhow::Result<Streams> {
+    pub fn create(prefix: &Path, buffers: Vec<Records>) -> anyhow::Result<RecordFiles> {
         let mut streams = Vec::with_capacity(buffers.len());
         for (client, records) in buffers.into_iter().enumerate() {
             let mut path = prefix.as_os_str().to_os_string();
             path.push(format!("queue-{client}.txt"));
             let path = PathBuf::from(path);
-            let file = Replacement::begin(&path)
+            let file = FileReplacement::create(&path)
                 .with_context(|| format!("-p: create {}", path.display()))?;
             let file = Some(BufWriter::with_capacity(BUFFER_BYTES, file));
-            streams.push(Stream { records, path, file, waits: Waits::default(), failed: None });
+            streams.push(Stream {
+                records,
+                path,
+                file,
+                waits: PacketWaits::default(),
+                failed: None,
+            });
         }
-        Ok(Streams(streams))
+        Ok(RecordFiles(streams))
     }
 
     /// Writes all records; each file appears when it is complete. A failure does not stop the other
@@ -168,7 +174,7 @@ impl Streams {
     ///
     /// Writing takes a CPU that the clients may be using: until they have finished, it writes only
     /// when a buffer is half full.
-    pub fn write(mut self) -> Written {
+    pub fn write(mut self) -> WriteResults {
         while !self.0.iter().all(|stream| stream.records.is_closed()) {
             let pressing = self.0.iter_mut().filter(|stream| stream.records.is_half_full());
             if pressing.map(Stream::take).sum::<usize>() == 0 {
@@ -185,6 +191,6 @@ impl Streams {
             all.push(waits);
             failed = failed.or(refused);
         }
-        Written { waits: all, took: began.elapsed(), failed }
+        WriteResults { waits: all, took: began.elapsed(), failed }
     }
 }

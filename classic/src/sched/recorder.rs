@@ -179,13 +179,13 @@ impl Records {
     }
 
     /// Returns the number of lost records. Complete when [`is_finished`](Self::is_finished).
-    pub(super) fn lost(&self) -> u64 {
+    pub(super) fn lost_records_count(&self) -> u64 {
         // Relaxed: a statistic; the end of the ring orders the last one.
         self.losses.lost.load(Ordering::Relaxed)
     }
 
     /// Returns the time for which the client waited for space. Complete when [`is_finished`](Self::is_finished).
-    pub(super) fn waited(&self) -> Duration {
+    pub(super) fn waited_duration(&self) -> Duration {
         // Relaxed: as in lost().
         Duration::from_nanos(self.losses.waited_ns.load(Ordering::Relaxed))
     }
@@ -300,7 +300,7 @@ mod tests {
         drop(recorder);
         let (seen, records) = reader.join().unwrap();
         assert_eq!(seen, [0, 1, 2, 3]);
-        assert_eq!((records.lost(), records.waited()), (6, Duration::ZERO));
+        assert_eq!((records.lost_records_count(), records.waited_duration()), (6, Duration::ZERO));
     }
 
     #[test]
@@ -317,8 +317,8 @@ mod tests {
             let (seen, records) = drained(records);
             client.join().unwrap();
             assert!(seen.into_iter().eq(0..2_000), "{records_max}");
-            assert_eq!(records.lost(), 0);
-            assert!(records_max < 2_000 || records.waited() == Duration::ZERO);
+            assert_eq!(records.lost_records_count(), 0);
+            assert!(records_max < 2_000 || records.waited_duration() == Duration::ZERO);
         }
     }
 

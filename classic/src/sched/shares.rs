@@ -9,7 +9,7 @@ const OFF_MIN: f64 = 0.05;
 const FULL_MIN: f64 = 0.95;
 
 /// Returns the lines that explain the column `due`, and the shares that differ from it.
-pub fn notes(plan: &Plan, rows: &[Row], seconds: f64) -> Vec<String> {
+pub fn share_notes(plan: &Plan, rows: &[Row], seconds: f64) -> Vec<String> {
     let clients = &rows[..plan.threads() as usize];
     let shares: Vec<(usize, &Row, Share)> =
         (0..).zip(clients).filter_map(|(thread, row)| Some((thread, row, row.share?))).collect();

@@ -1,9 +1,9 @@
 //! Results of a run: the closing table and the charts.
 
-use super::record::{STAGES, Waits};
+use super::record::{PacketWaits, STAGE_LABELS};
 use anyhow::Context;
 use handover_base::units::format_ns;
-use handover_report::svg::{Axis, Chart, Mark, Name, Point, Quantity, Role, Series};
+use handover_report::svg::{Axis, AxisName, Chart, Mark, Point, Quantity, Series, SeriesRole};
 use handover_sched::drive::Counts;
 use hdrhistogram::Histogram;
 use std::ffi::OsString;
@@ -28,7 +28,7 @@ pub struct Row {
     /// Number of times that a flow of the client ran out of packets; `None` if fairness was not measured.
     pub emptied: Option<u64>,
     /// Waits of the client's packets.
-    pub waits: Option<Waits>,
+    pub waits: Option<PacketWaits>,
 }
 
 /// Shares between 0 and 1.
@@ -59,7 +59,7 @@ impl Scale {
 }
 
 /// Prints the table of clients and the table of waits.
-pub fn print(rows: &[Row], seconds: f64, out: &mut dyn Write) -> io::Result<()> {
+pub fn print_table(rows: &[Row], seconds: f64, out: &mut dyn Write) -> io::Result<()> {
     let per_second = |n: u64| n as f64 / seconds.max(1e-9);
     let most = |of: fn(&Counts) -> u64| rows.iter().map(|row| of(&row.counts)).max().unwrap_or(0);
     let packets = Scale::of(per_second(most(|it| it.transmitted)));
@@ -98,7 +98,7 @@ pub fn print(rows: &[Row], seconds: f64, out: &mut dyn Write) -> io::Result<()> 
     if rows.iter().any(|row| row.waits.is_some()) {
         writeln!(out)?;
         write!(out, "{:>6}", "client")?;
-        for stage in STAGES {
+        for stage in STAGE_LABELS {
             write!(out, "  {:>30}", format!("{stage}, {}", names().join("/")))?;
         }
         writeln!(out, " {:>12}", "stamped")?;
@@ -126,7 +126,7 @@ fn quantiles(stage: &Histogram<u64>) -> String {
 }
 
 /// Draws `PREFIXstages.svg` and `PREFIXshares.svg`; returns the paths of the files.
-pub fn draw(rows: &[Row], prefix: &Path) -> anyhow::Result<Vec<PathBuf>> {
+pub fn draw_charts(rows: &[Row], prefix: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut made = Vec::new();
     if rows.iter().any(|row| row.waits.as_ref().is_some_and(|it| !it.stages[0].is_empty())) {
         made.push(write(prefix, "stages.svg", &stages(rows))?);
@@ -139,7 +139,7 @@ fn write(prefix: &Path, name: &str, chart: &Chart) -> anyhow::Result<PathBuf> {
     let mut path = OsString::from(prefix);
     path.push(name);
     let path = PathBuf::from(path);
-    fs::write(&path, chart.draw_alone())
+    fs::write(&path, chart.to_standalone_svg())
         .with_context(|| format!("--plot: write {}", path.display()))?;
     Ok(path)
 }
@@ -153,13 +153,13 @@ fn stages(rows: &[Row]) -> Chart {
         for (index, (stage, points)) in waits.stages.iter().zip(&mut points).enumerate() {
             let at = |q: f64| stage.value_at_quantile(q).max(1) as f64;
             let place = labels.len() as f64;
-            labels.push(Name {
-                label: format!("{} {}", row.name, STAGES[index]),
+            labels.push(AxisName {
+                label: format!("{} {}", row.name, STAGE_LABELS[index]),
                 note: quantiles(stage),
                 opens_group: index == 0,
             });
             if !stage.is_empty() {
-                let point = Point::at(at(0.5), place).with_span(at(0.5), at(0.999));
+                let point = Point::new(at(0.5), place).with_span(at(0.5), at(0.999));
                 points.push(point.with_tooltip(format!(
                     "{}: {}",
                     names().join(" / "),
@@ -169,12 +169,12 @@ fn stages(rows: &[Row]) -> Chart {
         }
     }
     let time = Axis::log("waited, p50 to p99.9", Quantity::Nanos);
-    let mut chart = Chart::new("Where packets waited", time, Axis::names(labels))
+    let mut chart = Chart::new("Where packets waited", time, Axis::with_names(labels))
         .with_description("For each client and stage the median wait, with a line to its p99.9.");
     for (index, points) in points.into_iter().enumerate() {
         chart = chart.with_series(Series::new(
-            STAGES[index],
-            Role::Nth(index as u8),
+            STAGE_LABELS[index],
+            SeriesRole::Nth(index as u8),
             Mark::Dot,
             points,
         ));
@@ -186,7 +186,7 @@ fn stages(rows: &[Row]) -> Chart {
 fn shares(rows: &[Row]) -> Chart {
     let clients: Vec<(&Row, Share)> =
         rows.iter().filter_map(|row| row.share.map(|share| (row, share))).collect();
-    let name = |(row, share): &(&Row, Share)| Name {
+    let name = |(row, share): &(&Row, Share)| AxisName {
         label: format!("client {}", row.name),
         note: format!("{:.2} %", share.got * 100.0),
         opens_group: false,
@@ -195,15 +195,20 @@ fn shares(rows: &[Row]) -> Chart {
         let place = |(index, (_, share)): (usize, &(&Row, Share))| {
             let Share { got, due } = *share;
             let label = format!("got {:.2} %, due {:.2} %", got * 100.0, due * 100.0);
-            Point::at(part(share), index as f64).with_tooltip(label)
+            Point::new(part(share), index as f64).with_tooltip(label)
         };
         clients.iter().enumerate().map(place).collect::<Vec<_>>()
     };
-    let axis = Axis::linear("share of all bytes", Quantity::Share).including(0.0);
-    Chart::new("Shares", axis, Axis::names(clients.iter().map(name).collect()))
+    let axis = Axis::linear("share of all bytes", Quantity::Share).with_included_value(0.0);
+    Chart::new("Shares", axis, Axis::with_names(clients.iter().map(name).collect()))
         .with_description(
             "For each client the share of all bytes that it got, and a tick at what was due.",
         )
-        .with_series(Series::new("obtained", Role::Ours, Mark::Bar, points(|share| share.got)))
-        .with_series(Series::new("due", Role::Floor, Mark::Tick, points(|share| share.due)))
+        .with_series(Series::new(
+            "obtained",
+            SeriesRole::Ours,
+            Mark::Bar,
+            points(|share| share.got),
+        ))
+        .with_series(Series::new("due", SeriesRole::Floor, Mark::Tick, points(|share| share.due)))
 }

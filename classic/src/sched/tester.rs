@@ -2,10 +2,10 @@
 
 use handover_base::{affinity, clock};
 use handover_harness::stats::quantile_sorted;
-use handover_program::exit::usage;
+use handover_program::exit::to_usage_error;
 use handover_sched::engine::Visitor;
 use handover_sched::{FlowError, Scheduler};
-use handover_suite::sched::tester::{EmptyScheduler, Options, Report, Tester};
+use handover_suite::sched::tester::{EmptyScheduler, Tester, TesterOptions, TesterReport};
 use std::io::Write;
 
 /// Number of parts of the test, each timed next to the same steps without a scheduler.
@@ -13,15 +13,15 @@ const PARTS: u64 = 25;
 
 /// Runs the test of the algorithm alone; prints dummynet's line, and then the algorithm's cost without the generator's.
 pub fn run(words: &[String], out: &mut dyn Write) -> anyhow::Result<()> {
-    let options = Options::parse(words).map_err(usage)?;
+    let options = TesterOptions::parse(words).map_err(to_usage_error)?;
     clock::calibration();
     let _ = affinity::pin(affinity::current_cpu()); // a thread that cannot be pinned may migrate
     let (algorithm, config) = (options.algorithm, options.config());
-    let fair = algorithm.visit(&config, Watch(&options)).map_err(usage)??;
+    let fair = algorithm.visit(&config, Watch(&options)).map_err(to_usage_error)??;
     let Timed { report, took_ns, mut net_ns } =
-        algorithm.visit(&config, Time(&options)).map_err(usage)??;
-    let report = Report { wfi_bytes: fair.wfi_bytes, ..report };
-    writeln!(out, "{}", report.line(algorithm.name(), took_ns, &options.flows.to_string()))?;
+        algorithm.visit(&config, Time(&options)).map_err(to_usage_error)??;
+    let report = TesterReport { wfi_bytes: fair.wfi_bytes, ..report };
+    writeln!(out, "{}", report.format_line(algorithm.name(), took_ns, &options.flows.to_string()))?;
     net_ns.sort_unstable_by(f64::total_cmp);
     writeln!(
         out,
@@ -40,10 +40,10 @@ pub fn run(words: &[String], out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 /// Visitor that measures fairness without measuring times, as this costs as much as scheduling.
-struct Watch<'a>(&'a Options);
+struct Watch<'a>(&'a TesterOptions);
 
 impl Visitor<u64> for Watch<'_> {
-    type Output = anyhow::Result<Report>;
+    type Output = anyhow::Result<TesterReport>;
 
     fn visit<S: Scheduler<u64> + Send + 'static>(self, mut scheduler: S) -> Self::Output {
         let mut tester = Tester::new(self.0, &mut scheduler).map_err(of_flows)?;
@@ -52,10 +52,10 @@ impl Visitor<u64> for Watch<'_> {
 }
 
 /// Visitor that measures the time of scheduling, and of the same steps without a scheduler.
-struct Time<'a>(&'a Options);
+struct Time<'a>(&'a TesterOptions);
 
 struct Timed {
-    report: Report,
+    report: TesterReport,
     took_ns: u64,
     /// Time of each part of the test without that of the generator, in ns per packet.
     net_ns: Vec<f64>,
@@ -70,7 +70,7 @@ impl Visitor<u64> for Time<'_> {
         let mut tester = Tester::new(options, &mut scheduler).map_err(of_flows)?.without_fairness();
         let mut generator =
             Tester::new(options, &mut nothing).map_err(of_flows)?.without_fairness();
-        let mut timed = Timed { report: Report::default(), took_ns: 0, net_ns: Vec::new() };
+        let mut timed = Timed { report: TesterReport::default(), took_ns: 0, net_ns: Vec::new() };
         for part in 0..PARTS {
             let steps = options.steps_count / PARTS + u64::from(part < options.steps_count % PARTS);
             let began = clock::ticks();
@@ -89,5 +89,5 @@ impl Visitor<u64> for Time<'_> {
 }
 
 fn of_flows(refused: FlowError) -> anyhow::Error {
-    usage(format!("-flowsets: {refused}"))
+    to_usage_error(format!("-flowsets: {refused}"))
 }

@@ -25,7 +25,7 @@ const HEADER_BYTES: usize = 16;
 /// # Blocking
 /// Blocks while the socket's buffer is full.
 #[derive(Debug)]
-pub(super) struct Udp {
+pub(super) struct UdpSink {
     socket: UdpSocket,
     /// Length and header of each buffered datagram.
     buffered: Vec<(usize, [u8; HEADER_BYTES])>,
@@ -34,7 +34,7 @@ pub(super) struct Udp {
     failed: Option<io::Error>,
 }
 
-impl Udp {
+impl UdpSink {
     /// Makes a sink that sends to this address, from any port.
     ///
     /// # Errors
@@ -91,7 +91,7 @@ fn send(
     sendmmsg(socket, &mut headers.collect::<Vec<_>>(), SendFlags::empty())
 }
 
-impl Sink for Udp {
+impl Sink for UdpSink {
     fn transmit(&mut self, packet: Departure) {
         let mut header = [0; HEADER_BYTES];
         header[..8].copy_from_slice(&u64::from(packet.flow).to_be_bytes());
@@ -120,7 +120,7 @@ mod tests {
     fn datagrams_have_the_lengths_and_flows_of_the_packets() {
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
         receiver.set_read_timeout(Some(TIMEOUT)).unwrap();
-        let mut udp = Udp::connect(receiver.local_addr().unwrap()).unwrap();
+        let mut udp = UdpSink::connect(receiver.local_addr().unwrap()).unwrap();
         let lengths = [1u32, 8, 16, 17, 1400];
         let mut buffer = [0; 2048];
         let mut number = 0u64;
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn refused_datagrams_do_not_end_sending() {
         let closed_port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let mut udp = Udp::connect(closed_port).unwrap();
+        let mut udp = UdpSink::connect(closed_port).unwrap();
         for tag in 0..10 {
             udp.transmit(Departure { flow: 0, length_bytes: 64, tag });
             udp.flush().unwrap();

@@ -19,7 +19,7 @@ impl<S: Scheduler<Token>> WatchedScheduler<S> {
         WatchedScheduler { inner, watch: FairnessIndex::new(weights) }
     }
 
-    pub fn into_watch(self) -> FairnessIndex {
+    pub fn into_fairness_index(self) -> FairnessIndex {
         self.watch
     }
 }

@@ -1,7 +1,7 @@
 //! The command line: one definition, from which help, completions and man page are derived.
 
 use crate::commands;
-use crate::exit::{self, usage};
+use crate::exit::{self, to_usage_error};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use handover_base::topology::Placement;
@@ -39,46 +39,46 @@ fn version() -> &'static str {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Measure the ladder, or the benchmarks that match the patterns
-    Run(Run),
+    Run(RunArgs),
     /// Measure one benchmark for several values of one argument
-    Sweep(commands::sweep::Sweep),
+    Sweep(commands::sweep::SweepArgs),
     /// Check the measuring method on this machine: measure code with known costs
-    Prove(commands::prove::Prove),
+    Prove(commands::prove::ProveArgs),
     /// Draw charts of a sweep: times and rates of the contenders, and the fitted scalability law
-    Plot(commands::plot::Plot),
+    Plot(commands::plot::PlotArgs),
     /// Measure the workloads of the package in this folder (as cargo-handover: `cargo handover`)
     Bench(commands::bench::BenchArgs),
     /// Compare runs or builds: better, worse, same, or too noisy; exit 1 if a figure regressed
-    Compare(commands::compare::Compare),
+    Compare(commands::compare::CompareArgs),
     /// Show a figure over all stored runs, and its change points
     History(commands::history::HistoryArgs),
     /// Break the time of one hand-off down into stages, by probes inside the mechanism
-    Anatomy(commands::anatomy::Anatomy),
+    Anatomy(commands::anatomy::AnatomyArgs),
     /// List the causes of noise on this machine, and the commands that remove them
-    Doctor(commands::doctor::Doctor),
+    Doctor(commands::doctor::DoctorArgs),
     /// List the benchmarks: id, what is timed, floor, contenders, classic tool
-    List(List),
+    List(ListArgs),
     /// Show a stored run: the last, or by id, prefix of an id, name, or position from the end (-1, -2)
-    Show(Show),
+    Show(ShowArgs),
     /// Write the HTML report of a stored run: ladder, distributions, and other runs for comparison
-    Report(Report),
+    Report(ReportArgs),
     /// List the stored runs
-    Runs(Runs),
+    Runs(RunsArgs),
     /// Add a name to a run, or remove it
-    Tag(commands::names::Tag),
+    Tag(commands::names::TagArgs),
     /// Delete runs
-    Delete(commands::names::Delete),
+    Delete(commands::names::DeleteArgs),
     /// Return the space of deleted runs to the file system
-    Vacuum(commands::names::Vacuum),
+    Vacuum(commands::names::VacuumArgs),
     /// Write stored runs as JSON Lines to standard output
-    Export(Export),
+    Export(ExportArgs),
     /// Read runs from JSON Lines into the store
-    Import(Import),
+    Import(ImportArgs),
     /// Trace a program: record calls, enable probes, and show, export or summarise traces
     #[command(subcommand)]
-    Trace(commands::trace::Trace),
+    Trace(commands::trace::TraceCommand),
     /// Create links with the classic programs' names, so that their command lines work unchanged
-    Links(Links),
+    Links(LinksArgs),
     #[command(flatten)]
     Classic(handover_classic::Program),
     /// Print shell completions
@@ -175,7 +175,7 @@ impl RunOptions {
 }
 
 #[derive(Debug, Args)]
-pub struct Run {
+pub struct RunArgs {
     /// Benchmarks: id (lock/busy), prefix of ids (lock) or glob ('*/busy') [default: the ladder]
     #[arg(value_name = "PATTERN")]
     pub patterns: Vec<String>,
@@ -184,7 +184,7 @@ pub struct Run {
 }
 
 #[derive(Debug, Args)]
-pub struct List {
+pub struct ListArgs {
     /// Benchmarks: id, prefix of ids, or glob [default: all]
     #[arg(value_name = "PATTERN")]
     pub patterns: Vec<String>,
@@ -194,7 +194,7 @@ pub struct List {
 }
 
 #[derive(Debug, Args)]
-pub struct Show {
+pub struct ShowArgs {
     /// Run: id, prefix of an id, name, or position from the end (-1 is the last)
     #[arg(value_name = "RUN", allow_negative_numbers = true, default_value = "last")]
     pub run: String,
@@ -213,7 +213,7 @@ pub struct Show {
 }
 
 #[derive(Debug, Args)]
-pub struct Report {
+pub struct ReportArgs {
     /// Run, and runs to show for comparison: ids, prefixes, names, or positions from the end (-1)
     #[arg(value_name = "RUN", allow_negative_numbers = true, default_value = "last")]
     pub runs: Vec<String>,
@@ -225,7 +225,7 @@ pub struct Report {
 }
 
 #[derive(Debug, Args)]
-pub struct Runs {
+pub struct RunsArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -234,7 +234,7 @@ pub struct Runs {
 }
 
 #[derive(Debug, Args)]
-pub struct Export {
+pub struct ExportArgs {
     /// Runs to export: ids, prefixes of ids, names, or positions from the end (-1) [default: all]
     #[arg(value_name = "RUN", allow_negative_numbers = true)]
     pub runs: Vec<String>,
@@ -246,7 +246,7 @@ pub struct Export {
 }
 
 #[derive(Debug, Args)]
-pub struct Import {
+pub struct ImportArgs {
     /// JSON Lines file to import; `-` for standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
@@ -255,7 +255,7 @@ pub struct Import {
 }
 
 #[derive(Debug, Args)]
-pub struct Links {
+pub struct LinksArgs {
     /// Folder for the links; created if it does not exist
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
@@ -310,11 +310,13 @@ fn parse(words: &[impl AsRef<OsStr>]) -> Result<App, clap::Error> {
 /// Parses the command line and runs the command; returns the exit code and the error to print.
 pub fn main(words: impl Iterator<Item = OsString>) -> (ExitCode, Option<anyhow::Error>) {
     let mut words = as_subcommand(words.collect());
-    handover_classic::Program::reorder(&mut words);
+    handover_classic::Program::move_scheduler_options(&mut words);
     match parse(&words) {
-        Ok(app) => exit::code(dispatch(app)),
-        Err(refused) if refused.use_stderr() => exit::code(Err(usage(one_line(&refused)))),
-        Err(help) => exit::code(console::print_help(&help).map_err(anyhow::Error::from)),
+        Ok(app) => exit::exit_code(dispatch(app)),
+        Err(refused) if refused.use_stderr() => {
+            exit::exit_code(Err(to_usage_error(one_line(&refused))))
+        }
+        Err(help) => exit::exit_code(console::print_help(&help).map_err(anyhow::Error::from)),
     }
 }
 
@@ -354,7 +356,7 @@ fn as_subcommand(mut words: Vec<OsString>) -> Vec<OsString> {
         words.splice(0..=repeated, ["handover".into(), "bench".into()]);
         return words;
     }
-    let Some(classic) = words.first().and_then(|called| names::called_as(called)) else {
+    let Some(classic) = words.first().and_then(|called| names::find_by_file_name(called)) else {
         return words;
     };
     words.splice(0..1, ["handover".into(), classic.command.into()]);
@@ -362,8 +364,8 @@ fn as_subcommand(mut words: Vec<OsString>) -> Vec<OsString> {
 }
 
 fn dispatch(app: App) -> anyhow::Result<()> {
-    let the_ladder = Command::Run(Run { patterns: Vec::new(), options: app.run });
-    let mut out = console::out();
+    let the_ladder = Command::Run(RunArgs { patterns: Vec::new(), options: app.run });
+    let mut out = console::standard_output();
     match app.command.unwrap_or(the_ladder) {
         Command::Run(run) => commands::run::run(&run, &mut out)?,
         Command::Sweep(args) => commands::sweep::sweep(&args, &mut out)?,
@@ -431,7 +433,7 @@ mod tests {
             }
             let app = App::try_parse_from(&words).unwrap_or_else(|why| panic!("{line}: {why}"));
             let Some(Command::Run(run)) = app.command else { panic!("{line}: no run") };
-            let lab = Lab::new(handover_suite::ALL, &run.patterns, run.options.plan());
+            let lab = Lab::new(handover_suite::SUITES, &run.patterns, run.options.plan());
             assert!(lab.is_ok(), "{line}: {:?}", lab.err());
             planned += 1;
         }
@@ -441,7 +443,7 @@ mod tests {
     #[test]
     fn exact_id_selects_only_itself_even_if_it_is_a_prefix() {
         let chosen = |pattern: &str| -> Vec<&str> {
-            let chosen = handover_harness::select(handover_suite::ALL, &[pattern.to_string()]);
+            let chosen = handover_harness::select(handover_suite::SUITES, &[pattern.to_string()]);
             chosen.expect("known").iter().map(|it| it.spec.id).collect()
         };
         assert_eq!(chosen("lock/busy"), ["lock/busy"]);

@@ -8,7 +8,7 @@ use handover_store::StoreError;
 /// Converts an error of a participant's environment variable to a usage error, like an invalid argument.
 pub fn participant_error(refused: ParticipantError) -> anyhow::Error {
     match refused {
-        ParticipantError::NotAnAssignment(_) => usage(refused),
+        ParticipantError::NotAnAssignment(_) => to_usage_error(refused),
         other => other.into(),
     }
 }
@@ -17,7 +17,7 @@ pub fn participant_error(refused: ParticipantError) -> anyhow::Error {
 pub fn plan_error(refused: PlanError) -> anyhow::Error {
     match refused {
         PlanError::Topology(_) => refused.into(),
-        other => usage(other),
+        other => to_usage_error(other),
     }
 }
 
@@ -26,6 +26,6 @@ pub fn plan_error(refused: PlanError) -> anyhow::Error {
 pub fn store_error(refused: StoreError) -> anyhow::Error {
     match refused {
         StoreError::NoDescriptors { .. } | StoreError::Full { .. } => refused.into(),
-        other => usage(other),
+        other => to_usage_error(other),
     }
 }

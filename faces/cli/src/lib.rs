@@ -15,10 +15,12 @@ use std::process::ExitCode;
 pub fn main() -> ExitCode {
     #[cfg(feature = "mpi")]
     if let Some(played) = handover_suite::mpi::dispatch_rank() {
-        return ended(exit::code(played.map_err(anyhow::Error::from)));
+        return ended(exit::exit_code(played.map_err(anyhow::Error::from)));
     }
-    if let Some(played) = handover_harness::dispatch_partner(&commands::prove::with_planted()) {
-        return ended(exit::code(played.map_err(exit::participant_error)));
+    if let Some(played) =
+        handover_harness::dispatch_participant(&commands::prove::all_child_benchmarks())
+    {
+        return ended(exit::exit_code(played.map_err(exit::participant_error)));
     }
     if let Err(refused) = console::ignore_file_size_signal() {
         console::print_error(format_args!("handover: warning: no handler for SIGXFSZ: {refused}"));
@@ -30,7 +32,7 @@ fn ended((code, error): (ExitCode, Option<anyhow::Error>)) -> ExitCode {
     if let Some(error) = error {
         // Errors start with the program name that the user typed.
         let called = std::env::args_os().next().unwrap_or_default();
-        let name = names::called_as(&called).map_or("handover", |classic| classic.command);
+        let name = names::find_by_file_name(&called).map_or("handover", |classic| classic.command);
         console::print_error(format_args!("{name}: {}", exit::format_chain(&error)));
     }
     code

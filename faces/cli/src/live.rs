@@ -17,14 +17,14 @@ mod screen;
 use handover_harness::Lab;
 use handover_program::console;
 use handover_record::Record;
-use ladder::Ladder;
+use ladder::LadderView;
 use ratatui_core::terminal::Terminal;
-use screen::{Key, Screen};
+use screen::{KeyAction, Screen};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-pub use screen::restore;
+pub use screen::restore_terminal;
 
 /// Minimum interval between two drawings of the view.
 const DRAW_INTERVAL: Duration = Duration::from_millis(250);
@@ -34,7 +34,7 @@ const SETTLE_TIME: Duration = Duration::from_millis(2);
 /// Live view of a run on its terminal, until dropped.
 pub struct Live {
     terminal: Terminal<Screen>,
-    ladder: Ladder,
+    ladder: LadderView,
     began: Instant,
     drawn: Option<Instant>,
     interrupted: Arc<AtomicBool>,
@@ -54,7 +54,7 @@ impl Live {
         let screen = Screen::enter(ladder::SIZE_MIN)?;
         let has_keys = screen.has_keys();
         let terminal = Terminal::new(screen).ok()?;
-        let mut ladder = Ladder::new(lab, profile, over, console::style(false).unicode);
+        let mut ladder = LadderView::new(lab, profile, over, console::output_style(false).unicode);
         ladder.has_keys = has_keys;
         let messages = Vec::new();
         Some(Live { terminal, ladder, began: Instant::now(), drawn: None, interrupted, messages })
@@ -62,20 +62,20 @@ impl Live {
 
     /// Shows the start of a visit, which measures one benchmark in one pass; `visit` is the visit's
     /// number and the number of visits.
-    pub fn begin(&mut self, visit: (usize, usize), group: usize) {
-        self.ladder.begin(visit, group);
+    pub fn start_visit(&mut self, visit: (usize, usize), group: usize) {
+        self.ladder.start_visit(visit, group);
         self.update();
     }
 
     /// Shows the number of blocks measured, out of at most `most`.
-    pub fn block(&mut self, done: u32, most: u32) {
-        self.ladder.block(done, most);
+    pub fn show_blocks(&mut self, done: u32, most: u32) {
+        self.ladder.show_blocks(done, most);
         self.update();
     }
 
     /// Shows the figures of a benchmark.
-    pub fn records(&mut self, records: &[Record]) {
-        self.ladder.records(records);
+    pub fn show_records(&mut self, records: &[Record]) {
+        self.ladder.show_records(records);
     }
 
     /// Shows a line now, and prints it again after the view is closed.
@@ -89,11 +89,11 @@ impl Live {
         if self.drawn.is_some_and(|drawn| drawn.elapsed() < DRAW_INTERVAL) || screen::is_closed() {
             return;
         }
-        for key in self.terminal.backend_mut().keys() {
+        for key in self.terminal.backend_mut().read_key_actions() {
             match key {
                 // Relaxed: the flag publishes no other data.
-                Key::Quit => self.interrupted.store(true, Ordering::Relaxed),
-                Key::Redraw => drop(self.terminal.clear()),
+                KeyAction::Quit => self.interrupted.store(true, Ordering::Relaxed),
+                KeyAction::Redraw => drop(self.terminal.clear()),
             }
         }
         self.ladder.is_ending = self.interrupted.load(Ordering::Relaxed);
@@ -110,7 +110,7 @@ impl Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        restore();
+        restore_terminal();
         self.messages.iter().for_each(console::print_error);
     }
 }

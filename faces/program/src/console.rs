@@ -17,14 +17,14 @@ const WIDTH_DEFAULT: usize = 120;
 const WIDTH_MIN: usize = 30;
 
 /// Standard output. Its error messages start with "standard output".
-pub struct Out(Stdout);
+pub struct StandardOutput(Stdout);
 
 /// Returns standard output.
-pub fn out() -> Out {
-    Out(stdout())
+pub fn standard_output() -> StandardOutput {
+    StandardOutput(stdout())
 }
 
-impl Write for Out {
+impl Write for StandardOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if raw::is_stdout_closed() {
             return Err(of_output(Errno::BADF.into()));
@@ -57,7 +57,7 @@ fn of_output(error: io::Error) -> io::Error {
 /// longer than 1,000 characters is omitted, as it may repeat an argument or a name from a file.
 /// A failure to write (no reader, a full disk) is ignored.
 pub fn print_error(line: impl fmt::Display) {
-    let mut text = printable(&shortened(&line.to_string()));
+    let mut text = escape_control_characters(&shortened(&line.to_string()));
     text.push('\n');
     let _ = stderr().lock().write_all(text.as_bytes());
 }
@@ -78,7 +78,7 @@ fn shortened(line: &str) -> String {
 
 /// Escapes the control characters of an untrusted text, so that it cannot control the
 /// terminal.
-pub fn printable(text: &str) -> String {
+pub fn escape_control_characters(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for char in text.chars() {
         match handover_report::is_control(char) {
@@ -90,14 +90,14 @@ pub fn printable(text: &str) -> String {
 }
 
 /// Returns the width of the output in columns, from `COLUMNS` or the terminal.
-pub fn width() -> usize {
+pub fn output_width() -> usize {
     let requested = std::env::var("COLUMNS").ok().and_then(|text| text.parse::<usize>().ok());
     let of_terminal = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
     requested.or_else(of_terminal).unwrap_or(WIDTH_DEFAULT).max(WIDTH_MIN)
 }
 
 /// Returns the output style for standard output.
-pub fn style(all: bool) -> Style {
+pub fn output_style(all: bool) -> Style {
     Style { color: stdout().is_terminal() && !no_color() && !is_dumb(), unicode: unicode(), all }
 }
 
@@ -180,7 +180,7 @@ pub fn set_on_hangup(flag: &Arc<AtomicBool>) -> io::Result<()> {
 ///
 /// # Errors
 /// If a signal handler cannot be installed, or the thread not started.
-pub fn interrupt_flag_with_last_action(last_action: fn()) -> io::Result<Arc<AtomicBool>> {
+pub fn interrupt_flag_with_cleanup(last_action: fn()) -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let (mut signals, told) = UnixStream::pair()?;
     for signal in SIGNALS {

@@ -17,7 +17,7 @@ impl fmt::Display for UsageError {
 impl std::error::Error for UsageError {}
 
 /// Converts any error to an error of the command line.
-pub fn usage(error: impl fmt::Display) -> anyhow::Error {
+pub fn to_usage_error(error: impl fmt::Display) -> anyhow::Error {
     anyhow::Error::new(UsageError(error.to_string()))
 }
 
@@ -35,15 +35,15 @@ impl std::error::Error for Interrupted {}
 
 /// Error of a measurement that was interrupted before its first result.
 #[derive(Debug)]
-pub struct InterruptedEarly;
+pub struct InterruptedBeforeResults;
 
-impl fmt::Display for InterruptedEarly {
+impl fmt::Display for InterruptedBeforeResults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("interrupted; no measurement was completed")
     }
 }
 
-impl std::error::Error for InterruptedEarly {}
+impl std::error::Error for InterruptedBeforeResults {}
 
 /// Exit code of a child program, returned without an error message.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl fmt::Display for ChildExit {
 impl std::error::Error for ChildExit {}
 
 /// Returns the exit code and the error to show, if any.
-pub fn code(outcome: anyhow::Result<()>) -> (ExitCode, Option<anyhow::Error>) {
+pub fn exit_code(outcome: anyhow::Result<()>) -> (ExitCode, Option<anyhow::Error>) {
     let Err(error) = outcome else {
         return (ExitCode::SUCCESS, None);
     };
@@ -69,7 +69,7 @@ pub fn code(outcome: anyhow::Result<()>) -> (ExitCode, Option<anyhow::Error>) {
     if let Some(ChildExit(code)) = error.downcast_ref() {
         return (ExitCode::from(*code), None);
     }
-    if error.is::<Interrupted>() || error.is::<InterruptedEarly>() {
+    if error.is::<Interrupted>() || error.is::<InterruptedBeforeResults>() {
         return (ExitCode::from(130), Some(error));
     }
     let code = if error.is::<UsageError>() { 2 } else { 1 };

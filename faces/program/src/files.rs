@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// If the file cannot be opened.
-pub fn create(path: &Path) -> io::Result<File> {
+pub fn create_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
     let file = options.custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
@@ -26,19 +26,19 @@ pub fn create(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Writes a file opened by [`create`].
+/// Writes a file opened by [`create_file`].
 ///
 /// # Errors
 /// If the file cannot be opened or completely written.
-pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    create(path)?.write_all(bytes)
+pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    create_file(path)?.write_all(bytes)
 }
 
 /// Returns the path of a file, existing or not, with its symbolic links resolved.
 ///
 /// # Errors
 /// If it is a link whose target does not exist.
-pub fn resolve(path: &Path) -> io::Result<PathBuf> {
+pub fn resolve_links(path: &Path) -> io::Result<PathBuf> {
     match path.canonicalize() {
         Ok(target) => Ok(target),
         Err(_) if path.is_symlink() => {
@@ -63,37 +63,40 @@ pub fn read_text(path: &Path) -> io::Result<String> {
 /// readers see the old or the new content, and a failed write leaves the old file. A file that is
 /// not regular (a pipe, `/dev/null`), and an existing file in a folder without write permission, is
 /// written in place.
-pub fn replace(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
-    replace_with(path, |mut file| file.write_all(bytes.as_ref()))
+pub fn replace_file(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    replace_file_with(path, |mut file| file.write_all(bytes.as_ref()))
 }
 
-/// Replaces a file as [`replace`] does, with the content that `write` writes.
-pub fn replace_with<T>(path: &Path, write: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
-    let replacement = Replacement::begin(path)?;
+/// Replaces a file as [`replace_file`] does, with the content that `write` writes.
+pub fn replace_file_with<T>(
+    path: &Path,
+    write: impl FnOnce(&File) -> io::Result<T>,
+) -> io::Result<T> {
+    let replacement = FileReplacement::create(path)?;
     let written = write(&replacement.file)?;
     replacement.commit()?;
     Ok(written)
 }
 
 /// New content of a file, written to a partial file that [`commit`](Self::commit) puts in place, as
-/// [`replace`] describes. If dropped before, the file remains unchanged.
+/// [`replace_file`] describes. If dropped before, the file remains unchanged.
 #[derive(Debug)]
-pub struct Replacement {
+pub struct FileReplacement {
     file: File,
     /// Paths of the partial file and of its target; `None` if the file is written in place.
     names: Option<(PathBuf, PathBuf)>,
 }
 
-impl Replacement {
+impl FileReplacement {
     /// Creates the partial file.
     ///
     /// # Errors
     /// If it cannot be created.
-    pub fn begin(path: &Path) -> io::Result<Replacement> {
+    pub fn create(path: &Path) -> io::Result<FileReplacement> {
         // A symbolic link remains, and its target is replaced.
-        let target = resolve(path)?;
+        let target = resolve_links(path)?;
         let there = fs::metadata(&target).ok();
-        let in_place = || Ok(Replacement { file: create(&target)?, names: None });
+        let in_place = || Ok(FileReplacement { file: create_file(&target)?, names: None });
         if there.as_ref().is_some_and(|it| !it.is_file()) {
             return in_place();
         }
@@ -113,7 +116,7 @@ impl Replacement {
                 break file;
             }
         };
-        let replacement = Replacement { file, names: Some((beside, target)) };
+        let replacement = FileReplacement { file, names: Some((beside, target)) };
         if let Some(there) = there {
             replacement.file.set_permissions(there.permissions())?;
         }
@@ -168,7 +171,7 @@ fn remove_unlocked(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-impl Write for Replacement {
+impl Write for FileReplacement {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write(bytes)
     }
@@ -178,7 +181,7 @@ impl Write for Replacement {
     }
 }
 
-impl Drop for Replacement {
+impl Drop for FileReplacement {
     fn drop(&mut self) {
         if let Some((beside, _)) = &self.names {
             // A failure to remove the partial file is ignored.
@@ -199,7 +202,7 @@ mod tests {
         fs::write(&page, "the old one").expect("write the file");
         fs::set_permissions(&page, fs::Permissions::from_mode(0o640)).expect("set the permissions");
         symlink("page.html", &link).expect("create the link");
-        replace(&link, "the new one").expect("replace the file");
+        replace_file(&link, "the new one").expect("replace the file");
         assert_eq!(fs::read_to_string(&page).expect("read the file"), "the new one");
         assert_eq!(fs::metadata(&page).expect("stat the file").permissions().mode() & 0o777, 0o640);
         assert!(fs::symlink_metadata(&link).expect("stat the link").is_symlink());
@@ -215,7 +218,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("create a temporary folder");
         let page = folder.path().join("page.html");
         fs::write(&page, "the old one").expect("write the file");
-        let mut replacement = Replacement::begin(&page).expect("create the partial file");
+        let mut replacement = FileReplacement::create(&page).expect("create the partial file");
         replacement.write_all(b"half of").expect("write to the file");
         assert_eq!(fs::read_to_string(&page).expect("read the file"), "the old one");
         drop(replacement);
@@ -235,7 +238,7 @@ mod tests {
     fn writer_that_is_killed() {
         let Some(path) = std::env::var_os(WRITER) else { return };
         let mut replacement =
-            Replacement::begin(Path::new(&path)).expect("create the partial file");
+            FileReplacement::create(Path::new(&path)).expect("create the partial file");
         replacement.write_all(b"half of").expect("write to the file");
         std::thread::sleep(std::time::Duration::from_secs(600));
     }
@@ -277,12 +280,12 @@ mod tests {
             assert!(std::time::Instant::now() < until, "{:?}", names());
             std::thread::yield_now();
         }
-        replace(&page, "complete").expect("replace the file");
+        replace_file(&page, "complete").expect("replace the file");
         assert!(names().contains(&partial), "the partial file of a running writer was removed");
         writer.kill().expect("kill the writer");
         writer.wait().expect("it has ended");
         assert!(names().contains(&partial), "the partial file of a killed writer was kept");
-        replace(&page, "complete again").expect("replace the file");
+        replace_file(&page, "complete again").expect("replace the file");
         let mut expected = others.to_vec();
         expected.extend([link, "page.html"]);
         expected.sort_unstable();
@@ -297,20 +300,20 @@ mod tests {
         let partial = folder.path().join(".page.html.1073741824.part");
         let file = File::create_new(&partial).expect("create the file");
         flock(&file, FlockOperation::LockExclusive).expect("a lock");
-        replace(&page, "complete").expect("replace the file");
+        replace_file(&page, "complete").expect("replace the file");
         assert!(partial.exists());
         drop(file);
-        replace(&page, "complete").expect("replace the file");
+        replace_file(&page, "complete").expect("replace the file");
         assert!(!partial.exists());
     }
 
     #[test]
     fn device_is_written_in_place_and_missing_folder_is_refused() {
-        replace(Path::new("/dev/null"), "gone").expect("taken");
+        replace_file(Path::new("/dev/null"), "gone").expect("taken");
         let kind = fs::metadata("/dev/null").expect("a device").file_type();
         assert!(kind.is_char_device());
         let folder = tempfile::tempdir().expect("create a temporary folder");
-        let refused = replace(&folder.path().join("no/page.html"), "").expect_err("no folder");
+        let refused = replace_file(&folder.path().join("no/page.html"), "").expect_err("no folder");
         assert_eq!(refused.kind(), io::ErrorKind::NotFound);
     }
 }

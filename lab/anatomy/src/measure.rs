@@ -9,7 +9,7 @@ use crate::reader::MarkedEventReader;
 use crate::scratch::{self, remove_scratch_folder};
 use crate::statistics::{self, HandoffSample};
 use handover_base::clock;
-use handover_harness::{Bench, Lab, TraceTo, TracedRound, TracedSession};
+use handover_harness::{Bench, Lab, TraceRequest, TracedRound, TracedSession};
 use handover_probe::read::{Trace, merge};
 use handover_record::{Anatomy, AnatomyFloor, Record, UnmatchedCounts};
 use std::path::{Path, PathBuf};
@@ -115,7 +115,7 @@ impl Analysis<'_> {
     ) -> Result<(), AnatomyError> {
         let folder = self.folder.join(format!("round-{}", self.rounds));
         std::fs::create_dir(&folder).map_err(AnatomyError::from_io_error_at(&folder))?;
-        let to = TraceTo {
+        let to = TraceRequest {
             folder: folder.clone(),
             sites: self.benchmark.site_pattern(),
             ring_bytes: RING_BYTES,

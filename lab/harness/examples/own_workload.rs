@@ -13,7 +13,7 @@ impl<const STABLE: bool> Workload for Sort<STABLE> {
     }
     fn sample(&mut self, out: &mut Samples) {
         let sort = if STABLE { <[u64]>::sort } else { <[u64]>::sort_unstable };
-        out.batches(|n| (0..n).for_each(|_| sort(black_box(&mut self.0.clone()))));
+        out.time_batches(|n| (0..n).for_each(|_| sort(black_box(&mut self.0.clone()))));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Type-erased benchmarks: a workload with one contender, as listed by suites and run by the lab.
 
-use crate::crew::{self, SetupFn, SharedBenchmark, Stage};
+use crate::crew::{self, RoundParams, SetupFn, SharedBenchmark};
 use crate::fault::Fault;
 use crate::samples::ParticipantResult;
 use crate::workload::{Handover, Role, Workload};
@@ -60,7 +60,7 @@ macro_rules! benches {
 /// Function that runs a benchmark's only participant, or sets up the workload of several. Small: suites have hundreds.
 #[derive(Clone, Copy)]
 enum Participants {
-    One { play: fn(&Stage) -> Result<ParticipantResult, Fault> },
+    One { play: fn(&RoundParams) -> Result<ParticipantResult, Fault> },
     Several { setup: SetupFn },
 }
 
@@ -129,7 +129,7 @@ impl Bench {
 
     pub(crate) fn run_round(
         &self,
-        stage: &Stage,
+        stage: &RoundParams,
         interrupted: &AtomicBool,
     ) -> Result<Vec<ParticipantResult>, Fault> {
         if stage.processes && !self.processes {
@@ -139,10 +139,15 @@ impl Bench {
             )));
         }
         match self.participants {
-            Participants::One { play } => crew::run_round_of_one(stage, play, interrupted),
-            Participants::Several { setup } => {
-                crew::run_round_of_several(stage, &self.roles(&stage.values), setup, interrupted)
+            Participants::One { play } => {
+                crew::run_round_of_one_participant(stage, play, interrupted)
             }
+            Participants::Several { setup } => crew::run_round_of_participants(
+                stage,
+                &self.roles(&stage.values),
+                setup,
+                interrupted,
+            ),
         }
     }
 

@@ -6,8 +6,8 @@ mod stage;
 mod threads;
 
 pub(crate) use processes::{PARTICIPANT_VARIABLE, ParticipantProcess, SharedBenchmark};
-pub(crate) use stage::{PATIENCE, SetupFn, Stage, setup_erased};
-pub(crate) use threads::{play_alone, run_round_of_one};
+pub(crate) use stage::{PATIENCE_DEFAULT, RoundParams, SetupFn, setup_erased};
+pub(crate) use threads::{play_alone, run_round_of_one_participant};
 
 use crate::fault::Fault;
 use crate::samples::ParticipantResult;
@@ -15,8 +15,8 @@ use crate::workload::Role;
 use std::sync::atomic::AtomicBool;
 
 /// Runs a round of several participants, as threads or processes according to `stage`.
-pub(crate) fn run_round_of_several(
-    stage: &Stage,
+pub(crate) fn run_round_of_participants(
+    stage: &RoundParams,
     roles: &[Role],
     setup: SetupFn,
     interrupted: &AtomicBool,

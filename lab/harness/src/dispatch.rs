@@ -37,7 +37,7 @@ pub enum ParticipantError {
 /// ```no_run
 /// # const ALL: &[&[handover_harness::Bench]] = &[];
 /// fn main() -> Result<(), Box<dyn std::error::Error>> {
-///     if let Some(played) = handover_harness::dispatch_partner(ALL) {
+///     if let Some(played) = handover_harness::dispatch_participant(ALL) {
 ///         return Ok(played?);
 ///     }
 ///     // ... a Lab, and what it is to run
@@ -51,12 +51,12 @@ pub enum ParticipantError {
 /// # Errors
 /// Fails if the assignment is invalid, or if the process cannot report to its parent. A fault
 /// during the measurement is reported to the parent, and is no error here.
-pub fn dispatch_partner(all: &[&'static [Bench]]) -> Option<Result<(), ParticipantError>> {
-    if let Some(run) = lab::child::run_if_child(all) {
+pub fn dispatch_participant(all: &[&'static [Bench]]) -> Option<Result<(), ParticipantError>> {
+    if let Some(run) = lab::child::run_if_pass_process(all) {
         return Some(run.map_err(ParticipantError::Pass));
     }
     let Ok(assignment) = std::env::var(PARTICIPANT_VARIABLE) else {
-        process::allow_start_again();
+        process::allow_self_exec();
         return None;
     };
     Some(play_assignment(all, &assignment))

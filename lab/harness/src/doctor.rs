@@ -7,7 +7,7 @@ mod facts;
 mod measured;
 mod verdict;
 
-use facts::Facts;
+use facts::MachineFacts;
 use handover_record::Finding;
 use measured::CpuMeasurements;
 use std::path::Path;
@@ -19,8 +19,8 @@ use std::time::Duration;
 /// For `time`, one thread spins on each CPU that this process may use, at most 16, to measure steal
 /// and slowdown; zero skips this. The kernel counts steal in units of 10 ms, so less than a second
 /// says little about it.
-pub fn examine(time: Duration) -> Vec<Finding> {
-    let facts = Facts::read(Path::new("/"));
-    let measured = (!time.is_zero()).then(|| CpuMeasurements::take(time));
-    verdict::of(&facts, measured.as_ref())
+pub fn examine_machine(time: Duration) -> Vec<Finding> {
+    let facts = MachineFacts::read(Path::new("/"));
+    let measured = (!time.is_zero()).then(|| CpuMeasurements::measure(time));
+    verdict::find_all(&facts, measured.as_ref())
 }

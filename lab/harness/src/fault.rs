@@ -72,7 +72,7 @@ impl Fault {
     }
 
     /// Adds the contender's name to a fault of its round; [`Fault::Interrupted`] is returned unchanged.
-    pub(crate) fn of_contender(self, name: &str) -> Fault {
+    pub(crate) fn with_contender_name(self, name: &str) -> Fault {
         if self.is_interrupted() {
             return self;
         }
@@ -85,13 +85,13 @@ impl Fault {
     }
 
     /// Creates a fault from an error that occurred in a workload.
-    pub fn of(error: impl std::fmt::Display) -> Fault {
+    pub fn from_error(error: impl std::fmt::Display) -> Fault {
         Fault::Workload(error.to_string())
     }
 
     /// Creates a fault for a thread or process that could not be started, naming the limits that
     /// may be the reason.
-    pub(crate) fn not_started(role: &str, refused: &std::io::Error) -> Fault {
+    pub(crate) fn participant_not_started(role: &str, refused: &std::io::Error) -> Fault {
         let hint = match Errno::from_io_error(refused) {
             Some(Errno::AGAIN) => {
                 "; allow more threads (ulimit -u, or pids.max of the cgroup) or memory (ulimit -v)"

@@ -9,20 +9,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Reads the description of this machine. Never fails: fields that cannot be read stay empty.
-pub fn capture() -> Host {
+pub fn capture_host() -> Host {
     let uname = rustix::system::uname();
     // Host names are set by users and may contain control characters.
     let printable = |char: char| if char.is_control() { char::REPLACEMENT_CHARACTER } else { char };
     let words =
         |text: &std::ffi::CStr| text.to_string_lossy().chars().map(printable).collect::<String>();
     let calibration = clock::calibration();
-    let files = Files(Path::new("/"));
+    let files = KernelFiles(Path::new("/"));
     let mut host = Host {
         name: words(uname.nodename()),
         kernel: format!("{} {}", words(uname.release()), words(uname.version())),
         clock: format!("{}: {}", calibration.source, calibration.why),
         clock_cost_ns: calibration.cost_ns,
-        clock_source: files.clock("current_clocksource").unwrap_or_default(),
+        clock_source: files.clock_sources("current_clocksource").unwrap_or_default(),
         cpus_allowed: topology::allowed(),
         cgroup_cpus: topology::quota_cpus(),
         cgroup_memory_bytes: files.cgroup_memory_bytes(),
@@ -45,7 +45,7 @@ pub fn capture() -> Host {
     }
     describe_cpu(&mut host, &fs::read_to_string("/proc/cpuinfo").unwrap_or_default());
     host.memory_bytes = files.memory_bytes();
-    let command_line = files.line("/proc/cmdline").unwrap_or_default();
+    let command_line = files.read_line("/proc/cmdline").unwrap_or_default();
     host.isolation = command_line
         .split_whitespace()
         .filter(|word| {
@@ -103,65 +103,65 @@ pub(crate) struct Turbo {
     pub(crate) off: &'static str,
 }
 
-const NO_TURBO: &str = "/sys/devices/system/cpu/intel_pstate/no_turbo";
-pub(crate) const BOOST: &str = "/sys/devices/system/cpu/cpufreq/boost";
+const NO_TURBO_FILE: &str = "/sys/devices/system/cpu/intel_pstate/no_turbo";
+pub(crate) const BOOST_FILE: &str = "/sys/devices/system/cpu/cpufreq/boost";
 
 /// Kernel files below a root, which is `/` except in tests.
-pub(crate) struct Files<'a>(pub(crate) &'a Path);
+pub(crate) struct KernelFiles<'a>(pub(crate) &'a Path);
 
-impl Files<'_> {
+impl KernelFiles<'_> {
     fn path(&self, path: &str) -> PathBuf {
         self.0.join(path.trim_start_matches('/'))
     }
 
     /// Returns the file's trimmed text, which may be empty; `None` if the file cannot be read.
-    pub(crate) fn text(&self, path: &str) -> Option<String> {
+    pub(crate) fn read_text(&self, path: &str) -> Option<String> {
         Some(fs::read_to_string(self.path(path)).ok()?.trim().to_string())
     }
 
     /// Returns the file's trimmed text; `None` if the text is empty or the file cannot be read.
-    pub(crate) fn line(&self, path: &str) -> Option<String> {
-        self.text(path).filter(|text| !text.is_empty())
+    pub(crate) fn read_line(&self, path: &str) -> Option<String> {
+        self.read_text(path).filter(|text| !text.is_empty())
     }
 
-    pub(crate) fn number<T: std::str::FromStr>(&self, path: &str) -> Option<T> {
-        self.line(path)?.parse().ok()
+    pub(crate) fn read_number<T: std::str::FromStr>(&self, path: &str) -> Option<T> {
+        self.read_line(path)?.parse().ok()
     }
 
     pub(crate) fn governor(&self) -> Option<String> {
-        self.line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+        self.read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     }
 
     pub(crate) fn turbo(&self) -> Option<Turbo> {
-        if let Some(text) = self.line(NO_TURBO) {
-            return Some(Turbo { on: text == "0", file: NO_TURBO, off: "1" });
+        if let Some(text) = self.read_line(NO_TURBO_FILE) {
+            return Some(Turbo { on: text == "0", file: NO_TURBO_FILE, off: "1" });
         }
-        self.line(BOOST).map(|text| Turbo { on: text == "1", file: BOOST, off: "0" })
+        self.read_line(BOOST_FILE).map(|text| Turbo { on: text == "1", file: BOOST_FILE, off: "0" })
     }
 
-    pub(crate) fn clock(&self, name: &str) -> Option<String> {
-        self.line(&format!("/sys/devices/system/clocksource/clocksource0/{name}"))
+    pub(crate) fn clock_sources(&self, name: &str) -> Option<String> {
+        self.read_line(&format!("/sys/devices/system/clocksource/clocksource0/{name}"))
     }
 
     pub(crate) fn huge_pages(&self) -> Option<String> {
-        let text = self.line("/sys/kernel/mm/transparent_hugepage/enabled")?;
+        let text = self.read_line("/sys/kernel/mm/transparent_hugepage/enabled")?;
         Some(text.split_once('[')?.1.split_once(']')?.0.to_string())
     }
 
     pub(crate) fn cgroup_memory_bytes(&self) -> Option<u64> {
-        self.line("/sys/fs/cgroup/memory.max")
-            .or_else(|| self.line("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+        self.read_line("/sys/fs/cgroup/memory.max")
+            .or_else(|| self.read_line("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
             .and_then(|text| text.parse().ok())
             // Version 1 of cgroups writes "no limit" as a number near 2^63.
             .filter(|bytes| *bytes < 1 << 60)
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {
-        memory_bytes(&self.line("/proc/meminfo").unwrap_or_default())
+        memory_bytes(&self.read_line("/proc/meminfo").unwrap_or_default())
     }
 
     pub(crate) fn load_1min(&self) -> Option<f64> {
-        self.line("/proc/loadavg")?.split_whitespace().next()?.parse().ok()
+        self.read_line("/proc/loadavg")?.split_whitespace().next()?.parse().ok()
     }
 
     /// Returns the name and state of each vulnerability that affects this CPU, sorted.
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn this_machine_is_captured() {
-        let host = capture();
+        let host = capture_host();
         assert!(host.cpus_online >= 1);
         assert!(!host.cpus_allowed.is_empty());
         assert!(host.memory_bytes > 1 << 20);

@@ -15,19 +15,19 @@ use crate::process;
 use handover_base::clock;
 use handover_base::random::SplitMix64;
 use handover_record::Record;
-use pass::{PassOrder, PlannedVisit, Report};
-pub use plan::{Group, Lab, Outcome, Plan, PlanError, Profile, RunObserver};
+use pass::{PassOrder, PassReport, PlannedVisit};
+pub use plan::{BenchmarkGroup, Lab, Plan, PlanError, Profile, RunObserver, RunOutcome};
 use plan::{NULL_PREFIX, Schedule};
-use progress::Progress;
+use progress::BenchmarkProgress;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 impl Lab {
     /// Measures in several passes over all benchmarks, each pass in a separate process if the
-    /// program calls [`dispatch_partner`](crate::dispatch_partner); a smoke run has one pass, in
+    /// program calls [`dispatch_participant`](crate::dispatch_participant); a smoke run has one pass, in
     /// this process. Polls `interrupted` between rounds (about every 10 ms); if it is set, stops and
     /// returns the results so far.
-    pub fn run(&self, watch: &mut dyn RunObserver, interrupted: &AtomicBool) -> Outcome {
+    pub fn run(&self, watch: &mut dyn RunObserver, interrupted: &AtomicBool) -> RunOutcome {
         self.run_by(self.schedule(), watch, interrupted)
     }
 
@@ -37,7 +37,7 @@ impl Lab {
         schedule: Schedule,
         watch: &mut dyn RunObserver,
         interrupted: &AtomicBool,
-    ) -> Outcome {
+    ) -> RunOutcome {
         clock::calibration();
         let mut run = Running {
             lab: self,
@@ -52,7 +52,7 @@ impl Lab {
             pending: Vec::new(),
             is_refused: false,
             records: vec![Vec::new(); self.groups.len()],
-            outcome: Outcome::default(),
+            outcome: RunOutcome::default(),
         };
         run.begin();
         run.passes();
@@ -71,7 +71,7 @@ struct Running<'a> {
     began: Instant,
     schedule: Schedule,
     /// State of each benchmark; `None` if it could not be started.
-    progress: Vec<Option<Progress>>,
+    progress: Vec<Option<BenchmarkProgress>>,
     pass: u32,
     /// Number of visits (of one pass to one benchmark) that have started.
     visits: usize,
@@ -83,13 +83,13 @@ struct Running<'a> {
     is_refused: bool,
     /// Most recently reported records of each benchmark.
     records: Vec<Vec<Record>>,
-    outcome: Outcome,
+    outcome: RunOutcome,
 }
 
 impl Running<'_> {
     fn begin(&mut self) {
         for (index, group) in self.lab.groups.iter().enumerate() {
-            let begun = Progress::begin(self.lab, group);
+            let begun = BenchmarkProgress::new(self.lab, group);
             let progress = begun.map_err(|fault| self.fault(index, None, &fault)).ok();
             self.progress.push(progress);
         }
@@ -122,12 +122,12 @@ impl Running<'_> {
     fn go_by(&mut self) {
         let order = self.order();
         let (lab, interrupted) = (self.lab, self.interrupted);
-        let is_apart = lab.plan.profile != Profile::Smoke && process::can_start_again();
+        let is_apart = lab.plan.profile != Profile::Smoke && process::can_self_exec();
         let mut take = |report| self.take(report);
         let gone = match is_apart {
-            true => child::run(lab, &order, interrupted, &mut take),
+            true => child::run_pass_process(lab, &order, interrupted, &mut take),
             false => {
-                pass::run(lab, &order, interrupted, &mut take);
+                pass::run_pass(lab, &order, interrupted, &mut take);
                 Ok(())
             }
         };
@@ -150,8 +150,8 @@ impl Running<'_> {
             let progress = self.progress[*group].as_ref();
             PlannedVisit {
                 group: *group,
-                weight: progress.map_or(0, Progress::weight),
-                known: progress.map_or_else(Vec::new, Progress::known),
+                weight: progress.map_or(0, BenchmarkProgress::weight),
+                known: progress.map_or_else(Vec::new, BenchmarkProgress::contender_facts),
             }
         };
         let each = total.map_or(Duration::MAX, |total| total / self.lab.groups.len().max(1) as u32);
@@ -169,16 +169,16 @@ impl Running<'_> {
     }
 
     /// Handles a report from the process of a pass; returns `false` to stop the pass.
-    fn take(&mut self, report: Report) -> bool {
+    fn take(&mut self, report: PassReport) -> bool {
         match report {
-            Report::Begin { group } => {
+            PassReport::Begin { group } => {
                 self.current = Some(group);
                 let count = self.schedule.passes as usize * self.lab.groups.len();
                 self.watch.begin((self.visits, count), group);
                 self.visits += 1;
             }
-            Report::Block { done, most } => self.watch.block(done, most),
-            Report::Visited { group, mut visited } => {
+            PassReport::Block { done, most } => self.watch.block(done, most),
+            PassReport::Visited { group, mut visited } => {
                 self.current = None;
                 self.pending.retain(|index| *index != group);
                 for (contender, fault) in std::mem::take(&mut visited.faults) {
@@ -188,13 +188,13 @@ impl Running<'_> {
                     self.fault(group, None, fault);
                 }
                 if let Some(progress) = &mut self.progress[group] {
-                    progress.absorb(*visited);
+                    progress.add_visit(*visited);
                 }
                 if self.pass == 0 {
                     self.report(group);
                 }
             }
-            Report::End { steal } => {
+            PassReport::End { steal } => {
                 let contenders = self
                     .progress
                     .iter_mut()
@@ -225,7 +225,7 @@ impl Running<'_> {
         };
         self.records[index] = progress.records(self.lab, group);
         for record in &mut self.records[index] {
-            let Outcome { null_one, null_several, .. } = &self.outcome;
+            let RunOutcome { null_one, null_several, .. } = &self.outcome;
             let least =
                 if record.participants.has_several_cpus() { null_several } else { null_one };
             let least = least.unwrap_or(0.0);
@@ -239,7 +239,7 @@ impl Running<'_> {
     }
 
     /// Reports the results of all passes and returns the outcome.
-    fn finish(mut self) -> Outcome {
+    fn finish(mut self) -> RunOutcome {
         // The null benchmarks first: they give the smallest difference that this run can detect.
         let is_other =
             |index: &usize| !self.lab.groups[*index].selection.spec.id.starts_with(NULL_PREFIX);
@@ -258,7 +258,7 @@ impl Running<'_> {
 }
 
 /// Stores the difference between the two equal contenders of a null benchmark in the outcome.
-fn store_null_difference(outcome: &mut Outcome, id: &str, records: &[Record]) {
+fn store_null_difference(outcome: &mut RunOutcome, id: &str, records: &[Record]) {
     if !id.starts_with(NULL_PREFIX) {
         return;
     }
@@ -301,7 +301,9 @@ mod tests {
         }
 
         fn sample(&mut self, out: &mut Samples) {
-            out.batches(|n| (0..n).for_each(|i| self.0 = black_box(self.0.rotate_left(7) ^ i)));
+            out.time_batches(|n| {
+                (0..n).for_each(|i| self.0 = black_box(self.0.rotate_left(7) ^ i))
+            });
         }
     }
 
@@ -381,7 +383,7 @@ mod tests {
     fn stored_seed_reproduces_the_random_orders() {
         let lab = lab(Profile::Smoke);
         let stored =
-            serde_json::to_string(&own::begin(&lab).expect("read the date")).expect("JSON");
+            serde_json::to_string(&own::new_run(&lab).expect("read the date")).expect("JSON");
         let run: Run = serde_json::from_str(&stored).expect("parse the JSON");
         assert_eq!(orders(&with_seed(run.seed)).0, orders(&lab).0);
     }
@@ -437,13 +439,13 @@ mod tests {
             let mut visits = Visits::default();
             let mut report = |report| {
                 match report {
-                    Report::Begin { group } => visits.begin((0, 1), group),
-                    Report::Block { done, most } => visits.block(done, most),
-                    Report::Visited { .. } | Report::End { .. } => {}
+                    PassReport::Begin { group } => visits.begin((0, 1), group),
+                    PassReport::Block { done, most } => visits.block(done, most),
+                    PassReport::Visited { .. } | PassReport::End { .. } => {}
                 }
                 true
             };
-            pass::run(&lab, &order, &AtomicBool::new(false), &mut report);
+            pass::run_pass(&lab, &order, &AtomicBool::new(false), &mut report);
             visits.0
         });
         assert_eq!(short, long);

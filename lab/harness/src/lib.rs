@@ -30,11 +30,11 @@ mod workload;
 
 pub use bench::Bench;
 pub use date::{DATE_OUT_OF_RANGE, unix_ns};
-pub use dispatch::{ParticipantError, dispatch_partner};
+pub use dispatch::{ParticipantError, dispatch_participant};
 pub use fault::Fault;
-pub use host::capture as capture_host;
+pub use host::capture_host;
 pub use lab::traced_session::{TracedRound, TracedSession};
-pub use lab::{Group, Lab, Outcome, Plan, PlanError, Profile, RunObserver};
+pub use lab::{BenchmarkGroup, Lab, Plan, PlanError, Profile, RunObserver, RunOutcome};
 pub use off_cpu::OffCpuSpan;
 pub use own::bench_main;
 pub use samples::Samples;
@@ -42,7 +42,7 @@ pub use scratch::ScratchFolder;
 pub use select::{SelectError, Selection, select};
 pub use setup::{Region, Setup};
 pub use smoke::smoke;
-pub use trace::TraceTo;
+pub use trace::TraceRequest;
 pub use workload::{Handover, Participant, Role, Workload};
 
 #[doc(no_inline)]

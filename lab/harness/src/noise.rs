@@ -34,7 +34,7 @@ pub(crate) fn is_disturbed(switches_involuntary: u64, crowded: bool) -> bool {
 
 /// Facts about one figure, from which its warnings are derived.
 #[derive(Clone, Copy)]
-pub(crate) struct Findings<'a> {
+pub(crate) struct FigureFacts<'a> {
     pub rounds: &'a [Round],
     pub figure: MedianEstimate,
     /// Figure without disturbed rounds and samples.
@@ -46,8 +46,8 @@ pub(crate) struct Findings<'a> {
 }
 
 /// Returns all warnings about one figure.
-pub(crate) fn warnings(found: &Findings<'_>) -> Vec<Warning> {
-    let Findings { rounds, figure, undisturbed, modes, is_time, is_smoke } = *found;
+pub(crate) fn noise_warnings(found: &FigureFacts<'_>) -> Vec<Warning> {
+    let FigureFacts { rounds, figure, undisturbed, modes, is_time, is_smoke } = *found;
     let mut said = Vec::new();
     let mut say = |code, text: String| said.push(Warning { code, text });
     if is_smoke {
@@ -128,7 +128,7 @@ fn disturbance(
 fn drift(rounds: &[Round]) -> Option<f64> {
     let third = rounds.len() / 3;
     let of = |some: &[Round]| {
-        stats::of_independent(&some.iter().map(|it| it.median).collect::<Vec<_>>())
+        stats::median_of_independent(&some.iter().map(|it| it.median).collect::<Vec<_>>())
     };
     let (first, last) = (of(&rounds[..third]), of(&rounds[rounds.len() - third..]));
     let ((first_low, first_high), (last_low, last_high)) = first.ends.zip(last.ends)?;
@@ -163,9 +163,9 @@ mod tests {
 
     fn warnings_of(rounds: &[Round], undisturbed: Option<f64>) -> Vec<Warning> {
         let passes: Vec<f64> = rounds.chunks(2).map(|pass| pass[0].median).collect();
-        let figure = stats::over_passes(&passes);
+        let figure = stats::median_over_passes(&passes);
         let (modes, is_time, is_smoke) = (None, true, false);
-        warnings(&Findings { rounds, figure, undisturbed, modes, is_time, is_smoke })
+        noise_warnings(&FigureFacts { rounds, figure, undisturbed, modes, is_time, is_smoke })
     }
 
     fn codes(rounds: &[Round], undisturbed: Option<f64>) -> Vec<WarningCode> {

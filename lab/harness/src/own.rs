@@ -2,7 +2,7 @@
 
 use crate::bench::Bench;
 use crate::date::{DATE_OUT_OF_RANGE, unix_ns};
-use crate::dispatch::dispatch_partner;
+use crate::dispatch::dispatch_participant;
 use crate::fault::Fault;
 use crate::lab::{Lab, Plan, Profile, RunObserver};
 use crate::samples::Samples;
@@ -40,7 +40,7 @@ const USAGE: &str = "\
 /// Exit status: 0; 1 if a benchmark could not be measured; 2 if the command line is wrong.
 pub fn bench_main(suites: &[&'static [Bench]]) -> ExitCode {
     let suites = with_nulls(suites);
-    if let Some(played) = dispatch_partner(&suites) {
+    if let Some(played) = dispatch_participant(&suites) {
         return match played {
             Ok(()) => ExitCode::SUCCESS,
             Err(refused) => fail(&refused, 1),
@@ -142,7 +142,7 @@ fn answer(suites: &[&'static [Bench]], asked: &BenchOptions) -> Result<ExitCode,
         // output.
         let _ = set_parent_process_death_signal(Some(Signal::TERM));
     }
-    let mut run = begin(&lab)?;
+    let mut run = new_run(&lab)?;
     let mut watcher = Faults(0);
     let outcome = lab.run(&mut watcher, &AtomicBool::new(false));
     run.complete = true;
@@ -167,7 +167,7 @@ fn print(text: &str) -> Result<ExitCode, String> {
 }
 
 /// Returns the description of a run that starts now.
-pub(crate) fn begin(lab: &Lab) -> Result<Run, String> {
+pub(crate) fn new_run(lab: &Lab) -> Result<Run, String> {
     let started_unix_ns = unix_ns(SystemTime::now()).ok_or(DATE_OUT_OF_RANGE)?;
     let words: Vec<String> =
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -229,7 +229,7 @@ impl Workload for Twice {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| {
+        out.time_batches(|n| {
             for i in 0..n {
                 // Relaxed: only this thread uses the word.
                 black_box(self.0.swap(black_box(i), Ordering::Relaxed));
@@ -278,7 +278,8 @@ mod tests {
         let plan = Plan { profile: Profile::Smoke, ..Plan::default() };
         let lab = Lab::new(&[NULLS], &patterns, plan).expect("create the lab");
         let outcome = lab.run(&mut Faults(0), &AtomicBool::new(false));
-        let text = lines(&begin(&lab).expect("a date of today"), &outcome.records).expect("lines");
+        let text =
+            lines(&new_run(&lab).expect("a date of today"), &outcome.records).expect("lines");
         let kinds: Vec<String> = text
             .lines()
             .map(|line| {

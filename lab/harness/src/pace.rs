@@ -34,7 +34,7 @@ pub(crate) fn is_slower(ticks: u64, fastest: u64) -> bool {
 }
 
 /// Returns the shorter of two durations of calibration loops in ticks; 0 stands for unknown.
-pub(crate) fn fastest(one: u64, other: u64) -> u64 {
+pub(crate) fn min_known_ticks(one: u64, other: u64) -> u64 {
     match (one, other) {
         (0, known) | (known, 0) => known,
         both => both.0.min(both.1),
@@ -50,6 +50,14 @@ mod tests {
         assert!(time_loop_ticks() > 0);
         assert!(!is_slower(1_000, 0), "slower than an unknown loop");
         assert!(!is_slower(1_190, 1_000) && is_slower(1_210, 1_000));
-        assert_eq!((fastest(0, 7), fastest(7, 0), fastest(9, 7), fastest(0, 0)), (7, 7, 7, 0));
+        assert_eq!(
+            (
+                min_known_ticks(0, 7),
+                min_known_ticks(7, 0),
+                min_known_ticks(9, 7),
+                min_known_ticks(0, 0)
+            ),
+            (7, 7, 7, 0)
+        );
     }
 }

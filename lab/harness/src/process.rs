@@ -1,6 +1,6 @@
 //! Child processes that run this program again.
 
-use crate::raw::start_again;
+use crate::raw::spawn_self;
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::ffi::{CString, OsString};
@@ -10,19 +10,19 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// `true` if `main` calls [`dispatch_partner`](crate::dispatch_partner), so that a child can run a pass.
-static CAN_START_AGAIN: AtomicBool = AtomicBool::new(false);
+/// `true` if `main` calls [`dispatch_participant`](crate::dispatch_participant), so that a child can run a pass.
+static CAN_SELF_EXEC: AtomicBool = AtomicBool::new(false);
 
-/// Remembers that this program calls [`dispatch_partner`](crate::dispatch_partner).
-pub(crate) fn allow_start_again() {
+/// Remembers that this program calls [`dispatch_participant`](crate::dispatch_participant).
+pub(crate) fn allow_self_exec() {
     // Relaxed: the flag publishes no other data.
-    CAN_START_AGAIN.store(true, Ordering::Relaxed);
+    CAN_SELF_EXEC.store(true, Ordering::Relaxed);
 }
 
-/// Returns `true` if [`allow_start_again`] was called in this process.
-pub(crate) fn can_start_again() -> bool {
+/// Returns `true` if [`allow_self_exec`] was called in this process.
+pub(crate) fn can_self_exec() -> bool {
     // Relaxed: the flag publishes no other data.
-    CAN_START_AGAIN.load(Ordering::Relaxed)
+    CAN_SELF_EXEC.load(Ordering::Relaxed)
 }
 
 /// A child process; killed and waited for when dropped.
@@ -34,12 +34,12 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts this program again with one argument.
-    pub fn with_argument(word: &str) -> io::Result<Process> {
+    pub fn start_with_argument(word: &str) -> io::Result<Process> {
         Process::start(std::env::vars_os(), Some(CString::new(word)?))
     }
 
     /// Starts this program again with one more environment variable.
-    pub fn with_variable(name: &str, value: &str) -> io::Result<Process> {
+    pub fn start_with_variable(name: &str, value: &str) -> io::Result<Process> {
         let own = std::env::vars_os().filter(|(it, _)| it != name);
         Process::start(own.chain([(name.into(), value.into())]), None)
     }
@@ -51,11 +51,11 @@ impl Process {
         let environment: Result<Vec<CString>, _> = variables
             .map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()))
             .collect();
-        Ok(Process { id: start_again(&environment?, word.as_deref())?, ended: None })
+        Ok(Process { id: spawn_self(&environment?, word.as_deref())?, ended: None })
     }
 
     /// Returns the child's exit status; `None` while it runs.
-    pub fn status(&mut self) -> Option<ExitStatus> {
+    pub fn exit_status(&mut self) -> Option<ExitStatus> {
         self.wait(WaitOptions::NOHANG)
     }
 

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Benchmarks with planted costs. Their ids start with `proof/`.
-pub const ALL: &[Bench] = &[
+pub const BENCHES: &[Bench] = &[
     Bench::one::<Constant<1_000>>(PLANTED),
     Bench::one::<Constant<2_000>>(PLANTED),
     Bench::one::<Constant<5_000>>(PLANTED),
@@ -152,7 +152,7 @@ impl<const PS: u64> Workload for Constant<PS> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| keep_constant(self.0, n, PS));
+        out.time_batches(|n| keep_constant(self.0, n, PS));
     }
 }
 
@@ -189,7 +189,7 @@ impl<const NS: u64> Workload for Tail<NS> {
 
     fn sample(&mut self, out: &mut Samples) {
         let Tail { keeper, done } = self;
-        out.batches(|n| {
+        out.time_batches(|n| {
             let (began, mut due_ps) = (clock::ticks(), 0);
             for _ in 0..n {
                 *done += 1;
@@ -222,7 +222,7 @@ impl Workload for TwoModes {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| keep_constant(self.keeper, n, self.ps));
+        out.time_batches(|n| keep_constant(self.keeper, n, self.ps));
     }
 }
 
@@ -262,7 +262,7 @@ impl Workload for Drift {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| keep_constant(self.keeper, n, self.ps));
+        out.time_batches(|n| keep_constant(self.keeper, n, self.ps));
     }
 }
 
@@ -285,12 +285,12 @@ impl Workload for Stalled {
         let (keeper, start) = (self.0, clock::ticks());
         let ns_of = |ticks: u64| (ticks.saturating_sub(start) as f64 / keeper.ticks_per_ns) as u64;
         let mut due_ns = 0;
-        while out.running() {
+        while out.is_running() {
             keeper.wait(start, due_ns * 1000);
             let begin_ns = free_ns(due_ns.max(ns_of(clock::ticks())));
             keeper.wait(start, (begin_ns + SERVICE_NS) * 1000);
             let due = start + keeper.ticks(due_ns * 1000);
-            out.note(0, clock::ticks().saturating_sub(due));
+            out.record_ticks(0, clock::ticks().saturating_sub(due));
             due_ns += PERIOD_NS;
         }
     }
@@ -332,7 +332,7 @@ impl<const NS: u64> Workload for SlowedPeer<NS> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| keep_constant(self.0, n, NS * 1000));
+        out.time_batches(|n| keep_constant(self.0, n, NS * 1000));
     }
 }
 
@@ -352,7 +352,7 @@ impl<const PADDED: bool> Workload for Layout<PADDED> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| (0..n).for_each(|_| raw::multiply(LAYOUT_TURNS, PADDED)));
+        out.time_batches(|n| (0..n).for_each(|_| raw::multiply(LAYOUT_TURNS, PADDED)));
     }
 }
 
@@ -366,9 +366,9 @@ pub fn drift_arguments(lasts: Duration) -> Vec<(String, String)> {
     ]
 }
 
-/// Compares the records of a run of [`ALL`] with the planted costs. `null` is the smallest
+/// Compares the records of a run of [`BENCHES`] with the planted costs. `null` is the smallest
 /// difference that the run can detect on one CPU.
-pub fn evaluate(records: &[Record], null: Option<f64>) -> Vec<Proof> {
+pub fn evaluate_proofs(records: &[Record], null: Option<f64>) -> Vec<Proof> {
     let of = |id: &str| records.iter().find(|it| it.id == id && it.contender == PLANTED.name);
     let mut proofs = Vec::new();
     let ns = |what: String, planted: f64, read: Option<f64>, bound: f64| Proof {
@@ -379,7 +379,7 @@ pub fn evaluate(records: &[Record], null: Option<f64>) -> Vec<Proof> {
         bound,
         ends: None,
     };
-    let ids = ALL.iter().map(|it| it.spec().id);
+    let ids = BENCHES.iter().map(|it| it.spec().id);
     for (id, planted) in ids.filter_map(|id| Some((id, constant_ns(id)?))) {
         let record = of(id);
         // For a single operation, the cost of reading the clock is subtracted; in batches, the loop
@@ -482,13 +482,13 @@ mod tests {
 
     #[test]
     fn each_constant_has_its_cost_as_name() {
-        let read = ALL.iter().filter_map(|it| constant_ns(it.spec().id)).collect::<Vec<_>>();
+        let read = BENCHES.iter().filter_map(|it| constant_ns(it.spec().id)).collect::<Vec<_>>();
         assert_eq!(read, [1.0, 2.0, 5.0, 11.0, 50.0, 200.0, 1e3, 1e4, 1e5, 1e6, 1e7]);
     }
 
     #[test]
     fn run_without_records_passes_no_proof() {
-        let proofs = evaluate(&[], None);
+        let proofs = evaluate_proofs(&[], None);
         assert!(proofs.len() > 20 && proofs.iter().all(|it| !it.is_proven()));
     }
 

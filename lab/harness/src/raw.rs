@@ -95,7 +95,7 @@ impl<T: FromZeros + Sync> Region<T> {
     );
 
     /// Creates a region and returns it with its memfd.
-    pub(crate) fn make() -> rustix::io::Result<(Region<T>, OwnedFd)> {
+    pub(crate) fn create() -> rustix::io::Result<(Region<T>, OwnedFd)> {
         let fd = memfd_create("handover-region", MemfdFlags::CLOEXEC)?;
         ftruncate(&fd, size_of::<T>().max(1) as u64)?;
         Ok((Region::attach(&fd)?, fd))
@@ -233,7 +233,7 @@ pub(crate) fn adopt_descriptors(numbers: &[i32]) -> rustix::io::Result<Vec<Owned
     let mut fds = Vec::new();
     for number in numbers {
         // SAFETY: the starting process opened the descriptor for this process alone;
-        // dispatch_partner, the first call in `main`, takes it over once, so it has no other owner.
+        // dispatch_participant, the first call in `main`, takes it over once, so it has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(*number) };
         fcntl_setfd(&fd, FdFlags::CLOEXEC)?;
         fds.push(fd);
@@ -248,7 +248,7 @@ pub(crate) fn adopt_descriptors(numbers: &[i32]) -> rustix::io::Result<Vec<Owned
 /// Uses `fork`, because `posix_spawn` (and hence [`std::process::Command`]) blocks the caller, with
 /// every signal masked, until the child has called `execve`: a child that is stopped before then
 /// would stop its parent as well.
-pub(crate) fn start_again(environment: &[CString], word: Option<&CStr>) -> io::Result<Pid> {
+pub(crate) fn spawn_self(environment: &[CString], word: Option<&CStr>) -> io::Result<Pid> {
     let mut variables: Vec<*const c_char> = environment.iter().map(|it| it.as_ptr()).collect();
     variables.push(ptr::null());
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn two_mappings_of_one_descriptor_share_memory() {
-        let (ours, fd) = Region::<AtomicU32>::make().unwrap();
+        let (ours, fd) = Region::<AtomicU32>::create().unwrap();
         let theirs = Region::<AtomicU32>::attach(&fd).unwrap();
         assert_eq!(theirs.load(Ordering::Relaxed), 0);
         ours.store(7, Ordering::Relaxed);
@@ -389,7 +389,7 @@ mod tests {
 
     #[test]
     fn memfd_too_short_for_the_type_is_rejected() {
-        let (_ours, fd) = Region::<u8>::make().unwrap();
+        let (_ours, fd) = Region::<u8>::create().unwrap();
         assert!(Region::<[u64; 4]>::attach(&fd).is_err());
     }
 }

@@ -160,18 +160,18 @@ impl PartSamples {
     pub(crate) fn figures(&self) -> impl Iterator<Item = (f64, bool)> {
         self.samples
             .iter()
-            .map(|sample| (self.figure(sample & !SLOWED, self.batch), sample & SLOWED != 0))
+            .map(|sample| (self.figure_per_op(sample & !SLOWED, self.batch), sample & SLOWED != 0))
     }
 
     /// Converts the sum of samples over `ops` operations to a figure of one operation: in ns, or in
     /// the spec's unit for recorded values.
-    pub(crate) fn figure(&self, sum: u64, ops: u64) -> f64 {
+    pub(crate) fn figure_per_op(&self, sum: u64, ops: u64) -> f64 {
         let thousandths = if self.has_values { sum } else { clock::ps(sum) };
         thousandths as f64 / 1000.0 / ops.max(1) as f64
     }
 
     #[inline]
-    fn note(&mut self, ticks: u64, ops: u64) {
+    fn add_ticks(&mut self, ticks: u64, ops: u64) {
         self.samples_total += ticks;
         self.ops_total += ops;
         self.skipped += 1;
@@ -250,7 +250,7 @@ impl Samples {
 
     /// Waits, before the round starts, until this participant's core runs at full speed (at most 3 ms): a round of
     /// several participants that starts with undisturbed cores is more often undisturbed to the end.
-    pub(crate) fn await_pace(&self) {
+    pub(crate) fn wait_for_full_speed(&self) {
         if !self.timing.watch_pace {
             return;
         }
@@ -260,7 +260,7 @@ impl Samples {
         {}
     }
 
-    pub(crate) fn begin(&mut self) {
+    pub(crate) fn start(&mut self) {
         self.usage_began = [usage::thread(), usage::process() + usage::children()];
         self.rounds_left = if self.timing.batches_max == 0 {
             u32::MAX
@@ -277,7 +277,7 @@ impl Samples {
         self.deadline_ticks = self.began_ticks + clock::ticks_from_ns(self.timing.round_ns);
     }
 
-    pub(crate) fn end(mut self) -> ParticipantResult {
+    pub(crate) fn finish(mut self) -> ParticipantResult {
         let wall_ns = clock::ns(clock::ticks().saturating_sub(self.began_ticks)).max(1);
         let [thread_began, process_began] = self.usage_began;
         let own = usage::thread() - thread_began;
@@ -306,17 +306,17 @@ impl Samples {
     /// time is over. The harness chooses `n`: large enough that reading the clock takes less than 1 %
     /// of a batch, or 1 if every contender's operation takes more than twenty clock readings.
     #[inline]
-    pub fn batches(&mut self, operations: impl FnMut(u64)) {
-        self.batches_of(0, operations);
+    pub fn time_batches(&mut self, operations: impl FnMut(u64)) {
+        self.time_batches_of_part(0, operations);
     }
 
-    /// Does the same as [`batches`](Samples::batches) for the part at index `part` of the spec's
+    /// Does the same as [`batches`](Samples::time_batches) for the part at index `part` of the spec's
     /// list.
     ///
     /// # Panics
     /// Panics if the spec has no such part.
     #[inline]
-    pub fn batches_of(&mut self, part: usize, mut operations: impl FnMut(u64)) {
+    pub fn time_batches_of_part(&mut self, part: usize, mut operations: impl FnMut(u64)) {
         let batch = if self.timing.idle_gap_ns > 0 {
             1
         } else if self.timing.batches_max > 0 {
@@ -341,7 +341,7 @@ impl Samples {
             let began = clock::ticks();
             operations(batch);
             let ended = clock::ticks();
-            self.parts[part].note(ended.saturating_sub(began), batch);
+            self.parts[part].add_ticks(ended.saturating_sub(began), batch);
             if is_drawn && self.random.below(BATCHES_PER_ALONE) == 0 {
                 self.time_alone(part, batch, &mut operations);
             }
@@ -418,9 +418,9 @@ impl Samples {
     /// Cost: one reading of the clock for a measured participant, one load of a shared word for a
     /// serving one.
     #[inline]
-    pub fn running(&mut self) -> bool {
+    pub fn is_running(&mut self) -> bool {
         if !self.measured {
-            return !self.stopped();
+            return !self.has_stopped();
         }
         self.gap();
         let now = clock::ticks();
@@ -454,13 +454,13 @@ impl Samples {
     /// Times a calibration loop while every participant runs; returns `true` if it was slower than the fastest loop.
     fn lap_is_slow(&mut self) -> bool {
         let ticks = pace::time_loop_ticks();
-        self.fastest_ticks = pace::fastest(self.fastest_ticks, ticks);
-        pace::is_slower(ticks, pace::fastest(self.timing.pace_ticks, self.fastest_ticks))
+        self.fastest_ticks = pace::min_known_ticks(self.fastest_ticks, ticks);
+        pace::is_slower(ticks, pace::min_known_ticks(self.timing.pace_ticks, self.fastest_ticks))
     }
 
     /// Returns `true` if every measured participant has finished. Cost: one load of a shared word.
     #[inline]
-    pub fn stopped(&self) -> bool {
+    pub fn has_stopped(&self) -> bool {
         // Acquire: pairs with the Release in Control::finish; the writes of the measured
         // participants before their end are visible.
         self.control.as_ref().is_some_and(|it| it.words().stopped.load(Ordering::Acquire) != 0)
@@ -471,23 +471,23 @@ impl Samples {
     /// # Panics
     /// Panics if the spec has no such part.
     #[inline]
-    pub fn note(&mut self, part: usize, ticks: u64) {
+    pub fn record_ticks(&mut self, part: usize, ticks: u64) {
         let notes = &mut self.parts[part];
         notes.singles = true;
-        notes.note(ticks, 1);
+        notes.add_ticks(ticks, 1);
     }
 
     /// Records a batch of `ops` operations of the part at `part` that the workload timed itself.
     /// Every batch of a part must have the same length. Marks the end of a batch for probes, as
-    /// [`batches`](Samples::batches) does between two batches.
+    /// [`batches`](Samples::time_batches) does between two batches.
     ///
     /// # Panics
     /// Panics if the spec has no such part.
-    pub fn note_batch(&mut self, part: usize, ticks: u64, ops: u64) {
+    pub fn record_batch(&mut self, part: usize, ticks: u64, ops: u64) {
         between_batches();
         let notes = &mut self.parts[part];
         notes.batch = ops.max(1);
-        notes.note(ticks, ops);
+        notes.add_ticks(ticks, ops);
         // The iteration itself was counted when it started.
         let more = u32::try_from(ops.saturating_sub(1)).unwrap_or(u32::MAX);
         self.rounds_left = self.rounds_left.saturating_sub(more);
@@ -501,22 +501,22 @@ impl Samples {
     pub fn record_value(&mut self, part: usize, figure: f64) {
         let notes = &mut self.parts[part];
         (notes.singles, notes.has_values) = (true, true);
-        notes.note((figure.max(0.0) * 1000.0).round() as u64, 1); // `as` saturates
+        notes.add_ticks((figure.max(0.0) * 1000.0).round() as u64, 1); // `as` saturates
     }
 
     /// Adds `count` to a counter of the record, which is reported under `name` per operation.
-    pub fn tally(&mut self, name: &str, count: f64) {
+    pub fn add_to_counter(&mut self, name: &str, count: f64) {
         *self.counters.entry(name.to_string()).or_default() += count;
     }
 
     /// Sets the number of bytes that one operation moves, for the rate in bytes.
-    pub fn bytes_per_op(&mut self, bytes: u64) {
+    pub fn set_bytes_per_op(&mut self, bytes: u64) {
         self.bytes_per_op = bytes;
     }
 
     /// Sets the number of operations that this participant has in progress at a time; each sample
     /// times one of them, and the rate covers all.
-    pub fn concurrent_operations(&mut self, count: u64) {
+    pub fn set_concurrent_operations(&mut self, count: u64) {
         self.concurrent_operations = count.max(1);
     }
 
@@ -543,27 +543,27 @@ fn readings_ticks() -> u64 {
 
 /// Returns the cost of the empty operation, in ns: alone between two clock readings, and in a
 /// batch.
-pub(crate) fn empty_ns() -> (f64, f64) {
+pub(crate) fn empty_operation_ns() -> (f64, f64) {
     let timing = Timing { round_ns: 300_000, ..Timing::default() };
     let mut single = Samples::new(timing, 1, true, None);
-    single.begin();
+    single.start();
     for _ in 0..2000 {
         let began = clock::ticks();
-        single.note(0, clock::ticks().saturating_sub(began));
+        single.record_ticks(0, clock::ticks().saturating_sub(began));
     }
     let mut batched = Samples::new(timing, 1, true, None);
-    batched.begin();
-    batched.batches(|n| {
+    batched.start();
+    batched.time_batches(|n| {
         for i in 0..n {
             black_box(i);
         }
     });
     let median = |samples: Samples| {
-        let part = &samples.end().parts[0];
+        let part = &samples.finish().parts[0];
         let mut ticks = part.samples.clone();
         ticks.sort_unstable();
         let middle = ticks.get(ticks.len() / 2).copied().unwrap_or(0);
-        part.figure(middle, part.batch)
+        part.figure_per_op(middle, part.batch)
     };
     (median(single), median(batched))
 }
@@ -576,7 +576,7 @@ mod tests {
     fn thinning_keeps_the_whole_round_represented() {
         let mut part = PartSamples::new();
         for tick in 0..100_000u64 {
-            part.note(tick, 1);
+            part.add_ticks(tick, 1);
         }
         assert!(part.samples.len() <= SAMPLES_MAX);
         assert_eq!(part.ops_total, 100_000);
@@ -589,13 +589,13 @@ mod tests {
     fn samples_of_a_slowed_core_are_included_and_flagged() {
         let mut part = PartSamples::new();
         for (count, ticks, slowed) in [(30, 100, false), (70, 200, true)] {
-            (0..count).for_each(|_| part.note(ticks, 1));
+            (0..count).for_each(|_| part.add_ticks(ticks, 1));
             part.judge(slowed);
         }
         let slow: Vec<f64> = part.figures().filter(|it| it.1).map(|it| it.0).collect();
         assert_eq!((slow.len(), part.figures().count(), part.ops_total), (70, 100, 100));
         assert!(
-            slow.iter().all(|ns| *ns == part.figure(200, 1)),
+            slow.iter().all(|ns| *ns == part.figure_per_op(200, 1)),
             "the slowed flag changed the time"
         );
     }
@@ -611,7 +611,7 @@ mod tests {
         let part = &samples.parts[1];
         assert!(part.has_values && part.figures().all(|it| !it.1));
         assert_eq!(part.figures().map(|it| it.0).sum::<f64>(), 1500.25);
-        assert_eq!(part.figure(part.samples_total, part.ops_total), 750.125);
+        assert_eq!(part.figure_per_op(part.samples_total, part.ops_total), 750.125);
     }
 
     #[test]
@@ -619,11 +619,11 @@ mod tests {
         let mut part = PartSamples::new();
         for stretch in 0..1000u64 {
             let slowed = stretch % 3 == 0;
-            (0..37).for_each(|_| part.note(if slowed { 200 } else { 100 }, 1));
+            (0..37).for_each(|_| part.add_ticks(if slowed { 200 } else { 100 }, 1));
             part.judge(slowed);
         }
         assert!(part.stride > 1, "thinned");
-        let slow_ns = part.figure(200, 1);
+        let slow_ns = part.figure_per_op(200, 1);
         assert!(part.figures().all(|(ns, slowed)| slowed == (ns == slow_ns)));
     }
 
@@ -634,16 +634,16 @@ mod tests {
         for seed in 0.. {
             let timing = Timing { round_ns: 5_000_000, batch: 64, seed, ..Timing::default() };
             let mut samples = Samples::new(timing, 1, true, None);
-            samples.begin();
+            samples.start();
             let mut done = 0u64;
-            samples.batches(|n| {
+            samples.time_batches(|n| {
                 assert!(n > 0, "the workload was called with 0 operations");
                 if n == 1 {
                     alone[done as usize % 8] += 1;
                 }
                 done += black_box(n);
             });
-            let part = &samples.end().parts[0];
+            let part = &samples.finish().parts[0];
             assert_eq!(
                 part.ops_total + part.ops_beside,
                 done,
@@ -663,9 +663,9 @@ mod tests {
         // Both rounds may be interrupted, but hardly every time.
         for _ in 0..20 {
             let mut samples = Samples::new(timing, 1, true, None);
-            samples.begin();
+            samples.start();
             let mut done = 0u64;
-            samples.batches(|n| {
+            samples.time_batches(|n| {
                 let mut i = 0;
                 // Short enough that more batches than the bound below fit, even without
                 // optimisation.
@@ -675,7 +675,7 @@ mod tests {
                 black_box(i);
                 done += n;
             });
-            let notes = samples.end();
+            let notes = samples.finish();
             assert!(notes.parts[0].ops_total <= done);
             batches.push(notes.parts[0].batch);
         }
@@ -687,12 +687,12 @@ mod tests {
     fn a_smoke_run_ends_after_its_batches() {
         let timing = Timing { round_ns: u64::MAX / 4, batches_max: 3, ..Timing::default() };
         let mut samples = Samples::new(timing, 1, true, None);
-        samples.begin();
+        samples.start();
         let mut calls = 0;
-        samples.batches(|_| calls += 1);
+        samples.time_batches(|_| calls += 1);
         assert_eq!(calls, 3);
         let mut turns = 0;
-        while samples.running() {
+        while samples.is_running() {
             turns += 1;
         }
         assert_eq!(turns, 300);
@@ -703,10 +703,10 @@ mod tests {
         let timing = Timing { round_ns: u64::MAX / 4, batches_max: 3, ..Timing::default() };
         for (ops, expected) in [(1, 300), (100, 3), (4096, 1)] {
             let mut samples = Samples::new(timing, 1, true, None);
-            samples.begin();
+            samples.start();
             let mut turns = 0;
-            while samples.running() {
-                samples.note_batch(0, 1, ops);
+            while samples.is_running() {
+                samples.record_batch(0, 1, ops);
                 turns += 1;
             }
             assert_eq!(turns, expected, "in batches of {ops}");

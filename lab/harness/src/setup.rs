@@ -18,11 +18,11 @@ pub struct Setup {
 }
 
 impl Setup {
-    pub(crate) fn creating(cpus: &[u32], processes: bool) -> Setup {
+    pub(crate) fn for_creator(cpus: &[u32], processes: bool) -> Setup {
         Setup { cpus: cpus.to_vec(), processes, created: Vec::new(), given: None }
     }
 
-    pub(crate) fn attaching(cpus: &[u32], fds: Vec<OwnedFd>) -> Setup {
+    pub(crate) fn for_inheritor(cpus: &[u32], fds: Vec<OwnedFd>) -> Setup {
         Setup {
             cpus: cpus.to_vec(),
             processes: true,
@@ -35,14 +35,14 @@ impl Setup {
     ///
     /// # Errors
     /// Fails without memory or a free descriptor.
-    pub fn region<T: FromZeros + Sync>(&mut self) -> Result<Region<T>, Fault> {
+    pub fn shared_region<T: FromZeros + Sync>(&mut self) -> Result<Region<T>, Fault> {
         if let Some(given) = &mut self.given {
             let fd = given.next().ok_or_else(|| {
                 Fault::new("the setup requests more shared resources than in the first process")
             })?;
             return Ok(Region::attach(&fd)?);
         }
-        let (region, fd) = Region::make()?;
+        let (region, fd) = Region::create()?;
         if self.processes {
             self.created.push(fd);
         }
@@ -53,7 +53,10 @@ impl Setup {
     ///
     /// # Errors
     /// Fails if `make` fails, or without a free descriptor.
-    pub fn fd(&mut self, make: impl FnOnce() -> Result<OwnedFd, Fault>) -> Result<OwnedFd, Fault> {
+    pub fn shared_fd(
+        &mut self,
+        make: impl FnOnce() -> Result<OwnedFd, Fault>,
+    ) -> Result<OwnedFd, Fault> {
         if let Some(given) = &mut self.given {
             return given.next().ok_or_else(|| {
                 Fault::new("the setup requests more shared resources than in the first process")
@@ -70,18 +73,19 @@ impl Setup {
     ///
     /// # Errors
     /// Fails if `make` fails, or without free descriptors.
-    pub fn fds(
+    pub fn shared_fd_pair(
         &mut self,
         make: impl FnOnce() -> Result<(OwnedFd, OwnedFd), Fault>,
     ) -> Result<(OwnedFd, OwnedFd), Fault> {
         let mut second = None;
-        let first = self.fd(|| {
+        let first = self.shared_fd(|| {
             let (first, made) = make()?;
             second = Some(made);
             Ok(first)
         })?;
-        let second =
-            self.fd(|| second.ok_or_else(|| Fault::new("`make` returned no second descriptor")))?;
+        let second = self.shared_fd(|| {
+            second.ok_or_else(|| Fault::new("`make` returned no second descriptor"))
+        })?;
         Ok((first, second))
     }
 
@@ -96,7 +100,7 @@ impl Setup {
     }
 
     /// Returns `true` if the participants are processes rather than threads.
-    pub fn processes(&self) -> bool {
+    pub fn uses_processes(&self) -> bool {
         self.processes
     }
 

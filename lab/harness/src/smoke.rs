@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicBool;
 ///
 /// Arguments that do not start with a dash are patterns, as for [`select`](crate::select).
 pub fn smoke(all: &[&'static [Bench]]) -> ExitCode {
-    match crate::dispatch_partner(all) {
+    match crate::dispatch_participant(all) {
         Some(Ok(())) => return ExitCode::SUCCESS,
         Some(Err(refused)) => {
             eprintln!("{refused}");

@@ -45,7 +45,7 @@ impl AddAssign for ResourceUsage {
 
 impl ResourceUsage {
     /// Returns this usage less that of `part`, but at least zero: threads and process are read one after the other.
-    pub fn without(mut self, part: ResourceUsage) -> ResourceUsage {
+    pub fn saturating_sub(mut self, part: ResourceUsage) -> ResourceUsage {
         for (count, part) in self.counts_mut().into_iter().zip(part.counts()) {
             *count = count.saturating_sub(part);
         }

@@ -1,8 +1,8 @@
 //! Medians, their intervals, and the detection of two modes.
 //!
-//! The unit of every stored interval is the pass, a process of its own ([`over_passes`]):
+//! The unit of every stored interval is the pass, a process of its own ([`median_over_passes`]):
 //! operations of one round share its memory and its placement, and rounds of one process share its
-//! address space and its moment. [`of_independent`] is for other values: it decides whether a
+//! address space and its moment. [`median_of_independent`] is for other values: it decides whether a
 //! benchmark needs more time and whether its rounds drifted.
 
 /// Returns the median: the middle value, or the mean of the two middle values of an even count; 0 for no values.
@@ -75,12 +75,12 @@ impl MedianEstimate {
 ///
 /// The Hodges-Lehmann interval is narrower, but assumes symmetry, and noise only makes figures
 /// greater: see the simulations among the tests.
-pub fn over_passes(figures: &[f64]) -> MedianEstimate {
+pub fn median_over_passes(figures: &[f64]) -> MedianEstimate {
     estimate(figures, widening_factor(figures))
 }
 
-/// Returns the median of independent values with its 95 % interval, as [`over_passes`] does.
-pub fn of_independent(values: &[f64]) -> MedianEstimate {
+/// Returns the median of independent values with its 95 % interval, as [`median_over_passes`] does.
+pub fn median_of_independent(values: &[f64]) -> MedianEstimate {
     estimate(values, 1.0)
 }
 
@@ -177,15 +177,15 @@ const MODE_VALUES_MIN: f64 = 2.0;
 /// Detects two modes in the values of a clock with steps of `clock_step`: splits the sorted
 /// logarithms where the variance between the halves is greatest (Otsu, 1979), and accepts the split
 /// if both halves are large, distant and narrow.
-pub fn modes(values: &[f64], clock_step: f64) -> Option<Modes> {
+pub fn find_modes(values: &[f64], clock_step: f64) -> Option<Modes> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let counted: Vec<(f64, u64)> = sorted.into_iter().map(|value| (value, 1)).collect();
-    modes_counted(&counted, clock_step)
+    find_modes_of_counts(&counted, clock_step)
 }
 
 /// Detects two modes like [`modes`] in sorted values with their counts.
-pub fn modes_counted(values: &[(f64, u64)], clock_step: f64) -> Option<Modes> {
+pub fn find_modes_of_counts(values: &[(f64, u64)], clock_step: f64) -> Option<Modes> {
     let logs: Vec<(f64, u64)> =
         values.iter().filter(|it| it.0 > 0.0 && it.1 > 0).map(|it| (it.0.ln(), it.1)).collect();
     let count: u64 = logs.iter().map(|it| it.1).sum();
@@ -259,7 +259,7 @@ mod tests {
     fn an_interval_covers_the_truth_in_about_95_of_100_trials() {
         let covered = (0..400)
             .filter(|seed| {
-                let ends = of_independent(&noise(*seed, 30, 100.0, 0.1)).ends;
+                let ends = median_of_independent(&noise(*seed, 30, 100.0, 0.1)).ends;
                 ends.is_some_and(|(low, high)| low <= 100.0 && 100.0 <= high)
             })
             .count();
@@ -308,7 +308,7 @@ mod tests {
     }
 
     fn ends_of(values: &[f64]) -> (f64, f64) {
-        over_passes(values).ends.expect("too few passes")
+        median_over_passes(values).ends.expect("too few passes")
     }
 
     #[test]
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn interval_over_passes_that_resemble_their_neighbours_is_wider() {
-        let plain = |values: &[f64]| of_independent(values).ends.expect("too few passes");
+        let plain = |values: &[f64]| median_of_independent(values).ends.expect("too few passes");
         // Number of passes, likeness, and the shares covered before and after the correction.
         for (count, share, before, after) in [
             (8, 0.3, 0.90, 0.91),
@@ -366,21 +366,21 @@ mod tests {
 
     #[test]
     fn an_interval_needs_six_passes_and_holds_the_figure() {
-        assert_eq!(over_passes(&[]).ends, None);
+        assert_eq!(median_over_passes(&[]).ends, None);
         assert_eq!(
-            over_passes(&[3.0, 1.0, 2.0, 5.0, 4.0]),
+            median_over_passes(&[3.0, 1.0, 2.0, 5.0, 4.0]),
             MedianEstimate { median: 3.0, ends: None }
         );
         for count in PASSES_MIN..=40 {
             let values: Vec<f64> = (1..=count).map(|it| it as f64).collect();
-            let it = over_passes(&values);
+            let it = median_over_passes(&values);
             let (low, high) = it.ends.expect("too few passes");
             assert!(1.0 <= low && low < it.median && it.median < high && high <= count as f64);
             assert!((low + high - (count + 1) as f64).abs() < 1e-9, "{count}: {low} to {high}");
         }
         // The normal distribution goes on where the binomial one ends.
         assert!((end_rank(201) - end_rank(200) - 0.5).abs() < 0.1);
-        let turned = over_passes(&[-1.0, -2.0, -3.0, -4.0, -5.0, -6.0]).map(|it| -it);
+        let turned = median_over_passes(&[-1.0, -2.0, -3.0, -4.0, -5.0, -6.0]).map(|it| -it);
         assert_eq!(turned.median, 3.5);
     }
 
@@ -388,7 +388,7 @@ mod tests {
     fn two_modes_are_separated_with_their_shares() {
         let mut samples = noise(3, 700, 300.0, 0.1);
         samples.extend(noise(4, 300, 4600.0, 0.2));
-        let modes = modes(&samples, 0.0).unwrap();
+        let modes = find_modes(&samples, 0.0).unwrap();
         assert!((modes.fast.0 - 0.7).abs() < 0.01 && (modes.slow.0 - 0.3).abs() < 0.01);
         assert!(
             (modes.fast.1 / 300.0 - 1.0).abs() < 0.1 && (modes.slow.1 / 4600.0 - 1.0).abs() < 0.1
@@ -398,22 +398,22 @@ mod tests {
     #[test]
     fn outliers_of_one_mode_are_no_second_mode() {
         let mut samples = noise(5, 1000, 300.0, 0.2);
-        assert_eq!(modes(&samples, 0.0), None);
+        assert_eq!(find_modes(&samples, 0.0), None);
         samples.extend(noise(6, 50, 9000.0, 0.1));
-        assert_eq!(modes(&samples, 0.0), None);
+        assert_eq!(find_modes(&samples, 0.0), None);
         let broad: Vec<f64> = (1..1000).map(f64::from).collect();
-        assert_eq!(modes(&broad, 0.0), None);
+        assert_eq!(find_modes(&broad, 0.0), None);
     }
 
     #[test]
     fn neighbouring_steps_of_the_clock_are_no_modes() {
         let steps: Vec<f64> = (0..1000).map(|it| if it % 3 == 0 { 20.0 } else { 40.0 }).collect();
         assert!(
-            modes(&steps, 0.0).is_some(),
+            find_modes(&steps, 0.0).is_some(),
             "found no modes although the clock is finer than the steps"
         );
-        assert_eq!(modes(&steps, 10.0), None);
+        assert_eq!(find_modes(&steps, 10.0), None);
         let apart: Vec<f64> = (0..1000).map(|it| if it % 3 == 0 { 20.0 } else { 70.0 }).collect();
-        assert!(modes(&apart, 10.0).is_some());
+        assert!(find_modes(&apart, 10.0).is_some());
     }
 }

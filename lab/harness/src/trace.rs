@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// Probe sites to enable in a round, and the destination of the recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TraceTo {
+pub struct TraceRequest {
     /// Empty folder for this recording only; each process writes one file.
     pub folder: PathBuf,
     /// Probe sites, in the form that [`handover_probe::enable`] accepts.
@@ -23,7 +23,7 @@ pub(crate) struct Tracing<'a> {
 }
 
 impl<'a> Tracing<'a> {
-    pub fn begin(to: &'a TraceTo) -> Result<Self, Fault> {
+    pub fn start(to: &'a TraceRequest) -> Result<Self, Fault> {
         let refused = |why: &dyn std::fmt::Display| Fault::new(format!("record the round: {why}"));
         let path = to.folder.join(format!("{}.trace", std::process::id()));
         let config = Config::last(path).ring_bytes(to.ring_bytes).threads_max(THREADS_MAX);

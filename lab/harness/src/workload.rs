@@ -29,15 +29,15 @@ pub trait Workload: Sized {
         Ok(())
     }
 
-    /// Runs the measured operations: calls [`Samples::batches`], or loops while
-    /// [`Samples::running`].
+    /// Runs the measured operations: calls [`Samples::time_batches`], or loops while
+    /// [`Samples::is_running`].
     fn sample(&mut self, out: &mut Samples);
 }
 
 /// A benchmark with several participants that hand work over: a ping-pong, a contended lock.
 ///
 /// Set up once for each round; the participants share it, as threads (`&self`) or as processes,
-/// each of which sets up its own instance around the same [`Setup::region`]s and [`Setup::fd`]s.
+/// each of which sets up its own instance around the same [`Setup::shared_region`]s and [`Setup::shared_fd`]s.
 pub trait Handover: Sized + Send + Sync + 'static {
     /// Arguments, declared with [`args!`](handover_record::args); `()` for none.
     type Args: Args;
@@ -66,7 +66,7 @@ pub trait Handover: Sized + Send + Sync + 'static {
     fn setup(args: &Self::Args, setup: &mut Setup) -> Result<Self, Fault>;
 
     /// Runs one participant from the starting line to its finish. A measured participant calls
-    /// [`Samples::batches`] or loops while [`Samples::running`], and then sends the others an in-band
+    /// [`Samples::time_batches`] or loops while [`Samples::is_running`], and then sends the others an in-band
     /// message to finish; a participant that waits for this message must notice it.
     ///
     /// # Errors

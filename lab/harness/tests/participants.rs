@@ -38,7 +38,7 @@ impl<const FLOOR: bool> Handover for Mailbox<FLOOR> {
         vec![Role::measured("caller"), Role::serving("echo")]
     }
     fn setup(args: &Echo, setup: &mut Setup) -> Result<Self, Fault> {
-        Ok(Mailbox(setup.region()?, args.manner))
+        Ok(Mailbox(setup.shared_region()?, args.manner))
     }
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         let wait = |wanted: &dyn Fn(u64) -> bool| {
@@ -54,7 +54,7 @@ impl<const FLOOR: bool> Handover for Mailbox<FLOOR> {
         };
         if participant.index == 0 {
             let mut turn = 0;
-            out.batches(|n| {
+            out.time_batches(|n| {
                 for _ in 0..n {
                     turn += 2;
                     self.0.store(turn - 1, Ordering::Release);
@@ -108,14 +108,14 @@ impl Handover for Counting {
         vec![Role::measured("adder"); 3]
     }
     fn setup(_: &(), setup: &mut Setup) -> Result<Self, Fault> {
-        Ok(Counting(setup.region()?))
+        Ok(Counting(setup.shared_region()?))
     }
     fn play(&self, _: Participant, out: &mut Samples) -> Result<(), Fault> {
-        while out.running() {
+        while out.is_running() {
             let began = handover_base::clock::ticks();
             self.0.fetch_add(1, Ordering::Relaxed);
-            out.note(0, handover_base::clock::ticks() - began);
-            out.tally("odd", 1.0);
+            out.record_ticks(0, handover_base::clock::ticks() - began);
+            out.add_to_counter("odd", 1.0);
         }
         Ok(())
     }
@@ -135,7 +135,7 @@ impl<const WRONG: bool> Workload for Nothing<WRONG> {
     }
     fn sample(&mut self, out: &mut Samples) {
         let mut sum = 0u64;
-        out.batches(|n| {
+        out.time_batches(|n| {
             for i in 0..n {
                 sum = std::hint::black_box(sum + i);
             }
@@ -153,7 +153,7 @@ impl Workload for Ways {
         Ok(Ways)
     }
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| {
+        out.time_batches(|n| {
             for i in 0..n {
                 std::hint::black_box(i);
             }
@@ -225,7 +225,7 @@ impl Workload for Aided {
                     done.fetch_add(1, Ordering::Relaxed);
                 }
             });
-            out.batches(|n| {
+            out.time_batches(|n| {
                 for _ in 0..n {
                     let until = done.load(Ordering::Relaxed) + 100_000;
                     let mut memory = vec![0u8; 1 << 20];
@@ -254,7 +254,7 @@ const ALL: &[&[Bench]] = &[&[
     Bench::one::<Nothing<false>>(Contender::null("other")),
 ]];
 
-fn run(pattern: &str, plan: Plan) -> handover_harness::Outcome {
+fn run(pattern: &str, plan: Plan) -> handover_harness::RunOutcome {
     let lab = Lab::new(ALL, &[pattern.to_string()], plan).expect("a sound plan");
     lab.run(&mut (), &AtomicBool::new(false))
 }
@@ -398,7 +398,7 @@ impl RunObserver for RecordLog<'_> {
 }
 
 /// Runs `box/echo` and the null benchmark until `visits_max` visits have begun.
-fn record_log(visits_max: usize) -> (Vec<(String, usize)>, handover_harness::Outcome) {
+fn record_log(visits_max: usize) -> (Vec<(String, usize)>, handover_harness::RunOutcome) {
     let lab = Lab::new(ALL, &["box/echo".to_string()], quick(false)).expect("a sound plan");
     let stop = AtomicBool::new(false);
     let mut watch = RecordLog { records: Vec::new(), stop: &stop, visits_max };
@@ -478,7 +478,7 @@ fn idle_gap_and_busy_neighbour_are_recorded() {
 }
 
 fn main() -> ExitCode {
-    match handover_harness::dispatch_partner(ALL) {
+    match handover_harness::dispatch_participant(ALL) {
         Some(Ok(())) => return ExitCode::SUCCESS,
         Some(Err(refused)) => {
             eprintln!("{refused}");

@@ -387,7 +387,8 @@ pub struct Round {
     /// the median of ten means, each over the batches of a tenth of the round: a cost that recurs
     /// every few operations is in each mean, and a burst of foreign work is in one or two.
     pub median: f64,
-    /// 99 % quantile of the round's samples: of operations in single timing, else of batch means.
+    /// 99 % quantile of the round's samples: of the operations' times if each was timed singly, otherwise of the
+    /// means of the batches.
     pub p99: f64,
     /// Total time divided by total operations: unlike the median, it moves if another thread spins
     /// on the partner's CPU.

@@ -1,7 +1,7 @@
 //! Anatomy of a hand-off, as lines of text and as stacked bars.
 
 use crate::format;
-use crate::svg::{Axis, Chart, Mark, Name, Point, Quantity, Role, Series};
+use crate::svg::{Axis, AxisName, Chart, Mark, Point, Quantity, Series, SeriesRole};
 use crate::text::{Line, Style, Tone, wrap};
 use handover_record::{Anatomy, AnatomyOutlier, AnatomyStage, Document, Record, Unit};
 
@@ -20,7 +20,7 @@ pub(crate) fn records_with_anatomy(
 
 /// Renders an anatomy for a terminal: the stages of a hand-off, their sum in one line, and notes.
 /// Empty for a record without an anatomy.
-pub fn anatomy(record: &Record, width: usize, style: Style) -> String {
+pub fn render_anatomy(record: &Record, width: usize, style: Style) -> String {
     let Some(anatomy) = &record.anatomy else { return String::new() };
     let mut lines = Vec::new();
     let mut head = Line::new(&record.spec, Tone::Strong);
@@ -32,7 +32,7 @@ pub fn anatomy(record: &Record, width: usize, style: Style) -> String {
     lines.push(Line::default());
     lines.extend(wrap(&anatomy.line, Tone::Strong, 2, width));
     lines.push(Line::default());
-    for text in notes(anatomy) {
+    for text in anatomy_notes(anatomy) {
         lines.extend(wrap(&text, Tone::Plain, 2, width));
     }
     if !anatomy.outliers.is_empty() {
@@ -46,7 +46,7 @@ pub fn anatomy(record: &Record, width: usize, style: Style) -> String {
     }
     let mut text = String::new();
     for line in lines {
-        line.cut(width, style).render(style, &mut text);
+        line.truncate(width, style).render(style, &mut text);
     }
     text
 }
@@ -100,7 +100,7 @@ fn ns(value: f64) -> String {
 }
 
 /// Returns the notes below an anatomy's table, of one or two sentences each.
-pub(crate) fn notes(anatomy: &Anatomy) -> Vec<String> {
+pub(crate) fn anatomy_notes(anatomy: &Anatomy) -> Vec<String> {
     let mut facts = vec![
         "The line adds up the means of the middle half of the hand-offs; medians do not add up. A stage's p50 \
          and p99 are those of the hand-offs that pass it."
@@ -198,16 +198,16 @@ pub fn anatomy_chart(record: &Record, width_px: f64) -> Option<Chart> {
     let sum = |stages_ns: &[f64]| stages_ns.iter().sum::<f64>();
     let typical = anatomy.bands.first().map_or(0.0, |band| sum(&band.stages_ns));
     let drawn = || anatomy.bands.iter().filter(|band| sum(&band.stages_ns) <= typical * DRAWN_MAX);
-    let names = drawn().map(|band| Name {
+    let names = drawn().map(|band| AxisName {
         label: band.name.clone(),
         note: ns(sum(&band.stages_ns)),
         opens_group: false,
     });
-    let time = Axis::linear("time of one hand-off", Quantity::Nanos).including(0.0);
+    let time = Axis::linear("time of one hand-off", Quantity::Nanos).with_included_value(0.0);
     let mut chart = Chart::new(
         format!("{} [{}]: {}", record.spec, record.contender, anatomy.line),
         time,
-        Axis::names(names.collect()),
+        Axis::with_names(names.collect()),
     )
     .with_description(format!(
         "The stages of one hand-off, stacked, of the typical half and of slow hand-offs. {}",
@@ -221,7 +221,7 @@ pub fn anatomy_chart(record: &Record, width_px: f64) -> Option<Chart> {
             continue;
         }
         let bar = |row: usize, value: f64, name: &str| {
-            Point::at(value, row as f64).with_tooltip(format!("{name} {}", ns(value)))
+            Point::new(value, row as f64).with_tooltip(format!("{name} {}", ns(value)))
         };
         let of =
             |band: &handover_record::AnatomyBand| band.stages_ns.get(place).copied().unwrap_or(0.0);
@@ -229,14 +229,19 @@ pub fn anatomy_chart(record: &Record, width_px: f64) -> Option<Chart> {
         if stage.has_floor && floor_ns > 0.0 {
             let points =
                 drawn().enumerate().map(|(row, band)| bar(row, in_it(of(band)), "floor")).collect();
-            chart = chart.with_series(Series::new("floor", Role::Floor, Mark::Stacked, points));
+            chart =
+                chart.with_series(Series::new("floor", SeriesRole::Floor, Mark::Stacked, points));
         }
         let rest = |(row, band)| bar(row, of(band) - in_it(of(band)), &stage.name);
         let points = drawn().enumerate().map(rest).collect();
         // The palette's last colour is that of the floor.
         let colour = colours.next().unwrap_or(0) % 7;
-        chart =
-            chart.with_series(Series::new(name(stage), Role::Nth(colour), Mark::Stacked, points));
+        chart = chart.with_series(Series::new(
+            name(stage),
+            SeriesRole::Nth(colour),
+            Mark::Stacked,
+            points,
+        ));
     }
     Some(chart)
 }

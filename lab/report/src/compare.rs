@@ -15,7 +15,7 @@ mod family;
 mod ranks;
 mod table;
 
-pub use table::comparison as table;
+pub use table::render_comparison;
 
 use crate::format;
 use handover_record::{ContenderKind, Document, Record, TimingKind, Unit, WarningCode};
@@ -23,7 +23,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Version of a comparison's JSON format.
-pub const SCHEMA: u32 = 1;
+pub const COMPARISON_SCHEMA: u32 = 1;
 
 /// Minimum number of processes per side for a verdict.
 pub const PROCESSES_MIN: usize = 5;
@@ -43,7 +43,7 @@ pub enum Statistic {
     Median,
     /// The 10 % quantile of the rounds' medians: one tenth of the rounds are better.
     BestTenth,
-    /// The 99 % quantile of operations, if they were timed singly.
+    /// The 99 % quantile of the operations' times; absent unless each operation was timed singly.
     P99,
 }
 
@@ -249,7 +249,7 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
     let visible = table.visible();
     // One row per statistic of the figure, and one for its p99 if operations were timed singly.
     let mut figures: Vec<Vec<Row>> = Vec::new();
-    let mut tests: Vec<family::Values> = Vec::new();
+    let mut tests: Vec<family::TestValues> = Vec::new();
     let mut are_several: Vec<bool> = Vec::new();
     let [mut only_a, mut only_b] = [Vec::new(), Vec::new()];
     for (key, cell) in table.cells(rules.all) {
@@ -306,7 +306,7 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
     let [visible_one, visible_several] = by(f64::min);
     let [visible_one_most, visible_several_most] = by(f64::max);
     Comparison {
-        schema: SCHEMA,
+        schema: COMPARISON_SCHEMA,
         a: side(a),
         b: side(b),
         threshold: rules.threshold,
@@ -325,14 +325,14 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
 
 /// Sets [`Row::found`]: the smallest increase that fulfils every condition of the verdict `worse`,
 /// plus half the interval's width, as the estimate itself varies.
-fn find_least(figures: &mut [Vec<Row>], tests: &[family::Values], a_count: usize) {
-    let alike = |(row, values): (&Row, &family::Values)| {
+fn find_least(figures: &mut [Vec<Row>], tests: &[family::TestValues], a_count: usize) {
+    let alike = |(row, values): (&Row, &family::TestValues)| {
         let shift = row.ratio.map_or(0.0, f64::ln);
         let (a, b) = values.split_at(a_count);
         a.iter().copied().chain(b.iter().map(|it| it - shift)).collect()
     };
     let rows = figures.iter().flatten();
-    let alike: Vec<family::Values> = rows.zip(tests).map(alike).collect();
+    let alike: Vec<family::TestValues> = rows.zip(tests).map(alike).collect();
     let shifts = family::least_shifts(&alike, a_count, P_CORRECTED_MAX);
     for (row, shift) in figures.iter_mut().flatten().zip(shifts) {
         if let (Some(ratio), Some(low), Some(high), Some(shift)) =
@@ -471,7 +471,7 @@ impl Cell {
         finite(&self.values[0][from..to]).len()
     }
 
-    /// Returns `true` if both sides have the 99 % quantile of operations.
+    /// Returns `true` if both sides have the 99 % quantile of the operations' times.
     fn has_tail(&self, a_count: usize) -> bool {
         let (a, b) = self.values[Statistic::P99 as usize].split_at(a_count);
         !finite(a).is_empty() && !finite(b).is_empty()
@@ -564,7 +564,7 @@ impl Table {
                 .map(|place| logs.iter().map(|it| it[place]).sum::<f64>() / logs.len() as f64)
                 .collect();
             let (a, b) = means.split_at(self.a_count);
-            let between = ranks::shift(&finite(a), &finite(b));
+            let between = ranks::median_shift(&finite(a), &finite(b));
             let several = twins.iter().any(|cell| cell.several);
             let slot: &mut Option<f64> = &mut visible[usize::from(several)][by as usize];
             for (_, low, high) in within.chain(between) {
@@ -583,7 +583,7 @@ fn row(key: &Key, cell: &Cell, by: Statistic, a_count: usize, least: f64) -> Row
     let middle = |values: &[f64]| ranks::median_interval(values).map_or(0.0, |it| it.0);
     let above_0 = a.iter().chain(&b).all(|it| *it > 0.0);
     let ln = |values: &[f64]| -> Vec<f64> { values.iter().map(|it| it.ln()).collect() };
-    let shift = if above_0 { ranks::shift(&ln(&a), &ln(&b)) } else { None };
+    let shift = if above_0 { ranks::median_shift(&ln(&a), &ln(&b)) } else { None };
     let few = a.len().min(b.len()) < PROCESSES_MIN;
     let interval = shift.filter(|_| !few);
     let equal = a.iter().chain(&b).all(|it| Some(it) == a.first());

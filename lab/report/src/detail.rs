@@ -2,7 +2,7 @@
 //! embed in the page.
 
 use crate::format;
-use crate::model::{Figure, Model};
+use crate::model::{FigureRows, Model};
 use crate::text::is_control;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -87,7 +87,7 @@ struct RatioView<'a> {
 }
 
 impl<'a> Details<'a> {
-    pub(crate) fn of(document: &'a Document) -> Self {
+    pub(crate) fn new(document: &'a Document) -> Self {
         let model = Model::new(document, true);
         let figures = model.groups.into_iter().flat_map(|group| group.figures);
         Self { quantiles: &QUANTILES, figures: figures.filter_map(|it| detail(&it)).collect() }
@@ -115,7 +115,7 @@ impl<'a> Details<'a> {
     }
 }
 
-fn detail<'a>(figure: &Figure<'a>) -> Option<Detail<'a>> {
+fn detail<'a>(figure: &FigureRows<'a>) -> Option<Detail<'a>> {
     let first = *figure.rows.first()?;
     let samples: Vec<_> = figure.rows.iter().map(|record| samples(record)).collect();
     let scale = BarScale::over(samples.iter().flatten());

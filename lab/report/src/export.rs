@@ -360,7 +360,7 @@ fn github_action(documents: &[Document]) -> String {
 
 /// Renders a run as a Markdown table for GitHub: ours with its floor and best peer, as in the table
 /// for terminals.
-pub fn markdown(document: &Document, all: bool) -> String {
+pub fn render_markdown(document: &Document, all: bool) -> String {
     let model = Model::new(document, all);
     let mut text = format!(
         "{}  \n{}\n\n",

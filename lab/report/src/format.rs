@@ -37,7 +37,7 @@ pub struct ShortFigure {
 
 impl ShortFigure {
     /// Describes the figure of a record.
-    pub fn of(record: &Record) -> ShortFigure {
+    pub fn from_record(record: &Record) -> ShortFigure {
         ShortFigure {
             figure: figure(record.unit, record.summary.median),
             interval: interval(record),
@@ -68,7 +68,7 @@ pub(crate) fn statistic(record: &Record) -> &'static str {
     }
 }
 
-/// Formats the 99 % quantile of operations; empty if operations were not timed singly.
+/// Formats the 99 % quantile of the operations' times; empty unless each operation was timed singly.
 pub(crate) fn p99(record: &Record) -> String {
     let quantiles = record.summary.quantiles();
     quantiles.map_or_else(String::new, |it| figure(record.unit, it.p99))

@@ -5,15 +5,15 @@ mod divisive;
 pub use divisive::{P_VALUE_MAX, SEGMENT_VALUES_MIN};
 
 use crate::format;
-use crate::model::utc;
-use crate::svg::{Axis, Chart, Mark, Point, Quantity, Role, Series};
+use crate::model::format_utc;
+use crate::svg::{Axis, Chart, Mark, Point, Quantity, Series, SeriesRole};
 use crate::table::render;
 use crate::text::{Line, Style, Tone, wrap};
 use handover_record::Unit;
 use serde::Serialize;
 
 /// Version of a history's JSON format.
-pub const SCHEMA: u32 = 1;
+pub const HISTORY_SCHEMA: u32 = 1;
 
 /// Minimum width of the layout; in narrower terminals, lines are cut.
 const WIDTH_MIN: usize = 24;
@@ -76,7 +76,7 @@ impl History {
     ///
     /// # Cost
     /// Some tenths of a second for 1,000 runs.
-    pub fn of(
+    pub fn new(
         id: &str,
         contender: &str,
         unit: Unit,
@@ -85,7 +85,7 @@ impl History {
     ) -> History {
         let all_above_0 = runs.iter().all(|dot| dot.median > 0.0);
         let scaled = |dot: &RunFigure| if all_above_0 { dot.median.ln() } else { dot.median };
-        let changes = divisive::changes(&runs.iter().map(scaled).collect::<Vec<f64>>());
+        let changes = divisive::find_changes(&runs.iter().map(scaled).collect::<Vec<f64>>());
         let mut segments: Vec<Segment> = Vec::new();
         let mut starts = vec![(0, None)];
         starts.extend(changes.iter().map(|change| (change.place, Some(change.p))));
@@ -101,11 +101,11 @@ impl History {
             segments.push(Segment { from: *from, to, median, ratio, p: *p });
         }
         let (id, contender) = (id.to_string(), contender.to_string());
-        History { schema: SCHEMA, id, contender, unit, runs, segments, left_out }
+        History { schema: HISTORY_SCHEMA, id, contender, unit, runs, segments, left_out }
     }
 
     /// Renders the history for a terminal: a sparkline, then the segments, the latest last.
-    pub fn text(&self, width: usize, style: Style) -> String {
+    pub fn render_text(&self, width: usize, style: Style) -> String {
         let laid_out = width.max(WIDTH_MIN);
         let mut head = Line::new(&self.id, Tone::Strong);
         head.push(format!("  {}  {}", self.contender, runs_counted(self.runs.len())), Tone::Plain);
@@ -116,7 +116,7 @@ impl History {
         lines.push(Line::default());
         for segment in &self.segments {
             let first = &self.runs[segment.from];
-            let mut line = Line::plain(utc(first.started_unix_ns));
+            let mut line = Line::plain(format_utc(first.started_unix_ns));
             line.push("  ", Tone::Plain);
             line.push_right(
                 &Line::new(format::figure(self.unit, segment.median), Tone::Strong),
@@ -201,10 +201,10 @@ impl History {
                 format::figure(self.unit, dot.median),
                 format::figure(self.unit, dot.low.unwrap_or(dot.median)),
                 format::figure(self.unit, dot.high.unwrap_or(dot.median)),
-                utc(dot.started_unix_ns),
+                format_utc(dot.started_unix_ns),
                 dot.build,
             );
-            Point::at(place as f64 + 1.0, dot.median)
+            Point::new(place as f64 + 1.0, dot.median)
                 .with_span(dot.low.unwrap_or(dot.median), dot.high.unwrap_or(dot.median))
                 .with_tooltip(text)
         };
@@ -225,7 +225,7 @@ impl History {
         .with_heading()
         .with_series(Series::new(
             "run",
-            Role::Faint,
+            SeriesRole::Faint,
             Mark::Dot,
             self.runs.iter().enumerate().map(dot).collect(),
         ));
@@ -236,8 +236,13 @@ impl History {
                 None => String::new(),
             };
             let points = [segment.from as f64 + 0.6, segment.to as f64 + 0.4]
-                .map(|x| Point::at(x, segment.median).with_tooltip(text.clone()));
-            chart = chart.with_series(Series::new(name, Role::Ours, Mark::Curve, points.to_vec()));
+                .map(|x| Point::new(x, segment.median).with_tooltip(text.clone()));
+            chart = chart.with_series(Series::new(
+                name,
+                SeriesRole::Ours,
+                Mark::Curve,
+                points.to_vec(),
+            ));
         }
         chart
     }

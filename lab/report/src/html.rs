@@ -3,7 +3,7 @@
 use crate::anatomy::{self, anatomy_chart};
 use crate::detail::Details;
 use crate::format;
-use crate::ladder::ladder_with_other_runs;
+use crate::ladder::ladder_chart_with_other_runs;
 use crate::model::{self, Model};
 use crate::svg;
 use handover_base::units;
@@ -23,30 +23,30 @@ const NARROW_PX: f64 = 380.0;
 /// Renders a document as one self-contained HTML file: it loads nothing from the network, is light
 /// or dark as the reader prefers, and fits paper and phones. A click on a figure shows its
 /// distribution; everything else works without scripts. All text of the document is escaped.
-pub fn html(document: &Document) -> String {
-    html_with_other_runs(document, &[])
+pub fn render_html(document: &Document) -> String {
+    render_html_with_other_runs(document, &[])
 }
 
-/// Renders a document like [`html`], with the figures of other runs, or of other machines, in the chart and in a table.
-pub fn html_with_other_runs(document: &Document, others: &[Document]) -> String {
+/// Renders a document like [`render_html`], with the figures of other runs, or of other machines, in the chart and in a table.
+pub fn render_html_with_other_runs(document: &Document, others: &[Document]) -> String {
     let model = Model::new(document, false);
-    let details = Details::of(document);
+    let details = Details::new(document);
     let page = Page {
         version: &document.run.version,
         run_id: &document.run.id,
         host_line: model::host_line(document),
         run_line: model::run_line(document),
-        when: model::utc(document.run.started_unix_ns),
+        when: model::format_utc(document.run.started_unix_ns),
         complete: document.run.complete,
         smoke: is_smoke(document),
         clock_steps: format::clock_steps(document),
         null_line: format::null_line(document.run.null_one, document.run.null_several),
         has_chart: model.rows().any(|record| record.unit == Unit::Ns),
-        chart_wide: ladder_with_other_runs(document, others, WIDE_PX).draw(),
-        chart_narrow: ladder_with_other_runs(document, others, NARROW_PX).draw(),
+        chart_wide: ladder_chart_with_other_runs(document, others, WIDE_PX).to_svg(),
+        chart_narrow: ladder_chart_with_other_runs(document, others, NARROW_PX).to_svg(),
         beside: beside(&model, document, others),
-        sweeps: sweeps(document),
-        chart_style: svg::STYLE,
+        sweeps: sweep_parts(document),
+        chart_style: svg::CHART_STYLE_SHEET,
         page_style: STYLE,
         groups: groups(&model, &details),
         off_ladder_count: model.off_ladder_count,
@@ -253,11 +253,11 @@ fn is_smoke(document: &Document) -> bool {
 }
 
 fn groups<'a>(model: &Model<'a>, details: &Details<'_>) -> Vec<GroupView<'a>> {
-    let rows = |figure: &model::Figure<'a>| -> Vec<RowView<'a>> {
+    let rows = |figure: &model::FigureRows<'a>| -> Vec<RowView<'a>> {
         let has_contender = figure.rows.len() > 1;
         figure.rows.iter().map(|it| row(model, it, has_contender, details.indices_of(it))).collect()
     };
-    let group = |group: &model::Group<'a>| GroupView {
+    let group = |group: &model::MechanismGroup<'a>| GroupView {
         name: group.name,
         rows: group.figures.iter().flat_map(rows).collect(),
     };
@@ -363,24 +363,24 @@ fn beside<'a>(
         row.others.iter().any(Option::is_some).then_some(row)
     };
     Some(OtherRuns {
-        labels: [document].into_iter().chain(others).map(model::label).collect(),
+        labels: [document].into_iter().chain(others).map(model::host_and_date).collect(),
         rows: model.rows().filter_map(row).collect(),
     })
 }
 
-fn sweeps(document: &Document) -> Vec<SweepPart> {
+fn sweep_parts(document: &Document) -> Vec<SweepPart> {
     let part = |sweep: crate::sweep::Sweep<'_>| SweepPart {
         id: sweep.id.to_owned(),
         argument: sweep.argument.to_owned(),
-        figures: sweep.figures_chart().draw(),
-        rates: sweep.rates_chart().draw(),
+        figures: sweep.figures_chart().to_svg(),
+        rates: sweep.rates_chart().to_svg(),
     };
-    crate::sweep::sweeps(document).into_iter().map(part).collect()
+    crate::sweep::find_sweeps(document).into_iter().map(part).collect()
 }
 
 fn anatomies(document: &Document) -> Vec<AnatomyPart<'_>> {
     let draw = |record: &Record, width_px: f64| {
-        anatomy_chart(record, width_px).map_or_else(String::new, |chart| chart.draw())
+        anatomy_chart(record, width_px).map_or_else(String::new, |chart| chart.to_svg())
     };
     let parts = anatomy::records_with_anatomy(document).map(|(record, anatomy)| AnatomyPart {
         id: &record.spec,
@@ -390,7 +390,7 @@ fn anatomies(document: &Document) -> Vec<AnatomyPart<'_>> {
         chart_wide: draw(record, WIDE_PX),
         chart_narrow: draw(record, NARROW_PX),
         stages: anatomy.stages.iter().chain([&anatomy.total]).map(stage_row).collect(),
-        facts: anatomy::notes(anatomy),
+        facts: anatomy::anatomy_notes(anatomy),
         slow: anatomy.outliers.iter().map(anatomy::describe_outlier).collect(),
     });
     parts.collect()
@@ -451,7 +451,7 @@ fn facts(document: &Document) -> Vec<HostFact> {
         }
     };
     add("run", run.id.clone());
-    add("began", model::utc(run.started_unix_ns));
+    add("began", model::format_utc(run.started_unix_ns));
     add("command", run.command.clone());
     add("profile", run.profile.clone());
     add(

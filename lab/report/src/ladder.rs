@@ -2,18 +2,18 @@
 
 use crate::format;
 use crate::model::{self, Model};
-use crate::svg::{Axis, Chart, Mark, Name, Point, Quantity, Role, Series};
+use crate::svg::{Axis, AxisName, Chart, Mark, Point, Quantity, Series, SeriesRole};
 use handover_record::{ContenderKind, Document, Record, Unit};
 
 /// Draws the ladder chart of a document, `width_px` wide: for each figure that is a time, its floor,
 /// its median with the interval, its 99 % quantile, and the best peer. The axis starts at 1 ns or
 /// below and covers the data in whole decades.
-pub fn ladder(document: &Document, width_px: f64) -> Chart {
-    ladder_with_other_runs(document, &[], width_px)
+pub fn ladder_chart(document: &Document, width_px: f64) -> Chart {
+    ladder_chart_with_other_runs(document, &[], width_px)
 }
 
 /// Draws the ladder chart with the medians of other runs in its rows.
-pub(crate) fn ladder_with_other_runs(
+pub(crate) fn ladder_chart_with_other_runs(
     document: &Document,
     others: &[Document],
     width_px: f64,
@@ -32,37 +32,42 @@ pub(crate) fn ladder_with_other_runs(
                         let median = same.summary.median;
                         let shown = format::figure(same.unit, median);
                         let text = format!("{}: {shown} in run {}", record.id, other.run.id);
-                        points.push(Point::at(median, names.len() as f64).with_tooltip(text));
+                        points.push(Point::new(median, names.len() as f64).with_tooltip(text));
                     }
                 }
                 let label = match figure.rows.len() {
                     1 => record.id.clone(),
                     _ => format!("{} [{}]", record.id, record.contender),
                 };
-                names.push(Name { label, note: note(record), opens_group });
+                names.push(AxisName { label, note: note(record), opens_group });
                 opens_group = false;
             }
         }
     }
     let count = names.len();
-    let time = Axis::log("time of one operation", Quantity::Nanos).including(1.0);
+    let time = Axis::log("time of one operation", Quantity::Nanos).with_included_value(1.0);
     let Rungs { stretch, tail, p99, floor, peer, ours, facts } = rungs;
-    let chart = Chart::new("The ladder: cost of each hand-over", time, Axis::names(names))
+    let chart = Chart::new("The ladder: cost of each hand-over", time, Axis::with_names(names))
         .with_description(format!(
             "{count} figures on a logarithmic axis of time; each with its median and interval, \
              its floor, its 99 % quantile and its best peer. The table has the same figures as text."
         ))
         .with_size_px(width_px, 0.0)
-        .with_series(Series::new("", Role::Faint, Mark::Span, stretch))
-        .with_series(Series::new("", Role::Faint, Mark::Span, tail))
-        .with_series(Series::new("floor", Role::Floor, Mark::Tick, floor))
-        .with_series(Series::new("99 %", Role::Faint, Mark::Ring, p99))
-        .with_series(Series::new("best peer", Role::Peer, Mark::Diamond, peer))
-        .with_series(Series::new("median with interval", Role::Ours, Mark::Dot, ours))
-        .with_series(Series::new("property of the machine", Role::Floor, Mark::Dot, facts));
+        .with_series(Series::new("", SeriesRole::Faint, Mark::Span, stretch))
+        .with_series(Series::new("", SeriesRole::Faint, Mark::Span, tail))
+        .with_series(Series::new("floor", SeriesRole::Floor, Mark::Tick, floor))
+        .with_series(Series::new("99 %", SeriesRole::Faint, Mark::Ring, p99))
+        .with_series(Series::new("best peer", SeriesRole::Peer, Mark::Diamond, peer))
+        .with_series(Series::new("median with interval", SeriesRole::Ours, Mark::Dot, ours))
+        .with_series(Series::new("property of the machine", SeriesRole::Floor, Mark::Dot, facts));
     let others = others.iter().zip(beside).zip(1_u8..);
     others.fold(chart, |chart, ((other, points), nth)| {
-        chart.with_series(Series::new(model::label(other), Role::Nth(nth % 8), Mark::Ring, points))
+        chart.with_series(Series::new(
+            model::host_and_date(other),
+            SeriesRole::Nth(nth % 8),
+            Mark::Ring,
+            points,
+        ))
     })
 }
 
@@ -91,16 +96,16 @@ impl Rungs {
         if let Some(floor) = &record.floor {
             let text =
                 format!("{} ({})", say("floor", floor.other), format::floor_name(record, floor));
-            self.floor.push(Point::at(floor.other, row).with_tooltip(text));
-            self.stretch.push(Point::at(floor.other, row).with_span(floor.other, nearest));
+            self.floor.push(Point::new(floor.other, row).with_tooltip(text));
+            self.stretch.push(Point::new(floor.other, row).with_span(floor.other, nearest));
         }
         if let Some(peer) = record.best_peer() {
             let text = say(&format!("best peer {}", peer.contender), peer.other);
-            self.peer.push(Point::at(peer.other, row).with_tooltip(text));
+            self.peer.push(Point::new(peer.other, row).with_tooltip(text));
         }
         if let Some(p99) = summary.quantiles().map(|it| it.p99) {
-            self.p99.push(Point::at(p99, row).with_tooltip(say("99 % quantile", p99)));
-            self.tail.push(Point::at(p99, row).with_span(farthest, p99));
+            self.p99.push(Point::new(p99, row).with_tooltip(say("99 % quantile", p99)));
+            self.tail.push(Point::new(p99, row).with_span(farthest, p99));
         }
         let medians = match record.kind {
             ContenderKind::Ours => &mut self.ours,
@@ -109,13 +114,13 @@ impl Rungs {
         if record.modes.len() > 1 {
             for mode in &record.modes {
                 let text = say(&format!("{:.0} % near", mode.share * 100.0), mode.median);
-                medians.push(Point::at(mode.median, row).with_tooltip(text));
+                medians.push(Point::new(mode.median, row).with_tooltip(text));
             }
         } else {
             let figure = say(format::statistic(record), summary.median);
             let text = format!("{figure} {}", format::interval(record));
             let (low, high) = summary.interval_bounds().unwrap_or((summary.median, summary.median));
-            let point = Point::at(summary.median, row).with_span(low, high);
+            let point = Point::new(summary.median, row).with_span(low, high);
             medians.push(point.with_tooltip(text));
         }
     }

@@ -17,12 +17,12 @@ mod table;
 mod text;
 pub mod usl;
 
-pub use anatomy::{anatomy, anatomy_chart};
-pub use export::{Format, UnknownFormat, export, markdown};
+pub use anatomy::{anatomy_chart, render_anatomy};
+pub use export::{Format, UnknownFormat, export, render_markdown};
 pub use format::ShortFigure;
-pub use html::{html, html_with_other_runs};
-pub use ladder::ladder;
+pub use html::{render_html, render_html_with_other_runs};
+pub use ladder::ladder_chart;
 pub use seen::{remove_smoke_ratios, warn_of_differing_runs};
-pub use sweep::{Sweep, sweeps};
-pub use table::{row, table};
+pub use sweep::{Sweep, find_sweeps};
+pub use table::{render_row, render_table};
 pub use text::{Style, is_control};

@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 /// Figures of a document in the order of display.
 pub(crate) struct Model<'a> {
     /// Groups of figures, one per mechanism, in order of first appearance.
-    pub groups: Vec<Group<'a>>,
+    pub groups: Vec<MechanismGroup<'a>>,
     /// Number of figures that the default table hides.
     pub off_ladder_count: usize,
     records: &'a [Record],
@@ -17,13 +17,13 @@ pub(crate) struct Model<'a> {
 }
 
 /// Figures of one mechanism.
-pub(crate) struct Group<'a> {
+pub(crate) struct MechanismGroup<'a> {
     /// Mechanism: first component of the figures' ids.
     pub name: &'a str,
-    pub figures: Vec<Figure<'a>>,
+    pub figures: Vec<FigureRows<'a>>,
 }
 
-pub(crate) struct Figure<'a> {
+pub(crate) struct FigureRows<'a> {
     pub id: &'a str,
     /// Contenders that are listed, each in a row.
     pub rows: Vec<&'a Record>,
@@ -38,18 +38,18 @@ impl<'a> Model<'a> {
         let records = &document.records;
         let on_ladder = |spec: &str| records.iter().any(|it| it.spec == spec && it.ladder);
         let is_ladder = !all && records.iter().all(|it| on_ladder(&it.spec));
-        let mut groups: Vec<Group<'a>> = Vec::new();
+        let mut groups: Vec<MechanismGroup<'a>> = Vec::new();
         for record in records {
             let name = record.id.split('/').next().unwrap_or_default();
             let group = position_or_push(
                 &mut groups,
                 |it| it.name == name,
-                || Group { name, figures: Vec::new() },
+                || MechanismGroup { name, figures: Vec::new() },
             );
             let figure = position_or_push(
                 &mut group.figures,
                 |it| it.id == record.id,
-                || Figure { id: &record.id, rows: Vec::new() },
+                || FigureRows { id: &record.id, rows: Vec::new() },
             );
             figure.rows.push(record);
         }
@@ -86,7 +86,7 @@ impl<'a> Model<'a> {
 
     /// Returns the arguments in which a record differs from others of its figure, as `slots=64`:
     /// those of a sweep.
-    pub fn varied(&self, record: &Record) -> String {
+    pub fn varying_arguments(&self, record: &Record) -> String {
         let varying = record.args.iter().filter(|(name, value)| self.varies(record, name, **value));
         varying.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
     }
@@ -100,7 +100,7 @@ impl<'a> Model<'a> {
     /// Returns a record's contender, with the arguments that distinguish it from others of its
     /// figure.
     pub fn contender_label(&self, record: &Record) -> String {
-        match self.varied(record) {
+        match self.varying_arguments(record) {
             varied if varied.is_empty() => record.contender.clone(),
             varied => format!("{}, {varied}", record.contender),
         }
@@ -176,8 +176,8 @@ pub(crate) fn matching_record<'a>(other: &'a Document, record: &Record) -> Optio
     })
 }
 
-pub(crate) fn label(document: &Document) -> String {
-    format!("{}, {}", document.host.name, utc(document.run.started_unix_ns))
+pub(crate) fn host_and_date(document: &Document) -> String {
+    format!("{}, {}", document.host.name, format_utc(document.run.started_unix_ns))
 }
 
 pub(crate) fn host_line(document: &Document) -> String {
@@ -203,11 +203,11 @@ pub(crate) fn host_line(document: &Document) -> String {
 
 pub(crate) fn run_line(document: &Document) -> String {
     let run = &document.run;
-    format!("run {}, {}, {}", run.id, run.profile, utc(run.started_unix_ns))
+    format!("run {}, {}, {}", run.id, run.profile, format_utc(run.started_unix_ns))
 }
 
 /// Formats nanoseconds since the Unix epoch as `2026-11-21 21:30 UTC`.
-pub(crate) fn utc(unix_ns: i64) -> String {
+pub(crate) fn format_utc(unix_ns: i64) -> String {
     let minutes = unix_ns.div_euclid(60_000_000_000);
     let (days, minute) = (minutes.div_euclid(1440), minutes.rem_euclid(1440));
     // Days to a civil date by eras of 400 years that begin in March: Howard Hinnant,
@@ -226,16 +226,16 @@ pub(crate) fn utc(unix_ns: i64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::utc;
+    use super::format_utc;
 
     #[test]
     fn days_are_converted_to_dates() {
-        let at = |seconds: i64| utc(seconds * 1_000_000_000);
+        let at = |seconds: i64| format_utc(seconds * 1_000_000_000);
         assert_eq!(at(0), "1970-01-01 00:00 UTC");
         assert_eq!(at(-1), "1969-12-31 23:59 UTC");
         assert_eq!(at(951_782_400), "2000-02-29 00:00 UTC");
         assert_eq!(at(1_795_296_600), "2026-11-21 21:30 UTC");
-        assert_eq!(utc(i64::MAX), "2262-04-11 23:47 UTC");
-        assert_eq!(utc(i64::MIN), "1677-09-21 00:12 UTC");
+        assert_eq!(format_utc(i64::MAX), "2262-04-11 23:47 UTC");
+        assert_eq!(format_utc(i64::MIN), "1677-09-21 00:12 UTC");
     }
 }

@@ -6,29 +6,29 @@
 //! pointer without any script.
 //!
 //! ```
-//! use handover_report::svg::{Axis, Chart, Mark, Point, Quantity, Role, Series};
+//! use handover_report::svg::{Axis, Chart, Mark, Point, Quantity, SeriesRole, Series};
 //!
 //! let rate = Axis::log("offered", Quantity::PerSecond);
 //! let latency = Axis::linear("latency", Quantity::Nanos);
-//! let points = vec![Point::at(1e3, 120.0).with_span(118.0, 125.0), Point::at(1e6, 180.0)];
+//! let points = vec![Point::new(1e3, 120.0).with_span(118.0, 125.0), Point::new(1e6, 180.0)];
 //! let chart = Chart::new("Latency by load", rate, latency)
-//!     .with_series(Series::new("handover", Role::Ours, Mark::Line, points));
-//! assert!(chart.draw().starts_with("<svg"));
+//!     .with_series(Series::new("handover", SeriesRole::Ours, Mark::Line, points));
+//! assert!(chart.to_svg().starts_with("<svg"));
 //! ```
 
 mod axis;
 mod bitmap;
 mod paint;
 
-pub use axis::{Axis, Name, Quantity};
+pub use axis::{Axis, AxisName, Quantity};
 pub(crate) use paint::escape;
 
-use axis::{DataRange, Kind, Scale};
+use axis::{AxisKind, DataRange, Scale};
 use bitmap::Bitmap;
 use paint::{Canvas, SvgCanvas, shorten, text_width};
 
 /// Style sheet that colours every chart, light and dark: for the `<style>` of a page with charts.
-pub const STYLE: &str = include_str!("svg/style.css");
+pub const CHART_STYLE_SHEET: &str = include_str!("svg/style.css");
 
 const TEXT_PX: f64 = 12.0;
 const ROW_PX: f64 = 22.0;
@@ -42,7 +42,7 @@ const LABELS_BESIDE_MAX: f64 = 0.36;
 
 /// Meaning of a series, which decides its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum SeriesRole {
     /// Main figure of the chart.
     Ours,
     /// Alternative with which the main figure is compared.
@@ -55,17 +55,17 @@ pub enum Role {
     Nth(u8),
 }
 
-impl Role {
-    /// Number of colours of [`Role::Nth`] in the style sheet.
+impl SeriesRole {
+    /// Number of colours of [`SeriesRole::Nth`] in the style sheet.
     const PALETTE_COUNT: u8 = 8;
 
     fn class(self) -> String {
         match self {
-            Role::Ours => "ours".to_string(),
-            Role::Peer => "peer".to_string(),
-            Role::Floor => "floor".to_string(),
-            Role::Faint => "faint".to_string(),
-            Role::Nth(place) => format!("nth{}", place % Role::PALETTE_COUNT),
+            SeriesRole::Ours => "ours".to_string(),
+            SeriesRole::Peer => "peer".to_string(),
+            SeriesRole::Floor => "floor".to_string(),
+            SeriesRole::Faint => "faint".to_string(),
+            SeriesRole::Nth(place) => format!("nth{}", place % SeriesRole::PALETTE_COUNT),
         }
     }
 }
@@ -106,7 +106,7 @@ pub struct Point {
 
 impl Point {
     /// Creates a point; on an axis of names, the coordinate is the index of the name.
-    pub fn at(x: f64, y: f64) -> Point {
+    pub fn new(x: f64, y: f64) -> Point {
         Point { x, y, span: None, text: String::new() }
     }
 
@@ -129,14 +129,19 @@ impl Point {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
     name: String,
-    role: Role,
+    role: SeriesRole,
     mark: Mark,
     points: Vec<Point>,
 }
 
 impl Series {
     /// Creates a series; one without a name is omitted from the legend.
-    pub fn new(name: impl Into<String>, role: Role, mark: Mark, points: Vec<Point>) -> Series {
+    pub fn new(
+        name: impl Into<String>,
+        role: SeriesRole,
+        mark: Mark,
+        points: Vec<Point>,
+    ) -> Series {
         Series { name: name.into(), role, mark, points }
     }
 }
@@ -198,21 +203,21 @@ impl Chart {
         self
     }
 
-    /// Draws the chart as SVG for a page that contains [`STYLE`].
-    pub fn draw(&self) -> String {
+    /// Draws the chart as SVG for a page that contains [`CHART_STYLE_SHEET`].
+    pub fn to_svg(&self) -> String {
         self.paint("")
     }
 
     /// Draws the chart as a standalone SVG file, with its style.
-    pub fn draw_alone(&self) -> String {
-        self.paint(STYLE)
+    pub fn to_standalone_svg(&self) -> String {
+        self.paint(CHART_STYLE_SHEET)
     }
 
     /// Draws the chart as a PNG file with two pixels per unit, in light colours.
     ///
     /// # Cost
     /// Some milliseconds.
-    pub fn draw_png(&self) -> Vec<u8> {
+    pub fn to_png(&self) -> Vec<u8> {
         let plan = ChartLayout::new(self);
         let mut bitmap = Bitmap::new(self.width_px, plan.height_px);
         self.paint_chart(&plan, &mut bitmap);
@@ -385,10 +390,10 @@ struct ChartLayout {
 
 impl ChartLayout {
     fn new(chart: &Chart) -> ChartLayout {
-        let is_horizontal = matches!(chart.y.kind, Kind::Names(_));
+        let is_horizontal = matches!(chart.y.kind, AxisKind::Names(_));
         let (x_ends, y_ends) = ends(chart, is_horizontal);
         let y_labels: Vec<String> = match &chart.y.kind {
-            Kind::Names(names) => names.iter().map(|name| name.label.clone()).collect(),
+            AxisKind::Names(names) => names.iter().map(|name| name.label.clone()).collect(),
             _ => Scale::new(&chart.y, y_ends, (0.0, 1.0))
                 .ticks(8)
                 .into_iter()
@@ -401,7 +406,7 @@ impl ChartLayout {
         let labels_px = widest(&mut y_labels.iter().map(String::as_str));
         let labels_above = is_horizontal && labels_px > chart.width_px * LABELS_BESIDE_MAX;
         let notes_px = match &chart.y.kind {
-            Kind::Names(names) => widest(&mut names.iter().map(|name| name.note.as_str())),
+            AxisKind::Names(names) => widest(&mut names.iter().map(|name| name.note.as_str())),
             _ => 0.0,
         };
         // The labels of the first and the last tick, centred on them, need space at the sides.
@@ -415,7 +420,7 @@ impl ChartLayout {
         let row_px = if labels_above { ROW_WITH_LABEL_ABOVE_PX } else { ROW_PX };
         let mut rows = Vec::new();
         let mut bottom = chart.height_px - below;
-        if let Kind::Names(names) = &chart.y.kind {
+        if let AxisKind::Names(names) = &chart.y.kind {
             let mut y = top + 4.0;
             for (place, name) in names.iter().enumerate() {
                 if name.opens_group && place > 0 {
@@ -454,7 +459,7 @@ impl ChartLayout {
             let label = shorten(label, slot_px, TEXT_PX);
             paint.text(x, self.bottom + 17.0, "middle", "label", &label);
         }
-        if let Kind::Names(names) = &chart.y.kind {
+        if let AxisKind::Names(names) = &chart.y.kind {
             for (name, y) in names.iter().zip(&self.rows) {
                 paint.line(self.left, *y, self.right, *y, "row");
                 if self.labels_above {

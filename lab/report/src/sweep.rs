@@ -2,7 +2,7 @@
 //! fitted law.
 
 use crate::format;
-use crate::svg::{Axis, Chart, Mark, Point, Quantity, Role, Series};
+use crate::svg::{Axis, Chart, Mark, Point, Quantity, Series, SeriesRole};
 use crate::text::{Line, Style, Tone, wrap};
 use crate::usl::Usl;
 use handover_base::units;
@@ -35,7 +35,7 @@ pub struct Sweep<'a> {
 #[derive(Debug)]
 struct Curve<'a> {
     contender: &'a str,
-    role: Role,
+    role: SeriesRole,
     /// Argument values with their records, in ascending order.
     points: Vec<(f64, &'a Record)>,
     law: Result<Usl, NoLaw>,
@@ -75,12 +75,12 @@ fn fit(argument: &str, points: &[(f64, f64)]) -> Result<Usl, NoLaw> {
         return Err(NoLaw::NotSharers);
     }
     let law = Usl::fit(points).ok_or(NoLaw::TooFew)?;
-    let error = law.error(points);
+    let error = law.rms_error(points);
     if error <= ERROR_MAX { Ok(law) } else { Err(NoLaw::PoorFit(error)) }
 }
 
 /// Returns a sweep for every figure of a document that was measured with several values of exactly one argument.
-pub fn sweeps(document: &Document) -> Vec<Sweep<'_>> {
+pub fn find_sweeps(document: &Document) -> Vec<Sweep<'_>> {
     let mut ids: Vec<&str> = Vec::new();
     for record in &document.records {
         if !ids.contains(&record.id.as_str()) {
@@ -108,8 +108,8 @@ fn sweep<'a>(document: &'a Document, id: &'a str) -> Option<Sweep<'a>> {
         let place = curves.iter().position(|it| it.contender == record.contender);
         let place = place.unwrap_or_else(|| {
             let role = match (record.kind, curves.len()) {
-                (ContenderKind::Floor, _) => Role::Floor,
-                (_, count) => Role::Nth(u8::try_from(count % 8).unwrap_or(0)),
+                (ContenderKind::Floor, _) => SeriesRole::Floor,
+                (_, count) => SeriesRole::Nth(u8::try_from(count % 8).unwrap_or(0)),
             };
             let contender = &record.contender;
             let law = Err(NoLaw::TooFew);
@@ -140,7 +140,7 @@ impl Sweep<'_> {
     }
 
     /// Returns the scaling law fitted to a contender's rates; `None` if no law applies or fits.
-    pub fn law(&self, contender: &str) -> Option<Usl> {
+    pub fn scaling_law(&self, contender: &str) -> Option<Usl> {
         self.curves.iter().find(|it| it.contender == contender)?.law.ok()
     }
 
@@ -164,7 +164,7 @@ impl Sweep<'_> {
             let point = |(value, record): &(f64, &Record)| {
                 let it = &record.summary;
                 let shown = format::figure(self.unit, it.median);
-                Point::at(*value, it.median)
+                Point::new(*value, it.median)
                     .with_span(it.low.unwrap_or(it.median), it.high.unwrap_or(it.median))
                     .with_tooltip(format!("{} at {value}: {shown}", curve.contender))
             };
@@ -203,7 +203,7 @@ impl Sweep<'_> {
                 // The figure's own interval, inverted.
                 let (low, high) = it.interval_bounds().unwrap_or((it.median, it.median));
                 let (low, high) = (rate * it.median / high, rate * it.median / low);
-                Point::at(*value, rate).with_span(low, high).with_tooltip(title)
+                Point::new(*value, rate).with_span(low, high).with_tooltip(title)
             };
             let points = curve.points.iter().map(point).collect();
             let name = match curve.law {
@@ -233,7 +233,7 @@ impl Sweep<'_> {
     }
 
     /// Renders the measured values and the laws as lines for a terminal.
-    pub fn text(&self, width: usize, style: Style) -> String {
+    pub fn render_text(&self, width: usize, style: Style) -> String {
         let mut rows = vec![
             ["contender", self.argument, "median", "", "p99", "rate", "CPUs"].map(str::to_string),
         ];
@@ -307,7 +307,7 @@ fn axis(title: &str, quantity: Quantity, values: impl Iterator<Item = f64>) -> A
     if least > 0.0 && most / least > LOG_FROM {
         Axis::log(title, quantity)
     } else {
-        Axis::linear(title, quantity).including(0.0)
+        Axis::linear(title, quantity).with_included_value(0.0)
     }
 }
 
@@ -323,11 +323,11 @@ fn law_points(curve: &Curve<'_>, law: Usl) -> Vec<Point> {
         _ => to,
     };
     let at = |step: u32| from * (to / from).powf(f64::from(step) / f64::from(CURVE_POINTS));
-    (0..=CURVE_POINTS).map(at).map(|n| Point::at(n, law.throughput(n))).collect()
+    (0..=CURVE_POINTS).map(at).map(|n| Point::new(n, law.throughput(n))).collect()
 }
 
 fn coefficients(law: Usl) -> String {
-    let peak = match (law.peak(), law.limit()) {
+    let peak = match (law.peak(), law.throughput_limit()) {
         (Some((n, rate)), _) => format!("peak {} at {}", units::format_rate(rate), number(n)),
         (None, Some(limit)) => format!("at most {}", units::format_rate(limit)),
         (None, None) => "no peak".to_string(),
@@ -336,7 +336,7 @@ fn coefficients(law: Usl) -> String {
 }
 
 fn law_in_words(law: Usl, points: &[(f64, f64)]) -> String {
-    let prediction = match (law.peak(), law.limit()) {
+    let prediction = match (law.peak(), law.throughput_limit()) {
         (Some((n, rate)), _) => {
             let most = points.iter().map(|it| it.0).fold(0.0, f64::max);
             let seen = if n > most { ", beyond the measured values" } else { "" };
@@ -356,7 +356,7 @@ fn law_in_words(law: Usl, points: &[(f64, f64)]) -> String {
         units::format_rate(law.gamma),
         scientific(law.sigma),
         scientific(law.kappa),
-        format::share(law.error(points))
+        format::share(law.rms_error(points))
     )
 }
 

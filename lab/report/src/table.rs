@@ -24,7 +24,7 @@ const WARNING_NAMES_MAX: usize = 4;
 /// It has one row per figure of ours, with its fastest peer; floors and facts about the machine have
 /// rows if there is no contender of ours. With [`Style::all`] every contender has a row. A figure
 /// with two modes shows both with their shares instead of its median.
-pub fn table(document: &Document, width: usize, style: Style) -> String {
+pub fn render_table(document: &Document, width: usize, style: Style) -> String {
     let model = Model::new(document, style.all);
     let laid_out = width.max(WIDTH_MIN);
     let mut lines = head(document, width);
@@ -49,7 +49,7 @@ pub fn table(document: &Document, width: usize, style: Style) -> String {
 }
 
 /// Renders one figure of one contender in one line, for printing as it is measured.
-pub fn row(record: &Record, width: usize, style: Style) -> String {
+pub fn render_row(record: &Record, width: usize, style: Style) -> String {
     let mut line = Line::new(&record.id, Tone::Strong);
     line.push("  ", Tone::Plain);
     line.push(&record.contender, Tone::Plain);
@@ -66,7 +66,7 @@ pub fn row(record: &Record, width: usize, style: Style) -> String {
 pub(crate) fn render(lines: Vec<Line>, width: usize, style: Style) -> String {
     let mut text = String::new();
     for line in lines {
-        line.cut(width, style).render(style, &mut text);
+        line.truncate(width, style).render(style, &mut text);
     }
     text
 }
@@ -125,7 +125,7 @@ fn foot(document: &Document, model: &Model<'_>, width: usize, style: Style) -> V
                 let mut line = Line::default();
                 line.pad_to(4);
                 line.spans.extend(text.spans);
-                lines.push(line.cut(width, style));
+                lines.push(line.truncate(width, style));
             }
         }
         if let Some(more) = group.texts.len().checked_sub(WARNING_LINES_MAX + 1) {
@@ -344,7 +344,7 @@ impl LadderColumn {
             LadderColumn::Contender => Line::plain(&record.contender),
             LadderColumn::Waits if model.all => Line::new(record.waits.table_verb(), Tone::Faint),
             LadderColumn::Waits => Line::default(),
-            LadderColumn::Argument => Line::plain(model.varied(record)),
+            LadderColumn::Argument => Line::plain(model.varying_arguments(record)),
             LadderColumn::Figure if record.modes.len() > 1 => {
                 let shown = |mode: &FigureMode| {
                     Line::new(format::figure(record.unit, mode.median), Tone::Strong)
@@ -499,7 +499,7 @@ impl TableLayout {
         }
         if let (Some(what), Some(width), Some(first)) = (what, self.what_width, lines.first_mut()) {
             first.pad_to(start + 2);
-            first.spans.extend(what.cut(width, style).spans);
+            first.spans.extend(what.truncate(width, style).spans);
         }
         lines
     }

@@ -70,7 +70,7 @@ impl Line {
 
     /// Appends text.
     pub fn push(&mut self, text: impl AsRef<str>, tone: Tone) {
-        let text = clean(text.as_ref());
+        let text = replace_control_characters(text.as_ref());
         if !text.is_empty() {
             self.spans.push(TextSpan { text, tone });
         }
@@ -96,7 +96,7 @@ impl Line {
     }
 
     /// Truncates the line to a width, with an ellipsis.
-    pub fn cut(mut self, width_max: usize, style: Style) -> Line {
+    pub fn truncate(mut self, width_max: usize, style: Style) -> Line {
         if self.width() <= width_max {
             return self;
         }
@@ -186,7 +186,7 @@ pub fn is_control(char: char) -> bool {
 }
 
 /// Replaces each control character by a replacement character.
-pub(crate) fn clean(text: &str) -> String {
+pub(crate) fn replace_control_characters(text: &str) -> String {
     text.chars().map(|char| if is_control(char) { '\u{fffd}' } else { char }).collect()
 }
 
@@ -231,12 +231,12 @@ mod tests {
         line.push("語x", Tone::Strong);
         assert_eq!(line.width(), 7);
         assert_eq!(
-            text(&line.clone().cut(6, PLAIN), PLAIN),
+            text(&line.clone().truncate(6, PLAIN), PLAIN),
             "日本…\n",
             "the cut line differs: 語 and … together exceed 6 columns"
         );
-        assert_eq!(text(&line.clone().cut(7, PLAIN), PLAIN), "日本語x\n");
-        assert_eq!(line.cut(1, PLAIN).width(), 0);
+        assert_eq!(text(&line.clone().truncate(7, PLAIN), PLAIN), "日本語x\n");
+        assert_eq!(line.truncate(1, PLAIN).width(), 0);
     }
 
     #[test]

@@ -99,12 +99,12 @@ impl Usl {
     }
 
     /// Returns the upper limit of the throughput; `None` without contention or with a peak.
-    pub fn limit(&self) -> Option<f64> {
+    pub fn throughput_limit(&self) -> Option<f64> {
         (self.kappa == 0.0 && self.sigma > 0.0).then(|| self.gamma / self.sigma)
     }
 
     /// Returns the root mean square of the law's relative error at the points.
-    pub fn error(&self, points: &[(f64, f64)]) -> f64 {
+    pub fn rms_error(&self, points: &[(f64, f64)]) -> f64 {
         (self.squares(points) / points.len().max(1) as f64).sqrt()
     }
 
@@ -206,7 +206,7 @@ mod tests {
         assert!(near(fitted.gamma, 1000.0, 0.03), "{fitted:?}");
         let (peak, best) = (fitted.peak().expect("a peak"), law.peak().expect("a peak"));
         assert!(near(peak.0, best.0, 0.15) && near(peak.1, best.1, 0.05), "{peak:?} {best:?}");
-        assert!(fitted.error(&noisy) < 0.02);
+        assert!(fitted.rms_error(&noisy) < 0.02);
     }
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
         let linear = linear.expect("no law was fitted");
         assert!(linear.sigma < 1e-9 && linear.kappa < 1e-9, "{linear:?}");
         let amdahl = Usl { gamma: 10.0, sigma: 0.1, kappa: 0.0 };
-        assert_eq!((amdahl.peak(), amdahl.limit()), (None, Some(100.0)));
+        assert_eq!((amdahl.peak(), amdahl.throughput_limit()), (None, Some(100.0)));
         // Faster than linear: coefficients are set to zero instead of negative.
         let faster: Vec<_> = [1.0, 2.0, 3.0, 4.0].map(|n: f64| (n, n.powf(1.2))).into();
         let held = Usl::fit(&faster).expect("no law was fitted");

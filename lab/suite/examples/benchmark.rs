@@ -22,7 +22,7 @@ impl Workload for PushPop {
         Ok(PushPop(VecDeque::with_capacity(args.slots_count as usize)))
     }
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| {
+        out.time_batches(|n| {
             for item in 0..n {
                 self.0.push_back(black_box(item));
                 black_box(self.0.pop_front());

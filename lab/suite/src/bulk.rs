@@ -1,10 +1,10 @@
 //! Bulk transfer of another process's memory: registered and mapped by both, plain, and over a
 //! stream.
 
-use crate::common::same_bytes;
-use crate::floor::transfer::Pieces;
+use crate::common::check_bytes_equal;
+use crate::floor::transfer::PieceOffsets;
 use crate::floor::wait_word::{WaitLine, WaitMode};
-use crate::raw::mapped::{self, Mapped};
+use crate::raw::mapped::{self, Mapping};
 use crate::rpc::PublishedAddress;
 use handover_base::clock;
 use handover_harness::{
@@ -41,14 +41,14 @@ const HALVED: u8 = 3;
 /// Workload: one participant owns memory, the other pushes to it (`PUSHES`) or pulls from it.
 struct Transfers<const KIND: u8, const PUSHES: bool> {
     server: Region<PublishedAddress>,
-    pieces: Pieces,
+    pieces: PieceOffsets,
     concurrency_count: usize,
 }
 
 fn memory(kind: u8, bytes: usize) -> Result<BulkMemory, Fault> {
     match kind {
         PLAIN => Ok(BulkMemory::plain(vec![0; bytes])),
-        _ => BulkMemory::shared(bytes).map_err(Fault::of),
+        _ => BulkMemory::shared(bytes).map_err(Fault::from_error),
     }
 }
 
@@ -94,35 +94,37 @@ impl<const KIND: u8, const PUSHES: bool> Transfers<KIND, PUSHES> {
     ];
 
     fn run_owner(&self) -> Result<(), Fault> {
-        let mut owner = Endpoint::new(Config::default()).map_err(Fault::of)?;
+        let mut owner = Endpoint::new(Config::default()).map_err(Fault::from_error)?;
         let memory = memory(KIND, self.pieces.memory_bytes)?;
         fill(&memory, 1);
-        let handle = owner.register_memory(&memory, Rights::ReadWrite).map_err(Fault::of)?;
+        let handle =
+            owner.register_memory(&memory, Rights::ReadWrite).map_err(Fault::from_error)?;
         let tells = move |_: &mut Context<'_>, ()| Ok(handle);
-        owner.register("handle", 0, tells).map_err(Fault::of)?;
+        owner.register("handle", 0, tells).map_err(Fault::from_error)?;
         let stops = |context: &mut Context<'_>, ()| {
             context.stop();
             Ok(())
         };
-        owner.register("stop", 0, stops).map_err(Fault::of)?;
+        owner.register("stop", 0, stops).map_err(Fault::from_error)?;
         let how = if KIND == TCP { "tcp://127.0.0.1:0" } else { "sm://" };
-        let address = owner.listen(&how.parse().map_err(Fault::of)?).map_err(Fault::of)?;
+        let address =
+            owner.listen(&how.parse().map_err(Fault::from_error)?).map_err(Fault::from_error)?;
         self.server.publish(&address.to_string())?;
         owner.serve();
         Ok(())
     }
 
     fn connect_mover(&self) -> Result<Mover, Fault> {
-        let address = self.server.wait()?.parse().map_err(Fault::of)?;
-        let mut endpoint = Endpoint::new(Config::default()).map_err(Fault::of)?;
-        let peer = endpoint.connect(&address).map_err(Fault::of)?;
-        let handle = endpoint.call(peer, HANDLE, &()).map_err(Fault::of)?;
+        let address = self.server.wait()?.parse().map_err(Fault::from_error)?;
+        let mut endpoint = Endpoint::new(Config::default()).map_err(Fault::from_error)?;
+        let peer = endpoint.connect(&address).map_err(Fault::from_error)?;
+        let handle = endpoint.call(peer, HANDLE, &()).map_err(Fault::from_error)?;
         let memory = memory(KIND, self.pieces.memory_bytes)?;
         fill(&memory, 2);
         let ours = match KIND {
-            HALVED => {
-                Some(endpoint.register_memory(&memory, Rights::ReadWrite).map_err(Fault::of)?)
-            }
+            HALVED => Some(
+                endpoint.register_memory(&memory, Rights::ReadWrite).map_err(Fault::from_error)?,
+            ),
             _ => None,
         };
         let (pieces, under_way) = (self.pieces, Vec::with_capacity(self.concurrency_count));
@@ -140,7 +142,7 @@ struct Mover {
     /// The mover's memory, registered so that the owner can copy its halves.
     ours: Option<BulkHandle>,
     memory: BulkMemory,
-    pieces: Pieces,
+    pieces: PieceOffsets,
     under_way: Vec<Transfer>,
 }
 
@@ -148,7 +150,7 @@ impl Mover {
     /// Makes one transfer or, if several may be in flight, waits for a free slot and starts one.
     fn step(&mut self, pushes: bool, concurrency_count: usize) -> Result<(), Fault> {
         let Self { endpoint, peer, handle, memory, .. } = self;
-        let at = self.pieces.next() as u64;
+        let at = self.pieces.next_offset() as u64;
         let part = BulkPart::new(self.pieces.size_bytes as u64).offsets(at, at);
         let part = self.ours.as_ref().map_or(part, |ours| part.halved(ours));
         if concurrency_count == 1 {
@@ -156,24 +158,24 @@ impl Mover {
                 true => endpoint.push(*peer, handle, memory, part),
                 false => endpoint.pull(*peer, handle, memory, part),
             };
-            return moved.map_err(Fault::of);
+            return moved.map_err(Fault::from_error);
         }
         if self.under_way.len() == concurrency_count
             && let Some((_, done)) = endpoint.wait_any_transfer(&mut self.under_way)
         {
-            done.map_err(Fault::of)?;
+            done.map_err(Fault::from_error)?;
         }
         let started = match pushes {
             true => endpoint.start_push(*peer, handle, memory, part),
             false => endpoint.start_pull(*peer, handle, memory, part),
         };
-        self.under_way.push(started.map_err(Fault::of)?);
+        self.under_way.push(started.map_err(Fault::from_error)?);
         Ok(())
     }
 
     fn end(&mut self, pushes: bool) -> Result<(), Fault> {
         while let Some((_, done)) = self.endpoint.wait_any_transfer(&mut self.under_way) {
-            done.map_err(Fault::of)?;
+            done.map_err(Fault::from_error)?;
         }
         // The first piece, as the other side has it now, must be that of the side that it comes
         // from.
@@ -183,13 +185,13 @@ impl Mover {
             BulkMemory::plain(vec![0; self.pieces.size_bytes]),
         );
         fill(&right, if pushes { 2 } else { 1 });
-        self.endpoint.pull(self.peer, &self.handle, &came, part).map_err(Fault::of)?;
+        self.endpoint.pull(self.peer, &self.handle, &came, part).map_err(Fault::from_error)?;
         let mut ours = vec![0; self.pieces.size_bytes];
         self.memory.read(0, &mut ours);
         let right = right.to_vec();
-        same_bytes(&came.to_vec(), &right)?;
-        same_bytes(&ours, &right)?;
-        self.endpoint.call::<_, ()>(self.peer, STOP, &()).map_err(Fault::of)
+        check_bytes_equal(&came.to_vec(), &right)?;
+        check_bytes_equal(&ours, &right)?;
+        self.endpoint.call::<_, ()>(self.peer, STOP, &()).map_err(Fault::from_error)
     }
 }
 
@@ -210,9 +212,9 @@ impl<const KIND: u8, const PUSHES: bool> Handover for Transfers<KIND, PUSHES> {
     const ROLES: &'static [Role] = &[Role::measured("mover"), Role::serving("owner")];
 
     fn setup(args: &BulkArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        let pieces = Pieces::new(args.size_bytes, args.memory_bytes);
+        let pieces = PieceOffsets::new(args.size_bytes, args.memory_bytes);
         let concurrency_count = args.concurrency_count as usize;
-        Ok(Self { server: setup.region()?, pieces, concurrency_count })
+        Ok(Self { server: setup.shared_region()?, pieces, concurrency_count })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
@@ -229,7 +231,7 @@ impl<const KIND: u8, const PUSHES: bool> Handover for Transfers<KIND, PUSHES> {
         for _ in 0..self.concurrency_count {
             mover.step(PUSHES, self.concurrency_count)?;
         }
-        out.bytes_per_op(self.pieces.size_bytes as u64);
+        out.set_bytes_per_op(self.pieces.size_bytes as u64);
         if self.concurrency_count > 1 {
             // Many transfers may end at the same moment, and then none for a while: only a longer
             // time gives a rate.
@@ -238,14 +240,14 @@ impl<const KIND: u8, const PUSHES: bool> Handover for Transfers<KIND, PUSHES> {
             loop {
                 let began = clock::ticks();
                 (0..n).try_for_each(|_| mover.step(PUSHES, self.concurrency_count))?;
-                out.note_batch(0, clock::ticks().saturating_sub(began), n);
-                if !out.running() {
+                out.record_batch(0, clock::ticks().saturating_sub(began), n);
+                if !out.is_running() {
                     return mover.end(PUSHES);
                 }
             }
         }
         let mut failed = None;
-        out.batches(|n| {
+        out.time_batches(|n| {
             for _ in 0..n {
                 if let Err(fault) = mover.step(PUSHES, self.concurrency_count) {
                     failed.get_or_insert(fault);
@@ -263,9 +265,9 @@ impl<const KIND: u8, const PUSHES: bool> Handover for Transfers<KIND, PUSHES> {
 /// Floor: the bare copy between two mappings of the registered kind, with the widest stores; or, if
 /// `HALVED_BETWEEN`, divided between the two participants, who signal each other through a word.
 struct Copied<const HALVED_BETWEEN: bool, const PUSHES: bool> {
-    owned: Mapped,
-    moved: Mapped,
-    pieces: Pieces,
+    owned: Mapping,
+    moved: Mapping,
+    pieces: PieceOffsets,
     line: Region<WaitLine<2>>,
     mode: WaitMode,
 }
@@ -301,7 +303,7 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Copied<HALVED_BETWEEN, PUSH
             if number == END {
                 return;
             }
-            let at = pieces.next();
+            let at = pieces.next_offset();
             self.copy(at + half, self.pieces.size_bytes - half);
             done.publish(turn, self.mode);
         }
@@ -315,14 +317,14 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Handover for Copied<HALVED_
     const ROLES: &'static [Role] = &[Role::measured("mover"), Role::serving("owner")];
 
     fn setup(args: &BulkArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        let pieces = Pieces::of_blocks(args.size_bytes, args.memory_bytes)?;
-        let mut map = || -> Result<Mapped, Fault> {
-            let file = setup.fd(|| Ok(mapped::file(pieces.memory_bytes)?))?;
-            Ok(Mapped::of(&file, pieces.memory_bytes)?)
+        let pieces = PieceOffsets::new_of_whole_blocks(args.size_bytes, args.memory_bytes)?;
+        let mut map = || -> Result<Mapping, Fault> {
+            let file = setup.shared_fd(|| Ok(mapped::create_memory_file(pieces.memory_bytes)?))?;
+            Ok(Mapping::map(&file, pieces.memory_bytes)?)
         };
         let (owned, moved) = (map()?, map()?);
         let mode = WaitMode::new(Wait::SpinThenSleep, setup);
-        Ok(Self { owned, moved, pieces, line: setup.region()?, mode })
+        Ok(Self { owned, moved, pieces, line: setup.shared_region()?, mode })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
@@ -340,7 +342,7 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Handover for Copied<HALVED_
         let mut pieces = self.pieces;
         let (mut turn, half) = (0, self.half_bytes());
         let mut step = || {
-            let at = pieces.next();
+            let at = pieces.next_offset();
             if !HALVED_BETWEEN {
                 return self.copy(at, self.pieces.size_bytes);
             }
@@ -351,11 +353,11 @@ impl<const HALVED_BETWEEN: bool, const PUSHES: bool> Handover for Copied<HALVED_
         };
         // Done once untimed: touches every page.
         (0..self.pieces.memory_bytes / self.pieces.size_bytes).for_each(|_| step());
-        out.bytes_per_op(self.pieces.size_bytes as u64);
-        out.batches(|n| (0..n).for_each(|_| step()));
+        out.set_bytes_per_op(self.pieces.size_bytes as u64);
+        out.time_batches(|n| (0..n).for_each(|_| step()));
         asked.publish(END, self.mode);
         let (to, byte) = if PUSHES { (&self.owned, MOVED) } else { (&self.moved, OWNED) };
-        match [0, half, self.pieces.size_bytes - 1].iter().all(|&at| to.byte(at) == byte) {
+        match [0, half, self.pieces.size_bytes - 1].iter().all(|&at| to.byte_at(at) == byte) {
             true => Ok(()),
             false => Err(Fault::new("the copied bytes differ from the source")),
         }
@@ -369,7 +371,7 @@ pub(crate) const PULL_SPEC: Spec = <Transfers<SHARED, false> as Handover>::SPEC;
 pub(crate) const PUSH_SPEC: Spec = <Transfers<SHARED, true> as Handover>::SPEC;
 
 /// All benchmarks of bulk transfers.
-pub const ALL: &[Bench] = benches! {
+pub const BENCHES: &[Bench] = benches! {
     many ours "handover": Transfers<SHARED, false>;
     many ours "halves" SpinThenSleep: Transfers<HALVED, false>;
     many floor "copy": Copied<false, false>;

@@ -16,7 +16,7 @@ use std::hint::black_box;
 use std::marker::PhantomData;
 
 /// All benchmarks of function calls.
-pub const ALL: &[Bench] = benches! {
+pub const BENCHES: &[Bench] = benches! {
     one floor "c": InC<Inline>;
     one floor "rust": InRust<Inline>;
     one floor "c": InC<SameFile>;
@@ -71,7 +71,7 @@ pub enum CallPath {
 
 /// Optimisation level of the C compiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Level {
+pub enum OptLevel {
     /// `-O0`: no optimisation.
     O0,
     /// `-O3`.
@@ -82,7 +82,7 @@ pub enum Level {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}; calls into shared objects cannot be measured")]
 #[non_exhaustive]
-pub struct LoadError(&'static str);
+pub struct LibraryLoadError(&'static str);
 
 /// Returns the C loop that makes its calls by the path `way`, compiled at `level`.
 ///
@@ -91,26 +91,26 @@ pub struct LoadError(&'static str);
 ///
 /// # Blocking
 /// The first use of a shared object loads it, which takes a millisecond or so.
-pub fn c_loop(way: CallPath, level: Level) -> Result<CallLoop, LoadError> {
+pub fn c_call_loop(way: CallPath, level: OptLevel) -> Result<CallLoop, LibraryLoadError> {
     let [o0, o3] = match way {
         CallPath::Alone => calls::ALONE,
         CallPath::Inline => calls::INLINE,
         CallPath::SameFile => calls::SAME_FILE,
         CallPath::OtherObject => calls::OTHER_OBJECT,
         CallPath::Static => calls::STATIC,
-        CallPath::Plt => shared::loops().map_err(LoadError)?.plt,
-        CallPath::NoPlt => shared::loops().map_err(LoadError)?.no_plt,
+        CallPath::Plt => shared::load_loops().map_err(LibraryLoadError)?.plt,
+        CallPath::NoPlt => shared::load_loops().map_err(LibraryLoadError)?.no_plt,
         CallPath::Pointer => [pointer_o0, pointer_o3],
         CallPath::TwoExtra => calls::TWO_EXTRA,
         CallPath::OneProbe => calls::ONE_PROBE,
         CallPath::TwoProbes => calls::TWO_PROBES,
         CallPath::Empty => calls::EMPTY,
         CallPath::EmptyProbe => calls::EMPTY_PROBE,
-        CallPath::EmptyPlt => shared::loops().map_err(LoadError)?.empty_plt,
+        CallPath::EmptyPlt => shared::load_loops().map_err(LibraryLoadError)?.empty_plt,
     };
     Ok(match level {
-        Level::O0 => o0,
-        Level::O3 => o3,
+        OptLevel::O0 => o0,
+        OptLevel::O3 => o3,
     })
 }
 
@@ -119,12 +119,12 @@ extern "C" fn pointer_o0(n: u64) -> u64 {
 }
 
 extern "C" fn pointer_o3(n: u64) -> u64 {
-    c_through_pointer(n, black_box(calls::handover_next_static_o3))
+    c_call_through_pointer(n, black_box(calls::handover_next_static_o3))
 }
 
 /// Runs the C loop of [`CallPath::Pointer`] at -O3 with another function: calls `next` with 0 and then
 /// with its own results, until a result is not below `n`; returns that result.
-pub fn c_through_pointer(n: u64, next: extern "C" fn(u64) -> u64) -> u64 {
+pub fn c_call_through_pointer(n: u64, next: extern "C" fn(u64) -> u64) -> u64 {
     calls::handover_loop_pointer_o3(n, next)
 }
 
@@ -139,8 +139,8 @@ pub struct SharedObject {
 
 /// The two shared objects that [`CallPath::Plt`] and [`CallPath::NoPlt`] load: the callee, and the loops that call it.
 pub const SHARED_OBJECTS: [SharedObject; 2] = [
-    SharedObject { name: "libhandover_callee.so", bytes: shared::CALLEE },
-    SharedObject { name: "libhandover_caller.so", bytes: shared::CALLER },
+    SharedObject { name: "libhandover_callee.so", bytes: shared::CALLEE_FILE },
+    SharedObject { name: "libhandover_caller.so", bytes: shared::CALLER_FILE },
 ];
 
 /// Kind of traceable function entry with which a C program is compiled.
@@ -157,7 +157,7 @@ pub enum EntryKind {
 /// Returns the file of a program that makes as many calls as its argument says, of one function in
 /// its own source file, compiled at -O3. Only that function has the entry. The program exits with
 /// status 0 if the function has counted all calls.
-pub fn program(entries: EntryKind) -> &'static [u8] {
+pub fn counting_program_file(entries: EntryKind) -> &'static [u8] {
     match entries {
         EntryKind::Plain => include_bytes!(concat!(env!("OUT_DIR"), "/program-plain")),
         EntryKind::Hooks => include_bytes!(concat!(env!("OUT_DIR"), "/program-hooks")),
@@ -226,7 +226,7 @@ impl<K: KindInC> Workload for InC<K> {
     const SPEC: Spec = K::SPEC;
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
-        Ok(InC(c_loop(K::WAY, Level::O3).map_err(Fault::of)?, PhantomData))
+        Ok(InC(c_call_loop(K::WAY, OptLevel::O3).map_err(Fault::from_error)?, PhantomData))
     }
 
     fn check(&mut self) -> Result<(), Fault> {
@@ -234,7 +234,7 @@ impl<K: KindInC> Workload for InC<K> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| {
+        out.time_batches(|n| {
             black_box((self.0)(n));
         });
     }
@@ -256,7 +256,7 @@ impl<K: KindInRust> Workload for InRust<K> {
 
     fn sample(&mut self, out: &mut Samples) {
         let run = black_box(K::LOOP);
-        out.batches(|n| {
+        out.time_batches(|n| {
             black_box(run(n));
         });
     }

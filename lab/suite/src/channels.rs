@@ -1,6 +1,6 @@
 //! Our rings and their peers, behind one trait: bounded queues that are polled at both ends.
 //!
-//! A [`Channel`] is called without blocking, so that all wait in the same way: with [`Pause`]. A
+//! A [`Channel`] is called without blocking, so that all wait in the same way: with [`PollPause`]. A
 //! [`Queue`] waits in its own way. Sending to it and receiving are asynchronous, since one of the
 //! peers is; with the others the futures are ready at once, after the thread has waited, and compile
 //! to plain calls.
@@ -39,17 +39,17 @@ pub(crate) trait BatchChannel: Channel {
 /// Pause between two polls, the same for every contender and floor: a load fence or, if
 /// participants share a CPU, a yield.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pause {
+pub(crate) struct PollPause {
     pub(crate) yields: bool,
 }
 
-impl Pause {
-    pub(crate) fn new(setup: &Setup) -> Pause {
-        Pause { yields: setup.is_crowded() }
+impl PollPause {
+    pub(crate) fn new(setup: &Setup) -> PollPause {
+        PollPause { yields: setup.is_crowded() }
     }
 
     #[inline(always)]
-    pub(crate) fn once(self) {
+    pub(crate) fn pause_once(self) {
         if self.yields {
             rustix::thread::sched_yield();
         } else {
@@ -57,22 +57,22 @@ impl Pause {
         }
     }
 
-    /// Calls `look` until it returns a value, with a pause between two calls; returns that value.
+    /// Calls `poll` until it returns a value, with a pause between two calls; returns that value.
     #[inline(always)]
-    pub(crate) fn until<T>(self, mut look: impl FnMut() -> Option<T>) -> T {
+    pub(crate) fn poll_until_some<T>(self, mut poll: impl FnMut() -> Option<T>) -> T {
         loop {
-            if let Some(found) = look() {
+            if let Some(found) = poll() {
                 return found;
             }
-            self.once();
+            self.pause_once();
         }
     }
 
     /// Calls `attempt` until it returns `true`, with a pause between two calls.
     #[inline(always)]
-    pub(crate) fn until_done(self, mut attempt: impl FnMut() -> bool) {
+    pub(crate) fn poll_until_true(self, mut attempt: impl FnMut() -> bool) {
         while !attempt() {
-            self.once();
+            self.pause_once();
         }
     }
 }
@@ -85,7 +85,7 @@ impl<const LATER: bool> Channel for Spsc<LATER> {
     type Receiver = spsc::Consumer<u64>;
 
     fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
-        spsc::ring(slots_count).map_err(Fault::of)
+        spsc::ring(slots_count).map_err(Fault::from_error)
     }
     #[inline(always)]
     fn push(sender: &mut Self::Sender, item: u64) -> bool {
@@ -121,7 +121,7 @@ impl Channel for Mpsc {
     type Receiver = mpsc::Consumer<u64>;
 
     fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
-        mpsc::ring(slots_count).map_err(Fault::of)
+        mpsc::ring(slots_count).map_err(Fault::from_error)
     }
     #[inline(always)]
     fn push(sender: &mut Self::Sender, item: u64) -> bool {

@@ -1,7 +1,7 @@
 //! `clock/*`: the cost of reading the time, by instructions, by this program's clock, and by the C
 //! library's functions.
 //!
-//! Every clock is a [`ClockReading`], driven by the one loop of [`readings`], which the classic programs
+//! Every clock is a [`ClockReading`], driven by the one loop of [`read_repeatedly`], which the classic programs
 //! drive too.
 
 use crate::raw::clock as raw;
@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 /// All benchmarks of clocks.
-pub const ALL: &[Bench] = benches! {
+pub const BENCHES: &[Bench] = benches! {
     one ours "handover": Asked<Handover>;
     one peer "std": Asked<StdInstant>;
     one floor "hardware": Asked<Rdtsc>;
@@ -52,7 +52,7 @@ pub trait ClockReading {
 
 /// Reads the clock `n` times.
 #[inline]
-pub fn readings<R: ClockReading>(n: u64) {
+pub fn read_repeatedly<R: ClockReading>(n: u64) {
     for _ in 0..n {
         R::ask();
     }
@@ -93,7 +93,7 @@ impl<R: ClockReading> Workload for Asked<R> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(readings::<R>);
+        out.time_batches(read_repeatedly::<R>);
     }
 }
 

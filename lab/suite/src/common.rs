@@ -80,7 +80,7 @@ impl<T> TakeCell<T> {
 
 /// Calls `run`; returns its duration in clock ticks.
 #[inline]
-pub(crate) fn timed(run: impl FnOnce()) -> u64 {
+pub(crate) fn time_ticks(run: impl FnOnce()) -> u64 {
     let began = clock::ticks();
     run();
     clock::ticks().saturating_sub(began)
@@ -89,7 +89,7 @@ pub(crate) fn timed(run: impl FnOnce()) -> u64 {
 /// Awaits `run`; returns its duration in clock ticks, waits included.
 #[cfg(feature = "peers")]
 #[inline]
-pub(crate) async fn timed_async(run: impl Future<Output = ()>) -> u64 {
+pub(crate) async fn time_ticks_async(run: impl Future<Output = ()>) -> u64 {
     let began = clock::ticks();
     run.await;
     clock::ticks().saturating_sub(began)
@@ -104,14 +104,14 @@ pub(crate) fn time_server(out: &mut Samples, clients_count: usize, mut serve: im
     serve(requests_count);
     // With very many clients, the round may be over before all have begun.
     let mut none_yet = true;
-    while out.running() || none_yet {
+    while out.is_running() || none_yet {
         none_yet = false;
-        out.note_batch(0, timed(|| serve(requests_count)), requests_count);
+        out.record_batch(0, time_ticks(|| serve(requests_count)), requests_count);
     }
 }
 
 /// Fails if `counts` differ from `expected`; `names` describes the counts in the error.
-pub(crate) fn same<const N: usize>(
+pub(crate) fn check_counts<const N: usize>(
     names: &str,
     counts: [u64; N],
     expected: [u64; N],
@@ -123,7 +123,7 @@ pub(crate) fn same<const N: usize>(
 }
 
 /// Fails if the received bytes differ from the bytes sent.
-pub(crate) fn same_bytes(received: &[u8], sent: &[u8]) -> Result<(), Fault> {
+pub(crate) fn check_bytes_equal(received: &[u8], sent: &[u8]) -> Result<(), Fault> {
     match received == sent {
         true => Ok(()),
         false => Err(Fault::new("the received bytes differ from the bytes sent")),
@@ -131,6 +131,6 @@ pub(crate) fn same_bytes(received: &[u8], sent: &[u8]) -> Result<(), Fault> {
 }
 
 /// Converts a size in bytes to `usize`.
-pub(crate) fn size(bytes: handover_record::Bytes) -> usize {
+pub(crate) fn bytes_to_usize(bytes: handover_record::Bytes) -> usize {
     usize::try_from(bytes.0).unwrap_or(usize::MAX)
 }

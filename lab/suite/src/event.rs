@@ -15,8 +15,8 @@ use handover_harness::{Bench, benches};
 #[cfg(feature = "peers")]
 use own::LocalSetLoop;
 use own::{
-    ArrayLoop, ClassicHello, DequeLoop, Dispatch, HashMapLookup, HelloLoop, Letter, Loop,
-    MatchLookup, PooledLetters, QueueLoop, SendByAddress, SendNumber,
+    ArrayLoop, ClassicHello, DequeLoop, DispatchLoop, HashMapLookup, HelloLoop, MatchLookup,
+    NumberSender, Payload32, PooledPayloads, QueueLoop, SelfQueueLoop, SendByAddress,
 };
 use pair::{
     DefaultWait, DescriptorWait, MachinePair, MessageStream, NotificationPair, ParkingWait,
@@ -27,36 +27,36 @@ use serve::TokioGroup;
 use serve::{MachineServer, QueueServer, ServerGroup};
 use std::sync::Arc;
 #[cfg(feature = "peers")]
-use topic::Broadcast;
+use topic::BroadcastGroup;
 use topic::{TopicDeques, TopicGroup};
 
 /// Message that several receivers may hold, as peers send it.
-type SharedLetter = Arc<Letter>;
+type SharedPayload32 = Arc<Payload32>;
 
 /// All benchmarks of the event machine.
-pub const ALL: &[Bench] = benches! {
-    one floor "array": Loop<ArrayLoop>;
-    one ours "handover": HelloLoop<SendNumber<false>>;
-    one peer "VecDeque": Loop<DequeLoop>;
-    one ours "handover-pass": HelloLoop<SendNumber<true>>;
+pub const BENCHES: &[Bench] = benches! {
+    one floor "array": SelfQueueLoop<ArrayLoop>;
+    one ours "handover": HelloLoop<NumberSender<false>>;
+    one peer "VecDeque": SelfQueueLoop<DequeLoop>;
+    one ours "handover-pass": HelloLoop<NumberSender<true>>;
     one ours "handover-pass-to": HelloLoop<SendByAddress>;
     one ours "handover-hello": HelloLoop<ClassicHello>;
-    one peer "std": Loop<QueueLoop<Std, u64>>;
-    one peer "crossbeam": Loop<QueueLoop<Crossbeam, u64>>, if feature = "peers";
-    one peer "kanal": Loop<QueueLoop<Kanal, u64>>, if feature = "peers";
-    one peer "flume": Loop<QueueLoop<Flume, u64>>, if feature = "peers";
-    one peer "tokio": Loop<QueueLoop<Tokio, u64>>, if feature = "peers";
-    one peer "tokio-local".allocates(): Loop<LocalSetLoop>, if feature = "peers";
-    one ours "handover": PooledLetters;
-    one peer "std".allocates(): Loop<QueueLoop<Std, SharedLetter>>;
-    one peer "crossbeam".allocates(): Loop<QueueLoop<Crossbeam, SharedLetter>>, if feature = "peers";
-    one peer "kanal".allocates(): Loop<QueueLoop<Kanal, SharedLetter>>, if feature = "peers";
-    one peer "flume".allocates(): Loop<QueueLoop<Flume, SharedLetter>>, if feature = "peers";
-    one peer "tokio".allocates(): Loop<QueueLoop<Tokio, SharedLetter>>, if feature = "peers";
-    one ours "handover": Dispatch<handover_event::HandlerTable<own::KindState, drive::KindMessage>>;
-    one peer "search": Dispatch<drive::LinearSearch<own::KindState, drive::KindMessage>>;
-    one peer "HashMap": Dispatch<HashMapLookup>;
-    one peer "match": Dispatch<MatchLookup>;
+    one peer "std": SelfQueueLoop<QueueLoop<Std, u64>>;
+    one peer "crossbeam": SelfQueueLoop<QueueLoop<Crossbeam, u64>>, if feature = "peers";
+    one peer "kanal": SelfQueueLoop<QueueLoop<Kanal, u64>>, if feature = "peers";
+    one peer "flume": SelfQueueLoop<QueueLoop<Flume, u64>>, if feature = "peers";
+    one peer "tokio": SelfQueueLoop<QueueLoop<Tokio, u64>>, if feature = "peers";
+    one peer "tokio-local".allocates(): SelfQueueLoop<LocalSetLoop>, if feature = "peers";
+    one ours "handover": PooledPayloads;
+    one peer "std".allocates(): SelfQueueLoop<QueueLoop<Std, SharedPayload32>>;
+    one peer "crossbeam".allocates(): SelfQueueLoop<QueueLoop<Crossbeam, SharedPayload32>>, if feature = "peers";
+    one peer "kanal".allocates(): SelfQueueLoop<QueueLoop<Kanal, SharedPayload32>>, if feature = "peers";
+    one peer "flume".allocates(): SelfQueueLoop<QueueLoop<Flume, SharedPayload32>>, if feature = "peers";
+    one peer "tokio".allocates(): SelfQueueLoop<QueueLoop<Tokio, SharedPayload32>>, if feature = "peers";
+    one ours "handover": DispatchLoop<handover_event::HandlerTable<own::KindState, drive::KindMessage>>;
+    one peer "search": DispatchLoop<drive::LinearHandlerTable<own::KindState, drive::KindMessage>>;
+    one peer "HashMap": DispatchLoop<HashMapLookup>;
+    one peer "match": DispatchLoop<MatchLookup>;
     many ours "handover" SpinThenSleep: MachinePair<DefaultWait>;
     many peer "std" SpinThenSleep: QueuePair<Std, DefaultWait>;
     many peer "crossbeam" SpinThenSleep: QueuePair<Crossbeam, DefaultWait>, if feature = "peers";
@@ -90,5 +90,5 @@ pub const ALL: &[Bench] = benches! {
     one peer "tokio": TokioGroup, if feature = "peers";
     one ours "handover": TopicGroup;
     one peer "std".allocates(): TopicDeques;
-    one peer "tokio".allocates(): Broadcast, if feature = "peers";
+    one peer "tokio".allocates(): BroadcastGroup, if feature = "peers";
 };

@@ -10,7 +10,7 @@ mod parked;
 #[cfg(feature = "peers")]
 mod peers;
 
-pub use eventuals::{EventualsError, EventualsLoad, EventualsReport, eventuals};
+pub use eventuals::{EventualsError, EventualsLoad, EventualsMeasurement, run_eventuals};
 
 use contenders::{
     CorosenseiCoroutine, CoroutinePair, HandoverFibers, KernelSleep, OsThreads, WordThreads,
@@ -23,7 +23,7 @@ use std::time::Instant;
 
 /// Operations of fibers or their alternatives. Each method performs its operation `count` times and
 /// returns the duration of all in clock ticks.
-pub(crate) trait Fibers: Sized + 'static {
+pub(crate) trait FiberContender: Sized + 'static {
     /// Starts the contender's workers, on the CPU of the measured participant unless two are needed.
     fn begin(workers_count: u32) -> Result<Self, Fault>;
 
@@ -73,7 +73,7 @@ macro_rules! operations {
         $(#[$doc])*
         struct $name<F>(F, PhantomData<F>);
 
-        impl<F: Fibers> Workload for $name<F> {
+        impl<F: FiberContender> Workload for $name<F> {
             type Args = ();
             const SPEC: Spec = Spec { floor: $floor, ladder: $ladder, ..Spec::new($id, $what).batched() };
 
@@ -91,10 +91,10 @@ macro_rules! operations {
             }
 
             fn sample(&mut self, out: &mut Samples) {
-                while out.running() {
+                while out.is_running() {
                     // A failed operation yields no sample; check() has reported the fault.
                     let Ok(ticks) = self.0.$method($batch) else { break };
-                    out.note_batch(0, ticks, $batch);
+                    out.record_batch(0, ticks, $batch);
                 }
             }
         }
@@ -129,7 +129,7 @@ operations! {
 
 args! {
     /// Arguments of the benchmark of many looping fibers.
-    pub struct FibersCount {
+    pub struct LoopingFibersArgs {
         /// Fibers, each of which has another one asleep (the classic: -n).
         fibers_count: u32 = 100 (smoke 4, range 1..=20_000)
     }
@@ -143,8 +143,8 @@ struct Loops<F> {
     fibers_count: u32,
 }
 
-impl<F: Fibers> Workload for Loops<F> {
-    type Args = FibersCount;
+impl<F: FiberContender> Workload for Loops<F> {
+    type Args = LoopingFibersArgs;
     const SPEC: Spec = Spec::new(
         "fiber/loops",
         "one of many fibers spawns another that sleeps 1 ms and sets its eventual, and waits",
@@ -152,7 +152,7 @@ impl<F: Fibers> Workload for Loops<F> {
     .classic("abt-eventual-bench")
     .batched();
 
-    fn setup(args: &FibersCount, _: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &LoopingFibersArgs, _: &mut Setup) -> Result<Self, Fault> {
         Ok(Loops { fibers: F::begin(1)?, fibers_count: args.fibers_count })
     }
 
@@ -166,21 +166,21 @@ impl<F: Fibers> Workload for Loops<F> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.concurrent_operations(self.fibers_count.into());
-        while out.running() {
+        out.set_concurrent_operations(self.fibers_count.into());
+        while out.is_running() {
             let (before, began) = (usage::process(), Instant::now());
             let Ok(ticks) = self.fibers.loops(self.fibers_count, LOOPS) else { break };
             // The workers' threads are not in the usage of the participant's thread.
             let cpus =
                 (usage::process() - before).cpu_ns() as f64 / began.elapsed().as_nanos() as f64;
-            out.tally("cpus", cpus * LOOPS as f64);
-            out.note_batch(0, ticks, LOOPS);
+            out.add_to_counter("cpus", cpus * LOOPS as f64);
+            out.record_batch(0, ticks, LOOPS);
         }
     }
 }
 
 /// All benchmarks of fibers. A fiber that waits for another fiber of the same thread waits for no other participant.
-pub const ALL: &[Bench] = benches! {
+pub const BENCHES: &[Bench] = benches! {
     one ours "handover": Yields<HandoverFibers>;
     one floor "corosensei": Yields<CoroutinePair<CorosenseiCoroutine>>;
     one peer "threads": Yields<OsThreads>;

@@ -3,7 +3,7 @@
 //!
 //! A floor is the least code that does the work: no queue, no lock, no check that a user would
 //! want. Floors of one participant are in this file; those that go to another CPU and back are
-//! media (`relay::Medium`), measured by one procedure (`relay::Relay`).
+//! media (`relay::RelayMedium`), measured by one procedure (`relay::Relay`).
 
 pub(crate) mod connect;
 mod kernel;
@@ -19,7 +19,7 @@ pub(crate) mod transfer;
 pub(crate) mod wait_word;
 
 #[doc(hidden)]
-pub use crate::raw::bulk::{Width, stream_by};
+pub use crate::raw::bulk::{StoreWidth, copy_streaming_with};
 
 use handover_base::clock;
 use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
@@ -30,7 +30,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 
 /// All benchmarks that measure floors: lower bounds set by hardware, kernel or libraries.
-pub const ALL: &[Bench] = benches! {
+pub const BENCHES: &[Bench] = benches! {
     one floor "hardware": Empty;
     one floor "hardware": ClockPair<false>;
     one floor "hardware": ClockPair<true>;
@@ -40,7 +40,7 @@ pub const ALL: &[Bench] = benches! {
     many floor "hardware" Sleep: Relay<wait_word::WordRoundTrip<false>>;
     many floor "hardware" Spin: Relay<pipelined::CounterPipeline>;
     many floor "hardware" SpinThenSleep: served::WordServer;
-    many floor "kernel" Sleep: Relay<kernel::Futex>;
+    many floor "kernel" Sleep: Relay<kernel::FutexRoundTrip>;
     many floor "kernel" Sleep: Relay<kernel::SleepingPair<kernel::Eventfd>>;
     many floor "kernel" Sleep: Relay<kernel::SleepingPair<kernel::Pipe>>;
     many floor "kernel" Sleep: Relay<socket::Loopback>;
@@ -49,8 +49,8 @@ pub const ALL: &[Bench] = benches! {
     many floor "kernel" Sleep: Relay<socket::SocketEnds<UnixStream, false>>;
     many floor "kernel" Spin: Relay<socket::SocketEnds<UnixStream, true>>;
     many floor "kernel" Sleep: connect::BlockingConnect;
-    one floor "aws-lc": signature::Signature;
-    one floor "aws-lc": signature::Agreement;
+    one floor "aws-lc": signature::Signing;
+    one floor "aws-lc": signature::KeyAgreement;
     one floor "libc": memory::Memcpy;
     one floor "hardware": transfer::StreamingCopy;
     many floor "kernel": transfer::ProcessCopy<false>;
@@ -80,7 +80,7 @@ impl Workload for Empty {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| {
+        out.time_batches(|n| {
             for i in 0..n {
                 black_box(i);
             }
@@ -88,7 +88,7 @@ impl Workload for Empty {
     }
 }
 
-/// Pairs of clock readings between two calls of [`Samples::running`].
+/// Pairs of clock readings between two calls of [`Samples::is_running`].
 const READINGS_PER_CHECK: u32 = 32;
 
 /// Workload: two readings of the clock with no work between them, with fences if `FENCED`.
@@ -129,10 +129,10 @@ impl<const FENCED: bool> Workload for ClockPair<FENCED> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        while out.running() {
+        while out.is_running() {
             for _ in 0..READINGS_PER_CHECK {
                 let began = Self::ticks();
-                out.note(0, Self::ticks().wrapping_sub(began));
+                out.record_ticks(0, Self::ticks().wrapping_sub(began));
             }
         }
     }
@@ -163,7 +163,7 @@ impl Workload for Syscall {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| {
+        out.time_batches(|n| {
             for _ in 0..n {
                 black_box(rustix::process::getppid());
             }

@@ -29,33 +29,33 @@ use handover_harness::Bench;
 ///
 /// A static, so that the workloads are compiled once, here: those that a constant names would be
 /// compiled again in each program that uses it.
-pub static ALL: &[&[Bench]] = &[
-    floor::ALL,
-    clock::ALL,
-    call::ALL,
-    lock::ALL,
-    lock::CONTENDED,
-    notify::ALL,
-    ring::ALL,
-    timer::ALL,
-    event::ALL,
-    fiber::ALL,
-    sched::ENGINES,
-    sched::FAIRNESS,
-    sched::ALL,
-    sched::ROUND_TRIPS,
-    net::ALL,
-    rpc::ALL,
-    bulk::ALL,
+pub static SUITES: &[&[Bench]] = &[
+    floor::BENCHES,
+    clock::BENCHES,
+    call::BENCHES,
+    lock::BENCHES,
+    lock::CONTENDED_BENCHES,
+    notify::BENCHES,
+    ring::BENCHES,
+    timer::BENCHES,
+    event::BENCHES,
+    fiber::BENCHES,
+    sched::ENGINES_BENCHES,
+    sched::FAIRNESS_BENCHES,
+    sched::BENCHES,
+    sched::ROUND_TRIPS_BENCHES,
+    net::BENCHES,
+    rpc::BENCHES,
+    bulk::BENCHES,
     #[cfg(feature = "peers-mpi")]
-    mpi::ALL,
-    probe::ALL,
-    null::ALL,
+    mpi::BENCHES,
+    probe::BENCHES,
+    null::BENCHES,
 ];
 
 /// Returns one line that lists the peers that this binary was built without, each with the feature
 /// or library that adds it; `None` if all were built.
-pub fn not_built() -> Option<String> {
+pub fn peers_not_built() -> Option<String> {
     let peers = cfg!(feature = "peers");
     let all: [(bool, &str); 10] = [
         (

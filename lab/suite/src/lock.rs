@@ -17,7 +17,7 @@ use std::pin::Pin;
 
 /// Calls `try_lock` `n` times on a held lock; returns the number of calls that failed.
 #[inline]
-pub fn try_busy<L: Lock>(lock: &L, n: u64) -> u64 {
+pub fn try_held_lock<L: Lock>(lock: &L, n: u64) -> u64 {
     let mut busy = 0;
     for _ in 0..n {
         busy += u64::from(lock.try_lock().is_none());
@@ -46,7 +46,7 @@ pub enum AttemptCost {
 /// `try_lock` and unlock are each timed by fenced readings of the clock; otherwise the rest of
 /// `try_lock` (the wait for its cache line, if it exchanges) would be counted in the unlock.
 #[inline]
-pub fn attempt<L: Lock>(lock: &L, inside: impl FnOnce()) -> AttemptCost {
+pub fn time_attempt<L: Lock>(lock: &L, inside: impl FnOnce()) -> AttemptCost {
     let began = clock::ticks_fenced();
     let held = lock.try_lock();
     let try_ticks = clock::ticks_fenced().wrapping_sub(began);
@@ -61,7 +61,7 @@ pub fn attempt<L: Lock>(lock: &L, inside: impl FnOnce()) -> AttemptCost {
 
 args! {
     /// Arguments of the benchmarks of contended locks.
-    pub struct Contention {
+    pub struct ContentionArgs {
         /// Threads that try the lock.
         threads_count: u32 = 2 (smoke 2, range 1..=1024)
     }
@@ -83,7 +83,7 @@ trait BusyArgs: handover_record::Args + 'static {
     fn threads_count(&self) -> u32;
 }
 
-impl BusyArgs for Contention {
+impl BusyArgs for ContentionArgs {
     const SPEC: Spec =
         Spec::new("lock/busy", "one try of a lock that is held, several threads trying at once")
             .floor("floor/empty")
@@ -135,7 +135,7 @@ impl<L: Lock, A: BusyArgs> Handover for Busy<L, A> {
             std::thread::yield_now();
         }
         let mut wrong = 0;
-        out.batches(|n| wrong += n - try_busy(&*self.lock, n));
+        out.time_batches(|n| wrong += n - try_held_lock(&*self.lock, n));
         self.tally.add_wrong(wrong);
         // Release: pairs with the Acquire below; the lock is freed after every thread's last try.
         self.ended.fetch_add(1, Ordering::Release);
@@ -177,7 +177,7 @@ impl<L: Lock> Workload for Free<L> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| {
+        out.time_batches(|n| {
             for _ in 0..n {
                 black_box(self.0.try_lock());
             }
@@ -196,13 +196,13 @@ struct Passed<L> {
 const BUSY: usize = 0;
 const FREE: usize = 1;
 const POST: usize = 2;
-/// Attempts between two calls of [`Samples::running`], so that the call does not affect the pace.
+/// Attempts between two calls of [`Samples::is_running`], so that the call does not affect the pace.
 const ATTEMPTS_PER_CHECK: u32 = 32;
 /// Number of attempts, at the start, in which each participant checks that no other holds the lock.
 const ATTEMPTS_CHECKED: u32 = 64;
 
 impl<L: Lock> Handover for Passed<L> {
-    type Args = Contention;
+    type Args = ContentionArgs;
     const SPEC: Spec =
         Spec::new("lock/passed", "a lock that several threads take, free and take again")
             .floor("floor/clock-pair-fenced")
@@ -223,17 +223,17 @@ impl<L: Lock> Handover for Passed<L> {
             ])
             .hands_over();
 
-    fn roles(args: &Contention) -> Vec<Role> {
+    fn roles(args: &ContentionArgs) -> Vec<Role> {
         vec![Role::measured("contender"); args.threads_count as usize]
     }
 
-    fn setup(_: &Contention, _: &mut Setup) -> Result<Self, Fault> {
+    fn setup(_: &ContentionArgs, _: &mut Setup) -> Result<Self, Fault> {
         Ok(Passed { lock: L::new_unlocked(), inside: AtomicU32::new(0), tally: Tally::default() })
     }
 
     fn play(&self, _: Participant, out: &mut Samples) -> Result<(), Fault> {
         let mut watched = 0;
-        while out.running() {
+        while out.is_running() {
             for _ in 0..ATTEMPTS_PER_CHECK {
                 let watch = watched < ATTEMPTS_CHECKED;
                 watched += u32::from(watch);
@@ -242,11 +242,11 @@ impl<L: Lock> Handover for Passed<L> {
                         self.be_alone();
                     }
                 };
-                match attempt(&*self.lock, inside) {
-                    AttemptCost::Busy { try_ticks } => out.note(BUSY, try_ticks),
+                match time_attempt(&*self.lock, inside) {
+                    AttemptCost::Busy { try_ticks } => out.record_ticks(BUSY, try_ticks),
                     AttemptCost::Free { try_ticks, unlock_ticks } => {
-                        out.note(FREE, try_ticks);
-                        out.note(POST, unlock_ticks);
+                        out.record_ticks(FREE, try_ticks);
+                        out.record_ticks(POST, unlock_ticks);
                     }
                 }
             }
@@ -284,12 +284,12 @@ macro_rules! rows {
 }
 
 /// All benchmarks of locks whose callers wait.
-pub const CONTENDED: &[Bench] = contended::ALL;
+pub const CONTENDED_BENCHES: &[Bench] = contended::BENCHES;
 
 /// All benchmarks of `try_lock`.
-pub const ALL: &[Bench] = &{
+pub const BENCHES: &[Bench] = &{
     let [a, b, c, d, e, f, g] = rows!(many, Busy, ());
-    let [h, i, j, k, l, m, n] = rows!(many, Busy, Contention);
+    let [h, i, j, k, l, m, n] = rows!(many, Busy, ContentionArgs);
     let [o, p, q, r, s, t, u] = rows!(one, Free);
     let [v, w, x, y, z, aa, bb] = rows!(many, Passed);
     [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, aa, bb]

@@ -7,7 +7,7 @@
 
 mod ranks;
 
-pub use crate::raw::mpi::World;
-pub use ranks::{ALL, dispatch_rank};
+pub use crate::raw::mpi::Mpi;
+pub use ranks::{BENCHES, dispatch_rank};
 #[doc(hidden)]
-pub use ranks::{Task, Work};
+pub use ranks::{RankOperation, RankTask};

@@ -15,7 +15,7 @@ use crate::floor::connect::ConnectEcho;
 use handover_harness::{Bench, benches};
 
 /// All benchmarks of network connections.
-pub const ALL: &[Bench] = benches! {
+pub const BENCHES: &[Bench] = benches! {
     many ours "handover" Sleep: echo::EchoRelay<echo::HandoverEcho<0>>;
     many ours "spin" SpinThenSleep: echo::EchoRelay<echo::HandoverEcho<50_000>>;
     many peer "epoll" Sleep: echo::EchoRelay<echo::EpollEcho<false>>;
@@ -36,8 +36,8 @@ pub const ALL: &[Bench] = benches! {
     many ours "handover" Sleep: ConnectEcho<connect::HandoverAccept>;
     many peer "epoll" Sleep: ConnectEcho<connect::EpollAccept>;
     many peer "tokio" Sleep: ConnectEcho<connect::TokioAccept>, if feature = "peers";
-    many ours "handover" Sleep: idle::Idle<false>;
-    many ours "tls" Sleep: idle::Idle<true>;
+    many ours "handover" Sleep: idle::IdleConnections<false>;
+    many ours "tls" Sleep: idle::IdleConnections<true>;
     many ours "handover" Sleep: secured::TlsLoad<secured::HandoverTlsServer<false>, false>;
     many ours "each" Sleep: secured::TlsLoad<secured::HandoverTlsServer<true>, true>;
     many peer "rustls" Sleep: secured::TlsLoad<buffered::EpollTls, false>;

@@ -5,7 +5,7 @@ mod signals;
 
 pub use kernel::{EventFd, Futex, Pipe};
 
-use crate::floor::relay::{Medium, Relay};
+use crate::floor::relay::{Relay, RelayMedium};
 use crate::floor::wait_word::{WaitLine, WaitMode};
 use handover_base::clock;
 use handover_base::futex::Scope;
@@ -34,7 +34,7 @@ pub fn notify_many(sender: &impl Notify, n: u64) {
 
 /// Sends one notification; returns its cost for the sender in clock ticks, and the time stamp before it.
 #[inline]
-pub fn notify_timed(sender: &impl Notify) -> (u64, u64) {
+pub fn time_notify(sender: &impl Notify) -> (u64, u64) {
     let began = clock::ticks();
     sender.notify();
     (clock::ticks().wrapping_sub(began), began)
@@ -42,7 +42,7 @@ pub fn notify_timed(sender: &impl Notify) -> (u64, u64) {
 
 /// Waits for `gap_ns`, in which a receiver can go to sleep: by spinning, which keeps the sender
 /// awake, or by sleeping if `crowded` (both share a CPU).
-pub fn pause(gap_ns: u64, crowded: bool) {
+pub fn wait_gap(gap_ns: u64, crowded: bool) {
     if crowded {
         std::thread::sleep(Duration::from_nanos(gap_ns));
         return;
@@ -77,14 +77,14 @@ impl NotifyLink for HandoverNotify {
     type Receiver = adaptive::Receiver<MappedCore<adaptive::Core>>;
 
     fn setup(setup: &mut Setup) -> Result<(Self::Sender, Self::Receiver), Fault> {
-        let scope = if setup.processes() { Scope::Shared } else { Scope::Private };
-        let file = setup.fd(|| {
+        let scope = if setup.uses_processes() { Scope::Shared } else { Scope::Private };
+        let file = setup.shared_fd(|| {
             let made = MappedCore::<adaptive::Core>::create();
-            made.map(|(_, file)| file).map_err(Fault::of)
+            made.map(|(_, file)| file).map_err(Fault::from_error)
         })?;
-        let core = MappedCore::<adaptive::Core>::map(file.as_fd()).map_err(Fault::of)?;
-        let receiver =
-            adaptive::Receiver::over(core.clone(), scope, Config::default()).map_err(Fault::of)?;
+        let core = MappedCore::<adaptive::Core>::map(file.as_fd()).map_err(Fault::from_error)?;
+        let receiver = adaptive::Receiver::over(core.clone(), scope, Config::default())
+            .map_err(Fault::from_error)?;
         Ok((adaptive::Sender::over(core, scope), receiver))
     }
 
@@ -102,7 +102,7 @@ impl<M: Mechanism> NotifyLink for InProcess<M> {
     type Receiver = M::Receiver;
 
     fn setup(_: &mut Setup) -> Result<(M::Sender, M::Receiver), Fault> {
-        M::pair().map_err(Fault::of)
+        M::pair().map_err(Fault::from_error)
     }
 }
 
@@ -162,7 +162,8 @@ impl<const WAITS: usize> NotifyLink for MemoryWord<WAITS> {
     type Receiver = WordReceiver;
 
     fn setup(setup: &mut Setup) -> Result<(WordSender, WordReceiver), Fault> {
-        let (word, mode) = (setup.region::<WaitLine<1>>()?, WaitMode::new(WAYS[WAITS], setup));
+        let (word, mode) =
+            (setup.shared_region::<WaitLine<1>>()?, WaitMode::new(WAYS[WAITS], setup));
         let receiver = WordReceiver { word: word.clone(), mode, spun_count: 0 };
         Ok((WordSender(word, mode), receiver))
     }
@@ -214,7 +215,7 @@ impl NotifyLink for CountingWord {
 
     fn setup(setup: &mut Setup) -> Result<(CountingSender, CountingReceiver), Fault> {
         let (word, mode) =
-            (setup.region::<WaitLine<1>>()?, WaitMode::new(Waits::SpinThenSleep, setup));
+            (setup.shared_region::<WaitLine<1>>()?, WaitMode::new(Waits::SpinThenSleep, setup));
         let receiver = CountingReceiver(word.clone(), mode, 0);
         Ok((CountingSender(word, mode, AtomicU32::new(0)), receiver))
     }
@@ -252,7 +253,7 @@ struct BusyPair<W: NotifyLink> {
     words: Region<NotifyState>,
 }
 
-/// Waits between two calls of [`Samples::running`].
+/// Waits between two calls of [`Samples::is_running`].
 const WAITS_PER_CHECK: u64 = 64;
 
 const RECEIVER: usize = 0;
@@ -277,13 +278,17 @@ impl<W: NotifyLink> Handover for BusyPair<W> {
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let (sender, receiver) = W::setup(setup)?;
-        Ok(BusyPair { sender, receiver: ReceiverCell(receiver.into()), words: setup.region()? })
+        Ok(BusyPair {
+            sender,
+            receiver: ReceiverCell(receiver.into()),
+            words: setup.shared_region()?,
+        })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         if participant.index == 0 {
             if W::RECORDED[SENDER] {
-                out.batches_of(SENDER, |n| notify_many(&self.sender, n));
+                out.time_batches_of_part(SENDER, |n| notify_many(&self.sender, n));
             }
             // Relaxed: the flag publishes no other data. The receiver always has another
             // notification to come.
@@ -298,9 +303,9 @@ impl<W: NotifyLink> Handover for BusyPair<W> {
                 }
             };
             match W::RECORDED[RECEIVER] {
-                true => out.batches_of(RECEIVER, wait),
+                true => out.time_batches_of_part(RECEIVER, wait),
                 false => {
-                    while out.running() {
+                    while out.is_running() {
                         wait(WAITS_PER_CHECK);
                     }
                 }
@@ -313,7 +318,7 @@ impl<W: NotifyLink> Handover for BusyPair<W> {
 
 args! {
     /// Arguments of the benchmark of a sleeping receiver.
-    pub struct Gap {
+    pub struct SleepGapArgs {
         /// Pause before each notification, for the receiver to fall asleep (the classic notify: 30us).
         gap_ns: Nanos = 200000 (smoke 200000, range 1000..=100000000)
     }
@@ -334,7 +339,7 @@ const SEND_SPUN: usize = 2;
 const WAKE_SPUN: usize = 3;
 
 impl<W: NotifyLink> Handover for SleepingReceiver<W> {
-    type Args = Gap;
+    type Args = SleepGapArgs;
     const PROCESSES: bool = W::PROCESSES;
     const SPEC: Spec = Spec::new(
         "notify/sleeping",
@@ -360,12 +365,12 @@ impl<W: NotifyLink> Handover for SleepingReceiver<W> {
 
     const ROLES: &'static [Role] = &[Role::measured("sender"), Role::serving("receiver")];
 
-    fn setup(args: &Gap, setup: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &SleepGapArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let (sender, receiver) = W::setup(setup)?;
         Ok(SleepingReceiver {
             sender,
             receiver: ReceiverCell(receiver.into()),
-            words: setup.region()?,
+            words: setup.shared_region()?,
             gap_ns: args.gap_ns.0,
             crowded: setup.cpus().windows(2).all(|pair| pair[0] == pair[1]),
         })
@@ -398,9 +403,9 @@ impl<W: NotifyLink> SleepingReceiver<W> {
         let words = &*self.words;
         let mut turn = 0;
         let mut spun_count = 0u32;
-        while out.running() {
-            pause(self.gap_ns, self.crowded);
-            let (cost, began) = notify_timed(&self.sender);
+        while out.is_running() {
+            wait_gap(self.gap_ns, self.crowded);
+            let (cost, began) = time_notify(&self.sender);
             turn += 1;
             // Acquire: pairs with the Release in receive().
             while words.waits.load(Ordering::Acquire) != turn {
@@ -410,11 +415,11 @@ impl<W: NotifyLink> SleepingReceiver<W> {
             let spun = words.spun.load(Ordering::Relaxed) != 0;
             let latency = words.woke.load(Ordering::Relaxed).saturating_sub(began);
             spun_count += u32::from(spun);
-            out.note(if spun { SEND_SPUN } else { SEND }, cost);
-            out.note(if spun { WAKE_SPUN } else { WAKE }, latency);
+            out.record_ticks(if spun { SEND_SPUN } else { SEND }, cost);
+            out.record_ticks(if spun { WAKE_SPUN } else { WAKE }, latency);
         }
         // Each turn yields two figures, and a tally is divided by all operations.
-        out.tally("spun_share", 2.0 * f64::from(spun_count));
+        out.add_to_counter("spun_share", 2.0 * f64::from(spun_count));
         words.sent.store(turn, Ordering::Relaxed);
         // Release: pairs with the Acquire in receive().
         words.over.store(1, Ordering::Release);
@@ -450,7 +455,7 @@ struct NotifyRoundTrip<W: NotifyLink> {
     words: Region<NotifyState>,
 }
 
-impl<W: NotifyLink> Medium for NotifyRoundTrip<W>
+impl<W: NotifyLink> RelayMedium for NotifyRoundTrip<W>
 where
     W::Receiver: Send,
 {
@@ -470,7 +475,7 @@ where
         Ok(NotifyRoundTrip {
             there: (there.0, ReceiverCell(there.1.into())),
             back: (back.0, ReceiverCell(back.1.into())),
-            words: setup.region()?,
+            words: setup.shared_region()?,
         })
     }
 
@@ -507,7 +512,7 @@ where
 }
 
 /// All benchmarks of notifications.
-pub const ALL: &[Bench] = benches! {
+pub const BENCHES: &[Bench] = benches! {
     many ours "handover" SpinThenSleep: BusyPair<HandoverNotify>;
     many floor "counting" SpinThenSleep: BusyPair<CountingWord>;
     many floor "adaptive" SpinThenSleep: BusyPair<MemoryWord<ADAPTS>>;

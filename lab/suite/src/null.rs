@@ -28,7 +28,7 @@ impl Workload for OneCpu {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| {
+        out.time_batches(|n| {
             for i in 0..n {
                 if let Some(mut held) = self.0.try_lock() {
                     *held = black_box(i);
@@ -66,7 +66,7 @@ impl Handover for TwoCpus {
 }
 
 /// All null benchmarks: each measures the same code twice.
-pub const ALL: &[Bench] = benches! {
+pub const BENCHES: &[Bench] = benches! {
     one null "one": OneCpu;
     one null "other": OneCpu;
     many null "one" Spin: TwoCpus;

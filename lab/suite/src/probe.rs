@@ -53,7 +53,7 @@ trait Tracer: Sites {
     /// Returns `x + 1`, with a span around the function that is recorded during [`Tracer::recording`].
     fn wanted(x: u64) -> u64;
     /// Calls `f` while only the span of [`Tracer::wanted`] is recorded; returns the number of events recorded.
-    fn recording(f: impl FnOnce()) -> Result<u64, Fault>;
+    fn record_calls(f: impl FnOnce()) -> Result<u64, Fault>;
 }
 
 /// Converts an error to a fault whose text includes those of the error's sources.
@@ -126,7 +126,7 @@ impl<const STAMPS: bool> Workload for UntracedFunction<STAMPS> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| {
+        out.time_batches(|n| {
             match STAMPS {
                 true => calls(n, between_stamps),
                 false => calls(n, bare),
@@ -147,10 +147,10 @@ const UNWANTED: &[Part] = &[
 ];
 
 fn unwanted<S: Sites>(count: u64, out: &mut Samples) {
-    while out.running() {
-        out.note_batch(SITE, timed_calls(count, S::site), count);
-        out.note_batch(EIGHT, timed_calls(count, S::eight), count);
-        out.note_batch(SPAN, timed_calls(count, S::span), count);
+    while out.is_running() {
+        out.record_batch(SITE, timed_calls(count, S::site), count);
+        out.record_batch(EIGHT, timed_calls(count, S::eight), count);
+        out.record_batch(SPAN, timed_calls(count, S::span), count);
     }
 }
 
@@ -206,7 +206,7 @@ impl<T: Tracer> Workload for FilteredSites<T> {
     /// Fails unless only the enabled span is recorded.
     fn check(&mut self) -> Result<(), Fault> {
         let mut sum = 0;
-        let events_count = T::recording(|| sum = T::span(T::eight(T::site(T::wanted(0)))))?;
+        let events_count = T::record_calls(|| sum = T::span(T::eight(T::site(T::wanted(0)))))?;
         match (sum, events_count) {
             (4, 2) => Ok(()),
             _ => Err(Fault::new(format!(
@@ -216,7 +216,7 @@ impl<T: Tracer> Workload for FilteredSites<T> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        let recorded = T::recording(|| unwanted::<T>(self.calls_count, out));
+        let recorded = T::record_calls(|| unwanted::<T>(self.calls_count, out));
         recorded.unwrap_or_else(|fault| panic!("{fault}"));
     }
 }
@@ -242,7 +242,7 @@ impl<T: Tracer> Workload for RecordedSpan<T> {
         let thousand = || {
             calls(1000, T::wanted);
         };
-        match T::recording(thousand)? {
+        match T::record_calls(thousand)? {
             2000 => Ok(()),
             events_count => {
                 Err(Fault::new(format!("1000 spans recorded {events_count} events, expected 2000")))
@@ -251,8 +251,8 @@ impl<T: Tracer> Workload for RecordedSpan<T> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        let recorded = T::recording(|| {
-            out.batches(|n| {
+        let recorded = T::record_calls(|| {
+            out.time_batches(|n| {
                 calls(n, T::wanted);
             });
         });
@@ -261,7 +261,7 @@ impl<T: Tracer> Workload for RecordedSpan<T> {
 }
 
 /// All benchmarks of probes.
-pub const ALL: &[Bench] = benches! {
+pub const BENCHES: &[Bench] = benches! {
     one floor "rust": UntracedFunction<false>;
     one floor "hardware": UntracedFunction<true>;
     one ours "handover": DisabledSites<ours::Probes>;

@@ -6,9 +6,9 @@ mod line;
 use crate::channels::CppQueue;
 #[cfg(feature = "peers")]
 use crate::channels::{ArrayQueue, Crossbeam, Disruptor, Flume, Kanal, Rtrb};
-use crate::channels::{BatchChannel, Channel, Mpsc, Pause, Spsc, Std};
+use crate::channels::{BatchChannel, Channel, Mpsc, PollPause, Spsc, Std};
 use crate::common::{TakeCell, Tally};
-use crate::floor::relay::{Medium, Relay};
+use crate::floor::relay::{Relay, RelayMedium};
 #[cfg(all(feature = "peers", any(handover_boost_lockfree, handover_moodycamel)))]
 use crate::raw::peers::queues;
 use handover_harness::{
@@ -36,13 +36,13 @@ const END: u64 = u64::MAX / 2;
 struct QueueRoundTrip<C: Channel> {
     near: TakeCell<(C::Sender, C::Receiver)>,
     far: TakeCell<(C::Sender, C::Receiver)>,
-    pause: Pause,
+    pause: PollPause,
 }
 
 /// Sender and receiver of the pinging participant, and the number of the last item.
 type PingEnds<C> = (<C as Channel>::Sender, <C as Channel>::Receiver, u64);
 
-impl<C: Channel> Medium for QueueRoundTrip<C> {
+impl<C: Channel> RelayMedium for QueueRoundTrip<C> {
     type Args = QueueArgs;
     const PROCESSES: bool = false;
     const SPEC: Spec = Spec::new(
@@ -61,7 +61,7 @@ impl<C: Channel> Medium for QueueRoundTrip<C> {
         Ok(QueueRoundTrip {
             near: TakeCell::new((there.0, back.1)),
             far: TakeCell::new((back.0, there.1)),
-            pause: Pause::new(setup),
+            pause: PollPause::new(setup),
         })
     }
 
@@ -73,8 +73,8 @@ impl<C: Channel> Medium for QueueRoundTrip<C> {
     #[inline(always)]
     fn round_trip(&self, (sender, receiver, turn): &mut PingEnds<C>) -> Result<(), Fault> {
         *turn += 1;
-        self.pause.until_done(|| C::push(sender, *turn));
-        let back = self.pause.until(|| C::pop(receiver));
+        self.pause.poll_until_true(|| C::push(sender, *turn));
+        let back = self.pause.poll_until_some(|| C::pop(receiver));
         if back != *turn {
             return Err(Fault::new(format!("received {back}, expected {turn}")));
         }
@@ -82,7 +82,7 @@ impl<C: Channel> Medium for QueueRoundTrip<C> {
     }
 
     fn end(&self, (sender, ..): &mut PingEnds<C>) -> Result<(), Fault> {
-        self.pause.until_done(|| C::push(sender, END));
+        self.pause.poll_until_true(|| C::push(sender, END));
         Ok(())
     }
 
@@ -90,12 +90,12 @@ impl<C: Channel> Medium for QueueRoundTrip<C> {
         let (mut sender, mut receiver) = self.far.take()?;
         let mut turns = 0;
         loop {
-            let turn = self.pause.until(|| C::pop(&mut receiver));
+            let turn = self.pause.poll_until_some(|| C::pop(&mut receiver));
             if turn == END {
                 return Ok(turns);
             }
             turns += 1;
-            self.pause.until_done(|| C::push(&mut sender, turn));
+            self.pause.poll_until_true(|| C::push(&mut sender, turn));
         }
     }
 }
@@ -104,10 +104,10 @@ impl<C: Channel> Medium for QueueRoundTrip<C> {
 struct MailboxRoundTrip {
     caller: TakeCell<mailbox::Caller<u64, u64>>,
     server: TakeCell<mailbox::Server<u64, u64>>,
-    pause: Pause,
+    pause: PollPause,
 }
 
-impl Medium for MailboxRoundTrip {
+impl RelayMedium for MailboxRoundTrip {
     type Args = ();
     const PROCESSES: bool = false;
     const SPEC: Spec = Spec::new(
@@ -124,7 +124,7 @@ impl Medium for MailboxRoundTrip {
         Ok(MailboxRoundTrip {
             caller: TakeCell::new(caller),
             server: TakeCell::new(server),
-            pause: Pause::new(setup),
+            pause: PollPause::new(setup),
         })
     }
 
@@ -135,33 +135,33 @@ impl Medium for MailboxRoundTrip {
     #[inline(always)]
     fn round_trip(&self, (caller, turn): &mut Self::Ping) -> Result<(), Fault> {
         *turn += 1;
-        caller.send(*turn).map_err(Fault::of)?;
+        caller.send(*turn).map_err(Fault::from_error)?;
         loop {
             match caller.receive() {
                 Ok(Some(back)) if back == *turn => return Ok(()),
                 Ok(Some(back)) => {
                     return Err(Fault::new(format!("received {back}, expected {turn}")));
                 }
-                Ok(None) => self.pause.once(),
-                Err(closed) => return Err(Fault::of(closed)),
+                Ok(None) => self.pause.pause_once(),
+                Err(closed) => return Err(Fault::from_error(closed)),
             }
         }
     }
 
     fn end(&self, (caller, _): &mut Self::Ping) -> Result<(), Fault> {
-        caller.send(END).map_err(Fault::of)
+        caller.send(END).map_err(Fault::from_error)
     }
 
     fn echo(&self) -> Result<u64, Fault> {
         let mut server = self.server.take()?;
         let mut turns = 0;
         loop {
-            let turn = self.pause.until(|| server.receive());
+            let turn = self.pause.poll_until_some(|| server.receive());
             if turn == END {
                 return Ok(turns);
             }
             turns += 1;
-            server.reply(turn).map_err(Fault::of)?;
+            server.reply(turn).map_err(Fault::from_error)?;
         }
     }
 }
@@ -171,7 +171,7 @@ struct QueueStream<C: Channel> {
     sender: TakeCell<C::Sender>,
     receiver: TakeCell<C::Receiver>,
     tally: Region<Tally>,
-    pause: Pause,
+    pause: PollPause,
 }
 
 impl<C: Channel> Handover for QueueStream<C> {
@@ -192,8 +192,8 @@ impl<C: Channel> Handover for QueueStream<C> {
         Ok(QueueStream {
             sender: TakeCell::new(sender),
             receiver: TakeCell::new(receiver),
-            tally: setup.region()?,
-            pause: Pause::new(setup),
+            tally: setup.shared_region()?,
+            pause: PollPause::new(setup),
         })
     }
 
@@ -201,14 +201,14 @@ impl<C: Channel> Handover for QueueStream<C> {
         if participant.index == 0 {
             let mut sender = self.sender.take()?;
             let mut sent = 0;
-            out.batches(|n| {
+            out.time_batches(|n| {
                 for item in sent..sent + n {
-                    self.pause.until_done(|| C::push(&mut sender, item));
+                    self.pause.poll_until_true(|| C::push(&mut sender, item));
                 }
                 C::flush(&mut sender);
                 sent += n;
             });
-            self.pause.until_done(|| C::push(&mut sender, END));
+            self.pause.poll_until_true(|| C::push(&mut sender, END));
             C::flush(&mut sender);
             self.tally.add_sent(sent);
             return Ok(());
@@ -216,7 +216,7 @@ impl<C: Channel> Handover for QueueStream<C> {
         let mut receiver = self.receiver.take()?;
         let (mut arrived, mut wrong) = (0, 0);
         loop {
-            let item = self.pause.until(|| C::pop(&mut receiver));
+            let item = self.pause.poll_until_some(|| C::pop(&mut receiver));
             if item == END {
                 break;
             }
@@ -265,11 +265,11 @@ impl<C: BatchChannel> Handover for BatchedStream<C> {
                     let mut batch = items.start..items.end.min(items.start + BATCH);
                     items.start = batch.end;
                     while C::push_some(&mut sender, &mut batch) == 0 || !batch.is_empty() {
-                        pause.once();
+                        pause.pause_once();
                     }
                 }
             };
-            out.batches(|n| {
+            out.time_batches(|n| {
                 push(sent..sent + n);
                 sent += n;
             });
@@ -286,7 +286,7 @@ impl<C: BatchChannel> Handover for BatchedStream<C> {
                 arrived += 1;
             });
             if popped == 0 {
-                pause.once();
+                pause.pause_once();
             }
         }
         // The last item only says that the round is over.
@@ -325,7 +325,7 @@ impl<C: Channel> Workload for PushPop<C> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| {
+        out.time_batches(|n| {
             for item in 0..n {
                 C::push(&mut self.0, black_box(item));
                 black_box(C::pop(&mut self.1));
@@ -346,7 +346,7 @@ impl Workload for DequePushPop {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| {
+        out.time_batches(|n| {
             for item in 0..n {
                 self.0.push_back(black_box(item));
                 black_box(self.0.pop_front());
@@ -384,7 +384,7 @@ impl Workload for ArrayPushPop {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| {
+        out.time_batches(|n| {
             for item in 0..n {
                 self.push(black_box(item));
                 black_box(self.pop());
@@ -430,7 +430,7 @@ struct ManyToOne<C: Channel<Sender: Clone>> {
     sender: Mutex<C::Sender>,
     receiver: TakeCell<C::Receiver>,
     producers_count: usize,
-    pause: Pause,
+    pause: PollPause,
     tally: Tally,
 }
 
@@ -459,7 +459,7 @@ impl<C: Channel<Sender: Clone>> Handover for ManyToOne<C> {
             sender: Mutex::new(sender),
             receiver: TakeCell::new(receiver),
             producers_count: args.producers_count as usize,
-            pause: Pause::new(setup),
+            pause: PollPause::new(setup),
             tally: Tally::default(),
         })
     }
@@ -472,9 +472,9 @@ impl<C: Channel<Sender: Clone>> Handover for ManyToOne<C> {
         let mut receiver = self.receiver.take()?;
         let mut next = vec![0u32; self.producers_count];
         let mut wrong = 0;
-        out.batches(|n| {
+        out.time_batches(|n| {
             for _ in 0..n {
-                let item = self.pause.until(|| C::pop(&mut receiver));
+                let item = self.pause.poll_until_some(|| C::pop(&mut receiver));
                 let (producer, number) = ((item >> 32) as usize, item as u32);
                 wrong += u64::from(next[producer] != number);
                 next[producer] = number.wrapping_add(1);
@@ -494,12 +494,12 @@ impl<C: Channel<Sender: Clone>> ManyToOne<C> {
         let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let producer = (participant.index as u64 - 1) << 32;
         let mut number = 0u32;
-        while !out.stopped() {
+        while !out.has_stopped() {
             for _ in 0..PUSHES_PER_CHECK {
                 if C::push(&mut sender, producer | u64::from(number)) {
                     number = number.wrapping_add(1);
                 } else {
-                    self.pause.once();
+                    self.pause.pause_once();
                     break;
                 }
             }
@@ -508,7 +508,7 @@ impl<C: Channel<Sender: Clone>> ManyToOne<C> {
 }
 
 /// All benchmarks of queues.
-pub const ALL: &[Bench] = benches! {
+pub const BENCHES: &[Bench] = benches! {
     many ours "handover" Spin: Relay<MailboxRoundTrip>;
     many ours "handover" Spin: Relay<QueueRoundTrip<Spsc>>;
     many ours "handover-mpsc" Spin: Relay<QueueRoundTrip<Mpsc>>;

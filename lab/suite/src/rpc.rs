@@ -10,8 +10,8 @@ mod sockets;
 
 use crate::floor::relay::Relay;
 use calls::{
-    CallMedium, DEFAULT_WAIT, EchoCalls, ManyCalls, Noop, SLEEPS, SM, SPINS, SharedPayload,
-    SocketPayload, TCP, UDS,
+    CallMedium, EchoCalls, ManyCalls, Noop, SharedPayload, SocketPayload, VIA_SM, VIA_TCP, VIA_UDS,
+    WAITS_BY_DEFAULT, WAITS_SLEEPING, WAITS_SPINNING,
 };
 use handover_base::sync::shared::{AtomicU8, AtomicU64, Ordering};
 use handover_harness::{Bench, Fault, benches};
@@ -72,34 +72,34 @@ impl PublishedAddress {
 /// Declaration of the benchmark of a call through shared memory.
 #[cfg(feature = "mpi")]
 pub(crate) const NOOP_SPEC: handover_record::Spec =
-    <CallMedium<Noop, SM, DEFAULT_WAIT> as crate::floor::relay::Medium>::SPEC;
+    <CallMedium<Noop, VIA_SM, WAITS_BY_DEFAULT> as crate::floor::relay::RelayMedium>::SPEC;
 
 /// All benchmarks of remote procedure calls.
-pub const ALL: &[Bench] = benches! {
-    many ours "handover" SpinThenSleep: Relay<CallMedium<Noop, SM, DEFAULT_WAIT>>;
-    many ours "spin" Spin: Relay<CallMedium<Noop, SM, SPINS>>;
+pub const BENCHES: &[Bench] = benches! {
+    many ours "handover" SpinThenSleep: Relay<CallMedium<Noop, VIA_SM, WAITS_BY_DEFAULT>>;
+    many ours "spin" Spin: Relay<CallMedium<Noop, VIA_SM, WAITS_SPINNING>>;
     many peer "memory" SpinThenSleep: Relay<sockets::SharedSlots<true>>;
     many peer "memory-spin" Spin: Relay<sockets::SharedSlots<false>>;
     many peer "iceoryx2" Spin: Relay<iceoryx::IceoryxMedium>, if feature = "peers-iceoryx2";
     many peer "socket" Sleep: Relay<sockets::SocketPair<false>>;
     many peer "socket-spin" Spin: Relay<sockets::SocketPair<true>>;
-    many ours "handover" Sleep: Relay<CallMedium<Noop, SM, SLEEPS>>;
-    many ours "handover" Sleep: Relay<CallMedium<Noop, TCP, SLEEPS>>;
+    many ours "handover" Sleep: Relay<CallMedium<Noop, VIA_SM, WAITS_SLEEPING>>;
+    many ours "handover" Sleep: Relay<CallMedium<Noop, VIA_TCP, WAITS_SLEEPING>>;
     many peer "tarpc" Sleep.allocates(): Relay<peers::LibraryMedium<peers::tarpc::Tarpc, peers::TcpSocket>>,
         if feature = "peers-rpc";
     many peer "tonic" Sleep.allocates(): Relay<peers::LibraryMedium<peers::tonic::Tonic, peers::TcpSocket>>,
         if feature = "peers-rpc";
-    many ours "handover" Spin: Relay<CallMedium<Noop, TCP, SPINS>>;
-    many ours "handover" Sleep: Relay<CallMedium<Noop, UDS, SLEEPS>>;
+    many ours "handover" Spin: Relay<CallMedium<Noop, VIA_TCP, WAITS_SPINNING>>;
+    many ours "handover" Sleep: Relay<CallMedium<Noop, VIA_UDS, WAITS_SLEEPING>>;
     many peer "tarpc" Sleep.allocates(): Relay<peers::LibraryMedium<peers::tarpc::Tarpc, peers::UnixSocket>>,
         if feature = "peers-rpc";
     many peer "tonic" Sleep.allocates(): Relay<peers::LibraryMedium<peers::tonic::Tonic, peers::UnixSocket>>,
         if feature = "peers-rpc";
-    many ours "handover" Spin: Relay<CallMedium<Noop, UDS, SPINS>>;
-    many ours "handover" Spin: Relay<CallMedium<EchoCalls<SharedPayload>, SM, SPINS>>;
-    many ours "handover" Spin: Relay<CallMedium<EchoCalls<SocketPayload>, TCP, SPINS>>;
-    many ours "handover" Spin: Relay<CallMedium<EchoCalls<SocketPayload>, UDS, SPINS>>;
-    many ours "handover" Spin: Relay<CallMedium<ManyCalls, SM, SPINS>>;
-    many ours "handover" Spin: Relay<CallMedium<ManyCalls, TCP, SPINS>>;
+    many ours "handover" Spin: Relay<CallMedium<Noop, VIA_UDS, WAITS_SPINNING>>;
+    many ours "handover" Spin: Relay<CallMedium<EchoCalls<SharedPayload>, VIA_SM, WAITS_SPINNING>>;
+    many ours "handover" Spin: Relay<CallMedium<EchoCalls<SocketPayload>, VIA_TCP, WAITS_SPINNING>>;
+    many ours "handover" Spin: Relay<CallMedium<EchoCalls<SocketPayload>, VIA_UDS, WAITS_SPINNING>>;
+    many ours "handover" Spin: Relay<CallMedium<ManyCalls, VIA_SM, WAITS_SPINNING>>;
+    many ours "handover" Spin: Relay<CallMedium<ManyCalls, VIA_TCP, WAITS_SPINNING>>;
     many ours "handover" SpinThenSleep: clients::RpcClients;
 };

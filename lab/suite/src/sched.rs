@@ -10,13 +10,13 @@ pub mod tester;
 mod trip;
 
 /// All benchmarks of clients that send packets to an arbiter.
-pub const ALL: &[handover_harness::Bench] = drive::ALL;
+pub const BENCHES: &[handover_harness::Bench] = drive::BENCHES;
 
 /// All benchmarks of scheduling algorithms without threads.
-pub const ENGINES: &[handover_harness::Bench] = engine::ALL;
+pub const ENGINES_BENCHES: &[handover_harness::Bench] = engine::BENCHES;
 
 /// All benchmarks of fairness, whose figures are in bytes.
-pub const FAIRNESS: &[handover_harness::Bench] = fairness::ALL;
+pub const FAIRNESS_BENCHES: &[handover_harness::Bench] = fairness::BENCHES;
 
 /// All benchmarks of one packet at a time between a client and the arbiter.
-pub const ROUND_TRIPS: &[handover_harness::Bench] = trip::ALL;
+pub const ROUND_TRIPS_BENCHES: &[handover_harness::Bench] = trip::BENCHES;

@@ -5,7 +5,7 @@ mod kernel;
 mod peers;
 mod walk;
 
-use crate::common::timed;
+use crate::common::time_ticks;
 use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
 use handover_record::{Args, Part, Spec, args};
 use handover_timer::{Config, TimerId, Wheel};
@@ -22,7 +22,7 @@ const BATCH: usize = 1000;
 
 args! {
     /// Arguments of the benchmark of many outstanding timers.
-    pub struct TimersCount {
+    pub struct ManyTimersArgs {
         /// Timers that are outstanding all the time.
         timers_count: u32 = 100_000 (smoke 200, range 100..=4_000_000)
     }
@@ -30,7 +30,7 @@ args! {
 
 args! {
     /// Arguments of the benchmark of few timers, for each of which a contender may need a descriptor.
-    pub struct FewTimersCount {
+    pub struct FewTimersArgs {
         /// Timers that are outstanding all the time.
         timers_count: u32 = 500 (smoke 200, range 100..=10_000)
     }
@@ -42,7 +42,7 @@ trait TimersArgs: Args {
     fn timers_count(&self) -> u32;
 }
 
-impl TimersArgs for TimersCount {
+impl TimersArgs for ManyTimersArgs {
     const SPEC: Spec = Spec::new(
         "timer/outstanding",
         "one timer among many outstanding ones, due at random within 10 s",
@@ -56,7 +56,7 @@ impl TimersArgs for TimersCount {
     }
 }
 
-impl TimersArgs for FewTimersCount {
+impl TimersArgs for FewTimersArgs {
     const SPEC: Spec = Spec::new(
         "timer/few",
         "one timer among some hundred outstanding ones, due at random within 10 s",
@@ -99,7 +99,7 @@ impl Timers for Wheel<u32> {
     fn new(timers_max: u32) -> Result<Self, Fault> {
         // One more timer, for the pair.
         let config = Config { timers_max: timers_max + 1, timers_reserved: timers_max + 1 };
-        Wheel::new(config, 0).map_err(Fault::of)
+        Wheel::new(config, 0).map_err(Fault::from_error)
     }
 
     #[inline]
@@ -304,7 +304,7 @@ const EXPIRE: usize = 2;
 const PAIR: usize = 3;
 
 /// Workload: timers are started, cancelled and expired; the number of outstanding timers is constant.
-struct StartCancelExpire<T: Timers, A = TimersCount> {
+struct StartCancelExpire<T: Timers, A = ManyTimersArgs> {
     timers: T,
     /// Id of each timer, by its key; keys are assigned in random order.
     ids: Vec<T::Id>,
@@ -345,11 +345,11 @@ impl<T: Timers, A: TimersArgs + 'static> Workload for StartCancelExpire<T, A> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        while out.running() {
+        while out.is_running() {
             // A failed step yields no sample; check() reports the fault.
             let Ok(ticks) = self.step() else { break };
             for (part, ticks) in ticks.into_iter().enumerate() {
-                out.note_batch(part, ticks, self.batch as u64);
+                out.record_batch(part, ticks, self.batch as u64);
             }
         }
     }
@@ -393,17 +393,17 @@ impl<T: Timers, A> StartCancelExpire<T, A> {
         self.due.clear();
         let Self { timers, ids, deadlines_ns, due, now_ns, .. } = self;
         timers.within(|timers| {
-            ticks[CANCEL] = timed(|| {
+            ticks[CANCEL] = time_ticks(|| {
                 for &id in &ids[keys.clone()] {
                     black_box(timers.cancel(id));
                 }
             });
-            ticks[START] = timed(|| {
+            ticks[START] = time_ticks(|| {
                 for (key, &deadline_ns) in keys.clone().zip(&*deadlines_ns) {
                     ids[key] = timers.start(deadline_ns, key as u32);
                 }
             });
-            ticks[PAIR] = timed(|| {
+            ticks[PAIR] = time_ticks(|| {
                 for &deadline_ns in &deadlines_ns[..keys.len()] {
                     let id = timers.start(deadline_ns, 0);
                     black_box(timers.cancel(id));
@@ -411,7 +411,7 @@ impl<T: Timers, A> StartCancelExpire<T, A> {
             });
         });
         timers.prepare(*now_ns)?;
-        timers.within(|timers| ticks[EXPIRE] = timed(|| timers.expire(*now_ns, due)));
+        timers.within(|timers| ticks[EXPIRE] = time_ticks(|| timers.expire(*now_ns, due)));
         // Scaled to a batch, as about a batch is due and every sample must have the same length.
         let due_count = self.due.len().max(1) as u64;
         ticks[EXPIRE] = ticks[EXPIRE] * self.batch as u64 / due_count;
@@ -475,16 +475,16 @@ fn check_expiry<T: Timers>(count: u32) -> Result<(), Fault> {
 }
 
 /// All benchmarks of timers.
-pub const ALL: &[Bench] = benches! {
+pub const BENCHES: &[Bench] = benches! {
     one ours "handover": StartCancelExpire<Wheel<u32>>;
     one peer "hashed-wheel".allocates(): StartCancelExpire<peers::HashedWheel>, if feature = "peers";
-    one peer "tokio-util": StartCancelExpire<peers::Delays>, if feature = "peers";
+    one peer "tokio-util": StartCancelExpire<peers::DelayQueueTimers>, if feature = "peers";
     one peer "BinaryHeap": StartCancelExpire<HeapTimers>;
     one peer "indexed-heap": StartCancelExpire<IndexedHeapTimers>;
     one peer "BTreeMap".allocates(): StartCancelExpire<TreeTimers>;
     one floor "random-walk": StartCancelExpire<walk::SlotWalk>;
-    one ours "handover": StartCancelExpire<Wheel<u32>, FewTimersCount>;
-    one peer "timerfd": StartCancelExpire<kernel::TimerFds, FewTimersCount>;
-    one peer "indexed-heap": StartCancelExpire<IndexedHeapTimers, FewTimersCount>;
-    one floor "random-walk": StartCancelExpire<walk::SlotWalk, FewTimersCount>;
+    one ours "handover": StartCancelExpire<Wheel<u32>, FewTimersArgs>;
+    one peer "timerfd": StartCancelExpire<kernel::TimerFds, FewTimersArgs>;
+    one peer "indexed-heap": StartCancelExpire<IndexedHeapTimers, FewTimersArgs>;
+    one floor "random-walk": StartCancelExpire<walk::SlotWalk, FewTimersArgs>;
 };

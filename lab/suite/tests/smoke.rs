@@ -14,5 +14,5 @@ fn main() -> ExitCode {
             |()| ExitCode::SUCCESS,
         );
     }
-    handover_harness::smoke(handover_suite::ALL)
+    handover_harness::smoke(handover_suite::SUITES)
 }

@@ -3,11 +3,11 @@
 use crate::{Source, Tree, Violation};
 
 /// Name of the rule.
-pub const NAME: &str = "banned";
+pub const RULE_NAME: &str = "banned";
 
 /// A banned construct.
 #[derive(Clone, Copy, Debug)]
-pub struct Ban {
+pub struct BannedConstruct {
     /// Pattern to search: words in the code, or a path that a `use` imports.
     pub pattern: &'static str,
     /// Predicate on paths: `true` for files in which the pattern is banned.
@@ -21,74 +21,74 @@ pub struct Ban {
 const NO_CLOCK: &str = "pass the time as an argument, now_ns: an engine must not read a clock";
 
 /// All banned constructs.
-pub const BANS: &[Ban] = &[
-    Ban {
+pub const BANNED_CONSTRUCTS: &[BannedConstruct] = &[
+    BannedConstruct {
         pattern: "todo!",
         within: is_any_path,
         is_allowed_in_tests: false,
         remedy: "implement it, or return an error that names the unsupported operation",
     },
-    Ban {
+    BannedConstruct {
         pattern: "unimplemented!",
         within: is_any_path,
         is_allowed_in_tests: false,
         remedy: "implement it, or return an error that names the unsupported operation",
     },
-    Ban {
+    BannedConstruct {
         pattern: "dbg!",
         within: is_any_path,
         is_allowed_in_tests: false,
         remedy: "remove it, or write an assertion",
     },
-    Ban {
+    BannedConstruct {
         pattern: "#[ignore",
         within: is_any_path,
         is_allowed_in_tests: false,
         remedy: "repair the test, or print `skipped: WHAT: WHY` where it cannot run",
     },
-    Ban {
+    BannedConstruct {
         pattern: "Instant::now",
         within: is_engine,
         is_allowed_in_tests: false,
         remedy: NO_CLOCK,
     },
-    Ban {
+    BannedConstruct {
         pattern: "SystemTime::now",
         within: is_engine,
         is_allowed_in_tests: false,
         remedy: NO_CLOCK,
     },
-    Ban {
+    BannedConstruct {
         pattern: "thread::sleep",
         within: is_engine,
         is_allowed_in_tests: false,
         remedy: "return the deadline to the drive: an engine must neither sleep nor block",
     },
-    Ban {
+    BannedConstruct {
         pattern: "println!",
         within: is_library,
         is_allowed_in_tests: true,
         remedy: "return the text, or write it to a `&mut dyn Write`: only faces print",
     },
-    Ban {
+    BannedConstruct {
         pattern: "print!",
         within: is_library,
         is_allowed_in_tests: true,
         remedy: "return the text, or write it to a `&mut dyn Write`: only faces print",
     },
-    Ban {
+    BannedConstruct {
         pattern: "process::exit",
         within: is_outside_programs,
         is_allowed_in_tests: true,
         remedy: "return an error, or an ExitCode from main: exit codes are decided in the faces",
     },
-    Ban {
+    BannedConstruct {
         pattern: ".unwrap()",
         within: is_source_of_program,
         is_allowed_in_tests: true,
         remedy: "`?` with anyhow's context, so that the message names the operation",
     },
-    Ban {
+    BannedConstruct {
         pattern: "anyhow",
         within: is_outside_programs_and_xtask,
         is_allowed_in_tests: false,
@@ -100,7 +100,7 @@ pub const BANS: &[Ban] = &[
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for source in tree.sources() {
-        for ban in BANS.iter().filter(|ban| (ban.within)(source.path)) {
+        for ban in BANNED_CONSTRUCTS.iter().filter(|ban| (ban.within)(source.path)) {
             for line in banned_lines(ban, &source) {
                 found.push(violation(ban, source.path, line));
             }
@@ -109,7 +109,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     for one in tree.crates() {
         for dependency in &one.dependencies {
             let path = &one.manifest.path;
-            let ban = BANS.iter().find(|ban| ban.pattern == dependency.package);
+            let ban = BANNED_CONSTRUCTS.iter().find(|ban| ban.pattern == dependency.package);
             if let Some(ban) = ban.filter(|ban| (ban.within)(path)) {
                 found.push(violation(ban, path, dependency.line));
             }
@@ -118,14 +118,14 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-fn banned_lines(ban: &Ban, source: &Source<'_>) -> Vec<usize> {
+fn banned_lines(ban: &BannedConstruct, source: &Source<'_>) -> Vec<usize> {
     let mut lines = source.lines_with(ban.pattern);
     lines.retain(|&line| !(ban.is_allowed_in_tests && source.is_test(line)));
     lines
 }
 
-fn violation(ban: &Ban, path: &str, line: usize) -> Violation {
-    Violation::new(NAME, path, line, format!("`{}` is banned here", ban.pattern), ban.remedy)
+fn violation(ban: &BannedConstruct, path: &str, line: usize) -> Violation {
+    Violation::new(RULE_NAME, path, line, format!("`{}` is banned here", ban.pattern), ban.remedy)
 }
 
 fn is_any_path(_: &str) -> bool {

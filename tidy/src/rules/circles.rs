@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{Source, Tree, Violation, words};
 
 /// Name of the rule.
-pub const NAME: &str = "circles";
+pub const RULE_NAME: &str = "circles";
 
 /// Maximum number of files that may import one another.
-pub const FILES_MAX: usize = 2;
+pub const CYCLE_FILES_MAX: usize = 2;
 
 /// Maximum number of re-exports through which a path is resolved.
 const REEXPORTS_MAX: usize = 8;
@@ -32,7 +32,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
 fn violation(cycle: &ImportCycle) -> Violation {
     let names: Vec<String> = cycle.iter().map(|(path, line)| format!("{path}:{line}")).collect();
     Violation::new(
-        NAME,
+        RULE_NAME,
         &cycle[0].0,
         cycle[0].1,
         format!("{} files import one another: {}", cycle.len(), names.join(", ")),
@@ -66,7 +66,7 @@ fn import_cycles(tree: &Tree, folder: &str) -> Vec<ImportCycle> {
     for (&path, its) in &reached {
         let cycle: Vec<&str> =
             its.iter().map(String::as_str).filter(|to| reached[to].contains(path)).collect();
-        if cycle.len() > FILES_MAX {
+        if cycle.len() > CYCLE_FILES_MAX {
             found.insert(cycle);
         }
     }
@@ -99,7 +99,7 @@ struct Modules<'t> {
 impl<'t> Modules<'t> {
     fn new(tree: &'t Tree, folder: &str) -> Self {
         let sources = format!("{folder}/src/");
-        let root = if tree.has(&format!("{sources}lib.rs")) { "lib" } else { "main" };
+        let root = if tree.contains_path(&format!("{sources}lib.rs")) { "lib" } else { "main" };
         let mut files = BTreeMap::new();
         let of_crate = |path: &str| path.starts_with(&sources) && path.ends_with(".rs");
         for (path, text) in tree.files().filter(|it| of_crate(it.0)) {

@@ -4,29 +4,35 @@
 use crate::{Crate, Manifest, Tree, Violation};
 
 /// Name of the rule.
-pub const NAME: &str = "crates";
+pub const RULE_NAME: &str = "crates";
 
 /// Package fields that every crate inherits.
 const INHERITED: &[&str] = &["version", "edition", "rust-version", "license", "authors"];
 
 /// Finds crates with a wrong name or a field that is not inherited, and crates outside the workspace.
 pub fn check(tree: &Tree) -> Vec<Violation> {
-    let root = tree.root();
+    let root = tree.root_manifest();
     let crates = tree.crates();
-    let members: Vec<(&str, usize)> = root.array("workspace.members").collect();
+    let members: Vec<(&str, usize)> = root.array_values("workspace.members").collect();
     let mut found = Vec::new();
     for one in &crates {
         found.extend(check_crate(one));
         if !members.iter().any(|(member, _)| *member == one.folder) {
             let what = format!("`{}` is not in the workspace", one.folder);
             let instead = "add it to members in Cargo.toml, or to exclude";
-            found.push(Violation::new(NAME, &one.manifest.path, 1, what, instead));
+            found.push(Violation::new(RULE_NAME, &one.manifest.path, 1, what, instead));
         }
     }
     for (member, line) in &members {
         if !crates.iter().any(|one| one.folder == *member) {
             let what = format!("`{member}` is not the folder of a crate");
-            found.push(Violation::new(NAME, &root.path, *line, what, "remove it from members"));
+            found.push(Violation::new(
+                RULE_NAME,
+                &root.path,
+                *line,
+                what,
+                "remove it from members",
+            ));
         }
     }
     found.extend(unused(&root, &crates));
@@ -43,7 +49,7 @@ fn unused(root: &Manifest, crates: &[Crate]) -> Vec<Violation> {
         let own = crates.iter().any(|one| one.name == name);
         if !own && !taken(name) {
             let what = format!("no crate uses `{name}`");
-            found.push(Violation::new(NAME, &root.path, line, what, "remove the dependency"));
+            found.push(Violation::new(RULE_NAME, &root.path, line, what, "remove the dependency"));
         }
     }
     found
@@ -52,7 +58,7 @@ fn unused(root: &Manifest, crates: &[Crate]) -> Vec<Violation> {
 fn check_crate(one: &Crate) -> Vec<Violation> {
     let manifest = &one.manifest;
     let at = |line, what: String, instead: String| {
-        Violation::new(NAME, &manifest.path, line, what, instead)
+        Violation::new(RULE_NAME, &manifest.path, line, what, instead)
     };
     if let Some((line, error)) = &manifest.error {
         return vec![at(*line, format!("invalid manifest: {error}"), "correct the TOML".into())];

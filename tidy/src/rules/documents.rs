@@ -5,7 +5,7 @@ use crate::source::line_at;
 use crate::{Tree, Violation, words};
 
 /// Name of the rule.
-pub const NAME: &str = "documents";
+pub const RULE_NAME: &str = "documents";
 
 /// Commands that the root README must show to newcomers.
 const COMMANDS: [&str; 2] = ["cargo run --release", "cargo xtask test"];
@@ -34,7 +34,7 @@ fn missing_commands(tree: &Tree) -> Vec<Violation> {
         .map(|command| {
             let instead = "add the command: newcomers read this file first, and need it";
             Violation::new(
-                NAME,
+                RULE_NAME,
                 "README.md",
                 1,
                 format!("the README lacks the command `{command}`"),
@@ -55,7 +55,7 @@ fn crates_missing_on_map(tree: &Tree) -> Vec<Violation> {
         .map(|one| {
             let what = format!("the map lacks the crate `{}`", one.folder);
             let instead = format!("describe the contents of {} ({})", one.folder, one.name);
-            Violation::new(NAME, MAP, 1, what, instead)
+            Violation::new(RULE_NAME, MAP, 1, what, instead)
         })
         .collect()
 }
@@ -65,7 +65,7 @@ fn missing_changelog_section(tree: &Tree) -> Option<Violation> {
     let headed = text.lines().any(|line| line.starts_with("## ") && line.contains("Unreleased"));
     (!headed).then(|| {
         let instead = "add `## Unreleased`, with the changes that a user will notice";
-        Violation::new(NAME, "CHANGELOG.md", 1, "no section for unreleased changes", instead)
+        Violation::new(RULE_NAME, "CHANGELOG.md", 1, "no section for unreleased changes", instead)
     })
 }
 
@@ -81,7 +81,7 @@ fn misnumbered_decisions(tree: &Tree) -> Vec<Violation> {
         }
         let instead = format!("the next decision is {DECISIONS}{expected:04}-its-title.md");
         found.push(Violation::new(
-            NAME,
+            RULE_NAME,
             path,
             1,
             "the number of the decision is not consecutive",
@@ -99,7 +99,7 @@ fn unexplained_libraries(tree: &Tree) -> Vec<Violation> {
         .filter(|(path, _)| path.starts_with(DECISIONS))
         .map(|(_, text)| text)
         .collect();
-    let root = tree.root();
+    let root = tree.root_manifest();
     let crates = tree.crates();
     let unexplained = root.members_of("workspace.dependencies").into_iter().filter(|(name, _)| {
         let is_explained = records.iter().any(|text| text.contains(&format!("`{name}`")));
@@ -109,26 +109,26 @@ fn unexplained_libraries(tree: &Tree) -> Vec<Violation> {
         .map(|(name, line)| {
             let what = format!("no decision in {DECISIONS} explains the library `{name}`");
             let instead = "add a line with its purpose and reason, or remove the library";
-            Violation::new(NAME, &root.path, line, what, instead)
+            Violation::new(RULE_NAME, &root.path, line, what, instead)
         })
         .collect()
 }
 
 fn broken_links(tree: &Tree, path: &str, text: &str) -> Vec<Violation> {
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-    let is_page = path != "README.md" && tree.has(&join(folder, "Cargo.toml"));
+    let is_page = path != "README.md" && tree.contains_path(&join(folder, "Cargo.toml"));
     let mut found = Vec::new();
     for (offset, target) in link_targets(text) {
         let file = target.split(['#', '?']).next().unwrap_or_default();
         let elsewhere = file.is_empty() || file.contains("://") || file.starts_with("mailto:");
         // A link such as `[wait](crate::Notify::wait)` in a crate's README is checked by rustdoc.
         let is_item = is_page && (file.contains("::") || !file.contains(['/', '.']));
-        if elsewhere || is_item || tree.has(&join(folder, file)) {
+        if elsewhere || is_item || tree.contains_path(&join(folder, file)) {
             continue;
         }
         let line = line_at(text, offset);
         let what = format!("the link to `{target}` does not resolve");
-        found.push(Violation::new(NAME, path, line, what, "link to an existing file"));
+        found.push(Violation::new(RULE_NAME, path, line, what, "link to an existing file"));
     }
     found
 }

@@ -4,7 +4,7 @@
 use crate::{Tree, Violation};
 
 /// Name of the rule.
-pub const NAME: &str = "facade";
+pub const RULE_NAME: &str = "facade";
 
 /// Finds atomics of `std` and `core` in the sources of crates that have a loom model. `base` is
 /// exempt, as it contains the facade.
@@ -13,7 +13,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     for one in tree.crates() {
         let modelled = ["tests/model.rs", "tests/model"]
             .iter()
-            .any(|model| tree.has(&format!("{}/{model}", one.folder)));
+            .any(|model| tree.contains_path(&format!("{}/{model}", one.folder)));
         if !modelled || one.folder == "base" {
             continue;
         }
@@ -24,7 +24,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
             lines.sort_unstable();
             for line in lines.into_iter().filter(|&line| !source.is_test(line)) {
                 found.push(Violation::new(
-                    NAME,
+                    RULE_NAME,
                     source.path,
                     line,
                     "loom does not model this atomic",

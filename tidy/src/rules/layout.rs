@@ -4,7 +4,7 @@
 use crate::{Crate, Tree, Violation, words};
 
 /// Name of the rule.
-pub const NAME: &str = "layout";
+pub const RULE_NAME: &str = "layout";
 
 /// Finds mechanisms without a suite file, and libraries without a README as rustdoc.
 pub fn check(tree: &Tree) -> Vec<Violation> {
@@ -22,9 +22,9 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
 
 fn without_suite_file(tree: &Tree, one: &Crate) -> Option<Violation> {
     let stem = format!("lab/suite/src/{}", one.short_name().replace('-', "_"));
-    (!tree.has(&format!("{stem}.rs")) && !tree.has(&stem)).then(|| {
+    (!tree.contains_path(&format!("{stem}.rs")) && !tree.contains_path(&stem)).then(|| {
         Violation::new(
-            NAME,
+            RULE_NAME,
             &one.manifest.path,
             1,
             format!("`{}` has no workloads in the suite", one.folder),
@@ -39,7 +39,7 @@ fn without_readme(tree: &Tree, one: &Crate) -> Vec<Violation> {
     let mut found = Vec::new();
     if tree.text(&readme).is_none_or(|text| text.trim().is_empty()) {
         found.push(Violation::new(
-            NAME,
+            RULE_NAME,
             &one.manifest.path,
             1,
             format!("`{}` has no README.md", one.folder),
@@ -55,7 +55,7 @@ fn without_readme(tree: &Tree, one: &Crate) -> Vec<Violation> {
         });
         if !included {
             found.push(Violation::new(
-                NAME,
+                RULE_NAME,
                 library,
                 1,
                 "README.md is not the crate's rustdoc",

@@ -4,7 +4,7 @@
 use crate::{Tree, Violation};
 
 /// Name of the rule.
-pub const NAME: &str = "limits";
+pub const RULE_NAME: &str = "limits";
 
 const PAGE: &str = "docs/SECURITY.md";
 
@@ -39,7 +39,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
             };
             let what = format!("`{name}`, {default} in {config}, {what}");
             let instead = "document the limit's default, and the effect of exceeding it";
-            found.push(Violation::new(NAME, PAGE, line, what, instead));
+            found.push(Violation::new(RULE_NAME, PAGE, line, what, instead));
         }
     }
     found

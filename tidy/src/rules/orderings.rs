@@ -3,7 +3,7 @@
 use crate::{Source, Tree, Violation, words};
 
 /// Name of the rule.
-pub const NAME: &str = "orderings";
+pub const RULE_NAME: &str = "orderings";
 
 /// Memory orderings that pair with another one, as `Relaxed` does not.
 const ORDERINGS: &[&str] = &["Acquire", "Release", "AcqRel", "SeqCst"];
@@ -42,7 +42,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
         lines.dedup();
         for line in lines.into_iter().filter(|&line| !is_explained(&source, line)) {
             found.push(Violation::new(
-                NAME,
+                RULE_NAME,
                 source.path,
                 line,
                 "no comment names the partner of this ordering",

@@ -1,14 +1,14 @@
 //! Layering: rungs are an ordered list of layers, and no crate depends on a higher one. Crates on
 //! one rung do not depend on each other, so that each can be used alone. Lab crates depend on each
-//! other only as [`LAB`] lists; only the faces may depend on everything.
+//! other only as [`LAB_DEPENDENCIES`] lists; only the faces may depend on everything.
 
 use crate::{Crate, Dependency, Tree, Violation};
 
 /// Name of the rule.
-pub const NAME: &str = "rungs";
+pub const RULE_NAME: &str = "rungs";
 
 /// Layers of crates, lowest first. A folder that ends in `/` stands for every crate directly below it.
-pub const RUNGS: &[&[&str]] = &[
+pub const LAYERS: &[&[&str]] = &[
     &["base"],
     &["mechanisms/probe/macros"],
     &["mechanisms/probe"],
@@ -25,7 +25,7 @@ pub const RUNGS: &[&[&str]] = &[
 ];
 
 /// Lab crates, each with the other lab crates on which it may depend.
-pub const LAB: &[(&str, &[&str])] = &[
+pub const LAB_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("lab/record", &[]),
     ("lab/harness", &["lab/record"]),
     ("lab/anatomy", &["lab/record", "lab/harness"]),
@@ -42,20 +42,20 @@ const LAB_JOINS_MECHANISMS: &[&str] = &["lab/suite"];
 const LAB_FOUNDATION: &[&str] = &["base", "mechanisms/probe"];
 
 /// Crates outside the layering: no crate depends on them, and they depend on none.
-pub const UNLAYERED: &[&str] = &["tidy", "xtask"];
+pub const UNLAYERED_CRATES: &[&str] = &["tidy", "xtask"];
 
 /// Finds crates without a layer, and dependencies that the layering forbids.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let crates = tree.crates();
     let mut found = Vec::new();
     for one in &crates {
-        if rung(&one.folder).is_none() && !UNLAYERED.contains(&one.folder.as_str()) {
+        if rung(&one.folder).is_none() && !UNLAYERED_CRATES.contains(&one.folder.as_str()) {
             found.push(Violation::new(
-                NAME,
+                RULE_NAME,
                 &one.manifest.path,
                 1,
                 format!("the crate `{}` is on no rung", one.folder),
-                "add it to RUNGS (and LAB) in tidy/src/rules/rungs.rs",
+                "add it to LAYERS (and LAB_DEPENDENCIES) in tidy/src/rules/rungs.rs",
             ));
         }
         for dependency in &one.dependencies {
@@ -72,7 +72,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
 
 fn violation(one: &Crate, dependency: &Dependency, why: &str) -> Violation {
     Violation::new(
-        NAME,
+        RULE_NAME,
         &one.manifest.path,
         dependency.line,
         format!("{} lists {} in its {}: {why}", one.name, dependency.package, dependency.kind),
@@ -88,8 +88,9 @@ fn rung(folder: &str) -> Option<usize> {
             None => *place == folder,
         })
     };
-    let height = RUNGS.iter().position(stands)?;
-    let known = !folder.starts_with("lab/") || LAB.iter().any(|(room, _)| *room == folder);
+    let height = LAYERS.iter().position(stands)?;
+    let known =
+        !folder.starts_with("lab/") || LAB_DEPENDENCIES.iter().any(|(room, _)| *room == folder);
     known.then_some(height)
 }
 
@@ -98,14 +99,14 @@ fn check_dependency(one: &str, other: &str) -> Result<(), String> {
     if one == other {
         return Ok(());
     }
-    if UNLAYERED.contains(&one) || UNLAYERED.contains(&other) {
+    if UNLAYERED_CRATES.contains(&one) || UNLAYERED_CRATES.contains(&other) {
         return Err("no crate may depend on tidy or xtask, and these on none".into());
     }
     let (Some(own), Some(its)) = (rung(one), rung(other)) else { return Ok(()) };
     if own < its {
         return Err(format!("`{one}` is on a lower rung than `{other}`"));
     }
-    if let Some((_, allowed)) = LAB.iter().find(|(room, _)| *room == one) {
+    if let Some((_, allowed)) = LAB_DEPENDENCIES.iter().find(|(room, _)| *room == one) {
         let fine = if other.starts_with("lab/") {
             allowed.contains(&other)
         } else {

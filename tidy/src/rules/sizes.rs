@@ -4,10 +4,10 @@
 use crate::{Source, Tree, Violation};
 
 /// Name of the rule.
-pub const NAME: &str = "sizes";
+pub const RULE_NAME: &str = "sizes";
 
 /// Number of lines above which a file causes a warning.
-pub const LINES_WARNING: usize = 800;
+pub const LINES_WARNING_MIN: usize = 800;
 
 /// Number of lines above which a file must be listed with a reason.
 pub const LINES_MAX: usize = 1_500;
@@ -19,22 +19,22 @@ const SOURCES: &[&str] = &["rs", "c", "h", "S", "py", "sh", "js", "css", "html",
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found: Vec<Violation> = longer_than(LINES_MAX, tree)
         .into_iter()
-        .filter(|one| !tree.lists.long.iter().any(|entry| entry.covers(&one.path)))
+        .filter(|one| !tree.lists.long.iter().any(|entry| entry.covers_path(&one.path)))
         .collect();
     let long = longer_than(LINES_MAX, tree);
     for entry in tree.lists.long {
-        if !long.iter().any(|one| entry.covers(&one.path)) {
-            found.push(tree.unneeded_entry(NAME, entry.path, "is within the limit"));
+        if !long.iter().any(|one| entry.covers_path(&one.path)) {
+            found.push(tree.unneeded_entry(RULE_NAME, entry.path, "is within the limit"));
         }
     }
     found
 }
 
 /// Finds files longer than 800 lines, except those that [`check`] reports.
-pub fn warnings(tree: &Tree) -> Vec<Violation> {
-    let listed = |path: &str| tree.lists.long.iter().any(|entry| entry.covers(path));
+pub fn size_warnings(tree: &Tree) -> Vec<Violation> {
+    let listed = |path: &str| tree.lists.long.iter().any(|entry| entry.covers_path(path));
     let too_long = longer_than(LINES_MAX, tree);
-    longer_than(LINES_WARNING, tree)
+    longer_than(LINES_WARNING_MIN, tree)
         .into_iter()
         .filter(|one| listed(&one.path) || !too_long.contains(one))
         .collect()
@@ -53,7 +53,7 @@ fn longer_than(lines_max: usize, tree: &Tree) -> Vec<Violation> {
         };
         if count > lines_max {
             found.push(Violation::new(
-                NAME,
+                RULE_NAME,
                 path,
                 lines_max + 1,
                 format!("the file has {count} lines, without its tests"),

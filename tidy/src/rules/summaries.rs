@@ -3,7 +3,7 @@
 use crate::{Tree, Violation};
 
 /// Name of the rule.
-pub const NAME: &str = "summaries";
+pub const RULE_NAME: &str = "summaries";
 
 /// Words with which the summary of a doc comment must not start.
 const OPENERS: &[&str] = &[
@@ -25,7 +25,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
                 let what = format!("the summary starts with `{opener}`");
                 let instead = "start with a noun phrase (\"Maximum number of queued packets.\") or a verb \
                                (\"Wakes the receiver if it is parked.\")";
-                found.push(Violation::new(NAME, source.path, number, what, instead));
+                found.push(Violation::new(RULE_NAME, source.path, number, what, instead));
             }
             marker_before = marker;
         }

@@ -3,7 +3,7 @@
 use crate::{Exemption, Source, Tree, Violation, words};
 
 /// Name of the rule.
-pub const NAME: &str = "unsafe";
+pub const RULE_NAME: &str = "unsafe";
 
 /// Finds `unsafe` outside the listed files or without a `SAFETY:` comment, and listed modules that
 /// are public or have no `unsafe`.
@@ -12,13 +12,13 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut used: Vec<&Exemption> = Vec::new();
     for source in tree.sources() {
-        let entry = listed().find(|entry| entry.covers(source.path));
+        let entry = listed().find(|entry| entry.covers_path(source.path));
         let lines: Vec<(usize, usize)> =
             words(&source.code, "unsafe").map(|offset| (offset, source.line_at(offset))).collect();
         match (entry, lines.first()) {
             (_, None) => {}
             (None, Some(&(_, line))) => found.push(Violation::new(
-                NAME,
+                RULE_NAME,
                 source.path,
                 line,
                 format!("`unsafe` is used {} times outside the listed modules", lines.len()),
@@ -33,11 +33,11 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
         found.extend(permissive_root(&source));
     }
     for entry in listed().filter(|entry| !used.contains(entry)) {
-        found.push(tree.unneeded_entry(NAME, entry.path, "contains no `unsafe`"));
+        found.push(tree.unneeded_entry(RULE_NAME, entry.path, "contains no `unsafe`"));
     }
     for entry in tree.lists.raw.iter().filter(|entry| !is_raw(entry.path)) {
         found.push(tree.unneeded_entry(
-            NAME,
+            RULE_NAME,
             entry.path,
             "is listed as raw, but is neither raw.rs nor raw/",
         ));
@@ -57,7 +57,13 @@ fn missing_comments(source: &Source<'_>, lines: &[(usize, usize)]) -> Vec<Violat
         })
         .map(|&(_, line)| {
             let instead = "write `// SAFETY:` directly above, with the fact that makes it sound";
-            Violation::new(NAME, source.path, line, "`unsafe` without a SAFETY comment", instead)
+            Violation::new(
+                RULE_NAME,
+                source.path,
+                line,
+                "`unsafe` without a SAFETY comment",
+                instead,
+            )
         })
         .collect()
 }
@@ -102,7 +108,7 @@ fn public_raw_modules(source: &Source<'_>) -> Vec<Violation> {
         })
         .map(|(_, line)| {
             let instead = "write `mod raw;` and a safe API around it";
-            Violation::new(NAME, source.path, line, "a raw module is not private", instead)
+            Violation::new(RULE_NAME, source.path, line, "a raw module is not private", instead)
         })
         .collect()
 }
@@ -113,7 +119,7 @@ fn permissive_root(source: &Source<'_>) -> Option<Violation> {
     let closed = ["#![deny(unsafe_code)]", "#![forbid(unsafe_code)]"];
     (root && !closed.iter().any(|attribute| source.code.contains(attribute))).then(|| {
         let instead = "write #![deny(unsafe_code)] there, and #[allow(unsafe_code)] at `mod raw;`";
-        Violation::new(NAME, source.path, 1, "the crate's root does not deny unsafe", instead)
+        Violation::new(RULE_NAME, source.path, 1, "the crate's root does not deny unsafe", instead)
     })
 }
 

@@ -3,7 +3,7 @@
 use crate::{Tree, Violation, words};
 
 /// Name of the rule.
-pub const NAME: &str = "words";
+pub const RULE_NAME: &str = "words";
 
 /// Prefixes of paths that exist on a single machine only.
 const PATHS: &[&str] = &["/root/", "/Users/", "/srv/", "/scratch/"];
@@ -17,14 +17,14 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut spelling = Vec::new();
     for (path, text) in tree.files() {
         let violations = violations_in(path, text);
-        match tree.lists.spelling.iter().find(|entry| entry.covers(path)) {
+        match tree.lists.spelling.iter().find(|entry| entry.covers_path(path)) {
             Some(entry) if !violations.is_empty() => spelling.push(entry),
             Some(_) => {}
             None => found.extend(violations),
         }
     }
     for entry in tree.lists.spelling.iter().filter(|entry| !spelling.contains(entry)) {
-        found.push(tree.unneeded_entry(NAME, entry.path, "contains none of the words"));
+        found.push(tree.unneeded_entry(RULE_NAME, entry.path, "contains none of the words"));
     }
     found
 }
@@ -35,12 +35,12 @@ fn violations_in(path: &str, text: &str) -> Vec<Violation> {
         for private in PATHS.iter().filter(|private| is_absolute(line, private)) {
             let what = format!("the path `{private}` exists on a single machine only");
             let instead = "use a path relative to the workspace root, or one given by the user";
-            found.push(Violation::new(NAME, path, number, what, instead));
+            found.push(Violation::new(RULE_NAME, path, number, what, instead));
         }
         for note in MARKERS.iter().filter(|note| words(line, note).next().is_some()) {
             let what = format!("the text contains the marker `{note}`");
             let instead = "finish the work, or file an issue";
-            found.push(Violation::new(NAME, path, number, what, instead));
+            found.push(Violation::new(RULE_NAME, path, number, what, instead));
         }
     }
     found

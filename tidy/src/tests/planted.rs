@@ -1,7 +1,7 @@
 //! Planted violations: each test plants one violation in a conforming tree in memory and expects
 //! exactly that report, so that every rule is tested to fail.
 
-use crate::rules::banned::BANS;
+use crate::rules::banned::BANNED_CONSTRUCTS;
 use crate::rules::{self, RULES};
 use crate::{Exemption, Tree};
 
@@ -347,7 +347,7 @@ const BROKEN: &[(&str, &str, &str)] = &[
 
 #[test]
 fn every_ban_is_found_and_names_its_replacement() {
-    for ban in BANS {
+    for ban in BANNED_CONSTRUCTS {
         let broken = BROKEN.iter().find(|(pattern, ..)| *pattern == ban.pattern);
         let (_, path, code) = broken.unwrap_or_else(|| panic!("{} is not planted", ban.pattern));
         let mut tree = conforming();
@@ -383,7 +383,7 @@ fn every_rule_has_a_planted_violation() {
 fn long_file_causes_a_warning_before_a_violation() {
     let mut tree = conforming();
     tree.insert("lab/suite/src/lock.rs", "f();\n".repeat(801));
-    let warned = rules::sizes::warnings(&tree);
+    let warned = rules::sizes::size_warnings(&tree);
     assert_eq!(warned.len(), 1, "{warned:?}");
     assert_eq!((warned[0].path.as_str(), warned[0].line), ("lab/suite/src/lock.rs", 801));
     assert!(rules::check(&tree).is_empty());
@@ -397,7 +397,7 @@ fn tests_and_tables_may_be_long() {
     let tests = format!("mod a;\n#[cfg(test)]\nmod tests {{\n{}}}\n", "f();\n".repeat(2000));
     tree.insert("lab/suite/src/lock.rs", tests);
     assert!(rules::check(&tree).is_empty());
-    assert!(rules::sizes::warnings(&tree).is_empty());
+    assert!(rules::sizes::size_warnings(&tree).is_empty());
 }
 
 #[test]
@@ -406,7 +406,7 @@ fn listed_long_file_causes_only_a_warning() {
     tree.insert("lab/suite/src/lock.rs", "f();\n".repeat(1600));
     tree.lists.long = &[Exemption { path: "lab/suite/src/lock.rs", reason: "one table" }];
     assert!(rules::check(&tree).is_empty());
-    assert_eq!(rules::sizes::warnings(&tree).len(), 1);
+    assert_eq!(rules::sizes::size_warnings(&tree).len(), 1);
 }
 
 /// Plants three files that import one another by each kind of path.

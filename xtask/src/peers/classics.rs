@@ -1,7 +1,7 @@
 //! `cargo xtask peers --classics`: comparison of handover's classic programs with plain C loops and the originals.
 
 use super::{PeersOptions, RUN_MAX, install};
-use crate::run::Run;
+use crate::run::CommandLine;
 use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -63,7 +63,7 @@ type Figures = BTreeMap<String, Vec<f64>>;
 
 /// Runs handover's programs, the C loops and the originals in alternation, and prints a table for each program.
 pub(super) fn compare(options: &PeersOptions, binary: &Path) -> Result<()> {
-    if !Run::new("cc --version").succeeds() {
+    if !CommandLine::new("cc --version").succeeds() {
         install(options, &["gcc", "libc6-dev"])?;
     }
     let folder = tempfile::tempdir()?;
@@ -72,8 +72,8 @@ pub(super) fn compare(options: &PeersOptions, binary: &Path) -> Result<()> {
     let loops = folder.path().join("node-microbench");
     // As Rust calls the C library: through the global offset table alone. The jump through the procedure
     // linkage table is a tenth of what a coarse clock takes.
-    Run::new("cc -O2 -fno-plt -pthread -o").args([&loops, &source]).capture()?;
-    let has_ranks = Run::new("mpiexec --version").succeeds();
+    CommandLine::new("cc -O2 -fno-plt -pthread -o").args([&loops, &source]).capture_stdout()?;
+    let has_ranks = CommandLine::new("mpiexec --version").succeeds();
     let mut left_out = Vec::new();
     for program in &PROGRAMS {
         let original = options.originals.as_ref().map(|folder| folder.join(program.name));
@@ -86,13 +86,13 @@ pub(super) fn compare(options: &PeersOptions, binary: &Path) -> Result<()> {
         let (mut ours, mut beside, mut theirs) = (Figures::new(), Figures::new(), Figures::new());
         for _ in 0..options.rounds {
             if let Some(c) = c {
-                program.run(Run::program(c), &mut beside)?;
+                program.run(CommandLine::program(c), &mut beside)?;
             }
-            program.run(Run::program(binary).args([program.name]), &mut ours)?;
+            program.run(CommandLine::program(binary).args([program.name]), &mut ours)?;
             if let Some(original) = &original {
                 let run = match program.has_ranks {
-                    true => Run::new("mpiexec -n 2").args([original]),
-                    false => Run::program(original),
+                    true => CommandLine::new("mpiexec -n 2").args([original]),
+                    false => CommandLine::program(original),
                 };
                 program.run(run, &mut theirs)?;
             }
@@ -109,7 +109,7 @@ pub(super) fn compare(options: &PeersOptions, binary: &Path) -> Result<()> {
 }
 
 impl ClassicProgram {
-    fn run(&self, run: Run, into: &mut Figures) -> Result<()> {
+    fn run(&self, run: CommandLine, into: &mut Figures) -> Result<()> {
         let output = run.args(self.args.iter().copied()).timeout(RUN_MAX).output()?;
         let (text, error) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

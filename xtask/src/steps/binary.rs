@@ -8,20 +8,20 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
 use super::programs;
-use crate::run::Run;
-use crate::test::Context;
+use crate::run::CommandLine;
+use crate::test::TestContext;
 use crate::workspace::Workspace;
 
 /// Builds the release binary, measures the default benchmarks with smoke values, and runs the fault tests.
-pub fn release(context: &mut Context) -> Result<()> {
-    build(&context.workspace, "release")?;
+pub fn test_release_binary(context: &mut TestContext) -> Result<()> {
+    build_binary(&context.workspace, "release")?;
     let folder = context.temporary.join("release");
     std::fs::create_dir(&folder)?;
-    let binary = context.workspace.binary("release");
+    let binary = context.workspace.binary_path("release");
     run_smoke(&binary, &folder)?;
     // The test program of the tests' build: a release build of it would rebuild everything else.
-    let faults = programs::program(context, "handover", "faults")?;
-    context.tests += Run::program(faults.path)
+    let faults = programs::find_test_program(context, "handover", "faults")?;
+    context.tests += CommandLine::program(faults.path)
         .env_path("HANDOVER_BINARY", &binary)
         .current_dir(&context.workspace.root)
         .count_tests()?;
@@ -29,20 +29,22 @@ pub fn release(context: &mut Context) -> Result<()> {
 }
 
 /// Builds the binary with fat LTO and measures the default benchmarks with smoke values.
-pub fn dist(context: &mut Context) -> Result<()> {
-    build(&context.workspace, "dist")?;
+pub fn test_dist_binary(context: &mut TestContext) -> Result<()> {
+    build_binary(&context.workspace, "dist")?;
     let folder = context.temporary.join("dist");
     std::fs::create_dir(&folder)?;
-    run_smoke(&context.workspace.binary("dist"), &folder)
+    run_smoke(&context.workspace.binary_path("dist"), &folder)
 }
 
 /// Measures the default benchmarks with smoke values in the binary built with the tests, unless
 /// this was done before. The run's store and report page are in the temporary folder.
-pub fn ladder(context: &mut Context) -> Result<Ladder> {
-    let ladder =
-        Ladder { binary: context.workspace.binary("debug"), folder: context.temporary.clone() };
+pub fn run_ladder(context: &mut TestContext) -> Result<LadderRun> {
+    let ladder = LadderRun {
+        binary: context.workspace.binary_path("debug"),
+        folder: context.temporary.clone(),
+    };
     if !context.ladder_ran {
-        programs::built(context)?;
+        programs::test_programs(context)?;
         run_smoke(&ladder.binary, &ladder.folder)?;
         context.ladder_ran = true;
     }
@@ -50,13 +52,13 @@ pub fn ladder(context: &mut Context) -> Result<Ladder> {
 }
 
 /// Builds the `handover` binary in a cargo profile.
-pub fn build(workspace: &Workspace, profile: &str) -> Result<()> {
+pub fn build_binary(workspace: &Workspace, profile: &str) -> Result<()> {
     let line = format!("cargo build -p handover --profile {profile}");
-    Run::new(&line).current_dir(&workspace.root).run()
+    CommandLine::new(&line).current_dir(&workspace.root).run()
 }
 
 fn run_smoke(binary: &Path, folder: &Path) -> Result<()> {
-    Run::program(binary)
+    CommandLine::program(binary)
         .args(["run", "--profile", "smoke", "--db", STORE])
         .current_dir(folder)
         .timeout(SMOKE_MAX)
@@ -71,23 +73,24 @@ const STORE: &str = "results.db";
 const SMOKE_MAX: Duration = Duration::from_secs(600);
 
 /// Results of the smoke run of the default benchmarks.
-pub struct Ladder {
+pub struct LadderRun {
     binary: PathBuf,
     /// Folder with the store and the report page that the run wrote.
     pub folder: PathBuf,
 }
 
-impl Ladder {
+impl LadderRun {
     /// Returns the path of the report page that the run wrote.
-    pub fn report(&self) -> PathBuf {
+    pub fn report_path(&self) -> PathBuf {
         self.folder.join("report.html")
     }
 
     /// Returns the ids of all figures of the stored run.
-    pub fn ids(&self) -> Result<BTreeSet<String>> {
+    pub fn figure_ids(&self) -> Result<BTreeSet<String>> {
         let store = self.folder.join(STORE);
-        let show = Run::program(&self.binary).args(["show", "--json", "--db"]).args([store]);
-        let document: Document = serde_json::from_str(&show.capture()?)
+        let show =
+            CommandLine::program(&self.binary).args(["show", "--json", "--db"]).args([store]);
+        let document: Document = serde_json::from_str(&show.capture_stdout()?)
             .context("cannot parse the output of `handover show --json`")?;
         Ok(document.records.into_iter().map(|one| one.id).collect())
     }

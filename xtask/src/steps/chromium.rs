@@ -11,9 +11,9 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use super::binary;
-use super::prerequisites::debian;
-use crate::run::Run;
-use crate::test::Context;
+use super::prerequisites::install_debian_packages;
+use crate::run::CommandLine;
+use crate::test::TestContext;
 
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 
@@ -36,27 +36,27 @@ const OPTIONS: [&str; 11] = [
 ];
 
 /// Opens the report page in a browser and checks its rows, its console, its dialogs and its layout.
-pub fn chromium(context: &mut Context) -> Result<()> {
-    let found = || find_browser().filter(|_| Run::new("chromedriver --version").succeeds());
+pub fn test_in_chromium(context: &mut TestContext) -> Result<()> {
+    let found = || find_browser().filter(|_| CommandLine::new("chromedriver --version").succeeds());
     let browser = match found() {
         Some(browser) => browser,
         None => {
-            let installed = debian(&["chromium", "chromium-driver"]);
+            let installed = install_debian_packages(&["chromium", "chromium-driver"]);
             let why = installed.err().map_or_else(
                 || String::from("chromium or chromedriver is not installed"),
                 |error| format!("{error:#}"),
             );
             let Some(browser) = found() else {
-                context.skip("chromium", why);
+                context.record_skipped("chromium", why);
                 return Ok(());
             };
             browser
         }
     };
-    let ladder = binary::ladder(context)?;
-    let ids = ladder.ids()?;
+    let ladder = binary::run_ladder(context)?;
+    let ids = ladder.figure_ids()?;
     ensure!(!ids.is_empty(), "the smoke run stored no figures");
-    let page = render_page(browser, &ladder.report(), &context.temporary)?;
+    let page = render_page(browser, &ladder.report_path(), &context.temporary)?;
     ensure!(page.console.is_empty(), "the console is not empty:\n{}", page.console.join("\n"));
     let fetched = fetched_resources(&page.dom);
     ensure!(
@@ -71,7 +71,7 @@ pub fn chromium(context: &mut Context) -> Result<()> {
         rows(&page.dom).count(),
         ids.len()
     );
-    check_interaction(&ladder.report(), &context.temporary.join("driven"))
+    check_interaction(&ladder.report_path(), &context.temporary.join("driven"))
 }
 
 /// Returns an error unless the script, which checks that `what` holds, returns `true`.
@@ -86,7 +86,7 @@ fn check_interaction(report: &Path, profile: &Path) -> Result<()> {
     // Virtual time would disturb a page that is interacted with.
     let options: Vec<&str> =
         OPTIONS.into_iter().filter(|it| !it.starts_with("--virtual-time")).collect();
-    let browser = driver::BrowserPage::begin(&options, profile)?;
+    let browser = driver::BrowserPage::start(&options, profile)?;
     let began = Instant::now();
     browser.open(&format!("file://{}", report.display()))?;
     println!("the page opens in {} ms", began.elapsed().as_millis());
@@ -130,7 +130,7 @@ fn check_interaction(report: &Path, profile: &Path) -> Result<()> {
     browser.click("header .tools button")?;
     ensure!(browser.run(paper)? != before, "the theme button does not change the page's colour");
     check_other_media(&browser, report)?;
-    let console = browser.console()?;
+    let console = browser.take_console_messages()?;
     ensure!(console.is_empty(), "the browser console is not empty:\n{}", console.join("\n"));
     println!(
         "a rung opens, an arrow advances, Escape closes; filter, sort, both themes; phone, paper, no script"
@@ -207,7 +207,7 @@ const ESCAPE: &str = "\u{e00c}";
 const RIGHT: &str = "\u{e014}";
 
 fn find_browser() -> Option<&'static str> {
-    NAMES.into_iter().find(|name| Run::new(name).args(["--version"]).succeeds())
+    NAMES.into_iter().find(|name| CommandLine::new(name).args(["--version"]).succeeds())
 }
 
 /// Page as rendered by the browser.
@@ -218,7 +218,7 @@ struct Page {
 
 fn render_page(browser: &str, file: &Path, temporary: &Path) -> Result<Page> {
     ensure!(file.exists(), "the smoke run wrote no {}", file.display());
-    let run = Run::new(browser)
+    let run = CommandLine::new(browser)
         .args(OPTIONS)
         .args([format!("--user-data-dir={}", temporary.join("browser").display())])
         .args(["--dump-dom".to_owned(), format!("file://{}", file.display())])

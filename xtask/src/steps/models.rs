@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::prerequisites::component;
-use super::programs::BESIDE_TESTS;
-use crate::run::Run;
-use crate::test::Context;
-use crate::workspace::{Crate, packages};
+use super::prerequisites::install_components;
+use super::programs::LOW_PRIORITY_PREFIX;
+use crate::run::CommandLine;
+use crate::test::TestContext;
+use crate::workspace::{Crate, package_args};
 
 /// Duration of the run of each fuzz target, in seconds.
 const FUZZ_SECONDS: u32 = 60;
@@ -42,20 +42,21 @@ const MIRI_DECODERS: (&str, &str) = ("handover-rpc", "--lib engine::");
 
 /// Runs the loom models. They have a separate target folder, as the flag rebuilds everything, and are
 /// built separately: other crates' dependencies do not compile with a loom flag.
-pub fn loom(context: &mut Context) -> Result<()> {
+pub fn test_with_loom(context: &mut TestContext) -> Result<()> {
     let mut modelled = context.workspace.crates_with("tests/model.rs");
     ensure!(!modelled.is_empty(), "no crate has a tests/model.rs, so no loom model ran");
-    modelled.retain(|one| context.includes(&one.name));
+    modelled.retain(|one| context.should_test(&one.name));
     if modelled.is_empty() {
         return Ok(());
     }
     let target = context.workspace.target.join("loom");
-    let mut run = Run::new(&format!("{BESIDE_TESTS} cargo test --profile loom --test model"));
+    let mut run =
+        CommandLine::new(&format!("{LOW_PRIORITY_PREFIX} cargo test --profile loom --test model"));
     if context.long {
         run = run.env("HANDOVER_LONG", "1");
     }
     let passed = run
-        .args(packages(&modelled))
+        .args(package_args(&modelled))
         .arg_path("--target-dir", &target)
         .env("RUSTFLAGS", "--cfg handover_loom")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
@@ -73,15 +74,15 @@ pub fn loom(context: &mut Context) -> Result<()> {
 /// Runs the tests of base and of the mechanisms that do not need Linux or x86_64, as on another system:
 /// `handover_portable` excludes the code for both. They have a separate target folder, as the flag rebuilds
 /// everything. Without `--long`, the longest tests of ring and sched are excluded, as the step `tests` runs them.
-pub fn portable(context: &mut Context) -> Result<()> {
-    let concerned = |one: &&Crate| PORTABLE.contains(&&*one.name) && context.includes(&one.name);
+pub fn test_portable_code(context: &mut TestContext) -> Result<()> {
+    let concerned = |one: &&Crate| PORTABLE.contains(&&*one.name) && context.should_test(&one.name);
     let crates: Vec<&Crate> = context.workspace.crates.iter().filter(concerned).collect();
     if crates.is_empty() {
         return Ok(());
     }
     let left_out: &[&str] = if context.long { &[] } else { &["--skip", "storm", "--skip", "lag_"] };
-    let passed = Run::new("cargo test --lib --test it")
-        .args(packages(&crates))
+    let passed = CommandLine::new("cargo test --lib --test it")
+        .args(package_args(&crates))
         .arg_path("--target-dir", &context.workspace.target.join("portable"))
         .args(["--"])
         .args(left_out)
@@ -101,7 +102,7 @@ pub fn portable(context: &mut Context) -> Result<()> {
 
 /// Runs the tests of changed mechanisms under Miri; with `--only` or `--long`, of all mechanisms.
 /// `--long` also runs the tests of [`MIRI_DECODERS`].
-pub fn miri(context: &mut Context) -> Result<()> {
+pub fn test_with_miri(context: &mut TestContext) -> Result<()> {
     let mut mechanisms = context.workspace.crates_below("mechanisms");
     if !(context.long || context.only) {
         mechanisms.retain(|one| context.differing.contains(&one.name));
@@ -112,7 +113,7 @@ pub fn miri(context: &mut Context) -> Result<()> {
     }
     let mechanisms: Vec<Crate> = mechanisms.into_iter().cloned().collect();
     if let Err(why) = ensure_miri() {
-        context.skip("miri", format!("{why:#}"));
+        context.record_skipped("miri", format!("{why:#}"));
         return Ok(());
     }
     let mut flags = String::from("-Zmiri-disable-isolation");
@@ -140,8 +141,8 @@ pub fn miri(context: &mut Context) -> Result<()> {
     }
     let mut passed = 0;
     for (crates, tests) in runs {
-        passed += Run::new("cargo +nightly miri test")
-            .args(packages(&crates))
+        passed += CommandLine::new("cargo +nightly miri test")
+            .args(package_args(&crates))
             .arg_path("--target-dir", &context.workspace.target.join("miri"))
             .args(tests.split_whitespace())
             .env("MIRIFLAGS", &flags)
@@ -154,25 +155,33 @@ pub fn miri(context: &mut Context) -> Result<()> {
 }
 
 fn ensure_miri() -> Result<()> {
-    let nightly = Run::new("cargo +nightly --version").succeeds();
+    let nightly = CommandLine::new("cargo +nightly --version").succeeds();
     ensure!(nightly, "no nightly toolchain; install it: rustup toolchain install nightly");
-    component(Some("nightly"), &["miri", "rust-src"], Run::new("cargo +nightly miri --version"))
+    install_components(
+        Some("nightly"),
+        &["miri", "rust-src"],
+        CommandLine::new("cargo +nightly miri --version"),
+    )
 }
 
 /// Runs every fuzz target for a minute.
-pub fn fuzz(context: &mut Context) -> Result<()> {
+pub fn run_fuzz_targets(context: &mut TestContext) -> Result<()> {
     let folder = context.workspace.root.join("fuzz");
     if !folder.join("Cargo.toml").exists() {
-        context.skip("fuzz", "the folder fuzz does not exist");
+        context.record_skipped("fuzz", "the folder fuzz does not exist");
         return Ok(());
     }
-    if !Run::new("cargo +nightly fuzz --version").succeeds() {
-        context.skip("fuzz", "cargo-fuzz is not installed: cargo install --locked cargo-fuzz");
+    if !CommandLine::new("cargo +nightly fuzz --version").succeeds() {
+        context.record_skipped(
+            "fuzz",
+            "cargo-fuzz is not installed: cargo install --locked cargo-fuzz",
+        );
         return Ok(());
     }
-    let targets = Run::new("cargo +nightly fuzz list").current_dir(&folder).capture()?;
+    let targets =
+        CommandLine::new("cargo +nightly fuzz list").current_dir(&folder).capture_stdout()?;
     for target in targets.lines() {
-        Run::new("cargo +nightly fuzz run")
+        CommandLine::new("cargo +nightly fuzz run")
             .args([target, "--", &format!("-max_total_time={FUZZ_SECONDS}")])
             .current_dir(&folder)
             .timeout(Duration::from_secs(900))
@@ -183,8 +192,8 @@ pub fn fuzz(context: &mut Context) -> Result<()> {
 
 /// Runs the soak test: messages between machines that stop at random, each of which must be handled,
 /// rejected, dropped by policy or returned. Without `--long`, a test of the crate sends a million of them.
-pub fn soak(context: &mut Context) -> Result<()> {
-    let passed = Run::new("cargo test --release -p handover-event --test it soak")
+pub fn run_soak_tests(context: &mut TestContext) -> Result<()> {
+    let passed = CommandLine::new("cargo test --release -p handover-event --test it soak")
         .env("HANDOVER_SOAK_MESSAGES", &SOAK_MESSAGES.to_string())
         .current_dir(&context.workspace.root)
         .timeout(SOAK_MAX)

@@ -6,43 +6,44 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::run::Run;
-use crate::test::Context;
+use crate::run::CommandLine;
+use crate::test::TestContext;
 
 /// Maximum duration of an installation.
 const INSTALL_MAX: Duration = Duration::from_secs(600);
 
 /// Installs a C compiler if there is none; SQLite and the C calls measured by the suite need it.
-pub fn compiler(context: &mut Context) {
-    if Run::new("cc --version").succeeds() {
+pub fn install_compiler(context: &mut TestContext) {
+    if CommandLine::new("cc --version").succeeds() {
         return;
     }
-    if let Err(error) = debian(&["gcc", "libc6-dev"]) {
+    if let Err(error) = install_debian_packages(&["gcc", "libc6-dev"]) {
         // Steps that need a compiler fail with an error; the others can still run.
-        context.skip("C compiler", format!("{error:#}"));
+        context.record_skipped("C compiler", format!("{error:#}"));
     }
 }
 
 /// Installs clippy if it is missing; without clippy the code is not linted.
-pub fn clippy(context: &mut Context) {
-    match component(None, &["clippy"], Run::new("cargo clippy --version")) {
+pub fn install_clippy(context: &mut TestContext) {
+    match install_components(None, &["clippy"], CommandLine::new("cargo clippy --version")) {
         Ok(()) => context.has_clippy = true,
-        Err(error) => context.skip("clippy", format!("{error:#}")),
+        Err(error) => context.record_skipped("clippy", format!("{error:#}")),
     }
 }
 
 /// Installs Debian packages; needs root and apt-get.
-pub fn debian(packages: &[&str]) -> Result<()> {
+pub fn install_debian_packages(packages: &[&str]) -> Result<()> {
     let names = packages.join(" and ");
-    if !Run::new("apt-get --version").succeeds() {
+    if !CommandLine::new("apt-get --version").succeeds() {
         bail!("{names} not found, and apt-get is not available to install them");
     }
     if !is_root() {
         bail!("{names} not found: apt-get install {}", packages.join(" "));
     }
     println!("installing Debian's {names}");
-    let apt =
-        |line: &str| Run::new(line).env("DEBIAN_FRONTEND", "noninteractive").timeout(INSTALL_MAX);
+    let apt = |line: &str| {
+        CommandLine::new(line).env("DEBIAN_FRONTEND", "noninteractive").timeout(INSTALL_MAX)
+    };
     // The installation may succeed with stale package lists.
     let updated = apt("apt-get -q update").run();
     apt("apt-get -q -y --no-install-recommends install").args(packages).run().with_context(|| {
@@ -54,12 +55,16 @@ pub fn debian(packages: &[&str]) -> Result<()> {
 }
 
 /// Installs components of a Rust toolchain, unless the command `present` succeeds.
-pub fn component(toolchain: Option<&str>, names: &[&str], present: Run) -> Result<()> {
+pub fn install_components(
+    toolchain: Option<&str>,
+    names: &[&str],
+    present: CommandLine,
+) -> Result<()> {
     if present.succeeds() {
         return Ok(());
     }
     println!("installing {} with rustup", names.join(" and "));
-    let mut run = Run::new("rustup component add");
+    let mut run = CommandLine::new("rustup component add");
     if let Some(toolchain) = toolchain {
         run = run.args(["--toolchain", toolchain]);
     }

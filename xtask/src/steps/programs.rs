@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
-use crate::run::Run;
-use crate::test::Context;
+use crate::run::CommandLine;
+use crate::test::TestContext;
 use crate::workspace::{Crate, Workspace};
 
 /// Command that builds every test and example. Builds of one package (`-p handover`) would select
@@ -28,14 +28,14 @@ const PROGRAMS_AT_ONCE: usize = 2;
 
 /// Prefix of command lines that compile while test programs run: the lowest priority, as two threads that spin for each
 /// other waste their time slices while a compiler delays one of them.
-pub const BESIDE_TESTS: &str = "nice -n 19";
+pub const LOW_PRIORITY_PREFIX: &str = "nice -n 19";
 
 /// Number of times that a probe test with `--long` switches probes while threads execute them.
 const PROBE_FLIPS: &str = "1000000";
 
 /// Executable with tests, as built by cargo.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Program {
+pub struct TestProgram {
     /// Folder of the package, in which cargo would run the program.
     pub folder: PathBuf,
     /// Name of the package.
@@ -70,9 +70,9 @@ struct Profile {
 }
 
 /// Builds every test and example, and stores the list of test programs.
-pub fn build(context: &mut Context) -> Result<()> {
+pub fn build_tests(context: &mut TestContext) -> Result<()> {
     let messages = context
-        .cargo(BUILD)
+        .cargo_command(BUILD)
         .args(["--message-format", "json-render-diagnostics"])
         .run_and_capture()?;
     let programs = parse_programs(&messages);
@@ -82,21 +82,25 @@ pub fn build(context: &mut Context) -> Result<()> {
 }
 
 /// Returns the test programs, and builds them first if necessary.
-pub fn built(context: &mut Context) -> Result<&[Program]> {
+pub fn test_programs(context: &mut TestContext) -> Result<&[TestProgram]> {
     if context.programs.is_none() {
-        build(context)?;
+        build_tests(context)?;
     }
     Ok(context.programs.as_deref().unwrap_or_default())
 }
 
 /// Returns the test program of that package and target.
-pub fn program(context: &mut Context, package: &str, target: &str) -> Result<Program> {
-    let is_it = |one: &&Program| one.package == package && one.target == target;
-    let found = built(context)?.iter().find(is_it).cloned();
+pub fn find_test_program(
+    context: &mut TestContext,
+    package: &str,
+    target: &str,
+) -> Result<TestProgram> {
+    let is_it = |one: &&TestProgram| one.package == package && one.target == target;
+    let found = test_programs(context)?.iter().find(is_it).cloned();
     found.with_context(|| format!("{package} has no test target {target}"))
 }
 
-fn parse_programs(messages: &str) -> Vec<Program> {
+fn parse_programs(messages: &str) -> Vec<TestProgram> {
     let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<Artifact>(line).ok());
     let programs = artifacts.filter(|one| one.profile.test).filter_map(|one| {
         let folder = one.manifest_path.parent()?.to_owned();
@@ -104,7 +108,7 @@ fn parse_programs(messages: &str) -> Vec<Program> {
         let id = one.package_id.rsplit('/').next()?;
         let package =
             id.rsplit('#').next()?.split_once('@').map_or(id.split('#').next()?, |it| it.0);
-        Some(Program {
+        Some(TestProgram {
             package: package.to_owned(),
             target: one.target.name,
             source: one
@@ -120,16 +124,16 @@ fn parse_programs(messages: &str) -> Vec<Program> {
 }
 
 /// Runs every test program except those of `tidy`, which have a separate step.
-pub fn run_all(context: &mut Context) -> Result<()> {
+pub fn run_all_tests(context: &mut TestContext) -> Result<()> {
     let long = context.long;
-    let mut queue: VecDeque<Program> = built(context)?.to_vec().into();
-    queue.retain(|program| program.package != super::sources::TIDY);
+    let mut queue: VecDeque<TestProgram> = test_programs(context)?.to_vec().into();
+    queue.retain(|program| program.package != super::sources::TIDY_PACKAGE);
     // The longest programs start first, so that none of them runs alone at the end.
     let takes_long =
         ["handover", "handover-harness", "handover-rpc", "handover-net", "handover-suite"];
     queue.make_contiguous().sort_by_key(|program| !takes_long.contains(&program.package.as_str()));
-    queue.retain(|program| context.includes(&program.package));
-    let libraries = Run::new("rustc --print target-libdir").capture()?;
+    queue.retain(|program| context.should_test(&program.package));
+    let libraries = CommandLine::new("rustc --print target-libdir").capture_stdout()?;
     let queue = Mutex::new(queue);
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     let work = || {
@@ -217,11 +221,11 @@ impl PassHistory {
 /// Returns the packages whose files were written since their tests last passed, and those that depend on one of them
 /// directly. Indirect ones are left to a complete run, and so are the faces, whose tests take longest:
 /// the ladder runs in any case.
-pub fn affected(workspace: &Workspace) -> BTreeSet<String> {
+pub fn affected_packages(workspace: &Workspace) -> BTreeSet<String> {
     let history = PassHistory::read(&workspace.target);
     let is_changed = |one: &&Crate| {
         // The tidy rules have a separate step, which always runs.
-        one.name != super::sources::TIDY
+        one.name != super::sources::TIDY_PACKAGE
             && !history.is_current(&one.name, &workspace.root.join(&one.folder))
     };
     let changed: BTreeSet<&str> =
@@ -245,11 +249,11 @@ fn newest(path: &Path) -> Option<SystemTime> {
     paths.filter_map(|path| newest(&path)).max()
 }
 
-impl Program {
+impl TestProgram {
     /// Runs the program and returns the number of tests passed.
     fn run(&self, long: bool, libraries: &str) -> Result<u64> {
-        let mut run = Run::program(&self.path)
-            .display_name(&format!("{} {}", self.package, self.source.display()))
+        let mut run = CommandLine::program(&self.path)
+            .with_display_name(&format!("{} {}", self.package, self.source.display()))
             .current_dir(&self.folder)
             .env_path("CARGO_MANIFEST_DIR", &self.folder)
             // Needed by tests of procedural macros, which use the compiler's own libraries.
@@ -288,7 +292,7 @@ mod tests {
         ];
         let (root, target) = (folder.path().to_owned(), folder.path().to_owned());
         let workspace = Workspace { root, target, crates };
-        let names = || affected(&workspace).into_iter().collect::<Vec<_>>();
+        let names = || affected_packages(&workspace).into_iter().collect::<Vec<_>>();
         assert_eq!(names(), ["event", "faces/cli", "ring", "suite"], "no package has passed yet");
         let later = SystemTime::now() + Duration::from_secs(10);
         let mut history = PassHistory::read(folder.path());

@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::prerequisites::component;
-use crate::run::Run;
-use crate::test::Context;
+use super::prerequisites::install_components;
+use crate::run::CommandLine;
+use crate::test::TestContext;
 
 /// Crates whose threads share memory through `unsafe`.
 const CRATES: [&str; 6] = [
@@ -64,9 +64,9 @@ const ADDRESS_SKIPPED: [&str; 7] = [
 ];
 
 /// Runs the tests of these crates with each sanitizer.
-pub fn sanitizers(context: &mut Context) -> Result<()> {
+pub fn test_with_sanitizers(context: &mut TestContext) -> Result<()> {
     if let Err(why) = ensure_std_sources() {
-        context.skip("sanitizers", format!("{why:#}"));
+        context.record_skipped("sanitizers", format!("{why:#}"));
         return Ok(());
     }
     run(context, "thread", &THREAD_SKIPPED, ("TSAN_OPTIONS", "allocator_may_return_null=1"))?;
@@ -74,14 +74,14 @@ pub fn sanitizers(context: &mut Context) -> Result<()> {
 }
 
 fn run(
-    context: &mut Context,
+    context: &mut TestContext,
     sanitizer: &str,
     skipped: &[&str],
     (variable, options): (&str, &str),
 ) -> Result<()> {
     let flags = format!("-Zsanitizer={sanitizer} --cfg handover_sanitizer=\"{sanitizer}\"");
     let mut run =
-        Run::new("cargo +nightly test -Zbuild-std --lib --test it --target").args([TARGET]);
+        CommandLine::new("cargo +nightly test -Zbuild-std --lib --test it --target").args([TARGET]);
     for name in CRATES {
         run = run.args(["-p", name]);
     }
@@ -108,10 +108,10 @@ fn run(
 }
 
 fn ensure_std_sources() -> Result<()> {
-    let nightly = Run::new("cargo +nightly --version").succeeds();
+    let nightly = CommandLine::new("cargo +nightly --version").succeeds();
     ensure!(nightly, "no nightly toolchain; install it: rustup toolchain install nightly");
-    let has_sources = Run::new("sh -c").args([SOURCES]);
-    component(Some("nightly"), &["rust-src"], has_sources)
+    let has_sources = CommandLine::new("sh -c").args([SOURCES]);
+    install_components(Some("nightly"), &["rust-src"], has_sources)
 }
 
 /// Shell command that succeeds if the sources of nightly's standard library are installed.

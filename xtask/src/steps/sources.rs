@@ -6,33 +6,39 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::prerequisites::component;
+use super::prerequisites::install_components;
 use super::programs;
-use crate::run::Run;
-use crate::test::Context;
+use crate::run::CommandLine;
+use crate::test::TestContext;
 use crate::workspace::Crate;
 
 /// Maximum duration of an example.
 const EXAMPLE_MAX: Duration = Duration::from_secs(120);
 
 /// Checks that the sources are formatted.
-pub fn fmt(context: &mut Context) -> Result<()> {
-    if let Err(error) = component(None, &["rustfmt"], Run::new("cargo fmt --version")) {
-        context.skip("fmt", format!("{error:#}"));
+pub fn check_format(context: &mut TestContext) -> Result<()> {
+    if let Err(error) =
+        install_components(None, &["rustfmt"], CommandLine::new("cargo fmt --version"))
+    {
+        context.record_skipped("fmt", format!("{error:#}"));
         return Ok(());
     }
     cargo(context, "cargo fmt --all --check").run()
 }
 
 /// Package whose tests are the rules of this workspace.
-pub const TIDY: &str = "handover-tidy";
+pub const TIDY_PACKAGE: &str = "handover-tidy";
 
 /// Runs the tidy rules and shows their warnings.
-pub fn tidy(context: &mut Context) -> Result<()> {
-    let rules: Vec<_> =
-        programs::built(context)?.iter().filter(|it| it.package == TIDY).cloned().collect();
+pub fn check_tidy_rules(context: &mut TestContext) -> Result<()> {
+    let rules: Vec<_> = programs::test_programs(context)?
+        .iter()
+        .filter(|it| it.package == TIDY_PACKAGE)
+        .cloned()
+        .collect();
     for program in rules {
-        let run = Run::program(program.path).args(["--nocapture"]).current_dir(&program.folder);
+        let run =
+            CommandLine::program(program.path).args(["--nocapture"]).current_dir(&program.folder);
         context.tests += run.env_path("CARGO_MANIFEST_DIR", &program.folder).count_tests()?;
     }
     Ok(())
@@ -40,7 +46,7 @@ pub fn tidy(context: &mut Context) -> Result<()> {
 
 /// Runs clippy with all features and, for crates whose features change code, without features and with the default ones. The
 /// step `build` lints with the default features.
-pub fn clippy(context: &mut Context) -> Result<()> {
+pub fn lint(context: &mut TestContext) -> Result<()> {
     if !context.has_clippy {
         return Ok(());
     }
@@ -59,14 +65,14 @@ pub fn clippy(context: &mut Context) -> Result<()> {
 const MEASURING: [&str; 2] = ["-cost", "-rates"];
 
 /// Runs every example.
-pub fn examples(context: &mut Context) -> Result<()> {
-    programs::built(context)?;
-    for one in context.workspace.crates.iter().filter(|one| context.includes(&one.name)) {
+pub fn run_examples(context: &mut TestContext) -> Result<()> {
+    programs::test_programs(context)?;
+    for one in context.workspace.crates.iter().filter(|one| context.should_test(&one.name)) {
         for example in &one.examples {
             if !context.long && MEASURING.iter().any(|ending| example.ends_with(ending)) {
                 continue;
             }
-            Run::program(context.workspace.target.join("debug/examples").join(example))
+            CommandLine::program(context.workspace.target.join("debug/examples").join(example))
                 .current_dir(&context.workspace.root)
                 .timeout(EXAMPLE_MAX)
                 .count_tests_buffered()?;
@@ -108,23 +114,23 @@ exec rustdoc "$@"
 const LIBRARIES: [&str; 4] = ["base", "mechanisms", "services", "lab/harness"];
 
 /// Builds the documentation of changed libraries with warnings denied, and runs the examples of every crate.
-pub fn doctests(context: &mut Context) -> Result<()> {
+pub fn run_doctests(context: &mut TestContext) -> Result<()> {
     let target = &context.workspace.target;
     let rustdoc = target.join("document-and-test");
     fs::create_dir_all(target)?;
     fs::write(&rustdoc, DOCUMENT_AND_TEST)?;
     fs::set_permissions(&rustdoc, Permissions::from_mode(0o755))?;
-    let line = format!("{} cargo test --workspace --doc", programs::BESIDE_TESTS);
+    let line = format!("{} cargo test --workspace --doc", programs::LOW_PRIORITY_PREFIX);
     let names = |is_it: &dyn Fn(&Crate) -> bool| {
         let crates = context.workspace.crates.iter().filter(|one| is_it(one));
         crates.map(|one| one.name.replace('-', "_")).collect::<Vec<_>>().join(" ")
     };
-    let left_out = names(&|one| !context.includes(&one.name));
+    let left_out = names(&|one| !context.should_test(&one.name));
     let documented = names(&|one| {
         LIBRARIES.iter().any(|folder| one.folder.starts_with(folder))
             && (context.only || context.differing.contains(&one.name))
     });
-    let run = context.cargo(&line).env_path("RUSTDOC", &rustdoc);
+    let run = context.cargo_command(&line).env_path("RUSTDOC", &rustdoc);
     // Not by cargo's `-p`, which would select other features of the dependencies and rebuild them.
     let run = run.env("HANDOVER_LEFT_OUT", &left_out).env("HANDOVER_DOCUMENTED", &documented);
     context.tests += run.env_path("HANDOVER_DOCS", &target.join("doc")).count_tests()?;
@@ -147,10 +153,10 @@ pub fn packages(context: &mut Context) -> Result<()> {
 }
 
 /// Builds the documentation of everything, programs and examples too, with warnings denied.
-pub fn docs(context: &mut Context) -> Result<()> {
+pub fn build_docs(context: &mut TestContext) -> Result<()> {
     cargo(context, "cargo doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings").run()
 }
 
-fn cargo(context: &Context, line: &str) -> Run {
-    Run::new(line).current_dir(&context.workspace.root)
+fn cargo(context: &TestContext, line: &str) -> CommandLine {
+    CommandLine::new(line).current_dir(&context.workspace.root)
 }

@@ -2,9 +2,9 @@
 
 use super::peer::{Buffers, Peer};
 use super::{Event, LiveCounters, Report, SharedState};
-use crate::load::engine::{Client, Order};
+use crate::load::engine::{Client, MessageQuota};
 use crate::load::error::Fault;
-use crate::load::plan::{Plan, Work};
+use crate::load::plan::{LoadAmount, Plan};
 use crate::load::schedule::Schedule;
 use crate::load::socket;
 use crate::load::wire::{HEADER_BYTES, Lengths, Letters};
@@ -64,8 +64,8 @@ impl Worker {
         // A sandbox may refuse this: then sleeps end up to 50 us late, as by default.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         match self.plan.work {
-            Work::Counted { count, iterations, reconns, pause } => {
-                let order = Order::Bursts { count, iterations };
+            LoadAmount::Counted { count, iterations, reconns, pause } => {
+                let order = MessageQuota::Bursts { count, iterations };
                 for reconn in 0..reconns {
                     let served = self.run_connections(reconn, order);
                     self.live.open(0);
@@ -78,14 +78,14 @@ impl Worker {
                     }
                 }
             }
-            Work::Timed { .. } => {
-                self.run_connections(0, Order::Endless);
+            LoadAmount::Timed { .. } => {
+                self.run_connections(0, MessageQuota::Endless);
                 self.live.open(0);
             }
         }
         self.report.elapsed_ns = match self.plan.work {
-            Work::Timed { .. } => self.report.elapsed_ns,
-            Work::Counted { .. } => self.now_ns(),
+            LoadAmount::Timed { .. } => self.report.elapsed_ns,
+            LoadAmount::Counted { .. } => self.now_ns(),
         };
         self.report.is_stopped = self.is_stopped();
         self.send_event(Event::Finished);
@@ -118,7 +118,7 @@ impl Worker {
     }
 
     /// Makes the connections, and serves them until they are done. Returns `true` if the thread may connect again.
-    fn run_connections(&mut self, reconn: u64, order: Order) -> bool {
+    fn run_connections(&mut self, reconn: u64, order: MessageQuota) -> bool {
         let epoll = match epoll::create(epoll::CreateFlags::CLOEXEC) {
             Ok(epoll) => epoll,
             Err(errno) => {
@@ -178,7 +178,7 @@ impl Worker {
         epoll: &OwnedFd,
         client: u32,
         reconn: u64,
-        order: Order,
+        order: MessageQuota,
     ) -> Result<Peer, Fault> {
         let address = self.plan.address;
         let fd = socket::connect(address, None).map_err(|(call, errno)| match call {
@@ -186,7 +186,7 @@ impl Worker {
             _ => Fault::Refused { call, errno },
         })?;
         let data = epoll::EventData::new_u64(client.into());
-        epoll::add(epoll, &fd, data, socket::WATCHED)
+        epoll::add(epoll, &fd, data, socket::WATCHED_EVENTS)
             .map_err(|errno| Fault::Refused { call: "epoll_ctl", errno })?;
         let number = u64::from(self.thread) << 32 | u64::from(client);
         let id = u128::from(self.plan.salt) << 96
@@ -248,26 +248,27 @@ impl Worker {
     fn begin(&mut self, connections: &mut Connections) {
         self.report.connected_count += connections.unfinished;
         self.send_event(Event::Connected { count: connections.unfinished });
-        let Work::Timed { warm_up, duration, rate } = self.plan.work else {
+        let LoadAmount::Timed { warm_up, duration, rate } = self.plan.work else {
             return connections.queue_all();
         };
         let now_ns = self.now_ns();
         // Threads take turns, and so do the connections of a thread.
         let schedule_of_thread = rate.map(|rate| {
             let threads_count = u64::from(self.plan.threads_count);
-            Schedule::new(now_ns, 1e9 / rate).every_nth(self.thread.into(), threads_count)
+            Schedule::new(now_ns, 1e9 / rate)
+                .schedule_of_every_nth(self.thread.into(), threads_count)
         });
         let first_ns = schedule_of_thread.map_or(now_ns, |schedule| schedule.due_ns(0));
         let from_ns = first_ns + warm_up.as_nanos() as u64;
         let until_ns = from_ns + duration.as_nanos() as u64;
         // A thread that loses its CPU at the end must not send what becomes due afterwards.
         connections.schedule_of_thread =
-            schedule_of_thread.map(|schedule| schedule.until(until_ns));
+            schedule_of_thread.map(|schedule| schedule.with_end_ns(until_ns));
         if let Some(schedule) = connections.schedule_of_thread {
             let clients_count = connections.peers.len() as u64;
             for (index, peer) in (0..).zip(&mut connections.peers) {
                 if let Some(peer) = peer {
-                    peer.schedule = Some(schedule.every_nth(index, clients_count));
+                    peer.schedule = Some(schedule.schedule_of_every_nth(index, clients_count));
                 }
             }
         }
@@ -383,7 +384,7 @@ impl Worker {
             *unconnected -= u64::from(!was_connected && peer.is_connected);
             self.receive(peer, buffers, *window)?;
         }
-        let is_timed = matches!(self.plan.work, Work::Timed { .. });
+        let is_timed = matches!(self.plan.work, LoadAmount::Timed { .. });
         let sendable_count = peer.is_connected && !(is_timed && window.is_none());
         if !peer.is_blocked && peer.flush()? && sendable_count {
             self.send(peer, buffers, *window)?;

@@ -2,7 +2,7 @@
 
 use crate::app::{StoreOption, parse_assignment, parse_seconds};
 use crate::commands::{run, stored};
-use crate::exit::{self, Interrupted, usage};
+use crate::exit::{self, Interrupted, to_usage_error};
 use anyhow::Context;
 use clap::Args;
 use handover_anatomy::{
@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
-pub struct Anatomy {
+pub struct AnatomyArgs {
     /// Full id of the benchmark
     #[arg(value_name = "ID")]
     pub id: String,
@@ -59,7 +59,7 @@ pub struct Anatomy {
 /// Width of the chart in pixels.
 const CHART_PX: f64 = 960.0;
 
-pub fn anatomy(args: &Anatomy, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn anatomy(args: &AnatomyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let benchmark = benchmark(&args.id)?;
     let contender = contender(benchmark, args.contender.as_deref())?;
     let plan = Plan {
@@ -69,13 +69,14 @@ pub fn anatomy(args: &Anatomy, out: &mut dyn Write) -> anyhow::Result<()> {
         set: args.set.clone(),
         ..Plan::default()
     };
-    let lab = Lab::new(handover_suite::ALL, std::slice::from_ref(&args.id), plan);
+    let lab = Lab::new(handover_suite::SUITES, std::slice::from_ref(&args.id), plan);
     let lab = lab.map_err(exit::plan_error)?;
-    let svg = args.svg.as_deref().map(|path| run::writable(path, "--svg")).transpose()?;
-    let mut store = Store::open(stored::path_to_write(&args.db)?).map_err(exit::store_error)?;
+    let svg = args.svg.as_deref().map(|path| run::check_writable(path, "--svg")).transpose()?;
+    let mut store =
+        Store::open(stored::writable_store_path(&args.db)?).map_err(exit::store_error)?;
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
 
-    let mut run = run::begin(&lab, "anatomy".to_string())?;
+    let mut run = run::new_run(&lab, "anatomy".to_string())?;
     store.begin_run(&run)?;
     let options = MeasurementOptions {
         benchmark,
@@ -84,7 +85,7 @@ pub fn anatomy(args: &Anatomy, out: &mut dyn Write) -> anyhow::Result<()> {
         net: args.net,
         outliers: args.outliers.clone(),
     };
-    let records = handover_anatomy::measure(&lab, handover_suite::ALL, &options, &interrupted);
+    let records = handover_anatomy::measure(&lab, handover_suite::SUITES, &options, &interrupted);
     let records = records.map_err(|refused| match refused {
         AnatomyError::Fault(Fault::Interrupted) => Interrupted.into(),
         other => anyhow::Error::new(other),
@@ -96,14 +97,18 @@ pub fn anatomy(args: &Anatomy, out: &mut dyn Write) -> anyhow::Result<()> {
     if let (Some(path), Some(taken)) = (svg, taken(&records))
         && let Some(chart) = handover_report::anatomy_chart(taken, CHART_PX)
     {
-        files::write(path, chart.draw_alone().as_bytes())
+        files::write_file(path, chart.to_standalone_svg().as_bytes())
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     let document = Document::new(run, records);
     if args.json {
         stored::write_json(&document, out)?;
     } else if let Some(record) = taken(&document.records) {
-        let text = handover_report::anatomy(record, console::width(), console::style(false));
+        let text = handover_report::render_anatomy(
+            record,
+            console::output_width(),
+            console::output_style(false),
+        );
         out.write_all(text.as_bytes())?;
         writeln!(out, "run {} is in {}", document.run.id, store.path().display())?;
     }
@@ -123,12 +128,12 @@ fn benchmark(id: &str) -> anyhow::Result<&'static InstrumentedBenchmark> {
         let known: Vec<&str> =
             INSTRUMENTED_BENCHMARKS.iter().map(|benchmark| benchmark.spec).collect();
         let is_there =
-            handover_suite::ALL.iter().flat_map(|some| some.iter()).any(|it| it.spec().id == id);
+            handover_suite::SUITES.iter().flat_map(|some| some.iter()).any(|it| it.spec().id == id);
         let why = match is_there {
             true => "this benchmark has no probe sites",
             false => "no benchmark has this id",
         };
-        usage(format!("{id}: {why}; benchmarks with an anatomy: {}", known.join(", ")))
+        to_usage_error(format!("{id}: {why}; benchmarks with an anatomy: {}", known.join(", ")))
     })
 }
 
@@ -138,7 +143,7 @@ fn contender(
 ) -> anyhow::Result<&'static str> {
     let known = benchmark.contenders();
     if known.is_empty() {
-        return Err(usage(format!(
+        return Err(to_usage_error(format!(
             "{}: its probe sites cost time even when disabled, and are not in this build; they are \
              in one with --features probes-hot",
             benchmark.spec
@@ -149,7 +154,7 @@ fn contender(
         Some(requested) => known.iter().find(|name| **name == requested),
     };
     chosen.copied().ok_or_else(|| {
-        usage(format!(
+        to_usage_error(format!(
             "--contender {}: contenders of {} with probe sites in this build: {}",
             requested.unwrap_or_default(),
             benchmark.spec,

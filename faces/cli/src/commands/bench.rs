@@ -3,7 +3,7 @@
 
 use crate::app::StoreOption;
 use crate::commands::stored;
-use crate::exit::{Interrupted, usage};
+use crate::exit::{Interrupted, to_usage_error};
 use anyhow::{Context, bail};
 use clap::Args;
 use handover_program::{child, console};
@@ -58,10 +58,10 @@ pub struct BenchArgs {
 
 pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(name) = &args.name {
-        handover_store::check_tag(name).map_err(usage)?;
+        handover_store::check_tag(name).map_err(to_usage_error)?;
     }
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
-    let path = stored::path_to_write(&args.db)?;
+    let path = stored::writable_store_path(&args.db)?;
     let (mut last, mut ended_badly) = (String::new(), None);
     for _ in 0..args.repeat {
         let mut printed =
@@ -108,7 +108,11 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     let store = Store::open_existing(&path)?;
     let document = store.load_run(&last)?;
-    let table = handover_report::table(&document, console::width(), console::style(false));
+    let table = handover_report::render_table(
+        &document,
+        console::output_width(),
+        console::output_style(false),
+    );
     out.write_all(table.as_bytes())?;
     writeln!(out, "run {} is in {}", document.run.id, store.path().display())?;
     match ended_badly {

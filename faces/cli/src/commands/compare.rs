@@ -1,9 +1,9 @@
 //! `handover compare`: figures that became better or worse between two sets of runs.
 
 use crate::app::StoreOption;
-use crate::commands::files::{Content, read_runs_file};
+use crate::commands::files::{RunsFileContent, read_runs_file};
 use crate::commands::stored;
-use crate::exit::{self, Interrupted, usage};
+use crate::exit::{self, Interrupted, to_usage_error};
 use anyhow::{Context, bail};
 use clap::Args;
 use globset::Glob;
@@ -35,7 +35,7 @@ against ours shows in the same processes; when Mann and Whitney's test calls it 
 dealing the processes out anew makes any figure look so much worse in less than one of a hundred ways (Westfall \
 and Young, step-down maxT)."
 )]
-pub struct Compare {
+pub struct CompareArgs {
     /// Sides A and B to compare; with --baseline, only B [default: the last run, and all runs of
     /// its name or its --repeat]; with --ab, the benchmarks to measure [default: the ladder]
     #[arg(value_name = "SIDE|PATTERN", allow_negative_numbers = true)]
@@ -88,7 +88,7 @@ fn parse_share(text: &str) -> Result<f64, String> {
     }
 }
 
-pub fn compare(args: &Compare, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn compare(args: &CompareArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let ([(a_name, a), (b_name, b)], kept) = match args.ab.as_slice() {
         [old, new] => measure_alternately(args, old, new)?,
         _ => (sides(args)?, Ok(())),
@@ -102,12 +102,16 @@ pub fn compare(args: &Compare, out: &mut dyn Write) -> anyhow::Result<()> {
         serde_json::to_writer(&mut *out, &comparison).map_err(std::io::Error::from)?;
         writeln!(out)?;
     } else {
-        let drawn = compare::table(&comparison, console::width(), console::style(args.all));
+        let drawn = compare::render_comparison(
+            &comparison,
+            console::output_width(),
+            console::output_style(args.all),
+        );
         out.write_all(drawn.as_bytes())?;
     }
     kept.context("the comparison above is complete, but not all of its runs could be stored")?;
     if comparison.rows.is_empty() {
-        return Err(usage(format!(
+        return Err(to_usage_error(format!(
             "{a_name} and {b_name} have no figure in common; compare runs of the same benchmarks"
         )));
     }
@@ -142,7 +146,7 @@ pub(super) fn compare_with_copy(
     let folder = ScratchFolder::new("handover-copy-", &std::env::temp_dir())?;
     let copy = folder.path().join("copy");
     std::fs::copy(&own, &copy).context("cannot copy this program")?;
-    let args = Compare {
+    let args = CompareArgs {
         words: words.iter().map(|it| it.to_string()).collect(),
         baseline: None,
         ab: Vec::new(),
@@ -163,7 +167,7 @@ pub(super) fn compare_with_copy(
 type NamedSide = (String, Vec<Document>);
 
 /// Returns both sides in the order of the command line.
-fn sides(args: &Compare) -> anyhow::Result<[NamedSide; 2]> {
+fn sides(args: &CompareArgs) -> anyhow::Result<[NamedSide; 2]> {
     let (a, b) = match (&args.baseline, args.words.as_slice()) {
         (Some(a), [b]) => (a, b.as_str()),
         (Some(a), []) => {
@@ -173,10 +177,12 @@ fn sides(args: &Compare) -> anyhow::Result<[NamedSide; 2]> {
         }
         (None, [a, b]) => (a, b.as_str()),
         (Some(_), _) => {
-            return Err(usage("--baseline: more than one other side is given; give at most one"));
+            return Err(to_usage_error(
+                "--baseline: more than one other side is given; give at most one",
+            ));
         }
         (None, _) => {
-            return Err(usage(
+            return Err(to_usage_error(
                 "two sides are compared: A B, --baseline A B, or --ab OLD NEW; a side is a name, a run \
                  or a file",
             ));
@@ -195,7 +201,7 @@ fn last_group(baseline: &str, store: &Store) -> anyhow::Result<NamedSide> {
     let Some(last) = rows.last() else { return Ok(("last".to_string(), Vec::new())) };
     let of_baseline: Vec<&str> = baseline.split(',').collect();
     if last.tags.iter().chain([&last.id]).any(|it| of_baseline.contains(&it.as_str())) {
-        return Err(usage(format!(
+        return Err(to_usage_error(format!(
             "--baseline {baseline}: the last run belongs to the baseline; measure the other side: `handover run \
              --repeat 7 --name this`, then `handover compare --baseline {baseline} this`"
         )));
@@ -246,9 +252,9 @@ fn side(words: &str, db: &StoreOption, store: &mut Option<Store>) -> anyhow::Res
         let path = Path::new(word);
         let found = if std::fs::metadata(path).is_ok_and(|it| it.is_file()) {
             match read_runs_file(path)? {
-                Content::Runs(documents) => documents,
-                Content::Rows => {
-                    return Err(usage(format!(
+                RunsFileContent::Runs(documents) => documents,
+                RunsFileContent::Rows => {
+                    return Err(to_usage_error(format!(
                         "{word}: no runs; `handover export` and `handover show --json` write them"
                     )));
                 }
@@ -272,23 +278,25 @@ fn side(words: &str, db: &StoreOption, store: &mut Option<Store>) -> anyhow::Res
 /// Measures two builds alternately; every second pair starts with the other build. Returns the
 /// results even if they could not be stored.
 fn measure_alternately(
-    args: &Compare,
+    args: &CompareArgs,
     old: &str,
     new: &str,
 ) -> anyhow::Result<([NamedSide; 2], Result<(), StoreError>)> {
     if let Some(name) = &args.name {
-        handover_store::check_tag(&format!("{name}/old")).map_err(usage)?;
+        handover_store::check_tag(&format!("{name}/old")).map_err(to_usage_error)?;
     }
     let builds = [builds_of(old)?, builds_of(new)?];
     let most = builds[0].len().max(builds[1].len());
     if most > args.pairs as usize {
-        return Err(usage(format!(
+        return Err(to_usage_error(format!(
             "--pairs {}: a side has {most} builds, and each must run at least once; use --pairs {most} or more",
             args.pairs
         )));
     }
     let mut keep = match &args.name {
-        Some(_) => Some(Store::open(stored::path_to_write(&args.db)?).map_err(exit::store_error)?),
+        Some(_) => {
+            Some(Store::open(stored::writable_store_path(&args.db)?).map_err(exit::store_error)?)
+        }
         None => None,
     };
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
@@ -324,7 +332,9 @@ fn builds_of(word: &str) -> anyhow::Result<Vec<PathBuf>> {
     let (folder, name) = (path.parent().unwrap_or(Path::new("")), path.file_name());
     let pattern = name.and_then(|name| name.to_str()).unwrap_or_default();
     let Ok(glob) = Glob::new(pattern).map(|glob| glob.compile_matcher()) else {
-        return Err(usage(format!("--ab {word}: not a file, nor a pattern that matches files")));
+        return Err(to_usage_error(format!(
+            "--ab {word}: not a file, nor a pattern that matches files"
+        )));
     };
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -333,7 +343,7 @@ fn builds_of(word: &str) -> anyhow::Result<Vec<PathBuf>> {
         entries.map(|entry| entry.path()).filter(|path| is_file(path) && matches(path)).collect();
     builds.sort();
     match builds.is_empty() {
-        true => Err(usage(format!(
+        true => Err(to_usage_error(format!(
             "--ab {word}: no such file; name a build of handover, or a pattern as in 'old/*'"
         ))),
         false => Ok(builds),
@@ -349,7 +359,7 @@ fn put(store: &mut Store, document: &Document, name: &str) -> Result<(), StoreEr
 
 /// Runs one process of a build, and returns its results.
 fn one_process(
-    args: &Compare,
+    args: &CompareArgs,
     build: &Path,
     folder: &Path,
     interrupted: &AtomicBool,
@@ -387,12 +397,12 @@ fn one_process(
             text.lines().filter_map(|it| it.strip_prefix("handover: ")).collect();
         // An error in the child's command line is an error in ours.
         if matches!(status.code(), Some(1 | 2)) && messages.is_empty() && document.is_err() {
-            return Err(usage(format!(
+            return Err(to_usage_error(format!(
                 "--ab {shown}: not a build of handover: `run --json` failed with {status}"
             )));
         }
         if status.code() == Some(2) {
-            return Err(usage(format!("{shown} run: {}", messages.join("; "))));
+            return Err(to_usage_error(format!("{shown} run: {}", messages.join("; "))));
         }
         if document.is_err() {
             bail!("{shown} run failed with {status}: {}", messages.join("; "));

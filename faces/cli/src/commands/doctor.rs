@@ -15,7 +15,7 @@ const TIME_MAX: Duration = Duration::from_secs(3600);
 const TIME_OF_RUN: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Args)]
-pub struct Doctor {
+pub struct DoctorArgs {
     /// Duration of the measurement of the CPUs' speed, 0 to 1h (0: not measured)
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
     #[arg(allow_hyphen_values = true)]
@@ -32,8 +32,8 @@ fn time(text: &str) -> Result<Duration, String> {
     }
 }
 
-pub fn doctor(args: &Doctor, out: &mut dyn Write) -> anyhow::Result<()> {
-    let findings = doctor::examine(args.time);
+pub fn doctor(args: &DoctorArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let findings = doctor::examine_machine(args.time);
     if args.json {
         writeln!(out, "{}", json!({"schema": 1, "findings": findings}))?;
         return Ok(());
@@ -66,7 +66,7 @@ pub fn doctor(args: &Doctor, out: &mut dyn Write) -> anyhow::Result<()> {
 
 /// Examines the machine before a run and returns the findings; prints a line if any finding disturbs measurements.
 pub fn examine_before_run(is_smoke: bool) -> Vec<Finding> {
-    let findings = doctor::examine(if is_smoke { Duration::ZERO } else { TIME_OF_RUN });
+    let findings = doctor::examine_machine(if is_smoke { Duration::ZERO } else { TIME_OF_RUN });
     let disturbing: Vec<&str> = findings
         .iter()
         .filter(|it| it.level == FindingLevel::Disturbs)

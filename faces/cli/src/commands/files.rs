@@ -1,6 +1,6 @@
 //! Files of runs, written by `handover export` and `handover show --json`.
 
-use crate::exit::usage;
+use crate::exit::to_usage_error;
 use handover_record::{Document, JSON_SCHEMA_VERSION};
 use handover_store::Store;
 use std::fs::File;
@@ -11,15 +11,15 @@ use std::path::Path;
 const FILE_BYTES_MAX: u64 = 1 << 28;
 
 /// Parsed content of a file of runs.
-pub enum Content {
+pub enum RunsFileContent {
     Runs(Vec<Document>),
     /// No runs: output of abt-eventual-bench, or an unknown format.
     Rows,
 }
 
-pub fn read_runs_file(path: &Path) -> anyhow::Result<Content> {
+pub fn read_runs_file(path: &Path) -> anyhow::Result<RunsFileContent> {
     let named = path.display();
-    let refused = |why: &dyn std::fmt::Display| usage(format!("{named}: {why}"));
+    let refused = |why: &dyn std::fmt::Display| to_usage_error(format!("{named}: {why}"));
     if !path.is_file() {
         return Err(refused(&"not a regular file"));
     }
@@ -31,7 +31,7 @@ pub fn read_runs_file(path: &Path) -> anyhow::Result<Content> {
         return Err(refused(&"longer than 256 MiB"));
     }
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
-        return Ok(Content::Rows);
+        return Ok(RunsFileContent::Rows);
     }
     if let Ok(document) = serde_json::from_slice::<Document>(&bytes) {
         if document.schema != JSON_SCHEMA_VERSION {
@@ -41,11 +41,11 @@ pub fn read_runs_file(path: &Path) -> anyhow::Result<Content> {
             );
             return Err(refused(&why));
         }
-        return Ok(Content::Runs(vec![document]));
+        return Ok(RunsFileContent::Runs(vec![document]));
     }
     let mut store = Store::open_in_memory()?;
     store.import(&mut &bytes[..]).map_err(|error| refused(&error))?;
     let runs = store.runs()?;
     let documents: Result<Vec<_>, _> = runs.iter().map(|run| store.load_run(&run.id)).collect();
-    Ok(Content::Runs(documents?))
+    Ok(RunsFileContent::Runs(documents?))
 }

@@ -1,9 +1,9 @@
 //! `handover history`: a figure over runs, and its change points.
 
 use crate::app::StoreOption;
-use crate::commands::run::writable;
+use crate::commands::run::check_writable;
 use crate::commands::stored;
-use crate::exit::usage;
+use crate::exit::to_usage_error;
 use anyhow::Context;
 use clap::Args;
 use handover_program::{console, files};
@@ -46,7 +46,7 @@ pub struct HistoryArgs {
 
 pub fn history(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(svg) = &args.svg {
-        writable(svg, "--svg")?;
+        check_writable(svg, "--svg")?;
     }
     let store = stored::open_existing(&args.db)?;
     let contender = store
@@ -55,14 +55,14 @@ pub fn history(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let figures = measured(store.figures(&args.id, &contender)?, args.host.as_deref())?;
     let history = of(&args.id, &contender, figures, args.last);
     if let Some(svg) = &args.svg {
-        files::replace(svg, history.chart().draw_alone())
+        files::replace_file(svg, history.chart().to_standalone_svg())
             .with_context(|| format!("cannot write {}", svg.display()))?;
     }
     if args.json {
         serde_json::to_writer(&mut *out, &history).map_err(std::io::Error::from)?;
         return Ok(writeln!(out)?);
     }
-    let drawn = history.text(console::width(), console::style(false));
+    let drawn = history.render_text(console::output_width(), console::output_style(false));
     Ok(out.write_all(drawn.as_bytes())?)
 }
 
@@ -81,7 +81,7 @@ fn measured(
                 format!("machines that have: {}", hosts.into_iter().collect::<Vec<_>>().join(", "))
             }
         };
-        return Err(usage(format!(
+        return Err(to_usage_error(format!(
             "--host {host}: this machine has not measured the figure; {known}"
         )));
     }
@@ -110,7 +110,7 @@ fn of(id: &str, contender: &str, mut figures: Vec<StoredFigure>, last: Option<u3
         low: it.record.summary.low,
         high: it.record.summary.high,
     };
-    History::of(id, contender, unit, figures.into_iter().map(dot).collect(), left_out)
+    History::new(id, contender, unit, figures.into_iter().map(dot).collect(), left_out)
 }
 
 /// Returns the settings that must be equal for two figures of one history.

@@ -1,36 +1,42 @@
 //! `handover links DIR`: symbolic links to this binary by the classic programs' names, and by
 //! cargo's name for `handover bench`.
 
-use crate::app::Links;
-use crate::exit::usage;
+use crate::app::LinksArgs;
+use crate::exit::to_usage_error;
 use anyhow::Context;
-use handover_classic::names::{CARGO_SUBCOMMAND, CLASSICS, Classic};
+use handover_classic::names::{CARGO_SUBCOMMAND, CLASSIC_PROGRAMS, ClassicProgram};
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-pub fn links(args: &Links, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn links(args: &LinksArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let binary = std::env::current_exe().context("cannot find the path of this binary")?;
     let folder = &args.folder;
     if folder.exists() && !folder.is_dir() {
-        return Err(usage(format!("{}: not a folder; name a folder", folder.display())));
+        return Err(to_usage_error(format!("{}: not a folder; name a folder", folder.display())));
     }
-    let paths: Vec<String> =
-        CLASSICS.iter().flat_map(Classic::links).chain([CARGO_SUBCOMMAND.to_string()]).collect();
+    let paths: Vec<String> = CLASSIC_PROGRAMS
+        .iter()
+        .flat_map(ClassicProgram::link_paths)
+        .chain([CARGO_SUBCOMMAND.to_string()])
+        .collect();
     // Everything is checked before anything is created: a file that is not a link is never
     // replaced, and an error leaves no links behind.
     for path in &paths {
         let link = folder.join(path);
         if link.symlink_metadata().is_ok_and(|it| !it.is_symlink()) {
             let shown = link.display();
-            return Err(usage(format!(
+            return Err(to_usage_error(format!(
                 "{shown}: a file with this name exists; choose another folder"
             )));
         }
     }
     fs::create_dir_all(folder).map_err(|error| {
-        usage(format!("{}: cannot be created: {error}; name another folder", folder.display()))
+        to_usage_error(format!(
+            "{}: cannot be created: {error}; name another folder",
+            folder.display()
+        ))
     })?;
     for path in &paths {
         make(&folder.join(path), &binary)?;

@@ -1,16 +1,16 @@
 //! `handover list`.
 
-use crate::app::List;
-use crate::exit::usage;
+use crate::app::ListArgs;
+use crate::exit::to_usage_error;
 use handover_harness::{Selection, select};
 use handover_record::ContenderKind;
 use serde_json::json;
 use std::io::Write;
 
-pub fn list(args: &List, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn list(args: &ListArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let everything = ["*".to_string()];
     let patterns = if args.patterns.is_empty() { &everything[..] } else { &args.patterns };
-    let selections = select(handover_suite::ALL, patterns).map_err(usage)?;
+    let selections = select(handover_suite::SUITES, patterns).map_err(to_usage_error)?;
     if args.json {
         let all: Vec<_> = selections.iter().map(as_json).collect();
         writeln!(out, "{}", json!({"schema": 1, "benchmarks": all}))?;

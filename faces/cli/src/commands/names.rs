@@ -2,9 +2,9 @@
 
 use crate::app::StoreOption;
 use crate::commands::stored;
-use crate::exit::{self, usage};
+use crate::exit::{self, to_usage_error};
 use clap::Args;
-use handover_program::console::printable;
+use handover_program::console::escape_control_characters;
 use handover_store::{Store, StoreError};
 use std::io::Write;
 
@@ -13,7 +13,7 @@ use std::io::Write;
 #[command(
     after_help = "A name stands for all runs that have it; where a command takes one run, for the latest of them."
 )]
-pub struct Tag {
+pub struct TagArgs {
     /// Run: id, prefix of an id, name, or position from the end (-1 is the last)
     #[arg(value_name = "RUN", allow_negative_numbers = true)]
     run: String,
@@ -30,7 +30,7 @@ pub struct Tag {
 /// Arguments of `handover delete`.
 #[derive(Debug, Args)]
 #[command(after_help = "A name stands for all runs that have it.")]
-pub struct Delete {
+pub struct DeleteArgs {
     /// Runs: ids, prefixes of ids, names, or positions from the end (-1 is the last)
     #[arg(value_name = "RUN", allow_negative_numbers = true, required = true)]
     runs: Vec<String>,
@@ -40,7 +40,7 @@ pub struct Delete {
 
 /// Arguments of `handover vacuum`.
 #[derive(Debug, Args)]
-pub struct Vacuum {
+pub struct VacuumArgs {
     #[command(flatten)]
     db: StoreOption,
 }
@@ -49,10 +49,10 @@ pub struct Vacuum {
 fn to_change(db: &StoreOption) -> anyhow::Result<Store> {
     // Opened for reading first, so that no store is created at a path without one.
     drop(stored::open_existing(db)?);
-    Store::open(stored::path(db)?).map_err(exit::store_error)
+    Store::open(stored::store_path(db)?).map_err(exit::store_error)
 }
 
-pub fn tag(args: &Tag, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn tag(args: &TagArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut store = to_change(&args.db)?;
     let ids = store.matching_ids(&args.run).map_err(usage_error)?;
     if args.remove {
@@ -61,18 +61,18 @@ pub fn tag(args: &Tag, out: &mut dyn Write) -> anyhow::Result<()> {
             had |= store.remove_tag(id, &args.name).map_err(usage_error)?;
         }
         return match had {
-            true => Ok(writeln!(out, "{} is removed", printable(&args.name))?),
-            false => Err(usage(format!("run {} has no name {:?}", args.run, args.name))),
+            true => Ok(writeln!(out, "{} is removed", escape_control_characters(&args.name))?),
+            false => Err(to_usage_error(format!("run {} has no name {:?}", args.run, args.name))),
         };
     }
     for id in &ids {
         store.add_tag(id, &args.name).map_err(usage_error)?;
-        writeln!(out, "run {} is {}", printable(id), args.name)?;
+        writeln!(out, "run {} is {}", escape_control_characters(id), args.name)?;
     }
     Ok(())
 }
 
-pub fn delete(args: &Delete, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn delete(args: &DeleteArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut store = to_change(&args.db)?;
     // All runs are resolved before the first is deleted, as deleting shifts the positions from the
     // end.
@@ -85,12 +85,12 @@ pub fn delete(args: &Delete, out: &mut dyn Write) -> anyhow::Result<()> {
         }
     }
     for id in ids {
-        writeln!(out, "run {} is deleted", printable(&store.delete_run(&id)?))?;
+        writeln!(out, "run {} is deleted", escape_control_characters(&store.delete_run(&id)?))?;
     }
     Ok(())
 }
 
-pub fn vacuum(args: &Vacuum, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn vacuum(args: &VacuumArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut store = to_change(&args.db)?;
     let (before, after) = store.vacuum()?;
     Ok(writeln!(out, "{}: {before} bytes, now {after}", store.path().display())?)
@@ -98,7 +98,7 @@ pub fn vacuum(args: &Vacuum, out: &mut dyn Write) -> anyhow::Result<()> {
 
 fn usage_error(refused: StoreError) -> anyhow::Error {
     match refused {
-        StoreError::BadTag { .. } | StoreError::TagIsId { .. } => usage(refused),
+        StoreError::BadTag { .. } | StoreError::TagIsId { .. } => to_usage_error(refused),
         other => stored::usage_error(other),
     }
 }

@@ -1,9 +1,9 @@
 //! `handover plot`: charts of a sweep.
 
 use crate::app::StoreOption;
-use crate::commands::files::{Content, read_runs_file};
+use crate::commands::files::{RunsFileContent, read_runs_file};
 use crate::commands::stored;
-use crate::exit::usage;
+use crate::exit::to_usage_error;
 use anyhow::Context;
 use clap::Args;
 use handover_program::console;
@@ -22,7 +22,7 @@ the relative error to four values or more of an argument that counts those who s
 FILE is what `handover export` or `handover show --json` has written, or a .dat file of \
 sweep-abt-eventual-bench."
 )]
-pub struct Plot {
+pub struct PlotArgs {
     /// Run (id, prefix of an id, name, or position from the end: -1), or file
     #[arg(value_name = "RUN|FILE", allow_negative_numbers = true, default_value = "last")]
     source: String,
@@ -33,13 +33,13 @@ pub struct Plot {
     db: StoreOption,
 }
 
-pub fn plot(args: &Plot, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn plot(args: &PlotArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let file = Path::new(&args.source);
     let is_file = std::fs::metadata(file).is_ok();
     let documents = match is_file {
         true => match read_runs_file(file)? {
-            Content::Runs(documents) => documents,
-            Content::Rows => {
+            RunsFileContent::Runs(documents) => documents,
+            RunsFileContent::Rows => {
                 let prefix = args.output.as_ref().map_or(file, |it| Path::new(it));
                 return handover_classic::plot_eventuals(file, prefix, out);
             }
@@ -61,19 +61,21 @@ pub fn plot(args: &Plot, out: &mut dyn Write) -> anyhow::Result<()> {
     for (place, document) in documents.iter().enumerate() {
         // Several runs in one file may have the same sweep.
         let prefix = if place == 0 { prefix.clone() } else { format!("{prefix}{}.", place + 1) };
-        for sweep in handover_report::sweeps(document) {
+        for sweep in handover_report::find_sweeps(document) {
             let name = format!("{prefix}{}-by-{}", sweep.id.replace('/', "-"), sweep.argument);
             for (kind, chart) in [("median", sweep.figures_chart()), ("rate", sweep.rates_chart())]
             {
-                write(&format!("{name}.{kind}.svg"), chart.draw_alone().as_bytes(), out)?;
-                write(&format!("{name}.{kind}.png"), &chart.draw_png(), out)?;
+                write(&format!("{name}.{kind}.svg"), chart.to_standalone_svg().as_bytes(), out)?;
+                write(&format!("{name}.{kind}.png"), &chart.to_png(), out)?;
             }
-            out.write_all(sweep.text(console::width(), console::style(false)).as_bytes())?;
+            out.write_all(
+                sweep.render_text(console::output_width(), console::output_style(false)).as_bytes(),
+            )?;
             drawn += 1;
         }
     }
     if drawn == 0 {
-        return Err(usage(format!(
+        return Err(to_usage_error(format!(
             "{}: no figure was measured with several values of an argument; use `handover sweep`",
             args.source
         )));

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// Combines runs into one, based on the last: a figure is the median over the passes of all runs, with an interval
 /// over them; other numbers are medians over runs. `None` without runs.
-pub(super) fn pool(runs: &[Document]) -> Option<Document> {
+pub(super) fn pool_runs(runs: &[Document]) -> Option<Document> {
     let mut pooled = runs.last()?.clone();
     if let [first, .., last] = runs {
         let count = runs.len();
@@ -41,9 +41,9 @@ fn pooled_record(alike: &[&Record], last: &Record) -> Record {
         passes_before += record.rounds.iter().map(|it| it.pass + 1).max().unwrap_or(0);
     }
     let figures: Vec<f64> = passes.values().map(|rounds| stats::median(rounds)).collect();
-    let figure = stats::over_passes(&figures);
+    let figure = stats::median_over_passes(&figures);
     if alike.len() > 1 {
-        let modes = stats::modes(&figures, pooled.summary.resolution_ns);
+        let modes = stats::find_modes(&figures, pooled.summary.resolution_ns);
         let both =
             modes.map(|it| [it.fast, it.slow].map(|(share, median)| FigureMode { share, median }));
         pooled.modes = both.map_or_else(Vec::new, Vec::from);
@@ -77,7 +77,7 @@ fn pool_ratio(ratio: &mut Ratio, alike: &[&Record]) {
     let is_same = |it: &&Ratio| (&it.id, &it.contender) == (&ratio.id, &ratio.contender);
     let found = alike.iter().flat_map(|it| it.floor.iter().chain(&it.peers)).filter(is_same);
     let (ratios, others): (Vec<f64>, Vec<f64>) = found.map(|it| (it.ratio, it.other)).unzip();
-    let estimate = stats::over_passes(&ratios);
+    let estimate = stats::median_over_passes(&ratios);
     (ratio.ratio, ratio.other) = (estimate.median, stats::median(&others));
     (ratio.low, ratio.high) = estimate.ends.unzip();
 }
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn figure_is_the_median_over_the_passes_of_all_runs() {
         let runs = [run(10.0), run(20.0), run(30.0)];
-        let pooled = pool(&runs).expect("pool the runs");
+        let pooled = pool_runs(&runs).expect("pool the runs");
         let it = &pooled.records[0];
         assert_eq!(it.summary.median, 23.5);
         let (low, high) = it.summary.interval_bounds().expect("24 passes");
@@ -139,12 +139,14 @@ mod tests {
 
     #[test]
     fn modes_are_those_of_the_passes_of_all_runs() {
-        let pooled = pool(&[run(1000.0), run(1000.0), run(9000.0)]).expect("pool the runs");
+        let pooled = pool_runs(&[run(1000.0), run(1000.0), run(9000.0)]).expect("pool the runs");
         let modes = &pooled.records[0].modes;
         let shares: Vec<_> = modes.iter().map(|it| (it.share * 24.0).round()).collect();
         assert_eq!(shares, [16.0, 8.0], "{modes:?}");
         assert!(
-            pool(&[run(1000.0), run(1000.0)]).expect("pool the runs").records[0].modes.is_empty()
+            pool_runs(&[run(1000.0), run(1000.0)]).expect("pool the runs").records[0]
+                .modes
+                .is_empty()
         );
     }
 
@@ -156,7 +158,7 @@ mod tests {
             run.records[0].warnings = vec![Warning { code: WarningCode::Wide, text }];
         }
         runs[0].records[0].warnings.clear();
-        let pooled = pool(&runs).expect("pool the runs");
+        let pooled = pool_runs(&runs).expect("pool the runs");
         let texts: Vec<_> = pooled.records[0].warnings.iter().map(|it| &*it.text).collect();
         assert_eq!(texts, ["wide (in 2 of 3 runs)"]);
     }
@@ -166,9 +168,9 @@ mod tests {
         let mut one = run(10.0);
         one.records[0].floor = None;
         one.records[0].peers.clear();
-        let pooled = pool(std::slice::from_ref(&one)).expect("pool the runs");
+        let pooled = pool_runs(std::slice::from_ref(&one)).expect("pool the runs");
         assert_eq!(pooled.records[0].summary.median, one.records[0].summary.median);
         assert_eq!(pooled.run.id, one.run.id);
-        assert_eq!(pool(&[]), None);
+        assert_eq!(pool_runs(&[]), None);
     }
 }

@@ -28,7 +28,7 @@ a slowed peer, our lock beside itself with a known delay, one function at two al
 with a copy of itself. Exit 1 if a figure is \
 neither within the stated bound of the planted one nor has it in its interval."
 )]
-pub struct Prove {
+pub struct ProveArgs {
     /// Length of the measurement: smoke (once, to check that it works, without verdicts), quick, full
     #[arg(long, value_name = "NAME", default_value = "quick")]
     profile: Profile,
@@ -66,7 +66,7 @@ impl<const NS: u64> Workload for Delayed<NS> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| {
+        out.time_batches(|n| {
             for i in 0..n {
                 if let Some(mut held) = self.lock.try_lock() {
                     *held = black_box(i);
@@ -85,11 +85,11 @@ static LOCKS: &[Bench] = &[
 ];
 
 /// Returns every benchmark that a child process of this program may run.
-pub fn with_planted() -> Vec<&'static [Bench]> {
-    [handover_suite::ALL, &[prove::ALL, LOCKS]].concat()
+pub fn all_child_benchmarks() -> Vec<&'static [Bench]> {
+    [handover_suite::SUITES, &[prove::BENCHES, LOCKS]].concat()
 }
 
-pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     if args.classics {
         return classics::prove(args, out);
     }
@@ -100,13 +100,13 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
             set: prove::drift_arguments(lasts),
             ..Plan::default()
         };
-        Lab::new(&with_planted(), &["proof/*".to_string()], plan).map_err(exit::plan_error)
+        Lab::new(&all_child_benchmarks(), &["proof/*".to_string()], plan).map_err(exit::plan_error)
     };
     // The duration is known only after the setup, and is an argument of the planted costs. Most benchmarks settle before
     // a third of the longest time is over: a drift over all of it would hardly have begun.
     let longest = lab(Duration::ZERO)?.time_max().unwrap_or(Duration::from_secs(1));
     let lab = lab(longest / 3)?;
-    let display = run::Display { quiet: args.json, plain: false, over: None };
+    let display = run::ProgressDisplay { quiet: args.json, plain: false, over: None };
     let began = Instant::now();
     let mut measured = run::measure(&lab, &args.profile.to_string(), &args.db, display, None)?;
     let copied = match measured.is_interrupted() {
@@ -115,7 +115,7 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
     };
     let took = began.elapsed();
     let document = &mut measured.document;
-    let mut proofs = prove::evaluate(&document.records, document.run.null_one);
+    let mut proofs = prove::evaluate_proofs(&document.records, document.run.null_one);
     proofs.extend(our_lock(document));
     let copied = copied.transpose().map(|proof| proofs.extend(proof));
     document.run.proofs = proofs;
@@ -132,7 +132,7 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
         writeln!(out, "\nrun {}, {:.0} s", document.run.id, took.as_secs_f64())?;
     }
     let missed = document.run.proofs.iter().filter(|it| !it.is_proven()).count();
-    measured.verdict(Ok(()))?;
+    measured.into_result(Ok(()))?;
     copied?;
     match missed {
         0 => Ok(()),

@@ -1,9 +1,9 @@
 //! `handover run`: measures benchmarks, and stores and shows the results.
 
-use crate::app::{Run, RunOptions, StoreOption};
-use crate::commands::pool::pool;
+use crate::app::{RunArgs, RunOptions, StoreOption};
+use crate::commands::pool::pool_runs;
 use crate::commands::{doctor, stored};
-use crate::exit::{self, Interrupted, InterruptedEarly, usage};
+use crate::exit::{self, Interrupted, InterruptedBeforeResults, to_usage_error};
 use crate::live::{self, Live};
 use anyhow::Context;
 use handover_harness::{DATE_OUT_OF_RANGE, Fault, Lab, Profile, RunObserver, unix_ns};
@@ -20,11 +20,11 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     // Every error of the command line is detected before anything is measured.
     let options = &args.options;
-    let lab =
-        Lab::new(handover_suite::ALL, &args.patterns, options.plan()).map_err(exit::plan_error)?;
+    let lab = Lab::new(handover_suite::SUITES, &args.patterns, options.plan())
+        .map_err(exit::plan_error)?;
     let page = page(options)?;
     if options.nth.is_none() {
         warn_if_name_is_used(options)?;
@@ -32,23 +32,23 @@ pub fn run(args: &Run, out: &mut dyn Write) -> anyhow::Result<()> {
             return repeat(options, page.as_deref(), out);
         }
     }
-    let display = Display { quiet: options.json, plain: options.plain, over: None };
+    let display = ProgressDisplay { quiet: options.json, plain: options.plain, over: None };
     let measured =
         measure(&lab, &options.profile.to_string(), &options.db, display, options.name.as_deref())?;
     if options.nth.is_some() {
         // The process that started this one shows the table and the page of all runs.
         console::print_error(format_args!("run {} is stored", measured.document.run.id));
-        return measured.verdict(Ok(()));
+        return measured.into_result(Ok(()));
     }
     let store = measured.store.as_deref();
     let shown = show(&measured.document, store, options, page.as_deref(), out);
-    measured.verdict(shown)
+    measured.into_result(shown)
 }
 
 /// Warns if other runs already have the name.
 fn warn_if_name_is_used(options: &RunOptions) -> anyhow::Result<()> {
     let Some(name) = &options.name else { return Ok(()) };
-    let count = Store::open(stored::path_to_write(&options.db)?)
+    let count = Store::open(stored::writable_store_path(&options.db)?)
         .map_err(exit::store_error)?
         .ids_with_tag(name)?
         .len();
@@ -68,7 +68,8 @@ fn warn_if_name_is_used(options: &RunOptions) -> anyhow::Result<()> {
 fn repeat(options: &RunOptions, page: Option<&Path>, out: &mut dyn Write) -> anyhow::Result<()> {
     let began_unix_ns = unix_ns(SystemTime::now()).context(DATE_OUT_OF_RANGE)?;
     let ended = repeated(options);
-    let store = Store::open_existing(stored::path(&options.db)?).map_err(exit::store_error)?;
+    let store =
+        Store::open_existing(stored::store_path(&options.db)?).map_err(exit::store_error)?;
     let mut runs = Vec::new();
     for row in store.runs()?.iter().filter(|it| it.started_unix_ns >= began_unix_ns) {
         let document = store.load_run(&row.id)?;
@@ -77,7 +78,7 @@ fn repeat(options: &RunOptions, page: Option<&Path>, out: &mut dyn Write) -> any
         }
     }
     runs.sort_by_key(|it| it.run.started_unix_ns);
-    if let Some(pooled) = pool(&runs) {
+    if let Some(pooled) = pool_runs(&&runs) {
         show(&pooled, Some(store.path()), options, page, out)?;
     }
     ended
@@ -117,7 +118,7 @@ fn repeated(options: &RunOptions) -> anyhow::Result<()> {
 }
 
 /// Results and errors of a run.
-pub(crate) struct Measured {
+pub(crate) struct MeasuredRun {
     pub document: Document,
     /// Path of the store; `None` if the run was not stored.
     pub store: Option<PathBuf>,
@@ -128,7 +129,7 @@ pub(crate) struct Measured {
 
 /// Display of a run's progress.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Display<'a> {
+pub(crate) struct ProgressDisplay<'a> {
     /// `true` to print no lines if there is no live view.
     pub quiet: bool,
     /// `true` to print lines instead of a live view.
@@ -142,20 +143,20 @@ pub(crate) fn measure(
     lab: &Lab,
     profile: &str,
     db: &StoreOption,
-    display: Display<'_>,
+    display: ProgressDisplay<'_>,
     name: Option<&str>,
-) -> anyhow::Result<Measured> {
-    let store = Store::open(stored::path_to_write(db)?).map_err(exit::store_error)?;
+) -> anyhow::Result<MeasuredRun> {
+    let store = Store::open(stored::writable_store_path(db)?).map_err(exit::store_error)?;
     let is_live = !display.plain && console::wants_live_view();
     let interrupted = match is_live {
-        true => console::interrupt_flag_with_last_action(live::restore),
+        true => console::interrupt_flag_with_cleanup(live::restore_terminal),
         // Without a live view there is no terminal to restore, so no descriptors or thread are
         // needed.
         false => console::interrupt_flag(),
     }
     .context("cannot install the signal handlers")?;
 
-    let mut run = begin(lab, profile.to_string())?;
+    let mut run = new_run(lab, profile.to_string())?;
     run.findings = doctor::examine_before_run(lab.plan().profile == Profile::Smoke);
     let mut watcher = Watcher::new(store, &run.id, display);
     watcher.keep(|store| store.begin_run(&run));
@@ -175,7 +176,7 @@ pub(crate) fn measure(
     run.complete = !outcome.interrupted && watcher.refused.is_none();
     (run.null_one, run.null_several) = (outcome.null_one, outcome.null_several);
     watcher.keep(|store| store.finish_run(&run));
-    Ok(Measured {
+    Ok(MeasuredRun {
         document: Document::new(run, outcome.records),
         store: watcher.refused.is_none().then(|| watcher.store.path().to_path_buf()),
         refused: watcher.refused,
@@ -185,13 +186,13 @@ pub(crate) fn measure(
     })
 }
 
-impl Measured {
+impl MeasuredRun {
     pub fn is_interrupted(&self) -> bool {
         self.interrupted
     }
 
     /// Returns the error of the run, if there is one; call it after the figures are shown.
-    pub fn verdict(self, shown: anyhow::Result<()>) -> anyhow::Result<()> {
+    pub fn into_result(self, shown: anyhow::Result<()>) -> anyhow::Result<()> {
         // The figures are out; errors are reported now.
         if let Some(refused) = self.refused {
             return Err(anyhow::Error::new(refused)
@@ -203,7 +204,7 @@ impl Measured {
             return Err(error);
         }
         if self.interrupted && self.document.records.is_empty() {
-            return Err(InterruptedEarly.into());
+            return Err(InterruptedBeforeResults.into());
         }
         if self.interrupted {
             return Err(Interrupted.into());
@@ -217,7 +218,7 @@ impl Measured {
 }
 
 /// Creates the description of a run that starts now.
-pub(crate) fn begin(lab: &Lab, profile: String) -> anyhow::Result<handover_record::Run> {
+pub(crate) fn new_run(lab: &Lab, profile: String) -> anyhow::Result<handover_record::Run> {
     let started_unix_ns = unix_ns(SystemTime::now()).context(DATE_OUT_OF_RANGE)?;
     let words: Vec<String> =
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -249,21 +250,22 @@ fn page(options: &RunOptions) -> anyhow::Result<Option<PathBuf>> {
     if options.no_report {
         return Ok(None);
     }
-    writable(&options.report, "--report").map_err(|refused| {
-        usage(format!("{refused}; name another with --report FILE, or --no-report"))
+    check_writable(&options.report, "--report").map_err(|refused| {
+        to_usage_error(format!("{refused}; name another with --report FILE, or --no-report"))
     })?;
     Ok(Some(options.report.clone()))
 }
 
 /// Checks that a file is writable, without changing an existing file; returns the path.
-pub(crate) fn writable<'a>(path: &'a Path, option: &str) -> anyhow::Result<&'a Path> {
-    let refused = |error: std::io::Error| usage(format!("{option} {}: {error}", path.display()));
-    let existed = files::resolve(path).map_err(refused)?.exists();
+pub(crate) fn check_writable<'a>(path: &'a Path, option: &str) -> anyhow::Result<&'a Path> {
+    let refused =
+        |error: std::io::Error| to_usage_error(format!("{option} {}: {error}", path.display()));
+    let existed = files::resolve_links(path).map_err(refused)?.exists();
     let mut options = OpenOptions::new();
     // Opening a pipe without a reader would block.
     options.append(true).create(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
     options.open(path).map_err(|error| {
-        usage(format!("{option} {}: cannot be written: {error}", path.display()))
+        to_usage_error(format!("{option} {}: cannot be written: {error}", path.display()))
     })?;
     if !existed {
         std::fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))?;
@@ -281,21 +283,21 @@ fn show(
     let mut shown = document.clone();
     if let Some(path) = store {
         let opened = Store::open_existing(path).map_err(anyhow::Error::new);
-        if let Err(error) = opened.and_then(|it| stored::prepare(&it, &mut shown)) {
+        if let Err(error) = opened.and_then(|it| stored::prepare_for_display(&it, &mut shown)) {
             console::print_error(format_args!("cannot compare with earlier runs: {error:#}"));
         }
     }
     // The page is written first, as the reader of the output may have closed it.
     let written = match page {
-        Some(page) => files::replace(page, handover_report::html(&shown))
+        Some(page) => files::replace_file(page, handover_report::render_html(&shown))
             .with_context(|| format!("cannot write {}", page.display())),
         None => Ok(()),
     };
     if options.json {
         stored::write_json(document, out)?;
     } else {
-        let style = console::style(options.all);
-        let table = handover_report::table(&shown, console::width(), style);
+        let style = console::output_style(options.all);
+        let table = handover_report::render_table(&shown, console::output_width(), style);
         out.write_all(table.as_bytes())?;
     }
     let mut lines = Vec::new();
@@ -306,7 +308,7 @@ fn show(
         let shown = page.canonicalize().unwrap_or_else(|_| page.to_path_buf());
         lines.push(format!("the page is {}", shown.display()));
     }
-    lines.extend(handover_suite::not_built());
+    lines.extend(handover_suite::peers_not_built());
     for line in lines {
         match options.json {
             true => console::print_error(line),
@@ -333,7 +335,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn new(store: Store, run: &str, display: Display<'_>) -> Watcher {
+    fn new(store: Store, run: &str, display: ProgressDisplay<'_>) -> Watcher {
         Watcher {
             store,
             run: run.to_string(),
@@ -368,13 +370,13 @@ impl Watcher {
 impl RunObserver for Watcher {
     fn begin(&mut self, visit: (usize, usize), group: usize) {
         if let Some(live) = &mut self.live {
-            live.begin(visit, group);
+            live.start_visit(visit, group);
         }
     }
 
     fn block(&mut self, done: u32, most: u32) {
         if let Some(live) = &mut self.live {
-            live.block(done, most);
+            live.show_blocks(done, most);
         }
     }
 
@@ -391,7 +393,7 @@ impl RunObserver for Watcher {
         self.missed |= missed;
         let line = self.line(records);
         match &mut self.live {
-            Some(live) => live.records(records),
+            Some(live) => live.show_records(records),
             None if !self.quiet && !records.is_empty() => console::print_error(line),
             None => {}
         }

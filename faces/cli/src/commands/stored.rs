@@ -1,8 +1,8 @@
 //! Commands on stored runs: `show`, `report`, `runs`, `export`, `import`.
 
-use crate::app::{Export, Import, Report, Runs, Show, StoreOption};
-use crate::exit::{self, usage};
-use handover_program::console::{self, printable};
+use crate::app::{ExportArgs, ImportArgs, ReportArgs, RunsArgs, ShowArgs, StoreOption};
+use crate::exit::{self, to_usage_error};
+use handover_program::console::{self, escape_control_characters};
 use handover_program::files;
 use handover_record::Document;
 use handover_store::{ExportError, ImportError, RunRow, Store, StoreError, default_path};
@@ -13,19 +13,19 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 /// Returns the store's path: the requested one, or the default.
-pub fn path(db: &StoreOption) -> anyhow::Result<PathBuf> {
+pub fn store_path(db: &StoreOption) -> anyhow::Result<PathBuf> {
     match &db.db {
         Some(path) => Ok(path.clone()),
-        None => default_path().map_err(usage),
+        None => default_path().map_err(to_usage_error),
     }
 }
 
 /// Returns the path of a store that may be created: the folder of a named file must exist.
-pub fn path_to_write(db: &StoreOption) -> anyhow::Result<PathBuf> {
-    let path = path(db)?;
+pub fn writable_store_path(db: &StoreOption) -> anyhow::Result<PathBuf> {
+    let path = store_path(db)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     match folder {
-        Some(folder) if db.db.is_some() && !folder.exists() => Err(usage(format!(
+        Some(folder) if db.db.is_some() && !folder.exists() => Err(to_usage_error(format!(
             "{}: cannot be written: there is no folder {}; create it, or name another file with --db FILE",
             path.display(),
             folder.display()
@@ -35,10 +35,10 @@ pub fn path_to_write(db: &StoreOption) -> anyhow::Result<PathBuf> {
 }
 
 pub(super) fn open_existing(db: &StoreOption) -> anyhow::Result<Store> {
-    Store::open_existing(path(db)?).map_err(exit::store_error)
+    Store::open_existing(store_path(db)?).map_err(exit::store_error)
 }
 
-pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn show(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let store = open_existing(&args.db)?;
     let mut document = store.load_run(&args.run).map_err(usage_error)?;
     let named = store.ids_with_tag(&args.run)?.len();
@@ -51,24 +51,30 @@ pub fn show(args: &Show, out: &mut dyn Write) -> anyhow::Result<()> {
     if args.json {
         return write_json(&document, out);
     }
-    prepare(&store, &mut document)?;
+    prepare_for_display(&store, &mut document)?;
     if args.format == "markdown" {
-        return Ok(write!(out, "{}", handover_report::markdown(&document, args.all))?);
+        return Ok(write!(out, "{}", handover_report::render_markdown(&document, args.all))?);
     }
-    let table = handover_report::table(&document, console::width(), console::style(args.all));
+    let table = handover_report::render_table(
+        &document,
+        console::output_width(),
+        console::output_style(args.all),
+    );
     Ok(out.write_all(table.as_bytes())?)
 }
 
 /// Writes the report page of a run, with other runs for comparison.
-pub fn report(args: &Report, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn report(args: &ReportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let store = open_existing(&args.db)?;
     let mut documents = selected(&store, &args.runs)?;
     let Some((first, others)) = documents.split_first_mut() else { return Ok(()) };
-    prepare(&store, first)?;
-    let page = handover_report::html_with_other_runs(first, others);
+    prepare_for_display(&store, first)?;
+    let page = handover_report::render_html_with_other_runs(first, others);
     let named = args.output.display();
-    files::replace(&args.output, &page).map_err(|error| {
-        usage(format!("--output {named}: {error}; name a file in a folder that can be written"))
+    files::replace_file(&args.output, &page).map_err(|error| {
+        to_usage_error(format!(
+            "--output {named}: {error}; name a file in a folder that can be written"
+        ))
     })?;
     Ok(writeln!(out, "the page is {named}")?)
 }
@@ -84,7 +90,7 @@ const SEEN_RUNS_MAX: usize = 20;
 
 /// Prepares a run for its table and its page: adds warnings to figures for which earlier runs on the same machine lie
 /// outside the interval, and removes the ratios of smoke runs.
-pub(super) fn prepare(store: &Store, document: &mut Document) -> anyhow::Result<()> {
+pub(super) fn prepare_for_display(store: &Store, document: &mut Document) -> anyhow::Result<()> {
     handover_report::remove_smoke_ratios(document);
     let rows = store.runs()?;
     let is_earlier = |it: &&RunRow| {
@@ -105,7 +111,7 @@ pub fn write_json(document: &Document, out: &mut dyn Write) -> anyhow::Result<()
     Ok(writeln!(out)?)
 }
 
-pub fn runs(args: &Runs, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn runs(args: &RunsArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let rows = open_existing(&args.db)?.runs()?;
     if args.json {
         let all: Vec<_> = rows
@@ -122,7 +128,8 @@ pub fn runs(args: &Runs, out: &mut dyn Write) -> anyhow::Result<()> {
         return Ok(());
     }
     // A store of an earlier version may have names with terminal control sequences.
-    let profiles: Vec<String> = rows.iter().map(|row| printable(&row.profile)).collect();
+    let profiles: Vec<String> =
+        rows.iter().map(|row| escape_control_characters(&row.profile)).collect();
     let width = profiles.iter().map(|profile| profile.chars().count()).max().unwrap_or(0);
     for (row, profile) in rows.into_iter().zip(profiles) {
         let started = jiff::Timestamp::from_nanosecond(i128::from(row.started_unix_ns))
@@ -134,20 +141,20 @@ pub fn runs(args: &Runs, out: &mut dyn Write) -> anyhow::Result<()> {
         let figures = row.records_count;
         let names = match row.tags.is_empty() {
             true => String::new(),
-            false => format!("  {}", printable(&row.tags.join(" "))),
+            false => format!("  {}", escape_control_characters(&row.tags.join(" "))),
         };
         writeln!(
             out,
             "{}  {started}  {profile:<width$}  {figures:>4} {:<7}  {}{names}{ended}",
-            printable(&row.id),
+            escape_control_characters(&row.id),
             if figures == 1 { "figure" } else { "figures" },
-            printable(&row.host)
+            escape_control_characters(&row.host)
         )?;
     }
     Ok(())
 }
 
-pub fn export(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn export(args: &ExportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     if args.to != "jsonl" {
         return export_to(args, out);
     }
@@ -162,9 +169,11 @@ pub fn export(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 /// Exports runs in the format of another tool.
-fn export_to(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
-    let format: handover_report::Format =
-        args.to.parse().map_err(|refused| usage(format!("--to {}: {refused}", args.to)))?;
+fn export_to(args: &ExportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let format: handover_report::Format = args
+        .to
+        .parse()
+        .map_err(|refused| to_usage_error(format!("--to {}: {refused}", args.to)))?;
     let store = open_existing(&args.db)?;
     let runs = match &*args.runs {
         [] => store.runs()?.into_iter().map(|row| row.id).collect(),
@@ -174,19 +183,20 @@ fn export_to(args: &Export, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(out.write_all(handover_report::export(&documents, format).as_bytes())?)
 }
 
-pub fn import(args: &Import, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn import(args: &ImportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let named = args.file.display();
     let mut input: Box<dyn BufRead> = if args.file == Path::new("-") {
         Box::new(std::io::stdin().lock())
     } else {
-        let file = File::open(&args.file).map_err(|error| usage(format!("{named}: {error}")))?;
+        let file =
+            File::open(&args.file).map_err(|error| to_usage_error(format!("{named}: {error}")))?;
         Box::new(BufReader::new(file))
     };
     let failed = |refused| match refused {
         ImportError::Store(refused) => exit::store_error(refused).context("nothing was imported"),
-        other => usage(format!("{named}: {other}")),
+        other => to_usage_error(format!("{named}: {other}")),
     };
-    let path = match path_to_write(&args.db) {
+    let path = match writable_store_path(&args.db) {
         Ok(path) => path,
         Err(refused) => {
             // An error in the file is reported first, as for a store that can be created.
@@ -209,7 +219,7 @@ pub(super) fn usage_error(refused: StoreError) -> anyhow::Error {
         StoreError::Empty { .. }
         | StoreError::UnknownRun { .. }
         | StoreError::UnknownFigure { .. }
-        | StoreError::Ambiguous { .. } => usage(refused),
+        | StoreError::Ambiguous { .. } => to_usage_error(refused),
         other => other.into(),
     }
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
     after_help = "All values are measured in each pass, so that a spell of noise falls on a few rounds of each. \
 They are stored as one run, which `handover plot` draws."
 )]
-pub struct Sweep {
+pub struct SweepArgs {
     /// Full id of the benchmark, as `handover list` shows it
     #[arg(value_name = "ID")]
     id: String,
@@ -60,7 +60,7 @@ pub struct Sweep {
     db: StoreOption,
 }
 
-pub fn sweep(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn sweep(args: &SweepArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let plan = Plan {
         profile: args.profile,
         place: args.place,
@@ -72,22 +72,26 @@ pub fn sweep(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
         set: args.set.clone(),
         ..Plan::default()
     };
-    let lab =
-        Lab::sweep(handover_suite::ALL, &args.id, &args.over, plan).map_err(exit::plan_error)?;
+    let lab = Lab::new_sweep(handover_suite::SUITES, &args.id, &args.over, plan)
+        .map_err(exit::plan_error)?;
     let over = Some(args.over.name.as_str());
-    let display = run::Display { quiet: args.json, plain: args.plain, over };
+    let display = run::ProgressDisplay { quiet: args.json, plain: args.plain, over };
     let measured = run::measure(&lab, &args.profile.to_string(), &args.db, display, None)?;
     let shown = show(args, &measured, out);
-    measured.verdict(shown)
+    measured.into_result(shown)
 }
 
-fn show(args: &Sweep, measured: &run::Measured, out: &mut dyn Write) -> anyhow::Result<()> {
+fn show(args: &SweepArgs, measured: &run::MeasuredRun, out: &mut dyn Write) -> anyhow::Result<()> {
     let document = &measured.document;
     if args.json {
         return stored::write_json(document, out);
     }
-    for sweep in handover_report::sweeps(document) {
-        writeln!(out, "{}", sweep.text(console::width(), console::style(false)).trim_end())?;
+    for sweep in handover_report::find_sweeps(document) {
+        writeln!(
+            out,
+            "{}",
+            sweep.render_text(console::output_width(), console::output_style(false)).trim_end()
+        )?;
     }
     if let Some(store) = &measured.store {
         let id = &document.run.id;

@@ -6,7 +6,7 @@ mod record;
 mod show;
 mod switch;
 
-use crate::exit::usage;
+use crate::exit::to_usage_error;
 use clap::{Args, Subcommand};
 use handover_probe::ReadError;
 use handover_program::console;
@@ -17,7 +17,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
-pub enum Trace {
+pub enum TraceCommand {
     /// Enable probes of a running process, which then records their events
     On(switch::TraceOn),
     /// Disable probes of a running process
@@ -31,11 +31,11 @@ pub enum Trace {
     /// Show events and bytes by function, and suggest a filter for the next recording
     Estimate(estimate::TraceEstimate),
     /// Run a program and record its probes and, for C and C++, its function calls
-    Record(record::Record),
+    Record(record::TraceRecord),
     /// Look up the names of functions in a trace whose recorder was killed
-    Names(record::Names),
+    Names(record::TraceNames),
     /// Write the recording library and the C header with the probe macros
-    Library(record::Library),
+    Library(record::TraceLibrary),
 }
 
 /// Selection of traces, and of probes in them.
@@ -88,7 +88,7 @@ fn unknown(pattern: &str, meant: Option<&str>, lists: &str) -> anyhow::Error {
         Some(name) => format!("did you mean {name}?"),
         None => format!("{lists} lists the probes"),
     };
-    usage(format!("{pattern}: matches no probe; {help}"))
+    to_usage_error(format!("{pattern}: matches no probe; {help}"))
 }
 
 /// Returns an error if a trace file is damaged; its intact parts have been shown.
@@ -110,17 +110,17 @@ fn print_missing(traces: &Traces, found: &WalkCounts) {
     }
 }
 
-pub fn run(args: &Trace, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn run(args: &TraceCommand, out: &mut dyn Write) -> anyhow::Result<()> {
     match args {
-        Trace::On(args) => switch::on(args, out),
-        Trace::Off(args) => switch::off(args, out),
-        Trace::List(args) => switch::list(args, out),
-        Trace::Show(args) => show::show(args, out),
-        Trace::Export(args) => export::export(args, out),
-        Trace::Estimate(args) => estimate::estimate(args, out),
-        Trace::Record(args) => record::record(args),
-        Trace::Names(args) => record::names(args, out),
-        Trace::Library(args) => record::library(args, out),
+        TraceCommand::On(args) => switch::on(args, out),
+        TraceCommand::Off(args) => switch::off(args, out),
+        TraceCommand::List(args) => switch::list(args, out),
+        TraceCommand::Show(args) => show::show(args, out),
+        TraceCommand::Export(args) => export::export(args, out),
+        TraceCommand::Estimate(args) => estimate::estimate(args, out),
+        TraceCommand::Record(args) => record::record(args),
+        TraceCommand::Names(args) => record::names(args, out),
+        TraceCommand::Library(args) => record::library(args, out),
     }
 }
 
@@ -130,15 +130,15 @@ fn trace_error(refused: TraceError) -> anyhow::Error {
         TraceError::Read { path, source } => {
             let path = path.display();
             match source {
-                ReadError::Io(source) => usage(format!("{path}: {source}")),
-                ReadError::NotATrace => usage(format!(
+                ReadError::Io(source) => to_usage_error(format!("{path}: {source}")),
+                ReadError::NotATrace => to_usage_error(format!(
                     "{path}: {source}; HANDOVER_TRACE_FILE, handover trace on and handover trace \
                      record write traces"
                 )),
-                _ => usage(format!("{path}: {source}")),
+                _ => to_usage_error(format!("{path}: {source}")),
             }
         }
-        TraceError::Incomparable { .. } => usage(refused),
+        TraceError::Incomparable { .. } => to_usage_error(refused),
         _ => refused.into(),
     }
 }

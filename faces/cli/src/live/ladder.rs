@@ -89,7 +89,7 @@ struct Rung {
 }
 
 /// State of a run in progress.
-pub struct Ladder {
+pub struct LadderView {
     /// Title: profile, number of benchmarks and passes.
     title: String,
     rungs: Vec<Rung>,
@@ -111,12 +111,12 @@ pub struct Ladder {
     pub is_ending: bool,
 }
 
-impl Ladder {
+impl LadderView {
     /// Creates the state of a run that starts now. `over` is the argument that a sweep varies.
-    pub fn new(lab: &Lab, profile: &str, over: Option<&str>, has_unicode: bool) -> Ladder {
+    pub fn new(lab: &Lab, profile: &str, over: Option<&str>, has_unicode: bool) -> LadderView {
         let specs: Vec<&'static str> = lab.groups().iter().map(|it| it.selection.spec.id).collect();
         let passes_count = lab.passes_count().max(1) as usize;
-        Ladder::of(&specs, profile, passes_count, lab.time_max(), over, has_unicode)
+        LadderView::of(&specs, profile, passes_count, lab.time_max(), over, has_unicode)
     }
 
     fn of(
@@ -126,14 +126,14 @@ impl Ladder {
         time_max: Option<Duration>,
         over: Option<&str>,
         has_unicode: bool,
-    ) -> Ladder {
+    ) -> LadderView {
         let many = |count: usize, of: &str| match count {
             1 => format!("1 {of}"),
             _ => format!("{count} {of}{}", if of.ends_with('s') { "es" } else { "s" }),
         };
         let (figures, passes) = (many(specs.len(), "benchmark"), many(passes_count, "pass"));
         let rung = |spec: &&'static str| Rung { spec, label: spec.to_string(), figure: None };
-        Ladder {
+        LadderView {
             title: format!("handover, {profile} profile: {figures} in {passes}"),
             rungs: specs.iter().map(rung).collect(),
             passes_count,
@@ -151,18 +151,18 @@ impl Ladder {
     }
 
     /// Starts a visit, which measures the benchmark `group` in one pass; `visit` is its index and the number of visits.
-    pub fn begin(&mut self, visit: (usize, usize), group: usize) {
+    pub fn start_visit(&mut self, visit: (usize, usize), group: usize) {
         (self.visit, self.group) = (visit, group);
         self.blocks = (0, 0);
     }
 
     /// Sets the number of blocks measured, out of at most `most`.
-    pub fn block(&mut self, done: u32, most: u32) {
+    pub fn show_blocks(&mut self, done: u32, most: u32) {
         self.blocks = (done, most);
     }
 
     /// Sets the figure of the visited benchmark, or at the end of the run of any benchmark.
-    pub fn records(&mut self, records: &[Record]) {
+    pub fn show_records(&mut self, records: &[Record]) {
         let rank = |it: &&Record| (it.kind != ContenderKind::Ours, !it.ladder);
         let Some(record) = records.iter().min_by_key(rank) else { return };
         let is_its = |rung: &Rung| {
@@ -177,7 +177,7 @@ impl Ladder {
             rung.label = format!("{} {name}={value}", rung.spec);
         }
         rung.figure = Some(ShownFigure {
-            short: ShortFigure::of(record),
+            short: ShortFigure::from_record(record),
             unit: record.unit,
             median: record.summary.median,
             p99: record.summary.quantiles().map(|it| it.p99),

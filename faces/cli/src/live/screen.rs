@@ -27,7 +27,7 @@ const NO_KEY: u8 = 0;
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
 /// Restores the terminal if a view is open; may be called from any thread, any number of times.
-pub fn restore() {
+pub fn restore_terminal() {
     // Locked until the end, so that a thread that sees `None` finds the terminal restored.
     let mut before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(modes) = before.take() {
@@ -48,7 +48,7 @@ fn leave_before_panics() {
     HOOKED.call_once(|| {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            restore();
+            restore_terminal();
             usual(panic);
         }));
     });
@@ -56,7 +56,7 @@ fn leave_before_panics() {
 
 /// Actions of keys in the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Key {
+pub enum KeyAction {
     /// Interrupts the run.
     Quit,
     /// Redraws everything, after other output on the terminal.
@@ -64,11 +64,11 @@ pub enum Key {
 }
 
 /// Returns the actions of the typed keys.
-fn keys_of(typed: &[u8]) -> Vec<Key> {
+fn keys_of(typed: &[u8]) -> Vec<KeyAction> {
     const CTRL_L: u8 = 0x0c;
     let key = |byte: &u8| match byte {
-        b'q' | b'Q' => Some(Key::Quit),
-        &CTRL_L => Some(Key::Redraw),
+        b'q' | b'Q' => Some(KeyAction::Quit),
+        &CTRL_L => Some(KeyAction::Redraw),
         _ => None,
     };
     typed.iter().filter_map(key).collect()
@@ -106,7 +106,7 @@ impl Screen {
         let entered = tcsetattr(&terminal, OptionalActions::Now, &modes).is_ok()
             && terminal.lock().write_all(ENTER.as_bytes()).is_ok();
         if !entered {
-            restore();
+            restore_terminal();
             return None;
         }
         Some(Screen { pending: Vec::new(), has_keys: stdin().is_terminal() })
@@ -118,7 +118,7 @@ impl Screen {
     }
 
     /// Returns the actions of the keys typed since the last call; does not block.
-    pub fn keys(&mut self) -> Vec<Key> {
+    pub fn read_key_actions(&mut self) -> Vec<KeyAction> {
         let mut typed = [0; 64];
         let input = stdin();
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -265,8 +265,8 @@ mod tests {
 
     #[test]
     fn only_the_key_q_ends_the_run() {
-        assert_eq!(keys_of(b"x\x1b[Aq"), [Key::Quit]);
-        assert_eq!(keys_of(b"\x0c"), [Key::Redraw]);
+        assert_eq!(keys_of(b"x\x1b[Aq"), [KeyAction::Quit]);
+        assert_eq!(keys_of(b"\x0c"), [KeyAction::Redraw]);
         assert_eq!(keys_of(b"\r\n yes"), []);
     }
 
@@ -292,7 +292,7 @@ mod tests {
             assert!(!is_closed());
             let other = std::thread::spawn(|| panic!("planted by the test"));
             assert!(other.join().is_err() && is_closed());
-            return restore();
+            return restore_terminal();
         }
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("open a pseudo-terminal");
         grantpt(&ours).expect("grant the pseudo-terminal");

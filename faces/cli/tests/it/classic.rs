@@ -234,8 +234,10 @@ fn node_microbench_prints_its_table() {
 }
 
 /// The links' paths, with the program that each calls.
-fn links() -> impl Iterator<Item = (&'static names::Classic, String)> {
-    names::CLASSICS.iter().flat_map(|classic| classic.links().map(move |link| (classic, link)))
+fn links() -> impl Iterator<Item = (&'static names::ClassicProgram, String)> {
+    names::CLASSIC_PROGRAMS
+        .iter()
+        .flat_map(|classic| classic.link_paths().map(move |link| (classic, link)))
 }
 
 #[test]

@@ -59,7 +59,9 @@ fn started(home: &Home) -> u64 {
 
 /// Waits until the server has used CPU time under load.
 fn wait_for_load(serving: &Running<'_>) {
-    let cpu = || handover_classic::load::process::usage_of(serving.id()).unwrap_or_default().cpu();
+    let cpu = || {
+        handover_classic::load::process::read_process_usage(serving.id()).unwrap_or_default().cpu()
+    };
     let enough = cpu() + Duration::from_millis(100);
     wait_until("load", || cpu() >= enough);
 }
@@ -653,8 +655,11 @@ fn memory_of_closed_connections_is_returned() {
     }
     let home = Home::new();
     let (serving, port) = server(&home, "");
-    let anon =
-        || handover_classic::load::process::usage_of(serving.id()).unwrap_or_default().anon_bytes;
+    let anon = || {
+        handover_classic::load::process::read_process_usage(serving.id())
+            .unwrap_or_default()
+            .anon_bytes
+    };
     let before = anon();
     // Each sends the beginning of a message that it does not finish.
     let crowd: Vec<TcpStream> = (0..600)

@@ -1,14 +1,14 @@
 //! Participants as processes: this program started again for each, inheriting the shared
 //! descriptors.
 
-use super::stage::{PATIENCE, SetupFn, Stage, gather};
+use super::stage::{PATIENCE_DEFAULT, RoundParams, SetupFn, collect_results};
 use super::threads::{panic_message, play};
 use crate::fault::Fault;
 use crate::process::Process;
 use crate::raw::{Control, Region, adopt_descriptors};
 use crate::samples::{ParticipantResult, Samples, Timing};
 use crate::setup::{Setup, descriptor_numbers, make_inheritable};
-use crate::trace::{TraceTo, Tracing};
+use crate::trace::{TraceRequest, Tracing};
 use crate::workload::{self, Role};
 use handover_base::affinity;
 use handover_record::{ArgValues, Param, Spec};
@@ -38,7 +38,7 @@ struct Assignment {
     timing: Timing,
     slack_bytes: usize,
     count_hardware: bool,
-    trace: Option<TraceTo>,
+    trace: Option<TraceRequest>,
     parent: i32,
     control: i32,
     answer: i32,
@@ -49,14 +49,14 @@ struct Assignment {
 type Answer = Result<ParticipantResult, String>;
 
 pub(super) fn run_round(
-    stage: &Stage,
+    stage: &RoundParams,
     roles: &[Role],
     setup_erased: SetupFn,
     interrupted: &AtomicBool,
 ) -> Result<Vec<ParticipantResult>, Fault> {
-    let mut setup = Setup::creating(&stage.cpus, true);
+    let mut setup = Setup::for_creator(&stage.cpus, true);
     let workload = setup_erased(&stage.values, &mut setup)?;
-    let (_control, control_fd) = Region::<crate::raw::ControlWords>::make()?;
+    let (_control, control_fd) = Region::<crate::raw::ControlWords>::create()?;
     let shared_fds = setup.into_inheritable()?;
     make_inheritable(&control_fd)?;
 
@@ -82,8 +82,8 @@ pub(super) fn run_round(
         };
         let text = serde_json::to_string(&assignment)
             .map_err(|error| Fault::Start { role: role.name.into(), why: error.to_string() })?;
-        let process = Process::with_variable(PARTICIPANT_VARIABLE, &text)
-            .map_err(|refused| Fault::not_started(role.name, &refused))?;
+        let process = Process::start_with_variable(PARTICIPANT_VARIABLE, &text)
+            .map_err(|refused| Fault::participant_not_started(role.name, &refused))?;
         started.push(process);
         answers.push(answer);
     }
@@ -98,10 +98,10 @@ pub(super) fn run_round(
         };
         thread::Builder::new()
             .spawn(listening)
-            .map_err(|refused| Fault::not_started(roles[index].name, &refused))?;
+            .map_err(|refused| Fault::participant_not_started(roles[index].name, &refused))?;
     }
     drop(to);
-    let gathered = gather(roles, &from, stage.patience(), interrupted);
+    let gathered = collect_results(roles, &from, stage.patience(), interrupted);
     let gathered = match gathered {
         Err(Fault::Died { role, .. }) => {
             let status = describe_dead(&mut started);
@@ -130,7 +130,7 @@ fn read_answer(role: Role, answer: OwnedFd) -> Result<ParticipantResult, Fault> 
 fn describe_dead(children: &mut [Process]) -> String {
     for _ in 0..100 {
         for child in children.iter_mut() {
-            if let Some(status) = child.status()
+            if let Some(status) = child.exit_status()
                 && !status.success()
             {
                 return status.to_string();
@@ -230,7 +230,7 @@ fn play_assigned(
     let samples =
         Samples::new(assignment.timing, parts_count, role.measured, Some(control.clone()));
     let participant = workload::Participant { index: assignment.index, count: roles.len(), cpu };
-    let stage = Stage {
+    let stage = RoundParams {
         spec_id: bench.spec.id,
         contender: bench.contender,
         values,
@@ -243,12 +243,12 @@ fn play_assigned(
         count_hardware: assignment.count_hardware,
         trace: assignment.trace.clone(),
         // Unused: the coordinator enforces the time limit.
-        patience: PATIENCE,
+        patience: PATIENCE_DEFAULT,
     };
     // The recording ends before the reply is sent: after the reply, this process is killed.
-    let _tracing = stage.trace.as_ref().map(Tracing::begin).transpose()?;
-    let _slack = stage.slack();
+    let _tracing = stage.trace.as_ref().map(Tracing::start).transpose()?;
+    let _slack = stage.allocate_slack();
     let workload =
-        (bench.setup)(&stage.values, &mut Setup::attaching(&assignment.cpus, shared_fds))?;
+        (bench.setup)(&stage.values, &mut Setup::for_inheritor(&assignment.cpus, shared_fds))?;
     play(&*workload, &stage, role, participant, &control, samples)
 }

@@ -3,7 +3,7 @@
 use crate::fault::Fault;
 use crate::samples::{ParticipantResult, Samples, Timing};
 use crate::setup::{Setup, has_repeated_cpu};
-use crate::trace::TraceTo;
+use crate::trace::TraceRequest;
 use crate::workload::{self, Handover, Role};
 use handover_record::{ArgValues, Args};
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// Default time limit of a participant, in addition to the time of ten rounds.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE_DEFAULT: Duration = Duration::from_secs(10);
 
 /// Parameters of a round.
 #[derive(Clone, Debug)]
-pub(crate) struct Stage {
+pub(crate) struct RoundParams {
     pub spec_id: &'static str,
     pub contender: &'static str,
     pub values: ArgValues,
@@ -34,19 +34,19 @@ pub(crate) struct Stage {
     pub count_hardware: bool,
     /// Destination of the recording; `None` if the round is not recorded. With `processes`, each
     /// participant process writes its own file in the folder.
-    pub trace: Option<TraceTo>,
+    pub trace: Option<TraceRequest>,
     /// Time limit of a participant: see [`Plan::patience`](crate::lab::Plan::patience).
     pub patience: Duration,
 }
 
-impl Stage {
+impl RoundParams {
     /// Returns `true` if participants share a CPU; a waiting participant must then not spin.
     pub(crate) fn is_crowded(&self) -> bool {
         has_repeated_cpu(&self.cpus)
     }
 
     /// Allocates a block, so that the workload's memory lies at another address in each round.
-    pub(crate) fn slack(&self) -> Vec<u8> {
+    pub(crate) fn allocate_slack(&self) -> Vec<u8> {
         Vec::with_capacity(self.slack_bytes)
     }
 
@@ -96,7 +96,7 @@ const SLICE: Duration = Duration::from_millis(100);
 
 /// Collects the participants' results. After a fault or a requested stop, waits at most [`GRACE`]
 /// for the others, and returns the first fault.
-pub(super) fn gather(
+pub(super) fn collect_results(
     roles: &[Role],
     from: &Receiver<(usize, Result<ParticipantResult, Fault>)>,
     patience: Duration,

@@ -1,6 +1,6 @@
 //! Participants as threads.
 
-use super::stage::{ErasedHandover, SetupFn, Stage, gather};
+use super::stage::{ErasedHandover, RoundParams, SetupFn, collect_results};
 use crate::counters;
 use crate::fault::Fault;
 use crate::off_cpu::SwitchRecorder;
@@ -20,9 +20,9 @@ use std::thread::{self, JoinHandle};
 
 /// Runs a round of one participant: `play` does the setup and the sampling on a new, pinned
 /// thread.
-pub(crate) fn run_round_of_one(
-    stage: &Stage,
-    play: fn(&Stage) -> Result<ParticipantResult, Fault>,
+pub(crate) fn run_round_of_one_participant(
+    stage: &RoundParams,
+    play: fn(&RoundParams) -> Result<ParticipantResult, Fault>,
     interrupted: &AtomicBool,
 ) -> Result<Vec<ParticipantResult>, Fault> {
     let role = Role::measured("one");
@@ -32,17 +32,18 @@ pub(crate) fn run_round_of_one(
         pin(inner.cpus[0])?;
         play(&inner)
     })?;
-    let notes = gather(&[role], &from, stage.patience(), interrupted)?;
+    let notes = collect_results(&[role], &from, stage.patience(), interrupted)?;
     join([thread]);
     Ok(notes)
 }
 
 /// Runs a benchmark's only participant on its thread. The workload keeps its type and lives on the stack, so that the
 /// measured code is compiled as in a user's program; all other code is compiled once.
-pub(crate) fn play_alone<W: Workload>(stage: &Stage) -> Result<ParticipantResult, Fault> {
-    let setup =
-        || W::setup(&W::Args::from_values(&stage.values), &mut Setup::creating(&stage.cpus, false));
-    let _slack = stage.slack();
+pub(crate) fn play_alone<W: Workload>(stage: &RoundParams) -> Result<ParticipantResult, Fault> {
+    let setup = || {
+        W::setup(&W::Args::from_values(&stage.values), &mut Setup::for_creator(&stage.cpus, false))
+    };
+    let _slack = stage.allocate_slack();
     let mut workload = setup()?;
     if stage.check {
         workload.check()?;
@@ -56,7 +57,7 @@ pub(crate) fn play_alone<W: Workload>(stage: &Stage) -> Result<ParticipantResult
 /// Runs a round of several participants that share one workload. Threads that are still stuck at
 /// the time limit are left running; they own what they use, so the next round is not affected.
 pub(super) fn run_round(
-    stage: &Stage,
+    stage: &RoundParams,
     roles: &[Role],
     setup: SetupFn,
     interrupted: &AtomicBool,
@@ -67,13 +68,13 @@ pub(super) fn run_round(
 /// Runs the round with threads from `spawn`; if one cannot be started, stops the others.
 fn round_started_by(
     mut spawn: impl Spawn,
-    stage: &Stage,
+    stage: &RoundParams,
     roles: &[Role],
     setup: SetupFn,
     interrupted: &AtomicBool,
 ) -> Result<Vec<ParticipantResult>, Fault> {
     let (workload, _slack) = set_up(stage, setup)?;
-    let (words, _fd) = Region::make()?;
+    let (words, _fd) = Region::create()?;
     let measured = roles.iter().filter(|role| role.measured).count();
     let control = Control::new(words, roles.len(), measured);
     let (to, from) = channel();
@@ -97,7 +98,7 @@ fn round_started_by(
         }
     }
     drop(to);
-    let notes = gather(roles, &from, stage.patience(), interrupted)?;
+    let notes = collect_results(roles, &from, stage.patience(), interrupted)?;
     // All have sent their result and are about to exit; joined, so that they do not overlap with the
     // next round.
     join(started);
@@ -108,18 +109,18 @@ fn round_started_by(
 /// Runs one participant from the starting line to its finish; shared by threads and processes.
 pub(super) fn play(
     workload: &dyn ErasedHandover,
-    stage: &Stage,
+    stage: &RoundParams,
     role: Role,
     participant: Participant,
     control: &Control,
     samples: Samples,
 ) -> Result<ParticipantResult, Fault> {
     let mut timed = Timed::prepare(stage, role.measured, samples);
-    timed.samples.await_pace();
+    timed.samples.wait_for_full_speed();
     if !control.wait_at_start_line(!stage.is_crowded()) {
         return Err(Fault::Interrupted);
     }
-    timed.samples.begin();
+    timed.samples.start();
     let played = workload.play(participant, &mut timed.samples);
     if role.measured {
         control.finish();
@@ -136,21 +137,21 @@ struct Timed {
 }
 
 impl Timed {
-    fn prepare(stage: &Stage, measured: bool, samples: Samples) -> Timed {
+    fn prepare(stage: &RoundParams, measured: bool, samples: Samples) -> Timed {
         let hardware = counters::HardwareCounters::open(stage.count_hardware && measured);
         Timed { samples, hardware, watched: Scheduling::begin(stage) }
     }
 
     /// Starts the measurements of a benchmark's only participant, which waits for no other.
-    fn begin_alone(stage: &Stage) -> Timed {
+    fn begin_alone(stage: &RoundParams) -> Timed {
         let samples = Samples::new(stage.timing, stage.parts_count, true, None);
         let mut timed = Timed::prepare(stage, true, samples);
-        timed.samples.begin();
+        timed.samples.start();
         timed
     }
 
     fn end(self) -> ParticipantResult {
-        let mut notes = self.samples.end();
+        let mut notes = self.samples.finish();
         self.watched.end(&mut notes);
         notes.hardware = self.hardware.and_then(counters::HardwareCounters::read);
         notes
@@ -166,7 +167,7 @@ struct Scheduling {
 
 impl Scheduling {
     /// Starts measuring; also creates the thread's ring of probe events, before the timed part.
-    fn begin(stage: &Stage) -> Scheduling {
+    fn begin(stage: &RoundParams) -> Scheduling {
         let delayed_ns = trace::run_delay_ns();
         if stage.trace.is_none() {
             return Scheduling { delayed_ns, switches: None };
@@ -184,14 +185,17 @@ impl Scheduling {
 }
 
 /// Runs the setup on the first participant's CPU, so that memory is allocated on its NUMA node.
-fn set_up(stage: &Stage, setup: SetupFn) -> Result<(Arc<dyn ErasedHandover>, Vec<u8>), Fault> {
+fn set_up(
+    stage: &RoundParams,
+    setup: SetupFn,
+) -> Result<(Arc<dyn ErasedHandover>, Vec<u8>), Fault> {
     let (to, from) = channel();
     let inner = stage.clone();
     let role = Role::serving("setup");
     let body = move || {
         pin(inner.cpus[0])?;
-        let slack = inner.slack();
-        Ok((setup(&inner.values, &mut Setup::creating(&inner.cpus, false))?, slack))
+        let slack = inner.allocate_slack();
+        Ok((setup(&inner.values, &mut Setup::for_creator(&inner.cpus, false))?, slack))
     };
     let thread = start(spawn, role, 0, to, body)?;
     let set_up = match from.recv() {
@@ -235,7 +239,7 @@ fn start<T: Send + 'static>(
         let _ = to.send((index, outcome));
     };
     spawn(format!("{}-{index}", role.name), Box::new(send_result))
-        .map_err(|refused| Fault::not_started(role.name, &refused))
+        .map_err(|refused| Fault::participant_not_started(role.name, &refused))
 }
 
 /// Joins threads that have sent their result or cannot be stopped.
@@ -256,7 +260,7 @@ pub(super) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stage::{PATIENCE, setup_erased};
+    use super::super::stage::{PATIENCE_DEFAULT, setup_erased};
     use super::*;
     use crate::samples::Timing;
     use crate::workload::Handover;
@@ -292,7 +296,7 @@ mod tests {
     #[test]
     fn participant_that_cannot_start_ends_the_other_participants() {
         let cpu = handover_base::topology::allowed()[0];
-        let stage = Stage {
+        let stage = RoundParams {
             spec_id: Endless::SPEC.id,
             contender: "none",
             values: ArgValues::defaults(&[]),
@@ -304,7 +308,7 @@ mod tests {
             slack_bytes: 0,
             count_hardware: false,
             trace: None,
-            patience: PATIENCE,
+            patience: PATIENCE_DEFAULT,
         };
         for last in 0..3 {
             let mut left = last;

@@ -1,6 +1,6 @@
 //! Facts about the machine from kernel files.
 
-use crate::host::{Files, Turbo};
+use crate::host::{KernelFiles, Turbo};
 use handover_base::topology::{self, Topology};
 use rustix::process::{Resource, getrlimit};
 use std::path::Path;
@@ -8,14 +8,14 @@ use std::path::Path;
 /// Resource limit: the soft limit, and the hard limit up to which it can be raised without root.
 /// `u64::MAX` if unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Limit {
+pub(super) struct ResourceLimit {
     pub(super) soft: u64,
     pub(super) hard: u64,
 }
 
 /// Facts about the machine in the kernel's wording; `None` if the kernel does not report a fact.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct MachineFacts {
     pub(super) hypervisor: Option<String>,
     pub(super) governor: Option<String>,
     pub(super) turbo: Option<Turbo>,
@@ -35,8 +35,8 @@ pub(super) struct Facts {
     pub(super) cgroup_cpus: Option<f64>,
     pub(super) cgroup_memory_bytes: Option<u64>,
     pub(super) memory_bytes: u64,
-    pub(super) fds: Option<Limit>,
-    pub(super) threads: Option<Limit>,
+    pub(super) fds: Option<ResourceLimit>,
+    pub(super) threads: Option<ResourceLimit>,
     pub(super) pids_max: Option<u64>,
     pub(super) load_1min: Option<f64>,
     pub(super) perf_event_paranoid: Option<i64>,
@@ -44,35 +44,39 @@ pub(super) struct Facts {
     pub(super) numa_balancing: Option<bool>,
 }
 
-impl Facts {
+impl MachineFacts {
     /// Reads the kernel files below `root` (`/` except in tests), and this process's limits.
     pub(super) fn read(root: &Path) -> Self {
-        let files = Files(root);
+        let files = KernelFiles(root);
         let topology = Topology::read().ok();
         let limit = |which| {
             let limit = getrlimit(which);
             let of = |value: Option<u64>| value.unwrap_or(u64::MAX);
-            Some(Limit { soft: of(limit.current), hard: of(limit.maximum) })
+            Some(ResourceLimit { soft: of(limit.current), hard: of(limit.maximum) })
         };
         Self {
             hypervisor: topology::hypervisor(),
             governor: files.governor(),
             turbo: files.turbo(),
-            smt_control: files.line("/sys/devices/system/cpu/smt/control"),
-            smt_active: files.line("/sys/devices/system/cpu/smt/active").map(|text| text == "1"),
-            isolated: files.text("/sys/devices/system/cpu/isolated"),
-            nohz_full: files.text("/sys/devices/system/cpu/nohz_full").map(|text| match &*text {
-                "(null)" => String::new(),
-                _ => text,
-            }),
+            smt_control: files.read_line("/sys/devices/system/cpu/smt/control"),
+            smt_active: files
+                .read_line("/sys/devices/system/cpu/smt/active")
+                .map(|text| text == "1"),
+            isolated: files.read_text("/sys/devices/system/cpu/isolated"),
+            nohz_full: files.read_text("/sys/devices/system/cpu/nohz_full").map(
+                |text| match &*text {
+                    "(null)" => String::new(),
+                    _ => text,
+                },
+            ),
             mitigations: mitigations(&files),
             huge_pages: files.huge_pages(),
-            clock_source: files.clock("current_clocksource"),
+            clock_source: files.clock_sources("current_clocksource"),
             clock_sources: files
-                .clock("available_clocksource")
+                .clock_sources("available_clocksource")
                 .map(|text| text.split_whitespace().map(str::to_string).collect())
                 .unwrap_or_default(),
-            timer_slack_ns: files.number("/proc/self/timerslack_ns"),
+            timer_slack_ns: files.read_number("/proc/self/timerslack_ns"),
             cpus_online: topology.as_ref().map_or(0, |it| it.cpus.len()),
             cpus_allowed: topology::allowed().len(),
             cgroup_cpus: topology::quota_cpus(),
@@ -80,17 +84,19 @@ impl Facts {
             memory_bytes: files.memory_bytes(),
             fds: limit(Resource::Nofile),
             threads: limit(Resource::Nproc),
-            pids_max: files.number("/sys/fs/cgroup/pids.max"),
+            pids_max: files.read_number("/sys/fs/cgroup/pids.max"),
             load_1min: files.load_1min(),
-            perf_event_paranoid: files.number("/proc/sys/kernel/perf_event_paranoid"),
+            perf_event_paranoid: files.read_number("/proc/sys/kernel/perf_event_paranoid"),
             numa_nodes: topology.as_ref().map_or(1, |it| it.nodes_count as usize),
-            numa_balancing: files.line("/proc/sys/kernel/numa_balancing").map(|text| text != "0"),
+            numa_balancing: files
+                .read_line("/proc/sys/kernel/numa_balancing")
+                .map(|text| text != "0"),
         }
     }
 }
 
 /// Returns the vulnerabilities with an active mitigation, each as `name: state`; the others cost no time.
-fn mitigations(files: &Files<'_>) -> Vec<String> {
+fn mitigations(files: &KernelFiles<'_>) -> Vec<String> {
     let mitigated = |(name, state): (String, String)| {
         Some(format!("{name}: {}", state.strip_prefix("Mitigation: ")?))
     };
@@ -100,17 +106,17 @@ fn mitigations(files: &Files<'_>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::BOOST;
+    use crate::host::BOOST_FILE;
     use std::fs;
 
-    fn planted(files: &[(&str, &str)]) -> Facts {
+    fn planted(files: &[(&str, &str)]) -> MachineFacts {
         let root = tempfile::tempdir().expect("create a temporary folder");
         for (path, text) in files {
             let path = root.path().join(path);
             fs::create_dir_all(path.parent().expect("it lies in a folder")).expect("made");
             fs::write(path, text).expect("write the file");
         }
-        Facts::read(root.path())
+        MachineFacts::read(root.path())
     }
 
     #[test]
@@ -133,7 +139,7 @@ mod tests {
             ("proc/sys/kernel/perf_event_paranoid", "-1\n"),
         ]);
         assert_eq!(facts.governor.as_deref(), Some("powersave"));
-        assert_eq!(facts.turbo, Some(Turbo { on: true, file: BOOST, off: "0" }));
+        assert_eq!(facts.turbo, Some(Turbo { on: true, file: BOOST_FILE, off: "0" }));
         assert_eq!((facts.smt_control.as_deref(), facts.smt_active), (Some("on"), Some(true)));
         assert_eq!((facts.isolated.as_deref(), facts.nohz_full.as_deref()), (Some(""), Some("")));
         assert_eq!(facts.mitigations, ["retbleed: untrained return thunk"]);

@@ -14,12 +14,12 @@ pub(super) struct CpuMeasurements {
     pub(super) time: Duration,
     /// Share of the machine's CPU time that the hypervisor scheduled for other guests (steal time).
     pub(super) steal: Option<f64>,
-    pub(super) cpus: Vec<Core>,
+    pub(super) cpus: Vec<CoreMeasurement>,
 }
 
 /// Measurements of one CPU core.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Core {
+pub(super) struct CoreMeasurement {
     pub(super) cpu: u32,
     /// Share of the calibration loops that ran slower than the core's full speed.
     pub(super) slowed: f64,
@@ -29,7 +29,7 @@ pub(super) struct Core {
 
 impl CpuMeasurements {
     /// Spins for `time` on each CPU and returns the measurements.
-    pub(super) fn take(time: Duration) -> Self {
+    pub(super) fn measure(time: Duration) -> Self {
         let quota = topology::quota_cpus().map_or(CPUS_MAX, |cpus| (cpus as usize).max(1));
         let cpus: Vec<u32> = topology::allowed().into_iter().take(CPUS_MAX.min(quota)).collect();
         let before = usage::read_steal(&cpus);
@@ -52,7 +52,7 @@ impl CpuMeasurements {
 }
 
 /// Spins for `time` on one CPU; `None` if the thread cannot be pinned to it.
-fn spin(cpu: u32, time: Duration) -> Option<Core> {
+fn spin(cpu: u32, time: Duration) -> Option<CoreMeasurement> {
     affinity::pin(cpu).ok()?;
     let before = usage::thread();
     let until = Instant::now() + time;
@@ -63,7 +63,7 @@ fn spin(cpu: u32, time: Duration) -> Option<Core> {
     let fastest = laps.iter().copied().min().unwrap_or(0);
     let slowed = laps.iter().filter(|lap| pace::is_slower(**lap, fastest)).count();
     let spent = usage::thread() - before;
-    Some(Core {
+    Some(CoreMeasurement {
         cpu,
         slowed: slowed as f64 / laps.len().max(1) as f64,
         switches_involuntary: spent.switches_involuntary,
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn only_allowed_cpus_are_examined() {
-        let measured = CpuMeasurements::take(Duration::from_millis(20));
+        let measured = CpuMeasurements::measure(Duration::from_millis(20));
         assert!(!measured.cpus.is_empty());
         assert!(measured.cpus.iter().all(|core| (0.0..=1.0).contains(&core.slowed)));
         let allowed = topology::allowed();

@@ -1,6 +1,6 @@
 //! Verdicts: the effect of the facts on figures, and the repair.
 
-use super::facts::{Facts, Limit};
+use super::facts::{MachineFacts, ResourceLimit};
 use super::measured::CpuMeasurements;
 use handover_record::{Finding, FindingLevel};
 
@@ -47,7 +47,7 @@ impl About {
     }
 
     /// Creates a finding about a fact that cannot be read; in a guest, only the host knows it.
-    fn unreadable(&self, facts: &Facts) -> Finding {
+    fn unreadable(&self, facts: &MachineFacts) -> Finding {
         match &facts.hypervisor {
             Some(hypervisor) => self.finding(
                 FindingLevel::Unknown,
@@ -60,7 +60,7 @@ impl About {
 }
 
 /// Returns all findings about the machine, worst first, in a fixed order within a level.
-pub(super) fn of(facts: &Facts, measured: Option<&CpuMeasurements>) -> Vec<Finding> {
+pub(super) fn find_all(facts: &MachineFacts, measured: Option<&CpuMeasurements>) -> Vec<Finding> {
     let mut findings = vec![
         governor(facts),
         turbo(facts),
@@ -88,7 +88,7 @@ pub(super) fn of(facts: &Facts, measured: Option<&CpuMeasurements>) -> Vec<Findi
     findings
 }
 
-fn governor(facts: &Facts) -> Finding {
+fn governor(facts: &MachineFacts) -> Finding {
     let about = About {
         code: "governor",
         why: "the frequency follows the load with some milliseconds' delay: the first rounds are slow",
@@ -100,7 +100,7 @@ fn governor(facts: &Facts) -> Finding {
     }
 }
 
-fn turbo(facts: &Facts) -> Finding {
+fn turbo(facts: &MachineFacts) -> Finding {
     let about = About {
         code: "turbo",
         why: "the frequency depends on the temperature and on what other cores do: runs differ by it",
@@ -114,7 +114,7 @@ fn turbo(facts: &Facts) -> Finding {
     }
 }
 
-fn smt(facts: &Facts) -> Finding {
+fn smt(facts: &MachineFacts) -> Finding {
     let about = About {
         code: "smt",
         why: "a thread whose sibling is busy runs at half to two thirds of its pace",
@@ -128,7 +128,7 @@ fn smt(facts: &Facts) -> Finding {
     }
 }
 
-fn isolation(facts: &Facts) -> Finding {
+fn isolation(facts: &MachineFacts) -> Finding {
     let about = About {
         code: "isolation",
         why: "the scheduler runs other work on the measured CPUs unless they are isolated",
@@ -147,7 +147,7 @@ fn isolation(facts: &Facts) -> Finding {
     }
 }
 
-fn tickless(facts: &Facts) -> Finding {
+fn tickless(facts: &MachineFacts) -> Finding {
     let about = About {
         code: "tickless",
         why: "the timer tick takes a microsecond or more from a busy CPU, 100 to 1000 times a second",
@@ -165,7 +165,7 @@ fn tickless(facts: &Facts) -> Finding {
     }
 }
 
-fn mitigations(facts: &Facts) -> Finding {
+fn mitigations(facts: &MachineFacts) -> Finding {
     let about = About {
         code: "mitigations",
         why: "system calls and switches cost more than the hardware needs; compare machines with care",
@@ -183,7 +183,7 @@ fn mitigations(facts: &Facts) -> Finding {
     }
 }
 
-fn huge_pages(facts: &Facts) -> Finding {
+fn huge_pages(facts: &MachineFacts) -> Finding {
     let about = About {
         code: "huge-pages",
         why: "memory is moved into huge pages while it is used: some accesses take long",
@@ -196,7 +196,7 @@ fn huge_pages(facts: &Facts) -> Finding {
     }
 }
 
-fn clock_source(facts: &Facts) -> Finding {
+fn clock_source(facts: &MachineFacts) -> Finding {
     let about = About {
         code: "clock-source",
         why: "other clocks than the TSC cost a system call, or a read of a device, at each reading",
@@ -214,7 +214,7 @@ fn clock_source(facts: &Facts) -> Finding {
     }
 }
 
-fn timer_slack(facts: &Facts) -> Finding {
+fn timer_slack(facts: &MachineFacts) -> Finding {
     let about = About {
         code: "timer-slack",
         why: "a sleep, or a wait with a time-out, ends late by up to this time",
@@ -229,7 +229,7 @@ fn timer_slack(facts: &Facts) -> Finding {
     }
 }
 
-fn cgroup_cpus(facts: &Facts) -> Finding {
+fn cgroup_cpus(facts: &MachineFacts) -> Finding {
     let about = About {
         code: "cgroup-cpus",
         why: "a process that has used up its quota is stopped until the next period, for tens of milliseconds",
@@ -248,7 +248,7 @@ fn cgroup_cpus(facts: &Facts) -> Finding {
     }
 }
 
-fn memory(facts: &Facts) -> Finding {
+fn memory(facts: &MachineFacts) -> Finding {
     let about = About {
         code: "memory",
         why: "with too little memory, benchmarks of many flows, fibers or connections are refused or killed",
@@ -264,7 +264,7 @@ fn memory(facts: &Facts) -> Finding {
     }
 }
 
-fn fds(facts: &Facts) -> Finding {
+fn fds(facts: &MachineFacts) -> Finding {
     let about = About {
         code: "fds",
         why: "each connection takes a descriptor: with too few, servers refuse connections",
@@ -276,7 +276,7 @@ fn fds(facts: &Facts) -> Finding {
     }
 }
 
-fn threads(facts: &Facts) -> Finding {
+fn threads(facts: &MachineFacts) -> Finding {
     let about = About {
         code: "threads",
         why: "benchmarks of a thousand participants cannot start them all",
@@ -300,7 +300,7 @@ fn words(limit: u64) -> String {
 }
 
 /// Returns the command that raises a resource limit: `ulimit` up to the hard limit, else the files that root edits.
-fn raise(option: &str, limit: Limit, sysctl: &str) -> String {
+fn raise(option: &str, limit: ResourceLimit, sysctl: &str) -> String {
     if limit.hard > limit.soft {
         format!("ulimit {option} {}", words(limit.hard).replace("no limit", "unlimited"))
     } else {
@@ -308,7 +308,7 @@ fn raise(option: &str, limit: Limit, sysctl: &str) -> String {
     }
 }
 
-fn load(facts: &Facts) -> Finding {
+fn load(facts: &MachineFacts) -> Finding {
     let about = About {
         code: "load",
         why: "other programs run: they take CPUs, caches and memory from the benchmarks",
@@ -323,7 +323,7 @@ fn load(facts: &Facts) -> Finding {
     }
 }
 
-fn counters(facts: &Facts) -> Finding {
+fn counters(facts: &MachineFacts) -> Finding {
     let about = About {
         code: "counters",
         why: "instructions and cache misses of an operation are known only with the hardware's counters",
@@ -338,7 +338,7 @@ fn counters(facts: &Facts) -> Finding {
     }
 }
 
-fn numa_balancing(facts: &Facts) -> Finding {
+fn numa_balancing(facts: &MachineFacts) -> Finding {
     let about = About {
         code: "numa-balancing",
         why: "pages are unmapped to detect their users, and moved between nodes in mid-run",
@@ -411,14 +411,14 @@ fn switches(measured: &CpuMeasurements) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::measured::Core;
+    use super::super::measured::CoreMeasurement;
     use super::*;
     use crate::host::Turbo;
     use std::time::Duration;
 
     /// A machine configured for measurement.
-    fn quiet() -> Facts {
-        Facts {
+    fn quiet() -> MachineFacts {
+        MachineFacts {
             governor: Some("performance".into()),
             turbo: Some(Turbo { on: false, file: "/turbo", off: "1" }),
             smt_active: Some(false),
@@ -432,18 +432,18 @@ mod tests {
             cpus_online: 8,
             cpus_allowed: 8,
             memory_bytes: 16 << 30,
-            fds: Some(Limit { soft: 1 << 20, hard: 1 << 20 }),
-            threads: Some(Limit { soft: u64::MAX, hard: u64::MAX }),
+            fds: Some(ResourceLimit { soft: 1 << 20, hard: 1 << 20 }),
+            threads: Some(ResourceLimit { soft: u64::MAX, hard: u64::MAX }),
             load_1min: Some(0.1),
             perf_event_paranoid: Some(1),
             numa_nodes: 2,
             numa_balancing: Some(false),
-            ..Facts::default()
+            ..MachineFacts::default()
         }
     }
 
     fn at_rest() -> CpuMeasurements {
-        let core = |cpu| Core { cpu, slowed: 0.001, switches_involuntary: 3 };
+        let core = |cpu| CoreMeasurement { cpu, slowed: 0.001, switches_involuntary: 3 };
         CpuMeasurements {
             time: Duration::from_secs(1),
             steal: Some(0.0),
@@ -460,7 +460,7 @@ mod tests {
 
     #[test]
     fn machine_prepared_for_measuring_has_no_warning() {
-        let findings = of(&quiet(), Some(&at_rest()));
+        let findings = find_all(&quiet(), Some(&at_rest()));
         assert_eq!(findings.len(), 19);
         for finding in &findings {
             assert_eq!(finding.level, FindingLevel::Fine, "{finding:?}");
@@ -471,17 +471,17 @@ mod tests {
 
     #[test]
     fn disturbances_come_first_with_the_command_that_mends_them() {
-        let facts = Facts {
+        let facts = MachineFacts {
             governor: Some("powersave".into()),
             turbo: Some(Turbo { on: true, file: "/turbo", off: "1" }),
             smt_active: Some(true),
             clock_source: Some("hpet".into()),
             numa_balancing: Some(true),
-            fds: Some(Limit { soft: 1024, hard: 1 << 20 }),
-            threads: Some(Limit { soft: 512, hard: 512 }),
+            fds: Some(ResourceLimit { soft: 1024, hard: 1 << 20 }),
+            threads: Some(ResourceLimit { soft: 512, hard: 512 }),
             ..quiet()
         };
-        let findings = of(&facts, None);
+        let findings = find_all(&facts, None);
         let levels: Vec<_> = findings.iter().map(|it| it.level).collect();
         assert!(levels.is_sorted(), "{levels:?}");
         let mend = |code| found(&findings, code).mend.as_deref().expect("a repair command");
@@ -499,14 +499,14 @@ mod tests {
 
     #[test]
     fn virtual_machine_reports_facts_that_only_its_host_can_see() {
-        let facts = Facts {
+        let facts = MachineFacts {
             hypervisor: Some("KVM".into()),
             governor: None,
             turbo: None,
             smt_active: Some(false),
             ..quiet()
         };
-        let findings = of(&facts, None);
+        let findings = find_all(&facts, None);
         for code in ["governor", "turbo", "smt"] {
             let it = found(&findings, code);
             assert_eq!(
@@ -521,8 +521,8 @@ mod tests {
     fn steal_and_other_load_are_reported_by_cpu() {
         let mut measured = at_rest();
         measured.steal = Some(0.125);
-        measured.cpus[1] = Core { cpu: 3, slowed: 0.9, switches_involuntary: 400 };
-        let findings = of(&quiet(), Some(&measured));
+        measured.cpus[1] = CoreMeasurement { cpu: 3, slowed: 0.9, switches_involuntary: 400 };
+        let findings = find_all(&quiet(), Some(&measured));
         assert_eq!(found(&findings, "steal").found, "12.5 % of 1s");
         assert_eq!(found(&findings, "neighbours").found, "below their pace for 1s: CPU 3 90.0 %");
         assert_eq!(found(&findings, "switches").level, FindingLevel::Disturbs);
@@ -530,14 +530,14 @@ mod tests {
 
     #[test]
     fn container_limits_are_reported_with_the_way_to_lift_them() {
-        let facts = Facts {
+        let facts = MachineFacts {
             cgroup_cpus: Some(1.5),
             cpus_allowed: 4,
             cgroup_memory_bytes: Some(1 << 30),
             pids_max: Some(100),
             ..quiet()
         };
-        let findings = of(&facts, None);
+        let findings = find_all(&facts, None);
         assert_eq!(found(&findings, "cgroup-cpus").found, "1.5 of 4 CPUs");
         assert_eq!(found(&findings, "memory").found, "1.0 GiB");
         assert_eq!(found(&findings, "threads").found, "100 in this cgroup");

@@ -4,7 +4,7 @@
 //! report the pass waits for permission to continue, so that the parent does not work during a round.
 
 use super::Lab;
-use super::pass::{self, LabMessage, PassOrder, Report};
+use super::pass::{self, LabMessage, PassOrder, PassReport};
 use crate::bench::Bench;
 use crate::fault::Fault;
 use crate::process::Process;
@@ -36,33 +36,34 @@ const STOP: u8 = 0;
 const GO_ON: u8 = 1;
 
 /// Runs a pass in its own process, and forwards its reports to `report`.
-pub(super) fn run(
+pub(super) fn run_pass_process(
     lab: &Lab,
     order: &PassOrder,
     interrupted: &AtomicBool,
-    report: &mut dyn FnMut(Report) -> bool,
+    report: &mut dyn FnMut(PassReport) -> bool,
 ) -> Result<(), Fault> {
     let lost = |why: String| Fault::Pass { pass: order.pass + 1, why };
-    let failed = |refused: io::Error| lost(Fault::not_started("process", &refused).to_string());
+    let failed =
+        |refused: io::Error| lost(Fault::participant_not_started("process", &refused).to_string());
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
-    let (stop, stop_fd) = Region::<AtomicBool>::make().map_err(|errno| failed(errno.into()))?;
+    let (stop, stop_fd) = Region::<AtomicBool>::create().map_err(|errno| failed(errno.into()))?;
     make_inheritable(&theirs)?;
     make_inheritable(&stop_fd)?;
     let own = rustix::process::getpid().as_raw_nonzero();
     let word = format!("{WORD}{},{},{own}", theirs.as_raw_fd(), stop_fd.as_raw_fd());
-    let mut process = Process::with_argument(&word).map_err(failed)?;
+    let mut process = Process::start_with_argument(&word).map_err(failed)?;
     drop((theirs, stop_fd));
     ours.set_read_timeout(Some(SLICE)).map_err(failed)?;
 
     let mut ours = Stoppable { socket: ours, interrupted, stop: &stop, until: None };
     let ended = (|| -> io::Result<Result<(), Fault>> {
-        write_frame(&mut ours.socket, &(LabMessage::of(lab), order))?;
+        write_frame(&mut ours.socket, &(LabMessage::from_lab(lab), order))?;
         loop {
-            let said: Report = match read_frame(&mut ours)? {
+            let said: PassReport = match read_frame(&mut ours)? {
                 Ok(said) => said,
                 Err(fault) => return Ok(Err(fault)),
             };
-            let is_last = matches!(said, Report::End { .. });
+            let is_last = matches!(said, PassReport::End { .. });
             let goes_on = report(said);
             ours.socket.write_all(&[if goes_on { GO_ON } else { STOP }])?;
             if is_last || !goes_on {
@@ -72,7 +73,7 @@ pub(super) fn run(
     })();
     let until = Instant::now() + END_PATIENCE;
     let status = loop {
-        match process.status() {
+        match process.exit_status() {
             Some(status) => break Some(status),
             None if Instant::now() >= until || ours.is_given_up() => break None,
             None => thread::sleep(Duration::from_millis(1)),
@@ -142,7 +143,7 @@ fn read_frame<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<T> {
 }
 
 /// Runs a pass as requested by the parent process; returns `None` if this process was not started for a pass.
-pub(crate) fn run_if_child(all: &[&'static [Bench]]) -> Option<Result<(), Fault>> {
+pub(crate) fn run_if_pass_process(all: &[&'static [Bench]]) -> Option<Result<(), Fault>> {
     let word = std::env::args_os().nth(1)?;
     let numbers = word.to_str()?.strip_prefix(WORD)?;
     Some(run_pass(all, numbers))
@@ -169,11 +170,11 @@ fn run_pass(all: &[&'static [Bench]], numbers: &str) -> Result<(), Fault> {
     let mut socket = UnixStream::from(socket);
     let (message, order): (LabMessage, PassOrder) = read_frame(&mut socket)?;
     clock::calibration();
-    let lab = match message.set_up(all) {
+    let lab = match message.to_lab(all) {
         Ok(lab) => lab,
-        Err(fault) => return Ok(write_frame(&mut socket, &Err::<Report, _>(fault))?),
+        Err(fault) => return Ok(write_frame(&mut socket, &Err::<PassReport, _>(fault))?),
     };
-    pass::run(&lab, &order, &stop, &mut |report| {
+    pass::run_pass(&lab, &order, &stop, &mut |report| {
         let mut answer = [STOP];
         let written = write_frame(&mut socket, &Ok::<_, Fault>(report))
             .and_then(|()| socket.read_exact(&mut answer));

@@ -2,7 +2,7 @@
 
 use super::Plan;
 use crate::bench::Bench;
-use crate::crew::Stage;
+use crate::crew::RoundParams;
 use crate::noise;
 use crate::pace;
 use crate::samples::{PartSamples, ParticipantResult};
@@ -29,7 +29,7 @@ const UNDISTURBED_MIN: usize = 16;
 /// A contender or a floor with its measurements so far, of one pass or of all passes.
 pub(super) struct MeasuredContender {
     pub bench: &'static Bench,
-    pub stage: Stage,
+    pub stage: RoundParams,
     pub roles: Vec<Role>,
     pub placement_notes: Vec<String>,
     pub is_floor: bool,
@@ -141,7 +141,7 @@ mod as_bytes {
 impl MeasuredContender {
     pub fn new(
         bench: &'static Bench,
-        stage: Stage,
+        stage: RoundParams,
         roles: Vec<Role>,
         placement_notes: Vec<String>,
         is_floor: bool,
@@ -165,7 +165,7 @@ impl MeasuredContender {
     }
 
     /// Sets the facts found by earlier passes.
-    pub fn adopt(&mut self, known: ContenderFacts) {
+    pub fn adopt_facts(&mut self, known: ContenderFacts) {
         self.known = known;
         self.stage.timing.batch = known.batch;
         self.stage.timing.pace_ticks = known.pace_ticks;
@@ -173,8 +173,8 @@ impl MeasuredContender {
 
     /// Adds the facts and measurements of another process.
     pub fn absorb(&mut self, known: ContenderFacts, measured: Measurements) {
-        let pace_ticks = pace::fastest(self.known.pace_ticks, known.pace_ticks);
-        self.adopt(ContenderFacts { pace_ticks, ..known });
+        let pace_ticks = pace::min_known_ticks(self.known.pace_ticks, known.pace_ticks);
+        self.adopt_facts(ContenderFacts { pace_ticks, ..known });
         self.measured.absorb(measured);
     }
 
@@ -185,15 +185,16 @@ impl MeasuredContender {
     }
 
     /// Updates the fastest calibration loop with those of a round.
-    pub fn add_pace(&mut self, notes: &[ParticipantResult]) {
-        let seen = notes.iter().map(|it| it.pace_ticks).fold(self.known.pace_ticks, pace::fastest);
+    pub fn update_pace(&mut self, notes: &[ParticipantResult]) {
+        let seen =
+            notes.iter().map(|it| it.pace_ticks).fold(self.known.pace_ticks, pace::min_known_ticks);
         self.known.pace_ticks = seen;
         self.stage.timing.pace_ticks = seen;
     }
 
     /// Adds a warm-up round and returns its figure.
     pub fn add_warm_up_round(&mut self, notes: &[ParticipantResult]) -> f64 {
-        self.add_pace(notes);
+        self.update_pace(notes);
         let mut parts = notes.iter().flat_map(|it| &it.parts);
         let Some(part) = parts.find(|part| !part.is_empty()) else { return 0.0 };
         let figures: Vec<f64> = part.figures().map(|it| it.0).collect();
@@ -206,7 +207,7 @@ impl MeasuredContender {
     pub fn intervals(&self) -> Vec<Option<MedianEstimate>> {
         let interval = |part: &PartMeasurements| {
             let medians: Vec<f64> = part.rounds.iter().map(|round| round.median).collect();
-            (!medians.is_empty()).then(|| stats::of_independent(&medians))
+            (!medians.is_empty()).then(|| stats::median_of_independent(&medians))
         };
         self.measured.parts.iter().map(interval).collect()
     }
@@ -232,8 +233,8 @@ impl MeasuredContender {
         let involuntary = notes.iter().map(|it| it.own.switches_involuntary).sum();
         let crowded = self.stage.is_crowded() || self.neighbour_cpu.is_some();
         let marked = noise::is_disturbed(involuntary, crowded) || notes.iter().any(|it| it.slowed);
-        self.add_pace(notes);
-        let pace_ticks = notes.iter().map(|it| it.pace_ticks).fold(0, pace::fastest);
+        self.update_pace(notes);
+        let pace_ticks = notes.iter().map(|it| it.pace_ticks).fold(0, pace::min_known_ticks);
         let round = Round {
             pass,
             block,
@@ -355,7 +356,7 @@ impl PartMeasurements {
                 alone.get_or_insert_default().extend(ticks.iter().map(|ticks| clock::ps(*ticks)));
             }
             has_values |= said.has_values;
-            let own_sum = said.figure(said.samples_total, 1);
+            let own_sum = said.figure_per_op(said.samples_total, 1);
             ops += said.ops_total;
             sum += own_sum;
             rate += rate_of(participant, said, own_sum);
@@ -429,7 +430,7 @@ impl PartMeasurements {
 
     /// Returns the figure, which is the median over passes, with its interval.
     pub fn figure(&self) -> MedianEstimate {
-        stats::over_passes(&self.by_pass(|round, _| Some(round.median)))
+        stats::median_over_passes(&self.by_pass(|round, _| Some(round.median)))
     }
 
     /// Returns the figure of undisturbed samples; `None` if no sample was disturbed or too few rounds
@@ -548,8 +549,8 @@ mod tests {
     /// Returns a round with one participant whose samples are all `ticks`.
     fn notes(ticks: u64) -> Vec<ParticipantResult> {
         let mut samples = Samples::new(Default::default(), 1, true, None);
-        (0..20).for_each(|_| samples.note(0, ticks));
-        vec![samples.end()]
+        (0..20).for_each(|_| samples.record_ticks(0, ticks));
+        vec![samples.finish()]
     }
 
     #[test]
@@ -559,12 +560,12 @@ mod tests {
         let mut without = 0;
         for seed in 0..40 {
             let mut samples = Samples::new(Timing { seed, ..drawn }, 1, true, None);
-            samples.begin();
+            samples.start();
             // One batch, as its deadline is over.
-            samples.batches(|n| {
+            samples.time_batches(|n| {
                 std::hint::black_box(n);
             });
-            let notes = vec![samples.end()];
+            let notes = vec![samples.finish()];
             without += u32::from(notes[0].parts[0].alone.as_ref().is_some_and(Vec::is_empty));
             part.add_round(0, &notes, Round { block: seed as u32, ..Round::default() }, 0);
         }

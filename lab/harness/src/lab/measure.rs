@@ -1,10 +1,10 @@
 //! Measurement of one benchmark in one pass: check, warm-up, and blocks.
 
 use super::contender::{ContenderFacts, MeasuredContender};
-use super::{Group, Lab, Profile};
+use super::{BenchmarkGroup, Lab, Profile};
 use crate::bench::Bench;
 use crate::counters;
-use crate::crew::Stage;
+use crate::crew::RoundParams;
 use crate::fault::Fault;
 use crate::samples::{ParticipantResult, Timing};
 use handover_base::random::SplitMix64;
@@ -36,7 +36,7 @@ const SINGLE_CLOCKS_MIN: f64 = 20.0;
 
 /// Limits of one visit, which measures one benchmark in one pass.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Visit {
+pub(super) struct VisitLimits {
     /// Minimum number of blocks, regardless of time.
     pub blocks_min: u32,
     /// Maximum number of blocks of the visit.
@@ -50,7 +50,7 @@ pub(super) struct Visit {
 /// Measurement of one benchmark in one pass.
 pub(super) struct BlockRunner<'a> {
     pub lab: &'a Lab,
-    pub group: &'a Group,
+    pub group: &'a BenchmarkGroup,
     pub interrupted: &'a AtomicBool,
     /// Index of the pass.
     pub pass: u32,
@@ -64,7 +64,7 @@ pub(super) struct BlockRunner<'a> {
 impl<'a> BlockRunner<'a> {
     pub fn new(
         lab: &'a Lab,
-        group: &'a Group,
+        group: &'a BenchmarkGroup,
         interrupted: &'a AtomicBool,
         pass: u32,
         mut random: SplitMix64,
@@ -75,7 +75,7 @@ impl<'a> BlockRunner<'a> {
 
     /// Checks every contender and warms it up. Returns the contenders that failed, with their
     /// faults; these are not measured.
-    pub fn begin(
+    pub fn check_and_warm_up(
         &mut self,
         contenders: &mut [MeasuredContender],
         warm_up: Duration,
@@ -98,7 +98,7 @@ impl<'a> BlockRunner<'a> {
     ) -> Result<(), Fault> {
         let _neighbour = self.neighbour(contenders)?;
         for (contender, known) in contenders.iter_mut().zip(known) {
-            contender.adopt(*known);
+            contender.adopt_facts(*known);
             if known.is_out {
                 continue;
             }
@@ -106,16 +106,16 @@ impl<'a> BlockRunner<'a> {
             let mut stage = self.stage(contender);
             stage.timing.round_ns /= WARM_AGAIN_PART;
             let notes = self.run_round(contender, &stage)?;
-            contender.add_pace(&notes);
+            contender.update_pace(&notes);
         }
         Ok(())
     }
 
     /// Measures blocks within the limits of a visit, and calls `on_block` after each block.
-    pub fn visit(
+    pub fn measure_visit(
         &mut self,
         contenders: &mut [MeasuredContender],
-        visit: Visit,
+        visit: VisitLimits,
         on_block: &mut dyn FnMut(u32, u32) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let _neighbour = self.neighbour(contenders)?;
@@ -124,24 +124,28 @@ impl<'a> BlockRunner<'a> {
             if spent && done >= visit.blocks_min {
                 break;
             }
-            self.block(contenders, done)?;
+            self.measure_rounds_of_block(contenders, done)?;
             on_block(done + 1, visit.blocks_max)?;
         }
         Ok(())
     }
 
     /// Measures one block, with the busy neighbour if the plan has one.
-    pub fn one_block(
+    pub fn measure_block(
         &mut self,
         contenders: &mut [MeasuredContender],
         block: u32,
     ) -> Result<(), Fault> {
         let _neighbour = self.neighbour(contenders)?;
-        self.block(contenders, block)
+        self.measure_rounds_of_block(contenders, block)
     }
 
     /// Measures one block: a round of each contender, in random order.
-    pub fn block(&mut self, contenders: &mut [MeasuredContender], block: u32) -> Result<(), Fault> {
+    pub fn measure_rounds_of_block(
+        &mut self,
+        contenders: &mut [MeasuredContender],
+        block: u32,
+    ) -> Result<(), Fault> {
         let mut order: Vec<usize> = (0..contenders.len()).collect();
         self.orders.shuffle(&mut order);
         for place in order {
@@ -161,16 +165,16 @@ impl<'a> BlockRunner<'a> {
     fn run_round(
         &self,
         contender: &MeasuredContender,
-        stage: &Stage,
+        stage: &RoundParams,
     ) -> Result<Vec<ParticipantResult>, Fault> {
         contender
             .bench
             .run_round(stage, self.interrupted)
-            .map_err(|fault| fault.of_contender(contender.name()))
+            .map_err(|fault| fault.with_contender_name(contender.name()))
     }
 
     /// Returns the parameters of the next round of a contender, some of them random.
-    fn stage(&mut self, contender: &MeasuredContender) -> Stage {
+    fn stage(&mut self, contender: &MeasuredContender) -> RoundParams {
         let mut stage = contender.stage.clone();
         stage.slack_bytes = self.random.below(SLACK_BYTES_MAX);
         stage.timing.seed = self.random.next_u64();
@@ -242,7 +246,7 @@ impl<'a> BlockRunner<'a> {
 }
 
 /// Returns everything to measure for a benchmark: its contenders, then its floors.
-pub(super) fn contenders(lab: &Lab, group: &Group) -> Vec<MeasuredContender> {
+pub(super) fn create_contenders(lab: &Lab, group: &BenchmarkGroup) -> Vec<MeasuredContender> {
     let selection = &group.selection;
     let selected = selection.contenders.iter().map(|bench| (*bench, false));
     let floors = selection.floors.iter().map(|(_, bench, _)| (*bench, true));
@@ -262,7 +266,12 @@ pub(super) fn contenders(lab: &Lab, group: &Group) -> Vec<MeasuredContender> {
     contenders
 }
 
-fn contender(lab: &Lab, group: &Group, bench: &'static Bench, is_floor: bool) -> MeasuredContender {
+fn contender(
+    lab: &Lab,
+    group: &BenchmarkGroup,
+    bench: &'static Bench,
+    is_floor: bool,
+) -> MeasuredContender {
     let usual = match lab.plan.profile {
         Profile::Smoke => ArgValues::smoke_values,
         _ => ArgValues::defaults,
@@ -284,7 +293,7 @@ fn contender(lab: &Lab, group: &Group, bench: &'static Bench, is_floor: bool) ->
     if lab.plan.profile == Profile::Smoke {
         round = Duration::from_secs(5);
     }
-    let stage = Stage {
+    let stage = RoundParams {
         spec_id: bench.spec().id,
         contender: bench.contender().name,
         values,
@@ -323,7 +332,7 @@ fn watches_pace(lab: &Lab, cpus: &[u32]) -> bool {
 }
 
 /// Returns the CPU of the busy neighbour: one without a participant or, if there is none, that of the last participant.
-fn neighbour_cpu(lab: &Lab, group: &Group, used: &[u32]) -> Option<u32> {
+fn neighbour_cpu(lab: &Lab, group: &BenchmarkGroup, used: &[u32]) -> Option<u32> {
     if !lab.plan.neighbour || !group.selection.spec.hands_over {
         return None;
     }
@@ -344,7 +353,7 @@ fn choose_batches(contenders: &mut [MeasuredContender], always: bool) {
         let alone =
             single && (!contender.is_floor || contender.known.figure >= SINGLE_CLOCKS_MIN * cost);
         let batch = if alone { 1 } else { contender.known.batch.max(1) };
-        contender.adopt(ContenderFacts { batch, ..contender.known });
+        contender.adopt_facts(ContenderFacts { batch, ..contender.known });
     }
 }
 
@@ -370,7 +379,7 @@ impl Neighbour {
         let thread = thread::Builder::new()
             .name("neighbour".into())
             .spawn(body)
-            .map_err(|refused| Fault::not_started("neighbour", &refused))?;
+            .map_err(|refused| Fault::participant_not_started("neighbour", &refused))?;
         Ok(Neighbour { stop, thread: Some(thread) })
     }
 }

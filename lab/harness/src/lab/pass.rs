@@ -1,9 +1,9 @@
 //! One pass over the benchmarks of a run, in this process or in a separate one.
 
 use super::contender::ContenderFacts;
-use super::measure::{BlockRunner, Visit};
-use super::progress::{Progress, VisitResults};
-use super::{Group, Lab, Plan, PlanError, Profile};
+use super::measure::{BlockRunner, VisitLimits};
+use super::progress::{BenchmarkProgress, VisitResults};
+use super::{BenchmarkGroup, Lab, Plan, PlanError, Profile};
 use crate::bench::Bench;
 use crate::fault::Fault;
 use crate::select::{SelectError, select};
@@ -44,7 +44,7 @@ pub(super) struct PlannedVisit {
 
 /// Progress report of a pass.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Report {
+pub(super) enum PassReport {
     /// Measurement of a benchmark starts.
     Begin { group: usize },
     /// `done` of at most `most` blocks of the current benchmark are measured.
@@ -56,11 +56,11 @@ pub(super) enum Report {
 }
 
 /// Measures the benchmarks of an order, and stops as soon as `report` returns `false`.
-pub(super) fn run(
+pub(super) fn run_pass(
     lab: &Lab,
     order: &PassOrder,
     interrupted: &AtomicBool,
-    report: &mut dyn FnMut(Report) -> bool,
+    report: &mut dyn FnMut(PassReport) -> bool,
 ) {
     let began = Instant::now();
     // CPUs that no participant can run on would dilute the share.
@@ -68,7 +68,7 @@ pub(super) fn run(
     let mut left: usize = order.sequence.iter().map(|wanted| wanted.weight).sum();
     for wanted in &order.sequence {
         let group = wanted.group;
-        if !report(Report::Begin { group }) {
+        if !report(PassReport::Begin { group }) {
             return;
         }
         let share = order.budget.map(|budget| {
@@ -76,7 +76,7 @@ pub(super) fn run(
             budget.saturating_sub(began.elapsed()).mul_f64(part.min(1.0))
         });
         left = left.saturating_sub(wanted.weight);
-        let visit = Visit {
+        let visit = VisitLimits {
             blocks_min: order.blocks_min,
             blocks_max: if wanted.weight == 0 { order.blocks_min } else { order.blocks_max },
             until: share.and_then(|share| Instant::now().checked_add(share)),
@@ -84,10 +84,10 @@ pub(super) fn run(
         };
         let visited = match visit_one(lab, order, wanted, visit, interrupted, report) {
             Ok(visited) => visited,
-            Err(fault) => VisitResults::of_fault(fault),
+            Err(fault) => VisitResults::from_fault(fault),
         };
         // Relaxed: the flag publishes no other data.
-        if !report(Report::Visited { group, visited: Box::new(visited) })
+        if !report(PassReport::Visited { group, visited: Box::new(visited) })
             || interrupted.load(Ordering::Relaxed)
         {
             return;
@@ -95,19 +95,19 @@ pub(super) fn run(
     }
     let steal = steal.zip(usage::read_steal(&lab.allowed));
     let steal = steal.map_or(0.0, |(before, after)| (after - before).share());
-    report(Report::End { steal });
+    report(PassReport::End { steal });
 }
 
 fn visit_one(
     lab: &Lab,
     order: &PassOrder,
     wanted: &PlannedVisit,
-    visit: Visit,
+    visit: VisitLimits,
     interrupted: &AtomicBool,
-    report: &mut dyn FnMut(Report) -> bool,
+    report: &mut dyn FnMut(PassReport) -> bool,
 ) -> Result<VisitResults, Fault> {
     let group = &lab.groups[wanted.group];
-    let mut progress = Progress::begin(lab, group)?;
+    let mut progress = BenchmarkProgress::new(lab, group)?;
     let place = ((order.pass as u64) << 32) | wanted.group as u64;
     let random = SplitMix64::new(SplitMix64::new(order.seed ^ place).next_u64());
     let mut measuring = BlockRunner::new(lab, group, interrupted, order.pass, random);
@@ -115,19 +115,18 @@ fn visit_one(
     let mut faults = Vec::new();
     let mut go = || {
         match &*wanted.known {
-            [] => faults = measuring.begin(contenders, visit.warm_up)?,
+            [] => faults = measuring.check_and_warm_up(contenders, visit.warm_up)?,
             known => measuring.warm_up_again(contenders, known)?,
         }
-        measuring.visit(contenders, visit, &mut |done, most| match report(Report::Block {
-            done,
-            most,
-        }) {
+        measuring.measure_visit(contenders, visit, &mut |done, most| match report(
+            PassReport::Block { done, most },
+        ) {
             true => Ok(()),
             false => Err(Fault::Interrupted),
         })
     };
     let ended = go().err();
-    Ok(progress.into_visited(faults, ended))
+    Ok(progress.into_visit_results(faults, ended))
 }
 
 /// Serialised lab, from which the process of a pass recreates it.
@@ -150,9 +149,9 @@ struct GroupMessage {
 }
 
 impl LabMessage {
-    pub fn of(lab: &Lab) -> LabMessage {
+    pub fn from_lab(lab: &Lab) -> LabMessage {
         let Plan { profile, place, idle_gap, neighbour, processes, patience, .. } = &lab.plan;
-        let group = |group: &Group| GroupMessage {
+        let group = |group: &BenchmarkGroup| GroupMessage {
             spec: group.selection.spec.id.to_string(),
             contenders: group
                 .selection
@@ -174,7 +173,7 @@ impl LabMessage {
     }
 
     /// Recreates the lab with this program's benchmarks.
-    pub fn set_up(&self, all: &[&'static [Bench]]) -> Result<Lab, Fault> {
+    pub fn to_lab(&self, all: &[&'static [Bench]]) -> Result<Lab, Fault> {
         let refused = |why: &dyn std::fmt::Display| Fault::new(why.to_string());
         let profile: Profile = self.profile.parse().map_err(|why: String| refused(&why))?;
         let plan = Plan {
@@ -194,7 +193,7 @@ impl LabMessage {
 }
 
 impl GroupMessage {
-    fn set_up(&self, all: &[&'static [Bench]]) -> Result<Group, Fault> {
+    fn set_up(&self, all: &[&'static [Bench]]) -> Result<BenchmarkGroup, Fault> {
         let missing = |why: SelectError| Fault::new(why.to_string());
         let chosen = select(all, std::slice::from_ref(&self.spec)).map_err(missing)?;
         let mut selection = chosen
@@ -209,6 +208,6 @@ impl GroupMessage {
         for (name, value) in &self.values {
             values.set_value(name, *value).map_err(|why| Fault::new(why.to_string()))?;
         }
-        Ok(Group { selection, values })
+        Ok(BenchmarkGroup { selection, values })
     }
 }

@@ -106,7 +106,7 @@ pub struct Plan {
     pub place: Placement,
     /// Pause before each hand-over, at most [`Plan::IDLE_GAP_MAX`].
     pub idle_gap: Duration,
-    /// Time of each benchmark in all its passes, within [`Plan::TIME_RANGE`]; `None` for the profile's
+    /// Time of each benchmark in all its passes, within [`Plan::BENCHMARK_TIME_RANGE`]; `None` for the profile's
     /// time. Not allowed in a smoke run.
     pub time: Option<Duration>,
     /// `true` to run a busy thread next to the participants.
@@ -124,11 +124,11 @@ pub struct Plan {
 
 impl Plan {
     /// Default value of [`patience`](Self::patience).
-    pub const PATIENCE: Duration = crew::PATIENCE;
+    pub const PATIENCE_DEFAULT: Duration = crew::PATIENCE_DEFAULT;
     /// Maximum pause before a hand-over.
     pub const IDLE_GAP_MAX: Duration = Duration::from_millis(100);
     /// Shortest and longest allowed time of a benchmark.
-    pub const TIME_RANGE: (Duration, Duration) =
+    pub const BENCHMARK_TIME_RANGE: (Duration, Duration) =
         (Duration::from_millis(100), Duration::from_secs(3600));
 }
 
@@ -143,7 +143,7 @@ impl Default for Plan {
             processes: false,
             peers: true,
             set: Vec::new(),
-            patience: Plan::PATIENCE,
+            patience: Plan::PATIENCE_DEFAULT,
         }
     }
 }
@@ -203,8 +203,8 @@ pub enum PlanError {
     /// The pause before hand-overs is too long.
     #[error("--idle-gap {0:?}: must lie in 0..={max:?}", max = Plan::IDLE_GAP_MAX)]
     IdleGap(Duration),
-    /// The time of a benchmark is outside [`Plan::TIME_RANGE`].
-    #[error("--time {0:?}: must lie in {least:?}..=1h", least = Plan::TIME_RANGE.0)]
+    /// The time of a benchmark is outside [`Plan::BENCHMARK_TIME_RANGE`].
+    #[error("--time {0:?}: must lie in {least:?}..=1h", least = Plan::BENCHMARK_TIME_RANGE.0)]
     Time(Duration),
     /// A time was set for a smoke run, which measures each operation once.
     #[error("--time {0:?}: a smoke run measures once; leave out --time, or use --profile quick")]
@@ -227,7 +227,7 @@ pub enum PlanError {
 
 /// One benchmark of a run: its contenders and the values of its arguments.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct BenchmarkGroup {
     /// The benchmark and its contenders.
     pub selection: Selection,
     pub(crate) values: ArgValues,
@@ -263,7 +263,7 @@ impl RunObserver for () {}
 
 /// Result of a run: figures and faults.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// All figures, in the order of the run.
     pub records: Vec<Record>,
     /// Ids of the benchmarks that failed, each with the error.
@@ -280,7 +280,7 @@ pub struct Outcome {
 #[derive(Debug)]
 pub struct Lab {
     pub(super) plan: Plan,
-    pub(super) groups: Vec<Group>,
+    pub(super) groups: Vec<BenchmarkGroup>,
     pub(super) topology: Topology,
     pub(super) allowed: Vec<u32>,
     pub(super) seed: u64,
@@ -319,7 +319,7 @@ impl Lab {
     /// # Errors
     /// Fails like [`new`](Lab::new), and if the benchmark does not have the argument or the range
     /// is invalid.
-    pub fn sweep(
+    pub fn new_sweep(
         all: &[&'static [Bench]],
         id: &str,
         over: &ArgRange,
@@ -330,7 +330,7 @@ impl Lab {
             return Err(PlanError::Twice { name: name.clone() });
         }
         let mut lab = Lab::new(all, &[id.to_string()], plan)?;
-        let is_it = |group: &Group| group.selection.spec.id == id;
+        let is_it = |group: &BenchmarkGroup| group.selection.spec.id == id;
         let Some(at) = lab.groups.iter().position(is_it) else {
             let ids = lab.groups.iter().map(|group| group.selection.spec.id);
             let ids: Vec<&str> = ids.filter(|id| !id.starts_with(NULL_PREFIX)).collect();
@@ -357,7 +357,7 @@ impl Lab {
     }
 
     /// Returns the benchmarks that will be measured.
-    pub fn groups(&self) -> &[Group] {
+    pub fn groups(&self) -> &[BenchmarkGroup] {
         &self.groups
     }
 
@@ -387,7 +387,7 @@ impl Lab {
 
     /// Returns a description of this machine.
     pub fn host(&self) -> Host {
-        host::capture()
+        host::capture_host()
     }
 }
 
@@ -401,7 +401,7 @@ fn check_plan(plan: &Plan, chosen: &[Selection]) -> Result<(), PlanError> {
         return Err(PlanError::IdleGap(plan.idle_gap));
     }
     if let Some(time) = plan.time {
-        if !(Plan::TIME_RANGE.0..=Plan::TIME_RANGE.1).contains(&time) {
+        if !(Plan::BENCHMARK_TIME_RANGE.0..=Plan::BENCHMARK_TIME_RANGE.1).contains(&time) {
             return Err(PlanError::Time(time));
         }
         if plan.profile == Profile::Smoke {
@@ -442,7 +442,7 @@ fn check_plan(plan: &Plan, chosen: &[Selection]) -> Result<(), PlanError> {
     Ok(())
 }
 
-fn group(mut selection: Selection, plan: &Plan) -> Result<Group, PlanError> {
+fn group(mut selection: Selection, plan: &Plan) -> Result<BenchmarkGroup, PlanError> {
     if !plan.peers {
         let all = selection.contenders.clone();
         selection.contenders.retain(|bench| bench.contender().kind != ContenderKind::Peer);
@@ -464,5 +464,5 @@ fn group(mut selection: Selection, plan: &Plan) -> Result<Group, PlanError> {
             values.parse_and_set(name, text).map_err(|error| PlanError::Args { id, error })?;
         }
     }
-    Ok(Group { selection, values })
+    Ok(BenchmarkGroup { selection, values })
 }

@@ -3,12 +3,12 @@
 use super::contender::{ContenderFacts, MeasuredContender, Measurements};
 use super::measure;
 use super::summarise;
-use super::{Group, Lab};
+use super::{BenchmarkGroup, Lab};
 use crate::bench::Bench;
 use crate::date::{DATE_OUT_OF_RANGE, unix_ns};
 use crate::fault::Fault;
 use crate::noise;
-use crate::samples::empty_ns;
+use crate::samples::empty_operation_ns;
 use crate::stats::MedianEstimate;
 use handover_record::{Contender, ContenderKind, Record};
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ use std::time::SystemTime;
 const NARROW: f64 = 0.02;
 
 /// State of one benchmark during a run, or during one pass of a run.
-pub(super) struct Progress {
+pub(super) struct BenchmarkProgress {
     started_unix_ns: i64,
     empty: (f64, f64),
     pub contenders: Vec<MeasuredContender>,
@@ -52,7 +52,7 @@ pub(super) struct VisitResults {
 
 impl VisitResults {
     /// Creates the result of a benchmark that could not be started.
-    pub fn of_fault(fault: Fault) -> VisitResults {
+    pub fn from_fault(fault: Fault) -> VisitResults {
         let (started_unix_ns, empty) = (0, (0.0, 0.0));
         VisitResults {
             started_unix_ns,
@@ -64,15 +64,15 @@ impl VisitResults {
     }
 }
 
-impl Progress {
+impl BenchmarkProgress {
     /// Creates the state of a benchmark that is about to be measured.
-    pub fn begin(lab: &Lab, group: &Group) -> Result<Progress, Fault> {
+    pub fn new(lab: &Lab, group: &BenchmarkGroup) -> Result<BenchmarkProgress, Fault> {
         let started_unix_ns =
             unix_ns(SystemTime::now()).ok_or_else(|| Fault::new(DATE_OUT_OF_RANGE))?;
-        Ok(Progress {
+        Ok(BenchmarkProgress {
             started_unix_ns,
-            empty: empty_ns(),
-            contenders: measure::contenders(lab, group),
+            empty: empty_operation_ns(),
+            contenders: measure::create_contenders(lab, group),
             rounds_reported: 0,
             is_begun: false,
             is_settled: false,
@@ -81,13 +81,17 @@ impl Progress {
     }
 
     /// Returns facts about the contenders for the next pass; empty before the first pass.
-    pub fn known(&self) -> Vec<ContenderFacts> {
+    pub fn contender_facts(&self) -> Vec<ContenderFacts> {
         let contenders = self.contenders.iter().filter(|_| self.is_begun);
         contenders.map(|it| it.known).collect()
     }
 
     /// Converts the state into the results of a pass.
-    pub fn into_visited(self, faults: Vec<(String, Fault)>, ended: Option<Fault>) -> VisitResults {
+    pub fn into_visit_results(
+        self,
+        faults: Vec<(String, Fault)>,
+        ended: Option<Fault>,
+    ) -> VisitResults {
         let of = |contender: MeasuredContender| ContenderResults {
             known: contender.known,
             measured: contender.measured,
@@ -102,7 +106,7 @@ impl Progress {
     }
 
     /// Adds the results of a pass.
-    pub fn absorb(&mut self, visited: VisitResults) {
+    pub fn add_visit(&mut self, visited: VisitResults) {
         if !self.is_begun && !visited.contenders.is_empty() {
             (self.started_unix_ns, self.empty) = (visited.started_unix_ns, visited.empty);
         }
@@ -126,10 +130,10 @@ impl Progress {
     }
 
     /// Returns the records of all rounds measured so far.
-    pub fn records(&mut self, lab: &Lab, group: &Group) -> Vec<Record> {
+    pub fn records(&mut self, lab: &Lab, group: &BenchmarkGroup) -> Vec<Record> {
         self.rounds_reported = self.rounds_count();
         self.contenders.iter_mut().for_each(MeasuredContender::reclassify_rounds);
-        let context = summarise::Context {
+        let context = summarise::RecordContext {
             spec: group.selection.spec,
             plan: &lab.plan,
             args: group.values.by_name().clone(),
@@ -137,7 +141,7 @@ impl Progress {
             started_unix_ns: self.started_unix_ns,
             empty: self.empty,
         };
-        summarise::records(&context, &self.contenders)
+        summarise::summarise_records(&context, &self.contenders)
     }
 
     /// Returns the current median of the first contender in ns, for the part at index `part`; `None`

@@ -9,13 +9,13 @@ use handover_record::{
 use std::collections::BTreeMap;
 
 /// Declared floor: its id, its benchmark, and the index of the benchmark's part.
-pub(super) type Floor = (&'static str, &'static Bench, usize);
+pub(super) type FloorPart = (&'static str, &'static Bench, usize);
 
 /// Returns the ratio of a contender's part to its floor: to a contender of the same benchmark that
 /// is a floor, or else to the first of the declared floors that waits in the same way.
 pub(super) fn ratio_to_floor(
     spec: &Spec,
-    floors: &[Floor],
+    floors: &[FloorPart],
     contenders: &[MeasuredContender],
     ours: &MeasuredContender,
     index: usize,
@@ -70,7 +70,7 @@ fn own_floor(
 
 /// Returns the id, part and contender of a declared floor.
 fn resolve_floor<'a>(
-    floors: &[Floor],
+    floors: &[FloorPart],
     contenders: &'a [MeasuredContender],
     wanted: &'static str,
 ) -> Option<(&'static str, usize, &'a MeasuredContender)> {
@@ -153,7 +153,7 @@ fn ratio(
     if by_pass.is_empty() {
         return None;
     }
-    let found = stats::over_passes(&by_pass).map(f64::exp);
+    let found = stats::median_over_passes(&by_pass).map(f64::exp);
     Some(Ratio {
         id: id.to_string(),
         contender: contender.to_string(),

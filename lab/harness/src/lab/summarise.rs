@@ -2,8 +2,8 @@
 
 use super::Plan;
 use super::contender::{MeasuredContender, Measurements, PartMeasurements, in_digits};
-use super::ratios::{self, Floor};
-use crate::noise::{self, Findings};
+use super::ratios::{self, FloorPart};
+use crate::noise::{self, FigureFacts};
 use crate::spent::ResourceUsage;
 use crate::stats::{self, MedianEstimate};
 use base64::Engine;
@@ -53,18 +53,21 @@ fn in_few_digits(mut record: Record) -> Record {
 }
 
 /// Data shared by all records of a benchmark.
-pub(super) struct Context<'a> {
+pub(super) struct RecordContext<'a> {
     pub spec: &'static Spec,
     pub plan: &'a Plan,
     pub args: BTreeMap<String, u64>,
-    pub floors: &'a [Floor],
+    pub floors: &'a [FloorPart],
     pub started_unix_ns: i64,
     /// Cost of the empty operation in ns: timed alone, and per operation of a batch.
     pub empty: (f64, f64),
 }
 
 /// Returns a record for each part of each contender that has samples.
-pub(super) fn records(context: &Context<'_>, contenders: &[MeasuredContender]) -> Vec<Record> {
+pub(super) fn summarise_records(
+    context: &RecordContext<'_>,
+    contenders: &[MeasuredContender],
+) -> Vec<Record> {
     let mut records = Vec::new();
     let parts_count = context.spec.parts.len().max(1);
     for part in 0..parts_count {
@@ -78,7 +81,7 @@ pub(super) fn records(context: &Context<'_>, contenders: &[MeasuredContender]) -
 }
 
 fn record(
-    context: &Context<'_>,
+    context: &RecordContext<'_>,
     contenders: &[MeasuredContender],
     contender: &MeasuredContender,
     index: usize,
@@ -92,10 +95,10 @@ fn record(
     let figure = part.figure();
     let batch = stats::median(&part.batches).round() as u64;
     let is_time = spec.unit == Unit::Ns;
-    let modes = if is_time { modes(part, figure.median) } else { None };
+    let modes = if is_time { find_modes(part, figure.median) } else { None };
     let rate = stats::median(&part.rates);
     let is_smoke = context.plan.profile == super::Profile::Smoke;
-    let mut warnings = noise::warnings(&Findings {
+    let mut warnings = noise::noise_warnings(&FigureFacts {
         rounds: &part.rounds,
         figure,
         undisturbed: part.undisturbed(),
@@ -172,14 +175,14 @@ fn record(
 
 /// Returns the two modes of a part's operations, rounds or passes, whichever has two modes first,
 /// with the name of these values; `None` without modes.
-fn modes(part: &PartMeasurements, figure: f64) -> Option<(&'static str, stats::Modes)> {
+fn find_modes(part: &PartMeasurements, figure: f64) -> Option<(&'static str, stats::Modes)> {
     let step = clock::calibration().resolution_ns;
     if part.timing() == TimingKind::Single {
         let counted = part.histogram.iter_recorded();
         let values: Vec<(f64, u64)> = counted
             .map(|it| (it.value_iterated_to() as f64 / 1000.0, it.count_since_last_iteration()))
             .collect();
-        if let Some(modes) = stats::modes_counted(&values, step) {
+        if let Some(modes) = stats::find_modes_of_counts(&values, step) {
             return Some(("operations", modes));
         }
     }
@@ -188,7 +191,7 @@ fn modes(part: &PartMeasurements, figure: f64) -> Option<(&'static str, stats::M
     let passes = part.by_pass(|round, _| Some(round.median));
     [("rounds", rounds), ("passes", passes)]
         .into_iter()
-        .find_map(|(of, values)| Some((of, stats::modes(&values, step)?)))
+        .find_map(|(of, values)| Some((of, stats::find_modes(&values, step)?)))
 }
 
 fn summary(part: &PartMeasurements, figure: MedianEstimate, batch: u64) -> Summary {
@@ -238,7 +241,7 @@ fn roles(contender: &MeasuredContender) -> Vec<RoleUsage> {
             Some((_, sum)) => *sum += *spent,
             None => by_role.push((role.name, *spent)),
         }
-        others = others.without(*spent);
+        others = others.saturating_sub(*spent);
     }
     let mut roles: Vec<RoleUsage> =
         by_role.into_iter().map(|(role, spent)| usage(role.to_string(), spent, totals)).collect();

@@ -1,15 +1,15 @@
 //! Block-by-block measurement of one contender, with recorded rounds in between.
 
 use super::measure::BlockRunner;
-use super::progress::Progress;
-use super::{Group, Lab};
+use super::progress::BenchmarkProgress;
+use super::{BenchmarkGroup, Lab};
 use crate::bench::Bench;
 use crate::fault::Fault;
 use crate::off_cpu::OffCpuSpan;
 use crate::samples::ParticipantResult;
 use crate::select;
 use crate::stats;
-use crate::trace::{TraceTo, Tracing};
+use crate::trace::{TraceRequest, Tracing};
 use handover_base::clock;
 use handover_base::random::SplitMix64;
 use handover_record::Record;
@@ -22,8 +22,8 @@ use std::time::Duration;
 /// [`records`](TracedSession::records) covers only the rounds without a recording.
 pub struct TracedSession<'a> {
     lab: &'a Lab,
-    group: Group,
-    progress: Progress,
+    group: BenchmarkGroup,
+    progress: BenchmarkProgress,
     blocks: u32,
     random: SplitMix64,
 }
@@ -89,10 +89,10 @@ impl Lab {
                 group.selection.floors.push(floor);
             }
         }
-        let mut progress = Progress::begin(self, &group)?;
+        let mut progress = BenchmarkProgress::new(self, &group)?;
         let random = SplitMix64::new(self.seed);
         let mut measuring = BlockRunner::new(self, &group, interrupted, 0, random.clone());
-        let faults = measuring.begin(&mut progress.contenders, warm_up)?;
+        let faults = measuring.check_and_warm_up(&mut progress.contenders, warm_up)?;
         if let Some((_, fault)) = faults.into_iter().next() {
             return Err(fault);
         }
@@ -109,7 +109,7 @@ impl TracedSession<'_> {
         let random = SplitMix64::new(self.random.next_u64());
         let (lab, group) = (self.lab, &self.group);
         let mut measuring = BlockRunner::new(lab, group, interrupted, 0, random);
-        measuring.one_block(&mut self.progress.contenders, self.blocks)?;
+        measuring.measure_block(&mut self.progress.contenders, self.blocks)?;
         self.blocks += 1;
         Ok(())
     }
@@ -120,14 +120,14 @@ impl TracedSession<'_> {
     /// Fails with the fault of the round, or with [`Fault::Interrupted`].
     pub fn recorded_round(
         &mut self,
-        trace: &TraceTo,
+        trace: &TraceRequest,
         interrupted: &AtomicBool,
     ) -> Result<TracedRound, Fault> {
         let contender = &self.progress.contenders[0];
         let (bench, mut stage) = (contender.bench, contender.stage.clone());
         stage.trace = Some(trace.clone());
         stage.timing.batch = stage.timing.batch.max(BATCH_WATCHED_MIN);
-        let tracing = if stage.processes { None } else { Some(Tracing::begin(trace)?) };
+        let tracing = if stage.processes { None } else { Some(Tracing::start(trace)?) };
         let notes = bench.run_round(&stage, interrupted);
         drop(tracing);
         let notes = notes?;

@@ -20,7 +20,7 @@ const PERMUTATIONS_RANDOM: usize = 4_999;
 const ERROR_MIN: f64 = 0.001;
 
 /// Values of one test: one per process, side A's first; NaN for a process without the figure.
-pub type Values = Vec<f64>;
+pub type TestValues = Vec<f64>;
 
 /// Corrected p-values of a test: the share of permutations in which the most extreme of this and all
 /// less extreme tests is as extreme in the same direction.
@@ -41,7 +41,7 @@ pub struct CorrectedPValues {
 ///
 /// # Cost
 /// Tests × permutations × processes: 200 tests of 8 processes per side, 12,870 permutations, take 0.1 s.
-pub fn corrected_p_values(tests: &[Values], a_count: usize) -> Vec<CorrectedPValues> {
+pub fn corrected_p_values(tests: &[TestValues], a_count: usize) -> Vec<CorrectedPValues> {
     // Without tests there are no processes to permute.
     let Some(all) = tests.first().map(Vec::len) else { return Vec::new() };
     let own: Vec<bool> = (0..all).map(|place| place < a_count).collect();
@@ -175,11 +175,11 @@ const SHIFT_PRECISION: f64 = 0.02;
 
 /// Returns for each test how far B must lie above A for a corrected p-value of at most `most` if no other test differs;
 /// `None` if no distance is enough. Sides of `tests` must not differ, apart from noise.
-pub fn least_shifts(tests: &[Values], a_count: usize, most: f64) -> Vec<Option<f64>> {
+pub fn least_shifts(tests: &[TestValues], a_count: usize, most: f64) -> Vec<Option<f64>> {
     let Some(all) = tests.first().map(Vec::len) else { return Vec::new() };
     let is_b: Vec<bool> = (0..all).map(|place| place >= a_count).collect();
     let permutations = some_permutations(all, a_count);
-    let sums_of = |values: &Values| -> Vec<Sums> {
+    let sums_of = |values: &TestValues| -> Vec<Sums> {
         permutations.iter().map(|permutation| Sums::of(values, permutation, &is_b)).collect()
     };
     let sums: Vec<Vec<Sums>> = tests.iter().map(sums_of).collect();
@@ -304,8 +304,8 @@ mod tests {
     fn clear_difference_among_many_tests_is_found_with_five_a_side() {
         let mut random = SplitMix64::new(1);
         let mut noise =
-            |count: usize| -> Values { (0..count).map(|_| 0.01 * random.normal()).collect() };
-        let mut tests: Vec<Values> = (0..200).map(|_| noise(10)).collect();
+            |count: usize| -> TestValues { (0..count).map(|_| 0.01 * random.normal()).collect() };
+        let mut tests: Vec<TestValues> = (0..200).map(|_| noise(10)).collect();
         tests[17][5..].iter_mut().for_each(|it| *it += 0.3);
         let p = corrected_p_values(&tests, 5);
         assert!((p[17].above - 1.0 / 252.0).abs() < 1e-9 && p[17].below == 1.0, "{:?}", p[17]);
@@ -324,7 +324,7 @@ mod tests {
         let called = (0..200).filter(|_| {
             // Processes that are slow in all figures, and heavy tails.
             let slow: Vec<f64> = (0..10).map(|_| 0.02 * random.normal()).collect();
-            let tests: Vec<Values> = (0..12)
+            let tests: Vec<TestValues> = (0..12)
                 .map(|_| slow.iter().map(|it| it + 0.01 * random.normal().powi(3)).collect())
                 .collect();
             corrected_p_values(&tests, 5).iter().any(|p| p.above <= 0.05)
@@ -337,10 +337,10 @@ mod tests {
     fn least_shift_is_the_smallest_detected_difference() {
         let mut random = SplitMix64::new(4);
         for a_count in [5, 6, 9] {
-            let mut noise = |spread: f64| -> Values {
+            let mut noise = |spread: f64| -> TestValues {
                 (0..2 * a_count).map(|_| spread * random.normal()).collect()
             };
-            let mut tests: Vec<Values> = (0..20).map(|_| noise(0.01)).collect();
+            let mut tests: Vec<TestValues> = (0..20).map(|_| noise(0.01)).collect();
             tests[7] = noise(0.1);
             let shifts = least_shifts(&tests, a_count, 0.01);
             for test in [3, 7] {

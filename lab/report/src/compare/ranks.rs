@@ -38,7 +38,7 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> f64 {
 /// values. `None` if a side is empty.
 ///
 /// Source: J. L. Hodges and E. L. Lehmann, *Estimates of location based on rank tests*, 1963.
-pub fn shift(a: &[f64], b: &[f64]) -> Option<(f64, f64, f64)> {
+pub fn median_shift(a: &[f64], b: &[f64]) -> Option<(f64, f64, f64)> {
     let mut apart: Vec<f64> = b.iter().flat_map(|b| a.iter().map(move |a| b - a)).collect();
     let last = apart.len().checked_sub(1)?;
     apart.sort_unstable_by(f64::total_cmp);
@@ -184,7 +184,7 @@ mod tests {
         assert!(near(mann_whitney(&a, &b), 2.0 / 252.0));
         assert!(near(mann_whitney(&b, &a), 2.0 / 252.0));
         assert_eq!((cliffs_delta(&a, &b), cliffs_delta(&b, &a)), (1.0, -1.0));
-        let (shift, low, high) = shift(&a, &b).unwrap();
+        let (shift, low, high) = median_shift(&a, &b).unwrap();
         // The third of 25 differences from either end: P(U <= 2) = 4/252, P(U <= 3) = 7/252.
         assert_eq!((shift, low, high), (5.0, 2.0, 8.0));
     }
@@ -202,7 +202,7 @@ mod tests {
     fn equal_values_have_p_of_1_and_no_shift() {
         let same = [7.0; 8];
         assert_eq!(mann_whitney(&same, &same), 1.0);
-        assert_eq!(shift(&same, &same), Some((0.0, 0.0, 0.0)));
+        assert_eq!(median_shift(&same, &same), Some((0.0, 0.0, 0.0)));
         assert_eq!(cliffs_delta(&same, &same), 0.0);
         assert_eq!(mann_whitney(&[7.0; 50], &[7.0; 50]), 1.0);
     }
@@ -221,8 +221,8 @@ mod tests {
     #[test]
     fn empty_side_has_p_of_1_and_no_shift() {
         assert_eq!(mann_whitney(&[], &[1.0]), 1.0);
-        assert_eq!(shift(&[], &[1.0]), None);
-        assert_eq!(shift(&[1.0], &[3.0]), Some((2.0, 2.0, 2.0)));
+        assert_eq!(median_shift(&[], &[1.0]), None);
+        assert_eq!(median_shift(&[1.0], &[3.0]), Some((2.0, 2.0, 2.0)));
         assert_eq!(median_interval(&[]), None);
     }
 

@@ -17,7 +17,7 @@ const ID_WIDTH_MIN: usize = 20;
 const NAMES_MAX: usize = 4;
 
 /// Renders the comparison as a table of at most `width` columns, with its resolution below.
-pub fn comparison(comparison: &Comparison, width: usize, style: Style) -> String {
+pub fn render_comparison(comparison: &Comparison, width: usize, style: Style) -> String {
     let laid_out = width.max(WIDTH_MIN);
     let mut lines = Vec::new();
     for (letter, side) in [("A", &comparison.a), ("B", &comparison.b)] {
@@ -87,7 +87,7 @@ fn draw(rows: &[&Row], width: usize, style: Style, lines: &mut Vec<Line>) {
         if rows.iter().copied().filter(|row| row.by != Statistic::P99).filter(is_twin).count() > 1 {
             line.push(format!(" {}", row.setting), Tone::Faint);
         }
-        line.cut(id_width_max, style)
+        line.truncate(id_width_max, style)
     };
     let mut columns = vec![
         column("id", false, &name),

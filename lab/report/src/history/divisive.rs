@@ -33,7 +33,7 @@ pub struct Change {
 /// # Cost
 /// N log N per cut that is tried, a thousand times that per cut that is kept: 1,000 values with
 /// some changes take some tenths of a second.
-pub fn changes(values: &[f64]) -> Vec<Change> {
+pub fn find_changes(values: &[f64]) -> Vec<Change> {
     let mut found = Vec::new();
     let mut parts = vec![(0, values.len())];
     let mut random = SplitMix64::new(0xed17);
@@ -173,7 +173,10 @@ mod tests {
     fn constant_values_have_no_change() {
         for value in [4096_f64, 3.0, 0.1, 1e-3, 12_345.678] {
             for count in [20, 60, 100, 300] {
-                assert!(changes(&vec![value.ln(); count]).is_empty(), "{value}, {count} times");
+                assert!(
+                    find_changes(&vec![value.ln(); count]).is_empty(),
+                    "{value}, {count} times"
+                );
             }
         }
     }
@@ -204,27 +207,28 @@ mod tests {
     #[test]
     fn each_step_of_a_staircase_is_found() {
         let values = [noise(2, 40, 4.0), noise(3, 30, 4.05), noise(4, 50, 3.9)].concat();
-        let places: Vec<usize> = changes(&values).iter().map(|it| it.place).collect();
+        let places: Vec<usize> = find_changes(&values).iter().map(|it| it.place).collect();
         assert!(matches!(places[..], [38..=42, 68..=72]), "{places:?}");
     }
 
     #[test]
     fn noise_is_rarely_cut() {
-        let cut = (0..200).filter(|seed| !changes(&noise(100 + seed, 40, 4.0)).is_empty()).count();
+        let cut =
+            (0..200).filter(|seed| !find_changes(&noise(100 + seed, 40, 4.0)).is_empty()).count();
         assert!(cut <= 7, "{cut} of 200 histories of noise have a change at a level of 1 %");
     }
 
     #[test]
     fn short_or_constant_values_have_no_change() {
-        assert!(changes(&[]).is_empty());
-        assert!(changes(&[1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0]).is_empty());
-        assert!(changes(&[3.0; 100]).is_empty());
+        assert!(find_changes(&[]).is_empty());
+        assert!(find_changes(&[1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0]).is_empty());
+        assert!(find_changes(&[3.0; 100]).is_empty());
     }
 
     #[test]
     fn single_outlier_is_no_change() {
         let mut values = noise(5, 60, 4.0);
         values[30] = 9.0;
-        assert!(changes(&values).is_empty());
+        assert!(find_changes(&values).is_empty());
     }
 }

@@ -17,7 +17,7 @@ pub enum Quantity {
 
 /// Entry of an axis of names, which labels one row or column.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Name {
+pub struct AxisName {
     /// Label at the start of the row.
     pub label: String,
     /// Text at the end of the row, such as the figure; may be empty.
@@ -31,37 +31,37 @@ pub struct Name {
 pub struct Axis {
     pub(super) title: String,
     pub(super) quantity: Quantity,
-    pub(super) kind: Kind,
+    pub(super) kind: AxisKind,
     from: Option<f64>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum AxisKind {
     Linear,
     Log,
-    Names(Vec<Name>),
+    Names(Vec<AxisName>),
 }
 
 impl Axis {
     /// Creates a linear axis.
     pub fn linear(title: impl Into<String>, quantity: Quantity) -> Axis {
-        Axis { title: title.into(), quantity, kind: Kind::Linear, from: None }
+        Axis { title: title.into(), quantity, kind: AxisKind::Linear, from: None }
     }
 
     /// Creates a logarithmic axis of whole decades. Values not above zero are placed at its lower edge.
     pub fn log(title: impl Into<String>, quantity: Quantity) -> Axis {
-        Axis { title: title.into(), quantity, kind: Kind::Log, from: None }
+        Axis { title: title.into(), quantity, kind: AxisKind::Log, from: None }
     }
 
     /// Creates an axis of names in this order; on the vertical axis the first is at the top.
-    pub fn names(names: Vec<Name>) -> Axis {
-        let kind = Kind::Names(names);
+    pub fn with_names(names: Vec<AxisName>) -> Axis {
+        let kind = AxisKind::Names(names);
         Axis { title: String::new(), quantity: Quantity::Count, kind, from: None }
     }
 
     /// Extends the axis to include `value`.
     #[must_use]
-    pub fn including(mut self, value: f64) -> Axis {
+    pub fn with_included_value(mut self, value: f64) -> Axis {
         self.from = Some(value);
         self
     }
@@ -91,7 +91,7 @@ impl DataRange {
 
 /// Mapping from values on an axis to pixels.
 pub(super) struct Scale {
-    kind: Kind,
+    kind: AxisKind,
     quantity: Quantity,
     /// Value at the lower edge, as an exponent of ten on a logarithmic axis; `high` likewise.
     low: f64,
@@ -106,20 +106,20 @@ impl Scale {
             ends.extend(from);
         }
         let (low, high) = match &axis.kind {
-            Kind::Linear => linear_ends(ends),
-            Kind::Log => log_ends(ends),
-            Kind::Names(names) => (-0.5, names.len().max(1) as f64 - 0.5),
+            AxisKind::Linear => linear_ends(ends),
+            AxisKind::Log => log_ends(ends),
+            AxisKind::Names(names) => (-0.5, names.len().max(1) as f64 - 0.5),
         };
         Scale { kind: axis.kind.clone(), quantity: axis.quantity, low, high, from_px, to_px }
     }
 
     pub fn has_names(&self) -> bool {
-        matches!(self.kind, Kind::Names(_))
+        matches!(self.kind, AxisKind::Names(_))
     }
 
     pub fn names_count(&self) -> usize {
         match &self.kind {
-            Kind::Names(names) => names.len(),
+            AxisKind::Names(names) => names.len(),
             _ => 0,
         }
     }
@@ -127,8 +127,8 @@ impl Scale {
     /// Returns the position of a value in pixels, clamped to the edges.
     pub fn position_px(&self, value: f64) -> f64 {
         let value = match self.kind {
-            Kind::Log if value > 0.0 => value.log10(),
-            Kind::Log => self.low,
+            AxisKind::Log if value > 0.0 => value.log10(),
+            AxisKind::Log => self.low,
             _ => value,
         };
         let share = ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
@@ -139,11 +139,11 @@ impl Scale {
     pub fn ticks(&self, count_max: usize) -> Vec<(f64, String)> {
         let count_max = count_max.max(2);
         match &self.kind {
-            Kind::Names(names) => {
-                let label = |(place, name): (usize, &Name)| (place as f64, name.label.clone());
+            AxisKind::Names(names) => {
+                let label = |(place, name): (usize, &AxisName)| (place as f64, name.label.clone());
                 names.iter().enumerate().map(label).collect()
             }
-            Kind::Log => {
+            AxisKind::Log => {
                 let decades = (self.high - self.low).round() as usize;
                 // Larger steps if there are too many decades.
                 let step = [1, 3, 6, 15, 30, 60, 150, 300]
@@ -156,7 +156,7 @@ impl Scale {
                     .map(|value| (value, self.quantity.tick(value)))
                     .collect()
             }
-            Kind::Linear => {
+            AxisKind::Linear => {
                 let step = nice_step((self.high - self.low) / count_max as f64);
                 let first = (self.low / step).ceil();
                 let count = ((self.high / step).floor() - first).max(0.0) as usize;
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(labels(&scale(&nanos, &[0.71, 40.0]), 9), ["0.1 ns", "1 ns", "10 ns", "100 ns"]);
         assert_eq!(labels(&scale(&nanos, &[1.0, 1000.0]), 9), ["1 ns", "10 ns", "100 ns", "1 µs"]);
         assert_eq!(labels(&scale(&nanos, &[5.0]), 9), ["1 ns", "10 ns"]);
-        assert_eq!(labels(&scale(&nanos.clone().including(1.0), &[500.0]), 9)[0], "1 ns");
+        assert_eq!(labels(&scale(&nanos.clone().with_included_value(1.0), &[500.0]), 9)[0], "1 ns");
         assert_eq!(labels(&scale(&nanos, &[1.0, 1e9]), 5), ["1 ns", "1 µs", "1 ms", "1 s"]);
     }
 

@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn colours_equal_those_of_the_style_sheet() {
-        let light = super::super::STYLE.split('}').next().expect("a block");
+        let light = super::super::CHART_STYLE_SHEET.split('}').next().expect("a block");
         let hex = |[r, g, b]: Color| format!("#{r:02x}{g:02x}{b:02x};");
         for (name, color) in [("text", TEXT), ("text-faint", TEXT_FAINT), ("rule", RULE)] {
             assert!(light.contains(&format!("--{name}: {}", hex(color))), "{name}");

@@ -5,7 +5,7 @@ use handover_record::{
     Anatomy, AnatomyBand, AnatomyFloor, AnatomyOutlier, AnatomyStage, ContenderKind, Document,
     OffCpuVerdict, Record, UnmatchedCounts,
 };
-use handover_report::{Style, anatomy, anatomy_chart, html, table};
+use handover_report::{Style, anatomy_chart, render_anatomy, render_html, render_table};
 
 const LINE: &str = "handle 20 + floor 30 + notice 35 + wake 0 = 85 ns";
 
@@ -74,7 +74,8 @@ fn with_anatomy() -> Record {
 #[test]
 fn lines_contain_each_stage_the_sum_and_the_slowest_hand_offs() {
     for width in [40, 80, 200] {
-        let text = anatomy(&with_anatomy(), width, Style { unicode: true, ..Style::default() });
+        let text =
+            render_anatomy(&with_anatomy(), width, Style { unicode: true, ..Style::default() });
         assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
         let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for words in [
@@ -92,13 +93,13 @@ fn lines_contain_each_stage_the_sum_and_the_slowest_hand_offs() {
         }
     }
     let bare = record("event/round-trip", "handover", ContenderKind::Ours, 170.0);
-    assert_eq!(anatomy(&bare, 80, Style::default()), "");
+    assert_eq!(render_anatomy(&bare, 80, Style::default()), "");
     assert!(anatomy_chart(&bare, 400.0).is_none());
 }
 
 #[test]
 fn stages_are_stacked_and_a_much_longer_band_is_only_in_the_table() {
-    let drawn = anatomy_chart(&with_anatomy(), 960.0).expect("a chart").draw_alone();
+    let drawn = anatomy_chart(&with_anatomy(), 960.0).expect("a chart").to_standalone_svg();
     let chart = roxmltree::Document::parse(&drawn).expect("well-formed");
     let texts: Vec<&str> = chart.descendants().filter_map(|node| node.text()).collect();
     for words in ["handle", "floor", "notice", "middle half", "90 to 99 %"] {
@@ -111,9 +112,9 @@ fn stages_are_stacked_and_a_much_longer_band_is_only_in_the_table() {
 #[test]
 fn table_and_page_contain_the_line() {
     let document = Document::new(run(), vec![with_anatomy()]);
-    let text = table(&document, 120, Style::default());
+    let text = render_table(&document, 120, Style::default());
     assert!(text.contains(LINE), "{text}");
-    let page = html(&document);
+    let page = render_html(&document);
     assert!(page.contains(LINE) && page.contains("from before &lt;handle&gt;"), "{page}");
 }
 

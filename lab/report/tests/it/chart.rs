@@ -1,10 +1,12 @@
 //! Chart writer: golden files, well-formedness and determinism.
 
 use crate::support::assert_golden;
-use handover_report::svg::{Axis, Chart, Mark, Name, Point, Quantity, Role, STYLE, Series};
+use handover_report::svg::{
+    Axis, AxisName, CHART_STYLE_SHEET, Chart, Mark, Point, Quantity, Series, SeriesRole,
+};
 
-fn names(labels: &[&str]) -> Vec<Name> {
-    let name = |(place, label): (usize, &&str)| Name {
+fn names(labels: &[&str]) -> Vec<AxisName> {
+    let name = |(place, label): (usize, &&str)| AxisName {
         label: (*label).into(),
         note: format!("{place}"),
         opens_group: place == 2,
@@ -18,7 +20,7 @@ fn sweep() -> Chart {
         (0..7)
             .map(|step| {
                 let (load, cost) = (10_f64.powi(step), scale * (1.0 + f64::from(step).powi(3)));
-                Point::at(load, cost)
+                Point::new(load, cost)
                     .with_span(cost * 0.9, cost * 1.15)
                     .with_tooltip(format!("{cost:.0} ns"))
             })
@@ -28,21 +30,21 @@ fn sweep() -> Chart {
     Chart::new("Latency by load", x, y)
         .with_description("Both rise with the load; ours less.")
         .with_size_px(640.0, 320.0)
-        .with_series(Series::new("handover", Role::Nth(0), Mark::Line, line(80.0)))
-        .with_series(Series::new("eventfd", Role::Nth(1), Mark::Line, line(410.0)))
+        .with_series(Series::new("handover", SeriesRole::Nth(0), Mark::Line, line(80.0)))
+        .with_series(Series::new("eventfd", SeriesRole::Nth(1), Mark::Line, line(410.0)))
 }
 
 /// Stages of hand-offs as horizontal stacked bars.
 fn stages() -> Chart {
     let stage = |name: &str, place: u8, sizes: [f64; 3]| {
-        let bars = sizes.iter().zip([0.0, 1.0, 2.0]).map(|(size, row)| Point::at(*size, row));
-        Series::new(name, Role::Nth(place), Mark::Stacked, bars.collect())
+        let bars = sizes.iter().zip([0.0, 1.0, 2.0]).map(|(size, row)| Point::new(*size, row));
+        Series::new(name, SeriesRole::Nth(place), Mark::Stacked, bars.collect())
     };
     let time = Axis::linear("time", Quantity::Nanos);
     Chart::new(
         "Anatomy",
         time,
-        Axis::names(names(&["busy", "asleep, on the other package", "one CPU"])),
+        Axis::with_names(names(&["busy", "asleep, on the other package", "one CPU"])),
     )
     .with_size_px(640.0, 0.0)
     .with_series(stage("floor", 0, [120.0, 2300.0, 900.0]))
@@ -53,8 +55,8 @@ fn stages() -> Chart {
 /// Histogram: vertical bars on an axis of names.
 fn histogram() -> Chart {
     let counts = [3.0, 120.0, 940.0, 310.0, 22.0];
-    let bars = counts.iter().zip(0..).map(|(count, place)| Point::at(f64::from(place), *count));
-    let x = Axis::names(names(&[
+    let bars = counts.iter().zip(0..).map(|(count, place)| Point::new(f64::from(place), *count));
+    let x = Axis::with_names(names(&[
         "1 ns",
         "2 ns",
         "4 ns",
@@ -63,19 +65,19 @@ fn histogram() -> Chart {
     ]));
     Chart::new("Distribution", x, Axis::linear("samples", Quantity::Count))
         .with_size_px(420.0, 240.0)
-        .with_series(Series::new("", Role::Ours, Mark::Bar, bars.collect()))
+        .with_series(Series::new("", SeriesRole::Ours, Mark::Bar, bars.collect()))
 }
 
 #[test]
 fn charts_equal_the_golden_files() {
-    assert_golden("chart-lines.svg", &sweep().draw_alone());
-    assert_golden("chart-stacked.svg", &stages().draw_alone());
-    assert_golden("chart-bars.svg", &histogram().draw_alone());
+    assert_golden("chart-lines.svg", &sweep().to_standalone_svg());
+    assert_golden("chart-stacked.svg", &stages().to_standalone_svg());
+    assert_golden("chart-bars.svg", &histogram().to_standalone_svg());
 }
 
 #[test]
 fn chart_has_a_description_for_screen_readers() {
-    let text = sweep().draw();
+    let text = sweep().to_svg();
     let tree = roxmltree::Document::parse(&text).expect("well-formed XML");
     let root = tree.root_element();
     assert_eq!(root.attribute("role"), Some("img"));
@@ -93,16 +95,16 @@ fn chart_has_a_description_for_screen_readers() {
 #[test]
 fn chart_has_no_colours_outside_the_style_sheet() {
     for chart in [sweep(), stages(), histogram()] {
-        let drawn = chart.draw();
+        let drawn = chart.to_svg();
         assert!(!drawn.contains('#') && !drawn.contains("style="), "{drawn}");
-        assert!(chart.draw_alone().contains(STYLE));
+        assert!(chart.to_standalone_svg().contains(CHART_STYLE_SHEET));
     }
-    assert!(STYLE.contains("prefers-color-scheme: dark"));
+    assert!(CHART_STYLE_SHEET.contains("prefers-color-scheme: dark"));
 }
 
 #[test]
 fn stacked_bars_are_adjacent() {
-    let drawn = stages().draw();
+    let drawn = stages().to_svg();
     let tree = roxmltree::Document::parse(&drawn).expect("well-formed XML");
     let number = |node: roxmltree::Node<'_, '_>, name: &str| -> f64 {
         node.attribute(name).and_then(|text| text.parse().ok()).expect("a number")
@@ -125,30 +127,35 @@ fn stacked_bars_are_adjacent() {
 #[test]
 fn text_is_escaped() {
     let evil = "]]></svg><script>\"'&\u{1}";
-    let name = Name { label: evil.into(), note: evil.into(), opens_group: true };
+    let name = AxisName { label: evil.into(), note: evil.into(), opens_group: true };
     let axis = Axis::linear(evil, Quantity::Share);
-    let points = vec![Point::at(0.5, 0.0).with_tooltip(evil)];
-    let chart = Chart::new(evil, axis, Axis::names(vec![name]))
+    let points = vec![Point::new(0.5, 0.0).with_tooltip(evil)];
+    let chart = Chart::new(evil, axis, Axis::with_names(vec![name]))
         .with_description(evil)
-        .with_series(Series::new(evil, Role::Floor, Mark::Diamond, points));
-    let drawn = chart.draw_alone();
+        .with_series(Series::new(evil, SeriesRole::Floor, Mark::Diamond, points));
+    let drawn = chart.to_standalone_svg();
     let tree = roxmltree::Document::parse(&drawn).expect("well-formed XML");
     assert!(!tree.descendants().any(|node| node.tag_name().name() == "script"));
 }
 
 #[test]
 fn empty_chart_has_no_marks() {
-    for axis in
-        [Axis::linear("", Quantity::Bytes), Axis::log("", Quantity::Bytes), Axis::names(vec![])]
-    {
-        for other in
-            [Axis::linear("", Quantity::Count), Axis::log("", Quantity::Count), Axis::names(vec![])]
-        {
+    for axis in [
+        Axis::linear("", Quantity::Bytes),
+        Axis::log("", Quantity::Bytes),
+        Axis::with_names(vec![]),
+    ] {
+        for other in [
+            Axis::linear("", Quantity::Count),
+            Axis::log("", Quantity::Count),
+            Axis::with_names(vec![]),
+        ] {
             for mark in [Mark::Dot, Mark::Line, Mark::Bar, Mark::Stacked, Mark::Span] {
-                for points in [vec![], vec![Point::at(f64::NAN, 1.0)], vec![Point::at(5.0, -5.0)]] {
-                    let series = Series::new("x", Role::Peer, mark, points);
+                for points in [vec![], vec![Point::new(f64::NAN, 1.0)], vec![Point::new(5.0, -5.0)]]
+                {
+                    let series = Series::new("x", SeriesRole::Peer, mark, points);
                     let drawn =
-                        Chart::new("", axis.clone(), other.clone()).with_series(series).draw();
+                        Chart::new("", axis.clone(), other.clone()).with_series(series).to_svg();
                     roxmltree::Document::parse(&drawn).expect("well-formed XML");
                 }
             }

@@ -7,7 +7,7 @@ use handover_base::random::SplitMix64;
 use handover_record::{ContenderKind, Document, Record, Round, Warning, WarningCode};
 use handover_report::Style;
 use handover_report::compare::{
-    Comparison, PROCESSES_MIN, Rules, Statistic, Verdict, compare, table,
+    Comparison, PROCESSES_MIN, Rules, Statistic, Verdict, compare, render_comparison,
 };
 use std::sync::LazyLock;
 
@@ -264,7 +264,7 @@ fn null_comparison_bounds_the_resolution() {
     // What can be found is never less than what can be seen.
     let (one, several) = (quiet.found_one.expect("one"), quiet.found_several.expect("several"));
     assert!(one > 0.02 && several > quiet.visible_several.expect("several"), "{one} {several}");
-    let drawn = table(&quiet, 120, PLAIN);
+    let drawn = render_comparison(&quiet, 120, PLAIN);
     assert!(drawn.contains("Most such comparisons find a figure"), "{drawn}");
 }
 
@@ -273,7 +273,7 @@ fn fewer_than_five_processes_a_side_give_no_verdict() {
     let sides = two_sides(&mut SplitMix64::new(8), 4, |_| 2.0);
     let comparison = compared(&sides, 0.02);
     assert!(comparison.rows.iter().all(|row| row.verdict == Verdict::CannotSay));
-    let drawn = table(&comparison, 120, PLAIN);
+    let drawn = render_comparison(&comparison, 120, PLAIN);
     assert!(drawn.contains("4 processes against 4 processes, and at least 5 a side"), "{drawn}");
     assert!(!comparison.is_worse());
     assert_eq!((comparison.found_one, comparison.found_several), (None, None));
@@ -307,7 +307,7 @@ fn unmatched_figures_and_doubtful_runs_are_listed() {
     for text in ["different machines", "1 run was not completed.", "after the other"] {
         assert!(notes.contains(text), "{notes}");
     }
-    let drawn = table(&comparison, 200, PLAIN);
+    let drawn = render_comparison(&comparison, 200, PLAIN);
     let (caveat, rows) = (drawn.find("after the other"), drawn.find("verdict"));
     assert!(caveat.is_some() && caveat < rows, "the caveat comes before the verdicts: {drawn}");
     let twice = compare(("a", &a), ("a", &a), Rules::default());
@@ -319,7 +319,9 @@ fn unmatched_figures_and_doubtful_runs_are_listed() {
 fn empty_sides_give_an_empty_comparison() {
     let nothing = compare(("a", &[]), ("b", &[]), Rules::default());
     assert!(nothing.rows.is_empty() && !nothing.is_worse());
-    assert!(table(&nothing, 80, PLAIN).contains("The two sides have no figure in common."));
+    assert!(
+        render_comparison(&nothing, 80, PLAIN).contains("The two sides have no figure in common.")
+    );
 }
 
 #[test]
@@ -345,10 +347,10 @@ fn comparison_table_equals_the_golden_file_and_fits_the_width() {
         _ => 1.0,
     });
     let comparison = compared(&sides, 0.02);
-    assert_golden("compare-120.txt", &table(&comparison, 120, PLAIN));
-    assert_golden("compare-60.txt", &table(&comparison, 60, PLAIN));
+    assert_golden("compare-120.txt", &render_comparison(&comparison, 120, PLAIN));
+    assert_golden("compare-60.txt", &render_comparison(&comparison, 60, PLAIN));
     for width in 1..=160 {
-        let drawn = table(&comparison, width, PLAIN);
+        let drawn = render_comparison(&comparison, width, PLAIN);
         let widest = drawn.lines().map(|line| line.chars().count()).max().unwrap_or(0);
         assert!(widest <= width, "{width} columns:\n{drawn}");
         let text =
@@ -383,7 +385,7 @@ fn longer_tail_is_worse_if_the_median_is_the_same() {
     assert!(figure.by != Statistic::P99 && figure.verdict != Verdict::Worse, "{figure:?}");
     assert_eq!((tail.by, tail.verdict), (Statistic::P99, Verdict::Worse), "{tail:?}");
     assert!(comparison.is_worse());
-    let drawn = table(&comparison, 160, PLAIN);
+    let drawn = render_comparison(&comparison, 160, PLAIN);
     let is_tail = |line: &str| line.starts_with("floor/syscall") && line.contains("  p99  ");
     assert!(drawn.lines().any(is_tail), "{drawn}");
     let figures_count = comparison.rows.len() - 1;
@@ -397,9 +399,9 @@ fn equal_tail_has_no_row_of_its_own_in_the_table() {
     with_tails(&mut sides, "floor/syscall", |place| 300.0 + (place % 7) as f64);
     let comparison = compared(&sides, 0.02);
     assert_eq!(comparison.rows.iter().filter(|it| it.by == Statistic::P99).count(), 1);
-    let drawn = table(&comparison, 160, PLAIN);
+    let drawn = render_comparison(&comparison, 160, PLAIN);
     assert!(!drawn.contains("  p99  "), "{drawn}");
-    let all = table(&comparison, 160, Style { all: true, ..PLAIN });
+    let all = render_comparison(&comparison, 160, Style { all: true, ..PLAIN });
     assert!(all.contains("  p99  "), "{all}");
 }
 

@@ -3,7 +3,7 @@
 use crate::support;
 use base64::Engine as _;
 use handover_record::{ContenderKind, Document, FigureMode, Record, RoleUsage, Unit};
-use handover_report::{Format, export, markdown};
+use handover_report::{Format, export, render_markdown};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
@@ -183,7 +183,7 @@ fn markdown_has_both_modes_the_machine_and_its_resolution() {
     let mut document = documents().remove(0);
     let mode = |share, median| FigureMode { share, median };
     document.records[0].modes = vec![mode(0.7, 30.0), mode(0.3, 200.0)];
-    let text = markdown(&document, true);
+    let text = render_markdown(&document, true);
     assert!(text.contains("30.0 ns in 70 %, 200 ns in 30 %"), "{text}");
     assert!(text.contains("| is the |") && text.contains(" | mean | "), "{text}");
     assert!(text.contains("workbench") && text.contains("cannot see"), "{text}");
@@ -191,7 +191,7 @@ fn markdown_has_both_modes_the_machine_and_its_resolution() {
 
 #[test]
 fn names_are_escaped_in_markdown_cells() {
-    let text = markdown(&documents()[0], true);
+    let text = render_markdown(&documents()[0], true);
     let rows: Vec<&str> = text.lines().filter(|line| line.starts_with('|')).collect();
     assert_eq!(rows.len(), 4, "{text}");
     let bars = |row: &str| row.replace("\\|", "").matches('|').count();

@@ -30,15 +30,15 @@ fn dots() -> Vec<RunFigure> {
 
 #[test]
 fn history_lists_levels_with_their_first_runs() {
-    let history = History::of("lock/free", "handover", Unit::Ns, dots(), 2);
+    let history = History::new("lock/free", "handover", Unit::Ns, dots(), 2);
     let starts: Vec<usize> = history.segments.iter().map(|segment| segment.from).collect();
     assert_eq!(starts, [0, 20, 35]);
     let ratio = history.segments[1].ratio.expect("a ratio");
     assert!((ratio - 1.1).abs() < 0.01, "{ratio}");
-    assert_golden("history-100.txt", &history.text(100, PLAIN));
-    assert!(history.text(100, Style { unicode: false, ..PLAIN }).is_ascii());
+    assert_golden("history-100.txt", &history.render_text(100, PLAIN));
+    assert!(history.render_text(100, Style { unicode: false, ..PLAIN }).is_ascii());
     for width in 1..=120 {
-        let drawn = history.text(width, PLAIN);
+        let drawn = history.render_text(width, PLAIN);
         assert!(drawn.lines().all(|line| line.chars().count() <= width), "{width}:\n{drawn}");
     }
 }
@@ -47,7 +47,7 @@ fn history_lists_levels_with_their_first_runs() {
 fn history_chart_is_valid_xml_with_escaped_text() {
     let mut dots = dots();
     dots[3].build = "</script><b>".into();
-    let drawn = History::of("lock/free", "</svg>", Unit::Ns, dots, 0).chart().draw_alone();
+    let drawn = History::new("lock/free", "</svg>", Unit::Ns, dots, 0).chart().to_standalone_svg();
     let tree = roxmltree::Document::parse(&drawn).expect("sound XML");
     assert_eq!(tree.root_element().tag_name().name(), "svg");
     assert!(!drawn.contains("</script>") && drawn.contains("2 changes."));
@@ -56,10 +56,10 @@ fn history_chart_is_valid_xml_with_escaped_text() {
 #[test]
 fn history_of_one_run_or_none_is_valid() {
     for count in [0, 1, 4] {
-        let history = History::of("a/b", "x", Unit::Count, dots()[..count].to_vec(), 0);
+        let history = History::new("a/b", "x", Unit::Count, dots()[..count].to_vec(), 0);
         assert!(history.segments.len() <= 1);
-        let drawn = history.text(80, PLAIN);
+        let drawn = history.render_text(80, PLAIN);
         assert!(drawn.contains("A change can be found with at least 10 runs"), "{drawn}");
-        roxmltree::Document::parse(&history.chart().draw_alone()).expect("sound XML");
+        roxmltree::Document::parse(&history.chart().to_standalone_svg()).expect("sound XML");
     }
 }

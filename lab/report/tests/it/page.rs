@@ -2,7 +2,7 @@
 
 use crate::support::{assert_golden, ladder as a_run, record, run};
 use handover_record::{ContenderKind, Document, FigureMode, Unit, Warning, WarningCode};
-use handover_report::{Style, html, ladder, row, table};
+use handover_report::{Style, ladder_chart, render_html, render_row, render_table};
 use proptest::prelude::*;
 
 /// Parses the page as a tree. It is XML except for constructs that only HTML allows.
@@ -47,14 +47,14 @@ fn without_own_style_and_script(page: &str) -> String {
 
 #[test]
 fn page_equals_the_golden_file() {
-    assert_golden("report.html", &without_own_style_and_script(&html(&a_run())));
-    assert_golden("ladder.svg", &ladder(&a_run(), 1080.0).draw_alone());
-    assert_golden("ladder-narrow.svg", &ladder(&a_run(), 380.0).draw_alone());
+    assert_golden("report.html", &without_own_style_and_script(&render_html(&a_run())));
+    assert_golden("ladder.svg", &ladder_chart(&a_run(), 1080.0).to_standalone_svg());
+    assert_golden("ladder-narrow.svg", &ladder_chart(&a_run(), 380.0).to_standalone_svg());
 }
 
 #[test]
 fn page_loads_no_other_resources() {
-    let page = html(&a_run());
+    let page = render_html(&a_run());
     let xml = as_xml(&page);
     let tree = parse(&xml);
     for node in tree.descendants().filter(|node| node.is_element()) {
@@ -82,7 +82,7 @@ fn page_loads_no_other_resources() {
 #[test]
 fn text_is_escaped_in_the_page() {
     let evil = "</script></style></title><script>alert(1)</script><img src=x onerror=alert(2)>\"'`{{7*7}}{%x%}&#x3c;\0\u{202e}";
-    let calm = html(&a_run());
+    let calm = render_html(&a_run());
     let mut document = a_run();
     let spread = |text: &mut String| *text = format!("{text}{evil}");
     spread(&mut document.run.id);
@@ -114,7 +114,7 @@ fn text_is_escaped_in_the_page() {
         record.floor.iter_mut().for_each(|floor| spread(&mut floor.id));
         record.peers.iter_mut().for_each(|peer| spread(&mut peer.contender));
     }
-    let page = html(&document);
+    let page = render_html(&document);
     assert_eq!(page.matches("<script").count(), calm.matches("<script").count());
     assert!(!page.contains("<img") && !page.contains(['\0', '\u{202e}']));
     assert!(page.contains("{{7*7}}{%x%}"), "a template's marks in data are text");
@@ -126,7 +126,7 @@ fn text_is_escaped_in_the_page() {
     };
     let allowed: std::collections::BTreeSet<String> = elements(&calm).into_iter().collect();
     assert!(elements(&page).iter().all(|name| allowed.contains(name)));
-    parse(&ladder(&document, 400.0).draw_alone());
+    parse(&ladder_chart(&document, 400.0).to_standalone_svg());
 }
 
 /// Maximum number of rungs of a ladder.
@@ -149,7 +149,7 @@ fn page_of_a_full_run_is_smaller_than_450_kb() {
         }
     }
     let document = Document::new(run(), records);
-    let page = html(&document);
+    let page = render_html(&document);
     assert!(page.len() < 450_000, "{} bytes for {}", page.len(), document.records.len());
 }
 
@@ -168,7 +168,7 @@ fn row_refers_to_its_contenders_and_all_their_samples() {
     for record in &mut document.records {
         record.histogram = packed(&samples);
     }
-    let page = html(&document);
+    let page = render_html(&document);
     let data = data(&page);
     let rows: Vec<_> = page.split("data-figure=\"").skip(1).collect();
     let on_ladder = document.records.iter().filter(|it| it.ladder);
@@ -203,7 +203,7 @@ fn unreadable_samples_do_not_change_the_page() {
     {
         record.histogram = (*rubbish).to_owned();
     }
-    let data = data(&html(&document));
+    let data = data(&render_html(&document));
     assert_eq!(data["figures"][0]["rows"][0]["bars"], serde_json::json!([]));
 }
 
@@ -217,7 +217,7 @@ fn packed(samples: &hdrhistogram::Histogram<u64>) -> String {
 
 #[test]
 fn page_has_every_figure_of_the_table() {
-    let page = html(&a_run());
+    let page = render_html(&a_run());
     for row in a_run().records.iter().filter(|it| it.ladder) {
         assert!(page.contains(&format!("<code>{}</code>", row.id)), "{}", row.id);
     }
@@ -231,16 +231,16 @@ fn page_has_every_figure_of_the_table() {
 fn missing_parts_of_a_run_are_reported_or_omitted() {
     let mut empty = Document::new(run(), vec![]);
     empty.run.complete = false;
-    let page = html(&empty);
+    let page = render_html(&empty);
     assert!(page.contains("No figure was recorded.") && page.contains("This run was interrupted."));
     let mut smoke = a_run();
     for record in &mut smoke.records {
         record.warnings = vec![Warning { code: WarningCode::Smoke, text: "smoke".into() }];
     }
-    assert!(html(&smoke).contains("Nothing on this page is a measurement"));
+    assert!(render_html(&smoke).contains("Nothing on this page is a measurement"));
     let mut bytes = a_run();
     bytes.records.iter_mut().for_each(|record| record.unit = Unit::Bytes);
-    assert!(!html(&bytes).contains("<svg"), "a ladder is of times");
+    assert!(!render_html(&bytes).contains("<svg"), "a ladder is of times");
 }
 
 fn any_figure() -> impl Strategy<Value = f64> {
@@ -297,13 +297,13 @@ proptest! {
         run.null_one = Some(figures[14]);
         let document = Document::new(run, vec![one.clone(), one.clone()]);
         let style = Style { unicode: true, ..Style::default() };
-        for line in table(&document, width, style).lines() {
+        for line in render_table(&document, width, style).lines() {
             prop_assert!(unicode_width::UnicodeWidthStr::width(line) <= width, "{line:?}");
         }
-        prop_assert_eq!(row(&one, width, style).lines().count(), 1);
-        let page = as_xml(&html(&document));
+        prop_assert_eq!(render_row(&one, width, style).lines().count(), 1);
+        let page = as_xml(&render_html(&document));
         prop_assert!(roxmltree::Document::parse(&page).is_ok());
-        let chart = ladder(&document, width as f64).draw_alone();
+        let chart = ladder_chart(&document, width as f64).to_standalone_svg();
         let chart = roxmltree::Document::parse(&chart).expect("well-formed XML");
         for attribute in chart.descendants().flat_map(|node| node.attributes()) {
             let number = ["x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "width", "height"];

@@ -5,7 +5,7 @@ use handover_record::{
     ContenderKind, Document, FigureMode, PeerWithoutRatio, Ratio, Record, RoleUsage, Wait, Warning,
     WarningCode,
 };
-use handover_report::{Style, html, markdown, row, table};
+use handover_report::{Style, render_html, render_markdown, render_row, render_table};
 use unicode_width::UnicodeWidthStr;
 
 const PLAIN: Style = Style { color: false, unicode: true, all: false };
@@ -31,18 +31,18 @@ fn without_color(text: &str) -> String {
 #[test]
 fn ladder_table_equals_the_golden_files() {
     for width in [40, 80, 140, 200] {
-        assert_golden(&format!("ladder-{width}.txt"), &table(&ladder(), width, PLAIN));
+        assert_golden(&format!("ladder-{width}.txt"), &render_table(&ladder(), width, PLAIN));
     }
-    assert_golden("ladder-80-color.txt", &table(&ladder(), 80, COLOR));
-    assert_golden("ladder-80-ascii.txt", &table(&ladder(), 80, ASCII));
-    assert_golden("ladder-100-all.txt", &table(&ladder(), 100, ALL));
+    assert_golden("ladder-80-color.txt", &render_table(&ladder(), 80, COLOR));
+    assert_golden("ladder-80-ascii.txt", &render_table(&ladder(), 80, ASCII));
+    assert_golden("ladder-100-all.txt", &render_table(&ladder(), 100, ALL));
 }
 
 #[test]
 fn no_line_is_wider_than_the_terminal() {
     for width in 1..=220 {
         for style in [PLAIN, COLOR, ASCII, ALL] {
-            let drawn = table(&ladder(), width, style);
+            let drawn = render_table(&ladder(), width, style);
             assert!(widest(&drawn) <= width, "{width} columns, {style:?}:\n{drawn}");
         }
     }
@@ -55,9 +55,9 @@ fn frequent_page_faults_have_a_column() {
         (it.faults_minor_per_op, it.faults_major_per_s) = (minor, major);
         Document::new(run(), vec![it])
     };
-    assert!(!table(&with(0.001, 0.001), 200, PLAIN).contains("faults"));
-    assert!(table(&with(0.25, 0.0), 200, PLAIN).contains("  0.25/op"));
-    let drawn = table(&with(16.4, 3.0), 200, PLAIN);
+    assert!(!render_table(&with(0.001, 0.001), 200, PLAIN).contains("faults"));
+    assert!(render_table(&with(0.25, 0.0), 200, PLAIN).contains("  0.25/op"));
+    let drawn = render_table(&with(16.4, 3.0), 200, PLAIN);
     assert!(drawn.contains("faults") && drawn.contains("16/op 3.0/s disk"), "{drawn}");
 }
 
@@ -65,7 +65,7 @@ fn frequent_page_faults_have_a_column() {
 fn page_lists_resources_by_role() {
     let mut it = record("rpc/noop", "handover", ContenderKind::Ours, 5e3);
     (it.switches_voluntary_per_op, it.faults_minor_per_op) = (2.0, 0.5);
-    let page = |it: &Record| html(&Document::new(run(), vec![it.clone()]));
+    let page = |it: &Record| render_html(&Document::new(run(), vec![it.clone()]));
     let text = "0.99 CPUs, 2.0 switches/op, 1.5 involuntary switches/s, 0.50 page faults/op";
     assert!(page(&it).contains(text), "of the process");
     let client = RoleUsage { role: "client".into(), cpus: 0.5, ..RoleUsage::default() };
@@ -78,8 +78,8 @@ fn page_lists_resources_by_role() {
 #[test]
 fn colour_does_not_change_the_text() {
     for width in [40, 80, 140] {
-        let plain = table(&ladder(), width, PLAIN);
-        assert_eq!(without_color(&table(&ladder(), width, COLOR)), plain);
+        let plain = render_table(&ladder(), width, PLAIN);
+        assert_eq!(without_color(&render_table(&ladder(), width, COLOR)), plain);
         assert!(!plain.contains('\x1b'));
     }
 }
@@ -87,15 +87,15 @@ fn colour_does_not_change_the_text() {
 #[test]
 fn ascii_table_has_only_ascii() {
     for width in [40, 80, 140] {
-        assert!(table(&ladder(), width, ASCII).is_ascii());
-        assert!(row(&ladder().records[0], width, ASCII).is_ascii());
+        assert!(render_table(&ladder(), width, ASCII).is_ascii());
+        assert!(render_row(&ladder().records[0], width, ASCII).is_ascii());
     }
 }
 
 #[test]
 fn both_modes_are_shown_instead_of_their_average() {
     for width in [40, 80, 140] {
-        let drawn = table(&ladder(), width, PLAIN);
+        let drawn = render_table(&ladder(), width, PLAIN);
         let (fast, slow) = match width {
             40 => ("70 % 121 ns", "+ 30 % 4.61 µs"),
             _ => ("121 ns in 70 %", "4.61 µs in 30 %"),
@@ -107,11 +107,11 @@ fn both_modes_are_shown_instead_of_their_average() {
 
 #[test]
 fn best_peer_is_the_fastest() {
-    let drawn = table(&ladder(), 140, PLAIN);
+    let drawn = render_table(&ladder(), 140, PLAIN);
     let busy = drawn.lines().find(|line| line.starts_with("lock/busy")).expect("a row");
     assert!(busy.contains("0.76× parking_lot"), "{busy}");
     assert!(!drawn.contains("semaphore"), "peers have no rows of their own");
-    assert!(table(&ladder(), 140, ALL).contains("semaphore"), "unless asked for");
+    assert!(render_table(&ladder(), 140, ALL).contains("semaphore"), "unless asked for");
 }
 
 #[test]
@@ -122,12 +122,12 @@ fn peer_with_another_waiting_strategy_has_no_ratio() {
     ours.peers.clear();
     ours.peers_without_ratio =
         vec![PeerWithoutRatio { contender: "eventfd".into(), waits: Wait::Sleep, other: 4200.0 }];
-    let drawn = table(&document, 140, PLAIN);
+    let drawn = render_table(&document, 140, PLAIN);
     let row = drawn.lines().find(|line| line.starts_with("lock/busy")).expect("a row");
     assert!(row.contains("sleeps eventfd 4.20 µs"), "{row}");
-    let all = table(&document, 160, ALL);
+    let all = render_table(&document, 160, ALL);
     assert!(all.lines().any(|line| line.contains("waits")) && all.contains("spins"), "{all}");
-    let page = html(&document);
+    let page = render_html(&document);
     assert!(page.contains("<b class=\"\">sleeps</b> <i class=\"under\">eventfd</i>"), "the page");
 }
 
@@ -138,7 +138,7 @@ fn floor_among_the_contenders_has_its_contender_name() {
     let (id, contender) = (ours.id.clone(), "random-walk".to_string());
     ours.floor =
         Some(Ratio { id, contender, other: 1.0, ratio: 1.5, low: Some(1.4), high: Some(1.6) });
-    let drawn = table(&document, 220, PLAIN);
+    let drawn = render_table(&document, 220, PLAIN);
     let row = drawn.lines().find(|line| line.starts_with("lock/busy")).expect("a row");
     assert!(row.contains("1.50× random-walk"), "{row}");
 }
@@ -160,7 +160,7 @@ fn every_warning_letter_is_in_the_legend() {
         record.warnings = vec![handover_record::Warning { code, text }];
     }
     for width in [40, 80, 140] {
-        let drawn = table(&document, width, ALL);
+        let drawn = render_table(&document, width, ALL);
         let words = drawn.split_whitespace().collect::<Vec<_>>().join(" ");
         for record in &document.records {
             for warning in &record.warnings {
@@ -174,21 +174,21 @@ fn every_warning_letter_is_in_the_legend() {
 
 #[test]
 fn figures_off_the_ladder_are_counted_and_shown_with_all() {
-    let drawn = table(&ladder(), 80, PLAIN);
+    let drawn = render_table(&ladder(), 80, PLAIN);
     assert!(!drawn.contains("notify/busy/spun"));
     assert!(drawn.contains("Figures kept off the ladder: 1"));
-    assert!(table(&ladder(), 140, ALL).contains("notify/busy/spun"));
+    assert!(render_table(&ladder(), 140, ALL).contains("notify/busy/spun"));
     // A run that requested a figure off the ladder shows it.
     let mut asked = ladder();
     asked.records.retain(|it| it.id == "notify/busy/spun");
-    assert!(table(&asked, 80, PLAIN).contains("notify/busy/spun"));
+    assert!(render_table(&asked, 80, PLAIN).contains("notify/busy/spun"));
 }
 
 #[test]
 fn unfinished_or_empty_run_is_marked() {
     let mut empty = Document::new(run(), vec![]);
     empty.run.complete = false;
-    let drawn = table(&empty, 80, PLAIN);
+    let drawn = render_table(&empty, 80, PLAIN);
     assert!(drawn.contains("not finished") && drawn.contains("No figure was recorded."), "{drawn}");
 }
 
@@ -197,12 +197,12 @@ fn row_is_one_line_within_the_width() {
     let document = ladder();
     let busy = document.records.iter().find(|it| it.id == "lock/busy").expect("a record");
     assert_eq!(
-        row(busy, 120, PLAIN),
+        render_row(busy, 120, PLAIN),
         "lock/busy  handover  0.71 ns ±0.4 %  p99 0.86 ns  rate 1.41 G/s  0.017× floor/cache-line  \
          0.76× parking_lot  CPUs 0.99\n"
     );
     for width in 1..150 {
-        let drawn = row(busy, width, COLOR);
+        let drawn = render_row(busy, width, COLOR);
         assert!(drawn.lines().count() == 1 && widest(&drawn) <= width);
     }
 }
@@ -215,7 +215,7 @@ fn control_characters_are_escaped_in_the_table() {
     document.records[0].id = "floor/\u{202e}evil\n".into();
     document.records[0].contender = "\x08\x08".into();
     for style in [PLAIN, ALL] {
-        let drawn = table(&document, 200, style);
+        let drawn = render_table(&document, 200, style);
         assert!(!drawn.chars().any(|char| char.is_control() && char != '\n'), "{drawn:?}");
         assert!(!drawn.contains('\u{202e}'));
     }
@@ -233,7 +233,7 @@ fn figures_without_floor_or_peer_or_finite_value_are_shown() {
         odd.push(one);
     }
     for width in [1, 40, 80, 140] {
-        let drawn = table(&Document::new(run(), odd.clone()), width, PLAIN);
+        let drawn = render_table(&Document::new(run(), odd.clone()), width, PLAIN);
         assert!(widest(&drawn) <= width);
     }
 }
@@ -244,7 +244,7 @@ fn rows_of_one_figure_are_distinct_at_any_width() {
         .map(|contender| record("ring/stream", contender, ContenderKind::Ours, 4.5));
     let document = Document::new(run(), records.to_vec());
     for width in [40, 60, 80, 100, 140] {
-        let drawn = table(&document, width, PLAIN);
+        let drawn = render_table(&document, width, PLAIN);
         for contender in ["handover-later", "handover-mpsc"] {
             assert!(drawn.contains(contender), "{width} columns:\n{drawn}");
         }
@@ -261,16 +261,19 @@ fn rows_of_a_sweep_show_their_value_at_any_width() {
     };
     let document = Document::new(run(), [16, 256].map(with).to_vec());
     for width in [30, 40, 60, 80, 100, 140] {
-        let drawn = table(&document, width, PLAIN);
+        let drawn = render_table(&document, width, PLAIN);
         assert!(drawn.contains("slots=16") && drawn.contains("slots=256"), "{width}:\n{drawn}");
         assert!(!drawn.contains("bytes=64"), "all have that:\n{drawn}");
     }
-    assert!(table(&document, 140, PLAIN).contains("ring/stream [handover, slots=256]: it drifts"));
-    assert!(markdown(&document, true).contains("| handover, slots=256 |"));
-    let page = html(&document);
+    assert!(
+        render_table(&document, 140, PLAIN)
+            .contains("ring/stream [handover, slots=256]: it drifts")
+    );
+    assert!(render_markdown(&document, true).contains("| handover, slots=256 |"));
+    let page = render_html(&document);
     assert!(page.contains("handover, slots=256") && page.contains(">bytes=64"), "{page}");
     // Arguments that do not vary are not shown.
-    assert!(!table(&Document::new(run(), vec![with(16)]), 140, PLAIN).contains("slots"));
+    assert!(!render_table(&Document::new(run(), vec![with(16)]), 140, PLAIN).contains("slots"));
 }
 
 #[test]
@@ -288,7 +291,7 @@ fn ratio_within_the_resolution_has_no_colour() {
             low: Some(low),
             high: Some(high),
         }];
-        let drawn = table(&document, 140, COLOR);
+        let drawn = render_table(&document, 140, COLOR);
         let at = drawn.find("1.04×").expect("the ratio");
         let before = &drawn[..at];
         before[before.rfind("\x1b[").expect("a colour") + 2..].to_owned()

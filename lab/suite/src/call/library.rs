@@ -15,7 +15,7 @@ use std::io;
 pub fn mutex_lock_unlock(n: u64) -> io::Result<()> {
     let mutex = NormalMutex::new()?;
     for _ in 0..n {
-        mutex.with(|_| ());
+        mutex.with_lock(|_| ());
     }
     Ok(())
 }
@@ -27,7 +27,7 @@ pub fn mutex_lock_unlock(n: u64) -> io::Result<()> {
 pub fn recursive_mutex_lock_unlock(n: u64) -> io::Result<()> {
     let mutex = RecursiveMutex::new()?;
     for _ in 0..n {
-        mutex.with(|_| ());
+        mutex.with_lock(|_| ());
     }
     Ok(())
 }
@@ -39,7 +39,7 @@ pub fn recursive_mutex_lock_unlock(n: u64) -> io::Result<()> {
 pub fn spin_lock_unlock(n: u64) -> io::Result<()> {
     let spin = PthreadSpin::new()?;
     for _ in 0..n {
-        spin.with(|_| ());
+        spin.with_lock(|_| ());
     }
     Ok(())
 }
@@ -59,21 +59,21 @@ pub fn atomic_lock_unlock(n: u64) {
 }
 
 /// Calls `pthread_self` `n` times.
-pub fn pthread_self(n: u64) {
+pub fn call_pthread_self(n: u64) {
     for _ in 0..n {
         black_box(raw::pthread_self());
     }
 }
 
 /// Calls `gettid`, a system call, `n` times.
-pub fn gettid(n: u64) {
+pub fn call_gettid(n: u64) {
     for _ in 0..n {
         black_box(raw::gettid());
     }
 }
 
 /// Calls `getenv` for the variable `name` `n` times; returns `true` if the variable exists and `n` is not 0.
-pub fn getenv(n: u64, name: &CStr) -> bool {
+pub fn call_getenv(n: u64, name: &CStr) -> bool {
     let mut found = false;
     for _ in 0..n {
         found = raw::getenv(black_box(name));

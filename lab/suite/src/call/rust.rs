@@ -1,7 +1,7 @@
 //! The loops of `call/*` in Rust: inlined, in the same file, through a pointer, through a trait
 //! object.
 
-use crate::raw::calls::{forget, hide_reference};
+use crate::raw::calls::{hide_reference, hide_value};
 use std::hint::black_box;
 
 /// Counts to `n` with an inlined function, without calls; returns `n`.
@@ -12,7 +12,7 @@ pub extern "C" fn inline(n: u64) -> u64 {
     }
     let mut i = 0;
     while i < n {
-        i = forget(next(i));
+        i = hide_value(next(i));
     }
     i
 }
@@ -34,13 +34,13 @@ fn next(i: u64) -> u64 {
 
 /// Calls a function through a pointer `n` times; returns the number of calls, which is `n`.
 pub extern "C" fn pointer(n: u64) -> u64 {
-    through_pointer(n, black_box(next))
+    call_through_pointer(n, black_box(next))
 }
 
 /// Runs the loop of [`pointer()`] with another function: calls `next` with 0 and then with its own
 /// results, until a result is not below `n`; returns that result.
 #[inline(never)]
-pub fn through_pointer(n: u64, next: fn(u64) -> u64) -> u64 {
+pub fn call_through_pointer(n: u64, next: fn(u64) -> u64) -> u64 {
     let mut i = 0;
     while i < n {
         i = next(i);
@@ -49,15 +49,15 @@ pub fn through_pointer(n: u64, next: fn(u64) -> u64) -> u64 {
 }
 
 /// Trait whose method is called through a trait object.
-pub trait Step {
+pub trait Increment {
     /// Returns the number after `i`.
     fn next(&self, i: u64) -> u64;
 }
 
-/// Implementation of [`Step`] that adds one.
+/// Implementation of [`Increment`] that adds one.
 struct One;
 
-impl Step for One {
+impl Increment for One {
     fn next(&self, i: u64) -> u64 {
         i.wrapping_add(1)
     }
@@ -66,19 +66,19 @@ impl Step for One {
 /// Calls a method of a trait object `n` times; returns the number of calls, which is `n`.
 pub extern "C" fn dynamic(n: u64) -> u64 {
     // `black_box` hides the object's type, so that the compiler does not know its method table.
-    let step: &dyn Step = &One;
-    through_dyn(n, black_box(step))
+    let increment: &dyn Increment = &One;
+    call_through_dyn(n, black_box(increment))
 }
 
 /// Runs the loop of [`dynamic`] with another object: calls its method with 0 and then with its own
 /// results, until a result is not below `n`; returns that result.
 #[inline(never)]
-pub fn through_dyn(n: u64, step: &dyn Step) -> u64 {
+pub fn call_through_dyn(n: u64, increment: &dyn Increment) -> u64 {
     let mut i = 0;
     while i < n {
         // Hidden before every call, as if each call found its object in some structure: a compiler
         // that knows that the object does not change looks its method up once, before the loop.
-        i = hide_reference(&step).next(i);
+        i = hide_reference(&increment).next(i);
     }
     i
 }

@@ -2,19 +2,19 @@
 //! `hello5`: one that talks to itself, two that talk to each other, and one that serves many, by
 //! address or by topic.
 //!
-//! A [`Pace`] decides what follows a message: an immediate answer, a later answer, or the end. If
+//! A [`ReplyPolicy`] decides what follows a message: an immediate answer, a later answer, or the end. If
 //! the decision is always [`Answer`](Next::Answer), as in [`LimitedAnswers`] except for the last message,
 //! the compiler removes the other cases from the loop. Handled messages are counted in the
 //! machines' own [`Stats`](handover_event::Stats), which do not include timers.
 //!
 //! ```
 //! use handover_event::Config;
-//! use handover_suite::event::drive::{SelfMessage, LimitedAnswers, SendMethod, self_talker};
-//! let mut machine = self_talker(SendMethod::Call, LimitedAnswers::new(1000), Config::default())?;
+//! use handover_suite::event::drive::{SelfMessage, LimitedAnswers, SendMethod, new_self_sender};
+//! let mut machine = new_self_sender(SendMethod::Call, LimitedAnswers::new(1000), Config::default())?;
 //! machine.context().send_quiet(SelfMessage::Hello(1))?;
 //! machine.run()?;
 //! assert_eq!(machine.stats().handled, 1000);
-//! machine.handler_mut().pace.left = 5; // the last answer is still under way: it goes on
+//! machine.handler_mut().policy.left = 5; // the last answer is still under way: it goes on
 //! machine.run()?;
 //! assert_eq!(machine.stats().handled, 1005);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -93,7 +93,7 @@ pub enum Reaction {
 
 /// Actions that a machine performs when it starts to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Opening {
+pub struct StartActions {
     /// `true` if the machine sends the first hello at once.
     pub sends_first_hello: bool,
     /// Time after which the machine sends the first hello; `None` if it does not.
@@ -103,10 +103,10 @@ pub struct Opening {
 }
 
 /// Policy that decides how a machine continues, with callbacks for its events.
-pub trait Pace: Send + 'static {
+pub trait ReplyPolicy: Send + 'static {
     /// Called when the machine starts to run; returns its first actions.
-    fn opening(&mut self) -> Opening {
-        Opening::default()
+    fn start_actions(&mut self) -> StartActions {
+        StartActions::default()
     }
 
     /// Called when a hello was received; returns the reaction to it. A server that answers by topic
@@ -130,7 +130,7 @@ pub trait Pace: Send + 'static {
     fn quit(&mut self) {}
 }
 
-/// Pace that answers a given number of hellos at once, and stops with the last answer.
+/// Policy that answers a given number of hellos at once, and stops with the last answer.
 #[derive(Debug, Clone, Copy)]
 pub struct LimitedAnswers {
     /// Number of answers left until the machine stops; can be set again between runs.
@@ -138,14 +138,14 @@ pub struct LimitedAnswers {
 }
 
 impl LimitedAnswers {
-    /// Creates a pace with `count` answers, at least one.
+    /// Creates a policy with `count` answers, at least one.
     #[must_use]
     pub fn new(count: u64) -> Self {
         Self { left: count }
     }
 }
 
-impl Pace for LimitedAnswers {
+impl ReplyPolicy for LimitedAnswers {
     #[inline]
     fn received(&mut self, _: u64) -> Reaction {
         self.left = self.left.saturating_sub(1);
@@ -156,9 +156,9 @@ impl Pace for LimitedAnswers {
 /// A machine handler that receives and sends hellos.
 trait Speaker {
     type Message: Send + 'static;
-    type Pace: Pace;
+    type Policy: ReplyPolicy;
 
-    fn pace(&mut self) -> &mut Self::Pace;
+    fn policy(&mut self) -> &mut Self::Policy;
 
     /// Sends a hello; returns `false` if it was refused.
     fn say(&mut self, to: u64, number: u64, cx: &mut Context<'_, Self::Message>) -> bool;
@@ -168,14 +168,14 @@ trait Speaker {
     const QUIT: fn() -> Self::Message;
 
     fn open(&mut self, cx: &mut Context<'_, Self::Message>) {
-        let opening = self.pace().opening();
-        if let Some(delay) = opening.first_hello_after {
+        let actions = self.policy().start_actions();
+        if let Some(delay) = actions.first_hello_after {
             later(cx, delay, Self::idle(0, 1));
         }
-        if let Some(delay) = opening.stops_after {
+        if let Some(delay) = actions.stops_after {
             later(cx, delay, (Self::QUIT)());
         }
-        if opening.sends_first_hello {
+        if actions.sends_first_hello {
             self.say_or_stop(0, 1, cx);
         }
     }
@@ -183,7 +183,7 @@ trait Speaker {
     #[inline(always)]
     fn say_or_stop(&mut self, to: u64, number: u64, cx: &mut Context<'_, Self::Message>) {
         if self.say(to, number, cx) {
-            self.pace().sent(number);
+            self.policy().sent(number);
         } else {
             cx.stop(); // the receiver is disconnected
         }
@@ -211,12 +211,12 @@ trait Speaker {
 
     #[cold]
     fn end_pause(&mut self, to: u64, number: u64, cx: &mut Context<'_, Self::Message>) {
-        self.pace().idle_over();
+        self.policy().idle_over();
         self.say_or_stop(to, number, cx);
     }
 
     fn end(&mut self, cx: &mut Context<'_, Self::Message>) {
-        self.pace().quit();
+        self.policy().quit();
         cx.stop();
     }
 }
@@ -253,12 +253,12 @@ macro_rules! hears_beats {
 macro_rules! speaks {
     ($message:ty, $quit:expr, ($to:ident, $number:ident) => $idle:expr) => {
         type Message = $message;
-        type Pace = P;
+        type Policy = P;
         const QUIT: fn() -> $message = || $quit;
 
         #[inline]
-        fn pace(&mut self) -> &mut P {
-            &mut self.pace
+        fn policy(&mut self) -> &mut P {
+            &mut self.policy
         }
 
         fn idle($to: u64, $number: u64) -> $message {
@@ -278,14 +278,14 @@ pub enum SendMethod {
 
 /// Handler of a machine that sends hellos to itself.
 #[derive(Debug)]
-pub struct SelfTalker<P> {
+pub struct SelfSendHandler<P> {
     /// Method by which the machine sends to itself.
     pub via: SendMethod,
-    /// Pace, which decides when to answer.
-    pub pace: P,
+    /// Policy, which decides when to answer.
+    pub policy: P,
 }
 
-impl<P: Pace> Speaker for SelfTalker<P> {
+impl<P: ReplyPolicy> Speaker for SelfSendHandler<P> {
     speaks!(SelfMessage, SelfMessage::Quit, (_to, number) => SelfMessage::Idle(number));
 
     #[inline(always)]
@@ -299,7 +299,7 @@ impl<P: Pace> Speaker for SelfTalker<P> {
     }
 }
 
-impl<P: Pace> Handler for SelfTalker<P> {
+impl<P: ReplyPolicy> Handler for SelfSendHandler<P> {
     type Message = SelfMessage;
 
     fn started(&mut self, cx: &mut Context<'_, SelfMessage>) {
@@ -310,7 +310,7 @@ impl<P: Pace> Handler for SelfTalker<P> {
     fn handle(&mut self, own: SelfMessage, cx: &mut Context<'_, SelfMessage>) {
         match own {
             SelfMessage::Hello(number) => {
-                let next = self.pace.received(number);
+                let next = self.policy.received(number);
                 self.answer(next, 0, number + 1, cx);
             }
             SelfMessage::Idle(number) => self.end_pause(0, number, cx),
@@ -319,39 +319,39 @@ impl<P: Pace> Handler for SelfTalker<P> {
     }
 }
 
-/// Creates a machine that talks to itself. Unless its pace sends the first hello, the caller must
+/// Creates a machine that talks to itself. Unless its policy sends the first hello, the caller must
 /// send one.
 ///
 /// # Errors
 /// Fails like [`Machine::new`].
-pub fn self_talker<P: Pace>(
+pub fn new_self_sender<P: ReplyPolicy>(
     via: SendMethod,
-    pace: P,
+    policy: P,
     config: Config,
-) -> Result<Machine<SelfTalker<P>>, MachineError> {
-    Machine::new(SelfTalker { via, pace }, config)
+) -> Result<Machine<SelfSendHandler<P>>, MachineError> {
+    Machine::new(SelfSendHandler { via, policy }, config)
 }
 
 /// Handler of a machine that exchanges hellos with one other machine.
 #[derive(Debug)]
-pub struct Partner<P> {
+pub struct PairHandler<P> {
     /// Address to which the machine sends its hellos; if `None`, the machine stops when it should send one.
     pub other: Option<Address<MachineMessage>>,
     /// Index by which this machine identifies itself in its messages.
     pub name: u32,
-    /// Pace, which decides when to answer.
-    pub pace: P,
+    /// Policy, which decides when to answer.
+    pub policy: P,
 }
 
-impl<P: Pace> Partner<P> {
+impl<P: ReplyPolicy> PairHandler<P> {
     #[inline]
     fn hear(&mut self, _from: u64, number: u64, cx: &mut Context<'_, MachineMessage>) {
-        let next = self.pace.received(number);
+        let next = self.policy.received(number);
         self.answer(next, 0, number + 1, cx);
     }
 }
 
-impl<P: Pace> Speaker for Partner<P> {
+impl<P: ReplyPolicy> Speaker for PairHandler<P> {
     speaks!(MachineMessage, MachineMessage::Quit, (to, number) => MachineMessage::Idle { to, number });
 
     #[inline(always)]
@@ -361,22 +361,22 @@ impl<P: Pace> Speaker for Partner<P> {
     }
 }
 
-impl<P: Pace> Handler for Partner<P> {
+impl<P: ReplyPolicy> Handler for PairHandler<P> {
     hears_beats!();
 }
 
-/// Creates two machines that exchange hellos. Unless a pace sends the first hello, the caller must send one to either.
+/// Creates two machines that exchange hellos. Unless a policy sends the first hello, the caller must send one to either.
 ///
 /// # Errors
 /// Fails like [`Machine::new`].
-pub fn pair<P: Pace>(
-    paces: [P; 2],
+pub fn new_pair<P: ReplyPolicy>(
+    policies: [P; 2],
     config: Config,
-) -> Result<[Machine<Partner<P>>; 2], MachineError> {
-    let [first, second] = paces;
-    let mut first = Machine::new(Partner { other: None, name: 0, pace: first }, config)?;
+) -> Result<[Machine<PairHandler<P>>; 2], MachineError> {
+    let [first, second] = policies;
+    let mut first = Machine::new(PairHandler { other: None, name: 0, policy: first }, config)?;
     let other = Some(first.address().clone());
-    let second = Machine::new(Partner { other, name: 1, pace: second }, config)?;
+    let second = Machine::new(PairHandler { other, name: 1, policy: second }, config)?;
     first.handler_mut().other = Some(second.address().clone());
     Ok([first, second])
 }
@@ -399,17 +399,17 @@ impl MessageKind for KindMessage {
 
 /// Lookup of handlers by linear search: like [`HandlerTable`], a state and handlers registered one by one,
 /// but searched in the order of registration, as the classic event machines do.
-pub struct LinearSearch<S, M> {
+pub struct LinearHandlerTable<S, M> {
     state: S,
     entries: Vec<(usize, HandleFn<S, M>)>,
     started: Option<fn(&mut S, &mut Context<'_, M>)>,
 }
 
-impl<S, M: MessageKind> LinearSearch<S, M> {
+impl<S, M: MessageKind> LinearHandlerTable<S, M> {
     /// Creates a lookup without handlers.
     #[must_use]
     pub fn new(state: S) -> Self {
-        LinearSearch { state, entries: Vec::new(), started: None }
+        LinearHandlerTable { state, entries: Vec::new(), started: None }
     }
 
     /// Registers the handler of a kind after all others; returns the lookup.
@@ -439,7 +439,7 @@ impl<S, M: MessageKind> LinearSearch<S, M> {
     }
 }
 
-impl<S, M: MessageKind> Handler for LinearSearch<S, M> {
+impl<S, M: MessageKind> Handler for LinearHandlerTable<S, M> {
     type Message = M;
 
     #[inline]
@@ -464,8 +464,8 @@ pub struct KindPartner<P> {
     other: Option<Address<KindMessage>>,
     /// Kind of the hellos, which is the last registered id.
     hello: usize,
-    /// Pace, which decides when to answer.
-    pub pace: P,
+    /// Policy, which decides when to answer.
+    pub policy: P,
 }
 
 /// Kind of the message that ends a pause.
@@ -475,9 +475,9 @@ const QUIT: usize = 1;
 /// Kind of the first message id.
 const FIRST_ID: usize = 2;
 
-impl<P: Pace> KindPartner<P> {
+impl<P: ReplyPolicy> KindPartner<P> {
     fn hear(&mut self, hello: KindMessage, cx: &mut Context<'_, KindMessage>) {
-        let next = self.pace.received(hello.number);
+        let next = self.policy.received(hello.number);
         self.answer(next, 0, hello.number + 1, cx);
     }
 
@@ -500,7 +500,7 @@ impl<P: Pace> KindPartner<P> {
     }
 }
 
-impl<P: Pace> Speaker for KindPartner<P> {
+impl<P: ReplyPolicy> Speaker for KindPartner<P> {
     speaks!(
         KindMessage,
         KindMessage { kind: QUIT, number: 0 },
@@ -515,7 +515,7 @@ impl<P: Pace> Speaker for KindPartner<P> {
 }
 
 /// Lookup of message handlers by kind, for two machines that exchange hellos.
-pub trait Lookup<P>: Handler<Message = KindMessage> + Sized {
+pub trait HandlerLookup<P>: Handler<Message = KindMessage> + Sized {
     /// Creates a lookup with a handler for each of `ids_count` message ids.
     fn of(caller: KindPartner<P>, ids_count: usize) -> Self;
 
@@ -528,7 +528,7 @@ pub trait Lookup<P>: Handler<Message = KindMessage> + Sized {
 
 macro_rules! looks_up {
     ($finder:ident) => {
-        impl<P: Pace> Lookup<P> for $finder<KindPartner<P>, KindMessage> {
+        impl<P: ReplyPolicy> HandlerLookup<P> for $finder<KindPartner<P>, KindMessage> {
             fn of(caller: KindPartner<P>, ids_count: usize) -> Self {
                 let none = $finder::new(caller).on_start(KindPartner::open);
                 KindPartner::handlers(ids_count)
@@ -546,24 +546,24 @@ macro_rules! looks_up {
     };
 }
 looks_up!(HandlerTable);
-looks_up!(LinearSearch);
+looks_up!(LinearHandlerTable);
 
 /// Creates two machines that exchange hellos and look up each message's handler, the last of
-/// `ids_count` registered ones, at least one. A pace must send the first hello.
+/// `ids_count` registered ones, at least one. A policy must send the first hello.
 ///
 /// # Errors
 /// Fails like [`Machine::new`].
-pub fn pair_by_id<P: Pace, L: Lookup<P>>(
-    paces: [P; 2],
+pub fn new_pair_by_id<P: ReplyPolicy, L: HandlerLookup<P>>(
+    policies: [P; 2],
     ids_count: usize,
     config: Config,
 ) -> Result<[Machine<L>; 2], MachineError> {
-    let [first, second] = paces;
+    let [first, second] = policies;
     let ids_count = ids_count.max(1);
     let hello = FIRST_ID + ids_count - 1;
-    let first = KindPartner { other: None, hello, pace: first };
+    let first = KindPartner { other: None, hello, policy: first };
     let mut first = Machine::new(L::of(first, ids_count), config)?;
-    let second = KindPartner { other: Some(first.address().clone()), hello, pace: second };
+    let second = KindPartner { other: Some(first.address().clone()), hello, policy: second };
     let second = Machine::new(L::of(second, ids_count), config)?;
     first.handler_mut().caller_mut().other = Some(second.address().clone());
     Ok([first, second])
@@ -571,22 +571,22 @@ pub fn pair_by_id<P: Pace, L: Lookup<P>>(
 
 /// Handler of a server that answers the hellos of its clients; each client sends its index in `clients` as its name.
 #[derive(Debug)]
-pub struct Server<P> {
+pub struct HelloServer<P> {
     /// Addresses of the clients.
     pub clients: Vec<Address<MachineMessage>>,
-    /// Pace, which decides when to answer.
-    pub pace: P,
+    /// Policy, which decides when to answer.
+    pub policy: P,
 }
 
-impl<P: Pace> Server<P> {
+impl<P: ReplyPolicy> HelloServer<P> {
     #[inline]
     fn hear(&mut self, from: u64, number: u64, cx: &mut Context<'_, MachineMessage>) {
-        let next = self.pace.received(number);
+        let next = self.policy.received(number);
         self.answer(next, from, number, cx);
     }
 }
 
-impl<P: Pace> Speaker for Server<P> {
+impl<P: ReplyPolicy> Speaker for HelloServer<P> {
     speaks!(MachineMessage, MachineMessage::Quit, (to, number) => MachineMessage::Idle { to, number });
 
     #[inline]
@@ -596,7 +596,7 @@ impl<P: Pace> Speaker for Server<P> {
     }
 }
 
-impl<P: Pace> Handler for Server<P> {
+impl<P: ReplyPolicy> Handler for HelloServer<P> {
     hears_beats!();
 }
 
@@ -616,22 +616,22 @@ fn for_client(config: Config) -> Config {
 /// A server machine and its client machines.
 pub type ServerWithClients<H, K> = (Machine<H>, Vec<Machine<K>>);
 
-/// Creates a server, and a client for each of the paces. The clients send first; the server answers
+/// Creates a server, and a client for each of the policies. The clients send first; the server answers
 /// a hello with one of the same number.
 ///
 /// # Errors
 /// Fails like [`Machine::new`].
-pub fn served<S: Pace, C: Pace>(
-    pace: S,
+pub fn new_server_with_clients<S: ReplyPolicy, C: ReplyPolicy>(
+    policy: S,
     clients: impl IntoIterator<Item = C>,
     config: Config,
-) -> Result<ServerWithClients<Server<S>, Partner<C>>, MachineError> {
-    let paces: Vec<C> = clients.into_iter().collect();
-    let server = Server { clients: Vec::with_capacity(paces.len()), pace };
-    let mut server = Machine::new(server, for_server(config, paces.len()))?;
-    let mut machines = Vec::with_capacity(paces.len());
-    for (name, pace) in (0..).zip(paces) {
-        let client = Partner { other: Some(server.address().clone()), name, pace };
+) -> Result<ServerWithClients<HelloServer<S>, PairHandler<C>>, MachineError> {
+    let policies: Vec<C> = clients.into_iter().collect();
+    let server = HelloServer { clients: Vec::with_capacity(policies.len()), policy };
+    let mut server = Machine::new(server, for_server(config, policies.len()))?;
+    let mut machines = Vec::with_capacity(policies.len());
+    for (name, policy) in (0..).zip(policies) {
+        let client = PairHandler { other: Some(server.address().clone()), name, policy };
         let client = Machine::new(client, for_client(config))?;
         server.handler_mut().clients.push(client.address().clone());
         machines.push(client);
@@ -647,35 +647,35 @@ pub struct TopicServer<P> {
     gathered: u64,
     /// Number of values posted so far.
     posted: u64,
-    /// Pace, which decides when to answer.
-    pub pace: P,
+    /// Policy, which decides when to answer.
+    pub policy: P,
 }
 
 /// Maximum number of a topic's values that are in use at a time.
 const VALUES_MAX: u32 = 8;
 
-impl<P: Pace> TopicServer<P> {
+impl<P: ReplyPolicy> TopicServer<P> {
     /// Creates an announcer that waits for `subscribers_count` hellos before each post.
     #[must_use]
-    pub fn new(topic: &Topic<u64>, subscribers_count: u64, pace: P) -> Self {
+    pub fn new(topic: &Topic<u64>, subscribers_count: u64, policy: P) -> Self {
         let publisher = topic.publisher(VALUES_MAX);
-        Self { publisher, subscribers_count, gathered: 0, posted: 0, pace }
+        Self { publisher, subscribers_count, gathered: 0, posted: 0, policy }
     }
 
     #[inline]
     fn hear(&mut self, _from: u64, number: u64, cx: &mut Context<'_, MachineMessage>) {
         self.gathered += 1;
         if self.gathered < self.subscribers_count {
-            self.pace.gathered(number);
+            self.policy.gathered(number);
             return;
         }
         self.gathered = 0;
-        let next = self.pace.received(number);
+        let next = self.policy.received(number);
         self.answer(next, 0, self.posted + 1, cx);
     }
 }
 
-impl<P: Pace> Speaker for TopicServer<P> {
+impl<P: ReplyPolicy> Speaker for TopicServer<P> {
     speaks!(MachineMessage, MachineMessage::Quit, (to, number) => MachineMessage::Idle { to, number });
 
     #[inline]
@@ -685,7 +685,7 @@ impl<P: Pace> Speaker for TopicServer<P> {
     }
 }
 
-impl<P: Pace> Handler for TopicServer<P> {
+impl<P: ReplyPolicy> Handler for TopicServer<P> {
     hears_beats!();
 }
 
@@ -696,11 +696,11 @@ pub struct TopicClient<P> {
     pub announcer: Address<MachineMessage>,
     /// Index by which this machine identifies itself in its messages.
     pub name: u32,
-    /// Pace, which decides when to answer.
-    pub pace: P,
+    /// Policy, which decides when to answer.
+    pub policy: P,
 }
 
-impl<P: Pace> Speaker for TopicClient<P> {
+impl<P: ReplyPolicy> Speaker for TopicClient<P> {
     speaks!(SubscriberMessage, SubscriberMessage::Quit, (_to, number) => SubscriberMessage::Idle { number });
 
     #[inline]
@@ -710,7 +710,7 @@ impl<P: Pace> Speaker for TopicClient<P> {
     }
 }
 
-impl<P: Pace> Handler for TopicClient<P> {
+impl<P: ReplyPolicy> Handler for TopicClient<P> {
     type Message = SubscriberMessage;
 
     fn started(&mut self, cx: &mut Context<'_, SubscriberMessage>) {
@@ -722,7 +722,7 @@ impl<P: Pace> Handler for TopicClient<P> {
         match heard {
             SubscriberMessage::Post(number) => {
                 let number = *number; // returns the share before the answer is sent
-                let next = self.pace.received(number);
+                let next = self.policy.received(number);
                 self.answer(next, 0, number + 1, cx);
             }
             SubscriberMessage::Idle { number } => self.end_pause(0, number, cx),
@@ -731,23 +731,23 @@ impl<P: Pace> Handler for TopicClient<P> {
     }
 }
 
-/// Creates a machine that posts to a topic, and a subscriber for each of the paces, which answers
+/// Creates a machine that posts to a topic, and a subscriber for each of the policies, which answers
 /// the posts. The subscribers send first.
 ///
 /// # Errors
 /// Fails like [`Machine::new`].
-pub fn served_by_topic<S: Pace, C: Pace>(
-    pace: S,
+pub fn new_topic_server_with_clients<S: ReplyPolicy, C: ReplyPolicy>(
+    policy: S,
     subscribers: impl IntoIterator<Item = C>,
     config: Config,
 ) -> Result<ServerWithClients<TopicServer<S>, TopicClient<C>>, MachineError> {
-    let paces: Vec<C> = subscribers.into_iter().collect();
+    let policies: Vec<C> = subscribers.into_iter().collect();
     let topic = Topic::new();
-    let announcer = TopicServer::new(&topic, paces.len() as u64, pace);
-    let announcer = Machine::new(announcer, for_server(config, paces.len()))?;
-    let mut machines = Vec::with_capacity(paces.len());
-    for (name, pace) in (0..).zip(paces) {
-        let listener = TopicClient { announcer: announcer.address().clone(), name, pace };
+    let announcer = TopicServer::new(&topic, policies.len() as u64, policy);
+    let announcer = Machine::new(announcer, for_server(config, policies.len()))?;
+    let mut machines = Vec::with_capacity(policies.len());
+    for (name, policy) in (0..).zip(policies) {
+        let listener = TopicClient { announcer: announcer.address().clone(), name, policy };
         let listener = Machine::new(listener, for_client(config))?;
         topic.subscribe(listener.address(), SubscriberMessage::Post);
         machines.push(listener);

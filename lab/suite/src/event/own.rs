@@ -1,11 +1,11 @@
 //! Messages that a thread sends to itself.
 
 use super::drive::{
-    KindMessage, LinearSearch, MachineMessage, Pace, Partner, Reaction, SelfMessage, SelfTalker,
-    SendMethod, self_talker,
+    KindMessage, LinearHandlerTable, MachineMessage, PairHandler, Reaction, ReplyPolicy,
+    SelfMessage, SelfSendHandler, SendMethod, new_self_sender,
 };
 use crate::channels::Queue;
-use crate::common::same;
+use crate::common::check_counts;
 use handover_event::{Config, Context, HandleFn, Handler, HandlerTable, Machine, Pool, PoolArc};
 use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_record::{Spec, args};
@@ -15,15 +15,15 @@ use std::sync::Arc;
 
 const SLOTS: u32 = 1024;
 
-/// Pace that answers hellos until it has received `left` of them, and counts those out of order.
+/// Policy that answers hellos until it has received `left` of them, and counts those out of order.
 #[derive(Clone, Copy, Default)]
-pub(super) struct CountingPace {
+pub(super) struct CountingPolicy {
     pub left: u64,
     pub last: u64,
     pub wrong: u64,
 }
 
-impl Pace for CountingPace {
+impl ReplyPolicy for CountingPolicy {
     #[inline]
     fn received(&mut self, number: u64) -> Reaction {
         self.left -= 1;
@@ -38,14 +38,14 @@ pub(super) trait SelfSender: 'static {
     type Handler: Handler;
     fn machine() -> Result<Machine<Self::Handler>, Fault>;
     fn message(number: u64) -> <Self::Handler as Handler>::Message;
-    fn counted(handler: &mut Self::Handler) -> &mut CountingPace;
+    fn counted(handler: &mut Self::Handler) -> &mut CountingPolicy;
 }
 
 /// Machine that sends plain numbers to itself, as the floor and the peers do: by [`Context::send`]
 /// if `PASS`, otherwise by [`Context::send_quiet`].
-pub(super) struct SendNumber<const PASS: bool>(CountingPace);
+pub(super) struct NumberSender<const PASS: bool>(CountingPolicy);
 
-impl<const PASS: bool> Handler for SendNumber<PASS> {
+impl<const PASS: bool> Handler for NumberSender<PASS> {
     type Message = u64;
 
     #[inline]
@@ -61,16 +61,17 @@ impl<const PASS: bool> Handler for SendNumber<PASS> {
     }
 }
 
-impl<const PASS: bool> SelfSender for SendNumber<PASS> {
+impl<const PASS: bool> SelfSender for NumberSender<PASS> {
     type Handler = Self;
 
     fn machine() -> Result<Machine<Self>, Fault> {
-        Machine::new(SendNumber(CountingPace::default()), Config::default()).map_err(Fault::of)
+        Machine::new(NumberSender(CountingPolicy::default()), Config::default())
+            .map_err(Fault::from_error)
     }
     fn message(number: u64) -> u64 {
         number
     }
-    fn counted(handler: &mut Self) -> &mut CountingPace {
+    fn counted(handler: &mut Self) -> &mut CountingPolicy {
         &mut handler.0
     }
 }
@@ -79,16 +80,17 @@ impl<const PASS: bool> SelfSender for SendNumber<PASS> {
 pub(super) enum ClassicHello {}
 
 impl SelfSender for ClassicHello {
-    type Handler = SelfTalker<CountingPace>;
+    type Handler = SelfSendHandler<CountingPolicy>;
 
-    fn machine() -> Result<Machine<SelfTalker<CountingPace>>, Fault> {
-        self_talker(SendMethod::Call, CountingPace::default(), Config::default()).map_err(Fault::of)
+    fn machine() -> Result<Machine<SelfSendHandler<CountingPolicy>>, Fault> {
+        new_self_sender(SendMethod::Call, CountingPolicy::default(), Config::default())
+            .map_err(Fault::from_error)
     }
     fn message(number: u64) -> SelfMessage {
         SelfMessage::Hello(number)
     }
-    fn counted(handler: &mut SelfTalker<CountingPace>) -> &mut CountingPace {
-        &mut handler.pace
+    fn counted(handler: &mut SelfSendHandler<CountingPolicy>) -> &mut CountingPolicy {
+        &mut handler.policy
     }
 }
 
@@ -96,19 +98,19 @@ impl SelfSender for ClassicHello {
 pub(super) enum SendByAddress {}
 
 impl SelfSender for SendByAddress {
-    type Handler = Partner<CountingPace>;
+    type Handler = PairHandler<CountingPolicy>;
 
-    fn machine() -> Result<Machine<Partner<CountingPace>>, Fault> {
-        let player = Partner { other: None, name: 0, pace: CountingPace::default() };
-        let mut machine = Machine::new(player, Config::default()).map_err(Fault::of)?;
+    fn machine() -> Result<Machine<PairHandler<CountingPolicy>>, Fault> {
+        let player = PairHandler { other: None, name: 0, policy: CountingPolicy::default() };
+        let mut machine = Machine::new(player, Config::default()).map_err(Fault::from_error)?;
         machine.handler_mut().other = Some(machine.address().clone());
         Ok(machine)
     }
     fn message(number: u64) -> MachineMessage {
         MachineMessage::Hello { from: 0, number }
     }
-    fn counted(handler: &mut Partner<CountingPace>) -> &mut CountingPace {
-        &mut handler.pace
+    fn counted(handler: &mut PairHandler<CountingPolicy>) -> &mut CountingPolicy {
+        &mut handler.policy
     }
 }
 
@@ -125,28 +127,28 @@ pub(super) trait SelfQueue: Sized {
     fn new() -> Result<Self, Fault>;
     /// Sends `count` numbers, and handles them.
     fn go(&mut self, count: u64);
-    fn counted(&self) -> CountingPace;
+    fn counted(&self) -> CountingPolicy;
 }
 
 /// Workload: numbers that a thread sends to itself through a queue.
-pub(super) struct Loop<Q>(Q);
+pub(super) struct SelfQueueLoop<Q>(Q);
 
-impl<Q: SelfQueue> Workload for Loop<Q> {
+impl<Q: SelfQueue> Workload for SelfQueueLoop<Q> {
     type Args = ();
     const SPEC: Spec = Q::SPEC;
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
-        Q::new().map(Loop)
+        Q::new().map(SelfQueueLoop)
     }
 
     fn check(&mut self) -> Result<(), Fault> {
         self.0.go(1000);
-        let CountingPace { left, last, wrong } = self.0.counted();
-        same("numbers left, the last one, wrong", [left, last, wrong], [0, 1000, 0])
+        let CountingPolicy { left, last, wrong } = self.0.counted();
+        check_counts("numbers left, the last one, wrong", [left, last, wrong], [0, 1000, 0])
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| self.0.go(n));
+        out.time_batches(|n| self.0.go(n));
     }
 }
 
@@ -158,8 +160,8 @@ impl<T: SelfSender> HelloLoop<T> {
         let counted = T::counted(self.0.handler_mut());
         counted.left = count;
         let number = counted.last + 1;
-        self.0.context().send_quiet(T::message(number)).map_err(Fault::of)?;
-        self.0.run().map_err(Fault::of)?;
+        self.0.context().send_quiet(T::message(number)).map_err(Fault::from_error)?;
+        self.0.run().map_err(Fault::from_error)?;
         Ok(())
     }
 }
@@ -176,8 +178,8 @@ impl<T: SelfSender> Workload for HelloLoop<T> {
         self.go(10)?;
         self.go(1000)?;
         let handled = self.0.stats().handled;
-        let CountingPace { left, last, wrong } = *T::counted(self.0.handler_mut());
-        same(
+        let CountingPolicy { left, last, wrong } = *T::counted(self.0.handler_mut());
+        check_counts(
             "hellos handled, left, the last one's number, wrong",
             [handled, left, last, wrong],
             [1010, 0, 1010, 0],
@@ -185,15 +187,15 @@ impl<T: SelfSender> Workload for HelloLoop<T> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| self.go(n).expect("queue a message"));
+        out.time_batches(|n| self.go(n).expect("queue a message"));
     }
 }
 
 /// Handler of a number in an untyped queue, called through a pointer that the compiler cannot
 /// follow.
-type NumberHandler = fn(&mut CountingPace, u64) -> Option<u64>;
+type NumberHandler = fn(&mut CountingPolicy, u64) -> Option<u64>;
 
-fn handle_number(counted: &mut CountingPace, number: u64) -> Option<u64> {
+fn handle_number(counted: &mut CountingPolicy, number: u64) -> Option<u64> {
     match counted.received(number) {
         Reaction::Stop => None,
         _ => Some(number + 1),
@@ -209,7 +211,7 @@ enum Message {
 /// Peer: a `VecDeque` of messages and a `match`, the hand-written solution on one thread.
 pub(super) struct DequeLoop {
     queue: VecDeque<Message>,
-    counted: CountingPace,
+    counted: CountingPolicy,
 }
 
 impl SelfQueue for DequeLoop {
@@ -217,7 +219,7 @@ impl SelfQueue for DequeLoop {
 
     fn new() -> Result<Self, Fault> {
         let queue = VecDeque::with_capacity(SLOTS as usize);
-        Ok(DequeLoop { queue, counted: CountingPace::default() })
+        Ok(DequeLoop { queue, counted: CountingPolicy::default() })
     }
 
     #[inline]
@@ -237,7 +239,7 @@ impl SelfQueue for DequeLoop {
         }
     }
 
-    fn counted(&self) -> CountingPace {
+    fn counted(&self) -> CountingPolicy {
         self.counted
     }
 }
@@ -248,7 +250,7 @@ pub(super) struct ArrayLoop {
     slots: Box<[u64; SLOTS as usize]>,
     head: usize,
     tail: usize,
-    counted: CountingPace,
+    counted: CountingPolicy,
 }
 
 impl ArrayLoop {
@@ -268,7 +270,7 @@ impl SelfQueue for ArrayLoop {
 
     fn new() -> Result<Self, Fault> {
         let slots = Box::new([0; SLOTS as usize]);
-        Ok(ArrayLoop { slots, head: 0, tail: 0, counted: CountingPace::default() })
+        Ok(ArrayLoop { slots, head: 0, tail: 0, counted: CountingPolicy::default() })
     }
 
     #[inline]
@@ -284,7 +286,7 @@ impl SelfQueue for ArrayLoop {
         }
     }
 
-    fn counted(&self) -> CountingPace {
+    fn counted(&self) -> CountingPolicy {
         self.counted
     }
 }
@@ -311,12 +313,12 @@ impl QueueItem for u64 {
 }
 
 /// Allocates the item, and frees it when it is read.
-impl QueueItem for Arc<Letter> {
+impl QueueItem for Arc<Payload32> {
     const SPEC: Spec = POOLED;
 
     #[inline]
     fn of(number: u64) -> Self {
-        Arc::new(letter(number))
+        Arc::new(new_payload32(number))
     }
     #[inline]
     fn read(self) -> u64 {
@@ -329,7 +331,7 @@ pub(super) struct QueueLoop<Q: Queue, T: QueueItem> {
     ends: (Q::Sender<T>, Q::Receiver<T>),
     runtime: Q::Runtime,
     handle: NumberHandler,
-    counted: CountingPace,
+    counted: CountingPolicy,
 }
 
 impl<Q: Queue, T: QueueItem> SelfQueue for QueueLoop<Q, T> {
@@ -340,7 +342,7 @@ impl<Q: Queue, T: QueueItem> SelfQueue for QueueLoop<Q, T> {
             ends: Q::pair(SLOTS),
             runtime: Q::runtime()?,
             handle: black_box(handle_number),
-            counted: CountingPace::default(),
+            counted: CountingPolicy::default(),
         })
     }
 
@@ -359,7 +361,7 @@ impl<Q: Queue, T: QueueItem> SelfQueue for QueueLoop<Q, T> {
         });
     }
 
-    fn counted(&self) -> CountingPace {
+    fn counted(&self) -> CountingPolicy {
         self.counted
     }
 }
@@ -375,11 +377,11 @@ mod local {
     /// Peer: one task per message on tokio's `LocalSet`, the usual way to post work to a single-threaded loop.
     pub(crate) struct LocalSetLoop {
         runtime: Runtime,
-        counted: Rc<RefCell<CountingPace>>,
+        counted: Rc<RefCell<CountingPolicy>>,
     }
 
     /// Posts a task that handles `number` and then posts the next number.
-    fn post(counted: Rc<RefCell<CountingPace>>, number: u64) {
+    fn post(counted: Rc<RefCell<CountingPolicy>>, number: u64) {
         spawn_local(async move {
             let next = counted.borrow_mut().received(number);
             if next != Reaction::Stop {
@@ -407,7 +409,7 @@ mod local {
             self.runtime.block_on(tasks);
         }
 
-        fn counted(&self) -> CountingPace {
+        fn counted(&self) -> CountingPolicy {
             *self.counted.borrow()
         }
     }
@@ -417,9 +419,9 @@ mod local {
 pub(super) use local::LocalSetLoop;
 
 /// Payload of 32 bytes, for messages that are allocated or have several readers.
-pub(super) type Letter = [u64; 4];
+pub(super) type Payload32 = [u64; 4];
 
-pub(super) fn letter(number: u64) -> Letter {
+pub(super) fn new_payload32(number: u64) -> Payload32 {
     [number; 4]
 }
 
@@ -431,18 +433,18 @@ const POOLED: Spec = Spec::new(
 
 const LETTERS_MAX: u32 = 64;
 
-pub(super) struct PooledLetters(Machine<LetterWriter>);
+pub(super) struct PooledPayloads(Machine<PayloadWriter>);
 
-pub(super) struct LetterWriter {
-    pool: Pool<Letter>,
-    counted: CountingPace,
+pub(super) struct PayloadWriter {
+    pool: Pool<Payload32>,
+    counted: CountingPolicy,
 }
 
-impl Handler for LetterWriter {
-    type Message = PoolArc<Letter>;
+impl Handler for PayloadWriter {
+    type Message = PoolArc<Payload32>;
 
     #[inline]
-    fn handle(&mut self, letter: PoolArc<Letter>, cx: &mut Context<'_, PoolArc<Letter>>) {
+    fn handle(&mut self, letter: PoolArc<Payload32>, cx: &mut Context<'_, PoolArc<Payload32>>) {
         let number = letter[0];
         drop(letter);
         match self.counted.received(number) {
@@ -452,24 +454,26 @@ impl Handler for LetterWriter {
     }
 }
 
-impl LetterWriter {
+impl PayloadWriter {
     #[inline]
-    fn write(&mut self, number: u64, cx: &mut Context<'_, PoolArc<Letter>>) {
-        let written = self.pool.put(letter(number)).map(|parcel| cx.send_quiet(parcel.share()));
+    fn write(&mut self, number: u64, cx: &mut Context<'_, PoolArc<Payload32>>) {
+        let written =
+            self.pool.put(new_payload32(number)).map(|parcel| cx.send_quiet(parcel.share()));
         if !matches!(written, Ok(Ok(()))) {
             cx.stop(); // the check finds the missing messages
         }
     }
 }
 
-impl PooledLetters {
+impl PooledPayloads {
     #[inline]
     fn go(&mut self, count: u64) -> Result<(), Fault> {
         let writer = self.0.handler_mut();
         writer.counted.left = count;
-        let parcel = writer.pool.put(letter(writer.counted.last + 1)).map_err(Fault::of)?;
-        self.0.context().send_quiet(parcel.share()).map_err(Fault::of)?;
-        self.0.run().map_err(Fault::of)?;
+        let parcel =
+            writer.pool.put(new_payload32(writer.counted.last + 1)).map_err(Fault::from_error)?;
+        self.0.context().send_quiet(parcel.share()).map_err(Fault::from_error)?;
+        self.0.run().map_err(Fault::from_error)?;
         match self.0.handler().counted.left {
             0 => Ok(()),
             left => Err(Fault::new(format!("{left} of {count} messages were not sent"))),
@@ -477,25 +481,25 @@ impl PooledLetters {
     }
 }
 
-impl Workload for PooledLetters {
+impl Workload for PooledPayloads {
     type Args = ();
     const SPEC: Spec = POOLED;
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
         let writer =
-            LetterWriter { pool: Pool::new(LETTERS_MAX), counted: CountingPace::default() };
-        Machine::new(writer, Config::default()).map(PooledLetters).map_err(Fault::of)
+            PayloadWriter { pool: Pool::new(LETTERS_MAX), counted: CountingPolicy::default() };
+        Machine::new(writer, Config::default()).map(PooledPayloads).map_err(Fault::from_error)
     }
 
     fn check(&mut self) -> Result<(), Fault> {
         self.go(1000)?;
-        let LetterWriter { pool, counted } = self.0.handler();
+        let PayloadWriter { pool, counted } = self.0.handler();
         let said = [counted.last, counted.wrong, pool.in_use_count() as u64];
-        same("last letter, wrong letters, letters never freed", said, [1000, 0, 0])
+        check_counts("last letter, wrong letters, letters never freed", said, [1000, 0, 0])
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| self.go(n).expect("write the letters"));
+        out.time_batches(|n| self.go(n).expect("write the letters"));
     }
 }
 
@@ -514,7 +518,7 @@ pub(super) struct KindState {
     kinds_count: usize,
     /// First kind that is sent; all higher kinds are sent as well.
     first: usize,
-    counted: CountingPace,
+    counted: CountingPolicy,
     /// Number of messages dispatched to the wrong handler function.
     misrouted: u64,
 }
@@ -565,7 +569,7 @@ macro_rules! finds {
     };
 }
 finds!(HandlerTable);
-finds!(LinearSearch);
+finds!(LinearHandlerTable);
 
 /// Peer: lookup of the handler function in a `HashMap`.
 pub(super) struct HashMapLookup {
@@ -630,13 +634,13 @@ impl DispatchLookup for MatchLookup {
 
 /// Workload: a machine that sends itself one message of each of some kinds, round robin, and has handlers for more
 /// kinds.
-pub(super) struct Dispatch<F: DispatchLookup> {
+pub(super) struct DispatchLoop<F: DispatchLookup> {
     machine: Machine<F>,
     /// Kind of the next message.
     kind: usize,
 }
 
-impl<F: DispatchLookup> Dispatch<F> {
+impl<F: DispatchLookup> DispatchLoop<F> {
     #[inline]
     fn go(&mut self, count: u64) -> Result<(), Fault> {
         let among = self.machine.handler_mut().among();
@@ -646,8 +650,11 @@ impl<F: DispatchLookup> Dispatch<F> {
         let sent_count = among.kinds_count - among.first;
         let sent_before = (kind - among.first) as u64;
         self.kind = among.first + ((sent_before + count) % sent_count as u64) as usize;
-        self.machine.context().send_quiet(KindMessage { kind, number }).map_err(Fault::of)?;
-        self.machine.run().map_err(Fault::of)?;
+        self.machine
+            .context()
+            .send_quiet(KindMessage { kind, number })
+            .map_err(Fault::from_error)?;
+        self.machine.run().map_err(Fault::from_error)?;
         match self.machine.handler_mut().among().counted.left {
             0 => Ok(()),
             left => Err(Fault::new(format!("{left} of {count} messages were not handled"))),
@@ -655,7 +662,7 @@ impl<F: DispatchLookup> Dispatch<F> {
     }
 }
 
-impl<F: DispatchLookup> Workload for Dispatch<F> {
+impl<F: DispatchLookup> Workload for DispatchLoop<F> {
     type Args = DispatchArgs;
     const SPEC: Spec = Spec::new(
         "event/ids",
@@ -667,9 +674,9 @@ impl<F: DispatchLookup> Workload for Dispatch<F> {
         let kinds_count = args.ids_count as usize;
         let first = kinds_count.saturating_sub(args.ids_sent_count as usize);
         let among =
-            KindState { kinds_count, first, counted: CountingPace::default(), misrouted: 0 };
-        let machine = Machine::new(F::new(among), Config::default()).map_err(Fault::of)?;
-        Ok(Dispatch { machine, kind: first })
+            KindState { kinds_count, first, counted: CountingPolicy::default(), misrouted: 0 };
+        let machine = Machine::new(F::new(among), Config::default()).map_err(Fault::from_error)?;
+        Ok(DispatchLoop { machine, kind: first })
     }
 
     fn check(&mut self) -> Result<(), Fault> {
@@ -680,7 +687,7 @@ impl<F: DispatchLookup> Workload for Dispatch<F> {
         let KindState { counted, misrouted, .. } = self.machine.handler_mut().among();
         let said = [counted.last, counted.wrong, *misrouted, unhandled];
         let expected = [3 + 2 * kinds_count, 0, 0, 0];
-        same(
+        check_counts(
             "last message, wrong messages, messages at a wrong handler, messages without handler",
             said,
             expected,
@@ -688,6 +695,6 @@ impl<F: DispatchLookup> Workload for Dispatch<F> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| self.go(n).expect("queue a message"));
+        out.time_batches(|n| self.go(n).expect("queue a message"));
     }
 }

@@ -1,6 +1,6 @@
 //! Two threads: round trips, and messages one way.
 
-use super::drive::{MachineMessage, Pace, Partner, Reaction, pair};
+use super::drive::{MachineMessage, PairHandler, Reaction, ReplyPolicy, new_pair};
 use crate::channels::Queue;
 use crate::common::{TakeCell, Tally};
 use handover_base::sync::shared::{AtomicU64, Ordering};
@@ -84,16 +84,16 @@ impl WaitPolicy for DescriptorWait {
 
 const SLOTS: u32 = 64;
 
-/// Pace of the measured machine: sends `left` hellos, and stops when the last one was answered.
+/// Policy of the measured machine: sends `left` hellos, and stops when the last one was answered.
 #[derive(Default)]
-pub(super) struct RoundTrips {
+pub(super) struct RoundTripPolicy {
     left: u64,
     last: u64,
     wrong: u64,
     ends: bool,
 }
 
-impl Pace for RoundTrips {
+impl ReplyPolicy for RoundTripPolicy {
     #[inline]
     fn received(&mut self, number: u64) -> Reaction {
         self.wrong += u64::from(number != self.last + 1);
@@ -109,8 +109,8 @@ impl Pace for RoundTrips {
 const THERE_AND_BACK: &[Role] = &[Role::measured("ping"), Role::serving("echo")];
 
 pub(super) struct MachinePair<M> {
-    near: TakeCell<Machine<Partner<RoundTrips>>>,
-    far: TakeCell<Machine<Partner<RoundTrips>>>,
+    near: TakeCell<Machine<PairHandler<RoundTripPolicy>>>,
+    far: TakeCell<Machine<PairHandler<RoundTripPolicy>>>,
     tally: Tally,
     yields: bool,
     policy: PhantomData<M>,
@@ -118,13 +118,13 @@ pub(super) struct MachinePair<M> {
 
 impl<M: WaitPolicy> MachinePair<M> {
     #[inline]
-    fn run(&self, machine: &mut Machine<Partner<RoundTrips>>) -> Result<(), Fault> {
+    fn run(&self, machine: &mut Machine<PairHandler<RoundTripPolicy>>) -> Result<(), Fault> {
         if !M::POLLED {
-            machine.run().map_err(Fault::of)?;
+            machine.run().map_err(Fault::from_error)?;
             return Ok(());
         }
         loop {
-            let round = machine.poll().map_err(Fault::of)?;
+            let round = machine.poll().map_err(Fault::from_error)?;
             if round.end_reason.is_some() {
                 return Ok(());
             }
@@ -143,8 +143,9 @@ impl<M: WaitPolicy> Handover for MachinePair<M> {
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let config = Config { inbox_messages_max: SLOTS, thread: M::thread(), ..Config::default() };
-        let near = RoundTrips { last: 1, ends: true, ..RoundTrips::default() };
-        let [near, far] = pair([near, RoundTrips::default()], config).map_err(Fault::of)?;
+        let near = RoundTripPolicy { last: 1, ends: true, ..RoundTripPolicy::default() };
+        let [near, far] =
+            new_pair([near, RoundTripPolicy::default()], config).map_err(Fault::from_error)?;
         Ok(MachinePair {
             near: TakeCell::new(near),
             far: TakeCell::new(far),
@@ -160,7 +161,7 @@ impl<M: WaitPolicy> Handover for MachinePair<M> {
             self.run(&mut machine)?;
             let echoed = machine.stats().handled - 1; // the last message only ends the round
             self.tally.add_received(echoed);
-            self.tally.add_wrong(machine.handler().pace.wrong);
+            self.tally.add_wrong(machine.handler().policy.wrong);
             return Ok(());
         }
         let mut machine = self.near.take()?;
@@ -168,19 +169,20 @@ impl<M: WaitPolicy> Handover for MachinePair<M> {
             return Err(Fault::new("the measured machine has no address of its partner"));
         };
         let (mut sent, mut fault) = (0, None);
-        out.batches(|n| {
-            let turns = &mut machine.handler_mut().pace;
+        out.time_batches(|n| {
+            let turns = &mut machine.handler_mut().policy;
             turns.left = n;
             let hello = MachineMessage::Hello { from: 0, number: turns.last };
-            let done = far.send(hello).map_err(Fault::of).and_then(|()| self.run(&mut machine));
+            let done =
+                far.send(hello).map_err(Fault::from_error).and_then(|()| self.run(&mut machine));
             if let Err(refused) = done {
                 fault.get_or_insert(refused);
             }
             sent += n;
         });
-        far.send(MachineMessage::Quit).map_err(Fault::of)?;
+        far.send(MachineMessage::Quit).map_err(Fault::from_error)?;
         self.tally.add_sent(sent);
-        self.tally.add_wrong(machine.handler().pace.wrong);
+        self.tally.add_wrong(machine.handler().policy.wrong);
         fault.map_or(Ok(()), Err)
     }
 
@@ -256,7 +258,7 @@ impl<Q: Queue, M: WaitPolicy> Handover for QueuePair<Q, M> {
         }
         let (sender, mut receiver, runtime) = self.near.take()?;
         let (mut sent, mut wrong) = (0, 0);
-        out.batches(|n| {
+        out.time_batches(|n| {
             Q::run(&runtime, async {
                 for number in sent..sent + n {
                     Q::send(&sender, number).await;
@@ -296,7 +298,8 @@ where
     const ROLES: &'static [Role] = THERE_AND_BACK;
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
-        let (there, back) = (M::pair().map_err(Fault::of)?, M::pair().map_err(Fault::of)?);
+        let (there, back) =
+            (M::pair().map_err(Fault::from_error)?, M::pair().map_err(Fault::from_error)?);
         Ok(NotificationPair {
             near: TakeCell::new((there.0, back.1)),
             far: TakeCell::new((back.0, there.1)),
@@ -322,7 +325,7 @@ where
         }
         let (sender, mut receiver) = self.near.take()?;
         let mut sent = 0;
-        out.batches(|n| {
+        out.time_batches(|n| {
             for _ in 0..n {
                 sender.notify();
                 receiver.wait();
@@ -363,12 +366,12 @@ const ONE_WAY: &[Role] = &[Role::measured("sender"), Role::serving("receiver")];
 
 /// Counter of received numbers, which checks their order until `END`.
 #[derive(Default)]
-pub(super) struct Arrivals {
+pub(super) struct ArrivalCounter {
     count: u64,
     wrong: u64,
 }
 
-impl Arrivals {
+impl ArrivalCounter {
     /// Counts a received number; returns `false` if it is `END`.
     #[inline]
     fn arrived(&mut self, number: u64) -> bool {
@@ -381,7 +384,7 @@ impl Arrivals {
     }
 }
 
-impl Handler for Arrivals {
+impl Handler for ArrivalCounter {
     type Message = u64;
 
     #[inline]
@@ -394,7 +397,7 @@ impl Handler for Arrivals {
 
 pub(super) struct MessageStream {
     address: handover_event::Address<u64>,
-    machine: TakeCell<Machine<Arrivals>>,
+    machine: TakeCell<Machine<ArrivalCounter>>,
     tally: Tally,
 }
 
@@ -410,7 +413,7 @@ impl Handover for MessageStream {
             when_full: WhenFull::Block { wait_ns_max: u64::MAX },
             ..Config::default()
         };
-        let machine = Machine::new(Arrivals::default(), config).map_err(Fault::of)?;
+        let machine = Machine::new(ArrivalCounter::default(), config).map_err(Fault::from_error)?;
         Ok(MessageStream {
             address: machine.address().clone(),
             machine: TakeCell::new(machine),
@@ -421,20 +424,20 @@ impl Handover for MessageStream {
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         if participant.index > 0 {
             let mut machine = self.machine.take()?;
-            machine.run().map_err(Fault::of)?;
-            let Arrivals { count, wrong } = *machine.handler();
+            machine.run().map_err(Fault::from_error)?;
+            let ArrivalCounter { count, wrong } = *machine.handler();
             self.tally.add_received(count);
             self.tally.add_wrong(wrong);
             return Ok(());
         }
         let (mut sent, mut refused_count) = (0, 0);
-        out.batches(|n| {
+        out.time_batches(|n| {
             for number in sent..sent + n {
                 refused_count += u64::from(self.address.send(number).is_err());
             }
             sent += n;
         });
-        self.address.send(END).map_err(Fault::of)?;
+        self.address.send(END).map_err(Fault::from_error)?;
         self.tally.add_sent(sent);
         self.tally.add_wrong(refused_count);
         Ok(())
@@ -470,7 +473,7 @@ impl<Q: Queue> Handover for ThreadStream<Q> {
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         if participant.index > 0 {
             let (mut receiver, runtime) = self.receiver.take()?;
-            let mut arrivals = Arrivals::default();
+            let mut arrivals = ArrivalCounter::default();
             Q::run(&runtime, async {
                 while let Some(number) = Q::receive(&mut receiver).await {
                     if !arrivals.arrived(number) {
@@ -484,7 +487,7 @@ impl<Q: Queue> Handover for ThreadStream<Q> {
         }
         let (sender, runtime) = self.sender.take()?;
         let (mut sent, mut refused_count) = (0, 0);
-        out.batches(|n| {
+        out.time_batches(|n| {
             Q::run(&runtime, async {
                 for number in sent..sent + n {
                     refused_count += u64::from(!Q::send(&sender, number).await);

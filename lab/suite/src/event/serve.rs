@@ -1,8 +1,10 @@
 //! One server with many clients: each on its own thread, or all on one thread.
 
-use super::drive::{Opening, Pace, Partner, Reaction, Server, served};
+use super::drive::{
+    HelloServer, PairHandler, Reaction, ReplyPolicy, StartActions, new_server_with_clients,
+};
 use crate::channels::Queue;
-use crate::common::{ClientsArgs, TakeCell, Tally, same, time_server};
+use crate::common::{ClientsArgs, TakeCell, Tally, check_counts, time_server};
 use handover_base::sync::shared::{AtomicU32, Ordering};
 use handover_event::{Config, Group, GroupMember, Machine, Stopper, ThreadConfig};
 use handover_harness::{Fault, Handover, Participant, Role, Samples, Setup, Workload};
@@ -48,16 +50,16 @@ impl ServeCounts {
     }
 }
 
-/// Pace of a client: sends a request at the start, and another after each answer, which has the number of the request.
+/// Policy of a client: sends a request at the start, and another after each answer, which has the number of the request.
 #[derive(Default)]
-pub(super) struct ClientPace {
+pub(super) struct ClientPolicy {
     last: u64,
     wrong: u64,
 }
 
-impl Pace for ClientPace {
-    fn opening(&mut self) -> Opening {
-        Opening { sends_first_hello: true, ..Opening::default() }
+impl ReplyPolicy for ClientPolicy {
+    fn start_actions(&mut self) -> StartActions {
+        StartActions { sends_first_hello: true, ..StartActions::default() }
     }
 
     #[inline]
@@ -68,13 +70,13 @@ impl Pace for ClientPace {
     }
 }
 
-/// Pace of the server: answers `left` requests, and stops with the last answer.
+/// Policy of the server: answers `left` requests, and stops with the last answer.
 #[derive(Default)]
-pub(super) struct ServerPace {
+pub(super) struct ServerPolicy {
     left: u64,
 }
 
-impl Pace for ServerPace {
+impl ReplyPolicy for ServerPolicy {
     #[inline]
     fn received(&mut self, _: u64) -> Reaction {
         self.left -= 1;
@@ -84,8 +86,8 @@ impl Pace for ServerPace {
 
 /// Workload: a machine that serves machines, each on its own thread.
 pub(super) struct MachineServer {
-    server: TakeCell<Machine<Server<ServerPace>>>,
-    clients: Vec<TakeCell<Machine<Partner<ClientPace>>>>,
+    server: TakeCell<Machine<HelloServer<ServerPolicy>>>,
+    clients: Vec<TakeCell<Machine<PairHandler<ClientPolicy>>>>,
     stoppers: Vec<Stopper>,
     counts: ServeCounts,
 }
@@ -99,9 +101,10 @@ impl Handover for MachineServer {
     }
 
     fn setup(args: &ClientsArgs, _: &mut Setup) -> Result<Self, Fault> {
-        let paces = (0..args.clients_count).map(|_| ClientPace::default());
+        let policies = (0..args.clients_count).map(|_| ClientPolicy::default());
         let (server, clients) =
-            served(ServerPace::default(), paces, Config::default()).map_err(Fault::of)?;
+            new_server_with_clients(ServerPolicy::default(), policies, Config::default())
+                .map_err(Fault::from_error)?;
         Ok(MachineServer {
             server: TakeCell::new(server),
             stoppers: clients.iter().map(Machine::stopper).collect(),
@@ -114,18 +117,18 @@ impl Handover for MachineServer {
         if let Some(client) = participant.index.checked_sub(1) {
             let mut machine = self.clients[client].take()?;
             self.counts.begin();
-            machine.run().map_err(Fault::of)?;
+            machine.run().map_err(Fault::from_error)?;
             // Stopped after the server's last answer, which may still wait in the inbox.
             let stats = machine.stats();
-            self.counts.answered(stats.handled + stats.waiting, machine.handler().pace.wrong);
+            self.counts.answered(stats.handled + stats.waiting, machine.handler().policy.wrong);
             return Ok(());
         }
         let mut machine = self.server.take()?;
         let mut fault = None;
         self.counts.time(out, self.clients.len(), |n| {
-            machine.handler_mut().pace.left = n;
+            machine.handler_mut().policy.left = n;
             if let Err(error) = machine.run() {
-                fault.get_or_insert(Fault::of(error));
+                fault.get_or_insert(Fault::from_error(error));
             }
         });
         self.counts.tally.add_sent(machine.stats().handled);
@@ -233,8 +236,8 @@ const SHARED: Spec = Spec::new(
 /// Workload: a group of machines on one thread, one of which serves the others.
 pub(super) struct ServerGroup {
     group: Group,
-    server: GroupMember<Server<ServerPace>>,
-    clients: Vec<GroupMember<Partner<ClientPace>>>,
+    server: GroupMember<HelloServer<ServerPolicy>>,
+    clients: Vec<GroupMember<PairHandler<ClientPolicy>>>,
 }
 
 /// Capacity of each inbox in messages from other threads, of which there are none.
@@ -248,8 +251,8 @@ impl ServerGroup {
                 "the server machine is no longer in the group (removed during the run?)",
             ));
         };
-        server.pace.left = count;
-        self.group.run().map_err(Fault::of)?;
+        server.policy.left = count;
+        self.group.run().map_err(Fault::from_error)?;
         Ok(())
     }
 }
@@ -262,14 +265,14 @@ impl Workload for ServerGroup {
         let thread =
             ThreadConfig { machines_max: args.clients_count + 1, ..ThreadConfig::default() };
         let config = Config { inbox_messages_max: INBOX, ..Config::default() };
-        let mut group = Group::new(thread).map_err(Fault::of)?;
-        let server = Server { clients: Vec::new(), pace: ServerPace::default() };
-        let server = group.add(server, config).map_err(Fault::of)?;
+        let mut group = Group::new(thread).map_err(Fault::from_error)?;
+        let server = HelloServer { clients: Vec::new(), policy: ServerPolicy::default() };
+        let server = group.add(server, config).map_err(Fault::from_error)?;
         let mut clients = Vec::new();
         for name in 0..args.clients_count {
             let other = Some(server.address().clone());
-            let client = Partner { other, name, pace: ClientPace::default() };
-            clients.push(group.add(client, config).map_err(Fault::of)?);
+            let client = PairHandler { other, name, policy: ClientPolicy::default() };
+            clients.push(group.add(client, config).map_err(Fault::from_error)?);
         }
         let Some(handler) = group.handler_mut(&server) else {
             return Err(Fault::new(
@@ -287,13 +290,13 @@ impl Workload for ServerGroup {
         for client in &self.clients {
             let stats = self.group.stats(client).unwrap_or_default();
             answered += stats.handled + stats.waiting;
-            wrong += self.group.handler(client).map_or(1, |client| client.pace.wrong);
+            wrong += self.group.handler(client).map_or(1, |client| client.policy.wrong);
         }
-        same("answers received, wrong answers", [answered, wrong], [count, 0])
+        check_counts("answers received, wrong answers", [answered, wrong], [count, 0])
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| self.go(n).expect("run the group"));
+        out.time_batches(|n| self.go(n).expect("run the group"));
     }
 }
 
@@ -365,7 +368,7 @@ mod tasks {
         }
 
         fn sample(&mut self, out: &mut Samples) {
-            out.batches(|n| self.go(n));
+            out.time_batches(|n| self.go(n));
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Values posted to many subscribers on the same thread.
 
-use super::own::{CountingPace, Letter, letter};
-use crate::common::same;
-use crate::event::drive::{Pace as _, Reaction};
+use super::own::{CountingPolicy, Payload32, new_payload32};
+use crate::common::check_counts;
+use crate::event::drive::{Reaction, ReplyPolicy as _};
 use handover_event::{
     Address, Config, Context, Group, GroupMember, Handler, PoolArc, PoolFull, PostCounts,
     Publisher, ThreadConfig, Topic,
@@ -37,7 +37,7 @@ struct ReadCheck {
 
 impl ReadCheck {
     #[inline]
-    fn read(&mut self, letter: &Letter) -> u64 {
+    fn read(&mut self, letter: &Payload32) -> u64 {
         let number = letter[0];
         self.wrong += u64::from(number != self.last + 1);
         self.last = number;
@@ -52,7 +52,7 @@ fn all_read<'a>(
     posted_count: u64,
 ) -> Result<(), Fault> {
     let complete = readers.filter(|it| it.last == posted_count && it.wrong == 0).count();
-    same("subscribers that have read all", [complete as u64], [readers_count as u64])
+    check_counts("subscribers that have read all", [complete as u64], [readers_count as u64])
 }
 
 /// Maximum number of values that are in use at a time.
@@ -61,14 +61,14 @@ const INBOX: u32 = 4;
 
 /// Returns `true` if the value was posted and no subscriber refused it.
 #[inline]
-fn all_took(posted: Result<PostCounts, PoolFull<Letter>>) -> bool {
+fn all_took(posted: Result<PostCounts, PoolFull<Payload32>>) -> bool {
     posted.is_ok_and(|posted| posted.refused_count == 0)
 }
 
 /// Handler of the posting machine, which posts a value when the last subscriber has read the previous one.
 pub(super) struct Poster {
-    publisher: Publisher<Letter>,
-    counted: CountingPace,
+    publisher: Publisher<Payload32>,
+    counted: CountingPolicy,
 }
 
 impl Handler for Poster {
@@ -78,7 +78,7 @@ impl Handler for Poster {
     fn handle(&mut self, number: u64, cx: &mut Context<'_, u64>) {
         // A refused message leaves work undone, which the check finds.
         let is_last = self.counted.received(number) == Reaction::Stop;
-        if is_last || !all_took(cx.post(&mut self.publisher, letter(number + 1))) {
+        if is_last || !all_took(cx.post(&mut self.publisher, new_payload32(number + 1))) {
             cx.stop();
         }
     }
@@ -91,10 +91,10 @@ pub(super) struct Subscriber {
 }
 
 impl Handler for Subscriber {
-    type Message = PoolArc<Letter>;
+    type Message = PoolArc<Payload32>;
 
     #[inline]
-    fn handle(&mut self, letter: PoolArc<Letter>, cx: &mut Context<'_, PoolArc<Letter>>) {
+    fn handle(&mut self, letter: PoolArc<Payload32>, cx: &mut Context<'_, PoolArc<Payload32>>) {
         let number = self.read.read(&letter);
         drop(letter);
         let sent = self.poster.as_ref().map(|poster| cx.send_to(poster, number));
@@ -118,13 +118,13 @@ impl TopicGroup {
         };
         let poster = self.group.handler_mut(&self.poster).ok_or_else(gone)?;
         poster.counted.left = count;
-        let first = letter(poster.counted.last + 1);
+        let first = new_payload32(poster.counted.last + 1);
         if !all_took(poster.publisher.post(first)) {
             return Err(Fault::new(
                 "the first value was not posted: the pool or a subscriber's inbox is full",
             ));
         }
-        self.group.run().map_err(Fault::of)?;
+        self.group.run().map_err(Fault::from_error)?;
         match self.group.handler(&self.poster).ok_or_else(gone)?.counted.left {
             0 => Ok(()),
             left => Err(Fault::new(format!("{left} of {count} values were not posted"))),
@@ -140,16 +140,16 @@ impl Workload for TopicGroup {
         let machines_max = args.subscribers_count + 1;
         let thread = ThreadConfig { machines_max, ..ThreadConfig::default() };
         let config = Config { inbox_messages_max: INBOX, ..Config::default() };
-        let mut group = Group::new(thread).map_err(Fault::of)?;
+        let mut group = Group::new(thread).map_err(Fault::from_error)?;
         let topic = Topic::new();
         let publisher = topic.publisher(VALUES_MAX);
-        let poster = Poster { publisher, counted: CountingPace::default() };
-        let poster = group.add(poster, config).map_err(Fault::of)?;
+        let poster = Poster { publisher, counted: CountingPolicy::default() };
+        let poster = group.add(poster, config).map_err(Fault::from_error)?;
         let mut subscribers = Vec::new();
         for left in (0..args.subscribers_count).rev() {
             let poster = (left == 0).then(|| poster.address().clone());
             let subscriber = Subscriber { read: ReadCheck::default(), poster };
-            let subscriber = group.add(subscriber, config).map_err(Fault::of)?;
+            let subscriber = group.add(subscriber, config).map_err(Fault::from_error)?;
             topic.subscribe(subscriber.address(), |letter| letter);
             subscribers.push(subscriber);
         }
@@ -164,22 +164,22 @@ impl Workload for TopicGroup {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| self.go(n).expect("publish the values"));
+        out.time_batches(|n| self.go(n).expect("publish the values"));
     }
 }
 
 /// Handler of a subscriber in an untyped queue, called through a pointer that the compiler cannot
 /// follow.
-type ReadLetter = fn(&mut ReadCheck, Arc<Letter>);
+type ReadPayload = fn(&mut ReadCheck, Arc<Payload32>);
 
-fn hear(read: &mut ReadCheck, letter: Arc<Letter>) {
+fn hear(read: &mut ReadCheck, letter: Arc<Payload32>) {
     read.read(&letter);
 }
 
 /// Peer: a hand-written queue for each subscriber, with an `Arc` in each.
 pub(super) struct TopicDeques {
-    queues: Vec<(VecDeque<Arc<Letter>>, ReadCheck)>,
-    hear: ReadLetter,
+    queues: Vec<(VecDeque<Arc<Payload32>>, ReadCheck)>,
+    hear: ReadPayload,
     posted: u64,
 }
 
@@ -187,7 +187,7 @@ impl TopicDeques {
     fn go(&mut self, count: u64) {
         for _ in 0..count {
             self.posted += 1;
-            let letter = Arc::new(letter(self.posted));
+            let letter = Arc::new(new_payload32(self.posted));
             for (queue, _) in &mut self.queues {
                 queue.push_back(Arc::clone(&letter));
             }
@@ -217,7 +217,7 @@ impl Workload for TopicDeques {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| self.go(n));
+        out.time_batches(|n| self.go(n));
     }
 }
 
@@ -231,35 +231,35 @@ mod broadcast {
 
     /// Peer: `tokio::sync::broadcast` to tasks on one thread, the last of which notifies the
     /// poster.
-    pub(crate) struct Broadcast {
+    pub(crate) struct BroadcastGroup {
         runtime: Runtime,
-        sender: broadcast::Sender<Arc<Letter>>,
+        sender: broadcast::Sender<Arc<Payload32>>,
         heard: mpsc::Receiver<u64>,
         reads: Vec<Arc<Mutex<ReadCheck>>>,
         posted: u64,
     }
 
-    impl Broadcast {
+    impl BroadcastGroup {
         fn go(&mut self, count: u64) {
             let Self { runtime, sender, heard, posted, .. } = self;
             runtime.block_on(async {
                 for _ in 0..count {
                     *posted += 1;
                     // Never fails: the subscribers live as long as the runtime.
-                    let _ = sender.send(Arc::new(letter(*posted)));
+                    let _ = sender.send(Arc::new(new_payload32(*posted)));
                     let _ = heard.recv().await;
                 }
             });
         }
     }
 
-    impl Workload for Broadcast {
+    impl Workload for BroadcastGroup {
         type Args = TopicArgs;
         const SPEC: Spec = POST;
 
         fn setup(args: &TopicArgs, _: &mut Setup) -> Result<Self, Fault> {
             let runtime = Tokio::runtime()?;
-            let (sender, _) = broadcast::channel::<Arc<Letter>>(VALUES_MAX as usize);
+            let (sender, _) = broadcast::channel::<Arc<Payload32>>(VALUES_MAX as usize);
             let (tell, heard) = mpsc::channel(1);
             let mut reads = Vec::new();
             for left in (0..args.subscribers_count).rev() {
@@ -281,7 +281,7 @@ mod broadcast {
                     }
                 });
             }
-            Ok(Broadcast { runtime, sender, heard, reads, posted: 0 })
+            Ok(BroadcastGroup { runtime, sender, heard, reads, posted: 0 })
         }
 
         fn check(&mut self) -> Result<(), Fault> {
@@ -295,7 +295,7 @@ mod broadcast {
         }
 
         fn sample(&mut self, out: &mut Samples) {
-            out.batches(|n| self.go(n));
+            out.time_batches(|n| self.go(n));
         }
     }
 
@@ -304,4 +304,4 @@ mod broadcast {
 }
 
 #[cfg(feature = "peers")]
-pub(super) use broadcast::Broadcast;
+pub(super) use broadcast::BroadcastGroup;

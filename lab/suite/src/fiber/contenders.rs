@@ -1,7 +1,7 @@
 //! Contenders: our runtime, bare coroutines, and threads.
 
-use super::Fibers;
-use crate::common::timed;
+use super::FiberContender;
+use crate::common::time_ticks;
 use crate::floor::wait_word::{WaitLine, WaitMode};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult};
@@ -35,9 +35,9 @@ impl HandoverFibers {
         Builder::new()
             .worker(0)
             .spawn_on(&self.handle, run)
-            .map_err(Fault::of)?
+            .map_err(Fault::from_error)?
             .join()
-            .map_err(Fault::of)
+            .map_err(Fault::from_error)
     }
 }
 
@@ -48,7 +48,7 @@ fn yield_often(count: u64) {
     }
 }
 
-impl Fibers for HandoverFibers {
+impl FiberContender for HandoverFibers {
     fn begin(workers_count: u32) -> Result<Self, Fault> {
         let cpus = match workers_count {
             1 => vec![affinity::current_cpu()],
@@ -61,14 +61,14 @@ impl Fibers for HandoverFibers {
             }
         };
         let config = Config { cpus, ..Config::workers(workers_count) };
-        let runtime = Runtime::new(config).map_err(Fault::of)?;
+        let runtime = Runtime::new(config).map_err(Fault::from_error)?;
         Ok(HandoverFibers { handle: runtime.handle(), runtime, workers_count })
     }
 
     fn yields(&mut self, count: u64) -> Result<u64, Fault> {
         self.within(move || {
             let other = spawn(move || yield_often(count / 2)).ok()?;
-            let ticks = timed(|| yield_often(count / 2));
+            let ticks = time_ticks(|| yield_often(count / 2));
             other.join().ok()?;
             Some(ticks)
         })?
@@ -76,25 +76,25 @@ impl Fibers for HandoverFibers {
     }
 
     fn yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
-        self.within(move || timed(|| yield_often(count)))
+        self.within(move || time_ticks(|| yield_often(count)))
     }
 
     fn spawns(&mut self, count: u64) -> Result<u64, Fault> {
         self.within(move || {
             let mut sum = 0;
-            let ticks = timed(|| {
+            let ticks = time_ticks(|| {
                 for i in 0..count {
                     let fiber = spawn(move || black_box(i));
                     sum += fiber.ok().and_then(|fiber| fiber.join().ok()).unwrap_or(0);
                 }
             });
-            all(sum, count * (count - 1) / 2, ticks)
+            check_count(sum, count * (count - 1) / 2, ticks)
         })?
     }
 
     fn detaches(&mut self, count: u64) -> Result<u64, Fault> {
         self.within(move || {
-            timed(|| {
+            time_ticks(|| {
                 for i in 0..count {
                     if spawn_detached(move || black_box(i)).is_ok() {
                         yield_now();
@@ -116,7 +116,7 @@ impl Fibers for HandoverFibers {
             }
         });
         let ticks = self.within(move || {
-            timed(|| {
+            time_ticks(|| {
                 for _ in 0..count / 2 {
                     let _ = to[0].set(());
                     to[1].wait();
@@ -124,7 +124,7 @@ impl Fibers for HandoverFibers {
                 }
             })
         })?;
-        answers.map_err(Fault::of)?.join().map_err(Fault::of)?;
+        answers.map_err(Fault::from_error)?.join().map_err(Fault::from_error)?;
         Ok(ticks)
     }
 
@@ -138,7 +138,7 @@ impl Fibers for HandoverFibers {
         };
         let ticks = self.within(move || {
             let other = spawn(move || (0..each).for_each(|_| take(&its))).ok()?;
-            let ticks = timed(|| (0..each).for_each(|_| take(&mutex)));
+            let ticks = time_ticks(|| (0..each).for_each(|_| take(&mutex)));
             other.join().ok()?;
             (*mutex.lock() == 2 * each).then_some(ticks)
         })?;
@@ -146,11 +146,11 @@ impl Fibers for HandoverFibers {
     }
 
     fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {
-        self.within(move || timed(|| (0..count).for_each(|_| sleep(MS))))
+        self.within(move || time_ticks(|| (0..count).for_each(|_| sleep(MS))))
     }
 
     fn loops(&mut self, fibers: u32, count: u64) -> Result<u64, Fault> {
-        let once = || drop(super::eventuals::iterate(MS));
+        let once = || drop(super::eventuals::run_iteration(MS));
         let is_over = Arc::new(AtomicBool::new(false));
         let mut others = Vec::new();
         for _ in 1..fibers {
@@ -160,11 +160,11 @@ impl Fibers for HandoverFibers {
                     once();
                 }
             };
-            others.push(self.runtime.spawn(goes).map_err(Fault::of)?);
+            others.push(self.runtime.spawn(goes).map_err(Fault::from_error)?);
         }
         let ticks = self.within(move || {
             once();
-            timed(|| (0..count).for_each(|_| once()))
+            time_ticks(|| (0..count).for_each(|_| once()))
         });
         is_over.store(true, Relaxed);
         others.into_iter().for_each(|other| drop(other.join()));
@@ -173,7 +173,7 @@ impl Fibers for HandoverFibers {
 }
 
 /// Coroutine of a library, which suspends itself each time that it is resumed.
-pub(super) trait Suspending: Sized + 'static {
+pub(super) trait SuspendingCoroutine: Sized + 'static {
     fn new() -> Self;
     /// Resumes the coroutine; returns `true` if it suspended itself again.
     fn resume(&mut self) -> bool;
@@ -185,33 +185,33 @@ pub(super) trait Suspending: Sized + 'static {
 /// Contender: two coroutines without a runtime, resumed in turn.
 pub(super) struct CoroutinePair<C>([C; 2]);
 
-impl<C: Suspending> Fibers for CoroutinePair<C> {
+impl<C: SuspendingCoroutine> FiberContender for CoroutinePair<C> {
     fn begin(_: u32) -> Result<Self, Fault> {
         Ok(CoroutinePair([C::new(), C::new()]))
     }
 
     fn yields(&mut self, count: u64) -> Result<u64, Fault> {
         let mut suspended = 0;
-        let ticks = timed(|| {
+        let ticks = time_ticks(|| {
             for _ in 0..count / 2 {
                 for one in &mut self.0 {
                     suspended += u64::from(one.resume());
                 }
             }
         });
-        all(suspended, count, ticks)
+        check_count(suspended, count, ticks)
     }
 
     fn yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
         let mut suspended = 0;
         let one = &mut self.0[0];
-        let ticks = timed(|| (0..count).for_each(|_| suspended += u64::from(one.resume())));
-        all(suspended, count, ticks)
+        let ticks = time_ticks(|| (0..count).for_each(|_| suspended += u64::from(one.resume())));
+        check_count(suspended, count, ticks)
     }
 
     fn spawns(&mut self, count: u64) -> Result<u64, Fault> {
         let (ticks, sum) = C::spawns(count)?;
-        all(sum, count * (count - 1) / 2, ticks)
+        check_count(sum, count * (count - 1) / 2, ticks)
     }
 
     fn detaches(&mut self, count: u64) -> Result<u64, Fault> {
@@ -228,7 +228,7 @@ impl<C: Suspending> Fibers for CoroutinePair<C> {
 }
 
 /// Returns `ticks`; fails if `counted` differs from `expected`.
-pub(super) fn all(counted: u64, expected: u64, ticks: u64) -> Result<u64, Fault> {
+pub(super) fn check_count(counted: u64, expected: u64, ticks: u64) -> Result<u64, Fault> {
     match counted == expected {
         true => Ok(ticks),
         false => Err(Fault::new(format!("the fibers counted {counted}, expected {expected}"))),
@@ -244,7 +244,7 @@ impl Drop for CorosenseiCoroutine {
     }
 }
 
-impl Suspending for CorosenseiCoroutine {
+impl SuspendingCoroutine for CorosenseiCoroutine {
     fn new() -> Self {
         CorosenseiCoroutine(Coroutine::new(|yielder, ()| {
             loop {
@@ -260,9 +260,9 @@ impl Suspending for CorosenseiCoroutine {
 
     fn spawns(count: u64) -> Result<(u64, u64), Fault> {
         // One stack, reused.
-        let mut stack = Some(DefaultStack::new(64 << 10).map_err(Fault::of)?);
+        let mut stack = Some(DefaultStack::new(64 << 10).map_err(Fault::from_error)?);
         let mut sum = 0;
-        let ticks = timed(|| {
+        let ticks = time_ticks(|| {
             for i in 0..count {
                 let Some(own) = stack.take() else { break };
                 let mut one = Coroutine::<(), (), u64>::with_stack(own, move |_, ()| black_box(i));
@@ -279,7 +279,7 @@ impl Suspending for CorosenseiCoroutine {
 /// Floor: the kernel's sleep, with the smallest timer slack.
 pub(super) struct KernelSleep;
 
-impl Fibers for KernelSleep {
+impl FiberContender for KernelSleep {
     fn begin(_: u32) -> Result<Self, Fault> {
         Ok(KernelSleep)
     }
@@ -290,10 +290,11 @@ impl Fibers for KernelSleep {
 
     fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {
         // The smallest slack: 1 ns.
-        let before = rustix::thread::current_timer_slack().map_err(Fault::of)?;
-        rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).map_err(Fault::of)?;
-        let ticks = timed(|| (0..count).for_each(|_| thread::sleep(MS)));
-        rustix::thread::set_current_timer_slack(NonZeroU64::new(before)).map_err(Fault::of)?;
+        let before = rustix::thread::current_timer_slack().map_err(Fault::from_error)?;
+        rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).map_err(Fault::from_error)?;
+        let ticks = time_ticks(|| (0..count).for_each(|_| thread::sleep(MS)));
+        rustix::thread::set_current_timer_slack(NonZeroU64::new(before))
+            .map_err(Fault::from_error)?;
         Ok(ticks)
     }
 
@@ -305,7 +306,7 @@ impl Fibers for KernelSleep {
 /// Floor: two threads on two CPUs, and a word of memory for each direction.
 pub(super) struct WordThreads;
 
-impl Fibers for WordThreads {
+impl FiberContender for WordThreads {
     fn begin(_: u32) -> Result<Self, Fault> {
         match topology::allowed().len() {
             0 | 1 => Err(Fault::new("this benchmark needs two CPUs")),
@@ -334,7 +335,7 @@ impl Fibers for WordThreads {
             pinned.is_ok()
         });
         let [there, back] = &line.0;
-        let ticks = timed(|| {
+        let ticks = time_ticks(|| {
             for turn in 1..=turns {
                 there.publish(turn, mode);
                 back.wait(mode, |it| it == turn);
@@ -349,25 +350,25 @@ impl Fibers for WordThreads {
 
 pub(super) struct OsThreads;
 
-impl Fibers for OsThreads {
+impl FiberContender for OsThreads {
     fn begin(_: u32) -> Result<Self, Fault> {
         Ok(OsThreads)
     }
 
     fn yields(&mut self, count: u64) -> Result<u64, Fault> {
         let other = thread::spawn(move || (0..count / 2).for_each(|_| thread::yield_now()));
-        let ticks = timed(|| (0..count / 2).for_each(|_| thread::yield_now()));
+        let ticks = time_ticks(|| (0..count / 2).for_each(|_| thread::yield_now()));
         other.join().map_err(|_| Fault::new("the other thread panicked"))?;
         Ok(ticks)
     }
 
     fn yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
-        Ok(timed(|| (0..count).for_each(|_| thread::yield_now())))
+        Ok(time_ticks(|| (0..count).for_each(|_| thread::yield_now())))
     }
 
     fn detaches(&mut self, count: u64) -> Result<u64, Fault> {
         let ended_count = Arc::new(AtomicU64::new(0));
-        let ticks = timed(|| {
+        let ticks = time_ticks(|| {
             for i in 0..count {
                 let ended = Arc::clone(&ended_count);
                 drop(thread::spawn(move || {
@@ -384,12 +385,12 @@ impl Fibers for OsThreads {
 
     fn spawns(&mut self, count: u64) -> Result<u64, Fault> {
         let mut sum = 0;
-        let ticks = timed(|| {
+        let ticks = time_ticks(|| {
             for i in 0..count {
                 sum += thread::spawn(move || black_box(i)).join().unwrap_or(0);
             }
         });
-        all(sum, count * (count - 1) / 2, ticks)
+        check_count(sum, count * (count - 1) / 2, ticks)
     }
 
     fn hands(&mut self, count: u64) -> Result<u64, Fault> {
@@ -402,7 +403,7 @@ impl Fibers for OsThreads {
             while asked.recv().is_ok_and(|()| answer.send(()).is_ok()) {}
         });
         let mut gone = 0u64;
-        let ticks = timed(|| {
+        let ticks = time_ticks(|| {
             for _ in 0..count / 2 {
                 gone += u64::from(to.send(()).is_err() || answered.recv().is_err());
             }
@@ -417,6 +418,6 @@ impl Fibers for OsThreads {
     }
 
     fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {
-        Ok(timed(|| (0..count).for_each(|_| thread::sleep(MS))))
+        Ok(time_ticks(|| (0..count).for_each(|_| thread::sleep(MS))))
     }
 }

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 const TIMED_MAX: u32 = 16;
 /// Maximum recorded lateness of a wake-up, in ns: an hour.
 const LATE_NS_MAX: u64 = 3_600_000_000_000;
-/// Interval between calls of `go_on`.
-const SLICE: Duration = Duration::from_millis(100);
+/// Interval at which a running measurement asks its caller whether to continue, by calling `should_continue`.
+const CONTINUE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Longest sleep interval for which the end of the measurement waits for the sleeping fibers.
 const WAITED_FOR_MAX: Duration = Duration::from_secs(1);
 
-/// Parameters of [`eventuals`].
+/// Parameters of [`run_eventuals`].
 #[derive(Debug, Clone, Copy)]
 pub struct EventualsLoad {
     /// Number of looping fibers.
@@ -33,9 +33,9 @@ pub struct EventualsLoad {
     pub workers_count: u32,
 }
 
-/// Result of [`eventuals`].
+/// Result of [`run_eventuals`].
 #[derive(Debug, Clone)]
-pub struct EventualsReport {
+pub struct EventualsMeasurement {
     /// Number of eventuals set before the end of the measurement.
     pub eventuals_count: u64,
     /// Duration of the measurement, in seconds.
@@ -69,7 +69,7 @@ pub enum EventualsError {
 /// # Errors
 /// Fails if no stack can be allocated for the fiber.
 #[inline]
-pub(super) fn iterate(interval: Duration) -> Result<(), SpawnError> {
+pub(super) fn run_iteration(interval: Duration) -> Result<(), SpawnError> {
     let eventual = Arc::new(Eventual::<()>::new());
     let sets = Arc::clone(&eventual);
     spawn_detached(move || {
@@ -127,7 +127,7 @@ impl LoopState {
         // the flag is set.
         while !self.is_over.load(Relaxed) {
             let began = slot.late_ns.as_ref().map(|_| clock::ticks());
-            if let Err(refused) = iterate(interval) {
+            if let Err(refused) = run_iteration(interval) {
                 *held(&self.refused) = Some(refused);
                 return;
             }
@@ -142,8 +142,8 @@ impl LoopState {
     }
 }
 
-/// Runs fibers in loops as `load` requests, and returns the measurement. Calls `go_on` ten times a
-/// second; `false` stops the measurement.
+/// Runs fibers in loops as `load` requests, and returns the measurement. Calls
+/// `should_continue` ten times a second, and stops as soon as it returns `false`.
 ///
 /// # Errors
 /// Fails with an [`EventualsError`] if a worker or a fiber could not be started; fibers already
@@ -152,10 +152,10 @@ impl LoopState {
 /// # Blocking
 /// Blocks for the duration of the load, and until the sleeping fibers have woken if that takes less
 /// than a second.
-pub fn eventuals(
+pub fn run_eventuals(
     load: &EventualsLoad,
-    mut go_on: impl FnMut() -> bool,
-) -> Result<EventualsReport, EventualsError> {
+    mut should_continue: impl FnMut() -> bool,
+) -> Result<EventualsMeasurement, EventualsError> {
     let runtime = Runtime::new(Config::workers(load.workers_count))?;
     let course = LoopState::new(load);
     for index in 0..load.fibers_count as usize {
@@ -172,11 +172,11 @@ pub fn eventuals(
     let began = Instant::now();
     let mut interrupted = false;
     while let Some(left) = load.duration.checked_sub(began.elapsed()) {
-        interrupted = !go_on() || held(&course.refused).is_some();
+        interrupted = !should_continue() || held(&course.refused).is_some();
         if interrupted {
             break;
         }
-        thread::sleep(left.min(SLICE));
+        thread::sleep(left.min(CONTINUE_CHECK_INTERVAL));
     }
     // Relaxed: the flag publishes no other data; see go_round().
     course.is_over.store(true, Relaxed);
@@ -198,7 +198,7 @@ pub fn eventuals(
         // Cannot fail: both have the same bounds.
         let _ = late_ns.add(&*held(timed));
     }
-    Ok(EventualsReport {
+    Ok(EventualsMeasurement {
         eventuals_count,
         wall_s,
         used,

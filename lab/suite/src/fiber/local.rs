@@ -1,8 +1,8 @@
 //! Costs of small fiber operations, loop included, for tables.
 
-use super::Fibers;
+use super::FiberContender;
 use super::contenders::HandoverFibers;
-use crate::common::timed;
+use crate::common::time_ticks;
 use handover_fiber::Eventual;
 use handover_harness::Fault;
 use std::hint::black_box;
@@ -10,7 +10,7 @@ use std::hint::black_box;
 /// Allocates, sets, awaits and frees an eventual, `count` times; returns the duration in clock ticks.
 #[must_use]
 pub fn time_eventual_on_heap(count: u64) -> u64 {
-    timed(|| {
+    time_ticks(|| {
         for _ in 0..count {
             let eventual = black_box(Box::new(Eventual::<()>::new()));
             let _ = eventual.set(());
@@ -22,7 +22,7 @@ pub fn time_eventual_on_heap(count: u64) -> u64 {
 /// Creates, sets and awaits an eventual in a local variable, `count` times; returns the duration in clock ticks.
 #[must_use]
 pub fn time_eventual_on_stack(count: u64) -> u64 {
-    timed(|| {
+    time_ticks(|| {
         for _ in 0..count {
             let eventual = Eventual::<()>::new();
             let eventual = black_box(&eventual);
@@ -33,22 +33,22 @@ pub fn time_eventual_on_stack(count: u64) -> u64 {
 }
 
 /// Fiber runtime with one worker on this CPU, for operations that run within a fiber.
-pub struct Worker(HandoverFibers);
+pub struct FiberWorker(HandoverFibers);
 
-impl Worker {
+impl FiberWorker {
     /// Starts a worker.
     ///
     /// # Errors
     /// Fails if the kernel cannot start a thread.
-    pub fn start() -> Result<Worker, Fault> {
-        HandoverFibers::begin(1).map(Worker)
+    pub fn start() -> Result<FiberWorker, Fault> {
+        HandoverFibers::begin(1).map(FiberWorker)
     }
 
     /// Spawns and joins a fiber, `count` times; returns the duration in clock ticks.
     ///
     /// # Errors
     /// Fails if a stack cannot be allocated or a fiber has returned no result.
-    pub fn create_join(&mut self, count: u64) -> Result<u64, Fault> {
+    pub fn time_create_join(&mut self, count: u64) -> Result<u64, Fault> {
         self.0.spawns(count)
     }
 
@@ -56,7 +56,7 @@ impl Worker {
     ///
     /// # Errors
     /// Fails if a fiber has returned no result.
-    pub fn yields(&mut self, count: u64) -> Result<u64, Fault> {
+    pub fn time_yields(&mut self, count: u64) -> Result<u64, Fault> {
         self.0.yields_alone(count)
     }
 
@@ -64,7 +64,7 @@ impl Worker {
     ///
     /// # Errors
     /// Fails if a fiber has returned no result.
-    pub fn switches(&mut self, count: u64) -> Result<u64, Fault> {
+    pub fn time_switches(&mut self, count: u64) -> Result<u64, Fault> {
         self.0.yields(count.next_multiple_of(2))
     }
 }

@@ -3,9 +3,9 @@
 //! The worker is started with the first coroutine of a process, stays until the process ends, and
 //! runs on the CPU of the participant that started it.
 
-use super::Fibers;
+use super::FiberContender;
 use super::contenders::all;
-use crate::common::timed;
+use crate::common::time_ticks;
 use handover_harness::Fault;
 use may::coroutine::{JoinHandle, sleep, yield_now};
 use may::go;
@@ -29,7 +29,7 @@ fn yield_often(count: u64) {
     }
 }
 
-impl Fibers for MayCoroutines {
+impl FiberContender for MayCoroutines {
     fn begin(_: u32) -> Result<Self, Fault> {
         // Without pinning, the worker inherits the CPU of its creator.
         may::config().set_workers(1).set_worker_pin(false);
@@ -39,32 +39,32 @@ impl Fibers for MayCoroutines {
     fn yields(&mut self, count: u64) -> Result<u64, Fault> {
         join(go!(move || {
             let other = go!(move || yield_often(count / 2));
-            let ticks = timed(|| yield_often(count / 2));
+            let ticks = time_ticks(|| yield_often(count / 2));
             join(other)?;
             Ok(ticks)
         }))?
     }
 
     fn yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
-        join(go!(move || timed(|| yield_often(count))))
+        join(go!(move || time_ticks(|| yield_often(count))))
     }
 
     fn spawns(&mut self, count: u64) -> Result<u64, Fault> {
         let (ticks, sum) = join(go!(move || {
             let mut sum = 0;
-            let ticks = timed(|| {
+            let ticks = time_ticks(|| {
                 for i in 0..count {
                     sum += go!(move || black_box(i)).join().unwrap_or(0);
                 }
             });
             (ticks, sum)
         }))?;
-        all(sum, count * (count - 1) / 2, ticks)
+        check_count(sum, count * (count - 1) / 2, ticks)
     }
 
     fn detaches(&mut self, count: u64) -> Result<u64, Fault> {
         join(go!(move || {
-            timed(|| {
+            time_ticks(|| {
                 for i in 0..count {
                     drop(go!(move || black_box(i)));
                     yield_now();
@@ -83,7 +83,7 @@ impl Fibers for MayCoroutines {
                     its[1].post();
                 }
             });
-            let ticks = timed(|| {
+            let ticks = time_ticks(|| {
                 for _ in 0..count / 2 {
                     pair[0].post();
                     pair[1].wait();
@@ -106,15 +106,15 @@ impl Fibers for MayCoroutines {
         join(go!(move || {
             let its = Arc::clone(&mutex);
             let other = go!(move || often(&its, count / 2));
-            let ticks = timed(|| often(&mutex, count / 2));
+            let ticks = time_ticks(|| often(&mutex, count / 2));
             join(other)?;
-            let sum = *mutex.lock().map_err(Fault::of)?;
-            all(sum, count / 2 * 2, ticks)
+            let sum = *mutex.lock().map_err(Fault::from_error)?;
+            check_count(sum, count / 2 * 2, ticks)
         }))?
     }
 
     fn sleeps(&mut self, count: u64) -> Result<u64, Fault> {
-        join(go!(move || timed(|| (0..count).for_each(|_| sleep(MS)))))
+        join(go!(move || time_ticks(|| (0..count).for_each(|_| sleep(MS)))))
     }
 
     fn loops(&mut self, fibers: u32, count: u64) -> Result<u64, Fault> {
@@ -140,7 +140,7 @@ impl Fibers for MayCoroutines {
                 })
                 .collect();
             once();
-            let ticks = timed(|| (0..count).for_each(|_| once()));
+            let ticks = time_ticks(|| (0..count).for_each(|_| once()));
             is_over.store(true, Relaxed);
             others.into_iter().try_for_each(join)?;
             Ok(ticks)

@@ -10,7 +10,7 @@ use std::thread;
 
 args! {
     /// Arguments of the benchmark of waiting fibers' memory.
-    pub struct Waiting {
+    pub struct WaitingFibersArgs {
         /// Fibers that wait at a time.
         fibers_count: u32 = 4096 (smoke 64, range 16..=1_000_000)
     }
@@ -24,7 +24,7 @@ pub(super) trait ParkingContender: 'static {
 
 /// Returns the size of this process's resident memory and page tables, in bytes.
 fn held_bytes() -> Result<u64, Fault> {
-    let status = std::fs::read_to_string("/proc/self/status").map_err(Fault::of)?;
+    let status = std::fs::read_to_string("/proc/self/status").map_err(Fault::from_error)?;
     let kib = |name: &str| {
         let line = status.lines().find(|line| line.starts_with(name));
         line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok())
@@ -41,8 +41,8 @@ impl ParkingContender for ParkedFibers {
     fn parked_bytes(count: u32) -> Result<u64, Fault> {
         // A stack size that nothing else uses, so that no cached stack has memory.
         let config = Config { stack_bytes: 48 << 10, ..Config::default() };
-        Runtime::new(config.clone()).map_err(Fault::of)?.trim();
-        let runtime = Runtime::new(config).map_err(Fault::of)?;
+        Runtime::new(config.clone()).map_err(Fault::from_error)?.trim();
+        let runtime = Runtime::new(config).map_err(Fault::from_error)?;
         let go = Arc::new(Eventual::<()>::new());
         let before = held_bytes()?;
         let waits = Arc::clone(&go);
@@ -54,11 +54,11 @@ impl ParkingContender for ParkedFibers {
             yield_now(); // each runs until it waits
             Ok::<(), handover_fiber::SpawnError>(())
         });
-        let spawned = spawns.map_err(Fault::of)?.join().map_err(Fault::of)?;
+        let spawned = spawns.map_err(Fault::from_error)?.join().map_err(Fault::from_error)?;
         let after = held_bytes();
         let _ = go.set(());
         runtime.shutdown();
-        spawned.map_err(Fault::of)?;
+        spawned.map_err(Fault::from_error)?;
         Ok(after?.saturating_sub(before))
     }
 }
@@ -83,7 +83,10 @@ impl ParkingContender for ParkedThreads {
                 thread::park();
             };
             threads.push(
-                thread::Builder::new().stack_size(stack_bytes).spawn(waits).map_err(Fault::of)?,
+                thread::Builder::new()
+                    .stack_size(stack_bytes)
+                    .spawn(waits)
+                    .map_err(Fault::from_error)?,
             );
         }
         starts.iter().take(part as usize).for_each(drop);
@@ -102,7 +105,8 @@ pub(super) struct ParkedTasks;
 #[cfg(feature = "peers")]
 impl ParkingContender for ParkedTasks {
     fn parked_bytes(count: u32) -> Result<u64, Fault> {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(Fault::of)?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().build().map_err(Fault::from_error)?;
         crate::raw::heap::trim(); // frees memory left by the last round
         let before = held_bytes()?;
         let go = Arc::new(tokio::sync::Notify::new());
@@ -125,7 +129,7 @@ pub(super) struct ParkedMemory<P> {
 }
 
 impl<P: ParkingContender> Workload for ParkedMemory<P> {
-    type Args = Waiting;
+    type Args = WaitingFibersArgs;
     const SPEC: Spec = Spec::new(
         "fiber/parked-bytes",
         "memory of one of many that wait, resident and in page tables",
@@ -133,7 +137,7 @@ impl<P: ParkingContender> Workload for ParkedMemory<P> {
     .unit(Unit::Bytes)
     .floor("floor/word");
 
-    fn setup(args: &Waiting, _: &mut Setup) -> Result<Self, Fault> {
+    fn setup(args: &WaitingFibersArgs, _: &mut Setup) -> Result<Self, Fault> {
         Ok(ParkedMemory { fibers_count: args.fibers_count, parks: PhantomData })
     }
 
@@ -142,7 +146,7 @@ impl<P: ParkingContender> Workload for ParkedMemory<P> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        while out.running() {
+        while out.is_running() {
             // A failed operation yields no sample; check() has reported the fault.
             let Ok(bytes) = P::parked_bytes(self.fibers_count) else { break };
             out.record_value(0, bytes as f64 / f64::from(self.fibers_count));

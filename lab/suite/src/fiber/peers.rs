@@ -1,9 +1,9 @@
 //! Peers: tokio's tasks, which the compiler turns into state machines, and another crate with
 //! stacks.
 
-use super::Fibers;
-use super::contenders::Suspending;
-use crate::common::{timed, timed_async};
+use super::FiberContender;
+use super::contenders::SuspendingCoroutine;
+use crate::common::{time_ticks, time_ticks_async};
 use generator::{Generator, Gn};
 use handover_base::clock;
 use handover_harness::Fault;
@@ -26,29 +26,33 @@ async fn often(count: u64) {
 /// Contender: tasks of tokio's runtime on one thread.
 pub(super) struct TokioTasks(Runtime);
 
-impl Fibers for TokioTasks {
+impl FiberContender for TokioTasks {
     fn begin(_: u32) -> Result<Self, Fault> {
-        Builder::new_current_thread().enable_time().build().map(TokioTasks).map_err(Fault::of)
+        Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .map(TokioTasks)
+            .map_err(Fault::from_error)
     }
 
     fn yields(&mut self, count: u64) -> Result<u64, Fault> {
         self.run(async move {
             let other = tokio::spawn(often(count / 2));
-            let ticks = timed_async(often(count / 2)).await;
-            other.await.map_err(Fault::of)?;
+            let ticks = time_ticks_async(often(count / 2)).await;
+            other.await.map_err(Fault::from_error)?;
             Ok(ticks)
         })
     }
 
     fn yields_alone(&mut self, count: u64) -> Result<u64, Fault> {
-        self.run(async move { Ok(timed_async(often(count)).await) })
+        self.run(async move { Ok(time_ticks_async(often(count)).await) })
     }
 
     fn spawns(&mut self, count: u64) -> Result<u64, Fault> {
         self.run(async move {
             let began = clock::ticks();
             for i in 0..count {
-                tokio::spawn(async move { black_box(i) }).await.map_err(Fault::of)?;
+                tokio::spawn(async move { black_box(i) }).await.map_err(Fault::from_error)?;
             }
             Ok(clock::ticks().saturating_sub(began))
         })
@@ -81,7 +85,7 @@ impl Fibers for TokioTasks {
                 pair[1].notified().await;
             }
             let ticks = clock::ticks().saturating_sub(began);
-            other.await.map_err(Fault::of)?;
+            other.await.map_err(Fault::from_error)?;
             Ok(ticks)
         })
     }
@@ -97,8 +101,8 @@ impl Fibers for TokioTasks {
         let mutex = Arc::new(Mutex::new(0));
         self.run(async move {
             let other = tokio::spawn(takes(Arc::clone(&mutex), count / 2));
-            let ticks = timed_async(takes(mutex, count / 2)).await;
-            other.await.map_err(Fault::of)?;
+            let ticks = time_ticks_async(takes(mutex, count / 2)).await;
+            other.await.map_err(Fault::from_error)?;
             Ok(ticks)
         })
     }
@@ -142,7 +146,7 @@ impl Fibers for TokioTasks {
             let ticks = clock::ticks().saturating_sub(began);
             is_over.store(true, Relaxed);
             for other in others {
-                other.await.map_err(Fault::of)?;
+                other.await.map_err(Fault::from_error)?;
             }
             Ok(ticks)
         })
@@ -155,14 +159,14 @@ impl TokioTasks {
         &self,
         future: impl Future<Output = Result<u64, Fault>> + Send + 'static,
     ) -> Result<u64, Fault> {
-        self.0.block_on(async { tokio::spawn(future).await.map_err(Fault::of)? })
+        self.0.block_on(async { tokio::spawn(future).await.map_err(Fault::from_error)? })
     }
 }
 
 /// Coroutine with its own stack, of the crate `generator`.
 pub(super) struct GeneratorCoroutine(Generator<'static, (), ()>);
 
-impl Suspending for GeneratorCoroutine {
+impl SuspendingCoroutine for GeneratorCoroutine {
     fn new() -> Self {
         GeneratorCoroutine(Gn::new_scoped(|mut scope| {
             loop {
@@ -178,7 +182,7 @@ impl Suspending for GeneratorCoroutine {
 
     fn spawns(count: u64) -> Result<(u64, u64), Fault> {
         let mut sum = 0;
-        let ticks = timed(|| {
+        let ticks = time_ticks(|| {
             for i in 0..count {
                 sum += Gn::<()>::new_scoped(move |_| black_box(i)).resume().unwrap_or(0);
             }

@@ -1,7 +1,7 @@
 //! A connection made, used for one echo, and closed: with a server, or as a floor with the kernel
 //! alone.
 
-use crate::common::{Tally, same_bytes, size};
+use crate::common::{Tally, bytes_to_usize, check_bytes_equal};
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
 use handover_record::{Bytes, Spec, args};
@@ -19,13 +19,13 @@ args! {
 }
 
 /// First byte, after the length, of the message that ends the round.
-pub(crate) const END: u8 = 0xff;
-pub(crate) const LENGTH_BYTES: usize = 4;
+pub(crate) const END_MARK: u8 = 0xff;
+pub(crate) const LENGTH_FIELD_BYTES: usize = 4;
 const SOON: Duration = Duration::from_secs(10);
 
 /// Returns a message of `message_bytes` bytes: a length field of four bytes, and letters.
-pub(crate) fn message(message_bytes: usize) -> Vec<u8> {
-    let body_bytes = message_bytes - LENGTH_BYTES;
+pub(crate) fn new_message(message_bytes: usize) -> Vec<u8> {
+    let body_bytes = message_bytes - LENGTH_FIELD_BYTES;
     let length = u32::try_from(body_bytes).unwrap_or(u32::MAX);
     length.to_be_bytes().into_iter().chain((b'a'..=b'z').cycle().take(body_bytes)).collect()
 }
@@ -48,7 +48,7 @@ pub(crate) trait ConnectServer: Send + Sync + 'static {
     const SPEC: Spec;
 
     /// Listens on a free port, passes the port to `tell`, and serves until a message starts with
-    /// `END`. Returns the number of messages echoed.
+    /// `END_MARK`. Returns the number of messages echoed.
     fn serve(message_bytes: usize, tell: impl FnOnce(u16)) -> Result<u64, Fault>;
 }
 
@@ -78,8 +78,13 @@ impl<A: ConnectServer> Handover for ConnectEcho<A> {
     const ROLES: &'static [Role] = &[Role::measured("client"), Role::serving("server")];
 
     fn setup(args: &ConnectArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        let message = message(size(args.message_bytes));
-        Ok(Self { port: setup.region()?, tally: setup.region()?, message, accepts: PhantomData })
+        let message = new_message(bytes_to_usize(args.message_bytes));
+        Ok(Self {
+            port: setup.shared_region()?,
+            tally: setup.shared_region()?,
+            message,
+            accepts: PhantomData,
+        })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
@@ -92,7 +97,7 @@ impl<A: ConnectServer> Handover for ConnectEcho<A> {
         let address = wait_for_port(&self.port)?;
         let mut came = vec![0; self.message.len()];
         let (mut asked, mut fault) = (0, None);
-        out.batches(|n| {
+        out.time_batches(|n| {
             for _ in 0..n {
                 if let Err(refused) = Self::ask(address, &self.message, &mut came) {
                     fault.get_or_insert(refused);
@@ -102,10 +107,10 @@ impl<A: ConnectServer> Handover for ConnectEcho<A> {
             asked += n;
         });
         // The last echo is checked, untimed; every earlier one was read into the same buffer.
-        let fault = fault.or(same_bytes(&came, &self.message).err());
+        let fault = fault.or(check_bytes_equal(&came, &self.message).err());
         self.tally.add_sent(asked);
         let mut last = self.message.clone();
-        last[LENGTH_BYTES] = END;
+        last[LENGTH_FIELD_BYTES] = END_MARK;
         TcpStream::connect(address)?.write_all(&last)?;
         fault.map_or(Ok(()), Err)
     }
@@ -135,7 +140,7 @@ impl ConnectServer for BlockingServer {
         loop {
             let (mut stream, _) = listener.accept()?;
             stream.read_exact(&mut message)?;
-            if message[LENGTH_BYTES] == END {
+            if message[LENGTH_FIELD_BYTES] == END_MARK {
                 return Ok(echoed);
             }
             stream.write_all(&message)?;

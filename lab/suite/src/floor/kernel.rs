@@ -3,7 +3,7 @@
 //! Each participant sleeps in the kernel until the other wakes it, so a round trip has two sleeps
 //! and two wake-ups: the floor of all blocking mechanisms.
 
-use super::relay::Medium;
+use super::relay::RelayMedium;
 use handover_base::futex::{self, Scope};
 use handover_base::sync::shared::{AtomicU32, Ordering};
 use handover_harness::{Fault, Region, Setup};
@@ -62,18 +62,18 @@ impl FutexWord {
 }
 
 /// Medium: a futex word for each direction; each participant always sleeps until it is woken.
-pub(crate) struct Futex {
+pub(crate) struct FutexRoundTrip {
     words: Region<[FutexWord; 2]>,
     over: Region<AtomicU32>,
     scope: Scope,
 }
 
-impl Futex {
+impl FutexRoundTrip {
     /// Value that ends the round; counted values stay below it, as reaching it would take an hour.
     const END: u32 = u32::MAX;
 }
 
-impl Medium for Futex {
+impl RelayMedium for FutexRoundTrip {
     type Args = ();
     const SPEC: Spec =
         Spec::new("floor/futex", "a futex wake to a participant that truly sleeps, and one back")
@@ -81,9 +81,9 @@ impl Medium for Futex {
             .hands_over();
     type Ping = u32;
 
-    fn setup((): &(), setup: &mut Setup) -> Result<Futex, Fault> {
-        let scope = if setup.processes() { Scope::Shared } else { Scope::Private };
-        Ok(Futex { words: setup.region()?, over: setup.region()?, scope })
+    fn setup((): &(), setup: &mut Setup) -> Result<FutexRoundTrip, Fault> {
+        let scope = if setup.uses_processes() { Scope::Shared } else { Scope::Private };
+        Ok(FutexRoundTrip { words: setup.shared_region()?, over: setup.shared_region()?, scope })
     }
 
     fn ping(&self) -> Result<u32, Fault> {
@@ -140,7 +140,7 @@ pub(crate) struct SleepingPair<C> {
     back: C,
 }
 
-impl<C: TokenChannel> Medium for SleepingPair<C> {
+impl<C: TokenChannel> RelayMedium for SleepingPair<C> {
     type Args = ();
     const SPEC: Spec = C::SPEC;
     type Ping = ();
@@ -184,7 +184,7 @@ impl TokenChannel for Eventfd {
     .hands_over();
 
     fn setup(setup: &mut Setup) -> Result<Self, Fault> {
-        setup.fd(|| Ok(eventfd(0, EventfdFlags::CLOEXEC)?)).map(Eventfd)
+        setup.shared_fd(|| Ok(eventfd(0, EventfdFlags::CLOEXEC)?)).map(Eventfd)
     }
 
     #[inline]
@@ -214,7 +214,7 @@ impl TokenChannel for Pipe {
     .hands_over();
 
     fn setup(setup: &mut Setup) -> Result<Self, Fault> {
-        let (reader, writer) = setup.fds(|| Ok(pipe_with(PipeFlags::CLOEXEC)?))?;
+        let (reader, writer) = setup.shared_fd_pair(|| Ok(pipe_with(PipeFlags::CLOEXEC)?))?;
         Ok(Pipe { reader, writer })
     }
 

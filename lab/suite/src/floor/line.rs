@@ -4,8 +4,8 @@
 //! If both participants share one CPU, the waiting one yields it instead of spinning through its
 //! time slice.
 
-use super::relay::Medium;
-use crate::channels::Pause;
+use super::relay::RelayMedium;
+use crate::channels::PollPause;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Region, Setup};
 use handover_record::Spec;
@@ -27,19 +27,21 @@ impl LineWord {
 
     /// Polls the word until `is_next(value)` returns `true`; returns the value.
     #[inline(always)]
-    fn wait(&self, pause: Pause, is_next: impl Fn(u64) -> bool) -> u64 {
+    fn wait(&self, pause: PollPause, is_next: impl Fn(u64) -> bool) -> u64 {
         // Acquire: pairs with the Release in publish().
-        pause.until(|| Some(self.0.load(Ordering::Acquire)).filter(|value| is_next(*value)))
+        pause.poll_until_some(|| {
+            Some(self.0.load(Ordering::Acquire)).filter(|value| is_next(*value))
+        })
     }
 }
 
 /// Medium of one cache line: the pinging participant stores odd values, the echoing one the following even values.
 pub(crate) struct SharedLine {
     word: Region<LineWord>,
-    pause: Pause,
+    pause: PollPause,
 }
 
-impl Medium for SharedLine {
+impl RelayMedium for SharedLine {
     type Args = ();
     const SPEC: Spec = Spec::new(
         "floor/cache-line",
@@ -51,7 +53,7 @@ impl Medium for SharedLine {
     type Ping = u64;
 
     fn setup((): &(), setup: &mut Setup) -> Result<SharedLine, Fault> {
-        Ok(SharedLine { word: setup.region()?, pause: Pause::new(setup) })
+        Ok(SharedLine { word: setup.shared_region()?, pause: PollPause::new(setup) })
     }
 
     fn ping(&self) -> Result<u64, Fault> {

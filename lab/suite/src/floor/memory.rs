@@ -1,7 +1,7 @@
 //! Copying memory: the floor of everything that moves bytes.
 
-use super::transfer::{Buffers, Pieces};
-use crate::common::same_bytes;
+use super::transfer::{CopyBuffers, PieceOffsets};
+use crate::common::check_bytes_equal;
 use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_record::{Bytes, Spec, args};
 use std::hint::black_box;
@@ -15,7 +15,7 @@ args! {
 }
 
 /// Workload: the C library's `memcpy` between the same two buffers every time.
-pub(crate) struct Memcpy(Buffers);
+pub(crate) struct Memcpy(CopyBuffers);
 
 impl Workload for Memcpy {
     type Args = MemcpyArgs;
@@ -26,19 +26,19 @@ impl Workload for Memcpy {
     .ladder();
 
     fn setup(args: &MemcpyArgs, _: &mut Setup) -> Result<Memcpy, Fault> {
-        Ok(Memcpy(Buffers::new(Pieces::new(args.size_bytes, args.size_bytes))))
+        Ok(Memcpy(CopyBuffers::new(PieceOffsets::new(args.size_bytes, args.size_bytes))))
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        let (from, to) = self.0.next();
+        let (from, to) = self.0.next_piece();
         to.copy_from_slice(from);
-        same_bytes(to, from)
+        check_bytes_equal(to, from)
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        let (from, to) = self.0.next();
-        out.bytes_per_op(from.len() as u64);
-        out.batches(|n| {
+        let (from, to) = self.0.next_piece();
+        out.set_bytes_per_op(from.len() as u64);
+        out.time_batches(|n| {
             for _ in 0..n {
                 to.copy_from_slice(black_box(from));
                 black_box(&mut *to);

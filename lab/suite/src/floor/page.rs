@@ -18,7 +18,7 @@ macro_rules! sizes {
             }
 
             fn sample(&mut self, out: &mut Samples) {
-                if out.running() {
+                if out.is_running() {
                     out.record_value(0, $bytes);
                 }
             }

@@ -1,8 +1,8 @@
 //! Several messages in flight at a time: the floors of pipelined calls, whose figure is a throughput.
 
-use super::relay::Medium;
+use super::relay::RelayMedium;
 use super::socket::SocketEnds;
-use crate::channels::Pause;
+use crate::channels::PollPause;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Region, Setup};
 use handover_record::{Spec, args};
@@ -31,25 +31,27 @@ struct Counter(AtomicU64);
 pub(crate) struct CounterPipeline {
     counters: Region<[Counter; 2]>,
     depth: u64,
-    pause: Pause,
+    pause: PollPause,
 }
 
 impl CounterPipeline {
     #[inline(always)]
     fn wait(&self, counter: &Counter, is_next: impl Fn(u64) -> bool) -> u64 {
         // Acquire: pairs with the Release of the other participant.
-        self.pause.until(|| Some(counter.0.load(Ordering::Acquire)).filter(|count| is_next(*count)))
+        self.pause.poll_until_some(|| {
+            Some(counter.0.load(Ordering::Acquire)).filter(|count| is_next(*count))
+        })
     }
 }
 
 /// Counts of the sending participant: messages sent, and messages returned.
 #[derive(Default)]
-pub(crate) struct Sent {
+pub(crate) struct PipelineCounts {
     sent: u64,
     back: u64,
 }
 
-impl Medium for CounterPipeline {
+impl RelayMedium for CounterPipeline {
     type Args = PipelineArgs;
     const SPEC: Spec = Spec::new(
         "floor/pipelined",
@@ -59,19 +61,19 @@ impl Medium for CounterPipeline {
     .hands_over()
     .batched()
     .pipelined();
-    type Ping = Sent;
+    type Ping = PipelineCounts;
 
     fn setup(args: &PipelineArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let depth = args.concurrency_count.into();
-        Ok(Self { counters: setup.region()?, depth, pause: Pause::new(setup) })
+        Ok(Self { counters: setup.shared_region()?, depth, pause: PollPause::new(setup) })
     }
 
-    fn ping(&self) -> Result<Sent, Fault> {
-        Ok(Sent::default())
+    fn ping(&self) -> Result<PipelineCounts, Fault> {
+        Ok(PipelineCounts::default())
     }
 
     #[inline(always)]
-    fn round_trip(&self, Sent { sent, back }: &mut Sent) -> Result<(), Fault> {
+    fn round_trip(&self, PipelineCounts { sent, back }: &mut PipelineCounts) -> Result<(), Fault> {
         let [there, echoed] = &*self.counters;
         if *sent - *back == self.depth {
             *back = self.wait(echoed, |it| it > *back);
@@ -82,7 +84,7 @@ impl Medium for CounterPipeline {
         Ok(())
     }
 
-    fn end(&self, Sent { sent, .. }: &mut Sent) -> Result<(), Fault> {
+    fn end(&self, PipelineCounts { sent, .. }: &mut PipelineCounts) -> Result<(), Fault> {
         let [there, echoed] = &*self.counters;
         self.wait(echoed, |it| it == *sent);
         // Release: pairs with the Acquire in wait().
@@ -117,7 +119,7 @@ pub(crate) struct SocketPipeline {
 }
 
 /// Buffers and counts of the sending participant.
-pub(crate) struct SendBuffers {
+pub(crate) struct PipelineBuffers {
     lot: Vec<u8>,
     came: Vec<u8>,
     /// Number of messages that were already sent, but not yet counted as operations.
@@ -130,7 +132,7 @@ type Polled = SocketEnds<TcpStream, true>;
 
 impl SocketPipeline {
     /// Reads at least one complete message, and returns the number of complete messages read.
-    fn read_messages(&self, written: &mut SendBuffers) -> Result<usize, Fault> {
+    fn read_messages(&self, written: &mut PipelineBuffers) -> Result<usize, Fault> {
         loop {
             let count = read_some(&self.near, &mut written.came)?;
             if count == 0 {
@@ -157,7 +159,7 @@ fn read_some(end: &TcpStream, into: &mut [u8]) -> Result<usize, Fault> {
     }
 }
 
-impl Medium for SocketPipeline {
+impl RelayMedium for SocketPipeline {
     type Args = PipelineArgs;
     const SPEC: Spec = Spec::new(
         "floor/socket-pipelined",
@@ -167,41 +169,41 @@ impl Medium for SocketPipeline {
     .hands_over()
     .batched()
     .pipelined();
-    type Ping = SendBuffers;
+    type Ping = PipelineBuffers;
 
     fn setup(args: &PipelineArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        let (near, far) = Polled::ends(setup)?;
+        let (near, far) = Polled::create_ends(setup)?;
         for end in [&near, &far] {
             ioctl_fionbio(end, true)?;
         }
         Ok(Self { near, far, depth: args.concurrency_count as usize })
     }
 
-    fn ping(&self) -> Result<SendBuffers, Fault> {
+    fn ping(&self) -> Result<PipelineBuffers, Fault> {
         let lot = vec![0; self.depth * MESSAGE_BYTES];
-        Polled::write(&self.near, &lot)?;
-        Ok(SendBuffers { lot, came: vec![0; READ_BYTES], ahead: 0, part_bytes: 0 })
+        Polled::write_all(&self.near, &lot)?;
+        Ok(PipelineBuffers { lot, came: vec![0; READ_BYTES], ahead: 0, part_bytes: 0 })
     }
 
     #[inline(always)]
-    fn round_trip(&self, written: &mut SendBuffers) -> Result<(), Fault> {
+    fn round_trip(&self, written: &mut PipelineBuffers) -> Result<(), Fault> {
         if written.ahead > 0 {
             written.ahead -= 1;
             return Ok(());
         }
         let messages = self.read_messages(written)?;
         written.ahead = messages - 1;
-        Polled::write(&self.near, &written.lot[..messages * MESSAGE_BYTES])
+        Polled::write_all(&self.near, &written.lot[..messages * MESSAGE_BYTES])
     }
 
-    fn end(&self, written: &mut SendBuffers) -> Result<(), Fault> {
+    fn end(&self, written: &mut PipelineBuffers) -> Result<(), Fault> {
         let mut left = self.depth;
         while left > 0 {
             left -= self.read_messages(written)?;
         }
         // The number of messages that were sent and not counted.
         let uncounted = (self.depth + written.ahead) as u64;
-        Polled::write(&self.near, &(END - uncounted).to_ne_bytes())
+        Polled::write_all(&self.near, &(END - uncounted).to_ne_bytes())
     }
 
     fn echo(&self) -> Result<u64, Fault> {
@@ -220,7 +222,7 @@ impl Medium for SocketPipeline {
                 // All messages had been returned when this was sent, so it arrives alone.
                 return Ok(messages - (END - last));
             }
-            Polled::write(&self.far, &buffer[..whole])?;
+            Polled::write_all(&self.far, &buffer[..whole])?;
             messages += (whole / MESSAGE_BYTES) as u64;
             buffer.copy_within(whole..filled, 0);
             filled -= whole;

@@ -5,7 +5,7 @@ use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setu
 use handover_record::{Args, Spec};
 
 /// A way of sending a message to another participant, which sends it back.
-pub(crate) trait Medium: Sized + Send + Sync + 'static {
+pub(crate) trait RelayMedium: Sized + Send + Sync + 'static {
     /// Arguments of the benchmark.
     type Args: Args;
     const SPEC: Spec;
@@ -30,24 +30,24 @@ pub(crate) trait Medium: Sized + Send + Sync + 'static {
     /// Requests that the echoing participant stops.
     fn end(&self, ping: &mut Self::Ping) -> Result<(), Fault>;
 
-    /// Sends every message back until [`end`](Medium::end) is called; returns the number of messages.
+    /// Sends every message back until [`end`](RelayMedium::end) is called; returns the number of messages.
     fn echo(&self) -> Result<u64, Fault>;
 }
 
-/// Benchmark of a [`Medium`] with two participants: the measured one sends, the other echoes.
+/// Benchmark of a [`RelayMedium`] with two participants: the measured one sends, the other echoes.
 pub(crate) struct Relay<M> {
     medium: M,
     tally: Region<Tally>,
 }
 
-impl<M: Medium> Handover for Relay<M> {
+impl<M: RelayMedium> Handover for Relay<M> {
     type Args = M::Args;
     const SPEC: Spec = M::SPEC;
     const PROCESSES: bool = M::PROCESSES;
     const ROLES: &'static [Role] = &[Role::measured("ping"), Role::serving("echo")];
 
     fn setup(args: &M::Args, setup: &mut Setup) -> Result<Self, Fault> {
-        Ok(Relay { medium: M::setup(args, setup)?, tally: setup.region()? })
+        Ok(Relay { medium: M::setup(args, setup)?, tally: setup.shared_region()? })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
@@ -56,7 +56,7 @@ impl<M: Medium> Handover for Relay<M> {
             return Ok(());
         }
         let (mut ping, mut sent, mut fault) = (self.medium.ping()?, 0u64, None);
-        out.batches(|n| {
+        out.time_batches(|n| {
             for _ in 0..n {
                 if let Err(refused) = self.medium.round_trip(&mut ping) {
                     fault.get_or_insert(refused);

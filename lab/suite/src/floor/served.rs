@@ -65,7 +65,7 @@ impl Handover for WordServer {
         }
         asks.resize(args.clients_count as usize, false);
         let mode = WaitMode::new(Wait::SpinThenSleep, setup).with_yields(is_crowded);
-        Ok(Self { shared: setup.region()?, asks, mode })
+        Ok(Self { shared: setup.shared_region()?, asks, mode })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
@@ -102,7 +102,7 @@ impl Handover for WordServer {
                 }
                 at = if at + 1 == words.len() { 0 } else { at + 1 };
                 if at == 0 && left > 0 {
-                    self.mode.pause().once();
+                    self.mode.pause().pause_once();
                 }
             }
         };

@@ -15,12 +15,12 @@ use std::hint::black_box;
 const SIGNED_BYTES: usize = 64 + 33 + 1 + 32;
 
 /// Workload: the signature by which a server proves that it has its certificate's private key.
-pub(super) struct Signature {
+pub(super) struct Signing {
     signer: Box<dyn Signer>,
     signed: [u8; SIGNED_BYTES],
 }
 
-impl Workload for Signature {
+impl Workload for Signing {
     type Args = ();
     const SPEC: Spec = Spec::new(
         "floor/signature",
@@ -28,10 +28,10 @@ impl Workload for Signature {
     );
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
-        let identity = Identity::generate(&["localhost"]).map_err(Fault::of)?;
-        let key =
-            PrivateKeyDer::from_pem_slice(identity.key_pem().as_bytes()).map_err(Fault::of)?;
-        let key = any_supported_type(&key).map_err(Fault::of)?;
+        let identity = Identity::generate(&["localhost"]).map_err(Fault::from_error)?;
+        let key = PrivateKeyDer::from_pem_slice(identity.key_pem().as_bytes())
+            .map_err(Fault::from_error)?;
+        let key = any_supported_type(&key).map_err(Fault::from_error)?;
         let signer = key.choose_scheme(&[SignatureScheme::ECDSA_NISTP256_SHA256]);
         let signer = signer
             .ok_or_else(|| Fault::new("the key does not sign by ECDSA over P-256 with SHA-256"))?;
@@ -39,11 +39,11 @@ impl Workload for Signature {
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        self.signer.sign(&self.signed).map(drop).map_err(Fault::of)
+        self.signer.sign(&self.signed).map(drop).map_err(Fault::from_error)
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| {
+        out.time_batches(|n| {
             for _ in 0..n {
                 // Cannot fail: check() has signed once.
                 let _ = black_box(self.signer.sign(black_box(&self.signed)));
@@ -53,11 +53,11 @@ impl Workload for Signature {
 }
 
 /// Workload: one participant's part of a key agreement.
-pub(super) struct Agreement {
+pub(super) struct KeyAgreement {
     theirs: Vec<u8>,
 }
 
-impl Workload for Agreement {
+impl Workload for KeyAgreement {
     type Args = ();
     const SPEC: Spec = Spec::new(
         "floor/agreement",
@@ -65,15 +65,15 @@ impl Workload for Agreement {
     );
 
     fn setup((): &(), _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Self { theirs: X25519.start().map_err(Fault::of)?.pub_key().to_vec() })
+        Ok(Self { theirs: X25519.start().map_err(Fault::from_error)?.pub_key().to_vec() })
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        X25519.start_and_complete(&self.theirs).map(drop).map_err(Fault::of)
+        X25519.start_and_complete(&self.theirs).map(drop).map_err(Fault::from_error)
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        out.batches(|n| {
+        out.time_batches(|n| {
             for _ in 0..n {
                 // Cannot fail: check() has done this once.
                 let _ = black_box(X25519.start_and_complete(black_box(&self.theirs)));

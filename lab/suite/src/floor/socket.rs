@@ -1,8 +1,8 @@
 //! A message over loopback TCP or a pair of Unix sockets: the floor of everything that uses sockets
 //! on one machine.
 
-use super::relay::Medium;
-use crate::common::{same_bytes, size};
+use super::relay::RelayMedium;
+use crate::common::{bytes_to_usize, check_bytes_equal};
 use handover_harness::{Fault, Setup};
 use handover_record::{Bytes, Spec, args};
 use rustix::io::{Errno, ioctl_fionbio};
@@ -28,7 +28,9 @@ const END: u8 = 0xff;
 const FOREIGN_CONNECTIONS_MAX: u32 = 16;
 
 /// Socket that is one end of a connection.
-pub(crate) trait End: AsFd + From<OwnedFd> + Into<OwnedFd> + Send + Sync + 'static {
+pub(crate) trait SocketEnd:
+    AsFd + From<OwnedFd> + Into<OwnedFd> + Send + Sync + 'static
+{
     /// Declarations of the floors over this kind of socket: with participants that sleep, and with
     /// participants that spin.
     const SPECS: [Spec; 2];
@@ -37,7 +39,7 @@ pub(crate) trait End: AsFd + From<OwnedFd> + Into<OwnedFd> + Send + Sync + 'stat
     fn pair() -> Result<(Self, Self), Fault>;
 }
 
-impl End for TcpStream {
+impl SocketEnd for TcpStream {
     const SPECS: [Spec; 2] = [
         Spec::new(
             "floor/socket",
@@ -72,7 +74,7 @@ impl End for TcpStream {
     }
 }
 
-impl End for UnixStream {
+impl SocketEnd for UnixStream {
     const SPECS: [Spec; 2] = [
         Spec::new(
             "floor/unix-socket",
@@ -101,10 +103,10 @@ pub(crate) struct SocketEnds<E, const SPINS: bool> {
 /// Medium: loopback TCP with sleeping participants.
 pub(crate) type Loopback = SocketEnds<TcpStream, false>;
 
-impl<E: End, const SPINS: bool> SocketEnds<E, SPINS> {
+impl<E: SocketEnd, const SPINS: bool> SocketEnds<E, SPINS> {
     /// Creates a connection and returns its two ends, which participants can use even if they are processes.
-    pub(crate) fn ends(setup: &mut Setup) -> Result<(E, E), Fault> {
-        let (near, far) = setup.fds(|| {
+    pub(crate) fn create_ends(setup: &mut Setup) -> Result<(E, E), Fault> {
+        let (near, far) = setup.shared_fd_pair(|| {
             let (near, far) = E::pair()?;
             Ok((near.into(), far.into()))
         })?;
@@ -112,7 +114,7 @@ impl<E: End, const SPINS: bool> SocketEnds<E, SPINS> {
     }
 
     /// Reads until `into` is full.
-    pub(crate) fn read(end: &E, mut into: &mut [u8]) -> Result<(), Fault> {
+    pub(crate) fn read_exact(end: &E, mut into: &mut [u8]) -> Result<(), Fault> {
         while !into.is_empty() {
             match recv(end, &mut *into, RecvFlags::empty()) {
                 Ok((0, _)) => {
@@ -128,7 +130,7 @@ impl<E: End, const SPINS: bool> SocketEnds<E, SPINS> {
     }
 
     /// Writes all of `bytes`.
-    pub(crate) fn write(end: &E, mut bytes: &[u8]) -> Result<(), Fault> {
+    pub(crate) fn write_all(end: &E, mut bytes: &[u8]) -> Result<(), Fault> {
         while !bytes.is_empty() {
             match send(end, bytes, SendFlags::NOSIGNAL) {
                 Ok(count) => bytes = &bytes[count..],
@@ -142,41 +144,41 @@ impl<E: End, const SPINS: bool> SocketEnds<E, SPINS> {
 }
 
 /// Message that the pinging participant sends, and buffer for its echo.
-pub(crate) struct Messages {
+pub(crate) struct EchoMessages {
     pub(crate) sent: Vec<u8>,
     pub(crate) came: Vec<u8>,
 }
 
-impl<E: End, const SPINS: bool> Medium for SocketEnds<E, SPINS> {
+impl<E: SocketEnd, const SPINS: bool> RelayMedium for SocketEnds<E, SPINS> {
     type Args = SocketArgs;
     const SPEC: Spec = E::SPECS[SPINS as usize];
-    type Ping = Messages;
+    type Ping = EchoMessages;
 
     fn setup(args: &SocketArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        let (near, far) = Self::ends(setup)?;
+        let (near, far) = Self::create_ends(setup)?;
         if SPINS {
             for end in [&near, &far] {
                 ioctl_fionbio(end, true)?;
             }
         }
-        Ok(Self { near, far, message_bytes: size(args.message_bytes) })
+        Ok(Self { near, far, message_bytes: bytes_to_usize(args.message_bytes) })
     }
 
-    fn ping(&self) -> Result<Messages, Fault> {
+    fn ping(&self) -> Result<EchoMessages, Fault> {
         let letters = (b'a'..=b'z').cycle().take(self.message_bytes);
-        Ok(Messages { sent: letters.collect(), came: vec![0; self.message_bytes] })
+        Ok(EchoMessages { sent: letters.collect(), came: vec![0; self.message_bytes] })
     }
 
-    fn round_trip(&self, messages: &mut Messages) -> Result<(), Fault> {
-        Self::write(&self.near, &messages.sent)?;
-        Self::read(&self.near, &mut messages.came)
+    fn round_trip(&self, messages: &mut EchoMessages) -> Result<(), Fault> {
+        Self::write_all(&self.near, &messages.sent)?;
+        Self::read_exact(&self.near, &mut messages.came)
     }
 
-    fn end(&self, messages: &mut Messages) -> Result<(), Fault> {
+    fn end(&self, messages: &mut EchoMessages) -> Result<(), Fault> {
         // The last echo is checked, untimed; every earlier one was read into the same buffer.
-        let checked = same_bytes(&messages.came, &messages.sent);
+        let checked = check_bytes_equal(&messages.came, &messages.sent);
         messages.sent[0] = END;
-        Self::write(&self.near, &messages.sent)?;
+        Self::write_all(&self.near, &messages.sent)?;
         checked
     }
 
@@ -184,11 +186,11 @@ impl<E: End, const SPINS: bool> Medium for SocketEnds<E, SPINS> {
         let mut message = vec![0; self.message_bytes];
         let mut turns = 0;
         loop {
-            Self::read(&self.far, &mut message)?;
+            Self::read_exact(&self.far, &mut message)?;
             if message[0] == END {
                 return Ok(turns);
             }
-            Self::write(&self.far, &message)?;
+            Self::write_all(&self.far, &message)?;
             turns += 1;
         }
     }

@@ -1,7 +1,7 @@
 //! Moving memory that no cache holds: the floors of bulk transfers.
 
 use super::socket::{Loopback, SocketEnds};
-use crate::common::{same_bytes, size};
+use crate::common::{bytes_to_usize, check_bytes_equal};
 use crate::raw::bulk;
 use handover_base::clock;
 use handover_harness::{Fault, Handover, Participant, Role, Samples, Setup, Workload};
@@ -33,28 +33,28 @@ pub(super) const PAGE_BYTES: usize = 4096;
 
 /// Iterator over consecutive pieces of memory, which starts over at the end.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pieces {
+pub(crate) struct PieceOffsets {
     pub(crate) size_bytes: usize,
     pub(crate) memory_bytes: usize,
     next: usize,
 }
 
-impl Pieces {
+impl PieceOffsets {
     /// Creates the iterator; the memory holds at least one piece.
     pub(crate) fn new(piece: Bytes, memory: Bytes) -> Self {
-        let size_bytes = size(piece);
-        Self { size_bytes, memory_bytes: size(memory).max(size_bytes), next: 0 }
+        let size_bytes = bytes_to_usize(piece);
+        Self { size_bytes, memory_bytes: bytes_to_usize(memory).max(size_bytes), next: 0 }
     }
 
-    /// Creates the iterator; fails unless the piece is a multiple of a block of [`bulk::stream`].
-    pub(crate) fn of_blocks(piece: Bytes, memory: Bytes) -> Result<Self, Fault> {
+    /// Creates the iterator; fails unless the piece is a multiple of a block of [`bulk::copy_streaming`].
+    pub(crate) fn new_of_whole_blocks(piece: Bytes, memory: Bytes) -> Result<Self, Fault> {
         match piece.0.is_multiple_of(bulk::BLOCK_BYTES as u64) {
             true => Ok(Self::new(piece, memory)),
             false => Err(Fault::new(format!("size_bytes={}: not a multiple of 256", piece.0))),
         }
     }
 
-    pub(crate) fn next(&mut self) -> usize {
+    pub(crate) fn next_offset(&mut self) -> usize {
         let at = self.next;
         self.next += self.size_bytes;
         if self.next + self.size_bytes > self.memory_bytes {
@@ -65,31 +65,31 @@ impl Pieces {
 }
 
 /// Source and target of a copy, piece by piece.
-pub(super) struct Buffers {
+pub(super) struct CopyBuffers {
     from: Vec<Page>,
     to: Vec<Page>,
-    pieces: Pieces,
+    pieces: PieceOffsets,
 }
 
-impl Buffers {
-    pub(super) fn new(pieces: Pieces) -> Self {
+impl CopyBuffers {
+    pub(super) fn new(pieces: PieceOffsets) -> Self {
         let pages_count = pieces.memory_bytes.div_ceil(PAGE_BYTES);
         // Both are written: a page never written is the kernel's page of zeros, or none.
         let from = (0..pages_count).map(|page| Page([page as u8 ^ 0xa5; PAGE_BYTES])).collect();
         Self { from, to: vec![Page([0xff; PAGE_BYTES]); pages_count], pieces }
     }
 
-    pub(super) fn next(&mut self) -> (&[u8], &mut [u8]) {
-        let at = self.pieces.next();
+    pub(super) fn next_piece(&mut self) -> (&[u8], &mut [u8]) {
+        let at = self.pieces.next_offset();
         let end = at + self.pieces.size_bytes;
         (&self.from.as_bytes()[at..end], &mut self.to.as_mut_bytes()[at..end])
     }
 
     fn sample(&mut self, out: &mut Samples, mut copy: impl FnMut(&[u8], &mut [u8])) {
-        out.bytes_per_op(self.pieces.size_bytes as u64);
-        out.batches(|n| {
+        out.set_bytes_per_op(self.pieces.size_bytes as u64);
+        out.time_batches(|n| {
             for _ in 0..n {
-                let (from, to) = self.next();
+                let (from, to) = self.next_piece();
                 copy(from, to);
             }
         });
@@ -97,7 +97,7 @@ impl Buffers {
 }
 
 /// Workload: a copy with stores that bypass the caches.
-pub(crate) struct StreamingCopy(Buffers);
+pub(crate) struct StreamingCopy(CopyBuffers);
 
 impl Workload for StreamingCopy {
     type Args = CopyArgs;
@@ -107,17 +107,20 @@ impl Workload for StreamingCopy {
     );
 
     fn setup(args: &CopyArgs, _: &mut Setup) -> Result<Self, Fault> {
-        Ok(Self(Buffers::new(Pieces::of_blocks(args.size_bytes, args.memory_bytes)?)))
+        Ok(Self(CopyBuffers::new(PieceOffsets::new_of_whole_blocks(
+            args.size_bytes,
+            args.memory_bytes,
+        )?)))
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        let (from, to) = self.0.next();
-        bulk::stream(from, to);
-        same_bytes(to, from)
+        let (from, to) = self.0.next_piece();
+        bulk::copy_streaming(from, to);
+        check_bytes_equal(to, from)
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        self.0.sample(out, bulk::stream);
+        self.0.sample(out, bulk::copy_streaming);
     }
 }
 
@@ -125,7 +128,7 @@ impl Workload for StreamingCopy {
 pub(crate) struct ProcessCopy<const OUT: bool> {
     near: UnixStream,
     far: UnixStream,
-    pieces: Pieces,
+    pieces: PieceOffsets,
 }
 
 /// Size of the message with the owner's process id and the address of its memory.
@@ -158,7 +161,7 @@ impl<const OUT: bool> ProcessCopy<OUT> {
         let mut pieces = self.pieces;
         let mut memory = vec![READ; pieces.memory_bytes];
         let mut copy = || {
-            let at = pieces.next();
+            let at = pieces.next_offset();
             let into = &mut memory[at..at + pieces.size_bytes];
             match OUT {
                 true => bulk::copy_to_process(pid, address + at as u64, into),
@@ -171,8 +174,8 @@ impl<const OUT: bool> ProcessCopy<OUT> {
                 return Err(Fault::new("the kernel copied fewer bytes than requested"));
             }
         }
-        out.bytes_per_op(self.pieces.size_bytes as u64);
-        out.batches(|n| {
+        out.set_bytes_per_op(self.pieces.size_bytes as u64);
+        out.time_batches(|n| {
             for _ in 0..n {
                 // A refusal would have been an error above.
                 let _ = copy();
@@ -207,8 +210,8 @@ impl<const OUT: bool> Handover for ProcessCopy<OUT> {
     const ROLES: &'static [Role] = &[Role::measured("reader"), Role::serving("owner")];
 
     fn setup(args: &CopyArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        let (near, far) = SocketEnds::<UnixStream, false>::ends(setup)?;
-        Ok(Self { near, far, pieces: Pieces::new(args.size_bytes, args.memory_bytes) })
+        let (near, far) = SocketEnds::<UnixStream, false>::create_ends(setup)?;
+        Ok(Self { near, far, pieces: PieceOffsets::new(args.size_bytes, args.memory_bytes) })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
@@ -226,7 +229,7 @@ impl<const OUT: bool> Handover for ProcessCopy<OUT> {
 pub(crate) struct SocketStream<const ADAPTS: bool> {
     near: TcpStream,
     far: TcpStream,
-    pieces: Pieces,
+    pieces: PieceOffsets,
 }
 
 /// Time for which a reader polls before it sleeps.
@@ -269,8 +272,8 @@ impl<const ADAPTS: bool> Handover for SocketStream<ADAPTS> {
     const ROLES: &'static [Role] = &[Role::measured("reader"), Role::serving("writer")];
 
     fn setup(args: &CopyArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        let (near, far) = Loopback::ends(setup)?;
-        Ok(Self { near, far, pieces: Pieces::new(args.size_bytes, args.memory_bytes) })
+        let (near, far) = Loopback::create_ends(setup)?;
+        Ok(Self { near, far, pieces: PieceOffsets::new(args.size_bytes, args.memory_bytes) })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
@@ -280,16 +283,16 @@ impl<const ADAPTS: bool> Handover for SocketStream<ADAPTS> {
             // Writes until the reader has asked for the end; the reader continues to read, so that
             // no write blocks.
             while recv(&self.far, &mut [0u8; 1], RecvFlags::DONTWAIT) == Err(Errno::AGAIN) {
-                let at = pieces.next();
+                let at = pieces.next_offset();
                 (&self.far).write_all(&memory[at..at + pieces.size_bytes])?;
             }
             return Ok(self.far.shutdown(Shutdown::Write)?);
         }
-        out.bytes_per_op(pieces.size_bytes as u64);
+        out.set_bytes_per_op(pieces.size_bytes as u64);
         let mut failed = None;
-        out.batches(|n| {
+        out.time_batches(|n| {
             for _ in 0..n {
-                let at = pieces.next();
+                let at = pieces.next_offset();
                 let into = &mut memory[at..at + pieces.size_bytes];
                 failed = failed.take().or(self.read(into).err());
             }

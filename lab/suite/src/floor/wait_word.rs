@@ -1,8 +1,8 @@
 //! A word handed to another participant that polls it, sleeps on it, or polls and then sleeps: the
 //! barest form of each way of waiting.
 
-use super::relay::Medium;
-use crate::channels::Pause;
+use super::relay::RelayMedium;
+use crate::channels::PollPause;
 use handover_base::futex::{self, Scope};
 use handover_base::sync::shared::{AtomicU32, Ordering, fence};
 use handover_harness::{Fault, Region, Setup};
@@ -40,7 +40,7 @@ pub(crate) struct WaitMode {
     waits: Wait,
     scope: Scope,
     /// Pause between polls; if participants share a CPU, one that may sleep does so without polling.
-    pause: Pause,
+    pause: PollPause,
 }
 
 impl WaitMode {
@@ -48,21 +48,21 @@ impl WaitMode {
     pub(crate) const ADAPTIVE: WaitMode = WaitMode {
         waits: Wait::SpinThenSleep,
         scope: Scope::Private,
-        pause: Pause { yields: false },
+        pause: PollPause { yields: false },
     };
 
     pub(crate) fn new(waits: Wait, setup: &Setup) -> WaitMode {
-        let scope = if setup.processes() { Scope::Shared } else { Scope::Private };
-        WaitMode { waits, scope, pause: Pause::new(setup) }
+        let scope = if setup.uses_processes() { Scope::Shared } else { Scope::Private };
+        WaitMode { waits, scope, pause: PollPause::new(setup) }
     }
 
     /// Returns the same behaviour with yields between polls, or without.
     pub(crate) fn with_yields(self, yields: bool) -> WaitMode {
-        WaitMode { pause: Pause { yields }, ..self }
+        WaitMode { pause: PollPause { yields }, ..self }
     }
 
     #[inline(always)]
-    pub(crate) fn pause(self) -> Pause {
+    pub(crate) fn pause(self) -> PollPause {
         self.pause
     }
 
@@ -124,10 +124,10 @@ impl WaitWord {
                 return (value, has_slept);
             }
             if mode.waits == Wait::Spin {
-                mode.pause.once();
+                mode.pause.pause_once();
             } else if polls < mode.polls_max() {
                 polls += 1;
-                mode.pause.once();
+                mode.pause.pause_once();
             } else {
                 self.sleep(value, mode);
                 has_slept = true;
@@ -144,7 +144,7 @@ impl WaitWord {
             *polls = 0;
             self.sleep(0, mode);
         } else {
-            mode.pause.once();
+            mode.pause.pause_once();
         }
     }
 
@@ -177,7 +177,7 @@ pub(crate) struct WordRoundTrip<const ADAPTS: bool> {
     mode: WaitMode,
 }
 
-impl<const ADAPTS: bool> Medium for WordRoundTrip<ADAPTS> {
+impl<const ADAPTS: bool> RelayMedium for WordRoundTrip<ADAPTS> {
     type Args = ();
     const SPEC: Spec = if ADAPTS {
         Spec::new(
@@ -197,7 +197,7 @@ impl<const ADAPTS: bool> Medium for WordRoundTrip<ADAPTS> {
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let waits = if ADAPTS { Wait::SpinThenSleep } else { Wait::Sleep };
-        Ok(Self { line: setup.region()?, mode: WaitMode::new(waits, setup) })
+        Ok(Self { line: setup.shared_region()?, mode: WaitMode::new(waits, setup) })
     }
 
     fn ping(&self) -> Result<u32, Fault> {

@@ -9,7 +9,7 @@ use handover_record::Spec;
 use std::hint::spin_loop;
 use std::sync::PoisonError;
 
-use super::Contention;
+use super::ContentionArgs;
 
 /// Number of failed `try_lock` calls before a thread yields its CPU, in case the holder shares it.
 const TRIES_MAX: u32 = 1000;
@@ -85,10 +85,10 @@ macro_rules! pthread {
             }
             #[inline]
             fn add(&self, _: usize) {
-                self.with(|count| *count += 1);
+                self.with_lock(|count| *count += 1);
             }
             fn count(&self) -> u64 {
-                self.with(|count| *count)
+                self.with_lock(|count| *count)
             }
         }
     )*};
@@ -123,7 +123,7 @@ struct Contended<C> {
 }
 
 impl<C: LockedCounter> Handover for Contended<C> {
-    type Args = Contention;
+    type Args = ContentionArgs;
     const SPEC: Spec = Spec::new(
         "lock/contended",
         "one of several threads takes a lock that all of them want, adds one, and frees it",
@@ -131,17 +131,17 @@ impl<C: LockedCounter> Handover for Contended<C> {
     .hands_over()
     .batched();
 
-    fn roles(args: &Contention) -> Vec<Role> {
+    fn roles(args: &ContentionArgs) -> Vec<Role> {
         vec![Role::measured("contender"); args.threads_count as usize]
     }
 
-    fn setup(_: &Contention, _: &mut Setup) -> Result<Self, Fault> {
+    fn setup(_: &ContentionArgs, _: &mut Setup) -> Result<Self, Fault> {
         Ok(Contended { counted: C::new()?, added: AtomicU64::new(0) })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         let mut added = 0;
-        out.batches(|n| {
+        out.time_batches(|n| {
             for _ in 0..n {
                 self.counted.add(participant.index);
             }
@@ -164,7 +164,7 @@ impl<C: LockedCounter> Handover for Contended<C> {
     }
 }
 
-pub(super) const ALL: &[Bench] = benches! {
+pub(super) const BENCHES: &[Bench] = benches! {
     many ours "handover" Spin: Contended<TryLoop>;
     many floor "unshared": Contended<CounterPerThread>;
     many peer "pthread_spin" Spin: Contended<PthreadSpin>;

@@ -3,9 +3,9 @@
 //! Rank 0 reads repeat counts from its standard input, and answers with the clock ticks used. The rank thus takes the
 //! time itself, and no figure includes the communication between this process and the ranks.
 
-use super::World;
+use super::Mpi;
 use crate::bulk::BulkArgs;
-use crate::common::{TakeCell, size};
+use crate::common::{TakeCell, bytes_to_usize};
 use handover_base::{affinity, clock, topology};
 use handover_harness::{Bench, Fault, Handover, Participant, Role, Samples, Setup, benches};
 use handover_record::Spec;
@@ -25,7 +25,7 @@ const FILLS: [u8; 2] = [0x5a, 0xa5];
 
 /// Operation that the ranks repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Work {
+pub enum RankOperation {
     /// An empty message to the other rank and back.
     PingPong,
     /// A read of the other rank's memory.
@@ -34,10 +34,13 @@ pub enum Work {
     Put,
 }
 
-impl Work {
+impl RankOperation {
     /// All operations with their names.
-    pub const ALL: [(&'static str, Work); 3] =
-        [("ping-pong", Work::PingPong), ("get", Work::Get), ("put", Work::Put)];
+    pub const ALL: [(&'static str, RankOperation); 3] = [
+        ("ping-pong", RankOperation::PingPong),
+        ("get", RankOperation::Get),
+        ("put", RankOperation::Put),
+    ];
 
     fn name(self) -> &'static str {
         Self::ALL.iter().find(|it| it.1 == self).map_or("", |it| it.0)
@@ -46,9 +49,9 @@ impl Work {
 
 /// Task that a rank reads from its environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Task {
+pub struct RankTask {
     /// Operation that the ranks repeat.
-    pub work: Work,
+    pub work: RankOperation,
     /// Bytes moved by one operation.
     pub size_bytes: usize,
     /// Bytes of memory that the operations use, piece by piece.
@@ -57,18 +60,18 @@ pub struct Task {
     pub cpus: [u32; 2],
 }
 
-impl Task {
+impl RankTask {
     /// Formats the task as text for an environment variable.
-    pub fn text(&self) -> String {
+    pub fn to_text(&self) -> String {
         let Self { work, size_bytes, memory_bytes, cpus: [first, second] } = self;
         format!("{} {size_bytes} {memory_bytes} {first} {second}", work.name())
     }
 
-    /// Parses the result of [`text`](Self::text); `None` if it is not valid.
-    pub fn of(text: &str) -> Option<Self> {
+    /// Parses the result of [`to_text`](Self::to_text); `None` if it is not valid.
+    pub fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let name = words.next()?;
-        let work = Work::ALL.iter().find(|it| it.0 == name)?.1;
+        let work = RankOperation::ALL.iter().find(|it| it.0 == name)?.1;
         let mut number = || words.next()?.parse::<u64>().ok();
         let mut size = || usize::try_from(number()?).ok();
         let (size_bytes, memory_bytes) = (size()?, size()?);
@@ -84,28 +87,28 @@ impl Task {
 /// Fails with the fault of the rank, which the launcher reports too.
 pub fn dispatch_rank() -> Option<Result<(), Fault>> {
     let text = std::env::var(RANK_VARIABLE).ok()?;
-    let task = Task::of(&text).ok_or_else(|| {
+    let task = RankTask::parse(&text).ok_or_else(|| {
         Fault::new(format!("{RANK_VARIABLE}={text}: an internal variable; unset it"))
     });
     Some(task.and_then(|task| play(&task)))
 }
 
-fn play(task: &Task) -> Result<(), Fault> {
-    let world = World::begin()?;
-    let (rank, ranks_count) = world.rank()?;
+fn play(task: &RankTask) -> Result<(), Fault> {
+    let world = Mpi::init()?;
+    let (rank, ranks_count) = world.rank_and_count()?;
     if ranks_count != 2 {
         return Err(Fault::new(format!("started with {ranks_count} ranks, but 2 are needed")));
     }
-    affinity::pin(task.cpus[rank as usize]).map_err(Fault::of)?;
+    affinity::pin(task.cpus[rank as usize]).map_err(Fault::from_error)?;
     match task.work {
-        Work::PingPong if rank == 0 => {
+        RankOperation::PingPong if rank == 0 => {
             answer(|n| (0..n).try_for_each(|_| ping(&world)))?;
             world.send(1, &[1])?;
         }
-        Work::PingPong => pong(&world)?,
-        Work::Get | Work::Put => moves(&world, task, rank)?,
+        RankOperation::PingPong => pong(&world)?,
+        RankOperation::Get | RankOperation::Put => moves(&world, task, rank)?,
     }
-    world.end()
+    world.finalise()
 }
 
 /// Reads numbers of operations from standard input, one per line; performs that many, and prints
@@ -127,13 +130,13 @@ fn answer(mut work: impl FnMut(u64) -> Result<(), Fault>) -> Result<(), Fault> {
     Ok(())
 }
 
-fn ping(world: &World) -> Result<(), Fault> {
+fn ping(world: &Mpi) -> Result<(), Fault> {
     world.send(1, &[])?;
     world.receive(1, &mut [])
 }
 
 /// Echoes empty messages until a message has content.
-fn pong(world: &World) -> Result<(), Fault> {
+fn pong(world: &Mpi) -> Result<(), Fault> {
     let mut byte = [0];
     loop {
         world.receive(0, &mut byte)?;
@@ -145,17 +148,17 @@ fn pong(world: &World) -> Result<(), Fault> {
 }
 
 /// Runs the transfer of a rank: rank 0 reads or writes the memory of rank 1 piece by piece.
-fn moves(world: &World, task: &Task, rank: u32) -> Result<(), Fault> {
-    let Task { size_bytes, memory_bytes, work, .. } = *task;
+fn moves(world: &Mpi, task: &RankTask, rank: u32) -> Result<(), Fault> {
+    let RankTask { size_bytes, memory_bytes, work, .. } = *task;
     let memory_bytes = memory_bytes.max(size_bytes);
-    let mut window = world.window(memory_bytes)?;
+    let mut window = world.allocate_window(memory_bytes)?;
     window.fill(FILLS[rank as usize]);
     if rank == 1 {
         // Tells rank 0 that the window is filled, and waits until rank 0 has finished.
         world.send(0, &[])?;
         world.receive(0, &mut [])?;
-        let came = window.ends().map(|(first, _)| first);
-        let right = if work == Work::Put { FILLS[0] } else { FILLS[1] };
+        let came = window.first_and_last_byte().map(|(first, _)| first);
+        let right = if work == RankOperation::Put { FILLS[0] } else { FILLS[1] };
         return match came == Some(right) {
             true => Ok(()),
             false => Err(Fault::new(format!("the first byte is {came:?}, expected {right}"))),
@@ -167,7 +170,7 @@ fn moves(world: &World, task: &Task, rank: u32) -> Result<(), Fault> {
     let mut one = || {
         let piece = &mut memory[at..at + size_bytes];
         let moved = match work {
-            Work::Put => window.put(1, at, piece),
+            RankOperation::Put => window.put(1, at, piece),
             _ => window.get(1, at, piece),
         };
         at += size_bytes;
@@ -181,7 +184,7 @@ fn moves(world: &World, task: &Task, rank: u32) -> Result<(), Fault> {
     let done = answer(|n| (0..n).try_for_each(|_| one()));
     world.send(1, &[])?;
     done?;
-    let right = if work == Work::Get { FILLS[1] } else { FILLS[0] };
+    let right = if work == RankOperation::Get { FILLS[1] } else { FILLS[0] };
     match memory[..size_bytes].iter().all(|&byte| byte == right) {
         true => Ok(()),
         false => Err(Fault::new("the received data differs from the data sent")),
@@ -204,9 +207,9 @@ impl Drop for Ranks {
 }
 
 impl Ranks {
-    fn start(launcher: &str, task: &Task) -> Result<Self, Fault> {
+    fn start(launcher: &str, task: &RankTask) -> Result<Self, Fault> {
         let mut command = Command::new(launcher);
-        command.args(["-n", "2"]).arg(std::env::current_exe()?).env(RANK_VARIABLE, task.text());
+        command.args(["-n", "2"]).arg(std::env::current_exe()?).env(RANK_VARIABLE, task.to_text());
         // Open MPI counts cores, so that two CPUs may be one slot, pins ranks to cores, and asks
         // root for two confirmations.
         for variable in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {
@@ -217,9 +220,9 @@ impl Ranks {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // The ranks, and the threads of their library, go where this thread may, which is one CPU.
         let home = affinity::mask();
-        affinity::set_mask(&topology::allowed()).map_err(Fault::of)?;
+        affinity::set_mask(&topology::allowed()).map_err(Fault::from_error)?;
         let started = command.spawn();
-        affinity::set_mask(&home).map_err(Fault::of)?;
+        affinity::set_mask(&home).map_err(Fault::from_error)?;
         let mut child = started.map_err(|error| Fault::new(format!("{launcher}: {error}")))?;
         let (to, from) = (child.stdin.take(), child.stdout.take());
         let from = from.ok_or_else(|| Fault::new("the ranks' standard output was not captured"))?;
@@ -255,7 +258,7 @@ struct LaunchedRanks<const LAUNCHER: u8> {
 }
 
 impl<const LAUNCHER: u8> LaunchedRanks<LAUNCHER> {
-    fn start(task: Task) -> Result<Self, Fault> {
+    fn start(task: RankTask) -> Result<Self, Fault> {
         let mut ranks = Ranks::start(LAUNCHERS[LAUNCHER as usize], &task)?;
         ranks.batch(100)?;
         let each_ns = clock::ns(ranks.batch(100)?).max(100) / 100;
@@ -265,8 +268,8 @@ impl<const LAUNCHER: u8> LaunchedRanks<LAUNCHER> {
 
     fn measure(&self, out: &mut Samples) -> Result<(), Fault> {
         let (mut ranks, n) = self.ranks.take()?;
-        while out.running() {
-            out.note_batch(0, ranks.batch(n)?, n);
+        while out.is_running() {
+            out.record_batch(0, ranks.batch(n)?, n);
         }
         ranks.end()
     }
@@ -293,8 +296,8 @@ impl<const LAUNCHER: u8> Handover for PingPong<LAUNCHER> {
     const ROLES: &'static [Role] = LAUNCHER_ALONE;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
-        let (work, cpus) = (Work::PingPong, cpus(setup));
-        LaunchedRanks::start(Task { work, size_bytes: 0, memory_bytes: 0, cpus }).map(Self)
+        let (work, cpus) = (RankOperation::PingPong, cpus(setup));
+        LaunchedRanks::start(RankTask { work, size_bytes: 0, memory_bytes: 0, cpus }).map(Self)
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
@@ -312,22 +315,24 @@ impl<const LAUNCHER: u8, const PUSHES: bool> Handover for RankTransfers<LAUNCHER
     const ROLES: &'static [Role] = LAUNCHER_ALONE;
 
     fn setup(args: &BulkArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        let work = if PUSHES { Work::Put } else { Work::Get };
-        let (size_bytes, memory_bytes) = (size(args.size_bytes), size(args.memory_bytes));
-        LaunchedRanks::start(Task { work, size_bytes, memory_bytes, cpus: cpus(setup) }).map(Self)
+        let work = if PUSHES { RankOperation::Put } else { RankOperation::Get };
+        let (size_bytes, memory_bytes) =
+            (bytes_to_usize(args.size_bytes), bytes_to_usize(args.memory_bytes));
+        LaunchedRanks::start(RankTask { work, size_bytes, memory_bytes, cpus: cpus(setup) })
+            .map(Self)
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         if participant.index > 0 {
             return Ok(());
         }
-        out.bytes_per_op(self.0.size_bytes as u64);
+        out.set_bytes_per_op(self.0.size_bytes as u64);
         self.0.measure(out)
     }
 }
 
 /// All benchmarks with MPI ranks, for Open MPI and MPICH.
-pub const ALL: &[Bench] = benches! {
+pub const BENCHES: &[Bench] = benches! {
     many peer "open-mpi" Spin: PingPong<OPEN_MPI>;
     many peer "mpich" Spin: PingPong<MPICH>;
     many peer "open-mpi" Spin: RankTransfers<OPEN_MPI, false>;

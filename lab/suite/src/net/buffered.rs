@@ -3,10 +3,10 @@
 
 use super::handshake::{HandshakeCost, HandshakeSides, ticks_since};
 use super::load::LoadArgs;
-use super::secured::{TlsLoadServer, identity};
-use super::servers::whole_bytes;
-use super::wait::{wait, watch};
-use crate::common::size;
+use super::secured::{TlsLoadServer, generate_identity};
+use super::servers::complete_messages_bytes;
+use super::wait::{create_epoll_set, wait_for_events};
+use crate::common::bytes_to_usize;
 use handover_base::clock;
 use handover_base::usage::{self, Usage};
 use handover_harness::Fault;
@@ -28,29 +28,30 @@ use std::sync::Arc;
 const READ_BYTES: usize = 1 << 16;
 
 fn certificate(identity: &Identity) -> Result<CertificateDer<'static>, Fault> {
-    CertificateDer::from_pem_slice(identity.certificate_pem().as_bytes()).map_err(Fault::of)
+    CertificateDer::from_pem_slice(identity.certificate_pem().as_bytes()).map_err(Fault::from_error)
 }
 
 /// Creates a rustls configuration like our server's: session tickets, and no stored sessions.
 fn server(identity: &Identity) -> Result<Arc<ServerConfig>, Fault> {
-    let key = PrivateKeyDer::from_pem_slice(identity.key_pem().as_bytes()).map_err(Fault::of)?;
+    let key =
+        PrivateKeyDer::from_pem_slice(identity.key_pem().as_bytes()).map_err(Fault::from_error)?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(Fault::of)?
+        .map_err(Fault::from_error)?
         .with_no_client_auth()
         .with_single_cert(vec![certificate(identity)?], key)
-        .map_err(Fault::of)?;
+        .map_err(Fault::from_error)?;
     config.session_storage = Arc::new(NoServerSessionStorage {});
-    config.ticketer = Ticketer::new().map_err(Fault::of)?;
+    config.ticketer = Ticketer::new().map_err(Fault::from_error)?;
     Ok(Arc::new(config))
 }
 
 fn client(identity: &Identity) -> Result<ClientConfig, Fault> {
     let mut roots = RootCertStore::empty();
-    roots.add(certificate(identity)?).map_err(Fault::of)?;
+    roots.add(certificate(identity)?).map_err(Fault::from_error)?;
     Ok(ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(Fault::of)?
+        .map_err(Fault::from_error)?
         .with_root_certificates(roots)
         .with_no_client_auth())
 }
@@ -74,14 +75,14 @@ impl TlsConnection {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error.into()),
             }
-            let came = self.tls.process_new_packets().map_err(Fault::of)?;
+            let came = self.tls.process_new_packets().map_err(Fault::from_error)?;
             let mut left = came.plaintext_bytes_to_read();
             while left > 0 {
                 let begun_bytes = self.begun.len();
                 buffer[..begun_bytes].copy_from_slice(&self.begun);
                 let count = self.tls.reader().read(&mut buffer[begun_bytes..])?;
                 let filled = begun_bytes + count;
-                let whole = whole_bytes(&buffer[..filled]);
+                let whole = complete_messages_bytes(&buffer[..filled]);
                 self.begun.clear();
                 self.begun.extend_from_slice(&buffer[whole..filled]);
                 self.tls.writer().write_all(&buffer[..whole])?;
@@ -116,19 +117,19 @@ impl TlsLoadServer for EpollTls {
         load: &LoadArgs,
     ) -> Result<Usage, Fault> {
         let config = server(identity)?;
-        let set = watch(&streams, epoll::EventFlags::IN | epoll::EventFlags::OUT)?;
+        let set = create_epoll_set(&streams, epoll::EventFlags::IN | epoll::EventFlags::OUT)?;
         let mut talks = Vec::new();
         for stream in streams {
-            let mut tls = ServerConnection::new(Arc::clone(&config)).map_err(Fault::of)?;
+            let mut tls = ServerConnection::new(Arc::clone(&config)).map_err(Fault::from_error)?;
             // More bytes may be in transit than the default limit allows.
             tls.set_buffer_limit(None);
             talks.push(TlsConnection { stream, tls, begun: Vec::new(), has_ended: false });
         }
-        let mut buffer = vec![0; READ_BYTES + size(load.message_bytes)];
+        let mut buffer = vec![0; READ_BYTES + bytes_to_usize(load.message_bytes)];
         let mut events = Vec::with_capacity(256);
         let (mut securing, mut left, mut set_up) = (talks.len(), talks.len(), Usage::default());
         while left > 0 {
-            wait(&set, &mut events, None)?;
+            wait_for_events(&set, &mut events, None)?;
             for event in &events {
                 let data = event.data;
                 let talk = &mut talks[data.u64() as usize];
@@ -160,7 +161,7 @@ impl HandshakeSides for RustlsSides {
     type Client = Arc<ClientConfig>;
 
     fn setup() -> Result<Self, Fault> {
-        let identity = identity()?;
+        let identity = generate_identity()?;
         let server = server(&identity)?;
         Ok(Self { identity, server })
     }
@@ -170,12 +171,13 @@ impl HandshakeSides for RustlsSides {
     }
 
     fn shake(&self, client: &Self::Client) -> Result<HandshakeCost, Fault> {
-        let name = ServerName::try_from("localhost").map_err(Fault::of)?;
+        let name = ServerName::try_from("localhost").map_err(Fault::from_error)?;
         let began = clock::ticks();
-        let mut near = ClientConnection::new(Arc::clone(client), name).map_err(Fault::of)?;
+        let mut near =
+            ClientConnection::new(Arc::clone(client), name).map_err(Fault::from_error)?;
         let mut client_ticks = ticks_since(began);
         let began = clock::ticks();
-        let mut far = ServerConnection::new(Arc::clone(&self.server)).map_err(Fault::of)?;
+        let mut far = ServerConnection::new(Arc::clone(&self.server)).map_err(Fault::from_error)?;
         let mut server_ticks = ticks_since(began);
         let mut bytes = Vec::new();
         while near.wants_write() || far.wants_write() {
@@ -217,7 +219,7 @@ fn say<'a, D: SideData>(
 fn hear<D: SideData>(side: &mut ConnectionCommon<D>, mut bytes: &[u8]) -> Result<(), Fault> {
     while !bytes.is_empty() {
         side.read_tls(&mut bytes)?;
-        side.process_new_packets().map_err(Fault::of)?;
+        side.process_new_packets().map_err(Fault::from_error)?;
     }
     Ok(())
 }

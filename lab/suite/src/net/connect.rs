@@ -1,7 +1,7 @@
 //! Servers of short connections, each with one message.
 
-use super::wait::wait;
-use crate::floor::connect::{ConnectServer, END, LENGTH_BYTES};
+use super::wait::wait_for_events;
+use crate::floor::connect::{ConnectServer, END_MARK, LENGTH_FIELD_BYTES};
 use handover_harness::Fault;
 use handover_net::engine::LengthPrefixCodec;
 use handover_net::{Config, Conn, Handler, Reactor, Stopper};
@@ -33,7 +33,7 @@ impl Handler for ConnectHandler {
     type Data = ();
 
     fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixCodec, ()>, message: &[u8]) {
-        if message.first() == Some(&END) {
+        if message.first() == Some(&END_MARK) {
             if let Some(stopper) = &self.stopper {
                 stopper.stop(Duration::ZERO);
             }
@@ -51,11 +51,12 @@ impl ConnectServer for HandoverAccept {
     fn serve(message_bytes: usize, tell: impl FnOnce(u16)) -> Result<u64, Fault> {
         let codec = LengthPrefixCodec::new(u32::try_from(message_bytes).unwrap_or(u32::MAX));
         let echo = ConnectHandler { echoed: 0, stopper: None };
-        let mut reactor = Reactor::new(Config::default(), codec, echo).map_err(Fault::of)?;
+        let mut reactor =
+            Reactor::new(Config::default(), codec, echo).map_err(Fault::from_error)?;
         let stopper = reactor.stopper();
         reactor.handler_mut().stopper = Some(stopper);
-        tell(reactor.listen((Ipv4Addr::LOCALHOST, 0).into()).map_err(Fault::of)?.port());
-        reactor.run().map_err(Fault::of)?;
+        tell(reactor.listen((Ipv4Addr::LOCALHOST, 0).into()).map_err(Fault::from_error)?.port());
+        reactor.run().map_err(Fault::from_error)?;
         Ok(reactor.handler_mut().echoed)
     }
 }
@@ -81,7 +82,7 @@ impl AcceptedConnection {
             if self.filled < self.came.len() {
                 continue;
             }
-            if self.came[LENGTH_BYTES] == END {
+            if self.came[LENGTH_FIELD_BYTES] == END_MARK {
                 return Ok(Some(true));
             }
             // The socket buffer has room for one message.
@@ -114,7 +115,7 @@ impl ConnectServer for EpollAccept {
         let mut events = Vec::with_capacity(256);
         let mut echoed = 0;
         loop {
-            wait(&set, &mut events, None)?;
+            wait_for_events(&set, &mut events, None)?;
             for event in &events {
                 let data = event.data;
                 if data.u64() != LISTENER {
@@ -179,7 +180,7 @@ impl ConnectServer for TokioAccept {
                         let mut message = vec![0; message_bytes];
                         let _ = stream.set_nodelay(true);
                         while stream.read_exact(&mut message).await.is_ok() {
-                            if message[LENGTH_BYTES] == END {
+                            if message[LENGTH_FIELD_BYTES] == END_MARK {
                                 let _ = ended.send(());
                                 return;
                             }

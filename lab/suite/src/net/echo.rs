@@ -1,10 +1,10 @@
 //! One message at a time over one connection, and its echo.
 
-use super::wait::{wait, watch};
-use crate::common::{same_bytes, size};
-use crate::floor::connect::{END, LENGTH_BYTES, message};
-use crate::floor::relay::{Medium, Relay};
-use crate::floor::socket::{Messages, SocketEnds};
+use super::wait::{create_epoll_set, wait_for_events};
+use crate::common::{bytes_to_usize, check_bytes_equal};
+use crate::floor::connect::{END_MARK, LENGTH_FIELD_BYTES, new_message};
+use crate::floor::relay::{Relay, RelayMedium};
+use crate::floor::socket::{EchoMessages, SocketEnds};
 use handover_base::clock;
 use handover_harness::{Fault, Setup};
 use handover_net::engine::LengthPrefixCodec;
@@ -54,7 +54,7 @@ impl Handler for EchoHandler {
 
     fn on_message(&mut self, conn: &mut Conn<'_, LengthPrefixCodec, ()>, message: &[u8]) {
         match message.first() {
-            Some(&END) => return conn.close(),
+            Some(&END_MARK) => return conn.close(),
             Some(&GREETING) => {}
             _ => self.turns += 1,
         }
@@ -80,11 +80,11 @@ impl<const SPIN_NS: u32> EchoServer for HandoverEcho<SPIN_NS> {
         let config = Config { spin_ns_max: SPIN_NS, ..Config::default() };
         let codec = LengthPrefixCodec::new(u32::try_from(message_bytes).unwrap_or(u32::MAX));
         let echo = EchoHandler { turns: 0, stopper: None };
-        let mut reactor = Reactor::new(config, codec, echo).map_err(Fault::of)?;
+        let mut reactor = Reactor::new(config, codec, echo).map_err(Fault::from_error)?;
         let stopper = reactor.stopper();
         reactor.handler_mut().stopper = Some(stopper);
-        reactor.adopt(far).map_err(Fault::of)?;
-        reactor.run().map_err(Fault::of)?;
+        reactor.adopt(far).map_err(Fault::from_error)?;
+        reactor.run().map_err(Fault::from_error)?;
         Ok(reactor.handler_mut().turns)
     }
 }
@@ -95,14 +95,14 @@ pub(super) struct EpollEcho<const SPINS: bool>;
 
 impl<const SPINS: bool> EchoServer for EpollEcho<SPINS> {
     fn serve(mut far: TcpStream, message_bytes: usize) -> Result<u64, Fault> {
-        let set = watch([&far], epoll::EventFlags::IN)?;
+        let set = create_epoll_set([&far], epoll::EventFlags::IN)?;
         let mut events = Vec::with_capacity(16);
         let mut buffer = vec![0; 1 << 16];
         let (mut filled, mut turns) = (0, 0);
         let mut until = clock::ticks() + clock::ticks_from_ns(SPIN_NS);
         loop {
             let timeout = (SPINS && clock::ticks() < until).then(Timespec::default);
-            wait(&set, &mut events, timeout.as_ref())?;
+            wait_for_events(&set, &mut events, timeout.as_ref())?;
             if events.is_empty() {
                 continue;
             }
@@ -117,8 +117,8 @@ impl<const SPINS: bool> EchoServer for EpollEcho<SPINS> {
                 if filled < message_bytes {
                     continue;
                 }
-                match buffer[LENGTH_BYTES] {
-                    END => return Ok(turns),
+                match buffer[LENGTH_FIELD_BYTES] {
+                    END_MARK => return Ok(turns),
                     GREETING => {}
                     _ => turns += 1,
                 }
@@ -156,8 +156,8 @@ impl EchoServer for BlockingEcho {
                     Err(errno) => return Err(errno.into()),
                 }
             }
-            match message[LENGTH_BYTES] {
-                END => return Ok(turns),
+            match message[LENGTH_FIELD_BYTES] {
+                END_MARK => return Ok(turns),
                 GREETING => {}
                 _ => turns += 1,
             }
@@ -189,37 +189,37 @@ const AWAKE: Spec = Spec::new(
 .classic("evh_perf")
 .hands_over();
 
-impl<E: EchoServer, const SPINS: bool> Medium for EchoLink<E, SPINS> {
+impl<E: EchoServer, const SPINS: bool> RelayMedium for EchoLink<E, SPINS> {
     type Args = NetEchoArgs;
     const SPEC: Spec = if SPINS { AWAKE } else { ASLEEP };
-    type Ping = Messages;
+    type Ping = EchoMessages;
 
     fn setup(args: &NetEchoArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        let (near, far) = SocketEnds::<TcpStream, SPINS>::ends(setup)?;
+        let (near, far) = SocketEnds::<TcpStream, SPINS>::create_ends(setup)?;
         near.set_nonblocking(SPINS)?;
-        let message_bytes = size(args.message_bytes);
+        let message_bytes = bytes_to_usize(args.message_bytes);
         Ok(Self { near, far, message_bytes, echoing: PhantomData })
     }
 
-    fn ping(&self) -> Result<Messages, Fault> {
-        let sent = message(self.message_bytes);
-        let mut messages = Messages { came: vec![0; sent.len()], sent };
-        let letter = std::mem::replace(&mut messages.sent[LENGTH_BYTES], GREETING);
+    fn ping(&self) -> Result<EchoMessages, Fault> {
+        let sent = new_message(self.message_bytes);
+        let mut messages = EchoMessages { came: vec![0; sent.len()], sent };
+        let letter = std::mem::replace(&mut messages.sent[LENGTH_FIELD_BYTES], GREETING);
         self.round_trip(&mut messages)?;
-        messages.sent[LENGTH_BYTES] = letter;
+        messages.sent[LENGTH_FIELD_BYTES] = letter;
         Ok(messages)
     }
 
-    fn round_trip(&self, messages: &mut Messages) -> Result<(), Fault> {
-        SocketEnds::<_, SPINS>::write(&self.near, &messages.sent)?;
-        SocketEnds::<_, SPINS>::read(&self.near, &mut messages.came)
+    fn round_trip(&self, messages: &mut EchoMessages) -> Result<(), Fault> {
+        SocketEnds::<_, SPINS>::write_all(&self.near, &messages.sent)?;
+        SocketEnds::<_, SPINS>::read_exact(&self.near, &mut messages.came)
     }
 
-    fn end(&self, messages: &mut Messages) -> Result<(), Fault> {
+    fn end(&self, messages: &mut EchoMessages) -> Result<(), Fault> {
         // The last echo is checked, untimed; every earlier one was read into the same buffer.
-        let checked = same_bytes(&messages.came, &messages.sent);
-        messages.sent[LENGTH_BYTES] = END;
-        SocketEnds::<_, SPINS>::write(&self.near, &messages.sent)?;
+        let checked = check_bytes_equal(&messages.came, &messages.sent);
+        messages.sent[LENGTH_FIELD_BYTES] = END_MARK;
+        SocketEnds::<_, SPINS>::write_all(&self.near, &messages.sent)?;
         self.near.shutdown(std::net::Shutdown::Write)?;
         checked
     }

@@ -1,6 +1,6 @@
 //! Cost of a TLS handshake for the client and for the server.
 
-use super::secured::identity;
+use super::secured::generate_identity;
 use handover_base::clock;
 use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_net::engine::TlsState;
@@ -47,36 +47,36 @@ impl HandshakeSides for HandoverTls {
     type Client = TlsClientConfig;
 
     fn setup() -> Result<Self, Fault> {
-        let identity = identity()?;
+        let identity = generate_identity()?;
         let server =
-            TlsServerConfig::new(&identity, ServerOptions::default()).map_err(Fault::of)?;
+            TlsServerConfig::new(&identity, ServerOptions::default()).map_err(Fault::from_error)?;
         Ok(Self { identity, server })
     }
 
     fn fresh(&self) -> Result<TlsClientConfig, Fault> {
-        let roots = RootCertificates::from_identity(&self.identity).map_err(Fault::of)?;
+        let roots = RootCertificates::from_identity(&self.identity).map_err(Fault::from_error)?;
         TlsClientConfig::new(ServerVerification::Roots(roots), ClientOptions::default())
-            .map_err(Fault::of)
+            .map_err(Fault::from_error)
     }
 
     fn shake(&self, client: &TlsClientConfig) -> Result<HandshakeCost, Fault> {
         let began = clock::ticks();
-        let mut near = TlsState::new_client(client, "localhost", 0).map_err(Fault::of)?;
+        let mut near = TlsState::new_client(client, "localhost", 0).map_err(Fault::from_error)?;
         let mut client_ticks = ticks_since(began);
         let began = clock::ticks();
-        let mut far = TlsState::new_server(&self.server, 0).map_err(Fault::of)?;
+        let mut far = TlsState::new_server(&self.server, 0).map_err(Fault::from_error)?;
         let mut server_ticks = ticks_since(began);
         let (mut plain, mut to_far, mut to_near) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             let began = clock::ticks();
-            near.open_records(&mut to_near, &mut plain, &mut to_far).map_err(Fault::of)?;
+            near.open_records(&mut to_near, &mut plain, &mut to_far).map_err(Fault::from_error)?;
             client_ticks += ticks_since(began);
             to_near.clear();
             if to_far.is_empty() {
                 break;
             }
             let began = clock::ticks();
-            far.open_records(&mut to_far, &mut plain, &mut to_near).map_err(Fault::of)?;
+            far.open_records(&mut to_far, &mut plain, &mut to_near).map_err(Fault::from_error)?;
             server_ticks += ticks_since(began);
             to_far.clear();
         }
@@ -145,11 +145,11 @@ impl<S: HandshakeSides> Workload for Handshake<S> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        while out.running() {
+        while out.is_running() {
             let (full, resumed) = self.both().unwrap_or_else(|fault| panic!("{fault}"));
-            out.note(FULL, full.server_ticks);
-            out.note(CLIENT, full.client_ticks);
-            out.note(RESUMED, resumed.server_ticks);
+            out.record_ticks(FULL, full.server_ticks);
+            out.record_ticks(CLIENT, full.client_ticks);
+            out.record_ticks(RESUMED, resumed.server_ticks);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Server memory per idle connection: `RssAnon` of a process that serves `connections_count`,
 //! compared with its value for one connection.
 
-use super::secured::{TlsCodec, client_and_server};
-use crate::common::same_bytes;
+use super::secured::{TlsCodec, new_client_and_server};
+use crate::common::check_bytes_equal;
 use crate::floor::connect::wait_for_port;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
@@ -68,30 +68,30 @@ impl Handler for IdleHandler {
 }
 
 /// Workload: idle connections, plain or with TLS.
-pub(super) struct Idle<const TLS: bool> {
+pub(super) struct IdleConnections<const TLS: bool> {
     connections_count: u32,
     client: tls::TlsClientConfig,
     server: tls::TlsServerConfig,
     published: Region<IdleServer>,
 }
 
-impl<const TLS: bool> Idle<TLS> {
+impl<const TLS: bool> IdleConnections<TLS> {
     fn serve(&self) -> Result<(), Fault> {
         let echo = IdleHandler { left: self.connections_count, stopper: None };
-        let mut reactor =
-            Reactor::new(Config::default(), LengthPrefixCodec::new(64), echo).map_err(Fault::of)?;
+        let mut reactor = Reactor::new(Config::default(), LengthPrefixCodec::new(64), echo)
+            .map_err(Fault::from_error)?;
         let stopper = reactor.stopper();
         reactor.handler_mut().stopper = Some(stopper);
         let mut listen = ListenOptions::new((Ipv4Addr::LOCALHOST, 0).into());
         if TLS {
             listen = listen.with_tls(&self.server);
         }
-        let port = reactor.listen_with(&listen).map_err(Fault::of)?.port();
+        let port = reactor.listen_with(&listen).map_err(Fault::from_error)?.port();
         // Relaxed: published by the store of the port below.
         self.published.process.store(u64::from(std::process::id()), Ordering::Relaxed);
         // Release: pairs with the Acquire in wait_for_port(), which makes the process id visible.
         self.published.port.store(u64::from(port), Ordering::Release);
-        reactor.run().map_err(Fault::of).map(drop)
+        reactor.run().map_err(Fault::from_error).map(drop)
     }
 
     /// Waits until the server listens; returns its address and its process id.
@@ -105,14 +105,14 @@ impl<const TLS: bool> Idle<TLS> {
     fn connect(&self, address: SocketAddr) -> Result<TcpStream, Fault> {
         let mut stream = TcpStream::connect(address)?;
         if TLS {
-            let sealed = TlsCodec::shake(&stream, &self.client, Vec::new())?;
+            let sealed = TlsCodec::handshake(&stream, &self.client, Vec::new())?;
             sealed.echo(&stream, MESSAGE)?;
             return Ok(stream);
         }
         let mut came = [0; MESSAGE.len()];
         stream.write_all(MESSAGE)?;
         stream.read_exact(&mut came)?;
-        same_bytes(&came, MESSAGE).map(|()| stream)
+        check_bytes_equal(&came, MESSAGE).map(|()| stream)
     }
 }
 
@@ -123,7 +123,7 @@ fn anon_bytes(process: u64) -> Result<u64, Fault> {
     kib.map(|kib| kib << 10).ok_or_else(|| Fault::new("/proc/PID/status has no RssAnon"))
 }
 
-impl<const TLS: bool> Handover for Idle<TLS> {
+impl<const TLS: bool> Handover for IdleConnections<TLS> {
     type Args = IdleArgs;
     const SPEC: Spec = Spec::new(
         "net/idle-bytes",
@@ -136,8 +136,8 @@ impl<const TLS: bool> Handover for Idle<TLS> {
     const ROLES: &'static [Role] = &[Role::measured("client"), Role::serving("server")];
 
     fn setup(args: &IdleArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        let (client, server) = client_and_server(false)?;
-        let published = setup.region()?;
+        let (client, server) = new_client_and_server(false)?;
+        let published = setup.shared_region()?;
         Ok(Self { connections_count: args.connections_count, client, server, published })
     }
 

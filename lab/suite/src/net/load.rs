@@ -1,9 +1,9 @@
 //! Many outstanding messages over many connections: one client, which keeps `depth` on each, and a
 //! server on its own CPU.
 
-use super::wait::{wait, watch};
-use crate::common::size;
-use crate::floor::connect::message;
+use super::wait::{create_epoll_set, wait_for_events};
+use crate::common::bytes_to_usize;
+use crate::floor::connect::new_message;
 use crate::floor::socket::Loopback;
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicU64, Ordering};
@@ -38,12 +38,12 @@ const SERVER: usize = 1;
 /// Number of messages for which one sample of the server's CPU time is recorded.
 const SERVER_MESSAGES: u64 = 1_000;
 
-pub(super) const PARTS: &[Part] = &[
+pub(super) const LOAD_PARTS: &[Part] = &[
     Part::new("message", "between one message that is back and the next, as the client sees it"),
     Part::new("server", "the CPU time of the server's thread, for a message")
         .floor("net/load/server"),
 ];
-const PLAIN_PARTS: &[Part] = &[PARTS[0], Part { floor: None, ..PARTS[1] }];
+const PLAIN_LOAD_PARTS: &[Part] = &[LOAD_PARTS[0], Part { floor: None, ..LOAD_PARTS[1] }];
 
 /// A server that echoes the messages of all `streams`, each until it is closed. Returns the resource usage of its
 /// thread at the end of the setup, so that the cost of setup can be excluded from the cost of a message.
@@ -54,15 +54,18 @@ pub(super) trait LoadServer: Send + Sync + 'static {
 /// CPU time that the server publishes when it has finished.
 #[derive(FromZeros)]
 #[repr(C)]
-pub(super) struct ServerReport {
+pub(super) struct ServerCpuTime {
     cpu_ns: AtomicU64,
     has_ended: AtomicU64,
 }
 
-impl ServerReport {
+impl ServerCpuTime {
     /// Calls `serve`, which returns the resource usage at the end of the setup, and publishes the
     /// CPU time used since then.
-    pub(super) fn timed(&self, serve: impl FnOnce() -> Result<Usage, Fault>) -> Result<(), Fault> {
+    pub(super) fn publish_cpu_time_of(
+        &self,
+        serve: impl FnOnce() -> Result<Usage, Fault>,
+    ) -> Result<(), Fault> {
         let served = serve();
         let used = served.as_ref().map_or(Usage::default(), |&set_up| usage::thread() - set_up);
         // Relaxed: ordered by the store below.
@@ -73,15 +76,15 @@ impl ServerReport {
     }
 
     /// Waits until the server has finished, and records its CPU time for each of `messages_count` messages.
-    pub(super) fn note(&self, messages_count: u64, out: &mut Samples) {
-        // Acquire: pairs with the Release in timed(), which makes the CPU time visible.
+    pub(super) fn record(&self, messages_count: u64, out: &mut Samples) {
+        // Acquire: pairs with the Release in publish_cpu_time_of(), which makes the CPU time visible.
         while self.has_ended.load(Ordering::Acquire) == 0 {
             std::thread::sleep(Duration::from_micros(100));
         }
         let cpu_ns = u128::from(self.cpu_ns.load(Ordering::Relaxed));
         let each = cpu_ns * u128::from(SERVER_MESSAGES) / u128::from(messages_count.max(1));
         let each_ns = u64::try_from(each).unwrap_or(u64::MAX);
-        out.note_batch(SERVER, clock::ticks_from_ns(each_ns), SERVER_MESSAGES);
+        out.record_batch(SERVER, clock::ticks_from_ns(each_ns), SERVER_MESSAGES);
     }
 }
 
@@ -139,20 +142,20 @@ pub(super) struct LoadClient<'a, T> {
 
 impl<'a, T: ClientCodec> LoadClient<'a, T> {
     /// Sends the first messages, and checks the echoes until that many have been received.
-    pub(super) fn begin(
+    pub(super) fn start(
         streams: impl IntoIterator<Item = (&'a TcpStream, T)>,
         load: &LoadArgs,
     ) -> Result<Self, Fault> {
-        let message_bytes = size(load.message_bytes);
+        let message_bytes = bytes_to_usize(load.message_bytes);
         let near =
             |(stream, talk)| ClientConnection { stream, talk, came_bytes: 0, unsent: Vec::new() };
         let nears: Vec<ClientConnection<'a, T>> = streams.into_iter().map(near).collect();
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
-        let set = watch(nears.iter().map(|near| near.stream), flags)?;
+        let set = create_epoll_set(nears.iter().map(|near| near.stream), flags)?;
         let mut client = Self {
             nears,
             message_bytes,
-            lot: message(message_bytes).repeat(load.depth as usize),
+            lot: new_message(message_bytes).repeat(load.depth as usize),
             is_checking: true,
             set,
             buffer: vec![0; 1 << 18],
@@ -189,7 +192,7 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
     fn pump(&mut self, done_count: u64, sends: bool) -> Result<(), Fault> {
         let mut events = Vec::with_capacity(256);
         while self.done_count < done_count {
-            wait(&self.set, &mut events, None)?;
+            wait_for_events(&self.set, &mut events, None)?;
             for event in &events {
                 let epoll::Event { flags, data } = *event;
                 let at = data.u64() as usize;
@@ -249,9 +252,13 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
     }
 
     /// Measures for the time of a round, and records the server's CPU time at the end.
-    pub(super) fn measure(mut self, report: &ServerReport, out: &mut Samples) -> Result<(), Fault> {
+    pub(super) fn measure(
+        mut self,
+        report: &ServerCpuTime,
+        out: &mut Samples,
+    ) -> Result<(), Fault> {
         self.play(out)?;
-        report.note(self.end()?, out);
+        report.record(self.end()?, out);
         Ok(())
     }
 
@@ -283,9 +290,9 @@ impl<'a, T: ClientCodec> LoadClient<'a, T> {
             let goal = self.done_count + batch;
             let began = clock::ticks();
             self.pump(goal, true)?;
-            out.note_batch(MESSAGE, clock::ticks().saturating_sub(began), batch);
+            out.record_batch(MESSAGE, clock::ticks().saturating_sub(began), batch);
             // At least once: handshakes may have taken the round's time.
-            if !out.running() {
+            if !out.is_running() {
                 return Ok(());
             }
         }
@@ -304,21 +311,21 @@ fn send_some(stream: &TcpStream, bytes: &[u8]) -> Result<usize, Fault> {
 }
 
 /// Creates the connections of a load; returns the two ends of each.
-pub(super) fn connections(
+pub(super) fn create_connections(
     load: &LoadArgs,
     setup: &mut Setup,
 ) -> Result<Vec<(TcpStream, TcpStream)>, Fault> {
-    (0..load.connections_count).map(|_| Loopback::ends(setup)).collect()
+    (0..load.connections_count).map(|_| Loopback::create_ends(setup)).collect()
 }
 
-pub(super) fn far_ends(ends: &[(TcpStream, TcpStream)]) -> Result<Vec<TcpStream>, Fault> {
+pub(super) fn clone_far_ends(ends: &[(TcpStream, TcpStream)]) -> Result<Vec<TcpStream>, Fault> {
     Ok(ends.iter().map(|(_, far)| far.try_clone()).collect::<Result<_, _>>()?)
 }
 
 pub(super) struct PlainLoad<S> {
     ends: Vec<(TcpStream, TcpStream)>,
     load: LoadArgs,
-    report: Region<ServerReport>,
+    report: Region<ServerCpuTime>,
     server: PhantomData<fn() -> S>,
 }
 
@@ -329,22 +336,27 @@ impl<S: LoadServer> Handover for PlainLoad<S> {
         "messages over connections of one server thread, many of them on their way",
     )
     .classic("evh_perf")
-    .parts(PLAIN_PARTS)
+    .parts(PLAIN_LOAD_PARTS)
     .hands_over();
 
     const ROLES: &'static [Role] = &[Role::measured("client"), Role::serving("server")];
 
     fn setup(load: &LoadArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        let report = setup.region()?;
-        Ok(Self { ends: connections(load, setup)?, load: *load, report, server: PhantomData })
+        let report = setup.shared_region()?;
+        Ok(Self {
+            ends: create_connections(load, setup)?,
+            load: *load,
+            report,
+            server: PhantomData,
+        })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         if participant.index > 0 {
-            let streams = far_ends(&self.ends)?;
-            return self.report.timed(|| S::serve(streams, &self.load));
+            let streams = clone_far_ends(&self.ends)?;
+            return self.report.publish_cpu_time_of(|| S::serve(streams, &self.load));
         }
         let nears = self.ends.iter().map(|(near, _)| (near, PlainCodec));
-        LoadClient::begin(nears, &self.load)?.measure(&self.report, out)
+        LoadClient::start(nears, &self.load)?.measure(&self.report, out)
     }
 }

@@ -1,8 +1,11 @@
 //! The load of `net/load` with TLS.
 
-use super::load::{ClientCodec, LoadArgs, LoadClient, PARTS, ServerReport, connections, far_ends};
+use super::load::{
+    ClientCodec, LOAD_PARTS, LoadArgs, LoadClient, ServerCpuTime, clone_far_ends,
+    create_connections,
+};
 use super::servers::LoadHandler;
-use crate::common::{same_bytes, size};
+use crate::common::{bytes_to_usize, check_bytes_equal};
 use handover_base::usage::Usage;
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
 use handover_net::Config;
@@ -14,24 +17,24 @@ use std::io::{ErrorKind, Read, Write};
 use std::marker::PhantomData;
 use std::net::TcpStream;
 
-pub(super) fn identity() -> Result<Identity, Fault> {
-    Identity::generate(&["localhost"]).map_err(Fault::of)
+pub(super) fn generate_identity() -> Result<Identity, Fault> {
+    Identity::generate(&["localhost"]).map_err(Fault::from_error)
 }
 
 fn client(record_per_message: bool) -> Result<tls::TlsClientConfig, Fault> {
     let options = ClientOptions { record_per_message, ..ClientOptions::default() };
-    tls::TlsClientConfig::new(ServerVerification::Nothing, options).map_err(Fault::of)
+    tls::TlsClientConfig::new(ServerVerification::Nothing, options).map_err(Fault::from_error)
 }
 
 fn server(identity: &Identity, record_per_message: bool) -> Result<tls::TlsServerConfig, Fault> {
     let options = ServerOptions { record_per_message, ..ServerOptions::default() };
-    tls::TlsServerConfig::new(identity, options).map_err(Fault::of)
+    tls::TlsServerConfig::new(identity, options).map_err(Fault::from_error)
 }
 
-pub(super) fn client_and_server(
+pub(super) fn new_client_and_server(
     record_per_message: bool,
 ) -> Result<(tls::TlsClientConfig, tls::TlsServerConfig), Fault> {
-    Ok((client(record_per_message)?, server(&identity()?, record_per_message)?))
+    Ok((client(record_per_message)?, server(&generate_identity()?, record_per_message)?))
 }
 
 /// Encoding by TLS, with the end offsets of the messages that are sent together.
@@ -41,15 +44,15 @@ pub(super) struct TlsCodec {
 }
 
 impl TlsCodec {
-    pub(super) fn shake(
+    pub(super) fn handshake(
         stream: &TcpStream,
         client: &tls::TlsClientConfig,
         ends: Vec<usize>,
     ) -> Result<Self, Fault> {
         stream.set_nonblocking(true)?;
-        let mut tls = TlsState::new_client(client, "localhost", 0).map_err(Fault::of)?;
+        let mut tls = TlsState::new_client(client, "localhost", 0).map_err(Fault::from_error)?;
         let (mut plain, mut out) = (Vec::new(), Vec::new());
-        tls.open_records(&mut [], &mut plain, &mut out).map_err(Fault::of)?;
+        tls.open_records(&mut [], &mut plain, &mut out).map_err(Fault::from_error)?;
         let mut buffer = vec![0; 1 << 14];
         let mut stream_ref = stream;
         loop {
@@ -68,7 +71,7 @@ impl TlsCodec {
                 }
                 Ok(count) => {
                     tls.open_records(&mut buffer[..count], &mut plain, &mut out)
-                        .map_err(Fault::of)?;
+                        .map_err(Fault::from_error)?;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.into()),
@@ -79,7 +82,7 @@ impl TlsCodec {
     /// Sends one message, checks its echo, and drops the connection's TLS state.
     pub(super) fn echo(mut self, mut stream: &TcpStream, message: &[u8]) -> Result<(), Fault> {
         let (mut plain, mut out, mut buffer) = (Vec::new(), Vec::new(), [0; 4096]);
-        self.tls.seal_messages(message, &[], &mut out).map_err(Fault::of)?;
+        self.tls.seal_messages(message, &[], &mut out).map_err(Fault::from_error)?;
         stream.set_nonblocking(false)?;
         stream.write_all(&out)?;
         out.clear();
@@ -89,9 +92,9 @@ impl TlsCodec {
                 // Session tickets come with the echo.
                 count => self.tls.open_records(&mut buffer[..count], &mut plain, &mut out),
             }
-            .map_err(Fault::of)?;
+            .map_err(Fault::from_error)?;
         }
-        same_bytes(&plain, message)
+        check_bytes_equal(&plain, message)
     }
 }
 
@@ -99,7 +102,7 @@ impl ClientCodec for TlsCodec {
     fn seal<'a>(&'a mut self, plain: &'a [u8], sealed: &'a mut Vec<u8>) -> Result<&'a [u8], Fault> {
         sealed.clear();
         let count = self.ends.partition_point(|&end| end <= plain.len());
-        self.tls.seal_messages(plain, &self.ends[..count], sealed).map_err(Fault::of)?;
+        self.tls.seal_messages(plain, &self.ends[..count], sealed).map_err(Fault::from_error)?;
         Ok(sealed)
     }
 
@@ -110,7 +113,7 @@ impl ClientCodec for TlsCodec {
     ) -> Result<&'a [u8], Fault> {
         plain.clear();
         let mut out = Vec::new();
-        self.tls.open_records(came, plain, &mut out).map_err(Fault::of)?;
+        self.tls.open_records(came, plain, &mut out).map_err(Fault::from_error)?;
         match out.is_empty() {
             true => Ok(plain),
             false => Err(Fault::new("the server has requested a key update during a round")),
@@ -152,7 +155,7 @@ pub(super) struct TlsLoad<S, const EACH: bool> {
     identity: Identity,
     client: tls::TlsClientConfig,
     load: LoadArgs,
-    report: Region<ServerReport>,
+    report: Region<ServerCpuTime>,
     server: PhantomData<fn() -> S>,
 }
 
@@ -164,29 +167,32 @@ impl<S: TlsLoadServer, const EACH: bool> Handover for TlsLoad<S, EACH> {
     )
     .floor("net/load/message")
     .classic("evh_perf")
-    .parts(PARTS)
+    .parts(LOAD_PARTS)
     .hands_over();
 
     const ROLES: &'static [Role] = &[Role::measured("client"), Role::serving("server")];
 
     fn setup(load: &LoadArgs, setup: &mut Setup) -> Result<Self, Fault> {
-        let (ends, load) = (connections(load, setup)?, *load);
-        let (identity, client, report) = (identity()?, client(EACH)?, setup.region()?);
+        let (ends, load) = (create_connections(load, setup)?, *load);
+        let (identity, client, report) =
+            (generate_identity()?, client(EACH)?, setup.shared_region()?);
         Ok(Self { ends, identity, client, load, report, server: PhantomData })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         if participant.index > 0 {
-            let streams = far_ends(&self.ends)?;
-            return self.report.timed(|| S::serve(streams, &self.identity, &self.load));
+            let streams = clone_far_ends(&self.ends)?;
+            return self
+                .report
+                .publish_cpu_time_of(|| S::serve(streams, &self.identity, &self.load));
         }
-        let message_bytes = size(self.load.message_bytes);
+        let message_bytes = bytes_to_usize(self.load.message_bytes);
         let message_ends = || (1..=self.load.depth as usize).map(|it| it * message_bytes).collect();
         let talks: Result<Vec<_>, Fault> = self
             .ends
             .iter()
-            .map(|(near, _)| Ok((near, TlsCodec::shake(near, &self.client, message_ends())?)))
+            .map(|(near, _)| Ok((near, TlsCodec::handshake(near, &self.client, message_ends())?)))
             .collect();
-        LoadClient::begin(talks?, &self.load)?.measure(&self.report, out)
+        LoadClient::start(talks?, &self.load)?.measure(&self.report, out)
     }
 }

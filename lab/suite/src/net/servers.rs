@@ -3,8 +3,8 @@
 //! send all echoes together.
 
 use super::load::{LoadArgs, LoadServer};
-use super::wait::{wait, watch};
-use crate::floor::connect::LENGTH_BYTES;
+use super::wait::{create_epoll_set, wait_for_events};
+use crate::floor::connect::LENGTH_FIELD_BYTES;
 use handover_base::usage::{self, Usage};
 use handover_harness::Fault;
 use handover_net::engine::LengthPrefixCodec;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const READ_BYTES: usize = 1 << 16;
 
-pub(super) fn length_max(load: &LoadArgs) -> u32 {
+pub(super) fn message_bytes_max(load: &LoadArgs) -> u32 {
     u32::try_from(load.message_bytes.0).unwrap_or(u32::MAX)
 }
 
@@ -64,7 +64,7 @@ impl<const OWN: bool> Handler for LoadHandler<OWN> {
         why: &CloseReason,
     ) {
         if !matches!(why, CloseReason::Peer) {
-            self.fault.get_or_insert_with(|| Fault::of(why));
+            self.fault.get_or_insert_with(|| Fault::from_error(why));
         }
         self.left -= 1;
         if self.left == 0
@@ -84,7 +84,7 @@ impl<const OWN: bool> LoadHandler<OWN> {
         load: &LoadArgs,
         adopt: impl FnOnce(&mut Reactor<Self>) -> Result<(), handover_net::NetError>,
     ) -> Result<Usage, Fault> {
-        let codec = LengthPrefixCodec::new(length_max(load));
+        let codec = LengthPrefixCodec::new(message_bytes_max(load));
         let echo = Self {
             left: connections_count,
             stopper: None,
@@ -93,11 +93,11 @@ impl<const OWN: bool> LoadHandler<OWN> {
             set_up: Usage::default(),
             own: Vec::new(),
         };
-        let mut reactor = Reactor::new(config, codec, echo).map_err(Fault::of)?;
+        let mut reactor = Reactor::new(config, codec, echo).map_err(Fault::from_error)?;
         let stopper = reactor.stopper();
         reactor.handler_mut().stopper = Some(stopper);
-        adopt(&mut reactor).map_err(Fault::of)?;
-        reactor.run().map_err(Fault::of)?;
+        adopt(&mut reactor).map_err(Fault::from_error)?;
+        reactor.run().map_err(Fault::from_error)?;
         let set_up = reactor.handler_mut().set_up;
         reactor.handler_mut().fault.take().map_or(Ok(set_up), Err)
     }
@@ -121,10 +121,10 @@ impl LoadServer for UnframedServer {
 }
 
 /// Returns the length in bytes of the complete messages at the start of `bytes`.
-pub(super) fn whole_bytes(bytes: &[u8]) -> usize {
+pub(super) fn complete_messages_bytes(bytes: &[u8]) -> usize {
     let mut at = 0;
-    while let Some(&length) = bytes[at..].first_chunk::<LENGTH_BYTES>() {
-        let end = at + LENGTH_BYTES + u32::from_be_bytes(length) as usize;
+    while let Some(&length) = bytes[at..].first_chunk::<LENGTH_FIELD_BYTES>() {
+        let end = at + LENGTH_FIELD_BYTES + u32::from_be_bytes(length) as usize;
         if end > bytes.len() {
             break;
         }
@@ -151,7 +151,7 @@ impl<S: Read + Write> EchoConnection<S> {
     fn serve(
         &mut self,
         buffer: &mut [u8],
-        whole_bytes: impl Fn(&[u8]) -> usize,
+        complete_messages_bytes: impl Fn(&[u8]) -> usize,
     ) -> Result<bool, Fault> {
         while !self.unsent.is_empty() {
             match self.stream.write(&self.unsent) {
@@ -167,7 +167,7 @@ impl<S: Read + Write> EchoConnection<S> {
                 Ok(0) => self.has_ended = true,
                 Ok(count) => {
                     let filled = begun_bytes + count;
-                    let whole = whole_bytes(&buffer[..filled]);
+                    let whole = complete_messages_bytes(&buffer[..filled]);
                     self.begun.clear();
                     self.begun.extend_from_slice(&buffer[whole..filled]);
                     if !self.echo(&buffer[..whole])? {
@@ -201,7 +201,7 @@ impl<S: Read + Write> EchoConnection<S> {
 
 /// Creates a buffer for an incomplete message and the bytes of the next read.
 fn buffer(load: &LoadArgs) -> Vec<u8> {
-    vec![0; READ_BYTES + length_max(load) as usize]
+    vec![0; READ_BYTES + message_bytes_max(load) as usize]
 }
 
 /// Peer: an edge-triggered event loop around epoll, without limits and time-outs.
@@ -209,27 +209,27 @@ pub(super) struct EpollServer;
 
 impl LoadServer for EpollServer {
     fn serve(streams: Vec<TcpStream>, load: &LoadArgs) -> Result<Usage, Fault> {
-        serve_by_epoll(streams, load, whole_bytes)
+        serve_by_epoll(streams, load, complete_messages_bytes)
     }
 }
 
 fn serve_by_epoll(
     streams: Vec<TcpStream>,
     load: &LoadArgs,
-    whole_bytes: impl Fn(&[u8]) -> usize,
+    complete_messages_bytes: impl Fn(&[u8]) -> usize,
 ) -> Result<Usage, Fault> {
-    let set = watch(&streams, epoll::EventFlags::IN | epoll::EventFlags::OUT)?;
+    let set = create_epoll_set(&streams, epoll::EventFlags::IN | epoll::EventFlags::OUT)?;
     let mut talks: Vec<_> = streams.into_iter().map(EchoConnection::new).collect();
     let (mut buffer, mut left) = (buffer(load), talks.len());
     let mut events = Vec::with_capacity(256);
     let set_up = usage::thread();
     while left > 0 {
-        wait(&set, &mut events, None)?;
+        wait_for_events(&set, &mut events, None)?;
         for event in &events {
             let data = event.data;
             let talk = &mut talks[data.u64() as usize];
             let had_ended = talk.has_ended && talk.unsent.is_empty();
-            if !had_ended && talk.serve(&mut buffer, &whole_bytes)? {
+            if !had_ended && talk.serve(&mut buffer, &complete_messages_bytes)? {
                 left -= 1;
             }
         }
@@ -265,7 +265,7 @@ impl LoadServer for MioServer {
             for event in &events {
                 let talk = &mut talks[event.token().0];
                 let had_ended = talk.has_ended && talk.unsent.is_empty();
-                if !had_ended && talk.serve(&mut buffer, whole_bytes)? {
+                if !had_ended && talk.serve(&mut buffer, complete_messages_bytes)? {
                     left -= 1;
                 }
             }
@@ -291,7 +291,7 @@ impl LoadServer for TokioServer {
             }
             let set_up = usage::thread();
             for task in tasks {
-                task.await.map_err(Fault::of)??;
+                task.await.map_err(Fault::from_error)??;
             }
             Ok(set_up)
         })
@@ -309,7 +309,7 @@ async fn talk(mut stream: tokio::net::TcpStream, mut buffer: Vec<u8>) -> Result<
             return Ok(());
         }
         let filled = begun_bytes + count;
-        let whole = whole_bytes(&buffer[..filled]);
+        let whole = complete_messages_bytes(&buffer[..filled]);
         stream.write_all(&buffer[..whole]).await?;
         buffer.copy_within(whole..filled, 0);
         begun_bytes = filled - whole;
@@ -333,7 +333,7 @@ pub(super) mod foreign {
     pub(in crate::net) struct Uv;
     #[cfg(handover_libuv)]
     impl EventLoopLibrary for Uv {
-        const SERVER: Server = crate::raw::peers::servers::LIBUV;
+        const SERVER: Server = crate::raw::peers::servers::LIBUV_SERVER;
     }
 
     /// Peer: the event loop of Boost.Asio.
@@ -341,13 +341,13 @@ pub(super) mod foreign {
     pub(in crate::net) struct Asio;
     #[cfg(handover_boost_asio)]
     impl EventLoopLibrary for Asio {
-        const SERVER: Server = crate::raw::peers::servers::ASIO;
+        const SERVER: Server = crate::raw::peers::servers::ASIO_SERVER;
     }
 
     impl<L: EventLoopLibrary> LoadServer for L {
         fn serve(streams: Vec<TcpStream>, load: &LoadArgs) -> Result<Usage, Fault> {
             let mut set_up = Usage::default();
-            let buffer_bytes = READ_BYTES + length_max(load) as usize;
+            let buffer_bytes = READ_BYTES + message_bytes_max(load) as usize;
             L::SERVER.serve(streams, buffer_bytes, || set_up = usage::thread())?;
             Ok(set_up)
         }

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 
 /// Creates an epoll set with these streams, edge-triggered, each with its index as data.
-pub(super) fn watch<'a>(
+pub(super) fn create_epoll_set<'a>(
     streams: impl IntoIterator<Item = &'a TcpStream>,
     flags: epoll::EventFlags,
 ) -> Result<OwnedFd, Fault> {
@@ -22,7 +22,7 @@ pub(super) fn watch<'a>(
 
 /// Waits for events and stores them in `events`, up to its capacity; stores none if a signal
 /// interrupted the wait. Sleeps without limit if `timeout` is `None`.
-pub(super) fn wait(
+pub(super) fn wait_for_events(
     set: &OwnedFd,
     events: &mut Vec<epoll::Event>,
     timeout: Option<&Timespec>,

@@ -1,6 +1,6 @@
 //! Reading a recording.
 
-use super::ours::{Probes, WANTED};
+use super::ours::{Probes, RECORDED_SITES};
 use super::streamed::record;
 use super::{Tracer, folder, refused, timed_calls};
 use handover_base::clock;
@@ -63,7 +63,7 @@ impl Workload for TraceReading {
     fn check(&mut self) -> Result<(), Fault> {
         let (mut last, mut others_count) = (0, 0);
         let count = self.read(|trace, event| {
-            let is_wanted = trace.site(event.site).is_some_and(|site| site.name == WANTED);
+            let is_wanted = trace.site(event.site).is_some_and(|site| site.name == RECORDED_SITES);
             others_count += u64::from(!is_wanted || event.ticks < last);
             last = event.ticks;
         })?;
@@ -77,13 +77,13 @@ impl Workload for TraceReading {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        while out.running() {
+        while out.is_running() {
             let began = clock::ticks();
             let mut last = 0;
             let read = self.read(|_, event| last = event.ticks);
             black_box(last);
             read.unwrap_or_else(|fault| panic!("{fault}"));
-            out.note_batch(0, clock::ticks().saturating_sub(began), self.events_count);
+            out.record_batch(0, clock::ticks().saturating_sub(began), self.events_count);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Switching sites on: one place in the code, a hundred, and ten thousand.
 
-use super::ours::recorded;
+use super::ours::count_recorded_events;
 use handover_base::clock;
 use handover_harness::{Fault, Samples, Setup, Workload};
 use handover_probe::{disable, enable, probe};
@@ -40,7 +40,7 @@ impl Workload for SwitchSites {
     /// Fails unless all declared code locations record when their sites are enabled.
     fn check(&mut self) -> Result<(), Fault> {
         for (pattern, places_count) in PATTERNS {
-            let events_count = recorded(pattern, run_through)?;
+            let events_count = count_recorded_events(pattern, run_through)?;
             if events_count != places_count {
                 let why =
                     format!("{pattern}: recorded {events_count} events at {places_count} places");
@@ -51,14 +51,14 @@ impl Workload for SwitchSites {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        while out.running() {
+        while out.is_running() {
             let parts =
                 if self.iterations_count.is_multiple_of(ITERATIONS_PER_MANY) { 3 } else { 2 };
             self.iterations_count += 1;
             for (part, (pattern, _)) in PATTERNS[..parts].iter().enumerate() {
                 let began = clock::ticks();
                 let enabled = enable(pattern);
-                out.note(part, clock::ticks().saturating_sub(began));
+                out.record_ticks(part, clock::ticks().saturating_sub(began));
                 let switched = enabled.and_then(|_| disable(pattern));
                 switched.unwrap_or_else(|error| panic!("{error}"));
             }

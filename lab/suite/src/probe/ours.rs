@@ -6,7 +6,7 @@ use handover_harness::Fault;
 use handover_probe::{Config, Recording, Summary, disable, enable, prepare, probe, span};
 
 /// Name of the sites that are recorded.
-pub(super) const WANTED: &str = "suite.wanted";
+pub(super) const RECORDED_SITES: &str = "suite.wanted";
 
 pub(super) struct Probes;
 
@@ -37,13 +37,13 @@ impl Tracer for Probes {
         x.wrapping_add(1)
     }
 
-    fn recording(f: impl FnOnce()) -> Result<u64, Fault> {
-        recorded(WANTED, f)
+    fn record_calls(f: impl FnOnce()) -> Result<u64, Fault> {
+        count_recorded_events(RECORDED_SITES, f)
     }
 }
 
 /// Calls `f` while the sites that match `pattern` are recorded in memory; returns the number of events recorded.
-pub(super) fn recorded(pattern: &str, f: impl FnOnce()) -> Result<u64, Fault> {
+pub(super) fn count_recorded_events(pattern: &str, f: impl FnOnce()) -> Result<u64, Fault> {
     let folder = folder()?;
     let config = Config::last(folder.path().join("last.trace"));
     let recording = Recording::start(config).map_err(refused)?;
@@ -51,7 +51,7 @@ pub(super) fn recorded(pattern: &str, f: impl FnOnce()) -> Result<u64, Fault> {
     let switched = EnabledSites::enable(pattern)?;
     f();
     switched.disable()?;
-    let summary = complete(recording.finish())?;
+    let summary = check_complete(recording.finish())?;
     match summary.lost {
         0 => Ok(summary.recorded + summary.overwritten),
         lost => {
@@ -62,7 +62,7 @@ pub(super) fn recorded(pattern: &str, f: impl FnOnce()) -> Result<u64, Fault> {
 
 /// Starts a recording whose writing thread may use every CPU: it would inherit the affinity of this
 /// thread, which would put it on the measured CPU.
-pub(super) fn start(config: Config) -> Result<Recording, Fault> {
+pub(super) fn start_recording(config: Config) -> Result<Recording, Fault> {
     let home = affinity::mask();
     affinity::set_mask(&topology::allowed()).map_err(refused)?;
     let recording = Recording::start(config).map_err(refused);
@@ -71,7 +71,7 @@ pub(super) fn start(config: Config) -> Result<Recording, Fault> {
 }
 
 /// Returns the summary of a recording that did not stop early, or a fault.
-pub(super) fn complete(summary: Summary) -> Result<Summary, Fault> {
+pub(super) fn check_complete(summary: Summary) -> Result<Summary, Fault> {
     match &summary.failure {
         None => Ok(summary),
         Some(failure) => Err(Fault::new(format!("recording stopped early: {failure}"))),

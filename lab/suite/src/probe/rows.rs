@@ -3,9 +3,9 @@
 //! The loops are as in [`call`](crate::call): `n` calls, each of which depends on the previous one,
 //! and the result proves that none was left out.
 
-use super::ours::{EnabledSites, Probes, WANTED, complete, start};
+use super::ours::{EnabledSites, Probes, RECORDED_SITES, check_complete, start_recording};
 use super::{Sites, Tracer, bare, between_stamps, calls};
-use crate::raw::calls::forget;
+use crate::raw::calls::hide_value;
 use handover_harness::Fault;
 use handover_probe::{Config, Summary};
 use std::fs::File;
@@ -41,9 +41,9 @@ pub fn count_calls(inside: FunctionBody, n: u64) -> u64 {
 
 #[inline(never)]
 fn two_calls(x: u64) -> u64 {
-    forget(bare(x));
+    hide_value(bare(x));
     let y = x.wrapping_add(1);
-    forget(bare(y));
+    hide_value(bare(y));
     y
 }
 
@@ -84,7 +84,7 @@ pub fn ring_bytes(events_count: u64) -> u64 {
 ///
 /// # Errors
 /// If a file cannot be read or written.
-pub fn write_out(memory: &Path, file: &Path) -> io::Result<u64> {
+pub fn copy_trace_to_file(memory: &Path, file: &Path) -> io::Result<u64> {
     let (mut from, mut to) = (File::open(memory)?, File::create(file)?);
     let mut written = 0;
     let mut piece = vec![0; 1 << 20];
@@ -122,7 +122,7 @@ pub struct RecordingCounts {
 /// # Errors
 /// Fails if the files cannot be created or the code cannot be changed, and if the recording stopped
 /// early, for example on a full disk; the message is the operating system's.
-pub fn recording<T>(
+pub fn record_calls<T>(
     kept: Retention,
     wanted: bool,
     [path, rings]: [&Path; 2],
@@ -135,14 +135,14 @@ pub fn recording<T>(
             Config::last(rings).ring_bytes(ring_bytes(events_count))
         }
     };
-    let recording = start(config)?;
-    let switched = if wanted { Some(EnabledSites::enable(WANTED)?) } else { None };
+    let recording = start_recording(config)?;
+    let switched = if wanted { Some(EnabledSites::enable(RECORDED_SITES)?) } else { None };
     let done = f();
     switched.map_or(Ok(()), EnabledSites::disable)?;
-    let Summary { recorded, lost, overwritten, bytes, .. } = complete(recording.finish())?;
+    let Summary { recorded, lost, overwritten, bytes, .. } = check_complete(recording.finish())?;
     let recorded = match kept {
         Retention::AtEnd { .. } => {
-            let bytes = write_out(rings, path)?;
+            let bytes = copy_trace_to_file(rings, path)?;
             RecordingCounts { events_count: recorded, lost_count: lost + overwritten, bytes }
         }
         _ => RecordingCounts { events_count: recorded + overwritten, lost_count: lost, bytes },

@@ -1,6 +1,6 @@
 //! Recording of all events to a file.
 
-use super::ours::{EnabledSites, Probes, WANTED, complete, start};
+use super::ours::{EnabledSites, Probes, RECORDED_SITES, check_complete, start_recording};
 use super::{Tracer, folder, refused, timed_calls};
 use handover_base::{clock, usage};
 use handover_harness::ScratchFolder;
@@ -65,7 +65,7 @@ impl Workload for StreamRecording {
             timed_calls(BATCH, Probes::wanted);
         })?;
         let trace = Trace::open(&path).map_err(refused)?;
-        let is_wanted = |site| trace.site(site).is_some_and(|site| site.name == WANTED);
+        let is_wanted = |site| trace.site(site).is_some_and(|site| site.name == RECORDED_SITES);
         let read_count = trace.merged().filter(|event| is_wanted(event.site)).count() as u64;
         match summary.recorded + summary.lost == 2 * BATCH && read_count == summary.recorded {
             true => Ok(()),
@@ -81,13 +81,13 @@ impl Workload for StreamRecording {
         let (used, began) = (usage::process(), clock::ticks());
         let recorded = record(&path, || {
             for _ in 0..self.batches_count {
-                out.note_batch(CALL, timed_calls(BATCH, Probes::wanted), BATCH);
+                out.record_batch(CALL, timed_calls(BATCH, Probes::wanted), BATCH);
             }
         });
         let summary = recorded.unwrap_or_else(|fault| panic!("{fault}"));
-        out.note_batch(TOTAL, clock::ticks().saturating_sub(began), calls_count);
+        out.record_batch(TOTAL, clock::ticks().saturating_sub(began), calls_count);
         let used = usage::process() - used;
-        out.note_batch(CPU, clock::ticks_from_ns(used.cpu_ns()), calls_count);
+        out.record_batch(CPU, clock::ticks_from_ns(used.cpu_ns()), calls_count);
         let Summary { recorded, lost, bytes, .. } = summary;
         assert_eq!(
             recorded + lost,
@@ -99,16 +99,16 @@ impl Workload for StreamRecording {
             "{lost} of {} events were lost",
             recorded + lost
         );
-        out.tally("lost_events", PARTS_COUNT * lost as f64);
-        out.tally("written_bytes", PARTS_COUNT * bytes as f64);
+        out.add_to_counter("lost_events", PARTS_COUNT * lost as f64);
+        out.add_to_counter("written_bytes", PARTS_COUNT * bytes as f64);
     }
 }
 
 /// Calls `f` while its events are recorded to `path`; returns the summary of the recording.
 pub(super) fn record(path: &Path, f: impl FnOnce()) -> Result<Summary, Fault> {
-    let recording = start(Config::stream(path))?;
-    let switched = EnabledSites::enable(WANTED)?;
+    let recording = start_recording(Config::stream(path))?;
+    let switched = EnabledSites::enable(RECORDED_SITES)?;
     f();
     switched.disable()?;
-    complete(recording.finish())
+    check_complete(recording.finish())
 }

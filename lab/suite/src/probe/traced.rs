@@ -43,7 +43,7 @@ impl Tracer for Tracing {
         x.wrapping_add(1)
     }
 
-    fn recording(f: impl FnOnce()) -> Result<u64, Fault> {
+    fn record_calls(f: impl FnOnce()) -> Result<u64, Fault> {
         let dispatch = Dispatch::new(Stamps::new());
         with_default(&dispatch, f);
         let stamps = dispatch.downcast_ref::<Stamps>().map(Stamps::count);
@@ -85,7 +85,7 @@ impl Tracer for RegistrySubscriber {
         Tracing::wanted(x)
     }
 
-    fn recording(f: impl FnOnce()) -> Result<u64, Fault> {
+    fn record_calls(f: impl FnOnce()) -> Result<u64, Fault> {
         let dispatch = Dispatch::new(tracing_subscriber::registry().with(Stamps::new()));
         with_default(&dispatch, f);
         let stamps = dispatch.downcast_ref::<Stamps>().map(Stamps::count);

@@ -10,16 +10,16 @@ pub(super) struct Usdt;
 impl Sites for Usdt {
     #[inline(always)]
     fn site(x: u64) -> u64 {
-        usdt::site(x)
+        usdt::pass_site(x)
     }
 
     #[inline(always)]
     fn eight(x: u64) -> u64 {
-        usdt::eight(x)
+        usdt::pass_eight_sites(x)
     }
 
     #[inline(always)]
     fn span(x: u64) -> u64 {
-        usdt::span(x)
+        usdt::pass_span(x)
     }
 }

@@ -14,7 +14,7 @@ const AHEAD_BYTES: usize = 2048;
 
 /// Width of the non-temporal stores of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Width {
+pub enum StoreWidth {
     /// Stores of 64 bytes, which need AVX-512F.
     Bytes64,
     /// Stores of 32 bytes, which need AVX2.
@@ -23,7 +23,7 @@ pub enum Width {
     Bytes16,
 }
 
-impl Width {
+impl StoreWidth {
     /// All widths, the widest first.
     pub const ALL: [Self; 3] = [Self::Bytes64, Self::Bytes32, Self::Bytes16];
 
@@ -46,15 +46,15 @@ impl Width {
 ///
 /// # Panics
 /// Panics if the slices differ in length, are not whole blocks, or do not begin on a cache line.
-pub(crate) fn stream(from: &[u8], to: &mut [u8]) {
-    stream_by(Width::widest(), from, to);
+pub(crate) fn copy_streaming(from: &[u8], to: &mut [u8]) {
+    copy_streaming_with(StoreWidth::widest(), from, to);
 }
 
 /// Copies with non-temporal stores of one width.
 ///
 /// # Panics
-/// Panics like `stream`, and if the processor does not support the width.
-pub fn stream_by(width: Width, from: &[u8], to: &mut [u8]) {
+/// Panics like `copy_streaming`, and if the processor does not support the width.
+pub fn copy_streaming_with(width: StoreWidth, from: &[u8], to: &mut [u8]) {
     assert!(
         from.len() == to.len(),
         "cannot copy {} bytes to a slice of {} bytes",
@@ -62,18 +62,23 @@ pub fn stream_by(width: Width, from: &[u8], to: &mut [u8]) {
         to.len()
     );
     // SAFETY: both ranges are borrowed, `to` mutably, and the assert above checks their lengths.
-    unsafe { stream_range(width, from.as_ptr(), to.as_mut_ptr(), from.len()) };
+    unsafe { copy_streaming_range(width, from.as_ptr(), to.as_mut_ptr(), from.len()) };
 }
 
 /// Copies a range that may be shared with another process, with non-temporal stores of one width.
 ///
 /// # Panics
-/// Panics like `stream_by`.
+/// Panics like `copy_streaming_with`.
 ///
 /// # Safety
 /// `bytes` bytes are readable at `from` and writable at `to`, and nothing else writes them during
 /// the copy.
-pub(super) unsafe fn stream_range(width: Width, from: *const u8, to: *mut u8, bytes: usize) {
+pub(super) unsafe fn copy_streaming_range(
+    width: StoreWidth,
+    from: *const u8,
+    to: *mut u8,
+    bytes: usize,
+) {
     assert!(bytes.is_multiple_of(BLOCK_BYTES), "{bytes} bytes: not a multiple of {BLOCK_BYTES}");
     let is_on_line = |at: *const u8| at.align_offset(LINE_BYTES) == 0;
     assert!(
@@ -84,13 +89,13 @@ pub(super) unsafe fn stream_range(width: Width, from: *const u8, to: *mut u8, by
     match width {
         // SAFETY: the asserts above check AVX-512F, whole blocks and alignment to a cache line; the
         // caller vouches for the ranges.
-        Width::Bytes64 => unsafe { by_lines(from, to, bytes) },
+        StoreWidth::Bytes64 => unsafe { by_lines(from, to, bytes) },
         // SAFETY: the asserts above check AVX2, whole blocks and alignment to a cache line; the
         // caller vouches for the ranges.
-        Width::Bytes32 => unsafe { by_halves(from, to, bytes) },
+        StoreWidth::Bytes32 => unsafe { by_halves(from, to, bytes) },
         // SAFETY: x86_64 implies SSE2; the asserts above check whole blocks and alignment to a
         // cache line; the caller vouches for the ranges.
-        Width::Bytes16 => unsafe { by_quarters(from, to, bytes) },
+        StoreWidth::Bytes16 => unsafe { by_quarters(from, to, bytes) },
     }
 }
 

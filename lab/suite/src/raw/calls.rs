@@ -40,7 +40,7 @@ loops! {
 /// Returns `number`, hiding from the compiler that it is the same. Costs nothing, whereas
 /// [`black_box`](std::hint::black_box) would store and load it.
 #[inline(always)]
-pub(crate) fn forget(mut number: u64) -> u64 {
+pub(crate) fn hide_value(mut number: u64) -> u64 {
     // SAFETY: the template has no instruction; the register keeps its value.
     unsafe {
         core::arch::asm!("/* {0} */", inout(reg) number, options(nomem, nostack, preserves_flags))
@@ -48,7 +48,7 @@ pub(crate) fn forget(mut number: u64) -> u64 {
     number
 }
 
-/// Returns `place`, hiding from the compiler what it refers to, like [`forget`].
+/// Returns `place`, hiding from the compiler what it refers to, like [`hide_value`].
 #[inline(always)]
 pub(crate) fn hide_reference<T>(place: &T) -> &T {
     let mut address: *const T = place;

@@ -37,7 +37,7 @@ macro_rules! locks {
 
             /// Locks, calls `f` with the counter, and unlocks; returns the result of `f`.
             #[inline]
-            pub(crate) fn with<R>(&self, f: impl FnOnce(&mut u64) -> R) -> R {
+            pub(crate) fn with_lock<R>(&self, f: impl FnOnce(&mut u64) -> R) -> R {
                 // SAFETY: new() has initialised the lock, which is pinned.
                 let _taken = unsafe { $lock(self.0.lock.get()) };
                 // SAFETY: this thread holds the lock, and the reference ends before the unlock

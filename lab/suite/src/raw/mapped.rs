@@ -1,35 +1,35 @@
 //! Mapped memory of an anonymous file: in huge pages if the kernel has them, with all pages
 //! populated.
 
-use super::bulk::Width;
+use super::bulk::StoreWidth;
 use rustix::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::ptr::NonNull;
 
 /// Creates a file in memory that contains `bytes` zeros.
-pub(crate) fn file(bytes: usize) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn create_memory_file(bytes: usize) -> rustix::io::Result<OwnedFd> {
     let file = memfd_create("handover-moved", MemfdFlags::CLOEXEC)?;
     ftruncate(&file, bytes as u64)?;
     Ok(file)
 }
 
-/// Mapping of a file made by [`file`].
+/// Mapping of a file made by [`create_memory_file`].
 #[derive(Debug)]
-pub(crate) struct Mapped {
+pub(crate) struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread.
-unsafe impl Send for Mapped {}
+unsafe impl Send for Mapping {}
 // SAFETY: every caller of the copying methods ensures that no other thread accesses the same range
 // at that time.
-unsafe impl Sync for Mapped {}
+unsafe impl Sync for Mapping {}
 
-impl Mapped {
-    /// Maps the first `bytes` bytes of a file made by [`file`], which has at least that many.
-    pub(crate) fn of(file: &OwnedFd, bytes: usize) -> rustix::io::Result<Self> {
+impl Mapping {
+    /// Maps the first `bytes` bytes of a file made by [`create_memory_file`], which has at least that many.
+    pub(crate) fn map(file: &OwnedFd, bytes: usize) -> rustix::io::Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the hint is null, so the kernel chooses a free range and no existing mapping is
         // touched; the file was created with `bytes` bytes.
@@ -51,7 +51,7 @@ impl Mapped {
     }
 
     /// Returns the byte at `at`.
-    pub(crate) fn byte(&self, at: usize) -> u8 {
+    pub(crate) fn byte_at(&self, at: usize) -> u8 {
         assert!(
             at < self.bytes,
             "byte {at} is beyond the end of a mapping of {} bytes",
@@ -64,7 +64,7 @@ impl Mapped {
 
     /// Copies the range at `at` to the same offset of another mapping, with non-temporal stores.
     /// The caller ensures that no other copy writes the range and that nothing writes the source.
-    pub(crate) fn stream_to(&self, to: &Mapped, at: usize, bytes: usize) {
+    pub(crate) fn stream_to(&self, to: &Mapping, at: usize, bytes: usize) {
         let end = at.checked_add(bytes);
         assert!(
             end.is_some_and(|end| end <= self.bytes.min(to.bytes)),
@@ -73,11 +73,11 @@ impl Mapped {
         let (from, to) = (self.start.as_ptr().wrapping_add(at), to.start.as_ptr().wrapping_add(at));
         // SAFETY: the assert above checks the bounds of both mappings; nothing writes the source of
         // a copy, and the caller is the only one that accesses this range of the target.
-        unsafe { super::bulk::stream_range(Width::widest(), from, to, bytes) };
+        unsafe { super::bulk::copy_streaming_range(StoreWidth::widest(), from, to, bytes) };
     }
 }
 
-impl Drop for Mapped {
+impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the range is what mmap returned, and no reference to it outlives a method call.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };

@@ -165,19 +165,19 @@ fn count_of(name: &str, bytes: usize) -> Result<c_int, Fault> {
 }
 
 /// An initialised MPI library. A process can initialise it once, and all ranks must finalise it.
-pub struct World {
+pub struct Mpi {
     loaded: LoadedMpi,
     /// Makes the type `!Send`, as only the thread that initialised MPI may use it.
     here: std::marker::PhantomData<*const ()>,
 }
 
-impl std::fmt::Debug for World {
+impl std::fmt::Debug for Mpi {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("World").finish_non_exhaustive()
+        f.debug_struct("Mpi").finish_non_exhaustive()
     }
 }
 
-impl World {
+impl Mpi {
     /// Loads and initialises an MPI library. A process without a launcher is the only rank.
     ///
     /// # Errors
@@ -185,7 +185,7 @@ impl World {
     ///
     /// # Blocking
     /// Blocks until all ranks have called it: some 0.3 s on one machine.
-    pub fn begin() -> Result<Self, Fault> {
+    pub fn init() -> Result<Self, Fault> {
         static INITIALISED: OnceLock<()> = OnceLock::new();
         if INITIALISED.set(()).is_err() {
             return Err(Fault::new("MPI_Init: MPI was already initialised in this process"));
@@ -200,14 +200,14 @@ impl World {
     ///
     /// # Errors
     /// Fails if the library does not give one.
-    pub fn library(&self) -> Result<String, Fault> {
+    pub fn library_version(&self) -> Result<String, Fault> {
         let (mut text, mut bytes) = (vec![0u8; VERSION_BYTES], 0);
         let to = text.as_mut_ptr().cast();
         // SAFETY: the buffer is longer than the longest description, and `bytes` is writable.
         done("MPI_Get_library_version", unsafe {
             (self.loaded.functions.version)(to, &raw mut bytes)
         })?;
-        let text = CStr::from_bytes_until_nul(&text).map_err(Fault::of)?;
+        let text = CStr::from_bytes_until_nul(&text).map_err(Fault::from_error)?;
         Ok(text.to_string_lossy().lines().next().unwrap_or_default().to_owned())
     }
 
@@ -215,7 +215,7 @@ impl World {
     ///
     /// # Errors
     /// Fails with the library's error.
-    pub fn rank(&self) -> Result<(u32, u32), Fault> {
+    pub fn rank_and_count(&self) -> Result<(u32, u32), Fault> {
         let LoadedMpi { functions, constants } = &self.loaded;
         let (mut rank, mut size) = (0, 0);
         // SAFETY: MPI is initialised while `self` exists; `rank` is a writable int.
@@ -272,9 +272,9 @@ impl World {
     }
 
     /// Allocates memory on each rank that the other ranks can access; called by all ranks together.
-    pub(crate) fn window(&self, bytes: usize) -> Result<Window<'_>, Fault> {
+    pub(crate) fn allocate_window(&self, bytes: usize) -> Result<Window<'_>, Fault> {
         let LoadedMpi { functions, constants } = &self.loaded;
-        let size = isize::try_from(bytes).map_err(Fault::of)?;
+        let size = isize::try_from(bytes).map_err(Fault::from_error)?;
         let (mut start, mut window): (*mut u8, Handle) = (null_mut(), 0);
         // SAFETY: `start` is a writable pointer, and `window` is zero and has room for a handle of
         // either width.
@@ -298,7 +298,7 @@ impl World {
     ///
     /// # Errors
     /// Fails with the library's error.
-    pub fn end(self) -> Result<(), Fault> {
+    pub fn finalise(self) -> Result<(), Fault> {
         // SAFETY: MPI is initialised, and `self`, the only value that uses it, is consumed.
         done("MPI_Finalize", unsafe { (self.loaded.functions.finalize)() })
     }
@@ -306,7 +306,7 @@ impl World {
 
 /// Memory of this rank that other ranks can access.
 pub(crate) struct Window<'a> {
-    world: &'a World,
+    world: &'a Mpi,
     window: Handle,
     start: *mut u8,
     bytes: usize,
@@ -321,7 +321,7 @@ impl Window<'_> {
     }
 
     /// Returns the first and the last byte of this rank's memory; no other rank may write it at that time.
-    pub(crate) fn ends(&self) -> Option<(u8, u8)> {
+    pub(crate) fn first_and_last_byte(&self) -> Option<(u8, u8)> {
         let last = self.bytes.checked_sub(1)?;
         // SAFETY: `start` has `bytes` bytes, at least one by checked_sub() above.
         let first = unsafe { self.start.read_volatile() };

@@ -9,15 +9,17 @@ use std::io::{self, Write};
 use std::sync::OnceLock;
 
 /// Shared object with the called function; loaded first, so that the caller's object finds it by its soname.
-pub(crate) const CALLEE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libhandover_callee.so"));
-/// Shared object with the loops, which call the function of [`CALLEE`].
-pub(crate) const CALLER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libhandover_caller.so"));
+pub(crate) const CALLEE_FILE: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/libhandover_callee.so"));
+/// Shared object with the loops, which call the function of [`CALLEE_FILE`].
+pub(crate) const CALLER_FILE: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/libhandover_caller.so"));
 
 type CallLoop = extern "C" fn(u64) -> u64;
 
-/// The loops of [`CALLER`], each at -O0 and at -O3.
+/// The loops of [`CALLER_FILE`], each at -O0 and at -O3.
 #[derive(Debug)]
-pub(crate) struct Loops {
+pub(crate) struct CallLoops {
     pub(crate) plt: [CallLoop; 2],
     pub(crate) no_plt: [CallLoop; 2],
     pub(crate) empty_plt: [CallLoop; 2],
@@ -26,21 +28,21 @@ pub(crate) struct Loops {
     _files: [OwnedFd; 2],
 }
 
-/// Returns the loops of [`CALLER`], which are loaded on first use and never unloaded; fails with the loader's message.
-pub(crate) fn loops() -> Result<&'static Loops, &'static str> {
-    static LOADED: OnceLock<Result<Loops, String>> = OnceLock::new();
+/// Returns the loops of [`CALLER_FILE`], which are loaded on first use and never unloaded; fails with the loader's message.
+pub(crate) fn load_loops() -> Result<&'static CallLoops, &'static str> {
+    static LOADED: OnceLock<Result<CallLoops, String>> = OnceLock::new();
     LOADED.get_or_init(load).as_ref().map_err(String::as_str)
 }
 
-fn load() -> Result<Loops, String> {
-    let (callee, callee_file) = open("libhandover_callee.so", CALLEE)?;
-    let (caller, caller_file) = open("libhandover_caller.so", CALLER)?;
+fn load() -> Result<CallLoops, String> {
+    let (callee, callee_file) = open("libhandover_callee.so", CALLEE_FILE)?;
+    let (caller, caller_file) = open("libhandover_caller.so", CALLER_FILE)?;
     let found = |name: &str| {
         // SAFETY: c/elsewhere.c and c/empty_elsewhere.c define every loop of this object with this signature.
         let symbol = unsafe { caller.get::<CallLoop>(name) };
         symbol.map(|it| *it).map_err(|error| format!("{name}: {error}"))
     };
-    let loops = Loops {
+    let loops = CallLoops {
         plt: [found("handover_loop_plt_o0")?, found("handover_loop_plt_o3")?],
         no_plt: [found("handover_loop_no_plt_o0")?, found("handover_loop_no_plt_o3")?],
         empty_plt: [found("handover_loop_empty_plt_o0")?, found("handover_loop_empty_plt_o3")?],

@@ -32,19 +32,19 @@ macro_rules! usdt {
 }
 
 #[inline(never)]
-pub(crate) fn site(x: u64) -> u64 {
+pub(crate) fn pass_site(x: u64) -> u64 {
     usdt!("site");
     x.wrapping_add(1)
 }
 
 #[inline(never)]
-pub(crate) fn eight(x: u64) -> u64 {
+pub(crate) fn pass_eight_sites(x: u64) -> u64 {
     usdt!("eight" "eight" "eight" "eight" "eight" "eight" "eight" "eight");
     x.wrapping_add(1)
 }
 
 #[inline(never)]
-pub(crate) fn span(x: u64) -> u64 {
+pub(crate) fn pass_span(x: u64) -> u64 {
     usdt!("enter");
     let y = x.wrapping_add(1);
     usdt!("leave");

@@ -1,7 +1,7 @@
 //! The floor of streams: cache lines that one CPU writes and another reads.
 
 use super::END;
-use crate::channels::Pause;
+use crate::channels::PollPause;
 use crate::common::Tally;
 use crate::floor::wait_word::{WaitLine, WaitMode, WaitWord};
 use handover_base::prefetch;
@@ -37,7 +37,7 @@ struct Lines {
 /// errors or disconnection. If `ADAPTS`, a participant that has polled for long sleeps.
 pub(super) struct LineStream<const ADAPTS: bool> {
     shared: Region<Lines>,
-    pause: Pause,
+    pause: PollPause,
     mode: WaitMode,
 }
 
@@ -50,7 +50,7 @@ impl<const ADAPTS: bool> LineStream<ADAPTS> {
 
     #[inline(always)]
     fn once(&self, word: &WaitWord, polls: &mut u32) {
-        if ADAPTS { word.sleep_after_polls(polls, self.mode) } else { self.pause.once() }
+        if ADAPTS { word.sleep_after_polls(polls, self.mode) } else { self.pause.pause_once() }
     }
 
     #[inline(always)]
@@ -94,14 +94,14 @@ impl<const ADAPTS: bool> Handover for LineStream<ADAPTS> {
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let mode = WaitMode::new(Wait::SpinThenSleep, setup);
-        Ok(LineStream { pause: Pause::new(setup), mode, shared: setup.region()? })
+        Ok(LineStream { pause: PollPause::new(setup), mode, shared: setup.shared_region()? })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         let mut number = 0;
         if participant.index == 0 {
             let (mut sent, mut read) = (0, 0);
-            out.batches(|n| {
+            out.time_batches(|n| {
                 // Items are written in whole lines, so that all batches together have n items each
                 // on average.
                 let until = sent + n;

@@ -1,8 +1,8 @@
 //! One caller and one server: empty calls, calls with bytes, and several calls at a time.
 
 use super::PublishedAddress;
-use crate::common::size;
-use crate::floor::relay::Medium;
+use crate::common::bytes_to_usize;
+use crate::floor::relay::RelayMedium;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Region, Setup};
 use handover_record::{Args, Bytes, Spec, args};
@@ -10,20 +10,20 @@ use handover_rpc::{Call, Calling, Config, Context, Endpoint, Failure, Method, Pe
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-pub(super) const NOOP: Method = Method::new("noop");
+pub(super) const NOOP_METHOD: Method = Method::new("noop");
 const ECHO: Method = Method::new("echo");
 const STOP: Method = Method::new("stop");
 
 /// Transport by shared memory, as an index into `ADDRESSES`.
-pub(super) const SM: usize = 0;
-pub(super) const TCP: usize = 1;
-pub(super) const UDS: usize = 2;
+pub(super) const VIA_SM: usize = 0;
+pub(super) const VIA_TCP: usize = 1;
+pub(super) const VIA_UDS: usize = 2;
 const ADDRESSES: [&str; 3] = ["sm://", "tcp://127.0.0.1:0", "uds://"];
 
 /// Waiting of both participants by default: polling for a while, then sleeping.
-pub(super) const DEFAULT_WAIT: usize = 0;
-pub(super) const SPINS: usize = 1;
-pub(super) const SLEEPS: usize = 2;
+pub(super) const WAITS_BY_DEFAULT: usize = 0;
+pub(super) const WAITS_SPINNING: usize = 1;
+pub(super) const WAITS_SLEEPING: usize = 2;
 
 /// Kind of the calls that a benchmark makes, and their order.
 pub(super) trait CallKind: Send + Sync + Sized + 'static {
@@ -87,42 +87,42 @@ impl CallKind for Noop {
     type Args = ();
 
     const SPECS: &'static [Declared] = &[
-        (SM, DEFAULT_WAIT, NOOP_SM),
-        (SM, SPINS, NOOP_SM),
+        (VIA_SM, WAITS_BY_DEFAULT, NOOP_SM),
+        (VIA_SM, WAITS_SPINNING, NOOP_SM),
         call(
-            SM,
-            SLEEPS,
+            VIA_SM,
+            WAITS_SLEEPING,
             "rpc/noop-asleep",
             "the same, where both sides sleep as soon as they have nothing to do",
             "floor/sleeping",
         ),
         call(
-            TCP,
-            SPINS,
+            VIA_TCP,
+            WAITS_SPINNING,
             "rpc/tcp-spin",
             "a procedure without arguments or a result, called over loopback TCP, \
                  both sides spinning",
             "floor/socket-spin",
         ),
         call(
-            TCP,
-            SLEEPS,
+            VIA_TCP,
+            WAITS_SLEEPING,
             "rpc/tcp",
             "a procedure without arguments or a result, called over loopback TCP, \
                  both sides asleep",
             "floor/socket",
         ),
         call(
-            UDS,
-            SPINS,
+            VIA_UDS,
+            WAITS_SPINNING,
             "rpc/uds-spin",
             "a procedure without arguments or a result, called over a Unix socket, \
                  both sides spinning",
             "floor/unix-socket-spin",
         ),
         call(
-            UDS,
-            SLEEPS,
+            VIA_UDS,
+            WAITS_SLEEPING,
             "rpc/uds",
             "a procedure without arguments or a result, called over a Unix socket, \
                  both sides asleep",
@@ -136,7 +136,7 @@ impl CallKind for Noop {
 
     #[inline]
     fn call(&self, caller: &mut EndpointCaller) -> Result<(), Fault> {
-        caller.endpoint.call(caller.peer, NOOP, &()).map_err(Fault::of)
+        caller.endpoint.call(caller.peer, NOOP_METHOD, &()).map_err(Fault::from_error)
     }
 }
 
@@ -163,8 +163,8 @@ pub(super) trait Payload: Args + Send + Sync + 'static {
 
 impl Payload for SharedPayload {
     const SPECS: &'static [Declared] = &[batched(call(
-        SM,
-        SPINS,
+        VIA_SM,
+        WAITS_SPINNING,
         "rpc/payload",
         "size_bytes to a procedure and back, through shared memory, both sides spinning",
         "floor/memcpy",
@@ -178,15 +178,15 @@ impl Payload for SharedPayload {
 impl Payload for SocketPayload {
     const SPECS: &'static [Declared] = &[
         call(
-            TCP,
-            SPINS,
+            VIA_TCP,
+            WAITS_SPINNING,
             "rpc/tcp-payload",
             "message_bytes to a procedure and back, over loopback TCP, both sides spinning",
             "floor/socket-spin",
         ),
         call(
-            UDS,
-            SPINS,
+            VIA_UDS,
+            WAITS_SPINNING,
             "rpc/uds-payload",
             "message_bytes to a procedure and back, over a Unix socket, both sides spinning",
             "floor/unix-socket-spin",
@@ -209,7 +209,7 @@ impl<A: Payload> CallKind for EchoCalls<A> {
     const SPECS: &'static [Declared] = A::SPECS;
 
     fn new(args: &A) -> Self {
-        let sent = (b'a'..=b'z').cycle().take(size(args.bytes())).collect();
+        let sent = (b'a'..=b'z').cycle().take(bytes_to_usize(args.bytes())).collect();
         Self { sent, args: std::marker::PhantomData }
     }
 
@@ -223,7 +223,7 @@ impl<A: Payload> CallKind for EchoCalls<A> {
         match caller.endpoint.call_bytes(caller.peer, ECHO, &self.sent, is_right) {
             Ok(true) => Ok(()),
             Ok(false) => Err(Fault::new("the result differs from the arguments sent")),
-            Err(error) => Err(Fault::of(error)),
+            Err(error) => Err(Fault::from_error(error)),
         }
     }
 }
@@ -249,16 +249,16 @@ impl CallKind for ManyCalls {
 
     const SPECS: &'static [Declared] = &[
         batched(call(
-            SM,
-            SPINS,
+            VIA_SM,
+            WAITS_SPINNING,
             "rpc/many",
             "a call through shared memory, concurrency_count of them under way, \
                  both sides spinning",
             "floor/pipelined",
         )),
         batched(call(
-            TCP,
-            SPINS,
+            VIA_TCP,
+            WAITS_SPINNING,
             "rpc/tcp-many",
             "a call over loopback TCP, concurrency_count of them under way, \
                  both sides spinning",
@@ -282,8 +282,8 @@ impl CallKind for ManyCalls {
             caller.wait_for_oldest()?;
         }
         let provider = (caller.calls_count % u64::from(self.providers_count)) as u16;
-        let method = NOOP.with_provider(provider);
-        let call = caller.endpoint.start(caller.peer, method, &()).map_err(Fault::of)?;
+        let method = NOOP_METHOD.with_provider(provider);
+        let call = caller.endpoint.start(caller.peer, method, &()).map_err(Fault::from_error)?;
         caller.under_way.push_back(call);
         Ok(())
     }
@@ -299,7 +299,7 @@ pub(super) struct EndpointCaller {
 impl EndpointCaller {
     fn wait_for_oldest(&mut self) -> Result<(), Fault> {
         match self.under_way.pop_front() {
-            Some(call) => self.endpoint.wait(call).map_err(Fault::of),
+            Some(call) => self.endpoint.wait(call).map_err(Fault::from_error),
             None => Ok(()),
         }
     }
@@ -312,25 +312,25 @@ pub(super) struct CallMedium<W, const WAY: usize, const WAITS: usize> {
     config: Config,
 }
 
-impl<W: CallKind, const WAY: usize, const WAITS: usize> Medium for CallMedium<W, WAY, WAITS> {
+impl<W: CallKind, const WAY: usize, const WAITS: usize> RelayMedium for CallMedium<W, WAY, WAITS> {
     type Args = W::Args;
     const SPEC: Spec = declared(W::SPECS, WAY, WAITS);
     type Ping = EndpointCaller;
 
     fn setup(args: &W::Args, setup: &mut Setup) -> Result<Self, Fault> {
         // If both share a CPU, one that spins without end would keep the other from answering.
-        let spin_forever = WAITS == SPINS && !setup.is_crowded();
+        let spin_forever = WAITS == WAITS_SPINNING && !setup.is_crowded();
         let mut config = Config { spin_forever, ..Config::default() };
-        if WAITS == SLEEPS {
+        if WAITS == WAITS_SLEEPING {
             config.spin_ns_max = 0;
         }
-        Ok(Self { work: W::new(args), server: setup.region()?, config })
+        Ok(Self { work: W::new(args), server: setup.shared_region()?, config })
     }
 
     fn ping(&self) -> Result<EndpointCaller, Fault> {
-        let address = self.server.wait()?.parse().map_err(Fault::of)?;
-        let mut endpoint = Endpoint::new(self.config.clone()).map_err(Fault::of)?;
-        let peer = endpoint.connect(&address).map_err(Fault::of)?;
+        let address = self.server.wait()?.parse().map_err(Fault::from_error)?;
+        let mut endpoint = Endpoint::new(self.config.clone()).map_err(Fault::from_error)?;
+        let peer = endpoint.connect(&address).map_err(Fault::from_error)?;
         Ok(EndpointCaller { endpoint, peer, under_way: VecDeque::new(), calls_count: 0 })
     }
 
@@ -345,11 +345,11 @@ impl<W: CallKind, const WAY: usize, const WAITS: usize> Medium for CallMedium<W,
         while !caller.under_way.is_empty() {
             caller.wait_for_oldest()?;
         }
-        caller.endpoint.call::<_, ()>(caller.peer, STOP, &()).map_err(Fault::of)
+        caller.endpoint.call::<_, ()>(caller.peer, STOP, &()).map_err(Fault::from_error)
     }
 
     fn echo(&self) -> Result<u64, Fault> {
-        let mut endpoint = Endpoint::new(self.config.clone()).map_err(Fault::of)?;
+        let mut endpoint = Endpoint::new(self.config.clone()).map_err(Fault::from_error)?;
         let turns = Arc::new(AtomicU64::new(0));
         // Relaxed: written by this thread alone, which reads it after serving.
         let count = |turns: &AtomicU64| {
@@ -361,7 +361,7 @@ impl<W: CallKind, const WAY: usize, const WAITS: usize> Medium for CallMedium<W,
                 count(&turns);
                 Ok(())
             };
-            endpoint.register("noop", provider, noop).map_err(Fault::of)?;
+            endpoint.register("noop", provider, noop).map_err(Fault::from_error)?;
         }
         let its = Arc::clone(&turns);
         let echo = move |_: &mut Context<'_>, bytes: &[u8], result: &mut Vec<u8>| {
@@ -369,14 +369,15 @@ impl<W: CallKind, const WAY: usize, const WAITS: usize> Medium for CallMedium<W,
             result.extend_from_slice(bytes);
             Ok(())
         };
-        endpoint.register_bytes("echo", 0, echo).map_err(Fault::of)?;
+        endpoint.register_bytes("echo", 0, echo).map_err(Fault::from_error)?;
         let stop = |context: &mut Context<'_>, ()| -> Result<(), Failure> {
             context.stop();
             Ok(())
         };
-        endpoint.register("stop", 0, stop).map_err(Fault::of)?;
-        let address =
-            endpoint.listen(&ADDRESSES[WAY].parse().map_err(Fault::of)?).map_err(Fault::of)?;
+        endpoint.register("stop", 0, stop).map_err(Fault::from_error)?;
+        let address = endpoint
+            .listen(&ADDRESSES[WAY].parse().map_err(Fault::from_error)?)
+            .map_err(Fault::from_error)?;
         self.server.publish(&address.to_string())?;
         // Nothing else ends it. The last answer is still on its way, in memory that lives as long
         // as the caller's, or in the kernel.

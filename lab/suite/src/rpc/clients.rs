@@ -1,8 +1,8 @@
 //! Many clients of one server: throughput and fairness.
 
 use super::PublishedAddress;
-use super::calls::NOOP;
-use crate::common::{ClientsArgs, timed};
+use super::calls::NOOP_METHOD;
+use crate::common::{ClientsArgs, time_ticks};
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use handover_harness::{Fault, Handover, Participant, Region, Role, Samples, Setup};
@@ -53,7 +53,7 @@ impl Handover for RpcClients {
 
     fn setup(args: &ClientsArgs, setup: &mut Setup) -> Result<Self, Fault> {
         let (clients_count, crowded) = (args.clients_count as usize, setup.is_crowded());
-        Ok(Self { server: setup.region()?, clients_count, crowded })
+        Ok(Self { server: setup.shared_region()?, clients_count, crowded })
     }
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
@@ -70,20 +70,20 @@ impl Handover for RpcClients {
 impl RpcClients {
     /// Runs a client: calls until the server has stopped.
     fn ask(&self, config: Config) -> Result<(), Fault> {
-        let address = self.server.wait()?.parse().map_err(Fault::of)?;
-        let mut endpoint = Endpoint::new(config).map_err(Fault::of)?;
-        let peer = endpoint.connect(&address).map_err(Fault::of)?;
+        let address = self.server.wait()?.parse().map_err(Fault::from_error)?;
+        let mut endpoint = Endpoint::new(config).map_err(Fault::from_error)?;
+        let peer = endpoint.connect(&address).map_err(Fault::from_error)?;
         loop {
-            match endpoint.call::<_, ()>(peer, NOOP, &()) {
+            match endpoint.call::<_, ()>(peer, NOOP_METHOD, &()) {
                 Ok(()) => {}
                 Err(CallError::Disconnected(_) | CallError::Stale) => return Ok(()),
-                Err(error) => return Err(Fault::of(error)),
+                Err(error) => return Err(Fault::from_error(error)),
             }
         }
     }
 
     fn serve(&self, config: Config, out: &mut Samples) -> Result<(), Fault> {
-        let mut endpoint = Endpoint::new(config).map_err(Fault::of)?;
+        let mut endpoint = Endpoint::new(config).map_err(Fault::from_error)?;
         let of_each = (0..self.clients_count).map(|_| AtomicU64::new(0)).collect();
         let counts =
             Arc::new(RequestCounts { of_each, served: AtomicU64::new(0), last: AtomicU64::new(0) });
@@ -98,8 +98,10 @@ impl RpcClients {
             }
             Ok(())
         };
-        endpoint.register("noop", 0, noop).map_err(Fault::of)?;
-        let address = endpoint.listen(&"sm://".parse().map_err(Fault::of)?).map_err(Fault::of)?;
+        endpoint.register("noop", 0, noop).map_err(Fault::from_error)?;
+        let address = endpoint
+            .listen(&"sm://".parse().map_err(Fault::from_error)?)
+            .map_err(Fault::from_error)?;
         self.server.publish(&address.to_string())?;
         while endpoint.peers().count() < self.clients_count {
             endpoint.progress(Duration::from_millis(1));
@@ -128,8 +130,8 @@ impl RpcClients {
         let before = self.counted(counts);
         let all_began = clock::ticks();
         loop {
-            out.note_batch(CALL, timed(&mut serve), batch);
-            if !out.running() {
+            out.record_batch(CALL, time_ticks(&mut serve), batch);
+            if !out.is_running() {
                 break;
             }
         }
@@ -138,7 +140,7 @@ impl RpcClients {
         let served = after.iter().zip(&before).map(|(after, before)| after - before);
         let least = served.min().unwrap_or(0).max(1) * self.clients_count as u64;
         let each = u128::from(took) * u128::from(LEAST_CALLS) / u128::from(least);
-        out.note_batch(LEAST, u64::try_from(each).unwrap_or(u64::MAX), LEAST_CALLS);
+        out.record_batch(LEAST, u64::try_from(each).unwrap_or(u64::MAX), LEAST_CALLS);
         Ok(())
     }
 

@@ -1,9 +1,9 @@
 //! Peer: a request and its response by iceoryx2, both sides polling.
 
 use super::PublishedAddress;
-use super::calls::{CallMedium, DEFAULT_WAIT, Noop, SM};
-use crate::channels::Pause;
-use crate::floor::relay::Medium;
+use super::calls::{CallMedium, Noop, VIA_SM, WAITS_BY_DEFAULT};
+use crate::channels::PollPause;
+use crate::floor::relay::RelayMedium;
 use handover_harness::{Fault, Region, Setup};
 use handover_record::Spec;
 use iceoryx2::port::client::Client;
@@ -19,7 +19,7 @@ type Service = PortFactory<ipc::Service, u64, (), u64, ()>;
 /// Medium: a request-response service of iceoryx2.
 pub(super) struct IceoryxMedium {
     service: Region<PublishedAddress>,
-    pause: Pause,
+    pause: PollPause,
 }
 
 /// State of the caller.
@@ -34,34 +34,34 @@ pub(super) struct IceoryxCaller {
 fn open(name: &str) -> Result<(Node<ipc::Service>, Service), Fault> {
     // It writes to standard error that it found no configuration.
     set_log_level(LogLevel::Error);
-    let node = NodeBuilder::new().create::<ipc::Service>().map_err(Fault::of)?;
-    let name = name.try_into().map_err(Fault::of)?;
+    let node = NodeBuilder::new().create::<ipc::Service>().map_err(Fault::from_error)?;
+    let name = name.try_into().map_err(Fault::from_error)?;
     let service = node.service_builder(&name).request_response::<u64, u64>();
-    let service = service.open_or_create().map_err(Fault::of)?;
+    let service = service.open_or_create().map_err(Fault::from_error)?;
     Ok((node, service))
 }
 
-impl Medium for IceoryxMedium {
+impl RelayMedium for IceoryxMedium {
     type Args = ();
-    const SPEC: Spec = CallMedium::<Noop, SM, DEFAULT_WAIT>::SPEC;
+    const SPEC: Spec = CallMedium::<Noop, VIA_SM, WAITS_BY_DEFAULT>::SPEC;
     type Ping = IceoryxCaller;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
-        Ok(Self { service: setup.region()?, pause: Pause::new(setup) })
+        Ok(Self { service: setup.shared_region()?, pause: PollPause::new(setup) })
     }
 
     fn ping(&self) -> Result<IceoryxCaller, Fault> {
         let (node, service) = open(&self.service.wait()?)?;
-        let client = service.client_builder().create().map_err(Fault::of)?;
+        let client = service.client_builder().create().map_err(Fault::from_error)?;
         Ok(IceoryxCaller { client, number: 0, _node: node })
     }
 
     #[inline(always)]
     fn round_trip(&self, caller: &mut IceoryxCaller) -> Result<(), Fault> {
         caller.number += 1;
-        let pending = caller.client.send_copy(caller.number).map_err(Fault::of)?;
+        let pending = caller.client.send_copy(caller.number).map_err(Fault::from_error)?;
         loop {
-            match pending.receive().map_err(Fault::of)? {
+            match pending.receive().map_err(Fault::from_error)? {
                 Some(number) if *number == caller.number => return Ok(()),
                 Some(number) => {
                     let sent = caller.number;
@@ -70,13 +70,13 @@ impl Medium for IceoryxMedium {
                         *number
                     )));
                 }
-                None => self.pause.once(),
+                None => self.pause.pause_once(),
             }
         }
     }
 
     fn end(&self, caller: &mut IceoryxCaller) -> Result<(), Fault> {
-        caller.client.send_copy(END).map(drop).map_err(Fault::of)
+        caller.client.send_copy(END).map(drop).map_err(Fault::from_error)
     }
 
     fn echo(&self) -> Result<u64, Fault> {
@@ -85,19 +85,19 @@ impl Medium for IceoryxMedium {
         let number = SERVICES.fetch_add(1, Ordering::Relaxed);
         let name = format!("handover/noop/{}/{number}", std::process::id());
         let (_node, service) = open(&name)?;
-        let server = service.server_builder().create().map_err(Fault::of)?;
+        let server = service.server_builder().create().map_err(Fault::from_error)?;
         self.service.publish(&name)?;
         let mut turns = 0;
         loop {
-            let Some(request) = server.receive().map_err(Fault::of)? else {
-                self.pause.once();
+            let Some(request) = server.receive().map_err(Fault::from_error)? else {
+                self.pause.pause_once();
                 continue;
             };
             if *request == END {
                 return Ok(turns);
             }
             turns += 1;
-            request.send_copy(*request).map_err(Fault::of)?;
+            request.send_copy(*request).map_err(Fault::from_error)?;
         }
     }
 }

@@ -7,8 +7,8 @@ pub(super) mod tarpc;
 pub(super) mod tonic;
 
 use super::PublishedAddress;
-use super::calls::{CallMedium, Noop, SLEEPS, TCP, UDS};
-use crate::floor::relay::Medium;
+use super::calls::{CallMedium, Noop, VIA_TCP, VIA_UDS, WAITS_SLEEPING};
+use crate::floor::relay::RelayMedium;
 use ::tonic::transport::server::Connected;
 use handover_harness::{Fault, Region, Setup};
 use handover_record::Spec;
@@ -41,7 +41,7 @@ pub(super) trait SocketKind: Send + Sync + 'static {
 pub(super) struct TcpSocket;
 
 impl SocketKind for TcpSocket {
-    const SPEC: Spec = CallMedium::<Noop, TCP, SLEEPS>::SPEC;
+    const SPEC: Spec = CallMedium::<Noop, VIA_TCP, WAITS_SLEEPING>::SPEC;
     type Listener = TcpListener;
     type Stream = TcpStream;
 
@@ -73,7 +73,7 @@ impl SocketKind for TcpSocket {
 pub(super) struct UnixSocket;
 
 impl SocketKind for UnixSocket {
-    const SPEC: Spec = CallMedium::<Noop, UDS, SLEEPS>::SPEC;
+    const SPEC: Spec = CallMedium::<Noop, VIA_UDS, WAITS_SLEEPING>::SPEC;
     type Listener = (UnixListener, TempDir);
     type Stream = UnixStream;
 
@@ -140,13 +140,13 @@ impl<L: RpcLibrary, K: SocketKind> LibraryMedium<L, K> {
     }
 }
 
-impl<L: RpcLibrary, K: SocketKind> Medium for LibraryMedium<L, K> {
+impl<L: RpcLibrary, K: SocketKind> RelayMedium for LibraryMedium<L, K> {
     type Args = ();
     const SPEC: Spec = K::SPEC;
     type Ping = Option<LibraryCaller<L::Client>>;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
-        Ok(Self { server: setup.region()?, over: PhantomData })
+        Ok(Self { server: setup.shared_region()?, over: PhantomData })
     }
 
     fn ping(&self) -> Result<Self::Ping, Fault> {

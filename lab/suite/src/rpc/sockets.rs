@@ -1,7 +1,7 @@
 //! Hand-written alternatives to a call.
 
-use super::calls::{CallMedium, DEFAULT_WAIT, Noop, SM};
-use crate::floor::relay::Medium;
+use super::calls::{CallMedium, Noop, VIA_SM, WAITS_BY_DEFAULT};
+use crate::floor::relay::RelayMedium;
 use crate::floor::socket::SocketEnds;
 use crate::floor::wait_word::{WaitMode, WaitWord};
 use handover_base::sync::shared::{AtomicU64, Ordering};
@@ -20,13 +20,13 @@ pub(super) struct SocketPair<const SPINS: bool> {
 /// Value sent instead of a call, to end the round.
 const END: u8 = 0xff;
 
-impl<const SPINS: bool> Medium for SocketPair<SPINS> {
+impl<const SPINS: bool> RelayMedium for SocketPair<SPINS> {
     type Args = ();
-    const SPEC: Spec = CallMedium::<Noop, SM, DEFAULT_WAIT>::SPEC;
+    const SPEC: Spec = CallMedium::<Noop, VIA_SM, WAITS_BY_DEFAULT>::SPEC;
     type Ping = ();
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
-        let (near, far) = SocketEnds::<UnixStream, SPINS>::ends(setup)?;
+        let (near, far) = SocketEnds::<UnixStream, SPINS>::create_ends(setup)?;
         let ends = Self { near, far };
         for end in [&ends.near, &ends.far] {
             end.set_nonblocking(SPINS)?;
@@ -119,14 +119,14 @@ impl MessageSlot {
     }
 }
 
-impl<const ADAPTS: bool> Medium for SharedSlots<ADAPTS> {
+impl<const ADAPTS: bool> RelayMedium for SharedSlots<ADAPTS> {
     type Args = ();
-    const SPEC: Spec = CallMedium::<Noop, SM, DEFAULT_WAIT>::SPEC;
+    const SPEC: Spec = CallMedium::<Noop, VIA_SM, WAITS_BY_DEFAULT>::SPEC;
     type Ping = u32;
 
     fn setup((): &(), setup: &mut Setup) -> Result<Self, Fault> {
         let waits = if ADAPTS { Wait::SpinThenSleep } else { Wait::Spin };
-        Ok(Self { slots: setup.region()?, mode: WaitMode::new(waits, setup) })
+        Ok(Self { slots: setup.shared_region()?, mode: WaitMode::new(waits, setup) })
     }
 
     fn ping(&self) -> Result<u32, Fault> {

@@ -37,7 +37,7 @@ args! {
     }
 }
 
-pub(super) const LENGTH_BYTES: u32 = 1500;
+pub(super) const PACKET_LENGTH_BYTES: u32 = 1500;
 
 /// Maximum number of packets sent between two checks for marks.
 const UNSEEN_MAX: usize = 128;
@@ -69,15 +69,19 @@ algorithms!(
 );
 
 /// Creates a scheduler with flows that can queue all packets that are in flight at a time.
-pub(super) fn scheduler<A: MakeScheduler>(args: &DriveArgs) -> Result<A::Scheduler, Fault> {
+pub(super) fn new_scheduler<A: MakeScheduler>(args: &DriveArgs) -> Result<A::Scheduler, Fault> {
     let packets_max = 4096 + 4 * args.clients_count * args.slots_count.max(args.batch_max);
     let config =
         engine::Config { packets_max, flows_max: args.flows_count, ..engine::Config::default() };
-    let mut scheduler = A::make(&config).map_err(Fault::of)?;
-    let flow =
-        FlowSpec { weight: 1, length_max_bytes: LENGTH_BYTES, packets_max, drop: DropPolicy::Tail };
+    let mut scheduler = A::make(&config).map_err(Fault::from_error)?;
+    let flow = FlowSpec {
+        weight: 1,
+        length_max_bytes: PACKET_LENGTH_BYTES,
+        packets_max,
+        drop: DropPolicy::Tail,
+    };
     for _ in 0..args.flows_count {
-        scheduler.add_flow(flow).map_err(Fault::of)?;
+        scheduler.add_flow(flow).map_err(Fault::from_error)?;
     }
     Ok(scheduler)
 }
@@ -106,7 +110,7 @@ impl Iterator for Offers<'_> {
     fn next(&mut self) -> Option<Offer> {
         self.left = self.left.checked_sub(1)?;
         let flow = self.flows.next()?;
-        Some(Offer { flow, length_bytes: LENGTH_BYTES, tag: 0 })
+        Some(Offer { flow, length_bytes: PACKET_LENGTH_BYTES, tag: 0 })
     }
 }
 
@@ -149,7 +153,7 @@ impl<A: MakeScheduler, M: Variant> Handover for Driver<A, M> {
             idle_policy,
             ..ArbiterConfig::default()
         };
-        let arbiter = Arbiter::new(scheduler::<A>(args)?, config).map_err(Fault::of)?;
+        let arbiter = Arbiter::new(new_scheduler::<A>(args)?, config).map_err(Fault::from_error)?;
         Ok(Driver {
             hub: arbiter.hub(),
             arbiter: TakeCell::new(arbiter),
@@ -168,20 +172,20 @@ impl<A: MakeScheduler, M: Variant> Handover for Driver<A, M> {
             return Ok(());
         }
         let index = (participant.index as u32).saturating_sub(1);
-        let mut client = self.hub.join().map_err(Fault::of)?;
+        let mut client = self.hub.join().map_err(Fault::from_error)?;
         let mut flows = ClientFlows::new(
             index % self.args.flows_count,
             self.args.clients_count.min(self.args.flows_count),
             self.args.flows_count,
         );
         let mut fault = None;
-        out.batches(|n| {
+        out.time_batches(|n| {
             if let Err(refused) = self.send(&mut client, &mut flows, n) {
                 fault.get_or_insert(refused);
             }
         });
         while client.in_flight() > 0 && !client.is_arbiter_finished() {
-            client.poll(usize::MAX, &mut NullSink, &mut ()).map_err(Fault::of)?;
+            client.poll(usize::MAX, &mut NullSink, &mut ()).map_err(Fault::from_error)?;
             yield_if_shared(self.idle_policy);
         }
         let counts = client.counts();
@@ -213,7 +217,8 @@ impl<A: MakeScheduler, M: Variant> Driver<A, M> {
             unseen += sent;
             if sent == 0 || unseen >= UNSEEN_MAX {
                 unseen = 0;
-                let back = client.poll(usize::MAX, &mut NullSink, &mut ()).map_err(Fault::of)?;
+                let back =
+                    client.poll(usize::MAX, &mut NullSink, &mut ()).map_err(Fault::from_error)?;
                 if sent == 0 && back == 0 {
                     if client.is_arbiter_finished() {
                         return Err(Fault::new(
@@ -270,7 +275,7 @@ impl Channel for LaneChannel {
     type Receiver = LaneReceiver<1>;
 
     fn pair(slots_count: u32) -> Result<(Self::Sender, Self::Receiver), Fault> {
-        lane(slots_count).map_err(Fault::of)
+        lane(slots_count).map_err(Fault::from_error)
     }
     #[inline(always)]
     fn push(sender: &mut Self::Sender, item: u64) -> bool {
@@ -330,7 +335,7 @@ impl<C: Channel> Handover for Mailbox<C> {
                     }
                 }
             };
-            out.batches(|n| {
+            out.time_batches(|n| {
                 send(number..number + n);
                 number += n;
             });
@@ -388,7 +393,7 @@ impl<A: MakeScheduler, const EACH: bool> Handover for MutexScheduler<A, EACH> {
 
     fn setup(args: &DriveArgs, setup: &mut Setup) -> Result<Self, Fault> {
         Ok(MutexScheduler {
-            shared: Mutex::new(scheduler::<A>(args)?),
+            shared: Mutex::new(new_scheduler::<A>(args)?),
             args: *args,
             idle_policy: idle_policy(setup),
             clients_left: AtomicU32::new(args.clients_count),
@@ -426,7 +431,7 @@ impl<A: MakeScheduler, const EACH: bool> Handover for MutexScheduler<A, EACH> {
         let burst_max = u64::from(together(self.args.burst_packets));
         let room = (self.args.clients_count * self.args.slots_count) as usize;
         let mut sent = 0;
-        out.batches(|n| {
+        out.time_batches(|n| {
             let mut left = n;
             while left > 0 {
                 let mut scheduler = lock();
@@ -456,7 +461,7 @@ impl<A: MakeScheduler, const EACH: bool> Handover for MutexScheduler<A, EACH> {
     }
 }
 
-pub(super) const ALL: &[Bench] = benches! {
+pub(super) const BENCHES: &[Bench] = benches! {
     many ours "lane" Spin: Mailbox<LaneChannel>;
     many ours "ring-spsc" Spin: Mailbox<Spsc<true>>;
     many peer "rtrb" Spin: Mailbox<Rtrb>, if feature = "peers";

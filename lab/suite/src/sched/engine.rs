@@ -1,8 +1,8 @@
 //! Cost of an algorithm per packet: creating, enqueueing and dequeueing it; for comparison, in rounds of their own,
 //! the same packets through a ring instead of the scheduler. Nothing is subtracted.
 
-use super::tester::{EmptyScheduler, Options, Tester};
-use crate::common::timed;
+use super::tester::{EmptyScheduler, Tester, TesterOptions};
+use crate::common::time_ticks;
 use handover_harness::{Bench, Fault, Samples, Setup, Workload};
 use handover_record::{Contender, Spec, args};
 use handover_sched::engine::{
@@ -79,7 +79,7 @@ pub(super) struct EnqueueDequeue<E: Engine> {
     tester: Tester,
 }
 
-fn options<E: Engine>(flows_count: u32, mixed: bool) -> Result<Options, Fault> {
+fn options<E: Engine>(flows_count: u32, mixed: bool) -> Result<TesterOptions, Fault> {
     let weights = E::weights(mixed);
     let set = match (mixed, flows_count / 200) {
         (false, _) => format!("{weights}:1500:{flows_count}"),
@@ -90,7 +90,8 @@ fn options<E: Engine>(flows_count: u32, mixed: bool) -> Result<Options, Fault> {
     let flows_count: u64 = flows_count.into();
     let (qmin, qmax) = (2 * flows_count, 2 * flows_count + SWING_PACKETS);
     let (qmin, qmax) = (qmin.to_string(), qmax.to_string());
-    Options::parse(&["-flowsets", &set, "-qmin", &qmin, "-qmax", &qmax]).map_err(Fault::of)
+    TesterOptions::parse(&["-flowsets", &set, "-qmin", &qmin, "-qmax", &qmax])
+        .map_err(Fault::from_error)
 }
 
 const fn spec<E: Engine>() -> Spec {
@@ -98,8 +99,11 @@ const fn spec<E: Engine>() -> Spec {
 }
 
 /// Creates a tester and replaces all packets of its flows once, so that their memory is in random order.
-fn filled_tester<S: Scheduler<u64>>(options: &Options, scheduler: &mut S) -> Result<Tester, Fault> {
-    let mut tester = Tester::new(options, scheduler).map_err(Fault::of)?.without_fairness();
+fn filled_tester<S: Scheduler<u64>>(
+    options: &TesterOptions,
+    scheduler: &mut S,
+) -> Result<Tester, Fault> {
+    let mut tester = Tester::new(options, scheduler).map_err(Fault::from_error)?.without_fairness();
     let fill = 2 * u64::from(options.flows.flows_count()) + SWING_PACKETS;
     for _ in 0..2 {
         tester.run(scheduler, fill);
@@ -113,7 +117,7 @@ impl<E: Engine> Workload for EnqueueDequeue<E> {
 
     fn setup(args: &EngineArgs, _: &mut Setup) -> Result<Self, Fault> {
         let options = options::<E>(args.flows_count, args.mixed != 0)?;
-        let mut scheduler = E::new(&options.config()).map_err(Fault::of)?;
+        let mut scheduler = E::new(&options.config()).map_err(Fault::from_error)?;
         let tester = filled_tester(&options, &mut scheduler)?;
         Ok(EnqueueDequeue { scheduler, tester })
     }
@@ -129,11 +133,11 @@ impl<E: Engine> Workload for EnqueueDequeue<E> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        while out.running() {
-            let ticks = timed(|| {
+        while out.is_running() {
+            let ticks = time_ticks(|| {
                 self.tester.run(&mut self.scheduler, STEPS);
             });
-            out.note_batch(0, ticks, PACKETS);
+            out.record_batch(0, ticks, PACKETS);
         }
     }
 }
@@ -170,11 +174,11 @@ impl<E: Engine> Workload for PacketsOnly<E> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        while out.running() {
-            let ticks = timed(|| {
+        while out.is_running() {
+            let ticks = time_ticks(|| {
                 self.tester.run(&mut self.nothing, STEPS);
             });
-            out.note_batch(0, ticks, PACKETS);
+            out.record_batch(0, ticks, PACKETS);
         }
     }
 }
@@ -193,8 +197,8 @@ impl<E: Engine> Workload for WalkFloor<E> {
     }
 
     fn sample(&mut self, out: &mut Samples) {
-        while out.running() {
-            out.note_batch(0, timed(|| self.0.run(PACKETS)), PACKETS);
+        while out.is_running() {
+            out.record_batch(0, time_ticks(|| self.0.run(PACKETS)), PACKETS);
         }
     }
 }
@@ -247,5 +251,5 @@ macro_rules! rows {
     };
 }
 
-pub(super) const ALL: &[Bench] =
+pub(super) const BENCHES: &[Bench] =
     rows!(FirstIn, Rr, Rr1, Prio, Wf2q, QuickFair, QuickFairPlus, Paced);

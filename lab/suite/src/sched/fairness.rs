@@ -2,7 +2,7 @@
 //! its share.
 
 use super::engine::{Engine, QuickFair, QuickFairPlus, Rr, Wf2q};
-use super::tester::{Options, Tester};
+use super::tester::{Tester, TesterOptions};
 use handover_harness::{Bench, Fault, Samples, Setup, Workload, benches};
 use handover_record::{Part, Spec, Unit, args};
 use handover_sched::Scheduler;
@@ -40,15 +40,15 @@ const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Workload: computes the fairness index of an algorithm.
 struct Fairness<E> {
-    options: Options,
+    options: TesterOptions,
     packets: u64,
     engine: PhantomData<E>,
 }
 
 impl<E: Engine> Fairness<E> {
     fn engine_and_tester(&self) -> Result<(E::Scheduler, Tester), Fault> {
-        let mut scheduler = E::new(&self.options.config()).map_err(Fault::of)?;
-        let tester = Tester::new(&self.options, &mut scheduler).map_err(Fault::of)?;
+        let mut scheduler = E::new(&self.options.config()).map_err(Fault::from_error)?;
+        let tester = Tester::new(&self.options, &mut scheduler).map_err(Fault::from_error)?;
         Ok((scheduler, tester))
     }
 
@@ -101,8 +101,8 @@ impl<E: Engine> Workload for Fairness<E> {
             ]);
 
     fn setup(args: &FairnessArgs, _: &mut Setup) -> Result<Self, Fault> {
-        let options =
-            Options::parse(&["-flowsets", SETS[args.flow_set as usize]]).map_err(Fault::of)?;
+        let options = TesterOptions::parse(&["-flowsets", SETS[args.flow_set as usize]])
+            .map_err(Fault::from_error)?;
         Ok(Fairness { options, packets: args.packets_count.into(), engine: PhantomData })
     }
 
@@ -112,7 +112,7 @@ impl<E: Engine> Workload for Fairness<E> {
 
     fn sample(&mut self, out: &mut Samples) {
         // One of each per round, as they are exact. A fault would have been found by `check`.
-        if out.running()
+        if out.is_running()
             && let Ok(figures) = self.figures()
         {
             for (part, bytes) in [WHEN_EMPTY, BACKLOGGED, OF_ANY_LENGTH].into_iter().zip(figures) {
@@ -122,7 +122,7 @@ impl<E: Engine> Workload for Fairness<E> {
     }
 }
 
-pub(super) const ALL: &[Bench] = benches! {
+pub(super) const BENCHES: &[Bench] = benches! {
     one ours "rr": Fairness<Rr>;
     one ours "wf2q+": Fairness<Wf2q>;
     one ours "qfq": Fairness<QuickFair>;

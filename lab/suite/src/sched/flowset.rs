@@ -27,29 +27,29 @@ use std::str::FromStr;
 /// Set of flows, numbered part by part, weight by weight, length by length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowSet {
-    parts: Vec<Part>,
+    parts: Vec<FlowSetPart>,
 }
 
 /// Part of a flow set, between two commas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct FlowSetPart {
     /// Weights of the flows.
-    pub weights: Steps,
+    pub weights: ValueRange,
     /// Lengths of the flows' longest packets, in bytes.
-    pub lengths_bytes: Steps,
+    pub lengths_bytes: ValueRange,
     /// Number of flows of each weight and length.
     pub flows_count: u32,
 }
 
 /// Range of evenly spaced values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Steps {
+pub struct ValueRange {
     min: u32,
     max: u32,
     count: u32,
 }
 
-impl Steps {
+impl ValueRange {
     /// Returns the value at this index.
     fn at(self, index: u32) -> u32 {
         let between = u64::from(self.count - 1).max(1);
@@ -68,7 +68,7 @@ impl Steps {
     }
 }
 
-impl Part {
+impl FlowSetPart {
     /// Returns the number of flows of this part.
     pub fn flows_total(&self) -> u64 {
         let per_weight = u64::from(self.flows_count) * u64::from(self.lengths_bytes.count);
@@ -92,13 +92,13 @@ impl FlowSet {
     /// Creates a set of `flows_count` flows with the same weight and longest packet; the numbers
     /// are not checked against the limits of the notation.
     pub fn equal(weight: u32, length_max_bytes: u32, flows_count: u32) -> Self {
-        let one = |value| Steps { min: value, max: value, count: 1 };
+        let one = |value| ValueRange { min: value, max: value, count: 1 };
         let (weights, lengths_bytes) = (one(weight), one(length_max_bytes));
-        Self { parts: vec![Part { weights, lengths_bytes, flows_count }] }
+        Self { parts: vec![FlowSetPart { weights, lengths_bytes, flows_count }] }
     }
 
     /// Returns the parts in the order of the text.
-    pub fn parts(&self) -> &[Part] {
+    pub fn parts(&self) -> &[FlowSetPart] {
         &self.parts
     }
 
@@ -109,7 +109,7 @@ impl FlowSet {
 
     /// Returns the sum of all flows' weights.
     pub fn weights_sum(&self) -> u64 {
-        let of = |part: &Part| {
+        let of = |part: &FlowSetPart| {
             let per_weight = u64::from(part.flows_count) * u64::from(part.lengths_bytes.count);
             part.weights.values().map(|weight| u64::from(weight) * per_weight).sum::<u64>()
         };
@@ -153,7 +153,7 @@ impl Display for FlowSet {
     }
 }
 
-impl Display for Steps {
+impl Display for ValueRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.count, self.min == self.max) {
             (1, _) => write!(f, "{}", self.min),
@@ -233,13 +233,13 @@ impl Parser<'_> {
         found
     }
 
-    fn part(&mut self) -> Result<Part, FlowSetError> {
+    fn part(&mut self) -> Result<FlowSetPart, FlowSetError> {
         let weights = self.steps(&WEIGHT)?;
         self.colon("the packets' lengths")?;
         let lengths_bytes = self.steps(&LENGTH)?;
         self.colon("the number of flows")?;
         let flows_count = self.number(&FLOWS)?;
-        Ok(Part { weights, lengths_bytes, flows_count })
+        Ok(FlowSetPart { weights, lengths_bytes, flows_count })
     }
 
     fn colon(&mut self, before: &str) -> Result<(), FlowSetError> {
@@ -253,10 +253,10 @@ impl Parser<'_> {
         }
     }
 
-    fn steps(&mut self, range: &Range) -> Result<Steps, FlowSetError> {
+    fn steps(&mut self, range: &Range) -> Result<ValueRange, FlowSetError> {
         let min = self.number(range)?;
         if !self.accept('-') {
-            return Ok(Steps { min, max: min, count: 1 });
+            return Ok(ValueRange { min, max: min, count: 1 });
         }
         let start_column = self.column;
         let max = self.number(range)?;
@@ -266,7 +266,7 @@ impl Parser<'_> {
             return Err(self.error(format!("the greatest {name} is {max}, below the least, {min}")));
         }
         if !self.accept('-') {
-            return Ok(Steps { min, max, count: if max > min { 2 } else { 1 } });
+            return Ok(ValueRange { min, max, count: if max > min { 2 } else { 1 } });
         }
         let start_column = self.column;
         let count = self.number(&STEPS)?;
@@ -274,7 +274,7 @@ impl Parser<'_> {
             self.column = start_column;
             return Err(self.error(format!("1 step from {min} to {max}: 2 or more are needed")));
         }
-        Ok(Steps { min, max, count })
+        Ok(ValueRange { min, max, count })
     }
 
     fn number(&mut self, range: &Range) -> Result<u32, FlowSetError> {

@@ -33,7 +33,7 @@ pub struct LoadProgram {
 
 impl LoadProgram {
     /// Returns the specifications of a client; an empty slice means a load without limit.
-    pub fn of(&self, thread: u32) -> &[Section] {
+    pub fn sections_of(&self, thread: u32) -> &[Section] {
         self.threads.get(&thread).map_or(&[], Vec::as_slice)
     }
 
@@ -65,7 +65,7 @@ pub struct LoadProgramError {
 
 impl LoadProgramError {
     /// Returns the error's message with the path of the file.
-    pub fn in_file<'a>(&'a self, path: &'a Path) -> impl fmt::Display + 'a {
+    pub fn display_in_file<'a>(&'a self, path: &'a Path) -> impl fmt::Display + 'a {
         ErrorInFile { error: self, path }
     }
 }
@@ -85,7 +85,7 @@ impl fmt::Display for ErrorInFile<'_> {
 ///
 /// # Errors
 /// [`LoadProgramError`] at the first mistake.
-pub fn parse(text: &str) -> Result<LoadProgram, LoadProgramError> {
+pub fn parse_load_program(text: &str) -> Result<LoadProgram, LoadProgramError> {
     let mut program = LoadProgram::default();
     let mut thread = 0;
     for (at, text) in text.lines().enumerate() {

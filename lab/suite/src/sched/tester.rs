@@ -5,9 +5,9 @@
 //! the time of [`Tester::run`], and subtract the time of the same steps with [`EmptyScheduler`].
 //!
 //! ```
-//! use handover_suite::sched::tester::{Options, Tester};
+//! use handover_suite::sched::tester::{TesterOptions, Tester};
 //!
-//! let options = Options::parse(&["-alg", "wf2q+", "-flowsets", "1-100-10:1500:10", "-n", "100K"])?;
+//! let options = TesterOptions::parse(&["-alg", "wf2q+", "-flowsets", "1-100-10:1500:10", "-n", "100K"])?;
 //! let mut scheduler = options.algorithm.build::<u64>(&options.config())?;
 //! let mut tester = Tester::new(&options, &mut scheduler)?;
 //! let report = tester.run(&mut scheduler, options.steps_count);
@@ -21,7 +21,7 @@
 mod generator;
 mod options;
 
-pub use options::{Options, OptionsError, Threshold};
+pub use options::{OptionsError, QueueThreshold, TesterOptions};
 
 use generator::Generator;
 use handover_sched::engine::{
@@ -43,12 +43,12 @@ pub struct Tester {
     watch: Option<FairnessIndex>,
     length_limit_bytes: u32,
     now_ns: u64,
-    report: Report,
+    report: TesterReport,
 }
 
 /// Results of the test since the [`Tester`] was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Report {
+pub struct TesterReport {
     /// Number of packets offered to the scheduler.
     pub enqueued: u64,
     /// Number of packets dequeued.
@@ -59,9 +59,9 @@ pub struct Report {
     pub wfi_bytes: f64,
 }
 
-impl Report {
+impl TesterReport {
     /// Formats the report like dummynet's tester, for a run of `elapsed_ns` nanoseconds.
-    pub fn line(&self, name: &str, elapsed_ns: u64, flows: &str) -> String {
+    pub fn format_line(&self, name: &str, elapsed_ns: u64, flows: &str) -> String {
         let per_packet_ns = elapsed_ns as f64 / self.enqueued.max(1) as f64;
         let (whole_s, ms) = (elapsed_ns / 1_000_000_000, elapsed_ns / 1_000_000 % 1000);
         let Self { enqueued, dequeued, wfi_bytes, .. } = self;
@@ -78,7 +78,7 @@ impl Tester {
     /// # Errors
     /// [`FlowError`] if the scheduler cannot hold the flows.
     pub fn new<T: TesterToken, S: Scheduler<T>>(
-        options: &Options,
+        options: &TesterOptions,
         scheduler: &mut S,
     ) -> Result<Self, FlowError> {
         for spec in options.flows.specs(options.packets_max()) {
@@ -89,7 +89,7 @@ impl Tester {
             watch: Some(FairnessIndex::new(options.flows.flows().map(|(weight, _)| weight.into()))),
             length_limit_bytes: options.length_bytes.unwrap_or(u32::MAX),
             now_ns: 0,
-            report: Report::default(),
+            report: TesterReport::default(),
         })
     }
 
@@ -100,22 +100,22 @@ impl Tester {
     }
 
     /// Runs `steps` steps, each of which enqueues or dequeues a packet; returns the results since the tester was
-    /// created. The index is computed when a flow has no packet left.
+    /// created. The worst-case fairness index is updated when a flow has no packet left.
     #[inline]
     pub fn run<T: TesterToken, S: Scheduler<T>>(
         &mut self,
         scheduler: &mut S,
         steps: u64,
-    ) -> Report {
+    ) -> TesterReport {
         for _ in 0..steps {
-            if let Some((flow, length_bytes)) = self.generator.next() {
+            if let Some((flow, length_bytes)) = self.generator.next_packet() {
                 self.offer(scheduler, flow, length_bytes.min(self.length_limit_bytes));
             } else {
                 self.take(scheduler);
             }
         }
         let wfi_bytes = self.watch.as_ref().map_or(0.0, FairnessIndex::when_empty_bytes);
-        Report { wfi_bytes, ..self.report }
+        TesterReport { wfi_bytes, ..self.report }
     }
 
     #[inline(always)]
@@ -130,7 +130,7 @@ impl Tester {
             }
             Ok(EnqueueOutcome::Replaced(other)) => {
                 self.report.dropped += 1;
-                self.generator.release(other.flow);
+                self.generator.record_departure(other.flow);
                 if let Some(watch) = &mut self.watch {
                     watch.queued(flow);
                     watch.dropped(other.flow);
@@ -138,7 +138,7 @@ impl Tester {
             }
             Err(_) => {
                 self.report.dropped += 1;
-                self.generator.release(flow);
+                self.generator.record_departure(flow);
                 self.take(scheduler);
             }
         }
@@ -148,7 +148,7 @@ impl Tester {
     fn take<T: TesterToken, S: Scheduler<T>>(&mut self, scheduler: &mut S) {
         if let Some(packet) = self.dequeue(scheduler) {
             self.report.dequeued += 1;
-            self.generator.release(packet.flow);
+            self.generator.record_departure(packet.flow);
             if let Some(watch) = &mut self.watch {
                 watch.served(packet.flow, packet.length_bytes);
             }
@@ -165,17 +165,17 @@ impl Tester {
         scheduler.dequeue(self.now_ns)
     }
 
-    /// Keeps every flow of an empty scheduler backlogged with `depth` packets while `packets`
-    /// packets leave. The index covers all spans of time within that: the lag that a flow builds up
-    /// between any moment and a later departure of one of its packets. Packets have their flow's
-    /// longest length, or any length up to it if `random`, a seed, is not 0.
+    /// Keeps every flow of an empty scheduler backlogged with `depth` packets until `packets` packets
+    /// were dequeued. The worst-case fairness index in the report is the greatest lag of a flow behind
+    /// its share, between any moment of the run and a later departure of one of its packets. Packets
+    /// have their flow's longest length or, if `random` (a seed) is not 0, any length up to it.
     pub fn run_backlogged<T: TesterToken, S: Scheduler<T>>(
         &mut self,
         scheduler: &mut S,
         depth: u32,
         packets: u64,
         random: u64,
-    ) -> Report {
+    ) -> TesterReport {
         let Some(mut watch) = self.watch.take() else { return self.report };
         let lengths = self.generator.lengths_bytes().to_vec();
         let (mut random, limit_bytes) = (random, self.length_limit_bytes);
@@ -207,7 +207,7 @@ impl Tester {
         }
         let wfi_bytes = watch.backlogged_bytes();
         self.watch = Some(watch);
-        Report { wfi_bytes, ..self.report }
+        TesterReport { wfi_bytes, ..self.report }
     }
 }
 

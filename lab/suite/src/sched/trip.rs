@@ -1,8 +1,8 @@
 //! One packet at a time: from a client to the arbiter and back, with no other packet in progress.
 
 use super::drive::{
-    DriveArgs, LENGTH_BYTES, MakeScheduler, OfDrr, OfFifo, OfQfq, OfWf2qPlus, idle_policy,
-    scheduler, yield_if_shared,
+    DriveArgs, MakeScheduler, OfDrr, OfFifo, OfQfq, OfWf2qPlus, PACKET_LENGTH_BYTES, idle_policy,
+    new_scheduler, yield_if_shared,
 };
 use crate::common::{TakeCell, Tally};
 use handover_harness::{Bench, Fault, Handover, Participant, Role, Samples, Setup, benches};
@@ -47,7 +47,8 @@ impl<A: MakeScheduler> Handover for ArbiterRoundTrip<A> {
             idle_policy,
             ..ArbiterConfig::default()
         };
-        let arbiter = Arbiter::new(scheduler::<A>(&ALONE)?, config).map_err(Fault::of)?;
+        let arbiter =
+            Arbiter::new(new_scheduler::<A>(&ALONE)?, config).map_err(Fault::from_error)?;
         Ok(ArbiterRoundTrip {
             hub: arbiter.hub(),
             arbiter: TakeCell::new(arbiter),
@@ -61,9 +62,9 @@ impl<A: MakeScheduler> Handover for ArbiterRoundTrip<A> {
             self.arbiter.take()?.run();
             return Ok(());
         }
-        let mut client = self.hub.join().map_err(Fault::of)?;
+        let mut client = self.hub.join().map_err(Fault::from_error)?;
         let (mut flow, mut fault) = (0, None);
-        out.batches(|n| {
+        out.time_batches(|n| {
             for _ in 0..n {
                 flow = (flow + 1) % ALONE.flows_count;
                 if let Err(refused) = self.send_and_wait(&mut client, flow) {
@@ -87,8 +88,10 @@ impl<A: MakeScheduler> Handover for ArbiterRoundTrip<A> {
 impl<A: MakeScheduler> ArbiterRoundTrip<A> {
     #[inline(always)]
     fn send_and_wait(&self, client: &mut Client, flow: u32) -> Result<(), Fault> {
-        client.send(Offer { flow, length_bytes: LENGTH_BYTES, tag: 0 }).map_err(Fault::of)?;
-        while client.poll(1, &mut NullSink, &mut ()).map_err(Fault::of)? == 0 {
+        client
+            .send(Offer { flow, length_bytes: PACKET_LENGTH_BYTES, tag: 0 })
+            .map_err(Fault::from_error)?;
+        while client.poll(1, &mut NullSink, &mut ()).map_err(Fault::from_error)? == 0 {
             if client.is_arbiter_finished() {
                 return Err(Fault::new("the arbiter has stopped before the packet was returned"));
             }
@@ -98,7 +101,7 @@ impl<A: MakeScheduler> ArbiterRoundTrip<A> {
     }
 }
 
-pub(super) const ALL: &[Bench] = benches! {
+pub(super) const BENCHES: &[Bench] = benches! {
     many ours "fifo" Spin: ArbiterRoundTrip<OfFifo>;
     many ours "drr" Spin: ArbiterRoundTrip<OfDrr>;
     many ours "qfq" Spin: ArbiterRoundTrip<OfQfq>;

@@ -68,7 +68,7 @@ impl Timers for HashedWheel {
 }
 
 /// Peer: the `DelayQueue` of `tokio-util`, in a runtime with a paused clock.
-pub(super) struct Delays {
+pub(super) struct DelayQueueTimers {
     // Declared before the runtime, so that it is dropped first.
     queue: DelayQueue<u32>,
     began: Instant,
@@ -76,7 +76,7 @@ pub(super) struct Delays {
     runtime: Runtime,
 }
 
-impl Timers for Delays {
+impl Timers for DelayQueueTimers {
     type Id = Key;
 
     fn new(timers_max: u32) -> Result<Self, Fault> {

@@ -2,9 +2,10 @@
 //! otherwise read from the machine code of this program and of the embedded shared objects.
 
 use crate::image::{Call, Image};
-use handover_suite::call::rust::{Step, through_dyn, through_pointer};
+use handover_suite::call::rust::{Increment, call_through_dyn, call_through_pointer};
 use handover_suite::call::{
-    CallLoop, CallPath, Level, SHARED_OBJECTS, c_loop, c_through_pointer, library, rust,
+    CallLoop, CallPath, OptLevel, SHARED_OBJECTS, c_call_loop, c_call_through_pointer, library,
+    rust,
 };
 use std::cell::Cell;
 use std::time::Duration;
@@ -41,7 +42,7 @@ fn counting_rust(i: u64) -> u64 {
 
 struct Counting(Cell<u64>);
 
-impl Step for Counting {
+impl Increment for Counting {
     fn next(&self, i: u64) -> u64 {
         self.0.set(self.0.get() + 1);
         i + 1
@@ -57,8 +58,8 @@ fn every_loop_makes_the_requested_number_of_calls() {
         ("rust dynamic".into(), rust::dynamic),
     ];
     for way in WAYS {
-        for level in [Level::O0, Level::O3] {
-            loops.push((format!("{way:?} {level:?}"), c_loop(way, level).unwrap()));
+        for level in [OptLevel::O0, OptLevel::O3] {
+            loops.push((format!("{way:?} {level:?}"), c_call_loop(way, level).unwrap()));
         }
     }
     for (name, run) in loops {
@@ -71,12 +72,12 @@ fn every_loop_makes_the_requested_number_of_calls() {
 #[test]
 fn callee_behind_a_pointer_or_trait_object_counts_every_call() {
     CALLS_COUNT.set(0);
-    assert_eq!(c_through_pointer(1000, counting_c), 1000);
+    assert_eq!(c_call_through_pointer(1000, counting_c), 1000);
     assert_eq!(CALLS_COUNT.get(), 1000);
-    assert_eq!(through_pointer(500, counting_rust), 500);
+    assert_eq!(call_through_pointer(500, counting_rust), 500);
     assert_eq!(CALLS_COUNT.get(), 1500);
     let counting = Counting(Cell::new(0));
-    assert_eq!(through_dyn(700, &counting), 700);
+    assert_eq!(call_through_dyn(700, &counting), 700);
     assert_eq!(counting.0.get(), 700);
 }
 
@@ -205,7 +206,7 @@ fn the_shared_loops_leave_their_object_for_every_call() {
 
 #[test]
 fn the_shared_objects_are_loaded_from_memory_so_that_the_program_can_be_moved() {
-    assert_eq!(c_loop(CallPath::Plt, Level::O3).unwrap()(3), 3);
+    assert_eq!(c_call_loop(CallPath::Plt, OptLevel::O3).unwrap()(3), 3);
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     for name in SHARED_OBJECTS.map(|object| object.name) {
         let lines: Vec<&str> = maps.lines().filter(|line| line.contains(name)).collect();
@@ -216,12 +217,12 @@ fn the_shared_objects_are_loaded_from_memory_so_that_the_program_can_be_moved() 
 
 #[test]
 fn an_environment_variable_is_found_when_set_and_not_otherwise() {
-    assert!(!library::getenv(2, c"HANDOVER_CERTAINLY_UNSET"));
+    assert!(!library::call_getenv(2, c"HANDOVER_CERTAINLY_UNSET"));
     // Cargo sets variables for every test; a bare run of this program has at least one variable.
     let set = std::env::vars_os().next().map(|(name, _)| name.into_encoded_bytes());
     let name = std::ffi::CString::new(set.unwrap()).unwrap();
-    assert!(library::getenv(2, &name));
-    assert!(!library::getenv(0, &name), "getenv was not called, but has found the variable");
+    assert!(library::call_getenv(2, &name));
+    assert!(!library::call_getenv(0, &name), "getenv was not called, but has found the variable");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use handover_harness::Bench;
 use handover_record::{ContenderKind, Spec};
-use handover_suite::ALL;
+use handover_suite::SUITES;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of specs on the ladder: the default run takes about a minute, of which each needs
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const LADDER_MAX: usize = 30;
 
 fn benches() -> impl Iterator<Item = &'static Bench> {
-    ALL.iter().flat_map(|benches| benches.iter())
+    SUITES.iter().flat_map(|benches| benches.iter())
 }
 
 /// Returns every spec once, by id.

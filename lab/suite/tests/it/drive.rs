@@ -7,9 +7,9 @@ use std::thread;
 /// Pace that sends the first hello and always answers.
 struct Opens;
 
-impl Pace for Opens {
-    fn opening(&mut self) -> Opening {
-        Opening { sends_first_hello: true, ..Opening::default() }
+impl ReplyPolicy for Opens {
+    fn start_actions(&mut self) -> StartActions {
+        StartActions { sends_first_hello: true, ..StartActions::default() }
     }
 
     fn received(&mut self, _: u64) -> Reaction {
@@ -21,7 +21,7 @@ impl Pace for Opens {
 fn single_machine_handles_each_of_its_own_messages() {
     for via in [SendMethod::Call, SendMethod::Pass] {
         let mut machine =
-            self_talker(via, LimitedAnswers::new(1000), Config::default()).expect("a machine");
+            new_self_sender(via, LimitedAnswers::new(1000), Config::default()).expect("a machine");
         machine.context().send_quiet(SelfMessage::Hello(1)).expect("room");
         assert_eq!(machine.run(), Ok(EndReason::Stopped));
         assert_eq!(machine.stats().handled, 1000);
@@ -31,12 +31,12 @@ fn single_machine_handles_each_of_its_own_messages() {
 
 #[test]
 fn two_machines_answer_each_other_until_one_stops() {
-    let paces = [LimitedAnswers::new(100), LimitedAnswers::new(u64::MAX)];
-    let [mut first, second] = pair(paces, Config::default()).expect("machines");
+    let policies = [LimitedAnswers::new(100), LimitedAnswers::new(u64::MAX)];
+    let [mut first, second] = new_pair(policies, Config::default()).expect("machines");
     second.address().send(MachineMessage::Hello { from: 0, number: 1 }).expect("room");
     let second = second.spawn(thread::Builder::new()).expect("a thread");
     for handled in [100, 200] {
-        first.handler_mut().pace.left = 100;
+        first.handler_mut().policy.left = 100;
         assert_eq!(first.run(), Ok(EndReason::Stopped));
         assert_eq!(first.stats().handled, handled);
     }
@@ -51,9 +51,9 @@ struct Rally {
     sends_first_hello: bool,
 }
 
-impl Pace for Rally {
-    fn opening(&mut self) -> Opening {
-        Opening { sends_first_hello: self.sends_first_hello, ..Opening::default() }
+impl ReplyPolicy for Rally {
+    fn start_actions(&mut self) -> StartActions {
+        StartActions { sends_first_hello: self.sends_first_hello, ..StartActions::default() }
     }
 
     fn received(&mut self, _: u64) -> Reaction {
@@ -62,10 +62,10 @@ impl Pace for Rally {
 }
 
 /// Lets two rally by the last of `ids_count` ids.
-fn rally_by_id<L: Lookup<Rally> + Send + 'static>(ids_count: usize) {
-    let paces = [Rally { sends_first_hello: false }, Rally { sends_first_hello: true }];
+fn rally_by_id<L: HandlerLookup<Rally> + Send + 'static>(ids_count: usize) {
+    let policies = [Rally { sends_first_hello: false }, Rally { sends_first_hello: true }];
     let [mut first, second] =
-        pair_by_id::<Rally, L>(paces, ids_count, Config::default()).expect("machines");
+        new_pair_by_id::<Rally, L>(policies, ids_count, Config::default()).expect("machines");
     let second = second.spawn(thread::Builder::new()).expect("a thread");
     while first.stats().handled < 100 {
         assert_eq!(first.run_once().expect("it runs").end_reason, None);
@@ -81,7 +81,7 @@ fn rally_by_id<L: Lookup<Rally> + Send + 'static>(ids_count: usize) {
 fn two_machines_answer_each_other_with_either_handler_lookup() {
     for ids_count in [1, 2, 20] {
         rally_by_id::<HandlerTable<KindPartner<Rally>, KindMessage>>(ids_count);
-        rally_by_id::<LinearSearch<KindPartner<Rally>, KindMessage>>(ids_count);
+        rally_by_id::<LinearHandlerTable<KindPartner<Rally>, KindMessage>>(ids_count);
     }
 }
 
@@ -89,7 +89,8 @@ fn two_machines_answer_each_other_with_either_handler_lookup() {
 fn server_answers_all_clients_on_their_own_threads() {
     let clients = (0..5).map(|_| Opens);
     let (mut server, clients) =
-        served(LimitedAnswers::new(1000), clients, Config::default()).expect("machines");
+        new_server_with_clients(LimitedAnswers::new(1000), clients, Config::default())
+            .expect("machines");
     let clients: Vec<_> = clients
         .into_iter()
         .map(|client| client.spawn(thread::Builder::new()).expect("a thread"))
@@ -109,7 +110,7 @@ fn server_answers_all_clients_on_their_own_threads() {
 fn every_subscriber_answers_every_post() {
     let subscribers = (0..5).map(|_| Opens);
     let (mut announcer, subscribers) =
-        served_by_topic(LimitedAnswers::new(100), subscribers, Config::default())
+        new_topic_server_with_clients(LimitedAnswers::new(100), subscribers, Config::default())
             .expect("machines");
     let subscribers: Vec<_> = subscribers
         .into_iter()

@@ -2,7 +2,7 @@
 
 use handover_sched::engine::{FlowScheduler, Visitor, Wf2qPlus};
 use handover_sched::{Algorithm, Config, DropPolicy, FlowSpec, Packet, Scheduler};
-use handover_suite::sched::tester::{Options, Report, Tester};
+use handover_suite::sched::tester::{Tester, TesterOptions, TesterReport};
 
 /// The sets of flows that schedulers are compared on, and ten thousand flows of many weights and
 /// lengths.
@@ -15,19 +15,19 @@ const SETS: &[&str] = &[
     "1-100-10:64-1500-10:100",
 ];
 
-fn options(algorithm: Algorithm, set: &str) -> Options {
-    Options::parse(&["-alg", algorithm.name(), "-flowsets", set]).expect("options")
+fn options(algorithm: Algorithm, set: &str) -> TesterOptions {
+    TesterOptions::parse(&["-alg", algorithm.name(), "-flowsets", set]).expect("options")
 }
 
 struct Index<'a> {
-    options: &'a Options,
+    options: &'a TesterOptions,
     backlogged: Option<u64>,
 }
 
 impl Visitor<u64> for Index<'_> {
-    type Output = Report;
+    type Output = TesterReport;
 
-    fn visit<S: Scheduler<u64> + Send + 'static>(self, mut scheduler: S) -> Report {
+    fn visit<S: Scheduler<u64> + Send + 'static>(self, mut scheduler: S) -> TesterReport {
         let mut tester = Tester::new(self.options, &mut scheduler).expect("the flows");
         let packets = 400_000;
         match self.backlogged {

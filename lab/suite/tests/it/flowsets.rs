@@ -2,7 +2,7 @@
 
 use handover_sched::Algorithm;
 use handover_suite::sched::flowset::FlowSet;
-use handover_suite::sched::tester::{Options, Threshold};
+use handover_suite::sched::tester::{QueueThreshold, TesterOptions};
 
 /// Flow set, number of flows, sum of weights, first and last weight and length.
 type Case = (&'static str, u32, u64, (u32, u32), (u32, u32));
@@ -89,16 +89,19 @@ fn intermediate_steps_are_rounded_down() {
 #[test]
 fn options_match_the_classic_tester() {
     let words = ["-n", "10K", "-alg", "drr", "-flowsets", "2:1500:3", "-qmin", "2n", "-qmax", "50"];
-    let options = Options::parse(&words).expect("options");
+    let options = TesterOptions::parse(&words).expect("options");
     assert_eq!((options.algorithm, options.steps_count), (Algorithm::Rr, 10_000));
-    assert_eq!((options.qmin, options.qmax), (Threshold::PerFlow(2), Threshold::Packets(50)));
-    assert_eq!((options.thresholds(), options.packets_max()), ((6, 50), 50));
+    assert_eq!(
+        (options.qmin, options.qmax),
+        (QueueThreshold::PerFlow(2), QueueThreshold::Packets(50))
+    );
+    assert_eq!((options.qmin_and_qmax_packets(), options.packets_max()), ((6, 50), 50));
     let words = ["-flows", "7", "-len", "64", "-burst", "4", "-d", "1"];
-    let options = Options::parse(&words).expect("options");
+    let options = TesterOptions::parse(&words).expect("options");
     assert_eq!(options.flows, FlowSet::equal(1, 64, 7));
     assert_eq!((options.burst, options.debug_level, options.length_bytes), (4, 1, Some(64)));
-    assert_eq!(options.thresholds(), (7, 140));
-    assert_eq!(Options::parse(&[""; 0]), Ok(Options::default()));
+    assert_eq!(options.qmin_and_qmax_packets(), (7, 140));
+    assert_eq!(TesterOptions::parse(&[""; 0]), Ok(TesterOptions::default()));
 }
 
 #[test]
@@ -115,7 +118,7 @@ fn invalid_option_is_refused_with_its_name() {
         (&["-flows", "1M", "-qmax", "1Kn"], "-qmax: 1000000000 packets for 1000000 flows"),
     ];
     for (words, message) in cases {
-        let refused = Options::parse(words).expect_err("bad options").to_string();
+        let refused = TesterOptions::parse(words).expect_err("bad options").to_string();
         assert!(refused.contains(message), "{words:?}: {refused}");
     }
 }

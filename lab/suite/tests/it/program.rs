@@ -1,7 +1,7 @@
 //! Parser of the clients' load programs.
 
 use handover_sched::drive::Section;
-use handover_suite::sched::program::{BURST_MAX_PACKETS, THREADS_MAX, parse};
+use handover_suite::sched::program::{BURST_MAX_PACKETS, THREADS_MAX, parse_load_program};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,17 +24,17 @@ fn spec(duration_ns: u64, bandwidth_bps: u64, length_bytes: u32, burst_packets: 
 
 /// Returns line, column and message of the error.
 fn parse_error(text: &str) -> (usize, usize, String) {
-    let error = parse(text).unwrap_err();
+    let error = parse_load_program(text).unwrap_err();
     (error.line, error.column, error.to_string())
 }
 
 #[test]
 fn specifications_are_in_order_and_absent_clients_are_listed() {
-    let program = parse(TWO_CLIENTS).unwrap();
+    let program = parse_load_program(TWO_CLIENTS).unwrap();
     let first = spec(1_000_000_000, 100_000_000, 64, 1);
-    assert_eq!(program.of(0), [first, spec(2_000_000_000, 1_000_000_000, 1500, 8)]);
-    assert_eq!(program.of(1), [spec(500_000_000, 10_000_000, 300, 2)]);
-    assert_eq!(program.of(2), []);
+    assert_eq!(program.sections_of(0), [first, spec(2_000_000_000, 1_000_000_000, 1500, 8)]);
+    assert_eq!(program.sections_of(1), [spec(500_000_000, 10_000_000, 300, 2)]);
+    assert_eq!(program.sections_of(2), []);
     assert_eq!(program.threads().map(|(thread, _)| thread).collect::<Vec<_>>(), [0, 1, 7]);
     assert_eq!(program.ignored_clients(2).collect::<Vec<_>>(), [7]);
     assert_eq!(program.ignored_clients(8).count(), 0);
@@ -43,10 +43,11 @@ fn specifications_are_in_order_and_absent_clients_are_listed() {
 #[test]
 fn specifications_of_one_client_may_be_in_several_sections() {
     let program =
-        parse("thread 1\n1s 1M 64 1\nthread 0\n\tthread 1 # again\n2s 1M 64 1 #\n").unwrap();
-    let [first, second] = program.of(1) else { panic!("{program:?}") };
+        parse_load_program("thread 1\n1s 1M 64 1\nthread 0\n\tthread 1 # again\n2s 1M 64 1 #\n")
+            .unwrap();
+    let [first, second] = program.sections_of(1) else { panic!("{program:?}") };
     assert_eq!((first.duration_ns, second.duration_ns), (1_000_000_000, 2_000_000_000));
-    assert_eq!(program.of(0), []);
+    assert_eq!(program.sections_of(0), []);
 }
 
 #[test]
@@ -61,13 +62,13 @@ fn thread_and_number_anywhere_in_a_line_begin_a_client() {
         "thread one is not thread 2",
         "1s 1M 64 1 thread 2",
     ] {
-        let program = parse(&format!("thread 1\n{line}\n5s 1M 64 1\n")).expect(line);
-        assert_eq!(program.of(2), [spec(5_000_000_000, 1_000_000, 64, 1)], "{line}");
-        assert_eq!(program.of(1), [], "{line}");
+        let program = parse_load_program(&format!("thread 1\n{line}\n5s 1M 64 1\n")).expect(line);
+        assert_eq!(program.sections_of(2), [spec(5_000_000_000, 1_000_000, 64, 1)], "{line}");
+        assert_eq!(program.sections_of(1), [], "{line}");
     }
     // A comment begins no client, be it a line or the rest of one.
-    let program = parse("# thread 2\n1s 1M 64 1 # as thread 2\n").unwrap();
-    assert_eq!((program.of(0).len(), program.of(2).len()), (1, 0));
+    let program = parse_load_program("# thread 2\n1s 1M 64 1 # as thread 2\n").unwrap();
+    assert_eq!((program.sections_of(0).len(), program.sections_of(2).len()), (1, 0));
 }
 
 #[test]
@@ -122,14 +123,17 @@ fn values_beyond_a_limit_are_refused_with_the_column() {
         let (line, found, message) = parse_error(text);
         assert_eq!((line, found), (1, column), "{text}: {message}");
     }
-    let most = parse("1h 1000T 65535 1M\nthread 65535").unwrap();
-    assert_eq!(most.of(0), [spec(3_600_000_000_000, 1_000_000_000_000_000, 65535, 1_000_000)]);
+    let most = parse_load_program("1h 1000T 65535 1M\nthread 65535").unwrap();
+    assert_eq!(
+        most.sections_of(0),
+        [spec(3_600_000_000_000, 1_000_000_000_000_000, 65535, 1_000_000)]
+    );
 }
 
 #[test]
 fn error_begins_with_the_file_and_the_position() {
-    let error = parse("x").unwrap_err();
-    let text = error.in_file(Path::new("dir/sched.txt")).to_string();
+    let error = parse_load_program("x").unwrap_err();
+    let text = error.display_in_file(Path::new("dir/sched.txt")).to_string();
     assert!(text.starts_with("dir/sched.txt: line 1, column 1: expected a duration"), "{text}");
 }
 
@@ -148,7 +152,7 @@ fn text_of(threads: &BTreeMap<u32, Vec<Section>>) -> String {
 proptest! {
     #[test]
     fn any_text_parses_without_panic_and_error_positions_are_in_the_text(text in "([0-9a-zé#. \n\t-]|thread){0,60}") {
-        if let Err(error) = parse(&text) {
+        if let Err(error) = parse_load_program(&text) {
             let line = text.lines().nth(error.line - 1).unwrap();
             prop_assert!((1..=line.chars().count() + 1).contains(&error.column));
         }
@@ -165,7 +169,7 @@ proptest! {
             let spec = Section { duration_ns, bandwidth_bps, length_bytes, burst_packets };
             threads.entry(thread).or_default().push(spec);
         }
-        let program = parse(&text_of(&threads)).expect("a program");
+        let program = parse_load_program(&text_of(&threads)).expect("a program");
         let parsed: BTreeMap<_, _> = program.threads().map(|(thread, specs)| (thread, specs.to_vec())).collect();
         prop_assert_eq!(parsed, threads);
     }

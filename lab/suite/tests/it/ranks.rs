@@ -1,14 +1,14 @@
 //! Tests of the text form of an MPI rank's task.
 
-use handover_suite::mpi::{Task, Work};
+use handover_suite::mpi::{RankOperation, RankTask};
 
 #[test]
 fn task_of_a_rank_survives_formatting_and_parsing() {
-    for (_, work) in Work::ALL {
-        let task = Task { work, size_bytes: 4096, memory_bytes: 1 << 26, cpus: [0, 7] };
-        assert_eq!(Task::of(&task.text()), Some(task));
+    for (_, work) in RankOperation::ALL {
+        let task = RankTask { work, size_bytes: 4096, memory_bytes: 1 << 26, cpus: [0, 7] };
+        assert_eq!(RankTask::parse(&task.to_text()), Some(task));
     }
     for text in ["", "get", "get 1 2 3", "walk 1 2 3 4", "put 1 2 3 -4"] {
-        assert_eq!(Task::of(text), None, "{text}");
+        assert_eq!(RankTask::parse(text), None, "{text}");
     }
 }

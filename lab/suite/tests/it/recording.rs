@@ -1,7 +1,7 @@
 //! Tests of the loops of `probe/*` and of their recordings.
 
 use handover_probe::read::Trace;
-use handover_suite::probe::rows::{FunctionBody, Retention, count_calls, recording};
+use handover_suite::probe::rows::{FunctionBody, Retention, count_calls, record_calls};
 
 #[test]
 fn every_loop_counts_its_calls_and_only_enabled_sites_are_recorded() {
@@ -23,8 +23,9 @@ fn every_loop_counts_its_calls_and_only_enabled_sites_are_recorded() {
         (Retention::AtEnd { events_count: 200 }, true, 200),
         (Retention::Newest, false, 0),
     ] {
-        let recorded =
-            recording(kept, wanted, [&path, &rings], || count_calls(FunctionBody::TwoProbes, 100));
+        let recorded = record_calls(kept, wanted, [&path, &rings], || {
+            count_calls(FunctionBody::TwoProbes, 100)
+        });
         let (counted, recorded) = recorded.unwrap();
         assert_eq!((counted, recorded.events_count, recorded.lost_count), (100, events_count, 0));
         // What is written at the end has gaps, which are not counted.

@@ -21,7 +21,7 @@ pub struct BrowserPage {
 
 impl BrowserPage {
     /// Starts the driver, which starts a browser with these options.
-    pub fn begin(options: &[&str], profile: &Path) -> Result<Self> {
+    pub fn start(options: &[&str], profile: &Path) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let driver = Command::new("chromedriver")
             .arg(format!("--port={port}"))
@@ -92,7 +92,7 @@ impl BrowserPage {
     }
 
     /// Returns the console messages since the last call.
-    pub fn console(&self) -> Result<Vec<String>> {
+    pub fn take_console_messages(&self) -> Result<Vec<String>> {
         let messages = self.post("/se/log", &json!({"type": "browser"}))?;
         let messages = messages.as_array().context("the browser's log is not a list")?;
         Ok(messages.iter().map(|it| it["message"].to_string()).collect())

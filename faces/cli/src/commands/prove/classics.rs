@@ -4,7 +4,7 @@
 //! a documented reason, or the machine itself differs by as much between the rounds, in which both sides are measured
 //! in turn.
 
-use super::{Prove, aligned};
+use super::{ProveArgs, aligned};
 use crate::commands::run;
 use crate::exit::{self, Interrupted};
 use anyhow::{Context, bail, ensure};
@@ -342,7 +342,7 @@ fn shown(values_ns: &[f64]) -> String {
 
 /// Runs all classic programs and the suite's benchmarks, and prints the table. Returns an error if a pair
 /// differs without a reason.
-pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn prove(args: &ProveArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let is_smoke = args.profile == Profile::Smoke;
     let mut compared: Vec<ComparedFigures> = PROGRAMS
@@ -397,7 +397,7 @@ pub fn prove(args: &Prove, out: &mut dyn Write) -> anyhow::Result<()> {
 
 /// Measures the suite's benchmarks: in processes where the operation crosses processes, and with
 /// peers only if a pair refers to a peer.
-fn measure_suite(args: &Prove) -> anyhow::Result<Vec<Record>> {
+fn measure_suite(args: &ProveArgs) -> anyhow::Result<Vec<Record>> {
     let mut records = Vec::new();
     for (are_processes, needs_peers) in [(true, false), (false, false), (false, true)] {
         let ids = PROGRAMS.iter().flat_map(|program| program.pairs).map(|pair| pair.suite.id);
@@ -418,11 +418,11 @@ fn measure_suite(args: &Prove) -> anyhow::Result<Vec<Record>> {
             peers: needs_peers,
             ..Plan::default()
         };
-        let lab = Lab::new(handover_suite::ALL, &patterns, plan).map_err(exit::plan_error)?;
-        let display = run::Display { quiet: args.json, plain: false, over: None };
+        let lab = Lab::new(handover_suite::SUITES, &patterns, plan).map_err(exit::plan_error)?;
+        let display = run::ProgressDisplay { quiet: args.json, plain: false, over: None };
         let mut measured = run::measure(&lab, &args.profile.to_string(), &args.db, display, None)?;
         records.append(&mut measured.document.records);
-        measured.verdict(Ok(()))?;
+        measured.into_result(Ok(()))?;
     }
     Ok(records)
 }
@@ -537,7 +537,7 @@ mod tests {
     fn every_pair_names_a_contender_of_the_suite() {
         for pair in PROGRAMS.iter().flat_map(|it| it.pairs) {
             let Suite { id, contender } = pair.suite;
-            let is_there = handover_suite::ALL.iter().flat_map(|it| it.iter()).any(|bench| {
+            let is_there = handover_suite::SUITES.iter().flat_map(|it| it.iter()).any(|bench| {
                 let spec = bench.spec();
                 let parts = spec.parts.iter().map(|part| format!("{}/{}", spec.id, part.name));
                 let ids: Vec<String> = match spec.parts {
@@ -554,7 +554,10 @@ mod tests {
     fn every_line_starts_with_a_classic_program() {
         for program in PROGRAMS {
             let command = program.line.split(' ').next();
-            assert!(names::CLASSICS.iter().any(|it| Some(it.command) == command), "{command:?}");
+            assert!(
+                names::CLASSIC_PROGRAMS.iter().any(|it| Some(it.command) == command),
+                "{command:?}"
+            );
             assert!(!program.pairs.is_empty());
         }
     }

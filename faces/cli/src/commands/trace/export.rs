@@ -1,7 +1,7 @@
 //! `handover trace export`: traces for other tools.
 
 use super::{TraceSelection, checked, print_missing};
-use crate::exit::usage;
+use crate::exit::to_usage_error;
 use anyhow::Context;
 use clap::Args;
 use handover_program::files;
@@ -40,15 +40,17 @@ pub fn export(args: &TraceExport, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     let shown = path.display();
     if same_file(&path, &traces) {
-        return Err(usage(format!("-o {shown}: is one of the input traces; name another file")));
+        return Err(to_usage_error(format!(
+            "-o {shown}: is one of the input traces; name another file"
+        )));
     }
     let mut is_made = false;
-    let written = files::replace_with(&path, |file| {
+    let written = files::replace_file_with(&path, |file| {
         is_made = true;
         Ok((write(args, &traces, &names, file)?, file.metadata()?.len()))
     });
     let (found, bytes) = match written {
-        Err(error) if !is_made => return Err(usage(format!("-o {shown}: {error}"))),
+        Err(error) if !is_made => return Err(to_usage_error(format!("-o {shown}: {error}"))),
         written => written.with_context(|| format!("{shown}"))?,
     };
     writeln!(out, "{} events, {bytes} bytes: {shown}", found.events)?;

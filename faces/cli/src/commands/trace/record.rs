@@ -1,6 +1,6 @@
 //! `handover trace record`, `names` and `library`: the functions of C and C++ programs.
 
-use crate::exit::{ChildExit, usage};
+use crate::exit::{ChildExit, to_usage_error};
 use anyhow::Context;
 use clap::{Args, ValueHint};
 use handover_probe::Policy;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use super::switch::KeepPolicy;
 
 #[derive(Debug, Args)]
-pub struct Record {
+pub struct TraceRecord {
     /// Output file; processes that the program starts record into FILE.PID
     #[arg(long, short = 'o', value_name = "FILE", default_value = "handover.trace")]
     pub output: PathBuf,
@@ -53,20 +53,20 @@ pub struct Record {
 }
 
 #[derive(Debug, Args)]
-pub struct Names {
+pub struct TraceNames {
     /// Trace file whose recorder was killed
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 }
 
 #[derive(Debug, Args)]
-pub struct Library {
+pub struct TraceLibrary {
     /// Folder for the library and the header; created if it does not exist
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
 }
 
-pub fn record(args: &Record) -> anyhow::Result<()> {
+pub fn record(args: &TraceRecord) -> anyhow::Result<()> {
     let policy = match args.policy {
         KeepPolicy::Stream => Policy::Stream,
         KeepPolicy::Last => Policy::Last,
@@ -111,9 +111,11 @@ fn signals() -> std::io::Result<impl Fn() -> Option<i32>> {
 
 fn of_record(refused: RecordError) -> anyhow::Error {
     match refused {
-        RecordError::Refused(refused) => usage(refused),
-        RecordError::Pattern { .. } | RecordError::Path { .. } => usage(refused),
-        RecordError::File { path, source } => usage(format!("{}: {source}", path.display())),
+        RecordError::Refused(refused) => to_usage_error(refused),
+        RecordError::Pattern { .. } | RecordError::Path { .. } => to_usage_error(refused),
+        RecordError::File { path, source } => {
+            to_usage_error(format!("{}: {source}", path.display()))
+        }
         other => other.into(),
     }
 }
@@ -151,26 +153,26 @@ fn line(one: &WrittenTrace) -> String {
     line
 }
 
-pub fn names(args: &Names, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn names(args: &TraceNames, out: &mut dyn Write) -> anyhow::Result<()> {
     let path = args.file.display();
     let count = record::add_function_names(&args.file)
-        .map_err(|error| usage(format!("{path}: {error}")))?;
+        .map_err(|error| to_usage_error(format!("{path}: {error}")))?;
     writeln!(out, "{path}: {count} functions named")?;
     Ok(())
 }
 
-pub fn library(args: &Library, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn library(args: &TraceLibrary, out: &mut dyn Write) -> anyhow::Result<()> {
     let folder = &args.folder;
     std::fs::create_dir_all(folder)
-        .map_err(|error| usage(format!("{}: {error}", folder.display())))?;
+        .map_err(|error| to_usage_error(format!("{}: {error}", folder.display())))?;
     for (name, bytes) in [
         ("libhandover-trace.so", record::RECORDING_LIBRARY_IMAGE),
         ("handover_probe.h", record::PROBE_HEADER_SOURCE.as_bytes()),
     ] {
         let path = folder.join(name);
         // Replaced atomically, as running programs have the old file mapped.
-        files::replace(&path, bytes)
-            .map_err(|error| usage(format!("{}: {error}", path.display())))?;
+        files::replace_file(&path, bytes)
+            .map_err(|error| to_usage_error(format!("{}: {error}", path.display())))?;
         writeln!(out, "{}", path.display())?;
     }
     Ok(())

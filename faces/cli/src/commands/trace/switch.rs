@@ -1,8 +1,8 @@
 //! `handover trace on`, `off` and `list`: probes enabled and disabled from another process.
 
 use super::{trace_error, unknown};
-use crate::commands::run::writable;
-use crate::exit::usage;
+use crate::commands::run::check_writable;
+use crate::exit::to_usage_error;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use handover_probe::outside::Process;
@@ -72,7 +72,7 @@ pub fn on(args: &TraceOn, out: &mut dyn Write) -> anyhow::Result<()> {
         None => format!("{}.trace", args.pid).into(),
     };
     let path = std::path::absolute(path).context("cannot find the working directory")?;
-    writable(&path, "-o")?;
+    check_writable(&path, "-o")?;
     let config = match args.policy {
         KeepPolicy::Stream => Config::stream(&path),
         KeepPolicy::Last => Config::last(&path),
@@ -168,7 +168,7 @@ fn other_process_error(refused: OtherProcessError) -> anyhow::Error {
         OtherProcessError::NoProcess { .. }
         | OtherProcessError::NoSites { .. }
         | OtherProcessError::NoRecorder { .. }
-        | OtherProcessError::Path { .. } => usage(refused),
+        | OtherProcessError::Path { .. } => to_usage_error(refused),
         other => other.into(),
     }
 }

@@ -6,8 +6,8 @@ use ratatui_core::terminal::Terminal;
 const SPECS: [&str; 3] = ["clock/now", "lock/busy", "ring/slots"];
 const TIME: Duration = Duration::from_secs(80);
 
-fn ladder(has_unicode: bool) -> Ladder {
-    let mut ladder = Ladder::of(&SPECS, "quick", 2, Some(TIME), None, has_unicode);
+fn ladder(has_unicode: bool) -> LadderView {
+    let mut ladder = LadderView::of(&SPECS, "quick", 2, Some(TIME), None, has_unicode);
     ladder.has_keys = true;
     ladder
 }
@@ -62,7 +62,7 @@ fn record(spec: &str, median: f64) -> Record {
 }
 
 /// Returns the lines of a terminal of this size, without trailing spaces.
-fn shown(ladder: &Ladder, width: u16, height: u16, since_s: u64) -> Vec<String> {
+fn shown(ladder: &LadderView, width: u16, height: u16, since_s: u64) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("create a terminal");
     let draw = terminal.draw(|frame| {
         let area = frame.area();
@@ -80,9 +80,9 @@ fn shown(ladder: &Ladder, width: u16, height: u16, since_s: u64) -> Vec<String> 
 #[test]
 fn figures_appear_on_their_rungs_as_they_are_measured() {
     let mut ladder = ladder(true);
-    ladder.begin((0, 6), 0);
-    ladder.records(&[record("clock/now", 10.0)]);
-    ladder.begin((1, 6), 1);
+    ladder.start_visit((0, 6), 0);
+    ladder.show_records(&[record("clock/now", 10.0)]);
+    ladder.start_visit((1, 6), 1);
     let mut busy = record("lock/busy", 1000.0);
     let floor = Ratio {
         id: "floor/line".into(),
@@ -94,8 +94,8 @@ fn figures_appear_on_their_rungs_as_they_are_measured() {
     };
     busy.floor = Some(floor);
     busy.warnings = vec![Warning { code: WarningCode::Wide, text: "wide".into() }];
-    ladder.records(&[busy]);
-    ladder.block(3, 12);
+    ladder.show_records(&[busy]);
+    ladder.show_blocks(3, 12);
     assert_eq!(
         shown(&ladder, 100, 12, 20),
         [
@@ -118,30 +118,30 @@ fn figures_appear_on_their_rungs_as_they_are_measured() {
 #[test]
 fn remaining_time_follows_the_pace_after_the_first_pass() {
     let mut ladder = ladder(true);
-    ladder.begin((1, 6), 1);
+    ladder.start_visit((1, 6), 1);
     assert_eq!(ladder.left(Duration::from_secs(30)), Some(Duration::from_secs(50)));
-    ladder.begin((3, 6), 0);
+    ladder.start_visit((3, 6), 0);
     assert_eq!(ladder.left(Duration::from_secs(20)), Some(Duration::from_secs(20)));
     assert_eq!(ladder.left(Duration::from_secs(75)), Some(Duration::from_secs(5)), "no longer");
     ladder.time_max = None;
-    ladder.block(1, 2);
+    ladder.show_blocks(1, 2);
     assert_eq!(ladder.left(Duration::from_secs(35)), Some(Duration::from_secs(25)));
 }
 
 #[test]
 fn sweep_has_a_rung_for_each_value() {
     let specs = ["ring/slots", "ring/slots"];
-    let mut ladder = Ladder::of(&specs, "quick", 2, None, Some("slots_count"), true);
+    let mut ladder = LadderView::of(&specs, "quick", 2, None, Some("slots_count"), true);
     let of = |slots_count: u64, median| {
         let args = BTreeMap::from([("slots_count".to_string(), slots_count)]);
         Record { args, ..record("ring/slots", median) }
     };
-    ladder.begin((0, 4), 0);
-    ladder.records(&[of(64, 10.0)]);
-    ladder.begin((1, 4), 1);
-    ladder.records(&[of(128, 20.0)]);
+    ladder.start_visit((0, 4), 0);
+    ladder.show_records(&[of(64, 10.0)]);
+    ladder.start_visit((1, 4), 1);
+    ladder.show_records(&[of(128, 20.0)]);
     // The last visit was to the other value.
-    ladder.records(&[of(64, 30.0)]);
+    ladder.show_records(&[of(64, 30.0)]);
     let labels: Vec<&str> = ladder.rungs.iter().map(|it| &*it.label).collect();
     assert_eq!(labels, ["ring/slots slots_count=64", "ring/slots slots_count=128"]);
     let medians = ladder.rungs.iter().filter_map(|it| it.figure.as_ref()).map(|it| it.median);
@@ -152,8 +152,8 @@ fn sweep_has_a_rung_for_each_value() {
 fn visited_rung_is_shown_at_every_terminal_size() {
     let mut ladder = ladder(false);
     for (visit, spec) in SPECS.iter().enumerate() {
-        ladder.begin((visit, 6), visit % SPECS.len());
-        ladder.records(&[record(spec, 123_456.0)]);
+        ladder.start_visit((visit, 6), visit % SPECS.len());
+        ladder.show_records(&[record(spec, 123_456.0)]);
     }
     ladder.add_message("lock/busy: a thread died".to_string());
     for width in 1..140 {
@@ -173,7 +173,7 @@ fn visited_rung_is_shown_at_every_terminal_size() {
 fn last_line_shows_that_the_run_ends() {
     let mut ladder = ladder(true);
     ladder.is_ending = true;
-    let last = |ladder: &Ladder| shown(ladder, 80, 10, 0).pop().unwrap_or_default();
+    let last = |ladder: &LadderView| shown(ladder, 80, 10, 0).pop().unwrap_or_default();
     assert_eq!(last(&ladder), " ending; the completed measurements are kept");
     (ladder.is_ending, ladder.has_keys) = (false, false);
     assert_eq!(last(&ladder), " Ctrl-C ends the run and keeps the completed measurements");

@@ -35,10 +35,10 @@ unsafe extern "C" {
 
 /// Echo server with the event loop of Boost.Asio.
 #[cfg(handover_boost_asio)]
-pub(crate) const ASIO: Server = Server(handover_asio_serve);
+pub(crate) const ASIO_SERVER: Server = Server(handover_asio_serve);
 /// Echo server with the event loop of libuv.
 #[cfg(handover_libuv)]
-pub(crate) const LIBUV: Server = Server(handover_libuv_serve);
+pub(crate) const LIBUV_SERVER: Server = Server(handover_libuv_serve);
 
 /// Echo server that runs on the calling thread.
 #[derive(Clone, Copy)]

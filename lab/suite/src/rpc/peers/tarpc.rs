@@ -72,11 +72,11 @@ impl RpcLibrary for Tarpc {
     }
 
     async fn echo(client: &mut PeerClient, bytes: Vec<u8>) -> Result<Vec<u8>, Fault> {
-        client.echo(context::current(), bytes).await.map_err(Fault::of)
+        client.echo(context::current(), bytes).await.map_err(Fault::from_error)
     }
 
     async fn noop(client: &mut PeerClient) -> Result<(), Fault> {
-        client.noop(context::current()).await.map_err(Fault::of)
+        client.noop(context::current()).await.map_err(Fault::from_error)
     }
 
     async fn end(_: PeerClient) -> Result<(), Fault> {

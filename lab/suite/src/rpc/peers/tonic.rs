@@ -81,10 +81,12 @@ async fn ask(
     path: &'static str,
     bytes: Vec<u8>,
 ) -> Result<Vec<u8>, Fault> {
-    client.ready().await.map_err(Fault::of)?;
+    client.ready().await.map_err(Fault::from_error)?;
     let (path, codec) = (PathAndQuery::from_static(path), ProstCodec::default());
-    let answer: Response<Payload> =
-        client.unary(Request::new(Payload { bytes }), path, codec).await.map_err(Fault::of)?;
+    let answer: Response<Payload> = client
+        .unary(Request::new(Payload { bytes }), path, codec)
+        .await
+        .map_err(Fault::from_error)?;
     Ok(answer.into_inner().bytes)
 }
 
@@ -94,8 +96,8 @@ impl RpcLibrary for Tonic {
     type Client = Grpc<Channel>;
 
     async fn connect<K: SocketKind>(place: &str) -> Result<Grpc<Channel>, Fault> {
-        let endpoint = Endpoint::from_shared(K::uri(place)).map_err(Fault::of)?;
-        Ok(Grpc::new(endpoint.connect().await.map_err(Fault::of)?))
+        let endpoint = Endpoint::from_shared(K::uri(place)).map_err(Fault::from_error)?;
+        Ok(Grpc::new(endpoint.connect().await.map_err(Fault::from_error)?))
     }
 
     async fn echo(client: &mut Grpc<Channel>, bytes: Vec<u8>) -> Result<Vec<u8>, Fault> {
@@ -119,7 +121,7 @@ impl RpcLibrary for Tonic {
             tokio_stream::once(Ok::<_, io::Error>(stream)).chain(tokio_stream::pending());
         let stopped = async move { stop.notified().await };
         let served = Server::builder().serve_with_incoming_shutdown(peer, incoming, stopped);
-        served.await.map_err(Fault::of)?;
+        served.await.map_err(Fault::from_error)?;
         // Relaxed: used by one thread.
         Ok(calls_count.load(Ordering::Relaxed))
     }

@@ -1,6 +1,6 @@
 //! Generator: chooses the flow that gets the next packet, or that packets are taken out.
 
-use super::Options;
+use super::TesterOptions;
 
 const NONE: u32 = u32::MAX;
 /// Number of lists of flows: one for each number of queued packets from 0 to 29, and one for 30 or more.
@@ -35,8 +35,8 @@ fn level(queued_count: u32) -> usize {
 }
 
 impl Generator {
-    pub(super) fn new(options: &Options) -> Self {
-        let (qmin, qmax) = options.thresholds();
+    pub(super) fn new(options: &TesterOptions) -> Self {
+        let (qmin, qmax) = options.qmin_and_qmax_packets();
         let lengths_bytes: Vec<u32> = options.flows.flows().map(|(_, bytes)| bytes).collect();
         let flows_count = lengths_bytes.len();
         let mut generator = Self {
@@ -66,7 +66,7 @@ impl Generator {
 
     /// Returns the flow and the length in bytes of the next packet to enqueue; `None` if a packet must be dequeued.
     #[inline(always)]
-    pub(super) fn next(&mut self) -> Option<(u32, u32)> {
+    pub(super) fn next_packet(&mut self) -> Option<(u32, u32)> {
         if self.is_filling {
             self.is_filling = self.queued_count < self.qmax;
         } else {
@@ -89,7 +89,7 @@ impl Generator {
 
     /// Records that a packet of this flow is no longer queued.
     #[inline(always)]
-    pub(super) fn release(&mut self, id: u32) {
+    pub(super) fn record_departure(&mut self, id: u32) {
         self.queued_count -= 1;
         let count = self.counts[id as usize];
         self.recount(id, count, count - 1);

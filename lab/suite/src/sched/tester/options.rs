@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 /// Options `-n -d -alg -flowsets -len -burst -qmin -qmax -flows`, as in dummynet's tester.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct TesterOptions {
     /// `-alg`: the algorithm; `rr` by default.
     pub algorithm: Algorithm,
     /// `-flowsets`, or else `-flows` flows of weight 1 and of `-len` bytes.
@@ -22,23 +22,23 @@ pub struct Options {
     /// `-burst`: the number of packets in a row of one flow.
     pub burst: u32,
     /// `-qmin`: the number of queued packets at which the generator starts to offer packets again.
-    pub qmin: Threshold,
+    pub qmin: QueueThreshold,
     /// `-qmax`: the number of queued packets at which the generator stops offering packets.
-    pub qmax: Threshold,
+    pub qmax: QueueThreshold,
 }
 
 /// Threshold of queued packets: in total, or for each flow (written with a trailing `n`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Threshold {
+pub enum QueueThreshold {
     /// The threshold is a number of packets in total.
     Packets(u32),
     /// The threshold is a number of packets for each flow.
     PerFlow(u32),
 }
 
-impl Threshold {
+impl QueueThreshold {
     /// Returns the threshold in packets of all flows together, for `flows_count` flows.
-    pub fn packets(self, flows_count: u32) -> u64 {
+    pub fn total_packets(self, flows_count: u32) -> u64 {
         match self {
             Self::Packets(count) => count.into(),
             Self::PerFlow(count) => u64::from(count) * u64::from(flows_count),
@@ -46,7 +46,7 @@ impl Threshold {
     }
 }
 
-impl FromStr for Threshold {
+impl FromStr for QueueThreshold {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -125,7 +125,7 @@ fn count(text: &str, max: u64) -> Result<u64, String> {
 
 const LENGTH_BYTES: u32 = 1500;
 
-impl Options {
+impl TesterOptions {
     /// Parses the words of a command line, each option followed by its value.
     ///
     /// # Errors
@@ -169,7 +169,7 @@ impl Options {
             }
         };
         let flows_count = options.flows.flows_count();
-        let packets = options.thresholds().1;
+        let packets = options.qmin_and_qmax_packets().1;
         if packets > PACKETS_LIMIT.into() {
             return Err(OptionsError::Packets { packets, flows_count });
         }
@@ -178,15 +178,15 @@ impl Options {
 
     /// Returns the numbers of queued packets between which the generator alternates: `qmin` and
     /// `qmax`.
-    pub fn thresholds(&self) -> (u64, u64) {
+    pub fn qmin_and_qmax_packets(&self) -> (u64, u64) {
         let flows_count = self.flows.flows_count();
-        let qmin = self.qmin.packets(flows_count);
-        (qmin, self.qmax.packets(flows_count).max(qmin + 1))
+        let qmin = self.qmin.total_packets(flows_count);
+        (qmin, self.qmax.total_packets(flows_count).max(qmin + 1))
     }
 
     /// Returns the maximum number of packets that the generator queues at a time.
     pub fn packets_max(&self) -> u32 {
-        self.thresholds().1.min(PACKETS_LIMIT.into()) as u32
+        self.qmin_and_qmax_packets().1.min(PACKETS_LIMIT.into()) as u32
     }
 
     /// Returns the configuration of a scheduler for these flows and packets.
@@ -199,7 +199,7 @@ impl Options {
     }
 }
 
-impl Default for Options {
+impl Default for TesterOptions {
     /// Returns options for one flow, the algorithm `rr`, 1 to 20 queued packets, and a million steps.
     fn default() -> Self {
         Self {
@@ -209,8 +209,8 @@ impl Default for Options {
             debug_level: 0,
             length_bytes: None,
             burst: 1,
-            qmin: Threshold::PerFlow(1),
-            qmax: Threshold::PerFlow(20),
+            qmin: QueueThreshold::PerFlow(1),
+            qmax: QueueThreshold::PerFlow(20),
         }
     }
 }

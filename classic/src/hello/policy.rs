@@ -1,8 +1,8 @@
 //! Message timing and output of the demos' machines: answers at once or after a pause, and a line for each stage.
 
-use super::log::TARGET;
+use super::log::TRACING_TARGET;
 use handover_base::affinity;
-use handover_suite::event::drive::{Opening, Pace, Reaction};
+use handover_suite::event::drive::{Reaction, ReplyPolicy, StartActions};
 use std::time::Duration;
 
 /// Tracing target of the stages of a message.
@@ -10,7 +10,7 @@ const STAGE: &str = "handover::hello::stage";
 
 /// Ways in which a machine starts the conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Opener {
+pub enum FirstMessage {
     /// The machine sends the first message at once.
     First,
     /// The machine sends the first message when an IDLE timer of 0 s expires.
@@ -38,13 +38,13 @@ impl SentLine {
     fn print(self, number: u64) {
         match self {
             SentLine::To { evm_id } => {
-                tracing::info!(target: TARGET, "HELLO msg sent to evm_id={evm_id}: \"HELLO: {number}\"");
+                tracing::info!(target: TRACING_TARGET, "HELLO msg sent to evm_id={evm_id}: \"HELLO: {number}\"");
             }
             SentLine::FirstJoined if number == 1 => {
-                tracing::info!(target: TARGET, "HELLO msg sent: \"HELLO{number}\"");
+                tracing::info!(target: TRACING_TARGET, "HELLO msg sent: \"HELLO{number}\"");
             }
             SentLine::Plain | SentLine::FirstJoined => {
-                tracing::info!(target: TARGET, "HELLO msg sent: \"HELLO: {number}\"");
+                tracing::info!(target: TRACING_TARGET, "HELLO msg sent: \"HELLO: {number}\"");
             }
         }
     }
@@ -57,7 +57,7 @@ pub struct Demo {
     /// `true` if the next sent message is to be printed.
     prints_next: bool,
     sent_line: SentLine,
-    opener: Opener,
+    opener: FirstMessage,
     stops_after: Option<Duration>,
     cpu: Option<u32>,
     idle: Duration,
@@ -67,19 +67,19 @@ pub struct Demo {
 impl Demo {
     pub fn new(
         live: bool,
-        opener: Opener,
+        opener: FirstMessage,
         stops_after: Option<Duration>,
         cpu: Option<u32>,
         idle: Duration,
     ) -> Demo {
         // A live loop prints only its first hello.
-        let prints_next = !live || opener != Opener::Second;
+        let prints_next = !live || opener != FirstMessage::Second;
         let sent_line = SentLine::Plain;
         Demo { live, prints_next, sent_line, opener, stops_after, cpu, idle, quit: false }
     }
 
     /// Returns this with another format of the line that is printed for a sent message.
-    pub fn sent_line(self, sent_line: SentLine) -> Demo {
+    pub fn with_sent_line(self, sent_line: SentLine) -> Demo {
         Demo { sent_line, ..self }
     }
 
@@ -101,20 +101,20 @@ fn shown(time: Duration) -> String {
     }
 }
 
-impl Pace for Demo {
-    fn opening(&mut self) -> Opening {
+impl ReplyPolicy for Demo {
+    fn start_actions(&mut self) -> StartActions {
         if let Some(Err(refused)) = self.cpu.map(affinity::pin) {
-            tracing::warn!(target: TARGET, "not pinned: {refused}");
+            tracing::warn!(target: TRACING_TARGET, "not pinned: {refused}");
         }
-        let when_idle = self.opener == Opener::FirstWhenIdle;
+        let when_idle = self.opener == FirstMessage::FirstWhenIdle;
         if when_idle {
-            tracing::info!(target: TARGET, "IDLE timer set: 0 s");
+            tracing::info!(target: TRACING_TARGET, "IDLE timer set: 0 s");
         }
         if let Some(delay) = self.stops_after {
-            tracing::info!(target: TARGET, "QUIT timer set: {}", shown(delay));
+            tracing::info!(target: TRACING_TARGET, "QUIT timer set: {}", shown(delay));
         }
-        Opening {
-            sends_first_hello: self.opener == Opener::First,
+        StartActions {
+            sends_first_hello: self.opener == FirstMessage::First,
             first_hello_after: when_idle.then_some(Duration::ZERO),
             stops_after: self.stops_after,
         }
@@ -122,20 +122,20 @@ impl Pace for Demo {
 
     #[inline]
     fn received(&mut self, number: u64) -> Reaction {
-        tracing::debug!(target: TARGET, "(cb entry) HELLO: {number}");
+        tracing::debug!(target: TRACING_TARGET, "(cb entry) HELLO: {number}");
         if self.live {
             return Reaction::Answer;
         }
-        tracing::info!(target: TARGET, "HELLO msg received: \"HELLO: {number}\"");
-        tracing::info!(target: TARGET, "IDLE timer set: {}", shown(self.idle));
+        tracing::info!(target: TRACING_TARGET, "HELLO msg received: \"HELLO: {number}\"");
+        tracing::info!(target: TRACING_TARGET, "IDLE timer set: {}", shown(self.idle));
         Reaction::AnswerAfter(self.idle)
     }
 
     #[inline]
     fn gathered(&mut self, number: u64) {
-        tracing::debug!(target: TARGET, "(cb entry) HELLO: {number}");
+        tracing::debug!(target: TRACING_TARGET, "(cb entry) HELLO: {number}");
         if !self.live {
-            tracing::info!(target: TARGET, "HELLO msg received: \"HELLO: {number}\"");
+            tracing::info!(target: TRACING_TARGET, "HELLO msg received: \"HELLO: {number}\"");
         }
     }
 
@@ -149,12 +149,12 @@ impl Pace for Demo {
     }
 
     fn idle_over(&mut self) {
-        tracing::debug!(target: TARGET, "(cb entry) IDLE timer");
-        tracing::info!(target: TARGET, "IDLE timer expired!");
+        tracing::debug!(target: TRACING_TARGET, "(cb entry) IDLE timer");
+        tracing::info!(target: TRACING_TARGET, "IDLE timer expired!");
     }
 
     fn quit(&mut self) {
-        tracing::debug!(target: TARGET, "(cb entry) QUIT timer");
+        tracing::debug!(target: TRACING_TARGET, "(cb entry) QUIT timer");
         self.quit = true;
     }
 }
@@ -179,9 +179,9 @@ mod tests {
     #[test]
     fn live_loop_answers_at_once_and_paced_loop_after_its_pause() {
         let pause = Duration::from_secs(10);
-        let live = Demo::new(true, Opener::First, None, None, pause).received(1);
+        let live = Demo::new(true, FirstMessage::First, None, None, pause).received(1);
         assert_eq!(live, Reaction::Answer);
-        let slow = Demo::new(false, Opener::First, None, None, pause).received(1);
+        let slow = Demo::new(false, FirstMessage::First, None, None, pause).received(1);
         assert_eq!(slow, Reaction::AnswerAfter(pause));
     }
 }
