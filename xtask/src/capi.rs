@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::run::Run;
+use crate::run::CommandLine;
 use crate::workspace::Workspace;
 
 /// Options of `capi`.
@@ -19,9 +19,11 @@ pub struct CapiOptions {
 /// Builds the library with optimisation and installs it.
 pub fn capi(options: &CapiOptions) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
-    Run::new("cargo build -p handover-capi --release").current_dir(&workspace.root).run()?;
+    CommandLine::new("cargo build -p handover-capi --release")
+        .current_dir(&workspace.root)
+        .run()?;
     let archive = workspace.target.join("release/libhandover.a");
-    Run::program(workspace.root.join("faces/capi/install.sh"))
+    CommandLine::program(workspace.root.join("faces/capi/install.sh"))
         .args([&archive, &options.prefix])
         .run()?;
     println!("{}", options.prefix.display());

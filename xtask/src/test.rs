@@ -129,7 +129,7 @@ impl Step {
             Self::Docs => steps::sources::build_docs(context),
             Self::Loom => steps::models::test_with_loom(context),
             Self::Portable => steps::models::test_portable_code(context),
-            Self::Packages => steps::sources::packages(context),
+            Self::Packages => steps::sources::check_packages(context),
             Self::Miri => steps::models::test_with_miri(context),
             Self::Sanitizers => steps::sanitizers::test_with_sanitizers(context),
             Self::Fuzz => steps::models::run_fuzz_targets(context),

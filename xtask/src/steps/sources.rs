@@ -139,7 +139,7 @@ pub fn run_doctests(context: &mut TestContext) -> Result<()> {
 
 /// Packages every crate that can be published. With `--long`, also builds each from its package, where the other crates
 /// are those of the packages, too.
-pub fn packages(context: &mut Context) -> Result<()> {
+pub fn check_packages(context: &mut TestContext) -> Result<()> {
     const UNPUBLISHED: [&str; 3] = ["handover-evh_perf", "handover-tidy", "handover-xtask"];
     // The packages are made of the files as they are, committed or not.
     let mut run = cargo(context, "cargo package --workspace --allow-dirty --quiet");
