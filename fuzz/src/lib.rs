@@ -297,7 +297,11 @@ pub fn program(bytes: &[u8]) {
     match load::parse_load_program(&text) {
         Ok(program) => {
             for (thread, specs) in program.threads() {
-                assert!(thread < THREADS_MAX && specs == program.sections_of(thread) && !specs.is_empty());
+                assert!(
+                    thread < THREADS_MAX
+                        && specs == program.sections_of(thread)
+                        && !specs.is_empty()
+                );
                 for spec in specs {
                     assert!(spec.duration_ns > 0, "an accepted line has no duration: {spec:?}");
                     assert!((1..=BANDWIDTH_MAX_BPS).contains(&spec.bandwidth_bps), "{spec:?}");
