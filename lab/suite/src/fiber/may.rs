@@ -4,7 +4,7 @@
 //! runs on the CPU of the participant that started it.
 
 use super::FiberContender;
-use super::contenders::all;
+use super::contenders::check_count;
 use crate::common::time_ticks;
 use handover_harness::Fault;
 use may::coroutine::{JoinHandle, sleep, yield_now};

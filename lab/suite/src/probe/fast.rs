@@ -46,7 +46,7 @@ impl Workload for SpanCollection {
     }
 
     fn check(&mut self) -> Result<(), Fault> {
-        let collector = LocalCollector::start_recording();
+        let collector = LocalCollector::start();
         calls(BATCH, Fastrace::span);
         let spans = collector.collect().to_span_records(SpanContext::random());
         match spans.len() as u64 {
@@ -58,7 +58,7 @@ impl Workload for SpanCollection {
     fn sample(&mut self, out: &mut Samples) {
         while out.is_running() {
             let began = clock::ticks();
-            let collector = LocalCollector::start_recording();
+            let collector = LocalCollector::start();
             calls(BATCH, Fastrace::span);
             drop(collector.collect());
             out.record_batch(0, clock::ticks().saturating_sub(began), BATCH);
