@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 mod capi;
+mod context;
 mod dist;
 mod layouts;
 mod peers;

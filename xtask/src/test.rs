@@ -1,7 +1,6 @@
 //! `cargo xtask test`: every check.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,9 +9,8 @@ use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use tempfile::TempDir;
 
-use crate::run::CommandLine;
+use crate::context::TestContext;
 use crate::steps;
-use crate::steps::programs::TestProgram;
 use crate::workspace::Workspace;
 
 /// Options of `test`.
@@ -140,65 +138,6 @@ impl Step {
             Self::Chromium => steps::chromium::test_in_chromium(context),
             Self::Deny => steps::deny::check_dependencies(context),
         }
-    }
-}
-
-/// Inputs and results shared by the steps.
-#[derive(Clone, Debug)]
-pub struct TestContext {
-    /// Workspace that is tested.
-    pub workspace: Workspace,
-    /// `true` if `--long` was given.
-    pub long: bool,
-    /// Names of the packages to test with `--changed`; `None` for all.
-    pub affected: Option<BTreeSet<String>>,
-    /// `true` if steps were selected with `--only`.
-    pub only: bool,
-    /// Names of the crates that differ from `origin/HEAD`.
-    pub differing: BTreeSet<String>,
-    /// `true` if clippy is installed: the build then also lints.
-    pub has_clippy: bool,
-    /// Temporary folder of the test run, removed at its end.
-    pub temporary: PathBuf,
-    /// Test programs; `None` until they are built.
-    pub programs: Option<Vec<TestProgram>>,
-    /// Number of tests that passed in the current step.
-    pub tests: u64,
-    /// `true` if the smoke run was done, with its results in `temporary`.
-    pub ladder_ran: bool,
-    skipped: Vec<String>,
-}
-
-impl TestContext {
-    /// Returns a cargo command for the workspace, in the profile of the tests. Clippy's driver compiles the crates that
-    /// differ from `origin/HEAD`, so that linting needs no second compilation; `--long` lints all crates. If the variable
-    /// `CI` is set, the build has neither line tables nor incremental files: a quarter less time for the workspace's
-    /// crates.
-    pub fn cargo_command(&self, line: &str) -> CommandLine {
-        let mut run = CommandLine::new(line).current_dir(&self.workspace.root);
-        if std::env::var_os("CI").is_some() {
-            run = run.env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_DEBUG", "0");
-        }
-        if !self.has_clippy {
-            return run;
-        }
-        let linted = self.differing.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
-        run.env_path("RUSTC_WORKSPACE_WRAPPER", &self.workspace.root.join("xtask/lint-or-compile"))
-            .env("HANDOVER_LINTED", &linted)
-            .env("CLIPPY_ARGS", "-Dwarnings")
-    }
-
-    /// Returns `true` if the tests of a package are to be run.
-    pub fn should_test(&self, package: &str) -> bool {
-        self.affected.as_ref().is_none_or(|affected| affected.contains(package))
-    }
-
-    /// Adds a line to the list of skipped checks.
-    pub fn record_skipped(&mut self, what: &str, why: impl AsRef<str>) {
-        let why = why.as_ref().trim().lines().next().unwrap_or_default();
-        let line = format!("skipped: {what}: {why}");
-        println!("{line}");
-        self.skipped.push(line);
     }
 }
 

@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
 use super::programs;
+use crate::context::TestContext;
 use crate::run::CommandLine;
-use crate::test::TestContext;
 use crate::workspace::Workspace;
 
 /// Builds the release binary, measures the default benchmarks with smoke values, and runs the fault tests.

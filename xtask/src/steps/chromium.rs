@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::binary;
 use super::prerequisites::install_debian_packages;
+use crate::context::TestContext;
 use crate::run::CommandLine;
-use crate::test::TestContext;
 
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
+use crate::context::TestContext;
 use crate::run::CommandLine;
-use crate::test::TestContext;
 
 /// Command that installs cargo-deny without the default features, which only fetch advisories.
 const INSTALL: &str = "cargo install --locked --debug --no-default-features cargo-deny@0.20.2";

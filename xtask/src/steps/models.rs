@@ -6,8 +6,8 @@ use anyhow::{Result, ensure};
 
 use super::prerequisites::install_components;
 use super::programs::LOW_PRIORITY_PREFIX;
+use crate::context::TestContext;
 use crate::run::CommandLine;
-use crate::test::TestContext;
 use crate::workspace::{Crate, package_args};
 
 /// Duration of the run of each fuzz target, in seconds.

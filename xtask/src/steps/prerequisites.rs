@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::context::TestContext;
 use crate::run::CommandLine;
-use crate::test::TestContext;
 
 /// Maximum duration of an installation.
 const INSTALL_MAX: Duration = Duration::from_secs(600);

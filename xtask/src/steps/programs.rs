@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
+use crate::context::TestContext;
 use crate::run::CommandLine;
-use crate::test::TestContext;
 use crate::workspace::{Crate, Workspace};
 
 /// Command that builds every test and example. Builds of one package (`-p handover`) would select

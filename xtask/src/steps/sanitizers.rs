@@ -18,8 +18,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::prerequisites::install_components;
+use crate::context::TestContext;
 use crate::run::CommandLine;
-use crate::test::TestContext;
 
 /// Crates whose threads share memory through `unsafe`.
 const CRATES: [&str; 6] = [

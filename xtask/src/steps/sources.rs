@@ -8,8 +8,8 @@ use anyhow::Result;
 
 use super::prerequisites::install_components;
 use super::programs;
+use crate::context::TestContext;
 use crate::run::CommandLine;
-use crate::test::TestContext;
 use crate::workspace::Crate;
 
 /// Maximum duration of an example.

@@ -171,7 +171,7 @@ fn rust_loops_call_their_function() {
     let calls = program.function("call4rust9same_file").calls_in_loops();
     let names: Vec<String> = calls.iter().flat_map(|call| program.names_at(call)).collect();
     assert!(names.iter().any(|name| name.contains("call4rust4next")), "{names:?}");
-    for name in ["call4rust15through_pointer", "call4rust11through_dyn"] {
+    for name in ["call4rust20call_through_pointer", "call4rust16call_through_dyn"] {
         let calls = program.function(name).calls_in_loops();
         assert!(calls.contains(&Call::Indirect), "{name}: {calls:?}");
     }
