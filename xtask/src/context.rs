@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use crate::run::CommandLine;
-use crate::steps::programs::TestProgram;
 use crate::workspace::Workspace;
 
 /// Inputs and results shared by the steps.
@@ -65,4 +64,19 @@ impl TestContext {
         println!("{line}");
         self.skipped.push(line);
     }
+}
+
+/// Executable with tests, as built by cargo.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestProgram {
+    /// Folder of the package, in which cargo would run the program.
+    pub folder: PathBuf,
+    /// Name of the package.
+    pub package: String,
+    /// Name of the target: the crate for unit tests, otherwise the test.
+    pub target: String,
+    /// Source file of the target.
+    pub source: PathBuf,
+    /// Path of the executable.
+    pub path: PathBuf,
 }

@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(names(Phase::First), ["fmt", "build"]);
         assert_eq!(names(Phase::Programs), ["tests", "examples", "binary", "chromium"]);
         assert_eq!(names(Phase::Compiler), ["doctests", "loom", "portable"]);
-        assert_eq!(names(Phase::Analysis), ["tidy", "deny", "miri"]);
+        assert_eq!(names(Phase::Analysis), ["tidy", "deny", "packages", "miri"]);
         let long = ["clippy", "docs", "release", "sanitizers", "fuzz", "soak", "dist"];
         assert_eq!(names(Phase::Long), long);
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
-use crate::context::TestContext;
+use crate::context::{TestContext, TestProgram};
 use crate::run::CommandLine;
 use crate::workspace::{Crate, Workspace};
 
@@ -32,21 +32,6 @@ pub const LOW_PRIORITY_PREFIX: &str = "nice -n 19";
 
 /// Number of times that a probe test with `--long` switches probes while threads execute them.
 const PROBE_FLIPS: &str = "1000000";
-
-/// Executable with tests, as built by cargo.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TestProgram {
-    /// Folder of the package, in which cargo would run the program.
-    pub folder: PathBuf,
-    /// Name of the package.
-    pub package: String,
-    /// Name of the target: the crate for unit tests, otherwise the test.
-    pub target: String,
-    /// Source file of the target.
-    source: PathBuf,
-    /// Path of the executable.
-    pub path: PathBuf,
-}
 
 /// Message `compiler-artifact` of cargo's JSON output, one per line; other messages are skipped.
 #[derive(Deserialize)]
