@@ -1,7 +1,7 @@
 //! Facts that handover-base finds about this machine: `cargo run -p handover-base --example tour`.
 
 use handover_base::topology::{self, CpuList, Placement, Topology};
-use handover_base::units::{Size, format_ns};
+use handover_base::units::{ByteSize, format_ns};
 use handover_base::{affinity, clock, usage};
 use std::io::Write;
 
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "           L{} {}: {}, lines of {} bytes, shared by {}",
             cache.level,
             cache.kind.to_lowercase(),
-            Size(cache.size_bytes),
+            ByteSize(cache.size_bytes),
             cache.line_bytes,
             CpuList(&cache.shared_by)
         )?;
@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         writeln!(out, "           {assumption}")?;
     }
 
-    let allowed = topology::allowed();
+    let allowed = topology::allowed_cpus();
     writeln!(out, "allowed    CPUs {}", CpuList(&allowed))?;
     match topology::quota_cpus() {
         Some(cpus) => writeln!(out, "quota      {cpus} CPUs")?,
@@ -67,28 +67,28 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     // Cost of a thousand pinned readings of the clock to this thread.
-    let mask = affinity::mask();
+    let mask = affinity::thread_cpus();
     affinity::pin(allowed[0])?;
-    let before = usage::thread();
+    let before = usage::thread_usage();
     let start = clock::ticks();
     let mut last = start;
     for _ in 0..1000 {
         last = clock::ticks();
     }
-    let spent = usage::thread() - before;
+    let spent = usage::thread_usage() - before;
     writeln!(
         out,
         "usage      1000 readings on CPU {}: {}, {} switches",
         affinity::current_cpu(),
-        format_ns(clock::ns(last - start) as f64),
+        format_ns(clock::ns_from_ticks(last - start) as f64),
         spent.switches_voluntary + spent.switches_involuntary
     )?;
-    affinity::set_mask(&mask)?;
-    if let Some(steal) = usage::read_steal(&allowed) {
+    affinity::set_thread_cpus(&mask)?;
+    if let Some(steal) = usage::read_steal_time(&allowed) {
         writeln!(
             out,
             "steal      {:.2} % of all CPU time since the machine started",
-            steal.share() * 100.0
+            steal.stolen_share() * 100.0
         )?;
     }
     Ok(())

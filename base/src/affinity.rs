@@ -2,17 +2,17 @@
 //!
 //! ```
 //! use handover_base::affinity;
-//! let before = affinity::mask();
+//! let before = affinity::thread_cpus();
 //! affinity::pin(before[0])?;
 //! assert_eq!(affinity::current_cpu(), before[0]);
-//! affinity::set_mask(&before)?;
+//! affinity::set_thread_cpus(&before)?;
 //! # Ok::<(), affinity::PinError>(())
 //! ```
 
 use crate::os;
 use std::io::{self, ErrorKind};
 
-/// Error of [`pin`] and [`set_mask`]: the thread could not be bound to the requested CPUs.
+/// Error of [`pin`] and [`set_thread_cpus`]: the thread could not be bound to the requested CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PinError {
@@ -53,7 +53,7 @@ fn list(cpus: &[u32]) -> String {
 /// # Cost
 /// A system call and, if the thread must move, a migration: some µs.
 pub fn pin(cpu: u32) -> Result<(), PinError> {
-    set_mask(&[cpu])
+    set_thread_cpus(&[cpu])
 }
 
 /// Returns the CPU on which the calling thread runs; the thread may have moved since, unless it is pinned.
@@ -62,7 +62,7 @@ pub fn pin(cpu: u32) -> Result<(), PinError> {
 /// About 10 ns (vDSO).
 #[must_use]
 pub fn current_cpu() -> u32 {
-    os::current_cpu().unwrap_or_else(|| mask().first().copied().unwrap_or(0))
+    os::current_cpu().unwrap_or_else(|| thread_cpus().first().copied().unwrap_or(0))
 }
 
 /// Returns the CPUs that the calling thread may run on, sorted; never empty.
@@ -70,13 +70,13 @@ pub fn current_cpu() -> u32 {
 /// # Cost
 /// One system call.
 #[must_use]
-pub fn mask() -> Vec<u32> {
-    cpus_or_status(os::affinity(), "/proc/thread-self/status")
+pub fn thread_cpus() -> Vec<u32> {
+    cpus_or_status(os::thread_cpus(), "/proc/thread-self/status")
 }
 
 /// Returns the CPUs that the main thread may run on.
-pub(crate) fn main_mask() -> Vec<u32> {
-    cpus_or_status(os::main_affinity(), "/proc/self/status")
+pub(crate) fn main_thread_cpus() -> Vec<u32> {
+    cpus_or_status(os::main_thread_cpus(), "/proc/self/status")
 }
 
 fn cpus_or_status(cpus: io::Result<Vec<u32>>, status: &str) -> Vec<u32> {
@@ -101,14 +101,15 @@ fn cpus_of_status(path: &str) -> Vec<u32> {
 /// # Errors
 /// [`PinError::NotAllowed`] if none of `cpus` is allowed, [`PinError::EmptyCpuList`] if `cpus` is empty,
 /// [`PinError::SyscallFailed`] if the system call is filtered.
-pub fn set_mask(cpus: &[u32]) -> Result<(), PinError> {
+pub fn set_thread_cpus(cpus: &[u32]) -> Result<(), PinError> {
     if cpus.is_empty() {
-        return Err(PinError::EmptyCpuList { allowed: crate::topology::allowed() });
+        return Err(PinError::EmptyCpuList { allowed: crate::topology::allowed_cpus() });
     }
-    os::set_affinity(cpus).map_err(|error| match error.kind() {
-        ErrorKind::InvalidInput => {
-            PinError::NotAllowed { requested: cpus.to_vec(), allowed: crate::topology::allowed() }
-        }
+    os::set_thread_cpus(cpus).map_err(|error| match error.kind() {
+        ErrorKind::InvalidInput => PinError::NotAllowed {
+            requested: cpus.to_vec(),
+            allowed: crate::topology::allowed_cpus(),
+        },
         error => PinError::SyscallFailed { requested: cpus.to_vec(), error },
     })
 }
@@ -119,6 +120,6 @@ pub fn set_mask(cpus: &[u32]) -> Result<(), PinError> {
 /// # Cost
 /// One system call: call it once, not at each wait.
 #[must_use]
-pub fn is_on_one_cpu() -> bool {
-    os::affinity_count().unwrap_or_else(|_| mask().len()) == 1
+pub fn is_bound_to_one_cpu() -> bool {
+    os::thread_cpus_count().unwrap_or_else(|_| thread_cpus().len()) == 1
 }

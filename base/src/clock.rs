@@ -7,7 +7,7 @@
 //! let sum: u64 = (0..1000).sum();
 //! let span = clock::ticks() - start;
 //! println!("{sum} took {} ns, of which the clock itself about {:.1} ns",
-//!     clock::ns(span), clock::calibration().cost_ns);
+//!     clock::ns_from_ticks(span), clock::calibration().cost_ns);
 //! ```
 //!
 //! The first use of anything here calibrates: about 10 ms, once per process (up to 70 ms where the
@@ -47,41 +47,41 @@ use std::time::Duration;
 use trust::SourceChoice;
 
 /// Name of the environment variable that overrides the choice of the clock source.
-pub const SOURCE_VARIABLE: &str = "HANDOVER_CLOCK";
+pub const CLOCK_VARIABLE: &str = "HANDOVER_CLOCK";
 
 /// Clock that [`ticks`] can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Source {
+pub enum ClockSource {
     /// The processor's time-stamp counter, read by `rdtsc`.
     Tsc,
     /// `CLOCK_MONOTONIC` in ns, read by `clock_gettime`.
     ClockGettime,
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for ClockSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Source::Tsc => "tsc",
-            Source::ClockGettime => "clock_gettime",
+            ClockSource::Tsc => "tsc",
+            ClockSource::ClockGettime => "clock_gettime",
         })
     }
 }
 
-impl FromStr for Source {
-    type Err = SourceError;
-    fn from_str(text: &str) -> Result<Self, SourceError> {
+impl FromStr for ClockSource {
+    type Err = ClockSourceError;
+    fn from_str(text: &str) -> Result<Self, ClockSourceError> {
         match text {
-            "tsc" => Ok(Source::Tsc),
-            "clock_gettime" => Ok(Source::ClockGettime),
-            _ => Err(SourceError { text: text.to_owned() }),
+            "tsc" => Ok(ClockSource::Tsc),
+            "clock_gettime" => Ok(ClockSource::ClockGettime),
+            _ => Err(ClockSourceError { text: text.to_owned() }),
         }
     }
 }
 
-/// Error of parsing a [`Source`].
+/// Error of parsing a [`ClockSource`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a clock source: write tsc or clock_gettime")]
-pub struct SourceError {
+pub struct ClockSourceError {
     text: String,
 }
 
@@ -89,7 +89,7 @@ pub struct SourceError {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Calibration {
     /// Clock that [`ticks`] reads.
-    pub source: Source,
+    pub source: ClockSource,
     /// Rate of the clock, in ticks per second.
     pub ticks_hz: f64,
     /// Median cost of one [`ticks`] call in a tight loop, in ns.
@@ -97,7 +97,7 @@ pub struct Calibration {
     /// Resolution of the clock: smallest difference between two readings, in ns.
     pub resolution_ns: f64,
     /// Maximum error of `ticks_hz`, in parts per million of CLOCK_MONOTONIC during the calibration;
-    /// zero for [`Source::ClockGettime`].
+    /// zero for [`ClockSource::ClockGettime`].
     pub error_ppm_max: f64,
     /// Reason for the choice of the source, in one line.
     pub why: String,
@@ -165,19 +165,19 @@ static RATES: CachePadded<Rates> = CachePadded::new(Rates {
 
 static CALIBRATION: OnceLock<Calibration> = OnceLock::new();
 
-/// Reads a time stamp in ticks; [`ns`] and [`ps`] convert differences of time stamps.
+/// Reads a time stamp in ticks; [`ns_from_ticks`] and [`ps_from_ticks`] convert differences of time stamps.
 ///
 /// Monotonic on a thread, and across threads as far as the CPUs' counters agree (which the
 /// calibration has tested). Not ordered with the instructions around it.
 ///
 /// # Cost
 /// One `rdtsc`, a load of a line that is never written and a predicted branch; with
-/// [`Source::ClockGettime`] a vDSO call. [`Calibration::cost_ns`] is the measured cost.
+/// [`ClockSource::ClockGettime`] a vDSO call. [`Calibration::cost_ns`] is the measured cost.
 #[inline]
 #[must_use]
 pub fn ticks() -> u64 {
     if RATES.source.load(Ordering::Relaxed) == TSC {
-        return cpu::counter();
+        return cpu::read_timestamp_counter();
     }
     kernel_ticks()
 }
@@ -195,7 +195,7 @@ pub fn ticks() -> u64 {
 #[must_use]
 pub fn ticks_fenced() -> u64 {
     if RATES.source.load(Ordering::Relaxed) == TSC {
-        return cpu::counter_fenced();
+        return cpu::read_timestamp_counter_fenced();
     }
     kernel_ticks()
 }
@@ -216,14 +216,14 @@ fn kernel_ticks() -> u64 {
 /// A multiplication and a shift, less than a nanosecond.
 #[inline]
 #[must_use]
-pub fn ns(ticks: u64) -> u64 {
+pub fn ns_from_ticks(ticks: u64) -> u64 {
     scale(ticks, multiplier(&RATES.ns_multiplier), NS_SHIFT)
 }
 
 /// Converts a difference of ticks to picoseconds, rounded down; returns `u64::MAX` above 213 days.
 #[inline]
 #[must_use]
-pub fn ps(ticks: u64) -> u64 {
+pub fn ps_from_ticks(ticks: u64) -> u64 {
     scale(ticks, multiplier(&RATES.ps_multiplier), PS_SHIFT)
 }
 
@@ -288,14 +288,14 @@ pub fn monotonic_ns() -> u64 {
 pub fn now_ns() -> u64 {
     if RATES.source.load(Ordering::Relaxed) == TSC {
         return ANCHOR.with(|anchor| {
-            let ticks = cpu::counter();
+            let ticks = cpu::read_timestamp_counter();
             // An anchor in the future (of another CPU whose counter is slightly ahead) wraps to a
             // huge span.
             let span = ticks.wrapping_sub(anchor.ticks.get());
             if span >= RATES.resync_ticks.load(Ordering::Relaxed) {
                 return resync(anchor);
             }
-            let now = anchor.ns.get() + ns(span);
+            let now = anchor.ns.get() + ns_from_ticks(span);
             anchor.answer(now)
         });
     }
@@ -350,9 +350,9 @@ struct PairedReading {
 
 impl PairedReading {
     fn read() -> Self {
-        let before = cpu::counter_fenced();
+        let before = cpu::read_timestamp_counter_fenced();
         let ns = monotonic_ns();
-        let after = cpu::counter_fenced();
+        let after = cpu::read_timestamp_counter_fenced();
         let width_ticks = after.saturating_sub(before);
         PairedReading { ticks: before + width_ticks / 2, ns, width_ticks }
     }
@@ -369,8 +369,10 @@ impl PairedReading {
 
 fn calibrate() -> Calibration {
     const BRACKETS_COUNT: u32 = 15;
-    let choice =
-        trust::choose(std::env::var(SOURCE_VARIABLE).ok().as_deref(), trust::Evidence::read);
+    let choice = trust::choose_source(
+        std::env::var(CLOCK_VARIABLE).ok().as_deref(),
+        trust::CounterEvidence::read,
+    );
     let (is_forced, is_kernel_source, mut reason) = match choice {
         SourceChoice::Kernel { reason } => return kernel_calibration(reason),
         SourceChoice::Tsc { is_forced, is_kernel_source, reason } => {
@@ -381,12 +383,12 @@ fn calibrate() -> Calibration {
     let begin = PairedReading::narrowest_of(BRACKETS_COUNT);
     // The CPUs are compared in the time between the two ends.
     if !is_forced {
-        let cpus = crate::topology::allowed();
-        let mut agreement = agree::compare(&cpus, COMPARISON_NS);
+        let cpus = crate::topology::allowed_cpus();
+        let mut agreement = agree::compare_counters(&cpus, COMPARISON_NS);
         if agreement.is_unknown() {
-            agreement = agree::compare(&cpus, COMPARISON_AGAIN_NS);
+            agreement = agree::compare_counters(&cpus, COMPARISON_AGAIN_NS);
         }
-        if let agree::Agreement::Disagree { .. } = agreement {
+        if let agree::CounterAgreement::Disagree { .. } = agreement {
             return kernel_calibration(format!("{agreement}, so the TSC cannot be trusted"));
         }
         if agreement.is_unknown() && !is_kernel_source {
@@ -407,31 +409,31 @@ fn calibrate() -> Calibration {
         ));
     }
     let error_ppm_max = (begin.width_ticks + end.width_ticks) as f64 / 2.0 / span_ticks * 1e6;
-    use_source(Source::Tsc, ticks_hz);
+    use_source(ClockSource::Tsc, ticks_hz);
     let why = format!("{reason}; calibrated to {error_ppm_max:.1} ppm");
-    finish(Source::Tsc, ticks_hz, error_ppm_max, why)
+    finish(ClockSource::Tsc, ticks_hz, error_ppm_max, why)
 }
 
 fn kernel_calibration(why: String) -> Calibration {
-    use_source(Source::ClockGettime, 1e9);
-    finish(Source::ClockGettime, 1e9, 0.0, why)
+    use_source(ClockSource::ClockGettime, 1e9);
+    finish(ClockSource::ClockGettime, 1e9, 0.0, why)
 }
 
-fn use_source(source: Source, ticks_hz: f64) {
+fn use_source(source: ClockSource, ticks_hz: f64) {
     let fixed = |ratio: f64, shift: u32| (ratio * (1u128 << shift) as f64).round() as u64;
     RATES.ns_multiplier.store(fixed(1e9 / ticks_hz, NS_SHIFT), Ordering::Relaxed);
     RATES.ps_multiplier.store(fixed(1e12 / ticks_hz, PS_SHIFT), Ordering::Relaxed);
     RATES.ticks_multiplier.store(fixed(ticks_hz / 1e9, TICKS_SHIFT), Ordering::Relaxed);
     RATES.resync_ticks.store((RESYNC_NS as f64 * ticks_hz / 1e9) as u64, Ordering::Relaxed);
     let source = match source {
-        Source::Tsc => TSC,
-        Source::ClockGettime => CLOCK_GETTIME,
+        ClockSource::Tsc => TSC,
+        ClockSource::ClockGettime => CLOCK_GETTIME,
     };
     RATES.source.store(source, Ordering::Relaxed);
 }
 
 /// Measures the cost and resolution of the chosen clock; returns the complete calibration.
-fn finish(source: Source, ticks_hz: f64, error_ppm_max: f64, why: String) -> Calibration {
+fn finish(source: ClockSource, ticks_hz: f64, error_ppm_max: f64, why: String) -> Calibration {
     let ns_per_tick = 1e9 / ticks_hz;
     Calibration {
         source,
@@ -562,7 +564,10 @@ mod tests {
         for _ in 0..1000 {
             let (before, fenced, after) = (ticks(), ticks_fenced(), ticks_fenced());
             assert!(fenced <= after, "the clock went backwards from {fenced} to {after}");
-            assert!(ns(fenced.saturating_sub(before)) < 1_000_000_000, "{before}, {fenced}");
+            assert!(
+                ns_from_ticks(fenced.saturating_sub(before)) < 1_000_000_000,
+                "{before}, {fenced}"
+            );
         }
     }
 
@@ -582,10 +587,10 @@ mod tests {
 
     #[test]
     fn source_parses_from_its_display_and_errors_list_the_names() {
-        for source in [Source::Tsc, Source::ClockGettime] {
+        for source in [ClockSource::Tsc, ClockSource::ClockGettime] {
             assert_eq!(source.to_string().parse(), Ok(source));
         }
-        let error = "hpet".parse::<Source>().unwrap_err().to_string();
+        let error = "hpet".parse::<ClockSource>().unwrap_err().to_string();
         assert!(error.contains("hpet") && error.contains("clock_gettime"), "{error}");
     }
 }

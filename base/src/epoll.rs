@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, OwnedFd};
 pub use rustix::event::epoll::EventFlags as Flags;
 
 /// Maximum number of events that one [`Epoll::wait`] returns.
-pub const READY_LIMIT: usize = 1024;
+pub const READY_EVENTS_MAX: usize = 1024;
 
 /// Epoll set: a set of file descriptors, of which [`wait`](Self::wait) reports those that are ready.
 #[derive(Debug)]
@@ -32,13 +32,13 @@ pub struct Epoll {
 }
 
 impl Epoll {
-    /// Creates an empty set. Each wait reports at most `ready_max` events, and at most [`READY_LIMIT`].
+    /// Creates an empty set. Each wait reports at most `ready_max` events, and at most [`READY_EVENTS_MAX`].
     ///
     /// # Errors
     /// An error of epoll_create1(2).
     pub fn new(ready_max: usize) -> Result<Self, Errno> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Self { set, ready_max: ready_max.clamp(1, READY_LIMIT) })
+        Ok(Self { set, ready_max: ready_max.clamp(1, READY_EVENTS_MAX) })
     }
 
     /// Adds a descriptor, for whose events [`wait`](Self::wait) reports `word`. Closing the last
@@ -87,7 +87,7 @@ impl Epoll {
         });
         // Not kept between calls: the kernel's record holds a pointer, which would make `Epoll` not
         // `Send`.
-        let mut buffer = [const { MaybeUninit::uninit() }; READY_LIMIT];
+        let mut buffer = [const { MaybeUninit::uninit() }; READY_EVENTS_MAX];
         match epoll::wait(&self.set, &mut buffer[..self.ready_max], timeout.as_ref()) {
             Ok((events, _)) => {
                 events.iter().for_each(|&epoll::Event { flags, data }| each(data.u64(), flags));

@@ -5,7 +5,7 @@
 //! other than Linux a mutex and a condition variable take its place, within a process.
 //!
 //! ```
-//! use handover_base::futex::{self, Scope, Outcome};
+//! use handover_base::futex::{self, Scope, WaitOutcome};
 //! use handover_base::sync::shared::{AtomicU32, Ordering};
 //! use std::{sync::Arc, thread, time::Duration};
 //!
@@ -43,7 +43,7 @@ pub enum Scope {
 
 /// Reason why [`wait`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum WaitOutcome {
     /// A [`wake`] woke this thread, or (rarely) the kernel woke it spuriously.
     Woken,
     /// The word did not contain the expected value: the thread did not sleep.
@@ -73,13 +73,18 @@ pub enum Outcome {
 /// # Cost
 /// One system call (about 100 to 300 ns) if the word differs; otherwise a sleep and a wake-up (some
 /// µs, tens of µs from a deeply idle CPU).
-pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>, scope: Scope) -> Outcome {
+pub fn wait(
+    word: &AtomicU32,
+    expected: u32,
+    timeout: Option<Duration>,
+    scope: Scope,
+) -> WaitOutcome {
     match os::futex_wait(word, expected, timeout, scope == Scope::Shared) {
-        Ok(()) => Outcome::Woken,
+        Ok(()) => WaitOutcome::Woken,
         Err(error) => match error.kind() {
-            ErrorKind::WouldBlock => Outcome::ValueChanged,
-            ErrorKind::TimedOut => Outcome::TimedOut,
-            ErrorKind::Interrupted => Outcome::Interrupted,
+            ErrorKind::WouldBlock => WaitOutcome::ValueChanged,
+            ErrorKind::TimedOut => WaitOutcome::TimedOut,
+            ErrorKind::Interrupted => WaitOutcome::Interrupted,
             _ => panic!("futex(FUTEX_WAIT) failed: {error}; is it blocked by a seccomp filter?"),
         },
     }

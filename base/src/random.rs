@@ -5,7 +5,7 @@
 //! let mut random = SplitMix64::new(7);
 //! let mut deck: Vec<u32> = (0..52).collect();
 //! random.shuffle(&mut deck);
-//! assert!(random.below(6) < 6);
+//! assert!(random.next_below(6) < 6);
 //! ```
 
 /// SplitMix64 pseudorandom number generator: 64 bits of state, and any seed is valid.
@@ -33,20 +33,20 @@ impl SplitMix64 {
 
     /// Returns a number below `bound`, or 0 if `bound` is 0. (For a large bound, the probabilities
     /// of values differ by up to one part in 2^64 / `bound`.)
-    pub fn below(&mut self, bound: usize) -> usize {
+    pub fn next_below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next_u64()) * bound as u128) >> 64) as usize
     }
 
     /// Shuffles `values` with the Fisher-Yates algorithm.
     pub fn shuffle<T>(&mut self, values: &mut [T]) {
         for place in (1..values.len()).rev() {
-            values.swap(place, self.below(place + 1));
+            values.swap(place, self.next_below(place + 1));
         }
     }
 
     /// Returns a number with mean 0 and standard deviation 1, approximately normal and within
     /// -6..=6: the sum of twelve uniform numbers.
-    pub fn normal(&mut self) -> f64 {
+    pub fn next_normal(&mut self) -> f64 {
         let uniform = |bits: u64| (bits >> 11) as f64 / (1_u64 << 53) as f64;
         (0..12).map(|_| uniform(self.next_u64())).sum::<f64>() - 6.0
     }
@@ -70,11 +70,11 @@ mod tests {
         let mut random = SplitMix64::new(3);
         let mut counts = [0_u32; 6];
         for _ in 0..6000 {
-            counts[random.below(6)] += 1;
+            counts[random.next_below(6)] += 1;
         }
         assert!(counts.iter().all(|count| (850..1150).contains(count)), "{counts:?}");
-        assert_eq!(random.below(0), 0);
-        assert_eq!(random.below(1), 0);
+        assert_eq!(random.next_below(0), 0);
+        assert_eq!(random.next_below(1), 0);
     }
 
     #[test]
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn normal_numbers_have_mean_0_and_deviation_1() {
         let mut random = SplitMix64::new(5);
-        let numbers: Vec<f64> = (0..10_000).map(|_| random.normal()).collect();
+        let numbers: Vec<f64> = (0..10_000).map(|_| random.next_normal()).collect();
         let mean = numbers.iter().sum::<f64>() / 1e4;
         let deviation = (numbers.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / 1e4).sqrt();
         assert!(mean.abs() < 0.05 && (deviation - 1.0).abs() < 0.05, "{mean} {deviation}");

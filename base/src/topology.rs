@@ -5,8 +5,8 @@ mod list;
 mod place;
 mod sysfs;
 
-pub use limits::{allowed, hypervisor, quota_cpus};
-pub use list::{CpuList, ListError, parse_cpu_list};
+pub use limits::{allowed_cpus, hypervisor_name, quota_cpus};
+pub use list::{CpuList, CpuListError, parse_cpu_list};
 pub use place::{PlacedCpus, Placement, PlacementError};
 
 use std::path::{Path, PathBuf};
@@ -79,7 +79,7 @@ pub enum TopologyError {
         /// Path of the file with the malformed list.
         path: PathBuf,
         /// Error of parsing the list of CPUs.
-        error: ListError,
+        error: CpuListError,
     },
 }
 
@@ -96,12 +96,12 @@ impl Topology {
     /// Some ten small files per CPU: about a millisecond on a small machine.
     pub fn read() -> Result<Self, TopologyError> {
         if cfg!(miri) {
-            return Ok(sysfs::flat_topology(&allowed(), "Miri's isolation opens no files"));
+            return Ok(sysfs::flat_topology(&allowed_cpus(), "Miri's isolation opens no files"));
         }
         match Self::from_sysfs(Path::new("/sys")) {
             Err(TopologyError::NoCpus { path }) => {
                 let why = format!("{} contains no CPU", path.display());
-                Ok(sysfs::flat_topology(&allowed(), &why))
+                Ok(sysfs::flat_topology(&allowed_cpus(), &why))
             }
             other => other,
         }
@@ -116,7 +116,7 @@ impl Topology {
     /// [`TopologyError::NoCpus`] if the tree contains no CPU, [`TopologyError::List`] if a list of
     /// CPUs is malformed.
     pub fn from_sysfs(root: &Path) -> Result<Self, TopologyError> {
-        sysfs::read(root)
+        sysfs::read_topology(root)
     }
 
     /// Returns the CPU with this id; `None` if it is not online.

@@ -6,12 +6,12 @@
 //! value. The `show_*` functions are for tables: three significant digits, not exact.
 //!
 //! ```
-//! use handover_base::units::{Rate, Size, Span, UnitError, format_ns};
-//! assert_eq!("1.5G".parse::<Rate>()?, Rate(1_500_000_000));
-//! assert_eq!("64KiB".parse::<Size>()?, Size(65_536));
-//! assert_eq!("30us".parse::<Span>()?.to_string(), "30us");
+//! use handover_base::units::{BitRate, ByteSize, TimeSpan, UnitError, format_ns};
+//! assert_eq!("1.5G".parse::<BitRate>()?, BitRate(1_500_000_000));
+//! assert_eq!("64KiB".parse::<ByteSize>()?, ByteSize(65_536));
+//! assert_eq!("30us".parse::<TimeSpan>()?.to_string(), "30us");
 //! assert_eq!(format_ns(1204.0), "1.20 µs");
-//! let error = "20".parse::<Span>().unwrap_err().to_string();
+//! let error = "20".parse::<TimeSpan>().unwrap_err().to_string();
 //! assert_eq!(error, r#""20" has no unit: write 20ns, 20us, 20ms, 20s, 20min or 20h"#);
 //! # Ok::<(), UnitError>(())
 //! ```
@@ -23,34 +23,36 @@ mod show;
 pub use read::UnitError;
 pub use show::{format_bytes_rate, format_count, format_ns, format_rate};
 
-use scale::{DECIMAL, Scale, unit};
+use scale::{DECIMAL_UNITS, UnitScale, unit};
 use std::fmt;
 use std::str::FromStr;
 
 /// Rate in bit/s, at least 1, parsed from a plain integer or a decimal multiple, `20M`, `1.5G`
 /// (`k`, `M`, `G`, `T` for 10^3 to 10^12).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Rate(pub u64);
+pub struct BitRate(pub u64);
 
 /// Size in bytes, parsed from a plain integer, a decimal multiple (`64kB` or `64k`: 64,000) or a
 /// binary one (`64KiB`: 65,536), up to `TB` and `TiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Size(pub u64);
+pub struct ByteSize(pub u64);
 
 /// Time span in ns, parsed from text such as `30us` (or `30µs`), `1.5ms`, `2min`; units are `ns`,
 /// `us`, `ms`, `s`, `min` and `h`. Only `0` needs no unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Span(pub u64);
+pub struct TimeSpan(pub u64);
 
 /// Count, parsed from a plain integer or a decimal multiple such as `1.5k`, `20M`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Count(pub u64);
 
-static RATE: Scale = Scale { units: DECIMAL, base: " bit/s", example: "20M", allows_zero: false };
+static RATE: UnitScale =
+    UnitScale { units: DECIMAL_UNITS, base: " bit/s", example: "20M", allows_zero: false };
 
-static COUNT: Scale = Scale { units: DECIMAL, base: "", example: "1.5k", allows_zero: true };
+static COUNT: UnitScale =
+    UnitScale { units: DECIMAL_UNITS, base: "", example: "1.5k", allows_zero: true };
 
-static SIZE: Scale = Scale {
+static SIZE: UnitScale = UnitScale {
     units: &[
         unit(&["B", ""], 1),
         unit(&["kB", "k"], 1_000),
@@ -67,7 +69,7 @@ static SIZE: Scale = Scale {
     allows_zero: true,
 };
 
-static SPAN: Scale = Scale {
+static SPAN: UnitScale = UnitScale {
     // U+00B5 is the micro sign, U+03BC the Greek letter: keyboards give either.
     units: &[
         unit(&["ns"], 1),
@@ -87,7 +89,7 @@ macro_rules! quantity {
         impl FromStr for $type {
             type Err = UnitError;
             fn from_str(text: &str) -> Result<Self, UnitError> {
-                read::read(text, &$scale).map($type)
+                read::parse_quantity(text, &$scale).map($type)
             }
         }
 
@@ -105,13 +107,13 @@ macro_rules! quantity {
     };
 }
 
-quantity!(Rate, RATE);
-quantity!(Size, SIZE);
-quantity!(Span, SPAN);
+quantity!(BitRate, RATE);
+quantity!(ByteSize, SIZE);
+quantity!(TimeSpan, SPAN);
 quantity!(Count, COUNT);
 
-impl From<Span> for std::time::Duration {
-    fn from(span: Span) -> Self {
+impl From<TimeSpan> for std::time::Duration {
+    fn from(span: TimeSpan) -> Self {
         std::time::Duration::from_nanos(span.0)
     }
 }

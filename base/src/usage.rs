@@ -2,9 +2,9 @@
 //!
 //! ```
 //! use handover_base::usage;
-//! let before = usage::thread();
+//! let before = usage::thread_usage();
 //! std::thread::sleep(std::time::Duration::from_millis(1));
-//! let spent = usage::thread() - before;
+//! let spent = usage::thread_usage() - before;
 //! println!("{} ns of CPU, {} switches", spent.cpu_ns(), spent.switches_voluntary);
 //! # assert!(cfg!(miri) || spent.switches_voluntary >= 1);
 //! ```
@@ -22,8 +22,8 @@ use std::ops::Sub;
 /// # Cost
 /// One system call, about 300 ns.
 #[must_use]
-pub fn thread() -> Usage {
-    os::usage(UsageScope::Thread)
+pub fn thread_usage() -> Usage {
+    os::read_usage(UsageScope::Thread)
 }
 
 /// Returns the resource usage of the process so far, including exited threads (`RUSAGE_SELF`).
@@ -31,8 +31,8 @@ pub fn thread() -> Usage {
 /// # Cost
 /// One system call, growing with the number of threads.
 #[must_use]
-pub fn process() -> Usage {
-    os::usage(UsageScope::Process)
+pub fn process_usage() -> Usage {
+    os::read_usage(UsageScope::Process)
 }
 
 /// Returns the resource usage of the child processes that have exited and were waited for,
@@ -41,32 +41,32 @@ pub fn process() -> Usage {
 /// # Cost
 /// One system call.
 #[must_use]
-pub fn children() -> Usage {
-    os::usage(UsageScope::Children)
+pub fn children_usage() -> Usage {
+    os::read_usage(UsageScope::Children)
 }
 
 /// Sum over some CPUs of the total time and of the time stolen by the hypervisor.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Steal {
+pub struct StealTime {
     /// Time in ns in which a CPU had work but the hypervisor ran something else.
     pub steal_ns: u64,
     /// Total time in ns: busy, idle and stolen.
     pub total_ns: u64,
 }
 
-impl Steal {
+impl StealTime {
     /// Returns the share of stolen time, 0.0 to 1.0; zero if no time has passed.
     #[must_use]
-    pub fn share(&self) -> f64 {
+    pub fn stolen_share(&self) -> f64 {
         if self.total_ns == 0 { 0.0 } else { self.steal_ns as f64 / self.total_ns as f64 }
     }
 }
 
 /// Returns the stolen and total time between two readings; saturates at zero.
-impl Sub for Steal {
-    type Output = Steal;
-    fn sub(self, earlier: Steal) -> Steal {
-        Steal {
+impl Sub for StealTime {
+    type Output = StealTime;
+    fn sub(self, earlier: StealTime) -> StealTime {
+        StealTime {
             steal_ns: self.steal_ns.saturating_sub(earlier.steal_ns),
             total_ns: self.total_ns.saturating_sub(earlier.total_ns),
         }
@@ -81,7 +81,7 @@ impl Sub for Steal {
 /// # Cost
 /// Reads a file of the kernel: tens of µs, more with many CPUs.
 #[must_use]
-pub fn read_steal(cpus: &[u32]) -> Option<Steal> {
+pub fn read_steal_time(cpus: &[u32]) -> Option<StealTime> {
     if cfg!(miri) {
         return None; // Miri's isolation opens no files.
     }
@@ -91,7 +91,7 @@ pub fn read_steal(cpus: &[u32]) -> Option<Steal> {
 
 /// Returns the sum of the lines of `cpus` in `/proc/stat`: `cpuN user nice system idle iowait irq
 /// softirq steal guest guest_nice`. User and nice already contain the guest columns.
-fn parse_stat(stat: &str, cpus: &[u32], ticks_hz: u64) -> Option<Steal> {
+fn parse_stat(stat: &str, cpus: &[u32], ticks_hz: u64) -> Option<StealTime> {
     let mut ticks: Option<[u128; 2]> = None;
     for line in stat.lines() {
         let Some((cpu, columns)) = line.strip_prefix("cpu").and_then(|it| it.split_once(' '))
@@ -112,7 +112,7 @@ fn parse_stat(stat: &str, cpus: &[u32], ticks_hz: u64) -> Option<Steal> {
     }
     let [stolen, total] = ticks.filter(|_| ticks_hz > 0)?;
     let to_ns = |ticks: u128| (ticks * 1_000_000_000 / u128::from(ticks_hz)) as u64;
-    Some(Steal { steal_ns: to_ns(stolen), total_ns: to_ns(total) })
+    Some(StealTime { steal_ns: to_ns(stolen), total_ns: to_ns(total) })
 }
 
 #[cfg(test)]
@@ -123,7 +123,7 @@ mod tests {
     fn steal_is_the_eighth_column_and_guest_time_counts_once() {
         let stat = "cpu  1 2 3\ncpu0 10 20 30 40 50 60 70 80 1000 2000\nintr 5\n";
         let steal = parse_stat(stat, &[0], 100).unwrap();
-        assert_eq!(steal, Steal { steal_ns: 800_000_000, total_ns: 3_600_000_000 });
+        assert_eq!(steal, StealTime { steal_ns: 800_000_000, total_ns: 3_600_000_000 });
     }
 
     #[test]
@@ -152,11 +152,12 @@ mod tests {
     #[cfg(all(target_os = "linux", not(handover_portable)))]
     #[cfg_attr(miri, ignore = "Miri counts no faults")]
     fn first_touch_of_memory_is_a_fault_of_the_thread_and_the_process() {
-        let before = (thread(), process());
+        let before = (thread_usage(), process_usage());
         let mut pages = vec![0u8; 64 * 4096];
         pages.iter_mut().step_by(4096).for_each(|it| *it = 1);
         std::hint::black_box(&pages);
-        let faults = ((thread() - before.0).faults_minor, (process() - before.1).faults_minor);
+        let faults =
+            ((thread_usage() - before.0).faults_minor, (process_usage() - before.1).faults_minor);
         assert!(faults.0 > 0 && faults.1 >= faults.0, "{faults:?}");
     }
 
@@ -164,9 +165,9 @@ mod tests {
     #[cfg(all(target_os = "linux", not(handover_portable)))]
     #[cfg_attr(miri, ignore = "Miri starts no processes")]
     fn child_counts_once_it_was_waited_for() {
-        let before = children();
+        let before = children_usage();
         let ended = std::process::Command::new("/bin/sh").args(["-c", ":"]).status();
         assert!(ended.is_ok_and(|it| it.success()));
-        assert!((children() - before).faults_minor > 0);
+        assert!((children_usage() - before).faults_minor > 0);
     }
 }

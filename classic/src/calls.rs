@@ -89,11 +89,11 @@ pub fn run(args: &Calls, out: &mut dyn Write) -> anyhow::Result<()> {
     let unit = TickUnit::of_this_clock();
     let mut loops = loops::create_rows(&folders)?;
     let calls_count = (args.millions * 1e6) as u64 / loops::ROUNDS_COUNT;
-    let home = affinity::mask();
+    let home = affinity::thread_cpus();
     // Best effort: if the thread moves to another CPU, that round is only an outlier.
     let _ = affinity::pin(affinity::current_cpu());
     let measured = loops::measure_rows(&mut loops, calls_count, args.calls, &folders, &interrupted);
-    let _ = affinity::set_mask(&home);
+    let _ = affinity::set_thread_cpus(&home);
     measured?;
     let processes = processes::measure_programs(args.calls, args.runs, &folders, &interrupted)?;
     let empties = processes::measure_empty_programs(args.runs, &folders, &interrupted)?;

@@ -94,7 +94,7 @@ impl DemoOptions {
     /// Returns the CPU of each participant, or `None` for each if they are not pinned.
     fn cpus(&self, parties_count: usize) -> anyhow::Result<Vec<Option<u32>>> {
         let Some(place) = self.place else { return Ok(vec![None; parties_count]) };
-        let placed = Topology::read()?.choose_cpus(place, &topology::allowed(), parties_count);
+        let placed = Topology::read()?.choose_cpus(place, &topology::allowed_cpus(), parties_count);
         for note in &placed.notes {
             handover_program::console::print_error(format_args!("hello: warning: {note}"));
         }
@@ -485,7 +485,7 @@ where
     O: Handler + Send + 'static,
     O::Message: Send,
 {
-    let used = usage::process();
+    let used = usage::process_usage();
     environment.stop_on_signal(&main.stopper())?;
     let others = start(others)?;
     let began = Instant::now();
@@ -501,7 +501,7 @@ where
         handled += one.stats().handled;
         fault = fault.or_else(|| run_error(&ended));
     }
-    let used = usage::process() - used;
+    let used = usage::process_usage() - used;
     let outcome = Outcome { handled, took, used, quit: policy(main.handler()).has_quit() };
     let printed = environment.print_outcome(&outcome);
     match fault {

@@ -131,7 +131,7 @@ const SECONDS: RangeInclusive<f64> = 0.001..=31_536_000.0;
 
 /// Parses the number of a CPU that this process may use.
 fn core(text: &str) -> Result<u32, String> {
-    let allowed = topology::allowed();
+    let allowed = topology::allowed_cpus();
     text.parse().ok().filter(|core| allowed.contains(core)).ok_or_else(|| {
         let list: Vec<String> = allowed.iter().map(u32::to_string).collect();
         format!("this process may use CPUs {} only", list.join(", "))

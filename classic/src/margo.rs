@@ -413,7 +413,7 @@ impl Options {
     fn place(&self, config: Config, side: Role, is_alone: bool) -> anyhow::Result<Config> {
         let usual = is_alone.then_some(Placement::Near);
         if let Some(place) = self.place.or(usual) {
-            let placed = Topology::read()?.choose_cpus(place, &topology::allowed(), 2);
+            let placed = Topology::read()?.choose_cpus(place, &topology::allowed_cpus(), 2);
             let [server_cpu, client_cpu] = placed.cpus[..] else {
                 bail!("place two ranks: expected 1 or 2 CPUs, found {placed:?}")
             };

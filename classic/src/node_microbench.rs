@@ -47,7 +47,7 @@ pub fn run(args: &NodeMicrobench, out: &mut dyn Write) -> anyhow::Result<()> {
     for (name, operation) in rows(variable.as_deref(), &wtime) {
         match operation {
             Ok(mut operation) => {
-                let took_ns = clock::ns(operation(n).context(name)?).max(1) as f64;
+                let took_ns = clock::ns_from_ticks(operation(n).context(name)?).max(1) as f64;
                 let (total_s, rate) = (took_ns / 1e9, n as f64 / took_ns * 1e3);
                 let each_ns = took_ns / n as f64;
                 writeln!(out, "\"{name}\"\t{millions}\t{total_s:.6}\t{rate:.6}\t{each_ns:.6}")?;

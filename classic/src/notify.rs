@@ -60,7 +60,7 @@ enum Via {
 pub fn run(args: &NotifyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let default = if args.slow { THOUSANDS_SLOW } else { THOUSANDS_BUSY };
     let thousands = args.thousands.unwrap_or(default);
-    let allowed = topology::allowed();
+    let allowed = topology::allowed_cpus();
     let (sender, receiver) = place(args.sender, args.receiver, &allowed);
     if sender == receiver && (args.sender.is_none() || args.receiver.is_none()) {
         print_error(format_args!("notify: warning: sender and receiver share CPU {sender}"));
@@ -142,7 +142,8 @@ fn measure<M: Mechanism>(plan: &Plan, out: &mut dyn Write) -> anyhow::Result<()>
     if plan.slow {
         let text = format_args!("receiver rate {rate} ops, #wakeups {woke}");
         plan.stamp.write_line(out, "rcv_body", line!(), text)?;
-        let cost = clock::ps(sent.total_ticks) as f64 / 1000.0 / sent.count.max(1) as f64;
+        let cost =
+            clock::ps_from_ticks(sent.total_ticks) as f64 / 1000.0 / sent.count.max(1) as f64;
         let text = format_args!("sender cost {} ns", format_e3(cost));
         plan.stamp.write_line(out, "snd_slow_body", line!(), text)?;
         let costs = format_quantiles(sent.costs_ticks.iter().copied());
@@ -163,7 +164,11 @@ fn send(sender: &impl Notify, count: u64, over: &AtomicBool) -> SideResult {
     // Release: pairs with the Acquire in receive().
     over.store(true, Ordering::Release);
     sender.notify();
-    SideResult { count, took_ns: clock::ns(clock::ticks() - began), ..SideResult::default() }
+    SideResult {
+        count,
+        took_ns: clock::ns_from_ticks(clock::ticks() - began),
+        ..SideResult::default()
+    }
 }
 
 /// Notifies slowly: after each notification waits until the receiver has counted it, and then
@@ -193,7 +198,7 @@ fn send_slowly(
             std::thread::yield_now();
         }
     }
-    result.took_ns = clock::ns(clock::ticks() - began);
+    result.took_ns = clock::ns_from_ticks(clock::ticks() - began);
     result
 }
 
@@ -210,7 +215,7 @@ fn receive(receiver: &mut impl Wait, over: &AtomicBool, waits: &AtomicU64) -> Si
         // Release: pairs with the Acquire in send_slowly().
         waits.store(count, Ordering::Release);
         if ends {
-            let took_ns = clock::ns(clock::ticks() - began);
+            let took_ns = clock::ns_from_ticks(clock::ticks() - began);
             return SideResult { count, took_ns, ..SideResult::default() };
         }
     }

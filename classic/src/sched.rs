@@ -13,14 +13,14 @@ mod watched;
 use super::free_bytes;
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
-use handover_base::units::Rate;
+use handover_base::units::BitRate;
 use handover_base::usage::{self as cpu, Usage};
 use handover_base::{affinity, clock, topology};
 use handover_program::console::{self, print_error};
 use handover_program::exit::{Interrupted, to_usage_error};
 use handover_sched::drive::{
     Arbiter, ArbiterConfig, Client, ClientFlows, ClientRun, CopySink, FLOWS_MAX, IdlePolicy,
-    LENGTH_MAX_BYTES, Ledger, Load, NullSink, Record, Section, Sink, Stamping, Stop, Token,
+    LENGTH_MAX_BYTES, Ledger, Load, LoadSection, NullSink, Record, Sink, Stamping, StopMode, Token,
     run_client,
 };
 use handover_sched::engine::{PACKETS_LIMIT, Visitor};
@@ -96,8 +96,8 @@ pub struct Sched {
     #[arg(value_parser = super::whole(1..=QUEUE_MAX))]
     queue: u64,
     /// Output bandwidth, in bit/s
-    #[arg(short = 'b', value_name = "BANDWIDTH", default_value = "1G", value_parser = Rate::from_str)]
-    bandwidth: Rate,
+    #[arg(short = 'b', value_name = "BANDWIDTH", default_value = "1G", value_parser = BitRate::from_str)]
+    bandwidth: BitRate,
     /// Scheduler polling interval, in us; 0: it polls all the time
     #[arg(short = 'i', value_name = "US", default_value_t = 20)]
     #[arg(value_parser = super::whole(0..=INTERVAL_US_MAX))]
@@ -358,12 +358,12 @@ impl<'a> Plan<'a> {
     fn load(&self, thread: u32) -> Load {
         match self.program.sections_of(thread) {
             [] => Load::endless(self.options.flows.length_max_bytes(), self.args.batch as u32),
-            specs => Load::program(specs),
+            specs => Load::from_sections(specs),
         }
     }
 }
 
-fn duration_ns(specs: &[Section]) -> u64 {
+fn duration_ns(specs: &[LoadSection]) -> u64 {
     specs.iter().map(|spec| spec.duration_ns).fold(0, u64::saturating_add)
 }
 
@@ -386,7 +386,7 @@ impl Sched {
 
     /// Chooses a CPU for each thread; warns if threads share CPUs.
     fn cpus(&self) -> Cpus {
-        let allowed = topology::allowed();
+        let allowed = topology::allowed_cpus();
         let first = allowed.first().copied().unwrap_or(0);
         let arbiter = match self.core.map(|core| core as u32) {
             None => first,
@@ -487,7 +487,7 @@ impl Plan<'_> {
             true => None,
             false => Some(RecordFiles::create(Path::new(&self.args.prefix), buffers)?),
         };
-        let (core, used) = (self.cpus.arbiter, cpu::process());
+        let (core, used) = (self.cpus.arbiter, cpu::process_usage());
         let pin = move || drop(affinity::pin(core)); // best effort
         // Called here because the first calibration takes some 15 ms, which would count as the
         // run's.
@@ -497,8 +497,8 @@ impl Plan<'_> {
         let (written, failed, took, used) = thread::scope(|scope| {
             let writer = streams.map(|streams| scope.spawn(|| streams.write()));
             let mut failed = self.clients(setups, &stop);
-            let (took, used) = (began.elapsed(), cpu::process() - used);
-            hub.stop(Stop::Now);
+            let (took, used) = (began.elapsed(), cpu::process_usage() - used);
+            hub.stop(StopMode::Now);
             let mut written = match writer.map(thread::ScopedJoinHandle::join) {
                 None => None,
                 Some(Ok(written)) => Some(written),
@@ -515,7 +515,7 @@ impl Plan<'_> {
         let interrupted = stop.load(Ordering::Acquire) && failed.is_none();
         let closed = running.join();
         Ok(RunResult {
-            ledgers: closed.clients(),
+            ledgers: closed.client_ledgers(),
             written,
             took,
             used,

@@ -34,7 +34,7 @@ impl LineClock {
 /// Formats the quantiles of costs, given in ticks, and the cost of reading the clock, which each of them includes.
 pub fn format_quantiles(costs_ticks: impl Iterator<Item = u64>) -> String {
     let mut costs_ns: Vec<f64> =
-        costs_ticks.map(|ticks| clock::ps(ticks) as f64 / 1000.0).collect();
+        costs_ticks.map(|ticks| clock::ps_from_ticks(ticks) as f64 / 1000.0).collect();
     costs_ns.sort_unstable_by(f64::total_cmp);
     let at = |q: f64| format_ns(quantile_sorted(&costs_ns, q));
     format!(

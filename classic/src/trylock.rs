@@ -102,7 +102,7 @@ impl Plan {
         let threads = args.threads as usize;
         let default = if args.free { MILLIONS_FREE } else { MILLIONS_BUSY };
         let millions = args.millions.unwrap_or(default);
-        let allowed = topology::allowed();
+        let allowed = topology::allowed_cpus();
         if threads > allowed.len() {
             let count = allowed.len();
             print_error(format_args!("trylock: warning: {threads} threads share {count} CPUs"));
@@ -137,7 +137,7 @@ fn measure<L: Lock>(plan: &Plan, stamp: LineClock, out: &mut dyn Write) -> anyho
             busy += try_held_lock(&*lock, TRIES_PER_LOOK);
             tries += TRIES_PER_LOOK;
         }
-        (tries, busy, clock::ns(clock::ticks() - began).max(1))
+        (tries, busy, clock::ns_from_ticks(clock::ticks() - began).max(1))
     })?;
     drop(held);
     let mut total = 0.0;
@@ -209,10 +209,11 @@ fn pass_around<L: Lock>(
             }
             tries += TRIES_PER_LOOK;
         }
-        costs.took_ns = clock::ns(clock::ticks() - began).max(1);
+        costs.took_ns = clock::ns_from_ticks(clock::ticks() - began).max(1);
         costs
     })?;
-    let mean = |ticks: u64, count: u64| clock::ps(ticks) as f64 / 1000.0 / count.max(1) as f64;
+    let mean =
+        |ticks: u64, count: u64| clock::ps_from_ticks(ticks) as f64 / 1000.0 / count.max(1) as f64;
     let (mut busy_ns, mut free_ns) = (0.0, 0.0);
     for (index, it) in threads.iter().enumerate() {
         let busy = mean(it.busy_ticks, it.busy);
@@ -249,7 +250,7 @@ fn dump(plan: &Plan, threads: &[Costs]) -> anyhow::Result<()> {
         for it in threads {
             let (newer, older) = it.kept.split_at(it.next);
             for ticks in older.iter().chain(newer) {
-                writeln!(file, "{}", clock::ns(u64::from(*ticks)))?;
+                writeln!(file, "{}", clock::ns_from_ticks(u64::from(*ticks)))?;
             }
         }
         file.flush()

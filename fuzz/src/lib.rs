@@ -4,7 +4,7 @@
 
 #![deny(unsafe_code)]
 
-use handover_base::units::{self, Count, Rate, Size, Span};
+use handover_base::units::{self, BitRate, ByteSize, Count, TimeSpan};
 use handover_harness::{Bench, Fault, Samples, Setup, Workload, select};
 use handover_net::engine::{
     Codec, CodecError, InboundBuffer, LengthPrefixCodec, LinesCodec, TlsState,
@@ -49,14 +49,14 @@ pub const ALL: &[(&str, Target)] = &[
 /// to the same value; an error is one line.
 pub fn units(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    comes_back::<Rate>(&text);
-    comes_back::<Size>(&text);
-    comes_back::<Span>(&text);
+    comes_back::<BitRate>(&text);
+    comes_back::<ByteSize>(&text);
+    comes_back::<TimeSpan>(&text);
     comes_back::<Count>(&text);
     for eight in bytes.as_chunks().0 {
         let whole = u64::from_le_bytes(*eight);
-        assert_eq!(Size(whole).to_string().parse(), Ok(Size(whole)));
-        assert_eq!(Span(whole).to_string().parse(), Ok(Span(whole)));
+        assert_eq!(ByteSize(whole).to_string().parse(), Ok(ByteSize(whole)));
+        assert_eq!(TimeSpan(whole).to_string().parse(), Ok(TimeSpan(whole)));
         assert_eq!(Count(whole).to_string().parse(), Ok(Count(whole)));
         let number = f64::from_le_bytes(*eight);
         for shown in [
@@ -346,7 +346,7 @@ pub fn trace_reader(bytes: &[u8]) {
 
 fn trace_is_sound(trace: Trace<Vec<u8>>, events_max: usize) {
     let (mut last_ticks, mut count) = (0, 0);
-    for event in trace.merged() {
+    for event in trace.merged_events() {
         assert!(event.ticks >= last_ticks && event.thread < trace.threads().len());
         last_ticks = event.ticks;
         count += 1;
@@ -355,8 +355,12 @@ fn trace_is_sound(trace: Trace<Vec<u8>>, events_max: usize) {
         count <= events_max,
         "{count} events were read, more than {events_max} fit into the bytes"
     );
-    let _ =
-        (trace.missing().total(), trace.state(), trace.program(), trace.realtime_ns(last_ticks));
+    let _ = (
+        trace.missing_events().total_count(),
+        trace.state(),
+        trace.program(),
+        trace.realtime_ns_from_ticks(last_ticks),
+    );
     let traces = Traces::from_trace(trace);
     let names = SiteNames::with_all_selected(&traces);
     let mut both = (CallStatistics::new(), CallTree::new(TreeGrouping::Threads));

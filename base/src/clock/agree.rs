@@ -8,7 +8,7 @@ use std::fmt;
 
 /// Result of comparing the CPUs' time-stamp counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Agreement {
+pub(super) enum CounterAgreement {
     /// No comparison, as the process may run on one CPU only.
     OneCpu,
     /// The counters of `compared_count` of `cpus_count` CPUs agree; `compared_count` is 1 if no
@@ -18,37 +18,39 @@ pub(super) enum Agreement {
     Disagree { first: u32, other: u32, ticks_min: u64 },
 }
 
-impl Agreement {
+impl CounterAgreement {
     /// Returns `true` if there are several CPUs, but no pair of CPUs was compared.
     pub(super) fn is_unknown(&self) -> bool {
-        matches!(self, Agreement::Agree { compared_count: 0 | 1, .. })
+        matches!(self, CounterAgreement::Agree { compared_count: 0 | 1, .. })
     }
 }
 
-impl fmt::Display for Agreement {
+impl fmt::Display for CounterAgreement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Agreement::OneCpu => write!(f, "only one CPU is allowed"),
-            Agreement::Agree { compared_count: 0 | 1, cpus_count } => {
+            CounterAgreement::OneCpu => write!(f, "only one CPU is allowed"),
+            CounterAgreement::Agree { compared_count: 0 | 1, cpus_count } => {
                 write!(f, "the {cpus_count} CPUs were too busy to be compared")
             }
-            Agreement::Agree { compared_count, cpus_count } if compared_count == cpus_count => {
+            CounterAgreement::Agree { compared_count, cpus_count }
+                if compared_count == cpus_count =>
+            {
                 write!(f, "the {cpus_count} CPUs agree")
             }
-            Agreement::Agree { compared_count, cpus_count } => {
+            CounterAgreement::Agree { compared_count, cpus_count } => {
                 write!(f, "{compared_count} of {cpus_count} CPUs were compared and agree")
             }
-            Agreement::Disagree { first, other, ticks_min } => {
+            CounterAgreement::Disagree { first, other, ticks_min } => {
                 write!(f, "CPU {first} and CPU {other} differ by {ticks_min} ticks or more")
             }
         }
     }
 }
 
-pub(super) use ping::compare;
+pub(super) use ping::compare_counters;
 
 mod ping {
-    use super::Agreement;
+    use super::CounterAgreement;
     use crate::os::monotonic_ns;
     use crate::{affinity, cpu, sync::CachePadded};
     use core::sync::atomic::{AtomicU64, Ordering};
@@ -64,10 +66,10 @@ mod ping {
     const REPORT_DELAY_NS_MAX: u64 = 1_000_000;
 
     /// Compares the time-stamp counters of `cpus`, for at most `budget_ns`, and returns the result.
-    pub(in crate::clock) fn compare(cpus: &[u32], budget_ns: u64) -> Agreement {
-        let &[first, ref others @ ..] = cpus else { return Agreement::OneCpu };
+    pub(in crate::clock) fn compare_counters(cpus: &[u32], budget_ns: u64) -> CounterAgreement {
+        let &[first, ref others @ ..] = cpus else { return CounterAgreement::OneCpu };
         if others.is_empty() {
-            return Agreement::OneCpu;
+            return CounterAgreement::OneCpu;
         }
         let partners_count = others.len().min(PARTNERS_MAX);
         // Always includes the last CPU, which is the most likely to be in another package.
@@ -101,14 +103,14 @@ mod ping {
             while let Some((other, result)) = wait() {
                 match result {
                     PingResult::Contradiction { ticks_min } => {
-                        return Agreement::Disagree { first, other, ticks_min };
+                        return CounterAgreement::Disagree { first, other, ticks_min };
                     }
                     PingResult::Consistent => compared_count += 1,
                     PingResult::NoAnswer => {}
                 }
             }
         }
-        Agreement::Agree { compared_count, cpus_count: cpus.len() }
+        CounterAgreement::Agree { compared_count, cpus_count: cpus.len() }
     }
 
     enum PingResult {
@@ -137,16 +139,16 @@ mod ping {
         }
         let mut result = PingResult::NoAnswer;
         for round in 0..PINGS_COUNT {
-            let asked = cpu::counter_fenced();
+            let asked = cpu::read_timestamp_counter_fenced();
             // Release: pairs with the Acquire in answer(), so that its reading comes after ours.
             words.sequence.store(2 * round + 1, Ordering::Release);
             // Acquire in wait_for(): pairs with the Release in answer().
             if wait_for(&words.sequence, 2 * round + 2, deadline_ns).is_none() {
                 break;
             }
-            let received = cpu::counter_fenced();
+            let received = cpu::read_timestamp_counter_fenced();
             let answered = words.answer.load(Ordering::Relaxed); // Relaxed: ordered by `sequence`
-            result = match contradiction(asked, answered, received) {
+            result = match contradiction_ticks(asked, answered, received) {
                 0 => PingResult::Consistent,
                 ticks_min => PingResult::Contradiction { ticks_min },
             };
@@ -160,7 +162,7 @@ mod ping {
 
     /// Returns the number of ticks by which `answered` lies outside of `asked..=received`; 0 if
     /// `answered` lies inside.
-    pub(super) fn contradiction(asked: u64, answered: u64, received: u64) -> u64 {
+    pub(super) fn contradiction_ticks(asked: u64, answered: u64, received: u64) -> u64 {
         asked.saturating_sub(answered).max(answered.saturating_sub(received))
     }
 
@@ -173,7 +175,7 @@ mod ping {
             if wait_for(&words.sequence, 2 * round + 1, deadline_ns).is_none() {
                 return;
             }
-            words.answer.store(cpu::counter_fenced(), Ordering::Relaxed);
+            words.answer.store(cpu::read_timestamp_counter_fenced(), Ordering::Relaxed);
             // Release: publishes the answer to the Acquire in ping().
             let sequence = (2 * round + 1, 2 * round + 2);
             if words
@@ -212,27 +214,27 @@ mod tests {
 
     #[test]
     fn answer_between_the_readings_is_consistent() {
-        assert_eq!(ping::contradiction(100, 100, 100), 0);
-        assert_eq!(ping::contradiction(100, 150, 200), 0);
+        assert_eq!(ping::contradiction_ticks(100, 100, 100), 0);
+        assert_eq!(ping::contradiction_ticks(100, 150, 200), 0);
     }
 
     #[test]
     fn answer_outside_the_readings_contradicts_by_its_distance() {
-        assert_eq!(ping::contradiction(100, 90, 200), 10);
-        assert_eq!(ping::contradiction(100, 207, 200), 7);
+        assert_eq!(ping::contradiction_ticks(100, 90, 200), 10);
+        assert_eq!(ping::contradiction_ticks(100, 207, 200), 7);
     }
 
     #[test]
     fn single_cpu_is_not_compared() {
-        assert_eq!(compare(&[3], 0), Agreement::OneCpu);
-        assert_eq!(compare(&[], 0), Agreement::OneCpu);
+        assert_eq!(compare_counters(&[3], 0), CounterAgreement::OneCpu);
+        assert_eq!(compare_counters(&[], 0), CounterAgreement::OneCpu);
     }
 
     #[test]
     fn absent_cpus_are_skipped_in_bounded_time() {
-        let first = crate::affinity::mask()[0];
-        let result = compare(&[first, 1_000_000], 2_000_000);
-        assert_eq!(result, Agreement::Agree { compared_count: 1, cpus_count: 2 });
+        let first = crate::affinity::thread_cpus()[0];
+        let result = compare_counters(&[first, 1_000_000], 2_000_000);
+        assert_eq!(result, CounterAgreement::Agree { compared_count: 1, cpus_count: 2 });
         assert!(result.is_unknown(), "{result}");
     }
 }

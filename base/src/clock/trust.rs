@@ -1,6 +1,6 @@
 //! SourceChoice of the clock's source, by what cpuid and the kernel report about the time-stamp counter.
 
-use super::{SOURCE_VARIABLE, Source};
+use super::{CLOCK_VARIABLE, ClockSource};
 use crate::cpu;
 use std::fs;
 
@@ -21,7 +21,7 @@ pub(super) enum SourceChoice {
 
 /// Facts about the time-stamp counter that are known without a measurement.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Evidence {
+pub(super) struct CounterEvidence {
     /// `true` if cpuid reports an invariant counter (leaf 0x8000_0007, EDX bit 8).
     pub is_cpuid_invariant: bool,
     /// `true` if cpuid reports a hypervisor (leaf 1, ECX bit 31).
@@ -36,12 +36,12 @@ pub(super) struct Evidence {
     pub is_forbidden: bool,
 }
 
-impl Evidence {
+impl CounterEvidence {
     pub(super) fn read() -> Self {
-        if !cpu::HAS_COUNTER {
-            return Evidence { is_forbidden: true, ..Evidence::default() };
+        if !cpu::HAS_TIMESTAMP_COUNTER {
+            return CounterEvidence { is_forbidden: true, ..CounterEvidence::default() };
         }
-        let (is_cpuid_invariant, has_hypervisor) = cpu::counter_traits();
+        let (is_cpuid_invariant, has_hypervisor) = cpu::timestamp_counter_traits();
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let flags = cpuinfo.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
         let flag = |name| flags.split_whitespace().any(|word| word == name);
@@ -49,13 +49,13 @@ impl Evidence {
             let path = format!("/sys/devices/system/clocksource/clocksource0/{file}");
             fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
         };
-        Evidence {
+        CounterEvidence {
             is_cpuid_invariant,
             has_hypervisor,
             has_constant_flags: flag("constant_tsc") && flag("nonstop_tsc"),
             kernel_source: source("current_clocksource"),
             kernel_offers: source("available_clocksource"),
-            is_forbidden: crate::os::is_counter_forbidden(),
+            is_forbidden: crate::os::is_timestamp_counter_disabled(),
         }
     }
 
@@ -66,23 +66,26 @@ impl Evidence {
     }
 }
 
-/// Chooses the clock source; `requested` is the value of [`SOURCE_VARIABLE`].
-pub(super) fn choose(requested: Option<&str>, evidence: impl FnOnce() -> Evidence) -> SourceChoice {
+/// Chooses the clock source; `requested` is the value of [`CLOCK_VARIABLE`].
+pub(super) fn choose_source(
+    requested: Option<&str>,
+    evidence: impl FnOnce() -> CounterEvidence,
+) -> SourceChoice {
     let (requested, warning) = match requested.filter(|text| !text.is_empty()).map(str::parse) {
         None => (None, String::new()),
         Some(Ok(source)) => (Some(source), String::new()),
-        Some(Err(error)) => (None, format!("{SOURCE_VARIABLE} ignored ({error}); ")),
+        Some(Err(error)) => (None, format!("{CLOCK_VARIABLE} ignored ({error}); ")),
     };
-    if requested == Some(Source::ClockGettime) {
-        return SourceChoice::Kernel { reason: format!("{SOURCE_VARIABLE} requests it") };
+    if requested == Some(ClockSource::ClockGettime) {
+        return SourceChoice::Kernel { reason: format!("{CLOCK_VARIABLE} requests it") };
     }
     let evidence = evidence();
     if evidence.is_forbidden {
         return SourceChoice::Kernel { reason: "this process may not read the TSC".to_owned() };
     }
     let is_kernel_source = evidence.is_kernel_source();
-    if requested == Some(Source::Tsc) {
-        let reason = format!("{SOURCE_VARIABLE} requests it");
+    if requested == Some(ClockSource::Tsc) {
+        let reason = format!("{CLOCK_VARIABLE} requests it");
         return SourceChoice::Tsc { is_forced: true, is_kernel_source, reason };
     }
     match assess(&evidence) {
@@ -94,7 +97,7 @@ pub(super) fn choose(requested: Option<&str>, evidence: impl FnOnce() -> Evidenc
 }
 
 /// Returns the reason to trust the time-stamp counter as `Ok`, or the reason to distrust it as `Err`.
-fn assess(evidence: &Evidence) -> Result<String, String> {
+fn assess(evidence: &CounterEvidence) -> Result<String, String> {
     if let Some(offers) = &evidence.kernel_offers
         && !offers.split_whitespace().any(|source| source == "tsc")
     {
@@ -125,55 +128,64 @@ fn assess(evidence: &Evidence) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    fn good() -> Evidence {
-        Evidence {
+    fn good() -> CounterEvidence {
+        CounterEvidence {
             is_cpuid_invariant: true,
             has_constant_flags: true,
             kernel_source: Some("tsc".to_owned()),
             kernel_offers: Some("tsc hpet acpi_pm".to_owned()),
-            ..Evidence::default()
+            ..CounterEvidence::default()
         }
     }
 
-    fn takes_the_tsc(evidence: Evidence) -> bool {
-        matches!(choose(None, || evidence), SourceChoice::Tsc { is_forced: false, .. })
+    fn takes_the_tsc(evidence: CounterEvidence) -> bool {
+        matches!(choose_source(None, || evidence), SourceChoice::Tsc { is_forced: false, .. })
     }
 
     #[test]
     fn invariant_counter_is_trusted() {
         assert!(takes_the_tsc(good()));
-        assert!(takes_the_tsc(Evidence { has_constant_flags: false, ..good() }));
-        assert!(takes_the_tsc(Evidence { is_cpuid_invariant: false, ..good() }));
+        assert!(takes_the_tsc(CounterEvidence { has_constant_flags: false, ..good() }));
+        assert!(takes_the_tsc(CounterEvidence { is_cpuid_invariant: false, ..good() }));
     }
 
     #[test]
     fn counter_not_reported_constant_is_not_trusted() {
-        let evidence = Evidence { is_cpuid_invariant: false, has_constant_flags: false, ..good() };
+        let evidence =
+            CounterEvidence { is_cpuid_invariant: false, has_constant_flags: false, ..good() };
         assert!(!takes_the_tsc(evidence.clone()));
-        assert!(!takes_the_tsc(Evidence::default()));
-        assert!(takes_the_tsc(Evidence { has_hypervisor: true, ..evidence }));
+        assert!(!takes_the_tsc(CounterEvidence::default()));
+        assert!(takes_the_tsc(CounterEvidence { has_hypervisor: true, ..evidence }));
     }
 
     #[test]
     fn counter_rejected_by_the_kernel_is_not_trusted() {
         let offers = Some("hpet acpi_pm".to_owned());
-        assert!(!takes_the_tsc(Evidence { kernel_offers: offers, ..good() }));
+        assert!(!takes_the_tsc(CounterEvidence { kernel_offers: offers, ..good() }));
     }
 
     #[test]
     fn without_kernel_report_cpuid_decides() {
-        assert!(takes_the_tsc(Evidence { kernel_source: None, kernel_offers: None, ..good() }));
+        assert!(takes_the_tsc(CounterEvidence {
+            kernel_source: None,
+            kernel_offers: None,
+            ..good()
+        }));
     }
 
     #[test]
     fn variable_overrides_and_an_invalid_value_is_reported() {
-        let SourceChoice::Kernel { reason } = choose(Some("clock_gettime"), good) else {
+        let SourceChoice::Kernel { reason } = choose_source(Some("clock_gettime"), good) else {
             panic!("HANDOVER_CLOCK=clock_gettime did not select clock_gettime")
         };
-        assert!(reason.contains(SOURCE_VARIABLE), "{reason}");
-        let bad = Evidence::default;
-        assert!(matches!(choose(Some("tsc"), bad), SourceChoice::Tsc { is_forced: true, .. }));
-        let SourceChoice::Tsc { is_forced: false, reason, .. } = choose(Some("rdtsc"), good) else {
+        assert!(reason.contains(CLOCK_VARIABLE), "{reason}");
+        let bad = CounterEvidence::default;
+        assert!(matches!(
+            choose_source(Some("tsc"), bad),
+            SourceChoice::Tsc { is_forced: true, .. }
+        ));
+        let SourceChoice::Tsc { is_forced: false, reason, .. } = choose_source(Some("rdtsc"), good)
+        else {
             panic!("HANDOVER_CLOCK=rdtsc changed the choice, although it is no clock source")
         };
         assert!(reason.contains("rdtsc") && reason.contains("clock_gettime"), "{reason}");
@@ -181,7 +193,7 @@ mod tests {
 
     #[test]
     fn forbidden_counter_is_not_read_even_if_requested() {
-        let evidence = || Evidence { is_forbidden: true, ..good() };
-        assert!(matches!(choose(Some("tsc"), evidence), SourceChoice::Kernel { .. }));
+        let evidence = || CounterEvidence { is_forbidden: true, ..good() };
+        assert!(matches!(choose_source(Some("tsc"), evidence), SourceChoice::Kernel { .. }));
     }
 }

@@ -1,15 +1,15 @@
 //! A processor about which nothing is known, and Miri's: no time-stamp counter, no prefetches.
 
 /// `false`, as there is no time-stamp counter: the clock is CLOCK_MONOTONIC.
-pub(crate) const HAS_COUNTER: bool = false;
+pub(crate) const HAS_TIMESTAMP_COUNTER: bool = false;
 
 /// Returns 0: there is no time-stamp counter.
-pub(crate) fn counter() -> u64 {
+pub(crate) fn read_timestamp_counter() -> u64 {
     0
 }
 
 /// Returns 0: there is no time-stamp counter.
-pub(crate) fn counter_fenced() -> u64 {
+pub(crate) fn read_timestamp_counter_fenced() -> u64 {
     0
 }
 
@@ -27,6 +27,6 @@ pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
 }
 
 /// Returns `(false, false)`: no invariant counter and no hypervisor are known.
-pub(crate) fn counter_traits() -> (bool, bool) {
+pub(crate) fn timestamp_counter_traits() -> (bool, bool) {
     (false, false)
 }

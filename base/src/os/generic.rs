@@ -99,22 +99,22 @@ pub(crate) fn futex_wake(word: &AtomicU32, waiters_max: u32, _is_shared: bool) -
 }
 
 /// Returns the CPUs 0, 1, ..., as many as `std` reports.
-pub(crate) fn affinity() -> io::Result<Vec<u32>> {
+pub(crate) fn thread_cpus() -> io::Result<Vec<u32>> {
     Ok((0..affinity_count()? as u32).collect())
 }
 
-/// Returns the same CPUs as [`affinity`].
-pub(crate) fn main_affinity() -> io::Result<Vec<u32>> {
-    affinity()
+/// Returns the same CPUs as [`thread_cpus`].
+pub(crate) fn main_thread_cpus() -> io::Result<Vec<u32>> {
+    thread_cpus()
 }
 
 /// Returns the number of CPUs.
-pub(crate) fn affinity_count() -> io::Result<usize> {
+pub(crate) fn thread_cpus_count() -> io::Result<usize> {
     Ok(std::thread::available_parallelism()?.get())
 }
 
 /// Returns an error: `std` cannot bind threads to CPUs.
-pub(crate) fn set_affinity(_: &[u32]) -> io::Result<()> {
+pub(crate) fn set_thread_cpus(_: &[u32]) -> io::Result<()> {
     Err(ErrorKind::Unsupported.into())
 }
 
@@ -130,7 +130,7 @@ pub(crate) fn monotonic_ns() -> u64 {
 }
 
 /// Returns zeroes: `std` reports no resource usage.
-pub(crate) fn usage(_: UsageScope) -> Usage {
+pub(crate) fn read_usage(_: UsageScope) -> Usage {
     Usage::default()
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn clock_ticks_per_second() -> u64 {
 }
 
 /// Returns `false`: there is no counter that a process could forbid.
-pub(crate) fn is_counter_forbidden() -> bool {
+pub(crate) fn is_timestamp_counter_disabled() -> bool {
     false
 }
 

@@ -1,6 +1,6 @@
 //! Linux: futexes, affinity, CLOCK_MONOTONIC and usage.
 
-pub(crate) use crate::raw::linux::{is_counter_forbidden, usage};
+pub(crate) use crate::raw::linux::{is_timestamp_counter_disabled, read_usage};
 pub(crate) use rustix::param::clock_ticks_per_second;
 
 use crate::sync::shared::AtomicU32;
@@ -38,12 +38,12 @@ pub(crate) fn futex_wake(word: &AtomicU32, waiters_max: u32, is_shared: bool) ->
 }
 
 /// Returns the CPUs that the calling thread may run on, sorted.
-pub(crate) fn affinity() -> io::Result<Vec<u32>> {
+pub(crate) fn thread_cpus() -> io::Result<Vec<u32>> {
     cpus_of_thread(None)
 }
 
 /// Returns the CPUs that the main thread may run on, sorted.
-pub(crate) fn main_affinity() -> io::Result<Vec<u32>> {
+pub(crate) fn main_thread_cpus() -> io::Result<Vec<u32>> {
     cpus_of_thread(Some(getpid()))
 }
 
@@ -53,12 +53,12 @@ fn cpus_of_thread(thread: Option<Pid>) -> io::Result<Vec<u32>> {
 }
 
 /// Returns the number of CPUs that the calling thread may run on.
-pub(crate) fn affinity_count() -> io::Result<usize> {
+pub(crate) fn thread_cpus_count() -> io::Result<usize> {
     Ok(sched_getaffinity(None)?.count() as usize)
 }
 
 /// Binds the calling thread to `cpus`; returns an error of kind `InvalidInput` if the thread may run on none of them.
-pub(crate) fn set_affinity(cpus: &[u32]) -> io::Result<()> {
+pub(crate) fn set_thread_cpus(cpus: &[u32]) -> io::Result<()> {
     let mut set = CpuSet::new();
     for &cpu in cpus.iter().filter(|&&cpu| (cpu as usize) < CpuSet::MAX_CPU) {
         set.set(cpu as usize);

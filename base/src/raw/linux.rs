@@ -3,7 +3,7 @@
 use crate::usage::{Usage, UsageScope};
 
 /// Returns the resource usage that `getrusage` reports; zeroes under Miri, which does not support it.
-pub(crate) fn usage(scope: UsageScope) -> Usage {
+pub(crate) fn read_usage(scope: UsageScope) -> Usage {
     if cfg!(miri) {
         return Usage::default();
     }
@@ -32,7 +32,7 @@ pub(crate) fn usage(scope: UsageScope) -> Usage {
 }
 
 /// Returns `true` if this process has disabled reading of the time-stamp counter.
-pub(crate) fn is_counter_forbidden() -> bool {
+pub(crate) fn is_timestamp_counter_disabled() -> bool {
     let mut mode: libc::c_int = 0;
     // SAFETY: PR_GET_TSC writes one int through the pointer, which is valid during the call.
     let answer = unsafe { libc::prctl(libc::PR_GET_TSC, &raw mut mode) };

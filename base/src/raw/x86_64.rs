@@ -1,11 +1,11 @@
 //! Instructions of x86_64: the time-stamp counter, cpuid and prefetches.
 
 /// `true`, as x86-64 processors have a time-stamp counter.
-pub(crate) const HAS_COUNTER: bool = true;
+pub(crate) const HAS_TIMESTAMP_COUNTER: bool = true;
 
 /// Reads the time-stamp counter, without ordering against the instructions before and after.
 #[inline(always)]
-pub(crate) fn counter() -> u64 {
+pub(crate) fn read_timestamp_counter() -> u64 {
     // SAFETY: every x86_64 processor has RDTSC, which accesses no memory. (A process that has
     // disabled it by prctl(PR_SET_TSC) is killed by SIGSEGV: memory stays safe.)
     unsafe { core::arch::x86_64::_rdtsc() }
@@ -13,9 +13,9 @@ pub(crate) fn counter() -> u64 {
 
 /// Reads the time-stamp counter after all earlier loads have completed and before any later instruction starts.
 #[inline(always)]
-pub(crate) fn counter_fenced() -> u64 {
+pub(crate) fn read_timestamp_counter_fenced() -> u64 {
     load_fence();
-    let ticks = counter();
+    let ticks = read_timestamp_counter();
     load_fence();
     ticks
 }
@@ -64,7 +64,7 @@ pub(crate) fn hypervisor_signature() -> Option<[u8; 12]> {
 }
 
 /// Returns two flags from cpuid: `true` if the time-stamp counter is invariant, and `true` if there is a hypervisor.
-pub(crate) fn counter_traits() -> (bool, bool) {
+pub(crate) fn timestamp_counter_traits() -> (bool, bool) {
     const EXTENDED_MAX: u32 = 0x8000_0000;
     const POWER: u32 = 0x8000_0007;
     let has_power = cpuid(EXTENDED_MAX).eax >= POWER;

@@ -15,11 +15,11 @@ use std::sync::OnceLock;
 /// # Cost
 /// The first call reads some small files; later ones copy the list.
 #[must_use]
-pub fn allowed() -> Vec<u32> {
+pub fn allowed_cpus() -> Vec<u32> {
     static ALLOWED: OnceLock<Vec<u32>> = OnceLock::new();
     let read = || {
-        let mut cpus = crate::affinity::main_mask();
-        cpus.extend(crate::affinity::mask());
+        let mut cpus = crate::affinity::main_thread_cpus();
+        cpus.extend(crate::affinity::thread_cpus());
         cpus.sort_unstable();
         cpus.dedup();
         let Some(cpuset) = Limits::read(Path::new("/")).cpuset else { return cpus };
@@ -151,11 +151,11 @@ fn quota(folder: &Path) -> Option<f64> {
 /// Returns the name of the hypervisor from its cpuid signature (`KVM` for `KVMKVMKVM`); `None`
 /// without a hypervisor, and on processors without cpuid.
 #[must_use]
-pub fn hypervisor() -> Option<String> {
-    crate::cpu::hypervisor_signature().map(|letters| hypervisor_name(&letters))
+pub fn hypervisor_name() -> Option<String> {
+    crate::cpu::hypervisor_signature().map(|letters| hypervisor_from_signature(&letters))
 }
 
-fn hypervisor_name(letters: &[u8]) -> String {
+fn hypervisor_from_signature(letters: &[u8]) -> String {
     let signed: String =
         letters.iter().filter(|it| it.is_ascii_graphic()).map(|it| char::from(*it)).collect();
     match signed.as_str() {
@@ -188,9 +188,9 @@ mod tests {
 
     #[test]
     fn hypervisor_signature_becomes_its_usual_name() {
-        assert_eq!(hypervisor_name(b"KVMKVMKVM\0\0\0"), "KVM");
-        assert_eq!(hypervisor_name(b"bhyve bhyve "), "bhyvebhyve");
-        assert_eq!(hypervisor_name(&[0; 12]), "present, unnamed");
+        assert_eq!(hypervisor_from_signature(b"KVMKVMKVM\0\0\0"), "KVM");
+        assert_eq!(hypervisor_from_signature(b"bhyve bhyve "), "bhyvebhyve");
+        assert_eq!(hypervisor_from_signature(&[0; 12]), "present, unnamed");
     }
 
     #[test]
@@ -269,8 +269,8 @@ mod tests {
 
     #[test]
     fn allowed_cpus_are_not_empty_and_contain_the_callers_cpu() {
-        let allowed = allowed();
+        let allowed = allowed_cpus();
         assert!(allowed.is_sorted());
-        assert!(crate::affinity::mask().iter().all(|cpu| allowed.contains(cpu)));
+        assert!(crate::affinity::thread_cpus().iter().all(|cpu| allowed.contains(cpu)));
     }
 }

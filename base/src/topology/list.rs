@@ -5,7 +5,7 @@ use std::fmt;
 /// Error of parsing a list of CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a list of CPUs: write for example 0-3,8")]
-pub struct ListError {
+pub struct CpuListError {
     text: String,
 }
 
@@ -23,14 +23,15 @@ const CPU_MAX: u32 = 65_535;
 ///
 /// # Errors
 /// If a number is missing, malformed or above 65,535, or a range is descending.
-pub fn parse_cpu_list(text: &str) -> Result<Vec<u32>, ListError> {
+pub fn parse_cpu_list(text: &str) -> Result<Vec<u32>, CpuListError> {
     let mut cpus = Vec::new();
     let list = text.trim();
     if list.is_empty() {
         return Ok(cpus);
     }
     for part in list.split(',') {
-        let (low, high) = range(part.trim()).ok_or_else(|| ListError { text: list.to_owned() })?;
+        let (low, high) =
+            range(part.trim()).ok_or_else(|| CpuListError { text: list.to_owned() })?;
         cpus.extend(low..=high);
     }
     cpus.sort_unstable();

@@ -109,15 +109,15 @@ impl Distance {
 }
 
 impl Topology {
-    /// Chooses a CPU for each of `participants_count` participants from the `allowed` CPUs.
+    /// Chooses a CPU for each of `participants_count` participants from the `allowed_cpus` CPUs.
     ///
     /// Deterministic: the same arguments give the same result. If the placement is not possible, the closest to it is
-    /// chosen, with a note; if there are more participants than CPUs, some share one. An empty `allowed` means all
+    /// chosen, with a note; if there are more participants than CPUs, some share one. An empty `allowed_cpus` means all
     /// CPUs; ids that the topology does not contain count as cores of their own in the first CPU's package.
     ///
     /// ```
-    /// use handover_base::topology::{Placement, Topology, allowed};
-    /// let placed = Topology::read()?.choose_cpus(Placement::Near, &allowed(), 2);
+    /// use handover_base::topology::{Placement, Topology, allowed_cpus};
+    /// let placed = Topology::read()?.choose_cpus(Placement::Near, &allowed_cpus(), 2);
     /// assert_eq!(placed.cpus.len(), 2);
     /// # Ok::<(), handover_base::topology::TopologyError>(())
     /// ```

@@ -39,7 +39,7 @@ impl Assumptions {
     }
 }
 
-pub(super) fn read(root: &Path) -> Result<Topology, TopologyError> {
+pub(super) fn read_topology(root: &Path) -> Result<Topology, TopologyError> {
     let folder = root.join("devices/system/cpu");
     let mut assumed = Assumptions::default();
     let online = online_cpus(&folder, &mut assumed)?;

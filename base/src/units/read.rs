@@ -1,6 +1,6 @@
 //! Exact parsing of text to integers.
 
-use super::scale::Scale;
+use super::scale::UnitScale;
 use std::fmt;
 
 /// Error of parsing a quantity: contains the text, the mistake and a valid example.
@@ -38,11 +38,11 @@ const DECIMALS_MAX: usize = 25;
 /// Maximum number of digits before the decimal point: u64::MAX has 20.
 const DIGITS_MAX: usize = 20;
 
-pub(super) fn read(text: &str, scale: &Scale) -> Result<u64, UnitError> {
+pub(super) fn parse_quantity(text: &str, scale: &UnitScale) -> Result<u64, UnitError> {
     parse(text.trim(), scale).map_err(|problem| UnitError { text: text.to_owned(), problem })
 }
 
-fn parse(text: &str, scale: &Scale) -> Result<u64, String> {
+fn parse(text: &str, scale: &UnitScale) -> Result<u64, String> {
     let example = scale.example;
     if text.is_empty() {
         return Err(format!("is empty: write for example {example}"));
@@ -84,7 +84,7 @@ fn parse(text: &str, scale: &Scale) -> Result<u64, String> {
 }
 
 /// Returns the number of base units in the unit `suffix`.
-fn factor(number: &str, suffix: &str, scale: &Scale) -> Result<u64, String> {
+fn factor(number: &str, suffix: &str, scale: &UnitScale) -> Result<u64, String> {
     if let Some(unit) = scale.units.iter().find(|unit| unit.names.contains(&suffix)) {
         return Ok(unit.factor);
     }
@@ -116,7 +116,7 @@ fn factor(number: &str, suffix: &str, scale: &Scale) -> Result<u64, String> {
 }
 
 /// Returns the number with each of the units that `fits` accepts, as text: `20ns, 20us or 20ms`.
-fn alternatives(number: &str, scale: &Scale, fits: impl Fn(&str) -> bool) -> String {
+fn alternatives(number: &str, scale: &UnitScale, fits: impl Fn(&str) -> bool) -> String {
     // A number longer than any valid one is replaced by an example.
     let number = if number.len() > 2 * DIGITS_MAX { "1" } else { number };
     let fitting = scale.units.iter().filter(|unit| unit.names.iter().any(|name| fits(name)));

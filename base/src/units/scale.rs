@@ -13,7 +13,7 @@ pub(super) const fn unit(names: &'static [&'static str], factor: u64) -> Unit {
 }
 
 /// Notation of one kind of quantity.
-pub(super) struct Scale {
+pub(super) struct UnitScale {
     /// Units, ascending by factor; the first is the base unit.
     pub units: &'static [Unit],
     /// Name of the base unit, printed after a number in error messages.
@@ -24,7 +24,7 @@ pub(super) struct Scale {
     pub allows_zero: bool,
 }
 
-pub(super) const DECIMAL: &[Unit] = &[
+pub(super) const DECIMAL_UNITS: &[Unit] = &[
     unit(&[""], 1),
     unit(&["k"], 1_000),
     unit(&["M"], 1_000_000),

@@ -1,10 +1,10 @@
 //! Conversion of integers to the shortest exact text, and of measured figures to three digits.
 
-use super::scale::Scale;
+use super::scale::UnitScale;
 
 /// Returns the shortest text that parses back to `value`. Among equally short texts, prefers a text
 /// without a fraction, then the larger unit.
-pub(super) fn format_shortest(value: u64, scale: &Scale) -> String {
+pub(super) fn format_shortest(value: u64, scale: &UnitScale) -> String {
     let candidates = scale.units.iter().filter_map(|unit| {
         let number = format_decimal(value, unit.factor)?;
         (value != 0 || unit.factor == 1).then(|| format!("{number}{}", unit.names[0]))

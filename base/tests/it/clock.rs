@@ -75,7 +75,7 @@ fn tick_span_agrees_with_the_kernel_clock() {
     let inner = Instant::now();
     thread::sleep(Duration::from_millis(30));
     let inner_ns = inner.elapsed().as_nanos() as f64;
-    let span_ns = clock::ns(clock::ticks() - start) as f64;
+    let span_ns = clock::ns_from_ticks(clock::ticks() - start) as f64;
     let outer_ns = outer.elapsed().as_nanos() as f64;
     // A thousandth is a hundred times the error that the calibration promises.
     assert!(
@@ -89,16 +89,18 @@ fn conversions_agree_with_each_other_and_with_the_rate() {
     let hz = clock::calibration().ticks_hz;
     for ticks in [0u64, 1, 1000, 1 << 32, (hz * 86_400.0) as u64] {
         let exact_ns = ticks as f64 / hz * 1e9;
-        assert!((clock::ns(ticks) as f64 - exact_ns).abs() <= 1.0 + exact_ns * 1e-9);
-        assert!((clock::ps(ticks) as f64 - exact_ns * 1e3).abs() <= 1.0 + exact_ns * 1e-6);
+        assert!((clock::ns_from_ticks(ticks) as f64 - exact_ns).abs() <= 1.0 + exact_ns * 1e-9);
+        assert!(
+            (clock::ps_from_ticks(ticks) as f64 - exact_ns * 1e3).abs() <= 1.0 + exact_ns * 1e-6
+        );
     }
     for ns in [0u64, 1, 1000, 1_000_000_000, 86_400_000_000_000] {
-        let there_and_back = clock::ns(clock::ticks_from_ns(ns));
+        let there_and_back = clock::ns_from_ticks(clock::ticks_from_ns(ns));
         // Rounded down twice: a tick may be lost, and a nanosecond.
         let loss_max_ns = 1 + (1e9 / hz).ceil() as u64 + ns / 1_000_000_000;
         assert!(ns.abs_diff(there_and_back) <= loss_max_ns, "{ns} became {there_and_back}");
     }
-    assert_eq!(clock::ns(0), 0);
+    assert_eq!(clock::ns_from_ticks(0), 0);
     assert_eq!(clock::ticks_from_ns(0), 0);
 }
 
@@ -118,21 +120,21 @@ fn calibration_reports_source_rate_and_cost() {
 #[cfg(not(miri))]
 #[test]
 fn all_clock_tests_pass_with_each_source() {
-    use handover_base::clock::Source;
-    let chosen = |text: &str| text.parse::<Source>().unwrap();
-    if let Ok(text) = std::env::var(clock::SOURCE_VARIABLE) {
+    use handover_base::clock::ClockSource;
+    let chosen = |text: &str| text.parse::<ClockSource>().unwrap();
+    if let Ok(text) = std::env::var(clock::CLOCK_VARIABLE) {
         let found = clock::calibration();
         assert_eq!(found.source, chosen(&text), "{found:?}");
-        assert!(found.why.contains(clock::SOURCE_VARIABLE), "{found:?}");
+        assert!(found.why.contains(clock::CLOCK_VARIABLE), "{found:?}");
         return;
     }
-    let mut sources = vec![Source::ClockGettime];
+    let mut sources = vec![ClockSource::ClockGettime];
     // The counter is forced only where it would be chosen: elsewhere the promises need not hold.
-    sources.extend((clock::calibration().source == Source::Tsc).then_some(Source::Tsc));
+    sources.extend((clock::calibration().source == ClockSource::Tsc).then_some(ClockSource::Tsc));
     for source in sources {
         let child = std::process::Command::new(std::env::current_exe().unwrap())
             .arg("clock::")
-            .env(clock::SOURCE_VARIABLE, source.to_string())
+            .env(clock::CLOCK_VARIABLE, source.to_string())
             .output()
             .unwrap();
         let output = String::from_utf8_lossy(&child.stdout);
@@ -143,7 +145,8 @@ fn all_clock_tests_pass_with_each_source() {
 
 #[test]
 fn concurrent_first_calls_calibrate_once() {
-    let threads: Vec<_> = (0..8).map(|_| thread::spawn(|| clock::ns(clock::ticks()))).collect();
+    let threads: Vec<_> =
+        (0..8).map(|_| thread::spawn(|| clock::ns_from_ticks(clock::ticks()))).collect();
     for thread in threads {
         assert!(thread.join().unwrap() > 0);
     }

@@ -1,6 +1,6 @@
 //! Waiting on a word and waking the waiters.
 
-use handover_base::futex::{self, Outcome, Scope};
+use handover_base::futex::{self, Scope, WaitOutcome};
 use handover_base::sync::shared::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::thread;
@@ -14,7 +14,7 @@ const LIVENESS: Duration = Duration::from_secs(20);
 fn wait_returns_if_the_word_differs() {
     for scope in SCOPES {
         let word = AtomicU32::new(1);
-        assert_eq!(futex::wait(&word, 0, None, scope), Outcome::ValueChanged);
+        assert_eq!(futex::wait(&word, 0, None, scope), WaitOutcome::ValueChanged);
     }
 }
 
@@ -24,7 +24,7 @@ fn wait_times_out_and_not_too_early() {
         let word = AtomicU32::new(0);
         let start = Instant::now();
         let timeout = Duration::from_millis(5);
-        while futex::wait(&word, 0, Some(timeout), scope) != Outcome::TimedOut {
+        while futex::wait(&word, 0, Some(timeout), scope) != WaitOutcome::TimedOut {
             assert!(start.elapsed() < LIVENESS, "the wait did not time out within {LIVENESS:?}");
         }
         assert!(start.elapsed() >= timeout);
@@ -43,7 +43,7 @@ fn huge_timeout_means_no_timeout() {
     let word = Arc::new(AtomicU32::new(0));
     let sleeper = sleeper(&word, Some(Duration::MAX), Scope::Private);
     wake_in_all(&word, 1, 1, Scope::Private);
-    assert_eq!(sleeper.join().unwrap(), Outcome::Woken);
+    assert_eq!(sleeper.join().unwrap(), WaitOutcome::Woken);
 }
 
 /// Starts a thread that sleeps once on the word, whose value does not change.
@@ -51,12 +51,12 @@ fn sleeper(
     word: &Arc<AtomicU32>,
     timeout: Option<Duration>,
     scope: Scope,
-) -> thread::JoinHandle<Outcome> {
+) -> thread::JoinHandle<WaitOutcome> {
     let word = Arc::clone(word);
     thread::spawn(move || {
         loop {
             match futex::wait(&word, 0, timeout, scope) {
-                Outcome::Interrupted => {}
+                WaitOutcome::Interrupted => {}
                 outcome => return outcome,
             }
         }
@@ -85,7 +85,7 @@ fn each_sleeper_is_woken_and_counted_once() {
             let sleepers: Vec<_> = (0..4).map(|_| sleeper(&word, None, scope)).collect();
             wake_in_all(&word, 4, at_once, scope);
             for sleeper in sleepers {
-                assert_eq!(sleeper.join().unwrap(), Outcome::Woken);
+                assert_eq!(sleeper.join().unwrap(), WaitOutcome::Woken);
             }
         }
     }
@@ -122,7 +122,7 @@ fn wake_wakes_at_most_the_given_number() {
     assert_eq!(futex::wake(&word, 2, Scope::Private), 2);
     assert_eq!(futex::wake(&word, u32::MAX, Scope::Private), 3);
     for sleeper in sleepers {
-        assert_eq!(sleeper.join().unwrap(), Outcome::Woken);
+        assert_eq!(sleeper.join().unwrap(), WaitOutcome::Woken);
     }
 }
 
@@ -137,7 +137,11 @@ fn store_before_the_wake_is_not_missed() {
                 // Acquire: pairs with the Release of the leader's store.
                 while word.load(Ordering::Acquire) <= round {
                     let outcome = futex::wait(&word, round, Some(LIVENESS), Scope::Private);
-                    assert_ne!(outcome, Outcome::TimedOut, "a wake-up was lost in round {round}");
+                    assert_ne!(
+                        outcome,
+                        WaitOutcome::TimedOut,
+                        "a wake-up was lost in round {round}"
+                    );
                 }
             }
         }

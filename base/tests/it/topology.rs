@@ -1,7 +1,7 @@
 //! Topologies of generated trees and of this machine.
 #![cfg(not(miri))] // files and safe code only: takes minutes under Miri, which would find nothing
 
-use handover_base::topology::{Placement, Topology, TopologyError, allowed};
+use handover_base::topology::{Placement, Topology, TopologyError, allowed_cpus};
 use std::fs;
 use std::path::Path;
 
@@ -268,13 +268,16 @@ fn missing_cpus_and_malformed_list_are_errors_naming_the_file() {
 #[test]
 fn topology_of_this_machine_contains_the_allowed_cpus() {
     let topology = Topology::read().unwrap();
-    for cpu in allowed() {
+    for cpu in allowed_cpus() {
         assert!(topology.cpu(cpu).is_some(), "CPU {cpu} is allowed but not described");
     }
     for placement in Placement::ALL {
-        let placed = topology.choose_cpus(placement, &allowed(), 3);
+        let placed = topology.choose_cpus(placement, &allowed_cpus(), 3);
         assert_eq!(placed.cpus.len(), 3, "{placement}");
-        assert!(placed.cpus.iter().all(|cpu| allowed().contains(cpu)), "{placement}: {placed:?}");
+        assert!(
+            placed.cpus.iter().all(|cpu| allowed_cpus().contains(cpu)),
+            "{placement}: {placed:?}"
+        );
     }
 }
 

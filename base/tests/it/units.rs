@@ -1,7 +1,7 @@
 //! Quantities as people write them.
 #![cfg(not(miri))] // safe code only: takes a minute under Miri, which would find nothing
 
-use handover_base::units::{Count, Rate, Size, Span, UnitError};
+use handover_base::units::{BitRate, ByteSize, Count, TimeSpan, UnitError};
 use proptest::prelude::*;
 
 /// Test cases: kind, text and either the value or `error`, a line each.
@@ -9,9 +9,9 @@ const CASES: &str = include_str!("cases/units.tsv");
 
 fn parse(kind: &str, text: &str) -> Result<u64, UnitError> {
     match kind {
-        "rate" => text.parse().map(|Rate(value)| value),
-        "size" => text.parse().map(|Size(value)| value),
-        "duration" => text.parse().map(|Span(value)| value),
+        "rate" => text.parse().map(|BitRate(value)| value),
+        "size" => text.parse().map(|ByteSize(value)| value),
+        "duration" => text.parse().map(|TimeSpan(value)| value),
         "count" => text.parse().map(|Count(value)| value),
         other => panic!("units.tsv has a case of unknown kind: {other}"),
     }
@@ -111,17 +111,17 @@ fn long_text_is_truncated_in_the_error() {
 
 #[test]
 fn values_are_displayed_in_the_usual_notation() {
-    assert_eq!(Rate(20_000_000).to_string(), "20M");
-    assert_eq!(Rate(1_500_000_000).to_string(), "1.5G");
-    assert_eq!(Rate(1_234_567).to_string(), "1234567");
-    assert_eq!(Size(65_536).to_string(), "64KiB");
-    assert_eq!(Size(64_000).to_string(), "64kB");
-    assert_eq!(Size(1500).to_string(), "1500B");
-    assert_eq!(Size(0).to_string(), "0B");
-    assert_eq!(Span(30_000).to_string(), "30us");
-    assert_eq!(Span(1_500_000).to_string(), "1.5ms");
-    assert_eq!(Span(120_000_000_000).to_string(), "2min");
-    assert_eq!(Span(0).to_string(), "0ns");
+    assert_eq!(BitRate(20_000_000).to_string(), "20M");
+    assert_eq!(BitRate(1_500_000_000).to_string(), "1.5G");
+    assert_eq!(BitRate(1_234_567).to_string(), "1234567");
+    assert_eq!(ByteSize(65_536).to_string(), "64KiB");
+    assert_eq!(ByteSize(64_000).to_string(), "64kB");
+    assert_eq!(ByteSize(1500).to_string(), "1500B");
+    assert_eq!(ByteSize(0).to_string(), "0B");
+    assert_eq!(TimeSpan(30_000).to_string(), "30us");
+    assert_eq!(TimeSpan(1_500_000).to_string(), "1.5ms");
+    assert_eq!(TimeSpan(120_000_000_000).to_string(), "2min");
+    assert_eq!(TimeSpan(0).to_string(), "0ns");
     assert_eq!(Count(1_500_000).to_string(), "1.5M");
     assert_eq!(format!("[{:>6}]", Count(12)), "[    12]");
 }
@@ -155,9 +155,9 @@ proptest! {
 
     #[test]
     fn displayed_value_parses_back(value in values()) {
-        prop_assert_eq!(Rate(value.max(1)).to_string().parse(), Ok(Rate(value.max(1))));
-        prop_assert_eq!(Size(value).to_string().parse(), Ok(Size(value)));
-        prop_assert_eq!(Span(value).to_string().parse(), Ok(Span(value)));
+        prop_assert_eq!(BitRate(value.max(1)).to_string().parse(), Ok(BitRate(value.max(1))));
+        prop_assert_eq!(ByteSize(value).to_string().parse(), Ok(ByteSize(value)));
+        prop_assert_eq!(TimeSpan(value).to_string().parse(), Ok(TimeSpan(value)));
         prop_assert_eq!(Count(value).to_string().parse(), Ok(Count(value)));
     }
 
@@ -165,8 +165,8 @@ proptest! {
     fn displayed_value_is_not_longer_than_the_plain_number(value in values()) {
         let digits = value.to_string().len();
         prop_assert!(Count(value).to_string().len() <= digits);
-        prop_assert!(Size(value).to_string().len() <= digits + "B".len());
-        prop_assert!(Span(value).to_string().len() <= digits + "ns".len());
+        prop_assert!(ByteSize(value).to_string().len() <= digits + "B".len());
+        prop_assert!(TimeSpan(value).to_string().len() <= digits + "ns".len());
     }
 
     #[test]
@@ -187,9 +187,9 @@ proptest! {
         let text = format!("{}.{:0width$}ms", digits / scale, digits % scale, width = decimals as usize);
         let exact = u128::from(digits) * 1_000_000;
         if exact.is_multiple_of(u128::from(scale)) {
-            prop_assert_eq!(text.parse(), Ok(Span((exact / u128::from(scale)) as u64)));
+            prop_assert_eq!(text.parse(), Ok(TimeSpan((exact / u128::from(scale)) as u64)));
         } else {
-            prop_assert!(text.parse::<Span>().is_err());
+            prop_assert!(text.parse::<TimeSpan>().is_err());
         }
     }
 }

@@ -8,34 +8,34 @@ use std::time::{Duration, Instant};
 #[test]
 fn cpu_time_counts_for_the_thread_and_the_process() {
     const WORK_NS: u64 = 20_000_000;
-    let (thread, process) = (usage::thread(), usage::process());
+    let (thread, process) = (usage::thread_usage(), usage::process_usage());
     let start = Instant::now();
-    while (usage::thread() - thread).cpu_ns() < WORK_NS {
+    while (usage::thread_usage() - thread).cpu_ns() < WORK_NS {
         black_box((0..1000u64).sum::<u64>());
         assert!(start.elapsed() < Duration::from_secs(60), "no CPU time was counted within 60 s");
     }
     // A thread that only waits is not charged.
     let waiter = std::thread::spawn(|| {
         std::thread::sleep(Duration::from_millis(1));
-        usage::thread()
+        usage::thread_usage()
     });
     assert!(waiter.join().unwrap().cpu_ns() < WORK_NS);
     // The kernel scales the two parts to the sum: each may be rounded down by a microsecond.
-    assert!((usage::process() - process).cpu_ns() + 10_000 >= WORK_NS);
+    assert!((usage::process_usage() - process).cpu_ns() + 10_000 >= WORK_NS);
 }
 
 #[test]
 fn sleep_counts_as_a_voluntary_switch() {
-    let before = usage::thread();
+    let before = usage::thread_usage();
     std::thread::sleep(Duration::from_millis(2));
-    assert!((usage::thread() - before).switches_voluntary >= 1);
+    assert!((usage::thread_usage() - before).switches_voluntary >= 1);
 }
 
 #[test]
 fn peak_memory_includes_touched_pages() {
     const TOUCHED_BYTES: usize = 64 << 20;
     let memory = black_box(vec![1u8; TOUCHED_BYTES]);
-    assert!(usage::process().rss_max_bytes >= TOUCHED_BYTES as u64);
+    assert!(usage::process_usage().rss_max_bytes >= TOUCHED_BYTES as u64);
     assert_eq!(memory[TOUCHED_BYTES - 1], 1);
 }
 
@@ -43,25 +43,25 @@ fn peak_memory_includes_touched_pages() {
 fn difference_saturates_at_zero() {
     let some = usage::Usage { user_ns: 5, rss_max_bytes: 7, ..usage::Usage::default() };
     assert_eq!(usage::Usage::default() - some, usage::Usage::default());
-    let some = usage::Steal { steal_ns: 1, total_ns: 2 };
-    assert_eq!(usage::Steal::default() - some, usage::Steal::default());
-    assert_eq!(usage::Steal::default().share(), 0.0);
+    let some = usage::StealTime { steal_ns: 1, total_ns: 2 };
+    assert_eq!(usage::StealTime::default() - some, usage::StealTime::default());
+    assert_eq!(usage::StealTime::default().stolen_share(), 0.0);
 }
 
 #[test]
 fn machine_time_grows_and_includes_steal() {
-    let Some(before) = usage::read_steal(&handover_base::topology::allowed()) else {
+    let Some(before) = usage::read_steal_time(&handover_base::topology::allowed_cpus()) else {
         assert!(!std::path::Path::new("/proc/stat").exists(), "/proc/stat was not parsed");
         return;
     };
     assert!(before.steal_ns <= before.total_ns, "{before:?}");
     let start = Instant::now();
-    while usage::read_steal(&handover_base::topology::allowed()).unwrap().total_ns
+    while usage::read_steal_time(&handover_base::topology::allowed_cpus()).unwrap().total_ns
         == before.total_ns
     {
         assert!(start.elapsed() < Duration::from_secs(60), "no time was counted within 60 s");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let passed = usage::read_steal(&handover_base::topology::allowed()).unwrap() - before;
-    assert!((0.0..=1.0).contains(&passed.share()), "{passed:?}");
+    let passed = usage::read_steal_time(&handover_base::topology::allowed_cpus()).unwrap() - before;
+    assert!((0.0..=1.0).contains(&passed.stolen_share()), "{passed:?}");
 }

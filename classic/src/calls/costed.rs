@@ -159,7 +159,7 @@ fn in_program(
     let (mut recorded, mut overwritten) = (RecordingCounts::default(), 0);
     for it in &done.written {
         recorded.events_count += it.events_count;
-        recorded.lost_count += it.missing.total();
+        recorded.lost_count += it.missing.total_count();
         overwritten += it.missing.overwritten;
         recorded.bytes += it.bytes;
     }
@@ -183,7 +183,7 @@ fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-    (kib.unwrap_or_default() * 1024).max(usage::children().rss_max_bytes)
+    (kib.unwrap_or_default() * 1024).max(usage::children_usage().rss_max_bytes)
 }
 
 /// Time, resources and recorded events of one measured process.

@@ -4,7 +4,7 @@ use super::costed::{EventRecording, MeasuredFunction};
 use super::folders::TraceFolders;
 use super::loops::{self, LoopRow, TABLE_HEADINGS};
 use super::processes::ProcessRow;
-use handover_base::clock::{self, Source};
+use handover_base::clock::{self, ClockSource};
 use handover_harness::stats::{MedianEstimate, median_of_independent, quantile_sorted};
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -19,9 +19,9 @@ impl TickUnit {
     pub fn of_this_clock() -> TickUnit {
         let clock = clock::calibration();
         let name = match clock.source {
-            Source::Tsc => "cycles",
+            ClockSource::Tsc => "cycles",
             // No cycle counter is reliable on this machine: the ticks are nanoseconds.
-            Source::ClockGettime => "ticks",
+            ClockSource::ClockGettime => "ticks",
         };
         TickUnit { name, ticks_per_ns: clock.ticks_hz / 1e9 }
     }

@@ -51,7 +51,7 @@ impl Bench {
     }
 
     fn workers_count(&self) -> u64 {
-        let cpus = topology::allowed().len().max(1) as f64;
+        let cpus = topology::allowed_cpus().len().max(1) as f64;
         let wanted = (self.ideal_per_s() / ONE_WORKER_PER_S).ceil();
         self.workers.unwrap_or_else(|| wanted.clamp(1.0, cpus) as u64)
     }

@@ -3,7 +3,7 @@
 use super::super::whole;
 use crate::load::wire::LETTERS_MAX;
 use clap::{ArgAction, Args};
-use handover_base::units::Span;
+use handover_base::units::TimeSpan;
 use handover_program::exit::to_usage_error;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::fmt;
@@ -193,7 +193,7 @@ fn parse_positive_seconds(text: &str) -> Result<Duration, String> {
 
 /// Parses a spin time, in ns.
 fn parse_spin(text: &str) -> Result<u32, String> {
-    let span: Span = text.parse().map_err(|refused| format!("{refused}"))?;
+    let span: TimeSpan = text.parse().map_err(|refused| format!("{refused}"))?;
     let ns = u32::try_from(span.0).ok().filter(|ns| *ns <= SPIN_NS_MAX);
     ns.ok_or_else(|| "must be at most 1ms".to_string())
 }
@@ -267,7 +267,7 @@ impl FromStr for LatencyBounds {
             let (percentile, time) =
                 part.strip_prefix('p').and_then(|it| it.split_once('=')).ok_or_else(form)?;
             let percentile = percentile.parse().ok().filter(|it| (0.0..=100.0).contains(it));
-            let span: Span = time.parse().map_err(|refused| format!("{refused}"))?;
+            let span: TimeSpan = time.parse().map_err(|refused| format!("{refused}"))?;
             Ok::<_, String>((percentile.ok_or_else(form)?, span.0))
         };
         let bounds = text.split(',').map(bound).collect::<Result<_, _>>()?;

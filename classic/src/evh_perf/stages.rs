@@ -135,7 +135,7 @@ impl LoadCosts {
             // Too short: CPU time is counted in hundredths of a second.
             return None;
         }
-        let cpus = topology::allowed().len() as f64;
+        let cpus = topology::allowed_cpus().len() as f64;
         let threads = (args.threads * args.processes) as f64;
         let client = self.client_cpu_s() / took_s;
         let server = self.server_cpu_s().map(|cpu_s| cpu_s / took_s);

@@ -33,7 +33,7 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
         return run_second(&args.options);
     }
     let environment = Environment::new("DEMO2EVM", &args.options, 0)?;
-    let used = usage::process();
+    let used = usage::process_usage();
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let made = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
     let (mine, theirs) = made.context("make the socket pair of the two processes")?;
@@ -59,7 +59,7 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
     environment.print_outcome(&Outcome {
         handled: side.handled + report.handled,
         took,
-        used: usage::process() - used + report.used,
+        used: usage::process_usage() - used + report.used,
         quit: side.policy.has_quit(),
     })
 }
@@ -74,7 +74,7 @@ fn start(socket: OwnedFd) -> anyhow::Result<Child> {
 
 /// Runs the second process: answers messages until the first one closes its end of the socket pair, and then reports.
 fn run_second(options: &DemoOptions) -> anyhow::Result<()> {
-    let used = usage::process();
+    let used = usage::process_usage();
     let socket =
         std::io::stdin().as_fd().try_clone_to_owned().context("duplicate standard input")?;
     if rustix::net::sockopt::socket_type(&socket) != Ok(SocketType::SEQPACKET) {
@@ -92,7 +92,7 @@ fn run_second(options: &DemoOptions) -> anyhow::Result<()> {
     environment.log.stop_on_failure(machine.stopper());
     let ended = machine.run();
     let handled = machine.handler().handled;
-    let report = Report { handled, used: usage::process() - used }.to_text();
+    let report = Report { handled, used: usage::process_usage() - used }.to_text();
     // Fails only if the first process is gone.
     let _ = send(&*socket, report.as_bytes(), SendFlags::NOSIGNAL);
     environment.log.take_write_error()?;

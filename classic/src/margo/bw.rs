@@ -311,7 +311,7 @@ impl Client<'_> {
     fn timed(&mut self, op: Op, seconds: u64) -> anyhow::Result<(u64, u64)> {
         let began = clock::ticks();
         let bytes = self.call(TRANSFER, &(op, seconds * 1_000_000_000))?;
-        Ok((bytes, clock::ns(clock::ticks() - began).max(1)))
+        Ok((bytes, clock::ns_from_ticks(clock::ticks() - began).max(1)))
     }
 
     fn fill(&self, more: u64) {

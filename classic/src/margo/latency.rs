@@ -130,7 +130,7 @@ impl Program for Latency {
         let called = endpoint.stats().calls_count;
         endpoint.call::<_, ()>(peer, STOP, &called)?;
         if !ticks.is_empty() {
-            let seconds = |ticks| clock::ns(ticks) as f64 / 1e9;
+            let seconds = |ticks| clock::ns_from_ticks(ticks) as f64 / 1e9;
             self.table(ticks.into_iter().map(seconds).collect(), out)?;
         }
         // Relaxed: the flag publishes no other data.

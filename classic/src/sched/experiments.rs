@@ -4,7 +4,7 @@ use super::options::SchedulerOptions;
 use super::{Plan, Sched, Stamp};
 use anyhow::Context;
 use handover_base::topology;
-use handover_base::units::Rate;
+use handover_base::units::BitRate;
 use handover_program::console::print_error;
 use handover_program::exit::{Interrupted, to_usage_error};
 use handover_suite::sched::program;
@@ -82,7 +82,7 @@ pub fn run(
             it.letter, it.offered, it.burst_packets, it.queue, it.interval_us
         )?;
     }
-    let cpus = topology::allowed().len();
+    let cpus = topology::allowed_cpus().len();
     if args.clients.iter().any(|threads| *threads >= cpus as u64) {
         print_error(format_args!(
             "sched: warning: {cpus} CPUs: from {cpus} clients on they share CPUs with each other or with \
@@ -109,7 +109,7 @@ impl Experiment {
     fn mpps(self, args: &Sched, threads: u64, seconds: f64) -> anyhow::Result<f64> {
         let args = Sched {
             threads,
-            bandwidth: Rate(LINK_BPS),
+            bandwidth: BitRate(LINK_BPS),
             queue: self.queue,
             interval: self.interval_us,
             stamp: Stamp::None,

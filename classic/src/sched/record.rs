@@ -74,7 +74,7 @@ impl PacketWaits {
         let stages = if record.dropped { 1 } else { 3 };
         for (stage, pair) in self.stages.iter_mut().zip(ticks.windows(2)).take(stages) {
             // The stamps of two CPUs may differ by some ticks.
-            stage.saturating_record(clock::ns(pair[1].saturating_sub(pair[0])));
+            stage.saturating_record(clock::ns_from_ticks(pair[1].saturating_sub(pair[0])));
         }
     }
 }

@@ -89,7 +89,7 @@ pub fn print_table(rows: &[Row], seconds: f64, out: &mut dyn Write) -> io::Resul
             per_second(counts.transmitted) / packets.unit,
             per_second(counts.transmitted_bytes) * 8.0 / bits.unit,
             counts.dropped,
-            counts.queued(),
+            counts.queued_count(),
             percent(row.share.map(|it| it.got)),
             percent(row.share.map(|it| it.due)),
             row.lag_bytes.map_or("-".into(), |bytes| format!("{bytes:.0} B")),

@@ -79,7 +79,7 @@ impl Visitor<u64> for Time<'_> {
             generator.run(&mut nothing, steps);
             let ended = clock::ticks();
             let (tested_ns, generator_ns) =
-                (clock::ns(between - began), clock::ns(ended - between));
+                (clock::ns_from_ticks(between - began), clock::ns_from_ticks(ended - between));
             timed.took_ns += tested_ns;
             // Half of the steps offer a packet.
             timed.net_ns.push((tested_ns as f64 - generator_ns as f64) * 2.0 / steps.max(1) as f64);

@@ -36,9 +36,9 @@ impl<S: Scheduler<Token>> Scheduler<Token> for WatchedScheduler<S> {
     #[inline]
     fn enqueue(&mut self, now_ns: u64, packet: Packet<Token>) -> EnqueueResult<Token> {
         let accepted = self.inner.enqueue(now_ns, packet)?;
-        self.watch.queued(packet.flow);
+        self.watch.record_queued(packet.flow);
         if let EnqueueOutcome::Replaced(oldest) = &accepted {
-            self.watch.dropped(oldest.flow);
+            self.watch.record_dropped(oldest.flow);
         }
         Ok(accepted)
     }
@@ -46,7 +46,7 @@ impl<S: Scheduler<Token>> Scheduler<Token> for WatchedScheduler<S> {
     #[inline]
     fn dequeue(&mut self, now_ns: u64) -> Option<Packet<Token>> {
         let packet = self.inner.dequeue(now_ns)?;
-        self.watch.served(packet.flow, packet.length_bytes);
+        self.watch.record_served(packet.flow, packet.length_bytes);
         Some(packet)
     }
 

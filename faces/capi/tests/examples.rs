@@ -131,7 +131,7 @@ fn check_examples(compiler: &str, options: &[&str], wrap: fn(&Path) -> Command) 
 /// Returns the number of events in a trace.
 fn events_count(trace: &Path) -> usize {
     let trace = Trace::open(trace).unwrap_or_else(|error| panic!("{}: {error}", trace.display()));
-    trace.merged().count()
+    trace.merged_events().count()
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::exit::{self, to_usage_error};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use handover_base::topology::Placement;
-use handover_base::units::Span;
+use handover_base::units::TimeSpan;
 use handover_classic::names;
 use handover_harness::{Plan, Profile};
 use handover_program::console;
@@ -265,7 +265,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }
-    let span: Span = text.parse().map_err(|refused| format!("{refused}"))?;
+    let span: TimeSpan = text.parse().map_err(|refused| format!("{refused}"))?;
     Ok(Duration::from_nanos(span.0))
 }
 

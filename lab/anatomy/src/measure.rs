@@ -167,7 +167,8 @@ impl Analysis<'_> {
         self.unmatched.reacquired += reacquired;
         self.unmatched.without_start += without_start;
         self.unmatched.received_early += received_early;
-        self.unmatched.lost += traces.iter().map(|trace| trace.missing().total()).sum::<u64>();
+        self.unmatched.lost +=
+            traces.iter().map(|trace| trace.missing_events().total_count()).sum::<u64>();
         Ok(())
     }
 

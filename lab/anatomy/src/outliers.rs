@@ -76,7 +76,7 @@ impl Outliers {
         let tid = |thread: u32| tids.get(thread as usize).copied().unwrap_or(0);
         for kept in self.0.iter_mut().filter(|kept| kept.folder == folder) {
             let handoff = &kept.handoff;
-            let ns = |ticks: u64| traces.first().map_or(0, |trace| trace.ns(ticks));
+            let ns = |ticks: u64| traces.first().map_or(0, |trace| trace.ns_from_ticks(ticks));
             let begin_ns = ns(handoff.begin_ticks);
             let end_ns = ns(handoff.begin_ticks + handoff.total_ticks());
             let thread_ids = [tid(handoff.from_thread), tid(handoff.to_thread)];

@@ -157,7 +157,7 @@ impl StageTimes<'_> {
 
 /// Converts ticks to nanoseconds with fractions.
 pub(crate) fn ticks_to_ns(ticks: u64) -> f64 {
-    clock::ps(ticks) as f64 / 1000.0
+    clock::ps_from_ticks(ticks) as f64 / 1000.0
 }
 
 fn means(handoffs: &[Handoff], times: &StageTimes<'_>, stages_passed: &[usize]) -> Vec<f64> {

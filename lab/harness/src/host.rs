@@ -23,7 +23,7 @@ pub fn capture_host() -> Host {
         clock: format!("{}: {}", calibration.source, calibration.why),
         clock_cost_ns: calibration.cost_ns,
         clock_source: files.clock_sources("current_clocksource").unwrap_or_default(),
-        cpus_allowed: topology::allowed(),
+        cpus_allowed: topology::allowed_cpus(),
         cgroup_cpus: topology::quota_cpus(),
         cgroup_memory_bytes: files.cgroup_memory_bytes(),
         governor: files.governor(),
@@ -36,7 +36,7 @@ pub fn capture_host() -> Host {
             .into_iter()
             .map(|(name, state)| format!("{name}: {state}"))
             .collect(),
-        hypervisor: topology::hypervisor(),
+        hypervisor: topology::hypervisor_name(),
         libc: raw::libc_version(),
         ..Host::default()
     };

@@ -81,7 +81,7 @@ mod tests {
             let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
             now.tv_sec * 1_000_000_000 + now.tv_nsec
         };
-        let home = handover_base::affinity::mask();
+        let home = handover_base::affinity::thread_cpus();
         handover_base::affinity::pin(handover_base::affinity::current_cpu()).expect("pinned");
         let busy = std::sync::atomic::AtomicBool::new(true);
         let (begin_ns, spans) = std::thread::scope(|scope| {
@@ -111,7 +111,7 @@ mod tests {
             busy.store(false, std::sync::atomic::Ordering::Relaxed);
             (begin_ns, spans)
         });
-        handover_base::affinity::set_mask(&home).expect("restore the CPU affinity");
+        handover_base::affinity::set_thread_cpus(&home).expect("restore the CPU affinity");
         assert!(!spans.is_empty());
         for span in spans {
             assert!(begin_ns <= span.from_ns && span.from_ns <= span.until_ns, "{span:?}");

@@ -9,7 +9,7 @@ use crate::samples::Samples;
 use crate::select::select;
 use crate::setup::Setup;
 use crate::workload::Workload;
-use handover_base::units::Span;
+use handover_base::units::TimeSpan;
 use handover_record::{Contender, JSON_SCHEMA_VERSION, Record, Run, Spec};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde_json::{Value, json};
@@ -103,7 +103,8 @@ impl BenchOptions {
                         value()?.parse().map_err(|why| format!("--profile: {why}"))?;
                 }
                 "--time" => {
-                    let span: Span = value()?.parse().map_err(|why| format!("--time: {why}"))?;
+                    let span: TimeSpan =
+                        value()?.parse().map_err(|why| format!("--time: {why}"))?;
                     asked.plan.time = Some(Duration::from_nanos(span.0));
                 }
                 "--set" => {

@@ -459,7 +459,7 @@ pub fn evaluate_proofs(records: &[Record], null: Option<f64>) -> Vec<Proof> {
 
 /// Returns the planted constant cost, in ns, of the benchmark `id`.
 fn constant_ns(id: &str) -> Option<f64> {
-    let span: units::Span = id.strip_prefix("proof/")?.parse().ok()?;
+    let span: units::TimeSpan = id.strip_prefix("proof/")?.parse().ok()?;
     Some(span.0 as f64)
 }
 

@@ -166,7 +166,7 @@ impl PartSamples {
     /// Converts the sum of samples over `ops` operations to a figure of one operation: in ns, or in
     /// the spec's unit for recorded values.
     pub(crate) fn figure_per_op(&self, sum: u64, ops: u64) -> f64 {
-        let thousandths = if self.has_values { sum } else { clock::ps(sum) };
+        let thousandths = if self.has_values { sum } else { clock::ps_from_ticks(sum) };
         thousandths as f64 / 1000.0 / ops.max(1) as f64
     }
 
@@ -261,7 +261,8 @@ impl Samples {
     }
 
     pub(crate) fn start(&mut self) {
-        self.usage_began = [usage::thread(), usage::process() + usage::children()];
+        self.usage_began =
+            [usage::thread_usage(), usage::process_usage() + usage::children_usage()];
         self.rounds_left = if self.timing.batches_max == 0 {
             u32::MAX
         } else {
@@ -278,10 +279,10 @@ impl Samples {
     }
 
     pub(crate) fn finish(mut self) -> ParticipantResult {
-        let wall_ns = clock::ns(clock::ticks().saturating_sub(self.began_ticks)).max(1);
+        let wall_ns = clock::ns_from_ticks(clock::ticks().saturating_sub(self.began_ticks)).max(1);
         let [thread_began, process_began] = self.usage_began;
-        let own = usage::thread() - thread_began;
-        let used = usage::process() + usage::children() - process_began;
+        let own = usage::thread_usage() - thread_began;
+        let used = usage::process_usage() + usage::children_usage() - process_began;
         if self.timing.watch_pace {
             let before = self.slowed;
             self.look_at_pace(0);
@@ -342,7 +343,7 @@ impl Samples {
             operations(batch);
             let ended = clock::ticks();
             self.parts[part].add_ticks(ended.saturating_sub(began), batch);
-            if is_drawn && self.random.below(BATCHES_PER_ALONE) == 0 {
+            if is_drawn && self.random.next_below(BATCHES_PER_ALONE) == 0 {
                 self.time_alone(part, batch, &mut operations);
             }
             if self.timing.batches_max > 0 {
@@ -371,7 +372,7 @@ impl Samples {
     /// few operations is sampled at its true frequency.
     #[inline(never)]
     fn time_alone(&mut self, part: usize, batch: u64, operations: &mut impl FnMut(u64)) {
-        let before = self.random.below(batch as usize) as u64;
+        let before = self.random.next_below(batch as usize) as u64;
         // Workloads count down from their number of operations, and would not end at 0.
         if before > 0 {
             operations(before);
@@ -425,7 +426,7 @@ impl Samples {
         self.gap();
         let now = clock::ticks();
         if self.timing.batches_max > 0 {
-            let is_long = || clock::ns(now.saturating_sub(self.began_ticks)) > SMOKE_NS;
+            let is_long = || clock::ns_from_ticks(now.saturating_sub(self.began_ticks)) > SMOKE_NS;
             if self.rounds_left == 0
                 || self.iterations_count >= self.timing.batches_max && is_long()
             {

@@ -243,7 +243,7 @@ mod tests {
     fn noise(seed: u64, count: usize, around: f64, spread: f64) -> Vec<f64> {
         let mut random = SplitMix64::new(seed);
         (0..count)
-            .map(|_| around * (1.0 + spread * (random.below(2001) as f64 / 1000.0 - 1.0)))
+            .map(|_| around * (1.0 + spread * (random.next_below(2001) as f64 / 1000.0 - 1.0)))
             .collect()
     }
 
@@ -271,13 +271,13 @@ mod tests {
     /// Logarithms of pass figures around 0, their true median: bell-shaped, with tails so heavy
     /// that they have no mean, skewed upwards, and with every fifth pass disturbed.
     const SHAPES: [(&str, Shape); 4] = [
-        ("normal", |random| 0.02 * random.normal()),
-        ("cauchy", |random| 0.01 * random.normal() / random.normal().abs()),
-        ("skewed", |random| 0.03 * (random.normal().exp() - 1.0)),
+        ("normal", |random| 0.02 * random.next_normal()),
+        ("cauchy", |random| 0.01 * random.next_normal() / random.next_normal().abs()),
+        ("skewed", |random| 0.03 * (random.next_normal().exp() - 1.0)),
         ("disturbed", |random| {
             // The median of 80 % around 0 and 20 % far above: the 62.5 % quantile of the former.
-            let quiet = 0.02 * (random.normal() - 0.318_639);
-            if random.below(5) == 0 { quiet.abs() + 0.5 } else { quiet }
+            let quiet = 0.02 * (random.next_normal() - 0.318_639);
+            if random.next_below(5) == 0 { quiet.abs() + 0.5 } else { quiet }
         }),
     ];
 
@@ -331,7 +331,7 @@ mod tests {
     fn spells(seed: u64, share: f64) -> impl FnMut() -> f64 {
         let (mut random, mut state) = (SplitMix64::new(seed), 0.0);
         move || {
-            state = share * state + (1.0 - share * share).sqrt() * random.normal();
+            state = share * state + (1.0 - share * share).sqrt() * random.next_normal();
             0.03 * f64::exp(state) - 0.03
         }
     }

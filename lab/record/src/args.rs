@@ -38,18 +38,18 @@ impl ArgNotation {
     pub fn format_value(self, value: u64) -> String {
         match self {
             ArgNotation::Count => value.to_string(),
-            ArgNotation::Bytes => units::Size(value).to_string(),
+            ArgNotation::Bytes => units::ByteSize(value).to_string(),
             ArgNotation::Nanos if value == 0 => "0".to_string(),
-            ArgNotation::Nanos => units::Span(value).to_string(),
+            ArgNotation::Nanos => units::TimeSpan(value).to_string(),
         }
     }
 
     pub(crate) fn parse_value(self, text: &str) -> Result<u64, String> {
         let parsed = match self {
             ArgNotation::Count => text.parse::<units::Count>().map(|it| it.0),
-            ArgNotation::Bytes => text.parse::<units::Size>().map(|it| it.0),
+            ArgNotation::Bytes => text.parse::<units::ByteSize>().map(|it| it.0),
             ArgNotation::Nanos if text == "0" => Ok(0),
-            ArgNotation::Nanos => text.parse::<units::Span>().map(|it| it.0),
+            ArgNotation::Nanos => text.parse::<units::TimeSpan>().map(|it| it.0),
         };
         parsed.map_err(|refused| refused.to_string())
     }

@@ -158,7 +158,7 @@ impl<F: FiberContender> Workload for Loops<F> {
 
     fn check(&mut self) -> Result<(), Fault> {
         let ticks = self.fibers.loops(self.fibers_count, LOOPS)?;
-        let ns = handover_base::clock::ns(ticks);
+        let ns = handover_base::clock::ns_from_ticks(ticks);
         if ns < LOOPS * 999_000 {
             return Err(Fault::new(format!("{LOOPS} sleeps of 1 ms took only {ns} ns")));
         }
@@ -168,11 +168,11 @@ impl<F: FiberContender> Workload for Loops<F> {
     fn sample(&mut self, out: &mut Samples) {
         out.set_concurrent_operations(self.fibers_count.into());
         while out.is_running() {
-            let (before, began) = (usage::process(), Instant::now());
+            let (before, began) = (usage::process_usage(), Instant::now());
             let Ok(ticks) = self.fibers.loops(self.fibers_count, LOOPS) else { break };
             // The workers' threads are not in the usage of the participant's thread.
-            let cpus =
-                (usage::process() - before).cpu_ns() as f64 / began.elapsed().as_nanos() as f64;
+            let cpus = (usage::process_usage() - before).cpu_ns() as f64
+                / began.elapsed().as_nanos() as f64;
             out.add_to_counter("cpus", cpus * LOOPS as f64);
             out.record_batch(0, ticks, LOOPS);
         }

@@ -73,19 +73,20 @@ enum HandoverNotify {}
 
 impl NotifyLink for HandoverNotify {
     const PROCESSES: bool = true;
-    type Sender = adaptive::Sender<MappedCore<adaptive::Core>>;
-    type Receiver = adaptive::Receiver<MappedCore<adaptive::Core>>;
+    type Sender = adaptive::Sender<MappedCore<adaptive::NotifyCore>>;
+    type Receiver = adaptive::Receiver<MappedCore<adaptive::NotifyCore>>;
 
     fn setup(setup: &mut Setup) -> Result<(Self::Sender, Self::Receiver), Fault> {
         let scope = if setup.uses_processes() { Scope::Shared } else { Scope::Private };
         let file = setup.shared_fd(|| {
-            let made = MappedCore::<adaptive::Core>::create();
+            let made = MappedCore::<adaptive::NotifyCore>::create();
             made.map(|(_, file)| file).map_err(Fault::from_error)
         })?;
-        let core = MappedCore::<adaptive::Core>::map(file.as_fd()).map_err(Fault::from_error)?;
-        let receiver = adaptive::Receiver::over(core.clone(), scope, Config::default())
+        let core =
+            MappedCore::<adaptive::NotifyCore>::map(file.as_fd()).map_err(Fault::from_error)?;
+        let receiver = adaptive::Receiver::from_core(core.clone(), scope, Config::default())
             .map_err(Fault::from_error)?;
-        Ok((adaptive::Sender::over(core, scope), receiver))
+        Ok((adaptive::Sender::from_core(core, scope), receiver))
     }
 
     fn spun(receiver: &Self::Receiver) -> u64 {

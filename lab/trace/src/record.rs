@@ -252,7 +252,7 @@ fn describe(path: PathBuf, trace: &Trace) -> WrittenTrace {
         program: trace.program().to_owned(),
         threads_count: trace.threads().len(),
         events_count: trace.threads().iter().map(|thread| thread.events_count).sum(),
-        missing: trace.missing(),
+        missing: trace.missing_events(),
         end: trace.state(),
         bytes: std::fs::metadata(&path).map_or(0, |data| data.len()),
         path,
@@ -321,7 +321,7 @@ impl OlderTraces {
     fn find(file: &Path) -> Result<Self, RecordError> {
         let error = |source| RecordError::File { path: file.to_owned(), source };
         // Checks now, not after the program has run, that the file can be created.
-        claim::check(file).map_err(error)?;
+        claim::check_trace_path(file).map_err(error)?;
         let is_older = |path: &PathBuf| {
             let trace = Trace::open(path);
             trace.is_ok_and(|trace| {
@@ -382,7 +382,7 @@ const LOCK: &str = "recorder";
 fn lock_folder(folder: &Path) -> io::Result<File> {
     let mut file = File::create_new(folder.join(LOCK))?;
     // Until the PID is written below, the file is empty and `is_stale` returns `false`.
-    if !claim::lock(&file) {
+    if !claim::lock_file(&file) {
         return Err(io::ErrorKind::WouldBlock.into());
     }
     writeln!(file, "{}", std::process::id())?;
@@ -410,7 +410,7 @@ fn is_stale(folder: &Path) -> bool {
     let program = pids.lines().nth(1).and_then(|pid| pid.parse().ok());
     let others = std::fs::read_dir(folder).into_iter().flatten().flatten();
     !pids.is_empty()
-        && claim::lock(&file)
+        && claim::lock_file(&file)
         && !program.is_some_and(claim::is_process_alive)
         // Files that are not rings are not needed without their recorder.
         && !others.map(|it| it.path()).any(|path| claim::is_trace(&path) && claim::is_rings_file_needed(&path))
@@ -487,7 +487,7 @@ impl RecorderFolders {
         };
         let calibration = handover_base::clock::calibration();
         let hz = match calibration.source {
-            handover_base::clock::Source::Tsc => calibration.ticks_hz,
+            handover_base::clock::ClockSource::Tsc => calibration.ticks_hz,
             // The library measures the rate itself, of the counter that it reads.
             _ => 0.0,
         };

@@ -101,7 +101,7 @@ pub fn trace_headlines<S: ReadAt>(traces: &Traces<S>) -> String {
 pub fn missing_event_lines<S: ReadAt>(traces: &Traces<S>, found: &WalkCounts) -> Vec<String> {
     let missing = traces.missing_events();
     let damaged_bytes: u64 = traces.as_slice().iter().map(|trace| trace.damaged_bytes()).sum();
-    let refused: u64 = traces.as_slice().iter().map(|trace| trace.threads_refused()).sum();
+    let refused: u64 = traces.as_slice().iter().map(|trace| trace.refused_threads_count()).sum();
     let depth = format!("calls deeper than {STACK_DEPTH_MAX} were skipped");
     let mut lines = Vec::new();
     for (count, what) in [
@@ -137,7 +137,7 @@ pub fn remedy_lines<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
     let mut lines = Vec::new();
     for (trace, path) in traces.as_slice().iter().zip(traces.paths()) {
         let path = escaped(&path.display().to_string());
-        let missing = trace.missing();
+        let missing = trace.missing_events();
         if missing.damaged > 0 || trace.damaged_bytes() > 0 {
             lines.push(match trace.state() {
                 RecordingState::Unfinished => format!(
@@ -164,7 +164,7 @@ pub fn remedy_lines<S: ReadAt>(traces: &Traces<S>) -> Vec<String> {
             ));
         }
         if missing.lost > 0
-            && trace.threads_refused() == 0
+            && trace.refused_threads_count() == 0
             && !matches!(trace.state(), RecordingState::Failed(_))
         {
             lines.push(format!(

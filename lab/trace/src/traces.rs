@@ -152,7 +152,7 @@ impl<S: ReadAt> Traces<S> {
     #[must_use]
     pub fn missing_events(&self) -> MissingEvents {
         let mut sum = MissingEvents::default();
-        for missing in self.all.iter().map(|trace| trace.missing()) {
+        for missing in self.all.iter().map(|trace| trace.missing_events()) {
             sum.lost = sum.lost.saturating_add(missing.lost);
             sum.overwritten = sum.overwritten.saturating_add(missing.overwritten);
             sum.damaged = sum.damaged.saturating_add(missing.damaged);

@@ -210,8 +210,8 @@ impl<V: TraceVisitor> Walk<'_, V> {
         let thread_info = ThreadInfo {
             pid: trace.pid(),
             program: trace.program(),
-            begin_ns: trace.ns(thread.begin_ticks),
-            begin_realtime_ns: trace.realtime_ns(thread.begin_ticks),
+            begin_ns: trace.ns_from_ticks(thread.begin_ticks),
+            begin_realtime_ns: trace.realtime_ns_from_ticks(thread.begin_ticks),
             index,
             thread,
         };
@@ -221,7 +221,7 @@ impl<V: TraceVisitor> Walk<'_, V> {
         let mut events = trace.events(index);
         for event in events.by_ref() {
             let name = self.names.id_of_site(process, event.site);
-            at.ns = trace.ns(event.ticks).max(at.ns);
+            at.ns = trace.ns_from_ticks(event.ticks).max(at.ns);
             if self.names.is_selected(name) {
                 self.step(&at, name, &event)?;
             }
@@ -229,7 +229,7 @@ impl<V: TraceVisitor> Walk<'_, V> {
         self.found.cut_short += u64::from(events.is_truncated());
         if !self.stack.is_empty() {
             let end_ticks = thread.end_ticks.or(trace.end_ticks());
-            at.ns = end_ticks.map_or(at.ns, |ticks| trace.ns(ticks)).max(at.ns);
+            at.ns = end_ticks.map_or(at.ns, |ticks| trace.ns_from_ticks(ticks)).max(at.ns);
         }
         while !self.stack.is_empty() {
             self.found.open += 1;

@@ -72,7 +72,10 @@ fn every_call_has_its_caller_name_and_source_position() {
             assert_eq!((recorded.exit_code(), recorded.written.len()), (0, 1), "{recorded:?}");
             assert_eq!(recorded.notes, Vec::<String>::new());
             let trace = Trace::open(&options.file).unwrap();
-            assert_eq!((trace.state(), trace.missing().total()), (RecordingState::Finished, 0));
+            assert_eq!(
+                (trace.state(), trace.missing_events().total_count()),
+                (RecordingState::Finished, 0)
+            );
             let expected = counts([("/main", 1), ("main/middle", 1000), ("middle/leaf", 2000)]);
             assert_eq!(calls(&trace), expected, "{flags:?} {policy}");
             let sites = trace.sites();
@@ -144,13 +147,13 @@ fn threads_are_separate_and_child_processes_get_their_own_files() {
             "{flag}: the program, its fork, and the program that a fork executed: {paths:?}"
         );
         let mut all = paths.iter().map(|path| Trace::open(path).unwrap()).collect::<Vec<_>>();
-        assert!(all.iter().all(|trace| trace.missing().total() == 0));
+        assert!(all.iter().all(|trace| trace.missing_events().total_count() == 0));
         all.sort_by_key(|trace| std::cmp::Reverse(trace.threads().len()));
         // The main thread, and threads that end before the next begins, more than exist at any
         // time.
         assert_eq!(all[0].threads().len(), 1 + 40);
         let worked = |trace: &Trace| {
-            let of_work = trace.merged().filter(|event| {
+            let of_work = trace.merged_events().filter(|event| {
                 event.kind == EventKind::Enter && trace.site(event.site).unwrap().name == "work"
             });
             of_work.count()
@@ -188,9 +191,9 @@ fn waiting_program_loses_no_event_with_the_smallest_ring() {
         let recorded = run(&built, &options);
         assert_eq!(recorded.exit_code(), 0, "{flag}");
         let trace = Trace::open(&options.file).unwrap();
-        assert_eq!(trace.missing().total(), 0, "{flag}");
+        assert_eq!(trace.missing_events().total_count(), 0, "{flag}");
         // Two events for each call of work(), and for main() and thread().
-        assert_eq!(trace.merged().count(), 2 * 2 * 50_000 + 2 * 3, "{flag}");
+        assert_eq!(trace.merged_events().count(), 2 * 2 * 50_000 + 2 * 3, "{flag}");
     }
 }
 
@@ -208,8 +211,8 @@ fn killed_program_leaves_all_events_readable() {
             let recorded = run(&built, &options);
             assert_eq!(recorded.exit_code(), 128 + 9);
             let trace = Trace::open(&options.file).unwrap();
-            assert_eq!(trace.missing().total(), 0);
-            assert_eq!(trace.merged().count(), 1 + 2 * 30_000, "{flag} {policy}");
+            assert_eq!(trace.missing_events().total_count(), 0);
+            assert_eq!(trace.merged_events().count(), 1 + 2 * 30_000, "{flag} {policy}");
         }
     }
 }
@@ -229,7 +232,7 @@ fn exceptions_longjmp_and_thread_exit_unwind_through_traced_functions() {
         let recorded = run(&built, &options);
         assert_eq!(recorded.exit_code(), 0, "{flags:?}: {:?}", recorded.notes);
         let trace = Trace::open(&options.file).unwrap();
-        assert_eq!(trace.missing().total(), 0);
+        assert_eq!(trace.missing_events().total_count(), 0);
         // `calls` asserts that skipped calls have an end too.
         let calls = calls(&trace);
         let number = |name: &str| calls.get(name).copied().unwrap_or(0);
@@ -310,7 +313,7 @@ fn functions_of_a_stripped_program_are_named_by_address_with_a_note() {
             "{recorded:?}"
         );
         let trace = Trace::open(&options.file).unwrap();
-        assert_eq!(trace.merged().count(), 2 * 3001);
+        assert_eq!(trace.merged_events().count(), 2 * 3001);
         assert!(
             trace.sites().iter().all(|site| site.name.starts_with("program+0x")),
             "{:?}",
@@ -376,7 +379,7 @@ fn c_and_cpp_probes_are_recorded_with_their_values() {
         assert_eq!(recorded.exit_code(), 0, "{recorded:?}");
         let trace = Trace::open(&options.file).unwrap();
         let shown: Vec<String> = trace
-            .merged()
+            .merged_events()
             .map(|event| {
                 let name = &trace.site(event.site).unwrap().name;
                 format!("{:?} {name} {:?}", event.kind, event.values())
@@ -418,7 +421,7 @@ fn clang_programs_are_recorded_like_gcc_programs() {
         let options = options(&built);
         assert_eq!(run(&built, &options).exit_code(), 0);
         let trace = Trace::open(&options.file).unwrap();
-        assert_eq!(trace.merged().count(), 6, "{name}");
+        assert_eq!(trace.merged_events().count(), 6, "{name}");
         assert!(trace.sites().iter().any(|site| site.name == "work.hidden"), "{:?}", trace.sites());
     }
 }
@@ -476,7 +479,7 @@ fn older_trace_is_replaced_only_after_an_event_is_recorded() {
         let recorded = run(&built, &options);
         assert_eq!(recorded.written.len(), 1, "{recorded:?}");
         assert_ne!(std::fs::read(&options.file).unwrap(), before, "{policy}");
-        assert_eq!(Trace::open(&options.file).unwrap().merged().count(), 2 * 3001);
+        assert_eq!(Trace::open(&options.file).unwrap().merged_events().count(), 2 * 3001);
         assert!(!child.exists());
     }
     assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
@@ -515,9 +518,9 @@ fn calls_without_room_lose_both_ends() {
         let recorded = run(&built, &options);
         assert_eq!(recorded.exit_code(), 0);
         let trace = Trace::open(&options.file).unwrap();
-        assert_eq!(trace.merged().count(), 2, "{flag}");
+        assert_eq!(trace.merged_events().count(), 2, "{flag}");
         // The calls of work(), and the one of thread().
-        assert_eq!(trace.missing().lost, 2 * 1001, "{flag}");
+        assert_eq!(trace.missing_events().lost, 2 * 1001, "{flag}");
     }
 }
 

@@ -40,8 +40,8 @@ pub use drive::{
 };
 #[cfg(handover_loom)] // for the models
 pub use engine::{
-    inbox::{Inbox, InboxSender, drop_oldest, ring as inbox},
-    incoming::Incoming,
+    inbox::{Inbox, InboxSender, drop_oldest_inbox, ring_inbox as inbox},
+    incoming::IncomingMessages,
     ready::{ReadyFlag, ReadyQueue, ReadySender, ready_queue},
     waiting_senders::WaitingSenders,
 };

@@ -20,43 +20,43 @@ macro_rules! site {
 
 /// Records that a message was put into the inbox of the machine that `to` identifies.
 #[inline(always)]
-pub(crate) fn enqueued<T>(to: &T) {
+pub(crate) fn record_enqueued<T>(to: &T) {
     site!("probes", Enqueued, "event.enqueued", stage::address(to));
 }
 
 /// Records that a message was put into the local queue of the machine `to`, by the thread that runs it.
 #[inline(always)]
-pub(crate) fn enqueued_here<T>(to: &T) {
+pub(crate) fn record_enqueued_here<T>(to: &T) {
     site!("probes-hot", Enqueued, "event.enqueued", stage::address(to));
 }
 
 /// Records that a sleeping thread was woken.
 #[inline(always)]
-pub(crate) fn notified() {
+pub(crate) fn record_notified() {
     site!("probes", Notified, "event.notified");
 }
 
 /// Records that the thread runs again after a sleep.
 #[inline(always)]
-pub(crate) fn woken() {
+pub(crate) fn record_woken() {
     site!("probes", Woken, "event.woken");
 }
 
 /// Records that the handler of the machine `at` is about to be called, for the inbox, a timer or a descriptor.
 #[inline(always)]
-pub(crate) fn dispatched<T>(at: &T) {
+pub(crate) fn record_dispatched<T>(at: &T) {
     site!("probes", Dispatched, "event.dispatched", stage::address(at));
 }
 
 /// Records that the handler of the machine `at` is about to be called with a message of the local queue.
 #[inline(always)]
-pub(crate) fn dispatched_here<T>(at: &T) {
+pub(crate) fn record_dispatched_here<T>(at: &T) {
     site!("probes-hot", Dispatched, "event.dispatched", stage::address(at));
 }
 
 /// Records that the handler has returned; its replies have been sent.
 #[inline(always)]
-pub(crate) fn replied() {
+pub(crate) fn record_replied() {
     site!("probes-hot", Replied, "event.replied");
 }
 

@@ -31,15 +31,15 @@
 //!
 //! Seen to fail: a group whose quiet sender does not read the flag again after it has enqueued its
 //! machine (`ReadySender::announce_quietly`), which is why that check exists; a thread that sleeps while a push has
-//! begun (`Incoming::has_begun_push`); a flag that is cleared by a relaxed store (`ReadyQueue::pop`).
+//! begun (`IncomingMessages::has_begun_push`); a flag that is cleared by a relaxed store (`ReadyQueue::pop`).
 //! Also `WaitingSenders` without the fence in `wait` or in `has_waiting`.
 #![cfg(handover_loom)]
 
 use handover_base::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use handover_base::sync::{Arc, hint, thread};
 use handover_event::{
-    Inbox, InboxSender, Incoming, Pool, PoolArc, ReadyFlag, ReadyQueue, ReadySender,
-    WaitingSenders, drop_oldest, ready_queue,
+    Inbox, InboxSender, IncomingMessages, Pool, PoolArc, ReadyFlag, ReadyQueue, ReadySender,
+    WaitingSenders, drop_oldest_inbox, ready_queue,
 };
 use handover_notify::{ParkWord, SleepObject};
 use handover_ring::PushError;
@@ -98,7 +98,7 @@ impl SharedThreadState {
     }
 
     /// Sleeps, unless a message is queued or a stop was requested; if a push has begun, for a while only.
-    fn park(&self, incoming: &mut impl Incoming) {
+    fn park(&self, incoming: &mut impl IncomingMessages) {
         self.park.declare(SleepObject::Word);
         if !incoming.has_any() && self.stop.load(Relaxed) == 0 {
             if incoming.has_begun_push() {
@@ -657,7 +657,7 @@ fn senders_that_wait_for_room_are_let_in_or_refused_at_the_close() {
 
 /// Inbox of one message that drops the oldest, and the shared state of its thread.
 fn dropping() -> (Arc<(SharedThreadState, InboxSender<u32>)>, Inbox<u32>) {
-    let (inbox_sender, inbox) = drop_oldest(1);
+    let (inbox_sender, inbox) = drop_oldest_inbox(1);
     (Arc::new((SharedThreadState::default(), inbox_sender)), inbox)
 }
 
@@ -680,7 +680,7 @@ fn inbox_that_drops_the_oldest_message_wakes_the_machine_for_the_newest() {
         });
         let (mut handled, mut latest) = (0, 0);
         // The last message to be pushed is a waking one, and is never dropped.
-        while handled + inbox.dropped() < 4 {
+        while handled + inbox.dropped_count() < 4 {
             match inbox.pop() {
                 Some(message) => {
                     handled += 1;
@@ -718,7 +718,7 @@ fn closing_an_inbox_that_drops_the_oldest_message_accounts_for_each() {
         }
         assert!(inbox.is_finished());
         let accepted = senders.map(|sender| sender.join().expect("a sender"));
-        assert_eq!(accepted.iter().sum::<u64>(), handed_back + inbox.dropped());
+        assert_eq!(accepted.iter().sum::<u64>(), handed_back + inbox.dropped_count());
     });
 }
 

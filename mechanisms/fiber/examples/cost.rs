@@ -321,11 +321,11 @@ fn loops(counts: &[usize]) -> Result<(), Error> {
                 total.fetch_add(count, Relaxed);
             })?;
         }
-        let before = usage::process();
+        let before = usage::process_usage();
         barrier.wait();
         std::thread::sleep(Duration::from_secs(seconds));
         is_over.store(true, Relaxed);
-        let after = usage::process();
+        let after = usage::process_usage();
         let parks = runtime.stats().parks_count;
         runtime.shutdown();
         let rate = total.load(Relaxed) as f64 / seconds as f64;

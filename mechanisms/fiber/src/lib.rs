@@ -44,6 +44,7 @@ pub mod model {
     pub use crate::engine::counts::{FiberCounts, alive_count, have_all_finished};
     pub use crate::engine::offers::{IdleCount, Offers};
     pub use crate::raw::{
-        BiasedLock, Gate, Inbox, Link, Linked, List, Node, PreviousState, Race, Withdrawals,
+        BiasedLock, Gate, Inbox, Linked, List, ListLink, PreviousState, WaitNode, WakeRace,
+        Withdrawals,
     };
 }

@@ -36,26 +36,27 @@ mod waiter;
 pub use biased::BiasedLock;
 pub use gate::Withdrawals;
 #[cfg(handover_loom)]
-pub use gate::{Gate, Node, PreviousState};
+pub use gate::{Gate, PreviousState, WaitNode};
 pub use queue::{Inbox, List};
 #[cfg(handover_loom)]
-pub use queue::{Link, Linked};
+pub use queue::{Linked, ListLink};
 #[cfg(handover_loom)]
-pub use race::Race;
+pub use race::WakeRace;
 
 #[cfg(not(handover_loom))]
 pub(crate) use {
-    cell::{GateCell, wait_at, wait_at_until},
+    cell::{GateCell, wait_for_gate, wait_for_gate_until},
     control::{
-        Control, FiberRemains, FiberSpec, FinishedFiber, HomeAddress, Outcome, ResultHandle,
-        Runnable, UnclaimedResult, fits, id_of, park, prepare, suspend,
+        FiberControl, FiberRemains, FiberSpec, FinishedFiber, HomeAddress, ResultHandle,
+        ResumeOutcome, Runnable, UnclaimedResult, closure_fits, park_running, prepare_fiber,
+        running_fiber_id, suspend_running,
     },
-    current::{current, enter},
+    current::{this_worker, with_this_worker},
     kernel::set_timer_slack_1_ns,
     mutex_value::MutexValue,
     overflow::install_fault_handler,
     owner::WorkerOwner,
     stack::{GuardKind, Stack, StackPool},
-    timed_wait::wait_until,
+    timed_wait::suspend_fiber_until,
     waiter::{ThreadWaiter, TimerPayload, Waiter},
 };

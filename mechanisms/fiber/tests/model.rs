@@ -21,9 +21,9 @@
 //! | timed_out_waiter_leaves_a_reclosed_gate | enqueue, expire, withdraw / set, close |
 //! | waiter_beside_a_timed_out_one_.. | enqueue / enqueue, expire, withdraw / set, close |
 //! | inbox_returns_.. | push, push / push, take |
-//! | owner_and_thief_.. | with_owner, with_owner / with_remote |
-//! | idle_worker_gets_.. | with_owner, announce, try_wake / count, with_remote, begin_idle, has_new_since, is_woken, end_idle |
-//! | one_of_two_idle_workers_.. | with_owner, announce, try_wake / the thief's calls above / the same |
+//! | owner_and_thief_.. | with_lock_as_owner, with_lock_as_owner / with_lock_as_remote |
+//! | idle_worker_gets_.. | with_lock_as_owner, announce, try_wake / announced_count, with_lock_as_remote, begin_idle, has_new_since, is_woken, end_idle |
+//! | one_of_two_idle_workers_.. | with_lock_as_owner, announce, try_wake / the thief's calls above / the same |
 //! | one_of_two_workers_.. | add_finished, have_all_finished / the same |
 //! | fiber_count_stays_positive_.. | spawn, end / count |
 //!
@@ -44,7 +44,7 @@ mod raw;
 use handover_base::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use handover_base::sync::{Arc, hint, thread};
 use handover_fiber::model::{
-    BiasedLock, FiberCounts, Gate, IdleCount, Inbox, Offers, PreviousState, Race, Withdrawals,
+    BiasedLock, FiberCounts, Gate, IdleCount, Inbox, Offers, PreviousState, WakeRace, Withdrawals,
     alive_count, have_all_finished,
 };
 use raw::{Item, wait_at, wait_at_until, wait_at_untimed};
@@ -95,11 +95,11 @@ fn open(gate: &Gate<Flag>) -> bool {
 
 /// Waiter with a deadline.
 #[derive(Clone)]
-struct Timed(Arc<(Race, loom::sync::Notify)>);
+struct Timed(Arc<(WakeRace, loom::sync::Notify)>);
 
 impl Timed {
     fn new() -> Self {
-        Self(Arc::new((Race::new(), loom::sync::Notify::new())))
+        Self(Arc::new((WakeRace::new(), loom::sync::Notify::new())))
     }
 
     fn try_wake(&self) -> bool {
@@ -314,7 +314,7 @@ fn inbox_returns_each_member_once_in_order() {
         inbox.push(Item::new(10));
         let mut got = Vec::new();
         while got.len() < 3 {
-            let mut list = inbox.take();
+            let mut list = inbox.take_all();
             while let Some(item) = list.pop_front() {
                 got.push(item.number());
             }
@@ -333,10 +333,10 @@ fn owner_and_thief_are_mutually_exclusive() {
         let its = Arc::clone(&queue);
         // SeqCst: both fences, that of the model of membarrier and its partner.
         let full = || fence(Ordering::SeqCst);
-        let thief = thread::spawn(move || its.with_remote(full, Vec::pop).flatten());
-        let own = raw::with_owner(&queue, full, Vec::pop);
+        let thief = thread::spawn(move || its.with_lock_as_remote(full, Vec::pop).flatten());
+        let own = raw::with_lock_as_owner(&queue, full, Vec::pop);
         let stolen = thief.join().unwrap();
-        let left = raw::with_owner(&queue, full, std::mem::take);
+        let left = raw::with_lock_as_owner(&queue, full, std::mem::take);
         let mut all: Vec<u32> = left.into_iter().chain(own).chain(stolen).collect();
         all.sort_unstable();
         assert_eq!(all, [1, 2]);
@@ -404,7 +404,7 @@ impl<const THIEVES: usize> Workers<THIEVES> {
     }
 
     fn offer(&self, number: u32) {
-        raw::with_owner(&self.queue, fence_fully, |queue| queue.push(number));
+        raw::with_lock_as_owner(&self.queue, fence_fully, |queue| queue.push(number));
         if self.owner.announce(&self.idle_count, fence_fully) {
             let idle = self.thieves.iter().find(|(offers, _)| offers.try_wake());
             if let Some((_, flag)) = idle {
@@ -421,7 +421,7 @@ impl<const THIEVES: usize> Workers<THIEVES> {
         while !self.is_over.load(Ordering::Relaxed) {
             let count = self.owner.count();
             if count != seen {
-                match self.queue.with_remote(fence_fully, Vec::pop) {
+                match self.queue.with_lock_as_remote(fence_fully, Vec::pop) {
                     Some(Some(fiber)) => return Some(fiber),
                     Some(None) => seen = count,
                     None => hint::spin_loop(), // another thief is inside

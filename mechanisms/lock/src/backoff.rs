@@ -58,11 +58,11 @@ impl Backoff {
     #[inline]
     pub fn wait(&mut self) {
         if self.is_yielding() {
-            stage::waited(0);
+            stage::record_waited(0);
             thread::yield_now();
             return;
         }
-        stage::waited(self.pauses_next);
+        stage::record_waited(self.pauses_next);
         for _ in 0..self.pauses_next {
             hint::spin_loop();
         }

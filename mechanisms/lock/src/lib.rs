@@ -8,5 +8,5 @@ mod stage;
 mod word;
 
 pub use backoff::Backoff;
-pub use raw::cell::{Guard, TryLock};
+pub use raw::cell::{TryLock, TryLockGuard};
 pub use word::RawTryLock;

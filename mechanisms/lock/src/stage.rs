@@ -8,24 +8,24 @@ use handover_base::stage::{address, stage};
 
 /// Records that the caller has acquired the lock.
 #[inline(always)]
-pub(crate) fn taken(word: &RawTryLock) {
+pub(crate) fn record_taken(word: &RawTryLock) {
     stage!("probes", "lock.taken", address(word));
 }
 
 /// Records that an attempt failed because another thread acquired the lock after the caller had read it as free.
 #[inline(always)]
-pub(crate) fn lost(word: &RawTryLock) {
+pub(crate) fn record_lost(word: &RawTryLock) {
     stage!("probes", "lock.lost", address(word));
 }
 
 /// Records that the holder is about to free the lock.
 #[inline(always)]
-pub(crate) fn released(word: &RawTryLock) {
+pub(crate) fn record_released(word: &RawTryLock) {
     stage!("probes", "lock.released", address(word));
 }
 
 /// Records a wait between two attempts: `pauses_count` spin hints, or a yield if that is zero.
 #[inline(always)]
-pub(crate) fn waited(pauses_count: u32) {
+pub(crate) fn record_waited(pauses_count: u32) {
     stage!("probes", "lock.waited", pauses_count);
 }

@@ -69,9 +69,9 @@ impl RawTryLock {
         let taken =
             self.locked.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
         if taken {
-            stage::taken(self);
+            stage::record_taken(self);
         } else {
-            stage::lost(self);
+            stage::record_lost(self);
         }
         taken
     }
@@ -82,7 +82,7 @@ impl RawTryLock {
     /// A store, which the processor completes in the background.
     #[inline]
     pub fn unlock(&self) {
-        stage::released(self);
+        stage::record_released(self);
         // Release: publishes the holder's writes to the Acquire in try_lock().
         self.locked.store(false, Ordering::Release);
     }

@@ -35,7 +35,7 @@ fn main() {
 
     // 3. A round trip between two threads, on two CPUs and on one. These are rough figures; the lab
     //    measures properly, beside the kernel's mechanisms: `handover run notify/`.
-    let cpus = affinity::mask();
+    let cpus = affinity::thread_cpus();
     let (here, there) = (cpus[0], *cpus.last().expect("at least one CPU"));
     println!("\n{:<12} {:>16} {:>14}", "round trip", "on two CPUs", "on one CPU");
     row::<Adaptive>(here, there);

@@ -78,22 +78,23 @@ pub struct Stats {
 /// Policy that decides how long a receiver spins before it sleeps, by the results of its earlier waits.
 ///
 /// Public for receivers that others build on [`StateWord`](crate::StateWord): call
-/// [`plan`](Self::plan) before a wait that found nothing, and report its end by
-/// [`spun`](Self::spun), [`woken`](Self::woken) or [`timed_out`](Self::timed_out).
+/// [`plan_wait`](Self::plan_wait) before a wait that found nothing, and report its end by
+/// [`record_spun`](Self::record_spun), [`record_woken`](Self::record_woken) or
+/// [`record_timeout`](Self::record_timeout).
 ///
 /// ```
-/// use handover_notify::{Config, Engine, WaitPlan};
+/// use handover_notify::{Config, SpinPolicy, WaitPlan};
 /// let poll_ps = 25_000; // one poll of the word, and the pause before it
-/// let mut engine = Engine::new(Config::default(), poll_ps);
-/// assert_eq!(engine.plan(false), WaitPlan::Spin { spins_max: 400 }); // twice 5 µs
-/// engine.woken(1_000_000, None); // in vain, once ...
-/// engine.plan(false);
-/// engine.woken(1_000_000, None); // ... and twice
-/// assert_eq!(engine.plan(false), WaitPlan::ParkQuiet);
-/// assert_eq!(engine.plan(true), WaitPlan::ParkSharedCpu);
+/// let mut engine = SpinPolicy::new(Config::default(), poll_ps);
+/// assert_eq!(engine.plan_wait(false), WaitPlan::Spin { spins_max: 400 }); // twice 5 µs
+/// engine.record_woken(1_000_000, None); // in vain, once ...
+/// engine.plan_wait(false);
+/// engine.record_woken(1_000_000, None); // ... and twice
+/// assert_eq!(engine.plan_wait(false), WaitPlan::ParkQuiet);
+/// assert_eq!(engine.plan_wait(true), WaitPlan::ParkSharedCpu);
 /// ```
 #[derive(Debug, Clone)]
-pub struct Engine {
+pub struct SpinPolicy {
     config: Config,
     /// Duration of one poll in ps, with the pause after it.
     poll_ps: u64,
@@ -115,7 +116,7 @@ pub struct Engine {
     is_spinning: bool,
 }
 
-impl Engine {
+impl SpinPolicy {
     /// Creates an engine that has no results of earlier waits. `poll_ps` is the duration of one poll in a spin, in
     /// ps; `config` is not checked (see [`Config::validate`]).
     #[must_use]
@@ -140,7 +141,7 @@ impl Engine {
 
     /// Returns the decision for a wait that found no notification pending. `shares_cpu` is `true`
     /// if the sender needs the CPU that the receiver would spin on.
-    pub fn plan(&mut self, shares_cpu: bool) -> WaitPlan {
+    pub fn plan_wait(&mut self, shares_cpu: bool) -> WaitPlan {
         self.is_spinning = false;
         if self.limit_spins == 0 {
             return WaitPlan::ParkQuiet;
@@ -157,7 +158,7 @@ impl Engine {
     }
 
     /// Records that the wait completed while spinning, after `spins` polls.
-    pub fn spun(&mut self, spins: u32) {
+    pub fn record_spun(&mut self, spins: u32) {
         self.misses_in_row = 0;
         // mean += (spins - mean) / 8, on the scaled value.
         let spins = spins.min(self.limit_spins);
@@ -170,7 +171,7 @@ impl Engine {
     /// Records that the wait slept, and that the notification came `after_ns` after the end of the spin or, without a
     /// spin, after the start of the sleep. `wake_ns` is the time from the sender's wake until the receiver ran;
     /// `None` if unknown or not the cost of a wake, as when both shared a CPU.
-    pub fn woken(&mut self, after_ns: u64, wake_ns: Option<u64>) {
+    pub fn record_woken(&mut self, after_ns: u64, wake_ns: Option<u64>) {
         if let Some(wake_ns) = wake_ns {
             let wake_ns = wake_ns.min(self.wake_ns * WAKE_GROWTH_MAX);
             let mean = self.wake_ns - (self.wake_ns >> MEAN_SHIFT) + (wake_ns >> MEAN_SHIFT);
@@ -183,22 +184,22 @@ impl Engine {
             self.misses_in_row = 0;
             self.quiet_waits_left = 0;
         } else {
-            self.missed();
+            self.record_missed();
         }
     }
 
     /// Records that the wait timed out.
-    pub fn timed_out(&mut self) {
-        self.missed();
+    pub fn record_timeout(&mut self) {
+        self.record_missed();
     }
 
     /// Returns the mean cost of a sleep in ns, from the sender's wake until the receiver runs.
     #[must_use]
-    pub fn wake_ns(&self) -> u64 {
+    pub fn mean_wake_ns(&self) -> u64 {
         self.wake_ns
     }
 
-    fn missed(&mut self) {
+    fn record_missed(&mut self) {
         if !self.is_spinning {
             return;
         }
@@ -224,24 +225,24 @@ mod tests {
     const LONG_NS: u64 = 1_000_000;
     const SHORT_NS: u64 = 5_000;
 
-    /// Engine whose first limit, twice 5 µs, is 400 polls.
-    fn engine() -> Engine {
-        Engine::new(Config::default(), 25_000)
+    /// Policy whose first limit, twice 5 µs, is 400 polls.
+    fn engine() -> SpinPolicy {
+        SpinPolicy::new(Config::default(), 25_000)
     }
 
-    fn budget(engine: &mut Engine) -> u32 {
-        match engine.plan(false) {
+    fn budget(engine: &mut SpinPolicy) -> u32 {
+        match engine.plan_wait(false) {
             WaitPlan::Spin { spins_max } => spins_max,
             other => panic!("expected a plan to spin, found {other:?}"),
         }
     }
 
     /// Records `waits` waits that all sleep long; returns how many of them spun.
-    fn long_sleeps(engine: &mut Engine, waits: u32) -> u32 {
+    fn long_sleeps(engine: &mut SpinPolicy, waits: u32) -> u32 {
         (0..waits)
             .filter(|_| {
-                let spun = matches!(engine.plan(false), WaitPlan::Spin { .. });
-                engine.woken(LONG_NS, None);
+                let spun = matches!(engine.plan_wait(false), WaitPlan::Spin { .. });
+                engine.record_woken(LONG_NS, None);
                 spun
             })
             .count() as u32
@@ -256,21 +257,21 @@ mod tests {
     fn shared_cpu_never_spins() {
         let mut engine = engine();
         for _ in 0..100 {
-            engine.plan(false);
-            engine.spun(3);
+            engine.plan_wait(false);
+            engine.record_spun(3);
         }
-        assert_eq!(engine.plan(true), WaitPlan::ParkSharedCpu);
+        assert_eq!(engine.plan_wait(true), WaitPlan::ParkSharedCpu);
     }
 
     #[test]
     fn short_waits_shrink_the_budget_and_one_short_sleep_restores_it() {
         let mut engine = engine();
         for _ in 0..100 {
-            engine.plan(false);
-            engine.spun(1);
+            engine.plan_wait(false);
+            engine.record_spun(1);
         }
         assert_eq!(budget(&mut engine), 25);
-        engine.woken(SHORT_NS, None);
+        engine.record_woken(SHORT_NS, None);
         assert_eq!(budget(&mut engine), 400);
     }
 
@@ -278,8 +279,8 @@ mod tests {
     fn budget_is_the_typical_spin_times_the_headroom() {
         let mut engine = engine();
         for _ in 0..100 {
-            engine.plan(false);
-            engine.spun(50);
+            engine.plan_wait(false);
+            engine.record_spun(50);
         }
         let spins_max = budget(&mut engine);
         assert!((170..=200).contains(&spins_max), "{spins_max} polls instead of about 4 x 50");
@@ -289,8 +290,8 @@ mod tests {
     fn slow_wakes_lengthen_spins_up_to_the_configured_limit() {
         let mut engine = engine();
         for _ in 0..100 {
-            engine.plan(false);
-            engine.woken(SHORT_NS, Some(16_000));
+            engine.plan_wait(false);
+            engine.record_woken(SHORT_NS, Some(16_000));
         }
         let spins_max = budget(&mut engine);
         assert!(
@@ -298,8 +299,8 @@ mod tests {
             "{spins_max} polls instead of about 2 x 16 µs / 25 ns"
         );
         for _ in 0..100 {
-            engine.plan(false);
-            engine.woken(SHORT_NS, Some(1_000_000));
+            engine.plan_wait(false);
+            engine.record_woken(SHORT_NS, Some(1_000_000));
         }
         assert_eq!(budget(&mut engine), 50_000 / 25);
     }
@@ -308,12 +309,12 @@ mod tests {
     fn fast_wakes_shorten_spins() {
         let mut engine = engine();
         for _ in 0..100 {
-            engine.plan(false);
-            engine.woken(SHORT_NS, Some(1_000));
+            engine.plan_wait(false);
+            engine.record_woken(SHORT_NS, Some(1_000));
         }
-        assert!((950..1050).contains(&engine.wake_ns()), "{}", engine.wake_ns());
+        assert!((950..1050).contains(&engine.mean_wake_ns()), "{}", engine.mean_wake_ns());
         assert_eq!(
-            engine.plan(false),
+            engine.plan_wait(false),
             WaitPlan::ParkQuiet,
             "spins 5 µs although a wake-up takes only 1 µs"
         );
@@ -322,9 +323,9 @@ mod tests {
     #[test]
     fn single_slow_wake_changes_the_mean_little() {
         let mut engine = engine();
-        engine.plan(false);
-        engine.woken(SHORT_NS, Some(10_000_000));
-        assert!(engine.wake_ns() < 6_000, "{}", engine.wake_ns());
+        engine.plan_wait(false);
+        engine.record_woken(SHORT_NS, Some(10_000_000));
+        assert!(engine.mean_wake_ns() < 6_000, "{}", engine.mean_wake_ns());
     }
 
     #[test]
@@ -336,11 +337,11 @@ mod tests {
             let waits = (0..1000)
                 .take_while(|_| {
                     let spins = wake_ns * 1000 / 25_000;
-                    if matches!(engine.plan(false), WaitPlan::Spin { spins_max } if spins_max as u64 > spins)
+                    if matches!(engine.plan_wait(false), WaitPlan::Spin { spins_max } if spins_max as u64 > spins)
                     {
                         return false;
                     }
-                    engine.woken(wake_ns, Some(wake_ns));
+                    engine.record_woken(wake_ns, Some(wake_ns));
                     true
                 })
                 .count();
@@ -351,11 +352,11 @@ mod tests {
     #[test]
     fn single_long_sleep_keeps_spinning() {
         let mut engine = engine();
-        engine.plan(false);
-        engine.spun(10);
-        engine.plan(false);
-        engine.woken(LONG_NS, None);
-        assert!(matches!(engine.plan(false), WaitPlan::Spin { .. }));
+        engine.plan_wait(false);
+        engine.record_spun(10);
+        engine.plan_wait(false);
+        engine.record_woken(LONG_NS, None);
+        assert!(matches!(engine.plan_wait(false), WaitPlan::Spin { .. }));
     }
 
     #[test]
@@ -370,24 +371,24 @@ mod tests {
     fn timed_out_wait_counts_as_long_sleep() {
         let mut engine = engine();
         for _ in 0..2 {
-            engine.plan(false);
-            engine.timed_out();
+            engine.plan_wait(false);
+            engine.record_timeout();
         }
-        assert_eq!(engine.plan(false), WaitPlan::ParkQuiet);
+        assert_eq!(engine.plan_wait(false), WaitPlan::ParkQuiet);
     }
 
     #[test]
     fn successful_probe_resumes_spinning() {
         let mut engine = engine();
         long_sleeps(&mut engine, 1000);
-        while engine.plan(false) == WaitPlan::ParkQuiet {
-            engine.woken(LONG_NS, None);
+        while engine.plan_wait(false) == WaitPlan::ParkQuiet {
+            engine.record_woken(LONG_NS, None);
         }
-        engine.spun(20);
-        assert!(matches!(engine.plan(false), WaitPlan::Spin { .. }));
-        engine.woken(LONG_NS, None);
+        engine.record_spun(20);
+        assert!(matches!(engine.plan_wait(false), WaitPlan::Spin { .. }));
+        engine.record_woken(LONG_NS, None);
         assert!(
-            matches!(engine.plan(false), WaitPlan::Spin { .. }),
+            matches!(engine.plan_wait(false), WaitPlan::Spin { .. }),
             "misses were not reset to zero"
         );
     }
@@ -396,17 +397,17 @@ mod tests {
     fn short_sleep_resumes_spinning_without_a_probe() {
         let mut engine = engine();
         long_sleeps(&mut engine, 1000);
-        engine.plan(false);
-        engine.woken(SHORT_NS, None);
-        assert!(matches!(engine.plan(false), WaitPlan::Spin { .. }));
+        engine.plan_wait(false);
+        engine.record_woken(SHORT_NS, None);
+        assert!(matches!(engine.plan_wait(false), WaitPlan::Spin { .. }));
     }
 
     #[test]
     fn zero_spin_limit_never_spins() {
-        let mut engine = Engine::new(Config::never_spin(), 25_000);
+        let mut engine = SpinPolicy::new(Config::never_spin(), 25_000);
         for _ in 0..10 {
-            assert_eq!(engine.plan(false), WaitPlan::ParkQuiet);
-            engine.woken(0, Some(1));
+            assert_eq!(engine.plan_wait(false), WaitPlan::ParkQuiet);
+            engine.record_woken(0, Some(1));
         }
     }
 
@@ -414,16 +415,16 @@ mod tests {
     fn extreme_values_do_not_overflow() {
         let config = Config { spin_ns_max: u32::MAX, quiet_waits_max: u32::MAX };
         for poll_ps in [0, 1, u64::MAX] {
-            let mut engine = Engine::new(config, poll_ps);
+            let mut engine = SpinPolicy::new(config, poll_ps);
             for ns in [0, 1, u64::MAX] {
                 for _ in 0..100 {
-                    engine.plan(false);
-                    engine.woken(ns, Some(ns));
-                    engine.plan(false);
-                    engine.spun(u32::MAX);
+                    engine.plan_wait(false);
+                    engine.record_woken(ns, Some(ns));
+                    engine.plan_wait(false);
+                    engine.record_spun(u32::MAX);
                     engine.quiet_waits_left = 0;
-                    engine.plan(false);
-                    engine.timed_out();
+                    engine.plan_wait(false);
+                    engine.record_timeout();
                 }
             }
             assert!(engine.budget_spins <= engine.limit_spins);

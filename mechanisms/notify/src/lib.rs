@@ -29,7 +29,7 @@ pub use config::Config;
 pub use drive::{ParkResult, Parker, Unparker, adaptive, adaptive_fd, shared};
 #[cfg(not(handover_loom))]
 pub use drive::{adaptive::Adaptive, adaptive_fd::AdaptiveFd};
-pub use engine::{Engine, Stats, WaitPlan};
+pub use engine::{SpinPolicy, Stats, WaitPlan};
 pub use error::{ConfigError, MapError, PairError};
 pub use mechanism::{Mechanism, Notify, Wait};
 pub use park::{ParkWord, SleepObject};

@@ -91,9 +91,9 @@ impl ParkWord {
     }
 
     /// Declares the receiver asleep; called by the receiver. *Afterwards* it must check for work once more, and
-    /// [`withdraw`](Self::withdraw) the declaration if there is any; otherwise it may sleep.
+    /// call [`withdraw_sleep`](Self::withdraw_sleep) if there is any; otherwise it may sleep.
     #[inline]
-    pub fn declare(&self, sleep_kind: SleepObject) {
+    pub fn declare_sleep(&self, sleep_kind: SleepObject) {
         // Relaxed: ordered by the fence.
         self.word.store(sleep_kind as u32, Ordering::Relaxed);
         // SeqCst: pairs with the fence in must_wake(); see "No wake-up is lost" above.
@@ -104,7 +104,7 @@ impl ParkWord {
     /// the CPU of the sender that has woken the receiver or will (its wake may come late and have no effect); `None`
     /// if there is no such sender.
     #[inline]
-    pub fn withdraw(&self) -> Option<SenderCpu> {
+    pub fn withdraw_sleep(&self) -> Option<SenderCpu> {
         // Acquire: pairs with the Release in must_wake().
         let was = self.word.swap(AWAKE, Ordering::Acquire);
         (was & STATE == WOKEN).then(|| (was >> CPU_SHIFT).checked_sub(1))
@@ -150,28 +150,28 @@ mod tests {
     fn awake_receiver_is_not_woken_and_cpu_is_not_read() {
         let word = ParkWord::new();
         assert_eq!(word.must_wake(|| panic!("read the CPU although no receiver sleeps")), None);
-        assert_eq!(word.withdraw(), None);
+        assert_eq!(word.withdraw_sleep(), None);
     }
 
     #[test]
     fn exactly_one_sender_wakes_a_sleeper_by_its_kind_of_sleep() {
         for sleep_kind in [SleepObject::Word, SleepObject::Elsewhere] {
             let word = ParkWord::new();
-            word.declare(sleep_kind);
+            word.declare_sleep(sleep_kind);
             assert!(word.is_asleep());
             assert_eq!(word.must_wake(|| Some(5)), Some(sleep_kind));
             assert!(!word.is_asleep(), "asleep although a sender has woken it");
             assert_eq!(word.must_wake(|| Some(6)), None, "asked a second sender for a wake-up");
-            assert_eq!(word.withdraw(), Some(Some(5)));
-            assert_eq!(word.withdraw(), None, "the sender's CPU was returned twice");
+            assert_eq!(word.withdraw_sleep(), Some(Some(5)));
+            assert_eq!(word.withdraw_sleep(), None, "the sender's CPU was returned twice");
         }
     }
 
     #[test]
     fn withdrawn_declaration_restores_the_word() {
         let word = ParkWord::new();
-        word.declare(SleepObject::Word);
-        assert_eq!(word.withdraw(), None, "woken without a sender");
+        word.declare_sleep(SleepObject::Word);
+        assert_eq!(word.withdraw_sleep(), None, "woken without a sender");
         assert_eq!(word.must_wake(|| None), None);
     }
 
@@ -185,9 +185,9 @@ mod tests {
             (Some(CPU_MAX + 1), None),
             (Some(u32::MAX), None),
         ] {
-            word.declare(SleepObject::Word);
+            word.declare_sleep(SleepObject::Word);
             assert_eq!(word.must_wake(|| cpu), Some(SleepObject::Word));
-            assert_eq!(word.withdraw(), Some(carried), "CPU {cpu:?}");
+            assert_eq!(word.withdraw_sleep(), Some(carried), "CPU {cpu:?}");
         }
     }
 }

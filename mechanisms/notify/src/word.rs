@@ -126,7 +126,7 @@ impl StateWord {
                 return Some(sender_cpu);
             }
             if !go_on {
-                return if self.withdraw() { None } else { self.try_consume() };
+                return if self.withdraw_sleep() { None } else { self.try_consume() };
             }
         }
     }
@@ -134,7 +134,8 @@ impl StateWord {
     /// Declares the receiver asleep; called by the receiver. Returns `false` if it must not sleep, as a notification
     /// is pending.
     ///
-    /// After `true`, either sleep in a way that the waking sender ends, or call [`withdraw`](Self::withdraw).
+    /// After `true`, either sleep in a way that the waking sender ends, or call
+    /// [`withdraw_sleep`](Self::withdraw_sleep).
     #[inline]
     #[must_use = "false: a notification is pending and sleeping would miss it"]
     pub fn declare_sleep(&self) -> bool {
@@ -155,7 +156,7 @@ impl StateWord {
     /// notification is pending, and its sender has woken the receiver or will.
     #[inline]
     #[must_use = "false: a notification is pending"]
-    pub fn withdraw(&self) -> bool {
+    pub fn withdraw_sleep(&self) -> bool {
         // Relaxed both ways: as in declare_sleep().
         self.word.compare_exchange(SLEEPING, EMPTY, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
@@ -203,7 +204,7 @@ mod tests {
             !word.notify(None),
             "asked for a wake-up of a receiver that has withdrawn its declaration"
         );
-        assert!(!word.withdraw(), "withdrawn although a notification was pending");
+        assert!(!word.withdraw_sleep(), "withdrawn although a notification was pending");
     }
 
     #[test]

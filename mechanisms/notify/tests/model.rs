@@ -225,7 +225,7 @@ fn mixed_waits_of_every_kind_miss_no_notification() {
         let senders = [sends(2), sends(1)];
         let gives_up = |_: &AtomicU32, _| false;
         let _ = pair.word.sleep_until_notified(gives_up);
-        if pair.word.declare_sleep() && !pair.word.withdraw() {
+        if pair.word.declare_sleep() && !pair.word.withdraw_sleep() {
             assert!(pair.word.try_consume().is_some(), "too late to withdraw: notified");
         }
         while sent.load(Relaxed) < 3 {
@@ -306,7 +306,7 @@ fn receiver_parked_on_a_counter_is_notified_when_readable() {
         let (word, counter) = &*shared;
         if word.declare_sleep() {
             counter.read();
-            assert!(!word.withdraw(), "readable, so notified");
+            assert!(!word.withdraw_sleep(), "readable, so notified");
         }
         assert!(word.try_consume().is_some());
         sender.join().expect("the sender");
@@ -335,11 +335,11 @@ impl Parking {
     /// Sleeps until there are `work_min` pieces of work; loom reports a deadlock if it is not woken.
     fn await_work(&self, work_min: u32) {
         while self.work.load(Relaxed) < work_min {
-            self.park.declare(SleepObject::Word);
+            self.park.declare_sleep(SleepObject::Word);
             if self.work.load(Relaxed) < work_min {
                 self.futex.wait(self.park.word_for_model(), SleepObject::Word as u32);
             }
-            let _woken = self.park.withdraw();
+            let _woken = self.park.withdraw_sleep();
         }
     }
 }
@@ -394,11 +394,11 @@ fn mixed_parks_on_word_and_descriptor_miss_no_item() {
         let senders = [publishes(2), publishes(1)];
         parking.await_work(1);
         while parking.work.load(Relaxed) < 2 {
-            parking.park.declare(SleepObject::Elsewhere);
+            parking.park.declare_sleep(SleepObject::Elsewhere);
             if parking.work.load(Relaxed) < 2 {
                 parking.counter.read();
             }
-            let _woken = parking.park.withdraw();
+            let _woken = parking.park.withdraw_sleep();
         }
         parking.await_work(3);
         for sender in senders {

@@ -138,7 +138,7 @@ fn stream_once(
     let bare = cycles(calls, bare);
     let stamps = cycles(calls, two_stamps) - bare;
     let cpu_ns = || {
-        let used = handover_base::usage::process();
+        let used = handover_base::usage::process_usage();
         used.user_ns + used.system_ns
     };
     let (begin, cpu_begin_ns) = (ticks_fenced(), cpu_ns());
@@ -186,7 +186,7 @@ fn measure_stream_losses(path: &Path) -> Result<(), Box<dyn Error>> {
         while clock::ticks() < next.get() {}
         recorded(x)
     })?;
-    let rate = 2e3 / clock::ns(run.in_loop as u64) as f64;
+    let rate = 2e3 / clock::ns_from_ticks(run.in_loop as u64) as f64;
     println!(
         "at {rate:.1} million events a second  {} lost of {}, {:.2} B an event",
         run.lost,
@@ -222,7 +222,7 @@ fn flips() -> Result<(), Box<dyn Error>> {
         for _ in 0..11 {
             let begin = ticks_fenced();
             enable(pattern)?;
-            times.push(clock::ns(ticks_fenced() - begin) as f64 / 1e3);
+            times.push(clock::ns_from_ticks(ticks_fenced() - begin) as f64 / 1e3);
             disable(pattern)?;
         }
         Ok(median(times.into_iter()))

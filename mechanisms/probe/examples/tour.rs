@@ -36,8 +36,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Reads back the events of all threads, in time order.
     let trace = Trace::open(&path)?;
     let mut begin_ns = None;
-    for event in trace.merged() {
-        let ns = trace.ns(event.ticks);
+    for event in trace.merged_events() {
+        let ns = trace.ns_from_ticks(event.ticks);
         let since_ns = ns - *begin_ns.get_or_insert(ns);
         let name = trace.site(event.site).map_or("?", |site| &site.name);
         let thread = &trace.threads()[event.thread].name;
@@ -48,6 +48,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         };
         println!("  {since_ns:>8} ns {thread:>6} {what} {name} {:?}", event.values());
     }
-    println!("missing: {}", trace.missing().total());
+    println!("missing: {}", trace.missing_events().total_count());
     Ok(())
 }

@@ -11,9 +11,10 @@
 //! Events that cannot be packed are encoded as varints, in a chunk of their own.
 
 use crate::format::{
-    SEGMENT_BYTES, SEGMENT_CHUNK, SEGMENT_PACKED, Segment, checksum_of, chunk, write_varint,
+    SEGMENT_BYTES, SEGMENT_CHUNK, SEGMENT_PACKED, SegmentHeader, chunk, segment_checksum,
+    write_varint,
 };
-use crate::lane::{CODE_BITS, DrainedEvent, words_of};
+use crate::lane::{CODE_BITS, DrainedEvent, event_words_count};
 
 /// Maximum size in bytes of an event that is encoded as four varints.
 const VARINT_EVENT_BYTES_MAX: usize = 10 + 3 + 10 + 10;
@@ -99,7 +100,7 @@ impl Chunk {
             let ticks = base.wrapping_add(event >> CODE_BITS);
             let values = [value(1), value(2)];
             self.push_varints(&DrainedEvent { ticks, code: event & CODE_MASK, values });
-            at += words_of(event) as usize;
+            at += event_words_count(event) as usize;
         }
         true
     }
@@ -112,16 +113,16 @@ impl Chunk {
         self.bytes[self.end..padded_end].fill(0);
         let kind = if self.is_packed { SEGMENT_PACKED } else { SEGMENT_CHUNK };
         let mut words = [0; 8];
-        words[chunk::LANE] = position.lane;
-        words[chunk::EVENTS] = self.count;
-        words[chunk::BASE] = self.base;
-        words[chunk::POSITION_END] = position.position_end;
-        words[chunk::EVENTS_BEFORE] = position.events_before;
-        words[chunk::LOST_BEFORE] = position.lost_before;
-        words[chunk::LAST] = self.last;
-        words[chunk::PAYLOAD_BYTES] = payload_bytes as u64;
-        let payload_checksum = checksum_of(kind, &self.bytes[HEADER..self.end]);
-        let segment = Segment { kind, bytes: padded_end as u64, payload_checksum, words };
+        words[chunk::LANE_FIELD] = position.lane;
+        words[chunk::EVENTS_FIELD] = self.count;
+        words[chunk::BASE_FIELD] = self.base;
+        words[chunk::POSITION_END_FIELD] = position.position_end;
+        words[chunk::EVENTS_BEFORE_FIELD] = position.events_before;
+        words[chunk::LOST_BEFORE_FIELD] = position.lost_before;
+        words[chunk::LAST_FIELD] = self.last;
+        words[chunk::PAYLOAD_BYTES_FIELD] = payload_bytes as u64;
+        let payload_checksum = segment_checksum(kind, &self.bytes[HEADER..self.end]);
+        let segment = SegmentHeader { kind, bytes: padded_end as u64, payload_checksum, words };
         self.bytes[..HEADER].copy_from_slice(&segment.encode());
         &self.bytes[..padded_end]
     }
@@ -179,7 +180,7 @@ impl Chunk {
         self.last = ticks;
         self.count += 1;
         let out = &mut self.bytes[self.end..];
-        let values_count = words_of(event.code) as usize - 1;
+        let values_count = event_words_count(event.code) as usize - 1;
         if since < SHORT && event.code < SHORT && values_count == 0 {
             // Two varints of one or two bytes each, combined in a register.
             let (since, since_bytes) = short_varint(since);
@@ -217,15 +218,15 @@ pub fn unpack(bytes: [u8; PACKED_BYTES]) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{put_varint, take_varint};
-    use crate::lane::{FORM_LEAVE, FORM_VALUE, FORM_VALUES};
+    use crate::format::{append_varint, parse_varint};
+    use crate::lane::{FORM_LEAVE, FORM_ONE_VALUE, FORM_TWO_VALUES};
     use proptest::prelude::*;
 
     /// Words of a block with events at these times and codes, and with values where their forms have any.
     fn block(events: &[(u64, u64)]) -> Vec<u64> {
         let words = events.iter().flat_map(|(since, code)| {
             let event = since << CODE_BITS | code;
-            [event, 77, 1 << 40].into_iter().take(words_of(event) as usize)
+            [event, 77, 1 << 40].into_iter().take(event_words_count(event) as usize)
         });
         words.chain([0, 0]).collect()
     }
@@ -233,11 +234,11 @@ mod tests {
     /// Decodes the chunk's segment into times and codes.
     fn read(chunk: &mut Chunk) -> Vec<(u64, u64)> {
         let bytes = chunk.segment(&ChunkPosition::default()).to_vec();
-        let segment = Segment::decode(&bytes).unwrap();
+        let segment = SegmentHeader::decode(&bytes).unwrap();
         assert_eq!(segment.bytes, bytes.len() as u64);
-        let payload = &bytes[HEADER..][..segment.words[chunk::PAYLOAD_BYTES] as usize];
-        assert_eq!(checksum_of(segment.kind, payload), segment.payload_checksum);
-        let mut ticks = segment.words[chunk::BASE];
+        let payload = &bytes[HEADER..][..segment.words[chunk::PAYLOAD_BYTES_FIELD] as usize];
+        assert_eq!(segment_checksum(segment.kind, payload), segment.payload_checksum);
+        let mut ticks = segment.words[chunk::BASE_FIELD];
         let mut events = Vec::new();
         let mut rest = payload;
         while !rest.is_empty() {
@@ -246,17 +247,17 @@ mod tests {
                 let (event, behind) = rest.split_first_chunk().unwrap();
                 ((since, code), rest) = (unpack(*event), behind);
             } else {
-                (since, rest) = take_varint(rest).unwrap();
-                (code, rest) = take_varint(rest).unwrap();
-                for _ in 1..words_of(code) {
-                    (_, rest) = take_varint(rest).unwrap();
+                (since, rest) = parse_varint(rest).unwrap();
+                (code, rest) = parse_varint(rest).unwrap();
+                for _ in 1..event_words_count(code) {
+                    (_, rest) = parse_varint(rest).unwrap();
                 }
             }
             ticks += since;
             events.push((ticks, code));
         }
-        assert_eq!(segment.words[chunk::EVENTS], events.len() as u64);
-        assert_eq!(segment.words[chunk::LAST], ticks);
+        assert_eq!(segment.words[chunk::EVENTS_FIELD], events.len() as u64);
+        assert_eq!(segment.words[chunk::LAST_FIELD], ticks);
         events
     }
 
@@ -266,7 +267,9 @@ mod tests {
         let mut chunk = Chunk::default();
         assert!(chunk.push_block(1000, &busy) && chunk.push_block(2000, &busy));
         assert!(!chunk.push(&DrainedEvent { ticks: 5000, code: 4, values: [0; 2] }));
-        for other in [(10, 4 | FORM_VALUE), (10, 4 | FORM_VALUES), (1 << 17, 4), (10, 1 << 16)] {
+        for other in
+            [(10, 4 | FORM_ONE_VALUE), (10, 4 | FORM_TWO_VALUES), (1 << 17, 4), (10, 1 << 16)]
+        {
             assert!(!chunk.push_block(3000, &block(&[other])), "{other:?}");
         }
         // A time before the last event's.
@@ -278,7 +281,7 @@ mod tests {
             .collect();
         assert_eq!(read(&mut chunk), expected);
         chunk.clear();
-        assert!(chunk.push_block(3000, &block(&[(10, 4 | FORM_VALUES)])));
+        assert!(chunk.push_block(3000, &block(&[(10, 4 | FORM_TWO_VALUES)])));
         assert!(chunk.push_block(4000, &busy), "packable events were not encoded as varints");
         assert!(chunk.push(&DrainedEvent { ticks: 3999, code: 4, values: [0; 2] }));
         let expected = [(3010, 6), (4010, 4), (4070, 7), (4090, (1 << 16) - 4), (4090, 4)];
@@ -312,7 +315,7 @@ mod tests {
                     if kind < 2 {
                         (*step, *code) = (*step % 60_000, (*code % (1 << 16)) | 4);
                     }
-                    if kind == 0 && matches!(*code & 3, FORM_VALUE | FORM_VALUES) {
+                    if kind == 0 && matches!(*code & 3, FORM_ONE_VALUE | FORM_TWO_VALUES) {
                         *code |= FORM_LEAVE;
                     }
                     since += *step;
@@ -339,8 +342,8 @@ mod tests {
             }
             let mut plainly = Vec::new();
             for since in [0, since] {
-                put_varint(&mut plainly, since);
-                put_varint(&mut plainly, code & !3);
+                append_varint(&mut plainly, since);
+                append_varint(&mut plainly, code & !3);
             }
             prop_assert_eq!(&chunk.bytes[HEADER..chunk.end], plainly);
         }

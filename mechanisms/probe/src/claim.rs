@@ -3,7 +3,7 @@
 //! Only a trace that no process records into is replaced, by renaming. A recording process holds a
 //! lock on its file, which the kernel releases when the process is killed.
 
-use crate::format::{self, Header, PAGE_BYTES};
+use crate::format::{self, PAGE_BYTES, TraceHeader};
 use handover_base::clock;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
@@ -18,14 +18,14 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// `AlreadyExists` if another process records to this file; `InvalidInput` if the path names
 /// something that is not a trace, which then stays.
-pub fn create(path: &Path, page: &[u8]) -> io::Result<File> {
+pub fn create_trace_file(path: &Path, page: &[u8]) -> io::Result<File> {
     // For a link, its target is replaced.
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     // Repeated if a file was created or removed in between.
     for _ in 0..ATTEMPTS_MAX {
         match options().create_new(true).open(path) {
             Ok(file) => {
-                if lock(&file) && is_at_path(&file, path) {
+                if lock_file(&file) && is_at_path(&file, path) {
                     write_first_page(&file, page)
                         .inspect_err(|_| drop(std::fs::remove_file(path)))?;
                     return Ok(file);
@@ -80,11 +80,11 @@ fn refusal(path: &Path) -> Option<io::Error> {
     }
 }
 
-/// Checks that [`create`] would accept the path, and that a file can be created in its folder.
+/// Checks that [`create_trace_file`] would accept the path, and that a file can be created in its folder.
 ///
 /// # Errors
-/// Like [`create`].
-pub fn check(path: &Path) -> io::Result<()> {
+/// Like [`create_trace_file`].
+pub fn check_trace_path(path: &Path) -> io::Result<()> {
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     if let Some(refusal) = refusal(path) {
         return Err(refusal);
@@ -110,7 +110,7 @@ pub fn is_trace(path: &Path) -> bool {
 /// Creates a file that replaces the trace `old` at `path`; returns `None` if `old` is no longer at `path`.
 fn replace(old: &File, path: &Path, page: &[u8]) -> io::Result<Option<File>> {
     // While this process holds the lock, no other replaces the file.
-    if !lock(old) || is_recorded(old) {
+    if !lock_file(old) || is_recorded(old) {
         let why = "another process is recording to this file";
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
     }
@@ -119,7 +119,7 @@ fn replace(old: &File, path: &Path, page: &[u8]) -> io::Result<Option<File>> {
     }
     let temporary = temporary_path(path);
     let file = options().create_new(true).open(&temporary)?;
-    let locked = if lock(&file) { Ok(()) } else { Err(Errno::WOULDBLOCK.into()) };
+    let locked = if lock_file(&file) { Ok(()) } else { Err(Errno::WOULDBLOCK.into()) };
     let renamed = locked
         .and_then(|()| write_first_page(&file, page))
         .and_then(|()| std::fs::rename(&temporary, path));
@@ -129,20 +129,21 @@ fn replace(old: &File, path: &Path, page: &[u8]) -> io::Result<Option<File>> {
 }
 
 fn write_first_page(file: &File, page: &[u8]) -> io::Result<()> {
-    reserve(file, 0, page.len() as u64)?;
+    reserve_bytes(file, 0, page.len() as u64)?;
     file.write_all_at(page, 0)
 }
 
 /// Locks the file; returns `false` if another process has locked it. On file systems without locks
 /// it returns `true`, and only the header shows if a process records.
 #[must_use]
-pub fn lock(file: &File) -> bool {
+pub fn lock_file(file: &File) -> bool {
     let locked = rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
     locked != Err(Errno::WOULDBLOCK)
 }
 
-/// Unlocks a file created by [`create`]. Closing the file is not enough, as forked processes have it open, too.
-pub fn unlock(file: &File) {
+/// Unlocks a file created by [`create_trace_file`]. Closing the file is not enough, as forked processes have it
+/// open, too.
+pub fn unlock_file(file: &File) {
     // If this fails, the lock ends when the last process that has the file open ends.
     let _ = rustix::fs::flock(file, FlockOperation::Unlock);
 }
@@ -158,7 +159,7 @@ pub(crate) fn is_at_path(file: &File, path: &Path) -> bool {
 /// the calling process, if it recorded before it executed this program.
 fn is_recorded(file: &File) -> bool {
     let mut page = vec![0; PAGE_BYTES as usize];
-    let header = file.read_exact_at(&mut page, 0).ok().and_then(|()| Header::decode(&page));
+    let header = file.read_exact_at(&mut page, 0).ok().and_then(|()| TraceHeader::decode(&page));
     header.is_some_and(|it| it.state == format::STATE_RECORDING && is_process_alive(it.pid))
 }
 
@@ -173,14 +174,14 @@ pub fn is_process_alive(pid: u32) -> bool {
 /// written, completes an unfinished trace, or is not a file of rings.
 #[must_use]
 pub fn is_rings_file_needed(path: &Path) -> bool {
-    let header = |path: &Path| -> Option<(File, Header)> {
+    let header = |path: &Path| -> Option<(File, TraceHeader)> {
         let file = options().write(false).open(path).ok()?;
         let mut page = vec![0; PAGE_BYTES as usize];
         file.read_exact_at(&mut page, 0).ok()?;
-        Some((file, Header::decode(&page)?))
+        Some((file, TraceHeader::decode(&page)?))
     };
     let Some((file, rings)) = header(path) else { return true };
-    if rings.kind != format::FILE_RINGS || !lock(&file) || is_process_alive(rings.pid) {
+    if rings.kind != format::FILE_RINGS || !lock_file(&file) || is_process_alive(rings.pid) {
         return true;
     }
     let stream = Path::new(&rings.stream);
@@ -203,7 +204,7 @@ pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// Allocates disk blocks for a part of a file, so that access to its mapping cannot fail for lack of them.
-pub(crate) fn reserve(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+pub(crate) fn reserve_bytes(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::empty(), offset, bytes) {
         Ok(()) => Ok(()),
         // Some network file systems do not support it; writing zeroes has the same effect, slowly.

@@ -118,7 +118,7 @@ impl Config {
         self.ring_bytes
     }
 
-    pub(crate) fn at(&self, path: PathBuf) -> Self {
+    pub(crate) fn with_path(&self, path: PathBuf) -> Self {
         Self { path, rings_path: None, ..self.clone() }
     }
 
@@ -130,11 +130,11 @@ impl Config {
         self.ring_bytes.next_power_of_two() / 8
     }
 
-    pub(crate) fn wait(&self) -> Duration {
+    pub(crate) fn wait_max_requested(&self) -> Duration {
         self.wait
     }
 
-    pub(crate) fn rings(&self) -> Option<&Path> {
+    pub(crate) fn rings_path_requested(&self) -> Option<&Path> {
         self.rings_path.as_deref()
     }
 

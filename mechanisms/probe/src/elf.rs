@@ -7,7 +7,7 @@ use std::io;
 
 /// Position and size of a section in an ELF file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Section {
+pub(crate) struct ElfSection {
     pub offset: u64,
     pub bytes: u64,
 }
@@ -18,7 +18,7 @@ const SECTION_BYTES: u64 = 64;
 const NAME_BYTES_MAX: usize = 64;
 
 /// Returns the section called `name`; `None` if there is none, or the file is not 64-bit ELF.
-pub(crate) fn section(file: &impl ReadAt, name: &str) -> io::Result<Option<Section>> {
+pub(crate) fn find_section(file: &impl ReadAt, name: &str) -> io::Result<Option<ElfSection>> {
     let mut header = [0; HEADER_BYTES];
     if read(file, 0, &mut header)? < HEADER_BYTES || header[..6] != *b"\x7fELF\x02\x01" {
         return Ok(None);
@@ -44,7 +44,7 @@ pub(crate) fn section(file: &impl ReadAt, name: &str) -> io::Result<Option<Secti
         let length = read(file, at, &mut text)?;
         let end = text[..length].iter().position(|byte| *byte == 0).unwrap_or(length);
         if &text[..end] == name.as_bytes() {
-            return Ok(Some(Section { offset: u64_at(&bytes, 24), bytes: u64_at(&bytes, 32) }));
+            return Ok(Some(ElfSection { offset: u64_at(&bytes, 24), bytes: u64_at(&bytes, 32) }));
         }
     }
     Ok(None)
@@ -74,8 +74,8 @@ mod tests {
     #[test]
     fn sections_of_the_running_program_are_found() {
         let program = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
-        assert!(section(&program, ".text").unwrap().is_some_and(|text| text.bytes > 1_000));
-        assert_eq!(section(&program, "no such section").unwrap(), None);
+        assert!(find_section(&program, ".text").unwrap().is_some_and(|text| text.bytes > 1_000));
+        assert_eq!(find_section(&program, "no such section").unwrap(), None);
     }
 
     proptest! {
@@ -83,7 +83,7 @@ mod tests {
         fn random_bytes_have_no_sections(rest in proptest::collection::vec(any::<u8>(), 0..500)) {
             let mut bytes = b"\x7fELF\x02\x01".to_vec();
             bytes.extend(rest);
-            prop_assert_eq!(section(&bytes, "handover_probes").unwrap(), None);
+            prop_assert_eq!(find_section(&bytes, "handover_probes").unwrap(), None);
         }
     }
 }

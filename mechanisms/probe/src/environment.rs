@@ -38,20 +38,20 @@ impl FromStr for Policy {
 }
 
 /// Returns the configuration that the environment variables contain.
-pub(crate) fn config() -> Result<Config, VariableError> {
-    config_from_variables(|name| std::env::var(name).ok())
+pub(crate) fn config_from_environment() -> Result<Config, VariableError> {
+    parse_config_variables(|name| std::env::var(name).ok())
 }
 
 /// Parses the configuration from the variables that `read` returns.
-fn config_from_variables(read: impl Fn(&str) -> Option<String>) -> Result<Config, VariableError> {
+fn parse_config_variables(read: impl Fn(&str) -> Option<String>) -> Result<Config, VariableError> {
     let file = read(FILE_VARIABLE).unwrap_or_else(|| FILE_DEFAULT.to_owned());
     let policy = read(POLICY_VARIABLE).map_or(Ok(Policy::Stream), |text| text.parse())?;
     let ring_bytes = read(RING_VARIABLE).map(|text| parse_bytes(&text)).transpose()?;
     let wait = read(WAIT_VARIABLE).map(|text| parse_milliseconds(&text)).transpose()?;
-    Ok(config_from_parts(&file, policy, ring_bytes).wait_max(wait.unwrap_or_default()))
+    Ok(build_config(&file, policy, ring_bytes).wait_max(wait.unwrap_or_default()))
 }
 
-pub(crate) fn config_from_parts(file: &str, policy: Policy, ring_bytes: Option<u64>) -> Config {
+pub(crate) fn build_config(file: &str, policy: Policy, ring_bytes: Option<u64>) -> Config {
     let path = PathBuf::from(file.replace("%p", &std::process::id().to_string()));
     let config = match policy {
         Policy::Last => Config::last(path),
@@ -98,8 +98,8 @@ mod tests {
         };
         let path = format!("/tmp/{}.t", std::process::id());
         let expected = Config::last(path).ring_bytes(65536).wait_max(Duration::from_millis(20));
-        assert_eq!(config_from_variables(all).unwrap(), expected);
-        assert_eq!(config_from_variables(|_| None).unwrap().policy(), Policy::Stream);
+        assert_eq!(parse_config_variables(all).unwrap(), expected);
+        assert_eq!(parse_config_variables(|_| None).unwrap().policy(), Policy::Stream);
     }
 
     #[test]
@@ -111,7 +111,7 @@ mod tests {
             (WAIT_VARIABLE, "1s"),
             (WAIT_VARIABLE, "3601000"),
         ] {
-            let error = config_from_variables(|asked| (asked == name).then(|| text.to_owned()))
+            let error = parse_config_variables(|asked| (asked == name).then(|| text.to_owned()))
                 .unwrap_err();
             assert!(error.to_string().starts_with(&format!("{name}={text}: ")), "{error}");
         }

@@ -1,10 +1,10 @@
 //! The files of a recording, and the facts about the process that they hold.
 
-use crate::claim::{self, reserve, with_suffix};
+use crate::claim::{self, reserve_bytes, with_suffix};
 use crate::config::Config;
-use crate::format::{self, Header, PAGE_BYTES, Segment, thread};
-use crate::lane::Words;
-use crate::raw::mapping::Memory;
+use crate::format::{self, PAGE_BYTES, SegmentHeader, TraceHeader, thread};
+use crate::lane::LaneWords;
+use crate::raw::mapping::LaneMemory;
 use crate::site::Site;
 use crate::thread_entry::ThreadEntry;
 use std::fs::File;
@@ -26,17 +26,17 @@ pub(crate) struct RingsFile {
 }
 
 impl RingsFile {
-    pub(crate) fn create(path: &Path, header: &Header, sites: &[Site]) -> io::Result<Self> {
-        let page = Header { kind: format::FILE_RINGS, ..header.clone() }.encode();
-        let file = claim::create(path, &page)?;
+    pub(crate) fn create(path: &Path, header: &TraceHeader, sites: &[Site]) -> io::Result<Self> {
+        let page = TraceHeader { kind: format::FILE_RINGS, ..header.clone() }.encode();
+        let file = claim::create_trace_file(path, &page)?;
         let mut rings = Self { file, end: PAGE_BYTES, lanes_count: 0, last_offset: 0, streamed: 0 };
         rings.add_sites(sites)?;
         Ok(rings)
     }
 
     /// Writes `header` into the file, with the kind field set to that of a file of rings.
-    pub(crate) fn write_header(&self, header: &Header) -> io::Result<()> {
-        let page = Header { kind: format::FILE_RINGS, ..header.clone() }.encode();
+    pub(crate) fn write_header(&self, header: &TraceHeader) -> io::Result<()> {
+        let page = TraceHeader { kind: format::FILE_RINGS, ..header.clone() }.encode();
         self.file.write_all_at(&page, 0)
     }
 
@@ -46,7 +46,7 @@ impl RingsFile {
         let bytes = format::SEGMENT_BYTES + payload.len() as u64;
         let padded = bytes.next_multiple_of(PAGE_BYTES) - format::SEGMENT_BYTES;
         payload.resize(padded as usize, 0);
-        let segment = format::sites_segment(&payload);
+        let segment = format::encode_sites_segment(&payload);
         self.file.write_all_at(&segment, self.end)?;
         self.end += segment.len() as u64;
         Ok(())
@@ -54,7 +54,7 @@ impl RingsFile {
 
     /// Releases the lock on the file; nothing is written to it from now on.
     pub(crate) fn release(&self) {
-        claim::unlock(&self.file);
+        claim::unlock_file(&self.file);
     }
 
     /// Removes the file at `path`, unless `path` now names another file.
@@ -67,10 +67,10 @@ impl RingsFile {
 
     /// Appends a lane to the file and returns its memory mapping. Preallocates the lane's disk blocks, so that writes
     /// to the mapping cannot fail for lack of space.
-    pub(crate) fn add_lane(&mut self, words_count: u64) -> io::Result<Memory> {
+    pub(crate) fn add_lane(&mut self, words_count: u64) -> io::Result<LaneMemory> {
         let bytes = PAGE_BYTES + words_count * 8;
-        reserve(&self.file, self.end, bytes)?;
-        let memory = Memory::map(&self.file, self.end, words_count)?;
+        reserve_bytes(&self.file, self.end, bytes)?;
+        let memory = LaneMemory::map(&self.file, self.end, words_count)?;
         self.last_offset = self.end;
         self.end += bytes;
         self.lanes_count += 1;
@@ -78,11 +78,11 @@ impl RingsFile {
     }
 
     /// Maps the lane at `offset` and clears it, so that another thread can reuse it.
-    pub(crate) fn clear_lane(&mut self, offset: u64, words_count: u64) -> io::Result<Memory> {
-        let memory = Memory::map(&self.file, offset, words_count)?;
+    pub(crate) fn clear_lane(&mut self, offset: u64, words_count: u64) -> io::Result<LaneMemory> {
+        let memory = LaneMemory::map(&self.file, offset, words_count)?;
         memory.clear(0, words_count);
         for word in 0..PAGE_BYTES as usize / 8 {
-            memory.header(word).store(0, handover_base::sync::shared::Ordering::Relaxed);
+            memory.header_word(word).store(0, handover_base::sync::shared::Ordering::Relaxed);
         }
         self.last_offset = offset;
         self.lanes_count += 1;
@@ -97,29 +97,34 @@ impl RingsFile {
     ) -> io::Result<()> {
         let name = truncated_name(&entry.name);
         let mut words = thread_words(entry);
-        words[thread::PAGE_OVERWRITES] = overwrites.into();
+        words[thread::PAGE_OVERWRITES_FIELD] = overwrites.into();
         let bytes = PAGE_BYTES + entry.lane.words().count() * 8;
-        let segment = Segment { kind: format::SEGMENT_LANE, bytes, payload_checksum: 0, words };
-        self.file.write_all_at(name, entry.offset + thread::PAGE_NAME as u64)?;
+        let segment =
+            SegmentHeader { kind: format::SEGMENT_LANE, bytes, payload_checksum: 0, words };
+        self.file.write_all_at(name, entry.offset + thread::PAGE_NAME_OFFSET_BYTES as u64)?;
         self.file.write_all_at(&segment.encode(), entry.offset)
     }
 }
 
 /// Encodes the description of a thread as a segment of the stream.
 pub(crate) fn thread_segment(entry: &ThreadEntry) -> Vec<u8> {
-    Segment::wrap(format::SEGMENT_THREAD, thread_words(entry), truncated_name(&entry.name))
+    SegmentHeader::encode_with_payload(
+        format::SEGMENT_THREAD,
+        thread_words(entry),
+        truncated_name(&entry.name),
+    )
 }
 
 fn thread_words(entry: &ThreadEntry) -> [u64; 8] {
-    let (recorded, lost) = entry.lane.counts();
+    let (recorded, lost) = entry.lane.recorded_and_lost_counts();
     let mut words = [0; 8];
-    words[thread::LANE] = entry.index;
-    words[thread::TID] = entry.tid;
-    words[thread::BEGIN] = entry.begin_ticks;
-    words[thread::END] = entry.end_ticks;
-    words[thread::RECORDED] = recorded;
-    words[thread::LOST] = lost;
-    words[thread::NAME_BYTES] = truncated_name(&entry.name).len() as u64;
+    words[thread::LANE_FIELD] = entry.index;
+    words[thread::TID_FIELD] = entry.tid;
+    words[thread::BEGIN_FIELD] = entry.begin_ticks;
+    words[thread::END_FIELD] = entry.end_ticks;
+    words[thread::RECORDED_FIELD] = recorded;
+    words[thread::LOST_FIELD] = lost;
+    words[thread::NAME_BYTES_FIELD] = truncated_name(&entry.name).len() as u64;
     words
 }
 
@@ -136,7 +141,7 @@ const RINGS_PREFIX: &str = "handover-rings.";
 
 /// Returns the path of the file of rings that belongs to a stream.
 pub(crate) fn rings_path(config: &Config, session: u64) -> PathBuf {
-    if let Some(path) = config.rings() {
+    if let Some(path) = config.rings_path_requested() {
         return path.to_owned();
     }
     let memory = Path::new(RINGS_FOLDER);

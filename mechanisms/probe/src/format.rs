@@ -12,18 +12,18 @@
 
 pub use crate::layout::*;
 
-use crate::site::{KIND_SPAN, Kind, Site};
+use crate::site::{KIND_SPAN, Site, SiteKind};
 use std::ops::Range;
 
 /// Readings of three clocks at one moment: ticks, CLOCK_MONOTONIC and CLOCK_REALTIME.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Anchor {
+pub struct ClockAnchor {
     pub ticks: u64,
     pub monotonic_ns: u64,
     pub realtime_ns: u64,
 }
 
-impl Anchor {
+impl ClockAnchor {
     fn words(&self) -> [u64; 3] {
         [self.ticks, self.monotonic_ns, self.realtime_ns]
     }
@@ -31,7 +31,7 @@ impl Anchor {
 
 /// Contents of a trace file's first page.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Header {
+pub struct TraceHeader {
     pub kind: u64,
     pub session: u64,
     pub pid: u32,
@@ -39,11 +39,11 @@ pub struct Header {
     /// `true` if ticks are the processor's time-stamp counter, `false` if they are ns of CLOCK_MONOTONIC.
     pub is_tsc: bool,
     pub ticks_hz: f64,
-    pub begin: Anchor,
+    pub begin: ClockAnchor,
     pub boot: [u64; 2],
     pub ring_words: u64,
     // The words from here on change while recording; the checksum does not cover them.
-    pub end: Anchor,
+    pub end: ClockAnchor,
     pub state: u64,
     /// Error number of the operating system, if recording failed; 0 if it was another error.
     pub errno: u64,
@@ -62,36 +62,38 @@ pub struct Header {
 }
 
 /// Byte ranges of the three paths in a file's header.
-const PROGRAM: Range<usize> = header::PROGRAM..header::RINGS;
-const RINGS: Range<usize> = header::RINGS..header::STREAM;
-pub const STREAM: Range<usize> = header::STREAM..PAGE_BYTES as usize;
+const PROGRAM_PATH_RANGE: Range<usize> =
+    header::PROGRAM_PATH_OFFSET_BYTES..header::RINGS_PATH_OFFSET_BYTES;
+const RINGS_PATH_RANGE: Range<usize> =
+    header::RINGS_PATH_OFFSET_BYTES..header::STREAM_PATH_OFFSET_BYTES;
+pub const STREAM_PATH_RANGE: Range<usize> = header::STREAM_PATH_OFFSET_BYTES..PAGE_BYTES as usize;
 
-impl Header {
+impl TraceHeader {
     pub fn encode(&self) -> Vec<u8> {
         let mut page = vec![0; PAGE_BYTES as usize];
-        let mut words = [0; header::WORDS];
-        words[header::MAGIC] = MAGIC;
-        words[header::KIND] = self.kind;
-        words[header::SESSION] = self.session;
-        words[header::PIDS] = u64::from(self.pid) | u64::from(self.parent_pid) << 32;
-        words[header::IS_TSC] = u64::from(self.is_tsc);
-        words[header::TICKS_HZ] = self.ticks_hz.to_bits();
-        words[header::BEGIN..][..3].copy_from_slice(&self.begin.words());
-        words[header::BOOT..][..2].copy_from_slice(&self.boot);
-        words[header::RING_WORDS] = self.ring_words;
-        words[header::CHECKSUM] = checksum_of_words(&words[..header::CHECKSUM]);
-        words[header::END..][..3].copy_from_slice(&self.end.words());
-        words[header::STATE] = self.state;
-        words[header::ERRNO] = self.errno;
-        words[header::LOST] = self.lost;
-        words[header::REFUSED] = self.threads_refused;
-        words[header::OVERWRITTEN] = self.overwritten;
+        let mut words = [0; header::WORDS_COUNT];
+        words[header::MAGIC_FIELD] = MAGIC;
+        words[header::KIND_FIELD] = self.kind;
+        words[header::SESSION_FIELD] = self.session;
+        words[header::PIDS_FIELD] = u64::from(self.pid) | u64::from(self.parent_pid) << 32;
+        words[header::IS_TSC_FIELD] = u64::from(self.is_tsc);
+        words[header::TICKS_HZ_FIELD] = self.ticks_hz.to_bits();
+        words[header::BEGIN_FIELD..][..3].copy_from_slice(&self.begin.words());
+        words[header::BOOT_FIELD..][..2].copy_from_slice(&self.boot);
+        words[header::RING_WORDS_FIELD] = self.ring_words;
+        words[header::CHECKSUM_FIELD] = words_checksum(&words[..header::CHECKSUM_FIELD]);
+        words[header::END_FIELD..][..3].copy_from_slice(&self.end.words());
+        words[header::STATE_FIELD] = self.state;
+        words[header::ERRNO_FIELD] = self.errno;
+        words[header::LOST_FIELD] = self.lost;
+        words[header::REFUSED_FIELD] = self.threads_refused;
+        words[header::OVERWRITTEN_FIELD] = self.overwritten;
         for (bytes, word) in page.chunks_exact_mut(8).zip(words) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
-        put_text(&mut page[PROGRAM], &self.program);
-        put_text(&mut page[RINGS], &self.rings);
-        put_text(&mut page[STREAM], &self.stream);
+        put_text(&mut page[PROGRAM_PATH_RANGE], &self.program);
+        put_text(&mut page[RINGS_PATH_RANGE], &self.rings);
+        put_text(&mut page[STREAM_PATH_RANGE], &self.stream);
         page
     }
 
@@ -100,36 +102,36 @@ impl Header {
         if page.len() < PAGE_BYTES as usize {
             return None;
         }
-        let mut words = [0; header::WORDS];
+        let mut words = [0; header::WORDS_COUNT];
         for (word, bytes) in words.iter_mut().zip(page.as_chunks().0) {
             *word = u64::from_le_bytes(*bytes);
         }
-        let sound = words[header::MAGIC] == MAGIC
-            && words[header::CHECKSUM] == checksum_of_words(&words[..header::CHECKSUM]);
-        let anchor = |at: usize| Anchor {
+        let sound = words[header::MAGIC_FIELD] == MAGIC
+            && words[header::CHECKSUM_FIELD] == words_checksum(&words[..header::CHECKSUM_FIELD]);
+        let anchor = |at: usize| ClockAnchor {
             ticks: words[at],
             monotonic_ns: words[at + 1],
             realtime_ns: words[at + 2],
         };
         sound.then(|| Self {
-            kind: words[header::KIND],
-            session: words[header::SESSION],
-            pid: words[header::PIDS] as u32,
-            parent_pid: (words[header::PIDS] >> 32) as u32,
-            is_tsc: words[header::IS_TSC] == 1,
-            ticks_hz: f64::from_bits(words[header::TICKS_HZ]),
-            begin: anchor(header::BEGIN),
-            boot: [words[header::BOOT], words[header::BOOT + 1]],
-            ring_words: words[header::RING_WORDS],
-            end: anchor(header::END),
-            state: words[header::STATE],
-            errno: words[header::ERRNO],
-            lost: words[header::LOST],
-            threads_refused: words[header::REFUSED],
-            overwritten: words[header::OVERWRITTEN],
-            program: text(&page[PROGRAM]),
-            rings: text(&page[RINGS]),
-            stream: text(&page[STREAM]),
+            kind: words[header::KIND_FIELD],
+            session: words[header::SESSION_FIELD],
+            pid: words[header::PIDS_FIELD] as u32,
+            parent_pid: (words[header::PIDS_FIELD] >> 32) as u32,
+            is_tsc: words[header::IS_TSC_FIELD] == 1,
+            ticks_hz: f64::from_bits(words[header::TICKS_HZ_FIELD]),
+            begin: anchor(header::BEGIN_FIELD),
+            boot: [words[header::BOOT_FIELD], words[header::BOOT_FIELD + 1]],
+            ring_words: words[header::RING_WORDS_FIELD],
+            end: anchor(header::END_FIELD),
+            state: words[header::STATE_FIELD],
+            errno: words[header::ERRNO_FIELD],
+            lost: words[header::LOST_FIELD],
+            threads_refused: words[header::REFUSED_FIELD],
+            overwritten: words[header::OVERWRITTEN_FIELD],
+            program: text(&page[PROGRAM_PATH_RANGE]),
+            rings: text(&page[RINGS_PATH_RANGE]),
+            stream: text(&page[STREAM_PATH_RANGE]),
         })
     }
 }
@@ -149,7 +151,7 @@ fn text(from: &[u8]) -> String {
 
 /// Header of a segment (a part of a trace file); `kind` defines the meaning of `words`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Segment {
+pub struct SegmentHeader {
     pub kind: u32,
     /// Length of the segment, including the header and the padding of the payload to 8 bytes.
     pub bytes: u64,
@@ -160,10 +162,10 @@ pub struct Segment {
 /// Decodes a word of a table of functions into the index of the function's module and the
 /// function's address in the module's file; `None` if the word is empty.
 #[must_use]
-pub fn decode_function(word: u64) -> Option<(u64, u64)> {
-    use functions::{IS_SET, MODULE_SHIFT};
-    let module = (word & !IS_SET) >> MODULE_SHIFT;
-    (word & IS_SET != 0).then_some((module, word & ((1 << MODULE_SHIFT) - 1)))
+pub fn decode_function_word(word: u64) -> Option<(u64, u64)> {
+    use functions::{MODULE_SHIFT, PRESENT_FLAG};
+    let module = (word & !PRESENT_FLAG) >> MODULE_SHIFT;
+    (word & PRESENT_FLAG != 0).then_some((module, word & ((1 << MODULE_SHIFT) - 1)))
 }
 
 /// Program or shared object that the recorded process has mapped.
@@ -185,14 +187,14 @@ impl Module {
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let mut rest = payload;
         let mut number = || {
-            let (number, behind) = take_varint(rest)?;
+            let (number, behind) = parse_varint(rest)?;
             rest = behind;
             Some(number)
         };
         let (index, bias, start, end) = (number()?, number()?, number()?, number()?);
         let id_bytes = usize::try_from(number()?).ok()?;
         let (build_id, behind) = rest.split_at_checked(id_bytes)?;
-        let (path_bytes, behind) = take_varint(behind)?;
+        let (path_bytes, behind) = parse_varint(behind)?;
         let path = behind.get(..usize::try_from(path_bytes).ok()?)?;
         let path = String::from_utf8_lossy(path).into_owned();
         Some(Self { index, bias, start, end, build_id: build_id.to_vec(), path })
@@ -200,7 +202,7 @@ impl Module {
 
     /// Returns a name for a function without a symbol: the name of the module's file, and the function's offset.
     #[must_use]
-    pub fn unnamed(&self, offset: u64) -> String {
+    pub fn unnamed_function(&self, offset: u64) -> String {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         format!("{name}+{offset:#x}")
     }
@@ -209,17 +211,17 @@ impl Module {
 /// Returns a site that represents a traced function, with the function's name and source position.
 #[must_use]
 pub fn function_site(number: u32, name: String, file: String, line: u32) -> Site {
-    Site { number, name, file, line, kind: Kind::Span, values_count: 0, is_on: false }
+    Site { number, name, file, line, kind: SiteKind::Span, values_count: 0, is_on: false }
 }
 
-impl Segment {
+impl SegmentHeader {
     pub fn encode(&self) -> [u8; SEGMENT_BYTES as usize] {
         let mut words = [0; SEGMENT_WORDS];
         words[0] = u64::from(SEGMENT_MAGIC) | u64::from(self.kind) << 32;
         words[1] = self.bytes;
         words[2] = self.payload_checksum;
         words[3..11].copy_from_slice(&self.words);
-        words[11] = checksum_of_words(&words[..11]);
+        words[11] = words_checksum(&words[..11]);
         let mut bytes = [0; SEGMENT_BYTES as usize];
         for (to, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
             *to = word.to_le_bytes();
@@ -241,14 +243,14 @@ impl Segment {
             words: words[3..11].try_into().ok()?,
         };
         let sound = words[0] as u32 == SEGMENT_MAGIC
-            && words[11] == checksum_of_words(&words[..11])
+            && words[11] == words_checksum(&words[..11])
             && segment.bytes.is_multiple_of(8)
             && (SEGMENT_BYTES..=SEGMENT_BYTES_MAX).contains(&segment.bytes);
         sound.then_some(segment)
     }
 
     /// Returns the bytes of a segment with this payload, including header and padding.
-    pub fn wrap(kind: u32, words: [u64; 8], payload: &[u8]) -> Vec<u8> {
+    pub fn encode_with_payload(kind: u32, words: [u64; 8], payload: &[u8]) -> Vec<u8> {
         let padded = payload.len().next_multiple_of(8);
         let segment = Self {
             kind,
@@ -265,7 +267,7 @@ impl Segment {
 }
 
 fn mix(hash: u64, word: u64) -> u64 {
-    let product = u128::from(hash ^ word ^ MIX) * u128::from(MIX);
+    let product = u128::from(hash ^ word ^ CHECKSUM_MULTIPLIER) * u128::from(CHECKSUM_MULTIPLIER);
     (product as u64) ^ (product >> 64) as u64
 }
 
@@ -281,7 +283,7 @@ pub fn checksum(bytes: &[u8]) -> u64 {
 
 /// Returns the checksum of a segment's payload. For packed events four independent sums are
 /// computed in parallel, as a single sum would wait for each multiplication.
-pub fn checksum_of(kind: u32, payload: &[u8]) -> u64 {
+pub fn segment_checksum(kind: u32, payload: &[u8]) -> u64 {
     if kind != SEGMENT_PACKED {
         return checksum(payload);
     }
@@ -295,13 +297,13 @@ pub fn checksum_of(kind: u32, payload: &[u8]) -> u64 {
     lanes.iter().fold(checksum(rest) ^ payload.len() as u64, |hash, lane| mix(hash, *lane))
 }
 
-pub fn checksum_of_words(words: &[u64]) -> u64 {
-    words.iter().fold(MIX, |hash, word| mix(hash, *word))
+pub fn words_checksum(words: &[u64]) -> u64 {
+    words.iter().fold(CHECKSUM_MULTIPLIER, |hash, word| mix(hash, *word))
 }
 
 /// Appends a number as a varint: 7 bits per byte, the lowest bits first.
 #[inline]
-pub fn put_varint(out: &mut Vec<u8>, mut number: u64) {
+pub fn append_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
         number >>= 7;
@@ -325,7 +327,7 @@ pub fn write_varint(out: &mut [u8], mut at: usize, mut number: u64) -> usize {
 /// Parses a varint; returns the number and the bytes after the varint, or `None` if the varint is
 /// incomplete or too long.
 #[inline]
-pub fn take_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+pub fn parse_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut number = 0u64;
     for (index, byte) in bytes.iter().enumerate().take(10) {
         let bits = u64::from(byte & 0x7f);
@@ -343,14 +345,14 @@ pub fn take_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
 /// Encodes the payload of a segment that lists sites.
 pub fn encode_sites(sites: &[Site]) -> Vec<u8> {
     let mut out = Vec::new();
-    put_varint(&mut out, sites.len() as u64);
+    append_varint(&mut out, sites.len() as u64);
     for site in sites {
-        let kind = if site.kind == Kind::Span { KIND_SPAN } else { 0 };
+        let kind = if site.kind == SiteKind::Span { KIND_SPAN } else { 0 };
         for number in [site.number, site.line, kind.into(), site.values_count.into()] {
-            put_varint(&mut out, number.into());
+            append_varint(&mut out, number.into());
         }
         for text in [&site.name, &site.file] {
-            put_varint(&mut out, text.len() as u64);
+            append_varint(&mut out, text.len() as u64);
             out.extend_from_slice(text.as_bytes());
         }
     }
@@ -358,19 +360,23 @@ pub fn encode_sites(sites: &[Site]) -> Vec<u8> {
 }
 
 /// Wraps an encoded list of sites in a segment whose first word is the payload's length.
-pub fn sites_segment(payload: &[u8]) -> Vec<u8> {
-    Segment::wrap(SEGMENT_SITES, [payload.len() as u64, 0, 0, 0, 0, 0, 0, 0], payload)
+pub fn encode_sites_segment(payload: &[u8]) -> Vec<u8> {
+    SegmentHeader::encode_with_payload(
+        SEGMENT_SITES,
+        [payload.len() as u64, 0, 0, 0, 0, 0, 0, 0],
+        payload,
+    )
 }
 
 /// Decodes the payload of a segment that lists sites; `None` if it is not valid.
 pub fn decode_sites(mut payload: &[u8]) -> Option<Vec<Site>> {
     let number = |payload: &mut &[u8]| {
-        let (number, rest) = take_varint(payload)?;
+        let (number, rest) = parse_varint(payload)?;
         *payload = rest;
         Some(number)
     };
     let text = |payload: &mut &[u8]| {
-        let (bytes, rest) = take_varint(payload)?;
+        let (bytes, rest) = parse_varint(payload)?;
         let text = rest.get(..usize::try_from(bytes).ok()?)?;
         *payload = &rest[text.len()..];
         Some(String::from_utf8_lossy(text).into_owned())
@@ -389,7 +395,7 @@ pub fn decode_sites(mut payload: &[u8]) -> Option<Vec<Site>> {
             name: text(&mut payload)?,
             file: text(&mut payload)?,
             line: u32::try_from(line).ok()?,
-            kind: if kind == u64::from(KIND_SPAN) { Kind::Span } else { Kind::Mark },
+            kind: if kind == u64::from(KIND_SPAN) { SiteKind::Span } else { SiteKind::Mark },
             values_count: u8::try_from(values_count).ok()?,
             is_on: false,
         });
@@ -404,40 +410,40 @@ mod tests {
 
     #[test]
     fn header_round_trips_and_a_damaged_header_is_rejected() {
-        let header = Header {
+        let header = TraceHeader {
             kind: FILE_STREAM,
             session: 7,
             pid: 12,
             parent_pid: 11,
             is_tsc: true,
             ticks_hz: 2.1e9,
-            begin: Anchor { ticks: 1, monotonic_ns: 2, realtime_ns: 3 },
+            begin: ClockAnchor { ticks: 1, monotonic_ns: 2, realtime_ns: 3 },
             lost: 9,
             program: "prög".into(),
             rings: "/dev/shm/x".into(),
-            ..Header::default()
+            ..TraceHeader::default()
         };
         let mut page = header.encode();
-        assert_eq!(Header::decode(&page), Some(header));
+        assert_eq!(TraceHeader::decode(&page), Some(header));
         page[17] ^= 1;
-        assert_eq!(Header::decode(&page), None);
-        assert_eq!(Header::decode(&page[..100]), None);
+        assert_eq!(TraceHeader::decode(&page), None);
+        assert_eq!(TraceHeader::decode(&page[..100]), None);
     }
 
     proptest! {
         #[test]
         fn varint_round_trips(first: u64, shift in 0..64) {
             let mut bytes = Vec::new();
-            put_varint(&mut bytes, first >> shift);
-            put_varint(&mut bytes, first);
-            let (small, rest) = take_varint(&bytes).unwrap();
-            let (number, rest) = take_varint(rest).unwrap();
+            append_varint(&mut bytes, first >> shift);
+            append_varint(&mut bytes, first);
+            let (small, rest) = parse_varint(&bytes).unwrap();
+            let (number, rest) = parse_varint(rest).unwrap();
             prop_assert_eq!((small, number, rest), (first >> shift, first, &[][..]));
         }
 
         #[test]
         fn random_bytes_decode_to_at_most_ten_byte_varints(bytes in proptest::collection::vec(any::<u8>(), 0..12)) {
-            if let Some((_, rest)) = take_varint(&bytes) {
+            if let Some((_, rest)) = parse_varint(&bytes) {
                 prop_assert!(rest.len() < bytes.len() && bytes.len() - rest.len() <= 10);
             }
         }
@@ -451,14 +457,14 @@ mod tests {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             for kind in [SEGMENT_CHUNK, SEGMENT_PACKED] {
-                prop_assert_ne!(checksum_of(kind, &bytes), checksum_of(kind, &flipped));
+                prop_assert_ne!(segment_checksum(kind, &bytes), segment_checksum(kind, &flipped));
             }
         }
 
         #[test]
         fn segment_round_trips(kind: u32, words: [u64; 8], payload in proptest::collection::vec(any::<u8>(), 0..50)) {
-            let bytes = Segment::wrap(kind, words, &payload);
-            let segment = Segment::decode(&bytes).unwrap();
+            let bytes = SegmentHeader::encode_with_payload(kind, words, &payload);
+            let segment = SegmentHeader::decode(&bytes).unwrap();
             prop_assert_eq!((segment.kind, segment.words, segment.bytes), (kind, words, bytes.len() as u64));
             prop_assert_eq!(segment.payload_checksum, checksum(&payload));
         }

@@ -34,31 +34,31 @@ pub const BLOCK_WORDS: u64 = if cfg!(handover_loom) {
     BLOCK_BYTES / 8
 };
 /// Exclusive upper bound, in ticks, of an event's time since the base time of its block.
-pub const DELTA_END: u64 = 1 << (64 - CODE_BITS);
+pub const DELTA_TICKS_END: u64 = 1 << (64 - CODE_BITS);
 /// Form (the lowest two bits) of an event with one value. The form of an event without values is 0.
-pub const FORM_VALUE: u64 = 1;
+pub const FORM_ONE_VALUE: u64 = 1;
 /// Form (the lowest two bits) of an event with two values.
-pub const FORM_VALUES: u64 = 2;
+pub const FORM_TWO_VALUES: u64 = 2;
 
 /// Returns the number of words that an event occupies, including its values, as its form implies.
 #[inline(always)]
 #[must_use]
-pub fn words_of(event: u64) -> u64 {
+pub fn event_words_count(event: u64) -> u64 {
     match event & 3 {
-        FORM_VALUE => 2,
-        FORM_VALUES => 3,
+        FORM_ONE_VALUE => 2,
+        FORM_TWO_VALUES => 3,
         _ => 1,
     }
 }
 
 /// Memory of a lane: a power of two of words, addressed by positions modulo the number of words.
-pub trait Words {
+pub trait LaneWords {
     /// Returns the number of words.
     fn count(&self) -> u64;
-    /// Loads the word at `position`, modulo [`count`](Words::count). Acquire: pairs with
-    /// [`store`](Words::store), so that a reader that sees an event sees its values.
+    /// Loads the word at `position`, modulo [`count`](LaneWords::count). Acquire: pairs with
+    /// [`store`](LaneWords::store), so that a reader that sees an event sees its values.
     fn load(&self, position: u64) -> u64;
-    /// Stores a word. Release: publishes earlier stores to [`load`](Words::load).
+    /// Stores a word. Release: publishes earlier stores to [`load`](LaneWords::load).
     fn store(&self, position: u64, word: u64);
     /// Sets `count` words to zero. A concurrent reader detects this by the number of the block.
     fn clear(&self, position: u64, count: u64);
@@ -102,7 +102,7 @@ pub struct Lane<W> {
     when_full: WhenFull,
 }
 
-impl<W: Words> Lane<W> {
+impl<W: LaneWords> Lane<W> {
     /// Creates an empty lane over `words`, which must be zero.
     ///
     /// # Panics
@@ -134,7 +134,7 @@ impl<W: Words> Lane<W> {
     }
 
     /// Records that recording into this lane has failed: further events are counted as lost.
-    pub fn fail(&self) {
+    pub fn record_failure(&self) {
         self.shut(FAILED);
     }
 
@@ -153,7 +153,7 @@ impl<W: Words> Lane<W> {
 
     /// Returns the number of events recorded, including overwritten events, and the number of events lost. Both are
     /// exact once the writer is dropped; before that, the first may lack the events of a block.
-    pub fn counts(&self) -> (u64, u64) {
+    pub fn recorded_and_lost_counts(&self) -> (u64, u64) {
         let lost = self.lost.load(Ordering::Relaxed) + self.interrupted.load(Ordering::Relaxed);
         (self.recorded.load(Ordering::Relaxed), lost)
     }
@@ -171,7 +171,7 @@ impl<W: Words> Lane<W> {
 
     /// Returns the number of events that the ring contains, and the number of all events recorded.
     /// Both are exact if no thread writes at the same time.
-    pub fn count_events(&self) -> (u64, u64) {
+    pub fn ring_and_recorded_counts(&self) -> (u64, u64) {
         let blocks = self.words.count() / BLOCK_WORDS;
         let numbers = (0..blocks).map(|block| (self.words.load(block * BLOCK_WORDS), block));
         let begun = numbers.filter(|(number, _)| *number != 0);
@@ -181,7 +181,7 @@ impl<W: Words> Lane<W> {
         let mut recorded = before(newest / BLOCK_WORDS);
         let mut at = newest + BLOCK_HEADER_WORDS;
         while at < newest + BLOCK_WORDS && self.words.load(at) != 0 {
-            at += words_of(self.words.load(at));
+            at += event_words_count(self.words.load(at));
             recorded += 1;
         }
         (recorded.saturating_sub(before(oldest)), recorded)
@@ -196,7 +196,7 @@ pub enum WriteResult {
     /// The event is counted as lost: the ring has no space, or recording has failed.
     Lost,
     /// The ring has no space, and the event is not counted yet: the caller may retry once there [is
-    /// space](Writer::has_space), or [give up](Writer::give_up).
+    /// space](Writer::has_space), or [give up](Writer::count_lost_after_wait).
     Full,
     /// The lane is closed, and the event is not counted: the caller should drop the writer.
     Closed,
@@ -204,7 +204,7 @@ pub enum WriteResult {
 
 /// Writer of a lane, used by one thread.
 #[derive(Debug)]
-pub struct Writer<W: Words> {
+pub struct Writer<W: LaneWords> {
     lane: Arc<Lane<W>>,
     cursor: Cell<u64>,
     base: Cell<u64>,
@@ -219,7 +219,7 @@ pub struct Writer<W: Words> {
     has_given_up: Cell<bool>,
 }
 
-impl<W: Words> Writer<W> {
+impl<W: LaneWords> Writer<W> {
     /// Creates the writer of `lane`, which must not have another writer and must be empty.
     pub fn new(lane: Arc<Lane<W>>) -> Self {
         let zero = || Cell::new(0);
@@ -259,7 +259,7 @@ impl<W: Words> Writer<W> {
         match self.begin(now_ticks, 2) {
             Ok((at, ticks)) => {
                 self.lane.words.store(at + 1, value);
-                self.lane.words.store(at, ticks << CODE_BITS | code | FORM_VALUE);
+                self.lane.words.store(at, ticks << CODE_BITS | code | FORM_ONE_VALUE);
                 WriteResult::Recorded
             }
             Err(refused) => refused,
@@ -273,7 +273,7 @@ impl<W: Words> Writer<W> {
             Ok((at, ticks)) => {
                 self.lane.words.store(at + 1, values[0]);
                 self.lane.words.store(at + 2, values[1]);
-                self.lane.words.store(at, ticks << CODE_BITS | code | FORM_VALUES);
+                self.lane.words.store(at, ticks << CODE_BITS | code | FORM_TWO_VALUES);
                 WriteResult::Recorded
             }
             Err(refused) => refused,
@@ -287,7 +287,7 @@ impl<W: Words> Writer<W> {
         let ticks = now_ticks.wrapping_sub(self.base.get());
         // Relaxed: the limit publishes nothing. begin_block() acquires the drainer's release of a
         // block, and a limit of zero only leads there.
-        if at + count > self.lane.limit.load(Ordering::Relaxed) || ticks >= DELTA_END {
+        if at + count > self.lane.limit.load(Ordering::Relaxed) || ticks >= DELTA_TICKS_END {
             return self.begin_slowly(now_ticks, count);
         }
         self.cursor.set(at + count);
@@ -302,10 +302,10 @@ impl<W: Words> Writer<W> {
     fn begin_slowly(&self, now_ticks: u64, count: u64) -> Result<(u64, u64), WriteResult> {
         let behind = self.base.get().wrapping_sub(now_ticks);
         // Another CPU's counter may be slightly behind: then no time has passed.
-        let now_ticks = if behind < DELTA_END { self.base.get() } else { now_ticks };
+        let now_ticks = if behind < DELTA_TICKS_END { self.base.get() } else { now_ticks };
         let ticks = now_ticks.wrapping_sub(self.base.get());
         let fits = self.cursor.get() + count <= self.lane.limit.load(Ordering::Relaxed);
-        if !(fits && ticks < DELTA_END) {
+        if !(fits && ticks < DELTA_TICKS_END) {
             self.begin_block(now_ticks)?;
         }
         let at = self.cursor.get();
@@ -333,12 +333,12 @@ impl<W: Words> Writer<W> {
         self.recorded.set(self.recorded_now());
         // Relaxed, and no read-modify-write: only this thread writes the count.
         lane.recorded.store(self.recorded.get(), Ordering::Relaxed);
-        lane.words.store_counts(self.recorded.get(), lane.counts().1);
+        lane.words.store_counts(self.recorded.get(), lane.recorded_and_lost_counts().1);
         let start = block * BLOCK_WORDS;
         lane.words.clear(start, BLOCK_WORDS);
         lane.words.store(start + 1, now_ticks);
         lane.words.store(start + 2, self.recorded.get());
-        lane.words.store(start + 3, lane.counts().1);
+        lane.words.store(start + 3, lane.recorded_and_lost_counts().1);
         lane.words.store(start, block + 1);
         self.blocks_count.set(block + 1);
         self.base.set(now_ticks);
@@ -368,7 +368,7 @@ impl<W: Words> Writer<W> {
 
     /// Counts an event as lost after an unsuccessful wait. Until there is space again, later events
     /// are lost without waiting.
-    pub fn give_up(&self) -> WriteResult {
+    pub fn count_lost_after_wait(&self) -> WriteResult {
         self.has_given_up.set(true);
         self.lose()
     }
@@ -378,7 +378,7 @@ impl<W: Words> Writer<W> {
         self.lost.set(self.lost.get() + 1);
         // Relaxed, and no read-modify-write: only this thread writes the count.
         self.lane.lost.store(self.lost.get(), Ordering::Relaxed);
-        self.lane.words.store_counts(self.recorded_now(), self.lane.counts().1);
+        self.lane.words.store_counts(self.recorded_now(), self.lane.recorded_and_lost_counts().1);
         WriteResult::Lost
     }
 
@@ -389,11 +389,11 @@ impl<W: Words> Writer<W> {
     }
 }
 
-impl<W: Words> Drop for Writer<W> {
+impl<W: LaneWords> Drop for Writer<W> {
     fn drop(&mut self) {
         let recorded = self.recorded_now();
         self.lane.recorded.store(recorded, Ordering::Relaxed);
-        self.lane.words.store_counts(recorded, self.lane.counts().1);
+        self.lane.words.store_counts(recorded, self.lane.recorded_and_lost_counts().1);
     }
 }
 
@@ -421,7 +421,7 @@ pub struct Drainer {
 impl Drainer {
     /// Reads and returns the next event; `None` if the writer has not written it yet.
     #[inline]
-    pub fn next<W: Words>(&mut self, lane: &Lane<W>) -> Option<DrainedEvent> {
+    pub fn next_event<W: LaneWords>(&mut self, lane: &Lane<W>) -> Option<DrainedEvent> {
         let words = &lane.words;
         loop {
             if !self.enter(words) {
@@ -450,7 +450,7 @@ impl Drainer {
     /// returns the block's base time and the events, else `None`. Words after the last event are
     /// zero. The events stay unread until [`skip_block`](Drainer::skip_block).
     #[inline]
-    pub fn copy_rest<'a, W: Words>(
+    pub fn copy_block_rest<'a, W: LaneWords>(
         &mut self,
         lane: &Lane<W>,
         to: &'a mut [u64; BLOCK_WORDS as usize],
@@ -468,7 +468,7 @@ impl Drainer {
         Some((self.base, rest))
     }
 
-    /// Skips the events of the current block, which [`copy_rest`](Drainer::copy_rest) has copied.
+    /// Skips the events of the current block, which [`copy_block_rest`](Drainer::copy_block_rest) has copied.
     pub fn skip_block(&mut self) {
         self.block += 1;
         self.position = self.block * BLOCK_WORDS;
@@ -476,7 +476,7 @@ impl Drainer {
 
     /// Starts reading the current block; returns `false` if the writer has not started it.
     #[inline]
-    fn enter<W: Words>(&mut self, words: &W) -> bool {
+    fn enter<W: LaneWords>(&mut self, words: &W) -> bool {
         let start = self.block * BLOCK_WORDS;
         if self.position < start + BLOCK_HEADER_WORDS {
             if words.load(start) != self.block + 1 {
@@ -490,8 +490,8 @@ impl Drainer {
     }
 
     #[inline]
-    fn take<W: Words>(&mut self, words: &W, event: u64) -> DrainedEvent {
-        let count = words_of(event);
+    fn take<W: LaneWords>(&mut self, words: &W, event: u64) -> DrainedEvent {
+        let count = event_words_count(event);
         let value = |index: u64| if index < count { words.load(self.position + index) } else { 0 };
         let values = [value(1), value(2)];
         self.position += count;
@@ -500,7 +500,7 @@ impl Drainer {
     }
 
     /// Returns `true` if more than `blocks_count` blocks can be read.
-    pub fn is_behind<W: Words>(&self, lane: &Lane<W>, blocks_count: u64) -> bool {
+    pub fn is_behind<W: LaneWords>(&self, lane: &Lane<W>, blocks_count: u64) -> bool {
         let block = self.block + blocks_count;
         lane.words.load(block * BLOCK_WORDS) == block + 1
     }
@@ -516,7 +516,7 @@ impl Drainer {
     }
 
     /// Allows the writer to reuse the blocks that were read; call it once their events are stored.
-    pub fn release<W: Words>(&self, lane: &Lane<W>) {
+    pub fn release<W: LaneWords>(&self, lane: &Lane<W>) {
         // Release: pairs with Acquire in Writer::begin_block(), after all loads of these blocks.
         lane.drained_blocks.store(self.position / BLOCK_WORDS, Ordering::Release);
     }
@@ -541,7 +541,7 @@ mod tests {
         }
     }
 
-    impl Words for HeapWords {
+    impl LaneWords for HeapWords {
         fn count(&self) -> u64 {
             self.0.len() as u64
         }
@@ -564,7 +564,7 @@ mod tests {
     }
 
     fn drain(drainer: &mut Drainer, lane: &Lane<HeapWords>) -> Vec<DrainedEvent> {
-        std::iter::from_fn(|| drainer.next(lane)).collect()
+        std::iter::from_fn(|| drainer.next_event(lane)).collect()
     }
 
     #[test]
@@ -592,7 +592,7 @@ mod tests {
             }
         }
         drop(writer);
-        assert_eq!(lane.counts(), (events_count, 0));
+        assert_eq!(lane.recorded_and_lost_counts(), (events_count, 0));
     }
 
     #[test]
@@ -614,7 +614,7 @@ mod tests {
         assert_eq!(drain(&mut drainer, &lane).len(), 1);
         assert_eq!(drainer.lost_before(), 7);
         drop(writer);
-        assert_eq!(lane.counts(), (room + 1, 7));
+        assert_eq!(lane.recorded_and_lost_counts(), (room + 1, 7));
     }
 
     #[test]
@@ -624,20 +624,27 @@ mod tests {
         let mut to = [0; BLOCK_WORDS as usize];
         let room = BLOCK_WORDS - BLOCK_HEADER_WORDS;
         (0..room).for_each(|at| assert_eq!(writer.write(4, 100 + at), WriteResult::Recorded));
-        assert_eq!(drainer.copy_rest(&lane, &mut to), None, "copied a block that is not complete");
-        assert_eq!(drainer.next(&lane).map(|event| event.ticks), Some(100));
+        assert_eq!(
+            drainer.copy_block_rest(&lane, &mut to),
+            None,
+            "copied a block that is not complete"
+        );
+        assert_eq!(drainer.next_event(&lane).map(|event| event.ticks), Some(100));
         assert_eq!(writer.write(8, 5000), WriteResult::Recorded);
         let expected: Vec<u64> = (1..room).map(|since| since << CODE_BITS | 4).collect();
-        assert_eq!(drainer.copy_rest(&lane, &mut to), Some((100, &expected[..])));
+        assert_eq!(drainer.copy_block_rest(&lane, &mut to), Some((100, &expected[..])));
         assert_eq!(
-            drainer.copy_rest(&lane, &mut to),
+            drainer.copy_block_rest(&lane, &mut to),
             Some((100, &expected[..])),
             "the second copy differs from the first"
         );
         drainer.skip_block();
-        assert_eq!(drainer.copy_rest(&lane, &mut to), None);
-        assert_eq!(drainer.next(&lane).map(|event| (event.ticks, event.code)), Some((5000, 8)));
-        assert_eq!(drainer.next(&lane), None);
+        assert_eq!(drainer.copy_block_rest(&lane, &mut to), None);
+        assert_eq!(
+            drainer.next_event(&lane).map(|event| (event.ticks, event.code)),
+            Some((5000, 8))
+        );
+        assert_eq!(drainer.next_event(&lane), None);
     }
 
     #[test]
@@ -654,7 +661,7 @@ mod tests {
         assert_eq!(writer.write(4, 9000), WriteResult::Recorded);
         (1..room).for_each(|at| assert_eq!(writer.write(4, 9000 + at), WriteResult::Recorded));
         assert_eq!(writer.write(4, 20_000), WriteResult::Full);
-        assert_eq!(writer.give_up(), WriteResult::Lost);
+        assert_eq!(writer.count_lost_after_wait(), WriteResult::Lost);
         assert_eq!(writer.write(4, 20_001), WriteResult::Lost, "waited again after giving up");
         drain(&mut drainer, &lane);
         drainer.release(&lane);
@@ -662,7 +669,7 @@ mod tests {
         lane.close();
         assert!(writer.has_space(), "the writer of a closed lane has no space");
         drop(writer);
-        assert_eq!(lane.counts(), (2 * room + 1, 2));
+        assert_eq!(lane.recorded_and_lost_counts(), (2 * room + 1, 2));
     }
 
     #[test]
@@ -673,8 +680,8 @@ mod tests {
             assert_eq!(writer.write(4, at), WriteResult::Recorded);
         }
         drop(writer);
-        assert_eq!(lane.counts(), (events_count, 0));
-        let (kept, recorded) = lane.count_events();
+        assert_eq!(lane.recorded_and_lost_counts(), (events_count, 0));
+        let (kept, recorded) = lane.ring_and_recorded_counts();
         assert_eq!(recorded, events_count);
         assert!(kept > BLOCK_WORDS - BLOCK_HEADER_WORDS && kept < 2 * BLOCK_WORDS, "{kept}");
     }
@@ -682,25 +689,25 @@ mod tests {
     #[test]
     fn distant_and_decreasing_times_are_kept() {
         let (lane, writer) = lane(4, WhenFull::Lose);
-        for ticks in [1_000, 1_000 + DELTA_END, 1_000 + DELTA_END - 5, u64::MAX / 2] {
+        for ticks in [1_000, 1_000 + DELTA_TICKS_END, 1_000 + DELTA_TICKS_END - 5, u64::MAX / 2] {
             assert_eq!(writer.write(4, ticks), WriteResult::Recorded);
         }
         let ticks: Vec<u64> =
             drain(&mut Drainer::default(), &lane).iter().map(|event| event.ticks).collect();
         // The third event was stamped before its block's base: it has the base's time.
-        assert_eq!(ticks, [1_000, 1_000 + DELTA_END, 1_000 + DELTA_END, u64::MAX / 2]);
+        assert_eq!(ticks, [1_000, 1_000 + DELTA_TICKS_END, 1_000 + DELTA_TICKS_END, u64::MAX / 2]);
     }
 
     #[test]
     fn closed_lane_refuses_events_and_failed_lane_counts_them() {
         let (shut, writer) = lane(2, WhenFull::Overwrite);
         assert_eq!(writer.write(4, 1), WriteResult::Recorded);
-        shut.fail();
+        shut.record_failure();
         assert_eq!(writer.write(4, 2), WriteResult::Lost);
         assert_eq!(writer.write_2(4, 2, [0, 0]), WriteResult::Lost);
         shut.close();
         assert_eq!(writer.write(4, 3), WriteResult::Closed);
         drop(writer);
-        assert_eq!(shut.counts(), (1, 2));
+        assert_eq!(shut.recorded_and_lost_counts(), (1, 2));
     }
 }

@@ -38,77 +38,77 @@ pub const STATE_FAILED: u64 = 2;
 
 /// Indices of the fields of a file's header, in words.
 pub mod header {
-    pub const MAGIC: usize = 0;
-    pub const KIND: usize = 1;
-    pub const SESSION: usize = 2;
+    pub const MAGIC_FIELD: usize = 0;
+    pub const KIND_FIELD: usize = 1;
+    pub const SESSION_FIELD: usize = 2;
     /// ID of the process in the lower half, of its parent in the upper half.
-    pub const PIDS: usize = 3;
-    pub const IS_TSC: usize = 4;
-    pub const TICKS_HZ: usize = 5;
+    pub const PIDS_FIELD: usize = 3;
+    pub const IS_TSC_FIELD: usize = 4;
+    pub const TICKS_HZ_FIELD: usize = 5;
     /// Start of the recording: ticks, CLOCK_MONOTONIC and CLOCK_REALTIME.
-    pub const BEGIN: usize = 6;
-    pub const BOOT: usize = 9;
-    pub const RING_WORDS: usize = 11;
+    pub const BEGIN_FIELD: usize = 6;
+    pub const BOOT_FIELD: usize = 9;
+    pub const RING_WORDS_FIELD: usize = 11;
     /// Checksum of the words before the checksum. The words after it change during the recording.
-    pub const CHECKSUM: usize = 15;
+    pub const CHECKSUM_FIELD: usize = 15;
     /// End of the recording: ticks, CLOCK_MONOTONIC and CLOCK_REALTIME.
-    pub const END: usize = 16;
-    pub const STATE: usize = 19;
-    pub const ERRNO: usize = 20;
-    pub const LOST: usize = 21;
-    pub const REFUSED: usize = 22;
-    pub const OVERWRITTEN: usize = 23;
-    pub const WORDS: usize = 24;
+    pub const END_FIELD: usize = 16;
+    pub const STATE_FIELD: usize = 19;
+    pub const ERRNO_FIELD: usize = 20;
+    pub const LOST_FIELD: usize = 21;
+    pub const REFUSED_FIELD: usize = 22;
+    pub const OVERWRITTEN_FIELD: usize = 23;
+    pub const WORDS_COUNT: usize = 24;
     /// Flag that the process that drains the rings sets to stop the recording of lanes, events and names.
-    pub const CLOSED: usize = 24;
+    pub const CLOSED_FIELD: usize = 24;
     /// Byte offset of the program's path.
-    pub const PROGRAM: usize = 512;
-    pub const RINGS: usize = 1024;
-    pub const STREAM: usize = 3072;
+    pub const PROGRAM_PATH_OFFSET_BYTES: usize = 512;
+    pub const RINGS_PATH_OFFSET_BYTES: usize = 1024;
+    pub const STREAM_PATH_OFFSET_BYTES: usize = 3072;
 }
 
 /// Indices of the fields of a chunk, in the words of its segment's header.
 pub mod chunk {
-    pub const LANE: usize = 0;
-    pub const EVENTS: usize = 1;
-    pub const BASE: usize = 2;
-    pub const POSITION_END: usize = 3;
-    pub const EVENTS_BEFORE: usize = 4;
-    pub const LOST_BEFORE: usize = 5;
-    pub const LAST: usize = 6;
-    pub const PAYLOAD_BYTES: usize = 7;
+    pub const LANE_FIELD: usize = 0;
+    pub const EVENTS_FIELD: usize = 1;
+    pub const BASE_FIELD: usize = 2;
+    pub const POSITION_END_FIELD: usize = 3;
+    pub const EVENTS_BEFORE_FIELD: usize = 4;
+    pub const LOST_BEFORE_FIELD: usize = 5;
+    pub const LAST_FIELD: usize = 6;
+    pub const PAYLOAD_BYTES_FIELD: usize = 7;
 }
 
 /// Indices of the fields of a thread and of a lane, in the words of its segment's header. A lane's
 /// counts change all the time, and are words of its page (`PAGE_*`) after the segment's header.
 pub mod thread {
-    pub const LANE: usize = 0;
-    pub const TID: usize = 1;
-    pub const BEGIN: usize = 2;
-    pub const END: usize = 3;
-    pub const RECORDED: usize = 4;
-    pub const LOST: usize = 5;
-    pub const NAME_BYTES: usize = 6;
+    pub const LANE_FIELD: usize = 0;
+    pub const TID_FIELD: usize = 1;
+    pub const BEGIN_FIELD: usize = 2;
+    pub const END_FIELD: usize = 3;
+    pub const RECORDED_FIELD: usize = 4;
+    pub const LOST_FIELD: usize = 5;
+    pub const NAME_BYTES_FIELD: usize = 6;
     /// Index of the number of recorded events in the words of a lane's page.
-    pub const PAGE_RECORDED: usize = 16;
-    pub const PAGE_LOST: usize = 17;
-    pub const PAGE_END: usize = 18;
+    pub const PAGE_RECORDED_FIELD: usize = 16;
+    pub const PAGE_LOST_FIELD: usize = 17;
+    pub const PAGE_END_FIELD: usize = 18;
     /// Index of the number of blocks that another process has drained.
-    pub const PAGE_DRAINED: usize = 19;
-    pub const PAGE_FREE: usize = 20;
-    pub const PAGE_OVERWRITES: usize = 7;
+    pub const PAGE_DRAINED_FIELD: usize = 19;
+    pub const PAGE_FREE_FIELD: usize = 20;
+    pub const PAGE_OVERWRITES_FIELD: usize = 7;
     /// Byte offset of the thread's name in a lane's page.
-    pub const PAGE_NAME: usize = 256;
+    pub const PAGE_NAME_OFFSET_BYTES: usize = 256;
     pub const NAME_BYTES_MAX: usize = 64;
 }
 
 /// Fields of a table of functions: a header page, then one word for each function.
 pub mod functions {
     /// Index of the field with the first function's number.
-    pub const FIRST: usize = 0;
-    pub const COUNT: usize = 1;
+    pub const FIRST_FIELD: usize = 0;
+    pub const COUNT_FIELD: usize = 1;
     /// Flag that is set in each word that contains a function.
-    pub const IS_SET: u64 = 1 << 63;
+    pub const PRESENT_FLAG: u64 = 1 << 63;
     pub const MODULE_SHIFT: u32 = 48;
 }
 
@@ -123,4 +123,4 @@ pub const CODE_BITS: u32 = 20;
 pub const FORM_LEAVE: u64 = 3;
 
 /// Multiplier of the checksum's hash: 2^64 divided by the golden ratio.
-pub const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+pub const CHECKSUM_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -51,10 +51,10 @@ pub use environment::{
 pub use error::{OtherProcessError, ReadError, StartError, SwitchError, VariableError};
 pub use handover_probe_macros::probed;
 pub use pattern::matches;
-pub use recording::{Recording, prepare, unrecorded};
+pub use recording::{Recording, prepare, unrecorded_events_count};
 pub use registry::{backend, disable, enable, sites};
 pub use session::Summary;
-pub use site::{Kind, SITES_MAX, Site, Value};
+pub use site::{SITES_MAX, Site, SiteKind, Value};
 
 /// Items that the macros' expansions use.
 #[doc(hidden)]

@@ -202,7 +202,7 @@ impl Process {
     }
 
     fn memory_error(&self, source: io::Error) -> OtherProcessError {
-        OtherProcessError::Memory { pid: self.pid, source }
+        OtherProcessError::LaneMemory { pid: self.pid, source }
     }
 }
 
@@ -214,12 +214,12 @@ fn attach_error(pid: u32, source: io::Error) -> OtherProcessError {
 }
 
 /// Returns the section of sites in a file that the process has mapped; `path` is below the process's root folder.
-fn section_of(folder: &str, path: &str) -> Option<elf::Section> {
+fn section_of(folder: &str, path: &str) -> Option<elf::ElfSection> {
     let seen = format!("{folder}/root{path}");
     // `exe` still leads to a program whose file was replaced or removed.
     let program = std::fs::read_link(format!("{folder}/exe")).ok()?;
     let open = if program == Path::new(path) { format!("{folder}/exe") } else { seen };
-    elf::section(&File::open(open).ok()?, SECTION).ok()?
+    elf::find_section(&File::open(open).ok()?, SECTION).ok()?
 }
 
 /// Parses a line of `/proc/PID/maps`; `None` if the mapping is not of a file.

@@ -2,7 +2,7 @@
 
 use crate::lane::{FORM_LEAVE, WriteResult, Writer};
 use crate::raw::current::{self, ThreadPhase};
-use crate::raw::mapping::Memory;
+use crate::raw::mapping::LaneMemory;
 use crate::site::{Meta, STATE_OFF, STATE_ON};
 use crate::{recording, registry};
 use handover_base::clock;
@@ -22,7 +22,7 @@ pub fn is_on(meta: &'static Meta) -> bool {
 #[cold]
 #[inline(never)]
 fn register(meta: &'static Meta) -> bool {
-    if current::phase() == ThreadPhase::InProbe {
+    if current::thread_phase() == ThreadPhase::InProbe {
         return false; // this thread may hold the registry: the site registers the next time
     }
     let is_on = registry::register(meta);
@@ -59,7 +59,7 @@ pub fn record_2(meta: &'static Meta, first: u64, second: u64) {
 }
 
 #[inline(always)]
-fn event(write: impl Fn(&Writer<Memory>, u64) -> WriteResult) {
+fn event(write: impl Fn(&Writer<LaneMemory>, u64) -> WriteResult) {
     // If the thread has a writer, the clock is calibrated. If not, this thread may be calibrating
     // it just now, and its allocations must not read the clock.
     let wrote = current::with_writer(|writer| {
@@ -76,23 +76,23 @@ fn event(write: impl Fn(&Writer<Memory>, u64) -> WriteResult) {
 /// Waits for space in the ring and records the event, or counts the event as lost on a time-out.
 #[cold]
 #[inline(never)]
-fn wait(write: impl Fn(&Writer<Memory>) -> WriteResult) {
+fn wait(write: impl Fn(&Writer<LaneMemory>) -> WriteResult) {
     let has_space = recording::wait_for_space();
     let refused = !has_space || current::with_writer(&write) == Some(WriteResult::Full);
     if refused {
-        let _ = current::with_writer(Writer::give_up);
+        let _ = current::with_writer(Writer::count_lost_after_wait);
     }
 }
 
 /// Creates a writer for the thread, unless it has one for the current recording, and records the
-/// event. The site has its number by the time that recording::attach() returns.
+/// event. The site has its number by the time that recording::attach_thread() returns.
 #[cold]
 #[inline(never)]
-fn attach(write: impl Fn(&Writer<Memory>, u64) -> WriteResult) {
-    if let Some(now) = recording::attach() {
+fn attach(write: impl Fn(&Writer<LaneMemory>, u64) -> WriteResult) {
+    if let Some(now) = recording::attach_thread() {
         match current::with_writer(|writer| write(writer, now)) {
             Some(WriteResult::Recorded | WriteResult::Lost) => {}
-            Some(WriteResult::Full) => drop(current::with_writer(Writer::give_up)),
+            Some(WriteResult::Full) => drop(current::with_writer(Writer::count_lost_after_wait)),
             // The recording has just ended.
             Some(WriteResult::Closed) | None => recording::count_lost(),
         }

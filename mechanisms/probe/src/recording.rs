@@ -7,8 +7,8 @@ use crate::error::StartError;
 use crate::format;
 use crate::lane::Writer;
 use crate::raw::current::{self, ThreadPhase};
-use crate::raw::hooks::{self, Hooks};
-use crate::raw::mapping::Memory;
+use crate::raw::hooks::{self, ProcessHooks};
+use crate::raw::mapping::LaneMemory;
 use crate::raw::{bus, flip};
 use crate::session::{LOST_WITHOUT_LANE, Session, Summary, lock};
 use crate::stream::Streamer;
@@ -77,7 +77,7 @@ impl Recording {
     /// # Blocking
     /// Calibrates the clock once a process, for some 10 ms.
     pub fn start(config: Config) -> Result<Self, StartError> {
-        let _inside = current::enter();
+        let _inside = current::enter_crate();
         let mut control = lock(&CONTROL);
         if control.is_ending {
             return Err(StartError::ProcessExiting);
@@ -93,9 +93,9 @@ impl Recording {
 
     /// Returns the number of events lost in this recording so far.
     #[must_use]
-    pub fn lost(&self) -> u64 {
-        let _inside = current::enter();
-        self.session.lost()
+    pub fn lost_events_count(&self) -> u64 {
+        let _inside = current::enter_crate();
+        self.session.lost_events_count()
     }
 
     /// Returns the path of the trace.
@@ -111,7 +111,7 @@ impl Recording {
     /// Waits until the rings are drained and written.
     #[must_use = "it says what was lost"]
     pub fn finish(self) -> Summary {
-        let _inside = current::enter();
+        let _inside = current::enter_crate();
         end(&self.session);
         self.session.summary()
     }
@@ -119,7 +119,7 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        let _inside = current::enter();
+        let _inside = current::enter_crate();
         end(&self.session);
     }
 }
@@ -127,28 +127,28 @@ impl Drop for Recording {
 /// Creates the calling thread's ring now rather than at its first event, which would take some milliseconds for 4 MiB.
 /// Returns `true` if the thread has a ring; `false` if there is no recording or no free ring.
 pub fn prepare() -> bool {
-    let is_open = |writer: &Writer<Memory>| !writer.lane().is_closed();
+    let is_open = |writer: &Writer<LaneMemory>| !writer.lane().is_closed();
     if current::with_writer(is_open).unwrap_or(false) {
         return true;
     }
-    if current::is_busy() || current::phase() != ThreadPhase::InProgram {
+    if current::is_writer_busy() || current::thread_phase() != ThreadPhase::InProgram {
         return false;
     }
-    let _inside = current::enter();
+    let _inside = current::enter_crate();
     let session = lock(&CONTROL).session();
     session.is_some_and(|session| attach_to_session(&session))
 }
 
 /// Returns the number of events of sites that were on while there was no recording.
 #[must_use]
-pub fn unrecorded() -> u64 {
+pub fn unrecorded_events_count() -> u64 {
     UNRECORDED.load(Ordering::Relaxed)
 }
 
 /// Installs the hooks for forks and for the process's exit. Call it before a lock is taken that a
 /// child would inherit as locked.
 pub(crate) fn install_hooks() {
-    hooks::install(Hooks {
+    hooks::install_hooks(ProcessHooks {
         before_fork,
         after_fork_in_parent,
         after_fork_in_child,
@@ -159,13 +159,13 @@ pub(crate) fn install_hooks() {
 fn begin(control: &mut Control, config: Config) -> Result<Arc<Session>, StartError> {
     config.validate()?;
     install_hooks();
-    bus::install();
+    bus::install_fault_handler();
     clock::calibration();
     IS_CALIBRATED.store(true, Ordering::Relaxed);
     // Before the process has the writing thread: in a process of several threads, the kernel takes
     // tens of milliseconds for the registration.
-    flip::register();
-    WAIT_NS.store(config.wait().as_nanos() as u64, Ordering::Relaxed);
+    flip::register_for_membarrier();
+    WAIT_NS.store(config.wait_max_requested().as_nanos() as u64, Ordering::Relaxed);
     let session = Arc::new(Session::new(config)?);
     LOST_WITHOUT_LANE.store(0, Ordering::Relaxed);
     let streamer = match session.config().policy() {
@@ -200,14 +200,14 @@ fn end(session: &Session) {
 /// Creates a writer for the calling thread; returns the time in ticks before that. Returns `None`
 /// if the thread gets no writer: the event is then counted as missing.
 #[cold]
-pub(crate) fn attach() -> Option<u64> {
-    if current::is_busy() {
-        if !current::count_interrupted() {
+pub(crate) fn attach_thread() -> Option<u64> {
+    if current::is_writer_busy() {
+        if !current::count_interrupted_event() {
             count_lost();
         }
         return None;
     }
-    match current::phase() {
+    match current::thread_phase() {
         ThreadPhase::InProgram => {}
         ThreadPhase::InternalThread => return None,
         ThreadPhase::InProbe | ThreadPhase::Exited => {
@@ -215,7 +215,7 @@ pub(crate) fn attach() -> Option<u64> {
             return None;
         }
     }
-    let _inside = current::enter();
+    let _inside = current::enter_crate();
     if !IS_CALIBRATED.load(Ordering::Relaxed) {
         // Under the lock, which a fork waits for: a child forked during the calibration would wait
         // for it for ever.
@@ -244,18 +244,18 @@ fn attach_to_session(session: &Session) -> bool {
     if current::with_writer(|writer| !writer.lane().is_closed()).unwrap_or(false) {
         return true;
     }
-    drop(current::take()); // of a finished recording
-    if current::refused_by() == session.id() {
+    drop(current::take_writer()); // of a finished recording
+    if current::refusing_session() == session.id() {
         return false;
     }
     match session.add_thread() {
         Ok(writer) => {
-            current::install(writer, on_thread_exit);
+            current::install_writer(writer, on_thread_exit);
             true
         }
         Err(error) => {
             session.refuse_thread(error);
-            current::set_refused_by(session.id());
+            current::set_refusing_session(session.id());
             false
         }
     }
@@ -265,7 +265,7 @@ fn attach_to_session(session: &Session) -> bool {
 /// maximum wait, or if the thread must not wait.
 #[cold]
 pub(crate) fn wait_for_space() -> bool {
-    if current::phase() != ThreadPhase::InProgram {
+    if current::thread_phase() != ThreadPhase::InProgram {
         return false; // this thread may hold a lock that the writing thread needs
     }
     let begin = clock::ticks();
@@ -275,7 +275,7 @@ pub(crate) fn wait_for_space() -> bool {
             return false;
         }
         // While this thread holds the lock, a signal handler that interrupts it must not take it.
-        let _inside = current::enter();
+        let _inside = current::enter_crate();
         // Held briefly, and not waited for: a thread in begin() or end() may hold it for long.
         if let Ok(control) = CONTROL.try_lock()
             && let Some(streamer) = control.current.as_ref().and_then(|it| it.streamer.as_ref())
@@ -297,7 +297,7 @@ fn begin_pending(control: &mut Control) {
     let remote = || {
         let plan = remote::requested_config()?;
         let path = claim::with_suffix(plan.path(), &control.suffix);
-        Some(if control.suffix.is_empty() { plan } else { plan.at(path) })
+        Some(if control.suffix.is_empty() { plan } else { plan.with_path(path) })
     };
     let Some(plan) = remote().or_else(|| control.pending_config.clone()) else { return };
     let pid = std::process::id();
@@ -313,7 +313,7 @@ fn begin_pending(control: &mut Control) {
             break;
         }
         let suffix = if again == 1 { pid.to_string() } else { format!("{pid}.{again}") };
-        begun = begin(control, plan.at(claim::with_suffix(plan.path(), &suffix)));
+        begun = begin(control, plan.with_path(claim::with_suffix(plan.path(), &suffix)));
     }
     if let Err(error) = begun {
         control.pending_config = None; // reported once, not for each event
@@ -343,20 +343,20 @@ pub(crate) fn set_pending_config(config: Config) {
 
 /// Adds sites without patched code that have registered since the last call to the file of rings.
 pub(crate) fn write_new_sites() {
-    if current::phase() != ThreadPhase::InProgram {
+    if current::thread_phase() != ThreadPhase::InProgram {
         return; // it is listed with the next site that registers
     }
-    let _inside = current::enter();
+    let _inside = current::enter_crate();
     let Some(session) = lock(&CONTROL).session() else { return };
     session.write_new_sites();
 }
 
 /// Records that the calling thread exits, and drops its writer.
-fn on_thread_exit(writer: Writer<Memory>) {
+fn on_thread_exit(writer: Writer<LaneMemory>) {
     let lane = Arc::clone(writer.lane());
     drop(writer); // makes the counts exact
     let end_ticks = clock::ticks();
-    lane.words().header(format::thread::PAGE_END).store(end_ticks, Ordering::Relaxed);
+    lane.words().header_word(format::thread::PAGE_END_FIELD).store(end_ticks, Ordering::Relaxed);
     let Some(session) = lock(&CONTROL).session() else { return };
     session.end_thread(&lane, end_ticks);
 }
@@ -373,10 +373,10 @@ thread_local! {
 }
 
 extern "C" fn before_fork() {
-    if current::phase() == ThreadPhase::InProbe {
+    if current::thread_phase() == ThreadPhase::InProbe {
         return; // in a signal handler, for example: this thread may hold the locks
     }
-    let inside = current::enter();
+    let inside = current::enter_crate();
     // In the same order as elsewhere. Another thread may hold the session's own lock: the child
     // does not use the session.
     let held = ForkLocks {
@@ -395,7 +395,7 @@ extern "C" fn after_fork_in_parent() {
 /// Prepares the child of a fork to start a separate recording at its first event, with file names
 /// derived from the parent's.
 extern "C" fn after_fork_in_child() {
-    current::forget();
+    current::leak_writer();
     let held = FORK_LOCKS.try_with(|slot| slot.take());
     let Ok(Some(mut held)) = held else { return };
     let control = &mut *held.control;
@@ -405,7 +405,7 @@ extern "C" fn after_fork_in_child() {
         Some(parents) => Some(parents.session.config().clone()),
         None => control.pending_config.take(),
     };
-    control.pending_config = plan.map(|plan| plan.at(claim::with_suffix(plan.path(), &pid)));
+    control.pending_config = plan.map(|plan| plan.with_path(claim::with_suffix(plan.path(), &pid)));
     if !control.suffix.is_empty() {
         control.suffix.push('.');
     }
@@ -417,10 +417,10 @@ extern "C" fn after_fork_in_child() {
 
 /// Finishes the recording when the process exits, and prevents running threads from starting another recording.
 extern "C" fn on_process_exit() {
-    if current::phase() == ThreadPhase::InProbe {
+    if current::thread_phase() == ThreadPhase::InProbe {
         return; // in a signal handler, for example: this thread may hold the locks
     }
-    let _inside = current::enter();
+    let _inside = current::enter_crate();
     let session = {
         let mut control = lock(&CONTROL);
         control.is_ending = true;

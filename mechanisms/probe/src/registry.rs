@@ -38,8 +38,8 @@ struct LockedRegistry {
 }
 
 fn lock() -> LockedRegistry {
-    let inside = current::enter();
-    let mut registry = raw_lock();
+    let inside = current::enter_crate();
+    let mut registry = lock_registry_only();
     if !registry.is_read {
         registry.read_section();
     }
@@ -47,7 +47,7 @@ fn lock() -> LockedRegistry {
 }
 
 /// Locks the registry. A poisoned registry is still consistent: no code panics in the middle of a change.
-fn raw_lock() -> MutexGuard<'static, Registry> {
+fn lock_registry_only() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -56,13 +56,13 @@ fn raw_lock() -> MutexGuard<'static, Registry> {
 pub(crate) struct RegistryLock(#[allow(dead_code)] MutexGuard<'static, Registry>);
 
 pub(crate) fn lock_for_fork() -> RegistryLock {
-    RegistryLock(raw_lock())
+    RegistryLock(lock_registry_only())
 }
 
 impl Registry {
     fn read_section(&mut self) {
         self.is_read = true;
-        self.add_instructions(section::instructions());
+        self.add_instructions(section::site_instructions());
     }
 
     fn add_instructions(&mut self, mut instructions: Vec<section::SiteInstruction>) {
@@ -75,7 +75,7 @@ impl Registry {
             if let Some(index) = Some(index).filter(|index| *index < SITES_MAX as usize) {
                 self.addresses[index].push(instruction.at);
                 // Another process may have switched sites on before.
-                if flip::is_on(instruction.at) == Some(true) {
+                if flip::is_site_on(instruction.at) == Some(true) {
                     instruction.meta.set_state(STATE_ON);
                 }
             }
@@ -108,12 +108,12 @@ impl Registry {
             wanted.iter().flat_map(|(_, addresses)| *addresses).copied().collect();
         let mut answer = Ok(());
         if IS_PATCHED && !addresses.is_empty() {
-            answer = flip::write(&addresses, on).map(|backend| self.backend = Some(backend));
+            answer = flip::switch_sites(&addresses, on).map(|backend| self.backend = Some(backend));
         }
         for (meta, addresses) in wanted {
             let is_on = match &answer {
                 Ok(()) => on && meta.number() != 0,
-                Err(_) => addresses.iter().any(|at| flip::is_on(*at) == Some(true)),
+                Err(_) => addresses.iter().any(|at| flip::is_site_on(*at) == Some(true)),
             };
             meta.set_state(if is_on { STATE_ON } else { STATE_OFF });
         }
@@ -177,8 +177,8 @@ pub fn disable(pattern: &str) -> Result<usize, SwitchError> {
 /// Returns the method by which sites were last switched on or off; before that, the method that will be tried first.
 #[must_use]
 pub fn backend() -> Backend {
-    let _inside = current::enter();
-    let tried = raw_lock().backend;
+    let _inside = current::enter_crate();
+    let tried = lock_registry_only().backend;
     tried.unwrap_or(if IS_PATCHED { Backend::ProcMem } else { Backend::Flag })
 }
 

@@ -51,9 +51,7 @@ pub(crate) fn parse_request(text: Vec<u8>) -> Option<Config> {
     let policy: Policy = lines.next()?.parse().ok()?;
     let ring_bytes = lines.next().and_then(|text| environment::parse_bytes(text).ok());
     let wait = lines.next().and_then(|text| environment::parse_milliseconds(text).ok());
-    Some(
-        environment::config_from_parts(file, policy, ring_bytes).wait_max(wait.unwrap_or_default()),
-    )
+    Some(environment::build_config(file, policy, ring_bytes).wait_max(wait.unwrap_or_default()))
 }
 
 /// Discards the request, because a recording could not be started with it.

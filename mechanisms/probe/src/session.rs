@@ -3,9 +3,9 @@
 use crate::config::{Config, Policy};
 use crate::error::StartError;
 use crate::files::{self, RingsFile};
-use crate::format::{self, Anchor, Header};
-use crate::lane::{Lane, WhenFull, Words, Writer};
-use crate::raw::mapping::Memory;
+use crate::format::{self, ClockAnchor, TraceHeader};
+use crate::lane::{Lane, LaneWords, WhenFull, Writer};
+use crate::raw::mapping::LaneMemory;
 use crate::registry;
 use crate::thread_entry::ThreadEntry;
 use handover_base::clock;
@@ -39,7 +39,7 @@ struct ThreadTable {
 #[derive(Debug)]
 pub(crate) struct Session {
     config: Config,
-    header: Header,
+    header: TraceHeader,
     threads: Mutex<ThreadTable>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Anchor {
+impl ClockAnchor {
     /// Reads all clocks at one moment.
     #[must_use]
     pub fn now() -> Self {
@@ -91,19 +91,19 @@ impl Session {
     /// Creates the files of a recording that starts now.
     pub(crate) fn new(config: Config) -> Result<Self, StartError> {
         let calibration = clock::calibration();
-        let begin = Anchor::now();
-        let mut header = Header {
+        let begin = ClockAnchor::now();
+        let mut header = TraceHeader {
             session: begin.ticks ^ u64::from(std::process::id()) << 40 ^ begin.realtime_ns << 8 | 1,
             pid: std::process::id(),
             parent_pid: rustix::process::getppid()
                 .map_or(0, |pid| pid.as_raw_nonzero().get() as u32),
-            is_tsc: calibration.source == clock::Source::Tsc,
+            is_tsc: calibration.source == clock::ClockSource::Tsc,
             ticks_hz: calibration.ticks_hz,
             begin,
             boot: files::boot_id(),
             ring_words: config.ring_words(),
             program: files::program_path(),
-            ..Header::default()
+            ..TraceHeader::default()
         };
         let path = match config.policy() {
             Policy::Last => config.path().to_owned(),
@@ -142,17 +142,17 @@ impl Session {
     }
 
     /// Returns the number of lost events so far.
-    pub(crate) fn lost(&self) -> u64 {
+    pub(crate) fn lost_events_count(&self) -> u64 {
         self.totals(&lock(&self.threads)).1
     }
 
     /// Returns the file's header with current counts.
-    pub(crate) fn header(&self, state: u64) -> Header {
+    pub(crate) fn current_header(&self, state: u64) -> TraceHeader {
         let threads = lock(&self.threads);
         self.header_of(&threads, state)
     }
 
-    fn header_of(&self, threads: &ThreadTable, state: u64) -> Header {
+    fn header_of(&self, threads: &ThreadTable, state: u64) -> TraceHeader {
         let (recorded, lost) = self.totals(threads);
         let unwritten = match self.config.policy() {
             Policy::Last => 0,
@@ -161,8 +161,8 @@ impl Session {
         };
         let errno = threads.failure.as_ref().and_then(io::Error::raw_os_error).unwrap_or(0);
         let failed = threads.failure.is_some();
-        Header {
-            end: Anchor::now(),
+        TraceHeader {
+            end: ClockAnchor::now(),
             state: if failed { format::STATE_FAILED } else { state },
             errno: errno as u64,
             lost: lost + if state == format::STATE_RECORDING { 0 } else { unwritten },
@@ -174,15 +174,17 @@ impl Session {
 
     /// Returns the numbers of recorded and of lost events, including those of exited threads.
     fn totals(&self, threads: &ThreadTable) -> (u64, u64) {
-        let recorded: u64 = threads.entries.iter().map(|entry| entry.lane.count_events().1).sum();
-        let lost: u64 = threads.entries.iter().map(|entry| entry.lane.counts().1).sum();
+        let recorded: u64 =
+            threads.entries.iter().map(|entry| entry.lane.ring_and_recorded_counts().1).sum();
+        let lost: u64 =
+            threads.entries.iter().map(|entry| entry.lane.recorded_and_lost_counts().1).sum();
         let without_lane =
             if threads.has_ended { 0 } else { LOST_WITHOUT_LANE.load(Ordering::Relaxed) };
         (threads.recorded_before + recorded, threads.lost_before + lost + without_lane)
     }
 
     /// Returns the table entries of all threads of the recording.
-    pub(crate) fn threads(&self) -> Vec<ThreadEntry> {
+    pub(crate) fn thread_entries(&self) -> Vec<ThreadEntry> {
         lock(&self.threads).entries.clone()
     }
 
@@ -195,14 +197,14 @@ impl Session {
     }
 
     /// Stops recording because of `error`, without stopping the program.
-    pub(crate) fn fail(&self, error: io::Error) {
+    pub(crate) fn record_failure(&self, error: io::Error) {
         let mut threads = lock(&self.threads);
-        threads.entries.iter().for_each(|entry| entry.lane.fail());
+        threads.entries.iter().for_each(|entry| entry.lane.record_failure());
         threads.failure.get_or_insert(error);
     }
 
     /// Creates a ring and its writer for the calling thread.
-    pub(crate) fn add_thread(&self) -> io::Result<Writer<Memory>> {
+    pub(crate) fn add_thread(&self) -> io::Result<Writer<LaneMemory>> {
         let mut threads = lock(&self.threads);
         let threads = &mut *threads;
         if self.config.policy() == Policy::Stream && threads.failure.is_some() {
@@ -229,7 +231,7 @@ impl Session {
     }
 
     /// Creates a lane in new memory, or in the memory of an exited thread's lane.
-    fn new_lane(&self, threads: &mut ThreadTable) -> io::Result<Arc<Lane<Memory>>> {
+    fn new_lane(&self, threads: &mut ThreadTable) -> io::Result<Arc<Lane<LaneMemory>>> {
         let overwrites = self.config.policy() == Policy::Last;
         let words = self.config.ring_words();
         let memory = if threads.entries.len() < self.config.threads_count_max() {
@@ -243,7 +245,7 @@ impl Session {
                 ));
             };
             let ended = threads.entries.remove(at);
-            let (recorded, lost) = ended.lane.counts();
+            let (recorded, lost) = ended.lane.recorded_and_lost_counts();
             threads.recorded_before += recorded;
             threads.lost_before += lost;
             if overwrites {
@@ -253,7 +255,7 @@ impl Session {
         };
         let when_full = match overwrites {
             true => WhenFull::Overwrite,
-            false if self.config.wait().is_zero() => WhenFull::Lose,
+            false if self.config.wait_max_requested().is_zero() => WhenFull::Lose,
             false => WhenFull::Wait,
         };
         Ok(Arc::new(Lane::new(memory, when_full)))
@@ -267,7 +269,7 @@ impl Session {
     }
 
     /// Records the exit of the thread that wrote to `lane`, if the lane belongs to this recording.
-    pub(crate) fn end_thread(&self, lane: &Arc<Lane<Memory>>, end_ticks: u64) {
+    pub(crate) fn end_thread(&self, lane: &Arc<Lane<LaneMemory>>, end_ticks: u64) {
         let mut threads = lock(&self.threads);
         let is_its = |entry: &&mut ThreadEntry| Arc::ptr_eq(&entry.lane, lane);
         if let Some(entry) = threads.entries.iter_mut().find(is_its) {
@@ -331,8 +333,11 @@ impl Session {
                 (streamed, lost + recorded.saturating_sub(streamed), 0)
             }
             Policy::Last => {
-                let kept: u64 =
-                    threads.entries.iter().map(|entry| entry.lane.count_events().0).sum();
+                let kept: u64 = threads
+                    .entries
+                    .iter()
+                    .map(|entry| entry.lane.ring_and_recorded_counts().0)
+                    .sum();
                 (kept, lost, recorded.saturating_sub(kept))
             }
         };
@@ -348,7 +353,7 @@ impl Session {
     }
 
     /// Adds `count` to the number of events written to the stream's file.
-    pub(crate) fn streamed(&self, count: u64) {
+    pub(crate) fn add_streamed_count(&self, count: u64) {
         lock(&self.threads).rings.streamed += count;
     }
 }

@@ -27,7 +27,7 @@ pub(crate) const KIND_CONTROL: u8 = 255;
 /// Kind of a probe site: the events that it records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum SiteKind {
     /// The site records one event, as `probe!` does.
     Mark,
     /// The site records an event at the start of a span and another at its end, as `span!` and `#[probed]` do.
@@ -170,7 +170,7 @@ impl Meta {
             name: name.to_owned(),
             file: self.part(self.name_bytes.into(), self.file_bytes.into()).to_owned(),
             line: self.line,
-            kind: if self.kind == KIND_SPAN { Kind::Span } else { Kind::Mark },
+            kind: if self.kind == KIND_SPAN { SiteKind::Span } else { SiteKind::Mark },
             values_count: self.values_count,
             is_on: self.state() == STATE_ON,
         }
@@ -217,7 +217,7 @@ impl RemoteMeta {
             name: String::from_utf8_lossy(name).into_owned(),
             file: String::from_utf8_lossy(file).into_owned(),
             line: self.line,
-            kind: if self.kind == KIND_SPAN { Kind::Span } else { Kind::Mark },
+            kind: if self.kind == KIND_SPAN { SiteKind::Span } else { SiteKind::Mark },
             values_count: self.values_count,
             is_on: self.state == STATE_ON,
         }
@@ -237,7 +237,7 @@ pub struct Site {
     /// Line of the site in the source file.
     pub line: u32,
     /// Kind of the site: a single event, or two events around a span.
-    pub kind: Kind,
+    pub kind: SiteKind,
     /// Number of values that the site records, 0 to 2.
     pub values_count: u8,
     /// `true` if the site was on when this description was created; always `false` in a trace.
@@ -271,7 +271,7 @@ mod tests {
         meta.set_number(3);
         let site = meta.site();
         assert_eq!((site.name.as_str(), site.file.as_str(), site.line), ("name", "a.cpp", 7));
-        assert_eq!((site.number, site.kind, site.values_count), (3, Kind::Span, 2));
+        assert_eq!((site.number, site.kind, site.values_count), (3, SiteKind::Span, 2));
         assert!(!site.is_on);
     }
 

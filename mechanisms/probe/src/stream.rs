@@ -4,8 +4,8 @@ use crate::chunk::{Chunk, ChunkPosition};
 use crate::claim;
 use crate::error::StartError;
 use crate::files;
-use crate::format::{self, Header};
-use crate::lane::{BLOCK_WORDS, Drainer, Words};
+use crate::format::{self, TraceHeader};
+use crate::lane::{BLOCK_WORDS, Drainer, LaneWords};
 use crate::raw::current;
 use crate::registry;
 use crate::session::Session;
@@ -42,7 +42,7 @@ impl Streamer {
     pub(crate) fn start(session: &Arc<Session>) -> Result<Self, StartError> {
         let path = session.config().path().to_owned();
         let file_error = |source| StartError::File { path: path.clone(), source };
-        let header = session.header(format::STATE_RECORDING);
+        let header = session.current_header(format::STATE_RECORDING);
         let file = StreamFile::create(&path, &header).map_err(file_error)?;
         let stop = Arc::new(AtomicBool::new(false));
         let run = {
@@ -58,7 +58,7 @@ impl Streamer {
             move || {
                 // Its own events are not recorded: it would wait for itself, and produce events for
                 // ever.
-                current::mark_internal();
+                current::mark_thread_internal();
                 drain_loop.run(&stop);
             }
         };
@@ -91,16 +91,16 @@ struct StreamFile {
 }
 
 impl StreamFile {
-    fn create(path: &std::path::Path, header: &Header) -> io::Result<Self> {
-        let page = Header { kind: format::FILE_STREAM, ..header.clone() }.encode();
-        let file = claim::create(path, &page)?;
+    fn create(path: &std::path::Path, header: &TraceHeader) -> io::Result<Self> {
+        let page = TraceHeader { kind: format::FILE_STREAM, ..header.clone() }.encode();
+        let file = claim::create_trace_file(path, &page)?;
         let mut stream = Self { file, end: format::PAGE_BYTES, sites_count: 0 };
         stream.add_sites()?;
         Ok(stream)
     }
 
-    fn write_header(&self, header: &Header) -> io::Result<()> {
-        let page = Header { kind: format::FILE_STREAM, ..header.clone() }.encode();
+    fn write_header(&self, header: &TraceHeader) -> io::Result<()> {
+        let page = TraceHeader { kind: format::FILE_STREAM, ..header.clone() }.encode();
         self.file.write_all_at(&page, 0)
     }
 
@@ -110,7 +110,7 @@ impl StreamFile {
         }
         let sites = registry::sites_from(self.sites_count);
         let payload = format::encode_sites(&sites);
-        self.append(&format::sites_segment(&payload))?;
+        self.append(&format::encode_sites_segment(&payload))?;
         self.sites_count += sites.len();
         Ok(())
     }
@@ -156,7 +156,7 @@ impl DrainLoop {
             if !self.has_failed {
                 is_busy = self.drain(is_stopping).unwrap_or_else(|error| {
                     self.has_failed = true;
-                    self.session.fail(error);
+                    self.session.record_failure(error);
                     false
                 });
             }
@@ -165,11 +165,11 @@ impl DrainLoop {
             }
             std::thread::park_timeout(if is_busy { PERIOD_BUSY } else { PERIOD });
         }
-        let header = self.session.header(format::STATE_FINISHED);
+        let header = self.session.current_header(format::STATE_FINISHED);
         if let Err(error) = self.file.write_header(&header) {
-            self.session.fail(error);
+            self.session.record_failure(error);
         }
-        claim::unlock(&self.file.file);
+        claim::unlock_file(&self.file.file);
     }
 
     /// Drains the rings with enough events, or all; returns `true` if it wrote any events.
@@ -202,7 +202,7 @@ impl DrainLoop {
 
     /// Adds new threads, and records which threads have exited.
     fn update_sources(&mut self) {
-        for entry in self.session.threads() {
+        for entry in self.session.thread_entries() {
             match self.sources.iter_mut().find(|source| source.entry.index == entry.index) {
                 Some(source) => source.entry.end_ticks = entry.end_ticks,
                 None if entry.is_streamed => {}
@@ -225,18 +225,19 @@ impl DrainLoop {
         self.chunk.clear();
         while self.chunk.count() < CHUNK_EVENTS {
             let drainer_before = source.drainer.clone();
-            let is_taken =
-                if let Some((base, words)) = source.drainer.copy_rest(lane, &mut self.block) {
-                    let is_taken = self.chunk.push_block(base, words);
-                    if is_taken {
-                        source.drainer.skip_block();
-                    }
-                    is_taken
-                } else if should_read_to_end && let Some(event) = source.drainer.next(lane) {
-                    self.chunk.push(&event)
-                } else {
-                    false
-                };
+            let is_taken = if let Some((base, words)) =
+                source.drainer.copy_block_rest(lane, &mut self.block)
+            {
+                let is_taken = self.chunk.push_block(base, words);
+                if is_taken {
+                    source.drainer.skip_block();
+                }
+                is_taken
+            } else if should_read_to_end && let Some(event) = source.drainer.next_event(lane) {
+                self.chunk.push(&event)
+            } else {
+                false
+            };
             if !is_taken {
                 // No event is left, or the next one belongs to the next chunk.
                 source.drainer = drainer_before;
@@ -260,7 +261,7 @@ impl DrainLoop {
         self.file.append(self.chunk.segment(&position))?;
         source.events_count += count;
         source.drainer.release(lane);
-        self.session.streamed(count);
+        self.session.add_streamed_count(count);
         Ok(true)
     }
 

@@ -1,7 +1,7 @@
 //! Description of a recorded thread.
 
 use crate::lane::Lane;
-use crate::raw::mapping::Memory;
+use crate::raw::mapping::LaneMemory;
 use handover_base::sync::Arc;
 
 /// Entry of a thread in a recording.
@@ -18,5 +18,5 @@ pub(crate) struct ThreadEntry {
     pub offset: u64,
     /// `true` if all events were written to the stream, so that another thread may reuse the lane.
     pub is_streamed: bool,
-    pub lane: Arc<Lane<Memory>>,
+    pub lane: Arc<Lane<LaneMemory>>,
 }

@@ -199,7 +199,7 @@ fn assert_program_and_plugin_keep_traces(program: &Path, folder: &Path, plugin: 
     assert!(output.status.success(), "{}", output_text(&output));
     let paths = find_traces(&path).unwrap();
     let traces: Vec<Trace> = paths.iter().map(|path| Trace::open(path).unwrap()).collect();
-    let counts: Vec<usize> = traces.iter().map(|trace| trace.merged().count()).collect();
+    let counts: Vec<usize> = traces.iter().map(|trace| trace.merged_events().count()).collect();
     assert_eq!(counts, [2 * 9, 2], "{paths:?}");
     assert!(traces.iter().all(|trace| trace.state() == RecordingState::Finished));
     assert_eq!(traces[0].pid(), traces[1].pid());

@@ -22,7 +22,7 @@
 use handover_base::sync::atomic::{AtomicU64, Ordering};
 use handover_base::sync::{Arc, thread};
 use handover_probe::lane::{
-    BLOCK_WORDS, CODE_BITS, DrainedEvent, Drainer, Lane, WhenFull, Words, WriteResult, Writer,
+    BLOCK_WORDS, CODE_BITS, DrainedEvent, Drainer, Lane, LaneWords, WhenFull, WriteResult, Writer,
 };
 
 /// Words that loom checks.
@@ -38,7 +38,7 @@ impl Modelled {
     }
 }
 
-impl Words for Modelled {
+impl LaneWords for Modelled {
     fn count(&self) -> u64 {
         self.0.len() as u64
     }

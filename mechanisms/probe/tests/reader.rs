@@ -34,14 +34,14 @@ fn read(bytes: Vec<u8>) -> Result<(u64, u64), ReadError> {
     let trace = Trace::from_bytes(bytes)?;
     let mut last = 0;
     let mut count = 0;
-    for event in trace.merged() {
+    for event in trace.merged_events() {
         assert!(event.ticks >= last, "time goes back");
         last = event.ticks;
         count += 1;
-        let _ = (trace.ns(event.ticks), trace.site(event.site), event.values());
+        let _ = (trace.ns_from_ticks(event.ticks), trace.site(event.site), event.values());
     }
-    let _ = (trace.sites(), trace.state(), trace.program(), trace.realtime_ns(0));
-    Ok((count, trace.missing().total()))
+    let _ = (trace.sites(), trace.state(), trace.program(), trace.realtime_ns_from_ticks(0));
+    Ok((count, trace.missing_events().total_count()))
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn recorded_events_are_read_back_with_both_policies() {
         let trace = Trace::open(config.path()).unwrap();
         assert_eq!(trace.state(), RecordingState::Finished);
         assert_eq!(trace.pid(), std::process::id());
-        let events: Vec<Event> = trace.merged().collect();
+        let events: Vec<Event> = trace.merged_events().collect();
         let recorded: Vec<(String, EventKind, &[u64])> =
             events.iter().map(|event| (name(&trace, event), event.kind, event.values())).collect();
         let expected: [(&str, EventKind, &[u64]); 4] = [
@@ -53,10 +53,10 @@ fn recorded_events_are_read_back_with_both_policies() {
         ];
         assert_eq!(recorded, expected.map(|(name, kind, values)| (name.to_owned(), kind, values)));
         assert!(events.is_sorted_by_key(|event| event.ticks));
-        assert_eq!(trace.missing().total(), 0);
+        assert_eq!(trace.missing_events().total_count(), 0);
         let now = std::time::SystemTime::now();
         let now = now.duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as i64;
-        let age_ns = now - trace.realtime_ns(events[0].ticks);
+        let age_ns = now - trace.realtime_ns_from_ticks(events[0].ticks);
         assert!((0..60_000_000_000).contains(&age_ns), "recorded {age_ns} ns ago");
     }
 }
@@ -86,7 +86,7 @@ fn each_thread_has_its_name_and_end_time() {
             assert!(events[1..].iter().all(|event| (begin..=end).contains(&event.ticks)));
         }
         assert_eq!(trace.threads().len(), 3);
-        assert_eq!(trace.merged().count(), 3_000);
+        assert_eq!(trace.merged_events().count(), 3_000);
     }
 }
 
@@ -115,7 +115,10 @@ fn waiting_thread_loses_no_event_with_the_smallest_ring() {
     let summary = recording.finish();
     assert_eq!((summary.recorded, summary.lost), (EVENTS, 0));
     let trace = Trace::open(summary.path).unwrap();
-    assert_eq!((trace.merged().count() as u64, trace.missing().total()), (EVENTS, 0));
+    assert_eq!(
+        (trace.merged_events().count() as u64, trace.missing_events().total_count()),
+        (EVENTS, 0)
+    );
 }
 
 #[test]
@@ -129,11 +132,11 @@ fn last_policy_keeps_the_newest_events_and_counts_the_rest() {
     let summary = recording.finish();
     assert_eq!(summary.recorded + summary.overwritten, EVENTS);
     let trace = Trace::open(summary.path).unwrap();
-    let values: Vec<u64> = trace.merged().map(|event| event.values()[0]).collect();
+    let values: Vec<u64> = trace.merged_events().map(|event| event.values()[0]).collect();
     assert_eq!(values.len() as u64, summary.recorded);
     assert!(values.iter().copied().eq(EVENTS - summary.recorded..EVENTS));
-    assert_eq!(trace.missing().overwritten, summary.overwritten);
-    assert_eq!(trace.missing().total(), 0);
+    assert_eq!(trace.missing_events().overwritten, summary.overwritten);
+    assert_eq!(trace.missing_events().total_count(), 0);
 }
 
 #[test]
@@ -149,10 +152,10 @@ fn slow_stream_counts_every_lost_event() {
     assert_eq!(summary.recorded + summary.lost, EVENTS);
     assert!(summary.lost > 0, "a ring of 8 KiB held all of {EVENTS} events");
     let trace = Trace::open(summary.path).unwrap();
-    let values: Vec<u64> = trace.merged().map(|event| event.values()[0]).collect();
+    let values: Vec<u64> = trace.merged_events().map(|event| event.values()[0]).collect();
     assert_eq!(values.len() as u64, summary.recorded);
     assert!(values.is_sorted());
-    assert_eq!(trace.missing().lost, summary.lost);
+    assert_eq!(trace.missing_events().lost, summary.lost);
 }
 
 #[test]
@@ -177,7 +180,7 @@ fn long_stream_of_several_threads_is_complete_and_compact() {
     let trace = Trace::open(summary.path).unwrap();
     let mut last = 0;
     let mut depths = [0i32; 4];
-    for event in trace.merged() {
+    for event in trace.merged_events() {
         assert!(event.ticks >= last);
         last = event.ticks;
         depths[event.thread] += if event.kind == EventKind::Enter { 1 } else { -1 };
@@ -222,8 +225,8 @@ fn excess_threads_are_refused_and_free_rings_are_reused() {
         assert_eq!((summary.lost, summary.threads_count), (10, 2));
         assert!(summary.failure.unwrap().to_string().contains("ring"));
         let trace = Trace::open(summary.path).unwrap();
-        assert_eq!((trace.merged().count() as u64, trace.missing().lost), (kept, 10));
-        assert_eq!(trace.threads_refused(), 1);
+        assert_eq!((trace.merged_events().count() as u64, trace.missing_events().lost), (kept, 10));
+        assert_eq!(trace.refused_threads_count(), 1);
     }
 }
 
@@ -253,7 +256,7 @@ fn prepare_creates_the_ring_before_the_first_event() {
     assert_eq!((summary.threads_count, summary.recorded, summary.lost), (1, 0, 0));
     assert!(!prepare());
     let trace = Trace::open(summary.path).unwrap();
-    assert_eq!((trace.threads().len(), trace.merged().count()), (1, 0));
+    assert_eq!((trace.threads().len(), trace.merged_events().count()), (1, 0));
 }
 
 #[test]
@@ -347,7 +350,7 @@ fn call_after_a_switch_sees_the_new_state() {
     });
     let summary = recording.finish();
     let trace = Trace::open(summary.path).unwrap();
-    let values = trace.merged().map(|event| event.values()[0]);
+    let values = trace.merged_events().map(|event| event.values()[0]);
     assert!(values.eq((1..=TURNS).step_by(2)), "a pass did not follow");
 }
 
@@ -394,5 +397,5 @@ fn sites_are_switched_while_four_threads_execute_them() {
     let trace = Trace::open(summary.path).unwrap();
     assert_eq!(trace.threads().len(), 4);
     assert!(trace.threads().iter().all(|thread| thread.events_count > 8));
-    assert_eq!(trace.missing().total(), 0);
+    assert_eq!(trace.missing_events().total_count(), 0);
 }

@@ -3,7 +3,9 @@
 #![cfg(not(handover_loom))]
 #![deny(unsafe_code)] // as in a crate that uses probes: the macros allow their own `unsafe`
 
-use handover_probe::{Kind, backend, disable, enable, probe, probed, sites, span, unrecorded};
+use handover_probe::{
+    SiteKind, backend, disable, enable, probe, probed, sites, span, unrecorded_events_count,
+};
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -17,9 +19,9 @@ fn exclusive() -> MutexGuard<'static, ()> {
 
 /// Counts the events that `run` makes, by the counter of events without a recording.
 fn events(run: impl FnOnce()) -> u64 {
-    let before = unrecorded();
+    let before = unrecorded_events_count();
     run();
-    unrecorded() - before
+    unrecorded_events_count() - before
 }
 
 #[test]
@@ -113,10 +115,10 @@ fn site_lists_its_kind_and_source_position() {
     let sites = sites();
     let site = |name: &str| sites.iter().find(|site| site.name == name).unwrap();
     let mark = site("where.mark");
-    assert_eq!((mark.line, mark.kind, mark.values_count), (line, Kind::Mark, 1));
+    assert_eq!((mark.line, mark.kind, mark.values_count), (line, SiteKind::Mark, 1));
     assert!(mark.file.ends_with("sites.rs"), "{}", mark.file);
     assert!(!mark.is_on && mark.number != 0 && mark.number != site("where.span").number);
-    assert_eq!(site("where.span").kind, Kind::Span);
+    assert_eq!(site("where.span").kind, SiteKind::Span);
     enable("where.mark").unwrap();
     assert!(handover_probe::sites().iter().any(|site| site.name == "where.mark" && site.is_on));
     disable("*").unwrap();

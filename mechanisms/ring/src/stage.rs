@@ -9,30 +9,30 @@ use handover_base::stage::{address, stage};
 
 /// Records that the values below `position` were published.
 #[inline(always)]
-pub(crate) fn published<R>(position: u64, ring: &R) {
+pub(crate) fn record_published<R>(position: u64, ring: &R) {
     stage!("probes", "ring.published", position, address(ring));
 }
 
 /// Records that the values below `position` were popped.
 #[inline(always)]
-pub(crate) fn popped<R>(position: u64, ring: &R) {
+pub(crate) fn record_popped<R>(position: u64, ring: &R) {
     stage!("probes", "ring.popped", position, address(ring));
 }
 
-/// Records like [`published`] that values were published, for the ring with one producer.
+/// Records like [`record_published`] that values were published, for the ring with one producer.
 #[inline(always)]
-pub(crate) fn published_by_one<R>(position: u64, ring: &R) {
+pub(crate) fn record_published_by_one<R>(position: u64, ring: &R) {
     stage!("probes-hot", "ring.published", position, address(ring));
 }
 
-/// Records like [`popped`] that values were popped, for the ring with one producer.
+/// Records like [`record_popped`] that values were popped, for the ring with one producer.
 #[inline(always)]
-pub(crate) fn popped_by_one<R>(position: u64, ring: &R) {
+pub(crate) fn record_popped_by_one<R>(position: u64, ring: &R) {
     stage!("probes-hot", "ring.popped", position, address(ring));
 }
 
 /// Records that a push failed because the ring is full or closed.
 #[inline(always)]
-pub(crate) fn refused<R>(position: u64, ring: &R) {
+pub(crate) fn record_refused<R>(position: u64, ring: &R) {
     stage!("probes", "ring.refused", position, address(ring));
 }

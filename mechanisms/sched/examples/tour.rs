@@ -72,13 +72,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Two packets of each flow, so that no flow is empty after a dequeue.
     for flow in [0, 0, 1, 1, 2, 2] {
         let _ = scheduler.enqueue(0, packet(flow))?;
-        index.queued(flow);
+        index.record_queued(flow);
     }
     for _ in 0..100_000 {
         let Some(Packet { flow, .. }) = scheduler.dequeue(0) else { break };
         let _ = scheduler.enqueue(0, packet(flow))?;
-        index.queued(flow);
-        index.served(flow, 1500);
+        index.record_queued(flow);
+        index.record_served(flow, 1500);
     }
     println!("largest lag behind the fair share: {:.0} bytes", index.backlogged_bytes());
     assert!(index.backlogged_bytes() <= 1500.0);

@@ -13,7 +13,7 @@
 //! transmits them in order. The path of a packet has no lock, and no thread blocks another.
 //!
 //! ```
-//! use handover_sched::drive::{Arbiter, ArbiterConfig, NullSink, Offer, Stop, Token};
+//! use handover_sched::drive::{Arbiter, ArbiterConfig, NullSink, Offer, StopMode, Token};
 //! use handover_sched::{Algorithm, DropPolicy, FlowSpec, engine};
 //!
 //! let mut scheduler = Algorithm::Rr.build::<Token>(&engine::Config::default())?;
@@ -73,9 +73,9 @@ pub use client::{BatchResult, Client, SendError};
 pub use clock::{BANDWIDTH_MAX_BPS, BANDWIDTH_MIN_BPS, PacketClock, RateError};
 pub use config::{ArbiterConfig, ArbiterConfigError, BATCH_MAX, DRAIN_MAX, INTERVAL_MAX};
 pub use final_state::{FinalState, LEDGERS_MAX};
-pub use hub::{CLIENTS_MAX, Hub, JoinError, Stop};
+pub use hub::{CLIENTS_MAX, Hub, JoinError, StopMode};
 pub use ledger::{Counts, Ledger};
-pub use load::{ClientFlows, Load, LoadAction, Section};
+pub use load::{ClientFlows, Load, LoadAction, LoadSection};
 pub use run::{ClientRun, run_client};
 pub use sink::{CopySink, FlowCounter, FlowCounts, NullSink, Sink, SinkError};
 pub use stamps::{Record, Stamping, Trace};

@@ -60,7 +60,7 @@ impl FairnessIndex {
     /// # Panics
     /// Panics, as the methods below do, if there is no such flow.
     #[inline]
-    pub fn queued(&mut self, flow: u32) {
+    pub fn record_queued(&mut self, flow: u32) {
         let service = &mut self.flows[flow as usize];
         service.queued_count += 1;
         if service.queued_count == 1 {
@@ -72,13 +72,13 @@ impl FairnessIndex {
 
     /// Records that a queued packet of the flow was dropped.
     #[inline]
-    pub fn dropped(&mut self, flow: u32) {
+    pub fn record_dropped(&mut self, flow: u32) {
         self.flows[flow as usize].queued_count -= 1;
     }
 
     /// Records that a queued packet of the flow was sent.
     #[inline]
-    pub fn served(&mut self, flow: u32, bytes: u32) {
+    pub fn record_served(&mut self, flow: u32, bytes: u32) {
         let service = &mut self.flows[flow as usize];
         self.served_bytes += u64::from(bytes);
         service.flow_bytes += u64::from(bytes);

@@ -14,12 +14,12 @@
 //! `levels` holds future timers, coarsely ordered. When all earlier ones are gone, its first slot is opened: a small
 //! one is sorted as a whole, a large one is spread over the levels below. Opening raises the floor; timers started
 //! below the floor go to `late`. To give the next deadline exactly, a slot is opened before its time, and the floor
-//! runs ahead of the clock; if many timers are started in between, [`Levels::rewind`] takes the floor back.
+//! runs ahead of the clock; if many timers are started in between, [`WheelLevels::rewind`] takes the floor back.
 //!
 //! A cancelled timer leaves its entry behind, which is then stale and is dropped when it is met. The number of blocks
 //! is checked only when a block of entries is started, so that cancelling keeps no count: at a million timers the
 //! processor waits for memory, and the number of accesses that it can have in flight depends on how few instructions
-//! lie between them. [`Levels::sweep`] then frees more than is started.
+//! lie between them. [`WheelLevels::sweep`] then frees more than is started.
 
 mod entry;
 mod heap;
@@ -27,11 +27,11 @@ mod levels;
 mod records;
 
 use crate::{Config, ConfigError, WheelFull};
-use entry::Entry;
-use heap::Heap;
-use levels::{Levels, SORTED_ENTRIES_MAX};
+use entry::TimerEntry;
+use heap::EntryHeap;
+use levels::{SORTED_ENTRIES_MAX, WheelLevels};
 pub use records::TimerId;
-use records::{EntryState, Records};
+use records::{EntryState, TimerRecords};
 use std::fmt;
 use std::num::NonZeroU64;
 
@@ -45,10 +45,10 @@ const GATHERED_MIN: usize = 96;
 /// Distance from the popped timer, in the order of deadlines, to the timer whose record is prefetched.
 const PREFETCH_DISTANCE: usize = 16;
 /// Slot index that stands for the heap of late timers, which is no slot.
-const LATE: usize = usize::MAX;
+const LATE_SLOT: usize = usize::MAX;
 /// Value of `newest_key` if the newest timer is unknown; no timer has this key.
 const NO_KEY: u64 = 0;
-/// Number of calls of [`Levels::sweep`] for each new block while there are too many blocks; two
+/// Number of calls of [`WheelLevels::sweep`] for each new block while there are too many blocks; two
 /// calls process a block.
 const SWEEPS_PER_BLOCK: usize = 8;
 
@@ -89,13 +89,13 @@ pub struct ExpiredTimer<T> {
 /// Start, cancel and expire take a time that does not depend on the number of timers. Nothing
 /// allocates except for growth (see [`Config::timers_reserved`]).
 pub struct Wheel<T> {
-    records: Records<T>,
-    levels: Levels,
+    records: TimerRecords<T>,
+    levels: WheelLevels,
     /// Entries earlier than all in `levels`, in order of deadline, from index `sorted_at` on.
-    sorted: Vec<Entry>,
+    sorted: Vec<TimerEntry>,
     sorted_at: usize,
     /// Entries whose deadline was below the floor of `levels`, so that they could not be added there.
-    late: Heap,
+    late: EntryHeap,
     /// Number of entries in `late` above which [`shrink_late`](Self::shrink_late) runs.
     late_max: usize,
     /// Estimated number of entries that moving the floor back would move.
@@ -103,7 +103,7 @@ pub struct Wheel<T> {
     /// Key of the timer started last, if its entry is still the newest of its slot or the last of the heap, else
     /// [`NO_KEY`]. Cancelling this timer leaves no stale entry.
     newest_key: u64,
-    /// Slot of the newest timer's entry, or [`LATE`].
+    /// Slot of the newest timer's entry, or [`LATE_SLOT`].
     newest_slot: usize,
     now_ns: u64,
     /// Function that clones a payload; `None` until a periodic timer is started.
@@ -112,7 +112,7 @@ pub struct Wheel<T> {
 
 /// Earliest entry of the wheel that is not stale, and its container.
 struct EarliestEntry {
-    entry: Entry,
+    entry: TimerEntry,
     container: Container,
     state: EntryState,
 }
@@ -133,15 +133,15 @@ impl<T> Wheel<T> {
         config.validate()?;
         let reserved = config.timers_reserved as usize;
         Ok(Self {
-            records: Records::new(config.timers_max, config.timers_reserved),
-            levels: Levels::new(now_ns, reserved),
+            records: TimerRecords::new(config.timers_max, config.timers_reserved),
+            levels: WheelLevels::new(now_ns, reserved),
             sorted: Vec::with_capacity(GATHERED_MIN + SORTED_ENTRIES_MAX),
             sorted_at: 0,
-            late: Heap::with_capacity((2 * reserved).max(LATE_MIN + 1)),
+            late: EntryHeap::with_capacity((2 * reserved).max(LATE_MIN + 1)),
             late_max: LATE_MIN,
             ahead_count: 0,
             newest_key: NO_KEY,
-            newest_slot: LATE,
+            newest_slot: LATE_SLOT,
             now_ns,
             clone: None,
         })
@@ -149,7 +149,7 @@ impl<T> Wheel<T> {
 
     /// Returns the number of running timers.
     pub fn len(&self) -> usize {
-        self.records.live_count()
+        self.records.running_count()
     }
 
     /// Returns `true` if no timer is running.
@@ -159,23 +159,23 @@ impl<T> Wheel<T> {
 
     /// Returns `true` if the timer with this handle is running.
     pub fn contains(&self, id: TimerId) -> bool {
-        self.records.find(id).is_some()
+        self.records.find_index(id).is_some()
     }
 
     /// Returns the payload of a timer; `None` if the timer is not running.
     pub fn get(&self, id: TimerId) -> Option<&T> {
-        self.records.payload(self.records.find(id)?)
+        self.records.payload(self.records.find_index(id)?)
     }
 
     /// Returns the payload of a timer, mutably; `None` if the timer is not running.
     pub fn get_mut(&mut self, id: TimerId) -> Option<&mut T> {
-        let index = self.records.find(id)?;
+        let index = self.records.find_index(id)?;
         self.records.payload_mut(index)
     }
 
     /// Returns the deadline of a timer in ns; `None` if the timer is not running.
     pub fn deadline_ns(&self, id: TimerId) -> Option<u64> {
-        Some(self.records.deadline_ns(self.records.find(id)?))
+        Some(self.records.deadline_ns(self.records.find_index(id)?))
     }
 
     /// Starts a timer that expires once: at `deadline_ns`, or at the next [`pop_due`](Self::pop_due) if that time has
@@ -188,9 +188,9 @@ impl<T> Wheel<T> {
     /// Constant; for a deadline that has passed, logarithmic in the number of such timers.
     #[inline]
     pub fn start(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, WheelFull<T>> {
-        let id = self.records.occupy(deadline_ns, payload).map_err(WheelFull)?;
+        let id = self.records.insert(deadline_ns, payload).map_err(WheelFull)?;
         self.newest_key = id.key();
-        self.newest_slot = self.add(Entry::new(deadline_ns, id.key()));
+        self.newest_slot = self.add(TimerEntry::new(deadline_ns, id.key()));
         Ok(id)
     }
 
@@ -211,10 +211,10 @@ impl<T> Wheel<T> {
     where
         T: Clone,
     {
-        let id = self.records.occupy(first_ns, payload).map_err(WheelFull)?;
+        let id = self.records.insert(first_ns, payload).map_err(WheelFull)?;
         self.records.set_periodic(id.index(), period_ns);
         self.clone = Some(T::clone);
-        self.refile(Entry::new(first_ns, id.key()));
+        self.refile(TimerEntry::new(first_ns, id.key()));
         Ok(id)
     }
 
@@ -226,10 +226,10 @@ impl<T> Wheel<T> {
     pub fn cancel(&mut self, id: TimerId) -> Option<T> {
         let payload = self.records.remove(id)?;
         if self.newest_key == id.key() {
-            if self.newest_slot == LATE {
+            if self.newest_slot == LATE_SLOT {
                 return self.cancel_late(payload);
             }
-            self.levels.take_newest(self.newest_slot);
+            self.levels.remove_newest(self.newest_slot);
             return Some(payload);
         }
         Some(payload)
@@ -244,7 +244,7 @@ impl<T> Wheel<T> {
     pub fn reschedule(&mut self, id: TimerId, deadline_ns: u64) -> bool {
         let Some(must_refile) = self.records.reschedule(id, deadline_ns) else { return false };
         if must_refile {
-            let entry = self.records.entry(id.index());
+            let entry = self.records.new_entry(id.index());
             self.refile(entry);
         }
         true
@@ -312,7 +312,7 @@ impl<T> Wheel<T> {
         &mut self,
         id: TimerId,
         period_ns: NonZeroU64,
-        entry: Entry,
+        entry: TimerEntry,
         container: Container,
         now_ns: u64,
     ) -> Option<ExpiredTimer<T>> {
@@ -324,7 +324,7 @@ impl<T> Wheel<T> {
                 let payload = clone(self.records.payload(index)?);
                 self.records.set_deadline(index, next_ns);
                 self.remove(container);
-                let entry = self.records.entry(index);
+                let entry = self.records.new_entry(index);
                 self.refile(entry);
                 payload
             }
@@ -363,10 +363,10 @@ impl<T> Wheel<T> {
     }
 
     /// Removes the first entry of a container, which is stale or early; adds a new entry if the timer was postponed.
-    fn discard_or_refile(&mut self, entry: Entry, container: Container, state: EntryState) {
+    fn discard_or_refile(&mut self, entry: TimerEntry, container: Container, state: EntryState) {
         self.remove(container);
         if state == EntryState::Postponed {
-            let entry = self.records.entry(entry.index());
+            let entry = self.records.new_entry(entry.index());
             self.refile(entry);
         }
     }
@@ -380,7 +380,7 @@ impl<T> Wheel<T> {
         self.sorted.clear();
         self.sorted_at = 0;
         while self.sorted.len() < GATHERED_MIN {
-            let Some(first) = self.levels.first() else { break };
+            let Some(first) = self.levels.first_slot() else { break };
             let limit_ns = if opened { limit_ns.min(self.now_ns) } else { limit_ns };
             if first.lowest_ns > limit_ns {
                 break;
@@ -389,7 +389,7 @@ impl<T> Wheel<T> {
                 self.ahead_count = 0;
             }
             let begin = self.sorted.len();
-            self.ahead_count += self.levels.open(first, &mut self.sorted);
+            self.ahead_count += self.levels.drain_first_slot(first, &mut self.sorted);
             opened = true;
             // Slots are opened in order, so that sorting each by itself sorts all.
             self.sorted[begin..].sort_unstable_by_key(|entry| entry.deadline_ns);
@@ -403,15 +403,15 @@ impl<T> Wheel<T> {
     }
 
     /// Adds an entry again, without recording it as the newest.
-    fn refile(&mut self, entry: Entry) {
+    fn refile(&mut self, entry: TimerEntry) {
         self.newest_key = NO_KEY;
         self.add(entry);
     }
 
-    /// Adds an entry to its slot, or to the heap of late ones; returns the slot, or [`LATE`].
+    /// Adds an entry to its slot, or to the heap of late ones; returns the slot, or [`LATE_SLOT`].
     #[inline]
-    fn add(&mut self, entry: Entry) -> usize {
-        if entry.deadline_ns >= self.levels.floor_ns() {
+    fn add(&mut self, entry: TimerEntry) -> usize {
+        if entry.deadline_ns >= self.levels.deadline_ns_min() {
             return match self.levels.try_push(entry) {
                 Ok(slot) => slot,
                 Err(slot) => self.add_in_new_block(slot, entry),
@@ -421,7 +421,7 @@ impl<T> Wheel<T> {
         if self.late.len() > self.late_max {
             self.shrink_late();
         }
-        LATE
+        LATE_SLOT
     }
 
     /// Removes stale entries from the heap of late ones. If there are still many because the floor is ahead of the
@@ -430,13 +430,13 @@ impl<T> Wheel<T> {
     #[inline(never)]
     fn shrink_late(&mut self) {
         self.late.retain(|&entry| self.records.entry_state(entry) != EntryState::Stale);
-        if self.late.len() > self.late_max / 2 && self.now_ns < self.levels.floor_ns() {
+        if self.late.len() > self.late_max / 2 && self.now_ns < self.levels.deadline_ns_min() {
             self.levels.rewind(self.now_ns);
             self.ahead_count = 0;
-            let floor_ns = self.levels.floor_ns();
+            let deadline_ns_min = self.levels.deadline_ns_min();
             for at in std::mem::take(&mut self.sorted_at)..self.sorted.len() {
                 let entry = self.sorted[at];
-                if entry.deadline_ns >= floor_ns {
+                if entry.deadline_ns >= deadline_ns_min {
                     self.levels.push(entry);
                 } else {
                     self.late.push(entry);
@@ -444,7 +444,7 @@ impl<T> Wheel<T> {
             }
             self.sorted.clear();
             self.late.retain(|&entry| {
-                let stays = entry.deadline_ns < floor_ns;
+                let stays = entry.deadline_ns < deadline_ns_min;
                 if !stays {
                     self.levels.push(entry);
                 }
@@ -480,7 +480,7 @@ impl<T> Wheel<T> {
     /// entries of some: more of them than arise before the next block is added.
     #[cold]
     #[inline(never)]
-    fn add_in_new_block(&mut self, slot: usize, entry: Entry) -> usize {
+    fn add_in_new_block(&mut self, slot: usize, entry: TimerEntry) -> usize {
         self.levels.push_in_new_block(slot, entry);
         let records = &self.records;
         for _ in 0..SWEEPS_PER_BLOCK {

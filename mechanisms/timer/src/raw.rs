@@ -2,7 +2,7 @@
 
 /// Prefetches the first cache line of `it` for reading. This is a hint to the CPU and accesses nothing.
 #[inline(always)]
-pub(crate) fn prefetch<T>(it: &T) {
+pub(crate) fn prefetch_for_read<T>(it: &T) {
     #[cfg(all(target_arch = "x86_64", not(any(miri, handover_portable))))]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

@@ -31,7 +31,7 @@ impl Handler for Echo {
     }
 
     fn housekeep(&mut self, _: &mut handover_net::Connections<'_, LengthPrefixCodec, ()>) {
-        self.cpu_ns = usage::thread().cpu_ns();
+        self.cpu_ns = usage::thread_usage().cpu_ns();
     }
 }
 

@@ -55,9 +55,9 @@ fn server_without_descriptors_waits_or_refuses_and_recovers() {
         rustix::net::connect(&pending, &net.addresses()[0]).unwrap();
         assert!(is_served(&mut first));
         if when_full == FullConnectionsPolicy::Wait {
-            let before_ns = usage::process().cpu_ns();
+            let before_ns = usage::process_usage().cpu_ns();
             std::thread::sleep(Duration::from_millis(300));
-            let spent_ns = usage::process().cpu_ns() - before_ns;
+            let spent_ns = usage::process_usage().cpu_ns() - before_ns;
             assert!(spent_ns < 150_000_000, "{spent_ns} ns of CPU while there was nothing to do");
             assert!(net.stats().accept_pauses_count > 0);
         }

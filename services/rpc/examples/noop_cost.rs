@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let ms = std::env::args()
         .nth(1)
         .map_or(Ok(if cfg!(debug_assertions) { 5 } else { 250 }), |it| it.parse())?;
-    let cpus = affinity::mask();
+    let cpus = affinity::thread_cpus();
     let [near, far] = [cpus[0], cpus[cpus.len().min(2) - 1]];
     affinity::pin(near)?;
     type Row = (&'static str, usize, fn(u64, u32) -> Result<Quantiles, Box<dyn Error>>);
@@ -103,7 +103,7 @@ fn time_round_trips(
     }
     samples.sort_unstable();
     let at = |share: f64| {
-        clock::ns(samples[(samples.len() as f64 * share) as usize]) as f64 / batch as f64
+        clock::ns_from_ticks(samples[(samples.len() as f64 * share) as usize]) as f64 / batch as f64
     };
     Ok(Quantiles(at(0.5), at(0.99)))
 }

@@ -2,11 +2,11 @@
 //! simulated clock that stands still until it is set again.
 
 #[cfg(all(not(test), feature = "monitoring"))]
-pub(crate) use handover_base::clock::ns;
+pub(crate) use handover_base::clock::ns_from_ticks;
 #[cfg(not(test))]
 pub(crate) use handover_base::clock::{now_ns, ticks, ticks_from_ns};
 #[cfg(all(test, feature = "monitoring"))]
-pub(crate) use simulated::ns;
+pub(crate) use simulated::ns_from_ticks;
 #[cfg(test)]
 pub(crate) use simulated::{now_ns, set, ticks, ticks_from_ns};
 use std::time::Duration;
@@ -40,8 +40,8 @@ mod simulated {
     }
 
     #[cfg(feature = "monitoring")]
-    pub(crate) fn ns(ticks: u64) -> u64 {
-        NOW_NS.get().map_or_else(|| clock::ns(ticks), |_| ticks)
+    pub(crate) fn ns_from_ticks(ticks: u64) -> u64 {
+        NOW_NS.get().map_or_else(|| clock::ns_from_ticks(ticks), |_| ticks)
     }
 
     pub(crate) fn ticks_from_ns(ns: u64) -> u64 {

@@ -120,12 +120,12 @@ impl<A, P> Mailbox<A, P> {
 
     /// Announces that this thread is about to sleep. It must check [`has_items`](Self::has_items) once more afterwards.
     pub fn declare_sleep(&self) {
-        self.asleep.declare(SleepObject::Elsewhere);
+        self.asleep.declare_sleep(SleepObject::Elsewhere);
     }
 
     /// Announces that this thread is awake.
     pub fn declare_awake(&self) {
-        self.asleep.withdraw();
+        self.asleep.withdraw_sleep();
     }
 
     /// Returns `true` if an answer, a post or a stop request is queued.

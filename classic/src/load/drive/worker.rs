@@ -160,11 +160,11 @@ impl Worker {
             }
         }
         self.live.open(connections.unfinished);
-        let began = usage::thread();
+        let began = usage::thread_usage();
         let began_ns = self.now_ns();
         self.serve_all(&mut connections);
         let took_ns = self.now_ns().saturating_sub(began_ns).max(1);
-        let busy = (usage::thread() - began).cpu_ns() as f64 / took_ns as f64;
+        let busy = (usage::thread_usage() - began).cpu_ns() as f64 / took_ns as f64;
         self.report.busy_share = self.report.busy_share.max(busy);
         // The remaining connections were cut short.
         for peer in connections.peers.drain(..).flatten() {

@@ -98,7 +98,7 @@ fn checked(traces: &Traces) -> anyhow::Result<()> {
         return Ok(());
     }
     let files = traces.as_slice().iter().zip(traces.paths());
-    let is_damaged = files.filter(|(trace, _)| trace.missing().damaged > 0);
+    let is_damaged = files.filter(|(trace, _)| trace.missing_events().damaged > 0);
     let paths: Vec<_> = is_damaged.map(|(_, path)| path.display().to_string()).collect();
     anyhow::bail!("{}: damaged or cut off: {damaged} events are missing", paths.join(", "))
 }

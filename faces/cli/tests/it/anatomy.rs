@@ -91,9 +91,9 @@ fn wake_up_is_a_stage_and_slowest_hand_offs_are_kept() {
         assert!((sum - outlier.total_ns).abs() < 1e-6, "{outlier:?}");
         let trace = Trace::open(home.cwd().join(&outlier.file)).expect("a trace");
         let end_ns = outlier.begin_ns + outlier.total_ns as i64;
-        let within = trace
-            .merged()
-            .filter(|event| (outlier.begin_ns - 1..=end_ns + 1).contains(&trace.ns(event.ticks)));
+        let within = trace.merged_events().filter(|event| {
+            (outlier.begin_ns - 1..=end_ns + 1).contains(&trace.ns_from_ticks(event.ticks))
+        });
         assert!(within.count() >= 3, "its events: {outlier:?}");
         let tids: Vec<u64> = trace.threads().iter().map(|thread| thread.tid).collect();
         assert!(tids.contains(&outlier.from_tid) && tids.contains(&outlier.to_tid));

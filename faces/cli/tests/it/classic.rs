@@ -104,7 +104,7 @@ fn trylock_prints_the_lines_of_test_b() {
 #[test]
 fn trylock_accepts_a_core_and_a_single_thread() {
     let home = Home::new();
-    let cpu = handover_base::topology::allowed()[0];
+    let cpu = handover_base::topology::allowed_cpus()[0];
     check_busy(&home.run(&format!("trylock -n 1 -t 1 -x {cpu}")).code(0), 1);
     let said = home.run(&format!("trylock -n 1 -t 1 -F -x {cpu}")).code(0);
     // Alone, it never finds the lock busy.
@@ -133,7 +133,7 @@ fn trylock_dumps_one_line_per_busy_try() {
 #[test]
 fn more_threads_than_cpus_cause_a_warning() {
     let home = home_with_links();
-    let cpus_count = handover_base::topology::allowed().len();
+    let cpus_count = handover_base::topology::allowed_cpus().len();
     let threads_count = cpus_count + 1;
     let said = typed(&home, &format!("./trylock -n {threads_count} -t 1")).code(0);
     check_busy(&said, threads_count);
@@ -180,7 +180,7 @@ fn notify_prints_the_lines_of_test_b() {
 #[test]
 fn notify_accepts_the_cores_of_both_sides() {
     let home = Home::new();
-    let allowed = handover_base::topology::allowed();
+    let allowed = handover_base::topology::allowed_cpus();
     let (first, last) = (allowed[0], allowed[allowed.len() - 1]);
     for (sender, receiver) in [(first, last), (last, first), (first, first)] {
         let said = home.run(&format!("notify -n 5 -s {sender} -r {receiver}")).code(0);

@@ -56,7 +56,7 @@ fn program_output_and_exit_code_are_passed_through() {
     assert_eq!(output.stdout, b"worked\n");
     assert!(said.contains("a.trace: 202 events of 1 thread"), "{said}");
     let trace = Trace::open(folder.path().join("a.trace")).unwrap();
-    assert_eq!((trace.state(), trace.merged().count()), (RecordingState::Finished, 202));
+    assert_eq!((trace.state(), trace.merged_events().count()), (RecordingState::Finished, 202));
 }
 
 #[test]
@@ -98,9 +98,9 @@ fn full_disk_ends_the_recording_but_not_the_program() {
         "{:?}",
         trace.state()
     );
-    let kept = trace.merged().count() as u64;
+    let kept = trace.merged_events().count() as u64;
     assert!(kept > 10_000, "{kept}");
-    assert_eq!(kept + trace.missing().lost, 2 + 2 * CALLS);
+    assert_eq!(kept + trace.missing_events().lost, 2 + 2 * CALLS);
     assert!(trace.sites().iter().any(|site| site.name == "work"), "names have their room");
 }
 
@@ -125,15 +125,17 @@ fn rings_of_a_killed_recorder_and_program_are_read_and_named() {
     BufReader::new(recorder.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "worked\n");
     // Killed once the recorder has found the program's rings: each call has two events.
-    wait_until("the rings", || Trace::open(&file).is_ok_and(|it| it.merged().count() > 2 * CALLS));
+    wait_until("the rings", || {
+        Trace::open(&file).is_ok_and(|it| it.merged_events().count() > 2 * CALLS)
+    });
     recorder.kill().unwrap();
     recorder.wait().unwrap();
     drop(recorder.stdin.take()); // the program ends when its input does
     let trace = Trace::open(&file).unwrap();
     assert_eq!(trace.state(), RecordingState::Unfinished);
-    let count = trace.merged().count();
+    let count = trace.merged_events().count();
     assert!(count > 2 * CALLS, "{count}");
-    assert_eq!(trace.missing().total(), 0);
+    assert_eq!(trace.missing_events().total_count(), 0);
     assert!(trace.sites().iter().any(|site| site.name.starts_with("program+0x")));
     let output = Command::new(binary()).args(["trace", "names"]).arg(&file).output().unwrap();
     assert!(output.status.success());
@@ -190,7 +192,8 @@ fn switched_on(folder: &TempDir, mut program: Command) -> Option<(Option<i32>, S
         .output()
         .unwrap();
     let until = std::time::Instant::now() + std::time::Duration::from_secs(100);
-    let count = || Trace::open(folder.path().join("a.trace")).map_or(0, |it| it.merged().count());
+    let count =
+        || Trace::open(folder.path().join("a.trace")).map_or(0, |it| it.merged_events().count());
     while output.status.success() && count() < 10 && std::time::Instant::now() < until {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
@@ -213,11 +216,14 @@ fn probes_of_a_c_program_with_the_library_are_switched_on_while_it_runs() {
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("1 probes of process"), "{said}");
     let trace = Trace::open(folder.path().join("a.trace")).unwrap();
-    assert_eq!((trace.state(), trace.missing().total()), (RecordingState::Finished, 0));
+    assert_eq!(
+        (trace.state(), trace.missing_events().total_count()),
+        (RecordingState::Finished, 0)
+    );
     let names: std::collections::BTreeSet<String> =
-        trace.merged().filter_map(|it| Some(trace.site(it.site)?.name.clone())).collect();
+        trace.merged_events().filter_map(|it| Some(trace.site(it.site)?.name.clone())).collect();
     assert_eq!(names.into_iter().collect::<Vec<_>>(), ["served.round"]);
-    assert!(trace.merged().count() >= 10);
+    assert!(trace.merged_events().count() >= 10);
 }
 
 #[test]

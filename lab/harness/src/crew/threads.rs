@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn participant_that_cannot_start_ends_the_other_participants() {
-        let cpu = handover_base::topology::allowed()[0];
+        let cpu = handover_base::topology::allowed_cpus()[0];
         let stage = RoundParams {
             spec_id: Endless::SPEC.id,
             contender: "none",

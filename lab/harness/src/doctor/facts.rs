@@ -55,7 +55,7 @@ impl MachineFacts {
             Some(ResourceLimit { soft: of(limit.current), hard: of(limit.maximum) })
         };
         Self {
-            hypervisor: topology::hypervisor(),
+            hypervisor: topology::hypervisor_name(),
             governor: files.governor(),
             turbo: files.turbo(),
             smt_control: files.read_line("/sys/devices/system/cpu/smt/control"),
@@ -78,7 +78,7 @@ impl MachineFacts {
                 .unwrap_or_default(),
             timer_slack_ns: files.read_number("/proc/self/timerslack_ns"),
             cpus_online: topology.as_ref().map_or(0, |it| it.cpus.len()),
-            cpus_allowed: topology::allowed().len(),
+            cpus_allowed: topology::allowed_cpus().len(),
             cgroup_cpus: topology::quota_cpus(),
             cgroup_memory_bytes: files.cgroup_memory_bytes(),
             memory_bytes: files.memory_bytes(),

@@ -31,8 +31,9 @@ impl CpuMeasurements {
     /// Spins for `time` on each CPU and returns the measurements.
     pub(super) fn measure(time: Duration) -> Self {
         let quota = topology::quota_cpus().map_or(CPUS_MAX, |cpus| (cpus as usize).max(1));
-        let cpus: Vec<u32> = topology::allowed().into_iter().take(CPUS_MAX.min(quota)).collect();
-        let before = usage::read_steal(&cpus);
+        let cpus: Vec<u32> =
+            topology::allowed_cpus().into_iter().take(CPUS_MAX.min(quota)).collect();
+        let before = usage::read_steal_time(&cpus);
         let spinning: Vec<_> = cpus
             .iter()
             .copied()
@@ -43,8 +44,8 @@ impl CpuMeasurements {
             .flatten()
             .filter_map(|thread| thread.join().ok().flatten())
             .collect();
-        let steal = match (before, usage::read_steal(&cpus)) {
-            (Some(before), Some(after)) => Some((after - before).share()),
+        let steal = match (before, usage::read_steal_time(&cpus)) {
+            (Some(before), Some(after)) => Some((after - before).stolen_share()),
             _ => None,
         };
         Self { time, steal, cpus: cores }
@@ -54,7 +55,7 @@ impl CpuMeasurements {
 /// Spins for `time` on one CPU; `None` if the thread cannot be pinned to it.
 fn spin(cpu: u32, time: Duration) -> Option<CoreMeasurement> {
     affinity::pin(cpu).ok()?;
-    let before = usage::thread();
+    let before = usage::thread_usage();
     let until = Instant::now() + time;
     let mut laps = Vec::new();
     while Instant::now() < until {
@@ -62,7 +63,7 @@ fn spin(cpu: u32, time: Duration) -> Option<CoreMeasurement> {
     }
     let fastest = laps.iter().copied().min().unwrap_or(0);
     let slowed = laps.iter().filter(|lap| pace::is_slower(**lap, fastest)).count();
-    let spent = usage::thread() - before;
+    let spent = usage::thread_usage() - before;
     Some(CoreMeasurement {
         cpu,
         slowed: slowed as f64 / laps.len().max(1) as f64,
@@ -79,7 +80,7 @@ mod tests {
         let measured = CpuMeasurements::measure(Duration::from_millis(20));
         assert!(!measured.cpus.is_empty());
         assert!(measured.cpus.iter().all(|core| (0.0..=1.0).contains(&core.slowed)));
-        let allowed = topology::allowed();
+        let allowed = topology::allowed_cpus();
         assert!(measured.cpus.iter().all(|core| allowed.contains(&core.cpu)));
     }
 }

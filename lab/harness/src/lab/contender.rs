@@ -353,7 +353,9 @@ impl PartMeasurements {
             };
             values.extend(said.figures());
             if let Some(ticks) = &said.alone {
-                alone.get_or_insert_default().extend(ticks.iter().map(|ticks| clock::ps(*ticks)));
+                alone
+                    .get_or_insert_default()
+                    .extend(ticks.iter().map(|ticks| clock::ps_from_ticks(*ticks)));
             }
             has_values |= said.has_values;
             let own_sum = said.figure_per_op(said.samples_total, 1);
@@ -586,7 +588,7 @@ mod tests {
             whole.absorb(part);
         }
         assert_eq!((whole.rounds.len(), whole.samples), (36, 720));
-        let ns = |ticks: u64| clock::ps(ticks) as f64 / 1000.0;
+        let ns = |ticks: u64| clock::ps_from_ticks(ticks) as f64 / 1000.0;
         let (figure, middle) = (whole.figure(), (ns(103_000) + ns(104_000)) / 2.0);
         // Later passes have more rounds, and still the same weight.
         assert!((figure.median / middle - 1.0).abs() < 1e-4, "{figure:?}");
@@ -605,7 +607,7 @@ mod tests {
             let round = Round { pass: block / 5, block, is_disturbed: marked, ..Round::default() };
             part.add_round(0, &notes(if marked { 150_000 } else { 100_000 }), round, 0);
         }
-        let ns = |ticks: u64| clock::ps(ticks) as f64 / 1000.0;
+        let ns = |ticks: u64| clock::ps_from_ticks(ticks) as f64 / 1000.0;
         assert!(part.figure().median > 1.1 * ns(100_000));
         let undisturbed = part.undisturbed().expect("twenty rounds");
         assert!((undisturbed / ns(100_000) - 1.0).abs() < 1e-4);

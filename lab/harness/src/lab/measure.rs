@@ -176,7 +176,7 @@ impl<'a> BlockRunner<'a> {
     /// Returns the parameters of the next round of a contender, some of them random.
     fn stage(&mut self, contender: &MeasuredContender) -> RoundParams {
         let mut stage = contender.stage.clone();
-        stage.slack_bytes = self.random.below(SLACK_BYTES_MAX);
+        stage.slack_bytes = self.random.next_below(SLACK_BYTES_MAX);
         stage.timing.seed = self.random.next_u64();
         stage
     }

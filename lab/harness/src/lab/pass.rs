@@ -64,7 +64,7 @@ pub(super) fn run_pass(
 ) {
     let began = Instant::now();
     // CPUs that no participant can run on would dilute the share.
-    let steal = usage::read_steal(&lab.allowed);
+    let steal = usage::read_steal_time(&lab.allowed);
     let mut left: usize = order.sequence.iter().map(|wanted| wanted.weight).sum();
     for wanted in &order.sequence {
         let group = wanted.group;
@@ -93,8 +93,8 @@ pub(super) fn run_pass(
             return;
         }
     }
-    let steal = steal.zip(usage::read_steal(&lab.allowed));
-    let steal = steal.map_or(0.0, |(before, after)| (after - before).share());
+    let steal = steal.zip(usage::read_steal_time(&lab.allowed));
+    let steal = steal.map_or(0.0, |(before, after)| (after - before).stolen_share());
     report(PassReport::End { steal });
 }
 
@@ -188,7 +188,7 @@ impl LabMessage {
         let groups: Result<_, Fault> = self.groups.iter().map(|group| group.set_up(all)).collect();
         let topology =
             Topology::read().map_err(|error| refused(&PlanError::Topology(error.to_string())))?;
-        Ok(Lab { plan, groups: groups?, topology, allowed: topology::allowed(), seed: 0 })
+        Ok(Lab { plan, groups: groups?, topology, allowed: topology::allowed_cpus(), seed: 0 })
     }
 }
 

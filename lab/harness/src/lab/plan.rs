@@ -310,7 +310,7 @@ impl Lab {
             groups.push(group(selection, &plan)?);
         }
         let topology = Topology::read().map_err(|error| PlanError::Topology(error.to_string()))?;
-        Ok(Lab { plan, groups, topology, allowed: topology::allowed(), seed: seed() })
+        Ok(Lab { plan, groups, topology, allowed: topology::allowed_cpus(), seed: seed() })
     }
 
     /// Creates a lab that measures one benchmark, given by its full id, with several values of one argument. Each pass

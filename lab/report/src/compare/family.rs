@@ -303,8 +303,9 @@ mod tests {
     #[test]
     fn clear_difference_among_many_tests_is_found_with_five_a_side() {
         let mut random = SplitMix64::new(1);
-        let mut noise =
-            |count: usize| -> TestValues { (0..count).map(|_| 0.01 * random.normal()).collect() };
+        let mut noise = |count: usize| -> TestValues {
+            (0..count).map(|_| 0.01 * random.next_normal()).collect()
+        };
         let mut tests: Vec<TestValues> = (0..200).map(|_| noise(10)).collect();
         tests[17][5..].iter_mut().for_each(|it| *it += 0.3);
         let p = corrected_p_values(&tests, 5);
@@ -323,9 +324,9 @@ mod tests {
         let mut random = SplitMix64::new(2);
         let called = (0..200).filter(|_| {
             // Processes that are slow in all figures, and heavy tails.
-            let slow: Vec<f64> = (0..10).map(|_| 0.02 * random.normal()).collect();
+            let slow: Vec<f64> = (0..10).map(|_| 0.02 * random.next_normal()).collect();
             let tests: Vec<TestValues> = (0..12)
-                .map(|_| slow.iter().map(|it| it + 0.01 * random.normal().powi(3)).collect())
+                .map(|_| slow.iter().map(|it| it + 0.01 * random.next_normal().powi(3)).collect())
                 .collect();
             corrected_p_values(&tests, 5).iter().any(|p| p.above <= 0.05)
         });
@@ -338,7 +339,7 @@ mod tests {
         let mut random = SplitMix64::new(4);
         for a_count in [5, 6, 9] {
             let mut noise = |spread: f64| -> TestValues {
-                (0..2 * a_count).map(|_| spread * random.normal()).collect()
+                (0..2 * a_count).map(|_| spread * random.next_normal()).collect()
             };
             let mut tests: Vec<TestValues> = (0..20).map(|_| noise(0.01)).collect();
             tests[7] = noise(0.1);

@@ -166,7 +166,7 @@ mod tests {
 
     fn noise(seed: u64, count: usize, around: f64) -> Vec<f64> {
         let mut random = SplitMix64::new(seed);
-        (0..count).map(|_| around + 0.01 * random.normal()).collect()
+        (0..count).map(|_| around + 0.01 * random.next_normal()).collect()
     }
 
     #[test]

@@ -81,11 +81,11 @@ fn two_sides(
 ) -> (Vec<Document>, Vec<Document>) {
     let processes = &*RECORDED;
     let mut draw = |side: &str, place: usize| {
-        let mut text = processes[random.below(processes.len())].clone();
+        let mut text = processes[random.next_below(processes.len())].clone();
         for it in &mut text {
             let factor = if side == "b" { slower(&it.id) } else { 1.0 };
             // A small random factor, so that no two processes agree to the last digit.
-            let own = 1.0 + 1e-5 * random.below(1000) as f64 / 1000.0;
+            let own = 1.0 + 1e-5 * random.next_below(1000) as f64 / 1000.0;
             it.median *= factor * own;
             it.best_tenth *= factor * own;
         }

@@ -53,7 +53,7 @@ impl FiberContender for HandoverFibers {
         let cpus = match workers_count {
             1 => vec![affinity::current_cpu()],
             _ => {
-                let allowed = topology::allowed();
+                let allowed = topology::allowed_cpus();
                 if allowed.len() < 2 {
                     return Err(Fault::new("this benchmark needs two CPUs"));
                 }
@@ -308,7 +308,7 @@ pub(super) struct WordThreads;
 
 impl FiberContender for WordThreads {
     fn begin(_: u32) -> Result<Self, Fault> {
-        match topology::allowed().len() {
+        match topology::allowed_cpus().len() {
             0 | 1 => Err(Fault::new("this benchmark needs two CPUs")),
             _ => Ok(WordThreads),
         }
@@ -320,13 +320,13 @@ impl FiberContender for WordThreads {
 
     fn hands(&mut self, count: u64) -> Result<u64, Fault> {
         let own = affinity::current_cpu();
-        let other = topology::allowed().into_iter().find(|&cpu| cpu != own);
+        let other = topology::allowed_cpus().into_iter().find(|&cpu| cpu != own);
         let other = other.ok_or_else(|| Fault::new("this benchmark needs two CPUs"))?;
         let turns = (count / 2) as u32;
         let (line, mode) = (Arc::new(WaitLine::<2>::new_zeroed()), WaitMode::ADAPTIVE);
         let its = Arc::clone(&line);
         let answers = thread::spawn(move || {
-            let pinned = affinity::set_mask(&[other]);
+            let pinned = affinity::set_thread_cpus(&[other]);
             let [there, back] = &its.0;
             for turn in 1..=turns {
                 there.wait(mode, |it| it == turn);
@@ -396,10 +396,10 @@ impl FiberContender for OsThreads {
     fn hands(&mut self, count: u64) -> Result<u64, Fault> {
         let (to, asked) = mpsc::channel();
         let (answer, answered) = mpsc::channel();
-        let allowed = topology::allowed();
+        let allowed = topology::allowed_cpus();
         let other = thread::spawn(move || {
             // Allows every CPU: the thread has inherited the pinning of the measuring thread.
-            let _ = affinity::set_mask(&allowed);
+            let _ = affinity::set_thread_cpus(&allowed);
             while asked.recv().is_ok_and(|()| answer.send(()).is_ok()) {}
         });
         let mut gone = 0u64;

@@ -132,7 +132,7 @@ impl LoopState {
                 return;
             }
             if let (Some(late_ns), Some(began)) = (&slot.late_ns, began) {
-                let took_ns = clock::ns(clock::ticks().saturating_sub(began));
+                let took_ns = clock::ns_from_ticks(clock::ticks().saturating_sub(began));
                 held(late_ns).saturating_record(took_ns.saturating_sub(interval_ns));
             }
             iterations += 1;
@@ -167,7 +167,7 @@ pub fn run_eventuals(
             return Err(refused.into());
         }
     }
-    let before = usage::process();
+    let before = usage::process_usage();
     course.start.wait();
     let began = Instant::now();
     let mut interrupted = false;
@@ -180,7 +180,7 @@ pub fn run_eventuals(
     }
     // Relaxed: the flag publishes no other data; see go_round().
     course.is_over.store(true, Relaxed);
-    let used = usage::process() - before;
+    let used = usage::process_usage() - before;
     let wall_s = began.elapsed().as_secs_f64();
     // Relaxed: each counter is read for itself; see go_round().
     let eventuals_count = course.slots.iter().map(|slot| slot.iterations.load(Relaxed)).sum();

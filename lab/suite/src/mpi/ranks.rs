@@ -219,10 +219,10 @@ impl Ranks {
         command.env("OMPI_MCA_hwloc_base_binding_policy", "none");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // The ranks, and the threads of their library, go where this thread may, which is one CPU.
-        let home = affinity::mask();
-        affinity::set_mask(&topology::allowed()).map_err(Fault::from_error)?;
+        let home = affinity::thread_cpus();
+        affinity::set_thread_cpus(&topology::allowed_cpus()).map_err(Fault::from_error)?;
         let started = command.spawn();
-        affinity::set_mask(&home).map_err(Fault::from_error)?;
+        affinity::set_thread_cpus(&home).map_err(Fault::from_error)?;
         let mut child = started.map_err(|error| Fault::new(format!("{launcher}: {error}")))?;
         let (to, from) = (child.stdin.take(), child.stdout.take());
         let from = from.ok_or_else(|| Fault::new("the ranks' standard output was not captured"))?;
@@ -261,7 +261,7 @@ impl<const LAUNCHER: u8> LaunchedRanks<LAUNCHER> {
     fn start(task: RankTask) -> Result<Self, Fault> {
         let mut ranks = Ranks::start(LAUNCHERS[LAUNCHER as usize], &task)?;
         ranks.batch(100)?;
-        let each_ns = clock::ns(ranks.batch(100)?).max(100) / 100;
+        let each_ns = clock::ns_from_ticks(ranks.batch(100)?).max(100) / 100;
         let n = (BATCH_NS / each_ns).max(1);
         Ok(Self { size_bytes: task.size_bytes, ranks: TakeCell::new((ranks, n)) })
     }

@@ -141,7 +141,7 @@ impl TlsLoadServer for EpollTls {
                 if was_securing && !talk.tls.is_handshaking() {
                     securing -= 1;
                     if securing == 0 {
-                        set_up = usage::thread();
+                        set_up = usage::thread_usage();
                     }
                 }
                 left -= usize::from(talk.has_ended);

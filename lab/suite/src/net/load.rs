@@ -67,7 +67,8 @@ impl ServerCpuTime {
         serve: impl FnOnce() -> Result<Usage, Fault>,
     ) -> Result<(), Fault> {
         let served = serve();
-        let used = served.as_ref().map_or(Usage::default(), |&set_up| usage::thread() - set_up);
+        let used =
+            served.as_ref().map_or(Usage::default(), |&set_up| usage::thread_usage() - set_up);
         // Relaxed: ordered by the store below.
         self.cpu_ns.store(used.cpu_ns(), Ordering::Relaxed);
         // Release: pairs with the Acquire in note().

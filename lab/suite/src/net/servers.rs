@@ -44,7 +44,7 @@ impl<const OWN: bool> Handler for LoadHandler<OWN> {
     fn on_accept(&mut self, _: &mut Conn<'_, LengthPrefixCodec, ()>) {
         self.unaccepted_count -= 1;
         if self.unaccepted_count == 0 {
-            self.set_up = usage::thread();
+            self.set_up = usage::thread_usage();
         }
     }
 
@@ -222,7 +222,7 @@ fn serve_by_epoll(
     let mut talks: Vec<_> = streams.into_iter().map(EchoConnection::new).collect();
     let (mut buffer, mut left) = (buffer(load), talks.len());
     let mut events = Vec::with_capacity(256);
-    let set_up = usage::thread();
+    let set_up = usage::thread_usage();
     while left > 0 {
         wait_for_events(&set, &mut events, None)?;
         for event in &events {
@@ -256,7 +256,7 @@ impl LoadServer for MioServer {
         }
         let (mut buffer, mut left) = (buffer(load), talks.len());
         let mut events = Events::with_capacity(256);
-        let set_up = usage::thread();
+        let set_up = usage::thread_usage();
         while left > 0 {
             match poll.poll(&mut events, None) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error.into()),
@@ -289,7 +289,7 @@ impl LoadServer for TokioServer {
                 let stream = tokio::net::TcpStream::from_std(stream)?;
                 tasks.push(tokio::spawn(talk(stream, buffer(load))));
             }
-            let set_up = usage::thread();
+            let set_up = usage::thread_usage();
             for task in tasks {
                 task.await.map_err(Fault::from_error)??;
             }
@@ -348,7 +348,7 @@ pub(super) mod foreign {
         fn serve(streams: Vec<TcpStream>, load: &LoadArgs) -> Result<Usage, Fault> {
             let mut set_up = Usage::default();
             let buffer_bytes = READ_BYTES + message_bytes_max(load) as usize;
-            L::SERVER.serve(streams, buffer_bytes, || set_up = usage::thread())?;
+            L::SERVER.serve(streams, buffer_bytes, || set_up = usage::thread_usage())?;
             Ok(set_up)
         }
     }

@@ -34,7 +34,7 @@ impl TraceReading {
     ) -> Result<u64, Fault> {
         let trace = Trace::open(&self.path).map_err(refused)?;
         let mut count = 0;
-        for event in trace.merged() {
+        for event in trace.merged_events() {
             each(&trace, event);
             count += 1;
         }

@@ -63,10 +63,10 @@ pub(super) fn count_recorded_events(pattern: &str, f: impl FnOnce()) -> Result<u
 /// Starts a recording whose writing thread may use every CPU: it would inherit the affinity of this
 /// thread, which would put it on the measured CPU.
 pub(super) fn start_recording(config: Config) -> Result<Recording, Fault> {
-    let home = affinity::mask();
-    affinity::set_mask(&topology::allowed()).map_err(refused)?;
+    let home = affinity::thread_cpus();
+    affinity::set_thread_cpus(&topology::allowed_cpus()).map_err(refused)?;
     let recording = Recording::start(config).map_err(refused);
-    affinity::set_mask(&home).map_err(refused)?;
+    affinity::set_thread_cpus(&home).map_err(refused)?;
     recording
 }
 

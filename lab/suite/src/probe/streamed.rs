@@ -66,7 +66,7 @@ impl Workload for StreamRecording {
         })?;
         let trace = Trace::open(&path).map_err(refused)?;
         let is_wanted = |site| trace.site(site).is_some_and(|site| site.name == RECORDED_SITES);
-        let read_count = trace.merged().filter(|event| is_wanted(event.site)).count() as u64;
+        let read_count = trace.merged_events().filter(|event| is_wanted(event.site)).count() as u64;
         match summary.recorded + summary.lost == 2 * BATCH && read_count == summary.recorded {
             true => Ok(()),
             false => Err(Fault::new(format!(
@@ -78,7 +78,7 @@ impl Workload for StreamRecording {
     fn sample(&mut self, out: &mut Samples) {
         let path = self.folder.path().join("stream.trace");
         let calls_count = self.batches_count * BATCH;
-        let (used, began) = (usage::process(), clock::ticks());
+        let (used, began) = (usage::process_usage(), clock::ticks());
         let recorded = record(&path, || {
             for _ in 0..self.batches_count {
                 out.record_batch(CALL, timed_calls(BATCH, Probes::wanted), BATCH);
@@ -86,7 +86,7 @@ impl Workload for StreamRecording {
         });
         let summary = recorded.unwrap_or_else(|fault| panic!("{fault}"));
         out.record_batch(TOTAL, clock::ticks().saturating_sub(began), calls_count);
-        let used = usage::process() - used;
+        let used = usage::process_usage() - used;
         out.record_batch(CPU, clock::ticks_from_ns(used.cpu_ns()), calls_count);
         let Summary { recorded, lost, bytes, .. } = summary;
         assert_eq!(

@@ -10,8 +10,8 @@ use handover_harness::{Bench, Fault, Handover, Participant, Role, Samples, Setup
 use handover_record::{Spec, args};
 use handover_sched::drive::lane::{LaneReceiver, LaneSender, lane};
 use handover_sched::drive::{
-    Arbiter, ArbiterConfig, Client, ClientFlows, Hub, IdlePolicy, NullSink, Offer, Stamping, Stop,
-    Token,
+    Arbiter, ArbiterConfig, Client, ClientFlows, Hub, IdlePolicy, NullSink, Offer, Stamping,
+    StopMode, Token,
 };
 use handover_sched::engine::{self, DeficitRoundRobin, Fifo, FlowScheduler, Qfq, Wf2qPlus};
 use handover_sched::{DropPolicy, FlowSpec, Packet, Scheduler};
@@ -168,7 +168,7 @@ impl<A: MakeScheduler, M: Variant> Handover for Driver<A, M> {
 
     fn play(&self, participant: Participant, out: &mut Samples) -> Result<(), Fault> {
         if participant.index == 1 {
-            self.marked.add_received(self.arbiter.take()?.run().sum().released);
+            self.marked.add_received(self.arbiter.take()?.run().total_ledger().released);
             return Ok(());
         }
         let index = (participant.index as u32).saturating_sub(1);
@@ -184,7 +184,7 @@ impl<A: MakeScheduler, M: Variant> Handover for Driver<A, M> {
                 fault.get_or_insert(refused);
             }
         });
-        while client.in_flight() > 0 && !client.is_arbiter_finished() {
+        while client.in_flight_count() > 0 && !client.is_arbiter_finished() {
             client.poll(usize::MAX, &mut NullSink, &mut ()).map_err(Fault::from_error)?;
             yield_if_shared(self.idle_policy);
         }
@@ -195,7 +195,7 @@ impl<A: MakeScheduler, M: Variant> Handover for Driver<A, M> {
         self.tally.add_wrong(counts.dropped);
         // Relaxed: the last client stops the arbiter, through the hub.
         if self.clients_left.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.hub.stop(Stop::Drain);
+            self.hub.stop(StopMode::Drain);
         }
         fault.map_or(Ok(()), Err)
     }

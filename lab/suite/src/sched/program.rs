@@ -12,8 +12,8 @@
 //! number, wherever they stand and whatever else it contains, begins the lines of that client. A
 //! `#` begins a comment.
 
-use handover_base::units::{Count, Rate, Size, Span, UnitError};
-use handover_sched::drive::{LENGTH_MAX_BYTES, PacketClock, Section};
+use handover_base::units::{BitRate, ByteSize, Count, TimeSpan, UnitError};
+use handover_sched::drive::{LENGTH_MAX_BYTES, LoadSection, PacketClock};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -28,17 +28,17 @@ pub const BURST_MAX_PACKETS: u32 = 1_000_000;
 /// Load programs of the clients: a list of specifications for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadProgram {
-    threads: BTreeMap<u32, Vec<Section>>,
+    threads: BTreeMap<u32, Vec<LoadSection>>,
 }
 
 impl LoadProgram {
     /// Returns the specifications of a client; an empty slice means a load without limit.
-    pub fn sections_of(&self, thread: u32) -> &[Section] {
+    pub fn sections_of(&self, thread: u32) -> &[LoadSection] {
         self.threads.get(&thread).map_or(&[], Vec::as_slice)
     }
 
     /// Iterates over the clients that have specifications: client number and specifications.
-    pub fn threads(&self) -> impl Iterator<Item = (u32, &[Section])> {
+    pub fn threads(&self) -> impl Iterator<Item = (u32, &[LoadSection])> {
         self.threads.iter().map(|(&thread, specs)| (thread, specs.as_slice()))
     }
 
@@ -102,12 +102,12 @@ pub fn parse_load_program(text: &str) -> Result<LoadProgram, LoadProgramError> {
             thread = words.read(THREAD, thread_number)?;
             continue;
         }
-        let spec = Section {
+        let spec = LoadSection {
             duration_ns: words
-                .read_at(first, DURATION, |word| positive::<Span>(word, |it| it.0))?,
+                .read_at(first, DURATION, |word| positive::<TimeSpan>(word, |it| it.0))?,
             bandwidth_bps: words.read(BANDWIDTH, bandwidth)?,
             length_bytes: words.read(SIZE, |word| {
-                limited::<Size>(word, LENGTH_MAX_BYTES, |it| it.0).and_then(not_zero)
+                limited::<ByteSize>(word, LENGTH_MAX_BYTES, |it| it.0).and_then(not_zero)
             })?,
             burst_packets: words.read(BURST, |word| {
                 limited::<Count>(word, BURST_MAX_PACKETS, |it| it.0).and_then(not_zero)
@@ -246,7 +246,7 @@ fn limited<Q: FromStr<Err = UnitError>>(
 }
 
 fn bandwidth(word: &str) -> Result<u64, String> {
-    let bandwidth_bps = positive::<Rate>(word, |it| it.0)?;
+    let bandwidth_bps = positive::<BitRate>(word, |it| it.0)?;
     PacketClock::new(bandwidth_bps).map_err(|refused| refused.to_string())?;
     Ok(bandwidth_bps)
 }

@@ -125,15 +125,15 @@ impl Tester {
         match scheduler.enqueue(self.now_ns, packet) {
             Ok(EnqueueOutcome::Queued) => {
                 if let Some(watch) = &mut self.watch {
-                    watch.queued(flow);
+                    watch.record_queued(flow);
                 }
             }
             Ok(EnqueueOutcome::Replaced(other)) => {
                 self.report.dropped += 1;
                 self.generator.record_departure(other.flow);
                 if let Some(watch) = &mut self.watch {
-                    watch.queued(flow);
-                    watch.dropped(other.flow);
+                    watch.record_queued(flow);
+                    watch.record_dropped(other.flow);
                 }
             }
             Err(_) => {
@@ -150,7 +150,7 @@ impl Tester {
             self.report.dequeued += 1;
             self.generator.record_departure(packet.flow);
             if let Some(watch) = &mut self.watch {
-                watch.served(packet.flow, packet.length_bytes);
+                watch.record_served(packet.flow, packet.length_bytes);
             }
         }
     }
@@ -189,7 +189,7 @@ impl Tester {
         };
         for flow in (0..depth).flat_map(|_| 0..lengths.len() as u32) {
             match scheduler.enqueue(self.now_ns, next_packet(flow)) {
-                Ok(_) => watch.queued(flow),
+                Ok(_) => watch.record_queued(flow),
                 Err(_) => self.report.dropped += 1,
             }
             self.report.enqueued += 1;
@@ -200,10 +200,10 @@ impl Tester {
             self.report.enqueued += 1;
             // Enqueued before served() is called, so that the flow is never without a packet.
             match scheduler.enqueue(self.now_ns, next_packet(packet.flow)) {
-                Ok(_) => watch.queued(packet.flow),
+                Ok(_) => watch.record_queued(packet.flow),
                 Err(_) => self.report.dropped += 1,
             }
-            watch.served(packet.flow, packet.length_bytes);
+            watch.record_served(packet.flow, packet.length_bytes);
         }
         let wfi_bytes = watch.backlogged_bytes();
         self.watch = Some(watch);

@@ -8,7 +8,7 @@ use crate::common::{TakeCell, Tally};
 use handover_harness::{Bench, Fault, Handover, Participant, Role, Samples, Setup, benches};
 use handover_record::Spec;
 use handover_sched::drive::{
-    Arbiter, ArbiterConfig, Client, Hub, IdlePolicy, NullSink, Offer, Stop,
+    Arbiter, ArbiterConfig, Client, Hub, IdlePolicy, NullSink, Offer, StopMode,
 };
 
 /// Constant arguments of this benchmark, which has no options.
@@ -76,7 +76,7 @@ impl<A: MakeScheduler> Handover for ArbiterRoundTrip<A> {
         let counts = client.counts();
         self.tally.add_sent(counts.sent);
         self.tally.add_received(counts.transmitted);
-        self.hub.stop(Stop::Drain);
+        self.hub.stop(StopMode::Drain);
         fault.map_or(Ok(()), Err)
     }
 

@@ -1,6 +1,6 @@
 //! Parser of the clients' load programs.
 
-use handover_sched::drive::Section;
+use handover_sched::drive::LoadSection;
 use handover_suite::sched::program::{BURST_MAX_PACKETS, THREADS_MAX, parse_load_program};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -18,8 +18,13 @@ thread 7
 1s 1M 64 1
 ";
 
-fn spec(duration_ns: u64, bandwidth_bps: u64, length_bytes: u32, burst_packets: u32) -> Section {
-    Section { duration_ns, bandwidth_bps, length_bytes, burst_packets }
+fn spec(
+    duration_ns: u64,
+    bandwidth_bps: u64,
+    length_bytes: u32,
+    burst_packets: u32,
+) -> LoadSection {
+    LoadSection { duration_ns, bandwidth_bps, length_bytes, burst_packets }
 }
 
 /// Returns line, column and message of the error.
@@ -137,11 +142,11 @@ fn error_begins_with_the_file_and_the_position() {
     assert!(text.starts_with("dir/sched.txt: line 1, column 1: expected a duration"), "{text}");
 }
 
-fn text_of(threads: &BTreeMap<u32, Vec<Section>>) -> String {
+fn text_of(threads: &BTreeMap<u32, Vec<LoadSection>>) -> String {
     let mut text = String::new();
     for (thread, specs) in threads {
         text += &format!("thread {thread}\n");
-        for Section { duration_ns, bandwidth_bps, length_bytes, burst_packets } in specs {
+        for LoadSection { duration_ns, bandwidth_bps, length_bytes, burst_packets } in specs {
             text +=
                 &format!("{duration_ns}ns\t{bandwidth_bps} {length_bytes}  {burst_packets} # it\n");
         }
@@ -164,9 +169,9 @@ proptest! {
             (0u32..THREADS_MAX, 1..u64::MAX / 2, 1u64..1_000_000_000_000_000,
              1u32..65_536, 1u32..=BURST_MAX_PACKETS), 0..20)
     ) {
-        let mut threads = BTreeMap::<u32, Vec<Section>>::new();
+        let mut threads = BTreeMap::<u32, Vec<LoadSection>>::new();
         for (thread, duration_ns, bandwidth_bps, length_bytes, burst_packets) in specs {
-            let spec = Section { duration_ns, bandwidth_bps, length_bytes, burst_packets };
+            let spec = LoadSection { duration_ns, bandwidth_bps, length_bytes, burst_packets };
             threads.entry(thread).or_default().push(spec);
         }
         let program = parse_load_program(&text_of(&threads)).expect("a program");

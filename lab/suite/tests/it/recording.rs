@@ -33,6 +33,6 @@ fn every_loop_counts_its_calls_and_only_enabled_sites_are_recorded() {
         assert!(recorded.bytes == length || matches!(kept, Retention::AtEnd { .. }), "{kept:?}");
         let trace = Trace::open(&path).unwrap();
         let events: u64 = trace.threads().iter().map(|thread| thread.events_count).sum();
-        assert_eq!((events, trace.missing().total()), (events_count, 0), "{kept:?}");
+        assert_eq!((events, trace.missing_events().total_count()), (events_count, 0), "{kept:?}");
     }
 }

@@ -37,7 +37,7 @@ pub fn write_csv<S: ReadAt, W: Write>(
             _ => b",mark,",
         };
         let to = sink.buffer_mut();
-        push_signed_decimal(to, traces.as_slice()[process].ns(event.ticks));
+        push_signed_decimal(to, traces.as_slice()[process].ns_from_ticks(event.ticks));
         to.push(b',');
         to.extend_from_slice(places[process][event.thread].as_bytes());
         to.extend_from_slice(kind);

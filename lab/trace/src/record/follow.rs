@@ -2,11 +2,11 @@
 
 use super::names;
 use super::rings::{LaneBlock, RingFile, event_codes};
-use super::stream::{TraceStreamFile, sites_segment};
+use super::stream::{TraceStreamFile, encode_sites_segment};
 use handover_probe::chunk::{Chunk, ChunkPosition};
 use handover_probe::claim::{self, with_suffix};
-use handover_probe::format::{self, Header, encode_sites, thread};
-use handover_probe::lane::{BLOCK_HEADER_WORDS, BLOCK_WORDS, words_of};
+use handover_probe::format::{self, TraceHeader, encode_sites, thread};
+use handover_probe::lane::{BLOCK_HEADER_WORDS, BLOCK_WORDS, event_words_count};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
@@ -129,8 +129,10 @@ struct FollowedProcess {
 impl FollowedProcess {
     /// Creates the trace file of a process: the first process uses `file` itself.
     fn begin(rings: RingFile, rings_path: PathBuf, file: &Path) -> io::Result<Self> {
-        let header =
-            Header { rings: rings_path.to_string_lossy().into_owned(), ..rings.header.clone() };
+        let header = TraceHeader {
+            rings: rings_path.to_string_lossy().into_owned(),
+            ..rings.header.clone()
+        };
         let pid = header.pid;
         let path_for = |attempt: u32| match attempt {
             0 => file.to_owned(),
@@ -182,7 +184,7 @@ impl FollowedProcess {
     fn try_drain(&mut self, should_drain_all: bool) -> io::Result<()> {
         self.rings.read_new_segments()?;
         while self.sites_count < self.rings.sites.len() {
-            let segment = sites_segment(&self.rings.sites[self.sites_count]);
+            let segment = encode_sites_segment(&self.rings.sites[self.sites_count]);
             self.stream.append_segment(&segment)?;
             self.sites_count += 1;
         }
@@ -198,7 +200,7 @@ impl FollowedProcess {
     fn drain_lane(&mut self, at: usize, should_drain_all: bool) -> io::Result<()> {
         let Some(page) = self.rings.read_lane_page(self.lanes[at].offset)? else { return Ok(()) };
         let lane = &mut self.lanes[at];
-        let index = page.segment.words[thread::LANE];
+        let index = page.segment.words[thread::LANE_FIELD];
         if lane.index != Some(index) {
             *lane = Lane { index: Some(index), ..Lane::new(lane.offset) };
             self.stream.append_thread_segment(&page)?;
@@ -245,7 +247,7 @@ impl FollowedProcess {
             let mut words_count = 0;
             for code in event_codes(rest) {
                 self.has_events[(code >> 2) as usize] = true;
-                words_count += words_of(code) as usize;
+                words_count += event_words_count(code) as usize;
             }
             word = (word + words_count).min(words.len());
             if !is_complete {
@@ -295,7 +297,7 @@ impl FollowedProcess {
         }
         let errno = self.failure.as_ref().and_then(io::Error::raw_os_error).unwrap_or(0);
         let now = self.rings.read_header();
-        let header = Header {
+        let header = TraceHeader {
             state: if self.failure.is_some() {
                 format::STATE_FAILED
             } else {
@@ -305,7 +307,7 @@ impl FollowedProcess {
             lost: now.lost + lost,
             rings: String::new(),
             // The process may not have recorded its own end.
-            end: if now.end.ticks > now.begin.ticks { now.end } else { format::Anchor::now() },
+            end: if now.end.ticks > now.begin.ticks { now.end } else { format::ClockAnchor::now() },
             ..now
         };
         match self.stream.write_header(&header) {
@@ -324,7 +326,7 @@ impl FollowedProcess {
             return Ok(0);
         }
         let sites = names::resolve_sites(&modules, &functions, notes);
-        self.stream.append_or_replace_chunks(&sites_segment(&encode_sites(&sites)))
+        self.stream.append_or_replace_chunks(&encode_sites_segment(&encode_sites(&sites)))
     }
 }
 

@@ -4,7 +4,7 @@
 use super::rings::RingFile;
 use addr2line::Context;
 use gimli::{DwarfSections, EndianSlice, LittleEndian};
-use handover_probe::format::{Module, encode_sites, function_site, sites_segment};
+use handover_probe::format::{Module, encode_sites, encode_sites_segment, function_site};
 use handover_probe::read::Trace;
 use handover_probe::{ReadError, Site};
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
@@ -29,7 +29,7 @@ pub(super) fn add_function_names_with_notes(
     notes: &mut Vec<String>,
 ) -> Result<usize, ReadError> {
     let trace = Trace::open(path)?;
-    let seen: HashSet<u32> = trace.merged().map(|event| event.site).collect();
+    let seen: HashSet<u32> = trace.merged_events().map(|event| event.site).collect();
     let rings = trace.rings_path().unwrap_or(path).to_owned();
     let Some(mut rings) = RingFile::open(&rings)? else { return Ok(0) };
     rings.read_new_segments()?;
@@ -41,7 +41,7 @@ pub(super) fn add_function_names_with_notes(
     let sites = resolve_sites(&modules, &functions, notes);
     let file = File::options().write(true).open(path)?;
     let end = file.metadata()?.len().next_multiple_of(8);
-    let segment = sites_segment(&encode_sites(&sites));
+    let segment = encode_sites_segment(&encode_sites(&sites));
     if let Err(error) = file.write_all_at(&segment, end) {
         // If this fails too, readers detect the rest by its checksum.
         let _ = file.set_len(end);
@@ -105,7 +105,7 @@ pub(super) fn resolve_sites(
 }
 
 fn unnamed(number: u32, module: &Module, address: u64) -> Site {
-    function_site(number, module.unnamed(address), module.path.clone(), 0)
+    function_site(number, module.unnamed_function(address), module.path.clone(), 0)
 }
 
 /// Returns `true` if a file and the executed module have the same build ID, or the module has none recorded.

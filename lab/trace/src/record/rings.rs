@@ -1,10 +1,10 @@
 //! Ring files of a traced process, read while the process writes them.
 
 use handover_probe::format::{
-    self, Header, Module, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_FUNCTIONS, SEGMENT_LANE,
-    SEGMENT_MODULES, SEGMENT_SITES, Segment, decode_function, functions, header, thread,
+    self, Module, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_FUNCTIONS, SEGMENT_LANE, SEGMENT_MODULES,
+    SEGMENT_SITES, SegmentHeader, TraceHeader, decode_function_word, functions, header, thread,
 };
-use handover_probe::lane::{BLOCK_HEADER_WORDS, BLOCK_WORDS, CODE_BITS, words_of};
+use handover_probe::lane::{BLOCK_HEADER_WORDS, BLOCK_WORDS, CODE_BITS, event_words_count};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -13,8 +13,8 @@ use std::path::Path;
 
 const BLOCK_BYTES: u64 = BLOCK_WORDS * 8;
 /// Offsets in words of two fields of a file's header.
-const STATE_WORD_OFFSET: u64 = header::STATE as u64;
-const CLOSED_WORD_OFFSET: u64 = header::CLOSED as u64;
+const STATE_WORD_OFFSET: u64 = header::STATE_FIELD as u64;
+const CLOSED_WORD_OFFSET: u64 = header::CLOSED_FIELD as u64;
 
 /// Programs and shared objects by their number, and functions as site number, module and address in
 /// the module's file.
@@ -23,7 +23,7 @@ pub(super) type ModulesAndFunctions = (HashMap<u64, Module>, Vec<(u32, u64, u64)
 /// Contents of the first page of a lane, which is one thread's ring.
 #[derive(Debug, Clone)]
 pub(super) struct LanePage {
-    pub segment: Segment,
+    pub segment: SegmentHeader,
     pub name: Vec<u8>,
     pub end_ticks: u64,
     pub lost: u64,
@@ -32,7 +32,7 @@ pub(super) struct LanePage {
 #[derive(Debug)]
 pub(super) struct RingFile {
     file: File,
-    pub header: Header,
+    pub header: TraceHeader,
     /// File offset of the next segment.
     next: u64,
     pub lanes: Vec<u64>,
@@ -47,27 +47,28 @@ impl RingFile {
     pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
         let file = File::options().read(true).write(true).open(path)?;
         let mut page = vec![0; PAGE_BYTES as usize];
-        let header = file.read_exact_at(&mut page, 0).ok().and_then(|()| Header::decode(&page));
+        let header =
+            file.read_exact_at(&mut page, 0).ok().and_then(|()| TraceHeader::decode(&page));
         let Some(header) = header else { return Ok(None) };
         let (lanes, tables, modules, sites) = Default::default();
         Ok(Some(Self { file, header, next: PAGE_BYTES, lanes, tables, modules, sites }))
     }
 
     /// Reads the current header.
-    pub(super) fn read_header(&self) -> Header {
+    pub(super) fn read_header(&self) -> TraceHeader {
         let mut page = vec![0; PAGE_BYTES as usize];
         let read = self.file.read_exact_at(&mut page, 0);
-        read.ok().and_then(|()| Header::decode(&page)).unwrap_or_else(|| self.header.clone())
+        read.ok().and_then(|()| TraceHeader::decode(&page)).unwrap_or_else(|| self.header.clone())
     }
 
     /// Writes the path of the trace file into which the rings are drained to the ring file.
     pub(super) fn write_stream_path(&self, path: &Path) -> io::Result<()> {
         let text = path.as_os_str().as_encoded_bytes();
-        let mut room = vec![0; format::STREAM.len()];
+        let mut room = vec![0; format::STREAM_PATH_RANGE.len()];
         if text.len() < room.len() {
             room[..text.len()].copy_from_slice(text);
         }
-        self.file.write_all_at(&room, format::STREAM.start as u64)
+        self.file.write_all_at(&room, format::STREAM_PATH_RANGE.start as u64)
     }
 
     /// Requests that the process stops recording.
@@ -96,7 +97,7 @@ impl RingFile {
         while self.next + SEGMENT_BYTES <= end {
             let mut bytes = [0; SEGMENT_BYTES as usize];
             self.file.read_exact_at(&mut bytes, self.next)?;
-            let Some(segment) = Segment::decode(&bytes) else { break };
+            let Some(segment) = SegmentHeader::decode(&bytes) else { break };
             if self.next + segment.bytes > end {
                 break;
             }
@@ -119,7 +120,7 @@ impl RingFile {
     fn read_payload(&self, offset: u64) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = [0; SEGMENT_BYTES as usize];
         self.file.read_exact_at(&mut bytes, offset)?;
-        let Some(segment) = Segment::decode(&bytes) else { return Ok(None) };
+        let Some(segment) = SegmentHeader::decode(&bytes) else { return Ok(None) };
         let length = segment.words[0].min(segment.bytes - SEGMENT_BYTES) as usize;
         let mut payload = vec![0; length];
         self.file.read_exact_at(&mut payload, offset + SEGMENT_BYTES)?;
@@ -136,12 +137,12 @@ impl RingFile {
         }
         let mut all = Vec::new();
         for offset in &self.tables {
-            let first = self.read_word(offset + 8 * (3 + functions::FIRST as u64))?;
-            let count = self.read_word(offset + 8 * (3 + functions::COUNT as u64))?;
+            let first = self.read_word(offset + 8 * (3 + functions::FIRST_FIELD as u64))?;
+            let count = self.read_word(offset + 8 * (3 + functions::COUNT_FIELD as u64))?;
             let mut table = vec![0; (count.min(1 << 18) * 8) as usize];
             self.file.read_exact_at(&mut table, offset + PAGE_BYTES)?;
             for (number, word) in (first..).zip(table.as_chunks().0) {
-                if let Some((module, address)) = decode_function(u64::from_le_bytes(*word)) {
+                if let Some((module, address)) = decode_function_word(u64::from_le_bytes(*word)) {
                     all.push((number as u32, module, address));
                 }
             }
@@ -153,17 +154,19 @@ impl RingFile {
     pub(super) fn read_lane_page(&self, lane: u64) -> io::Result<Option<LanePage>> {
         let mut page = vec![0; PAGE_BYTES as usize];
         self.file.read_exact_at(&mut page, lane)?;
-        let Some(segment) = Segment::decode(&page) else { return Ok(None) };
+        let Some(segment) = SegmentHeader::decode(&page) else { return Ok(None) };
         let word = |at: usize| {
             let bytes = page[8 * at..8 * at + 8].as_chunks().0;
             u64::from_le_bytes(bytes[0])
         };
-        let name_bytes = (segment.words[thread::NAME_BYTES] as usize).min(thread::NAME_BYTES_MAX);
+        let name_bytes =
+            (segment.words[thread::NAME_BYTES_FIELD] as usize).min(thread::NAME_BYTES_MAX);
         Ok(Some(LanePage {
             segment,
-            name: page[thread::PAGE_NAME..thread::PAGE_NAME + name_bytes].to_vec(),
-            end_ticks: word(thread::PAGE_END),
-            lost: word(thread::PAGE_LOST),
+            name: page[thread::PAGE_NAME_OFFSET_BYTES..thread::PAGE_NAME_OFFSET_BYTES + name_bytes]
+                .to_vec(),
+            end_ticks: word(thread::PAGE_END_FIELD),
+            lost: word(thread::PAGE_LOST_FIELD),
         }))
     }
 
@@ -196,12 +199,12 @@ impl RingFile {
 
     /// Frees the first `blocks` blocks for the writer.
     pub(super) fn mark_blocks_drained(&self, lane: u64, blocks: u64) -> io::Result<()> {
-        self.write_word(lane + 8 * thread::PAGE_DRAINED as u64, blocks)
+        self.write_word(lane + 8 * thread::PAGE_DRAINED_FIELD as u64, blocks)
     }
 
     /// Frees the lane for another thread.
     pub(super) fn free_lane(&self, lane: u64) -> io::Result<()> {
-        self.write_word(lane + 8 * thread::PAGE_FREE as u64, 1)
+        self.write_word(lane + 8 * thread::PAGE_FREE_FIELD as u64, 1)
     }
 
     /// Returns the number of events that a lane has recorded so far.
@@ -238,7 +241,7 @@ pub(super) fn event_codes(words: &[u64]) -> impl Iterator<Item = u64> + '_ {
     let mut at = 0;
     std::iter::from_fn(move || {
         let event = words.get(at).copied().filter(|event| *event != 0)?;
-        at += words_of(event) as usize;
+        at += event_words_count(event) as usize;
         Some(event & ((1 << CODE_BITS) - 1))
     })
 }

@@ -4,7 +4,7 @@ use super::rings::LanePage;
 use handover_probe::chunk::{Chunk, ChunkPosition};
 use handover_probe::claim;
 use handover_probe::format::{
-    self, FILE_STREAM, Header, PAGE_BYTES, SEGMENT_THREAD, Segment, thread,
+    self, FILE_STREAM, PAGE_BYTES, SEGMENT_THREAD, SegmentHeader, TraceHeader, thread,
 };
 use std::fs::File;
 use std::io;
@@ -20,13 +20,17 @@ pub(super) struct TraceStreamFile {
 }
 
 impl TraceStreamFile {
-    pub(super) fn create(path: &Path, header: &Header) -> io::Result<Self> {
-        let page = Header { kind: FILE_STREAM, ..header.clone() }.encode();
-        Ok(Self { file: claim::create(path, &page)?, end: PAGE_BYTES, chunks: Vec::new() })
+    pub(super) fn create(path: &Path, header: &TraceHeader) -> io::Result<Self> {
+        let page = TraceHeader { kind: FILE_STREAM, ..header.clone() }.encode();
+        Ok(Self {
+            file: claim::create_trace_file(path, &page)?,
+            end: PAGE_BYTES,
+            chunks: Vec::new(),
+        })
     }
 
-    pub(super) fn write_header(&self, header: &Header) -> io::Result<()> {
-        let page = Header { kind: FILE_STREAM, ..header.clone() }.encode();
+    pub(super) fn write_header(&self, header: &TraceHeader) -> io::Result<()> {
+        let page = TraceHeader { kind: FILE_STREAM, ..header.clone() }.encode();
         self.file.write_all_at(&page, 0)
     }
 
@@ -55,11 +59,11 @@ impl TraceStreamFile {
     /// Appends a segment with a lane's thread, its name and its number of lost events.
     pub(super) fn append_thread_segment(&mut self, page: &LanePage) -> io::Result<()> {
         let mut words = page.segment.words;
-        words[thread::END] = page.end_ticks;
-        words[thread::RECORDED] = 0;
-        words[thread::LOST] = page.lost;
-        words[thread::NAME_BYTES] = page.name.len() as u64;
-        self.append_segment(&Segment::wrap(SEGMENT_THREAD, words, &page.name))
+        words[thread::END_FIELD] = page.end_ticks;
+        words[thread::RECORDED_FIELD] = 0;
+        words[thread::LOST_FIELD] = page.lost;
+        words[thread::NAME_BYTES_FIELD] = page.name.len() as u64;
+        self.append_segment(&SegmentHeader::encode_with_payload(SEGMENT_THREAD, words, &page.name))
     }
 
     /// Appends a segment that the trace needs, in place of its last chunks if there is no space;
@@ -77,6 +81,6 @@ impl TraceStreamFile {
 }
 
 /// Returns a segment with the names of sites.
-pub(super) fn sites_segment(payload: &[u8]) -> Vec<u8> {
-    format::sites_segment(payload)
+pub(super) fn encode_sites_segment(payload: &[u8]) -> Vec<u8> {
+    format::encode_sites_segment(payload)
 }

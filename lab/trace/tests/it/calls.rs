@@ -116,13 +116,13 @@ fn lost_end_of_a_too_deep_call_does_not_shift_outer_ends() {
 
 #[test]
 fn self_times_of_threads_with_losses_are_marked() {
-    use handover_probe::format::{SEGMENT_BYTES, SEGMENT_THREAD, Segment, thread};
+    use handover_probe::format::{SEGMENT_BYTES, SEGMENT_THREAD, SegmentHeader, thread};
     let mut bytes = std::fs::read(&sample().paths()[0]).unwrap();
     let mut at = 4096;
-    while let Some(mut segment) = Segment::decode(&bytes[at..]) {
+    while let Some(mut segment) = SegmentHeader::decode(&bytes[at..]) {
         let is_two = bytes[at + SEGMENT_BYTES as usize..].starts_with(b"two");
         if segment.kind == SEGMENT_THREAD && is_two {
-            segment.words[thread::LOST] = 7;
+            segment.words[thread::LOST_FIELD] = 7;
             bytes[at..][..SEGMENT_BYTES as usize].copy_from_slice(&segment.encode());
         }
         at += segment.bytes as usize;
@@ -278,5 +278,7 @@ fn texts_escape_control_characters_in_names() {
     }
     let raw = raw(unpaired());
     assert!(raw[0].iter().any(|event| event.1 == EventKind::Leave && event.2 == "odd.late"));
-    assert!(unpaired().as_slice().iter().all(|trace: &Trace| trace.missing().total() == 0));
+    assert!(
+        unpaired().as_slice().iter().all(|trace: &Trace| trace.missing_events().total_count() == 0)
+    );
 }

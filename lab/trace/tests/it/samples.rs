@@ -177,7 +177,7 @@ pub fn raw<S: ReadAt>(traces: &Traces<S>) -> Vec<Vec<Raw>> {
         for thread in 0..trace.threads().len() {
             let event = |event: Event| {
                 let name = traces.site_name(process, event.site).unwrap_or("(unnamed)").to_owned();
-                (trace.ns(event.ticks), event.kind, name, event.values().to_vec())
+                (trace.ns_from_ticks(event.ticks), event.kind, name, event.values().to_vec())
             };
             all.push(trace.events(thread).map(event).collect());
         }

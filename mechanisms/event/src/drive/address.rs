@@ -92,7 +92,7 @@ impl<M> SharedMachineState<M> {
             Ok(()) => {}
             Err(refusal) => self.full_or_closed(refusal)?,
         }
-        stage::enqueued(self);
+        stage::record_enqueued(self);
         Ok(())
     }
 
@@ -103,9 +103,13 @@ impl<M> SharedMachineState<M> {
                 if !self.shared_thread.is_running_here() =>
             {
                 let push = |message| self.inbox_sender.push(message);
-                waiting_senders::wait(&self.waiting_senders, message, wait_ns_max, push, || {
-                    self.notify()
-                })
+                waiting_senders::wait_for_space(
+                    &self.waiting_senders,
+                    message,
+                    wait_ns_max,
+                    push,
+                    || self.notify(),
+                )
             }
             (refusal, _) => Err(refusal),
         };
@@ -188,7 +192,7 @@ impl<M> Address<M> {
     }
 
     /// Returns an identifier of the machine, unique while an address of it exists.
-    pub(crate) fn id(&self) -> usize {
+    pub(crate) fn machine_address(&self) -> usize {
         Arc::as_ptr(&self.shared).addr()
     }
 }
@@ -209,7 +213,7 @@ impl<M> Eq for Address<M> {}
 
 impl<M> fmt::Debug for Address<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Address({:#x}, {} waiting)", self.id(), self.waiting_count())
+        write!(f, "Address({:#x}, {} waiting)", self.machine_address(), self.waiting_count())
     }
 }
 

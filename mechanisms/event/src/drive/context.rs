@@ -3,7 +3,7 @@
 use super::address::{Address, Stopper};
 use super::local_machines::LocalMachines;
 use super::machine_state::{MachineState, TimerPayload};
-use super::reactor::Token;
+use super::reactor::EpollToken;
 use super::thread_state::{self, ThreadState};
 use crate::{
     EndReason, Interest, PoolFull, PostCounts, Publisher, Ready, SendError, Stats, TimerId,
@@ -64,7 +64,7 @@ impl<M: Send + 'static> Context<'_, M> {
         message: N,
     ) -> Result<(), SendError<N>> {
         let mut local_machines = self.local_machines();
-        if local_machines.has(to) {
+        if local_machines.contains(to) {
             local_machines.send(to, message)
         } else {
             self.send_remote(to, message)
@@ -140,7 +140,7 @@ impl<M: Send + 'static> Context<'_, M> {
         message: N,
     ) -> Result<(), SendError<N>> {
         let mut local_machines = self.local_machines();
-        if local_machines.has(to) {
+        if local_machines.contains(to) {
             local_machines.send_quiet(to, message)
         } else {
             to.send_quiet(message)
@@ -172,7 +172,7 @@ impl<M: Send + 'static> Context<'_, M> {
 
     /// Stops the run of this machine, or of its group, once the handler returns; queued messages stay queued.
     pub fn stop(&mut self) {
-        self.thread.end(EndReason::Stopped);
+        self.thread.request_end(EndReason::Stopped);
     }
 
     /// Returns the present time in ns on CLOCK_MONOTONIC, the clock of the timers.
@@ -264,7 +264,7 @@ impl<M: Send + 'static> Context<'_, M> {
     /// # Cost
     /// Constant.
     pub fn cancel(&mut self, timer: TimerId) -> Option<Option<M>> {
-        self.state.cancel(timer)
+        self.state.cancel_timer(timer)
     }
 
     /// Watches a descriptor; the machine handles each readiness event as a message made by `wrap`.
@@ -287,11 +287,11 @@ impl<M: Send + 'static> Context<'_, M> {
     {
         let refused = |(call, errno)| WatchError::SystemCall { call, errno };
         let none = || refused(("epoll_ctl", Errno::NOSPC));
-        let id = self.state.next_watch().ok_or_else(none)?;
-        let token = Token::of(self.state.machine, id);
+        let id = self.state.next_watch_id().ok_or_else(none)?;
+        let token = EpollToken::for_watch(self.state.machine, id);
         let reactor = self.thread.reactor().map_err(refused)?;
         reactor.add(&source, token, interest).map_err(|errno| refused(("epoll_ctl", errno)))?;
-        self.state.begin_watch(Box::new(source), Box::new(wrap));
+        self.state.insert_watch(Box::new(source), Box::new(wrap));
         Ok(id)
     }
 
@@ -301,7 +301,7 @@ impl<M: Send + 'static> Context<'_, M> {
     /// [`WatchError::Stopped`] when the watch has ended; [`WatchError::SystemCall`] when the kernel refuses.
     pub fn rewatch(&mut self, watch: WatchId, interest: Interest) -> Result<(), WatchError> {
         let refused = |(call, errno)| WatchError::SystemCall { call, errno };
-        let token = Token::of(self.state.machine, watch);
+        let token = EpollToken::for_watch(self.state.machine, watch);
         let Some(kept) = self.state.watch(watch) else { return Err(WatchError::Stopped) };
         let reactor = self.thread.reactor().map_err(refused)?;
         let answer = reactor.modify(&kept.source, token, interest);
@@ -311,7 +311,7 @@ impl<M: Send + 'static> Context<'_, M> {
     /// Stops a watch and drops its source; returns `false` if the watch has already stopped. Readiness that the
     /// kernel has reported but the machine has not handled is discarded.
     pub fn unwatch(&mut self, watch: WatchId) -> bool {
-        let Some(kept) = self.state.end_watch(watch) else { return false };
+        let Some(kept) = self.state.remove_watch(watch) else { return false };
         self.thread.unwatch(&kept.source);
         true
     }
@@ -321,7 +321,7 @@ impl<M: Send + 'static> Context<'_, M> {
     #[cold]
     pub fn unhandled(&mut self, kind: usize, message: M) {
         if self.state.count_unhandled(kind) {
-            let machine = self.state.address.id();
+            let machine = self.state.address.machine_address();
             tracing::warn!(
                 target: "handover_event::machine",
                 machine, kind, "no handler for this kind of message: dropped, reported once"
@@ -337,7 +337,7 @@ impl<M: Send + 'static> Context<'_, M> {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut stats = self.state.stats();
-        self.thread.count(&mut stats);
+        self.thread.write_counts(&mut stats);
         stats
     }
 }

@@ -5,7 +5,7 @@ use super::context::Context;
 use super::machine::ClosedMachine;
 use super::machine_state::MachineState;
 use super::member::{Handler, Member};
-use super::reactor::Token;
+use super::reactor::EpollToken;
 use super::shared_thread_state::{RunGuard, SharedThreadState};
 use super::thread_state::{self, LocalQueue, ThreadState};
 use crate::engine::ready::{self, ReadyFlag, ReadyQueue};
@@ -106,7 +106,7 @@ trait AnyMember: Send {
     fn handle_descriptor(
         &mut self,
         thread: &mut ThreadState,
-        token: Token,
+        token: EpollToken,
         ready: Ready,
     ) -> ServeResult;
     fn admit(&self) -> bool;
@@ -185,7 +185,7 @@ impl<H: Handler + Send + 'static> AnyMember for Member<H> {
     fn handle_descriptor(
         &mut self,
         thread: &mut ThreadState,
-        token: Token,
+        token: EpollToken,
         ready: Ready,
     ) -> ServeResult {
         let handled = Member::handle_descriptor(self, thread, token, ready);
@@ -264,7 +264,7 @@ impl Group {
         let state = MachineState::new(config, &self.thread.shared, machine)?;
         let address = state.address.clone();
         self.thread.locals.push(LocalQueue {
-            queue: AnyQueue::of::<H::Message>(),
+            queue: AnyQueue::for_messages::<H::Message>(),
             messages_max: config.local_messages_max as usize,
             next_in_run_queue: None,
             has_inbox_messages: false,
@@ -335,7 +335,7 @@ impl Group {
         let local = local.get::<H::Message>().map_or(0, |queue| queue.len()) as u64;
         stats.waiting += local;
         stats.sent += local;
-        self.thread.count(&mut stats);
+        self.thread.write_counts(&mut stats);
         Some(stats)
     }
 
@@ -350,8 +350,8 @@ impl Group {
         let member = self.members[place].take()?.into_any().downcast::<Member<H>>().ok()?;
         let mut member = *member;
         member.take_local(&mut self.thread);
-        member.state.watched().for_each(|source| self.thread.unwatch(source));
-        self.thread.locals[place].queue = AnyQueue::none(); // sends to the removed machine find no queue
+        member.state.watched_sources().for_each(|source| self.thread.unwatch(source));
+        self.thread.locals[place].queue = AnyQueue::without_type(); // sends to the removed machine find no queue
         if let Some(deadline) = self.deadlines[place].take() {
             self.wheel.cancel(deadline.timer);
         }
@@ -417,7 +417,7 @@ impl Group {
     }
 
     fn begin_run(&mut self) -> RunGuard {
-        let guard = self.thread.shared.enter();
+        let guard = self.thread.shared.enter_run();
         self.thread.begin_run();
         while self.started_count < self.members.len() {
             let machine = self.started_count;
@@ -432,7 +432,7 @@ impl Group {
     }
 
     fn round(&mut self) -> Result<RoundResult, RunError> {
-        if let Some(ended) = self.thread.take_ended() {
+        if let Some(ended) = self.thread.take_end_reason() {
             return Ok(RoundResult { handled: 0, end_reason: Some(ended) });
         }
         let mut handled = self.handle_messages();
@@ -441,7 +441,7 @@ impl Group {
         }
         handled += self.handle_timers();
         handled += self.handle_descriptors()?;
-        Ok(RoundResult { handled, end_reason: self.thread.take_ended() })
+        Ok(RoundResult { handled, end_reason: self.thread.take_end_reason() })
     }
 
     /// Serves the machines in the run queue round robin until the limit of a round is reached; returns the number of
@@ -586,7 +586,7 @@ impl Group {
         let Self { members, ready_queue, thread, .. } = self;
         let waiting_count =
             |machine: u32| members[machine as usize].as_ref().map_or(0, |one| one.waiting_count());
-        thread.idle(deadline_ns, &mut ready_queue.incoming(waiting_count))
+        thread.wait_for_work(deadline_ns, &mut ready_queue.incoming(waiting_count))
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct LocalMachines<'a> {
 impl LocalMachines<'_> {
     /// Returns `true` if the machine with the address `to` runs on this thread.
     #[inline(always)]
-    pub(crate) fn has<N>(&self, to: &Address<N>) -> bool {
+    pub(crate) fn contains<N>(&self, to: &Address<N>) -> bool {
         Arc::ptr_eq(&to.shared().shared_thread, &self.thread.shared)
     }
 
@@ -51,7 +51,7 @@ impl LocalMachines<'_> {
             return Err(SendError::Full(message));
         }
         queue.push_back(message);
-        stage::enqueued_here(to.shared());
+        stage::record_enqueued_here(to.shared());
         if machine != self.machine {
             self.thread.enqueue(machine);
         }

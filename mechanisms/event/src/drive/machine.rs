@@ -46,7 +46,7 @@ impl<H: Handler> ClosedMachine<H> {
     pub(crate) fn from_member(mut member: Member<H>, thread: &ThreadState) -> Self {
         let messages = member.state.close();
         let mut stats = member.state.stats();
-        thread.count(&mut stats);
+        thread.write_counts(&mut stats);
         Self { handler: member.handler, messages, stats }
     }
 }
@@ -105,7 +105,7 @@ impl<H: Handler> Machine<H> {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut stats = self.member.state.stats();
-        self.thread.count(&mut stats);
+        self.thread.write_counts(&mut stats);
         stats
     }
 
@@ -124,7 +124,7 @@ impl<H: Handler> Machine<H> {
         // messages do not read the clock for each of them.
         let mut since = 0;
         loop {
-            if let Some(ended) = self.thread.take_ended() {
+            if let Some(ended) = self.thread.take_end_reason() {
                 return Ok(ended);
             }
             let handled = self.member.handle_messages(&mut self.thread, count_max - since);
@@ -185,20 +185,20 @@ impl<H: Handler> Machine<H> {
     }
 
     fn begin_run(&mut self) -> RunGuard {
-        let guard = self.thread.shared.enter();
+        let guard = self.thread.shared.enter_run();
         self.thread.begin_run();
         self.member.start(&mut self.thread);
         guard
     }
 
     fn round(&mut self) -> Result<RoundResult, RunError> {
-        if let Some(ended) = self.thread.take_ended() {
+        if let Some(ended) = self.thread.take_end_reason() {
             return Ok(RoundResult { handled: 0, end_reason: Some(ended) });
         }
         let count_max = self.member.state.config.messages_per_round_max;
         let mut handled = self.member.handle_messages(&mut self.thread, count_max);
         handled += self.handle_timers_and_descriptors()?;
-        Ok(RoundResult { handled, end_reason: self.thread.take_ended() })
+        Ok(RoundResult { handled, end_reason: self.thread.take_end_reason() })
     }
 
     /// Handles due timers and ready descriptors; returns their number.
@@ -234,7 +234,7 @@ impl<H: Handler> Machine<H> {
         let has_waiting_senders = state.admit();
         let deadline_ns =
             thread_state::sleep_deadline_ns(state.wheel.next_deadline_ns(), has_waiting_senders);
-        self.thread.idle(deadline_ns, &mut state.inbox)
+        self.thread.wait_for_work(deadline_ns, &mut state.inbox)
     }
 }
 

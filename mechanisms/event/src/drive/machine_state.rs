@@ -1,7 +1,7 @@
 //! State of a machine apart from its handler: queues, timers, watches, counters.
 
 use super::address::{Address, SharedMachineState};
-use super::reactor::Token;
+use super::reactor::EpollToken;
 use super::shared_thread_state::SharedThreadState;
 use super::thread_state::now_ns;
 use super::waiting_senders;
@@ -76,8 +76,10 @@ impl<M: Send + 'static> MachineState<M> {
         machine: u32,
     ) -> Result<Self, MachineError> {
         let (inbox_sender, inbox) = match config.when_full {
-            WhenFull::DropOldest => inbox::drop_oldest(config.inbox_messages_max),
-            WhenFull::Refuse | WhenFull::Block { .. } => inbox::ring(config.inbox_messages_max)?,
+            WhenFull::DropOldest => inbox::drop_oldest_inbox(config.inbox_messages_max),
+            WhenFull::Refuse | WhenFull::Block { .. } => {
+                inbox::ring_inbox(config.inbox_messages_max)?
+            }
         };
         let timers = handover_timer::Config { timers_max: config.timers_max, ..Default::default() };
         let wheel = Wheel::new(timers, now_ns()).map_err(crate::ConfigError::from)?;
@@ -111,7 +113,7 @@ impl<M> MachineState<M> {
             return Err(SendError::Full(message));
         }
         self.local.push_back(message);
-        stage::enqueued_here(self.address.shared());
+        stage::record_enqueued_here(self.address.shared());
         Ok(())
     }
 
@@ -133,14 +135,14 @@ impl<M> MachineState<M> {
         let waiting = &self.address.shared().waiting_senders;
         let is_waiting = waiting.has_waiting();
         if is_waiting && self.inbox.len() <= self.config.inbox_messages_max as usize / 2 {
-            waiting_senders::admit(waiting, 1);
+            waiting_senders::admit_senders(waiting, 1);
         }
         is_waiting
     }
 
     /// Returns the message of the next timer due at `now_ns`; `None` if no timer is due.
     #[inline]
-    pub(crate) fn pop_timer(&mut self, now_ns: u64) -> Option<M> {
+    pub(crate) fn pop_due_message(&mut self, now_ns: u64) -> Option<M> {
         loop {
             let ExpiredTimer { payload, missed_count, .. } = self.wheel.pop_due(now_ns)?;
             if let Some(message) = payload.into_message(missed_count) {
@@ -152,7 +154,7 @@ impl<M> MachineState<M> {
     }
 
     /// Cancels a timer; returns the same as [`Context::cancel`](crate::Context::cancel).
-    pub(crate) fn cancel(&mut self, id: TimerId) -> Option<Option<M>> {
+    pub(crate) fn cancel_timer(&mut self, id: TimerId) -> Option<Option<M>> {
         self.wheel.cancel(id).map(|tick| match tick {
             TimerPayload::Once(message) => message,
             TimerPayload::Every(_) => None,
@@ -160,12 +162,12 @@ impl<M> MachineState<M> {
     }
 
     /// Returns the identifier of the next watch to be added; `None` if the maximum of watches is reached.
-    pub(crate) fn next_watch(&self) -> Option<WatchId> {
+    pub(crate) fn next_watch_id(&self) -> Option<WatchId> {
         self.watches.next_key().map(WatchId)
     }
 
-    /// Adds a watch, whose identifier is [`next_watch`](Self::next_watch).
-    pub(crate) fn begin_watch(&mut self, source: Box<dyn AsFd + Send>, wrap: WrapFn<M>) {
+    /// Adds a watch, whose identifier is [`next_watch_id`](Self::next_watch_id).
+    pub(crate) fn insert_watch(&mut self, source: Box<dyn AsFd + Send>, wrap: WrapFn<M>) {
         // Not full: it has a next key.
         let _ = self.watches.insert(Watch { source, wrap });
     }
@@ -174,19 +176,19 @@ impl<M> MachineState<M> {
         self.watches.get(id.0)
     }
 
-    pub(crate) fn end_watch(&mut self, id: WatchId) -> Option<Watch<M>> {
+    pub(crate) fn remove_watch(&mut self, id: WatchId) -> Option<Watch<M>> {
         self.watches.remove(id.0)
     }
 
     /// Returns the watched descriptors.
-    pub(crate) fn watched(&self) -> impl Iterator<Item = &dyn AsFd> {
+    pub(crate) fn watched_sources(&self) -> impl Iterator<Item = &dyn AsFd> {
         self.watches.keys().filter_map(|key| Some(&*self.watches.get(key)?.source as &dyn AsFd))
     }
 
     /// Returns the message for a readiness event of the watch with this token; `None` if the watch has stopped.
-    pub(crate) fn ready_message(&mut self, token: Token, ready: Ready) -> Option<M> {
+    pub(crate) fn ready_message(&mut self, token: EpollToken, ready: Ready) -> Option<M> {
         let key = self.watches.key_at(token.slot)?;
-        if token != Token::of(self.machine, WatchId(key)) {
+        if token != EpollToken::for_watch(self.machine, WatchId(key)) {
             return None;
         }
         let watch = self.watches.get_mut(key)?;
@@ -211,7 +213,7 @@ impl<M> MachineState<M> {
     pub(crate) fn close(&mut self) -> Vec<M> {
         self.inbox.close();
         if matches!(self.config.when_full, WhenFull::Block { .. }) {
-            waiting_senders::admit(&self.address.shared().waiting_senders, u32::MAX); // they find it closed
+            waiting_senders::admit_senders(&self.address.shared().waiting_senders, u32::MAX); // they find it closed
         }
         let mut left: Vec<M> = self.local.drain(..).collect();
         loop {
@@ -230,7 +232,7 @@ impl<M> MachineState<M> {
     /// Returns the machine's counters, without those of the thread.
     pub(crate) fn stats(&self) -> Stats {
         let refused = self.address.shared().refused_count();
-        let dropped = self.inbox.dropped();
+        let dropped = self.inbox.dropped_count();
         let waiting = (self.local.len() + self.inbox.len()) as u64;
         let sent = self.handled + refused + dropped + waiting + self.counts.returned;
         Stats { sent, handled: self.handled, refused, dropped, waiting, ..self.counts }
@@ -240,6 +242,6 @@ impl<M> MachineState<M> {
 impl<M> Drop for MachineState<M> {
     fn drop(&mut self) {
         self.inbox.close();
-        waiting_senders::admit(&self.address.shared().waiting_senders, u32::MAX); // they find it closed
+        waiting_senders::admit_senders(&self.address.shared().waiting_senders, u32::MAX); // they find it closed
     }
 }

@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::machine_state::MachineState;
-use super::reactor::Token;
+use super::reactor::EpollToken;
 use super::thread_state::ThreadState;
 use crate::{EndReason, OnPanic, Ready, stage};
 use std::any::Any;
@@ -170,7 +170,7 @@ impl<H: Handler> Member<H> {
     pub(crate) fn handle_local(&mut self, thread: &mut ThreadState, message: H::Message) {
         self.catch_panic(thread, |member, thread| {
             member.state.handled += 1;
-            stage::dispatched_here(member.state.address.shared());
+            stage::record_dispatched_here(member.state.address.shared());
             member.dispatch(thread, message);
         });
     }
@@ -190,8 +190,8 @@ impl<H: Handler> Member<H> {
                 share_left -= 1;
                 self.state.handled += 1;
                 match own {
-                    true => stage::dispatched_here(self.state.address.shared()),
-                    false => stage::dispatched(self.state.address.shared()),
+                    true => stage::record_dispatched_here(self.state.address.shared()),
+                    false => stage::record_dispatched(self.state.address.shared()),
                 }
                 self.dispatch(thread, message);
             }
@@ -206,7 +206,7 @@ impl<H: Handler> Member<H> {
             let Some(message) = self.state.local.pop_front() else { break };
             count += 1;
             self.state.handled += 1;
-            stage::dispatched_here(self.state.address.shared());
+            stage::record_dispatched_here(self.state.address.shared());
             self.dispatch(thread, message);
         }
         count
@@ -215,7 +215,7 @@ impl<H: Handler> Member<H> {
     #[inline(always)]
     fn dispatch(&mut self, thread: &mut ThreadState, message: H::Message) {
         self.handler.handle(message, &mut Context { state: &mut self.state, thread });
-        stage::replied();
+        stage::record_replied();
     }
 
     /// Handles up to `timers_per_round_max` timers due at `now_ns`; returns the number handled.
@@ -226,8 +226,8 @@ impl<H: Handler> Member<H> {
             let before = self.state.counts.timers;
             self.catch_panic(thread, |member, thread| {
                 for _ in count..count_max {
-                    let Some(message) = member.state.pop_timer(now_ns) else { break };
-                    stage::dispatched(member.state.address.shared());
+                    let Some(message) = member.state.pop_due_message(now_ns) else { break };
+                    stage::record_dispatched(member.state.address.shared());
                     member.dispatch(thread, message);
                     if thread.is_ending {
                         break;
@@ -247,13 +247,13 @@ impl<H: Handler> Member<H> {
     pub(crate) fn handle_descriptor(
         &mut self,
         thread: &mut ThreadState,
-        token: Token,
+        token: EpollToken,
         ready: Ready,
     ) -> u32 {
         let before = self.state.counts.descriptors;
         self.catch_panic(thread, |member, thread| {
             if let Some(message) = member.state.ready_message(token, ready) {
-                stage::dispatched(member.state.address.shared());
+                stage::record_dispatched(member.state.address.shared());
                 member.dispatch(thread, message);
             }
         });
@@ -283,11 +283,11 @@ impl<H: Handler> Member<H> {
             .map(|text| (*text).to_owned())
             .or_else(|| panic.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "a panic without a message".to_owned());
-        let machine = self.state.address.id();
+        let machine = self.state.address.machine_address();
         match self.state.config.on_panic {
             OnPanic::Stop => {
                 tracing::error!(target: "handover_event::machine", machine, panic = text, "a handler panicked: stops");
-                thread.end(EndReason::Panicked(text));
+                thread.request_end(EndReason::Panicked(text));
             }
             OnPanic::DropMessage => {
                 tracing::error!(target: "handover_event::machine", machine, panic = text, "a handler panicked: the message is lost");

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 /// Value stored in an epoll entry to identify the machine and the watch that its events belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Token {
+pub(crate) struct EpollToken {
     /// Index of the machine in its group.
     pub(crate) machine: u16,
     /// Low bits of the watch's generation: they distinguish late events of a stopped watch from events of the next
@@ -16,14 +16,14 @@ pub(crate) struct Token {
     pub(crate) slot: u32,
 }
 
-impl Token {
+impl EpollToken {
     /// Token of the thread's own eventfd, through which other threads wake it.
     pub(crate) const WAKE: Self = Self { machine: u16::MAX, generation: 0, slot: u32::MAX };
     /// Token of the descriptor for signals that stop the thread.
     pub(crate) const SIGNAL: Self = Self { machine: u16::MAX, generation: 1, slot: u32::MAX };
 
     /// Returns the token of a watch of the machine with index `machine`.
-    pub(crate) fn of(machine: u32, WatchId(key): WatchId) -> Self {
+    pub(crate) fn for_watch(machine: u32, WatchId(key): WatchId) -> Self {
         // The machine is below MACHINES_LIMIT, which is 2^16; the generation is truncated.
         Self { machine: machine as u16, generation: key.generation as u16, slot: key.index }
     }
@@ -45,7 +45,7 @@ impl Token {
 pub(crate) struct Reactor {
     set: Epoll,
     /// Events returned by the last fetch; those from index `next` on are unread.
-    ready: Vec<(Token, Ready)>,
+    ready: Vec<(EpollToken, Ready)>,
     next: usize,
 }
 
@@ -54,18 +54,23 @@ impl Reactor {
     pub(crate) fn new(ready_max: u32, eventfd: BorrowedFd<'_>) -> Result<Self, Errno> {
         let set = Epoll::new(ready_max as usize)?;
         // Edge-triggered: each write reports one event, and the eventfd need not be read.
-        set.add(eventfd, Token::WAKE.pack(), Flags::IN | Flags::ET)?;
+        set.add(eventfd, EpollToken::WAKE.pack(), Flags::IN | Flags::ET)?;
         Ok(Self { set, ready: Vec::with_capacity(ready_max as usize), next: 0 })
     }
 
-    pub(crate) fn add(&self, fd: impl AsFd, token: Token, interest: Interest) -> Result<(), Errno> {
+    pub(crate) fn add(
+        &self,
+        fd: impl AsFd,
+        token: EpollToken,
+        interest: Interest,
+    ) -> Result<(), Errno> {
         self.set.add(fd, token.pack(), flags(interest))
     }
 
     pub(crate) fn modify(
         &self,
         fd: impl AsFd,
-        token: Token,
+        token: EpollToken,
         interest: Interest,
     ) -> Result<(), Errno> {
         self.set.modify(fd, token.pack(), flags(interest))
@@ -80,7 +85,9 @@ impl Reactor {
         self.ready.clear();
         self.next = 0;
         let Self { set, ready, .. } = self;
-        set.wait(timeout_ns, |word, flags| ready.push((Token::unpack(word), readiness(flags))))?;
+        set.wait(timeout_ns, |word, flags| {
+            ready.push((EpollToken::unpack(word), readiness(flags)))
+        })?;
         Ok(())
     }
 
@@ -89,7 +96,7 @@ impl Reactor {
         self.next < self.ready.len()
     }
 
-    pub(crate) fn next_ready(&mut self) -> Option<(Token, Ready)> {
+    pub(crate) fn next_ready(&mut self) -> Option<(EpollToken, Ready)> {
         let event = *self.ready.get(self.next)?;
         self.next += 1;
         Some(event)
@@ -120,13 +127,13 @@ mod tests {
     #[test]
     fn packed_token_unpacks_to_the_same_value() {
         for token in [
-            Token::WAKE,
-            Token::SIGNAL,
-            Token { machine: 0, generation: 0, slot: 0 },
-            Token { machine: 65_534, generation: 65_535, slot: 7 },
-            Token { machine: 1, generation: 2, slot: u32::MAX },
+            EpollToken::WAKE,
+            EpollToken::SIGNAL,
+            EpollToken { machine: 0, generation: 0, slot: 0 },
+            EpollToken { machine: 65_534, generation: 65_535, slot: 7 },
+            EpollToken { machine: 1, generation: 2, slot: u32::MAX },
         ] {
-            assert_eq!(Token::unpack(token.pack()), token);
+            assert_eq!(EpollToken::unpack(token.pack()), token);
         }
     }
 }

@@ -39,7 +39,7 @@ impl SharedThreadState {
     #[inline]
     pub(crate) fn wake(&self) {
         if self.unparker.unpark_with(|| self.wake_sleeper()) {
-            stage::notified();
+            stage::record_notified();
         } else if self.notifies_each_message() {
             self.wake_sleeper();
         }
@@ -98,7 +98,7 @@ impl SharedThreadState {
     }
 
     /// Registers the calling thread as the thread that runs these machines, until the returned guard is dropped.
-    pub(crate) fn enter(&self) -> RunGuard {
+    pub(crate) fn enter_run(&self) -> RunGuard {
         // Fails while the thread's locals are dropped; then is_running_here() returns `false`.
         let _ = RUNNING_HERE.try_with(|running| running.borrow_mut().push(ptr::from_ref(self)));
         RunGuard

@@ -38,7 +38,7 @@ impl Signals {
     /// [`SignalError::SystemCall`] when a number is no signal or no descriptor is available; then no
     /// signal is blocked.
     pub fn block(signals: &[i32]) -> Result<Self, SignalError> {
-        match raw::signals::block(signals) {
+        match raw::signals::block_signals(signals) {
             Ok(fd) => Ok(Self { fd }),
             Err((call, errno)) => Err(SignalError::SystemCall { call, errno }),
         }
@@ -51,7 +51,7 @@ impl Signals {
     /// Never.
     #[must_use]
     pub fn take(&self) -> Option<i32> {
-        raw::signals::next(&self.fd)
+        raw::signals::read_signal(&self.fd)
     }
 }
 

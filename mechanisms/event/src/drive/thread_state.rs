@@ -1,9 +1,9 @@
 //! State of a thread that only the thread itself accesses: its parker, its descriptors, and the
 //! queues between machines that share the thread.
 
-use super::reactor::{Reactor, Token};
+use super::reactor::{EpollToken, Reactor};
 use super::shared_thread_state::SharedThreadState;
-use crate::engine::incoming::Incoming;
+use crate::engine::incoming::IncomingMessages;
 use crate::raw::queue::AnyQueue;
 use crate::{
     EndReason, MachineError, ParkOn, Ready, RunError, Signals, Stats, ThreadConfig, stage,
@@ -36,7 +36,7 @@ pub(crate) struct ThreadState {
 
 /// Queue of messages to one machine from other machines of its group.
 pub(crate) struct LocalQueue {
-    /// Queued messages; [`AnyQueue::none`] once the machine is removed.
+    /// Queued messages; [`AnyQueue::without_type`] once the machine is removed.
     pub(crate) queue: AnyQueue,
     pub(crate) messages_max: usize,
     /// Next machine in the run queue, or [`LAST`]; `None` if this machine is not in the run queue.
@@ -138,29 +138,29 @@ impl ThreadState {
     pub(crate) fn stop_on(&mut self, signals: Signals) -> Result<(), (&'static str, Errno)> {
         let reactor = self.reactor()?;
         reactor
-            .add(&signals, Token::SIGNAL, crate::Interest::READ)
+            .add(&signals, EpollToken::SIGNAL, crate::Interest::READ)
             .map_err(|errno| ("epoll_ctl", errno))?;
         self.signals = Some(signals);
         Ok(())
     }
 
     /// Requests the run to end after the current message, for the reason `ended`.
-    pub(crate) fn end(&mut self, ended: EndReason) {
+    pub(crate) fn request_end(&mut self, ended: EndReason) {
         self.is_ending = true;
         self.ended.get_or_insert(ended);
     }
 
     /// Returns the reason to end the run, after clearing and logging it; `None` if the run is to continue.
     #[inline]
-    pub(crate) fn take_ended(&mut self) -> Option<EndReason> {
+    pub(crate) fn take_end_reason(&mut self) -> Option<EndReason> {
         if !self.is_ending && !self.shared.is_stop_requested() {
             return None;
         }
-        self.take_ended_and_log()
+        self.take_and_log_end_reason()
     }
 
     #[cold]
-    fn take_ended_and_log(&mut self) -> Option<EndReason> {
+    fn take_and_log_end_reason(&mut self) -> Option<EndReason> {
         let stopped = self.shared.take_stop_request();
         self.is_ending = false;
         let ended = self.ended.take().or(stopped.then_some(EndReason::Stopped))?;
@@ -180,15 +180,15 @@ impl ThreadState {
 
     /// Returns the next readiness event of a machine's descriptor, after handling those of the thread's own
     /// descriptors; `None` if there is none.
-    pub(crate) fn next_ready(&mut self) -> Option<(Token, Ready)> {
+    pub(crate) fn next_ready(&mut self) -> Option<(EpollToken, Ready)> {
         loop {
             let (token, ready) = self.reactor.as_mut()?.next_ready()?;
             match token {
-                Token::WAKE => {}
-                Token::SIGNAL => {
+                EpollToken::WAKE => {}
+                EpollToken::SIGNAL => {
                     if let Some(signal) = self.signals.as_ref().and_then(Signals::take) {
                         tracing::info!(target: "handover_event::machine", signal, "stops on a signal");
-                        self.end(EndReason::Signal(signal));
+                        self.request_end(EndReason::Signal(signal));
                     }
                 }
                 _ => return Some((token, ready)),
@@ -209,10 +209,10 @@ impl ThreadState {
     ///
     /// All but the sleep is inlined into the loop that waits: see [`Parker::spin`].
     #[inline(always)]
-    pub(crate) fn idle(
+    pub(crate) fn wait_for_work(
         &mut self,
         deadline_ns: Option<u64>,
-        incoming: &mut impl Incoming,
+        incoming: &mut impl IncomingMessages,
     ) -> Result<(), RunError> {
         let Self { shared, parker, .. } = self;
         parker.publish_cpu(shared.unparker());
@@ -227,7 +227,7 @@ impl ThreadState {
     fn sleep(
         &mut self,
         deadline_ns: Option<u64>,
-        incoming: &mut impl Incoming,
+        incoming: &mut impl IncomingMessages,
     ) -> Result<(), RunError> {
         let Self { shared, parker, reactor, .. } = self;
         let mut answer = Ok(());
@@ -251,7 +251,7 @@ impl ThreadState {
             parked = park(earlier_deadline_ns(PUSH_AGAIN_NS, deadline_ns), &mut poll);
         }
         if parked != ParkResult::NotParked {
-            stage::woken();
+            stage::record_woken();
             self.parks += 1;
             self.wakeups += u64::from(parked == ParkResult::Unparked);
         }
@@ -261,7 +261,7 @@ impl ThreadState {
     /// Records that a message was sent to a machine of another thread, which may reply.
     #[inline]
     pub(crate) fn expect_reply_from(&mut self, shared: &SharedThreadState) {
-        self.parker.expect(shared.unparker());
+        self.parker.expect_answer_from(shared.unparker());
     }
 
     /// Records that messages were sent to machines of these threads, which may reply.
@@ -272,7 +272,7 @@ impl ThreadState {
     ) {
         let Self { parker, shared, .. } = self;
         let others = shared_threads.filter(|other| !std::ptr::eq(*other, &**shared));
-        parker.expect_all(others.map(SharedThreadState::unparker));
+        parker.expect_answers_from(others.map(SharedThreadState::unparker));
     }
 
     /// Makes the system call that announces a message from the thread to itself, if each message is notified.
@@ -284,7 +284,7 @@ impl ThreadState {
     }
 
     /// Writes the thread's counters to `stats`.
-    pub(crate) fn count(&self, stats: &mut Stats) {
+    pub(crate) fn write_counts(&self, stats: &mut Stats) {
         stats.parks = self.parks;
         stats.wakeups = self.wakeups;
         stats.spins = self.spins;

@@ -74,7 +74,7 @@ where
     F: Fn(PoolArc<T>) -> M + Send + Sync,
 {
     fn id(&self) -> usize {
-        self.address.id()
+        self.address.machine_address()
     }
 
     fn shared_thread(&self) -> &SharedThreadState {
@@ -86,7 +86,7 @@ where
     }
 
     fn send_from(&self, local_machines: &mut LocalMachines<'_>, value: PoolArc<T>) -> LocalSend {
-        let is_remote = !local_machines.has(&self.address);
+        let is_remote = !local_machines.contains(&self.address);
         let is_accepted = match is_remote {
             true => self.send(value),
             false => local_machines.send(&self.address, (self.wrap)(value)).is_ok(),
@@ -136,7 +136,7 @@ impl<T: Send + Sync + 'static> Topic<T> {
         // Made outside the closure, so that a refused subscription is dropped after the lock is released.
         let new: Arc<dyn Subscriber<T>> = Arc::new(Subscription { address: address.clone(), wrap });
         self.state.change(|list| {
-            if list.iter().any(|one| one.id() == address.id()) {
+            if list.iter().any(|one| one.id() == address.machine_address()) {
                 return None;
             }
             let mut list = list.to_vec();
@@ -151,7 +151,7 @@ impl<T: Send + Sync + 'static> Topic<T> {
     /// # Blocking
     /// As [`subscribe`](Self::subscribe).
     pub fn unsubscribe<M>(&self, address: &Address<M>) -> bool {
-        self.state.remove(|one| one.id() == address.id())
+        self.state.remove(|one| one.id() == address.machine_address())
     }
 
     /// Returns the number of subscribed machines.

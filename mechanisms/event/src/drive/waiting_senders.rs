@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Calls `wake_machine` before each sleep: the machine may sleep with a full inbox, if all messages were sent without
 /// waking it.
 #[cold]
-pub(crate) fn wait<M>(
+pub(crate) fn wait_for_space<M>(
     senders: &WaitingSenders,
     message: M,
     wait_ns_max: u64,
@@ -30,7 +30,7 @@ pub(crate) fn wait<M>(
 
 /// Wakes up to `senders_max` of the waiting senders, which then try again; called by the machine.
 #[cold]
-pub(crate) fn admit(senders: &WaitingSenders, senders_max: u32) {
+pub(crate) fn admit_senders(senders: &WaitingSenders, senders_max: u32) {
     senders.admit(|word| {
         futex::wake(word, senders_max, Scope::Private);
     });

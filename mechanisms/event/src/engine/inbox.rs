@@ -39,13 +39,13 @@ pub struct DropOldestQueue<M> {
 const BATCH_MAX: usize = 64;
 
 /// Creates an inbox that refuses messages when it is full; returns its two ends.
-pub fn ring<M>(messages_max: u32) -> Result<(InboxSender<M>, Inbox<M>), CapacityError> {
+pub fn ring_inbox<M>(messages_max: u32) -> Result<(InboxSender<M>, Inbox<M>), CapacityError> {
     let (producer, consumer) = mpsc::ring(messages_max)?;
     Ok((InboxSender::Ring(producer), Inbox::Ring(consumer)))
 }
 
 /// Creates an inbox that drops its oldest message when it is full; returns its two ends.
-pub fn drop_oldest<M>(messages_max: u32) -> (InboxSender<M>, Inbox<M>) {
+pub fn drop_oldest_inbox<M>(messages_max: u32) -> (InboxSender<M>, Inbox<M>) {
     let queue = Arc::new(DropOldestQueue {
         messages: CachePadded::new(Mutex::new(VecDeque::new())),
         messages_max: messages_max as usize,
@@ -162,7 +162,7 @@ impl<M> Inbox<M> {
     }
 
     /// Returns the number of messages that were dropped because newer ones arrived.
-    pub fn dropped(&self) -> u64 {
+    pub fn dropped_count(&self) -> u64 {
         match self {
             Inbox::Ring(_) => 0,
             // Relaxed: a count.
@@ -210,11 +210,11 @@ mod tests {
 
     #[test]
     fn full_queue_drops_and_counts_the_oldest_messages() {
-        let (inbox_sender, mut inbox) = drop_oldest(3);
+        let (inbox_sender, mut inbox) = drop_oldest_inbox(3);
         for number in 0..10 {
             assert!(inbox_sender.push(number).is_ok());
         }
-        assert_eq!((inbox.dropped(), inbox.len()), (7, 3));
+        assert_eq!((inbox.dropped_count(), inbox.len()), (7, 3));
         assert_eq!(std::iter::from_fn(|| inbox.pop()).collect::<Vec<_>>(), [7, 8, 9]);
         assert!(inbox.is_empty());
     }
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn queue_that_drops_the_oldest_holds_messages_max_and_the_rest_of_one_batch() {
         for messages_max in [1, 3, BATCH_MAX, 1000] {
-            let (inbox_sender, mut inbox) = drop_oldest(messages_max as u32);
+            let (inbox_sender, mut inbox) = drop_oldest_inbox(messages_max as u32);
             let fill = || (0..2 * messages_max).for_each(|it| inbox_sender.push(it).expect("open"));
             fill();
             assert!(inbox.pop().is_some());
@@ -233,7 +233,9 @@ mod tests {
 
     #[test]
     fn closed_inbox_refuses_new_messages_and_returns_earlier_ones() {
-        for (inbox_sender, mut inbox) in [ring(4).expect("create a ring"), drop_oldest(4)] {
+        for (inbox_sender, mut inbox) in
+            [ring_inbox(4).expect("create a ring"), drop_oldest_inbox(4)]
+        {
             assert!(inbox_sender.push(1).is_ok());
             inbox.close();
             assert!(inbox_sender.is_closed());
@@ -246,7 +248,7 @@ mod tests {
 
     #[test]
     fn dropped_inbox_drops_its_messages() {
-        for (inbox_sender, inbox) in [ring(4).expect("create a ring"), drop_oldest(4)] {
+        for (inbox_sender, inbox) in [ring_inbox(4).expect("create a ring"), drop_oldest_inbox(4)] {
             let message = std::sync::Arc::new(());
             assert!(inbox_sender.push(std::sync::Arc::clone(&message)).is_ok());
             drop(inbox);

@@ -8,7 +8,7 @@ use super::inbox::Inbox;
 /// later. A sender that is preempted in between hides the messages behind it. Their senders have already woken the
 /// thread, in vain, and the preempted sender does not wake it if it uses `send_quiet`. So a thread must not sleep for
 /// long while a push has begun: it checks again after a short time.
-pub trait Incoming {
+pub trait IncomingMessages {
     /// Returns `true` if a message can be popped; after `false`, a sender may have pushed one since.
     fn has_any(&self) -> bool;
 
@@ -18,7 +18,7 @@ pub trait Incoming {
     fn has_begun_push(&mut self) -> bool;
 }
 
-impl<M> Incoming for Inbox<M> {
+impl<M> IncomingMessages for Inbox<M> {
     #[inline]
     fn has_any(&self) -> bool {
         !self.is_empty()

@@ -11,10 +11,10 @@
 //! A quiet sender that has taken its slot in an inbox or in the queue, but has not filled it yet,
 //! hides the senders behind it; a waking sender behind it also wakes the thread in vain. So the thread
 //! does not sleep for long while a push has begun, into the queue or into the inbox of a machine that
-//! was in the queue: see [`Incoming`]. While the queue is blocked in this way, the thread looks for
+//! was in the queue: see [`IncomingMessages`]. While the queue is blocked in this way, the thread looks for
 //! messages in the inboxes of all machines: see [`ReadyQueue::is_blocked`].
 
-use super::incoming::Incoming;
+use super::incoming::IncomingMessages;
 use handover_base::sync::atomic::{AtomicU8, Ordering, fence};
 use handover_base::sync::{CachePadded, hint};
 use handover_ring::{CapacityError, PushError, mpsc};
@@ -165,7 +165,7 @@ impl ReadyQueue {
     }
 }
 
-impl<F: FnMut(u32) -> usize> Incoming for ThreadInboxes<'_, F> {
+impl<F: FnMut(u32) -> usize> IncomingMessages for ThreadInboxes<'_, F> {
     #[inline]
     fn has_any(&self) -> bool {
         !self.ready_queue.is_empty()

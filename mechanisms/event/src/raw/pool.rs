@@ -133,7 +133,7 @@ impl<T> Pool<T> {
     #[inline]
     pub fn put_shared(&mut self, value: T, holders_count: u32) -> Result<PoolArcs<T>, PoolFull<T>> {
         if holders_count == 0 || holders_count >= HOLDERS_LIMIT {
-            return Ok(self.put(value)?.share().shares(holders_count));
+            return Ok(self.put(value)?.share().clone_for_holders(holders_count));
         }
         match self.free_slot().or_else(|| self.find_or_grow()) {
             Some(slot) => {
@@ -404,7 +404,7 @@ impl<T> PoolArc<T> {
 impl<T> PoolArc<T> {
     /// Creates `holders_count` further handles of the value at once.
     #[inline]
-    pub(crate) fn shares(&self, holders_count: u32) -> PoolArcs<T> {
+    pub(crate) fn clone_for_holders(&self, holders_count: u32) -> PoolArcs<T> {
         // Before the addition, which could reach the bit beside the count.
         if holders_count < HOLDERS_LIMIT {
             // Relaxed: new holders are made from an existing one, which keeps the value alive.
@@ -422,7 +422,7 @@ impl<T> Clone for PoolArc<T> {
     #[inline]
     fn clone(&self) -> Self {
         let slot = self.slot;
-        core::mem::forget(self.shares(1));
+        core::mem::forget(self.clone_for_holders(1));
         Self { slot }
     }
 }

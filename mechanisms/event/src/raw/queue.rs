@@ -14,12 +14,12 @@ pub(crate) struct AnyQueue {
 
 impl AnyQueue {
     /// Creates an empty queue of messages of type `M`.
-    pub(crate) fn of<M: Send + 'static>() -> Self {
+    pub(crate) fn for_messages<M: Send + 'static>() -> Self {
         Self::new(VecDeque::<M>::new())
     }
 
     /// Creates a value without a queue.
-    pub(crate) fn none() -> Self {
+    pub(crate) fn without_type() -> Self {
         Self::new(())
     }
 
@@ -52,12 +52,12 @@ mod tests {
 
     #[test]
     fn queue_is_found_by_the_type_of_its_messages_alone() {
-        let mut queue = AnyQueue::of::<u32>();
+        let mut queue = AnyQueue::for_messages::<u32>();
         queue.get_mut::<u32>().expect("its type").extend([1, 2]);
         assert_eq!(queue.get::<u32>().map(VecDeque::len), Some(2));
         assert_eq!(queue.get_mut::<u32>().and_then(VecDeque::pop_front), Some(1));
         assert!(queue.get::<i32>().is_none() && queue.get_mut::<i32>().is_none());
-        let mut none = AnyQueue::none();
+        let mut none = AnyQueue::without_type();
         assert!(none.get::<()>().is_none() && none.get_mut::<()>().is_none());
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Blocks `signals` for the calling thread and for threads that it starts afterwards, and opens a descriptor that
 /// reads them. The error holds the failed call and its error number.
-pub(crate) fn block(signals: &[i32]) -> Result<OwnedFd, (&'static str, Errno)> {
+pub(crate) fn block_signals(signals: &[i32]) -> Result<OwnedFd, (&'static str, Errno)> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigemptyset initialises the whole set through the pointer, which is valid for writes.
     let answer = unsafe { libc::sigemptyset(set.as_mut_ptr()) };
@@ -34,7 +34,7 @@ pub(crate) fn block(signals: &[i32]) -> Result<OwnedFd, (&'static str, Errno)> {
 }
 
 /// Reads the number of the next pending signal; `None` if no signal is pending.
-pub(crate) fn next(fd: &OwnedFd) -> Option<i32> {
+pub(crate) fn read_signal(fd: &OwnedFd) -> Option<i32> {
     const BYTES: usize = size_of::<libc::signalfd_siginfo>();
     let mut info = MaybeUninit::<libc::signalfd_siginfo>::zeroed();
     // SAFETY: `info` is writable and BYTES long.

@@ -353,9 +353,9 @@ fn idle_machine_sleeps_exactly_until_its_deadline() {
     let started = Instant::now();
     let mut machine = Machine::new(handler(|(), cx| cx.stop()), Config::default()).expect("valid");
     machine.context().after(100 * MS, ()).expect("a timer");
-    let before = handover_base::usage::thread();
+    let before = handover_base::usage::thread_usage();
     assert_eq!(machine.run(), Ok(EndReason::Stopped));
-    let used = handover_base::usage::thread() - before;
+    let used = handover_base::usage::thread_usage() - before;
     assert!(started.elapsed() >= 100 * MS);
     let stats = machine.stats();
     assert_eq!((stats.parks, stats.wakeups), (1, 0), "one sleep, ended by the deadline");
@@ -411,7 +411,7 @@ fn two_machines_exchange_messages_on_one_cpu_and_on_two() {
             }
         }
     }
-    let cpus = handover_base::affinity::mask();
+    let cpus = handover_base::affinity::thread_cpus();
     for second in [cpus[0], cpus[cpus.len() - 1]] {
         let new = |cpu| Machine::new(Hand { to: None, cpu }, Config::default()).expect("valid");
         let (mut a, mut b) = (new(cpus[0]), new(second));

@@ -1,6 +1,6 @@
 //! Bounded channel between fibers and threads, first in, first out.
 
-use super::this_fiber::{deadline_ns, is_past};
+use super::this_fiber::{deadline_ns_after, has_passed};
 use super::wait;
 use super::waitlist::remove_waiter;
 use crate::raw::Waiter;
@@ -154,7 +154,7 @@ impl<T> Sender<T> {
                 Err(TrySendError::Disconnected(refused)) => return Err(SendError(refused)),
                 Err(TrySendError::Full(refused)) => value = refused,
             }
-            wait::wait(|waiter| self.enqueue(waiter));
+            wait::suspend_caller(|waiter| self.enqueue(waiter));
         }
     }
 
@@ -187,7 +187,7 @@ impl<T> Sender<T> {
     /// # Blocking
     /// As [`send`](Self::send), until the time-out.
     pub fn send_timeout(&self, value: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
-        self.send_until_ns(value, deadline_ns(timeout))
+        self.send_until_ns(value, deadline_ns_after(timeout))
     }
 
     /// Sends a value, and waits for space until `deadline_ns` on CLOCK_MONOTONIC while the channel is full.
@@ -207,12 +207,12 @@ impl<T> Sender<T> {
                 }
                 Err(TrySendError::Full(refused)) => value = refused,
             }
-            if is_past(deadline_ns) {
+            if has_passed(deadline_ns) {
                 return Err(SendTimeoutError::TimedOut(value));
             }
             let withdraw =
                 |waiter: &Waiter| remove_waiter(&mut self.channel.lock().senders, waiter);
-            wait::wait_until(deadline_ns, |waiter| self.enqueue(waiter), withdraw);
+            wait::suspend_caller_until(deadline_ns, |waiter| self.enqueue(waiter), withdraw);
         }
     }
 
@@ -243,7 +243,7 @@ impl<T> Receiver<T> {
                 Err(TryRecvError::Disconnected) => return Err(RecvError),
                 Err(TryRecvError::Empty) => {}
             }
-            wait::wait(|waiter| self.enqueue(waiter));
+            wait::suspend_caller(|waiter| self.enqueue(waiter));
         }
     }
 
@@ -276,7 +276,7 @@ impl<T> Receiver<T> {
     /// # Blocking
     /// As [`recv`](Self::recv), until the time-out.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
-        self.recv_until_ns(deadline_ns(timeout))
+        self.recv_until_ns(deadline_ns_after(timeout))
     }
 
     /// Receives the oldest value, and waits until `deadline_ns` on CLOCK_MONOTONIC while the channel is empty.
@@ -294,12 +294,12 @@ impl<T> Receiver<T> {
                 Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
                 Err(TryRecvError::Empty) => {}
             }
-            if is_past(deadline_ns) {
+            if has_passed(deadline_ns) {
                 return Err(RecvTimeoutError::TimedOut);
             }
             let withdraw =
                 |waiter: &Waiter| remove_waiter(&mut self.channel.lock().receivers, waiter);
-            wait::wait_until(deadline_ns, |waiter| self.enqueue(waiter), withdraw);
+            wait::suspend_caller_until(deadline_ns, |waiter| self.enqueue(waiter), withdraw);
         }
     }
 

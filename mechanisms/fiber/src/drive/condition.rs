@@ -1,7 +1,7 @@
 //! Condition variable for fibers and threads.
 
 use super::mutex::{Mutex, MutexGuard};
-use super::this_fiber::{deadline_ns, is_past};
+use super::this_fiber::{deadline_ns_after, has_passed};
 use super::waitlist::Waitlist;
 use crate::raw::Waiter;
 use handover_base::sync::shared::{AtomicBool, Ordering};
@@ -49,7 +49,7 @@ impl Condition {
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         let mutex: &'a Mutex<T> = guard.mutex;
         let is_done = AtomicBool::new(false);
-        super::wait::wait(|waiter| {
+        super::wait::suspend_caller(|waiter| {
             let guard = guard; // moved out: the fiber's stack may be reused before this ends
             self.waiting.lock().waiters.push_back(waiter);
             // Only now: a notifier that locks the mutex afterwards finds this waiter in the list.
@@ -78,7 +78,7 @@ impl Condition {
         guard: MutexGuard<'a, T>,
         timeout: Duration,
     ) -> (MutexGuard<'a, T>, bool) {
-        self.wait_until_ns(guard, deadline_ns(timeout))
+        self.wait_until_ns(guard, deadline_ns_after(timeout))
     }
 
     /// Waits as [`wait`](Self::wait) does, until `deadline_ns` on CLOCK_MONOTONIC at most; returns
@@ -92,7 +92,7 @@ impl Condition {
         deadline_ns: u64,
     ) -> (MutexGuard<'a, T>, bool) {
         let mutex: &'a Mutex<T> = guard.mutex;
-        if is_past(deadline_ns) {
+        if has_passed(deadline_ns) {
             return (guard, false);
         }
         let commit = |waiter| {
@@ -102,8 +102,9 @@ impl Condition {
             drop(guard);
             None
         };
-        let is_notified =
-            super::wait::wait_until(deadline_ns, commit, |waiter| self.waiting.withdraw(waiter));
+        let is_notified = super::wait::suspend_caller_until(deadline_ns, commit, |waiter| {
+            self.waiting.withdraw(waiter)
+        });
         (mutex.lock(), is_notified)
     }
 

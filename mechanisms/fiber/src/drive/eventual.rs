@@ -1,10 +1,10 @@
 //! Value that is set later, and waited for.
 
-use super::this_fiber::{deadline_ns, is_past};
+use super::this_fiber::{deadline_ns_after, has_passed};
 use super::worker::Worker;
 use crate::SetError;
 use crate::raw::Waiter;
-use crate::raw::{GateCell, current};
+use crate::raw::{GateCell, this_worker};
 use handover_probe::probe;
 use std::fmt;
 use std::time::Duration;
@@ -88,7 +88,7 @@ impl<T> Eventual<T> {
     /// The cost of `wait`, plus a timer started and cancelled. A time-out walks the list of all
     /// waiters.
     pub fn wait_timeout(&self, timeout: Duration) -> Option<&T> {
-        self.test().or_else(|| self.wait_until_ns(deadline_ns(timeout)))
+        self.test().or_else(|| self.wait_until_ns(deadline_ns_after(timeout)))
     }
 
     /// Waits for the value until `deadline_ns` on CLOCK_MONOTONIC, and returns a reference to it;
@@ -101,7 +101,7 @@ impl<T> Eventual<T> {
             if let Some(value) = self.cell.get() {
                 return Some(value);
             }
-            if is_past(deadline_ns) {
+            if has_passed(deadline_ns) {
                 return None;
             }
             let value = self.spin_for_value().or_else(|| self.cell.wait_until(deadline_ns));
@@ -116,7 +116,7 @@ impl<T> Eventual<T> {
     #[inline]
     fn spin_for_value(&self) -> Option<&T> {
         probe!("fiber.wait", std::ptr::from_ref(self).addr());
-        if !current().is_some_and(Worker::has_no_ready_fiber) {
+        if !this_worker().is_some_and(Worker::has_no_ready_fiber) {
             return None;
         }
         let mut value = None;
@@ -148,7 +148,7 @@ impl<T> Eventual<T> {
 #[cold]
 #[inline(never)]
 fn spin_while_no_fiber_is_ready(poll: impl FnMut() -> bool) {
-    if let Some(worker) = current() {
+    if let Some(worker) = this_worker() {
         worker.spin(poll);
     }
 }

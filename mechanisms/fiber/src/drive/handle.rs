@@ -21,7 +21,7 @@ impl Handle {
         Self { shared }
     }
 
-    pub(super) fn shared(&self) -> &Arc<RuntimeState> {
+    pub(super) fn runtime_state(&self) -> &Arc<RuntimeState> {
         &self.shared
     }
 }

@@ -1,6 +1,6 @@
 //! Fair mutex for fibers and threads.
 
-use super::this_fiber::{deadline_ns, is_past};
+use super::this_fiber::{deadline_ns_after, has_passed};
 use super::waitlist::Waitlist;
 use crate::raw::MutexValue;
 use crate::raw::Waiter;
@@ -86,7 +86,7 @@ impl<T> Mutex<T> {
     /// # Blocking
     /// As [`lock`](Self::lock), until the time-out.
     pub fn lock_timeout(&self, timeout: Duration) -> Option<MutexGuard<'_, T>> {
-        self.lock_until_ns(deadline_ns(timeout))
+        self.lock_until_ns(deadline_ns_after(timeout))
     }
 
     /// Locks the mutex, and waits until `deadline_ns` on CLOCK_MONOTONIC while another participant
@@ -99,7 +99,7 @@ impl<T> Mutex<T> {
             if self.try_acquire() {
                 break;
             }
-            if is_past(deadline_ns) {
+            if has_passed(deadline_ns) {
                 return None;
             }
             if self.waiting.wait_until_unless(deadline_ns, |()| self.announce_waiter()) {

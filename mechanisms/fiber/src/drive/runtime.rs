@@ -5,7 +5,8 @@ use super::spawn::{JoinHandle, drop_unclaimed_result};
 use super::state::RuntimeState;
 use super::worker::Worker;
 use crate::raw::{
-    GuardKind, WorkerOwner, current, enter, install_fault_handler, set_timer_slack_1_ns,
+    GuardKind, WorkerOwner, install_fault_handler, set_timer_slack_1_ns, this_worker,
+    with_this_worker,
 };
 use crate::{Config, SpawnError, StartError};
 use handover_base::affinity;
@@ -71,10 +72,13 @@ impl Runtime {
     /// # Cost
     /// Starts a thread for each worker, and calibrates the clock at the first call in a process.
     pub fn new(config: Config) -> Result<Self, StartError> {
-        Self::start_all(config, false)
+        Self::start_workers(config, false)
     }
 
-    pub(crate) fn start_all(config: Config, can_steal_suspended: bool) -> Result<Self, StartError> {
+    pub(crate) fn start_workers(
+        config: Config,
+        can_steal_suspended: bool,
+    ) -> Result<Self, StartError> {
         config.validate()?;
         config.spin.validate()?;
         let workers_count = config.workers_count;
@@ -83,7 +87,7 @@ impl Runtime {
             Self { shared: RuntimeState::new(config, can_steal_suspended), threads: Vec::new() };
         for worker in 0..workers_count {
             let cpu = cpus.get(worker as usize).copied();
-            if let Err(error) = runtime.start(worker, cpu) {
+            if let Err(error) = runtime.start_worker(worker, cpu) {
                 runtime.stop();
                 return Err(error);
             }
@@ -91,7 +95,7 @@ impl Runtime {
         Ok(runtime)
     }
 
-    fn start(&mut self, worker: u32, cpu: Option<u32>) -> Result<(), StartError> {
+    fn start_worker(&mut self, worker: u32, cpu: Option<u32>) -> Result<(), StartError> {
         let shared = Arc::clone(&self.shared);
         let (sender, receiver) = mpsc::sync_channel(1);
         let thread = thread::Builder::new()
@@ -172,7 +176,7 @@ impl Runtime {
         stats.stacks_count = pool_stats.stacks_count;
         stats.stack_high_water_bytes = pool_stats.high_water_bytes;
         stats.stacks_resident_bytes = pool_stats.resident_bytes;
-        stats.has_mapped_guards = shared.stacks.guards() == Some(GuardKind::Mapping);
+        stats.has_mapped_guards = shared.stacks.guard_kind() == Some(GuardKind::Mapping);
         stats
     }
 
@@ -232,7 +236,8 @@ impl Runtime {
         if self.threads.is_empty() {
             return;
         }
-        let is_own = current().is_some_and(|worker| Arc::ptr_eq(worker.shared(), &self.shared));
+        let is_own =
+            this_worker().is_some_and(|worker| Arc::ptr_eq(worker.runtime_state(), &self.shared));
         assert!(
             !is_own,
             "deadlock: a fiber called shutdown() on the runtime that runs it, or dropped that runtime"
@@ -254,7 +259,7 @@ fn worker_main(shared: Arc<RuntimeState>, index: u32) {
     set_timer_slack_1_ns();
     let Some(owner) = WorkerOwner::claim(shared, index as usize) else { return };
     let Some(worker) = Worker::new(owner, index) else { return };
-    enter(&worker, || worker.run(drop_unclaimed_result));
+    with_this_worker(&worker, || worker.run(drop_unclaimed_result));
 }
 
 impl Drop for Runtime {

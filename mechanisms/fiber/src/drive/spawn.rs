@@ -2,11 +2,11 @@
 
 use super::handle::{Handle, Pool};
 use super::state::{ResolvedPool, RuntimeState};
-use super::this_fiber::{deadline_ns, is_past};
+use super::this_fiber::{deadline_ns_after, has_passed};
 use super::worker::Worker;
 use crate::raw::{
-    FiberSpec, HomeAddress, ResultHandle, Stack, UnclaimedResult, Withdrawals, current, fits,
-    prepare, wait_at, wait_at_until,
+    FiberSpec, HomeAddress, ResultHandle, Stack, UnclaimedResult, Withdrawals, closure_fits,
+    prepare_fiber, this_worker, wait_for_gate, wait_for_gate_until,
 };
 use crate::{FiberPanic, SpawnError};
 use handover_base::sync::shared::Ordering;
@@ -146,7 +146,7 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        Ok(JoinHandle { handle: spawn_in(handle.shared(), &self.options, f, true)? })
+        Ok(JoinHandle { handle: spawn_in(handle.runtime_state(), &self.options, f, true)? })
     }
 
     /// Spawns the fiber as [`spawn_on`](Self::spawn_on) does, without a handle for its result.
@@ -158,7 +158,7 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        spawn_in(handle.shared(), &self.options, f, false).map(drop)
+        spawn_in(handle.runtime_state(), &self.options, f, false).map(drop)
     }
 }
 
@@ -184,7 +184,7 @@ impl Handle {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        spawn_in(self.shared(), &SpawnOptions::default(), f, false).map(drop)
+        spawn_in(self.runtime_state(), &SpawnOptions::default(), f, false).map(drop)
     }
 }
 
@@ -198,7 +198,7 @@ where
     F: FnOnce() -> T + 'static,
     T: 'static,
 {
-    let worker = current().ok_or(SpawnError::NotInFiber)?;
+    let worker = this_worker().ok_or(SpawnError::NotInFiber)?;
     let handle = spawn_from_worker(worker, options, f, is_attached)?;
     Ok(JoinHandle { handle })
 }
@@ -214,13 +214,14 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    if let Some(worker) = current().filter(|worker| Arc::ptr_eq(worker.shared(), shared)) {
+    if let Some(worker) = this_worker().filter(|worker| Arc::ptr_eq(worker.runtime_state(), shared))
+    {
         return spawn_from_worker(worker, options, f, is_attached);
     }
     check_size::<F, T>(shared)?;
     let pool = find_pool(shared, options)?;
     let worker_index = named_worker(shared, options)?;
-    let stack = shared.stacks.take()?;
+    let stack = shared.stacks.take_stack()?;
     // SeqCst: pairs, together with the load below, with close(), which sets the flag and then
     // counts: either the closing side counts this fiber, or this thread sees the flag.
     let number = shared.spawned_outside.fetch_add(1, Ordering::SeqCst);
@@ -232,10 +233,10 @@ where
         shared.stacks.release([stack]);
         return Err(SpawnError::ShuttingDown);
     }
-    let worker = &shared.workers[worker_index.unwrap_or_else(|| pool.next_worker())];
+    let worker = &shared.workers[worker_index.unwrap_or_else(|| pool.next_worker_index())];
     probe!("fiber.create", number);
-    let spec = spec(shared, options, pool, HomeAddress::of(worker), number + 1);
-    let (fiber, handle) = prepare(stack, spec, is_attached, f);
+    let spec = spec(shared, options, pool, HomeAddress::for_worker(worker), number + 1);
+    let (fiber, handle) = prepare_fiber(stack, spec, is_attached, f);
     fiber.push_to_home(false);
     Ok(handle)
 }
@@ -287,7 +288,7 @@ fn spec(
 #[inline]
 fn check_size<F, T>(shared: &RuntimeState) -> Result<(), SpawnError> {
     let stack_bytes = shared.stacks.stack_bytes();
-    if fits::<F, T>(stack_bytes) {
+    if closure_fits::<F, T>(stack_bytes) {
         return Ok(());
     }
     Err(SpawnError::TooLarge {
@@ -300,7 +301,7 @@ fn check_size<F, T>(shared: &RuntimeState) -> Result<(), SpawnError> {
 /// Spawns a fiber that drops the result of another fiber, whose handle was dropped while it ran.
 #[cold]
 pub(super) fn drop_unclaimed_result(worker: &Worker, unread: UnclaimedResult) {
-    let drops = move || unread.finish(release);
+    let drops = move || unread.drop_result(release);
     // Without a stack for that fiber, the result is leaked.
     let _ = spawn_local_detached(worker, drops);
 }
@@ -326,7 +327,7 @@ where
     F: FnOnce() -> T + 'static,
     T: 'static,
 {
-    let shared = worker.shared();
+    let shared = worker.runtime_state();
     check_size::<F, T>(shared)?;
     let pool = find_pool(shared, options)?;
     let is_served = pool.is_served_by(worker.index());
@@ -334,18 +335,22 @@ where
         Some(index) => index,
         None if is_served => worker.index() as usize,
         None if options.is_local => return Err(SpawnError::NotInPool { worker: worker.index() }),
-        None => pool.next_worker(),
+        None => pool.next_worker_index(),
     };
     let stack = worker.take_stack()?;
-    let id = worker.next_id();
+    let id = worker.next_fiber_id();
     probe!("fiber.create", id);
     let is_here = index == worker.index() as usize;
-    let home = if is_here { worker.address() } else { HomeAddress::of(&shared.workers[index]) };
+    let home = if is_here {
+        worker.home_address()
+    } else {
+        HomeAddress::for_worker(&shared.workers[index])
+    };
     let spec = spec(shared, options, pool, home, id);
-    let (fiber, handle) = prepare(stack, spec, is_attached, f);
-    worker.counts().add_spawned();
+    let (fiber, handle) = prepare_fiber(stack, spec, is_attached, f);
+    worker.fiber_counts().add_spawned();
     if is_here {
-        worker.push(fiber);
+        worker.push_ready(fiber);
     } else {
         fiber.push_to_home(true);
     }
@@ -370,13 +375,13 @@ impl<T> JoinHandle<T> {
     pub fn join(mut self) -> Result<T, FiberPanic> {
         loop {
             let handle = self.handle.take().expect("the result was taken before join()");
-            match handle.take() {
+            match handle.take_result() {
                 Ok((result, stack)) => {
                     release(stack);
                     return result.map_err(FiberPanic);
                 }
                 Err(handle) => {
-                    wait_at(handle.finished());
+                    wait_for_gate(handle.finished_gate());
                     self.handle = Some(handle);
                 }
             }
@@ -393,7 +398,7 @@ impl<T> JoinHandle<T> {
     /// # Blocking
     /// As [`join`](Self::join), until the time-out.
     pub fn join_timeout(self, timeout: Duration) -> Result<Result<T, FiberPanic>, Self> {
-        self.join_until_ns(deadline_ns(timeout))
+        self.join_until_ns(deadline_ns_after(timeout))
     }
 
     /// Waits as [`join_timeout`](Self::join_timeout), until `deadline_ns` on CLOCK_MONOTONIC;
@@ -406,11 +411,11 @@ impl<T> JoinHandle<T> {
     /// As [`join`](Self::join), until the deadline.
     pub fn join_until_ns(self, deadline_ns: u64) -> Result<Result<T, FiberPanic>, Self> {
         while !self.is_finished() {
-            if is_past(deadline_ns) {
+            if has_passed(deadline_ns) {
                 return Err(self);
             }
             if let Some(handle) = &self.handle {
-                wait_at_until(handle.finished(), &Withdrawals::new(), deadline_ns);
+                wait_for_gate_until(handle.finished_gate(), &Withdrawals::new(), deadline_ns);
             }
         }
         Ok(self.join())
@@ -419,7 +424,7 @@ impl<T> JoinHandle<T> {
     /// Returns `true` if the fiber has finished, so that [`join`](Self::join) returns at once.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.handle.as_ref().is_none_or(|handle| handle.finished().is_set())
+        self.handle.as_ref().is_none_or(|handle| handle.finished_gate().is_set())
     }
 
     /// Returns the number of the fiber, which is unique in its runtime.
@@ -439,8 +444,10 @@ impl<T> JoinHandle<T> {
 /// into the stack pool.
 #[inline]
 fn release(stack: Stack) {
-    match current() {
-        Some(worker) if stack.belongs_to(worker.shared().stacks) => worker.release_stack(stack),
+    match this_worker() {
+        Some(worker) if stack.belongs_to(worker.runtime_state().stacks) => {
+            worker.release_stack(stack)
+        }
         _ => stack.release(),
     }
 }
@@ -458,7 +465,7 @@ impl<T> JoinHandle<T> {
     #[cold]
     fn detach(handle: ResultHandle<T>) {
         if let Err(handle) = handle.abandon()
-            && let Ok((result, stack)) = handle.take()
+            && let Ok((result, stack)) = handle.take_result()
         {
             release(stack);
             drop(result);

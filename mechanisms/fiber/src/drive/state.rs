@@ -17,14 +17,14 @@ pub(crate) struct WorkerState {
     pub(crate) unparker: Unparker,
     pub(crate) queue: CachePadded<BiasedLock<ReadyQueue>>,
     pub(crate) offers: Offers,
-    pub(crate) counters: CachePadded<Counters>,
+    pub(crate) counters: CachePadded<WorkerCounters>,
     is_claimed: AtomicBool,
     runtime: Weak<RuntimeState>,
 }
 
 /// Statistics of a worker, written by that worker only.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct WorkerCounters {
     pub(crate) counts: FiberCounts,
     pub(crate) panicked: AtomicU64,
     pub(crate) switches: AtomicU64,
@@ -34,7 +34,7 @@ pub(crate) struct Counters {
 
 /// Adds `count` to a counter that no other thread writes.
 #[inline]
-pub(crate) fn add(counter: &AtomicU64, count: u64) {
+pub(crate) fn add_to_counter(counter: &AtomicU64, count: u64) {
     // Relaxed: a statistic.
     counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);
 }
@@ -53,13 +53,13 @@ impl WorkerState {
     }
 
     /// Claims this state for a worker thread; returns `true` to the first caller only.
-    pub(crate) fn claim(&self) -> bool {
+    pub(crate) fn claim_ownership(&self) -> bool {
         // Relaxed: later callers are only turned away.
         !self.is_claimed.swap(true, Ordering::Relaxed)
     }
 
     /// Returns a reference to the runtime that keeps it alive; `None` if the runtime was dropped.
-    pub(crate) fn runtime_ref(&self) -> Option<Arc<RuntimeState>> {
+    pub(crate) fn upgrade_runtime(&self) -> Option<Arc<RuntimeState>> {
         self.runtime.upgrade()
     }
 
@@ -170,7 +170,7 @@ impl ResolvedPool {
     }
 
     /// Returns the index of the worker for the next fiber that another thread than a worker spawns, round robin.
-    pub(crate) fn next_worker(&self) -> usize {
+    pub(crate) fn next_worker_index(&self) -> usize {
         // Relaxed: any worker of the pool will do.
         let turn = self.next.fetch_add(1, Ordering::Relaxed) as usize;
         self.workers[turn % self.workers.len()] as usize

@@ -1,6 +1,6 @@
 //! Operations of a fiber on itself: yielding, sleeping, identity.
 
-use crate::raw::{current, id_of, park, suspend};
+use crate::raw::{park_running, running_fiber_id, suspend_running, this_worker};
 use handover_base::clock;
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use std::time::Duration;
 /// Blocks until the fibers that are ahead in the queue have run.
 #[inline(always)] // see raw::park
 pub fn yield_now() {
-    match current().and_then(|worker| worker.running()) {
-        Some(running) => suspend(running),
+    match this_worker().and_then(|worker| worker.running_fiber()) {
+        Some(running) => suspend_running(running),
         None => std::thread::yield_now(),
     }
 }
@@ -22,7 +22,7 @@ pub fn yield_now() {
 /// Blocks the fiber; its worker runs others. On an ordinary thread, blocks the thread.
 #[inline(always)] // see raw::park
 pub fn sleep(duration: Duration) {
-    sleep_until_ns(deadline_ns(duration));
+    sleep_until_ns(deadline_ns_after(duration));
 }
 
 /// Suspends the calling fiber or thread until `deadline_ns` on CLOCK_MONOTONIC.
@@ -31,20 +31,20 @@ pub fn sleep(duration: Duration) {
 /// As [`sleep`].
 #[inline(always)] // see raw::park
 pub fn sleep_until_ns(deadline_ns: u64) {
-    let Some(worker) = current() else { return sleep_as_thread(deadline_ns) };
-    let Some(running) = worker.running() else { return };
-    park(running, |fiber| worker.sleep_until(deadline_ns, fiber));
+    let Some(worker) = this_worker() else { return sleep_as_thread(deadline_ns) };
+    let Some(running) = worker.running_fiber() else { return };
+    park_running(running, |fiber| worker.sleep_until(deadline_ns, fiber));
 }
 
 /// Returns the deadline on CLOCK_MONOTONIC, in ns, that is `timeout` from now.
 #[inline]
-pub(super) fn deadline_ns(timeout: Duration) -> u64 {
+pub(super) fn deadline_ns_after(timeout: Duration) -> u64 {
     let nanos = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
     now_ns().saturating_add(nanos)
 }
 
 /// Returns `true` if `deadline_ns` has passed.
-pub(super) fn is_past(deadline_ns: u64) -> bool {
+pub(super) fn has_passed(deadline_ns: u64) -> bool {
     now_ns() >= deadline_ns
 }
 
@@ -70,11 +70,11 @@ pub fn is_fiber() -> bool {
 /// Returns the number of the calling fiber; `None` if the caller is no fiber.
 #[must_use]
 pub fn current_id() -> Option<u64> {
-    current().and_then(|worker| worker.running()).map(id_of)
+    this_worker().and_then(|worker| worker.running_fiber()).map(running_fiber_id)
 }
 
 /// Returns the index, from 0, of the calling fiber's worker; `None` if the caller is no fiber.
 #[must_use]
 pub fn current_worker() -> Option<u32> {
-    current().map(|worker| worker.index())
+    this_worker().map(|worker| worker.index())
 }

@@ -1,6 +1,6 @@
 //! Waiting and waking: a fiber leaves its worker to others, a thread sleeps.
 
-use crate::raw::{Runnable, ThreadWaiter, Waiter, current, park, wait_until as wait_fiber_until};
+use crate::raw::{Runnable, ThreadWaiter, Waiter, park_running, suspend_fiber_until, this_worker};
 use handover_base::clock;
 use std::sync::Arc;
 use std::thread;
@@ -23,7 +23,7 @@ impl Waiter {
 
 #[inline]
 fn wake_fiber(fiber: Runnable) {
-    match current() {
+    match this_worker() {
         Some(worker) => worker.wake(fiber),
         None => fiber.push_to_home(false),
     }
@@ -34,11 +34,11 @@ fn wake_fiber(fiber: Runnable) {
 ///
 /// `commit` runs once the fiber is suspended, on its worker: the fiber may be woken at once.
 #[inline(always)] // see raw::park
-pub(crate) fn wait(commit: impl FnOnce(Waiter) -> Option<Waiter>) {
-    let Some(running) = current().and_then(|worker| worker.running()) else {
+pub(crate) fn suspend_caller(commit: impl FnOnce(Waiter) -> Option<Waiter>) {
+    let Some(running) = this_worker().and_then(|worker| worker.running_fiber()) else {
         return wait_as_thread(commit);
     };
-    park(running, |fiber| match commit(Waiter::Fiber(fiber)) {
+    park_running(running, |fiber| match commit(Waiter::Fiber(fiber)) {
         Some(Waiter::Fiber(fiber)) => Some(fiber),
         _ => None,
     });
@@ -46,13 +46,15 @@ pub(crate) fn wait(commit: impl FnOnce(Waiter) -> Option<Waiter>) {
 
 /// Waits as `wait` does, until `deadline_ns` at most; returns `true` if the caller was woken, or `commit` returned the
 /// waiter. `withdraw` removes the waiter that `commit` has stored, and returns `true` if it was still stored.
-pub(crate) fn wait_until(
+pub(crate) fn suspend_caller_until(
     deadline_ns: u64,
     commit: impl FnOnce(Waiter) -> Option<Waiter>,
     withdraw: impl FnMut(&Waiter) -> bool,
 ) -> bool {
-    match current().and_then(|worker| Some((worker, worker.running()?))) {
-        Some((worker, running)) => wait_fiber_until(worker, running, deadline_ns, commit, withdraw),
+    match this_worker().and_then(|worker| Some((worker, worker.running_fiber()?))) {
+        Some((worker, running)) => {
+            suspend_fiber_until(worker, running, deadline_ns, commit, withdraw)
+        }
         None => wait_as_thread_until(deadline_ns, commit, withdraw),
     }
 }

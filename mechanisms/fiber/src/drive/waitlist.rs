@@ -30,7 +30,7 @@ impl<S> Waitlist<S> {
     /// Waits until another participant wakes the caller; returns at once if `decide` returns `true` for the state.
     #[inline(always)] // see raw::park
     pub(crate) fn wait_unless(&self, decide: impl FnOnce(&mut S) -> bool) {
-        super::wait::wait(|waiter| {
+        super::wait::suspend_caller(|waiter| {
             let mut locked = self.lock();
             if decide(&mut locked.state) {
                 return Some(waiter);
@@ -55,7 +55,7 @@ impl<S> Waitlist<S> {
             locked.waiters.push_back(waiter);
             None
         };
-        super::wait::wait_until(deadline_ns, commit, |waiter| self.withdraw(waiter))
+        super::wait::suspend_caller_until(deadline_ns, commit, |waiter| self.withdraw(waiter))
     }
 
     /// Removes a waiter whose deadline has passed; returns `true` if it was still queued.

@@ -1,12 +1,12 @@
 //! A worker: runs ready fibers, wakes fibers whose deadline has passed, and sleeps when there are neither.
 
-use super::state::{RuntimeState, add};
+use super::state::{RuntimeState, add_to_counter};
 use crate::engine::counts::FiberCounts;
 use crate::engine::{PollInterval, SleepLead};
 use crate::error::StackError;
 use crate::raw::{
-    Control, FiberRemains, FinishedFiber, HomeAddress, Outcome, Runnable, Stack, TimerPayload,
-    UnclaimedResult, Waiter, WorkerOwner,
+    FiberControl, FiberRemains, FinishedFiber, HomeAddress, ResumeOutcome, Runnable, Stack,
+    TimerPayload, UnclaimedResult, Waiter, WorkerOwner,
 };
 use handover_base::clock;
 use handover_base::sync::shared::Ordering;
@@ -42,7 +42,7 @@ pub(crate) struct Worker {
     owner: WorkerOwner,
     index: u32,
     can_steal: bool,
-    running: Cell<Option<NonNull<Control>>>,
+    running: Cell<Option<NonNull<FiberControl>>>,
     wheel: RefCell<Wheel<TimerPayload>>,
     parker: RefCell<Parker>,
     /// Reused buffer of [`expire`](Self::expire) for the timers that are due.
@@ -71,7 +71,7 @@ pub(crate) struct Worker {
 impl Worker {
     /// Creates the worker whose state `owner` has claimed; `None` if its timer wheel or parker cannot be created.
     pub(crate) fn new(owner: WorkerOwner, index: u32) -> Option<Self> {
-        let shared = Arc::clone(owner.shared());
+        let shared = Arc::clone(owner.runtime_state());
         let now_ns = clock::now_ns();
         Some(Self {
             index,
@@ -101,8 +101,8 @@ impl Worker {
     }
 
     #[inline]
-    pub(crate) fn shared(&self) -> &Arc<RuntimeState> {
-        self.owner.shared()
+    pub(crate) fn runtime_state(&self) -> &Arc<RuntimeState> {
+        self.owner.runtime_state()
     }
 
     #[inline]
@@ -111,19 +111,19 @@ impl Worker {
     }
 
     #[inline]
-    pub(crate) fn address(&self) -> HomeAddress {
-        self.owner.address()
+    pub(crate) fn home_address(&self) -> HomeAddress {
+        self.owner.home_address()
     }
 
     /// Returns the control block of the running fiber; `None` if no fiber runs.
     #[inline]
-    pub(crate) fn running(&self) -> Option<NonNull<Control>> {
+    pub(crate) fn running_fiber(&self) -> Option<NonNull<FiberControl>> {
         self.running.get()
     }
 
     /// Returns a new fiber number, unique in the runtime.
     #[inline]
-    pub(crate) fn next_id(&self) -> u64 {
+    pub(crate) fn next_fiber_id(&self) -> u64 {
         let id = self.next_id.get();
         self.next_id.set(id + 1);
         id
@@ -131,13 +131,13 @@ impl Worker {
 
     /// Returns the counters of fibers that were spawned, and that finished, on this worker.
     #[inline]
-    pub(crate) fn counts(&self) -> &FiberCounts {
+    pub(crate) fn fiber_counts(&self) -> &FiberCounts {
         &self.owner.counters.counts
     }
 
     /// Appends a ready fiber of this worker to the run queue.
     #[inline]
-    pub(crate) fn push(&self, fiber: Runnable) {
+    pub(crate) fn push_ready(&self, fiber: Runnable) {
         let pool = self.offered_pool(&fiber);
         self.owner.with_queue(|queue| queue.push(fiber));
         if let Some(pool) = pool {
@@ -148,7 +148,7 @@ impl Worker {
     /// Returns the index of the fiber's pool if other workers may steal the fiber once it is ready, else `None`.
     #[inline]
     fn offered_pool(&self, fiber: &Runnable) -> Option<u16> {
-        (self.can_steal && fiber.can_move()).then(|| fiber.pool())
+        (self.can_steal && fiber.can_migrate()).then(|| fiber.pool())
     }
 
     /// Appends a woken fiber to the run queue, and prefetches its stack frames if at least
@@ -158,13 +158,13 @@ impl Worker {
         if self.owner.with_queue(|queue| queue.count()) >= PREFETCH_READY_MIN {
             fiber.prefetch_frames();
         }
-        self.push(fiber);
+        self.push_ready(fiber);
     }
 
     /// Makes a woken fiber ready, on this worker or on the worker that it belongs to.
     #[inline]
     pub(crate) fn wake(&self, fiber: Runnable) {
-        if fiber.home() == self.address() {
+        if fiber.home() == self.home_address() {
             self.push_woken(fiber);
         } else {
             self.send(fiber);
@@ -173,7 +173,7 @@ impl Worker {
 
     /// Pushes a fiber of another worker into that worker's inbox.
     fn send(&self, fiber: Runnable) {
-        let is_same_runtime = fiber.belongs_to(self.shared());
+        let is_same_runtime = fiber.belongs_to(self.runtime_state());
         fiber.push_to_home(is_same_runtime);
     }
 
@@ -181,14 +181,14 @@ impl Worker {
     fn announce_stealable(&self, pool: u16) {
         // A worker that goes to sleep passes the heavy fence.
         let fence = || self.owner.fence_light();
-        if self.owner.offers.announce(&self.shared().idle_count, fence) {
+        if self.owner.offers.announce(&self.runtime_state().idle_count, fence) {
             self.wake_idle(pool);
         }
     }
 
     #[cold]
     fn wake_idle(&self, pool: u16) {
-        let shared = self.shared();
+        let shared = self.runtime_state();
         let pool = &shared.pools[usize::from(pool)];
         for (worker_state, worker) in shared.workers.iter().zip(0..) {
             if pool.is_served_by(worker) && worker_state.offers.try_wake() {
@@ -204,7 +204,7 @@ impl Worker {
         let mut stacks = self.stacks.borrow_mut();
         match stacks.pop() {
             Some(stack) => Ok(stack),
-            None => self.shared().stacks.take_many(STACKS_REFILL_COUNT, &mut stacks),
+            None => self.runtime_state().stacks.take_stacks(STACKS_REFILL_COUNT, &mut stacks),
         }
     }
 
@@ -214,7 +214,7 @@ impl Worker {
         let mut stacks = self.stacks.borrow_mut();
         stacks.push(stack);
         if stacks.len() > STACKS_CACHED_MAX {
-            self.shared().stacks.release(stacks.drain(STACKS_CACHED_MAX / 2..));
+            self.runtime_state().stacks.release(stacks.drain(STACKS_CACHED_MAX / 2..));
         }
     }
 
@@ -228,12 +228,12 @@ impl Worker {
     }
 
     /// Starts a timer with the payload `due`; returns `None` if there are too many timers.
-    pub(crate) fn start(&self, deadline_ns: u64, due: TimerPayload) -> Option<TimerId> {
+    pub(crate) fn start_timer(&self, deadline_ns: u64, due: TimerPayload) -> Option<TimerId> {
         self.wheel.borrow_mut().start(deadline_ns, due).ok()
     }
 
     /// Cancels a timer, if it has not expired yet.
-    pub(crate) fn cancel(&self, timer: TimerId) {
+    pub(crate) fn cancel_timer(&self, timer: TimerId) {
         self.wheel.borrow_mut().cancel(timer);
     }
 
@@ -266,17 +266,17 @@ impl Worker {
     /// result of a detached fiber.
     pub(crate) fn run(&self, drop_unclaimed: impl Fn(&Self, UnclaimedResult)) {
         // Relaxed: polled in each turn of the loop.
-        while !self.shared().is_stopped.load(Ordering::Relaxed) {
-            match self.next() {
+        while !self.runtime_state().is_stopped.load(Ordering::Relaxed) {
+            match self.next_fiber() {
                 Some(fiber) => self.run_from(fiber, &drop_unclaimed),
                 None => self.idle(),
             }
         }
-        self.shared().stacks.release(self.stacks.borrow_mut().drain(..));
+        self.runtime_state().stacks.release(self.stacks.borrow_mut().drain(..));
     }
 
     #[inline]
-    fn next(&self) -> Option<Runnable> {
+    fn next_fiber(&self) -> Option<Runnable> {
         if !self.owner.inbox.is_empty() {
             self.empty_inbox();
         }
@@ -292,27 +292,27 @@ impl Worker {
     #[inline]
     fn run_from(&self, mut fiber: Runnable, drop_unclaimed: &impl Fn(&Self, UnclaimedResult)) {
         loop {
-            self.running.set(Some(fiber.running()));
+            self.running.set(Some(fiber.control_address()));
             probe!("fiber.switch", fiber.id());
             match fiber.resume() {
-                Outcome::Yielded(yielded) => {
+                ResumeOutcome::Yielded(yielded) => {
                     let left = self.until_poll.get();
                     if left == 0 || !self.owner.inbox.is_empty() {
-                        self.push(yielded);
+                        self.push_ready(yielded);
                         return;
                     }
                     self.until_poll.set(left - 1);
-                    let (before, pool) = (yielded.running(), self.offered_pool(&yielded));
-                    fiber = self.owner.with_queue(|queue| queue.rotate(yielded));
+                    let (before, pool) = (yielded.control_address(), self.offered_pool(&yielded));
+                    fiber = self.owner.with_queue(|queue| queue.push_then_pop(yielded));
                     if let Some(pool) = pool
-                        && fiber.running() != before
+                        && fiber.control_address() != before
                     {
                         self.announce_stealable(pool);
                     }
                 }
-                Outcome::Parked(None) => return,
-                Outcome::Parked(Some(resumed)) => fiber = resumed,
-                Outcome::Finished(fiber) => return self.finish(fiber, drop_unclaimed),
+                ResumeOutcome::Parked(None) => return,
+                ResumeOutcome::Parked(Some(resumed)) => fiber = resumed,
+                ResumeOutcome::Finished(fiber) => return self.finish(fiber, drop_unclaimed),
             }
         }
     }
@@ -320,28 +320,28 @@ impl Worker {
     #[inline]
     fn finish(&self, fiber: FinishedFiber, drop_unclaimed: &impl Fn(&Self, UnclaimedResult)) {
         if fiber.has_panicked() {
-            add(&self.owner.counters.panicked, 1);
+            add_to_counter(&self.owner.counters.panicked, 1);
         }
         let wake = |waiter| match waiter {
-            Waiter::Fiber(fiber) if fiber.home() == self.address() => self.push(fiber),
+            Waiter::Fiber(fiber) if fiber.home() == self.home_address() => self.push_ready(fiber),
             waiter => {
                 waiter.wake_with(|fiber| self.wake(fiber));
             }
         };
-        match fiber.announce(wake) {
+        match fiber.notify_waiters(wake) {
             FiberRemains::Nothing => {}
             FiberRemains::Stack(stack) => self.release_stack(stack),
             FiberRemains::UnclaimedResult(unread) => drop_unclaimed(self, unread),
         }
-        self.counts().add_finished();
+        self.fiber_counts().add_finished();
     }
 
     #[cold]
     #[inline(never)]
     fn empty_inbox(&self) {
-        let mut arrived = self.owner.inbox.take();
+        let mut arrived = self.owner.inbox.take_all();
         while let Some(fiber) = arrived.pop_front() {
-            self.push(fiber);
+            self.push_ready(fiber);
         }
     }
 
@@ -355,7 +355,7 @@ impl Worker {
         let mut poll_interval = self.poll_interval.get();
         let before_ns = self.polled_ns.replace(now_ns);
         self.count_switches();
-        let until_poll = poll_interval.next(now_ns.saturating_sub(before_ns)) - 1;
+        let until_poll = poll_interval.next_switches_count(now_ns.saturating_sub(before_ns)) - 1;
         self.until_poll.set(until_poll);
         self.counted_until_poll.set(until_poll);
         self.poll_interval.set(poll_interval);
@@ -371,7 +371,10 @@ impl Worker {
     /// Adds the switches since the last call to the statistics.
     fn count_switches(&self) {
         let left = self.until_poll.get();
-        add(&self.owner.counters.switches, u64::from(self.counted_until_poll.replace(left) - left));
+        add_to_counter(
+            &self.owner.counters.switches,
+            u64::from(self.counted_until_poll.replace(left) - left),
+        );
     }
 
     /// Makes fibers ready whose deadline has passed, at most one per [`SWITCHES_PER_EXPIRED`] switches under load;
@@ -403,7 +406,7 @@ impl Worker {
         if self.expire(now_ns, 0) {
             return;
         }
-        let shared = self.shared();
+        let shared = self.runtime_state();
         self.count_switches();
         // Acquire: pairs with the SeqCst store of close(): spawns before it are counted.
         let is_closing = shared.is_closing.load(Ordering::Acquire);
@@ -420,11 +423,11 @@ impl Worker {
     }
 
     fn sleep(&self, now_ns: u64, was_closing: bool) {
-        let shared = self.shared();
+        let shared = self.runtime_state();
         let next_deadline_ns = self.wheel.borrow_mut().next_deadline_ns();
         // The kernel ends sleeps late, so the end is requested earlier by the lead.
         let deadline_ns =
-            next_deadline_ns.map(|at| at - self.lead.get().ns(at.saturating_sub(now_ns)));
+            next_deadline_ns.map(|at| at - self.lead.get().lead_ns(at.saturating_sub(now_ns)));
         // Relaxed: the worker acts on it after it is unparked, or reads it again.
         let mut should_wake = || {
             !self.owner.inbox.is_empty()
@@ -450,7 +453,7 @@ impl Worker {
             return;
         }
         if !self.can_steal {
-            add(&self.owner.counters.parks, 1);
+            add_to_counter(&self.owner.counters.parks, 1);
             if parker.park(&self.owner.unparker, deadline_ns, &mut should_wake)
                 == ParkResult::SleepEnded
             {
@@ -464,7 +467,7 @@ impl Worker {
                 && shared.workers[worker].offers.has_new_since(self.seen_offer_counts[worker].get())
         };
         if !(0..shared.workers.len()).any(has_new_offers) {
-            add(&self.owner.counters.parks, 1);
+            add_to_counter(&self.owner.counters.parks, 1);
             let parked = parker.park(&self.owner.unparker, deadline_ns, &mut || {
                 should_wake() || self.owner.offers.is_woken()
             });
@@ -488,28 +491,29 @@ impl Worker {
 
     /// Steals up to half of another worker's fibers, of pools that this worker serves; returns `true` if it stole any.
     fn steal(&self) -> bool {
-        let RuntimeState { workers, pools, .. } = &**self.shared();
+        let RuntimeState { workers, pools, .. } = &**self.runtime_state();
         let can_take = |fiber: &Runnable| {
-            fiber.can_move() && pools[usize::from(fiber.pool())].is_served_by(self.index)
+            fiber.can_migrate() && pools[usize::from(fiber.pool())].is_served_by(self.index)
         };
         for offset in 1..workers.len() {
             let other_index = (self.index as usize + offset) % workers.len();
             let (other, seen) = (&workers[other_index], &self.seen_offer_counts[other_index]);
-            let offers = other.offers.count();
+            let offers = other.offers.announced_count();
             if offers == seen.get() {
                 continue;
             }
-            let split =
-                self.owner.with_queue_of(other, |queue| queue.split(STEAL_CHECKS_MAX, can_take));
+            let split = self.owner.with_queue_of_worker(other, |queue| {
+                queue.split_off_half(STEAL_CHECKS_MAX, can_take)
+            });
             let Some((mut taken, has_checked_all)) = split else { continue };
             let mut count = 0;
             while let Some(fiber) = taken.pop_front() {
-                fiber.set_home(self.address());
-                self.push(fiber);
+                fiber.set_home(self.home_address());
+                self.push_ready(fiber);
                 count += 1;
             }
             if count != 0 {
-                add(&self.owner.counters.stolen, count);
+                add_to_counter(&self.owner.counters.stolen, count);
                 return true;
             }
             if has_checked_all {

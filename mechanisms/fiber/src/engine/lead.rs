@@ -24,7 +24,7 @@ impl SleepLead {
     }
 
     /// Returns the lead in ns for a sleep of `sleep_ns`.
-    pub(crate) fn ns(self, sleep_ns: u64) -> u64 {
+    pub(crate) fn lead_ns(self, sleep_ns: u64) -> u64 {
         self.ns.min(sleep_ns / SLEEP_PER_LEAD)
     }
 
@@ -48,7 +48,7 @@ mod tests {
         for round in 0..10_000 {
             lead.record_lateness(30_000 + (round % 4) * 5_000);
         }
-        let ns = lead.ns(u64::MAX);
+        let ns = lead.lead_ns(u64::MAX);
         assert!((28_000..=36_000).contains(&ns), "{ns}");
     }
 
@@ -58,7 +58,7 @@ mod tests {
         for _ in 0..10_000 {
             lead.record_lateness(10_000_000);
         }
-        assert_eq!(lead.ns(u64::MAX), LEAD_NS_MAX);
-        assert_eq!(lead.ns(8_000), 1_000);
+        assert_eq!(lead.lead_ns(u64::MAX), LEAD_NS_MAX);
+        assert_eq!(lead.lead_ns(8_000), 1_000);
     }
 }

@@ -39,7 +39,7 @@ impl Offers {
     /// Returns the number of fibers announced, modulo 2^32.
     #[inline]
     #[must_use]
-    pub fn count(&self) -> u32 {
+    pub fn announced_count(&self) -> u32 {
         // Acquire: pairs with the Release in announce(): the offered fibers are in the queue, or
         // were taken.
         self.count.load(Ordering::Acquire)

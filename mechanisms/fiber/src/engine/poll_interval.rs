@@ -19,7 +19,7 @@ impl PollInterval {
     }
 
     /// Returns the number of switches until the next clock read; `elapsed_ns` is the time since the last one.
-    pub(crate) fn next(&mut self, elapsed_ns: u64) -> u32 {
+    pub(crate) fn next_switches_count(&mut self, elapsed_ns: u64) -> u32 {
         if elapsed_ns > BETWEEN_NS_MAX {
             // Scaled down at once rather than halved: one long run may be the first of many.
             let fair = u64::from(self.switches_count) * BETWEEN_NS_MAX / elapsed_ns;
@@ -39,12 +39,12 @@ mod tests {
     fn interval_grows_for_short_runs_and_drops_to_one_for_long_runs() {
         let mut poll_interval = PollInterval::new();
         for _ in 0..10 {
-            poll_interval.next(100);
+            poll_interval.next_switches_count(100);
         }
-        assert_eq!(poll_interval.next(100), SWITCHES_MAX);
-        assert_eq!(poll_interval.next(10_000_000), 1);
-        assert_eq!(poll_interval.next(10_000_000), 1);
-        assert_eq!(poll_interval.next(5_000), 1, "runs of 5 µs");
-        assert_eq!(poll_interval.next(1_000), 2);
+        assert_eq!(poll_interval.next_switches_count(100), SWITCHES_MAX);
+        assert_eq!(poll_interval.next_switches_count(10_000_000), 1);
+        assert_eq!(poll_interval.next_switches_count(10_000_000), 1);
+        assert_eq!(poll_interval.next_switches_count(5_000), 1, "runs of 5 µs");
+        assert_eq!(poll_interval.next_switches_count(1_000), 2);
     }
 }

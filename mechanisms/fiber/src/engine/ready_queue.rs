@@ -3,12 +3,12 @@
 use crate::raw::{List, Runnable};
 
 /// Number of priority levels.
-pub(crate) const LEVELS: usize = 8;
+pub(crate) const LEVELS_COUNT: usize = 8;
 
 /// Ready fibers of a worker, in a first-in, first-out queue for each priority level; the fibers of level 0 run first.
 #[derive(Debug)]
 pub(crate) struct ReadyQueue {
-    levels: [List<Runnable>; LEVELS],
+    levels: [List<Runnable>; LEVELS_COUNT],
     /// Bitmap: bit i is set if level i is not empty.
     occupied: u32,
     count: u32,
@@ -18,7 +18,12 @@ pub(crate) struct ReadyQueue {
 
 impl ReadyQueue {
     pub(crate) fn new() -> Self {
-        Self { levels: [const { List::new() }; LEVELS], occupied: 0, count: 0, last_level: LEVELS }
+        Self {
+            levels: [const { List::new() }; LEVELS_COUNT],
+            occupied: 0,
+            count: 0,
+            last_level: LEVELS_COUNT,
+        }
     }
 
     /// Returns the number of ready fibers.
@@ -30,7 +35,7 @@ impl ReadyQueue {
     /// Appends a fiber to the queue of its level.
     #[inline]
     pub(crate) fn push(&mut self, fiber: Runnable) {
-        let level = fiber.level() % LEVELS;
+        let level = fiber.priority_level() % LEVELS_COUNT;
         self.levels[level].push_back(fiber);
         self.occupied |= 1 << level;
         self.count += 1;
@@ -48,8 +53,8 @@ impl ReadyQueue {
     /// Appends a fiber to the queue of its level, and pops the first fiber of the most urgent
     /// level: `fiber` itself if no other is as urgent.
     #[inline]
-    pub(crate) fn rotate(&mut self, fiber: Runnable) -> Runnable {
-        let level = fiber.level() % LEVELS;
+    pub(crate) fn push_then_pop(&mut self, fiber: Runnable) -> Runnable {
+        let level = fiber.priority_level() % LEVELS_COUNT;
         // Fast path: the most urgent level is the fiber's own, and it is not empty.
         if self.occupied.trailing_zeros() as usize == level
             && let Some(next) = self.levels[level].pop_front()
@@ -57,11 +62,13 @@ impl ReadyQueue {
             self.levels[level].push_back(fiber);
             return next;
         }
-        self.rotate_levels(fiber)
+        self.push_then_pop_across_levels(fiber)
     }
 
-    fn rotate_levels(&mut self, fiber: Runnable) -> Runnable {
-        if self.occupied == 0 || self.occupied.trailing_zeros() as usize > fiber.level() % LEVELS {
+    fn push_then_pop_across_levels(&mut self, fiber: Runnable) -> Runnable {
+        if self.occupied == 0
+            || self.occupied.trailing_zeros() as usize > fiber.priority_level() % LEVELS_COUNT
+        {
             return fiber; // no other fiber is as urgent
         }
         match self.pop() {
@@ -87,7 +94,7 @@ impl ReadyQueue {
 
     #[inline]
     fn pop_from(&mut self, level: usize) -> Option<Runnable> {
-        let list = &mut self.levels[level % LEVELS];
+        let list = &mut self.levels[level % LEVELS_COUNT];
         let fiber = list.pop_front();
         if list.is_empty() {
             self.occupied &= !(1 << level);
@@ -98,7 +105,7 @@ impl ReadyQueue {
 
     /// Removes up to half of the fibers, the most urgent first, for which `can_take` returns `true`; checks at most
     /// `checks_max` fibers. Returns the removed fibers, and `true` if the queue had at most `checks_max` fibers.
-    pub(crate) fn split(
+    pub(crate) fn split_off_half(
         &mut self,
         checks_max: u32,
         can_take: impl Fn(&Runnable) -> bool,
@@ -120,7 +127,7 @@ impl ReadyQueue {
             }
         }
         while let Some(fiber) = kept.pop_front() {
-            let level = fiber.level() % LEVELS;
+            let level = fiber.priority_level() % LEVELS_COUNT;
             self.levels[level].push_front(fiber);
             self.occupied |= 1 << level;
             self.count += 1;

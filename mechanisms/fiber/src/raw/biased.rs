@@ -40,7 +40,11 @@ impl<T> BiasedLock<T> {
     /// # Safety
     /// Only one thread at a time is the owner, and `f` does not lock this value again.
     #[inline]
-    pub unsafe fn with_owner<R>(&self, fence_light: impl Fn(), f: impl FnOnce(&mut T) -> R) -> R {
+    pub unsafe fn with_lock_as_owner<R>(
+        &self,
+        fence_light: impl Fn(),
+        f: impl FnOnce(&mut T) -> R,
+    ) -> R {
         loop {
             // Relaxed: ordered before the load below by the fence.
             self.is_owner_inside.store(true, Ordering::Relaxed);
@@ -55,7 +59,7 @@ impl<T> BiasedLock<T> {
         // enters now sees the flag: its fence stands between its store and its load, and the
         // owner's fence between the owner's.
         let result = self.value.with_mut(|value| f(unsafe { &mut *value }));
-        // Release: publishes the accesses of `f` to the Acquire in with_remote().
+        // Release: publishes the accesses of `f` to the Acquire in with_lock_as_remote().
         self.is_owner_inside.store(false, Ordering::Release);
         result
     }
@@ -64,19 +68,19 @@ impl<T> BiasedLock<T> {
     ///
     /// # Safety
     /// Only one thread at a time is the owner, `f` does not lock this value again, and
-    /// with_remote() is never called.
+    /// with_lock_as_remote() is never called.
     #[inline]
-    pub unsafe fn with_owner_unlocked<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+    pub unsafe fn with_value_unlocked<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         // SAFETY: the caller guarantees exclusive access.
         self.value.with_mut(|value| f(unsafe { &mut *value }))
     }
 
     #[cold]
     fn yield_to_remote(&self) {
-        // Release: pairs with the Acquire in with_remote(); the value was not accessed.
+        // Release: pairs with the Acquire in with_lock_as_remote(); the value was not accessed.
         self.is_owner_inside.store(false, Ordering::Release);
         let mut spins_count = 0u32;
-        // Acquire: pairs with the Release in with_remote().
+        // Acquire: pairs with the Release in with_lock_as_remote().
         while self.is_remote_inside.load(Ordering::Acquire) {
             wait(&mut spins_count);
         }
@@ -85,7 +89,7 @@ impl<T> BiasedLock<T> {
     /// Locks the value as a thread other than the owner, calls `f` and returns its result; `None`
     /// if another such thread holds the lock. `fence_heavy` is the other half of the fence: when it
     /// returns, the owner's thread has passed a fence, too.
-    pub fn with_remote<R>(
+    pub fn with_lock_as_remote<R>(
         &self,
         fence_heavy: impl FnOnce(),
         f: impl FnOnce(&mut T) -> R,
@@ -103,7 +107,7 @@ impl<T> BiasedLock<T> {
         // SAFETY: the owner is outside and, since the fence, sees the remote flag before it
         // enters again; other remote threads are refused by the swap.
         let result = self.value.with_mut(|value| f(unsafe { &mut *value }));
-        // Release: publishes the accesses of `f` to the Acquire in with_owner().
+        // Release: publishes the accesses of `f` to the Acquire in with_lock_as_owner().
         self.is_remote_inside.store(false, Ordering::Release);
         Some(result)
     }
@@ -134,17 +138,18 @@ mod tests {
         let value = BiasedLock::new(0);
         let stolen: u32 = thread::scope(|scope| {
             let steal = || {
-                let tries = (0..EACH).map(|_| value.with_remote(fence_fully, |count| *count += 1));
+                let tries =
+                    (0..EACH).map(|_| value.with_lock_as_remote(fence_fully, |count| *count += 1));
                 tries.flatten().count() as u32
             };
             let thieves = [scope.spawn(steal), scope.spawn(steal)];
             for _ in 0..EACH {
                 // SAFETY: only this thread is the owner, and the closure locks nothing.
-                unsafe { value.with_owner(fence_fully, |count| *count += 1) };
+                unsafe { value.with_lock_as_owner(fence_fully, |count| *count += 1) };
             }
             thieves.map(|thief| thief.join().expect("a thief panicked")).iter().sum()
         });
         // SAFETY: the only thread left.
-        assert_eq!(unsafe { value.with_owner_unlocked(|count| *count) }, EACH + stolen);
+        assert_eq!(unsafe { value.with_value_unlocked(|count| *count) }, EACH + stolen);
     }
 }

@@ -1,8 +1,8 @@
 //! Value behind a gate.
 
-use super::gate::{Gate, Node, PreviousState, Waiters, Withdrawals};
+use super::gate::{Gate, PreviousState, WaitNode, Waiters, Withdrawals};
 use super::waiter::Waiter;
-use crate::drive::wait::{wait, wait_until};
+use crate::drive::wait::{suspend_caller, suspend_caller_until};
 use std::cell::UnsafeCell;
 
 /// Value that is written once, by the thread that claims the gate, and read by any thread once the gate is open.
@@ -65,10 +65,10 @@ impl<T> GateCell<T> {
 
     /// Waits until the gate is open, and returns the value, even if the gate was closed again
     /// before the caller resumes.
-    #[inline(always)] // see park()
+    #[inline(always)] // see park_running()
     pub(crate) fn wait(&self) -> &T {
-        wait_at(&self.gate);
-        // SAFETY: wait_at() returns once it has found the gate open, or the thread that opened it
+        wait_for_gate(&self.gate);
+        // SAFETY: wait_for_gate() returns once it has found the gate open, or the thread that opened it
         // has woken this waiter.
         unsafe { self.value_unchecked() }
     }
@@ -78,7 +78,7 @@ impl<T> GateCell<T> {
     pub(crate) fn wait_until(&self, deadline_ns: u64) -> Option<&T> {
         // SAFETY: `true` means that the gate was found open, or the thread that opened it has woken
         // this waiter.
-        wait_at_until(&self.gate, &self.withdrawals, deadline_ns)
+        wait_for_gate_until(&self.gate, &self.withdrawals, deadline_ns)
             .then(|| unsafe { self.value_unchecked() })
     }
 
@@ -120,11 +120,11 @@ impl GateCell<()> {
 }
 
 /// Waits until the gate is open.
-#[inline(always)] // see park()
-pub(crate) fn wait_at(gate: &Gate<Waiter>) {
-    let mut node = Node::new();
+#[inline(always)] // see park_running()
+pub(crate) fn wait_for_gate(gate: &Gate<Waiter>) {
+    let mut node = WaitNode::new();
     let node = &raw mut node;
-    wait(|waiter| {
+    suspend_caller(|waiter| {
         // SAFETY: the node is on the stack of the waiter, which leaves this function only when its
         // waiter was handed out or is returned here.
         unsafe { gate.enqueue(node, waiter) }.err()
@@ -132,18 +132,18 @@ pub(crate) fn wait_at(gate: &Gate<Waiter>) {
 }
 
 /// Waits until the gate is open, but not after `deadline_ns`; returns `true` if the gate was open before the deadline.
-pub(crate) fn wait_at_until(
+pub(crate) fn wait_for_gate_until(
     gate: &Gate<Waiter>,
     withdrawals: &Withdrawals,
     deadline_ns: u64,
 ) -> bool {
-    let mut node = Node::new();
+    let mut node = WaitNode::new();
     let node = &raw mut node;
     // SAFETY: the node is on the stack of the waiter, which leaves this function only when its
     // waiter was handed out, returned here, or withdrawn below.
     let commit = |waiter| unsafe { gate.enqueue(node, waiter) }.err();
-    wait_until(deadline_ns, commit, |_| {
-        // SAFETY: the node was enqueued above; if its waiter is being handed out, wait_until()
+    suspend_caller_until(deadline_ns, commit, |_| {
+        // SAFETY: the node was enqueued above; if its waiter is being handed out, suspend_caller_until()
         // returns only after that has ended.
         let withdrawn = unsafe { gate.withdraw(node, withdrawals) };
         withdrawn.waiters_to_wake.for_each(Waiter::wake);

@@ -23,14 +23,14 @@
 //!   has lent, or an address that the compiler kept, belongs to the previous thread. This crate's
 //!   own thread-local variable is read in a function that is never inlined (`current.rs`).
 //! - The **count of panics** is such a variable, in the standard library: a fiber that is suspended
-//!   while it unwinds stays on its worker ([`Control::is_pinned`]).
+//!   while it unwinds stays on its worker ([`FiberControl::is_pinned`]).
 //! - The switch itself keeps no thread-bound data: `corosensei` writes the resuming side's stack
 //!   pointer into the coroutine each time it is resumed.
 
 use super::gate::{Gate, PreviousState};
-use super::queue::{Link, Linked};
-use super::sanitizer::{self, Shadow};
-use super::stack::{HEAD_BYTES, IS_SANITIZED, Stack, StackPool};
+use super::queue::{Linked, ListLink};
+use super::sanitizer::{self, SanitizerState};
+use super::stack::{IS_SANITIZED, STACK_HEAD_BYTES, Stack, StackPool};
 use super::waiter::Waiter;
 use corosensei::stack::{Stack as StackBounds, StackPointer};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -95,8 +95,8 @@ pub(crate) struct FiberSpec {
 
 /// Control block of a fiber. Two cache lines: the first holds what waking and resuming need.
 #[repr(C, align(64))]
-pub(crate) struct Control {
-    link: Link,
+pub(crate) struct FiberControl {
+    link: ListLink,
     /// Worker on which the fiber runs when it is woken.
     home: Cell<HomeAddress>,
     level: u8,
@@ -121,13 +121,15 @@ pub(crate) struct Control {
     /// Name of the fiber, if it has one; boxed to save space in the control block.
     name: Option<Box<Arc<str>>>,
     stack_pool: &'static StackPool,
-    shadow: Shadow,
+    shadow: SanitizerState,
 }
 
-const _: () = assert!(size_of::<Control>() == HEAD_BYTES || IS_SANITIZED);
-const _: () = assert!(size_of::<Control>() <= HEAD_BYTES && align_of::<Control>() == LINE_BYTES);
+const _: () = assert!(size_of::<FiberControl>() == STACK_HEAD_BYTES || IS_SANITIZED);
+const _: () = assert!(
+    size_of::<FiberControl>() <= STACK_HEAD_BYTES && align_of::<FiberControl>() == LINE_BYTES
+);
 
-impl Control {
+impl FiberControl {
     pub(super) fn name(&self) -> Option<&str> {
         self.name.as_deref().map(|name| &**name)
     }
@@ -148,7 +150,7 @@ impl Control {
 /// Fiber that is suspended or has not started, and the exclusive right to run it.
 #[derive(Debug)]
 #[repr(transparent)]
-pub(crate) struct Runnable(NonNull<Control>);
+pub(crate) struct Runnable(NonNull<FiberControl>);
 
 // SAFETY: the module's documentation shows that no suspended fiber depends on its thread.
 unsafe impl Send for Runnable {}
@@ -157,19 +159,19 @@ unsafe impl Send for Runnable {}
 // freed before the fiber has ended.
 unsafe impl Linked for Runnable {
     #[inline]
-    fn into_link(self) -> NonNull<Link> {
+    fn into_link(self) -> NonNull<ListLink> {
         self.0.cast()
     }
 
     #[inline]
-    unsafe fn from_link(link: NonNull<Link>) -> Self {
+    unsafe fn from_link(link: NonNull<ListLink>) -> Self {
         Self(link.cast())
     }
 }
 
 /// Reason for which a fiber returned control to its worker, with the fiber.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum ResumeOutcome {
     /// The fiber yielded to other fibers and is ready.
     Yielded(Runnable),
     /// The fiber suspended itself to wait, and its `Commit` was called; contains the fiber if it
@@ -181,18 +183,18 @@ pub(crate) enum Outcome {
 
 /// Fiber that has finished, but whose waiters are not notified yet.
 #[derive(Debug)]
-pub(crate) struct FinishedFiber(NonNull<Control>);
+pub(crate) struct FinishedFiber(NonNull<FiberControl>);
 
 impl Runnable {
     #[inline]
-    fn control(&self) -> &Control {
+    fn control(&self) -> &FiberControl {
         // SAFETY: the control block is valid until its fiber has ended, and `self` owns the fiber.
         unsafe { self.0.as_ref() }
     }
 
     /// Returns the address of the fiber's control block.
     #[inline]
-    pub(crate) fn running(&self) -> NonNull<Control> {
+    pub(crate) fn control_address(&self) -> NonNull<FiberControl> {
         self.0
     }
 
@@ -209,7 +211,7 @@ impl Runnable {
 
     /// Returns the fiber's priority level.
     #[inline]
-    pub(crate) fn level(&self) -> usize {
+    pub(crate) fn priority_level(&self) -> usize {
         self.control().level as usize
     }
 
@@ -226,7 +228,7 @@ impl Runnable {
     }
 
     /// Returns `true` if the fiber may move to another worker in its present state.
-    pub(crate) fn can_move(&self) -> bool {
+    pub(crate) fn can_migrate(&self) -> bool {
         let control = self.control();
         let is_fresh = control.yielder.get().is_null();
         let is_fixed = control.is_local.get() || control.is_pinned.get();
@@ -235,7 +237,7 @@ impl Runnable {
 
     /// Converts the fiber into a pointer to its control block.
     #[inline]
-    pub(super) fn into_control(self) -> NonNull<Control> {
+    pub(super) fn into_control(self) -> NonNull<FiberControl> {
         self.0
     }
 
@@ -245,7 +247,7 @@ impl Runnable {
     /// `control` must come from `into_control`, and each such address must be converted back at
     /// most once.
     #[inline]
-    pub(super) unsafe fn from_control(control: NonNull<Control>) -> Self {
+    pub(super) unsafe fn from_control(control: NonNull<FiberControl>) -> Self {
         Self(control)
     }
 
@@ -260,13 +262,13 @@ impl Runnable {
 
     /// Runs the fiber until it suspends itself or finishes; returns the reason.
     #[inline]
-    pub(crate) fn resume(self) -> Outcome {
+    pub(crate) fn resume(self) -> ResumeOutcome {
         let control = self.0;
         let owner = self.control().switch.get();
         // SAFETY: `self` owns the fiber, so no other code accesses its switch. While the fiber
         // runs, other code accesses other fields of the control block only.
         let switch = unsafe { &mut *owner };
-        // SAFETY: prepare() has initialised it, and it is never dropped.
+        // SAFETY: prepare_fiber() has initialised it, and it is never dropped.
         let switch = unsafe { switch.assume_init_mut() };
         self.control().shadow.leave_worker();
         let result = switch.resume(());
@@ -274,17 +276,17 @@ impl Runnable {
         match result {
             CoroutineResult::Yield(SuspendRequest(commit)) => {
                 let Some(commit) = NonNull::new(commit) else {
-                    return Outcome::Yielded(self);
+                    return ResumeOutcome::Yielded(self);
                 };
                 // SAFETY: the commit is on the stack of the fiber, which is suspended and owned
                 // here.
                 let run = unsafe { commit.as_ref().run };
-                // SAFETY: `run` was stored with this commit by park(), and is called once.
-                Outcome::Parked(unsafe { run(commit, self) })
+                // SAFETY: `run` was stored with this commit by park_running(), and is called once.
+                ResumeOutcome::Parked(unsafe { run(commit, self) })
             }
             CoroutineResult::Return(()) => {
                 self.control().shadow.destroy();
-                Outcome::Finished(FinishedFiber(control))
+                ResumeOutcome::Finished(FinishedFiber(control))
             }
         }
     }
@@ -299,7 +301,7 @@ impl FinishedFiber {
 
     /// Notifies the waiters that the fiber has finished; returns the parts that the worker must free.
     #[inline]
-    pub(crate) fn announce(self, wake: impl FnMut(Waiter)) -> FiberRemains {
+    pub(crate) fn notify_waiters(self, wake: impl FnMut(Waiter)) -> FiberRemains {
         // SAFETY: not announced yet, so the block is valid. After set() it may be freed by a
         // handle.
         match unsafe { self.0.as_ref() }.finished.set() {
@@ -332,7 +334,7 @@ pub(crate) enum FiberRemains {
 
 /// Result of a finished, detached fiber. Another fiber drops it, since the drop may wait.
 #[derive(Debug)]
-pub(crate) struct UnclaimedResult(NonNull<Control>);
+pub(crate) struct UnclaimedResult(NonNull<FiberControl>);
 
 // SAFETY: the result of a fiber that may move is `Send`, as spawn() demands. The result of a local
 // fiber is dropped by a local fiber of the same worker.
@@ -343,7 +345,7 @@ impl UnclaimedResult {
     ///
     /// # Panics
     /// Panics with the payload of the drop, if that panics.
-    pub(crate) fn finish(self, release: impl FnOnce(Stack)) {
+    pub(crate) fn drop_result(self, release: impl FnOnce(Stack)) {
         // SAFETY: the fiber has ended and no handle is left, so the block is valid and owned here.
         let control = unsafe { self.0.as_ref() };
         // SAFETY: the result was written when the fiber ended and was not read; `drop_result` is
@@ -368,19 +370,19 @@ unsafe fn drop_fiber_result<T>(slot: *mut u8) {
 /// # Safety
 /// The fiber has ended, and the caller holds the last reference to its control block.
 #[inline]
-unsafe fn reclaim(mut owner: NonNull<Control>) -> Stack {
+unsafe fn reclaim(mut owner: NonNull<FiberControl>) -> Stack {
     // SAFETY: by the contract, no other reference to the block exists.
     let control = unsafe { owner.as_mut() };
     control.name = None;
-    // The stack that prepare() was given; rebuilt once only, as this is the last use of the fiber.
+    // The stack that prepare_fiber() was given; rebuilt once only, as this is the last use of the fiber.
     let head = owner.cast();
-    Stack { head, limit: control.stack_pool.limit_of(head), pool: control.stack_pool }
+    Stack { head, limit: control.stack_pool.lowest_address(head), pool: control.stack_pool }
 }
 
 /// Unique handle of a fiber's result, which can read it once.
 #[derive(Debug)]
 pub(crate) struct ResultHandle<T> {
-    control: NonNull<Control>,
+    control: NonNull<FiberControl>,
     result: PhantomData<T>,
 }
 
@@ -392,14 +394,14 @@ unsafe impl<T: Send> Sync for ResultHandle<T> {}
 type FiberResult<T> = Result<T, Box<dyn Any + Send>>;
 
 impl<T> ResultHandle<T> {
-    fn control(&self) -> &Control {
+    fn control(&self) -> &FiberControl {
         // SAFETY: the control block is valid until this handle, the only one, is consumed.
         unsafe { self.control.as_ref() }
     }
 
     /// Returns the gate that opens when the fiber has finished.
     #[inline]
-    pub(crate) fn finished(&self) -> &Gate<Waiter> {
+    pub(crate) fn finished_gate(&self) -> &Gate<Waiter> {
         &self.control().finished
     }
 
@@ -414,8 +416,8 @@ impl<T> ResultHandle<T> {
     /// Returns the result and the stack of a finished fiber; returns the handle as the error if the
     /// fiber has not finished.
     #[inline]
-    pub(crate) fn take(self) -> Result<(FiberResult<T>, Stack), Self> {
-        if !self.finished().is_set() {
+    pub(crate) fn take_result(self) -> Result<(FiberResult<T>, Stack), Self> {
+        if !self.finished_gate().is_set() {
             return Err(self);
         }
         let slot = self.control().result.cast::<FiberResult<T>>();
@@ -428,19 +430,19 @@ impl<T> ResultHandle<T> {
 
     /// Detaches the fiber; returns the handle as the error if the fiber has already finished.
     pub(crate) fn abandon(self) -> Result<(), Self> {
-        if self.finished().abandon() { Ok(()) } else { Err(self) }
+        if self.finished_gate().abandon() { Ok(()) } else { Err(self) }
     }
 }
 
 /// Returns `true` if closure and result each take at most a sixteenth of the stack. (Unoptimised
 /// builds copy them from frame to frame.)
-pub(crate) fn fits<F, T>(stack_bytes: usize) -> bool {
+pub(crate) fn closure_fits<F, T>(stack_bytes: usize) -> bool {
     size_of::<F>().max(size_of::<FiberResult<T>>()) <= stack_bytes / 16 && align_of::<F>() <= 4096
 }
 
 /// Creates a fiber that will call `f`, and a handle for its result if `is_attached`.
 #[inline]
-pub(crate) fn prepare<F, T>(
+pub(crate) fn prepare_fiber<F, T>(
     stack: Stack,
     spec: FiberSpec,
     is_attached: bool,
@@ -450,8 +452,8 @@ where
     F: FnOnce() -> T + 'static,
     T: 'static,
 {
-    let control = stack.head.cast::<Control>();
-    sanitizer::unpoison(&stack);
+    let control = stack.head.cast::<FiberControl>();
+    sanitizer::unpoison_stack(&stack);
     // The closure, until it is called, and then its result occupy the same memory above the
     // switch's frames.
     let result_bytes = if is_attached { size_of::<FiberResult<T>>() } else { 0 };
@@ -459,7 +461,7 @@ where
     let top = (control.as_ptr().addr() - size_of::<F>().max(result_bytes)) & !(align - 1);
     let closure = control.as_ptr().with_addr(top).cast::<F>();
     let result = closure.cast::<FiberResult<T>>();
-    // SAFETY: the stack is owned here and has space for the closure (fits()); `closure` is aligned
+    // SAFETY: the stack is owned here and has space for the closure (closure_fits()); `closure` is aligned
     // to `align`.
     unsafe { closure.write(f) };
     let body = move |yielder: &Yielder<(), SuspendRequest>, ()| {
@@ -485,8 +487,8 @@ where
     // SAFETY: the body refers to the control block and to `f`, which are valid until it ends and
     // are 'static.
     let switch = unsafe { Switch::with_stack_unchecked(Bounds { base, limit }, body) };
-    let fresh = Control {
-        link: Link::new(),
+    let fresh = FiberControl {
+        link: ListLink::new(),
         switch: UnsafeCell::new(MaybeUninit::new(switch)),
         yielder: Cell::new(ptr::null()),
         frame: Cell::new(ptr::null()),
@@ -503,7 +505,7 @@ where
         drop_result: drop_fiber_result::<T>,
         name: spec.name.map(Box::new),
         stack_pool: stack.pool,
-        shadow: Shadow::new(),
+        shadow: SanitizerState::new(),
     };
     // SAFETY: the stack is owned here, and `control` is the aligned space for the block at its
     // upper end.
@@ -526,7 +528,7 @@ unsafe fn run_commit<F>(commit: NonNull<Commit>, fiber: Runnable) -> Option<Runn
 where
     F: FnOnce(Runnable) -> Option<Runnable>,
 {
-    // SAFETY: park() stores this function in a TypedCommit<F> only, on the stack of the fiber,
+    // SAFETY: park_running() stores this function in a TypedCommit<F> only, on the stack of the fiber,
     // which is suspended.
     let commit = unsafe { commit.cast::<TypedCommit<F>>().as_mut() };
     // SAFETY: `run` is called once. The closure is moved out first, since the fiber may be woken,
@@ -536,8 +538,8 @@ where
 }
 
 /// Suspends the running fiber, to be run again after the other ready fibers.
-#[inline(always)] // see park()
-pub(crate) fn suspend(running: NonNull<Control>) {
+#[inline(always)] // see park_running()
+pub(crate) fn suspend_running(running: NonNull<FiberControl>) {
     suspend_with(running, SuspendRequest(ptr::null_mut()));
 }
 
@@ -547,7 +549,7 @@ pub(crate) fn suspend(running: NonNull<Control>) {
 /// the last calls, and a call in which a fiber is suspended makes it mispredict, once here and once
 /// in the worker. `fiber-cost eventual`, 2026-11: 24 ns a set and wait instead of 43 to 50.
 #[inline(always)]
-pub(crate) fn park<F>(running: NonNull<Control>, f: F)
+pub(crate) fn park_running<F>(running: NonNull<FiberControl>, f: F)
 where
     F: FnOnce(Runnable) -> Option<Runnable>,
 {
@@ -556,7 +558,7 @@ where
 }
 
 #[inline(always)]
-fn suspend_with(running: NonNull<Control>, action: SuspendRequest) {
+fn suspend_with(running: NonNull<FiberControl>, action: SuspendRequest) {
     // SAFETY: the fiber runs and calls this function, so its control block is valid.
     let control = unsafe { running.as_ref() };
     if control.can_migrate {
@@ -573,13 +575,13 @@ fn suspend_with(running: NonNull<Control>, action: SuspendRequest) {
 }
 
 /// Sets the flag that the running fiber must stay on its worker; returns the flag's previous value.
-pub(super) fn set_local(running: NonNull<Control>, is_local: bool) -> bool {
+pub(super) fn set_running_local(running: NonNull<FiberControl>, is_local: bool) -> bool {
     // SAFETY: the fiber runs and calls this function, so its control block is valid.
     unsafe { running.as_ref() }.is_local.replace(is_local)
 }
 
 /// Returns the number of a running fiber.
-pub(crate) fn id_of(running: NonNull<Control>) -> u64 {
+pub(crate) fn running_fiber_id(running: NonNull<FiberControl>) -> u64 {
     // SAFETY: the fiber runs and calls this function, so its control block is valid.
     unsafe { running.as_ref() }.id
 }

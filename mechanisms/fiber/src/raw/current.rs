@@ -13,15 +13,15 @@ thread_local! {
 /// Never inlined: the compiler assumes that a function stays on its thread, and may keep the address of a thread-local
 /// variable across a suspension after which the fiber runs on another thread. This function contains no suspension.
 #[inline(never)]
-pub(crate) fn current() -> Option<&'static Worker> {
-    // SAFETY: enter() sets the pointer to a worker that is borrowed until the pointer is reset. All
+pub(crate) fn this_worker() -> Option<&'static Worker> {
+    // SAFETY: with_this_worker() sets the pointer to a worker that is borrowed until the pointer is reset. All
     // callers are in this crate, and none keeps the reference across a suspension, or beyond the
     // fiber's run.
     unsafe { CURRENT.get().as_ref() }
 }
 
-/// Calls `run`, during which [`current`] returns `worker` on this thread; returns the result of `run`.
-pub(crate) fn enter<R>(worker: &Worker, run: impl FnOnce() -> R) -> R {
+/// Calls `run`, during which [`this_worker`] returns `worker` on this thread; returns the result of `run`.
+pub(crate) fn with_this_worker<R>(worker: &Worker, run: impl FnOnce() -> R) -> R {
     struct Leave;
     impl Drop for Leave {
         fn drop(&mut self) {

@@ -32,12 +32,12 @@ const OPEN: usize = SET & CLOSING;
 /// Node of a gate's list of waiters, on the waiter's stack.
 #[derive(Debug)]
 #[repr(align(8))]
-pub struct Node<W> {
-    next: UnsafeCell<*mut Node<W>>,
+pub struct WaitNode<W> {
+    next: UnsafeCell<*mut WaitNode<W>>,
     waiter: UnsafeCell<Option<W>>,
 }
 
-impl<W> Node<W> {
+impl<W> WaitNode<W> {
     /// Creates a node that is in no list.
     #[must_use]
     pub fn new() -> Self {
@@ -45,7 +45,7 @@ impl<W> Node<W> {
     }
 }
 
-impl<W> Default for Node<W> {
+impl<W> Default for WaitNode<W> {
     fn default() -> Self {
         Self::new()
     }
@@ -65,7 +65,7 @@ pub enum PreviousState<W> {
 /// Gate that is opened once, with a list of waiters; `W` is the means to wake a waiter.
 #[derive(Debug)]
 pub struct Gate<W> {
-    word: AtomicPtr<Node<W>>,
+    word: AtomicPtr<WaitNode<W>>,
 }
 
 /// Number of calls of [`Gate::withdraw`] that may have removed the list of waiters and not put it
@@ -101,11 +101,11 @@ unsafe impl<W: Send> Send for Gate<W> {}
 // SAFETY: waiters are `Send`, and move between threads through the atomic word only.
 unsafe impl<W: Send> Sync for Gate<W> {}
 
-fn is_open<W>(word: *mut Node<W>) -> bool {
+fn is_open<W>(word: *mut WaitNode<W>) -> bool {
     word.addr() & OPEN == OPEN
 }
 
-fn marker<W>(word: usize) -> *mut Node<W> {
+fn marker<W>(word: usize) -> *mut WaitNode<W> {
     ptr::without_provenance_mut(word)
 }
 
@@ -234,7 +234,7 @@ impl<W> Gate<W> {
     /// handed out by [`Waiters`] or withdrawn, and the caller of `enqueue` must not access it after
     /// the call.
     #[inline]
-    pub unsafe fn enqueue(&self, node: *mut Node<W>, waiter: W) -> Result<(), W> {
+    pub unsafe fn enqueue(&self, node: *mut WaitNode<W>, waiter: W) -> Result<(), W> {
         // SAFETY: the caller guarantees that `node` is valid; it is in no list yet.
         let node_ref = unsafe { &*node };
         // SAFETY: no other thread knows the node before the exchange below succeeds.
@@ -272,7 +272,7 @@ impl<W> Gate<W> {
     /// until that is over.
     pub unsafe fn withdraw(
         &self,
-        node: *mut Node<W>,
+        node: *mut WaitNode<W>,
         withdrawals: &Withdrawals,
     ) -> WithdrawResult<W> {
         // Relaxed: published by the exchange below, which set() reads before close() reads this.
@@ -347,14 +347,14 @@ pub struct WithdrawResult<W> {
 
 /// List of waiters, while it is removed from the gate.
 struct DetachedList<W> {
-    newest: *mut Node<W>,
-    oldest: *mut Node<W>,
+    newest: *mut WaitNode<W>,
+    oldest: *mut WaitNode<W>,
     was_queued: bool,
 }
 
 impl<W> DetachedList<W> {
     /// Removes `node` from the list that starts with `newest`, which the caller owns.
-    fn remove(newest: *mut Node<W>, node: *mut Node<W>) -> Self {
+    fn remove(newest: *mut WaitNode<W>, node: *mut WaitNode<W>) -> Self {
         let mut chain = Self { newest, oldest: ptr::null_mut(), was_queued: false };
         let mut at = newest;
         while !at.is_null() {
@@ -389,14 +389,14 @@ impl<W> Default for Gate<W> {
 /// Waiters removed from a gate, in order of arrival.
 #[derive(Debug)]
 pub struct Waiters<W> {
-    next: *mut Node<W>,
+    next: *mut WaitNode<W>,
 }
 
 impl<W> Waiters<W> {
     /// Reverses the list that starts with the newest waiter.
     #[inline]
-    fn from_newest(newest: *mut Node<W>) -> Self {
-        let mut reversed: *mut Node<W> = ptr::null_mut();
+    fn from_newest(newest: *mut WaitNode<W>) -> Self {
+        let mut reversed: *mut WaitNode<W> = ptr::null_mut();
         let mut node = newest;
         while !node.is_null() {
             // SAFETY: a node is valid until its waiter is handed out (contract of enqueue()).
@@ -456,7 +456,7 @@ mod tests {
 
     /// Waits at the gate, with a node on the stack, as a fiber does.
     fn wait_at(gate: &Gate<Sleeper>) {
-        let (mut node, sleeper) = (Node::new(), Sleeper::new());
+        let (mut node, sleeper) = (WaitNode::new(), Sleeper::new());
         // SAFETY: the node is valid until the flag is set, which happens after the waiter was
         // handed out.
         if unsafe { gate.enqueue(&raw mut node, sleeper.clone()) }.is_ok() {
@@ -514,7 +514,7 @@ mod tests {
         let withdrawals = Withdrawals::new();
         for withdrawn in 0..4 {
             let gate = Gate::new();
-            let mut nodes: [Node<usize>; 3] = Default::default();
+            let mut nodes: [WaitNode<usize>; 3] = Default::default();
             let first = nodes.as_mut_ptr();
             for index in 0..3 {
                 // SAFETY: `index` is below the array's length; the nodes outlive the gate, and are

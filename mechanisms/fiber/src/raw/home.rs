@@ -8,7 +8,7 @@ use std::sync::Arc;
 impl HomeAddress {
     /// Returns the address of a worker's state.
     #[inline]
-    pub(crate) fn of(worker: &WorkerState) -> Self {
+    pub(crate) fn for_worker(worker: &WorkerState) -> Self {
         Self(NonNull::from(worker).cast())
     }
 }
@@ -16,7 +16,7 @@ impl HomeAddress {
 /// Returns the state of the fiber's worker.
 #[inline]
 fn home_of(fiber: &Runnable) -> &WorkerState {
-    // SAFETY: only HomeAddress::of() makes an address, from a worker's state. The state belongs to a
+    // SAFETY: only HomeAddress::for_worker() makes an address, from a worker's state. The state belongs to a
     // runtime, which outlives its fibers, and this fiber has not ended.
     unsafe { fiber.home().0.cast().as_ref() }
 }
@@ -36,7 +36,7 @@ impl Runnable {
         // Once the fiber is in the inbox it may run and end, and its runtime may end while this
         // thread still unparks the worker. The end of a runtime waits for its workers; any other
         // thread keeps it alive.
-        let _keep = if is_same_runtime { None } else { worker.runtime_ref() };
+        let _keep = if is_same_runtime { None } else { worker.upgrade_runtime() };
         worker.inbox.push(self);
         worker.unparker.unpark();
     }

@@ -3,9 +3,9 @@
 //! The handler runs on an alternate stack, and checks whether the faulting address is in the guard
 //! of the running fiber's stack. If not, the signal is passed on to the previous handler.
 
-use super::control::Control;
-use super::current::current;
-use super::regions::region_of;
+use super::control::FiberControl;
+use super::current::this_worker;
+use super::regions::find_region;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::OnceLock;
@@ -19,13 +19,13 @@ const ALTERNATE_BYTES: usize = 64 << 10;
 
 /// Returns the fiber that this thread runs and the size of its stack in bytes, if `addr` is in the
 /// guard of that stack. `stack_pointer` is that of the interrupted code.
-fn find(addr: usize, stack_pointer: usize) -> Option<(&'static Control, usize)> {
-    let region = region_of(addr)?;
-    let control = region.head_above(addr)?;
+fn find(addr: usize, stack_pointer: usize) -> Option<(&'static FiberControl, usize)> {
+    let region = find_region(addr)?;
+    let control = region.control_address_above(addr)?;
     // On a thread's own stack no fiber runs. What the worker takes for its running fiber is then
     // the previous one, which may have ended.
-    region_of(stack_pointer)?;
-    let running = current()?.running().filter(|it| it.addr().get() == control)?;
+    find_region(stack_pointer)?;
+    let running = this_worker()?.running_fiber().filter(|it| it.addr().get() == control)?;
     // SAFETY: the stack pointer is in a slab, so this thread was interrupted in a fiber. Workers
     // note a fiber as running before they switch to it, and this one cannot end, and so its control
     // block stays valid, before the interrupted code continues.

@@ -27,7 +27,7 @@ impl WorkerOwner {
     /// Claims exclusive access to the state of worker `index`; `None` if it was claimed before.
     pub(crate) fn claim(shared: Arc<RuntimeState>, index: usize) -> Option<Self> {
         let worker = shared.workers.get(index)?;
-        worker.claim().then(|| Self {
+        worker.claim_ownership().then(|| Self {
             worker: NonNull::from(worker),
             has_heavy_fence: kernel::has_heavy_fence(),
             has_thieves: shared.has_stealing(),
@@ -38,14 +38,14 @@ impl WorkerOwner {
 
     /// Returns the runtime's shared state.
     #[inline]
-    pub(crate) fn shared(&self) -> &Arc<RuntimeState> {
+    pub(crate) fn runtime_state(&self) -> &Arc<RuntimeState> {
         &self.shared
     }
 
     /// Returns the address of the worker's state, as stored in its fibers.
     #[inline]
-    pub(crate) fn address(&self) -> HomeAddress {
-        HomeAddress::of(self)
+    pub(crate) fn home_address(&self) -> HomeAddress {
+        HomeAddress::for_worker(self)
     }
 
     /// Calls `f` with the worker's run queue and returns its result; `f` must not use this owner.
@@ -54,11 +54,11 @@ impl WorkerOwner {
         let queue: &BiasedLock<ReadyQueue> = &self.queue;
         if !self.has_thieves {
             // SAFETY: a worker has one owner, which stays on its thread; `f` only works on the
-            // queue; and without stealing no worker calls with_queue_of().
-            return unsafe { queue.with_owner_unlocked(f) };
+            // queue; and without stealing no worker calls with_queue_of_worker().
+            return unsafe { queue.with_value_unlocked(f) };
         }
         // SAFETY: a worker has one owner, which stays on its thread; `f` only works on the queue.
-        unsafe { queue.with_owner(|| self.fence_light(), f) }
+        unsafe { queue.with_lock_as_owner(|| self.fence_light(), f) }
     }
 
     /// Executes the owner's half of the fence; [`fence_heavy`](Self::fence_heavy) is the other half.
@@ -74,7 +74,7 @@ impl WorkerOwner {
 
     /// Calls `f` with another worker's run queue and returns its result; `None` if a third worker
     /// is accessing the queue.
-    pub(crate) fn with_queue_of<R>(
+    pub(crate) fn with_queue_of_worker<R>(
         &self,
         other: &WorkerState,
         f: impl FnOnce(&mut ReadyQueue) -> R,
@@ -82,7 +82,7 @@ impl WorkerOwner {
         if !self.has_thieves {
             return None;
         }
-        other.queue.with_remote(|| self.fence_heavy(), f)
+        other.queue.with_lock_as_remote(|| self.fence_heavy(), f)
     }
 
     /// Executes the fence that pairs with the light fences of all workers.

@@ -24,6 +24,6 @@ impl Runtime {
     /// the contents of a stack. A function that reads a thread-local variable before and after a
     /// suspension must do so in functions that are never inlined.
     pub unsafe fn stealing_suspended(config: Config) -> Result<Self, StartError> {
-        Self::start_all(config, true)
+        Self::start_workers(config, true)
     }
 }

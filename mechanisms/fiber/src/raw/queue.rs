@@ -6,11 +6,11 @@ use std::ptr::{self, NonNull};
 
 /// Intrusive link of a member of a [`List`] or [`Inbox`].
 #[derive(Debug)]
-pub struct Link {
-    next: AtomicPtr<Link>,
+pub struct ListLink {
+    next: AtomicPtr<ListLink>,
 }
 
-impl Link {
+impl ListLink {
     /// Creates a link that is in no queue.
     #[must_use]
     pub fn new() -> Self {
@@ -18,35 +18,35 @@ impl Link {
     }
 }
 
-impl Default for Link {
+impl Default for ListLink {
     fn default() -> Self {
         Self::new()
     }
 }
 
-/// Value that contains a [`Link`], so that intrusive queues can own it.
+/// Value that contains a [`ListLink`], so that intrusive queues can own it.
 ///
 /// # Safety
 /// `into_link` must return a pointer that stays valid until `from_link` takes it back, and that no
 /// other owner has; `from_link` must undo `into_link`.
 pub unsafe trait Linked: Sized {
     /// Converts the member into a pointer to its link.
-    fn into_link(self) -> NonNull<Link>;
+    fn into_link(self) -> NonNull<ListLink>;
 
     /// Converts a pointer from [`into_link`](Self::into_link) back into the member.
     ///
     /// # Safety
     /// `link` must come from `into_link`, and each such pointer must be converted back at most
     /// once.
-    unsafe fn from_link(link: NonNull<Link>) -> Self;
+    unsafe fn from_link(link: NonNull<ListLink>) -> Self;
 }
 
 /// Intrusive first-in, first-out list, accessed by one thread at a time.
 #[derive(Debug)]
 pub struct List<M: Linked> {
-    head: *mut Link,
+    head: *mut ListLink,
     /// Link of the last member; unspecified while `head` is null.
-    tail: *mut Link,
+    tail: *mut ListLink,
     members: PhantomData<M>,
 }
 
@@ -122,7 +122,7 @@ impl<M: Linked> Default for List<M> {
 /// Treiber's stack. Members are only ever taken all at once, by an unconditional swap, so there is no ABA problem.
 #[derive(Debug)]
 pub struct Inbox<M: Linked> {
-    newest: AtomicPtr<Link>,
+    newest: AtomicPtr<ListLink>,
     members: PhantomData<M>,
 }
 
@@ -139,7 +139,7 @@ impl<M: Linked> Inbox<M> {
     }
 
     /// Returns `true` if the inbox is empty. A result of `false` stays valid for the thread that
-    /// calls [`take`](Self::take).
+    /// calls [`take_all`](Self::take_all).
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -171,7 +171,7 @@ impl<M: Linked> Inbox<M> {
     }
 
     /// Removes and returns all members, the oldest first.
-    pub fn take(&self) -> List<M> {
+    pub fn take_all(&self) -> List<M> {
         let mut list = List::new();
         // Acquire: pairs with the Release in push(); the release sequence of the exchanges covers
         // all members.
@@ -203,7 +203,7 @@ mod tests {
     /// Member in a box of its own.
     #[repr(C)]
     struct Body {
-        link: Link,
+        link: ListLink,
         number: u32,
     }
 
@@ -211,18 +211,18 @@ mod tests {
 
     impl Member {
         fn new(number: u32) -> Self {
-            Self(Box::new(Body { link: Link::new(), number }))
+            Self(Box::new(Body { link: ListLink::new(), number }))
         }
     }
 
     // SAFETY: the box is leaked into a pointer to its first field, the link, and rebuilt from that
     // pointer once.
     unsafe impl Linked for Member {
-        fn into_link(self) -> NonNull<Link> {
+        fn into_link(self) -> NonNull<ListLink> {
             NonNull::from(Box::leak(self.0)).cast()
         }
 
-        unsafe fn from_link(link: NonNull<Link>) -> Self {
+        unsafe fn from_link(link: NonNull<ListLink>) -> Self {
             // SAFETY: the caller guarantees that the link came from into_link().
             Self(unsafe { Box::from_raw(link.cast::<Body>().as_ptr()) })
         }
@@ -262,7 +262,7 @@ mod tests {
                 });
             }
             while received.iter().map(Vec::len).sum::<usize>() < 2 * EACH as usize {
-                for number in drain(&mut inbox.take()) {
+                for number in drain(&mut inbox.take_all()) {
                     received[number as usize % 2].push(number / 2);
                 }
                 thread::yield_now();

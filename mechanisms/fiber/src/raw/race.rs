@@ -20,11 +20,11 @@ const RELEASED: u8 = 3;
 
 /// Arbiter between a wake-up and a deadline, of which only the first takes effect.
 #[derive(Debug)]
-pub struct Race {
+pub struct WakeRace {
     state: AtomicU8,
 }
 
-impl Race {
+impl WakeRace {
     /// Creates a race that neither the wake-up nor the deadline has won.
     #[must_use]
     pub fn new() -> Self {
@@ -69,7 +69,7 @@ impl Race {
     }
 }
 
-impl Default for Race {
+impl Default for WakeRace {
     fn default() -> Self {
         Self::new()
     }

@@ -4,7 +4,7 @@ use handover_base::sync::atomic::{AtomicPtr, Ordering};
 use std::ptr;
 
 /// Description of a slab of stacks for signal handlers, which must not lock: a node of a list that never shrinks.
-pub(super) struct Region {
+pub(super) struct StackRegion {
     pub(super) start: usize,
     pub(super) bytes: usize,
     pub(super) stride: usize,
@@ -12,17 +12,17 @@ pub(super) struct Region {
     pub(super) colours: usize,
     /// Size of the control block at the upper end of each stack.
     pub(super) head_bytes: usize,
-    pub(super) next: *const Region,
+    pub(super) next: *const StackRegion,
 }
 
-static REGIONS: AtomicPtr<Region> = AtomicPtr::new(ptr::null_mut());
+static REGIONS: AtomicPtr<StackRegion> = AtomicPtr::new(ptr::null_mut());
 
 /// Adds a slab to the list; sets the `next` of `region`.
-pub(super) fn register(region: Region) {
+pub(super) fn register_region(region: StackRegion) {
     // Relaxed: compared, not dereferenced.
     let mut next = REGIONS.load(Ordering::Relaxed);
-    let region = Box::into_raw(Box::new(Region { next, ..region }));
-    // Release: publishes the region to the Acquire in region_of().
+    let region = Box::into_raw(Box::new(StackRegion { next, ..region }));
+    // Release: publishes the region to the Acquire in find_region().
     while let Err(now) =
         REGIONS.compare_exchange_weak(next, region, Ordering::Release, Ordering::Relaxed)
     {
@@ -33,7 +33,7 @@ pub(super) fn register(region: Region) {
 }
 
 /// Returns the slab that contains the address `addr`; `None` if none does.
-pub(super) fn region_of(addr: usize) -> Option<&'static Region> {
+pub(super) fn find_region(addr: usize) -> Option<&'static StackRegion> {
     // Acquire: pairs with the Release in register().
     let mut at = REGIONS.load(Ordering::Acquire).cast_const();
     while !at.is_null() {
@@ -47,7 +47,7 @@ pub(super) fn region_of(addr: usize) -> Option<&'static Region> {
     None
 }
 
-impl Region {
+impl StackRegion {
     /// Returns the size in bytes of each stack in this slab.
     pub(super) fn stack_bytes(&self) -> usize {
         self.stride - self.guard_bytes
@@ -55,7 +55,7 @@ impl Region {
 
     /// Returns the address of the control block of the stack whose guard contains `addr`, which is
     /// in this slab; `None` if `addr` is not in a guard.
-    pub(super) fn head_above(&self, addr: usize) -> Option<usize> {
+    pub(super) fn control_address_above(&self, addr: usize) -> Option<usize> {
         let offset = addr - self.start;
         let index = offset / self.stride;
         let top = self.start + (index + 1) * self.stride - (index % self.colours) * 64;

@@ -8,7 +8,7 @@ use super::stack::Stack;
 
 /// Makes a reused stack writable for AddressSanitizer, which considers the frames of the finished
 /// fiber as still in use, as they did not return.
-pub(super) fn unpoison(stack: &Stack) {
+pub(super) fn unpoison_stack(stack: &Stack) {
     #[cfg(handover_sanitizer = "address")]
     {
         // SAFETY: the signature is that of sanitizer/asan_interface.h.
@@ -24,16 +24,16 @@ pub(super) fn unpoison(stack: &Stack) {
 }
 
 #[cfg(not(handover_sanitizer = "thread"))]
-pub(super) use disabled::Shadow;
+pub(super) use disabled::SanitizerState;
 #[cfg(handover_sanitizer = "thread")]
-pub(super) use enabled::Shadow;
+pub(super) use enabled::SanitizerState;
 
 #[cfg(not(handover_sanitizer = "thread"))]
 mod disabled {
     /// Placeholder for the sanitizers' state of a fiber, in builds without sanitizers.
-    pub(crate) struct Shadow;
+    pub(crate) struct SanitizerState;
 
-    impl Shadow {
+    impl SanitizerState {
         pub(crate) fn new() -> Self {
             Self
         }
@@ -74,13 +74,13 @@ mod enabled {
     ///
     /// A switch begins in one function and ends in another, of different depths. Its calls and returns go to a third
     /// shadow, which belongs to the fiber and is balanced from the fiber's begin to its end.
-    pub(crate) struct Shadow {
+    pub(crate) struct SanitizerState {
         fiber: Cell<Address>,
         switch: Cell<Address>,
         worker: Cell<Address>,
     }
 
-    impl Shadow {
+    impl SanitizerState {
         pub(crate) fn new() -> Self {
             let null = || Cell::new(ptr::null_mut());
             Self { fiber: null(), switch: null(), worker: null() }

@@ -10,7 +10,7 @@
 //! The head is for the owner of the stack: a fiber's control block. The pool of each size belongs to the process and is never unmapped, so that a handle to a fiber
 //! that has ended may outlive the runtime, on any thread.
 
-use super::regions::{self, Region};
+use super::regions::{self, StackRegion};
 use crate::error::StackError;
 use std::collections::BTreeMap;
 use std::ptr::{self, NonNull};
@@ -18,7 +18,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 const PAGE_BYTES: usize = 4096;
 /// Size of a stack's head, which contains the fiber's control block; the head is aligned to 64 bytes.
-pub(super) const HEAD_BYTES: usize = if IS_SANITIZED { 256 } else { 128 };
+pub(super) const STACK_HEAD_BYTES: usize = if IS_SANITIZED { 256 } else { 128 };
 /// `true` in sanitizer builds, whose control block is larger.
 pub(super) const IS_SANITIZED: bool =
     cfg!(any(handover_sanitizer = "address", handover_sanitizer = "thread"));
@@ -32,7 +32,7 @@ const SLAB_STACKS_MAX: usize = 4096;
 /// Number of different offsets, 64 bytes apart, at which stacks start in their uppermost page, so
 /// that they do not all use the same few lines of the first-level cache.
 const COLOURS: usize = 32;
-const _: () = assert!((COLOURS - 1) * 64 + HEAD_BYTES <= PAGE_BYTES);
+const _: () = assert!((COLOURS - 1) * 64 + STACK_HEAD_BYTES <= PAGE_BYTES);
 /// Advice of `madvise(2)`, since Linux 6.13, that makes accesses to pages fault without splitting the mapping.
 const MADV_GUARD_INSTALL: libc::c_int = 102;
 
@@ -122,14 +122,14 @@ impl StackPool {
     }
 
     /// Returns the kind of guards; `None` before the first stack was allocated.
-    pub(crate) fn guards(&self) -> Option<GuardKind> {
+    pub(crate) fn guard_kind(&self) -> Option<GuardKind> {
         self.guards.get().copied()
     }
 
     /// Returns the lowest usable address of the stack whose head is at `head`.
     #[inline]
-    pub(super) fn limit_of(&self, head: NonNull<u8>) -> usize {
-        let top = (head.addr().get() + HEAD_BYTES).next_multiple_of(PAGE_BYTES);
+    pub(super) fn lowest_address(&self, head: NonNull<u8>) -> usize {
+        let top = (head.addr().get() + STACK_HEAD_BYTES).next_multiple_of(PAGE_BYTES);
         top - self.stack_bytes
     }
 
@@ -138,16 +138,16 @@ impl StackPool {
     }
 
     /// Removes and returns a free stack of the pool, or a new stack if none is free.
-    pub(crate) fn take(&'static self) -> Result<Stack, StackError> {
+    pub(crate) fn take_stack(&'static self) -> Result<Stack, StackError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match state.free.pop() {
             Some(stack) => Ok(stack),
-            None => self.make(&mut state),
+            None => self.allocate_stack(&mut state),
         }
     }
 
     /// Moves up to `count` free stacks to `into`, and returns one more stack, newly allocated if none was free.
-    pub(crate) fn take_many(
+    pub(crate) fn take_stacks(
         &'static self,
         count: usize,
         into: &mut Vec<Stack>,
@@ -157,7 +157,7 @@ impl StackPool {
         into.extend(state.free.drain(from..));
         match into.pop() {
             Some(stack) => Ok(stack),
-            None => self.make(&mut state),
+            None => self.allocate_stack(&mut state),
         }
     }
 
@@ -167,7 +167,7 @@ impl StackPool {
     }
 
     /// Allocates a new stack, in a new slab if necessary.
-    fn make(&'static self, state: &mut PoolState) -> Result<Stack, StackError> {
+    fn allocate_stack(&'static self, state: &mut PoolState) -> Result<Stack, StackError> {
         let is_full = state.slabs.last().is_none_or(|slab| slab.used_count == slab.stacks_count);
         if is_full {
             let slab = self.map_slab(state.slabs.last().map_or(0, |slab| slab.stacks_count))?;
@@ -177,11 +177,11 @@ impl StackPool {
             return Err(StackError::OutOfMemory { stacks_count: 0, errno: libc::ENOMEM });
         };
         let start = slab.start + slab.used_count * self.stride();
-        self.guard(start)?;
+        self.install_guard(start)?;
         let limit = start + GUARD_BYTES;
         let top = limit + self.stack_bytes - (slab.used_count % COLOURS) * 64;
         slab.used_count += 1;
-        let head = ptr::with_exposed_provenance_mut::<u8>(top - HEAD_BYTES);
+        let head = ptr::with_exposed_provenance_mut::<u8>(top - STACK_HEAD_BYTES);
         let Some(head) = NonNull::new(head) else {
             return Err(StackError::OutOfMemory { stacks_count: 0, errno: libc::ENOMEM });
         };
@@ -208,13 +208,13 @@ impl StackPool {
                 // in the kernel, none can be wasted on the single page that a parked fiber needs.
                 unsafe { libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE) };
                 let start = start.expose_provenance();
-                regions::register(Region {
+                regions::register_region(StackRegion {
                     start,
                     bytes,
                     stride: self.stride(),
                     guard_bytes: GUARD_BYTES,
                     colours: COLOURS,
-                    head_bytes: HEAD_BYTES,
+                    head_bytes: STACK_HEAD_BYTES,
                     next: ptr::null(),
                 });
                 return Ok(Slab { start, stacks_count, used_count: 0 });
@@ -226,7 +226,7 @@ impl StackPool {
         }
     }
 
-    fn guard(&self, start: usize) -> Result<(), StackError> {
+    fn install_guard(&self, start: usize) -> Result<(), StackError> {
         let at = ptr::with_exposed_provenance_mut::<libc::c_void>(start);
         let marked = self.guards.get() != Some(&GuardKind::Mapping)
             // SAFETY: the range is the guard of the stack that is being made, and holds no data.

@@ -1,7 +1,7 @@
 //! Suspension of a fiber until it is woken, or until a deadline.
 
-use super::control::{Control, park, set_local};
-use super::race::Race;
+use super::control::{FiberControl, park_running, set_running_local};
+use super::race::WakeRace;
 use super::waiter::{TimedWait, TimedWaker, TimerPayload, Waiter};
 use crate::drive::worker::Worker;
 use handover_timer::TimerId;
@@ -11,19 +11,19 @@ use std::ptr::NonNull;
 /// Suspends the running fiber until the waiter that was passed to `commit` is woken, or until
 /// `deadline_ns`; returns `true` if the waiter was woken, or `commit` returned it. `withdraw`
 /// removes the waiter that `commit` has stored, and returns `true` if it was still stored.
-pub(crate) fn wait_until(
+pub(crate) fn suspend_fiber_until(
     worker: &Worker,
-    running: NonNull<Control>,
+    running: NonNull<FiberControl>,
     deadline_ns: u64,
     commit: impl FnOnce(Waiter) -> Option<Waiter>,
     mut withdraw: impl FnMut(&Waiter) -> bool,
 ) -> bool {
-    let timed_wait = TimedWait { race: Race::new(), fiber: UnsafeCell::new(None) };
+    let timed_wait = TimedWait { race: WakeRace::new(), fiber: UnsafeCell::new(None) };
     let at = NonNull::from(&timed_wait);
     let timer: Cell<Option<TimerId>> = Cell::new(None);
     let is_unneeded = Cell::new(false);
-    let was_local = set_local(running, true);
-    park(running, |fiber| {
+    let was_local = set_running_local(running, true);
+    park_running(running, |fiber| {
         // SAFETY: the timed wait is on the stack of the fiber, which is suspended during this
         // closure.
         let timed_wait = unsafe { at.as_ref() };
@@ -32,7 +32,7 @@ pub(crate) fn wait_until(
         // SAFETY: called only while no other code knows the timed wait: before commit(), or after
         // it returned the waiter and the timer was cancelled.
         let reclaim_fiber = || unsafe { (*timed_wait.fiber.get()).take() };
-        let Some(id) = worker.start(deadline_ns, TimerPayload::for_timed_wait(at)) else {
+        let Some(id) = worker.start_timer(deadline_ns, TimerPayload::for_timed_wait(at)) else {
             return reclaim_fiber();
         };
         timer.set(Some(id));
@@ -40,16 +40,16 @@ pub(crate) fn wait_until(
         // this closure.
         let _returned = commit(Waiter::TimedFiber(TimedWaker(at)))?;
         is_unneeded.set(true);
-        worker.cancel(id);
+        worker.cancel_timer(id);
         reclaim_fiber()
     });
-    set_local(running, was_local);
+    set_running_local(running, was_local);
     let Some(id) = timer.get() else { return false };
     if is_unneeded.get() {
         return true;
     }
     if timed_wait.race.is_woken() {
-        worker.cancel(id);
+        worker.cancel_timer(id);
         return true;
     }
     let mut spins_count = 0u32;

@@ -5,8 +5,8 @@
 //! the fiber stays with that worker until it goes on: the timer never finds freed memory, and the
 //! fiber never runs elsewhere while its worker is still suspending it.
 
-use super::control::{Control, Runnable};
-use super::race::Race;
+use super::control::{FiberControl, Runnable};
+use super::race::WakeRace;
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) enum Waiter {
 #[derive(Debug)]
 pub(crate) struct ThreadWaiter {
     thread: Thread,
-    pub(crate) race: Race,
+    pub(crate) race: WakeRace,
 }
 
 impl Waiter {
@@ -56,7 +56,7 @@ impl Waiter {
 impl ThreadWaiter {
     /// Creates a waiter for the calling thread.
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { thread: thread::current(), race: Race::new() })
+        Arc::new(Self { thread: thread::current(), race: WakeRace::new() })
     }
 
     /// Wakes the thread; returns `false` if the wait's deadline had passed.
@@ -73,7 +73,7 @@ impl ThreadWaiter {
 /// State of a fiber's wait with a deadline, on the stack of the fiber.
 #[derive(Debug)]
 pub(super) struct TimedWait {
-    pub(super) race: Race,
+    pub(super) race: WakeRace,
     pub(super) fiber: UnsafeCell<Option<Runnable>>,
 }
 
@@ -106,8 +106,9 @@ impl TimedWaker {
 pub(crate) struct TimerPayload(NonNull<u8>);
 
 const TIMED_WAIT_TAG: usize = 1;
-const _: () =
-    assert!(align_of::<Control>() > TIMED_WAIT_TAG && align_of::<TimedWait>() > TIMED_WAIT_TAG);
+const _: () = assert!(
+    align_of::<FiberControl>() > TIMED_WAIT_TAG && align_of::<TimedWait>() > TIMED_WAIT_TAG
+);
 
 // SAFETY: a fiber is `Send`; a timed wait is only in the wheel of its own worker, and never leaves
 // that thread.
@@ -127,7 +128,7 @@ impl TimerPayload {
     /// Prefetches the memory that `expire` accesses.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        Control::prefetch(self.0.as_ptr());
+        FiberControl::prefetch(self.0.as_ptr());
     }
 
     /// Returns the fiber whose deadline has passed; `None` if it was woken before.

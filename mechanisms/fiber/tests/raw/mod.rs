@@ -2,12 +2,12 @@
 
 use super::Flag;
 use super::Timed;
-use handover_fiber::model::{BiasedLock, Gate, Link, Linked, Node, Withdrawals};
+use handover_fiber::model::{BiasedLock, Gate, Linked, ListLink, WaitNode, Withdrawals};
 use std::ptr::NonNull;
 
 /// Waits at the gate as a fiber does.
 pub fn wait_at(gate: &Gate<Flag>, flag: Flag) {
-    let mut node = Node::new();
+    let mut node = WaitNode::new();
     // SAFETY: the node is valid until the flag is set, which happens after the waiter was handed
     // out.
     if unsafe { gate.enqueue(&raw mut node, flag.clone()) }.is_ok() {
@@ -18,7 +18,7 @@ pub fn wait_at(gate: &Gate<Flag>, flag: Flag) {
 /// Waits at the gate as a fiber with a deadline, which passes at some moment; returns `true` if the
 /// gate was opened before that.
 pub fn wait_at_until(gate: &Gate<Timed>, withdrawals: &Withdrawals, timed: Timed) -> bool {
-    let mut node = Node::new();
+    let mut node = WaitNode::new();
     // SAFETY: the node is valid until its waiter was handed out and has let go, or was withdrawn.
     if unsafe { gate.enqueue(&raw mut node, timed.clone()) }.is_err() {
         return true;
@@ -47,7 +47,7 @@ pub fn wait_at_until(gate: &Gate<Timed>, withdrawals: &Withdrawals, timed: Timed
 
 /// Waits at a gate of timed waiters, without a deadline; calls `enqueued` once it is in the list.
 pub fn wait_at_untimed(gate: &Gate<Timed>, timed: Timed, enqueued: impl FnOnce()) {
-    let mut node = Node::new();
+    let mut node = WaitNode::new();
     // SAFETY: the node is valid until the waiter was handed out and woken.
     if unsafe { gate.enqueue(&raw mut node, timed.clone()) }.is_ok() {
         enqueued();
@@ -56,9 +56,13 @@ pub fn wait_at_untimed(gate: &Gate<Timed>, timed: Timed, enqueued: impl FnOnce()
 }
 
 /// Calls `f` as the owner of the lock.
-pub fn with_owner<T, R>(queue: &BiasedLock<T>, fence: impl Fn(), f: impl FnOnce(&mut T) -> R) -> R {
+pub fn with_lock_as_owner<T, R>(
+    queue: &BiasedLock<T>,
+    fence: impl Fn(),
+    f: impl FnOnce(&mut T) -> R,
+) -> R {
     // SAFETY: only the model's main thread calls this.
-    unsafe { queue.with_owner(fence, f) }
+    unsafe { queue.with_lock_as_owner(fence, f) }
 }
 
 /// Member of the modelled queues.
@@ -66,13 +70,13 @@ pub struct Item(Box<Body>);
 
 #[repr(C)]
 struct Body {
-    link: Link,
+    link: ListLink,
     number: u32,
 }
 
 impl Item {
     pub fn new(number: u32) -> Self {
-        Self(Box::new(Body { link: Link::new(), number }))
+        Self(Box::new(Body { link: ListLink::new(), number }))
     }
 
     pub fn number(&self) -> u32 {
@@ -83,11 +87,11 @@ impl Item {
 // SAFETY: the box is leaked into a pointer to its first field, the link, and rebuilt from that
 // pointer once.
 unsafe impl Linked for Item {
-    fn into_link(self) -> NonNull<Link> {
+    fn into_link(self) -> NonNull<ListLink> {
         NonNull::from(Box::leak(self.0)).cast()
     }
 
-    unsafe fn from_link(link: NonNull<Link>) -> Self {
+    unsafe fn from_link(link: NonNull<ListLink>) -> Self {
         // SAFETY: the caller guarantees that the link came from into_link().
         Self(unsafe { Box::from_raw(link.cast::<Body>().as_ptr()) })
     }

@@ -54,7 +54,8 @@ pub struct TryLock<T: ?Sized> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached by `&mut self`, by value, or through a Guard, and the word allows one Guard at a time.
+// SAFETY: the value is reached by `&mut self`, by value, or through a TryLockGuard, and the word allows one guard at a
+// time.
 // So sharing the lock only moves access to T between threads, which T: Send allows.
 unsafe impl<T: ?Sized + Send> Sync for TryLock<T> {}
 
@@ -86,8 +87,8 @@ impl<T: ?Sized> TryLock<T> {
     /// # Cost
     /// Like [`RawTryLock::try_lock`].
     #[inline]
-    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
-        self.word.try_lock().then(|| Guard { lock: self, _variance: PhantomData })
+    pub fn try_lock(&self) -> Option<TryLockGuard<'_, T>> {
+        self.word.try_lock().then(|| TryLockGuard { lock: self, _variance: PhantomData })
     }
 
     /// Returns `true` if the lock was held when it was read; this may have changed since.
@@ -153,20 +154,20 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for TryLock<T> {
 /// let lock = handover_lock::TryLock::new("static");
 /// {
 ///     let short = String::from("freed at the end of this block");
-///     let mut held: handover_lock::Guard<&str> = lock.try_lock().unwrap();
+///     let mut held: handover_lock::TryLockGuard<&str> = lock.try_lock().unwrap();
 ///     *held = &short;
 /// }
 /// let freed: &'static str = lock.into_inner();
 /// ```
 #[must_use = "the lock is freed as soon as the guard is dropped"]
-pub struct Guard<'a, T: ?Sized> {
+pub struct TryLockGuard<'a, T: ?Sized> {
     lock: &'a TryLock<T>,
     /// Makes the guard Send and Sync under the same conditions as `&mut T`; the lock reference alone would make the
     /// guard of a `T: Send + !Sync` Sync.
     _variance: PhantomData<&'a mut T>,
 }
 
-impl<T: ?Sized> Deref for Guard<'_, T> {
+impl<T: ?Sized> Deref for TryLockGuard<'_, T> {
     type Target = T;
 
     #[inline]
@@ -177,7 +178,7 @@ impl<T: ?Sized> Deref for Guard<'_, T> {
     }
 }
 
-impl<T: ?Sized> DerefMut for Guard<'_, T> {
+impl<T: ?Sized> DerefMut for TryLockGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: no other guard exists (see deref()), and `&mut self` excludes other references from this one.
@@ -185,20 +186,20 @@ impl<T: ?Sized> DerefMut for Guard<'_, T> {
     }
 }
 
-impl<T: ?Sized> Drop for Guard<'_, T> {
+impl<T: ?Sized> Drop for TryLockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.lock.word.unlock();
     }
 }
 
-impl<T: ?Sized + fmt::Debug> fmt::Debug for Guard<'_, T> {
+impl<T: ?Sized + fmt::Debug> fmt::Debug for TryLockGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }
 }
 
-impl<T: ?Sized + fmt::Display> fmt::Display for Guard<'_, T> {
+impl<T: ?Sized + fmt::Display> fmt::Display for TryLockGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }

@@ -1,7 +1,7 @@
 //! The lock's API: one test for each promise of its documentation.
 
 use handover_base::sync::{CachePadded, auto_traits};
-use handover_lock::{Guard, RawTryLock, TryLock};
+use handover_lock::{RawTryLock, TryLock, TryLockGuard};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::MutexGuard;
@@ -92,14 +92,18 @@ fn padding_separates_word_and_value_by_128_bytes() {
 fn guard_is_send_and_sync_like_a_mutable_reference() {
     fn send<T: Send>() {}
     fn sync<T: Sync>() {}
-    send::<Guard<'static, std::cell::Cell<u8>>>();
+    send::<TryLockGuard<'static, std::cell::Cell<u8>>>();
     send::<TryLock<std::cell::Cell<u8>>>();
     sync::<TryLock<std::cell::Cell<u8>>>();
-    sync::<Guard<'static, u8>>();
+    sync::<TryLockGuard<'static, u8>>();
     assert_eq!(auto_traits!(TryLock<Cell<u8>>), "Send + Sync");
-    assert_eq!(auto_traits!(Guard<'static, Cell<u8>>), "Send", "as `&mut Cell`");
+    assert_eq!(auto_traits!(TryLockGuard<'static, Cell<u8>>), "Send", "as `&mut Cell`");
     // `MutexGuard` is `Sync` and not `Send`: a lock moves access from thread to thread.
     assert_eq!(auto_traits!(TryLock<MutexGuard<'static, u8>>), "neither");
-    assert_eq!(auto_traits!(Guard<'static, MutexGuard<'static, u8>>), "neither", "as its lock");
-    assert_eq!(auto_traits!(Guard<'static, Rc<u8>>), "neither");
+    assert_eq!(
+        auto_traits!(TryLockGuard<'static, MutexGuard<'static, u8>>),
+        "neither",
+        "as its lock"
+    );
+    assert_eq!(auto_traits!(TryLockGuard<'static, Rc<u8>>), "neither");
 }

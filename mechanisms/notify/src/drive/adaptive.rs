@@ -11,9 +11,9 @@
 //! # Ok::<(), handover_notify::ConfigError>(())
 //! ```
 //!
-//! Across processes, both sides use a [`Core`] in memory that both have mapped; see [`shared`](crate::shared).
+//! Across processes, both sides use a [`NotifyCore`] in memory that both have mapped; see [`shared`](crate::shared).
 
-use super::waiting::{Deadline, WaitState, deadline, time_left};
+use super::waiting::{Deadline, WaitState, deadline_after, time_left};
 use crate::engine::Stats;
 use crate::{Config, ConfigError, Mechanism, Notify, PairError, Wait};
 use core::ops::Deref;
@@ -21,7 +21,7 @@ use handover_base::futex::{self, Scope};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use super::waiting::Core;
+pub use super::waiting::NotifyCore;
 
 /// Maximum duration of one sleep of a receiver whose senders may be other processes. A notification is delayed by at
 /// most this time if its sender is killed while sending it.
@@ -55,9 +55,9 @@ impl Mechanism for Adaptive {
 /// # Cost
 /// One allocation; the first call in a process also times the spin loop, some tens of µs.
 pub fn pair(config: Config) -> Result<(Sender, Receiver), ConfigError> {
-    let core = Arc::new(Core::new());
-    let receiver = Receiver::over(Arc::clone(&core), Scope::Private, config)?;
-    Ok((Sender::over(core, Scope::Private), receiver))
+    let core = Arc::new(NotifyCore::new());
+    let receiver = Receiver::from_core(Arc::clone(&core), Scope::Private, config)?;
+    Ok((Sender::from_core(core, Scope::Private), receiver))
 }
 
 /// Sending end of an adaptive mechanism on a futex.
@@ -66,20 +66,20 @@ pub fn pair(config: Config) -> Result<(Sender, Receiver), ConfigError> {
 /// Reading this CPU's number and one exchange, 5 to 10 ns if the cache line is present; the transfer of a line if the
 /// receiver has accessed it since; a futex wake, about 1 µs, only if the receiver sleeps.
 #[derive(Debug, Clone)]
-pub struct Sender<C = Arc<Core>> {
+pub struct Sender<C = Arc<NotifyCore>> {
     core: C,
     scope: Scope,
 }
 
-impl<C: Deref<Target = Core>> Sender<C> {
+impl<C: Deref<Target = NotifyCore>> Sender<C> {
     /// Creates a sender on an existing core. `scope` must be the same as the receiver's: [`Scope::Shared`] if the two
     /// are in different processes.
-    pub fn over(core: C, scope: Scope) -> Self {
+    pub fn from_core(core: C, scope: Scope) -> Self {
         Self { core, scope }
     }
 }
 
-impl<C: Deref<Target = Core> + Send + Sync> Notify for Sender<C> {
+impl<C: Deref<Target = NotifyCore> + Send + Sync> Notify for Sender<C> {
     #[inline]
     fn notify(&self) {
         self.core.notify(|word| {
@@ -96,13 +96,13 @@ impl<C: Deref<Target = Core> + Send + Sync> Notify for Sender<C> {
 /// futex wait, and 1 to 20 µs from the wake until it runs again. Across processes it wakes at least every
 /// [`SLEEP_MAX`] to find notifications whose sender was killed before its wake.
 #[derive(Debug)]
-pub struct Receiver<C = Arc<Core>> {
+pub struct Receiver<C = Arc<NotifyCore>> {
     core: C,
     scope: Scope,
     waiting: WaitState,
 }
 
-impl<C: Deref<Target = Core>> Receiver<C> {
+impl<C: Deref<Target = NotifyCore>> Receiver<C> {
     /// Creates a receiver on an existing core. A notification that is pending there is the first that it receives.
     ///
     /// A core must have at most one receiver at a time. Two would take notifications from each
@@ -110,7 +110,7 @@ impl<C: Deref<Target = Core>> Receiver<C> {
     ///
     /// # Errors
     /// [`ConfigError`] if `config` is not valid.
-    pub fn over(core: C, scope: Scope, config: Config) -> Result<Self, ConfigError> {
+    pub fn from_core(core: C, scope: Scope, config: Config) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self { core, scope, waiting: WaitState::new(config) })
     }
@@ -137,7 +137,7 @@ impl<C: Deref<Target = Core>> Receiver<C> {
     }
 }
 
-impl<C: Deref<Target = Core> + Send> Wait for Receiver<C> {
+impl<C: Deref<Target = NotifyCore> + Send> Wait for Receiver<C> {
     #[inline]
     fn wait(&mut self) -> u64 {
         if !self.waiting.poll(&self.core) {
@@ -153,7 +153,7 @@ impl<C: Deref<Target = Core> + Send> Wait for Receiver<C> {
         if timeout.is_zero() {
             return None;
         }
-        self.wait_until(deadline(timeout)).then_some(1)
+        self.wait_until(deadline_after(timeout)).then_some(1)
     }
 
     #[inline]

@@ -25,7 +25,7 @@
 //! ```
 
 use super::descriptor;
-use super::waiting::{Core, Deadline, SleepStart, WaitState, deadline, time_left};
+use super::waiting::{Deadline, NotifyCore, SleepStart, WaitState, deadline_after, time_left};
 use crate::engine::Stats;
 use crate::{Config, Mechanism, Notify, PairError, Wait};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -35,7 +35,7 @@ use std::time::Duration;
 /// State shared by the sender and the receiver.
 #[derive(Debug)]
 struct Endpoints {
-    core: Core,
+    core: NotifyCore,
     /// Eventfd that the receiver sleeps on, readable while senders' writes are unread.
     eventfd: OwnedFd,
 }
@@ -63,8 +63,8 @@ impl Mechanism for AdaptiveFd {
 /// [`PairError::Config`] if `config` is not valid, [`PairError::SystemCall`] if the kernel gives no descriptor.
 pub fn pair(config: Config) -> Result<(Sender, Receiver), PairError> {
     config.validate()?;
-    let eventfd = descriptor::eventfd()?;
-    let endpoints = Arc::new(Endpoints { core: Core::new(), eventfd });
+    let eventfd = descriptor::create_eventfd()?;
+    let endpoints = Arc::new(Endpoints { core: NotifyCore::new(), eventfd });
     let waiting = WaitState::new(config);
     let receiver = Receiver {
         endpoints: Arc::clone(&endpoints),
@@ -85,7 +85,7 @@ pub struct Sender {
 impl Notify for Sender {
     #[inline]
     fn notify(&self) {
-        self.endpoints.core.notify(|_word| descriptor::add_one(&self.endpoints.eventfd));
+        self.endpoints.core.notify(|_word| descriptor::increment_eventfd(&self.endpoints.eventfd));
     }
 }
 
@@ -144,7 +144,7 @@ impl Receiver {
     /// # Blocking
     /// Never.
     pub fn cancel_park(&mut self) -> Option<u64> {
-        if self.endpoints.core.word.withdraw() {
+        if self.endpoints.core.word.withdraw_sleep() {
             // No sender has seen this declaration, so no write belongs to it.
             self.sleep_start = None;
             drain_unread_writes(&self.endpoints.eventfd, &mut self.unread_writes);
@@ -193,7 +193,7 @@ impl Receiver {
 /// Reads the eventfd if senders' writes to it are unread, and updates their number.
 fn drain_unread_writes(eventfd: &OwnedFd, unread_writes: &mut i64) {
     if *unread_writes > 0 {
-        let writes = descriptor::read_count(eventfd).unwrap_or(0);
+        let writes = descriptor::read_eventfd_count(eventfd).unwrap_or(0);
         *unread_writes -= i64::try_from(writes).unwrap_or(i64::MAX);
     }
 }
@@ -213,7 +213,7 @@ impl Wait for Receiver {
         if timeout.is_zero() {
             return None;
         }
-        self.wait_until(deadline(timeout)).then_some(1)
+        self.wait_until(deadline_after(timeout)).then_some(1)
     }
 
     /// Consumes all pending notifications like [`Wait::try_wait`]; if there are none, a declared sleep continues.
@@ -222,7 +222,7 @@ impl Wait for Receiver {
         let Some(asleep) = self.sleep_start else {
             return self.waiting.poll(&self.endpoints.core).then_some(1);
         };
-        if !self.waiting.wake(&self.endpoints.core, asleep) {
+        if !self.waiting.consume_after_sleep(&self.endpoints.core, asleep) {
             return None;
         }
         // The word went from SLEEPING to PENDING, so that one sender makes, or has made, a write.

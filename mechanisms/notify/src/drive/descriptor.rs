@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// Creates a non-blocking eventfd with the count zero.
-pub(crate) fn eventfd() -> Result<OwnedFd, PairError> {
+pub(crate) fn create_eventfd() -> Result<OwnedFd, PairError> {
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     rustix::event::eventfd(0, flags)
         .map_err(|errno| PairError::SystemCall { call: "eventfd2", errno })
@@ -16,7 +16,7 @@ pub(crate) fn eventfd() -> Result<OwnedFd, PairError> {
 /// Adds one to an eventfd's count. EAGAIN is no error: at its maximum the count makes the eventfd readable, which is
 /// enough for a notification.
 #[inline]
-pub(crate) fn add_one(eventfd: &OwnedFd) {
+pub(crate) fn increment_eventfd(eventfd: &OwnedFd) {
     match retry_on_intr(|| rustix::io::write(eventfd, &1u64.to_ne_bytes())) {
         Ok(_) | Err(Errno::AGAIN) => {}
         Err(errno) => panic!("write to an eventfd failed: {errno}"),
@@ -25,7 +25,7 @@ pub(crate) fn add_one(eventfd: &OwnedFd) {
 
 /// Reads an eventfd's count and resets it to zero; `None` if it was zero.
 #[inline]
-pub(crate) fn read_count(eventfd: &OwnedFd) -> Option<u64> {
+pub(crate) fn read_eventfd_count(eventfd: &OwnedFd) -> Option<u64> {
     let mut count = [0; 8];
     match retry_on_intr(|| rustix::io::read(eventfd, &mut count)) {
         Ok(_) => Some(u64::from_ne_bytes(count)),

@@ -22,7 +22,7 @@
 //! ```
 
 use super::waiting::{SleepStart, WaitState, now_ns};
-use crate::engine::{Engine, Stats, WaitPlan};
+use crate::engine::{SpinPolicy, Stats, WaitPlan};
 use crate::park::{ParkWord, SleepObject};
 use crate::raw::current_cpu;
 use crate::{Config, ConfigError, stage};
@@ -38,7 +38,7 @@ use std::time::Duration;
 /// unparking costs a fence and a load of a line that no thread writes.
 ///
 /// For threads of one process: the sender that finds the receiver asleep is the only one that wakes it, so it must
-/// not be killed before that. Across processes use an [`adaptive::Core`](crate::adaptive::Core).
+/// not be killed before that. Across processes use an [`adaptive::NotifyCore`](crate::adaptive::NotifyCore).
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub struct Unparker {
@@ -93,7 +93,7 @@ impl Unparker {
 
     #[cold]
     fn wake(&self, sleep_kind: SleepObject, wake_elsewhere: impl FnOnce()) {
-        stage::waking(self);
+        stage::record_waking(self);
         // Relaxed: a measurement; the receiver checks that it belongs to its sleep.
         self.woken_at_ns.store(now_ns(), Ordering::Relaxed);
         match sleep_kind {
@@ -135,7 +135,7 @@ pub enum ParkResult {
 pub struct Parker {
     waiting: WaitState,
     /// Decides how often to yield before a sleep, by the results of earlier waits.
-    yield_engine: Engine,
+    yield_engine: SpinPolicy,
     /// `true` if recent waits completed while yielding: other threads need this CPU, so this one does not spin.
     is_yielding: bool,
     /// Number of waits since the last one that polled [`EAGER_POLLS`] times although yielding pays.
@@ -199,7 +199,7 @@ impl Parker {
         config.validate()?;
         Ok(Self {
             waiting: WaitState::new(config),
-            yield_engine: Engine::new(config, YIELD_PS),
+            yield_engine: SpinPolicy::new(config, YIELD_PS),
             is_yielding: false,
             waits_unprobed: 0,
             polls_missed: 0,
@@ -208,7 +208,8 @@ impl Parker {
         })
     }
 
-    /// Publishes on `unparker` the CPU that this thread runs on; [`expect`](Self::expect) in other threads reads it.
+    /// Publishes on `unparker` the CPU that this thread runs on;
+    /// [`expect_answer_from`](Self::expect_answer_from) in other threads reads it.
     /// Call this before a wait, and when a thread starts to receive.
     ///
     /// # Cost
@@ -229,7 +230,7 @@ impl Parker {
     /// # Cost
     /// A load of the line that unparking has read.
     #[inline]
-    pub fn expect(&mut self, unparker: &Unparker) {
+    pub fn expect_answer_from(&mut self, unparker: &Unparker) {
         let expected = if self.is_on_this_cpu(unparker) {
             AnswerSource::ThisCpu
         } else {
@@ -238,14 +239,14 @@ impl Parker {
         self.expected_answer = self.expected_answer.max(expected);
     }
 
-    /// Records like [`expect`](Self::expect) that several receivers were woken and must all answer: if one of them
-    /// runs on this thread's CPU, the next wait yields to it, as polling for the others' answers would only delay the
-    /// last one.
+    /// Records like [`expect_answer_from`](Self::expect_answer_from) that several receivers were woken and must all
+    /// answer: if one of them runs on this thread's CPU, the next wait yields to it, as polling for the others' answers
+    /// would only delay the last one.
     ///
     /// # Cost
     /// A load for each unparker, up to the first whose receiver runs on this CPU.
     #[inline]
-    pub fn expect_all<'a>(&mut self, unparkers: impl IntoIterator<Item = &'a Unparker>) {
+    pub fn expect_answers_from<'a>(&mut self, unparkers: impl IntoIterator<Item = &'a Unparker>) {
         for unparker in unparkers {
             if self.is_on_this_cpu(unparker) {
                 self.expected_answer = AnswerSource::ThisCpu;
@@ -329,7 +330,7 @@ impl Parker {
     /// the first.
     #[inline(always)]
     fn yield_until(&mut self, poll: &mut impl FnMut() -> bool) -> bool {
-        let WaitPlan::Spin { spins_max: yields_max } = self.yield_engine.plan(false) else {
+        let WaitPlan::Spin { spins_max: yields_max } = self.yield_engine.plan_wait(false) else {
             return false;
         };
         let mut since_ns = None;
@@ -337,8 +338,8 @@ impl Parker {
         for yields in 1..=yields_max {
             sched_yield();
             if poll() {
-                stage::yielded(yields);
-                self.yield_engine.spun(yields);
+                stage::record_yielded(yields);
+                self.yield_engine.record_spun(yields);
                 self.is_yielding = yields <= YIELDS_BEFORE_CHECK
                     || involuntary_switches() - switches_before
                         >= u64::from(yields - YIELDS_BEFORE_CHECK) / 2;
@@ -398,26 +399,26 @@ impl Parker {
         poll: &mut impl FnMut() -> bool,
         sleep: impl FnOnce(u64),
     ) -> ParkResult {
-        unparker.word.declare(sleep_kind);
+        unparker.word.declare_sleep(sleep_kind);
         if poll() {
-            let _woken = unparker.word.withdraw();
+            let _woken = unparker.word.withdraw_sleep();
             self.waiting.record_found_before_sleep();
             return ParkResult::NotParked;
         }
         let asleep = SleepStart::now();
-        stage::parked(unparker);
+        stage::record_parked(unparker);
         sleep(asleep.since_ns());
-        stage::woken(unparker);
-        match unparker.word.withdraw() {
+        stage::record_woken(unparker);
+        match unparker.word.withdraw_sleep() {
             Some(sender_cpu) => {
                 // Relaxed: see Unparker::wake(). A time outside this sleep belongs to another sleep.
                 let woken_at_ns = unparker.woken_at_ns.load(Ordering::Relaxed);
-                self.yield_engine.woken(woken_at_ns.saturating_sub(asleep.since_ns()), None);
+                self.yield_engine.record_woken(woken_at_ns.saturating_sub(asleep.since_ns()), None);
                 self.waiting.record_sender_wake(woken_at_ns, sender_cpu, asleep);
                 ParkResult::Unparked
             }
             None => {
-                self.yield_engine.timed_out();
+                self.yield_engine.record_timeout();
                 self.waiting.record_unnotified_sleep();
                 ParkResult::SleepEnded
             }
@@ -435,7 +436,7 @@ impl Parker {
 /// Returns the number of involuntary context switches of this thread: it grows with a yield after
 /// which another thread ran, and not with one after which this thread ran on.
 fn involuntary_switches() -> u64 {
-    usage::thread().switches_involuntary
+    usage::thread_usage().switches_involuntary
 }
 
 #[cfg(all(test, not(handover_loom)))]
@@ -467,8 +468,8 @@ mod tests {
     fn answer_from_another_cpu_is_polled_for() {
         let mut parker = yielding();
         let (this_cpu, elsewhere) = (unparker_on(0), unparker_on(1));
-        parker.expect(&elsewhere);
-        parker.expect(&this_cpu);
+        parker.expect_answer_from(&elsewhere);
+        parker.expect_answer_from(&this_cpu);
         assert_eq!(polls(&mut parker, u32::MAX), POLLS_BEFORE_YIELD);
     }
 
@@ -481,7 +482,7 @@ mod tests {
             ([&elsewhere, &elsewhere], POLLS_BEFORE_YIELD),
         ] {
             let mut parker = yielding();
-            parker.expect_all(unparkers);
+            parker.expect_answers_from(unparkers);
             assert_eq!(polls(&mut parker, u32::MAX), expected);
         }
     }
@@ -492,7 +493,7 @@ mod tests {
         let elsewhere = unparker_on(1);
         let mut counts = Vec::new();
         for _ in 0..POLLS_MISSED_MAX + 2 * WAITS_PER_POLL_PROBE {
-            parker.expect(&elsewhere);
+            parker.expect_answer_from(&elsewhere);
             counts.push(polls(&mut parker, u32::MAX));
         }
         let (free, rare) = counts.split_at(POLLS_MISSED_MAX as usize);
@@ -503,9 +504,9 @@ mod tests {
             "{rare:?}"
         );
         assert_eq!(rare.iter().filter(|count| **count == 1).count(), rare.len() - 2, "{rare:?}");
-        parker.expect(&elsewhere);
+        parker.expect_answer_from(&elsewhere);
         assert_eq!(polls(&mut parker, 7), 7, "the wait did not poll 7 times");
-        parker.expect(&elsewhere);
+        parker.expect_answer_from(&elsewhere);
         assert_eq!(polls(&mut parker, u32::MAX), POLLS_BEFORE_YIELD);
     }
 }

@@ -9,10 +9,10 @@
 //! use handover_notify::shared::MappedCore;
 //! use handover_notify::{Config, Notify, Wait, adaptive};
 //!
-//! let (core, file) = MappedCore::<adaptive::Core>::create()?;
-//! let mut receiver = adaptive::Receiver::over(core, Scope::Shared, Config::default())?;
+//! let (core, file) = MappedCore::<adaptive::NotifyCore>::create()?;
+//! let mut receiver = adaptive::Receiver::from_core(core, Scope::Shared, Config::default())?;
 //! // ... and in the other process, which has received `file`:
-//! let sender = adaptive::Sender::over(MappedCore::<adaptive::Core>::map(&file)?, Scope::Shared);
+//! let sender = adaptive::Sender::from_core(MappedCore::<adaptive::NotifyCore>::map(&file)?, Scope::Shared);
 //! sender.notify();
 //! assert_eq!(receiver.wait(), 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -43,8 +43,8 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Core of a mechanism ([`adaptive::Core`](crate::adaptive::Core)) in a file mapped into memory. Clones share the
-/// mapping, which is unmapped when the last one is dropped.
+/// Core of a mechanism ([`adaptive::NotifyCore`](crate::adaptive::NotifyCore)) in a file mapped into memory.
+/// Clones share the mapping, which is unmapped when the last one is dropped.
 #[derive(Debug)]
 pub struct MappedCore<C> {
     mapping: Arc<Mapping>,
@@ -83,7 +83,7 @@ impl<C: ZeroInit> MappedCore<C> {
         if bytes < needed_bytes {
             return Err(MapError::TooSmall { bytes, needed_bytes });
         }
-        let mapping = Mapping::of(file, size_of::<C>()).map_err(refused("mmap"))?;
+        let mapping = Mapping::map_file(file, size_of::<C>()).map_err(refused("mmap"))?;
         Ok(Self { mapping: Arc::new(mapping), holds: PhantomData })
     }
 }

@@ -1,6 +1,6 @@
 //! Parts of both adaptive mechanisms: the core, and the receiver's ways to poll, spin and sleep.
 
-use crate::engine::{Engine, Stats, WaitPlan};
+use crate::engine::{SpinPolicy, Stats, WaitPlan};
 use crate::raw::current_cpu;
 use crate::word::SenderCpu;
 use crate::{Config, StateWord, stage};
@@ -21,14 +21,14 @@ const TIMINGS_COUNT: u32 = 5;
 /// whatever another process writes there, the worst effect is a missing or an additional notification.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
-pub struct Core {
+pub struct NotifyCore {
     pub(crate) word: StateWord,
     /// Time at which a sender last found the receiver asleep, in ns on CLOCK_MONOTONIC, from which the receiver
     /// computes the cost of a sleep.
     woken_at_ns: AtomicU64,
 }
 
-impl Core {
+impl NotifyCore {
     /// Creates a core without a pending notification, whose receiver is awake.
     #[must_use]
     pub const fn new() -> Self {
@@ -39,9 +39,9 @@ impl Core {
     #[inline]
     pub(crate) fn notify(&self, wake: impl FnOnce(&AtomicU32)) {
         let sleeps = self.word.notify(current_cpu());
-        stage::notified(self);
+        stage::record_notified(self);
         if sleeps {
-            stage::waking(self);
+            stage::record_waking(self);
             // Relaxed: a measurement; the receiver checks that it belongs to its sleep.
             self.woken_at_ns.store(now_ns(), Ordering::Relaxed);
             wake(self.word.futex());
@@ -56,7 +56,7 @@ pub(crate) use handover_base::clock::monotonic_ns as now_ns;
 pub(crate) type Deadline = Option<Instant>;
 
 /// Converts a timeout to a deadline; `None` if it exceeds the clock's range.
-pub(crate) fn deadline(timeout: Duration) -> Deadline {
+pub(crate) fn deadline_after(timeout: Duration) -> Deadline {
     Instant::now().checked_add(timeout)
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn time_left(deadline: Deadline) -> Option<Duration> {
 /// Receiver's private state: the results of its earlier waits, and statistics.
 #[derive(Debug)]
 pub(crate) struct WaitState {
-    engine: Engine,
+    engine: SpinPolicy,
     stats: Stats,
     /// CPU on which the sender of the last notification ran; `None` if unknown.
     sender_cpu: SenderCpu,
@@ -93,19 +93,19 @@ impl SleepStart {
 impl WaitState {
     /// Creates the state of a receiver with a valid configuration.
     pub(crate) fn new(config: Config) -> Self {
-        let engine = Engine::new(config, poll_ps());
+        let engine = SpinPolicy::new(config, poll_ps());
         Self { engine, stats: Stats::default(), sender_cpu: None }
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        Stats { wake_ns: self.engine.wake_ns(), ..self.stats }
+        Stats { wake_ns: self.engine.mean_wake_ns(), ..self.stats }
     }
 
     /// Consumes a pending notification; returns `true` if there was one.
     #[inline]
-    pub(crate) fn poll(&mut self, core: &Core) -> bool {
+    pub(crate) fn poll(&mut self, core: &NotifyCore) -> bool {
         let Some(sender_cpu) = core.word.try_consume() else { return false };
-        stage::found(core);
+        stage::record_found(core);
         self.sender_cpu = sender_cpu;
         self.stats.found_pending += 1;
         true
@@ -116,7 +116,7 @@ impl WaitState {
     #[inline(never)]
     pub(crate) fn wait(
         &mut self,
-        core: &Core,
+        core: &NotifyCore,
         deadline: Deadline,
         mut sleep: impl FnMut(&AtomicU32, u32) -> bool,
     ) -> bool {
@@ -126,16 +126,16 @@ impl WaitState {
         let mut asleep = None;
         let notified = core.word.sleep_until_notified(|word, expected| {
             asleep.get_or_insert_with(SleepStart::now);
-            stage::parked(core);
+            stage::record_parked(core);
             let should_continue = sleep(word, expected);
-            stage::woken(core);
+            stage::record_woken(core);
             should_continue
         });
         match (notified, asleep) {
-            (Some(sender_cpu), Some(asleep)) => self.woken(core, sender_cpu, asleep),
+            (Some(sender_cpu), Some(asleep)) => self.record_sleep_end(core, sender_cpu, asleep),
             (Some(sender_cpu), None) => {
                 // The notification came between the last poll and the declaration: there was no sleep.
-                stage::found(core);
+                stage::record_found(core);
                 self.sender_cpu = sender_cpu;
                 self.record_found_before_sleep();
             }
@@ -145,14 +145,14 @@ impl WaitState {
     }
 
     /// Consumes the notification that interrupted a sleep; returns `false` if none is pending.
-    pub(crate) fn wake(&mut self, core: &Core, asleep: SleepStart) -> bool {
+    pub(crate) fn consume_after_sleep(&mut self, core: &NotifyCore, asleep: SleepStart) -> bool {
         let Some(sender_cpu) = core.word.try_consume() else { return false };
-        self.woken(core, sender_cpu, asleep);
+        self.record_sleep_end(core, sender_cpu, asleep);
         true
     }
 
-    fn woken(&mut self, core: &Core, sender_cpu: SenderCpu, asleep: SleepStart) {
-        // Relaxed: see Core::notify(). A time outside this sleep belongs to another sleep.
+    fn record_sleep_end(&mut self, core: &NotifyCore, sender_cpu: SenderCpu, asleep: SleepStart) {
+        // Relaxed: see NotifyCore::notify(). A time outside this sleep belongs to another sleep.
         let woken_at_ns = core.woken_at_ns.load(Ordering::Relaxed);
         self.record_sender_wake(woken_at_ns, sender_cpu, asleep);
     }
@@ -164,7 +164,7 @@ impl WaitState {
         sender_cpu: SenderCpu,
         asleep: SleepStart,
     ) {
-        stage::slept(asleep.since_ns);
+        stage::record_slept(asleep.since_ns);
         self.sender_cpu = sender_cpu;
         self.stats.by_sleeping += 1;
         let now_ns = now_ns();
@@ -172,9 +172,9 @@ impl WaitState {
             // On one CPU the receiver waits for its sender to stop running: that is not the cost of a wake.
             let shares_cpu = self.shares_cpu();
             let wake_ns = (!shares_cpu).then_some(now_ns - woken_at_ns);
-            self.engine.woken(woken_at_ns - asleep.since_ns, wake_ns);
+            self.engine.record_woken(woken_at_ns - asleep.since_ns, wake_ns);
         } else {
-            self.engine.woken(now_ns.saturating_sub(asleep.since_ns), None);
+            self.engine.record_woken(now_ns.saturating_sub(asleep.since_ns), None);
         }
     }
 
@@ -185,7 +185,7 @@ impl WaitState {
 
     /// Records a sleep that no sender interrupted.
     pub(crate) fn record_unnotified_sleep(&mut self) {
-        self.engine.timed_out();
+        self.engine.record_timeout();
         self.stats.timed_out += 1;
     }
 
@@ -206,23 +206,23 @@ impl WaitState {
         for spin in 1..=spins_max {
             hint::spin_loop();
             if poll() {
-                return self.spun(spin);
+                return self.record_spin(spin);
             }
         }
         self.stats.spins += u64::from(spins_max);
         false
     }
 
-    fn spun(&mut self, spins: u32) -> bool {
-        stage::spun(spins);
-        self.engine.spun(spins);
+    fn record_spin(&mut self, spins: u32) -> bool {
+        stage::record_spun(spins);
+        self.engine.record_spun(spins);
         self.stats.by_spinning += 1;
         self.stats.spins += u64::from(spins);
         true
     }
 
     fn spins_planned(&mut self, left: Option<Duration>) -> u32 {
-        match self.engine.plan(self.shares_cpu()) {
+        match self.engine.plan_wait(self.shares_cpu()) {
             WaitPlan::Spin { spins_max } => spins_max.min(spins_left(left)),
             WaitPlan::ParkQuiet => 0,
             WaitPlan::ParkSharedCpu => {
@@ -233,13 +233,13 @@ impl WaitState {
     }
 
     /// Spins for as long as recent waits suggest; returns `true` if a notification was consumed.
-    pub(crate) fn spin(&mut self, core: &Core, deadline: Deadline) -> bool {
+    pub(crate) fn spin(&mut self, core: &NotifyCore, deadline: Deadline) -> bool {
         let spins_max = self.spins_planned(time_left(deadline));
         for spin in 1..=spins_max {
             hint::spin_loop();
             if let Some(sender_cpu) = core.word.try_consume() {
                 self.sender_cpu = sender_cpu;
-                return self.spun(spin);
+                return self.record_spin(spin);
             }
         }
         self.stats.spins += u64::from(spins_max);
@@ -252,7 +252,7 @@ impl WaitState {
             (Some(sender_cpu), Some(this_cpu)) => sender_cpu == this_cpu,
             // No sender is known yet: if this thread may run on one CPU only, the whole process
             // probably may (taskset, a container).
-            _ => affinity::is_on_one_cpu(),
+            _ => affinity::is_bound_to_one_cpu(),
         }
     }
 }

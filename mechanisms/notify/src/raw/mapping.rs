@@ -16,7 +16,7 @@ use std::ptr::NonNull;
 pub unsafe trait ZeroInit: Send + Sync + 'static {}
 
 // SAFETY: an AtomicU32 in a repr(transparent) wrapper, an AtomicU64 and repr(C) padding; 128 bytes.
-unsafe impl ZeroInit for adaptive::Core {}
+unsafe impl ZeroInit for adaptive::NotifyCore {}
 
 /// Shared mapping of the beginning of a file, for reading and writing.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps the first `bytes` bytes of `file`. The caller ensures that the file has as many and cannot be truncated
     /// (otherwise an access would raise SIGBUS).
-    pub(crate) fn of(file: impl AsFd, bytes: usize) -> Result<Self, Errno> {
+    pub(crate) fn map_file(file: impl AsFd, bytes: usize) -> Result<Self, Errno> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
         let start =

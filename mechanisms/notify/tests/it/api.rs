@@ -50,9 +50,9 @@ fn statistics_count_each_way_a_wait_ends() {
 fn handles_are_send_and_sync_like_their_core() {
     assert_eq!(auto_traits!(adaptive::Sender), "Send + Sync");
     assert_eq!(auto_traits!(adaptive::Receiver), "Send + Sync");
-    assert_eq!(auto_traits!(adaptive::Sender<Rc<adaptive::Core>>), "neither");
-    assert_eq!(auto_traits!(adaptive::Receiver<Rc<adaptive::Core>>), "neither");
-    assert_eq!(auto_traits!(MappedCore<adaptive::Core>), "Send + Sync");
+    assert_eq!(auto_traits!(adaptive::Sender<Rc<adaptive::NotifyCore>>), "neither");
+    assert_eq!(auto_traits!(adaptive::Receiver<Rc<adaptive::NotifyCore>>), "neither");
+    assert_eq!(auto_traits!(MappedCore<adaptive::NotifyCore>), "Send + Sync");
     assert_eq!(auto_traits!(adaptive_fd::Sender), "Send + Sync");
     assert_eq!(auto_traits!(adaptive_fd::Receiver), "Send + Sync");
     assert_eq!(auto_traits!((Unparker, Parker)), "Send + Sync");
@@ -71,10 +71,10 @@ fn notifications_to_an_idle_receiver_merge_into_one() {
 
 #[test]
 fn both_sides_work_on_a_user_provided_core() {
-    static CORE: adaptive::Core = adaptive::Core::new();
-    let sender = adaptive::Sender::over(&CORE, Scope::Private);
+    static CORE: adaptive::NotifyCore = adaptive::NotifyCore::new();
+    let sender = adaptive::Sender::from_core(&CORE, Scope::Private);
     sender.notify();
-    let mut receiver = adaptive::Receiver::over(&CORE, Scope::Private, Config::default())
+    let mut receiver = adaptive::Receiver::from_core(&CORE, Scope::Private, Config::default())
         .expect("a valid configuration");
     assert_eq!(receiver.wait(), 1, "what was pending before the receiver came");
 }
@@ -111,7 +111,7 @@ mod with_cpus {
 
     #[test]
     fn sides_on_one_cpu_never_spin() {
-        let cpu = affinity::mask()[0];
+        let cpu = affinity::thread_cpus()[0];
         let slept = ping_pong([cpu, cpu]).map(|stats| {
             // Pinned to one CPU before the first wait, so that even this one does not spin.
             assert_eq!(stats.spins, 0, "{stats:?}");
@@ -127,7 +127,7 @@ mod with_cpus {
 
     #[test]
     fn sides_on_two_cpus_spin() {
-        let cpus = affinity::mask();
+        let cpus = affinity::thread_cpus();
         let [first, second, ..] = cpus[..] else {
             assert_eq!(cpus.len(), 1, "one CPU: there is nobody to spin for");
             return;
@@ -141,7 +141,7 @@ mod with_cpus {
 
     #[test]
     fn receiver_stops_spinning_while_its_sender_shares_the_cpu() {
-        let cpus = affinity::mask();
+        let cpus = affinity::thread_cpus();
         let [here, there, ..] = cpus[..] else {
             assert_eq!(cpus.len(), 1, "one CPU: there is nowhere to move from");
             return;
@@ -160,7 +160,7 @@ mod with_cpus {
         assert_eq!(receiver.wait_timeout(Duration::from_millis(1)), None);
         let unspun = receiver.stats();
         assert_eq!((unspun.spins, unspun.unspun_shared_cpu), (spun.spins, 1));
-        affinity::set_mask(&cpus).expect("as before");
+        affinity::set_thread_cpus(&cpus).expect("as before");
     }
 }
 

@@ -252,7 +252,7 @@ fn receiver_works_after_all_senders_are_dropped<M: Mechanism>() {
 }
 
 fn both_sides_progress_on_one_cpu<M: Mechanism>() {
-    let cpu = handover_base::affinity::mask()[0];
+    let cpu = handover_base::affinity::thread_cpus()[0];
     let (ping, mut pinged) = M::pair().expect(M::NAME);
     let (pong, mut ponged) = M::pair().expect(M::NAME);
     let pinned = move || handover_base::affinity::pin(cpu).expect("an allowed CPU");

@@ -28,7 +28,7 @@ fn ping_pong(config: Config, one_cpu: bool) {
         ([Unparker::new(), Unparker::new()], [AtomicU64::new(0), AtomicU64::new(0)]);
     let participant = |mine: usize, first: bool| {
         if one_cpu {
-            let cpus = handover_base::affinity::mask();
+            let cpus = handover_base::affinity::thread_cpus();
             handover_base::affinity::pin(cpus[0]).expect("a CPU of the mask");
         }
         let mut parker = Parker::new(config).expect("valid");
@@ -130,12 +130,12 @@ fn polls(expects: impl FnOnce(&mut Parker, &Unparker)) -> u32 {
 #[cfg(not(miri))]
 fn wait_for_an_answer_from_the_same_cpu_polls_once() {
     let pinned = thread::spawn(|| {
-        handover_base::affinity::pin(handover_base::affinity::mask()[0]).expect("allowed");
-        assert_eq!(polls(|parker, here| parker.expect(here)), 1);
+        handover_base::affinity::pin(handover_base::affinity::thread_cpus()[0]).expect("allowed");
+        assert_eq!(polls(|parker, here| parker.expect_answer_from(here)), 1);
         assert!(polls(|_, _| ()) > 1, "nothing is known");
         let unsettled = |parker: &mut Parker, here: &Unparker| {
-            parker.expect(here);
-            parker.expect(&Unparker::new());
+            parker.expect_answer_from(here);
+            parker.expect_answer_from(&Unparker::new());
         };
         assert!(polls(unsettled) > 1, "another may answer, too");
     });

@@ -58,25 +58,27 @@ fn ping_pong(sender: &impl Notify, receiver: &mut impl Wait, starts: bool) {
 }
 
 fn adaptive_ends(
-    mine: MappedCore<adaptive::Core>,
-    theirs: MappedCore<adaptive::Core>,
-) -> (adaptive::Sender<MappedCore<adaptive::Core>>, adaptive::Receiver<MappedCore<adaptive::Core>>)
-{
-    let receiver = adaptive::Receiver::over(mine, Scope::Shared, Config::default());
-    (adaptive::Sender::over(theirs, Scope::Shared), receiver.expect("a valid configuration"))
+    mine: MappedCore<adaptive::NotifyCore>,
+    theirs: MappedCore<adaptive::NotifyCore>,
+) -> (
+    adaptive::Sender<MappedCore<adaptive::NotifyCore>>,
+    adaptive::Receiver<MappedCore<adaptive::NotifyCore>>,
+) {
+    let receiver = adaptive::Receiver::from_core(mine, Scope::Shared, Config::default());
+    (adaptive::Sender::from_core(theirs, Scope::Shared), receiver.expect("a valid configuration"))
 }
 
 #[test]
 fn two_processes_hand_over_through_a_mapped_adaptive_core() {
-    type Core = MappedCore<adaptive::Core>;
+    type NotifyCore = MappedCore<adaptive::NotifyCore>;
     if let Some([mine, theirs]) = partner_paths() {
-        let core = |path: &str| Core::map(open(path)).expect("the core");
+        let core = |path: &str| NotifyCore::map(open(path)).expect("the core");
         let (sender, mut receiver) = adaptive_ends(core(&mine), core(&theirs));
         ping_pong(&sender, &mut receiver, false);
         return;
     }
-    let (mine, my_file) = Core::create().expect("a memfd");
-    let (theirs, their_file) = Core::create().expect("a memfd");
+    let (mine, my_file) = NotifyCore::create().expect("a memfd");
+    let (theirs, their_file) = NotifyCore::create().expect("a memfd");
     let name = "two_processes_hand_over_through_a_mapped_adaptive_core";
     let mut partner = run_partner(name, [path(&their_file), path(&my_file)]);
     let (sender, mut receiver) = adaptive_ends(mine, theirs);
@@ -108,11 +110,12 @@ fn await_sleeper(file: &File) {
 /// Lets `peer` write into the core of a sleeping receiver, then lets another sender notify, and
 /// checks that the receiver wakes.
 fn is_notified_in_spite_of(peer: impl FnOnce(&File)) {
-    let (core, file) = MappedCore::<adaptive::Core>::create().expect("a memfd");
+    let (core, file) = MappedCore::<adaptive::NotifyCore>::create().expect("a memfd");
     let file = File::from(file);
     let (mut receiver, sender) = {
-        let receiver = adaptive::Receiver::over(core.clone(), Scope::Shared, Config::never_spin());
-        (receiver.expect("valid"), adaptive::Sender::over(core, Scope::Shared))
+        let receiver =
+            adaptive::Receiver::from_core(core.clone(), Scope::Shared, Config::never_spin());
+        (receiver.expect("valid"), adaptive::Sender::from_core(core, Scope::Shared))
     };
     let (result_sender, result_receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || result_sender.send(receiver.wait()));
@@ -140,26 +143,26 @@ fn sleeper_whose_word_a_peer_empties_is_notified_by_the_next_sender() {
 
 #[test]
 fn mapping_outlives_its_file_and_is_shared_by_clones() {
-    let (core, file) = MappedCore::<adaptive::Core>::create().expect("a memfd");
-    let other = MappedCore::<adaptive::Core>::map(&file).expect("the same file");
+    let (core, file) = MappedCore::<adaptive::NotifyCore>::create().expect("a memfd");
+    let other = MappedCore::<adaptive::NotifyCore>::map(&file).expect("the same file");
     drop(file);
     let (sender, mut receiver) = adaptive_ends(core.clone(), other);
     sender.notify();
     assert_eq!(receiver.wait(), 1, "two mappings, one memory");
     drop((sender, receiver));
-    adaptive::Sender::over(core, Scope::Shared).notify();
+    adaptive::Sender::from_core(core, Scope::Shared).notify();
 }
 
 #[test]
 fn unsealed_or_short_file_is_refused() {
     let ordinary = tempfile_without_seals();
-    assert_eq!(MappedCore::<adaptive::Core>::map(&ordinary).err(), Some(MapError::NotSealed));
+    assert_eq!(MappedCore::<adaptive::NotifyCore>::map(&ordinary).err(), Some(MapError::NotSealed));
 
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
     let empty = memfd_create("empty", MemfdFlags::ALLOW_SEALING).expect("a memfd");
     fcntl_add_seals(&empty, SealFlags::SHRINK).expect("sealed");
     assert_eq!(
-        MappedCore::<adaptive::Core>::map(&empty).err(),
+        MappedCore::<adaptive::NotifyCore>::map(&empty).err(),
         Some(MapError::TooSmall { bytes: 0, needed_bytes: 128 })
     );
 }

@@ -10,31 +10,31 @@ use std::sync::OnceLock;
 
 /// Range of addresses that is mapped from a file.
 #[derive(Debug)]
-pub(super) struct Range {
+pub(super) struct MappedRange {
     start: AtomicUsize,
     /// Length of the range in bytes; zero while no file is mapped.
     bytes: AtomicUsize,
     is_taken: AtomicBool,
     is_truncated: AtomicBool,
-    next: *const Range,
+    next: *const MappedRange,
 }
 
 // SAFETY: `next` is written before the range is published and never again; the rest are atomics.
-unsafe impl Sync for Range {}
+unsafe impl Sync for MappedRange {}
 
 // SAFETY: `next` only points to ranges that are never freed; the other fields are atomics.
-unsafe impl Send for Range {}
+unsafe impl Send for MappedRange {}
 
 /// Newest node of a list of all ranges. Ranges are reused and never freed, so that the handler can
 /// walk the list without a lock.
-static LAST: AtomicPtr<Range> = AtomicPtr::new(ptr::null_mut());
+static LAST: AtomicPtr<MappedRange> = AtomicPtr::new(ptr::null_mut());
 
-/// Signal action of SIGBUS before [`install`].
+/// Signal action of SIGBUS before [`install_fault_handler`].
 static PREVIOUS_ACTION: OnceLock<libc::sigaction> = OnceLock::new();
 
-impl Range {
-    /// Registers a mapping, until [`release`](Range::release).
-    pub(super) fn watch(start: usize, bytes: usize) -> &'static Self {
+impl MappedRange {
+    /// Registers a mapping, until [`unregister`](MappedRange::unregister).
+    pub(super) fn register(start: usize, bytes: usize) -> &'static Self {
         let range = Self::all().find(|range| range.take()).unwrap_or_else(Self::push);
         range.is_truncated.store(false, Ordering::Relaxed);
         range.start.store(start, Ordering::Relaxed);
@@ -44,7 +44,7 @@ impl Range {
     }
 
     /// Unregisters the mapping; call it before the memory is unmapped.
-    pub(super) fn release(&self) {
+    pub(super) fn unregister(&self) {
         self.bytes.store(0, Ordering::Relaxed);
         // Release: pairs with Acquire in take().
         self.is_taken.store(false, Ordering::Release);
@@ -116,7 +116,7 @@ impl Range {
 
 /// Installs the handler for faults in registered mappings, once; the handler passes all other
 /// signals to the previous action. It does not replace a handler that the program installs later.
-pub(crate) fn install() {
+pub(crate) fn install_fault_handler() {
     PREVIOUS_ACTION.get_or_init(|| {
         // SAFETY: all zeroes are a valid sigaction: the default, without flags.
         let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -145,7 +145,7 @@ extern "C" fn on_fault(
     let at = unsafe { info_here.si_addr() }.addr();
     // Zero or negative if a process sent the signal.
     if code > 0
-        && let Some(range) = Range::all().find(|range| range.contains(at))
+        && let Some(range) = MappedRange::all().find(|range| range.contains(at))
         && range.replace_by_anonymous()
     {
         return;

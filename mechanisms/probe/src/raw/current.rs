@@ -1,6 +1,6 @@
 //! The calling thread's writer and its phase.
 
-use super::mapping::Memory;
+use super::mapping::LaneMemory;
 use crate::lane::Writer;
 use handover_base::sync::shared::{AtomicBool, Ordering, compiler_fence};
 use std::cell::Cell;
@@ -22,7 +22,7 @@ pub(crate) enum ThreadPhase {
 
 thread_local! {
     /// Pointer to the thread's writer, or null. Without a destructor, a read is one instruction.
-    static WRITER: Cell<*const Writer<Memory>> = const { Cell::new(ptr::null()) };
+    static WRITER: Cell<*const Writer<LaneMemory>> = const { Cell::new(ptr::null()) };
     /// `true` while the writer is in use: a signal handler that interrupts the thread then does not use it.
     static IS_BUSY: AtomicBool = const { AtomicBool::new(false) };
     static PHASE: Cell<ThreadPhase> = const { Cell::new(ThreadPhase::InProgram) };
@@ -32,12 +32,12 @@ thread_local! {
 }
 
 /// Guard whose destructor passes the thread's writer to a function when the thread exits.
-struct Exit(Cell<fn(Writer<Memory>)>);
+struct Exit(Cell<fn(Writer<LaneMemory>)>);
 
 impl Drop for Exit {
     fn drop(&mut self) {
         PHASE.set(ThreadPhase::Exited);
-        if let Some(writer) = take() {
+        if let Some(writer) = take_writer() {
             (self.0.get())(*writer);
         }
     }
@@ -52,9 +52,9 @@ impl Drop for Exit {
 /// Two stores and a branch to exclude signal handlers: the cheapest sound way, as a handler may run
 /// between any two instructions.
 #[inline(always)]
-pub(crate) fn with_writer<R>(f: impl FnOnce(&Writer<Memory>) -> R) -> Option<R> {
+pub(crate) fn with_writer<R>(f: impl FnOnce(&Writer<LaneMemory>) -> R) -> Option<R> {
     // Relaxed: only this thread and its signal handlers access it.
-    if is_busy() {
+    if is_writer_busy() {
         return None;
     }
     IS_BUSY.with(|is_busy| is_busy.store(true, Ordering::Relaxed));
@@ -62,7 +62,7 @@ pub(crate) fn with_writer<R>(f: impl FnOnce(&Writer<Memory>) -> R) -> Option<R> 
     // between them. A handler that ran before the store has finished with the writer.
     compiler_fence(Ordering::SeqCst);
     let writer = WRITER.get();
-    // SAFETY: null, or a Box from install(), which only take() frees. Both run on this thread only,
+    // SAFETY: null, or a Box from install_writer(), which only take_writer() frees. Both run on this thread only,
     // and not while IS_BUSY is set: attach() and prepare() return before they reach them, and the
     // thread's destructor does not run during this call, or this call never returns.
     let answer = unsafe { writer.as_ref() }.map(f);
@@ -73,14 +73,14 @@ pub(crate) fn with_writer<R>(f: impl FnOnce(&Writer<Memory>) -> R) -> Option<R> 
 
 /// Returns `true` in a signal handler that interrupted a use of its thread's writer.
 #[inline(always)]
-pub(crate) fn is_busy() -> bool {
+pub(crate) fn is_writer_busy() -> bool {
     IS_BUSY.with(|is_busy| is_busy.load(Ordering::Relaxed))
 }
 
 /// Counts an event of a signal handler that interrupted a use of its thread's writer. Returns `false` if the thread
 /// has no writer, or if its writer belongs to a finished recording, whose counts are final.
-pub(crate) fn count_interrupted() -> bool {
-    debug_assert!(is_busy());
+pub(crate) fn count_interrupted_event() -> bool {
+    debug_assert!(is_writer_busy());
     // SAFETY: null or a Box that is not freed while IS_BUSY is set, as in with_writer().
     let writer = unsafe { WRITER.get().as_ref() };
     let open = writer.map(Writer::lane).filter(|lane| !lane.is_closed());
@@ -89,31 +89,31 @@ pub(crate) fn count_interrupted() -> bool {
 
 /// Makes `writer` the thread's writer. When the thread exits, passes the writer to `on_exit`,
 /// unless [`take`] has removed it.
-pub(crate) fn install(writer: Writer<Memory>, on_exit: fn(Writer<Memory>)) {
-    drop(take());
+pub(crate) fn install_writer(writer: Writer<LaneMemory>, on_exit: fn(Writer<LaneMemory>)) {
+    drop(take_writer());
     WRITER.set(Box::into_raw(Box::new(writer)));
     // The first access registers the destructor.
     EXIT.with(|exit| exit.0.set(on_exit));
 }
 
 /// Removes and returns the thread's writer; `None` if the thread has none.
-pub(crate) fn take() -> Option<Box<Writer<Memory>>> {
+pub(crate) fn take_writer() -> Option<Box<Writer<LaneMemory>>> {
     let writer = WRITER.replace(ptr::null()).cast_mut();
-    // SAFETY: the pointer came from Box::into_raw in install(), and `replace` above has removed it.
+    // SAFETY: the pointer came from Box::into_raw in install_writer(), and `replace` above has removed it.
     (!writer.is_null()).then(|| unsafe { Box::from_raw(writer) })
 }
 
 /// Leaks the writer in a forked process, as the writer belongs to the parent's recording.
-pub(crate) fn forget() {
+pub(crate) fn leak_writer() {
     WRITER.set(ptr::null());
 }
 
-pub(crate) fn phase() -> ThreadPhase {
+pub(crate) fn thread_phase() -> ThreadPhase {
     PHASE.get()
 }
 
 /// Marks the calling thread as belonging to this crate.
-pub(crate) fn mark_internal() {
+pub(crate) fn mark_thread_internal() {
     PHASE.set(ThreadPhase::InternalThread);
 }
 
@@ -125,7 +125,7 @@ pub(crate) struct InsideGuard {
 }
 
 /// Marks the calling thread as executing this crate, until the guard is dropped.
-pub(crate) fn enter() -> InsideGuard {
+pub(crate) fn enter_crate() -> InsideGuard {
     let before = PHASE.get();
     if before == ThreadPhase::InProgram {
         PHASE.set(ThreadPhase::InProbe);
@@ -137,16 +137,16 @@ pub(crate) fn enter() -> InsideGuard {
 
 impl Drop for InsideGuard {
     fn drop(&mut self) {
-        // Pairs with the fence in enter(): code before this line ran within the phase.
+        // Pairs with the fence in enter_crate(): code before this line ran within the phase.
         compiler_fence(Ordering::SeqCst);
         PHASE.set(self.before);
     }
 }
 
-pub(crate) fn refused_by() -> u64 {
+pub(crate) fn refusing_session() -> u64 {
     REFUSED_BY.get()
 }
 
-pub(crate) fn set_refused_by(session: u64) {
+pub(crate) fn set_refusing_session(session: u64) {
     REFUSED_BY.set(session);
 }

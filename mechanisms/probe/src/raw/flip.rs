@@ -28,7 +28,7 @@ const MEMBARRIER_SYNC_CORE: libc::c_int = 1 << 5;
 const MEMBARRIER_REGISTER_SYNC_CORE: libc::c_int = 1 << 6;
 
 /// Returns `true` if the site with the instruction at address `at` is on; `None` if there is no site at this address.
-pub(crate) fn is_on(at: usize) -> Option<bool> {
+pub(crate) fn is_site_on(at: usize) -> Option<bool> {
     match byte(at).load(Ordering::Relaxed) {
         OFF => Some(false),
         ON => Some(true),
@@ -46,11 +46,11 @@ fn byte(at: usize) -> &'static AtomicU8 {
 /// thread sees the change.
 ///
 /// Writes through `/proc/self/mem`, which needs no writable page; if that fails, after `mprotect`.
-pub(crate) fn write(addresses: &[usize], on: bool) -> io::Result<Backend> {
+pub(crate) fn switch_sites(addresses: &[usize], on: bool) -> io::Result<Backend> {
     let wanted: Vec<usize> =
-        addresses.iter().copied().filter(|at| is_on(*at) == Some(!on)).collect();
+        addresses.iter().copied().filter(|at| is_site_on(*at) == Some(!on)).collect();
     let opcode = if on { ON } else { OFF };
-    register();
+    register_for_membarrier();
     let answer = match through_file(&wanted, opcode) {
         Ok(()) => Ok(Backend::ProcMem),
         Err(_) => through_mprotect(&wanted, opcode).map(|()| Backend::Mprotect),
@@ -117,7 +117,7 @@ fn change_page(addresses: &[usize], opcode: u8) -> io::Result<()> {
 /// Registers the process for `membarrier(SYNC_CORE)`, once; returns `false` if the kernel refuses.
 /// Forked processes inherit the registration. With one thread it takes effect at once; with
 /// several, the kernel waits until every CPU has seen it, tens of milliseconds.
-pub(crate) fn register() -> bool {
+pub(crate) fn register_for_membarrier() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     *REGISTERED.get_or_init(|| membarrier(MEMBARRIER_REGISTER_SYNC_CORE))
 }
@@ -155,14 +155,14 @@ mod tests {
     #[test]
     fn failed_switch_changes_no_site() {
         let addresses = [page(true), page(true) + 7, page(false), page(true)];
-        assert!(write(&addresses, true).is_err());
-        assert_eq!(addresses.map(is_on), [Some(false); 4]);
+        assert!(switch_sites(&addresses, true).is_err());
+        assert_eq!(addresses.map(is_site_on), [Some(false); 4]);
         let changeable = [addresses[0], addresses[1], addresses[3]];
-        write(&changeable, true).unwrap();
-        assert!(write(&addresses[2..], true).is_err());
-        assert_eq!(addresses.map(is_on), [Some(true), Some(true), Some(false), Some(true)]);
-        write(&changeable, false).unwrap();
-        assert_eq!(addresses.map(is_on), [Some(false); 4]);
+        switch_sites(&changeable, true).unwrap();
+        assert!(switch_sites(&addresses[2..], true).is_err());
+        assert_eq!(addresses.map(is_site_on), [Some(true), Some(true), Some(false), Some(true)]);
+        switch_sites(&changeable, false).unwrap();
+        assert_eq!(addresses.map(is_site_on), [Some(false); 4]);
     }
 
     #[test]
@@ -172,8 +172,8 @@ mod tests {
         let fails = page(false);
         let addresses = [page(true), fails];
         assert!(through_mprotect(&addresses, ON).is_err());
-        assert_eq!(addresses.map(is_on), [Some(false); 2]);
+        assert_eq!(addresses.map(is_site_on), [Some(false); 2]);
         through_mprotect(&addresses[..1], ON).unwrap();
-        assert_eq!(is_on(addresses[0]), Some(true));
+        assert_eq!(is_site_on(addresses[0]), Some(true));
     }
 }

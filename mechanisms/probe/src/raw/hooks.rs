@@ -4,7 +4,7 @@ use std::sync::Once;
 
 /// Functions that the C library calls at forks and at the process's exit.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Hooks {
+pub(crate) struct ProcessHooks {
     /// Function called before a fork, on the thread that forks.
     pub before_fork: extern "C" fn(),
     /// Function called after a fork in the parent, on the thread that forked.
@@ -16,14 +16,18 @@ pub(crate) struct Hooks {
 }
 
 /// Installs the hooks at the first call. Call it before a lock is taken that a child would inherit as locked.
-pub(crate) fn install(hooks: Hooks) {
+pub(crate) fn install_hooks(hooks: ProcessHooks) {
     static ONCE: Once = Once::new();
     if cfg!(miri) {
         return; // Miri supports neither; its processes do not finish recordings at exit.
     }
     ONCE.call_once(|| {
-        let Hooks { before_fork: before, after_fork_in_parent, after_fork_in_child, on_exit } =
-            hooks;
+        let ProcessHooks {
+            before_fork: before,
+            after_fork_in_parent,
+            after_fork_in_child,
+            on_exit,
+        } = hooks;
         // SAFETY: `fn` pointers are to functions, which live as long as the program; the C library
         // calls these three around a fork, on the thread that forks.
         let forks = unsafe {

@@ -1,8 +1,8 @@
 //! A lane's memory: a page of header and a ring, mapped from a file, so that it outlives the process.
 
-use super::bus::Range;
+use super::bus::MappedRange;
 use crate::format::PAGE_BYTES;
-use crate::lane::Words;
+use crate::lane::LaneWords;
 use handover_base::sync::shared::{AtomicU64, Ordering};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -15,26 +15,26 @@ const HEADER_WORDS: u64 = PAGE_BYTES / 8;
 
 /// Mapped memory of a lane: a header page and a ring.
 #[derive(Debug)]
-pub struct Memory {
+pub struct LaneMemory {
     /// Pointer to the first word of the ring; the header page precedes the ring.
     ring: NonNull<AtomicU64>,
     /// Number of words of the ring, a power of two, minus one.
     mask: u64,
     /// Registration of the mapping with the handler of SIGBUS.
-    range: &'static Range,
+    range: &'static MappedRange,
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread, and is accessed through atomics
 // only.
-unsafe impl Send for Memory {}
+unsafe impl Send for LaneMemory {}
 
 // SAFETY: shared references give access to atomics only; `ring`, `mask` and `range` never change.
-unsafe impl Sync for Memory {}
+unsafe impl Sync for LaneMemory {}
 
-impl Memory {
+impl LaneMemory {
     /// Maps the header and `words_count` words of a lane, a power of two, at `offset` of `file`.
     /// The caller has allocated their disk blocks. If the file is truncated later, anonymous memory
-    /// replaces the mapping at the next access (see [`Range`]).
+    /// replaces the mapping at the next access (see [`MappedRange`]).
     pub(crate) fn map(file: &File, offset: u64, words_count: u64) -> Result<Self, Errno> {
         if !words_count.is_power_of_two() {
             return Err(Errno::INVAL);
@@ -50,7 +50,7 @@ impl Memory {
         // it.
         let ring = unsafe { start.byte_add(PAGE_BYTES as usize) };
         let ring = NonNull::new(ring.cast()).ok_or(Errno::NOMEM)?;
-        let range = Range::watch(start.expose_provenance(), bytes);
+        let range = MappedRange::register(start.expose_provenance(), bytes);
         Ok(Self { ring, mask: words_count - 1, range })
     }
 
@@ -64,7 +64,7 @@ impl Memory {
     }
 
     /// Returns the word at `index` of the header page.
-    pub(crate) fn header(&self, index: usize) -> &AtomicU64 {
+    pub(crate) fn header_word(&self, index: usize) -> &AtomicU64 {
         assert!((index as u64) < HEADER_WORDS);
         // SAFETY: `index < HEADER_WORDS` was checked above; the header lies right before the ring,
         // in the same mapping.
@@ -75,7 +75,7 @@ impl Memory {
     }
 }
 
-impl Words for Memory {
+impl LaneWords for LaneMemory {
     #[inline(always)]
     fn count(&self) -> u64 {
         self.mask + 1
@@ -102,8 +102,9 @@ impl Words for Memory {
     }
 
     fn store_counts(&self, recorded: u64, lost: u64) {
-        self.header(crate::format::thread::PAGE_RECORDED).store(recorded, Ordering::Relaxed);
-        self.header(crate::format::thread::PAGE_LOST).store(lost, Ordering::Relaxed);
+        self.header_word(crate::format::thread::PAGE_RECORDED_FIELD)
+            .store(recorded, Ordering::Relaxed);
+        self.header_word(crate::format::thread::PAGE_LOST_FIELD).store(lost, Ordering::Relaxed);
     }
 
     fn is_intact(&self) -> bool {
@@ -111,9 +112,9 @@ impl Words for Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for LaneMemory {
     fn drop(&mut self) {
-        self.range.release();
+        self.range.unregister();
         let bytes = (HEADER_WORDS + self.mask + 1) as usize * 8;
         // SAFETY: the header of PAGE_BYTES lies right before the ring, in the same mapping.
         let start = unsafe { self.ring.byte_sub(PAGE_BYTES as usize) };

@@ -52,7 +52,7 @@ mod patched {
 
     /// Returns all instructions of this object's sites, without the control entry.
     #[inline(never)]
-    pub(crate) fn instructions() -> Vec<SiteInstruction> {
+    pub(crate) fn site_instructions() -> Vec<SiteInstruction> {
         const { assert!(CONTROL_BYTES > 0) };
         let (start, stop) = bounds();
         // SAFETY: the linker placed this object's entries between the two symbols.
@@ -90,7 +90,7 @@ mod patched {
 }
 
 #[cfg(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags"))))]
-pub(crate) use patched::{instructions, instructions_between};
+pub(crate) use patched::{instructions_between, site_instructions};
 
 /// Size of a site's [`Meta`] before its texts.
 const HEADER_BYTES: usize = 16;
@@ -113,6 +113,6 @@ pub unsafe fn meta_at(start: *const u8) -> &'static Meta {
 
 /// Returns an empty vector: sites without patched code are not in the section, and register when they first run.
 #[cfg(not(all(target_arch = "x86_64", not(any(miri, handover_loom, feature = "flags")))))]
-pub(crate) fn instructions() -> Vec<SiteInstruction> {
+pub(crate) fn site_instructions() -> Vec<SiteInstruction> {
     Vec::new()
 }

@@ -12,7 +12,7 @@ static START: extern "C" fn() = start;
 
 #[cfg(not(any(miri, handover_loom)))]
 extern "C" fn start() {
-    crate::startup::run();
+    crate::startup::install_and_enable();
 }
 
 /// Registers the sites of another object: C code with `handover_probe.h`. Patterns that were switched on before apply to

@@ -1,12 +1,12 @@
 //! The events of one thread.
 
-use super::index::block_words;
+use super::index::read_block_words;
 use super::source::{ReadAt, read_full};
-use super::thread::Piece;
+use super::thread::TracePiece;
 use super::trace::Trace;
 use crate::chunk::unpack;
-use crate::format::take_varint;
-use crate::lane::{CODE_BITS, FORM_LEAVE, words_of};
+use crate::format::parse_varint;
+use crate::lane::{CODE_BITS, FORM_LEAVE, event_words_count};
 
 /// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,7 +24,7 @@ pub enum EventKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
-    /// Time stamp in ticks, which [`Trace::ns`] converts.
+    /// Time stamp in ticks, which [`Trace::ns_from_ticks`] converts.
     pub ticks: u64,
     /// Index of the event's thread in [`Trace::threads`].
     pub thread: usize,
@@ -103,7 +103,7 @@ impl<'a, S: ReadAt> Events<'a, S> {
         let Some(piece) = pieces.and_then(|pieces| pieces.get(self.piece)) else { return false };
         self.piece += 1;
         let loaded = match *piece {
-            Piece::Chunk { offset, bytes, base_ticks, is_packed } => {
+            TracePiece::Chunk { offset, bytes, base_ticks, is_packed } => {
                 self.base_ticks = base_ticks;
                 self.at = 0;
                 // Reuses the previous chunk's memory.
@@ -120,11 +120,13 @@ impl<'a, S: ReadAt> Events<'a, S> {
                     Err(_) => None,
                 }
             }
-            Piece::Block { file, offset, base_ticks, from_word } => {
+            TracePiece::Block { file, offset, base_ticks, from_word } => {
                 self.base_ticks = base_ticks;
                 self.at = from_word as usize;
                 let source = self.trace.source(file);
-                source.and_then(|source| block_words(source, offset).ok()).map(LoadedPiece::Words)
+                source
+                    .and_then(|source| read_block_words(source, offset).ok())
+                    .map(LoadedPiece::Words)
             }
         };
         self.is_truncated |= loaded.is_none();
@@ -141,7 +143,7 @@ impl<'a, S: ReadAt> Events<'a, S> {
             Some(true) => EventKind::Enter,
             _ => EventKind::Mark,
         };
-        let values_count = (words_of(code) - 1) as u8;
+        let values_count = (event_words_count(code) - 1) as u8;
         let (ticks, thread) = (self.last_ticks, self.thread);
         Event { ticks, thread, site, kind, values, values_count }
     }
@@ -158,7 +160,7 @@ impl<'a, S: ReadAt> Events<'a, S> {
             }
             LoadedPiece::Words(words) => {
                 let event = words.get(self.at).copied().filter(|event| *event != 0)?;
-                let count = words_of(event) as usize;
+                let count = event_words_count(event) as usize;
                 let value = |index: usize| match words.get(self.at + index) {
                     Some(value) if index < count => *value,
                     _ => 0,
@@ -169,11 +171,11 @@ impl<'a, S: ReadAt> Events<'a, S> {
                 Some(self.event(ticks, event, values))
             }
             LoadedPiece::Bytes(bytes) => {
-                let (since, rest) = take_varint(bytes.get(self.at..)?)?;
-                let (code, mut rest) = take_varint(rest)?;
+                let (since, rest) = parse_varint(bytes.get(self.at..)?)?;
+                let (code, mut rest) = parse_varint(rest)?;
                 let mut values = [0; 2];
-                for value in &mut values[..words_of(code) as usize - 1] {
-                    (*value, rest) = take_varint(rest)?;
+                for value in &mut values[..event_words_count(code) as usize - 1] {
+                    (*value, rest) = parse_varint(rest)?;
                 }
                 self.at = bytes.len() - rest.len();
                 self.base_ticks = self.base_ticks.wrapping_add(since);

@@ -1,13 +1,13 @@
 //! Index of a file: its pieces, their threads, and counts of missing events.
 
 use super::source::{ReadAt, read_full};
-use super::thread::{MissingEvents, Piece, Thread, TraceFile};
+use super::thread::{MissingEvents, Thread, TraceFile, TracePiece};
 use crate::format::{
-    self, FILE_STREAM, Header, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_CHUNK, SEGMENT_FUNCTIONS,
-    SEGMENT_LANE, SEGMENT_MAGIC, SEGMENT_MODULES, SEGMENT_PACKED, SEGMENT_SITES, SEGMENT_THREAD,
-    STATE_RECORDING, Segment, chunk, decode_function, functions, thread,
+    self, FILE_STREAM, PAGE_BYTES, SEGMENT_BYTES, SEGMENT_CHUNK, SEGMENT_FUNCTIONS, SEGMENT_LANE,
+    SEGMENT_MAGIC, SEGMENT_MODULES, SEGMENT_PACKED, SEGMENT_SITES, SEGMENT_THREAD, STATE_RECORDING,
+    SegmentHeader, TraceHeader, chunk, decode_function_word, functions, thread,
 };
-use crate::lane::{BLOCK_HEADER_WORDS, BLOCK_WORDS, words_of};
+use crate::lane::{BLOCK_HEADER_WORDS, BLOCK_WORDS, event_words_count};
 use crate::site::Site;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -23,7 +23,7 @@ const RING_WORDS_MAX: u64 = 1 << 29;
 #[derive(Debug, Default)]
 struct ThreadIndex {
     thread: Thread,
-    chunks: Vec<Piece>,
+    chunks: Vec<TracePiece>,
     /// Position in the ring after the last event of the chunks.
     position_end: u64,
     chunk_events: u64,
@@ -46,7 +46,7 @@ struct Block {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Index {
+pub(super) struct TraceIndex {
     threads: BTreeMap<u64, ThreadIndex>,
     sites: HashMap<u32, Site>,
     /// Programs and shared objects whose functions were traced, by index.
@@ -55,15 +55,19 @@ pub(super) struct Index {
     damaged_bytes: u64,
 }
 
-impl Index {
+impl TraceIndex {
     /// Reads all segments of a file after its header.
-    pub(super) fn walk(&mut self, source: &impl ReadAt, file: TraceFile) -> io::Result<()> {
+    pub(super) fn read_segments(
+        &mut self,
+        source: &impl ReadAt,
+        file: TraceFile,
+    ) -> io::Result<()> {
         let end = source.bytes()?;
         let mut offset = PAGE_BYTES;
         while offset + SEGMENT_BYTES <= end {
             let mut bytes = [0; SEGMENT_BYTES as usize];
             read_full(source, offset, &mut bytes)?;
-            match Segment::decode(&bytes) {
+            match SegmentHeader::decode(&bytes) {
                 Some(segment) => {
                     if !self.read_segment(source, file, offset, end, &segment)? {
                         self.damaged_bytes += segment.bytes.min(end - offset);
@@ -88,7 +92,7 @@ impl Index {
         file: TraceFile,
         offset: u64,
         end: u64,
-        segment: &Segment,
+        segment: &SegmentHeader,
     ) -> io::Result<bool> {
         if segment.kind == SEGMENT_LANE {
             return self.add_lane(source, file, offset, end, segment);
@@ -98,11 +102,11 @@ impl Index {
         }
         // A chunk's intact header counts its events, even if the payload cannot be read.
         if is_chunk(segment) {
-            let thread_index = self.threads.entry(segment.words[chunk::LANE]).or_default();
-            let events =
-                segment.words[chunk::EVENTS_BEFORE].saturating_add(segment.words[chunk::EVENTS]);
+            let thread_index = self.threads.entry(segment.words[chunk::LANE_FIELD]).or_default();
+            let events = segment.words[chunk::EVENTS_BEFORE_FIELD]
+                .saturating_add(segment.words[chunk::EVENTS_FIELD]);
             thread_index.recorded = thread_index.recorded.max(events);
-            thread_index.lost = thread_index.lost.max(segment.words[chunk::LOST_BEFORE]);
+            thread_index.lost = thread_index.lost.max(segment.words[chunk::LOST_BEFORE_FIELD]);
         }
         let bytes = segment.bytes - SEGMENT_BYTES;
         if bytes > PAYLOAD_BYTES_MAX || offset + SEGMENT_BYTES + bytes > end {
@@ -111,8 +115,8 @@ impl Index {
         let mut payload = vec![0; bytes as usize];
         let count = read_full(source, offset + SEGMENT_BYTES, &mut payload)?;
         let length = match segment.kind {
-            SEGMENT_CHUNK | SEGMENT_PACKED => segment.words[chunk::PAYLOAD_BYTES],
-            SEGMENT_THREAD => segment.words[thread::NAME_BYTES],
+            SEGMENT_CHUNK | SEGMENT_PACKED => segment.words[chunk::PAYLOAD_BYTES_FIELD],
+            SEGMENT_THREAD => segment.words[thread::NAME_BYTES_FIELD],
             SEGMENT_SITES | SEGMENT_MODULES => segment.words[0],
             _ => return Ok(true), // of a later version
         };
@@ -120,7 +124,7 @@ impl Index {
             return Ok(false);
         };
         if count as u64 != bytes
-            || format::checksum_of(segment.kind, payload) != segment.payload_checksum
+            || format::segment_checksum(segment.kind, payload) != segment.payload_checksum
         {
             return Ok(false);
         }
@@ -151,9 +155,10 @@ impl Index {
         source: &impl ReadAt,
         offset: u64,
         end: u64,
-        segment: &Segment,
+        segment: &SegmentHeader,
     ) -> io::Result<bool> {
-        let (first, count) = (segment.words[functions::FIRST], segment.words[functions::COUNT]);
+        let (first, count) =
+            (segment.words[functions::FIRST_FIELD], segment.words[functions::COUNT_FIELD]);
         let table_bytes = count.saturating_mul(8);
         if table_bytes > PAYLOAD_BYTES_MAX
             || PAGE_BYTES + table_bytes != segment.bytes
@@ -164,7 +169,7 @@ impl Index {
         let mut table = vec![0; table_bytes as usize];
         read_full(source, offset + PAGE_BYTES, &mut table)?;
         for (number, word) in (first..).zip(table.as_chunks().0) {
-            let place = decode_function(u64::from_le_bytes(*word));
+            let place = decode_function_word(u64::from_le_bytes(*word));
             if let (Ok(number), Some((module, address))) = (u32::try_from(number), place) {
                 self.functions.push((number, module, address));
             }
@@ -177,29 +182,30 @@ impl Index {
         for (number, module, address) in self.functions.drain(..) {
             let Some(module) = self.modules.get(&module) else { continue };
             self.sites.entry(number).or_insert_with(|| {
-                let name = module.unnamed(address);
+                let name = module.unnamed_function(address);
                 format::function_site(number, name, module.path.clone(), 0)
             });
         }
     }
 
-    fn add_thread(&mut self, segment: &Segment, name: &[u8]) -> bool {
-        let thread_index = self.threads.entry(segment.words[thread::LANE]).or_default();
+    fn add_thread(&mut self, segment: &SegmentHeader, name: &[u8]) -> bool {
+        let thread_index = self.threads.entry(segment.words[thread::LANE_FIELD]).or_default();
         thread_index.describe(segment, &String::from_utf8_lossy(name));
-        thread_index.lost = thread_index.lost.max(segment.words[thread::LOST]);
-        thread_index.recorded = thread_index.recorded.max(segment.words[thread::RECORDED]);
+        thread_index.lost = thread_index.lost.max(segment.words[thread::LOST_FIELD]);
+        thread_index.recorded = thread_index.recorded.max(segment.words[thread::RECORDED_FIELD]);
         true
     }
 
-    fn add_chunk(&mut self, offset: u64, bytes: usize, segment: &Segment) -> bool {
+    fn add_chunk(&mut self, offset: u64, bytes: usize, segment: &SegmentHeader) -> bool {
         let words = &segment.words;
-        let thread_index = self.threads.entry(words[chunk::LANE]).or_default();
-        let base_ticks = words[chunk::BASE];
+        let thread_index = self.threads.entry(words[chunk::LANE_FIELD]).or_default();
+        let base_ticks = words[chunk::BASE_FIELD];
         let is_packed = segment.kind == SEGMENT_PACKED;
         let offset = offset + SEGMENT_BYTES;
-        thread_index.chunks.push(Piece::Chunk { offset, bytes, base_ticks, is_packed });
-        thread_index.position_end = thread_index.position_end.max(words[chunk::POSITION_END]);
-        thread_index.chunk_events = thread_index.chunk_events.saturating_add(words[chunk::EVENTS]);
+        thread_index.chunks.push(TracePiece::Chunk { offset, bytes, base_ticks, is_packed });
+        thread_index.position_end = thread_index.position_end.max(words[chunk::POSITION_END_FIELD]);
+        thread_index.chunk_events =
+            thread_index.chunk_events.saturating_add(words[chunk::EVENTS_FIELD]);
         true
     }
 
@@ -209,7 +215,7 @@ impl Index {
         file: TraceFile,
         offset: u64,
         end: u64,
-        segment: &Segment,
+        segment: &SegmentHeader,
     ) -> io::Result<bool> {
         let Some(ring_bytes) = segment.bytes.checked_sub(PAGE_BYTES) else { return Ok(false) };
         let blocks_count = ring_bytes / BLOCK_BYTES;
@@ -223,14 +229,15 @@ impl Index {
         read_full(source, offset, &mut page)?;
         let words: Vec<u64> =
             page.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
-        let name_bytes = segment.words[thread::NAME_BYTES].min(thread::NAME_BYTES_MAX as u64);
-        let name = &page[thread::PAGE_NAME..thread::PAGE_NAME + name_bytes as usize];
-        let thread_index = self.threads.entry(segment.words[thread::LANE]).or_default();
+        let name_bytes = segment.words[thread::NAME_BYTES_FIELD].min(thread::NAME_BYTES_MAX as u64);
+        let name = &page
+            [thread::PAGE_NAME_OFFSET_BYTES..thread::PAGE_NAME_OFFSET_BYTES + name_bytes as usize];
+        let thread_index = self.threads.entry(segment.words[thread::LANE_FIELD]).or_default();
         thread_index.describe(segment, &String::from_utf8_lossy(name));
-        let end_ticks = words[thread::PAGE_END];
+        let end_ticks = words[thread::PAGE_END_FIELD];
         thread_index.thread.end_ticks = (end_ticks != 0).then_some(end_ticks);
-        thread_index.lost = thread_index.lost.max(words[thread::PAGE_LOST]);
-        thread_index.recorded = thread_index.recorded.max(words[thread::PAGE_RECORDED]);
+        thread_index.lost = thread_index.lost.max(words[thread::PAGE_LOST_FIELD]);
+        thread_index.recorded = thread_index.recorded.max(words[thread::PAGE_RECORDED_FIELD]);
         for at in 0..blocks_count {
             let start = offset + PAGE_BYTES + at * BLOCK_BYTES;
             if start + BLOCK_BYTES > end {
@@ -244,9 +251,9 @@ impl Index {
     }
 
     /// Sorts each thread's pieces, and counts the missing events.
-    pub(super) fn finish(
+    pub(super) fn into_threads(
         mut self,
-        header: &Header,
+        header: &TraceHeader,
         has_rings: bool,
     ) -> (Vec<Thread>, HashMap<u32, Site>, u64) {
         self.name_functions();
@@ -262,10 +269,10 @@ impl Index {
 }
 
 impl ThreadIndex {
-    fn describe(&mut self, segment: &Segment, name: &str) {
-        self.thread.tid = segment.words[thread::TID];
-        self.thread.begin_ticks = segment.words[thread::BEGIN];
-        let end = segment.words[thread::END];
+    fn describe(&mut self, segment: &SegmentHeader, name: &str) {
+        self.thread.tid = segment.words[thread::TID_FIELD];
+        self.thread.begin_ticks = segment.words[thread::BEGIN_FIELD];
+        let end = segment.words[thread::END_FIELD];
         self.thread.end_ticks = (end != 0).then_some(end).or(self.thread.end_ticks);
         name.clone_into(&mut self.thread.name);
     }
@@ -300,7 +307,7 @@ impl ThreadIndex {
         }
         let events_count = self.chunk_events.saturating_add(in_blocks);
         let damaged = self.recorded.saturating_sub(overwritten).saturating_sub(events_count);
-        let blocks = self.blocks.iter().map(|block| Piece::Block {
+        let blocks = self.blocks.iter().map(|block| TracePiece::Block {
             file: block.file,
             offset: block.offset,
             base_ticks: block.base_ticks,
@@ -312,7 +319,7 @@ impl ThreadIndex {
     }
 }
 
-fn is_chunk(segment: &Segment) -> bool {
+fn is_chunk(segment: &SegmentHeader) -> bool {
     matches!(segment.kind, SEGMENT_CHUNK | SEGMENT_PACKED)
 }
 
@@ -324,7 +331,7 @@ fn read_block(
     at: u64,
     blocks_count: u64,
 ) -> io::Result<Option<Block>> {
-    let words = block_words(source, offset)?;
+    let words = read_block_words(source, offset)?;
     let number = words[0];
     // The number determines the block's place. Another number, or none, is of a block that was
     // being started.
@@ -334,7 +341,7 @@ fn read_block(
     let mut events_count = 0;
     let mut word = BLOCK_HEADER_WORDS as usize;
     while let Some(event) = words.get(word).filter(|event| **event != 0) {
-        word += words_of(*event) as usize;
+        word += event_words_count(*event) as usize;
         events_count += 1;
     }
     Ok(Some(Block {
@@ -350,7 +357,7 @@ fn read_block(
 }
 
 /// Reads and returns the words of a block; words beyond the file's end are zero.
-pub(super) fn block_words(source: &impl ReadAt, offset: u64) -> io::Result<Vec<u64>> {
+pub(super) fn read_block_words(source: &impl ReadAt, offset: u64) -> io::Result<Vec<u64>> {
     let mut bytes = vec![0; BLOCK_BYTES as usize];
     read_full(source, offset, &mut bytes)?;
     Ok(bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect())
@@ -367,7 +374,7 @@ fn next_segment(source: &impl ReadAt, offset: u64, end: u64) -> io::Result<u64> 
             if window[at..at + 4] == SEGMENT_MAGIC.to_le_bytes() {
                 let mut bytes = [0; SEGMENT_BYTES as usize];
                 read_full(source, start + at as u64, &mut bytes)?;
-                if Segment::decode(&bytes).is_some() {
+                if SegmentHeader::decode(&bytes).is_some() {
                     return Ok(start + at as u64);
                 }
             }

@@ -6,7 +6,7 @@ use super::trace::Trace;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Iterator over the events of all threads of a trace; see [`Trace::merged`].
+/// Iterator over the events of all threads of a trace; see [`Trace::merged_events`].
 ///
 /// Among events with the same time stamp, the event of the thread that began earlier comes first.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ impl<S: ReadAt> Trace<S> {
     ///
     /// # Cost
     /// Memory for one chunk or block of each thread, some 200 kB.
-    pub fn merged(&self) -> MergedEvents<'_, S> {
+    pub fn merged_events(&self) -> MergedEvents<'_, S> {
         MergedEvents::new(self)
     }
 }

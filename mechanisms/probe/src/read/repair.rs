@@ -35,13 +35,13 @@ fn repair_segment(segment: &mut [u8]) -> Option<usize> {
     let length = usize::try_from(word(segment, 1)).ok()?;
     let kind = (word(segment, 0) >> 32) as u32;
     let payload_bytes = match kind {
-        SEGMENT_CHUNK | SEGMENT_PACKED => word(segment, 3 + chunk::PAYLOAD_BYTES),
-        SEGMENT_THREAD => word(segment, 3 + thread::NAME_BYTES),
+        SEGMENT_CHUNK | SEGMENT_PACKED => word(segment, 3 + chunk::PAYLOAD_BYTES_FIELD),
+        SEGMENT_THREAD => word(segment, 3 + thread::NAME_BYTES_FIELD),
         _ => word(segment, 3),
     };
     let payload_end = usize::try_from(payload_bytes).ok().and_then(|it| it.checked_add(payload_at));
     if let Some(payload) = payload_end.and_then(|end| segment.get(payload_at..end)) {
-        let checksum = format::checksum_of(kind, payload);
+        let checksum = format::segment_checksum(kind, payload);
         segment[16..24].copy_from_slice(&checksum.to_le_bytes());
     }
     write_checksum(segment, SEGMENT_WORDS);
@@ -57,6 +57,6 @@ fn word(bytes: &[u8], index: usize) -> u64 {
 /// Computes the checksum of the first `count` words and stores it after them.
 fn write_checksum(bytes: &mut [u8], count: usize) {
     let words: Vec<u64> = (0..count).map(|index| word(bytes, index)).collect();
-    let checksum = format::checksum_of_words(&words);
+    let checksum = format::words_checksum(&words);
     bytes[8 * count..8 * count + 8].copy_from_slice(&checksum.to_le_bytes());
 }

@@ -9,7 +9,7 @@ pub(super) enum TraceFile {
 
 /// Part of a file that contains consecutive events of one thread.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Piece {
+pub(super) enum TracePiece {
     Chunk {
         offset: u64,
         bytes: usize,
@@ -43,7 +43,7 @@ pub struct MissingEvents {
 impl MissingEvents {
     /// Returns the maximum number of missing events, without overwritten events.
     #[must_use]
-    pub fn total(&self) -> u64 {
+    pub fn total_count(&self) -> u64 {
         self.lost.saturating_add(self.damaged).saturating_add(self.unread_max)
     }
 
@@ -73,5 +73,5 @@ pub struct Thread {
     pub events_count: u64,
     /// Number of the thread's events that cannot be read.
     pub missing: MissingEvents,
-    pub(super) pieces: Vec<Piece>,
+    pub(super) pieces: Vec<TracePiece>,
 }

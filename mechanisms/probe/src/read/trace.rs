@@ -1,12 +1,12 @@
 //! A recording of one process, opened.
 
-use super::index::Index;
+use super::index::TraceIndex;
 use super::source::{ReadAt, read_full};
 use super::thread::{MissingEvents, Thread, TraceFile};
 use crate::error::ReadError;
-use crate::format::{self, FILE_STREAM, Header, PAGE_BYTES, STATE_RECORDING};
+use crate::format::{self, FILE_STREAM, PAGE_BYTES, STATE_RECORDING, TraceHeader};
 use crate::lane::CODE_BITS;
-use crate::site::{Kind, Site};
+use crate::site::{Site, SiteKind};
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub enum RecordingState {
 pub struct Trace<S = File> {
     pub(super) stream: S,
     rings: Option<S>,
-    header: Header,
+    header: TraceHeader,
     sites: HashMap<u32, Site>,
     /// For each site number: `true` if the site is a span.
     pub(super) is_span: Vec<bool>,
@@ -78,13 +78,13 @@ impl Trace<Vec<u8>> {
     }
 }
 
-fn header(source: &impl ReadAt) -> Result<Header, ReadError> {
+fn header(source: &impl ReadAt) -> Result<TraceHeader, ReadError> {
     let mut page = vec![0; PAGE_BYTES as usize];
     let count = read_full(source, 0, &mut page)?;
     if count < 8 || page[..8] != format::MAGIC.to_le_bytes() {
         return Err(ReadError::NotATrace);
     }
-    Header::decode(&page[..count]).ok_or(ReadError::DamagedHeader)
+    TraceHeader::decode(&page[..count]).ok_or(ReadError::DamagedHeader)
 }
 
 impl<S: ReadAt> Trace<S> {
@@ -99,13 +99,13 @@ impl<S: ReadAt> Trace<S> {
                 .is_ok_and(|rings| (rings.session, rings.pid) == (header.session, header.pid))
         };
         let rings = rings.filter(is_ours);
-        let mut index = Index::default();
-        index.walk(&stream, TraceFile::Stream)?;
+        let mut index = TraceIndex::default();
+        index.read_segments(&stream, TraceFile::Stream)?;
         if let Some(rings) = &rings {
-            index.walk(rings, TraceFile::Rings)?;
+            index.read_segments(rings, TraceFile::Rings)?;
         }
         let has_rings = rings.is_some() || header.kind != FILE_STREAM;
-        let (threads, sites, damaged_bytes) = index.finish(&header, has_rings);
+        let (threads, sites, damaged_bytes) = index.into_threads(&header, has_rings);
         let mut missing = MissingEvents::default();
         threads.iter().for_each(|thread| missing.add(thread.missing));
         // The header's counts include events of no thread, and of threads whose rings were reused.
@@ -113,7 +113,7 @@ impl<S: ReadAt> Trace<S> {
         missing.overwritten = missing.overwritten.saturating_add(header.overwritten);
         let ns_per_tick = ns_per_tick(&header);
         let mut is_span = Vec::new();
-        for site in sites.values().filter(|site| site.kind == Kind::Span) {
+        for site in sites.values().filter(|site| site.kind == SiteKind::Span) {
             // An event cannot hold a larger number.
             let number = site.number as usize & (SITE_NUMBERS - 1);
             is_span.resize(is_span.len().max(number + 1), false);
@@ -163,7 +163,7 @@ impl<S: ReadAt> Trace<S> {
 
     /// Returns the numbers of missing events of all threads, including threads without a ring.
     #[must_use]
-    pub fn missing(&self) -> MissingEvents {
+    pub fn missing_events(&self) -> MissingEvents {
         self.missing
     }
 
@@ -175,7 +175,7 @@ impl<S: ReadAt> Trace<S> {
 
     /// Returns the number of threads that were not recorded because there was no ring for them.
     #[must_use]
-    pub fn threads_refused(&self) -> u64 {
+    pub fn refused_threads_count(&self) -> u64 {
         self.header.threads_refused
     }
 
@@ -210,7 +210,7 @@ impl<S: ReadAt> Trace<S> {
     /// Converts a time stamp to ns of CLOCK_MONOTONIC, which all processes since the machine's boot
     /// share. The result is negative if a damaged time stamp lies before the boot.
     #[must_use]
-    pub fn ns(&self, ticks: u64) -> i64 {
+    pub fn ns_from_ticks(&self, ticks: u64) -> i64 {
         let begin = self.header.begin;
         let since_begin = ticks.wrapping_sub(begin.ticks) as i64 as f64;
         // A damaged rate may give any number: `as` saturates.
@@ -219,10 +219,10 @@ impl<S: ReadAt> Trace<S> {
 
     /// Converts a time stamp to ns since 1970, by the wall clock's offset when recording started.
     #[must_use]
-    pub fn realtime_ns(&self, ticks: u64) -> i64 {
+    pub fn realtime_ns_from_ticks(&self, ticks: u64) -> i64 {
         let begin = self.header.begin;
         let shift = (begin.realtime_ns as i64).saturating_sub(begin.monotonic_ns as i64);
-        self.ns(ticks).saturating_add(shift)
+        self.ns_from_ticks(ticks).saturating_add(shift)
     }
 
     /// Returns `true` if ticks are the time-stamp counter, and the boot ID; traces with equal
@@ -239,7 +239,7 @@ impl<S: ReadAt> Trace<S> {
     }
 }
 
-fn ns_per_tick(header: &Header) -> f64 {
+fn ns_per_tick(header: &TraceHeader) -> f64 {
     let (begin, end) = (header.begin, header.end);
     // The two ends of a long recording give the rate more precisely than the calibration.
     const SPAN_NS_MIN: u64 = 1_000_000_000;

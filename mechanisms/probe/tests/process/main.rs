@@ -10,7 +10,7 @@ mod raw;
 use handover_probe::outside::Process;
 use handover_probe::read::{RecordingState, Trace, find_traces, merge};
 use handover_probe::{
-    Config, Recording, StartError, disable, enable, prepare, probe, span, unrecorded,
+    Config, Recording, StartError, disable, enable, prepare, probe, span, unrecorded_events_count,
 };
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
@@ -76,9 +76,9 @@ fn killed_process_leaves_all_events_readable() {
     child.wait().unwrap();
     let trace = Trace::open(&path).unwrap();
     assert_eq!(trace.state(), RecordingState::Unfinished);
-    let values = trace.merged().map(|event| event.values()[0]);
+    let values = trace.merged_events().map(|event| event.values()[0]);
     assert!(values.eq(0..EVENTS));
-    assert_eq!(trace.missing().total(), 0);
+    assert_eq!(trace.missing_events().total_count(), 0);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn killed_stream_is_completed_from_its_rings() {
         child.wait().unwrap();
         let trace = Trace::open(&path).unwrap();
         assert_eq!(trace.state(), RecordingState::Unfinished);
-        assert_eq!((trace.missing().damaged, trace.missing().unread_max), (0, 0));
+        assert_eq!((trace.missing_events().damaged, trace.missing_events().unread_max), (0, 0));
         (path, trace)
     };
 
@@ -111,17 +111,21 @@ fn killed_stream_is_completed_from_its_rings() {
     let (_, trace) = killed("loses");
     let mut next = 0;
     let mut gaps = 0;
-    for event in trace.merged() {
+    for event in trace.merged_events() {
         let value = event.values()[0];
         gaps += value - next;
         next = value + 1;
     }
-    assert!(trace.missing().total() >= gaps, "{gaps} gaps, {:?}", trace.missing());
+    assert!(
+        trace.missing_events().total_count() >= gaps,
+        "{gaps} gaps, {:?}",
+        trace.missing_events()
+    );
     drop(trace);
 
     let (path, trace) = killed("waits");
-    let count = trace.merged().count() as u64;
-    assert!(trace.merged().map(|event| event.values()[0]).eq(0..count));
+    let count = trace.merged_events().count() as u64;
+    assert!(trace.merged_events().map(|event| event.values()[0]).eq(0..count));
     assert!(count >= EVENTS, "{count} events");
 
     // Rings are kept while they complete a trace, and are removed when the next recording begins
@@ -139,9 +143,13 @@ fn killed_stream_is_completed_from_its_rings() {
     std::fs::rename(&kept, &path).unwrap();
     let trace = Trace::open(&path).unwrap();
     assert!(trace.rings_path().is_none());
-    let rest = trace.merged().count() as u64;
-    assert!(rest + trace.missing().unread_max >= count, "{rest}, {:?}", trace.missing());
-    assert!(trace.missing().unread_max > 0);
+    let rest = trace.merged_events().count() as u64;
+    assert!(
+        rest + trace.missing_events().unread_max >= count,
+        "{rest}, {:?}",
+        trace.missing_events()
+    );
+    assert!(trace.missing_events().unread_max > 0);
 }
 
 #[test]
@@ -215,7 +223,7 @@ fn environment_enables_sites_before_main() {
         assert_eq!(traces.len(), 1, "{traces:?}");
         let trace = Trace::open(&traces[0]).unwrap();
         assert_eq!(trace.state(), RecordingState::Finished);
-        assert_eq!(trace.merged().count(), events, "{policy} {pattern}");
+        assert_eq!(trace.merged_events().count(), events, "{policy} {pattern}");
         std::fs::remove_file(&traces[0]).unwrap();
     }
 }
@@ -250,7 +258,7 @@ fn full_disk_stops_recording_and_lost_events_are_counted() {
         let recording = Recording::start(config).unwrap();
         enable("process.*").unwrap();
         mark(0..EVENTS);
-        assert!(recording.lost() > 0);
+        assert!(recording.lost_events_count() > 0);
         disable("*").unwrap();
         let summary = recording.finish();
         assert!(summary.failure.is_some());
@@ -270,8 +278,8 @@ fn full_disk_stops_recording_and_lost_events_are_counted() {
         "{:?}",
         trace.state()
     );
-    assert!(trace.merged().count() as u64 == kept && kept > 100_000);
-    assert_eq!(trace.missing().lost, EVENTS - kept);
+    assert!(trace.merged_events().count() as u64 == kept && kept > 100_000);
+    assert_eq!(trace.missing_events().lost, EVENTS - kept);
 }
 
 #[test]
@@ -305,11 +313,11 @@ fn sites_of_another_process_are_switched() {
     assert_eq!(process.disable("*").unwrap(), process.sites().len());
     let trace = Trace::open(&path).unwrap();
     assert_eq!((trace.state(), trace.pid()), (RecordingState::Unfinished, child.id()));
-    assert_eq!(trace.merged().count(), 10);
+    assert_eq!(trace.merged_events().count(), 10);
     drop(child.stdin.take()); // the child exits normally
     assert!(child.wait().unwrap().success());
     let trace = Trace::open(&path).unwrap();
-    assert_eq!((trace.state(), trace.merged().count()), (RecordingState::Finished, 10));
+    assert_eq!((trace.state(), trace.merged_events().count()), (RecordingState::Finished, 10));
 }
 
 #[test]
@@ -351,11 +359,11 @@ fn values_of(paths: &[PathBuf]) -> Vec<u64> {
     for path in paths {
         let trace = Trace::open(path).unwrap();
         assert_eq!(
-            (trace.state(), trace.missing().total()),
+            (trace.state(), trace.missing_events().total_count()),
             (RecordingState::Finished, 0),
             "{path:?}"
         );
-        values.extend(trace.merged().map(|event| event.values()[0]));
+        values.extend(trace.merged_events().map(|event| event.values()[0]));
     }
     values.sort_unstable();
     values
@@ -387,7 +395,7 @@ fn thread_outliving_main_does_not_restart_the_recording() {
         assert_eq!(find_traces(&path).unwrap().len(), 1);
         let trace = Trace::open(&path).unwrap();
         assert_eq!(trace.state(), RecordingState::Finished);
-        let marks = trace.merged().filter(|event| event.values().len() == 1);
+        let marks = trace.merged_events().filter(|event| event.values().len() == 1);
         assert!(marks.map(|event| event.values()[0]).eq(0..EVENTS), "{policy}");
     }
 }
@@ -459,7 +467,7 @@ fn allocator_probes_are_recorded_or_counted() {
         raw::die_after(20);
         for config in [Config::last(&path), Config::stream(&path)] {
             raw::ALLOCATIONS.store(0, Ordering::Relaxed);
-            let unrecorded_before = unrecorded();
+            let unrecorded_before = unrecorded_events_count();
             raw::RECORDS_ALLOCATIONS.store(true, Ordering::Relaxed);
             enable("allocator.*").unwrap();
             let recording = Recording::start(config).unwrap();
@@ -475,7 +483,8 @@ fn allocator_probes_are_recorded_or_counted() {
             assert!(summary.recorded >= 5000, "{summary:?}");
             // The recording's own thread allocates too, and its allocations are not events of the
             // program.
-            let counted = summary.recorded + summary.lost + unrecorded() - unrecorded_before;
+            let counted =
+                summary.recorded + summary.lost + unrecorded_events_count() - unrecorded_before;
             assert!(counted <= raw::ALLOCATIONS.load(Ordering::Relaxed), "{summary:?}");
         }
         return;
@@ -525,7 +534,7 @@ fn recording_signal_handler_does_not_damage_the_interrupted_events() {
                     all.push((recording.finish(), made));
                     let trace = Trace::open(&path).unwrap();
                     let (mut last, mut last_of_handler) = (None, None);
-                    for event in trace.merged() {
+                    for event in trace.merged_events() {
                         let &[number, complement] = event.values() else {
                             panic!("an event that nobody made: {event:?}")
                         };
@@ -536,7 +545,7 @@ fn recording_signal_handler_does_not_damage_the_interrupted_events() {
                     }
                 }
                 stop.store(true, Ordering::Relaxed);
-                // Events of the handler while there was no recording are in unrecorded().
+                // Events of the handler while there was no recording are in unrecorded_events_count().
                 let all_made = all.iter().map(|(_, made)| made).sum::<u64>();
                 let counted: u64 =
                     all.iter().map(|(it, _)| it.recorded + it.lost + it.overwritten).sum();
@@ -556,7 +565,7 @@ fn recording_signal_handler_does_not_damage_the_interrupted_events() {
             }
             let (made, counted) = recorder.join().unwrap();
             let interrupts = INTERRUPTS.load(Ordering::Relaxed);
-            assert_eq!(counted + unrecorded(), made + interrupts);
+            assert_eq!(counted + unrecorded_events_count(), made + interrupts);
         });
         return;
     }

@@ -204,7 +204,7 @@ impl<Q, R> Caller<Q, R> {
         unsafe { self.shared.line.put(Content { request: ManuallyDrop::new(request) }) };
         // Release: publishes the request to the Acquire in Server::receive().
         self.shared.line.state.store(REQUEST, Ordering::Release);
-        stage::published(REQUEST.into(), &*self.shared);
+        stage::record_published(REQUEST.into(), &*self.shared);
         self.is_waiting = true;
         Ok(())
     }
@@ -231,7 +231,7 @@ impl<Q, R> Caller<Q, R> {
             return self.check_server_dropped();
         }
         self.is_waiting = false;
-        stage::popped(REPLY.into(), &*self.shared);
+        stage::record_popped(REPLY.into(), &*self.shared);
         // SAFETY: the state shows that this end owns the line with a reply; `is_waiting` is false
         // from now on, so that it is taken once.
         Ok(Some(unsafe { self.shared.line.take_reply() }))
@@ -334,7 +334,7 @@ impl<Q, R> Server<Q, R> {
             return None;
         }
         self.has_request = true;
-        stage::popped(REQUEST.into(), &*self.shared);
+        stage::record_popped(REQUEST.into(), &*self.shared);
         // SAFETY: the state shows that this end owns the line with a request; `has_request` is true
         // from now on, so that it is taken once.
         Some(unsafe { self.shared.line.take_request() })
@@ -363,7 +363,7 @@ impl<Q, R> Server<Q, R> {
         unsafe { self.shared.line.put(Content { reply: ManuallyDrop::new(reply) }) };
         // Release: publishes the reply to the Acquire in Caller::receive().
         self.shared.line.state.store(REPLY, Ordering::Release);
-        stage::published(REPLY.into(), &*self.shared);
+        stage::record_published(REPLY.into(), &*self.shared);
         self.has_request = false;
         Ok(())
     }

@@ -66,10 +66,10 @@ impl<T> MpscShared<T> {
         // SAFETY: only the caller has this position. It is below the limit, so that the consumer
         // has taken the slot's last value, which reserve() has acquired; the consumer does not
         // access the slot again before the sequence is written.
-        unsafe { rows::fill(slot, value) };
+        unsafe { rows::write_slot(slot, value) };
         // Release: publishes the slot to the Acquire in Consumer::state().
         sequence.store(position + 1, Ordering::Release);
-        stage::published(position + 1, self);
+        stage::record_published(position + 1, self);
     }
 
     /// Reserves up to `wanted` positions for the caller; returns the first position and the number of positions.
@@ -87,7 +87,7 @@ impl<T> MpscShared<T> {
             if next >= limit {
                 limit = self.refresh_limit();
                 if next >= limit {
-                    stage::refused(next, self);
+                    stage::record_refused(next, self);
                     return Err(PushError::Full(()));
                 }
             }
@@ -167,7 +167,7 @@ impl<T> Drop for MpscShared<T> {
         // Relaxed: all handles are dropped, and the Arc has ordered their accesses before this.
         let mut position = self.head.load(Ordering::Relaxed);
         let end = self.positions_reserved();
-        rows::drop_all(|| {
+        rows::drop_all_values(|| {
             if position == end {
                 return false;
             }
@@ -180,7 +180,7 @@ impl<T> Drop for MpscShared<T> {
                 let slot = unsafe { self.rows.slot(row) };
                 // SAFETY: the sequence shows that the slot was filled; its value was not taken, as its position is
                 // not below the head; no other handle is left, and `position` has moved on.
-                drop(unsafe { rows::take(slot) });
+                drop(unsafe { rows::take_from_slot(slot) });
             }
             true
         });
@@ -424,7 +424,7 @@ impl<T> Consumer<T> {
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         let value = self.take()?;
-        stage::popped(self.head, &*self.shared);
+        stage::record_popped(self.head, &*self.shared);
         self.release_slots();
         Some(value)
     }
@@ -546,7 +546,7 @@ impl<T> Consumer<T> {
         if sequence == self.head + 1 {
             // SAFETY: the sequence, read with Acquire, says that the slot was filled; the head moves on, so that the
             // value is taken once; producers do not access the slot before release_slots().
-            let value = unsafe { rows::take(slot) };
+            let value = unsafe { rows::take_from_slot(slot) };
             self.head += 1;
             return Some(value);
         }
@@ -582,7 +582,7 @@ impl<T> Drop for Consumer<T> {
     fn drop(&mut self) {
         self.close();
         // Values that are still being pushed are dropped with the ring.
-        rows::drop_all(|| self.pop().is_some());
+        rows::drop_all_values(|| self.pop().is_some());
         self.release_slots();
     }
 }

@@ -64,7 +64,7 @@ mod memory {
         };
 
         /// Number of rows in a cache line, a power of two; approximate if a row's size is not a power of two.
-        pub(crate) const IN_LINE: u64 = {
+        pub(crate) const ROWS_PER_LINE: u64 = {
             let row_bytes = Self::STRIDE.next_power_of_two();
             if row_bytes < LINE_BYTES { (LINE_BYTES / row_bytes) as u64 } else { 1 }
         };
@@ -145,7 +145,7 @@ mod memory {
 
     impl<T, const WORDS: bool> Rows<T, WORDS> {
         /// Number of rows on a simulated cache line: enough to have partly filled lines.
-        pub(crate) const IN_LINE: u64 = 2;
+        pub(crate) const ROWS_PER_LINE: u64 = 2;
 
         pub(crate) fn new(rows_count: usize) -> Option<Self> {
             let row = || (AtomicU64::new(0), Slot::new(MaybeUninit::uninit()));
@@ -180,7 +180,7 @@ unsafe impl<T: Send, const WORDS: bool> Sync for Rows<T, WORDS> {}
 /// # Safety
 /// The slot is vacant, and no other thread accesses it now.
 #[inline(always)]
-pub(crate) unsafe fn fill<T>(slot: &Slot<T>, value: T) {
+pub(crate) unsafe fn write_slot<T>(slot: &Slot<T>, value: T) {
     slot.with_mut(|slot| {
         // SAFETY: no other thread accesses this slot, as the caller guarantees.
         unsafe { (*slot).write(value) };
@@ -192,7 +192,7 @@ pub(crate) unsafe fn fill<T>(slot: &Slot<T>, value: T) {
 /// # Safety
 /// The slot was filled, which happens before this call, and no other thread accesses it now.
 #[inline(always)]
-pub(crate) unsafe fn take<T>(slot: &Slot<T>) -> T {
+pub(crate) unsafe fn take_from_slot<T>(slot: &Slot<T>) -> T {
     slot.with_mut(|slot| {
         // SAFETY: no other thread accesses this slot, as the caller guarantees.
         let slot = unsafe { &*slot };
@@ -208,7 +208,7 @@ pub(crate) fn out_of_memory<T>(slots_count: u32) -> CapacityError {
 
 /// Calls `next`, which drops one value, until it returns `false`. If a drop panics, the remaining values are dropped
 /// while the panic unwinds; a second panic aborts, as usual.
-pub(crate) fn drop_all(mut next: impl FnMut() -> bool) {
+pub(crate) fn drop_all_values(mut next: impl FnMut() -> bool) {
     struct Rest<F: FnMut() -> bool>(F);
     impl<F: FnMut() -> bool> Drop for Rest<F> {
         fn drop(&mut self) {

@@ -39,9 +39,9 @@ struct CloseState {
 
 impl<T> SpscShared<T> {
     /// Number of slots in a cache line.
-    const LINE: u64 = Rows::<T, false>::IN_LINE;
+    const SLOTS_PER_LINE: u64 = Rows::<T, false>::ROWS_PER_LINE;
     /// Number of slots by which the producer and the consumer prefetch ahead.
-    const AHEAD: u64 = LINES_AHEAD * Self::LINE;
+    const SLOTS_AHEAD: u64 = LINES_AHEAD * Self::SLOTS_PER_LINE;
 
     #[inline(always)]
     fn row(&self, position: u64) -> usize {
@@ -54,11 +54,12 @@ impl<T> SpscShared<T> {
         unsafe { self.rows.slot(self.row(position)) }
     }
 
-    /// Returns `true` if a cache line begins at `position`, and the line [`AHEAD`](Self::AHEAD) of
+    /// Returns `true` if a cache line begins at `position`, and the line [`SLOTS_AHEAD`](Self::SLOTS_AHEAD) of
     /// it ends below `end`.
     #[inline(always)]
     fn should_prefetch(position: u64, end: u64) -> bool {
-        position.is_multiple_of(Self::LINE) && end - position >= Self::AHEAD + Self::LINE
+        position.is_multiple_of(Self::SLOTS_PER_LINE)
+            && end - position >= Self::SLOTS_AHEAD + Self::SLOTS_PER_LINE
     }
 
     #[inline(always)]
@@ -77,7 +78,7 @@ impl<T> SpscShared<T> {
     fn publish(&self, tail: u64) {
         // Release: publishes the slots below to the Acquire in Consumer::find_ready_value().
         self.tail.store(tail, Ordering::Release);
-        stage::published_by_one(tail, self);
+        stage::record_published_by_one(tail, self);
     }
 
     /// Publishes the values below position `tail` like [`publish`](Self::publish), but writes nothing if all are
@@ -101,7 +102,7 @@ impl<T> SpscShared<T> {
     #[cold]
     #[inline(never)]
     fn publish_and_check_closed(&self, tail: u64) -> bool {
-        stage::refused(tail, self);
+        stage::record_refused(tail, self);
         self.publish_rest(tail);
         let closed = self.is_closed();
         if closed {
@@ -127,7 +128,7 @@ impl<T> Drop for SpscShared<T> {
         let mut position = self.head.load(Ordering::Relaxed);
         // Relaxed: as for the head. The producer publishes all values when it is dropped.
         let end = self.tail.load(Ordering::Relaxed);
-        rows::drop_all(|| {
+        rows::drop_all_values(|| {
             if position == end {
                 return false;
             }
@@ -135,7 +136,7 @@ impl<T> Drop for SpscShared<T> {
             position += 1;
             // SAFETY: positions from the head to the tail are filled, no other handle is left, and
             // `position` has moved on, so that no value is taken twice.
-            drop(unsafe { rows::take(slot) });
+            drop(unsafe { rows::take_from_slot(slot) });
             true
         });
     }
@@ -222,7 +223,7 @@ impl<T> Producer<T> {
         if SpscShared::<T>::should_prefetch(self.tail, self.limit) {
             self.shared
                 .rows
-                .prefetch_for_write(self.shared.row(self.tail + SpscShared::<T>::AHEAD));
+                .prefetch_for_write(self.shared.row(self.tail + SpscShared::<T>::SLOTS_AHEAD));
         }
         Ok(())
     }
@@ -243,14 +244,14 @@ impl<T> Producer<T> {
     #[inline]
     pub fn push_unpublished(&mut self, value: T) -> Result<(), PushError<T>> {
         self.put(value)?;
-        if self.tail.is_multiple_of(SpscShared::<T>::LINE) {
+        if self.tail.is_multiple_of(SpscShared::<T>::SLOTS_PER_LINE) {
             self.shared.publish(self.tail);
         }
         Ok(())
     }
 
     /// Maximum number of values that [`push_unpublished`](Self::push_unpublished) leaves unpublished.
-    pub const UNPUBLISHED_MAX: usize = SpscShared::<T>::LINE as usize - 1;
+    pub const UNPUBLISHED_MAX: usize = SpscShared::<T>::SLOTS_PER_LINE as usize - 1;
 
     /// Publishes the values that [`push_unpublished`](Self::push_unpublished) left unpublished.
     #[inline]
@@ -359,7 +360,7 @@ impl<T> Producer<T> {
     unsafe fn fill(&mut self, value: T) {
         // SAFETY: the tail is below the limit, so that the head has passed the slot's last value (or there was none),
         // which refresh_limit() has acquired; the consumer accesses the slot again only once it is published.
-        unsafe { rows::fill(self.shared.slot(self.tail), value) };
+        unsafe { rows::write_slot(self.shared.slot(self.tail), value) };
         self.tail += 1;
     }
 }
@@ -431,7 +432,7 @@ impl<T> Consumer<T> {
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         let value = self.take()?;
-        stage::popped_by_one(self.head, &*self.shared);
+        stage::record_popped_by_one(self.head, &*self.shared);
         self.release_slots();
         Some(value)
     }
@@ -532,10 +533,12 @@ impl<T> Consumer<T> {
         // SAFETY: head < ready, so that the slot was filled and published, which find_ready_value()
         // has acquired; the head moves on, so that the value is taken once; the producer does not
         // access the slot before release_slots().
-        let value = unsafe { rows::take(self.shared.slot(self.head)) };
+        let value = unsafe { rows::take_from_slot(self.shared.slot(self.head)) };
         self.head += 1;
         if SpscShared::<T>::should_prefetch(self.head, self.ready) {
-            self.shared.rows.prefetch_for_read(self.shared.row(self.head + SpscShared::<T>::AHEAD));
+            self.shared
+                .rows
+                .prefetch_for_read(self.shared.row(self.head + SpscShared::<T>::SLOTS_AHEAD));
         }
         value
     }
@@ -560,7 +563,7 @@ impl<T> Drop for Consumer<T> {
     fn drop(&mut self) {
         self.close();
         // Values that are published later are dropped with the ring.
-        rows::drop_all(|| self.pop().is_some());
+        rows::drop_all_values(|| self.pop().is_some());
         self.release_slots();
     }
 }
@@ -591,7 +594,7 @@ impl<T> PopBatch<'_, T> {
 impl<T> Drop for PopBatch<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        stage::popped_by_one(self.0.head, &*self.0.shared);
+        stage::record_popped_by_one(self.0.head, &*self.0.shared);
         self.0.release_slots();
     }
 }

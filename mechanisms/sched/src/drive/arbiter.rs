@@ -29,7 +29,7 @@ pub(super) struct FinishGuard(pub(super) Arc<ArbiterState>);
 
 impl Drop for FinishGuard {
     fn drop(&mut self) {
-        self.0.raise(FINISHED);
+        self.0.raise_state(FINISHED);
     }
 }
 

@@ -251,8 +251,8 @@ impl Client {
 
     /// Returns the number of packets that were sent and are neither transmitted nor dropped yet.
     #[inline]
-    pub fn in_flight(&self) -> u64 {
-        self.counts.queued()
+    pub fn in_flight_count(&self) -> u64 {
+        self.counts.queued_count()
     }
 
     /// Returns `true` if the arbiter was stopped: [`send`](Self::send) fails from then on. Once
@@ -284,7 +284,7 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.presence.store_counts(&self.counts);
-        self.presence.leave();
+        self.presence.mark_left();
         self.shared.notify_arbiter();
     }
 }

@@ -30,7 +30,7 @@ impl<S> FinalState<S> {
     /// Returns the counters of each client in the order of joining; of the clients that left before
     /// the arbiter finished, only the last [`LEDGERS_MAX`]. The counters in [`Ledger::counts`] are
     /// final for clients that have left by the time of this call.
-    pub fn clients(&self) -> Vec<Ledger> {
+    pub fn client_ledgers(&self) -> Vec<Ledger> {
         let of = |(ledger, presence): &(Ledger, Option<Arc<CachePadded<ClientState>>>)| {
             let counts = presence.as_ref().map_or(ledger.counts, |it| it.counts());
             Ledger { counts, ..*ledger }
@@ -39,15 +39,15 @@ impl<S> FinalState<S> {
     }
 
     /// Returns the sum of the counters of all clients.
-    pub fn sum(&self) -> Ledger {
+    pub fn total_ledger(&self) -> Ledger {
         let mut sum = self.earlier;
-        self.clients().iter().for_each(|ledger| sum.add(ledger));
+        self.client_ledgers().iter().for_each(|ledger| sum.add(ledger));
         sum
     }
 }
 
 impl<S> fmt::Debug for FinalState<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Closed({:?})", self.sum())
+        write!(f, "Closed({:?})", self.total_ledger())
     }
 }

@@ -26,7 +26,7 @@ pub enum JoinError {
 
 /// Treatment of queued packets by [`Hub::stop`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
+pub enum StopMode {
     /// The arbiter stops at once: queued packets stay in the scheduler, and are counted as scheduled.
     Now,
     /// The arbiter stops once it has released all packets sent and the clients are notified;
@@ -82,11 +82,11 @@ impl Hub {
         Ok(Client::new(number, lanes, presence, Arc::clone(shared)))
     }
 
-    /// Stops the arbiter, at once or after draining. [`Stop::Now`] may follow [`Stop::Drain`].
-    pub fn stop(&self, stop: Stop) {
-        self.shared.raise(match stop {
-            Stop::Drain => DRAINING,
-            Stop::Now => STOPPING,
+    /// Stops the arbiter, at once or after draining. [`StopMode::Now`] may follow [`StopMode::Drain`].
+    pub fn stop(&self, stop: StopMode) {
+        self.shared.raise_state(match stop {
+            StopMode::Drain => DRAINING,
+            StopMode::Now => STOPPING,
         });
     }
 

@@ -42,7 +42,7 @@ type Head = Arc<CachePadded<AtomicU64>>;
 /// first lap, as memory is zero initially; then inverted in each lap.
 #[inline(always)]
 fn lap_bit<const W: usize>(slots: SlotsView<'_, W>, position: u64) -> u64 {
-    (!slots.lap(position) & 1) << LANE_BIT.trailing_zeros()
+    (!slots.lap_number(position) & 1) << LANE_BIT.trailing_zeros()
 }
 
 /// Sender of a lane: the end that pushes slots.
@@ -114,7 +114,7 @@ impl<const W: usize> LaneSender<W> {
         slots.prefetch_ahead(self.tail);
         slots.write_rest(self.tail, &words);
         // Release: publishes the slot's other words to the Acquire in LaneReceiver::pop().
-        slots.first(self.tail).store(words[0] | lap_bit(slots, self.tail), Ordering::Release);
+        slots.first_word(self.tail).store(words[0] | lap_bit(slots, self.tail), Ordering::Release);
         self.tail += 1;
         true
     }
@@ -126,7 +126,7 @@ impl<const W: usize> LaneSender<W> {
         let (view, mut tail, mut rest) = (self.slots.view(), self.tail, &slots[..count]);
         while !rest.is_empty() {
             view.prefetch_ahead(tail);
-            let (line, lap_bit) = (view.rest_of_line(tail), lap_bit(view, tail));
+            let (line, lap_bit) = (view.words_to_line_end(tail), lap_bit(view, tail));
             let run;
             (run, rest) = rest.split_at(rest.len().min(line.len() / W));
             // The last slot first: a receiver that sees the first slot also finds the others, and
@@ -172,14 +172,14 @@ impl<const W: usize> LaneReceiver<W> {
     pub fn pop(&mut self) -> Option<[u64; W]> {
         let slots = self.slots.view();
         // Acquire: pairs with the Release in LaneSender::push().
-        let first = slots.first(self.head).load(Ordering::Acquire);
+        let first = slots.first_word(self.head).load(Ordering::Acquire);
         if first & LANE_BIT != lap_bit(slots, self.head) {
             if self.published_head != self.head {
                 self.publish_head();
             }
             return None;
         }
-        let words = slots.read(self.head, first & !LANE_BIT);
+        let words = slots.read_words(self.head, first & !LANE_BIT);
         self.head += 1;
         if self.head - self.published_head >= self.publish_interval {
             self.publish_head();
@@ -194,7 +194,7 @@ impl<const W: usize> LaneReceiver<W> {
         let (view, mut head, mut count) = (self.slots.view(), self.head, 0);
         'lines: while count < slots.len() {
             let (line, lap_bit) =
-                (view.rest_of_line(head + count as u64), lap_bit(view, head + count as u64));
+                (view.words_to_line_end(head + count as u64), lap_bit(view, head + count as u64));
             for (slot, words) in slots[count..].iter_mut().zip(line.chunks_exact(W)) {
                 // Acquire: pairs with the Release in LaneSender::push() and LaneSender::push_all().
                 let first = words[0].load(Ordering::Acquire) ^ lap_bit;

@@ -19,7 +19,7 @@ pub struct Counts {
 
 impl Counts {
     /// Returns the number of packets that were sent and are neither transmitted nor dropped yet.
-    pub fn queued(&self) -> u64 {
+    pub fn queued_count(&self) -> u64 {
         self.sent - self.transmitted - self.dropped
     }
 
@@ -74,20 +74,20 @@ pub struct Ledger {
 
 impl Ledger {
     /// Returns the number of the client's packets that are in the scheduler.
-    pub fn scheduled(&self) -> u64 {
+    pub fn scheduled_count(&self) -> u64 {
         self.read - self.released - self.dropped - self.discarded
     }
 
     /// Returns the number of the client's packets that are in the mailbox, in the scheduler, or
     /// released and not yet transmitted. 0 for a client that has left.
-    pub fn queued(&self) -> u64 {
-        if self.has_left { 0 } else { self.counts.queued() }
+    pub fn queued_count(&self) -> u64 {
+        if self.has_left { 0 } else { self.counts.queued_count() }
     }
 
     /// Returns the number of packets sent that were neither transmitted nor dropped when the client
     /// left. 0 for a client that has not left.
-    pub fn abandoned(&self) -> u64 {
-        if self.has_left { self.counts.queued() } else { 0 }
+    pub fn abandoned_count(&self) -> u64 {
+        if self.has_left { self.counts.queued_count() } else { 0 }
     }
 
     /// Adds another ledger's counters.

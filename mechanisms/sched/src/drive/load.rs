@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 /// Section of a load program: sends packets of one length at one rate for some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Section {
+pub struct LoadSection {
     /// Duration of the section.
     pub duration_ns: u64,
     /// Rate in bit/s at which packets are sent.
@@ -42,8 +42,8 @@ pub enum LoadAction {
 /// sent as soon as possible, while the specification lasts.
 ///
 /// ```
-/// use handover_sched::drive::{LoadAction, Load, Section};
-/// let spec = Section {
+/// use handover_sched::drive::{LoadAction, Load, LoadSection};
+/// let spec = LoadSection {
 ///     duration_ns: 30_000, bandwidth_bps: 1_000_000_000, length_bytes: 1250, burst_packets: 2,
 /// };
 /// let mut load = Load::program(&[spec]); // 2 × 1250 bytes every 20 µs
@@ -55,7 +55,7 @@ pub enum LoadAction {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Load {
-    pending_specs: VecDeque<Section>,
+    pending_specs: VecDeque<LoadSection>,
     current: Current,
 }
 
@@ -64,7 +64,7 @@ enum Current {
     /// State before the first call of [`Load::due`].
     NotStarted,
     Paced {
-        spec: Section,
+        spec: LoadSection,
         end_ns: u64,
         clock: PacketClock,
         burst_left: u32,
@@ -80,7 +80,7 @@ enum Current {
 impl Load {
     /// Creates a load that executes these sections one after another. A rate that [`PacketClock`]
     /// cannot represent counts as unlimited.
-    pub fn program(specs: &[Section]) -> Self {
+    pub fn from_sections(specs: &[LoadSection]) -> Self {
         Self { pending_specs: specs.iter().copied().collect(), current: Current::NotStarted }
     }
 
@@ -93,7 +93,7 @@ impl Load {
 
     /// Returns the packets due at `now_ns`, the time to wait until, or `Finished`. The time of the first call is the start
     /// of the load's first section.
-    pub fn due(&mut self, now_ns: u64) -> LoadAction {
+    pub fn next_action(&mut self, now_ns: u64) -> LoadAction {
         loop {
             let begin_ns = match &mut self.current {
                 Current::Endless { length_bytes, burst_left, .. } => {
@@ -130,7 +130,7 @@ impl Load {
 
     /// Records that `packets` of the packets due were sent.
     #[inline]
-    pub fn sent(&mut self, packets: u32) {
+    pub fn record_sent(&mut self, packets: u32) {
         match &mut self.current {
             Current::Paced { spec, clock, burst_left, .. } => {
                 *burst_left -= packets.min(*burst_left);
@@ -223,19 +223,19 @@ mod tests {
         bandwidth_bps: u64,
         length_bytes: u32,
         burst_packets: u32,
-    ) -> Section {
-        Section { duration_ns, bandwidth_bps, length_bytes, burst_packets }
+    ) -> LoadSection {
+        LoadSection { duration_ns, bandwidth_bps, length_bytes, burst_packets }
     }
 
     /// Returns the packets and bytes that a program sends, and its end, if the sender sends all
     /// that is due and polls every `step_ns`.
-    fn run(specs: &[Section], step_ns: u64) -> (u64, u64, u64) {
-        let mut load = Load::program(specs);
+    fn run(specs: &[LoadSection], step_ns: u64) -> (u64, u64, u64) {
+        let mut load = Load::from_sections(specs);
         let (mut now_ns, mut packets, mut bytes) = (0, 0, 0);
         loop {
-            match load.due(now_ns) {
+            match load.next_action(now_ns) {
                 LoadAction::Packets { count, length_bytes } => {
-                    load.sent(count);
+                    load.record_sent(count);
                     packets += u64::from(count);
                     bytes += u64::from(count) * u64::from(length_bytes);
                 }
@@ -268,13 +268,13 @@ mod tests {
 
     #[test]
     fn burst_sent_in_parts_counts_as_one() {
-        let mut load = Load::program(&[spec(1_000_000, 80 * MBIT, 100, 4)]);
-        assert_eq!(load.due(0), LoadAction::Packets { count: 4, length_bytes: 100 });
-        load.sent(3);
-        load.due(30_000);
-        assert_eq!(load.due(30_000), LoadAction::Packets { count: 1, length_bytes: 100 });
-        load.sent(1);
-        assert_eq!(load.due(30_001), LoadAction::Wait { until_ns: 40_000 });
+        let mut load = Load::from_sections(&[spec(1_000_000, 80 * MBIT, 100, 4)]);
+        assert_eq!(load.next_action(0), LoadAction::Packets { count: 4, length_bytes: 100 });
+        load.record_sent(3);
+        load.next_action(30_000);
+        assert_eq!(load.next_action(30_000), LoadAction::Packets { count: 1, length_bytes: 100 });
+        load.record_sent(1);
+        assert_eq!(load.next_action(30_001), LoadAction::Wait { until_ns: 40_000 });
     }
 
     #[test]
@@ -290,11 +290,14 @@ mod tests {
 
     #[test]
     fn empty_program_is_over_and_endless_load_never_is() {
-        assert_eq!(Load::program(&[]).due(5), LoadAction::Finished);
+        assert_eq!(Load::from_sections(&[]).next_action(5), LoadAction::Finished);
         let mut load = Load::endless(1500, 50);
-        assert_eq!(load.due(5), LoadAction::Packets { count: 50, length_bytes: 1500 });
-        load.sent(20);
-        assert_eq!(load.due(u64::MAX), LoadAction::Packets { count: 30, length_bytes: 1500 });
+        assert_eq!(load.next_action(5), LoadAction::Packets { count: 50, length_bytes: 1500 });
+        load.record_sent(20);
+        assert_eq!(
+            load.next_action(u64::MAX),
+            LoadAction::Packets { count: 30, length_bytes: 1500 }
+        );
     }
 
     #[test]

@@ -25,7 +25,7 @@ impl ClientState {
         Counts::from_array(self.counts.each_ref().map(|word| word.load(Ordering::Relaxed)))
     }
 
-    pub(super) fn leave(&self) {
+    pub(super) fn mark_left(&self) {
         // Release: publishes the last counts, and the last push, to the Acquire in has_left().
         self.has_left.store(true, Ordering::Release);
     }

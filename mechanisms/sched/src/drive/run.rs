@@ -5,7 +5,7 @@ use super::ledger::Counts;
 use super::load::{ClientFlows, Load, LoadAction};
 use super::sink::{Sink, SinkError};
 use super::stamps::Trace;
-use super::wait::{Idle, IdlePolicy, nanoseconds};
+use super::wait::{IdlePolicy, IdleState, nanoseconds};
 use super::word::Offer;
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicBool, Ordering};
@@ -74,7 +74,7 @@ pub fn run_client<K: Sink, T: Trace>(
     let poll_interval_ns = nanoseconds(poll_interval);
     // More packets on their way back might not find room in the lane.
     let unseen_max = client.return_slots_count() / 2;
-    let mut idle = Idle::new(idle_policy);
+    let mut idle = IdleState::new(idle_policy);
     let (mut poll_ns, mut unseen) = (0, 0);
     // Relaxed, here and below: only the end depends on it.
     let is_stopped = || stop.load(Ordering::Relaxed);
@@ -91,16 +91,16 @@ pub fn run_client<K: Sink, T: Trace>(
                 idle.reset();
             }
         }
-        let free_count = in_flight_max.saturating_sub(client.in_flight());
+        let free_count = in_flight_max.saturating_sub(client.in_flight_count());
         let sent = send_due(client, &mut load, &mut flow_order, lengths_bytes, free_count, now_ns);
         unseen += sent;
         if sent > 0 {
             idle.reset();
             continue;
         }
-        match load.due(now_ns) {
+        match load.next_action(now_ns) {
             LoadAction::Wait { until_ns: due_ns } => {
-                let wake_ns = if client.in_flight() > 0 { poll_ns } else { u64::MAX };
+                let wake_ns = if client.in_flight_count() > 0 { poll_ns } else { u64::MAX };
                 let due_ns = due_ns.min(until_ns);
                 let wake_ns = wake_ns.min(due_ns);
                 if wake_ns > now_ns {
@@ -122,7 +122,7 @@ pub fn run_client<K: Sink, T: Trace>(
         while client.poll(POLL_MAX, sink, trace)? > 0 {
             idle.reset();
         }
-        if is_arbiter_finished || client.in_flight() == 0 {
+        if is_arbiter_finished || client.in_flight_count() == 0 {
             return Ok(client.counts());
         }
         idle.wait();
@@ -140,14 +140,14 @@ fn send_due(
     now_ns: u64,
 ) -> u32 {
     let mut sent = 0;
-    while let LoadAction::Packets { count, length_bytes } = load.due(now_ns) {
+    while let LoadAction::Packets { count, length_bytes } = load.next_action(now_ns) {
         let left = u64::from(count).min(free_count - u64::from(sent)) as u32; // at most count
         if left == 0 {
             break;
         }
         let mut burst = Burst { flow_order, lengths_bytes, length_bytes, left };
         let sent_now = client.send_batch(&mut burst).sent as u32;
-        load.sent(sent_now);
+        load.record_sent(sent_now);
         sent += sent_now;
         if sent_now < count || sent >= PACKETS_PER_CLOCK_READ {
             break;

@@ -17,7 +17,7 @@ pub(super) const STOPPING: u8 = 2;
 pub(super) const FINISHED: u8 = 3;
 
 /// Control words that every thread reads often and writes rarely.
-pub(super) struct Control {
+pub(super) struct ControlWords {
     /// Number of changes that the arbiter has to look at: clients joined or left, and calls of
     /// [`stop`](super::Hub::stop).
     pub(super) events: AtomicU64,
@@ -34,7 +34,7 @@ pub(super) struct NewClients {
 }
 
 pub(super) struct ArbiterState {
-    pub(super) control: CachePadded<Control>,
+    pub(super) control: CachePadded<ControlWords>,
     new_clients: Mutex<NewClients>,
     mailbox_slots_count: u32,
     stamping: Stamping,
@@ -42,7 +42,7 @@ pub(super) struct ArbiterState {
 
 impl ArbiterState {
     pub(super) fn new(config: &ArbiterConfig) -> Self {
-        let control = Control { events: AtomicU64::new(0), state: AtomicU8::new(RUNNING) };
+        let control = ControlWords { events: AtomicU64::new(0), state: AtomicU8::new(RUNNING) };
         let new_clients = NewClients {
             unstamped: Vec::new(),
             stamped: Vec::new(),
@@ -74,7 +74,7 @@ impl ArbiterState {
         self.control.state.load(Ordering::Acquire)
     }
 
-    pub(super) fn raise(&self, state: u8) {
+    pub(super) fn raise_state(&self, state: u8) {
         // Release: pairs with the Acquire in state().
         self.control.state.fetch_max(state, Ordering::Release);
         self.notify_arbiter();

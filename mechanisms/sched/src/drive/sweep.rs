@@ -9,14 +9,14 @@ use super::ledger::Ledger;
 use super::port::Port;
 use super::stamps::Stamping;
 use super::state::{ArbiterState, DRAINING, NewClients, STOPPING};
-use super::wait::{Idle, nanoseconds};
+use super::wait::{IdleState, nanoseconds};
 use super::word::{Offer, Token};
 use crate::{EnqueueError, EnqueueOutcome, Packet, Scheduler};
 use handover_base::clock;
 use handover_base::sync::Arc;
 use handover_base::sync::shared::Ordering;
 use handover_probe::probe;
-use runs::Runs;
+use runs::RunBuffers;
 use std::collections::VecDeque;
 
 /// Maximum number of packets released between two reads of the mailboxes.
@@ -85,7 +85,7 @@ pub(super) struct Sweeper<S, const IN: usize, const OUT: usize> {
     /// time of that number's last change.
     drain_progress: (usize, u64),
     stamps_packets: bool,
-    idle: Idle,
+    idle: IdleState,
     shared: Arc<ArbiterState>,
     select_new_clients: SelectNewClients<IN, OUT>,
     /// Time of the last clock read.
@@ -124,7 +124,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
             interval_ns: nanoseconds(config.interval),
             drain_progress: (0, 0),
             stamps_packets: config.stamping == Stamping::Packet,
-            idle: Idle::new(config.idle_policy),
+            idle: IdleState::new(config.idle_policy),
             shared,
             select_new_clients,
             now_ns: 0,
@@ -155,7 +155,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
             link.idle_until(began_ns);
         }
         let (mut events_seen, mut sweep_ns) = (u64::MAX, began_ns);
-        let mut runs = Runs::default();
+        let mut runs = RunBuffers::default();
         loop {
             let events = self.events();
             if events != events_seen {
@@ -380,7 +380,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
     /// Removes the port of a client that has left, once the scheduler has no packet of it.
     fn retire_if_empty(&mut self, client: u32) {
         let place = &mut self.ports[client as usize];
-        if let Some(port) = place.take_if(|port| port.ledger.scheduled() == 0) {
+        if let Some(port) = place.take_if(|port| port.ledger.scheduled_count() == 0) {
             self.vacant.push(client);
             if self.departed.len() == LEDGERS_MAX
                 && let Some(oldest) = self.departed.pop_front()
@@ -394,7 +394,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
 
     fn close(mut self, began_ns: u64) -> FinalState<S> {
         // From here on no client can join; those that joined before and were not seen are handled.
-        self.shared.raise(STOPPING);
+        self.shared.raise_state(STOPPING);
         self.update_clients();
         let mut clients: Vec<_> = self.departed.into_iter().map(|ledger| (ledger, None)).collect();
         for mut port in self.ports.into_iter().flatten() {

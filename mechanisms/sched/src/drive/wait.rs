@@ -18,7 +18,7 @@ pub enum IdlePolicy {
 impl IdlePolicy {
     /// Returns the strategy for `threads_count` threads, including the arbiter, on the CPUs that this process may use.
     pub fn for_threads(threads_count: usize) -> Self {
-        let allowed = topology::allowed().len();
+        let allowed = topology::allowed_cpus().len();
         let quota = topology::quota_cpus().unwrap_or(f64::INFINITY);
         let is_overcommitted = threads_count > allowed || threads_count as f64 > quota;
         if is_overcommitted { IdlePolicy::Share } else { IdlePolicy::Spin }
@@ -55,14 +55,14 @@ pub(super) fn nanoseconds(span: Duration) -> u64 {
 
 /// State of a thread without work: the number of waits in a row, and the time of its next yield.
 #[derive(Debug)]
-pub(super) struct Idle {
+pub(super) struct IdleState {
     idle_policy: IdlePolicy,
     rounds: u32,
     /// Time before which the thread does not yield.
     yields_from_ns: u64,
 }
 
-impl Idle {
+impl IdleState {
     pub(super) fn new(idle_policy: IdlePolicy) -> Self {
         Self { idle_policy, rounds: 0, yields_from_ns: 0 }
     }
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn yield_that_led_to_another_process_is_not_repeated_for_a_hundred_times_its_duration() {
         for idle_policy in [IdlePolicy::Spin, IdlePolicy::Share] {
-            let mut idle = Idle::new(idle_policy);
+            let mut idle = IdleState::new(idle_policy);
             let began_ns = 1_000;
             assert!(idle.may_yield(began_ns));
             idle.yielded(began_ns, began_ns + YIELD_LONG_NS - 1);

@@ -1,7 +1,7 @@
 //! Scheduler made of a queue for each flow and an order of the flows.
 
 use super::config::{Config, ConfigError, check_spec};
-use super::table::{FlowStates, PushResult, Table};
+use super::table::{FlowStates, FlowTable, PushResult};
 use super::{
     EnqueueError, EnqueueOutcome, EnqueueResult, FlowError, FlowSpec, Packet, Refusal, Scheduler,
     Totals,
@@ -93,7 +93,7 @@ const PREFETCH_FLOWS_MIN: u32 = 1024;
 /// Scheduler with a queue per flow, whose order a [`Discipline`] determines.
 #[derive(Debug)]
 pub struct FlowScheduler<T: Copy + Debug, D: Discipline> {
-    table: Table<T, D::State, D::Align>,
+    table: FlowTable<T, D::State, D::Align>,
     order: D,
     template: Option<FlowSpec>,
 }
@@ -109,10 +109,10 @@ impl<T: Copy + Debug, D: Discipline> FlowScheduler<T, D> {
             check_spec(spec, D::WEIGHT_MAX)?;
             D::new(config).admit(spec)?;
         }
-        Ok(Self { table: Table::new(config), order: D::new(config), template: config.template })
+        Ok(Self { table: FlowTable::new(config), order: D::new(config), template: config.template })
     }
 
-    /// Queues or refuses a packet for which [`Table::push`] failed.
+    /// Queues or refuses a packet for which [`FlowTable::push`] failed.
     #[cold]
     #[inline(never)]
     fn enqueue_rare(

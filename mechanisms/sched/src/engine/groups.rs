@@ -13,7 +13,7 @@
 //! `1-100-10:1500:10`); with finer lists and compared finish times it lags by less than two. Only groups with packets
 //! are compared, of which there are one to fifteen in practice and at most 62, so the time stays constant.
 
-use super::table::NONE;
+use super::table::NO_FLOW;
 use super::virtual_time::{VirtualTime, is_later};
 
 const GROUPS: usize = 64;
@@ -23,7 +23,7 @@ const FINER_BITS: u32 = 4;
 
 /// State of an entity (a flow or an aggregate of flows) in the groups.
 #[derive(Clone, Copy, Debug)]
-pub struct Interval {
+pub struct VirtualInterval {
     /// Virtual start time of the entity's next packet; if it has none, virtual finish time of its last.
     pub(crate) start: u64,
     /// Virtual finish time of the entity's next packet.
@@ -35,11 +35,11 @@ pub struct Interval {
     group: u32,
 }
 
-impl Interval {
+impl VirtualInterval {
     /// Creates the state of an entity whose longest packet takes the virtual time `longest`.
     pub(crate) fn new(longest: u64, time: &VirtualTime) -> Self {
         let epoch = time.epoch().wrapping_sub(2); // older than any recent epoch
-        let mut interval = Self { start: 0, finish: 0, epoch, next: NONE, group: 0 };
+        let mut interval = Self { start: 0, finish: 0, epoch, next: NO_FLOW, group: 0 };
         interval.set_longest(longest);
         interval
     }
@@ -51,9 +51,9 @@ impl Interval {
     }
 }
 
-/// Access to the [`Interval`] of each entity by index.
-pub(crate) trait Intervals {
-    fn interval(&mut self, id: u32) -> &mut Interval;
+/// Access to the [`VirtualInterval`] of each entity by index.
+pub(crate) trait IntervalTable {
+    fn interval(&mut self, id: u32) -> &mut VirtualInterval;
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -87,12 +87,12 @@ impl Group {
 
     /// Appends an entity to the list at `offset`.
     #[inline(always)]
-    fn append<I: Intervals>(&mut self, intervals: &mut I, id: u32, offset: u64) {
-        intervals.interval(id).next = NONE;
+    fn append<I: IntervalTable>(&mut self, intervals: &mut I, id: u32, offset: u64) {
+        intervals.interval(id).next = NO_FLOW;
         self.full |= 1 << offset;
         let (first, last) = self.list(offset);
         let before = std::mem::replace(last, id);
-        if *first == NONE {
+        if *first == NO_FLOW {
             *first = id;
         } else {
             intervals.interval(before).next = id;
@@ -122,7 +122,7 @@ pub(crate) struct Groups {
 
 impl Groups {
     pub(crate) fn new() -> Self {
-        let lists = [(NONE, NONE); LISTS as usize];
+        let lists = [(NO_FLOW, NO_FLOW); LISTS as usize];
         let group = Group { start: 0, full: 0, front: 0, lists };
         Self {
             time: VirtualTime::new(),
@@ -193,7 +193,7 @@ impl Groups {
             ahead = ahead.min(start.wrapping_sub(now) as i64);
             remaining &= remaining - 1;
         }
-        self.time.raise(now.wrapping_add(ahead.max(0) as u64));
+        self.time.raise_to(now.wrapping_add(ahead.max(0) as u64));
         let mut remaining = self.waiting;
         while remaining != 0 {
             self.update_group(remaining.trailing_zeros());
@@ -204,7 +204,7 @@ impl Groups {
     /// Returns the virtual start time of an entity that was idle: the current virtual time, or the
     /// finish time of its last packet if that is later.
     #[inline(always)]
-    pub(crate) fn start(&self, interval: &Interval) -> u64 {
+    pub(crate) fn start_time(&self, interval: &VirtualInterval) -> u64 {
         let now = self.time.now();
         let is_ahead = self.time.is_recent(interval.epoch) && is_later(interval.start, now);
         if is_ahead { interval.start } else { now }
@@ -212,8 +212,8 @@ impl Groups {
 
     /// Adds an entity, whose `start` and `finish` the caller has set, to its group.
     #[inline(always)]
-    pub(crate) fn join<I: Intervals>(&mut self, intervals: &mut I, id: u32) {
-        let Interval { start, finish, group: index, .. } = *intervals.interval(id);
+    pub(crate) fn insert_entity<I: IntervalTable>(&mut self, intervals: &mut I, id: u32) {
+        let VirtualInterval { start, finish, group: index, .. } = *intervals.interval(id);
         let rounded = start >> digits(index) << digits(index);
         let was_empty = self.eligible | self.waiting == 0 && !self.is_serving;
         let group = self.group(index);
@@ -230,7 +230,7 @@ impl Groups {
         group.append(intervals, id, 0);
         *self.finish(index) = finish;
         if was_empty {
-            self.time.raise(rounded);
+            self.time.raise_to(rounded);
         }
         self.update_group(index);
     }
@@ -255,19 +255,19 @@ impl Groups {
 
     /// Returns the entity to serve next; `None` if all groups are empty.
     #[inline(always)]
-    pub(crate) fn first(&mut self) -> Option<u32> {
+    pub(crate) fn first_entity(&mut self) -> Option<u32> {
         let index = self.first_group()?;
         Some(self.group(index).list(0).0)
     }
 
     /// Removes the first entity of a group's first list, and updates the group's start and finish times.
     #[inline(always)]
-    fn remove_first<I: Intervals>(&mut self, intervals: &mut I, index: u32, next: u32) {
+    fn remove_first<I: IntervalTable>(&mut self, intervals: &mut I, index: u32, next: u32) {
         let group = self.group(index);
         group.list(0).0 = next;
         let mut first = next;
-        if next == NONE {
-            group.list(0).1 = NONE;
+        if next == NO_FLOW {
+            group.list(0).1 = NO_FLOW;
             group.full &= !1;
             if group.full == 0 {
                 self.eligible &= !(1 << (index & 63));
@@ -286,7 +286,7 @@ impl Groups {
     /// Advances the virtual time after the first entity has sent `bytes`. The caller has updated
     /// the entity's `start` and `finish`; the entity stays if `has_more`.
     #[inline(always)]
-    pub(crate) fn served<I: Intervals>(
+    pub(crate) fn record_service<I: IntervalTable>(
         &mut self,
         intervals: &mut I,
         id: u32,
@@ -297,14 +297,14 @@ impl Groups {
         self.time.advance(bytes);
         let epoch = self.time.epoch();
         let interval = intervals.interval(id);
-        let Interval { start, finish, group: index, next, .. } = *interval;
+        let VirtualInterval { start, finish, group: index, next, .. } = *interval;
         if !has_more {
             interval.epoch = epoch;
             self.remove_first(intervals, index, next);
         } else {
             let group = self.group(index);
             let offset = group.offset(start, index);
-            if next == NONE && offset == 0 {
+            if next == NO_FLOW && offset == 0 {
                 // Alone in its list, and to be put there again: it stays.
                 *self.finish(index) = finish;
             } else {
@@ -317,9 +317,9 @@ impl Groups {
 
     /// Removes and returns the entity to serve next, to be served for several packets.
     #[inline(always)]
-    pub(crate) fn take_first<I: Intervals>(&mut self, intervals: &mut I) -> Option<u32> {
-        let id = self.first()?;
-        let Interval { group: index, next, .. } = *intervals.interval(id);
+    pub(crate) fn take_first<I: IntervalTable>(&mut self, intervals: &mut I) -> Option<u32> {
+        let id = self.first_entity()?;
+        let VirtualInterval { group: index, next, .. } = *intervals.interval(id);
         self.remove_first(intervals, index, next);
         self.is_serving = true;
         Some(id)

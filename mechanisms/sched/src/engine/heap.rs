@@ -6,27 +6,27 @@ use super::virtual_time::is_later;
 const CHILDREN: usize = 4;
 
 /// Virtual time of a flow, and the flow's number.
-pub(crate) type Entry = (u64, u32);
+pub(crate) type HeapEntry = (u64, u32);
 
 /// Min-heap of entries, ordered by virtual time; times may wrap around.
 #[derive(Debug, Default)]
-pub(crate) struct Heap {
-    entries: Vec<Entry>,
+pub(crate) struct FlowHeap {
+    entries: Vec<HeapEntry>,
 }
 
-impl Heap {
+impl FlowHeap {
     /// Reserves memory for a total of `count` entries.
     pub(crate) fn reserve(&mut self, count: usize) {
         self.entries.reserve(count.saturating_sub(self.entries.len()));
     }
 
     #[inline(always)]
-    pub(crate) fn first(&self) -> Option<Entry> {
+    pub(crate) fn first(&self) -> Option<HeapEntry> {
         self.entries.first().copied()
     }
 
     #[inline(always)]
-    pub(crate) fn push(&mut self, entry: Entry) {
+    pub(crate) fn push(&mut self, entry: HeapEntry) {
         let mut at = self.entries.len();
         self.entries.push(entry);
         while at > 0 {
@@ -53,12 +53,12 @@ impl Heap {
 
     /// Replaces the first entry by `entry`.
     #[inline(always)]
-    pub(crate) fn replace_first(&mut self, entry: Entry) {
+    pub(crate) fn replace_first(&mut self, entry: HeapEntry) {
         self.sift_down(entry);
     }
 
     #[inline(always)]
-    fn sift_down(&mut self, entry: Entry) {
+    fn sift_down(&mut self, entry: HeapEntry) {
         let entries = &mut self.entries[..];
         let mut at = 0;
         loop {

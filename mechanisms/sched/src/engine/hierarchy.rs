@@ -1,7 +1,7 @@
 //! Two levels: tenants share the link, and each tenant's flows share the tenant's part.
 
 use super::config::{Config, ConfigError, check_spec};
-use super::table::{FlowStates, PushResult, Table};
+use super::table::{FlowStates, FlowTable, PushResult};
 use super::{
     Discipline, DropPolicy, EnqueueError, EnqueueOutcome, EnqueueResult, FlowError, FlowSpec,
     Packet, Refusal, Scheduler, Totals,
@@ -45,7 +45,7 @@ pub trait Tenants<T: Copy + Debug>: Scheduler<T> {
 #[derive(Debug)]
 pub struct Hierarchy<T: Copy + Debug, O: Discipline, I: Discipline> {
     config: Config,
-    flows: Table<T, I::State, I::Align>,
+    flows: FlowTable<T, I::State, I::Align>,
     /// Tenant of each flow, indexed by flow number.
     tenant_of: Vec<u32>,
     tenants: Vec<Tenant<T, O::State, I>>,
@@ -89,7 +89,7 @@ impl<T: Copy + Debug, O: Discipline, I: Discipline> Hierarchy<T, O, I> {
         }
         Ok(Self {
             config: *config,
-            flows: Table::new(config),
+            flows: FlowTable::new(config),
             tenant_of: Vec::with_capacity(config.flows_max as usize),
             tenants: Vec::new(),
             order: O::new(config),

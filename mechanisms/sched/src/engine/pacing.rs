@@ -1,7 +1,7 @@
 //! Pacing: each flow at its own rate.
 
 use super::config::Config;
-use super::table::{FlowStates, Line, NONE};
+use super::table::{FlowStates, Line, NO_FLOW};
 use super::{Discipline, FlowError, FlowSpec};
 
 /// Maximum rate of a flow: 1 Pbit/s.
@@ -100,7 +100,7 @@ impl Pacing {
     }
 }
 
-const EMPTY: Slot = Slot { first: NONE, earliest_ns: u64::MAX };
+const EMPTY: Slot = Slot { first: NO_FLOW, earliest_ns: u64::MAX };
 
 impl Discipline for Pacing {
     type State = PacingState;
@@ -118,7 +118,7 @@ impl Discipline for Pacing {
             next_ns: 0,
             remainder: 0,
             rate_bits_per_s: spec.weight,
-            next_in_slot: NONE,
+            next_in_slot: NO_FLOW,
         })
     }
 
@@ -155,7 +155,7 @@ impl Discipline for Pacing {
             self.clear(level, slot_index);
             self.base_ns = earliest_ns;
             let mut id = first;
-            while id != NONE {
+            while id != NO_FLOW {
                 let next_in_slot = slots.state(id).next_in_slot;
                 self.insert(slots, id);
                 id = next_in_slot;
@@ -174,7 +174,7 @@ impl Discipline for Pacing {
         let Some((level, slot_index)) = self.first() else { return };
         let flow = slots.state(id);
         match flow.next_in_slot {
-            NONE => self.clear(level, slot_index),
+            NO_FLOW => self.clear(level, slot_index),
             next_in_slot => self.slots[level][slot_index].first = next_in_slot,
         }
         // The terms are below 2^53 and 2^50, so the sum fits.

@@ -1,7 +1,7 @@
 //! Strict priority.
 
 use super::config::Config;
-use super::table::{FlowStates, HalfLine, NONE};
+use super::table::{FlowStates, HalfLine, NO_FLOW};
 use super::{Discipline, FlowError, FlowSpec};
 
 /// Number of priorities: two levels of bitmaps with 64 bits each.
@@ -36,13 +36,13 @@ impl Priority {
     #[inline(always)]
     fn append<S: FlowStates<PriorityState>>(&mut self, slots: &mut S, id: u32) {
         let place = slots.state(id);
-        place.next = NONE;
+        place.next = NO_FLOW;
         let level = place.level as usize;
         self.words |= 1 << (level / 64);
         self.levels[level / 64] |= 1 << (level % 64);
         let (first, last) = &mut self.ends[level];
         let before = std::mem::replace(last, id);
-        if *first == NONE {
+        if *first == NO_FLOW {
             *first = id;
         } else {
             slots.state(before).next = id;
@@ -54,8 +54,8 @@ impl Priority {
         let PriorityState { level, next } = *slots.state(id);
         let level = level as usize;
         self.ends[level].0 = next;
-        if next == NONE {
-            self.ends[level].1 = NONE;
+        if next == NO_FLOW {
+            self.ends[level].1 = NO_FLOW;
             self.levels[level / 64] &= !(1 << (level % 64));
             if self.levels[level / 64] == 0 {
                 self.words &= !(1 << (level / 64));
@@ -70,12 +70,12 @@ impl Discipline for Priority {
     const WEIGHT_MAX: u64 = LEVELS_COUNT;
 
     fn new(_: &Config) -> Self {
-        let ends = vec![(NONE, NONE); LEVELS_COUNT as usize].into_boxed_slice();
+        let ends = vec![(NO_FLOW, NO_FLOW); LEVELS_COUNT as usize].into_boxed_slice();
         Self { words: 0, levels: [0; 64], ends }
     }
 
     fn admit(&mut self, spec: &FlowSpec) -> Result<PriorityState, FlowError> {
-        Ok(PriorityState { level: (spec.weight - 1) as u32, next: NONE })
+        Ok(PriorityState { level: (spec.weight - 1) as u32, next: NO_FLOW })
     }
 
     #[inline(always)]
@@ -103,7 +103,7 @@ impl Discipline for Priority {
     ) {
         match next {
             // Alone on its level: it stays.
-            Some(_) if slots.state(id).next == NONE => {}
+            Some(_) if slots.state(id).next == NO_FLOW => {}
             Some(_) => {
                 self.remove_first(slots, id);
                 self.append(slots, id);

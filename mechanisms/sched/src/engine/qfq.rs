@@ -1,7 +1,7 @@
 //! Quick fair queueing.
 
 use super::config::{Config, WEIGHT_MAX};
-use super::groups::{Groups, Interval, Intervals};
+use super::groups::{Groups, IntervalTable, VirtualInterval};
 use super::table::{FlowStates, Line};
 use super::virtual_time::byte_cost;
 use super::{Discipline, FlowError, FlowSpec};
@@ -27,15 +27,15 @@ pub struct Qfq {
 #[derive(Clone, Copy, Debug)]
 pub struct QfqState {
     byte_cost: u64,
-    interval: Interval,
+    interval: VirtualInterval,
 }
 
-/// Adapter that gives [`Groups`] access to the flows' [`Interval`]s.
+/// Adapter that gives [`Groups`] access to the flows' [`VirtualInterval`]s.
 struct FlowIntervals<'a, S>(&'a mut S, PhantomData<QfqState>);
 
-impl<S: FlowStates<QfqState>> Intervals for FlowIntervals<'_, S> {
+impl<S: FlowStates<QfqState>> IntervalTable for FlowIntervals<'_, S> {
     #[inline(always)]
-    fn interval(&mut self, id: u32) -> &mut Interval {
+    fn interval(&mut self, id: u32) -> &mut VirtualInterval {
         &mut self.0.state(id).interval
     }
 }
@@ -54,23 +54,23 @@ impl Discipline for Qfq {
     }
 
     fn admit(&mut self, spec: &FlowSpec) -> Result<QfqState, FlowError> {
-        self.groups.time.admit(spec)?;
+        self.groups.time.admit_flow(spec)?;
         let byte_cost = byte_cost(spec.weight);
         let longest = byte_cost * u64::from(spec.length_max_bytes);
-        Ok(QfqState { byte_cost, interval: Interval::new(longest, &self.groups.time) })
+        Ok(QfqState { byte_cost, interval: VirtualInterval::new(longest, &self.groups.time) })
     }
 
     #[inline]
     fn activate<S: FlowStates<QfqState>>(&mut self, slots: &mut S, id: u32, bytes: u32, _: u64) {
         let QfqState { byte_cost, interval } = slots.state(id);
-        interval.start = self.groups.start(interval);
+        interval.start = self.groups.start_time(interval);
         interval.finish = interval.start.wrapping_add(*byte_cost * u64::from(bytes));
-        self.groups.join(&mut flow_intervals(slots), id);
+        self.groups.insert_entity(&mut flow_intervals(slots), id);
     }
 
     #[inline(always)]
     fn choose<S: FlowStates<QfqState>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
-        self.groups.first()
+        self.groups.first_entity()
     }
 
     #[inline(always)]
@@ -85,7 +85,7 @@ impl Discipline for Qfq {
         interval.start = interval.start.wrapping_add(*byte_cost * u64::from(bytes));
         let next_bytes = u64::from(next.unwrap_or(0));
         interval.finish = interval.start.wrapping_add(*byte_cost * next_bytes);
-        self.groups.served(&mut flow_intervals(slots), id, bytes, next.is_some());
+        self.groups.record_service(&mut flow_intervals(slots), id, bytes, next.is_some());
     }
 
     fn changed<S: FlowStates<QfqState>>(&mut self, _: &mut S, _: u32, _: u32, _: u32) {}

@@ -1,8 +1,8 @@
 //! Quick fair queueing of aggregates.
 
 use super::config::{Config, WEIGHT_MAX};
-use super::groups::{Groups, Interval, Intervals};
-use super::table::{FlowStates, Line, NONE};
+use super::groups::{Groups, IntervalTable, VirtualInterval};
+use super::table::{FlowStates, Line, NO_FLOW};
 use super::virtual_time::byte_cost;
 use super::{Discipline, FlowError, FlowSpec};
 use std::collections::HashMap;
@@ -46,7 +46,7 @@ pub struct QfqPlusState {
 #[repr(align(64))]
 struct Aggregate {
     byte_cost: u64,
-    interval: Interval,
+    interval: VirtualInterval,
     /// First and last of the aggregate's flows with packets.
     first: u32,
     last: u32,
@@ -56,9 +56,9 @@ struct Aggregate {
     members_count: u32,
 }
 
-impl Intervals for Vec<Aggregate> {
+impl IntervalTable for Vec<Aggregate> {
     #[inline(always)]
-    fn interval(&mut self, id: u32) -> &mut Interval {
+    fn interval(&mut self, id: u32) -> &mut VirtualInterval {
         &mut self[id as usize].interval
     }
 }
@@ -74,9 +74,9 @@ impl Aggregate {
 
     #[inline(always)]
     fn append<S: FlowStates<QfqPlusState>>(&mut self, slots: &mut S, id: u32) {
-        slots.state(id).next = NONE;
+        slots.state(id).next = NO_FLOW;
         let before = std::mem::replace(&mut self.last, id);
-        if self.first == NONE {
+        if self.first == NO_FLOW {
             self.first = id;
         } else {
             slots.state(before).next = id;
@@ -91,7 +91,7 @@ impl QfqPlus {
         let key = (spec.weight, spec.length_max_bytes);
         if let Some(&open) = self.open.get(&key) {
             let aggregate = &self.aggregates[open as usize];
-            if aggregate.members_count < MEMBERS_MAX && aggregate.first == NONE {
+            if aggregate.members_count < MEMBERS_MAX && aggregate.first == NO_FLOW {
                 return open;
             }
         }
@@ -99,9 +99,9 @@ impl QfqPlus {
         self.open.insert(key, open);
         self.aggregates.push(Aggregate {
             byte_cost: 0,
-            interval: Interval::new(1, &self.groups.time),
-            first: NONE,
-            last: NONE,
+            interval: VirtualInterval::new(1, &self.groups.time),
+            first: NO_FLOW,
+            last: NO_FLOW,
             spent_bytes: 0,
             longest_bytes: spec.length_max_bytes,
             members_count: 0,
@@ -120,20 +120,20 @@ impl Discipline for QfqPlus {
             groups: Groups::new(),
             aggregates: Vec::new(),
             open: HashMap::new(),
-            serving: NONE,
+            serving: NO_FLOW,
             since: 0,
         }
     }
 
     fn admit(&mut self, spec: &FlowSpec) -> Result<QfqPlusState, FlowError> {
-        self.groups.time.admit(spec)?;
+        self.groups.time.admit_flow(spec)?;
         let index = self.aggregate_for(spec);
         let aggregate = &mut self.aggregates[index as usize];
         aggregate.members_count += 1;
         aggregate.byte_cost = byte_cost(spec.weight * u64::from(aggregate.members_count));
         let stay = aggregate.byte_cost * u64::from(spec.length_max_bytes);
         aggregate.interval.set_longest(stay);
-        Ok(QfqPlusState { aggregate: index, next: NONE, left_bytes: 0, oldest_bytes: 0 })
+        Ok(QfqPlusState { aggregate: index, next: NO_FLOW, left_bytes: 0, oldest_bytes: 0 })
     }
 
     #[inline]
@@ -149,18 +149,18 @@ impl Discipline for QfqPlus {
         let index = member.aggregate;
         let aggregate = &mut self.aggregates[index as usize];
         member.left_bytes = aggregate.longest_bytes;
-        let was_idle = aggregate.first == NONE;
+        let was_idle = aggregate.first == NO_FLOW;
         aggregate.append(slots, id);
         if was_idle {
-            let start = self.groups.start(&self.aggregates[index as usize].interval);
+            let start = self.groups.start_time(&self.aggregates[index as usize].interval);
             self.aggregates[index as usize].begin(start);
-            self.groups.join(&mut self.aggregates, index);
+            self.groups.insert_entity(&mut self.aggregates, index);
         }
     }
 
     #[inline(always)]
     fn choose<S: FlowStates<QfqPlusState>>(&mut self, _: &mut S, _: u64) -> Option<u32> {
-        if self.serving == NONE {
+        if self.serving == NO_FLOW {
             self.since = self.groups.time.now();
             self.serving = self.groups.take_first(&mut self.aggregates)?;
         }
@@ -187,14 +187,14 @@ impl Discipline for QfqPlus {
             None => aggregate.first = next_member,
             Some(next_bytes) if next_bytes > member.left_bytes => {
                 member.left_bytes += aggregate.longest_bytes;
-                if next_member != NONE {
+                if next_member != NO_FLOW {
                     aggregate.first = next_member;
                     aggregate.append(slots, id);
                 }
             }
             Some(_) => {}
         }
-        let is_over = aggregate.first == NONE || {
+        let is_over = aggregate.first == NO_FLOW || {
             let oldest_bytes = slots.state(aggregate.first).oldest_bytes;
             aggregate.spent_bytes.saturating_add(oldest_bytes) > aggregate.longest_bytes
         };
@@ -203,9 +203,9 @@ impl Discipline for QfqPlus {
             let start = aggregate.interval.start.wrapping_add(aggregate.byte_cost * spent);
             aggregate.begin(start);
             aggregate.interval.epoch = self.groups.time.epoch();
-            self.serving = NONE;
-            if aggregate.first != NONE {
-                self.groups.join(&mut self.aggregates, index);
+            self.serving = NO_FLOW;
+            if aggregate.first != NO_FLOW {
+                self.groups.insert_entity(&mut self.aggregates, index);
             }
             self.groups.end_service(self.since);
         }

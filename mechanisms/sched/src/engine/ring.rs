@@ -2,7 +2,7 @@
 
 /// Circular buffer of flow numbers. It has space for every flow of the scheduler, so that rotating it never allocates.
 #[derive(Debug, Default)]
-pub(crate) struct Ring {
+pub(crate) struct FlowRing {
     /// Memory of the buffer: a power of two of elements, or empty.
     slots: Vec<u32>,
     head: u32,
@@ -10,7 +10,7 @@ pub(crate) struct Ring {
     flows_count: u32,
 }
 
-impl Ring {
+impl FlowRing {
     /// Reserves space for one more flow.
     pub(crate) fn reserve(&mut self) {
         self.flows_count += 1;

@@ -1,7 +1,7 @@
 //! Round robin: by deficit, and by packets.
 
 use super::config::{Config, LENGTH_LIMIT_BYTES, WEIGHT_MAX};
-use super::ring::Ring;
+use super::ring::FlowRing;
 use super::table::{FlowStates, HalfLine};
 use super::{Discipline, FlowError, FlowSpec};
 
@@ -14,7 +14,7 @@ use super::{Discipline, FlowError, FlowSpec};
 /// Cost: O(1), as each turn is worth at least its flow's longest packet.
 #[derive(Debug)]
 pub struct DeficitRoundRobin {
-    turns: Ring,
+    turns: FlowRing,
     /// Quantum: bytes per unit of weight that a flow may send in a cycle.
     unit_bytes: u32,
     weight_max: u32,
@@ -38,7 +38,7 @@ impl Discipline for DeficitRoundRobin {
     const WEIGHT_MAX: u64 = WEIGHT_MAX;
 
     fn new(config: &Config) -> Self {
-        Self { turns: Ring::default(), unit_bytes: config.quantum_bytes, weight_max: 0 }
+        Self { turns: FlowRing::default(), unit_bytes: config.quantum_bytes, weight_max: 0 }
     }
 
     fn admit(&mut self, spec: &FlowSpec) -> Result<DeficitState, FlowError> {
@@ -119,7 +119,7 @@ impl Discipline for DeficitRoundRobin {
 /// Cost: O(1).
 #[derive(Debug)]
 pub struct RoundRobin {
-    turns: Ring,
+    turns: FlowRing,
 }
 
 impl Discipline for RoundRobin {
@@ -128,7 +128,7 @@ impl Discipline for RoundRobin {
     const WEIGHT_MAX: u64 = u64::MAX;
 
     fn new(_: &Config) -> Self {
-        Self { turns: Ring::default() }
+        Self { turns: FlowRing::default() }
     }
 
     fn admit(&mut self, _: &FlowSpec) -> Result<(), FlowError> {

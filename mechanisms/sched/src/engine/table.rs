@@ -6,7 +6,7 @@ use handover_base::prefetch;
 use std::fmt::Debug;
 
 /// Index that stands for no packet or no flow.
-pub(crate) const NONE: u32 = u32::MAX;
+pub(crate) const NO_FLOW: u32 = u32::MAX;
 
 /// Flag in [`Flow::length_max_bytes`] of flows with [`DropPolicy::Head`]; the length needs 21 bits.
 const HEAD_BIT: u32 = 1 << 31;
@@ -60,7 +60,7 @@ pub struct HalfLine;
 #[repr(align(64))]
 pub struct Line;
 
-/// Result of [`Table::push`].
+/// Result of [`FlowTable::push`].
 pub(crate) enum PushResult {
     /// The packet was queued as the flow's only packet.
     First,
@@ -85,7 +85,7 @@ pub(crate) struct PoppedPacket<T> {
 
 /// All flows of a scheduler and their packets.
 #[derive(Debug)]
-pub(crate) struct Table<T, H, A> {
+pub(crate) struct FlowTable<T, H, A> {
     flows: Vec<Flow<H, A>>,
     nodes: Vec<Node<T>>,
     /// Index of the first free node.
@@ -95,7 +95,7 @@ pub(crate) struct Table<T, H, A> {
     flows_max: u32,
 }
 
-impl<T: Copy + Debug, H: Copy, A: Copy> FlowStates<H> for Table<T, H, A> {
+impl<T: Copy + Debug, H: Copy, A: Copy> FlowStates<H> for FlowTable<T, H, A> {
     #[inline(always)]
     fn state(&mut self, id: u32) -> &mut H {
         &mut self.flows[id as usize].state
@@ -107,13 +107,13 @@ impl<T: Copy + Debug, H: Copy, A: Copy> FlowStates<H> for Table<T, H, A> {
     }
 }
 
-impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
+impl<T: Copy + Debug, H: Copy, A: Copy> FlowTable<T, H, A> {
     /// Creates a table without flows from a valid configuration.
     pub(crate) fn new(config: &Config) -> Self {
         Self {
             flows: Vec::with_capacity(config.flows_max as usize),
             nodes: Vec::with_capacity(config.packets_max as usize),
-            free: NONE,
+            free: NO_FLOW,
             totals: Totals::default(),
             packets_max: config.packets_max,
             flows_max: config.flows_max,
@@ -141,8 +141,8 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
         debug_assert!(check_spec(spec, u64::MAX).is_ok());
         let drops_head = spec.drop == DropPolicy::Head;
         self.flows.push(Flow {
-            head: NONE,
-            tail: NONE,
+            head: NO_FLOW,
+            tail: NO_FLOW,
             count: 0,
             packets_max: spec.packets_max,
             length_max_bytes: spec.length_max_bytes | if drops_head { HEAD_BIT } else { 0 },
@@ -170,7 +170,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
         let Some(node) = self.nodes.get_mut(at as usize) else { return self.push_new(packet) };
         self.free = node.next;
         // Field by field: a whole struct would be assembled elsewhere first and read back at once.
-        node.next = NONE;
+        node.next = NO_FLOW;
         node.token = packet.token;
         self.totals.enqueued += 1;
         flow.count += 1;
@@ -196,7 +196,7 @@ impl<T: Copy + Debug, H: Copy, A: Copy> Table<T, H, A> {
         }
         let at = self.nodes.len() as u32;
         let Packet { flow, length_bytes, token } = *packet;
-        self.nodes.push(Node { next: NONE, next_bytes: 0, token });
+        self.nodes.push(Node { next: NO_FLOW, next_bytes: 0, token });
         self.totals.enqueued += 1;
         let flow = &mut self.flows[flow as usize];
         flow.count += 1;

@@ -42,7 +42,7 @@ impl VirtualTime {
     }
 
     /// Adds a new flow's weight to the sum of the weights of all flows.
-    pub(crate) fn admit(&mut self, spec: &FlowSpec) -> Result<(), FlowError> {
+    pub(crate) fn admit_flow(&mut self, spec: &FlowSpec) -> Result<(), FlowError> {
         self.set_weight_sum(self.weight_sum.saturating_add(spec.weight))
     }
 
@@ -69,7 +69,7 @@ impl VirtualTime {
 
     /// Advances the time to `moment`, if that is later.
     #[inline(always)]
-    pub(crate) fn raise(&mut self, moment: u64) {
+    pub(crate) fn raise_to(&mut self, moment: u64) {
         let ahead = moment.wrapping_sub(self.now());
         if (ahead as i64) > 0 {
             let integer = (self.exact >> EXTRA_FRACTION_BITS).wrapping_add(u128::from(ahead));

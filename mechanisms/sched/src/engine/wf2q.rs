@@ -1,7 +1,7 @@
 //! Worst-case fair weighted fair queueing.
 
 use super::config::{Config, WEIGHT_MAX};
-use super::heap::Heap;
+use super::heap::FlowHeap;
 use super::table::{FlowStates, Line};
 use super::virtual_time::{VirtualTime, byte_cost, is_later};
 use super::{Discipline, FlowError, FlowSpec};
@@ -24,9 +24,9 @@ use super::{Discipline, FlowError, FlowSpec};
 pub struct Wf2qPlus {
     time: VirtualTime,
     /// Eligible flows, by the finish time of their oldest packet.
-    eligible: Heap,
+    eligible: FlowHeap,
     /// Waiting flows, by the start time of their oldest packet.
-    waiting: Heap,
+    waiting: FlowHeap,
     flows_count: usize,
 }
 
@@ -51,14 +51,14 @@ impl Discipline for Wf2qPlus {
     fn new(_: &Config) -> Self {
         Self {
             time: VirtualTime::new(),
-            eligible: Heap::default(),
-            waiting: Heap::default(),
+            eligible: FlowHeap::default(),
+            waiting: FlowHeap::default(),
             flows_count: 0,
         }
     }
 
     fn admit(&mut self, spec: &FlowSpec) -> Result<Wf2qState, FlowError> {
-        self.time.admit(spec)?;
+        self.time.admit_flow(spec)?;
         self.flows_count += 1;
         self.eligible.reserve(self.flows_count);
         self.waiting.reserve(self.flows_count);
@@ -84,7 +84,7 @@ impl Discipline for Wf2qPlus {
     #[inline(always)]
     fn choose<S: FlowStates<Wf2qState>>(&mut self, slots: &mut S, _: u64) -> Option<u32> {
         if self.eligible.first().is_none() {
-            self.time.raise(self.waiting.first()?.0);
+            self.time.raise_to(self.waiting.first()?.0);
         }
         let now = self.time.now();
         while let Some((start, id)) = self.waiting.first()

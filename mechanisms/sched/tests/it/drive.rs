@@ -4,8 +4,8 @@
 use handover_base::sync::auto_traits;
 use handover_sched::drive::{
     Arbiter, ArbiterConfig, ArbiterConfigError, ArbiterThread, Client, ClientFlows, ClientRun,
-    Counts, Departure, FinalState, FlowCounter, Hub, IdlePolicy, JoinError, Ledger, Load, NullSink,
-    Offer, Record, Section, SendError, Sink, Stamping, Stop, Token, run_client,
+    Counts, Departure, FinalState, FlowCounter, Hub, IdlePolicy, JoinError, Ledger, Load,
+    LoadSection, NullSink, Offer, Record, SendError, Sink, Stamping, StopMode, Token, run_client,
 };
 use handover_sched::{
     Algorithm, AnyScheduler, DropPolicy, EnqueueResult, FlowError, FlowSpec, Packet, Scheduler,
@@ -83,7 +83,7 @@ fn send_all(client: &mut Client, flows: ClientFlows, packets: u32) -> InOrder {
         Offer { flow, length_bytes: 60 + tag % 1400, tag }
     });
     let mut left = packets as usize;
-    while left > 0 || client.in_flight() > 0 {
+    while left > 0 || client.in_flight_count() > 0 {
         let burst = left.min(1 + left % 70);
         let batch = client.send_batch(&mut offers.by_ref().take(burst));
         assert_eq!(batch.out_of_range, None);
@@ -99,17 +99,18 @@ fn send_all(client: &mut Client, flows: ClientFlows, packets: u32) -> InOrder {
 
 /// Asserts that all counters agree, once the clients have left.
 fn assert_conserved<S: Scheduler<Token>>(closed: &FinalState<S>) {
-    let sum = closed.sum();
-    for ledger in closed.clients() {
+    let sum = closed.total_ledger();
+    for ledger in closed.client_ledgers() {
         let Ledger { read, unread, released, dropped, discarded, has_left, counts, .. } = ledger;
-        assert_eq!(read, released + dropped + discarded + ledger.scheduled());
+        assert_eq!(read, released + dropped + discarded + ledger.scheduled_count());
         assert!(counts.sent >= read + unread && released >= counts.transmitted, "{ledger:?}");
         assert!(!has_left || counts.sent == read + unread, "{ledger:?}");
-        let ended = counts.transmitted + counts.dropped + ledger.queued() + ledger.abandoned();
+        let ended =
+            counts.transmitted + counts.dropped + ledger.queued_count() + ledger.abandoned_count();
         assert_eq!(counts.sent, ended, "{ledger:?}");
     }
     let totals = closed.scheduler.totals();
-    assert_eq!(sum.scheduled(), closed.scheduler.len() as u64);
+    assert_eq!(sum.scheduled_count(), closed.scheduler.len() as u64);
     assert_eq!(sum.read, totals.enqueued + totals.refused);
     assert_eq!(sum.dropped, totals.dropped + totals.refused);
     let queued = closed.scheduler.len() as u64;
@@ -132,11 +133,11 @@ fn every_algorithm_returns_all_packets_of_each_client_in_order() {
                     });
                 }
             });
-            hub.stop(Stop::Drain);
+            hub.stop(StopMode::Drain);
             let closed = running.join();
             assert_conserved(&closed);
-            assert_eq!(closed.sum().counts.sent, 15_000, "{algorithm}");
-            assert_eq!(closed.sum().discarded, 0);
+            assert_eq!(closed.total_ledger().counts.sent, 15_000, "{algorithm}");
+            assert_eq!(closed.total_ledger().discarded, 0);
         }
     }
 }
@@ -153,7 +154,7 @@ fn packets_replaced_by_newer_ones_are_returned_as_dropped() {
     assert_eq!(client.send_batch(&mut offers(0..50)).sent, 50);
     let mut sink = InOrder::default();
     let deadline = Instant::now() + TIMEOUT;
-    while client.in_flight() > 0 && Instant::now() < deadline {
+    while client.in_flight_count() > 0 && Instant::now() < deadline {
         client.poll(100, &mut sink, &mut trace).unwrap();
     }
     let counts = client.counts();
@@ -161,7 +162,7 @@ fn packets_replaced_by_newer_ones_are_returned_as_dropped() {
     assert_eq!(trace.iter().filter(|record| record.dropped).count() as u64, counts.dropped);
     assert!(counts.dropped > 0 && sink.last[&0] == 49, "the newest is sent: {counts:?}");
     drop(client);
-    hub.stop(Stop::Now);
+    hub.stop(StopMode::Now);
     assert_conserved(&running.join());
 }
 
@@ -201,7 +202,7 @@ fn check_packets_survive_panics(stamping: Stamping) {
     let mut sink = PanickingSink { at_tag: 5, tags: Vec::new() };
     let deadline = Instant::now() + TIMEOUT;
     let mut panics = 0;
-    while client.in_flight() > 0 {
+    while client.in_flight_count() > 0 {
         // One by one after the panic: then the rest of a run is not processed at once.
         let packets_max = if panics == 0 { 100 } else { 1 };
         let polled =
@@ -213,10 +214,10 @@ fn check_packets_survive_panics(stamping: Stamping) {
     assert_eq!(panics, 1);
     assert!(sink.tags.into_iter().eq(0..40), "each once and in order");
     drop(client);
-    hub.stop(Stop::Drain);
+    hub.stop(StopMode::Drain);
     let closed = running.join();
     assert_conserved(&closed);
-    assert_eq!(closed.sum().counts.transmitted, 40);
+    assert_eq!(closed.total_ledger().counts.transmitted, 40);
 }
 
 #[test]
@@ -249,18 +250,18 @@ fn packets_of_panicking_clients_are_counted_and_other_clients_continue() {
     let sink = send_all(&mut survivor, ClientFlows::new(3, 4, 4), 20);
     assert_eq!(sink.packets, 20);
     drop(survivor);
-    hub.stop(Stop::Drain);
+    hub.stop(StopMode::Drain);
     let closed = running.join();
     assert_conserved(&closed);
-    let ledgers = closed.clients();
+    let ledgers = closed.client_ledgers();
     assert_eq!(ledgers.len(), 4);
     for ledger in &ledgers[..3] {
         assert!(ledger.has_left);
-        assert_eq!((ledger.counts.sent, ledger.queued()), (40, 0));
-        assert_eq!(ledger.abandoned(), 40 - ledger.counts.dropped);
+        assert_eq!((ledger.counts.sent, ledger.queued_count()), (40, 0));
+        assert_eq!(ledger.abandoned_count(), 40 - ledger.counts.dropped);
         assert!(ledger.discarded + ledger.unread > 0);
     }
-    assert_eq!(closed.sum().scheduled(), 0);
+    assert_eq!(closed.total_ledger().scheduled_count(), 0);
 }
 
 #[test]
@@ -282,10 +283,10 @@ fn clients_join_and_leave_while_others_send() {
             });
         }
     });
-    hub.stop(Stop::Drain);
+    hub.stop(StopMode::Drain);
     let closed = running.join();
     assert_conserved(&closed);
-    let ledgers = closed.clients();
+    let ledgers = closed.client_ledgers();
     assert_eq!(ledgers.len(), 4 * rounds);
     assert!(ledgers.iter().map(|ledger| ledger.client).eq(0..4 * rounds));
     assert_eq!(hub.join().err(), Some(JoinError::Stopped));
@@ -300,10 +301,10 @@ fn more_clients_than_cpus_transmit_all_packets() {
             scope.spawn(move || send_all(&mut client, ClientFlows::new(index, 22, 22), 2_000));
         }
     });
-    hub.stop(Stop::Drain);
+    hub.stop(StopMode::Drain);
     let closed = running.join();
     assert_conserved(&closed);
-    assert_eq!(closed.sum().counts.sent, 44_000);
+    assert_eq!(closed.total_ledger().counts.sent, 44_000);
 }
 
 #[test]
@@ -317,20 +318,20 @@ fn immediate_stop_leaves_queued_packets_in_the_scheduler_and_counts_them() {
     while client.counts().dropped == 0 && Instant::now() < deadline {
         client.poll(100, &mut NullSink, &mut ()).unwrap();
     }
-    hub.stop(Stop::Now);
+    hub.stop(StopMode::Now);
     let closed = running.join();
     while client.poll(100, &mut NullSink, &mut ()).unwrap() > 0 {}
     let counts = client.counts();
-    assert!(client.is_arbiter_finished() && counts.queued() >= 49, "{counts:?}");
-    assert_eq!(counts.sent, counts.transmitted + counts.dropped + counts.queued());
-    let unread = counts.sent - closed.sum().read;
-    assert_eq!(counts.queued(), closed.scheduler.len() as u64 + unread);
+    assert!(client.is_arbiter_finished() && counts.queued_count() >= 49, "{counts:?}");
+    assert_eq!(counts.sent, counts.transmitted + counts.dropped + counts.queued_count());
+    let unread = counts.sent - closed.total_ledger().read;
+    assert_eq!(counts.queued_count(), closed.scheduler.len() as u64 + unread);
     let late = Offer { flow: 0, length_bytes: 64, tag: 1 };
     assert_eq!(client.send(late), Err(SendError::Closed(late)));
     assert_eq!(client.send_batch(&mut [late].into_iter()).sent, 0);
     drop(client);
     assert_conserved(&closed);
-    assert_eq!(closed.clients()[0].queued(), counts.queued());
+    assert_eq!(closed.client_ledgers()[0].queued_count(), counts.queued_count());
 }
 
 #[test]
@@ -347,7 +348,7 @@ fn send_to_a_full_mailbox_or_of_an_invalid_packet_returns_the_packet() {
     drop(arbiter);
     assert!(client.is_arbiter_finished());
     assert_eq!(client.send(fine), Err(SendError::Closed(fine)));
-    assert_eq!(client.in_flight(), 200);
+    assert_eq!(client.in_flight_count(), 200);
 }
 
 #[test]
@@ -360,7 +361,7 @@ fn batch_ends_at_an_invalid_packet_and_returns_it() {
     let batch = client.send_batch(&mut offers);
     assert_eq!((batch.sent, batch.out_of_range, offers.len()), (2, Some(out_of_range), 1));
     drop(client);
-    hub.stop(Stop::Now);
+    hub.stop(StopMode::Now);
     running.join();
 }
 
@@ -371,14 +372,14 @@ fn stamps_ascend_by_stage_and_belong_to_one_packet() {
         let mut client = hub.join().unwrap();
         let mut records = Vec::new();
         let stop = AtomicBool::new(false);
-        let spec = Section {
+        let spec = LoadSection {
             duration_ns: 5_000_000,
             bandwidth_bps: 1_000_000_000,
             length_bytes: 1250,
             burst_packets: 4,
         };
         let job = ClientRun {
-            load: Load::program(&[spec]),
+            load: Load::from_sections(&[spec]),
             flows: ClientFlows::new(0, 1, 3),
             has_window_per_flow: false,
             lengths_bytes: &[],
@@ -390,7 +391,7 @@ fn stamps_ascend_by_stage_and_belong_to_one_packet() {
             linger: TIMEOUT,
         };
         let counts = run_client(&mut client, job, &mut NullSink, &mut records).unwrap();
-        assert!(counts.sent > 0 && counts.queued() == 0, "{counts:?}");
+        assert!(counts.sent > 0 && counts.queued_count() == 0, "{counts:?}");
         drop(client);
         for record in &records {
             let Record { cli_enq_ticks, sch_enq_ticks, sch_deq_ticks, cli_deq_ticks, .. } = *record;
@@ -399,7 +400,7 @@ fn stamps_ascend_by_stage_and_belong_to_one_packet() {
             assert_eq!(record.length_bytes, 1250);
         }
         assert_eq!(records.len() as u64, counts.sent);
-        hub.stop(Stop::Drain);
+        hub.stop(StopMode::Drain);
         assert_conserved(&running.join());
     }
 }
@@ -429,7 +430,7 @@ fn stopped_client_returns_complete_counts() {
                     let counts = run_client(&mut client, job, &mut shares, &mut ()).unwrap();
                     let packets = shares.flows().iter().map(|flow| flow.packets).sum::<u64>();
                     assert_eq!(packets, counts.transmitted);
-                    assert!(counts.queued() <= 10, "{counts:?}");
+                    assert!(counts.queued_count() <= 10, "{counts:?}");
                     let first = shares.flows()[0];
                     assert_eq!(first.bytes, first.packets * 64, "flow 0 has a length of its own");
                     for (flow, share) in (0..).zip(shares.flows()) {
@@ -443,10 +444,10 @@ fn stopped_client_returns_complete_counts() {
         stop.store(true, Ordering::Relaxed);
         for worker in workers {
             let counts = worker.join().unwrap();
-            assert_eq!(counts.sent, counts.transmitted + counts.dropped + counts.queued());
+            assert_eq!(counts.sent, counts.transmitted + counts.dropped + counts.queued_count());
         }
     });
-    hub.stop(Stop::Now);
+    hub.stop(StopMode::Now);
     assert_conserved(&running.join());
 }
 
@@ -456,7 +457,7 @@ fn client_without_flows_or_with_an_empty_program_ends_at_once() {
     let stop = AtomicBool::new(false);
     for (load, flows) in [
         (Load::endless(64, 1), ClientFlows::new(1, 2, 1)),
-        (Load::program(&[]), ClientFlows::new(0, 1, 1)),
+        (Load::from_sections(&[]), ClientFlows::new(0, 1, 1)),
     ] {
         let mut client = hub.join().unwrap();
         let job = ClientRun {
@@ -476,7 +477,7 @@ fn client_without_flows_or_with_an_empty_program_ends_at_once() {
             Counts::default()
         );
     }
-    hub.stop(Stop::Drain);
+    hub.stop(StopMode::Drain);
     running.join();
 }
 
@@ -487,7 +488,7 @@ fn arbiter_with_a_long_interval_marks_all_packets() {
     let mut client = hub.join().unwrap();
     send_all(&mut client, ClientFlows::new(0, 1, 2), 500);
     drop(client);
-    hub.stop(Stop::Drain);
+    hub.stop(StopMode::Drain);
     assert_conserved(&running.join());
 }
 
@@ -505,13 +506,13 @@ fn full_mailbox_is_emptied_in_one_interval_with_any_batch_size() {
         }
         let running = arbiter.spawn(|| {}).unwrap();
         let deadline = Instant::now() + TIMEOUT;
-        while client.in_flight() > 0 && Instant::now() < deadline {
+        while client.in_flight_count() > 0 && Instant::now() < deadline {
             client.poll(100, &mut NullSink, &mut ()).unwrap();
             std::thread::yield_now();
         }
         assert_eq!(client.counts().transmitted, 60, "in batches of {batch_max}");
         drop(client);
-        hub.stop(Stop::Drain);
+        hub.stop(StopMode::Drain);
         assert_conserved(&running.join());
     }
 }
@@ -522,7 +523,7 @@ fn arbiter_stops_during_a_long_interval() {
     let (hub, running) = start(scheduler(Algorithm::Fifo, 1, FLOW), hour);
     std::thread::sleep(Duration::from_millis(5));
     let began = Instant::now();
-    hub.stop(Stop::Now);
+    hub.stop(StopMode::Now);
     running.join();
     assert!(began.elapsed() < TIMEOUT);
 }
@@ -542,12 +543,12 @@ fn client_that_never_polls_delays_no_other_client() {
     }
     let mut busy = hub.join().unwrap();
     send_all(&mut busy, ClientFlows::new(1, 2, 2), 5_000);
-    while idle.in_flight() > 0 {
+    while idle.in_flight_count() > 0 {
         idle.poll(100, &mut NullSink, &mut ()).unwrap();
         assert!(Instant::now() < deadline);
     }
     drop((idle, busy));
-    hub.stop(Stop::Drain);
+    hub.stop(StopMode::Drain);
     assert_conserved(&running.join());
 }
 
@@ -567,12 +568,12 @@ fn drain_waits_a_limited_time_for_a_client_that_never_polls_and_counts_its_marks
         std::thread::yield_now();
     }
     send_all(&mut other, ClientFlows::new(0, 1, 1), 1_000);
-    hub.stop(Stop::Drain);
+    hub.stop(StopMode::Drain);
     let closed = running.join();
     while stubborn.poll(1_000, &mut NullSink, &mut ()).unwrap() > 0 {}
     assert_eq!(stubborn.counts().transmitted, told);
     drop((stubborn, other));
-    let [stubborn, other] = closed.clients()[..] else { panic!("{closed:?}") };
+    let [stubborn, other] = closed.client_ledgers()[..] else { panic!("{closed:?}") };
     assert_eq!((other.unfetched, other.counts.transmitted), (0, 1_000));
     assert_eq!(stubborn.unfetched, stubborn.released - told);
     assert_eq!(stubborn.counts.sent, told + more);
@@ -616,7 +617,7 @@ fn panic_of_the_algorithm_ends_the_arbiter_and_not_the_clients() {
     }
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| running.join()));
     assert!(panic.is_err());
-    assert!(hub.is_stopping() && client.counts().queued() == 1);
+    assert!(hub.is_stopping() && client.counts().queued_count() == 1);
 }
 
 #[test]

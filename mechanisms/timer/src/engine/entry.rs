@@ -7,7 +7,7 @@ use super::TimerId;
 ///
 /// Two words rather than three fields, so that it travels in two registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct TimerEntry {
     /// Time in ns at which the timer is checked; never after the timer's deadline.
     pub(super) deadline_ns: u64,
     /// Key of the timer: the index of its record in the upper half, the record's stamp in the lower half, as in
@@ -15,7 +15,7 @@ pub(super) struct Entry {
     pub(super) key: u64,
 }
 
-impl Entry {
+impl TimerEntry {
     /// Placeholder entry that belongs to no timer.
     pub(super) const NONE: Self = Self { deadline_ns: 0, key: u64::MAX };
 

@@ -1,12 +1,12 @@
 //! Binary heap of entries, earliest first. Its last element can be read and removed: an entry that
 //! was pushed and did not rise is there, so that cancelling its timer at once is cheap.
 
-use super::entry::Entry;
+use super::entry::TimerEntry;
 
 #[derive(Debug, Default)]
-pub(super) struct Heap(Vec<Entry>);
+pub(super) struct EntryHeap(Vec<TimerEntry>);
 
-impl Heap {
+impl EntryHeap {
     pub(super) fn with_capacity(entries_count: usize) -> Self {
         Self(Vec::with_capacity(entries_count))
     }
@@ -15,11 +15,11 @@ impl Heap {
         self.0.len()
     }
 
-    pub(super) fn first(&self) -> Option<&Entry> {
+    pub(super) fn first(&self) -> Option<&TimerEntry> {
         self.0.first()
     }
 
-    pub(super) fn push(&mut self, entry: Entry) {
+    pub(super) fn push(&mut self, entry: TimerEntry) {
         let mut at = self.0.len();
         self.0.push(entry);
         while at > 0 {
@@ -33,7 +33,7 @@ impl Heap {
         self.0[at] = entry;
     }
 
-    pub(super) fn pop(&mut self) -> Option<Entry> {
+    pub(super) fn pop(&mut self) -> Option<TimerEntry> {
         let last = self.0.pop()?;
         let Some(&first) = self.0.first() else { return Some(last) };
         self.sink(0, last);
@@ -41,12 +41,12 @@ impl Heap {
     }
 
     /// Removes the last element if `predicate` returns `true` for it.
-    pub(super) fn pop_last_if(&mut self, predicate: impl FnOnce(Entry) -> bool) -> bool {
+    pub(super) fn pop_last_if(&mut self, predicate: impl FnOnce(TimerEntry) -> bool) -> bool {
         self.0.pop_if(|entry| predicate(*entry)).is_some()
     }
 
     /// Removes the entries for which `keep` returns `false`; returns the number removed.
-    pub(super) fn retain(&mut self, keep: impl FnMut(&Entry) -> bool) -> usize {
+    pub(super) fn retain(&mut self, keep: impl FnMut(&TimerEntry) -> bool) -> usize {
         let before = self.0.len();
         self.0.retain(keep);
         for at in (0..self.0.len() / 2).rev() {
@@ -56,7 +56,7 @@ impl Heap {
     }
 
     /// Moves `entry` down the heap from index `at` until no child is earlier.
-    fn sink(&mut self, mut at: usize, entry: Entry) {
+    fn sink(&mut self, mut at: usize, entry: TimerEntry) {
         loop {
             let mut child = 2 * at + 1;
             if child >= self.0.len() {
@@ -80,17 +80,17 @@ impl Heap {
 mod tests {
     use super::*;
 
-    fn entry(deadline_ns: u64) -> Entry {
-        Entry::new(deadline_ns, deadline_ns)
+    fn entry(deadline_ns: u64) -> TimerEntry {
+        TimerEntry::new(deadline_ns, deadline_ns)
     }
 
-    fn drained(mut heap: Heap) -> Vec<u64> {
+    fn drained(mut heap: EntryHeap) -> Vec<u64> {
         std::iter::from_fn(|| heap.pop()).map(|entry| entry.deadline_ns).collect()
     }
 
     #[test]
     fn pop_returns_entries_in_order_of_deadline() {
-        let mut heap = Heap::default();
+        let mut heap = EntryHeap::default();
         let mut sorted: Vec<u64> = (0..500).map(|i| i * 7919 % 263).collect();
         sorted.iter().for_each(|&deadline_ns| heap.push(entry(deadline_ns)));
         sorted.sort_unstable();
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn retain_returns_removed_count_and_keeps_order() {
-        let mut heap = Heap::default();
+        let mut heap = EntryHeap::default();
         (0..100).rev().for_each(|deadline_ns| heap.push(entry(deadline_ns)));
         assert_eq!(heap.retain(|entry| entry.deadline_ns % 3 == 0), 66);
         assert_eq!(drained(heap), (0..100).step_by(3).collect::<Vec<_>>());
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn pop_last_if_removes_only_the_last_element() {
-        let mut heap = Heap::default();
+        let mut heap = EntryHeap::default();
         heap.push(entry(1));
         heap.push(entry(2));
         assert!(!heap.pop_last_if(|it| it == entry(1)));

@@ -14,8 +14,8 @@
 //!
 //! Eleven digits cover 64 bits, so that no deadline is out of range and the wheel never turns around.
 
-use super::entry::Entry;
-use crate::raw::prefetch;
+use super::entry::TimerEntry;
+use crate::raw::prefetch_for_read;
 
 const DIGIT_BITS: u32 = 6;
 const SLOTS_PER_LEVEL: usize = 1 << DIGIT_BITS;
@@ -25,7 +25,7 @@ const BLOCK_ENTRIES: usize = 31;
 const ENTRIES_PER_LINE: usize = 4;
 /// Maximum number of blocks of a slot whose entries are sorted; those of a larger slot move to lower levels.
 const SORTED_BLOCKS_MAX: usize = 16;
-/// Maximum number of entries that [`Levels::open`] takes from one slot.
+/// Maximum number of entries that [`WheelLevels::drain_first_slot`] takes from one slot.
 pub(super) const SORTED_ENTRIES_MAX: usize = SORTED_BLOCKS_MAX * BLOCK_ENTRIES;
 /// Number of blocks, besides the newest of each slot, that is accepted for any number of timers.
 const CROWDED_BLOCKS_MIN: usize = 8;
@@ -52,16 +52,17 @@ struct Block {
     next: Link,
     /// Padding, so that no entry lies across two cache lines.
     _pad: u64,
-    entries: [Entry; BLOCK_ENTRIES],
+    entries: [TimerEntry; BLOCK_ENTRIES],
 }
 
 const _: () = assert!(size_of::<Block>() == 512);
 
 impl Block {
-    const EMPTY: Self = Self { next: Link::NONE, _pad: 0, entries: [Entry::NONE; BLOCK_ENTRIES] };
+    const EMPTY: Self =
+        Self { next: Link::NONE, _pad: 0, entries: [TimerEntry::NONE; BLOCK_ENTRIES] };
 }
 
-/// Position of [`Levels::sweep`] in the chains of blocks.
+/// Position of [`WheelLevels::sweep`] in the chains of blocks.
 #[derive(Clone, Copy, Debug)]
 struct SweepPosition {
     slot: usize,
@@ -82,12 +83,12 @@ pub(super) struct FirstSlot {
 }
 
 #[derive(Debug)]
-pub(super) struct Levels {
+pub(super) struct WheelLevels {
     /// Reference time in ns: a deadline's level is that of the highest digit in which the deadline differs from it.
     base_ns: u64,
     /// Least deadline that may be added, in ns. Equal to `base_ns`, or greater by one once the slot of `base_ns`
     /// itself was emptied.
-    floor_ns: u64,
+    deadline_ns_min: u64,
     /// Bitmap of the levels that contain entries.
     levels: u32,
     /// For each level, a bitmap of the slots that contain entries.
@@ -100,7 +101,7 @@ pub(super) struct Levels {
     sweep_position: SweepPosition,
 }
 
-impl Levels {
+impl WheelLevels {
     pub(super) fn new(now_ns: u64, timers_reserved: usize) -> Self {
         let blocks = if timers_reserved == 0 {
             0
@@ -110,7 +111,7 @@ impl Levels {
         };
         Self {
             base_ns: now_ns,
-            floor_ns: now_ns,
+            deadline_ns_min: now_ns,
             levels: 0,
             occupied: [0; LEVELS_COUNT],
             slots: vec![Link::NONE; LEVELS_COUNT * SLOTS_PER_LEVEL],
@@ -122,19 +123,19 @@ impl Levels {
     }
 
     /// Returns the least deadline that may be added, in ns.
-    pub(super) fn floor_ns(&self) -> u64 {
-        self.floor_ns
+    pub(super) fn deadline_ns_min(&self) -> u64 {
+        self.deadline_ns_min
     }
 
     /// Adds an entry to its slot and returns the slot's index; `Err` with the index if the slot's newest block is
     /// full, so that the caller must use [`push_in_new_block`](Self::push_in_new_block).
     ///
-    /// The entry's deadline must not be below [`floor_ns`](Self::floor_ns).
+    /// The entry's deadline must not be below [`deadline_ns_min`](Self::deadline_ns_min).
     #[inline]
-    pub(super) fn try_push(&mut self, entry: Entry) -> Result<usize, usize> {
+    pub(super) fn try_push(&mut self, entry: TimerEntry) -> Result<usize, usize> {
         debug_assert!(
-            entry.deadline_ns >= self.floor_ns,
-            "an entry was added whose deadline is below floor_ns"
+            entry.deadline_ns >= self.deadline_ns_min,
+            "an entry was added whose deadline is below deadline_ns_min"
         );
         let index = self.slot_of(entry.deadline_ns);
         let slot = &mut self.slots[index];
@@ -148,7 +149,7 @@ impl Levels {
 
     /// Adds an entry to its slot, in a new block if necessary.
     #[inline]
-    pub(super) fn push(&mut self, entry: Entry) {
+    pub(super) fn push(&mut self, entry: TimerEntry) {
         if let Err(index) = self.try_push(entry) {
             self.push_in_new_block(index, entry);
         }
@@ -157,7 +158,7 @@ impl Levels {
     /// Removes the newest entry of slot `index`. The slot keeps its block even if that is empty, as a caller that
     /// starts and cancels alternately needs it again.
     #[inline]
-    pub(super) fn take_newest(&mut self, index: usize) {
+    pub(super) fn remove_newest(&mut self, index: usize) {
         let slot = &mut self.slots[index];
         debug_assert!(
             slot.block != NONE && slot.len > 0,
@@ -166,7 +167,7 @@ impl Levels {
         slot.len -= 1;
     }
 
-    pub(super) fn first(&self) -> Option<FirstSlot> {
+    pub(super) fn first_slot(&self) -> Option<FirstSlot> {
         if self.levels == 0 {
             return None;
         }
@@ -186,7 +187,11 @@ impl Levels {
 
     /// Empties the earliest slot. If it has few entries, appends them to `sorted`, unsorted, and returns 0; otherwise
     /// moves them to lower levels and returns their number.
-    pub(super) fn open(&mut self, first: FirstSlot, sorted: &mut Vec<Entry>) -> usize {
+    pub(super) fn drain_first_slot(
+        &mut self,
+        first: FirstSlot,
+        sorted: &mut Vec<TimerEntry>,
+    ) -> usize {
         if self.slots[first.slot].len == 0 {
             self.drop_head(first.slot); // an empty block: nothing to open
             return 0;
@@ -203,11 +208,11 @@ impl Levels {
             let has_rest = self.slots[first.slot].block != NONE;
             self.base_ns = first.highest_ns;
             // The rest of a slot of the last digit all has the same deadline.
-            self.floor_ns = self.base_ns.saturating_add(u64::from(!has_rest));
+            self.deadline_ns_min = self.base_ns.saturating_add(u64::from(!has_rest));
             return 0;
         }
         self.base_ns = first.lowest_ns;
-        self.floor_ns = first.lowest_ns;
+        self.deadline_ns_min = first.lowest_ns;
         self.cascade(first.slot)
     }
 
@@ -236,7 +241,7 @@ impl Levels {
         // from now_ns is the one in which it differs from the base, and it stays where it is.
         if now_ns > self.base_ns {
             self.base_ns = now_ns;
-            self.floor_ns = now_ns;
+            self.deadline_ns_min = now_ns;
         }
     }
 
@@ -250,7 +255,7 @@ impl Levels {
         // entries on lower levels, which agree with the base in that digit, must move.
         let level = self.slot_of(now_ns) / SLOTS_PER_LEVEL;
         self.base_ns = now_ns;
-        self.floor_ns = now_ns;
+        self.deadline_ns_min = now_ns;
         for level in 0..level {
             while self.occupied[level] != 0 {
                 let digit = self.occupied[level].trailing_zeros() as usize;
@@ -275,8 +280,8 @@ impl Levels {
     /// A block takes two calls; the first only prefetches by `prefetch_timer` what `keep` will read.
     pub(super) fn sweep(
         &mut self,
-        prefetch_timer: impl Fn(Entry),
-        keep: impl FnMut(Entry) -> bool,
+        prefetch_timer: impl Fn(TimerEntry),
+        keep: impl FnMut(TimerEntry) -> bool,
     ) -> usize {
         let SweepPosition { slot: index, before, is_prefetched } = self.sweep_position;
         let link = match before {
@@ -340,9 +345,13 @@ impl Levels {
     #[inline]
     fn prefetch(&self, link: Link) {
         if let Some(block) = self.blocks.get(link.block as usize) {
-            prefetch(block);
+            prefetch_for_read(block);
             let entries = &block.entries[..link.len as usize];
-            entries.iter().skip(ENTRIES_PER_LINE - 1).step_by(ENTRIES_PER_LINE).for_each(prefetch);
+            entries
+                .iter()
+                .skip(ENTRIES_PER_LINE - 1)
+                .step_by(ENTRIES_PER_LINE)
+                .for_each(prefetch_for_read);
         }
     }
 
@@ -359,7 +368,7 @@ impl Levels {
     /// Adds an entry to a new block of slot `index`.
     #[cold]
     #[inline(never)]
-    pub(super) fn push_in_new_block(&mut self, index: usize, entry: Entry) {
+    pub(super) fn push_in_new_block(&mut self, index: usize, entry: TimerEntry) {
         let level = index / SLOTS_PER_LEVEL;
         let old = self.slots[index];
         let block = if self.first_free == NONE {
@@ -428,7 +437,10 @@ impl Levels {
 /// It has no branch on the result: that is unpredictable, and each misprediction would wait for the
 /// memory that the result depends on, instead of waiting for all of it at once.
 #[inline]
-pub(super) fn retain(entries: &mut [Entry], mut keep: impl FnMut(Entry) -> bool) -> usize {
+pub(super) fn retain(
+    entries: &mut [TimerEntry],
+    mut keep: impl FnMut(TimerEntry) -> bool,
+) -> usize {
     let mut kept = 0;
     for at in 0..entries.len() {
         let entry = entries[at];

@@ -1,7 +1,7 @@
 //! The timers' records: a slab whose slots carry a generation.
 
-use super::entry::Entry;
-use crate::raw::prefetch;
+use super::entry::TimerEntry;
+use crate::raw::prefetch_for_read;
 use std::num::NonZeroU64;
 
 /// Handle of a timer. No other timer of the same wheel has the same handle at any time.
@@ -93,7 +93,7 @@ struct Record<T> {
 }
 
 #[derive(Debug)]
-pub(super) struct Records<T> {
+pub(super) struct TimerRecords<T> {
     /// Records of all timers. Kept as small as possible: at a million timers, random accesses to it take most of the
     /// time.
     slots: Vec<Record<T>>,
@@ -110,7 +110,7 @@ pub(super) struct Records<T> {
     timers_max: u32,
 }
 
-impl<T> Records<T> {
+impl<T> TimerRecords<T> {
     pub(super) fn new(timers_max: u32, timers_reserved: u32) -> Self {
         let slots = timers_reserved as usize;
         Self {
@@ -125,7 +125,7 @@ impl<T> Records<T> {
 
     /// Returns the number of running timers.
     #[inline]
-    pub(super) fn live_count(&self) -> usize {
+    pub(super) fn running_count(&self) -> usize {
         self.slots.len() - self.vacant_count - self.retired_count
     }
 
@@ -138,7 +138,7 @@ impl<T> Records<T> {
 
     /// Stores a timer and returns its handle; `Err` with the payload if `timers_max` timers are running.
     #[inline]
-    pub(super) fn occupy(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {
+    pub(super) fn insert(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {
         let Some(&index) = self.vacant.get(self.vacant_count.wrapping_sub(1)) else {
             return self.occupy_new(deadline_ns, payload);
         };
@@ -157,14 +157,14 @@ impl<T> Records<T> {
     #[inline(never)]
     fn occupy_next(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {
         self.retired_count += 1;
-        self.occupy(deadline_ns, payload)
+        self.insert(deadline_ns, payload)
     }
 
     #[cold]
     #[inline(never)]
     fn occupy_new(&mut self, deadline_ns: u64, payload: T) -> Result<TimerId, T> {
         let index = self.slots.len() as u32;
-        if self.live_count() >= self.timers_max as usize || index == u32::MAX {
+        if self.running_count() >= self.timers_max as usize || index == u32::MAX {
             return Err(payload);
         }
         let Some(id) = id(index, STAMP_INCREMENT) else { return Err(payload) };
@@ -196,7 +196,7 @@ impl<T> Records<T> {
     /// Changes the deadline of a running timer; returns `Some(true)` if the caller must add a new entry, as the old
     /// one would be checked too late. `None` if the timer is not running.
     pub(super) fn reschedule(&mut self, id: TimerId, deadline_ns: u64) -> Option<bool> {
-        let index = self.find(id)?;
+        let index = self.find_index(id)?;
         let entry_ns = self.extra(index).entry_ns;
         self.slots[index as usize].deadline_ns = deadline_ns;
         Some(deadline_ns < entry_ns)
@@ -209,10 +209,10 @@ impl<T> Records<T> {
 
     /// Creates a new entry for the timer in record `index`, which has additional data. The timer's other entries are
     /// stale from now on.
-    pub(super) fn entry(&mut self, index: u32) -> Entry {
+    pub(super) fn new_entry(&mut self, index: u32) -> TimerEntry {
         let Record { deadline_ns, stamp, .. } = self.slots[index as usize];
         self.extra(index).entry_ns = deadline_ns;
-        Entry::new(deadline_ns, u64::from(index) << 32 | u64::from(stamp & !HAS_EXTRA))
+        TimerEntry::new(deadline_ns, u64::from(index) << 32 | u64::from(stamp & !HAS_EXTRA))
     }
 
     /// Returns the additional data of the timer in record `index`, after creating it if there is none.
@@ -236,7 +236,7 @@ impl<T> Records<T> {
     ///
     /// A vacant slot has the stamp of its next timer, which a handle of another wheel may carry.
     #[inline]
-    pub(super) fn find(&self, id: TimerId) -> Option<u32> {
+    pub(super) fn find_index(&self, id: TimerId) -> Option<u32> {
         let record = self.slots.get(id.index() as usize)?;
         let is_running = record.stamp & !HAS_EXTRA == id.stamp() && record.payload.is_some();
         is_running.then_some(id.index())
@@ -256,15 +256,15 @@ impl<T> Records<T> {
 
     /// Prefetches the record of an entry's timer.
     #[inline]
-    pub(super) fn prefetch(&self, entry: Entry) {
+    pub(super) fn prefetch(&self, entry: TimerEntry) {
         if let Some(record) = self.slots.get(entry.index() as usize) {
-            prefetch(record);
+            prefetch_for_read(record);
         }
     }
 
     /// Returns the relation of `entry` to the record of its timer.
     #[inline]
-    pub(super) fn entry_state(&self, entry: Entry) -> EntryState {
+    pub(super) fn entry_state(&self, entry: TimerEntry) -> EntryState {
         let stamp = self.slots[entry.index() as usize].stamp;
         if stamp == entry.stamp() {
             EntryState::Once
@@ -275,7 +275,7 @@ impl<T> Records<T> {
 
     #[cold]
     #[inline(never)]
-    fn entry_state_with_extra(&self, entry: Entry, stamp: u32) -> EntryState {
+    fn entry_state_with_extra(&self, entry: TimerEntry, stamp: u32) -> EntryState {
         let at = entry.index() as usize;
         if stamp != entry.stamp() | HAS_EXTRA {
             return EntryState::Stale;
@@ -306,28 +306,28 @@ mod tests {
 
     #[test]
     fn slot_is_retired_after_its_last_generation() {
-        let mut records = Records::new(1, 0);
-        let first = records.occupy(1, "first").expect("too many timers");
+        let mut records = TimerRecords::new(1, 0);
+        let first = records.insert(1, "first").expect("too many timers");
         assert_eq!(records.remove(first), Some("first"));
         records.slots[0].stamp = u32::MAX - HAS_EXTRA; // as after all other generations
-        let last = records.occupy(2, "last").expect("too many timers");
+        let last = records.insert(2, "last").expect("too many timers");
         assert_eq!(last.index(), 0);
         assert_eq!(records.remove(last), Some("last"));
-        let other = records.occupy(3, "other").expect("the limit counts timers, not slots");
+        let other = records.insert(3, "other").expect("the limit counts timers, not slots");
         assert_eq!(other.index(), 1);
-        assert_eq!(records.live_count(), 1);
-        assert_eq!(records.occupy(4, "too many"), Err("too many"));
+        assert_eq!(records.running_count(), 1);
+        assert_eq!(records.insert(4, "too many"), Err("too many"));
         assert_eq!((records.remove(first), records.remove(last)), (None, None));
-        assert_eq!(records.entry_state(Entry::new(1, first.key())), EntryState::Stale);
+        assert_eq!(records.entry_state(TimerEntry::new(1, first.key())), EntryState::Stale);
         assert_eq!(records.remove(other), Some("other"));
-        assert_eq!(records.live_count(), 0);
+        assert_eq!(records.running_count(), 0);
     }
 
     #[test]
     fn earlier_deadline_makes_the_old_entry_stale() {
-        let mut records = Records::new(1, 0);
-        let id = records.occupy(100, ()).expect("too many timers");
-        let first = Entry::new(100, id.key());
+        let mut records = TimerRecords::new(1, 0);
+        let id = records.insert(100, ()).expect("too many timers");
+        let first = TimerEntry::new(100, id.key());
         assert_eq!(records.entry_state(first), EntryState::Once);
         assert_eq!(records.reschedule(id, 200), Some(false));
         assert_eq!(records.entry_state(first), EntryState::Postponed);
@@ -337,7 +337,7 @@ mod tests {
             "requested an entry although the queued one is earlier"
         );
         assert_eq!(records.reschedule(id, 50), Some(true));
-        let second = records.entry(id.index());
+        let second = records.new_entry(id.index());
         assert_eq!(records.entry_state(first), EntryState::Stale);
         assert_eq!(records.entry_state(second), EntryState::Once);
     }

@@ -187,7 +187,7 @@ impl Monitor {
         ending: CallOutcome,
     ) {
         let ActiveCall { method, arguments_bytes, at_ticks } = begun;
-        let took_ns = clock::ns(clock::ticks().saturating_sub(at_ticks));
+        let took_ns = clock::ns_from_ticks(clock::ticks().saturating_sub(at_ticks));
         let calls = self.calls.entry((side, method)).or_insert_with(|| CallCounts {
             failed_count: 0,
             arguments_bytes: 0,

@@ -324,12 +324,12 @@ impl SharedMemoryLink {
         if self.unread {
             self.read_all_wakeups();
         }
-        self.segment.end_by_index(self.end).status.asleep.declare(SleepObject::Elsewhere);
+        self.segment.end_by_index(self.end).status.asleep.declare_sleep(SleepObject::Elsewhere);
     }
 
     /// Announces that this end is awake.
     pub(crate) fn declare_awake(&mut self) {
-        self.segment.end_by_index(self.end).status.asleep.withdraw();
+        self.segment.end_by_index(self.end).status.asleep.withdraw_sleep();
     }
 }
 

@@ -304,7 +304,7 @@ fn configuration_is_deserialized_resolved_and_refused_by_its_key() {
 #[test]
 fn pooled_handlers_run_on_the_configured_cpus() {
     let here = std::thread::current().id();
-    for (pool_threads, cpu) in [(0, None), (1, Some(handover_base::topology::allowed()[0]))] {
+    for (pool_threads, cpu) in [(0, None), (1, Some(handover_base::topology::allowed_cpus()[0]))] {
         let config =
             Config { pool_threads, pool_cpus: cpu.into_iter().collect(), ..Config::default() };
         let (mut server, mut client, peer) = pair(config, Config::default());
@@ -313,7 +313,7 @@ fn pooled_handlers_run_on_the_configured_cpus() {
         let tell = Mutex::new(tell);
         server
             .register_pooled("where", 0, move |()| {
-                let mask = handover_base::affinity::mask();
+                let mask = handover_base::affinity::thread_cpus();
                 tell.lock().unwrap().send((std::thread::current().id(), mask)).unwrap();
                 Ok(())
             })

@@ -2,7 +2,7 @@
 
 use super::{TraceSelection, checked, print_missing};
 use clap::Args;
-use handover_base::units::Span;
+use handover_base::units::TimeSpan;
 use handover_trace::{ExclusionLimits, WalkCounts, estimate_table};
 use serde_json::json;
 use std::io::Write;
@@ -29,7 +29,7 @@ fn parse_percent(text: &str) -> Result<f64, String> {
 }
 
 fn parse_duration(text: &str) -> Result<u64, String> {
-    text.parse::<Span>().map(|span| span.0).map_err(|refused| refused.to_string())
+    text.parse::<TimeSpan>().map(|span| span.0).map_err(|refused| refused.to_string())
 }
 
 pub fn estimate(args: &TraceEstimate, out: &mut dyn Write) -> anyhow::Result<()> {

@@ -140,8 +140,8 @@ fn line(one: &WrittenTrace) -> String {
         one.events_count,
         one.bytes
     );
-    if one.missing.total() > 0 {
-        line.push_str(&format!("; {} events are missing", one.missing.total()));
+    if one.missing.total_count() > 0 {
+        line.push_str(&format!("; {} events are missing", one.missing.total_count()));
     }
     if one.missing.overwritten > 0 {
         line.push_str(&format!("; {} older events were overwritten", one.missing.overwritten));

@@ -100,7 +100,7 @@ fn process(trace: &Trace, path: &str) -> Value {
     json!({
         "pid": trace.pid(), "parent_pid": trace.parent_pid(), "program": trace.program(),
         "file": path, "end": end, "errno": errno, "threads": threads,
-        "threads_refused": trace.threads_refused(), "damaged_bytes": trace.damaged_bytes(),
+        "threads_refused": trace.refused_threads_count(), "damaged_bytes": trace.damaged_bytes(),
     })
 }
 

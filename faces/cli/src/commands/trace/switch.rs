@@ -6,7 +6,7 @@ use crate::exit::to_usage_error;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use handover_probe::outside::Process;
-use handover_probe::{Config, Kind, OtherProcessError, Site, matches};
+use handover_probe::{Config, OtherProcessError, Site, SiteKind, matches};
 use handover_trace::{Traces, nearest_name};
 use serde_json::json;
 use std::io::Write;
@@ -131,7 +131,7 @@ pub fn list(args: &TraceList, out: &mut dyn Write) -> anyhow::Result<()> {
             (true, true) => "on   ",
             (true, false) => "off  ",
         };
-        let kind = if site.kind == Kind::Span { "span" } else { "mark" };
+        let kind = if site.kind == SiteKind::Span { "span" } else { "mark" };
         writeln!(out, "{state}{kind}  {:width$}  {}:{}{times}", site.name, site.file, site.line)?;
     }
     Ok(())
@@ -139,7 +139,7 @@ pub fn list(args: &TraceList, out: &mut dyn Write) -> anyhow::Result<()> {
 
 fn described(site: &Site, of_process: bool) -> serde_json::Value {
     let mut it = json!({
-        "name": site.name, "kind": if site.kind == Kind::Span { "span" } else { "mark" },
+        "name": site.name, "kind": if site.kind == SiteKind::Span { "span" } else { "mark" },
         "file": site.file, "line": site.line, "values": site.values_count,
     });
     if of_process {

@@ -33,18 +33,18 @@ pub(super) struct SlotsView<'a, const W: usize> {
 
 impl<const W: usize> LaneSlots<W> {
     /// Number of slots in a cache line; no slot spans two lines.
-    pub(super) const PER_LINE: usize = {
+    pub(super) const SLOTS_PER_LINE: usize = {
         assert!(W > 0 && LINE_WORDS.is_multiple_of(W));
         LINE_WORDS / W
     };
 
     /// Allocates at least `slots_count` slots, in complete cache lines and a power of two of them.
     pub(super) fn new(slots_count: usize) -> Self {
-        let lines_count = slots_count.div_ceil(Self::PER_LINE).next_power_of_two();
+        let lines_count = slots_count.div_ceil(Self::SLOTS_PER_LINE).next_power_of_two();
         let line = || CacheLine(std::array::from_fn(|_| AtomicU64::new(0)));
         Self {
             lines: (0..lines_count).map(|_| line()).collect(),
-            lap_shift: (lines_count * Self::PER_LINE).ilog2(),
+            lap_shift: (lines_count * Self::SLOTS_PER_LINE).ilog2(),
         }
     }
 
@@ -66,7 +66,7 @@ impl<'a, const W: usize> SlotsView<'a, W> {
 
     /// Returns the first word of the slot at `position`.
     #[inline(always)]
-    pub(super) fn first(self, position: u64) -> &'a AtomicU64 {
+    pub(super) fn first_word(self, position: u64) -> &'a AtomicU64 {
         self.word(position, 0)
     }
 
@@ -81,7 +81,7 @@ impl<'a, const W: usize> SlotsView<'a, W> {
 
     /// Returns all words of a slot whose first word was loaded as `first`.
     #[inline(always)]
-    pub(super) fn read(self, position: u64, first: u64) -> [u64; W] {
+    pub(super) fn read_words(self, position: u64, first: u64) -> [u64; W] {
         // Relaxed: the first word was loaded with Acquire.
         std::array::from_fn(|word| match word {
             0 => first,
@@ -91,7 +91,7 @@ impl<'a, const W: usize> SlotsView<'a, W> {
 
     /// Returns the lap of a position: how many times the slots were filled before.
     #[inline(always)]
-    pub(super) fn lap(self, position: u64) -> u64 {
+    pub(super) fn lap_number(self, position: u64) -> u64 {
         position >> self.lap_shift
     }
 
@@ -99,26 +99,26 @@ impl<'a, const W: usize> SlotsView<'a, W> {
     #[inline(always)]
     pub(super) fn prefetch_ahead(self, position: u64) {
         #[cfg(not(handover_loom))]
-        if (position as usize).is_multiple_of(LaneSlots::<W>::PER_LINE) {
+        if (position as usize).is_multiple_of(LaneSlots::<W>::SLOTS_PER_LINE) {
             prefetch::for_write(
-                self.first(position + (AHEAD_LINES * LaneSlots::<W>::PER_LINE) as u64),
+                self.first_word(position + (AHEAD_LINES * LaneSlots::<W>::SLOTS_PER_LINE) as u64),
             );
         }
         #[cfg(handover_loom)]
-        prefetch::for_write(self.first(position));
+        prefetch::for_write(self.first_word(position));
     }
 
     /// Prefetches, for reading, the lines of `slots_count` slots from `position` on.
     #[inline(always)]
     pub(super) fn prefetch(self, position: u64, slots_count: usize) {
-        for slot in (0..slots_count).step_by(LaneSlots::<W>::PER_LINE) {
-            prefetch::for_read(self.first(position + slot as u64));
+        for slot in (0..slots_count).step_by(LaneSlots::<W>::SLOTS_PER_LINE) {
+            prefetch::for_read(self.first_word(position + slot as u64));
         }
     }
 
     /// Returns the words from a position to the end of its line.
     #[inline(always)]
-    pub(super) fn rest_of_line(self, position: u64) -> &'a [AtomicU64] {
+    pub(super) fn words_to_line_end(self, position: u64) -> &'a [AtomicU64] {
         let at = position as usize * W;
         &self.lines[(at / LINE_WORDS) & (self.lines.len() - 1)].0[at % LINE_WORDS..]
     }

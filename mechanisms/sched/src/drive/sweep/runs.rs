@@ -17,7 +17,7 @@ const RUN_MAX: usize = 32;
 const RETURNS_MIN: usize = 8;
 
 /// Buffers for the packets that pass through the arbiter.
-pub(super) struct Runs<const IN: usize, const OUT: usize> {
+pub(super) struct RunBuffers<const IN: usize, const OUT: usize> {
     /// Slots popped from a mailbox.
     read: [[u64; IN]; RUN_MAX],
     /// Slots to be pushed into the mailboxes to the clients.
@@ -28,7 +28,7 @@ pub(super) struct Runs<const IN: usize, const OUT: usize> {
     pending_count: usize,
 }
 
-impl<const IN: usize, const OUT: usize> Default for Runs<IN, OUT> {
+impl<const IN: usize, const OUT: usize> Default for RunBuffers<IN, OUT> {
     fn default() -> Self {
         let (read, returned) = ([[0; IN]; RUN_MAX], [[0; OUT]; RUN_MAX]);
         Self { read, returned, clients: [0; RUN_MAX], pending_count: 0 }
@@ -39,7 +39,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
     /// Does [`read_packets`](Self::read_packets) and [`release_packets`](Self::release_packets) in runs; returns the number of packets.
     /// Delays no released packets if no packet was read, or the arbiter waits after each sweep.
     #[inline(always)]
-    pub(super) fn sweep_runs(&mut self, runs: &mut Runs<IN, OUT>) -> usize {
+    pub(super) fn sweep_runs(&mut self, runs: &mut RunBuffers<IN, OUT>) -> usize {
         let read = self.read_runs(runs);
         let released = self.release_runs(runs);
         if runs.pending_count >= RETURNS_MIN || read == 0 || self.interval_ns > 0 {
@@ -49,7 +49,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
     }
 
     #[inline(always)]
-    fn read_runs(&mut self, runs: &mut Runs<IN, OUT>) -> usize {
+    fn read_runs(&mut self, runs: &mut RunBuffers<IN, OUT>) -> usize {
         let mut read_all = 0;
         for &client in &self.present {
             let Some(port) = &mut self.ports[client as usize] else { continue };
@@ -96,7 +96,7 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
     }
 
     #[inline(always)]
-    fn release_runs(&mut self, runs: &mut Runs<IN, OUT>) -> usize {
+    fn release_runs(&mut self, runs: &mut RunBuffers<IN, OUT>) -> usize {
         let release_max = self.batch_max * self.present.len().max(1);
         let mut released = 0;
         self.is_holding_back = false;
@@ -125,13 +125,13 @@ impl<S: Scheduler<Token>, const IN: usize, const OUT: usize> Sweeper<S, IN, OUT>
 
     /// Calls [`deliver`](Self::deliver) without inlining it, for rare calls.
     #[inline(never)]
-    pub(super) fn deliver_all(&mut self, runs: &mut Runs<IN, OUT>) {
+    pub(super) fn deliver_all(&mut self, runs: &mut RunBuffers<IN, OUT>) {
         self.deliver(runs);
     }
 
     /// Returns the released packets to their clients.
     #[inline(always)]
-    fn deliver(&mut self, runs: &mut Runs<IN, OUT>) {
+    fn deliver(&mut self, runs: &mut RunBuffers<IN, OUT>) {
         let count = std::mem::take(&mut runs.pending_count);
         let mut from = 0;
         while from < count {
