@@ -100,7 +100,7 @@ pub(crate) fn futex_wake(word: &AtomicU32, waiters_max: u32, _is_shared: bool) -
 
 /// Returns the CPUs 0, 1, ..., as many as `std` reports.
 pub(crate) fn thread_cpus() -> io::Result<Vec<u32>> {
-    Ok((0..affinity_count()? as u32).collect())
+    Ok((0..thread_cpus_count()? as u32).collect())
 }
 
 /// Returns the same CPUs as [`thread_cpus`].

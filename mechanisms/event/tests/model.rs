@@ -99,7 +99,7 @@ impl SharedThreadState {
 
     /// Sleeps, unless a message is queued or a stop was requested; if a push has begun, for a while only.
     fn park(&self, incoming: &mut impl IncomingMessages) {
-        self.park.declare(SleepObject::Word);
+        self.park.declare_sleep(SleepObject::Word);
         if !incoming.has_any() && self.stop.load(Relaxed) == 0 {
             if incoming.has_begun_push() {
                 hint::spin_loop();
@@ -107,7 +107,7 @@ impl SharedThreadState {
                 self.futex.wait(self.park.word_for_model(), SleepObject::Word as u32);
             }
         }
-        let _woken = self.park.withdraw();
+        let _woken = self.park.withdraw_sleep();
     }
 }
 

@@ -419,7 +419,7 @@ impl<const THIEVES: usize> Workers<THIEVES> {
         let mut seen = 0;
         // Relaxed: the wake-up publishes it.
         while !self.is_over.load(Ordering::Relaxed) {
-            let count = self.owner.count();
+            let count = self.owner.announced_count();
             if count != seen {
                 match self.queue.with_lock_as_remote(fence_fully, Vec::pop) {
                     Some(Some(fiber)) => return Some(fiber),

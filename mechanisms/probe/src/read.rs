@@ -11,12 +11,12 @@
 //! # disable("doc.*")?;
 //! # let summary = recording.finish();
 //! let trace = Trace::open(&path)?;
-//! for event in trace.merged() {
+//! for event in trace.merged_events() {
 //!     let name = trace.site(event.site).map_or("?", |site| &site.name);
-//!     println!("{:>12} ns {:?} {name} {:?}", trace.ns(event.ticks), event.kind, event.values());
+//!     println!("{:>12} ns {:?} {name} {:?}", trace.ns_from_ticks(event.ticks), event.kind, event.values());
 //! }
-//! assert_eq!(trace.merged().count(), 3);
-//! assert_eq!(trace.missing().total(), 0);
+//! assert_eq!(trace.merged_events().count(), 3);
+//! assert_eq!(trace.missing_events().total_count(), 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -78,16 +78,16 @@ fn events_arrive_complete_and_in_order_while_blocks_are_reused() {
         let mut drainer = Drainer::default();
         let mut seen: Vec<DrainedEvent> = Vec::new();
         for _ in 0..2 {
-            seen.extend(drainer.next(&lane));
+            seen.extend(drainer.next_event(&lane));
             drainer.release(&lane);
             thread::yield_now();
         }
         let recorded = thread.join().unwrap();
-        seen.extend(std::iter::from_fn(|| drainer.next(&lane)));
+        seen.extend(std::iter::from_fn(|| drainer.next_event(&lane)));
         assert_eq!(seen.len(), recorded);
         assert!(seen.iter().all(|event| event.values[0] == 10 * event.ticks));
         assert!(seen.is_sorted_by_key(|event| event.ticks));
-        let (counted, lost) = lane.counts();
+        let (counted, lost) = lane.recorded_and_lost_counts();
         assert_eq!((counted, counted + lost), (recorded as u64, 3));
     });
 }
@@ -106,7 +106,7 @@ fn copied_block_is_complete() {
         let mut drainer = Drainer::default();
         let mut to = [0; BLOCK_WORDS as usize];
         for _ in 0..2 {
-            if let Some((base, words)) = drainer.copy_rest(&lane, &mut to) {
+            if let Some((base, words)) = drainer.copy_block_rest(&lane, &mut to) {
                 assert_eq!((base, words), (1, &[4, 1 << CODE_BITS | 4][..]));
                 drainer.skip_block();
                 drainer.release(&lane);
@@ -137,7 +137,7 @@ fn writer_of_a_closed_lane_is_refused_at_its_next_event() {
         let written =
             [first, second, third].iter().filter(|it| **it == WriteResult::Recorded).count();
         drop(writer);
-        assert_eq!(lane.counts(), (written as u64, 0));
+        assert_eq!(lane.recorded_and_lost_counts(), (written as u64, 0));
     });
 }
 
@@ -156,17 +156,17 @@ fn mixed_calls_yield_each_recorded_event_once_in_order() {
             wrote.filter(|it| *it == WriteResult::Recorded).count()
         });
         let mut drainer = Drainer::default();
-        let mut seen: Vec<DrainedEvent> = drainer.next(&lane).into_iter().collect();
+        let mut seen: Vec<DrainedEvent> = drainer.next_event(&lane).into_iter().collect();
         drainer.release(&lane);
         lane.close();
-        seen.extend(drainer.next(&lane));
+        seen.extend(drainer.next_event(&lane));
         drainer.release(&lane);
         let recorded = thread.join().unwrap();
-        seen.extend(std::iter::from_fn(|| drainer.next(&lane)));
+        seen.extend(std::iter::from_fn(|| drainer.next_event(&lane)));
         assert_eq!(seen.len(), recorded);
         assert!(seen.windows(2).all(|pair| pair[0].ticks < pair[1].ticks));
         let value = |event: &DrainedEvent| if event.ticks % 2 == 0 { 10 * event.ticks } else { 0 };
         assert!(seen.iter().all(|event| event.values == [value(event), 0]));
-        assert_eq!(lane.counts().0, recorded as u64);
+        assert_eq!(lane.recorded_and_lost_counts().0, recorded as u64);
     });
 }

@@ -26,14 +26,14 @@
 //!
 //! let mut client = hub.join()?;
 //! client.send(Offer { flow: 0, length_bytes: 1500, tag: 7 })?;
-//! while client.in_flight() > 0 {
+//! while client.in_flight_count() > 0 {
 //!     client.poll(32, &mut NullSink, &mut ())?;
 //! }
 //! assert_eq!(client.counts().transmitted, 1);
 //!
 //! drop(client);
-//! hub.stop(Stop::Drain);
-//! assert_eq!(running.join().sum().released_bytes, 1500);
+//! hub.stop(StopMode::Drain);
+//! assert_eq!(running.join().total_ledger().released_bytes, 1500);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

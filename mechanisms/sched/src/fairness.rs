@@ -4,10 +4,10 @@
 //! use handover_sched::fairness::FairnessIndex;
 //!
 //! let mut watch = FairnessIndex::new([3, 1]);
-//! (0..4).for_each(|_| watch.queued(0));
-//! watch.queued(1);
-//! (0..4).for_each(|_| watch.served(0, 1500));
-//! watch.served(1, 1500);
+//! (0..4).for_each(|_| watch.record_queued(0));
+//! watch.record_queued(1);
+//! (0..4).for_each(|_| watch.record_served(0, 1500));
+//! watch.record_served(1, 1500);
 //! // Of 7500 bytes a quarter was due to the second flow by the time at which it got its 1500.
 //! assert_eq!(watch.flows_backlogged_bytes().collect::<Vec<_>>(), [0.0, 375.0]);
 //! assert!(watch.flows_emptied_counts().eq([1, 1]));

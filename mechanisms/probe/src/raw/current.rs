@@ -88,7 +88,7 @@ pub(crate) fn count_interrupted_event() -> bool {
 }
 
 /// Makes `writer` the thread's writer. When the thread exits, passes the writer to `on_exit`,
-/// unless [`take`] has removed it.
+/// unless [`take_writer`] has removed it.
 pub(crate) fn install_writer(writer: Writer<LaneMemory>, on_exit: fn(Writer<LaneMemory>)) {
     drop(take_writer());
     WRITER.set(Box::into_raw(Box::new(writer)));

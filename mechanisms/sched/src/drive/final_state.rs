@@ -10,7 +10,7 @@ use std::fmt;
 pub struct FinalState<S> {
     /// The scheduler, with the packets queued in it.
     pub scheduler: S,
-    /// Sum of the counters of the clients that [`clients`](Self::clients) does not list, because at
+    /// Sum of the counters of the clients that [`client_ledgers`](Self::client_ledgers) does not list, because at
     /// least [`LEDGERS_MAX`] clients left after them.
     pub earlier: Ledger,
     /// Number of times that the arbiter read all clients' mailboxes (sweeps).

@@ -19,7 +19,7 @@ pub struct LoadSection {
 /// Next action of a load program: send packets, wait, or finish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadAction {
-    /// Packets are due now: the unsent part of a burst. Pass the number of packets sent to [`Load::sent`].
+    /// Packets are due now: the unsent part of a burst. Pass the number of packets sent to [`Load::record_sent`].
     Packets {
         /// Number of packets due.
         count: u32,
@@ -46,12 +46,12 @@ pub enum LoadAction {
 /// let spec = LoadSection {
 ///     duration_ns: 30_000, bandwidth_bps: 1_000_000_000, length_bytes: 1250, burst_packets: 2,
 /// };
-/// let mut load = Load::program(&[spec]); // 2 × 1250 bytes every 20 µs
-/// assert_eq!(load.due(100), LoadAction::Packets { count: 2, length_bytes: 1250 });
-/// load.sent(2);
-/// assert_eq!(load.due(200), LoadAction::Wait { until_ns: 20_100 });
-/// assert_eq!(load.due(20_100), LoadAction::Packets { count: 2, length_bytes: 1250 });
-/// assert_eq!(load.due(30_100), LoadAction::Finished);
+/// let mut load = Load::from_sections(&[spec]); // 2 × 1250 bytes every 20 µs
+/// assert_eq!(load.next_action(100), LoadAction::Packets { count: 2, length_bytes: 1250 });
+/// load.record_sent(2);
+/// assert_eq!(load.next_action(200), LoadAction::Wait { until_ns: 20_100 });
+/// assert_eq!(load.next_action(20_100), LoadAction::Packets { count: 2, length_bytes: 1250 });
+/// assert_eq!(load.next_action(30_100), LoadAction::Finished);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Load {
@@ -61,7 +61,7 @@ pub struct Load {
 
 #[derive(Clone, Debug)]
 enum Current {
-    /// State before the first call of [`Load::due`].
+    /// State before the first call of [`Load::next_action`].
     NotStarted,
     Paced {
         spec: LoadSection,
