@@ -11,11 +11,11 @@ use std::collections::{BTreeMap, HashMap};
 /// backlog.push(Some(7), 100, "first");
 /// backlog.push(None, 10, "one-way");
 /// backlog.push(Some(8), 1, "last");
-/// assert_eq!((backlog.len(), backlog.bytes()), (3, 111));
+/// assert_eq!((backlog.len(), backlog.queued_bytes()), (3, 111));
 /// assert!(backlog.contains(8) && backlog.iter().eq(&["first", "one-way", "last"]));
 /// assert_eq!(backlog.cancel(7), Some("first"));
 /// assert_eq!((backlog.pop(), backlog.pop(), backlog.pop()), (Some("one-way"), Some("last"), None));
-/// assert_eq!(backlog.bytes(), 0);
+/// assert_eq!(backlog.queued_bytes(), 0);
 /// ```
 #[derive(Debug)]
 pub struct Backlog<T> {

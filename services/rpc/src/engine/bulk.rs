@@ -267,10 +267,10 @@ pub fn segments_total_bytes(segments: &[SegmentLocation]) -> Option<u64> {
 /// ```
 /// use handover_rpc::engine::ArrivalCheck;
 /// let mut arrival = ArrivalCheck::new(10);
-/// assert!(!arrival.accepts(0, 11), "accepted a range beyond the agreed length");
-/// assert!(arrival.accepts(0, 6) && !arrival.is_complete());
-/// assert!(!arrival.accepts(0, 4), "accepted a range that has already arrived");
-/// assert!(arrival.accepts(6, 4) && arrival.is_complete());
+/// assert!(!arrival.accept_if_next(0, 11), "accepted a range beyond the agreed length");
+/// assert!(arrival.accept_if_next(0, 6) && !arrival.is_complete());
+/// assert!(!arrival.accept_if_next(0, 4), "accepted a range that has already arrived");
+/// assert!(arrival.accept_if_next(6, 4) && arrival.is_complete());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArrivalCheck {

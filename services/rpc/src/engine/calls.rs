@@ -116,11 +116,11 @@ const NO_SLOT: u32 = u32::MAX;
 /// let (peer, other) = (PeerKey { slot: 0, generation: 0 }, PeerKey { slot: 1, generation: 0 });
 /// let mut calls = Calls::new(10);
 /// let id = calls.start(peer, u64::MAX).expect("start a call");
-/// assert!(!calls.complete(id.word(), other, CallCompletion::Result, b"forged"));
-/// assert!(calls.complete(id.word(), peer, CallCompletion::Result, b"42"));
-/// assert_eq!(calls.take(id, |outcome, body| (outcome, body.to_vec())),
+/// assert!(!calls.complete_call(id.word(), other, CallCompletion::Result, b"forged"));
+/// assert!(calls.complete_call(id.word(), peer, CallCompletion::Result, b"42"));
+/// assert_eq!(calls.take_completed(id, |outcome, body| (outcome, body.to_vec())),
 ///     Some((CallCompletion::Result, b"42".to_vec())));
-/// assert!(!calls.complete(id.word(), peer, CallCompletion::Result, b"twice"));
+/// assert!(!calls.complete_call(id.word(), peer, CallCompletion::Result, b"twice"));
 /// ```
 #[derive(Debug)]
 pub struct Calls {

@@ -13,11 +13,11 @@ const USUAL_BYTES: usize = 1 << 16;
 /// let header = FrameHeader { body_bytes: 2, kind: FrameKind::OneWay, method: 7, call: 0 };
 /// let mut inbound = ReceiveBuffer::new(100);
 /// for byte in header.encode().into_iter().chain(*b"hi") {
-///     assert_eq!(inbound.frame()?, None);
+///     assert_eq!(inbound.next_frame()?, None);
 ///     inbound.free_space()[0] = byte;
 ///     inbound.mark_received(1);
 /// }
-/// assert_eq!(inbound.frame()?, Some((header, &b"hi"[..])));
+/// assert_eq!(inbound.next_frame()?, Some((header, &b"hi"[..])));
 /// # Ok::<(), handover_rpc::FrameError>(())
 /// ```
 #[derive(Debug)]

@@ -49,9 +49,9 @@ impl HandshakeRole {
 /// ```
 /// use handover_rpc::engine::{HandshakeRole, Secret};
 /// let secret = Secret::new(b"sixteen bytes or more").expect("create a secret");
-/// let proof = secret.proof(HandshakeRole::Connector, b"its opening", b"ours");
-/// assert!(secret.accepts(&proof, HandshakeRole::Connector, b"its opening", b"ours"));
-/// assert!(!secret.accepts(&proof, HandshakeRole::Acceptor, b"its opening", b"ours"));
+/// let proof = secret.compute_proof(HandshakeRole::Connector, b"its opening", b"ours");
+/// assert!(secret.is_valid_proof(&proof, HandshakeRole::Connector, b"its opening", b"ours"));
+/// assert!(!secret.is_valid_proof(&proof, HandshakeRole::Acceptor, b"its opening", b"ours"));
 /// ```
 #[derive(Clone)]
 pub struct Secret(Hmac<Sha256>);
