@@ -24,7 +24,7 @@ pub(crate) enum HandoffMark {
     Interrupt,
 }
 
-/// Choice of the event at which a hand-off starts.
+/// Event that counts as the start of a hand-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartEvent {
     /// The hand-off starts at the end of the previous one, so that all time belongs to some hand-off.

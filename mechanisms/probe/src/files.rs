@@ -151,7 +151,7 @@ pub(crate) fn rings_path(config: &Config, session: u64) -> PathBuf {
     with_suffix(config.path(), "rings")
 }
 
-/// Removes the files of rings of processes that were killed, unless they complete a trace that still exists.
+/// Removes the ring files that killed processes left, except those with the last events of a trace that still exists.
 pub(crate) fn remove_stale_rings() {
     for entry in std::fs::read_dir(RINGS_FOLDER).into_iter().flatten().flatten() {
         let is_rings = entry.file_name().to_string_lossy().starts_with(RINGS_PREFIX);

@@ -59,7 +59,7 @@ pub enum NetError {
     Tls(#[from] SetupError),
     /// The thread has exited, or its command queue is full.
     #[error(
-        "cannot send a command: the thread has exited, or its queue is full (retry, or raise commands_max)"
+        "cannot send a command: the reactor's thread has exited, or its queue is full (retry, or raise commands_max)"
     )]
     ThreadUnavailable,
 }
@@ -92,7 +92,7 @@ pub enum CommandError {
     )]
     Full(Vec<u8>),
     /// The connection's thread has exited.
-    #[error("cannot send a command: the thread has exited")]
+    #[error("cannot send a command: the reactor's thread has exited")]
     ThreadExited(Vec<u8>),
 }
 

@@ -173,8 +173,9 @@ const PERMUTATIONS_OF_SHIFT: usize = 1000;
 const SHIFT_MAX: f64 = 8.0;
 const SHIFT_PRECISION: f64 = 0.02;
 
-/// Returns for each test how far B must lie above A for a corrected p-value of at most `most` if no other test differs;
-/// `None` if no distance is enough. Sides of `tests` must not differ, apart from noise.
+/// Returns for each test the smallest shift of B above A that would be significant, with a corrected p-value of at most
+/// `most`, if it were the only difference; `None` if no shift is. The first `a_count` values of a test are of A, the
+/// others of B, and the two must not differ, apart from noise.
 pub fn least_shifts(tests: &[TestValues], a_count: usize, most: f64) -> Vec<Option<f64>> {
     let Some(all) = tests.first().map(Vec::len) else { return Vec::new() };
     let is_b: Vec<bool> = (0..all).map(|place| place >= a_count).collect();

@@ -113,7 +113,7 @@ impl MessageSlot {
         // Relaxed: ordered by the Acquire in wait().
         let [procedure, words_count] = [0, 1].map(|at| self.words[at].load(Ordering::Relaxed));
         match words_count as usize > SLOT_WORDS - 2 {
-            true => Err(Fault::new("the length of a message exceeds its slot")),
+            true => Err(Fault::new("a message is longer than its slot in the shared memory")),
             false => Ok(procedure),
         }
     }

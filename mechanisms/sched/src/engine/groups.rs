@@ -64,7 +64,7 @@ struct Group {
     full: u64,
     /// Index of the first list in `lists`.
     front: u64,
-    /// First and last entity of each list.
+    /// Indices of the first and the last entity of each list.
     lists: [(u32, u32); LISTS as usize],
 }
 

@@ -237,8 +237,9 @@ impl Pool {
         Err(job)
     }
 
-    /// Updates the unsent bytes of a peer: the endpoint has received answers of `taken_bytes` bytes, and `queued_bytes`
-    /// bytes are queued for sending. Returns requests that cannot run because there is no memory for a fiber.
+    /// Updates the number of answer bytes that a peer has not been sent: the endpoint has taken `taken_bytes` from the
+    /// pool, and `queued_bytes` are in its send queue. Starts requests that waited for this; returns those for which
+    /// there is no memory for a fiber.
     pub(crate) fn update_unsent_bytes(
         &self,
         peer: PeerKey,

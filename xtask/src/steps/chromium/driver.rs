@@ -117,7 +117,7 @@ impl BrowserPage {
         let mut read_response: Value = serde_json::from_str(&read_response)?;
         let value = read_response["value"].take();
         match value.get("error") {
-            Some(error) => bail!("{path}: {error}: {}", value["message"]),
+            Some(error) => bail!("WebDriver command {path}: {error}: {}", value["message"]),
             None => Ok(value),
         }
     }

@@ -99,7 +99,7 @@ impl TransferTable {
         self.insert_slot(TransferTableSlot::Live(Box::new(transfer)), max)
     }
 
-    /// Adds a transfer that is already done.
+    /// Adds a transfer that is already done; returns `None` if the table has `max` transfers.
     #[inline]
     pub(crate) fn insert_completed(&mut self, max: u32) -> Option<TransferId> {
         self.insert_slot(TransferTableSlot::Done(Ok(())), max)
