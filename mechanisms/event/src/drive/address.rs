@@ -226,8 +226,10 @@ pub struct Stopper {
 
 impl Stopper {
     /// Requests the machine or group to stop, and wakes it if it sleeps: the run returns
-    /// [`EndReason::Stopped`](crate::EndReason::Stopped) after the message being handled. If no run is in
-    /// progress, the next run returns at once.
+    /// [`EndReason::Stopped`](crate::EndReason::Stopped) after at most
+    /// [`messages_per_round_max`](crate::Config::messages_per_round_max) further messages, 256 in a group. A handler that
+    /// wants no further message calls [`Context::stop`](crate::Context::stop). If no run is in progress, the next run
+    /// returns at once.
     pub fn stop(&self) {
         self.shared_thread.stop();
     }
