@@ -2,6 +2,7 @@
 //!
 //! `cargo run --release -p handover-ring --example replace-channel`
 
+// ANCHOR: main
 use handover_ring::spsc;
 use std::sync::mpsc;
 use std::thread;
@@ -19,6 +20,7 @@ fn main() {
         println!("{name:8} {each_ns:6.1} ns an item");
     }
 }
+// ANCHOR_END: main
 
 // ANCHOR: before
 fn through_channel() -> u64 {

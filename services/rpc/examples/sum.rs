@@ -28,7 +28,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     serving.join().map_err(|_| "the server panicked".into())
 }
 
-// ANCHOR: server
 fn listen() -> Result<(Endpoint, Address), Box<dyn Error>> {
     let mut server = Endpoint::new(Config { remote_stop: true, ..Config::default() })?;
     let memory = BulkMemory::shared(BYTES)?;
@@ -46,9 +45,7 @@ fn sum(context: &mut Context<'_>, handle: BulkHandle, memory: &BulkMemory) -> Re
     memory.read(0, &mut bytes);
     Ok(bytes.into_iter().map(u64::from).sum())
 }
-// ANCHOR_END: server
 
-// ANCHOR: client
 fn call(address: &Address) -> Result<(), Box<dyn Error>> {
     let mut client = Endpoint::new(Config::default())?;
     let server = client.connect(address)?;
@@ -60,4 +57,3 @@ fn call(address: &Address) -> Result<(), Box<dyn Error>> {
     client.stop_peer(server)?; // allowed by remote_stop
     Ok(())
 }
-// ANCHOR_END: client
