@@ -59,7 +59,7 @@ pub enum Step {
     Miri,
     /// Lint with clippy, with all features and with none (with --long)
     Clippy,
-    /// Build the documentation of all packages (with --long)
+    /// Build the book and the documentation of all packages (with --long)
     Docs,
     /// Run the benchmarks and the fault tests of the release binary (with --long)
     Release,

@@ -37,6 +37,8 @@ pub use lab::traced_session::{TracedRound, TracedSession};
 pub use lab::{BenchmarkGroup, Lab, Plan, PlanError, Profile, RunObserver, RunOutcome};
 pub use off_cpu::OffCpuSpan;
 pub use own::bench_main;
+#[doc(hidden)]
+pub use own::time_operation;
 pub use samples::Samples;
 pub use scratch::ScratchFolder;
 pub use select::{SelectError, Selection, select};

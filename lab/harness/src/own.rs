@@ -52,6 +52,53 @@ pub fn bench_main(suites: &[&'static [Bench]]) -> ExitCode {
     }
 }
 
+/// Defines the main function of a benchmark program that times closures: [`bench_main`] with benchmarks that are written in
+/// a line each.
+///
+/// A benchmark has an id, a description, and a state, which each round creates anew and untimed. A contender, `ours` or a
+/// `peer`, is a closure that receives `&mut` state. A call of it is the timed operation; its result counts as used.
+///
+/// ```no_run
+#[doc = include_str!("../examples/sort.rs")]
+/// ```
+#[macro_export]
+macro_rules! measure {
+    ($($id:literal, $what:literal: $state:ty = $create:expr;
+       $($kind:ident $name:literal: $operation:expr;)+)+) => {
+        fn main() -> ::std::process::ExitCode {
+            const ALL: &[$crate::Bench] = &[$($({
+                struct Timed($state);
+                impl $crate::Workload for Timed {
+                    type Args = ();
+                    const SPEC: $crate::Spec = $crate::Spec::new($id, $what);
+                    fn setup(_: &(), _: &mut $crate::Setup) -> ::std::result::Result<Self, $crate::Fault> {
+                        ::std::result::Result::Ok(Timed($create))
+                    }
+                    fn sample(&mut self, out: &mut $crate::Samples) {
+                        $crate::time_operation(out, &mut self.0, $operation);
+                    }
+                }
+                $crate::Bench::one::<Timed>($crate::Contender::$kind($name))
+            },)+)+];
+            $crate::bench_main(&[ALL])
+        }
+    };
+}
+
+/// Times a closure of [`measure!`](crate::measure).
+#[doc(hidden)]
+pub fn time_operation<S, R>(
+    out: &mut Samples,
+    state: &mut S,
+    mut operation: impl FnMut(&mut S) -> R,
+) {
+    out.time_batches(|n| {
+        for _ in 0..n {
+            black_box(operation(black_box(&mut *state)));
+        }
+    });
+}
+
 /// Returns the suites, and a null benchmark if they contain none.
 fn with_nulls(suites: &[&'static [Bench]]) -> Vec<&'static [Bench]> {
     let mut suites = suites.to_vec();

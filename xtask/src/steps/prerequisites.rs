@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -11,6 +12,9 @@ use crate::run::CommandLine;
 
 /// Maximum duration of an installation.
 const INSTALL_MAX: Duration = Duration::from_secs(600);
+
+/// Maximum duration of building a tool.
+const TOOL_INSTALL_MAX: Duration = Duration::from_secs(900);
 
 /// Installs a C compiler if there is none; SQLite and the C calls measured by the suite need it.
 pub fn install_compiler(context: &mut TestContext) {
@@ -69,6 +73,47 @@ pub fn install_components(
         run = run.args(["--toolchain", toolchain]);
     }
     run.args(names).timeout(INSTALL_MAX).run()
+}
+
+/// Program that `cargo install` builds.
+pub struct InstalledTool {
+    /// Name of the program.
+    pub name: &'static str,
+    /// Command that installs the program.
+    pub install: &'static str,
+}
+
+impl InstalledTool {
+    /// Returns the path of the program, and records a skipped check if it is missing. Only `--long` installs a missing
+    /// program, as this takes longer than most checks.
+    pub fn find_or_install(&self, context: &mut TestContext) -> Option<PathBuf> {
+        let found = self.find(context).or_else(|error| match context.long {
+            true => self.install(context),
+            false => bail!("{error:#}: {}, or --long, which does this", self.install),
+        });
+        found.map_err(|error| context.record_skipped(self.name, format!("{error:#}"))).ok()
+    }
+
+    fn find(&self, context: &TestContext) -> Result<PathBuf> {
+        let installed = context.workspace.target.join("tools/bin").join(self.name);
+        [PathBuf::from(self.name), installed]
+            .into_iter()
+            .find(|program| CommandLine::program(program).args(["--version"]).succeeds())
+            .with_context(|| format!("{} is not installed", self.name))
+    }
+
+    /// Installs the program into the target folder; the contributor's own tools are not changed.
+    fn install(&self, context: &TestContext) -> Result<PathBuf> {
+        let folder = context.workspace.target.join("tools");
+        println!("installing {} into {} (some minutes)", self.name, folder.display());
+        CommandLine::new(self.install)
+            .arg_path("--root", &folder)
+            .env_remove("CARGO_TARGET_DIR")
+            .env("CARGO_PROFILE_DEV_DEBUG", "0")
+            .timeout(TOOL_INSTALL_MAX)
+            .run()?;
+        self.find(context)
+    }
 }
 
 fn is_root() -> bool {

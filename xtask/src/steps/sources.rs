@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::prerequisites::install_components;
+use super::prerequisites::{InstalledTool, install_components};
 use super::programs;
 use crate::context::TestContext;
 use crate::run::CommandLine;
@@ -152,8 +152,19 @@ pub fn check_packages(context: &mut TestContext) -> Result<()> {
     run.run()
 }
 
-/// Builds the documentation of everything, programs and examples too, with warnings denied.
+/// mdBook without its server and its search index.
+const MDBOOK: InstalledTool = InstalledTool {
+    name: "mdbook",
+    install: "cargo install --locked --debug --no-default-features mdbook@0.5.4",
+};
+
+/// Builds the book, and the documentation of everything, programs and examples too, with warnings denied.
 pub fn build_docs(context: &mut TestContext) -> Result<()> {
+    if let Some(mdbook) = MDBOOK.find_or_install(context) {
+        let pages = context.workspace.target.join("book");
+        let build = CommandLine::program(mdbook).args(["build", "docs/book"]);
+        build.arg_path("--dest-dir", &pages).current_dir(&context.workspace.root).run()?;
+    }
     cargo(context, "cargo doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings").run()
 }
 

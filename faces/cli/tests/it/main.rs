@@ -1,6 +1,7 @@
 //! The whole command line: the binary is run, and its output and files are checked.
 
 mod anatomy;
+mod book;
 mod calls;
 mod classic;
 mod commands;
