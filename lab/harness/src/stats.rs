@@ -184,7 +184,7 @@ pub fn find_modes(values: &[f64], clock_step: f64) -> Option<Modes> {
     find_modes_of_counts(&counted, clock_step)
 }
 
-/// Detects two modes like [`modes`] in sorted values with their counts.
+/// Detects two modes like [`find_modes`] in sorted values with their counts.
 pub fn find_modes_of_counts(values: &[(f64, u64)], clock_step: f64) -> Option<Modes> {
     let logs: Vec<(f64, u64)> =
         values.iter().filter(|it| it.0 > 0.0 && it.1 > 0).map(|it| (it.0.ln(), it.1)).collect();

@@ -78,7 +78,7 @@ fn repeat(options: &RunOptions, page: Option<&Path>, out: &mut dyn Write) -> any
         }
     }
     runs.sort_by_key(|it| it.run.started_unix_ns);
-    if let Some(pooled) = pool_runs(&&runs) {
+    if let Some(pooled) = pool_runs(&runs) {
         show(&pooled, Some(store.path()), options, page, out)?;
     }
     ended
