@@ -267,10 +267,9 @@ impl DrainLoop {
 
     /// Writes the last segment of an exited thread, whose ring is empty.
     fn write_thread_end(&mut self, at: usize) -> io::Result<()> {
-        let source = &self.sources[at];
-        self.file.append(&files::thread_segment(&source.entry))?;
+        let source = self.sources.swap_remove(at);
+        // First, so that the ring of a thread whose end is in the stream is free.
         self.session.mark_streamed(source.entry.index);
-        self.sources.swap_remove(at);
-        Ok(())
+        self.file.append(&files::thread_segment(&source.entry))
     }
 }
