@@ -51,14 +51,17 @@ pub(crate) fn append_short_message(out: &mut Vec<u8>, head: [u8; 4], bytes: &[u8
 #[inline(always)]
 fn copy_short(from: &[u8], to: &mut [MaybeUninit<u8>]) {
     #[inline(always)]
-    fn ends<const WORD_BYTES: usize>(from: &[u8], to: &mut [MaybeUninit<u8>]) -> bool {
+    fn copy_both_ends<const WORD_BYTES: usize>(from: &[u8], to: &mut [MaybeUninit<u8>]) -> bool {
         let Some(first) = from.first_chunk::<WORD_BYTES>() else { return false };
         let Some(last) = from.last_chunk::<WORD_BYTES>() else { return false };
         to[..WORD_BYTES].copy_from_slice(&first.map(MaybeUninit::new));
         to[from.len() - WORD_BYTES..from.len()].copy_from_slice(&last.map(MaybeUninit::new));
         true
     }
-    if !(ends::<16>(from, to) || ends::<8>(from, to) || ends::<4>(from, to)) {
+    if !(copy_both_ends::<16>(from, to)
+        || copy_both_ends::<8>(from, to)
+        || copy_both_ends::<4>(from, to))
+    {
         to.iter_mut().zip(from).for_each(|(to, &from)| *to = MaybeUninit::new(from));
     }
 }

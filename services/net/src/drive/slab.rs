@@ -50,7 +50,8 @@ impl ConnFlags {
     pub(crate) const QUEUED: Self = Self(1 << 1);
     /// The connection is not established yet.
     pub(crate) const CONNECTING: Self = Self(1 << 2);
-    /// The peer has closed its end, or the socket has an error; the connection is read until a read returns that.
+    /// The peer has closed its end, or the socket has an error; the connection is read until a read returns the end or
+    /// the error.
     pub(crate) const HUNG_UP: Self = Self(1 << 3);
     /// The connection is to be closed when all queued bytes are sent.
     pub(crate) const CLOSING: Self = Self(1 << 4);

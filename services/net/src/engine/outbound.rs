@@ -27,7 +27,7 @@ pub struct OutboundQueue {
     bytes: Vec<u8>,
     /// Number of bytes at the front of `bytes` that were sent already.
     sent_bytes: usize,
-    above: bool,
+    is_above_high_water: bool,
 }
 
 impl OutboundQueue {
@@ -53,7 +53,7 @@ impl OutboundQueue {
     /// mark.
     #[must_use]
     pub fn is_above_high_water(&self) -> bool {
-        self.above
+        self.is_above_high_water
     }
 
     /// Queues bytes; returns [`WaterMarkCrossing::High`] if the queue thereby rises above `high_bytes`.
@@ -76,8 +76,8 @@ impl OutboundQueue {
             self.sent_bytes = 0;
         }
         self.bytes.extend_from_slice(bytes);
-        let crossed = !self.above && queued_bytes > high_bytes;
-        self.above |= crossed;
+        let crossed = !self.is_above_high_water && queued_bytes > high_bytes;
+        self.is_above_high_water |= crossed;
         Ok(crossed.then_some(WaterMarkCrossing::High))
     }
 
@@ -103,8 +103,8 @@ impl OutboundQueue {
             self.bytes = Vec::new();
             self.sent_bytes = 0;
         }
-        let crossed = self.above && self.len() <= low_bytes;
-        self.above &= !crossed;
+        let crossed = self.is_above_high_water && self.len() <= low_bytes;
+        self.is_above_high_water &= !crossed;
         crossed.then_some(WaterMarkCrossing::Low)
     }
 }
