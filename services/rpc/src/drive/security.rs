@@ -30,7 +30,7 @@ impl Security {
         }
         #[cfg(not(feature = "tls"))]
         if let Some(files) = &config.tls {
-            return Err(EndpointError::from_security_setup(&files.certificates, NO_FEATURE));
+            return Err(EndpointError::from_security_setup(&files.certificates, NO_TLS_FEATURE));
         }
         Ok(new)
     }
@@ -63,7 +63,7 @@ impl Security {
             }
             #[cfg(not(feature = "tls"))]
             Address::Tls(_) => {
-                Err(EndpointError::from_security_setup(&address.to_string(), NO_FEATURE))
+                Err(EndpointError::from_security_setup(&address.to_string(), NO_TLS_FEATURE))
             }
             _ => Ok(()),
         }
@@ -94,7 +94,7 @@ impl Security {
             }
             #[cfg(not(feature = "tls"))]
             Address::Tls(_) => {
-                Err(EndpointError::from_security_setup(&address.to_string(), NO_FEATURE))
+                Err(EndpointError::from_security_setup(&address.to_string(), NO_TLS_FEATURE))
             }
             _ => Ok(Wire::Socket(fd)),
         }
@@ -102,7 +102,7 @@ impl Security {
 }
 
 #[cfg(not(feature = "tls"))]
-const NO_FEATURE: &str = "this program was built without the feature `tls` of handover-rpc";
+const NO_TLS_FEATURE: &str = "this program was built without the feature `tls` of handover-rpc";
 
 /// Checks that the user at the other end of a Unix socket, as reported by the kernel, is allowed.
 pub(crate) fn check_peer_user(
