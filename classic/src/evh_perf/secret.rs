@@ -44,7 +44,7 @@ pub fn client_tls(args: &EvhPerf) -> anyhow::Result<Option<Arc<ClientTls>>> {
         return Ok(None);
     }
     let verify = match &args.ca {
-        Some(file) => ServerVerification::Roots(roots(file)?),
+        Some(file) => ServerVerification::Roots(load_roots(file)?),
         None => ServerVerification::Nothing,
     };
     let client = TlsClientConfig::new(verify, ClientOptions::default())?;
@@ -63,7 +63,7 @@ fn check_regular_file(file: &Path, option: &str) -> anyhow::Result<()> {
     }
 }
 
-fn roots(file: &Path) -> anyhow::Result<RootCertificates> {
+fn load_roots(file: &Path) -> anyhow::Result<RootCertificates> {
     check_regular_file(file, "--ca")?;
     // The error names the file.
     RootCertificates::from_file(file).map_err(|refused| to_usage_error(format!("--ca {refused}")))
