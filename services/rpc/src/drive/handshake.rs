@@ -202,11 +202,12 @@ impl Handshake {
                 Ok(0) | Err(_) => break,
             }
         }
-        Err(self.timeout_error())
+        Err(self.take_failure())
     }
 
-    /// Returns the error with which this handshake fails at its deadline.
-    pub(crate) fn timeout_error(&mut self) -> CloseReason {
+    /// Returns the reason for closing this connection if the peer does not close it in time: the refusal that was sent to the
+    /// peer, or else the handshake timeout.
+    pub(crate) fn take_failure(&mut self) -> CloseReason {
         self.refused.take().unwrap_or(CloseReason::HandshakeTimeout)
     }
 

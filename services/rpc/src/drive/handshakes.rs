@@ -164,7 +164,7 @@ impl Handshakes {
             let connected = connecting.advance(poll, EventSource::Handshake(number), now_ns);
             let handshake = connected.transpose()?.and_then(|fd| {
                 let address = connecting.address();
-                let wire = security.connect_wire(fd, address)?;
+                let wire = security.new_connector_wire(fd, address)?;
                 Handshake::new_connector(wire, address.clone(), config, security)
             });
             match handshake {
@@ -254,7 +254,7 @@ impl Handshakes {
             Stage::Handshake(mut handshake) => Some(FinishedHandshake {
                 number,
                 connected_to,
-                result: Err(handshake.timeout_error()),
+                result: Err(handshake.take_failure()),
             }),
         }
     }

@@ -70,7 +70,11 @@ impl Security {
     }
 
     /// Returns the byte stream of an accepted connection: TLS or the plain socket, according to the address.
-    pub(crate) fn accept_wire(&self, fd: OwnedFd, address: &Address) -> Result<Wire, CloseReason> {
+    pub(crate) fn new_acceptor_wire(
+        &self,
+        fd: OwnedFd,
+        address: &Address,
+    ) -> Result<Wire, CloseReason> {
         match address {
             #[cfg(feature = "tls")]
             Address::Tls(_) => self.tls.new_server_session(fd).map(|tls| Wire::Tls(Box::new(tls))),
@@ -79,7 +83,7 @@ impl Security {
     }
 
     /// Returns the byte stream of an initiated connection: TLS or the plain socket, according to the address.
-    pub(crate) fn connect_wire(
+    pub(crate) fn new_connector_wire(
         &self,
         fd: OwnedFd,
         address: &Address,

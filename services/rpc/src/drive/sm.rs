@@ -284,12 +284,9 @@ impl SharedMemoryLink {
     #[inline]
     fn mark_read(&mut self) {
         self.received_count += 1;
+        let progress = &self.segment.end_by_index(self.end_index).progress;
         // Release: pairs with the Acquire in update_progress() of the peer.
-        self.segment
-            .end_by_index(self.end_index)
-            .progress
-            .taken
-            .store(self.received_count, Ordering::Release);
+        progress.taken.store(self.received_count, Ordering::Release);
     }
 
     /// Polls for a message `polls` times. Takes the message if it is the result of `call` and its body is in the slot.

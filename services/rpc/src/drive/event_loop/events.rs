@@ -199,7 +199,7 @@ impl EventLoop {
         address: Address,
         remote: Option<IpAddr>,
     ) -> Result<(), CloseReason> {
-        let wire = self.security.accept_wire(fd, &address)?;
+        let wire = self.security.new_acceptor_wire(fd, &address)?;
         let deadline_ns = self.handshake_deadline_ns();
         let parts = (&self.poll, &self.config, &self.security);
         let number = self.handshakes.accept(wire, (address, remote), deadline_ns, parts)?;
