@@ -36,7 +36,7 @@ const CLIENT_STACK_BYTES: usize = 128 << 10;
 /// Pause before a message is answered, in all demos except hello3.
 const ANSWER_PAUSE: Duration = Duration::from_secs(10);
 const ANSWER_PAUSE_OF_HELLO3: Duration = Duration::from_millis(1);
-/// Number of messages that a machine sends to itself between two checks of its timers: about 10 µs.
+/// Number of messages that a machine sends to itself between two checks of its timers, which takes about 10 µs.
 const MESSAGES_PER_TIMER_CHECK: u32 = 4096;
 /// Maximum number of message ids; the table of ids has two more entries, for the timers.
 const IDS_MAX: u64 = KIND_MAX as u64 - 1;

@@ -104,7 +104,7 @@ impl Client {
         self.received_count >= self.total_count
     }
 
-    /// Stops sending: only the echoes of outstanding messages are still expected.
+    /// Stops sending; afterwards only the echoes of outstanding messages are expected.
     pub fn finish(&mut self) {
         self.total_count = self.total_count.min(self.sent_count);
         self.goal_count = self.sent_count;

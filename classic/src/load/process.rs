@@ -133,8 +133,8 @@ fn listening_inodes(table: &str, port: u16) -> impl Iterator<Item = String> {
         .filter_map(move |(at, _, inode)| (at == port).then_some(inode))
 }
 
-/// Maximum number of a process's descriptors read: a server listens before it accepts, and has few
-/// descriptors by then.
+/// Maximum number of descriptors read of a process, which suffices because a server listens before it accepts, and has
+/// few descriptors by then.
 const DESCRIPTORS_READ_MAX: usize = 1000;
 /// Number of first descriptors, which are read by number without listing. Each listed descriptor
 /// costs the kernel an inode in /proc: with 120 processes that held a million connections, up to 19

@@ -198,8 +198,8 @@ impl PointToPointProgram for Bandwidth {
 }
 
 impl Bandwidth {
-    /// Rejects buffers larger than the available memory: every page of them is touched, and the
-    /// machine would run out of memory.
+    /// Rejects buffers larger than the available memory, because every page of them is touched, and the machine would
+    /// run out of memory.
     fn check_free_memory(&self) -> anyhow::Result<()> {
         let count = if self.options.is_alone() && !self.options.partner { 2 } else { 1 };
         let (bytes, Some(free)) = (self.buffer_bytes, free_bytes()) else { return Ok(()) };

@@ -15,7 +15,7 @@ use std::time::Duration;
 const NOOP: Method = Method::new("noop");
 const STOP: Method = Method::new("stop");
 
-/// Maximum number of timed calls: each needs 8 bytes.
+/// Maximum number of timed calls, each of which needs 8 bytes.
 const ITERATIONS_MAX: u64 = 1_000_000_000;
 const PAYLOAD_BYTES_MAX: u64 = 1 << 26;
 /// Deadline of each call with `-T`.

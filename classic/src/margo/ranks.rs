@@ -25,7 +25,7 @@ struct Launcher {
     job: &'static [&'static [&'static str]],
 }
 
-/// Known launchers, inner ones first: mpiexec may run within a Slurm job, and srun may use PMI.
+/// Known launchers, inner ones first, because mpiexec may run within a Slurm job, and srun may use PMI.
 const LAUNCHERS: &[Launcher] = &[
     // Open MPI
     Launcher {

@@ -20,8 +20,8 @@ pub(crate) fn unacknowledged_bytes(fd: BorrowedFd<'_>) -> Result<usize, Errno> {
     Ok(usize::try_from(bytes).unwrap_or(0))
 }
 
-/// Maximum length, in bytes, of a message that is copied in words of constant size: for so few
-/// bytes a call of `memcpy` takes longer than the copy.
+/// Maximum length, in bytes, of a message that is copied in words of constant size, because for so few bytes a
+/// call of `memcpy` takes longer than the copy.
 pub(crate) const SHORT_MESSAGE_BYTES_MAX: usize = 32;
 
 /// Appends the four bytes of `head` and up to [`SHORT_MESSAGE_BYTES_MAX`] bytes of `bytes`. The vector's length is read

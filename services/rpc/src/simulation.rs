@@ -558,7 +558,7 @@ impl Simulation {
         *self.outcome_counts.entry(what).or_default() += 1;
     }
 
-    /// Asserts that the connection may be closed: a fault was injected, or its peer queued more than allowed.
+    /// Asserts that the connection may be closed, because a fault was injected or its peer queued more than allowed.
     fn assert_may_close(&self, connection: u64, why: &impl std::fmt::Display) {
         let Some(it) = self.connections.get(&connection) else { return };
         let is_flooded = it.cable.is_flooded() && self.settings.queued_bytes_max <= 4096;

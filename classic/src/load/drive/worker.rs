@@ -19,7 +19,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Size in bytes at which a send is full: no more messages are added to it.
+/// Size of a send, in bytes, above which no more messages are added to it.
 const SEND_BYTES: usize = 1 << 16;
 /// Maximum number of events taken from epoll at a time.
 const READY_MAX: usize = 256;

@@ -31,9 +31,9 @@ pub(crate) enum TimerPurpose {
     Housekeep,
     /// Retry of accepting after a lack of descriptors, as other parts of the process may have closed some.
     RetryAccept,
-    /// End of normal reading after a stop request: each connection gets at most one more message.
+    /// End of normal reading after a stop request; afterwards at most one more message of each connection is delivered.
     LastMessages,
-    /// End of the grace period after a stop request: all open connections are closed.
+    /// End of the grace period after a stop request, at which all open connections are closed.
     GraceEnd,
 }
 

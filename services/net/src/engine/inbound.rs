@@ -20,7 +20,7 @@ pub struct DeliveryResult {
     pub is_stopped: bool,
 }
 
-/// Receive buffer of a connection: owns memory only while it holds an incomplete message or
+/// Receive buffer of a connection, which owns memory only while it holds an incomplete message or
 /// messages that are not to be delivered yet.
 ///
 /// A byte is copied here at most once, however the network cuts the stream; most are never copied,

@@ -15,13 +15,13 @@ pub struct SendQueueOverflow {
 /// Crossing of the high- or low-water mark by a send queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaterMarkCrossing {
-    /// The queue has risen above the high-water mark: the program should pause sending.
+    /// The queue has risen above the high-water mark, so the program should pause sending.
     High,
-    /// The queue has drained to the low-water mark: the program may continue sending.
+    /// The queue has drained to the low-water mark, so the program may continue sending.
     Low,
 }
 
-/// Send queue of a connection: owns memory only while bytes are queued.
+/// Send queue of a connection, which owns memory only while bytes are queued.
 #[derive(Debug, Default)]
 pub struct OutboundQueue {
     bytes: Vec<u8>,

@@ -105,7 +105,7 @@ impl RequestSink for DeferringSink {
     }
 }
 
-/// Event loop of an endpoint: its state except for its handlers.
+/// Event loop of an endpoint, with the endpoint's state except for the handlers.
 pub struct EventLoop {
     pub(crate) config: Config,
     pub(crate) security: Security,

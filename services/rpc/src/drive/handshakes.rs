@@ -72,7 +72,7 @@ impl Handshakes {
         self.entries.len()
     }
 
-    /// Returns an unused number: neither of a handshake nor of a result that was not returned yet.
+    /// Returns a number that neither a handshake has nor a result that was not returned yet.
     fn free_number(&self) -> Result<u32, Errno> {
         let has_result = |at: usize| self.results.iter().any(|(it, _)| *it as usize == at);
         let is_free = |at: usize| self.entries.get(at).is_none_or(Option::is_none);

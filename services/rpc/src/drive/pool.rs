@@ -370,7 +370,7 @@ fn run_worker(shared: &PoolShared) {
     }
 }
 
-/// Body of a fiber: handles one request, if there is one that was not withdrawn and whose peer reads its answers.
+/// Body of a fiber, which handles one waiting request of a peer that reads its answers, if there is one.
 #[cfg(feature = "fibers")]
 fn work_once(shared: &Arc<PoolShared>) {
     let mut queue = lock_ignoring_poison(&shared.queue);

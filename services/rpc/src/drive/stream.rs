@@ -19,8 +19,8 @@ const DIRECT_READ_BYTES_MIN: u64 = 1 << 14;
 /// frame, but little of the data that may follow.
 const SPARE_BYTES: usize = 256;
 
-/// Maximum wait in a read if another event, too, can report the peer's exit: after that, the thread
-/// waits in epoll for everything together.
+/// Maximum wait in a read if another event, too, can report the peer's exit; afterwards the thread waits in
+/// epoll for all events.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 
 /// One end of a connection over a byte stream.
@@ -344,7 +344,7 @@ impl StreamLink {
         Ok(T::default())
     }
 
-    /// Returns the result of a read without data: an error if the peer has closed the connection.
+    /// Returns the result of a read without data, which is an error if the peer has closed the connection.
     fn nothing_received<T>(&self) -> Result<Option<T>, CloseReason> {
         if self.has_hung_up { Err(CloseReason::ClosedByPeer) } else { Ok(None) }
     }

@@ -87,7 +87,7 @@ struct CableState {
     is_silent: bool,
     /// `true` if a peer was disconnected because it does not read.
     is_flooded: bool,
-    /// `true` for an end whose process was killed: it reads nothing, and what it still sends does not arrive.
+    /// `true` for an end whose process was killed; the end reads nothing, and bytes that it still sends do not arrive.
     is_killed: [bool; 2],
 }
 

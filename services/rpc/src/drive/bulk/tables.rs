@@ -200,7 +200,7 @@ impl RegisteredMemory {
 pub(crate) enum Attachment {
     Requested(BulkHandle),
     Attached(Arc<RemoteMemory>),
-    /// The memory cannot be accessed directly: transfers use messages.
+    /// The memory cannot be accessed directly, so transfers use messages.
     Denied,
 }
 
