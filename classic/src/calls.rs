@@ -43,15 +43,15 @@ With the defaults all of it takes some minutes."
 pub struct Calls {
     /// Calls for each row, in millions
     #[arg(short = 'm', value_name = "MILLIONS", default_value_t = 100.0)]
-    #[arg(value_parser = super::number(super::MILLIONS))]
+    #[arg(value_parser = super::number_parser(super::MILLIONS_RANGE))]
     millions: f64,
     /// Calls of each process that is measured from its start to its exit
     #[arg(long, value_name = "COUNT", default_value_t = 20_000_000)]
-    #[arg(value_parser = super::whole(1..=CALLS_MAX))]
+    #[arg(value_parser = super::whole_number_parser(1..=CALLS_MAX))]
     calls: u64,
     /// Runs of each such process; the median and the best of the runs are shown
     #[arg(long, value_name = "COUNT", default_value_t = 24)]
-    #[arg(value_parser = super::whole(1..=RUNS_MAX))]
+    #[arg(value_parser = super::whole_number_parser(1..=RUNS_MAX))]
     runs: u64,
     /// Folder for traces, in addition to /dev/shm: on a disk, or a network file system
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]

@@ -13,4 +13,4 @@ const FIBERS_MAX: u64 = 1_000_000;
 const SECONDS_MAX: u64 = 86_400;
 
 /// Range of a sleep, in milliseconds: up to an hour.
-const MILLISECONDS: RangeInclusive<f64> = 0.001..=3_600_000.0;
+const SLEEP_MS_RANGE: RangeInclusive<f64> = 0.001..=3_600_000.0;

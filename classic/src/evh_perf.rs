@@ -34,9 +34,9 @@ pub fn run(args: &EvhPerf, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     if args.part.is_some() {
         return match (args.connect, args.eventhandler) {
-            (true, _) => connect::run_part(args),
-            (_, true) => serve::run_part(args),
-            _ => client::run_part(args),
+            (true, _) => connect::run_as_worker(args),
+            (_, true) => serve::run_as_worker(args),
+            _ => client::run_as_worker(args),
         };
     }
     let signals = Signals::new()?;
@@ -89,7 +89,7 @@ impl Signals {
 
     /// Returns the result of a program that completed its work after a signal: exit code 130 after
     /// SIGINT, or else success.
-    fn ended(&self) -> anyhow::Result<()> {
+    fn exit_result(&self) -> anyhow::Result<()> {
         // Relaxed: the flag publishes no other data.
         match self.interrupted.load(Ordering::Relaxed) {
             true => Err(ChildExit(130).into()),

@@ -22,7 +22,7 @@ use handover_suite::event::drive::{
     self, HandlerLookup, KindMessage, KindPartner, LinearHandlerTable,
 };
 use log::{DemoLog, TRACING_TARGET};
-use policy::{Demo, FirstMessage, SentLine};
+use policy::{DemoPolicy, FirstMessage, SentLineFormat};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,11 +34,11 @@ const THREADS_MAX: u64 = 1024;
 /// Stack size of a client: enough for its handler and a printed line.
 const CLIENT_STACK_BYTES: usize = 128 << 10;
 /// Pause before a message is answered, in all demos except hello3.
-const IDLE: Duration = Duration::from_secs(10);
-const IDLE_OF_TWO_THREADS: Duration = Duration::from_millis(1);
-/// Number of messages that a machine sends to itself between two checks of its timers: about 10 µs.
-const MESSAGES_PER_ROUND: u32 = 4096;
-/// Maximum number of message ids: the table has two more, for the timers.
+const ANSWER_PAUSE: Duration = Duration::from_secs(10);
+const ANSWER_PAUSE_OF_HELLO3: Duration = Duration::from_millis(1);
+/// Number of messages that a machine sends to itself between two checks of its timers, which takes about 10 µs.
+const MESSAGES_PER_TIMER_CHECK: u32 = 4096;
+/// Maximum number of message ids; the table of ids has two more entries, for the timers.
 const IDS_MAX: u64 = KIND_MAX as u64 - 1;
 /// Default number of message ids, as in the original's last measurements.
 const IDS_DEFAULT: u64 = 20;
@@ -73,7 +73,7 @@ pub struct DemoOptions {
     #[arg(short = 'n', long = "no-header")]
     no_header: bool,
     /// Time until the QUIT timer expires, with or without a fraction
-    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = super::number(super::SECONDS))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = super::number_parser(super::SECONDS_RANGE))]
     seconds: f64,
     /// Pin the threads: near, far, smt or same [default: not pinned]
     #[arg(long, value_name = "NAME")]
@@ -102,14 +102,19 @@ impl DemoOptions {
     }
 
     /// Returns the behaviour of a machine without the QUIT timer.
-    fn policy(&self, opener: FirstMessage, cpu: Option<u32>, idle: Duration) -> Demo {
-        Demo::new(self.liveloop, opener, None, cpu, idle)
+    fn machine_policy(&self, opener: FirstMessage, cpu: Option<u32>, idle: Duration) -> DemoPolicy {
+        DemoPolicy::new(self.liveloop, opener, None, cpu, idle)
     }
 
     /// Returns the behaviour of the machine that has the QUIT timer.
-    fn main_policy(&self, opener: FirstMessage, cpu: Option<u32>, idle: Duration) -> Demo {
+    fn main_machine_policy(
+        &self,
+        opener: FirstMessage,
+        cpu: Option<u32>,
+        idle: Duration,
+    ) -> DemoPolicy {
         let stops_after = Duration::from_secs_f64(self.seconds);
-        Demo::new(self.liveloop, opener, Some(stops_after), cpu, idle)
+        DemoPolicy::new(self.liveloop, opener, Some(stops_after), cpu, idle)
     }
 }
 
@@ -154,7 +159,7 @@ impl From<Wake> for WakeWhen {
 
 /// Options for the notification of a thread to which a message is sent.
 #[derive(Debug, Args)]
-struct Notifying {
+struct NotifyOptions {
     /// Wait in epoll without spinning, and notify through an eventfd, as evm_message_pass() does
     #[arg(long)]
     fds: bool,
@@ -163,7 +168,7 @@ struct Notifying {
     wake: Option<Wake>,
 }
 
-impl Notifying {
+impl NotifyOptions {
     fn config(&self) -> Config {
         let default = if self.fds { Wake::Always } else { Wake::Asleep };
         let wake = self.wake.unwrap_or(default);
@@ -198,12 +203,12 @@ pub struct Hello3 {
     #[command(flatten)]
     options: DemoOptions,
     #[command(flatten)]
-    notifying: Notifying,
+    notifying: NotifyOptions,
     /// Lookup of a message's handler by the message's id
     #[arg(long, value_enum, default_value_t = LookupKind::Direct, value_name = "HOW")]
     lookup: LookupKind,
     /// Registered message ids, the last of which is sent [default: 20]
-    #[arg(long, value_name = "COUNT", value_parser = super::whole(1..=IDS_MAX))]
+    #[arg(long, value_name = "COUNT", value_parser = super::whole_number_parser(1..=IDS_MAX))]
     ids: Option<u64>,
 }
 
@@ -217,17 +222,17 @@ enum LookupKind {
     Match,
 }
 
-/// One thread serves many, each by its address (EVM's hello4), or all by topic (hello5).
+/// One thread serves many other threads: each by its address (EVM's hello4), or all by topic (hello5).
 #[derive(Debug, Args)]
 #[command(after_help = COUNT_HELP)]
 pub struct HelloMany {
     #[command(flatten)]
     options: DemoOptions,
     #[command(flatten)]
-    notifying: Notifying,
+    notifying: NotifyOptions,
     /// Threads that are served
     #[arg(value_name = "num_additional_threads", default_value_t = 1)]
-    #[arg(value_parser = super::whole(0..=THREADS_MAX))]
+    #[arg(value_parser = super::whole_number_parser(0..=THREADS_MAX))]
     threads: u64,
 }
 
@@ -245,9 +250,10 @@ pub fn run_hello1(args: &Hello1) -> anyhow::Result<()> {
     };
     let environment = Environment::new("DEMO1EVM", &args.options, 0)?;
     let cpu = args.options.cpus(1)?[0];
-    let policy = args.options.main_policy(FirstMessage::FirstWhenIdle, cpu, IDLE);
+    let policy = args.options.main_machine_policy(FirstMessage::FirstWhenIdle, cpu, ANSWER_PAUSE);
     let thread = ThreadConfig { wake_when: wake.into(), ..ThreadConfig::default() };
-    let config = Config { messages_per_round_max: MESSAGES_PER_ROUND, thread, ..Config::default() };
+    let config =
+        Config { messages_per_round_max: MESSAGES_PER_TIMER_CHECK, thread, ..Config::default() };
     let machine = with_descriptor_hint(drive::new_self_sender(via, policy, config))?;
     run_machines(&environment, machine, no_others(), |it| &it.policy)
 }
@@ -262,29 +268,28 @@ pub fn run_hello3(args: &Hello3) -> anyhow::Result<()> {
     let cpus = options.cpus(2)?;
     let to = |evm_id| match args.lookup {
         // Without ids, as in the oldest measurement, whose line does not name the receiver.
-        LookupKind::Match => SentLine::Plain,
-        LookupKind::Direct | LookupKind::Search => SentLine::To { evm_id },
+        LookupKind::Match => SentLineFormat::Plain,
+        LookupKind::Direct | LookupKind::Search => SentLineFormat::To { evm_id },
     };
     let policies = [
         options
-            .main_policy(FirstMessage::Second, cpus[0], IDLE_OF_TWO_THREADS)
-            .with_sent_line(to(1)),
-        options.policy(FirstMessage::First, cpus[1], IDLE_OF_TWO_THREADS).with_sent_line(to(0)),
+            .main_machine_policy(FirstMessage::Second, cpus[0], ANSWER_PAUSE_OF_HELLO3)
+            .with_sent_line_format(to(1)),
+        options
+            .machine_policy(FirstMessage::First, cpus[1], ANSWER_PAUSE_OF_HELLO3)
+            .with_sent_line_format(to(0)),
     ];
     let config = args.notifying.config();
     match args.lookup {
-        LookupKind::Direct => run_pair_by_id::<HandlerTable<KindPartner<Demo>, KindMessage>>(
+        LookupKind::Direct => run_pair_by_id::<HandlerTable<KindPartner<DemoPolicy>, KindMessage>>(
             &environment,
             policies,
             ids_count,
             config,
         ),
-        LookupKind::Search => run_pair_by_id::<LinearHandlerTable<KindPartner<Demo>, KindMessage>>(
-            &environment,
-            policies,
-            ids_count,
-            config,
-        ),
+        LookupKind::Search => run_pair_by_id::<
+            LinearHandlerTable<KindPartner<DemoPolicy>, KindMessage>,
+        >(&environment, policies, ids_count, config),
         LookupKind::Match => {
             run_pair(&environment, with_descriptor_hint(drive::new_pair(policies, config))?, |it| {
                 &it.policy
@@ -295,15 +300,15 @@ pub fn run_hello3(args: &Hello3) -> anyhow::Result<()> {
 
 fn run_pair_by_id<L>(
     environment: &Environment,
-    policies: [Demo; 2],
+    policies: [DemoPolicy; 2],
     ids_count: usize,
     config: Config,
 ) -> anyhow::Result<()>
 where
-    L: HandlerLookup<Demo> + Send + 'static,
+    L: HandlerLookup<DemoPolicy> + Send + 'static,
 {
     let machines =
-        with_descriptor_hint(drive::new_pair_by_id::<Demo, L>(policies, ids_count, config))?;
+        with_descriptor_hint(drive::new_pair_by_id::<DemoPolicy, L>(policies, ids_count, config))?;
     run_pair(environment, machines, |it| &it.caller().policy)
 }
 
@@ -311,7 +316,7 @@ where
 fn run_pair<H>(
     environment: &Environment,
     [mut first, second]: [Machine<H>; 2],
-    policy: impl Fn(&H) -> &Demo,
+    policy: impl Fn(&H) -> &DemoPolicy,
 ) -> anyhow::Result<()>
 where
     H: Handler + Send + 'static,
@@ -327,7 +332,8 @@ pub fn run_hello4(args: &HelloMany) -> anyhow::Result<()> {
     // With this tag and this text in all documented transcripts.
     let environment = Environment::new("DEMO3EVM", &args.options, args.threads)?;
     let (server, clients) = args.policies()?;
-    let clients = clients.into_iter().map(|client| client.with_sent_line(SentLine::FirstJoined));
+    let clients =
+        clients.into_iter().map(|client| client.with_sent_line_format(SentLineFormat::FirstJoined));
     let (server, clients) = with_descriptor_hint(drive::new_server_with_clients(
         server,
         clients,
@@ -360,16 +366,21 @@ fn with_descriptor_hint<T>(machines: Result<T, MachineError>) -> anyhow::Result<
 
 impl HelloMany {
     /// Returns the behaviour of the server and of each client.
-    fn policies(&self) -> anyhow::Result<(Demo, Vec<Demo>)> {
+    fn policies(&self) -> anyhow::Result<(DemoPolicy, Vec<DemoPolicy>)> {
         let options = &self.options;
         let mut cpus = options.cpus(self.threads as usize + 1)?.into_iter();
-        let server = options.main_policy(FirstMessage::Second, cpus.next().flatten(), IDLE);
-        Ok((server, cpus.map(|cpu| options.policy(FirstMessage::First, cpu, IDLE)).collect()))
+        let server =
+            options.main_machine_policy(FirstMessage::Second, cpus.next().flatten(), ANSWER_PAUSE);
+        Ok((
+            server,
+            cpus.map(|cpu| options.machine_policy(FirstMessage::First, cpu, ANSWER_PAUSE))
+                .collect(),
+        ))
     }
 }
 
 /// Returns an empty list of further machines, of an arbitrary type.
-fn no_others() -> Vec<Machine<drive::SelfSendHandler<Demo>>> {
+fn no_others() -> Vec<Machine<drive::SelfSendHandler<DemoPolicy>>> {
     Vec::new()
 }
 
@@ -380,6 +391,7 @@ struct Environment {
     interrupted: Arc<AtomicBool>,
 }
 
+/// Measurements of a demo, printed at its end.
 struct Outcome {
     handled: u64,
     took: Duration,
@@ -478,7 +490,7 @@ fn run_machines<M, O>(
     environment: &Environment,
     mut main: Machine<M>,
     others: Vec<Machine<O>>,
-    policy: impl Fn(&M) -> &Demo,
+    policy: impl Fn(&M) -> &DemoPolicy,
 ) -> anyhow::Result<()>
 where
     M: Handler,
@@ -564,7 +576,7 @@ mod tests {
             (true, Some(Wake::Always), always),
             (true, Some(Wake::Asleep), (ParkOn::Descriptor, WakeWhen::Asleep)),
         ] {
-            let thread = Notifying { fds, wake }.config().thread;
+            let thread = NotifyOptions { fds, wake }.config().thread;
             assert_eq!((thread.park_on, thread.wake_when), expected, "{fds}, {wake:?}");
             let spins = thread.spin.spin_ns_max > 0;
             assert_eq!(spins, thread.park_on == ParkOn::Auto, "{fds}, {wake:?}");

@@ -26,7 +26,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::thread;
 
-/// ClassicProgram program with its arguments.
+/// Classic program with its arguments.
 #[derive(Debug, Subcommand)]
 pub enum Program {
     /// A machine sends itself a message (classic)
@@ -35,9 +35,9 @@ pub enum Program {
     Hello2(hello::Hello2),
     /// Two threads send each other a message (classic)
     Hello3(hello::Hello3),
-    /// One thread serves many (classic)
+    /// One thread serves many other threads, each by its address (classic)
     Hello4(hello::HelloMany),
-    /// One thread serves many, by topic (classic)
+    /// One thread posts to many other threads by topic (classic)
     Hello5(hello::HelloMany),
     /// Clients hand packets to a scheduler's arbiter, without a lock (classic)
     Sched(sched::Sched),
@@ -105,7 +105,9 @@ impl Program {
 }
 
 /// Returns a parser of whole numbers within bounds.
-fn whole(bounds: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + Clone {
+fn whole_number_parser(
+    bounds: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<u64, String> + Clone {
     move |text| {
         let value = text.parse().ok().filter(|value| bounds.contains(value));
         let is_fraction = text.parse().is_ok_and(|value: f64| value.fract() != 0.0);
@@ -115,7 +117,7 @@ fn whole(bounds: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + 
 }
 
 /// Returns a parser of numbers within bounds.
-fn number(bounds: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, String> + Clone {
+fn number_parser(bounds: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, String> + Clone {
     move |text| {
         let must = if text.parse::<f64>().is_ok() { "must lie in" } else { "must be a number in" };
         let value = text.parse().ok().filter(|value| bounds.contains(value));
@@ -125,12 +127,12 @@ fn number(bounds: RangeInclusive<f64>) -> impl Fn(&str) -> Result<f64, String> +
 
 /// Range of the number of operations for a row of a table, in millions: up to days. The originals
 /// take whole numbers; a fraction is for a short test.
-const MILLIONS: RangeInclusive<f64> = 0.001..=1e6;
+const MILLIONS_RANGE: RangeInclusive<f64> = 0.001..=1e6;
 /// Range of the duration of a demo or of a run of sched, in seconds: up to a year.
-const SECONDS: RangeInclusive<f64> = 0.001..=31_536_000.0;
+const SECONDS_RANGE: RangeInclusive<f64> = 0.001..=31_536_000.0;
 
 /// Parses the number of a CPU that this process may use.
-fn core(text: &str) -> Result<u32, String> {
+fn parse_cpu(text: &str) -> Result<u32, String> {
     let allowed = topology::allowed_cpus();
     text.parse().ok().filter(|core| allowed.contains(core)).ok_or_else(|| {
         let list: Vec<String> = allowed.iter().map(u32::to_string).collect();
@@ -148,7 +150,7 @@ fn free_bytes() -> Option<u64> {
 
 /// Returns a command that runs a classic program as a subcommand of this binary, whatever the names
 /// of this process and of its binary.
-fn own_program(name: &str) -> anyhow::Result<Command> {
+fn own_program_command(name: &str) -> anyhow::Result<Command> {
     let binary = std::env::current_exe().context("find the path of this program")?;
     let mut command = Command::new(binary);
     command.arg0("handover").arg(name);
@@ -164,7 +166,7 @@ fn own_arguments(name: &str) -> impl Iterator<Item = OsString> {
 
 /// Runs a body on one thread for each CPU named, and waits for all of them. No thread runs the body before all have
 /// been started; if one cannot be started, the body does not run at all and the result is an error.
-fn on_threads<T: Send>(
+fn run_on_cpus<T: Send>(
     cpus: &[u32],
     body: impl Fn(usize) -> anyhow::Result<T> + Sync,
 ) -> anyhow::Result<Vec<T>> {

@@ -12,10 +12,10 @@ mod secure;
 mod socket;
 pub mod wire;
 
-pub use drive::{Event, Load, Progress, Report};
+pub use drive::{Event, Load, LoadReport, Progress};
 pub use engine::{Client, MessageQuota};
 pub use error::{Fault, LoadError, PlanError};
 pub use latencies::{ConnectionShares, LatencyHistograms, LinearHistogram};
-pub use plan::{LoadAmount, Plan};
+pub use plan::{LoadAmount, LoadPlan};
 pub use schedule::Schedule;
 pub use secure::{ClientTls, Encryption, EncryptionError};

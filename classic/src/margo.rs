@@ -79,7 +79,7 @@ pub struct Options {
     rank: Option<u32>,
     /// Maximum wait for the other rank, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
-    #[arg(value_parser = crate::whole(1..=WAIT_S_MAX))]
+    #[arg(value_parser = crate::whole_number_parser(1..=WAIT_S_MAX))]
     wait: u64,
     /// Pin both ranks, by their distance: near, far, smt or same [default: near without a launcher;
     /// not pinned with one]
@@ -134,7 +134,7 @@ enum Role {
 }
 
 /// Ways in which rank 1 receives the address of rank 0.
-enum Via {
+enum AddressSource {
     /// Rank 1 starts rank 0 as its child process.
     Alone,
     /// Rank 1 reads the address from a file named after the job.
@@ -147,7 +147,7 @@ enum Via {
 }
 
 /// A point-to-point program with a server and a client.
-pub trait Program {
+pub trait PointToPointProgram {
     const NAME: &'static str;
 
     fn options(&self) -> &Options;
@@ -168,7 +168,7 @@ pub trait Program {
 }
 
 /// Runs the server or the client, depending on the rank of this process.
-pub fn run(program: &impl Program, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn run(program: &impl PointToPointProgram, out: &mut dyn Write) -> anyhow::Result<()> {
     run_side(program, out).map_err(|error| match error.downcast_ref::<CallError>() {
         // The loss may be noticed within a call or between two calls.
         Some(CallError::Disconnected(_) | CallError::Stale) => {
@@ -178,7 +178,7 @@ pub fn run(program: &impl Program, out: &mut dyn Write) -> anyhow::Result<()> {
     })
 }
 
-fn run_side<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> {
+fn run_side<P: PointToPointProgram>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> {
     let options = program.options();
     options.check_certificates()?;
     let interrupted = console::interrupt_flag().context("listen for signals")?;
@@ -190,38 +190,38 @@ fn run_side<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> 
             // when it ends.
             let never = AtomicBool::new(false);
             let limit = match via {
-                Via::Alone => WaitLimit::new(Duration::from_secs(options.wait), &never),
+                AddressSource::Alone => WaitLimit::new(Duration::from_secs(options.wait), &never),
                 _ => limit,
             };
             serve(program, via, limit, out)
         }
         Role::Client => {
-            options.note_transport(P::NAME);
+            options.explain_transport(P::NAME);
             let config = program.config(options.config()?);
             // Rank 0 waits for this rank to connect while `meeting` is open.
-            type Meeting = Option<Box<dyn Any>>;
-            let (partner, address, meeting): (_, _, Meeting) = match via {
-                Via::Alone => {
+            type OpenMeeting = Option<Box<dyn Any>>;
+            let (partner, address, meeting): (_, _, OpenMeeting) = match via {
+                AddressSource::Alone => {
                     let (partner, address) = Partner::start(P::NAME, limit)?;
                     (Some(partner), address, None)
                 }
-                Via::File(place) => {
+                AddressSource::File(place) => {
                     let (address, file) = place.wait_for_address(limit)?;
                     (None, address, Some(Box::new(file)))
                 }
-                Via::Host(place, job) => {
+                AddressSource::Host(place, job) => {
                     let (address, endpoint) = meeting::address_from_host(&place, &job, limit)?;
                     (None, address, Some(Box::new(endpoint)))
                 }
                 #[cfg(feature = "mpi")]
-                Via::Mpi(met) => (None, met.receive_address()?, None),
+                AddressSource::Mpi(met) => (None, met.receive_address()?, None),
             };
             // Rank 0 inherits this process's CPUs: it has been started before this rank keeps only one of them.
-            let mut endpoint = Endpoint::new(options.place(config, side, partner.is_some())?)?;
+            let mut endpoint = Endpoint::new(options.pin_rank(config, side, partner.is_some())?)?;
             let peer = endpoint.connect(&address)?;
             drop(meeting);
             let called = program.call(&mut endpoint, peer, &interrupted, out);
-            options.diagnose(&endpoint, side)?;
+            options.write_diagnostics(&endpoint, side)?;
             drop(endpoint);
             match partner {
                 Some(partner) => called.and(partner.end()),
@@ -231,30 +231,30 @@ fn run_side<P: Program>(program: &P, out: &mut dyn Write) -> anyhow::Result<()> 
     }
 }
 
-fn serve<P: Program>(
+fn serve<P: PointToPointProgram>(
     program: &P,
-    via: Via,
+    via: AddressSource,
     limit: WaitLimit<'_>,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let options = program.options();
     let at = options.transport.address.clone();
     let config = program.config(options.config()?);
-    let is_alone = matches!(via, Via::Alone);
-    let mut endpoint = Endpoint::new(options.place(config, Role::Server, is_alone)?)?;
+    let is_alone = matches!(via, AddressSource::Alone);
+    let mut endpoint = Endpoint::new(options.pin_rank(config, Role::Server, is_alone)?)?;
     program.register(&mut endpoint)?;
     let peer = match via {
-        Via::Alone => {
+        AddressSource::Alone => {
             writeln!(out, "{}", endpoint.listen(&at)?)?;
             out.flush()?;
-            first_peer(&mut endpoint, limit, || false)?
+            wait_for_rank_1(&mut endpoint, limit, || false)?
         }
-        Via::File(place) => {
+        AddressSource::File(place) => {
             let address = endpoint.listen(&at)?;
             let published = place.publish(&address)?;
-            first_peer(&mut endpoint, limit, || published.is_released())?
+            wait_for_rank_1(&mut endpoint, limit, || published.is_released())?
         }
-        Via::Host(place, job) => {
+        AddressSource::Host(place, job) => {
             let host = place.rsplit_once(':').map_or(place.as_str(), |(host, _)| host);
             let address = endpoint.listen(&match at {
                 Address::Tcp(at) if at.is_empty() => Address::Tcp(format!("{host}:0")),
@@ -262,16 +262,16 @@ fn serve<P: Program>(
                 at => at,
             })?;
             let mut met = meeting::wait_at_host(&place, &job, &address, limit)?;
-            first_peer(&mut endpoint, limit, || met.is_released())?
+            wait_for_rank_1(&mut endpoint, limit, || met.is_released())?
         }
         #[cfg(feature = "mpi")]
-        Via::Mpi(met) => {
+        AddressSource::Mpi(met) => {
             met.send_address(at, |at| endpoint.listen(at))?;
-            first_peer(&mut endpoint, limit, || false)?
+            wait_for_rank_1(&mut endpoint, limit, || false)?
         }
     };
     let stopped = endpoint.serve_while_connected(peer);
-    options.diagnose(&endpoint, Role::Server)?;
+    options.write_diagnostics(&endpoint, Role::Server)?;
     match stopped {
         true => Ok(()),
         false => bail!("rank 1 has disconnected before it sent `stop`"),
@@ -280,7 +280,7 @@ fn serve<P: Program>(
 
 /// Waits for rank 1 to connect. `is_released` returns `true` once rank 1 has released the meeting
 /// file or address: it has connected, or it has exited.
-fn first_peer(
+fn wait_for_rank_1(
     endpoint: &mut Endpoint,
     limit: WaitLimit<'_>,
     mut is_released: impl FnMut() -> bool,
@@ -306,9 +306,9 @@ fn first_peer(
 
 impl Options {
     /// Returns the role of this process, and the way in which rank 1 receives the address of rank 0.
-    fn role(&self, program: &str) -> anyhow::Result<(Role, Via)> {
+    fn role(&self, program: &str) -> anyhow::Result<(Role, AddressSource)> {
         if self.partner {
-            return Ok((Role::Server, Via::Alone));
+            return Ok((Role::Server, AddressSource::Alone));
         }
         let rank = match self.rank {
             Some(number) => Some(Rank::from_option(number)),
@@ -320,7 +320,7 @@ impl Options {
                     "--rendezvous: this process has no rank; use a launcher such as mpiexec, or --rank 0 and --rank 1",
                 ));
             }
-            return Ok((Role::Client, Via::Alone));
+            return Ok((Role::Client, AddressSource::Alone));
         };
         if rank.ranks_count != 2 || rank.number > 1 {
             let (number, count) = (rank.number, rank.ranks_count);
@@ -333,25 +333,27 @@ impl Options {
         if self.rendezvous.is_none()
             && let Some(met) = by_mpi::init_mpi(&rank)?
         {
-            return Ok((side, Via::Mpi(met)));
+            return Ok((side, AddressSource::Mpi(met)));
         }
-        let via = match (&self.rendezvous, rank.here_count) {
+        let via = match (&self.rendezvous, rank.ranks_on_host_count) {
             (Some(place), _) => {
                 let job = rank.job.clone().unwrap_or_else(|| "-".into());
-                Via::Host(place.clone(), format!("{program}.{job}"))
+                AddressSource::Host(place.clone(), format!("{program}.{job}"))
             }
             (None, Some(1)) => {
                 let say =
                     "the ranks are on different hosts: --rendezvous HOST:PORT, of rank 0's host";
                 return Err(to_usage_error(say));
             }
-            (None, _) => Via::File(MeetingFile::for_job(program, &rank.job_on_this_host())?),
+            (None, _) => {
+                AddressSource::File(MeetingFile::for_job(program, &rank.job_on_this_host())?)
+            }
         };
         Ok((side, via))
     }
 
     /// Prints the meaning of the requested transport, if this project names it otherwise.
-    fn note_transport(&self, program: &str) {
+    fn explain_transport(&self, program: &str) {
         let (text, meant) = (&self.transport.text, &self.transport.address);
         if text.trim_end_matches("://") != meant.to_string().trim_end_matches("://") {
             print_error(format_args!("{program}: {text} stands for {meant} here"));
@@ -410,7 +412,7 @@ impl Options {
     }
 
     /// Pins this rank to its CPU, and returns the endpoint configuration for that placement.
-    fn place(&self, config: Config, side: Role, is_alone: bool) -> anyhow::Result<Config> {
+    fn pin_rank(&self, config: Config, side: Role, is_alone: bool) -> anyhow::Result<Config> {
         let usual = is_alone.then_some(Placement::Near);
         if let Some(place) = self.place.or(usual) {
             let placed = Topology::read()?.choose_cpus(place, &topology::allowed_cpus(), 2);
@@ -450,7 +452,7 @@ impl Options {
         self.transport.address.transport().to_string()
     }
 
-    fn diagnose(&self, endpoint: &Endpoint, side: Role) -> anyhow::Result<()> {
+    fn write_diagnostics(&self, endpoint: &Endpoint, side: Role) -> anyhow::Result<()> {
         let Some(file) = &self.diagnostics else { return Ok(()) };
         let path = format!("{file}.{}", u32::from(side == Role::Client));
         let text = serde_json::to_string_pretty(&endpoint.dump())? + "\n";
@@ -477,7 +479,7 @@ impl Drop for Partner {
 impl Partner {
     /// Starts rank 0 of the program of that name; returns the address at which it listens.
     fn start(name: &str, limit: WaitLimit<'_>) -> anyhow::Result<(Self, Address)> {
-        let mut command = crate::own_program(name)?;
+        let mut command = crate::own_program_command(name)?;
         command.arg("--partner").args(crate::own_arguments(name));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         signal_on_parent_exit(&mut command, Signal::KILL);

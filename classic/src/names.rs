@@ -21,11 +21,12 @@ impl ClassicProgram {
 /// Name under which cargo calls the binary: `cargo handover`.
 pub const CARGO_SUBCOMMAND: &str = "cargo-handover";
 
-const HERE: &[&str] = &[""];
-const DEMOS: &[&str] = &["", "build/demos/"];
-const RELEASE: &[&str] = &["", "target/release/"];
-const PERF: &[&str] = &["", "perf-regression/", "tests/perf-regression/", "build/perf-regression/"];
-const TESTS: &[&str] = &["", "tests/"];
+const TOP_FOLDER: &[&str] = &[""];
+const DEMO_FOLDERS: &[&str] = &["", "build/demos/"];
+const RELEASE_FOLDERS: &[&str] = &["", "target/release/"];
+const MARGO_FOLDERS: &[&str] =
+    &["", "perf-regression/", "tests/perf-regression/", "build/perf-regression/"];
+const TEST_FOLDERS: &[&str] = &["", "tests/"];
 
 const fn classic(
     command: &'static str,
@@ -37,22 +38,22 @@ const fn classic(
 
 /// All classic programs.
 pub const CLASSIC_PROGRAMS: &[ClassicProgram] = &[
-    classic("hello1", "hello1_evm", DEMOS),
-    classic("hello2", "hello2_evm", DEMOS),
-    classic("hello3", "hello3_evm", DEMOS),
-    classic("hello4", "hello4_evm", DEMOS),
-    classic("hello5", "hello5_evm", DEMOS),
-    classic("sched", "sched", HERE),
-    classic("trylock", "trylock", HERE),
-    classic("notify", "notify", HERE),
-    classic("calls", "calls", HERE),
-    classic("evh_perf", "evh_perf", RELEASE),
-    classic("margo-p2p-latency", "margo-p2p-latency", PERF),
-    classic("margo-p2p-bw", "margo-p2p-bw", PERF),
-    classic("node-microbench", "node-microbench", PERF),
-    classic("abt-eventual-bench", "abt-eventual-bench", PERF),
-    classic("sweep-abt-eventual-bench", "sweep-abt-eventual-bench.sh", TESTS),
-    classic("plot-abt-eventual-bench", "plot-abt-eventual-bench.sh", TESTS),
+    classic("hello1", "hello1_evm", DEMO_FOLDERS),
+    classic("hello2", "hello2_evm", DEMO_FOLDERS),
+    classic("hello3", "hello3_evm", DEMO_FOLDERS),
+    classic("hello4", "hello4_evm", DEMO_FOLDERS),
+    classic("hello5", "hello5_evm", DEMO_FOLDERS),
+    classic("sched", "sched", TOP_FOLDER),
+    classic("trylock", "trylock", TOP_FOLDER),
+    classic("notify", "notify", TOP_FOLDER),
+    classic("calls", "calls", TOP_FOLDER),
+    classic("evh_perf", "evh_perf", RELEASE_FOLDERS),
+    classic("margo-p2p-latency", "margo-p2p-latency", MARGO_FOLDERS),
+    classic("margo-p2p-bw", "margo-p2p-bw", MARGO_FOLDERS),
+    classic("node-microbench", "node-microbench", MARGO_FOLDERS),
+    classic("abt-eventual-bench", "abt-eventual-bench", MARGO_FOLDERS),
+    classic("sweep-abt-eventual-bench", "sweep-abt-eventual-bench.sh", TEST_FOLDERS),
+    classic("plot-abt-eventual-bench", "plot-abt-eventual-bench.sh", TEST_FOLDERS),
 ];
 
 /// Returns the classic program whose name the binary was called by; `None` for other names.

@@ -16,9 +16,10 @@ use std::hint::black_box;
 use std::io::Write;
 use std::os::unix::ffi::OsStringExt;
 
-/// Environment variables that the original looks up: one that is set, one that is not.
-const SET: &CStr = c"LOGNAME";
-const UNSET: &CStr = c"NONEXISTENT";
+/// Environment variable that the original looks up and expects to be set.
+const SET_VARIABLE: &CStr = c"LOGNAME";
+/// Environment variable that the original looks up and expects to be unset.
+const UNSET_VARIABLE: &CStr = c"NONEXISTENT";
 
 /// Costs of small local operations: calls, clocks, locks, look-ups. Loop overhead is included.
 #[derive(Debug, Args)]
@@ -27,8 +28,8 @@ const UNSET: &CStr = c"NONEXISTENT";
 ns/op. An operation that this machine does not have is a line `# \"NAME\": reason` instead."
 )]
 pub struct NodeMicrobench {
-    /// Number of times that each operation is infallible, in millions
-    #[arg(short = 'm', value_name = "MILLIONS", value_parser = super::number(super::MILLIONS))]
+    /// Number of times that each operation is run, in millions
+    #[arg(short = 'm', value_name = "MILLIONS", value_parser = super::number_parser(super::MILLIONS_RANGE))]
     millions: f64,
 }
 
@@ -41,7 +42,7 @@ type Row<'a> = (&'static str, Result<Operation<'a>, String>);
 pub fn run(args: &NodeMicrobench, out: &mut dyn Write) -> anyhow::Result<()> {
     clock::calibration();
     let variable = set_variable();
-    let wtime = Wtime::begin();
+    let wtime = MpiClock::begin();
     let (millions, n) = (args.millions, (args.millions * 1e6) as u64);
     writeln!(out, "#<test case>\t<m_ops>\t<total s>\t<m_ops/s>\t<ns/op>")?;
     for (name, operation) in rows(variable.as_deref(), &wtime) {
@@ -61,7 +62,7 @@ pub fn run(args: &NodeMicrobench, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 /// Returns every row, in the order of the original's table, with rows of ours after ABT_eventual's.
-fn rows<'a>(variable: Option<&'a CStr>, wtime: &'a Wtime) -> Vec<Row<'a>> {
+fn rows<'a>(variable: Option<&'a CStr>, wtime: &'a MpiClock) -> Vec<Row<'a>> {
     let rdtscp = match Rdtscp::is_here() {
         true => Ok(read_clock::<Rdtscp>()),
         false => Err("this processor has no rdtscp".to_owned()),
@@ -92,19 +93,19 @@ fn rows<'a>(variable: Option<&'a CStr>, wtime: &'a Wtime) -> Vec<Row<'a>> {
         ("fiber switch", Ok(in_fiber(local::FiberWorker::time_switches))),
         ("pthread_self", Ok(infallible(library::call_pthread_self))),
         ("gettid", Ok(infallible(library::call_gettid))),
-        ("getenv of set variable", set.map(|name| looked_up(name, true)).map_err(str::to_owned)),
-        ("getenv of unset variable", Ok(looked_up(UNSET, false))),
+        ("getenv of set variable", set.map(|name| look_up(name, true)).map_err(str::to_owned)),
+        ("getenv of unset variable", Ok(look_up(UNSET_VARIABLE, false))),
     ]
 }
 
 /// MPI's clock, or the reason why there is none.
-struct Wtime {
+struct MpiClock {
     #[cfg(feature = "mpi")]
     world: Result<handover_suite::mpi::Mpi, Fault>,
 }
 
 #[cfg(feature = "mpi")]
-impl Wtime {
+impl MpiClock {
     fn begin() -> Self {
         Self { world: handover_suite::mpi::Mpi::init() }
     }
@@ -125,7 +126,7 @@ impl Wtime {
 }
 
 #[cfg(not(feature = "mpi"))]
-impl Wtime {
+impl MpiClock {
     fn begin() -> Self {
         Self {}
     }
@@ -182,27 +183,30 @@ fn infallible<'a>(operation: fn(u64)) -> Operation<'a> {
 }
 
 /// Returns an operation that looks up an environment variable; the operation fails unless the
-/// variable is set (`there`) or unset.
-fn looked_up(name: &CStr, there: bool) -> Operation<'_> {
+/// variable is set (`is_set`) or unset.
+fn look_up(name: &CStr, is_set: bool) -> Operation<'_> {
     timed(move |n| {
-        let expected = if there { "set" } else { "unset" };
+        let expected = if is_set { "set" } else { "unset" };
         anyhow::ensure!(
-            library::call_getenv(n, name) == there,
+            library::call_getenv(n, name) == is_set,
             "the environment variable {name:?} is not {expected}"
         );
         Ok(())
     })
 }
 
-/// Returns the name of a set variable: [`SET`], or else `PATH`, or else the first of the
-/// environment. Prints a note if it is not [`SET`], as the cost depends on the variable's position.
+/// Returns the name of a set variable: [`SET_VARIABLE`], or else `PATH`, or else the first of the
+/// environment. Prints a note if it is not [`SET_VARIABLE`], as the cost depends on the variable's position.
 fn set_variable() -> Option<CString> {
     let set: Vec<CString> =
         std::env::vars_os().filter_map(|(name, _)| CString::new(name.into_vec()).ok()).collect();
-    let wanted = [SET, c"PATH"].into_iter().find(|&name| set.iter().any(|it| **it == *name));
+    let wanted =
+        [SET_VARIABLE, c"PATH"].into_iter().find(|&name| set.iter().any(|it| **it == *name));
     let name = wanted.map(CStr::to_owned).or_else(|| set.into_iter().next())?;
-    if *name != *SET {
-        print_error(format_args!("node-microbench: {SET:?} is not set: getenv looks up {name:?}"));
+    if *name != *SET_VARIABLE {
+        print_error(format_args!(
+            "node-microbench: {SET_VARIABLE:?} is not set: getenv looks up {name:?}"
+        ));
     }
     Some(name)
 }

@@ -10,13 +10,14 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 
-/// Default number of notifications in test A and in test B, in thousands.
-const THOUSANDS_BUSY: u64 = 2000;
-const THOUSANDS_SLOW: u64 = 40;
+/// Default number of notifications in test A, in thousands.
+const THOUSANDS_DEFAULT_A: u64 = 2000;
+/// Default number of notifications in test B, in thousands.
+const THOUSANDS_DEFAULT_B: u64 = 40;
 /// Maximum of `-n`: weeks.
 const THOUSANDS_MAX: u64 = 1_000_000_000;
 /// Pause between two notifications of test B, in ns.
-const GAP_NS: u64 = 30_000;
+const PAUSE_NS: u64 = 30_000;
 /// Maximum number of costs stored for the quantiles.
 const COSTS_MAX: usize = 1 << 20;
 
@@ -29,24 +30,24 @@ it cost the sender."
 )]
 pub struct NotifyArgs {
     /// Number of notifications to be sent, in thousands [default: 2000; with -S 40]
-    #[arg(short = 'n', value_name = "THOUSANDS", value_parser = super::whole(1..=THOUSANDS_MAX))]
+    #[arg(short = 'n', value_name = "THOUSANDS", value_parser = super::whole_number_parser(1..=THOUSANDS_MAX))]
     thousands: Option<u64>,
     /// The core where the sender is run
-    #[arg(short = 's', value_name = "CORE", value_parser = super::core)]
+    #[arg(short = 's', value_name = "CORE", value_parser = super::parse_cpu)]
     sender: Option<u32>,
     /// The core where the receiver is run
-    #[arg(short = 'r', value_name = "CORE", value_parser = super::core)]
+    #[arg(short = 'r', value_name = "CORE", value_parser = super::parse_cpu)]
     receiver: Option<u32>,
     /// Carry out test B: the receiver sleeps
     #[arg(short = 'S')]
     slow: bool,
     /// The mechanism: an eventfd, as the original, or another
-    #[arg(long, value_enum, default_value_t = Via::Eventfd)]
-    via: Via,
+    #[arg(long, value_enum, default_value_t = NotifyMechanism::Eventfd)]
+    via: NotifyMechanism,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Via {
+enum NotifyMechanism {
     /// Use a Linux eventfd
     Eventfd,
     /// Use a Unix pipe
@@ -58,24 +59,24 @@ enum Via {
 }
 
 pub fn run(args: &NotifyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    let default = if args.slow { THOUSANDS_SLOW } else { THOUSANDS_BUSY };
+    let default = if args.slow { THOUSANDS_DEFAULT_B } else { THOUSANDS_DEFAULT_A };
     let thousands = args.thousands.unwrap_or(default);
     let allowed = topology::allowed_cpus();
     let (sender, receiver) = place(args.sender, args.receiver, &allowed);
     if sender == receiver && (args.sender.is_none() || args.receiver.is_none()) {
         print_error(format_args!("notify: warning: sender and receiver share CPU {sender}"));
     }
-    let plan = Plan {
+    let plan = NotifyPlan {
         count: thousands * 1000,
         cpus: [sender, receiver],
         slow: args.slow,
-        stamp: LineClock::new(),
+        line_clock: LineClock::new(),
     };
     match args.via {
-        Via::Eventfd => measure::<EventFd>(&plan, out),
-        Via::Pipe => measure::<Pipe>(&plan, out),
-        Via::Futex => measure::<Futex>(&plan, out),
-        Via::Handover => measure::<Adaptive>(&plan, out),
+        NotifyMechanism::Eventfd => measure::<EventFd>(&plan, out),
+        NotifyMechanism::Pipe => measure::<Pipe>(&plan, out),
+        NotifyMechanism::Futex => measure::<Futex>(&plan, out),
+        NotifyMechanism::Handover => measure::<Adaptive>(&plan, out),
     }
 }
 
@@ -93,13 +94,14 @@ fn place(sender: Option<u32>, receiver: Option<u32>, allowed: &[u32]) -> (u32, u
     }
 }
 
-struct Plan {
+struct NotifyPlan {
     count: u64,
     cpus: [u32; 2],
     slow: bool,
-    stamp: LineClock,
+    line_clock: LineClock,
 }
 
+/// Measurements of the sender or of the receiver.
 #[derive(Default)]
 struct SideResult {
     count: u64,
@@ -114,13 +116,13 @@ impl SideResult {
     }
 }
 
-fn measure<M: Mechanism>(plan: &Plan, out: &mut dyn Write) -> anyhow::Result<()> {
+fn measure<M: Mechanism>(plan: &NotifyPlan, out: &mut dyn Write) -> anyhow::Result<()> {
     clock::calibration();
     let (sender, receiver) = M::pair()?;
     let receiver = Mutex::new(receiver);
     let (start, over, waits) = (Barrier::new(2), AtomicBool::new(false), AtomicU64::new(0));
     let crowded = plan.cpus[0] == plan.cpus[1];
-    let sides = super::on_threads(&plan.cpus, |index| {
+    let sides = super::run_on_cpus(&plan.cpus, |index| {
         affinity::pin(plan.cpus[index])?;
         if index == 1 {
             let mut receiver = receiver.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -141,19 +143,19 @@ fn measure<M: Mechanism>(plan: &Plan, out: &mut dyn Write) -> anyhow::Result<()>
     let woke = received.count;
     if plan.slow {
         let text = format_args!("receiver rate {rate} ops, #wakeups {woke}");
-        plan.stamp.write_line(out, "rcv_body", line!(), text)?;
+        plan.line_clock.write_line(out, "rcv_body", line!(), text)?;
         let cost =
             clock::ps_from_ticks(sent.total_ticks) as f64 / 1000.0 / sent.count.max(1) as f64;
         let text = format_args!("sender cost {} ns", format_e3(cost));
-        plan.stamp.write_line(out, "snd_slow_body", line!(), text)?;
+        plan.line_clock.write_line(out, "snd_slow_body", line!(), text)?;
         let costs = format_quantiles(sent.costs_ticks.iter().copied());
         let text = format_args!("sender cost: {costs}");
-        return Ok(plan.stamp.write_line(out, "main", line!(), text)?);
+        return Ok(plan.line_clock.write_line(out, "main", line!(), text)?);
     }
     let text = format_args!("sender rate {} ops", format_e3(sent.rate()));
-    plan.stamp.write_line(out, "snd_body", line!(), text)?;
+    plan.line_clock.write_line(out, "snd_body", line!(), text)?;
     let text = format_args!("receiver rate {rate} ops, #wakeups {woke}");
-    Ok(plan.stamp.write_line(out, "rcv_body", line!(), text)?)
+    Ok(plan.line_clock.write_line(out, "rcv_body", line!(), text)?)
 }
 
 /// Notifies without pause. Sets `over` before the last notification rather than by an additional
@@ -183,7 +185,7 @@ fn send_slowly(
     let mut result = SideResult { count, ..SideResult::default() };
     let began = clock::ticks();
     for turn in 1..=count {
-        wait_gap(GAP_NS, crowded);
+        wait_gap(PAUSE_NS, crowded);
         if turn == count {
             // Release: pairs with the Acquire in receive().
             over.store(true, Ordering::Release);

@@ -38,7 +38,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use summary::{Row, Share};
+use summary::{ResultRow, Share};
 use udp::UdpSink;
 use watched::WatchedScheduler;
 
@@ -52,17 +52,17 @@ const INTERVAL_US_MAX: u64 = 1_000_000;
 /// Default duration in seconds, if neither the command line nor a client's program gives one.
 const SECONDS_DEFAULT: f64 = 10.0;
 /// Default configuration file.
-const FILE: &str = "sched.txt";
-/// Share of the available memory, 1/`STAMPS_MEMORY_PART`, that the unwritten time stamps of all
-/// clients may take, and its maximum in bytes.
-const STAMPS_MEMORY_PART: u64 = 4;
+const CONFIG_FILE_DEFAULT: &str = "sched.txt";
+/// Divisor of the available memory, which gives the memory that the unwritten time stamps of all clients may take.
+const STAMPS_MEMORY_DIVISOR: u64 = 4;
+/// Maximum memory that the unwritten time stamps of all clients may take, in bytes.
 const STAMPS_BYTES_MAX: u64 = 4 << 30;
 /// Minimum number of packets of each client whose time stamps fit in memory.
 const STAMPS_KEPT_MIN: u64 = 1 << 10;
 /// Number of clock readings for a stamped packet or batch: two by the client, two by the arbiter.
 const STAMPS_COUNT: u32 = 4;
 /// Maximum time that a client waits at the end of the run for its packets to return.
-const LINGER: Duration = Duration::from_secs(2);
+const LAST_PACKETS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Clients, an arbiter that alone owns the scheduling algorithm, and where each packet waited.
 #[derive(Clone, Debug, Args)]
@@ -86,48 +86,48 @@ moment from which it had packets queued."
 pub struct Sched {
     /// Number of client threads
     #[arg(short = 't', value_name = "THREADS", default_value_t = 1)]
-    #[arg(value_parser = super::whole(1..=THREADS_MAX))]
+    #[arg(value_parser = super::whole_number_parser(1..=THREADS_MAX))]
     threads: u64,
     /// Client configuration file; it may be missing unless it is named [default: sched.txt]
     #[arg(short = 'f', value_name = "PATH")]
     file: Option<PathBuf>,
     /// Size of the queue between each client and the scheduler, in packets
     #[arg(short = 'q', value_name = "SIZE", default_value_t = 200)]
-    #[arg(value_parser = super::whole(1..=QUEUE_MAX))]
+    #[arg(value_parser = super::whole_number_parser(1..=QUEUE_MAX))]
     queue: u64,
     /// Output bandwidth, in bit/s
     #[arg(short = 'b', value_name = "BANDWIDTH", default_value = "1G", value_parser = BitRate::from_str)]
     bandwidth: BitRate,
     /// Scheduler polling interval, in us; 0: it polls all the time
     #[arg(short = 'i', value_name = "US", default_value_t = 20)]
-    #[arg(value_parser = super::whole(0..=INTERVAL_US_MAX))]
+    #[arg(value_parser = super::whole_number_parser(0..=INTERVAL_US_MAX))]
     interval: u64,
     /// Client polling interval, in us; 0: they poll all the time
     #[arg(short = 'c', value_name = "US", default_value_t = 5)]
-    #[arg(value_parser = super::whole(0..=INTERVAL_US_MAX))]
+    #[arg(value_parser = super::whole_number_parser(0..=INTERVAL_US_MAX))]
     client_interval: u64,
     /// Time-stamp files are called PREFIXqueue-i.txt
     #[arg(short = 'p', value_name = "PREFIX", default_value = "")]
     prefix: OsString,
     /// The core of the arbiter; one that this machine lacks is replaced, with a warning
-    #[arg(short = 'a', value_name = "CORE", value_parser = super::whole(0..=u64::from(u16::MAX)))]
+    #[arg(short = 'a', value_name = "CORE", value_parser = super::whole_number_parser(0..=u64::from(u16::MAX)))]
     core: Option<u64>,
-    /// Duration; a fraction will do [default: as long as the longest program, or 10]
-    #[arg(long, value_name = "SECONDS", value_parser = super::number(super::SECONDS))]
+    /// Duration of the run in seconds, with or without a fraction [default: that of the longest program, or 10]
+    #[arg(long, value_name = "SECONDS", value_parser = super::number_parser(super::SECONDS_RANGE))]
     seconds: Option<f64>,
     /// Packets that the arbiter takes from a client, and marks, at once
     #[arg(long, value_name = "PACKETS", default_value_t = 32)]
-    #[arg(value_parser = super::whole(1..=1024))]
+    #[arg(value_parser = super::whole_number_parser(1..=1024))]
     batch: u64,
     /// Events that get time stamps
     #[arg(long, value_enum, default_value_t = Stamp::Packet)]
     stamp: Stamp,
     /// Reaction when there is no memory for more time stamps
-    #[arg(long, value_name = "LOSS", value_enum, default_value_t = Loss::Block)]
-    stamp_loss: Loss,
+    #[arg(long, value_name = "LOSS", value_enum, default_value_t = StampLoss::Block)]
+    stamp_loss: StampLoss,
     /// Sink of transmitted packets: null, copy (a copy of their bytes), udp://HOST:PORT
-    #[arg(long, value_name = "SINK", default_value = "null", value_parser = Target::from_str)]
-    sink: Target,
+    #[arg(long, value_name = "SINK", default_value = "null", value_parser = SinkTarget::from_str)]
+    sink: SinkTarget,
     /// Draw PREFIXstages.svg and PREFIXshares.svg
     #[arg(long)]
     plot: bool,
@@ -142,7 +142,7 @@ pub struct Sched {
     experiments: Option<experiments::SelectedExperiments>,
     /// Numbers of clients of the experiments
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "experiments")]
-    #[arg(default_values_t = experiments::CLIENT_COUNTS, value_parser = super::whole(1..=THREADS_MAX))]
+    #[arg(default_values_t = experiments::CLIENT_COUNTS, value_parser = super::whole_number_parser(1..=THREADS_MAX))]
     clients: Vec<u64>,
     #[arg(last = true, allow_hyphen_values = true, value_name = "SCHEDULER OPTIONS")]
     scheduler: Vec<String>,
@@ -159,7 +159,7 @@ enum Stamp {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Loss {
+enum StampLoss {
     /// Let the client wait until some stamps have been written: none is lost
     Block,
     /// Lose the stamps and count them, and let the client go on
@@ -168,22 +168,22 @@ enum Loss {
 
 /// Destination of transmitted packets.
 #[derive(Clone, Copy, Debug)]
-enum Target {
+enum SinkTarget {
     Null,
     Copy,
     UdpSink(SocketAddr),
 }
 
-impl FromStr for Target {
+impl FromStr for SinkTarget {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Target, String> {
+    fn from_str(text: &str) -> Result<SinkTarget, String> {
         match text {
-            "null" => Ok(Target::Null),
-            "copy" => Ok(Target::Copy),
+            "null" => Ok(SinkTarget::Null),
+            "copy" => Ok(SinkTarget::Copy),
             _ => {
                 let address = text.strip_prefix("udp://").and_then(|it| it.parse().ok());
-                address.map(Target::UdpSink).ok_or_else(|| {
+                address.map(SinkTarget::UdpSink).ok_or_else(|| {
                     "must be null, copy or udp://ADDRESS:PORT, as in udp://127.0.0.1:9000".into()
                 })
             }
@@ -219,20 +219,20 @@ pub fn run(args: &Sched, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(selected) = &args.experiments {
         return experiments::run(args, selected, out);
     }
-    let plan = Plan::new(args, args.program()?)?;
+    let plan = SchedPlan::new(args, args.read_program()?)?;
     let result = plan.run()?;
     plan.print_result(result, out)
 }
 
 /// Plan of a run, made before any thread is started.
-struct Plan<'a> {
+struct SchedPlan<'a> {
     args: &'a Sched,
     options: SchedulerOptions,
     program: LoadProgram,
     /// Packet lengths by flow, for clients without a program.
     lengths_bytes: Vec<u32>,
-    /// `true` for each client whose flows differ in weight or length: with one window for all of
-    /// them, they would not get their shares.
+    /// `true` for each client whose flows differ in weight or length, because such flows would not get their shares
+    /// with one common window.
     flows_differ: Vec<bool>,
     cpus: Cpus,
     idle_policy: IdlePolicy,
@@ -245,8 +245,8 @@ struct Cpus {
     clients: Vec<u32>,
 }
 
-impl<'a> Plan<'a> {
-    fn new(args: &'a Sched, program: LoadProgram) -> anyhow::Result<Plan<'a>> {
+impl<'a> SchedPlan<'a> {
+    fn new(args: &'a Sched, program: LoadProgram) -> anyhow::Result<SchedPlan<'a>> {
         let threads = args.threads as u32;
         let options = SchedulerOptions::parse(&args.scheduler, threads).map_err(to_usage_error)?;
         let flows_count = options.flows.flows_count();
@@ -285,7 +285,7 @@ impl<'a> Plan<'a> {
             }
             (None, false) => None,
         };
-        let cpus = args.cpus();
+        let cpus = args.choose_cpus();
         let idle_policy = IdlePolicy::for_threads(threads as usize + 1);
         let span = span.map(Duration::from_secs_f64);
         let lengths_bytes = options.flows.flows().map(|(_, length)| length).collect();
@@ -295,11 +295,20 @@ impl<'a> Plan<'a> {
             let client = flow % threads as usize;
             flows_differ[client] |= *firsts[client].get_or_insert(spec) != spec;
         }
-        Ok(Plan { args, options, program, lengths_bytes, flows_differ, cpus, idle_policy, span })
+        Ok(SchedPlan {
+            args,
+            options,
+            program,
+            lengths_bytes,
+            flows_differ,
+            cpus,
+            idle_policy,
+            span,
+        })
     }
 
     fn run(&self) -> anyhow::Result<RunResult> {
-        let play = RunPlan { plan: self };
+        let play = SchedulerVisitor { plan: self };
         self.options.algorithm.visit(&self.scheduler(), play).map_err(to_usage_error)?
     }
 
@@ -369,8 +378,8 @@ fn duration_ns(specs: &[LoadSection]) -> u64 {
 
 impl Sched {
     /// Reads the configuration file; returns an empty program if the default file does not exist.
-    fn program(&self) -> anyhow::Result<LoadProgram> {
-        let path = self.file.as_deref().unwrap_or(Path::new(FILE));
+    fn read_program(&self) -> anyhow::Result<LoadProgram> {
+        let path = self.file.as_deref().unwrap_or(Path::new(CONFIG_FILE_DEFAULT));
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
             Err(refused) if refused.kind() == ErrorKind::NotFound && self.file.is_none() => {
@@ -385,7 +394,7 @@ impl Sched {
     }
 
     /// Chooses a CPU for each thread; warns if threads share CPUs.
-    fn cpus(&self) -> Cpus {
+    fn choose_cpus(&self) -> Cpus {
         let allowed = topology::allowed_cpus();
         let first = allowed.first().copied().unwrap_or(0);
         let arbiter = match self.core.map(|core| core as u32) {
@@ -417,11 +426,11 @@ impl Sched {
 }
 
 /// Visitor that runs the clients on a concrete scheduler type.
-struct RunPlan<'a> {
-    plan: &'a Plan<'a>,
+struct SchedulerVisitor<'a> {
+    plan: &'a SchedPlan<'a>,
 }
 
-impl Visitor<Token> for RunPlan<'_> {
+impl Visitor<Token> for SchedulerVisitor<'_> {
     type Output = anyhow::Result<RunResult>;
 
     fn visit<S: Scheduler<Token> + Send + 'static>(self, scheduler: S) -> Self::Output {
@@ -438,6 +447,7 @@ impl Visitor<Token> for RunPlan<'_> {
     }
 }
 
+/// Results of a run with clients.
 struct RunResult {
     ledgers: Vec<Ledger>,
     /// Waits of each client and the result of writing them; `None` without time stamps.
@@ -453,7 +463,7 @@ struct RunResult {
     failed: Option<anyhow::Error>,
 }
 
-impl Plan<'_> {
+impl SchedPlan<'_> {
     fn run_on<S: Scheduler<Token> + Send + 'static>(
         &self,
         mut scheduler: S,
@@ -496,7 +506,7 @@ impl Plan<'_> {
         let began = Instant::now();
         let (written, failed, took, used) = thread::scope(|scope| {
             let writer = streams.map(|streams| scope.spawn(|| streams.write()));
-            let mut failed = self.clients(setups, &stop);
+            let mut failed = self.run_clients(setups, &stop);
             let (took, used) = (began.elapsed(), cpu::process_usage() - used);
             hub.stop(StopMode::Now);
             let mut written = match writer.map(thread::ScopedJoinHandle::join) {
@@ -529,7 +539,7 @@ impl Plan<'_> {
 
     /// Returns the maximum number of packets of each client whose time stamps are buffered in memory.
     fn stamps_kept_max(&self) -> u32 {
-        let bytes = free_bytes().unwrap_or(0) / STAMPS_MEMORY_PART;
+        let bytes = free_bytes().unwrap_or(0) / STAMPS_MEMORY_DIVISOR;
         let records = bytes.min(STAMPS_BYTES_MAX) / size_of::<Record>() as u64;
         let each = (records / self.args.threads).max(STAMPS_KEPT_MIN);
         u32::try_from(each).unwrap_or(u32::MAX) // STAMPS_BYTES_MAX is below
@@ -537,23 +547,23 @@ impl Plan<'_> {
 
     fn when_full(&self) -> WhenFull {
         match self.args.stamp_loss {
-            Loss::Block => WhenFull::Block,
-            Loss::Drop => WhenFull::Drop,
+            StampLoss::Block => WhenFull::Block,
+            StampLoss::Drop => WhenFull::Drop,
         }
     }
 
     fn sink(&self) -> anyhow::Result<ClientSink> {
         Ok(match self.args.sink {
-            Target::Null => ClientSink::Null(NullSink),
-            Target::Copy => ClientSink::Copy(CopySink::new()),
-            Target::UdpSink(to) => ClientSink::UdpSink(
+            SinkTarget::Null => ClientSink::Null(NullSink),
+            SinkTarget::Copy => ClientSink::Copy(CopySink::new()),
+            SinkTarget::UdpSink(to) => ClientSink::UdpSink(
                 UdpSink::connect(to).with_context(|| format!("--sink: connect to {to}"))?,
             ),
         })
     }
 
     /// Runs all clients until they end; returns the first error.
-    fn clients(&self, setups: Vec<ClientSetup>, stop: &AtomicBool) -> Option<anyhow::Error> {
+    fn run_clients(&self, setups: Vec<ClientSetup>, stop: &AtomicBool) -> Option<anyhow::Error> {
         let until_ns = self.span.map(|span| clock::now_ns() + span.as_nanos() as u64);
         thread::scope(|scope| {
             let (mut threads, mut failed) = (Vec::new(), None);
@@ -606,7 +616,7 @@ impl Plan<'_> {
             idle_policy: self.idle_policy,
             stop,
             until_ns,
-            linger: LINGER,
+            linger: LAST_PACKETS_TIMEOUT,
         };
         match sink {
             ClientSink::Null(sink) => send(client, work, sink, recorder),
@@ -654,7 +664,7 @@ impl Plan<'_> {
 
     fn print_stamp_cost(
         &self,
-        rows: &[Row],
+        rows: &[ResultRow],
         written: &WriteResults,
         out: &mut dyn Write,
     ) -> io::Result<()> {
@@ -690,7 +700,7 @@ impl Plan<'_> {
         ledgers: &[Ledger],
         waits: Vec<PacketWaits>,
         watch: Option<&FairnessIndex>,
-    ) -> Vec<Row> {
+    ) -> Vec<ResultRow> {
         let threads = self.threads() as usize;
         let weights_sum = self.options.flows.weights_sum() as f64;
         let bytes: u64 = ledgers.iter().map(|ledger| ledger.counts.transmitted_bytes).sum();
@@ -707,7 +717,7 @@ impl Plan<'_> {
             }
         }
         let by_weight = self.options.algorithm.has_weights();
-        let mut all = Row { name: "all".into(), ..Row::default() };
+        let mut all = ResultRow { name: "all".into(), ..ResultRow::default() };
         let mut waits = waits.into_iter();
         let mut rows = Vec::with_capacity(threads + 1);
         for (thread, ledger) in ledgers.iter().enumerate() {
@@ -724,7 +734,14 @@ impl Plan<'_> {
                 all.waits.get_or_insert_with(PacketWaits::default).add(waits);
             }
             let share = by_weight.then_some(Share { got, due: due[thread] });
-            rows.push(Row { name: thread.to_string(), counts, share, lag_bytes, emptied, waits });
+            rows.push(ResultRow {
+                name: thread.to_string(),
+                counts,
+                share,
+                lag_bytes,
+                emptied,
+                waits,
+            });
         }
         if threads > 1 {
             rows.push(all);

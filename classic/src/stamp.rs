@@ -50,15 +50,15 @@ pub fn format_quantiles(costs_ticks: impl Iterator<Item = u64>) -> String {
 
 /// Formats a number as C does with `%.3e`: `2.031e+08`.
 pub fn format_e3(value: f64) -> String {
-    exponent(value, 3)
+    format_exponent(value, 3)
 }
 
 /// Formats a number as C does with `%e`: `0.000000e+00`.
 pub fn format_e6(value: f64) -> String {
-    exponent(value, 6)
+    format_exponent(value, 6)
 }
 
-fn exponent(value: f64, digits: usize) -> String {
+fn format_exponent(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$e}");
     match text.split_once('e') {
         Some((mantissa, power)) => {

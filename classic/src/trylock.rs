@@ -20,13 +20,14 @@ use std::thread;
 const THREADS_MAX: u64 = 1024;
 /// Maximum number of tries, in millions: a year at a nanosecond each.
 const MILLIONS_MAX: u64 = 30_000_000;
-/// Default tries of a thread in test A and in test B, in millions.
-const MILLIONS_BUSY: u64 = 200;
-const MILLIONS_FREE: u64 = 40;
-/// Number of busy tries whose costs each thread keeps: the last ones, in a circular buffer.
+/// Default number of tries of a thread in test A, in millions.
+const MILLIONS_DEFAULT_A: u64 = 200;
+/// Default number of tries of a thread in test B, in millions.
+const MILLIONS_DEFAULT_B: u64 = 40;
+/// Maximum number of the latest busy tries whose costs each thread keeps, in a circular buffer.
 const COSTS_KEPT_MAX: usize = 1 << 20;
 /// Tries between two checks of whether all threads are done.
-const TRIES_PER_LOOK: u64 = 1 << 12;
+const TRIES_PER_CHECK: u64 = 1 << 12;
 
 /// Arguments of `handover trylock`.
 #[derive(Debug, Args)]
@@ -41,13 +42,13 @@ found it free, and of the unlock (post), each between two readings of the clock,
 pub struct Trylock {
     /// Number of threads
     #[arg(short = 'n', value_name = "THREADS", default_value_t = 2)]
-    #[arg(value_parser = super::whole(1..=THREADS_MAX))]
+    #[arg(value_parser = super::whole_number_parser(1..=THREADS_MAX))]
     threads: u64,
     /// The core which allocates the lock
-    #[arg(short = 'x', value_name = "CORE", value_parser = super::core)]
+    #[arg(short = 'x', value_name = "CORE", value_parser = super::parse_cpu)]
     core: Option<u32>,
     /// Tries of each thread, in millions [default: 200; with -F 40]
-    #[arg(short = 't', value_name = "MILLIONS", value_parser = super::whole(1..=MILLIONS_MAX))]
+    #[arg(short = 't', value_name = "MILLIONS", value_parser = super::whole_number_parser(1..=MILLIONS_MAX))]
     millions: Option<u64>,
     /// Carry out test B: the lock is free, and passed around
     #[arg(short = 'F')]
@@ -57,12 +58,12 @@ pub struct Trylock {
     #[arg(short = 'o', value_name = "FILE", requires = "free")]
     dump: Option<PathBuf>,
     /// The lock: a POSIX semaphore, as the original, or another
-    #[arg(long, value_enum, default_value_t = Via::Sem)]
-    via: Via,
+    #[arg(long, value_enum, default_value_t = LockKind::Sem)]
+    via: LockKind,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Via {
+enum LockKind {
     /// Use a POSIX semaphore
     Sem,
     /// Use a pthread mutex
@@ -76,19 +77,19 @@ enum Via {
 }
 
 pub fn run(args: &Trylock, out: &mut dyn Write) -> anyhow::Result<()> {
-    let plan = Plan::new(args)?;
+    let plan = TrylockPlan::new(args)?;
     let stamp = LineClock::new();
     match args.via {
-        Via::Sem => measure::<PosixSem>(&plan, stamp, out),
-        Via::Mutex => measure::<PthreadMutex>(&plan, stamp, out),
-        Via::Spin => measure::<PthreadSpin>(&plan, stamp, out),
-        Via::Cas => measure::<RawCas>(&plan, stamp, out),
-        Via::Handover => measure::<HandoverTryLock>(&plan, stamp, out),
+        LockKind::Sem => measure::<PosixSem>(&plan, stamp, out),
+        LockKind::Mutex => measure::<PthreadMutex>(&plan, stamp, out),
+        LockKind::Spin => measure::<PthreadSpin>(&plan, stamp, out),
+        LockKind::Cas => measure::<RawCas>(&plan, stamp, out),
+        LockKind::Handover => measure::<HandoverTryLock>(&plan, stamp, out),
     }
 }
 
 /// Arguments of the program, after their checks.
-struct Plan {
+struct TrylockPlan {
     cpus: Vec<u32>,
     core: Option<u32>,
     tries: u64,
@@ -97,10 +98,10 @@ struct Plan {
     dump: Option<(File, PathBuf)>,
 }
 
-impl Plan {
-    fn new(args: &Trylock) -> anyhow::Result<Plan> {
+impl TrylockPlan {
+    fn new(args: &Trylock) -> anyhow::Result<TrylockPlan> {
         let threads = args.threads as usize;
-        let default = if args.free { MILLIONS_FREE } else { MILLIONS_BUSY };
+        let default = if args.free { MILLIONS_DEFAULT_B } else { MILLIONS_DEFAULT_A };
         let millions = args.millions.unwrap_or(default);
         let allowed = topology::allowed_cpus();
         if threads > allowed.len() {
@@ -114,7 +115,7 @@ impl Plan {
                 path.display()
             ))),
         };
-        Ok(Plan {
+        Ok(TrylockPlan {
             cpus: (0..threads).map(|index| allowed[index % allowed.len()]).collect(),
             core: args.core,
             tries: millions * 1_000_000,
@@ -124,7 +125,11 @@ impl Plan {
     }
 }
 
-fn measure<L: Lock>(plan: &Plan, stamp: LineClock, out: &mut dyn Write) -> anyhow::Result<()> {
+fn measure<L: Lock>(
+    plan: &TrylockPlan,
+    stamp: LineClock,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let lock = allocate::<L>(plan.core)?;
     if plan.free {
         return pass_around(&*lock, plan, stamp, out);
@@ -133,9 +138,9 @@ fn measure<L: Lock>(plan: &Plan, stamp: LineClock, out: &mut dyn Write) -> anyho
     let threads = contend(plan, |finished| {
         let began = clock::ticks();
         let (mut tries, mut busy) = (0, 0);
-        while !finished.all(tries >= plan.tries) {
-            busy += try_held_lock(&*lock, TRIES_PER_LOOK);
-            tries += TRIES_PER_LOOK;
+        while !finished.are_all_finished(tries >= plan.tries) {
+            busy += try_held_lock(&*lock, TRIES_PER_CHECK);
+            tries += TRIES_PER_CHECK;
         }
         (tries, busy, clock::ns_from_ticks(clock::ticks() - began).max(1))
     })?;
@@ -165,9 +170,9 @@ struct Costs {
     free_ticks: u64,
     post_ticks: u64,
     took_ns: u64,
-    /// Costs of the last busy tries, in ticks; once full, `next` is the index of the oldest.
+    /// Costs of the last busy tries, in ticks; once full, `next_index` is the index of the oldest.
     kept: Vec<u32>,
-    next: usize,
+    next_index: usize,
 }
 
 impl Costs {
@@ -176,15 +181,15 @@ impl Costs {
         if self.kept.len() < COSTS_KEPT_MAX {
             self.kept.push(ticks);
         } else {
-            self.kept[self.next] = ticks;
-            self.next = (self.next + 1) % COSTS_KEPT_MAX;
+            self.kept[self.next_index] = ticks;
+            self.next_index = (self.next_index + 1) % COSTS_KEPT_MAX;
         }
     }
 }
 
 fn pass_around<L: Lock>(
     lock: &L,
-    plan: &Plan,
+    plan: &TrylockPlan,
     stamp: LineClock,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
@@ -192,8 +197,8 @@ fn pass_around<L: Lock>(
         let mut costs = Costs { kept: Vec::with_capacity(COSTS_KEPT_MAX), ..Costs::default() };
         let began = clock::ticks();
         let mut tries = 0;
-        while !finished.all(tries >= plan.tries) {
-            for _ in 0..TRIES_PER_LOOK {
+        while !finished.are_all_finished(tries >= plan.tries) {
+            for _ in 0..TRIES_PER_CHECK {
                 match time_attempt(lock, || ()) {
                     AttemptCost::Busy { try_ticks } => {
                         costs.busy += 1;
@@ -207,7 +212,7 @@ fn pass_around<L: Lock>(
                     }
                 }
             }
-            tries += TRIES_PER_LOOK;
+            tries += TRIES_PER_CHECK;
         }
         costs.took_ns = clock::ns_from_ticks(clock::ticks() - began).max(1);
         costs
@@ -243,12 +248,12 @@ fn pass_around<L: Lock>(
 }
 
 /// Writes one cost a line, in ns, thread by thread, each thread's in order of time.
-fn dump(plan: &Plan, threads: &[Costs]) -> anyhow::Result<()> {
+fn dump(plan: &TrylockPlan, threads: &[Costs]) -> anyhow::Result<()> {
     let Some((file, path)) = &plan.dump else { return Ok(()) };
     let mut file = BufWriter::new(file);
     let mut write = || -> std::io::Result<()> {
         for it in threads {
-            let (newer, older) = it.kept.split_at(it.next);
+            let (newer, older) = it.kept.split_at(it.next_index);
             for ticks in older.iter().chain(newer) {
                 writeln!(file, "{}", clock::ns_from_ticks(u64::from(*ticks)))?;
             }
@@ -261,30 +266,34 @@ fn dump(plan: &Plan, threads: &[Costs]) -> anyhow::Result<()> {
 /// Counter of the threads that have done their tries.
 struct Finished<'a> {
     count: &'a AtomicUsize,
-    of: usize,
+    threads_count: usize,
     is_counted: std::cell::Cell<bool>,
 }
 
 impl Finished<'_> {
-    /// Counts this thread once, when `mine` is `true`; returns `true` if all threads are done.
-    fn all(&self, mine: bool) -> bool {
-        if mine && !self.is_counted.replace(true) {
+    /// Counts this thread once, when `is_this_finished` is `true`; returns `true` if all threads are done.
+    fn are_all_finished(&self, is_this_finished: bool) -> bool {
+        if is_this_finished && !self.is_counted.replace(true) {
             // Relaxed: the counter publishes no other data; the threads are joined before their
             // results are read.
             self.count.fetch_add(1, Ordering::Relaxed);
         }
-        self.count.load(Ordering::Relaxed) == self.of
+        self.count.load(Ordering::Relaxed) == self.threads_count
     }
 }
 
 /// Runs a body on every thread of the plan, pinned, all starting together.
-fn contend<T: Send>(plan: &Plan, body: impl Fn(&Finished) -> T + Sync) -> anyhow::Result<Vec<T>> {
+fn contend<T: Send>(
+    plan: &TrylockPlan,
+    body: impl Fn(&Finished) -> T + Sync,
+) -> anyhow::Result<Vec<T>> {
     clock::calibration();
     let (count, start) = (AtomicUsize::new(0), Barrier::new(plan.cpus.len()));
-    super::on_threads(&plan.cpus, |index| {
+    super::run_on_cpus(&plan.cpus, |index| {
         affinity::pin(plan.cpus[index])?;
         start.wait();
-        let finished = Finished { count: &count, of: plan.cpus.len(), is_counted: false.into() };
+        let finished =
+            Finished { count: &count, threads_count: plan.cpus.len(), is_counted: false.into() };
         Ok(body(&finished))
     })
 }

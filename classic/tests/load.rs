@@ -2,7 +2,7 @@
 
 use handover_classic::load::hold::{HeldConnections, HoldOptions, OpenLimit};
 use handover_classic::load::wire::MessageError;
-use handover_classic::load::{Event, Fault, Load, LoadAmount, Plan, Report};
+use handover_classic::load::{Event, Fault, Load, LoadAmount, LoadPlan, LoadReport};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -54,7 +54,7 @@ fn timed(ms: u64, rate: Option<f64>) -> LoadAmount {
     LoadAmount::Timed { warm_up, duration: Duration::from_millis(ms), rate }
 }
 
-fn run_to_end(plan: &Plan) -> Report {
+fn run_to_end(plan: &LoadPlan) -> LoadReport {
     Load::start(plan, None).unwrap().finish().unwrap()
 }
 
@@ -67,7 +67,7 @@ fn every_message_is_echoed_for_various_counts() {
         (counted(500, 2, 1), 7, (0, 0)),
         (counted(50, 1, 1), u64::MAX, (20_000, 100_000)),
     ] {
-        let plan = Plan {
+        let plan = LoadPlan {
             threads_count: 2,
             clients_count: 3,
             work,
@@ -75,7 +75,7 @@ fn every_message_is_echoed_for_various_counts() {
             letters_min: letters.0,
             letters_max: letters.1,
             linear_bucket: Some(Duration::from_micros(10)),
-            ..Plan::new(address)
+            ..LoadPlan::new(address)
         };
         let report = run_to_end(&plan);
         let total = plan.total_count().unwrap();
@@ -94,11 +94,11 @@ fn every_message_is_echoed_for_various_counts() {
 fn changed_letter_id_or_length_is_a_fault() {
     // Messages of 1000 bytes each, of which the eleventh is damaged.
     let fault_of = |each: fn(TcpStream)| {
-        let plan = Plan {
+        let plan = LoadPlan {
             work: counted(1000, 1, 1),
             letters_min: 972,
             letters_max: 972,
-            ..Plan::new(serve(each))
+            ..LoadPlan::new(serve(each))
         };
         let report = run_to_end(&plan);
         assert_eq!((report.received_count, report.lost_count), (10, 990));
@@ -122,13 +122,13 @@ fn closing_resetting_or_absent_server_is_a_fault_at_once() {
     let ends = |mut stream: TcpStream| {
         let _ = stream.read(&mut [0; 100]);
     };
-    let plan = Plan {
+    let plan = LoadPlan {
         threads_count: 2,
         clients_count: 2,
         work: counted(1000, 2, 50),
         // Longer than the test: no time-out occurs.
         timeout: Duration::from_secs(3600),
-        ..Plan::new(serve(ends))
+        ..LoadPlan::new(serve(ends))
     };
     let report = run_to_end(&plan);
     let total = plan.total_count().unwrap();
@@ -137,7 +137,7 @@ fn closing_resetting_or_absent_server_is_a_fault_at_once() {
     assert_eq!(report.faults_count, 4);
     // A port at which no server listens.
     let gone = "127.0.0.1:1".parse().unwrap();
-    let report = run_to_end(&Plan { address: gone, ..plan });
+    let report = run_to_end(&LoadPlan { address: gone, ..plan });
     let refused = "connect 127.0.0.1:1: ";
     assert!(report.faults[0].starts_with(refused), "{:?}", report.faults);
 }
@@ -149,15 +149,19 @@ fn silent_server_is_a_fault_after_the_timeout() {
         drop(stream);
     };
     let timeout = Duration::from_millis(200);
-    let report = run_to_end(&Plan { timeout, ..Plan::new(serve(silent)) });
+    let report = run_to_end(&LoadPlan { timeout, ..LoadPlan::new(serve(silent)) });
     assert_eq!(report.faults, [Fault::Silent(timeout).to_string()]);
     assert_eq!(report.lost_count, 1);
 }
 
 #[test]
 fn closed_loop_ends_in_time_without_outstanding_messages() {
-    let plan =
-        Plan { clients_count: 4, work: timed(200, None), depth: 3, ..Plan::new(serve(echo)) };
+    let plan = LoadPlan {
+        clients_count: 4,
+        work: timed(200, None),
+        depth: 3,
+        ..LoadPlan::new(serve(echo))
+    };
     let report = run_to_end(&plan);
     assert_eq!((report.lost_count, report.faults_count), (0, 0), "{:?}", report.faults);
     assert_eq!(report.sent_count, report.received_count);
@@ -173,11 +177,11 @@ fn closed_loop_ends_in_time_without_outstanding_messages() {
 
 #[test]
 fn open_loop_sends_due_messages_and_measures_from_due_time() {
-    let plan = Plan {
+    let plan = LoadPlan {
         threads_count: 2,
         clients_count: 3,
         work: timed(400, Some(2000.0)),
-        ..Plan::new(serve(echo))
+        ..LoadPlan::new(serve(echo))
     };
     let report = run_to_end(&plan);
     // 500 ms at 2,000 per second, of which 400 ms are measured.
@@ -216,7 +220,7 @@ fn server_pause_delays_all_messages_due_in_it() {
         duration: Duration::from_millis(1000),
         rate: Some(1000.0),
     };
-    let report = run_to_end(&Plan { work, depth: 1, ..Plan::new(serve(naps)) });
+    let report = run_to_end(&LoadPlan { work, depth: 1, ..LoadPlan::new(serve(naps)) });
     let slow = |it: &hdrhistogram::Histogram<u64>| it.len() - it.count_between(0, 50_000_000);
     let (raw, corrected) = (slow(&report.latencies.raw), slow(&report.latencies.corrected));
     // Delays of a busy machine are slow in both.
@@ -226,8 +230,9 @@ fn server_pause_delays_all_messages_due_in_it() {
 #[test]
 fn stopped_load_keeps_its_measurements() {
     let load =
-        Load::start(&Plan { work: timed(60_000, None), ..Plan::new(serve(echo)) }, None).unwrap();
-    assert_eq!(load.event(Duration::from_secs(60)), Some(Event::Connected { count: 1 }));
+        Load::start(&LoadPlan { work: timed(60_000, None), ..LoadPlan::new(serve(echo)) }, None)
+            .unwrap();
+    assert_eq!(load.wait_for_event(Duration::from_secs(60)), Some(Event::Connected { count: 1 }));
     while load.progress().received_count == 0 {
         thread::yield_now();
     }

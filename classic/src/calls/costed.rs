@@ -201,7 +201,7 @@ pub(super) fn measure_cost(
     folders: &TraceFolders,
 ) -> anyhow::Result<ProcessCost> {
     let ProcessTask { subject, tool, medium } = task;
-    let mut command = crate::own_program("calls")?;
+    let mut command = crate::own_program_command("calls")?;
     for (option, value) in
         [("--child", subject.to_possible_value()), ("--tool", tool.to_possible_value())]
     {

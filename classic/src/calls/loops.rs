@@ -68,7 +68,7 @@ enum Trace {
     Streamed(TraceMedium),
 }
 
-enum Kind {
+enum LoopKind {
     C(CallLoop),
     Rust(FunctionBody, Trace),
 }
@@ -81,7 +81,7 @@ pub(super) struct LoopRow {
     pub text: String,
     /// Index of the row whose cost is subtracted from that of this row.
     pub baseline: Option<usize>,
-    kind: Kind,
+    kind: LoopKind,
     /// Ticks per call, one value per round.
     pub rounds: Vec<f64>,
     /// Counts of recorded events, over all rounds.
@@ -97,7 +97,7 @@ pub(super) fn create_rows(folders: &TraceFolders) -> anyhow::Result<Vec<LoopRow>
     {
         let same_file = loops.len();
         for (text, way, is_compared) in C_ROWS {
-            let kind = Kind::C(c_call_loop(way, level).context(text)?);
+            let kind = LoopKind::C(c_call_loop(way, level).context(text)?);
             let text = match (way, level) {
                 (CallPath::Empty, OptLevel::O0) => format!("{text} (called)"),
                 (CallPath::Empty, OptLevel::O3) => format!("{text} (calls removed)"),
@@ -114,7 +114,7 @@ pub(super) fn create_rows(folders: &TraceFolders) -> anyhow::Result<Vec<LoopRow>
             _ => text.to_string(),
         };
         let baseline = (inside != FunctionBody::Nothing).then_some(same_file);
-        loops.push(row(PROBED_HEADING, "probes", text, baseline, Kind::Rust(inside, trace)));
+        loops.push(row(PROBED_HEADING, "probes", text, baseline, LoopKind::Rust(inside, trace)));
     }
     Ok(loops)
 }
@@ -124,7 +124,7 @@ fn row(
     mark: &'static str,
     text: String,
     baseline: Option<usize>,
-    kind: Kind,
+    kind: LoopKind,
 ) -> LoopRow {
     let (rounds, recorded) = (Vec::new(), RecordingCounts::default());
     LoopRow { group, mark, text, baseline, kind, rounds, recorded, error: None }
@@ -151,8 +151,8 @@ pub(super) fn measure_rows(
                 return Err(InterruptedBeforeResults.into());
             }
             match &row.kind {
-                Kind::C(run) => row.rounds.push(timed(|n| run(n), &row.text, calls_count)?),
-                Kind::Rust(inside, trace) => {
+                LoopKind::C(run) => row.rounds.push(timed(|n| run(n), &row.text, calls_count)?),
+                LoopKind::Rust(inside, trace) => {
                     let is_recorded = matches!(trace, Trace::Newest | Trace::Streamed(_));
                     let calls =
                         if is_recorded { calls_count.min(recorded_max) } else { calls_count };

@@ -166,7 +166,10 @@ impl Results<'_> {
                 let lost = match row.recorded.lost_count {
                     0 => String::new(),
                     lost => {
-                        format!("   {} of the events lost", share(lost, row.recorded.events_count))
+                        format!(
+                            "   {} of the events lost",
+                            format_lost_share(lost, row.recorded.events_count)
+                        )
                     }
                 };
                 writeln!(
@@ -265,7 +268,7 @@ impl Results<'_> {
             it.median(|it| it.resources.usage.system_ns as f64) / 1e9,
             it.resident_bytes() as f64 / f64::from(1 << 20),
             recorded.bytes,
-            share(recorded.lost_count, recorded.events_count),
+            format_lost_share(recorded.lost_count, recorded.events_count),
             each(it.wall_ticks()),
             each(it.fastest_run().wall_ticks as f64),
             beyond.map(|more| format!("   ({:+.1})", each(more))).unwrap_or_default(),
@@ -400,7 +403,7 @@ fn figure(loops: &[LoopRow], row: &LoopRow) -> Option<Figure> {
 }
 
 /// Formats the share of events that were lost, of all that occurred.
-fn share(lost: u64, recorded: u64) -> String {
+fn format_lost_share(lost: u64, recorded: u64) -> String {
     match lost {
         0 => "0".to_string(),
         _ => format!("{:.2} %", 100.0 * lost as f64 / (lost + recorded) as f64),

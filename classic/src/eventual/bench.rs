@@ -26,18 +26,18 @@ Ideal are FIBERS * 1000 / MSEC eventuals a second, at no CPU time."
 pub struct Bench {
     /// Duration in seconds
     #[arg(short = 'd', value_name = "SECONDS", default_value_t = 5)]
-    #[arg(value_parser = crate::whole(1..=SECONDS_MAX))]
+    #[arg(value_parser = crate::whole_number_parser(1..=SECONDS_MAX))]
     seconds: u64,
-    /// Duration of each sleep in milliseconds; a fraction will do
+    /// Duration of each sleep in milliseconds, with or without a fraction
     #[arg(short = 'i', value_name = "MSEC", default_value = "1")]
-    #[arg(value_parser = crate::number(super::MILLISECONDS))]
+    #[arg(value_parser = crate::number_parser(super::SLEEP_MS_RANGE))]
     interval_ms: f64,
     /// Number of fibers
     #[arg(short = 'n', value_name = "FIBERS", default_value_t = 1)]
-    #[arg(value_parser = crate::whole(1..=FIBERS_MAX))]
+    #[arg(value_parser = crate::whole_number_parser(1..=FIBERS_MAX))]
     fibers: u64,
     /// Number of threads that run them [default: one for each 2,000,000 eventuals a second, at most one for each CPU]
-    #[arg(long, value_name = "COUNT", value_parser = crate::whole(1..=WORKERS_MAX))]
+    #[arg(long, value_name = "COUNT", value_parser = crate::whole_number_parser(1..=WORKERS_MAX))]
     workers: Option<u64>,
 }
 
@@ -67,14 +67,18 @@ pub fn run(args: &Bench, out: &mut dyn Write) -> anyhow::Result<()> {
     };
     // Relaxed: the flag publishes no other data.
     let report = run_eventuals(&load, || !interrupted.load(Ordering::Relaxed))?;
-    table(args, &report, out)?;
+    print_table(args, &report, out)?;
     if report.interrupted {
         return Err(Interrupted.into());
     }
     Ok(())
 }
 
-fn table(args: &Bench, report: &EventualsMeasurement, out: &mut dyn Write) -> anyhow::Result<()> {
+fn print_table(
+    args: &Bench,
+    report: &EventualsMeasurement,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let Bench { seconds, interval_ms, fibers, .. } = args;
     // Rates are over the requested time, as in the original; after an interrupt, over the elapsed
     // time.

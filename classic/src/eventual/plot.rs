@@ -32,7 +32,7 @@ pub fn run(args: &Plot) -> anyhow::Result<()> {
 /// If the file is not one of `sweep-abt-eventual-bench`, or a picture cannot be written.
 pub fn draw_plots(file: &Path, prefix: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
     let rows = dat::read_rows(file).map_err(to_usage_error)?;
-    for (name, chart) in [("rate", rates(&rows)), ("cpu", cpu(&rows))] {
+    for (name, chart) in [("rate", rates_chart(&rows)), ("cpu", cpu_chart(&rows))] {
         write(prefix, name, "png", &chart.to_png(), out)?;
         write(prefix, name, "svg", chart.to_standalone_svg().as_bytes(), out)?;
     }
@@ -69,7 +69,7 @@ fn axis_of_fibers() -> Axis {
     Axis::linear("fibers", Quantity::Count).with_included_value(0.0)
 }
 
-fn rates(rows: &[EventualsRow]) -> Chart {
+fn rates_chart(rows: &[EventualsRow]) -> Chart {
     let point = |row: &EventualsRow| {
         let share = 100.0 * row.ops_per_s / row.ideal_per_s();
         let title = format!("{} fibers: {:.0}/s, {share:.1} % of ideal", row.fibers, row.ops_per_s);
@@ -90,7 +90,7 @@ fn rates(rows: &[EventualsRow]) -> Chart {
         ))
 }
 
-fn cpu(rows: &[EventualsRow]) -> Chart {
+fn cpu_chart(rows: &[EventualsRow]) -> Chart {
     let point = |row: &EventualsRow| {
         Point::new(row.fibers, row.cpu_s)
             .with_tooltip(format!("{} fibers: {:.3} s", row.fibers, row.cpu_s))

@@ -30,15 +30,15 @@ COMMAND this one is run.\n\n\
 pub struct Sweep {
     /// The first number of fibers
     #[arg(long, value_name = "FIBERS", default_value_t = 100)]
-    #[arg(value_parser = crate::whole(1..=FIBERS_MAX))]
+    #[arg(value_parser = crate::whole_number_parser(1..=FIBERS_MAX))]
     from: u64,
     /// The last number of fibers
     #[arg(long, value_name = "FIBERS", default_value_t = 1000)]
-    #[arg(value_parser = crate::whole(1..=FIBERS_MAX))]
+    #[arg(value_parser = crate::whole_number_parser(1..=FIBERS_MAX))]
     to: u64,
     /// Difference between two successive numbers of fibers
     #[arg(long, value_name = "FIBERS", default_value_t = 100)]
-    #[arg(value_parser = crate::whole(1..=FIBERS_MAX))]
+    #[arg(value_parser = crate::whole_number_parser(1..=FIBERS_MAX))]
     step: u64,
     /// The program, and what launches it
     #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
@@ -46,7 +46,7 @@ pub struct Sweep {
 }
 
 pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
-    let points = points(args)?;
+    let points = fiber_counts(args)?;
     let command = command(&args.command)?;
     let interrupted = console::interrupt_flag().context("listen for signals")?;
     let name = format!("sweep-{PROGRAM}.{}.dat", std::process::id());
@@ -59,7 +59,7 @@ pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
         let printed = match measure(&command, fibers, &interrupted) {
             Ok(Some(printed)) => printed,
             ended => {
-                let kept = end_early(place, &name)?;
+                let kept = report_early_end(place, &name)?;
                 ended.with_context(|| format!("run the benchmark with {fibers} ULTs ({kept})"))?;
                 writeln!(out, "{kept}")?;
                 return Err(Interrupted.into());
@@ -74,7 +74,7 @@ pub fn run(args: &Sweep, out: &mut dyn Write) -> anyhow::Result<()> {
 
 /// Returns a message that names the file with the points measured so far; if there are none, removes the file and
 /// reports that.
-fn end_early(points_count: usize, name: &str) -> anyhow::Result<String> {
+fn report_early_end(points_count: usize, name: &str) -> anyhow::Result<String> {
     if points_count > 0 {
         return Ok(format!("the points before are in {name}"));
     }
@@ -82,7 +82,7 @@ fn end_early(points_count: usize, name: &str) -> anyhow::Result<String> {
     Ok("no point was measured".to_string())
 }
 
-fn points(args: &Sweep) -> anyhow::Result<Vec<u64>> {
+fn fiber_counts(args: &Sweep) -> anyhow::Result<Vec<u64>> {
     let Sweep { from, to, step, .. } = *args;
     if from > to {
         return Err(to_usage_error(format!("--from {from} is above --to {to}")));
@@ -184,13 +184,13 @@ mod tests {
 
     #[test]
     fn default_points_match_the_original_script() {
-        let points = points(&args(100, 4850, 250)).expect("points");
+        let points = fiber_counts(&args(100, 4850, 250)).expect("points");
         assert_eq!((points.len(), points[0], points[1], points[19]), (20, 100, 350, 4850));
     }
 
     #[test]
     fn zero_points_and_too_many_points_are_refused() {
-        let refused = |args| points(&args).expect_err("refused").to_string();
+        let refused = |args| fiber_counts(&args).expect_err("refused").to_string();
         assert!(refused(args(10, 9, 1)).contains("is above --to"));
         assert!(refused(args(1, 1_000_000, 1)).contains("longer step"));
     }

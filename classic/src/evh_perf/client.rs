@@ -8,7 +8,7 @@ use super::parts::{self, OrderReceiver, WorkerProcess};
 use super::printer::{Printer, format_micros, format_seconds, format_with_commas};
 use super::stages::{LoadCosts, UsageBaseline};
 use super::{Signals, secret};
-use crate::load::{Event, Load, LoadAmount, Plan, Progress, Report};
+use crate::load::{Event, Load, LoadAmount, LoadPlan, LoadReport, Progress};
 use anyhow::{Context as _, bail};
 use handover_base::units::format_ns;
 use handover_program::exit::Interrupted;
@@ -22,16 +22,18 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval between progress reports of one of several processes.
 const REPORT_INTERVAL: Duration = Duration::from_millis(200);
-/// First rate of a search for the highest rate, and the search's upper limit, in messages a second.
-const SEARCHED_FROM: f64 = 1000.0;
-const SEARCHED_TO: f64 = 1e8;
+/// First rate of a search for the highest rate, in messages a second.
+const SEARCH_RATE_MIN: f64 = 1000.0;
+/// Upper limit of the rates of a search, in messages a second.
+const SEARCH_RATE_MAX: f64 = 1e8;
 /// Factor between two successive rates of a search, until a rate exceeds a latency bound.
 const SEARCH_STRIDE: f64 = 4.0;
 /// Ratio of the lowest rate that exceeds a latency bound to the highest that does not, at which a search stops.
 const SEARCH_PRECISION: f64 = 1.05;
-/// Limits on unsent messages for a rate to count as reached: 1/`UNSENT_SHARE` of the messages, plus
-/// the messages of `UNSENT_S` seconds.
-const UNSENT_SHARE: u64 = 100;
+/// Divisor of the number of messages, which gives a part of the unsent messages with which a rate still counts as
+/// reached; the messages of [`UNSENT_S`] seconds are added.
+const UNSENT_DIVISOR: u64 = 100;
+/// Time whose messages may be unsent, in addition to the share of [`UNSENT_DIVISOR`], in seconds.
 const UNSENT_S: f64 = 0.01;
 
 /// Returns the client's settings to print, as names and values.
@@ -41,7 +43,7 @@ fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
         ("count", format_with_commas(args.count())),
         ("debug", args.debug.to_string()),
         ("histo", args.histo.to_string()),
-        ("histo_delta_micros", format_with_commas(delta_micros(args))),
+        ("histo_delta_micros", format_with_commas(histogram_bucket_micros(args))),
         ("host", args.host.clone()),
         ("iterations", format_with_commas(args.itt.unwrap_or(1))),
         ("max", format_with_commas(args.max())),
@@ -72,14 +74,14 @@ fn settings(args: &EvhPerf) -> Vec<(&'static str, String)> {
     settings
 }
 
-fn delta_micros(args: &EvhPerf) -> u64 {
+fn histogram_bucket_micros(args: &EvhPerf) -> u64 {
     args.histo_delta_micros.unwrap_or(10)
 }
 
 /// Returns the amount of the load: a duration, or numbers of messages. A ramp or a search sets it for each rate.
-fn work(args: &EvhPerf) -> LoadAmount {
+fn load_amount(args: &EvhPerf) -> LoadAmount {
     match args.mode() {
-        LoadMode::Timed { duration, rate } => timed(args, duration, rate),
+        LoadMode::Timed { duration, rate } => timed_load(args, duration, rate),
         _ => LoadAmount::Counted {
             count: args.count(),
             iterations: args.itt.unwrap_or(1),
@@ -89,18 +91,18 @@ fn work(args: &EvhPerf) -> LoadAmount {
     }
 }
 
-fn timed(args: &EvhPerf, duration: Duration, rate: Option<f64>) -> LoadAmount {
+fn timed_load(args: &EvhPerf, duration: Duration, rate: Option<f64>) -> LoadAmount {
     LoadAmount::Timed { warm_up: args.warm_up(duration), duration, rate }
 }
 
-fn plan(args: &EvhPerf, work: LoadAmount) -> anyhow::Result<Plan> {
+fn plan(args: &EvhPerf, work: LoadAmount) -> anyhow::Result<LoadPlan> {
     let all = match work {
         // In a closed loop, the count bounds the messages under way.
         LoadAmount::Timed { rate: None, .. } => args.count(),
         _ => u64::MAX,
     };
-    let step = Duration::from_micros(delta_micros(args));
-    let plan = Plan {
+    let step = Duration::from_micros(histogram_bucket_micros(args));
+    let plan = LoadPlan {
         // The options' parsers bound these values.
         threads_count: args.threads as u32,
         clients_count: args.clients() as u32,
@@ -112,27 +114,27 @@ fn plan(args: &EvhPerf, work: LoadAmount) -> anyhow::Result<Plan> {
         timeout: args.timeout,
         linear_bucket: args.histo.then_some(step),
         salt: args.part.unwrap_or(0),
-        ..Plan::new(args.address()?)
+        ..LoadPlan::new(args.address()?)
     };
     plan.validate().map_err(handover_program::exit::to_usage_error)?;
     Ok(plan)
 }
 
 /// Reporter of a load's progress: prints it every 3 s, and draws the live view.
-struct Ticker {
+struct ProgressReporter {
     began: Instant,
-    last: Instant,
-    before: Progress,
+    last_printed_at: Instant,
+    last_printed: Progress,
     /// Expected number of messages; `None` for a timed load.
     total: Option<u64>,
-    whole: Duration,
+    total_duration: Duration,
     view: LiveView,
     /// Progress when the live view was last drawn.
-    previous: Progress,
+    last_drawn: Progress,
 }
 
-impl Ticker {
-    fn new(plan: &Plan, processes: u64) -> Self {
+impl ProgressReporter {
+    fn new(plan: &LoadPlan, processes: u64) -> Self {
         let whole = match plan.work {
             LoadAmount::Timed { warm_up, duration, .. } => warm_up + duration,
             LoadAmount::Counted { .. } => Duration::ZERO,
@@ -140,14 +142,22 @@ impl Ticker {
         let total = plan.total_count().map(|total| total.saturating_mul(processes));
         let now = Instant::now();
         let (before, previous) = (Progress::default(), Progress::default());
-        Self { began: now, last: now, before, total, whole, view: LiveView::new(), previous }
+        Self {
+            began: now,
+            last_printed_at: now,
+            last_printed: before,
+            total,
+            total_duration: whole,
+            view: LiveView::new(),
+            last_drawn: previous,
+        }
     }
 
     /// Draws the live view, if its interval has passed.
     fn show(&mut self, so_far: Progress) {
         let Some(since) = self.view.time_since_update_if_due() else { return };
-        let fresh = so_far.received_count.saturating_sub(self.previous.received_count);
-        let latency_ns = so_far.latency_ns.wrapping_sub(self.previous.latency_ns);
+        let fresh = so_far.received_count.saturating_sub(self.last_drawn.received_count);
+        let latency_ns = so_far.latency_ns.wrapping_sub(self.last_drawn.latency_ns);
         let rate = fresh as f64 / since.as_secs_f64();
         let mean_ns = latency_ns as f64 / fresh.max(1) as f64;
         let open = so_far.open_count;
@@ -156,30 +166,34 @@ impl Ticker {
             (mean_ns, format!("{} mean latency", format_ns(mean_ns))),
             (open as f64, format!("{} connections", format_with_commas(open))),
         ]);
-        self.previous = so_far;
+        self.last_drawn = so_far;
     }
 
     /// Draws the live view and prints the progress, each if its interval has passed.
-    fn tick(&mut self, so_far: Progress, printer: &mut Printer<'_>) -> std::io::Result<()> {
+    fn update_and_print(
+        &mut self,
+        so_far: Progress,
+        printer: &mut Printer<'_>,
+    ) -> std::io::Result<()> {
         self.show(so_far);
         let now = Instant::now();
-        if now - self.last < PROGRESS_INTERVAL {
+        if now - self.last_printed_at < PROGRESS_INTERVAL {
             return Ok(());
         }
-        self.view.print_above(|| self.block(now, so_far, printer))?;
-        self.before = so_far;
-        self.last += PROGRESS_INTERVAL;
+        self.view.print_above(|| self.print_progress_lines(now, so_far, printer))?;
+        self.last_printed = so_far;
+        self.last_printed_at += PROGRESS_INTERVAL;
         Ok(())
     }
 
-    /// Prints the block of progress lines in the classic program's format.
-    fn block(
+    /// Prints the lines of a progress report in the classic program's format.
+    fn print_progress_lines(
         &self,
         now: Instant,
         so_far: Progress,
         printer: &mut Printer<'_>,
     ) -> std::io::Result<()> {
-        let (since, elapsed) = (now - self.last, now - self.began);
+        let (since, elapsed) = (now - self.last_printed_at, now - self.began);
         let received = so_far.received_count;
         printer.print_rule()?;
         match self.total {
@@ -192,16 +206,16 @@ impl Ticker {
             None => printer.print_info(format_args!(
                 "{} messages received. [{:.2}% complete]",
                 format_with_commas(received),
-                (elapsed.as_secs_f64() * 100.0 / self.whole.as_secs_f64()).min(100.0)
+                (elapsed.as_secs_f64() * 100.0 / self.total_duration.as_secs_f64()).min(100.0)
             ))?,
         }
-        let fresh = received - self.before.received_count;
-        let latency_ns = so_far.latency_ns.wrapping_sub(self.before.latency_ns);
-        let blocks = [
+        let fresh = received - self.last_printed.received_count;
+        let latency_ns = so_far.latency_ns.wrapping_sub(self.last_printed.latency_ns);
+        let lines = [
             ("incremental", fresh, since, latency_ns),
             ("total", received, elapsed, so_far.latency_ns),
         ];
-        for (name, count, time, latency_ns) in blocks {
+        for (name, count, time, latency_ns) in lines {
             let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
             let rate = count as f64 / time.as_secs_f64();
             printer.print_info(format_args!(
@@ -220,13 +234,13 @@ impl Ticker {
 }
 
 /// Runs one load to completion; returns its report and costs.
-fn make(
+fn run_load(
     args: &EvhPerf,
-    plan: &Plan,
+    plan: &LoadPlan,
     signals: &Signals,
     printer: &mut Printer<'_>,
     is_alone: bool,
-) -> anyhow::Result<(Report, LoadCosts)> {
+) -> anyhow::Result<(LoadReport, LoadCosts)> {
     let watch = UsageBaseline::start(vec![std::process::id()], plan.address);
     let began = Instant::now();
     let load = Load::start(plan, secret::client_tls(args)?)?;
@@ -235,11 +249,11 @@ fn make(
             .print_info(format_args!("Client started in {} ms.", began.elapsed().as_millis()))?;
         printer.flush()?;
     }
-    let mut ticker = Ticker::new(plan, 1);
+    let mut ticker = ProgressReporter::new(plan, 1);
     loop {
         let is_finished = load.is_finished();
         let mut within = if is_finished { Duration::ZERO } else { CHECK_INTERVAL };
-        while let Some(event) = load.event(within) {
+        while let Some(event) = load.wait_for_event(within) {
             within = Duration::ZERO;
             ticker.view.print_above(|| match event {
                 Event::Pausing(pause) => {
@@ -259,7 +273,7 @@ fn make(
             load.stop();
         }
         match is_alone {
-            true => ticker.tick(load.progress(), printer)?,
+            true => ticker.update_and_print(load.progress(), printer)?,
             false => ticker.show(load.progress()),
         }
     }
@@ -271,16 +285,16 @@ fn make(
 /// Runs the load or the loads of the command line.
 pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut log = HistogramLog::new(args)?;
-    let first = plan(args, work(args))?;
+    let first = plan(args, load_amount(args))?;
     // Certificate files are checked before anything is printed.
     secret::client_tls(args)?;
     let mut printer = Printer::new(out, args.json);
     printer.print_settings("Client", &settings(args))?;
     let (loads, more) = match args.mode() {
-        LoadMode::RateRamp { ramp, each } => ramped(args, ramp, each, signals, &mut printer)?,
+        LoadMode::RateRamp { ramp, each } => run_ramp(args, ramp, each, signals, &mut printer)?,
         LoadMode::Search { each } => search_highest_rate(args, each, signals, &mut printer)?,
         LoadMode::Counted | LoadMode::Timed { .. } => {
-            let load = make(args, &first, signals, &mut printer, true)?;
+            let load = run_load(args, &first, signals, &mut printer, true)?;
             (vec![load], json!({}))
         }
     };
@@ -290,7 +304,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
 /// Reports the results of all loads and returns the program's result.
 fn report_results(
     args: &EvhPerf,
-    loads: Vec<(Report, LoadCosts)>,
+    loads: Vec<(LoadReport, LoadCosts)>,
     more: Value,
     signals: &Signals,
     mut printer: Printer<'_>,
@@ -333,7 +347,7 @@ fn report_results(
         printer.flush()?;
     }
     if let Some(log) = log {
-        let outcomes: Vec<Report> = loads.into_iter().map(|(outcome, _)| outcome).collect();
+        let outcomes: Vec<LoadReport> = loads.into_iter().map(|(outcome, _)| outcome).collect();
         log.write(&outcomes)?;
     }
     if signals.are_received() {
@@ -356,13 +370,13 @@ fn try_rate(
     each: Duration,
     signals: &Signals,
     printer: &mut Printer<'_>,
-) -> anyhow::Result<((Report, LoadCosts), bool)> {
-    let plan = plan(args, timed(args, each, Some(rate)))?;
-    let load = make(args, &plan, signals, printer, false)?;
+) -> anyhow::Result<((LoadReport, LoadCosts), bool)> {
+    let plan = plan(args, timed_load(args, each, Some(rate)))?;
+    let load = run_load(args, &plan, signals, printer, false)?;
     let outcome = &load.0;
     let misses =
         args.slo.as_ref().map(|slo| outcome.describe_exceeded_bounds(slo)).unwrap_or_default();
-    let unsent_max = outcome.latencies.count() / UNSENT_SHARE + (rate * UNSENT_S) as u64;
+    let unsent_max = outcome.latencies.count() / UNSENT_DIVISOR + (rate * UNSENT_S) as u64;
     let is_reached = outcome.unsent_count <= unsent_max;
     // If no message was received in time, the rate has no latencies to judge.
     let has_latencies = outcome.latencies.count() > 0;
@@ -386,16 +400,16 @@ fn try_rate(
     Ok((load, holds))
 }
 
-type Loads = (Vec<(Report, LoadCosts)>, Value);
+type LoadResults = (Vec<(LoadReport, LoadCosts)>, Value);
 
 /// Runs the loads of a ramp, one rate after another; returns their reports and costs.
-fn ramped(
+fn run_ramp(
     args: &EvhPerf,
     ramp: RateRamp,
     each: Duration,
     signals: &Signals,
     printer: &mut Printer<'_>,
-) -> anyhow::Result<Loads> {
+) -> anyhow::Result<LoadResults> {
     let mut loads = Vec::new();
     let mut highest = None;
     for rate in ramp.rates() {
@@ -415,11 +429,11 @@ fn search_highest_rate(
     each: Duration,
     signals: &Signals,
     printer: &mut Printer<'_>,
-) -> anyhow::Result<Loads> {
+) -> anyhow::Result<LoadResults> {
     let mut loads = Vec::new();
     let (mut low, mut high) = (None, None);
-    let mut rate = SEARCHED_FROM;
-    while rate <= SEARCHED_TO {
+    let mut rate = SEARCH_RATE_MIN;
+    while rate <= SEARCH_RATE_MAX {
         let (mut load, mut holds) = try_rate(args, rate, each, signals, printer)?;
         if !holds && !signals.are_received() {
             // A second attempt: another process may have disturbed the first.
@@ -468,11 +482,11 @@ fn report_highest_rate(
 
 /// Runs as one of several processes: generates its share of the load when the main process orders
 /// it, and reports the result.
-pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
+pub fn run_as_worker(args: &EvhPerf) -> anyhow::Result<()> {
     let mut args = args.clone();
     // Each process has as many threads and clients as requested; the rate is divided.
     args.rate = args.rate.map(|rate| rate / args.processes as f64);
-    let plan = plan(&args, work(&args))?;
+    let plan = plan(&args, load_amount(&args))?;
     let mut orders = OrderReceiver::new()?;
     parts::write_line(&json!({ "ready": true }))?;
     if orders.next_order().is_none() {
@@ -499,7 +513,7 @@ pub fn run_in_processes(
 ) -> anyhow::Result<()> {
     let soon = Duration::from_secs(20);
     let mut log = HistogramLog::new(args)?;
-    let plan = plan(args, work(args))?;
+    let plan = plan(args, load_amount(args))?;
     secret::client_tls(args)?;
     let mut printer = Printer::new(out, args.json);
     printer.print_settings("Client", &settings(args))?;
@@ -518,9 +532,9 @@ pub fn run_in_processes(
     }
     printer.print_info(format_args!("Client started in {} ms.", began.elapsed().as_millis()))?;
     printer.flush()?;
-    let mut ticker = Ticker::new(&plan, args.processes);
+    let mut ticker = ProgressReporter::new(&plan, args.processes);
     let mut so_far = vec![Progress::default(); parts.len()];
-    let mut outcomes: Vec<Option<Report>> = parts.iter().map(|_| None).collect();
+    let mut outcomes: Vec<Option<LoadReport>> = parts.iter().map(|_| None).collect();
     let mut costs = None;
     while outcomes.iter().any(Option::is_none) {
         for ((part, so_far), outcome) in parts.iter_mut().zip(&mut so_far).zip(&mut outcomes) {
@@ -540,7 +554,7 @@ pub fn run_in_processes(
             costs = Some(watch.costs_since_start());
         }
         let sum = so_far.iter().copied().fold(Progress::default(), Progress::plus);
-        ticker.tick(sum, &mut printer)?;
+        ticker.update_and_print(sum, &mut printer)?;
     }
     let mut outcomes = outcomes.into_iter().flatten();
     let mut sum =

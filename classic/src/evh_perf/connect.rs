@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 /// Interval between progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
 /// Default number of connections that echo a message when all connections are open.
-const SAMPLED: u64 = 1000;
+const SAMPLED_DEFAULT: u64 = 1000;
 /// Interval between checks of signals and other processes while one process opens connections.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Minimum kernel memory of a connection (its socket, inode and file). A smaller figure means that
@@ -165,7 +165,7 @@ fn remedy(limit: &OpenLimit, args: &EvhPerf) -> String {
 }
 
 /// Runs as one of several processes: opens and holds connections when the main process orders it.
-pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
+pub fn run_as_worker(args: &EvhPerf) -> anyhow::Result<()> {
     descriptors_max();
     let mut orders = OrderReceiver::new()?;
     parts::write_line(&json!({ "ready": true }))?;
@@ -222,13 +222,13 @@ fn open_and_report(
 }
 
 /// Memory in use by the clients, the server and the kernel, in bytes.
-struct Memory {
+struct MemoryUsage {
     client: u64,
     server: Option<u64>,
     kernel: u64,
 }
 
-impl Memory {
+impl MemoryUsage {
     fn now(processes: &[WorkerProcess], servers: &[u32]) -> Self {
         let sum = |processes: &mut dyn Iterator<Item = u32>| {
             processes
@@ -280,11 +280,11 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     printer.print_info(format_args!("Client started in {} ms.", began.elapsed().as_millis()))?;
     printer.flush()?;
     let servers = process::listening_processes(address);
-    let before = Memory::now(&processes, &servers);
+    let before = MemoryUsage::now(&processes, &servers);
     let (opened, took) = open(args, &mut processes, signals, &mut printer)?;
     let mut failed = print_opened(args, &opened, took, &mut printer)?;
     let open: u64 = opened.iter().map(|result| result.open).sum();
-    let memory = Memory::now(&processes, &servers);
+    let memory = MemoryUsage::now(&processes, &servers);
     let each = |now: u64, then: u64| now.saturating_sub(then) / open.max(1);
     let user = each(memory.client, before.client);
     let server = memory.server.map(|now| each(now, before.server.unwrap_or(0)));
@@ -360,7 +360,7 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
     processes.iter_mut().for_each(WorkerProcess::close_stdin);
     drop(processes);
     if signals.are_received() {
-        return signals.ended();
+        return signals.exit_result();
     }
     match failed {
         Some(failed) => bail!("{failed}"),
@@ -492,7 +492,7 @@ fn sample(
     address: SocketAddr,
     printer: &mut Printer<'_>,
 ) -> anyhow::Result<Option<Value>> {
-    let wanted = args.sample.unwrap_or(SAMPLED);
+    let wanted = args.sample.unwrap_or(SAMPLED_DEFAULT);
     let processes_count = processes.len() as u64;
     // Range up to an hour, with three significant digits.
     let mut echoes: Histogram<u64> = Histogram::new_with_bounds(1, 3_600_000_000_000, 3)
@@ -535,7 +535,7 @@ fn hold(
     signals: &Signals,
     printer: &mut Printer<'_>,
 ) -> anyhow::Result<u64> {
-    let entered = if args.hold.is_none() { enter()? } else { None };
+    let entered = if args.hold.is_none() { start_waiting_for_enter()? } else { None };
     match (args.hold, &entered) {
         (Some(hold), _) => {
             printer.print_info(format_args!("Holding them for {} s.", hold.as_secs_f64()))?;
@@ -575,7 +575,7 @@ fn hold(
 
 /// Returns a channel that receives a message when a line is entered or standard input is closed.
 /// `None` if standard input is a device such as /dev/null, which stands for a closed one.
-fn enter() -> anyhow::Result<Option<Receiver<()>>> {
+fn start_waiting_for_enter() -> anyhow::Result<Option<Receiver<()>>> {
     let stdin = std::io::stdin();
     let kind = FileType::from_raw_mode(fstat(&stdin).context("fstat of standard input")?.st_mode);
     if kind == FileType::CharacterDevice && !stdin.is_terminal() {

@@ -3,7 +3,7 @@
 use super::options::EvhPerf;
 use super::outcome::{linear_to_json, percentiles};
 use super::stages::LoadCosts;
-use crate::load::Report;
+use crate::load::LoadReport;
 use anyhow::Context as _;
 use handover_program::exit::to_usage_error;
 use handover_program::files;
@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 const SCHEMA: u32 = 1;
 
 /// Returns the result and the costs of one load as JSON.
-pub fn load_to_json(outcome: &Report, costs: &LoadCosts) -> Value {
+pub fn load_to_json(outcome: &LoadReport, costs: &LoadCosts) -> Value {
     let shares = outcome.shares.slowest_and_fastest();
     json!({
         "messages": {
@@ -123,7 +123,7 @@ impl HistogramLog {
     ///
     /// # Errors
     /// If writing fails, because the disk is full for example.
-    pub fn write(&mut self, outcomes: &[Report]) -> anyhow::Result<()> {
+    pub fn write(&mut self, outcomes: &[LoadReport]) -> anyhow::Result<()> {
         let context = || format!("--hdr: write {}", self.shown);
         let mut serializer = V2DeflateSerializer::new();
         let mut log = IntervalLogWriterBuilder::new()

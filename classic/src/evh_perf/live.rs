@@ -18,8 +18,8 @@ const PLAIN_HEIGHTS: [char; 8] = ['_', '.', ',', '-', '=', '+', '*', '#'];
 /// Live view of some lines on the terminal; shows nothing if standard error is not a terminal.
 pub struct LiveView {
     bar: Option<ProgressBar>,
-    past: Vec<VecDeque<f64>>,
-    last: Instant,
+    past_values: Vec<VecDeque<f64>>,
+    last_update: Instant,
     heights: &'static [char; 8],
     columns: usize,
 }
@@ -37,8 +37,8 @@ impl LiveView {
         let room = console::output_width().saturating_sub(TEXT_COLUMNS + 2);
         Self {
             bar,
-            past: Vec::new(),
-            last: Instant::now(),
+            past_values: Vec::new(),
+            last_update: Instant::now(),
             heights: if has_unicode { &HEIGHTS } else { &PLAIN_HEIGHTS },
             columns: room.min(PAST_COLUMNS),
         }
@@ -46,20 +46,20 @@ impl LiveView {
 
     /// Returns the time since the last update if the update interval has passed, or else `None`.
     pub fn time_since_update_if_due(&mut self) -> Option<Duration> {
-        let since = self.last.elapsed();
+        let since = self.last_update.elapsed();
         if self.bar.is_none() || since < DRAW_INTERVAL {
             return None;
         }
-        self.last += since;
+        self.last_update += since;
         Some(since)
     }
 
     /// Shows each value as text and as a chart of its past values.
     pub fn update(&mut self, lines: &[(f64, String)]) {
         let Some(bar) = &self.bar else { return };
-        self.past.resize_with(lines.len(), VecDeque::new);
+        self.past_values.resize_with(lines.len(), VecDeque::new);
         let mut shown = String::new();
-        for ((value, text), past) in lines.iter().zip(&mut self.past) {
+        for ((value, text), past) in lines.iter().zip(&mut self.past_values) {
             past.push_back(*value);
             while past.len() > self.columns {
                 past.pop_front();

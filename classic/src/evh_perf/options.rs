@@ -1,6 +1,6 @@
 //! The options, and the checks for contradictions among them.
 
-use super::super::whole;
+use super::super::whole_number_parser;
 use crate::load::wire::LETTERS_MAX;
 use clap::{ArgAction, Args};
 use handover_base::units::TimeSpan;
@@ -58,17 +58,17 @@ pub struct EvhPerf {
     #[arg(short = 'b', long)]
     pub connect: bool,
     /// Messages of a client in each iteration; with --connect, connections [default: 1]
-    #[arg(long, value_name = "N", value_parser = whole(1..=u64::MAX))]
+    #[arg(long, value_name = "N", value_parser = whole_number_parser(1..=u64::MAX))]
     pub count: Option<u64>,
     /// Iterations [default: 1]
-    #[arg(short = 'i', long, value_name = "N", value_parser = whole(1..=u64::MAX))]
+    #[arg(short = 'i', long, value_name = "N", value_parser = whole_number_parser(1..=u64::MAX))]
     pub itt: Option<u64>,
     /// Clients of each thread [default: 1]
-    #[arg(long, value_name = "N", value_parser = whole(1..=HANDLES_MAX))]
+    #[arg(long, value_name = "N", value_parser = whole_number_parser(1..=HANDLES_MAX))]
     pub clients: Option<u64>,
     /// Number of threads of the client, and of the server
     #[arg(short = 't', long, value_name = "N", default_value_t = 1)]
-    #[arg(value_parser = whole(1..=THREADS_MAX))]
+    #[arg(value_parser = whole_number_parser(1..=THREADS_MAX))]
     pub threads: u64,
     /// The port; with -e, 0 stands for any free port
     #[arg(short = 'p', long, value_name = "PORT", default_value_t = 8081, value_parser = parse_port)]
@@ -77,32 +77,32 @@ pub struct EvhPerf {
     #[arg(short = 'w', long, value_name = "HOST", default_value = "127.0.0.1")]
     pub host: String,
     /// Minimum number of letters of a message [default: 3]
-    #[arg(short = 'n', long, value_name = "BYTES", value_parser = whole(0..=LETTERS_MAX.into()))]
+    #[arg(short = 'n', long, value_name = "BYTES", value_parser = whole_number_parser(0..=LETTERS_MAX.into()))]
     pub min: Option<u64>,
     /// Maximum number of letters of a message [default: 10]
-    #[arg(short = 'm', long, value_name = "BYTES", value_parser = whole(0..=LETTERS_MAX.into()))]
+    #[arg(short = 'm', long, value_name = "BYTES", value_parser = whole_number_parser(0..=LETTERS_MAX.into()))]
     pub max: Option<u64>,
     /// Number of times that each thread makes its connections [default: 1]
-    #[arg(short = 'r', long, value_name = "N", value_parser = whole(1..=u64::MAX))]
+    #[arg(short = 'r', long, value_name = "N", value_parser = whole_number_parser(1..=u64::MAX))]
     pub reconns: Option<u64>,
     /// Pause of a thread before it connects again, in ms [default: 0]
-    #[arg(short = 'x', long, value_name = "MS", value_parser = whole(0..=86_400_000))]
+    #[arg(short = 'x', long, value_name = "MS", value_parser = whole_number_parser(0..=86_400_000))]
     pub sleep: Option<u64>,
     /// Print the latency histogram
     #[arg(short = 'z', long)]
     pub histo: bool,
     /// Width of the histogram's buckets in µs [default: 10]
     #[arg(short = 'v', long = "histo_delta_micros", value_name = "US")]
-    #[arg(value_parser = whole(1..=DELTA_MICROS_MAX))]
+    #[arg(value_parser = whole_number_parser(1..=DELTA_MICROS_MAX))]
     pub histo_delta_micros: Option<u64>,
     /// Slabs of each thread's read buffer, of 3277 bytes each
     #[arg(short = 's', long = "read_slab_count", value_name = "N", default_value_t = 20)]
-    #[arg(value_parser = whole(1..=SLABS_MAX))]
+    #[arg(value_parser = whole_number_parser(1..=SLABS_MAX))]
     pub read_slab_count: u64,
     /// Maximum number of connections of a thread. Without it, the settings list 300, as the original does, and
     /// the limit is the number of descriptors that this process may open
     #[arg(short = 'h', long = "max_handles_per_thread", value_name = "N")]
-    #[arg(value_parser = whole(1..=HANDLES_MAX))]
+    #[arg(value_parser = whole_number_parser(1..=HANDLES_MAX))]
     pub max_handles_per_thread: Option<u64>,
     /// With -e: each thread listens, and the kernel distributes the connections, not the first thread
     #[arg(long = "reuse_port")]
@@ -127,7 +127,7 @@ pub struct EvhPerf {
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
     /// Number of processes: each has --threads threads, and with --connect its share of --count
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(1..=PROCESSES_MAX))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number_parser(1..=PROCESSES_MAX))]
     pub processes: u64,
     /// With -e: maximum time that a thread polls before it sleeps, while polling finds work, as in 50us. For
     /// threads that have a CPU of their own
@@ -137,7 +137,7 @@ pub struct EvhPerf {
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub hold: Option<Duration>,
     /// With --connect: number of connections that echo a message when all are open [default: 1000]
-    #[arg(long, value_name = "N", value_parser = whole(0..=1 << 32))]
+    #[arg(long, value_name = "N", value_parser = whole_number_parser(0..=1 << 32))]
     pub sample: Option<u64>,
     /// Duration of the load in s, instead of numbers of messages
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
@@ -149,7 +149,7 @@ pub struct EvhPerf {
     #[arg(long, value_name = "N", value_parser = parse_rate)]
     pub rate: Option<f64>,
     /// Maximum number of a client's messages in flight [default: --count]
-    #[arg(long, value_name = "N", value_parser = whole(1..=u64::MAX))]
+    #[arg(long, value_name = "N", value_parser = whole_number_parser(1..=u64::MAX))]
     pub depth: Option<u64>,
     /// Several rates, 10 by default, one after another, each for --duration: 1k..50k, 1k..50k:20
     #[arg(long, value_name = "FROM..TO[:STEPS]")]
@@ -275,6 +275,7 @@ impl FromStr for LatencyBounds {
     }
 }
 
+/// Kind of load that the options select.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum LoadMode {
     /// Fixed numbers of messages, as in the classic program.

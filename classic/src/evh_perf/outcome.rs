@@ -2,7 +2,7 @@
 
 use super::options::LatencyBounds;
 use super::printer::{Printer, format_micros, format_seconds, format_with_commas};
-use crate::load::{LinearHistogram, Report};
+use crate::load::{LinearHistogram, LoadReport};
 use handover_base::units::format_ns;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ pub const PERCENTILES: [(f64, &str); 7] = [
     (100.0, "max"),
 ];
 
-impl Report {
+impl LoadReport {
     /// Returns the latencies that a user experiences: from the due time if there is a schedule.
     pub fn judged_latencies(&self) -> &Histogram<u64> {
         match self.latencies.corrected.is_empty() {
@@ -170,14 +170,14 @@ pub fn linear_to_json(linear: &LinearHistogram) -> Value {
 mod tests {
     use super::*;
 
-    fn outcome(latencies_us: &[u64]) -> Report {
-        let mut report = Report::new(Some(10_000));
+    fn outcome(latencies_us: &[u64]) -> LoadReport {
+        let mut report = LoadReport::new(Some(10_000));
         for us in latencies_us {
             report.latencies.record(us * 1000, 1);
         }
         let count = latencies_us.len() as u64;
         (report.sent_count, report.received_count) = (count, count);
-        Report { connected_count: 1, elapsed_ns: 130_000_000, busy_share: 0.5, ..report }
+        LoadReport { connected_count: 1, elapsed_ns: 130_000_000, busy_share: 0.5, ..report }
     }
 
     fn printed(f: impl FnOnce(&mut Printer<'_>) -> io::Result<()>) -> String {
@@ -211,7 +211,7 @@ mod tests {
         let mut one = outcome(&[100, 200, 44_295]);
         one.faults = vec!["a fault".into()];
         let text = serde_json::to_string(&one).expect("serialize to JSON");
-        let mut sum: Report = serde_json::from_str(&text).expect("a report");
+        let mut sum: LoadReport = serde_json::from_str(&text).expect("a report");
         assert_eq!(sum, one);
         sum.add(&one);
         assert_eq!((sum.received_count, sum.latencies.count(), sum.faults.len()), (6, 6, 2));

@@ -4,7 +4,7 @@
 use super::options::EvhPerf;
 use super::printer::{Printer, format_with_commas};
 use super::{Signals, serve};
-use crate::{own_arguments, own_program};
+use crate::{own_arguments, own_program_command};
 use anyhow::{Context as _, bail};
 use handover_net::Stats;
 use handover_program::signal_on_parent_exit;
@@ -98,7 +98,7 @@ pub struct WorkerProcess {
 impl WorkerProcess {
     /// Starts the process, with this process's command line and the arguments `added`.
     pub fn start(index: u64, added: &[String]) -> anyhow::Result<Self> {
-        let mut command = own_program("evh_perf")?;
+        let mut command = own_program_command("evh_perf")?;
         command.args(own_arguments("evh_perf")).args(added).arg("--part").arg(index.to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // The terminal's signals go to the main process only, which ends its parts.
@@ -213,7 +213,7 @@ pub fn serve_in_processes(
     printer
         .print_info(format_args!("Server stopped: {accepted} connections, {messages} messages."))?;
     printer.flush()?;
-    signals.ended()
+    signals.exit_result()
 }
 
 #[cfg(test)]

@@ -44,15 +44,14 @@ pub fn client_tls(args: &EvhPerf) -> anyhow::Result<Option<Arc<ClientTls>>> {
         return Ok(None);
     }
     let verify = match &args.ca {
-        Some(file) => ServerVerification::Roots(roots(file)?),
+        Some(file) => ServerVerification::Roots(load_roots(file)?),
         None => ServerVerification::Nothing,
     };
     let client = TlsClientConfig::new(verify, ClientOptions::default())?;
     Ok(Some(Arc::new(ClientTls::new(client, args.host.clone()))))
 }
 
-/// Rejects a file that is not regular: a pipe may have no writer, and every process reads these
-/// files.
+/// Rejects a file that is not regular, because a pipe may have no writer, and every process reads these files.
 fn check_regular_file(file: &Path, option: &str) -> anyhow::Result<()> {
     match std::fs::metadata(file) {
         Ok(found) if !found.is_file() => {
@@ -63,7 +62,7 @@ fn check_regular_file(file: &Path, option: &str) -> anyhow::Result<()> {
     }
 }
 
-fn roots(file: &Path) -> anyhow::Result<RootCertificates> {
+fn load_roots(file: &Path) -> anyhow::Result<RootCertificates> {
     check_regular_file(file, "--ca")?;
     // The error names the file.
     RootCertificates::from_file(file).map_err(|refused| to_usage_error(format!("--ca {refused}")))

@@ -25,7 +25,7 @@ const STATS_INTERVAL: Duration = Duration::from_secs(3);
 const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum number of connections closed before memory is returned, as returning it briefly takes
 /// the allocator's locks.
-const TRIMMED_MIN: u64 = 64;
+const TRIM_CLOSED_MIN: u64 = 64;
 /// Maximum time for the event handler to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes queued for one peer: a few of the longest messages.
@@ -163,11 +163,11 @@ impl Server {
     }
 
     /// Returns free heap memory to the system, once enough connections have closed since the last
-    /// time: as many as are open, and at least `TRIMMED_MIN`.
+    /// time: as many as are open, and at least `TRIM_CLOSED_MIN`.
     fn trim(&mut self) {
         let Stats { accepted_count, closed_count, .. } = self.stats();
         let open = accepted_count.saturating_sub(closed_count);
-        if closed_count - self.trimmed_at >= open.max(TRIMMED_MIN) {
+        if closed_count - self.trimmed_at >= open.max(TRIM_CLOSED_MIN) {
             self.trimmed_at = closed_count;
             trim_heap();
         }
@@ -219,12 +219,12 @@ pub fn run(args: &EvhPerf, signals: &Signals, out: &mut dyn Write) -> anyhow::Re
         format_with_commas(stats.messages_count)
     ))?;
     printer.flush()?;
-    signals.ended()
+    signals.exit_result()
 }
 
 /// Runs as one of several servers on the same port: reports the port, and serves until the main
 /// process closes standard input.
-pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
+pub fn run_as_worker(args: &EvhPerf) -> anyhow::Result<()> {
     let mut server = start(args)?;
     let mut orders = parts::OrderReceiver::new()?;
     parts::write_line(&json!({ "port": server.address().port() }))?;
@@ -232,12 +232,12 @@ pub fn run_part(args: &EvhPerf) -> anyhow::Result<()> {
         server.trim();
     }
     let (mut stats, _) = server.net.stop(STOP_TIMEOUT).context("stop the event handler")?;
-    let named = fields(&mut stats).map(|(name, count)| (name.to_string(), json!(*count)));
+    let named = printed_counters(&mut stats).map(|(name, count)| (name.to_string(), json!(*count)));
     parts::write_line(&Value::Object(named.into_iter().collect()))
 }
 
 /// Returns the counters that are printed, with their names.
-fn fields(stats: &mut Stats) -> [(&'static str, &mut u64); 9] {
+fn printed_counters(stats: &mut Stats) -> [(&'static str, &mut u64); 9] {
     [
         ("accepted", &mut stats.accepted_count),
         ("closed", &mut stats.closed_count),
@@ -254,7 +254,7 @@ fn fields(stats: &mut Stats) -> [(&'static str, &mut u64); 9] {
 /// Parses the statistics of one of several servers.
 pub fn stats_from_json(value: &Value) -> Stats {
     let mut stats = Stats::default();
-    for (name, field) in fields(&mut stats) {
+    for (name, field) in printed_counters(&mut stats) {
         *field = value[name].as_u64().unwrap_or(0);
     }
     stats

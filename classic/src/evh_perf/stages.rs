@@ -2,7 +2,7 @@
 
 use super::options::EvhPerf;
 use super::printer::Printer;
-use crate::load::Report;
+use crate::load::LoadReport;
 use crate::load::process::{self, ProcessUsage};
 use handover_base::topology;
 use handover_base::units::format_ns;
@@ -55,7 +55,7 @@ impl UsageBaseline {
         }
     }
 
-    /// Returns the costs since [`begin`](Self::start) was called.
+    /// Returns the costs since [`start`](Self::start) was called.
     pub fn costs_since_start(&self) -> LoadCosts {
         let client = sum(&self.clients);
         let mut client_cpu = client.cpu().saturating_sub(self.client.cpu());
@@ -129,7 +129,7 @@ impl LoadCosts {
     }
 
     /// Returns a warning if the client rather than the server limited the rate.
-    pub fn bottleneck_warning(&self, args: &EvhPerf, outcome: &Report) -> Option<String> {
+    pub fn bottleneck_warning(&self, args: &EvhPerf, outcome: &LoadReport) -> Option<String> {
         let took_s = self.took.as_secs_f64();
         if took_s < 0.2 {
             // Too short: CPU time is counted in hundredths of a second.

@@ -27,9 +27,9 @@ const FACILITY_USER: u8 = 1 << 3;
 pub struct DemoLog {
     tag: &'static str,
     verbosity: Verbosity,
-    header: bool,
+    has_header: bool,
     syslog: Option<UnixDatagram>,
-    failed: Mutex<Option<io::Error>>,
+    first_write_error: Mutex<Option<io::Error>>,
     on_failure: OnceLock<Stopper>,
 }
 
@@ -37,11 +37,11 @@ impl DemoLog {
     pub fn new(
         tag: &'static str,
         verbosity: Verbosity,
-        header: bool,
+        has_header: bool,
         syslog: bool,
     ) -> anyhow::Result<DemoLog> {
         let syslog = match syslog {
-            true => Some(connected(Path::new(SYSLOG)).with_context(|| {
+            true => Some(connect_to_syslog(Path::new(SYSLOG)).with_context(|| {
                 format!("-s: {SYSLOG} does not answer; start a syslog daemon, or omit -s")
             })?),
             false => None,
@@ -49,9 +49,9 @@ impl DemoLog {
         Ok(DemoLog {
             tag,
             verbosity,
-            header,
+            has_header,
             syslog,
-            failed: Mutex::default(),
+            first_write_error: Mutex::default(),
             on_failure: OnceLock::new(),
         })
     }
@@ -67,16 +67,20 @@ impl DemoLog {
     /// # Errors
     /// The first write error; a second call returns `Ok`.
     pub fn take_write_error(&self) -> io::Result<()> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
+        self.first_write_error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+            .map_or(Ok(()), Err)
     }
 
-    fn line(&self, metadata: &Metadata<'_>, text: &str) -> String {
+    fn format_line(&self, metadata: &Metadata<'_>, text: &str) -> String {
         let tag = if metadata.target().starts_with(TRACING_TARGET) {
             self.tag
         } else {
             metadata.target()
         };
-        if !self.header {
+        if !self.has_header {
             return format!("{text}\n");
         }
         let now = clock_gettime(ClockId::Monotonic);
@@ -101,7 +105,7 @@ impl DemoLog {
     }
 }
 
-fn connected(path: &Path) -> io::Result<UnixDatagram> {
+fn connect_to_syslog(path: &Path) -> io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
     socket.connect(path)?;
     Ok(socket)
@@ -146,9 +150,12 @@ impl Subscriber for DemoLog {
     fn event(&self, event: &Event<'_>) {
         let mut text = Text::default();
         event.record(&mut text);
-        let line = self.line(event.metadata(), &text.0);
+        let line = self.format_line(event.metadata(), &text.0);
         if let Err(error) = self.write(*event.metadata().level(), &line) {
-            self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            self.first_write_error
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .get_or_insert(error);
             if let Some(stopper) = self.on_failure.get() {
                 stopper.stop();
             }
@@ -174,12 +181,12 @@ mod tests {
     use super::*;
 
     /// Logs one line of each level, and returns the entries that a system log received.
-    fn received(verbosity: Verbosity, header: bool) -> Vec<String> {
+    fn received(verbosity: Verbosity, has_header: bool) -> Vec<String> {
         let folder = tempfile::tempdir().expect("create a temporary folder");
         let path = folder.path().join("log");
         let listens = UnixDatagram::bind(&path).expect("bind a socket");
-        let mut log = DemoLog::new("DEMO9EVM", verbosity, header, false).expect("a log");
-        log.syslog = Some(connected(&path).expect("it listens"));
+        let mut log = DemoLog::new("DEMO9EVM", verbosity, has_header, false).expect("a log");
+        log.syslog = Some(connect_to_syslog(&path).expect("it listens"));
         tracing::subscriber::with_default(log, || {
             tracing::error!(target: TRACING_TARGET, "bad");
             tracing::info!(target: TRACING_TARGET, "QUIT timer set: {} s", 60);

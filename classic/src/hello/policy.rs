@@ -21,7 +21,7 @@ pub enum FirstMessage {
 
 /// Format of the line that is printed for a sent message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SentLine {
+pub enum SentLineFormat {
     /// `HELLO msg sent: "HELLO: 1"`.
     Plain,
     /// `HELLO msg sent to evm_id=0: "HELLO: 1"`.
@@ -33,17 +33,17 @@ pub enum SentLine {
     FirstJoined,
 }
 
-impl SentLine {
+impl SentLineFormat {
     #[cold]
     fn print(self, number: u64) {
         match self {
-            SentLine::To { evm_id } => {
+            SentLineFormat::To { evm_id } => {
                 tracing::info!(target: TRACING_TARGET, "HELLO msg sent to evm_id={evm_id}: \"HELLO: {number}\"");
             }
-            SentLine::FirstJoined if number == 1 => {
+            SentLineFormat::FirstJoined if number == 1 => {
                 tracing::info!(target: TRACING_TARGET, "HELLO msg sent: \"HELLO{number}\"");
             }
-            SentLine::Plain | SentLine::FirstJoined => {
+            SentLineFormat::Plain | SentLineFormat::FirstJoined => {
                 tracing::info!(target: TRACING_TARGET, "HELLO msg sent: \"HELLO: {number}\"");
             }
         }
@@ -52,56 +52,65 @@ impl SentLine {
 
 /// Timing, output and CPU of one machine of a demo.
 #[derive(Debug)]
-pub struct Demo {
-    live: bool,
+pub struct DemoPolicy {
+    is_live: bool,
     /// `true` if the next sent message is to be printed.
-    prints_next: bool,
-    sent_line: SentLine,
+    should_print_next: bool,
+    sent_line_format: SentLineFormat,
     opener: FirstMessage,
     stops_after: Option<Duration>,
     cpu: Option<u32>,
     idle: Duration,
-    quit: bool,
+    has_quit: bool,
 }
 
-impl Demo {
+impl DemoPolicy {
     pub fn new(
-        live: bool,
+        is_live: bool,
         opener: FirstMessage,
         stops_after: Option<Duration>,
         cpu: Option<u32>,
         idle: Duration,
-    ) -> Demo {
+    ) -> DemoPolicy {
         // A live loop prints only its first hello.
-        let prints_next = !live || opener != FirstMessage::Second;
-        let sent_line = SentLine::Plain;
-        Demo { live, prints_next, sent_line, opener, stops_after, cpu, idle, quit: false }
+        let should_print_next = !is_live || opener != FirstMessage::Second;
+        let sent_line_format = SentLineFormat::Plain;
+        DemoPolicy {
+            is_live,
+            should_print_next,
+            sent_line_format,
+            opener,
+            stops_after,
+            cpu,
+            idle,
+            has_quit: false,
+        }
     }
 
-    /// Returns this with another format of the line that is printed for a sent message.
-    pub fn with_sent_line(self, sent_line: SentLine) -> Demo {
-        Demo { sent_line, ..self }
+    /// Returns this policy with another format of the line that is printed for a sent message.
+    pub fn with_sent_line_format(self, sent_line_format: SentLineFormat) -> DemoPolicy {
+        DemoPolicy { sent_line_format, ..self }
     }
 
     /// Returns `true` if messages are answered without a pause.
     pub fn is_live(&self) -> bool {
-        self.live
+        self.is_live
     }
 
     pub fn has_quit(&self) -> bool {
-        self.quit
+        self.has_quit
     }
 }
 
 /// Formats a time as the demos print it: `10 s`, `1 ms`, `1.5 s`.
-fn shown(time: Duration) -> String {
+fn format_duration(time: Duration) -> String {
     match time.as_millis() {
         millis @ 1..1000 if time.subsec_nanos().is_multiple_of(1_000_000) => format!("{millis} ms"),
         _ => format!("{} s", time.as_secs_f64()),
     }
 }
 
-impl ReplyPolicy for Demo {
+impl ReplyPolicy for DemoPolicy {
     fn start_actions(&mut self) -> StartActions {
         if let Some(Err(refused)) = self.cpu.map(affinity::pin) {
             tracing::warn!(target: TRACING_TARGET, "not pinned: {refused}");
@@ -111,7 +120,7 @@ impl ReplyPolicy for Demo {
             tracing::info!(target: TRACING_TARGET, "IDLE timer set: 0 s");
         }
         if let Some(delay) = self.stops_after {
-            tracing::info!(target: TRACING_TARGET, "QUIT timer set: {}", shown(delay));
+            tracing::info!(target: TRACING_TARGET, "QUIT timer set: {}", format_duration(delay));
         }
         StartActions {
             sends_first_hello: self.opener == FirstMessage::First,
@@ -123,18 +132,18 @@ impl ReplyPolicy for Demo {
     #[inline]
     fn received(&mut self, number: u64) -> Reaction {
         tracing::debug!(target: TRACING_TARGET, "(cb entry) HELLO: {number}");
-        if self.live {
+        if self.is_live {
             return Reaction::Answer;
         }
         tracing::info!(target: TRACING_TARGET, "HELLO msg received: \"HELLO: {number}\"");
-        tracing::info!(target: TRACING_TARGET, "IDLE timer set: {}", shown(self.idle));
+        tracing::info!(target: TRACING_TARGET, "IDLE timer set: {}", format_duration(self.idle));
         Reaction::AnswerAfter(self.idle)
     }
 
     #[inline]
     fn gathered(&mut self, number: u64) {
         tracing::debug!(target: TRACING_TARGET, "(cb entry) HELLO: {number}");
-        if !self.live {
+        if !self.is_live {
             tracing::info!(target: TRACING_TARGET, "HELLO msg received: \"HELLO: {number}\"");
         }
     }
@@ -142,9 +151,9 @@ impl ReplyPolicy for Demo {
     #[inline]
     fn sent(&mut self, number: u64) {
         tracing::trace!(target: STAGE, "sent HELLO: {number}");
-        if self.prints_next {
-            self.prints_next = !self.live;
-            self.sent_line.print(number);
+        if self.should_print_next {
+            self.should_print_next = !self.is_live;
+            self.sent_line_format.print(number);
         }
     }
 
@@ -155,7 +164,7 @@ impl ReplyPolicy for Demo {
 
     fn quit(&mut self) {
         tracing::debug!(target: TRACING_TARGET, "(cb entry) QUIT timer");
-        self.quit = true;
+        self.has_quit = true;
     }
 }
 
@@ -172,16 +181,16 @@ mod tests {
             (Duration::from_millis(200), "200 ms"),
             (Duration::from_millis(1500), "1.5 s"),
         ] {
-            assert_eq!(shown(time), text);
+            assert_eq!(format_duration(time), text);
         }
     }
 
     #[test]
     fn live_loop_answers_at_once_and_paced_loop_after_its_pause() {
         let pause = Duration::from_secs(10);
-        let live = Demo::new(true, FirstMessage::First, None, None, pause).received(1);
+        let live = DemoPolicy::new(true, FirstMessage::First, None, None, pause).received(1);
         assert_eq!(live, Reaction::Answer);
-        let slow = Demo::new(false, FirstMessage::First, None, None, pause).received(1);
+        let slow = DemoPolicy::new(false, FirstMessage::First, None, None, pause).received(1);
         assert_eq!(slow, Reaction::AnswerAfter(pause));
     }
 }

@@ -1,8 +1,8 @@
 //! `hello2`: this program and a second process of it, over a socket pair.
 
 use super::log::TRACING_TARGET;
-use super::policy::{Demo, FirstMessage};
-use super::{DemoOptions, Environment, Hello2, IDLE, Outcome, run_error};
+use super::policy::{DemoPolicy, FirstMessage};
+use super::{ANSWER_PAUSE, DemoOptions, Environment, Hello2, Outcome, run_error};
 use anyhow::{Context as _, bail};
 use handover_base::usage::{self, Usage};
 use handover_event::{Config, Context, Handler, Interest, Machine, Ready};
@@ -40,8 +40,8 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
     let mut child = start(theirs)?;
     let mine = Arc::new(mine);
     let cpu = args.options.cpus(2)?[0];
-    let policy = args.options.main_policy(FirstMessage::First, cpu, IDLE);
-    let side = Endpoint::new(Arc::clone(&mine), policy, true);
+    let policy = args.options.main_machine_policy(FirstMessage::First, cpu, ANSWER_PAUSE);
+    let side = ConversationEnd::new(Arc::clone(&mine), policy, true);
     let mut machine = Machine::new(side, Config::default())?;
     environment.stop_on_signal(&machine.stopper())?;
     let began = Instant::now();
@@ -66,7 +66,7 @@ pub fn run(args: &Hello2) -> anyhow::Result<()> {
 
 /// Starts the second process, with its end of the socket pair as standard input.
 fn start(socket: OwnedFd) -> anyhow::Result<Child> {
-    let mut command = crate::own_program("hello2")?;
+    let mut command = crate::own_program_command("hello2")?;
     command.arg("--child").args(crate::own_arguments("hello2")).stdin(Stdio::from(socket));
     handover_program::signal_on_parent_exit(&mut command, rustix::process::Signal::KILL);
     command.spawn().context("start the second process")
@@ -85,14 +85,17 @@ fn run_second(options: &DemoOptions) -> anyhow::Result<()> {
     let socket = Arc::new(socket);
     let environment = Environment::new("DEMO2EVM", options, 0)?;
     let cpu = options.cpus(2)?[1];
-    let side =
-        Endpoint::new(Arc::clone(&socket), options.policy(FirstMessage::Second, cpu, IDLE), false);
+    let side = ConversationEnd::new(
+        Arc::clone(&socket),
+        options.machine_policy(FirstMessage::Second, cpu, ANSWER_PAUSE),
+        false,
+    );
     let mut machine = Machine::new(side, Config::default())?;
     // Signals are handled by the first process; this process ends with it.
     environment.log.stop_on_failure(machine.stopper());
     let ended = machine.run();
     let handled = machine.handler().handled;
-    let report = Report { handled, used: usage::process_usage() - used }.to_text();
+    let report = FinalReport { handled, used: usage::process_usage() - used }.to_text();
     // Fails only if the first process is gone.
     let _ = send(&*socket, report.as_bytes(), SendFlags::NOSIGNAL);
     environment.log.take_write_error()?;
@@ -101,12 +104,12 @@ fn run_second(options: &DemoOptions) -> anyhow::Result<()> {
 
 /// Final report of the second process: its messages and CPU time.
 #[derive(Debug, PartialEq)]
-struct Report {
+struct FinalReport {
     handled: u64,
     used: Usage,
 }
 
-impl Report {
+impl FinalReport {
     fn to_text(&self) -> String {
         let Usage { user_ns, system_ns, switches_voluntary, switches_involuntary, .. } = self.used;
         let numbers = [self.handled, user_ns, system_ns, switches_voluntary, switches_involuntary];
@@ -114,7 +117,7 @@ impl Report {
     }
 
     /// Parses a report; `None` if the text is another message.
-    fn parse(text: &str) -> Option<Report> {
+    fn parse(text: &str) -> Option<FinalReport> {
         let numbers = text.strip_prefix("BYE: ")?.split(' ').map(str::parse);
         let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().ok()?;
         let [handled, user_ns, system_ns, switches_voluntary, switches_involuntary] = numbers[..]
@@ -128,19 +131,19 @@ impl Report {
             switches_involuntary,
             ..Usage::default()
         };
-        Some(Report { handled, used })
+        Some(FinalReport { handled, used })
     }
 }
 
 /// Shuts down sending, and waits for the second process to report and to exit.
-fn report(socket: &OwnedFd, child: &mut Child) -> anyhow::Result<Report> {
+fn report(socket: &OwnedFd, child: &mut Child) -> anyhow::Result<FinalReport> {
     // Fails only if the other process is gone, which is detected below.
     let _ = shutdown(socket, Shutdown::Write);
     let until = Instant::now() + REPORT_DEADLINE;
     let found = loop {
         match receive(socket) {
             Ok(Some(text)) => {
-                if let Some(report) = Report::parse(&text) {
+                if let Some(report) = FinalReport::parse(&text) {
                     break Some(report); // messages before the report were still on their way
                 }
             }
@@ -173,42 +176,44 @@ fn receive(socket: &OwnedFd) -> Result<Option<String>, Errno> {
 }
 
 /// One end of the conversation, in one of the two processes.
-struct Endpoint {
+struct ConversationEnd {
     socket: Arc<OwnedFd>,
-    policy: Demo,
+    policy: DemoPolicy,
     is_first: bool,
     handled: u64,
     /// Reason for the loss of the connection; `None` while it works.
     lost: Option<String>,
 }
 
-enum Event {
+enum DemoEvent {
     Ready,
     Idle { number: u64 },
     Quit,
 }
 
-impl Endpoint {
-    fn new(socket: Arc<OwnedFd>, policy: Demo, is_first: bool) -> Endpoint {
-        Endpoint { socket, policy, is_first, handled: 0, lost: None }
+impl ConversationEnd {
+    fn new(socket: Arc<OwnedFd>, policy: DemoPolicy, is_first: bool) -> ConversationEnd {
+        ConversationEnd { socket, policy, is_first, handled: 0, lost: None }
     }
 
-    fn send(&mut self, number: u64, cx: &mut Context<'_, Event>) {
+    fn send(&mut self, number: u64, cx: &mut Context<'_, DemoEvent>) {
         let hello = format!("HELLO: {number}");
         match send(&*self.socket, hello.as_bytes(), SendFlags::NOSIGNAL) {
             Ok(_) => self.policy.sent(number),
-            Err(errno) => self.lose(errno, cx),
+            Err(errno) => self.record_loss(errno, cx),
         }
     }
 
-    fn receive_all(&mut self, cx: &mut Context<'_, Event>) {
+    fn receive_all(&mut self, cx: &mut Context<'_, DemoEvent>) {
         for _ in 0..MESSAGES_PER_TIMER_CHECK {
-            let text = match self.next() {
+            let text = match self.receive_next() {
                 Ok(Some(text)) => text,
-                Ok(None) if self.is_first => return self.lose("it has closed its socket", cx),
+                Ok(None) if self.is_first => {
+                    return self.record_loss("it has closed its socket", cx);
+                }
                 Ok(None) => return cx.stop(),
                 Err(Errno::AGAIN) => return,
-                Err(errno) => return self.lose(errno, cx),
+                Err(errno) => return self.record_loss(errno, cx),
             };
             let number = text.strip_prefix("HELLO: ").and_then(|text| text.parse().ok());
             let Some(number) = number else {
@@ -218,7 +223,7 @@ impl Endpoint {
             self.handled += 1;
             match self.policy.received(number) {
                 Reaction::AnswerAfter(pause) => {
-                    return later(pause, Event::Idle { number: number + 1 }, cx);
+                    return start_timer(pause, DemoEvent::Idle { number: number + 1 }, cx);
                 }
                 _ => self.send(number + 1, cx),
             }
@@ -230,7 +235,7 @@ impl Endpoint {
 
     /// Returns the next message. A live loop polls for it, as the answer arrives sooner than a sleep would end; while
     /// it polls, it yields to threads on the same CPU, including the other process.
-    fn next(&self) -> Result<Option<String>, Errno> {
+    fn receive_next(&self) -> Result<Option<String>, Errno> {
         let mut found = receive(&self.socket);
         if found == Err(Errno::AGAIN) && self.policy.is_live() {
             let began = Instant::now();
@@ -242,43 +247,44 @@ impl Endpoint {
         found
     }
 
-    fn lose(&mut self, why: impl Display, cx: &mut Context<'_, Event>) {
+    fn record_loss(&mut self, why: impl Display, cx: &mut Context<'_, DemoEvent>) {
         self.lost.get_or_insert(why.to_string());
         cx.stop();
     }
 }
 
-fn later(delay: Duration, event: Event, cx: &mut Context<'_, Event>) {
+fn start_timer(delay: Duration, event: DemoEvent, cx: &mut Context<'_, DemoEvent>) {
     if cx.after(delay, event).is_err() {
         cx.stop(); // at most two timers run, so this is never reached
     }
 }
 
-impl Handler for Endpoint {
-    type Message = Event;
+impl Handler for ConversationEnd {
+    type Message = DemoEvent;
 
-    fn started(&mut self, cx: &mut Context<'_, Event>) {
-        let watched = cx.watch(Arc::clone(&self.socket), Interest::READ, |_: Ready| Event::Ready);
+    fn started(&mut self, cx: &mut Context<'_, DemoEvent>) {
+        let watched =
+            cx.watch(Arc::clone(&self.socket), Interest::READ, |_: Ready| DemoEvent::Ready);
         if let Err(refused) = watched {
-            return self.lose(refused, cx);
+            return self.record_loss(refused, cx);
         }
         let actions = self.policy.start_actions();
         if let Some(delay) = actions.stops_after {
-            later(delay, Event::Quit, cx);
+            start_timer(delay, DemoEvent::Quit, cx);
         }
         if actions.sends_first_hello {
             self.send(1, cx);
         }
     }
 
-    fn handle(&mut self, event: Event, cx: &mut Context<'_, Event>) {
+    fn handle(&mut self, event: DemoEvent, cx: &mut Context<'_, DemoEvent>) {
         match event {
-            Event::Ready => self.receive_all(cx),
-            Event::Idle { number } => {
+            DemoEvent::Ready => self.receive_all(cx),
+            DemoEvent::Idle { number } => {
                 self.policy.idle_over();
                 self.send(number, cx);
             }
-            Event::Quit => {
+            DemoEvent::Quit => {
                 self.policy.quit();
                 cx.stop();
             }
@@ -293,11 +299,11 @@ mod tests {
     #[test]
     fn report_parses_back_and_other_text_is_refused() {
         let used = Usage { user_ns: 1, system_ns: 2, switches_voluntary: 3, ..Usage::default() };
-        let report = Report { handled: 7, used };
+        let report = FinalReport { handled: 7, used };
         assert!(report.to_text().len() < MESSAGE_BYTES_MAX);
-        assert_eq!(Report::parse(&report.to_text()), Some(report));
+        assert_eq!(FinalReport::parse(&report.to_text()), Some(report));
         for text in ["HELLO: 1", "BYE: 1", "BYE: 1 2 3 4 x", ""] {
-            assert_eq!(Report::parse(text), None, "{text}");
+            assert_eq!(FinalReport::parse(text), None, "{text}");
         }
     }
 }

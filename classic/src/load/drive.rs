@@ -1,11 +1,11 @@
 //! Threads that generate the load.
 
-mod peer;
+mod connection;
 mod worker;
 
 use crate::load::error::{Fault, LoadError};
 use crate::load::latencies::{ConnectionShares, LatencyHistograms};
-use crate::load::plan::{LoadAmount, Plan};
+use crate::load::plan::{LoadAmount, LoadPlan};
 use crate::load::secure::ClientTls;
 use handover_base::clock;
 use handover_base::sync::shared::{AtomicBool, AtomicU64, Ordering};
@@ -84,7 +84,7 @@ impl LiveCounters {
         self.sent.store(self.sent.load(Ordering::Relaxed) + count, Ordering::Relaxed);
     }
 
-    fn open(&self, count: u64) {
+    fn set_open_count(&self, count: u64) {
         self.open.store(count, Ordering::Relaxed);
     }
 }
@@ -99,7 +99,7 @@ pub(crate) struct SharedState {
 /// Measurements of a load: of one thread, or summed over threads and processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Report {
+pub struct LoadReport {
     /// Latency histograms of the measured messages.
     pub latencies: LatencyHistograms,
     /// Number of messages sent.
@@ -126,7 +126,7 @@ pub struct Report {
     pub is_stopped: bool,
 }
 
-impl Report {
+impl LoadReport {
     pub(crate) fn new(linear_bucket_ns: Option<u64>) -> Self {
         Self {
             latencies: LatencyHistograms::new(linear_bucket_ns),
@@ -161,7 +161,7 @@ impl Report {
         self.is_stopped |= other.is_stopped;
     }
 
-    fn fault(&mut self, fault: &Fault) {
+    fn record_fault(&mut self, fault: &Fault) {
         self.faults_count += 1;
         if self.faults.len() < FAULTS_NAMED_MAX {
             self.faults.push(fault.to_string());
@@ -177,11 +177,11 @@ impl Report {
 
 /// Running threads that generate the load of a plan.
 pub struct Load {
-    threads: Vec<JoinHandle<Report>>,
+    threads: Vec<JoinHandle<LoadReport>>,
     live: Vec<Arc<LiveCounters>>,
     shared: Arc<SharedState>,
     events: Receiver<Event>,
-    plan: Plan,
+    plan: LoadPlan,
 }
 
 impl Load {
@@ -190,7 +190,7 @@ impl Load {
     /// # Errors
     /// Fails with a [`LoadError`] if the plan is not valid or a thread cannot be started; threads
     /// already started are stopped.
-    pub fn start(plan: &Plan, encryption: Option<Arc<ClientTls>>) -> Result<Self, LoadError> {
+    pub fn start(plan: &LoadPlan, encryption: Option<Arc<ClientTls>>) -> Result<Self, LoadError> {
         plan.validate()?;
         clock::calibration();
         let (sender, events) = channel();
@@ -227,7 +227,7 @@ impl Load {
     }
 
     /// Waits for the next event; `None` if there is none within the time `within`.
-    pub fn event(&self, within: Duration) -> Option<Event> {
+    pub fn wait_for_event(&self, within: Duration) -> Option<Event> {
         self.events.recv_timeout(within).ok()
     }
 
@@ -252,9 +252,9 @@ impl Load {
     /// # Blocking
     /// Blocks until the plan is done, or for a moment longer than the plan's time-out after
     /// [`stop`](Self::stop).
-    pub fn finish(mut self) -> Result<Report, LoadError> {
+    pub fn finish(mut self) -> Result<LoadReport, LoadError> {
         let bucket_ns = self.plan.linear_bucket.map(|step| step.as_nanos() as u64);
-        let mut sum = Report::new(bucket_ns);
+        let mut sum = LoadReport::new(bucket_ns);
         for thread in std::mem::take(&mut self.threads) {
             sum.add(&thread.join().map_err(|_| LoadError::Panicked)?);
         }

@@ -36,14 +36,16 @@ pub enum MessageQuota {
 #[derive(Debug, Clone)]
 pub struct Client {
     id: u128,
-    out: Lengths,
-    back: Lengths,
+    sent_lengths: Lengths,
+    echo_lengths: Lengths,
     /// Length of the next expected echo, in letters.
     next_length: u32,
     sent_count: u64,
     received_count: u64,
-    /// Number of messages in one burst and in all bursts; both are `u64::MAX` for [`MessageQuota::Endless`].
+    /// Number of messages in one burst; `u64::MAX` for [`MessageQuota::Endless`].
     burst_count: u64,
+
+    /// Number of messages in all bursts; `u64::MAX` for [`MessageQuota::Endless`].
     total_count: u64,
     /// Total number of messages that may be sent before further echoes are received.
     goal_count: u64,
@@ -64,8 +66,8 @@ impl Client {
         let next_length = back.next_length();
         Self {
             id,
-            out: lengths,
-            back,
+            sent_lengths: lengths,
+            echo_lengths: back,
             next_length,
             sent_count: 0,
             received_count: 0,
@@ -102,7 +104,7 @@ impl Client {
         self.received_count >= self.total_count
     }
 
-    /// Stops sending: only the echoes of outstanding messages are still expected.
+    /// Stops sending; afterwards only the echoes of outstanding messages are expected.
     pub fn finish(&mut self) {
         self.total_count = self.total_count.min(self.sent_count);
         self.goal_count = self.sent_count;
@@ -119,7 +121,7 @@ impl Client {
     ) -> u64 {
         let mut done = 0;
         while done < count && out.len() < bytes_max {
-            letters.append(out, self.id, now_ns, self.out.next_length());
+            letters.append(out, self.id, now_ns, self.sent_lengths.next_length());
             done += 1;
         }
         self.sent_count += done;
@@ -139,7 +141,7 @@ impl Client {
     ) -> Result<Option<(usize, u64)>, MessageError> {
         let length = self.next_length;
         let Some(sent_ns) = letters.check(bytes, self.id, length)? else { return Ok(None) };
-        self.next_length = self.back.next_length();
+        self.next_length = self.echo_lengths.next_length();
         self.received_count += 1;
         if self.received_count == self.goal_count && self.received_count < self.total_count {
             let goal = self.goal_count.saturating_add(self.burst_count);

@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Error of an invalid [`Plan`](crate::load::Plan).
+/// Error of an invalid [`LoadPlan`](crate::load::LoadPlan).
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
@@ -28,7 +28,7 @@ pub enum PlanError {
 pub enum LoadError {
     /// The plan is not valid.
     #[error(transparent)]
-    Plan(#[from] PlanError),
+    LoadPlan(#[from] PlanError),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),

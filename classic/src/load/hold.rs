@@ -18,8 +18,8 @@ use std::time::Duration;
 
 /// Maximum number of connections being made at a time.
 const PENDING_MAX: u64 = 64;
-/// Connections per source address: there are some 28,000 ports, and the kernel's search for the
-/// last free ones takes long.
+/// Maximum number of connections from one source address, because an address has some 28,000 ports, and the kernel's
+/// search for the last free ones takes long.
 const CONNECTIONS_PER_SOURCE: u64 = 10_000;
 /// First port of every source address but the default one. The kernel's own choice takes longer the
 /// more connections there are, regardless of their addresses: 8 us for the first and 23 us for the
@@ -111,7 +111,7 @@ impl fmt::Display for OpenLimit {
 }
 
 /// State of a held connection.
-enum Connection {
+enum HeldConnection {
     Connecting(OwnedFd),
     /// The TCP connection is established, and the TLS handshake is in progress.
     Securing(OwnedFd),
@@ -123,9 +123,9 @@ enum Connection {
 pub struct HeldConnections {
     /// Epoll instance that watches the connections.
     epoll: OwnedFd,
-    connections: Vec<Connection>,
+    connections: Vec<HeldConnection>,
     /// TLS states of the connections; empty without TLS.
-    secured: Vec<Option<Box<Encryption>>>,
+    tls_states: Vec<Option<Box<Encryption>>>,
     encryption: Option<Arc<ClientTls>>,
     buffers: HandshakeBuffers,
     address: SocketAddr,
@@ -181,6 +181,7 @@ impl HandshakeBuffers {
     }
 }
 
+/// Numbers of events, connections and failures that one poll has handled.
 #[derive(Default)]
 struct PollResult {
     events: usize,
@@ -190,7 +191,7 @@ struct PollResult {
 
 /// Returns the source address of a connection by its index; loopback has 16 million addresses.
 /// `None` leaves the choice to the kernel.
-fn source(address: SocketAddr, number: u64) -> Option<SocketAddr> {
+fn source_address(address: SocketAddr, number: u64) -> Option<SocketAddr> {
     let SocketAddr::V4(to) = address else { return None };
     let block =
         u32::try_from(number / CONNECTIONS_PER_SOURCE).ok().filter(|block| *block < 1 << 23)?;
@@ -220,7 +221,7 @@ impl HeldConnections {
         let mut held = Self {
             epoll,
             connections: Vec::with_capacity(wanted.count.min(1 << 24) as usize),
-            secured: Vec::new(),
+            tls_states: Vec::new(),
             encryption: wanted.encryption.clone(),
             buffers: HandshakeBuffers::default(),
             address: wanted.address,
@@ -242,7 +243,7 @@ impl HeldConnections {
                 && (held.connections.len() as u64) < wanted.count
                 && pending < PENDING_MAX
             {
-                match held.begin(wanted.first + held.connections.len() as u64) {
+                match held.start_connecting(wanted.first + held.connections.len() as u64) {
                     Ok(()) => pending += 1,
                     Err(limit) => held.limit = Some(limit),
                 }
@@ -266,8 +267,8 @@ impl HeldConnections {
     }
 
     /// Starts to open one more connection.
-    fn begin(&mut self, number: u64) -> Result<(), OpenLimit> {
-        let mut source = source(self.address, number);
+    fn start_connecting(&mut self, number: u64) -> Result<(), OpenLimit> {
+        let mut source = source_address(self.address, number);
         let mut connected = socket::connect(self.address, source);
         if let (Some(source), Err(("bind", Errno::ADDRINUSE))) = (&mut source, &connected) {
             // The port is in use: lets the kernel choose another.
@@ -278,9 +279,9 @@ impl HeldConnections {
         let data = epoll::EventData::new_u64(self.connections.len() as u64);
         epoll::add(&self.epoll, &fd, data, socket::WATCHED_EVENTS).map_err(OpenLimit::from)?;
         if let Some(encryption) = &self.encryption {
-            self.secured.push(Some(encryption.begin().map_err(OpenLimit::EncryptionError)?));
+            self.tls_states.push(Some(encryption.begin().map_err(OpenLimit::EncryptionError)?));
         }
-        self.connections.push(Connection::Connecting(fd));
+        self.connections.push(HeldConnection::Connecting(fd));
         Ok(())
     }
 
@@ -301,36 +302,38 @@ impl HeldConnections {
             let at = data.u64() as usize;
             let Some(connection) = self.connections.get_mut(at) else { continue };
             let has_ended = flags.intersects(Flags::RDHUP | Flags::HUP | Flags::ERR);
-            let was_open = matches!(connection, Connection::Open(_));
-            let is_first = matches!(connection, Connection::Connecting(_));
-            let secure = self.secured.get_mut(at).and_then(Option::as_deref_mut);
-            let next = match (std::mem::replace(connection, Connection::Closed), secure) {
-                (Connection::Connecting(fd), _) if has_ended => match socket::connect_result(&fd) {
-                    Ok(()) => Err(OpenLimit::ClosedByServer),
-                    Err(errno) => Err(errno.into()),
-                },
-                (Connection::Connecting(fd), None) => Ok(Connection::Open(fd)),
-                (Connection::Connecting(fd) | Connection::Securing(fd), Some(secure)) => {
+            let was_open = matches!(connection, HeldConnection::Open(_));
+            let is_first = matches!(connection, HeldConnection::Connecting(_));
+            let secure = self.tls_states.get_mut(at).and_then(Option::as_deref_mut);
+            let next = match (std::mem::replace(connection, HeldConnection::Closed), secure) {
+                (HeldConnection::Connecting(fd), _) if has_ended => {
+                    match socket::connect_result(&fd) {
+                        Ok(()) => Err(OpenLimit::ClosedByServer),
+                        Err(errno) => Err(errno.into()),
+                    }
+                }
+                (HeldConnection::Connecting(fd), None) => Ok(HeldConnection::Open(fd)),
+                (HeldConnection::Connecting(fd) | HeldConnection::Securing(fd), Some(secure)) => {
                     match self.buffers.handshake(&fd, secure, is_first) {
-                        Ok(true) => Ok(Connection::Open(fd)),
+                        Ok(true) => Ok(HeldConnection::Open(fd)),
                         Ok(false) if has_ended => Err(OpenLimit::ClosedByServer),
-                        Ok(false) => Ok(Connection::Securing(fd)),
+                        Ok(false) => Ok(HeldConnection::Securing(fd)),
                         Err(limit) => Err(limit),
                     }
                 }
-                (Connection::Open(_), _) if has_ended => Err(OpenLimit::ClosedByServer),
+                (HeldConnection::Open(_), _) if has_ended => Err(OpenLimit::ClosedByServer),
                 (unchanged, _) => Ok(unchanged),
             };
             match next {
                 Ok(next) => {
                     *connection = next;
                     polled.connected +=
-                        u64::from(!was_open && matches!(connection, Connection::Open(_)));
+                        u64::from(!was_open && matches!(connection, HeldConnection::Open(_)));
                 }
                 Err(limit) => {
                     polled.failed += u64::from(!was_open);
                     self.limit.get_or_insert(limit);
-                    if let Some(secure) = self.secured.get_mut(at) {
+                    if let Some(secure) = self.tls_states.get_mut(at) {
                         *secure = None;
                     }
                 }
@@ -353,8 +356,10 @@ impl HeldConnections {
 
     fn fds(&self) -> impl Iterator<Item = &OwnedFd> {
         self.connections.iter().filter_map(|connection| match connection {
-            Connection::Open(fd) => Some(fd),
-            Connection::Connecting(_) | Connection::Securing(_) | Connection::Closed => None,
+            HeldConnection::Open(fd) => Some(fd),
+            HeldConnection::Connecting(_)
+            | HeldConnection::Securing(_)
+            | HeldConnection::Closed => None,
         })
     }
 
@@ -374,15 +379,15 @@ impl HeldConnections {
     /// # Errors
     /// Fails with the [`Fault`] of the first missing or wrong echo.
     pub fn sample(&mut self, count: u64, timeout: Duration) -> Result<Vec<u64>, Fault> {
-        let is_open = |at: &usize| matches!(self.connections[*at], Connection::Open(_));
+        let is_open = |at: &usize| matches!(self.connections[*at], HeldConnection::Open(_));
         let open: Vec<usize> = (0..self.connections.len()).filter(is_open).collect();
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(open.len());
         let letters = Letters::new(SAMPLE_LETTERS);
         let mut took_ns = Vec::with_capacity(count);
         for one in 0..count {
             let at = open[one * open.len() / count];
-            if let Connection::Open(fd) = &self.connections[at] {
-                let secure = self.secured.get_mut(at).and_then(Option::as_deref_mut);
+            if let HeldConnection::Open(fd) = &self.connections[at] {
+                let secure = self.tls_states.get_mut(at).and_then(Option::as_deref_mut);
                 took_ns.push(echo(fd, secure, &letters, timeout)?);
             }
         }
@@ -454,12 +459,12 @@ mod tests {
     #[test]
     fn each_ten_thousand_connections_have_their_own_source_address() {
         let here: SocketAddr = "127.0.0.1:80".parse().unwrap();
-        let at = |number| source(here, number).map(|it| it.to_string());
+        let at = |number| source_address(here, number).map(|it| it.to_string());
         assert_eq!((at(0), at(9_999)), (None, None));
         assert_eq!(at(10_000).as_deref(), Some("127.0.1.1:20000"));
         assert_eq!(at(19_999).as_deref(), Some("127.0.1.1:29999"));
         assert_eq!(at(2_560_000).as_deref(), Some("127.0.2.0:20000"));
-        assert_eq!(source("10.0.0.1:80".parse().unwrap(), 50_000), None);
-        assert_eq!(source("[::1]:80".parse().unwrap(), 50_000), None);
+        assert_eq!(source_address("10.0.0.1:80".parse().unwrap(), 50_000), None);
+        assert_eq!(source_address("[::1]:80".parse().unwrap(), 50_000), None);
     }
 }

@@ -192,11 +192,11 @@ mod as_base64 {
 }
 
 /// Maximum latency of the histograms, an hour; greater latencies count as an hour.
-const SLOWEST_NS: u64 = 3_600_000_000_000;
+const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
 /// Creates an empty histogram of three significant digits; its memory is only touched where values are counted.
 fn empty() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, SLOWEST_NS, 3)
+    Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)
         .expect("1 ns to an hour in three digits are valid bounds")
 }
 

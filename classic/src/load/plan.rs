@@ -37,7 +37,7 @@ pub enum LoadAmount {
 
 /// Configuration of a load on a server.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
+pub struct LoadPlan {
     /// Address of the server.
     pub address: SocketAddr,
     /// Number of threads, each with its own connections.
@@ -67,7 +67,7 @@ const THREADS_MAX: u32 = 4096;
 /// Maximum number of connections per thread.
 const CLIENTS_MAX: u32 = 1 << 20;
 
-impl Plan {
+impl LoadPlan {
     /// Creates a plan of one connection that sends one message.
     #[must_use]
     pub fn new(address: SocketAddr) -> Self {
@@ -128,21 +128,21 @@ mod tests {
 
     #[test]
     fn out_of_range_plan_is_refused_with_the_range() {
-        let plan = Plan::new(([127, 0, 0, 1], 1).into());
+        let plan = LoadPlan::new(([127, 0, 0, 1], 1).into());
         assert_eq!((plan.validate(), plan.total_count()), (Ok(()), Some(1)));
-        let refused = |plan: Plan| plan.validate().unwrap_err().to_string();
-        let none = Plan { threads_count: 0, ..plan.clone() };
+        let refused = |plan: LoadPlan| plan.validate().unwrap_err().to_string();
+        let none = LoadPlan { threads_count: 0, ..plan.clone() };
         assert_eq!(refused(none), "threads_count=0: must lie in 1..=4096");
-        let crossed = Plan { letters_min: 11, ..plan.clone() };
+        let crossed = LoadPlan { letters_min: 11, ..plan.clone() };
         assert_eq!(refused(crossed), "letters_min=11: must lie in 0..=10");
         let pause = Duration::ZERO;
         let many = u64::MAX / 2;
         let work = LoadAmount::Counted { count: many, iterations: 3, reconns: 1, pause };
-        assert_eq!(Plan { work, ..plan.clone() }.validate(), Err(PlanError::TooMany));
+        assert_eq!(LoadPlan { work, ..plan.clone() }.validate(), Err(PlanError::TooMany));
         let second = Duration::from_secs(1);
         for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let work = LoadAmount::Timed { warm_up: second, duration: second, rate: Some(rate) };
-            assert_eq!(Plan { work, ..plan.clone() }.validate(), Err(PlanError::Rate));
+            assert_eq!(LoadPlan { work, ..plan.clone() }.validate(), Err(PlanError::Rate));
         }
     }
 }

@@ -52,8 +52,8 @@ pub fn read_process_usage(process: u32) -> Option<ProcessUsage> {
     Some(ProcessUsage {
         user,
         system,
-        anon_bytes: kib(&status, "RssAnon:").unwrap_or(0),
-        resident_bytes: kib(&status, "VmRSS:").unwrap_or(0),
+        anon_bytes: bytes_in_line(&status, "RssAnon:").unwrap_or(0),
+        resident_bytes: bytes_in_line(&status, "VmRSS:").unwrap_or(0),
     })
 }
 
@@ -66,9 +66,9 @@ fn cpu_of(stat: &str) -> Option<(Duration, Duration)> {
 }
 
 /// Returns the value, in bytes, of the line `name` of a /proc file, which is in kB.
-fn kib(text: &str, name: &str) -> Option<u64> {
+fn bytes_in_line(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|bytes_in_line| bytes_in_line << 10)
 }
 
 /// Returns the CPU time of those threads of a process whose names begin with `name`.
@@ -85,9 +85,9 @@ pub fn threads_cpu_time(process: u32, name: &str) -> Duration {
 /// Returns the processes of this machine that listen at an address and may be read.
 #[must_use]
 pub fn listening_processes(address: SocketAddr) -> Vec<u32> {
-    let table = if address.is_ipv4() { TCP } else { TCP6 };
+    let table = if address.is_ipv4() { TCP_TABLE } else { TCP6_TABLE };
     let sockets: HashSet<String> =
-        listening(table, address.port()).map(|inode| format!("socket:[{inode}]")).collect();
+        listening_inodes(table, address.port()).map(|inode| format!("socket:[{inode}]")).collect();
     if sockets.is_empty() || !(address.ip().is_loopback() || address.ip().is_unspecified()) {
         return Vec::new();
     }
@@ -106,18 +106,18 @@ pub fn listening_processes(address: SocketAddr) -> Vec<u32> {
 }
 
 /// The kernel's tables of TCP sockets.
-const TCP: &str = "/proc/net/tcp";
-const TCP6: &str = "/proc/net/tcp6";
+const TCP_TABLE: &str = "/proc/net/tcp";
+const TCP6_TABLE: &str = "/proc/net/tcp6";
 
 /// Returns `true` if a socket of this network namespace listens at the port, at any address.
 #[must_use]
 pub fn is_listening(port: u16) -> bool {
-    [TCP, TCP6].iter().any(|table| listening(table, port).next().is_some())
+    [TCP_TABLE, TCP6_TABLE].iter().any(|table| listening_inodes(table, port).next().is_some())
 }
 
 /// Returns the inodes of sockets in a table that listen at a port. The kernel lists listening
 /// sockets first, so the rest, which may be millions, is not read.
-fn listening(table: &str, port: u16) -> impl Iterator<Item = String> {
+fn listening_inodes(table: &str, port: u16) -> impl Iterator<Item = String> {
     const LISTEN: &str = "0A";
     let table = File::open(table).ok().map(BufReader::new);
     let lines = table.into_iter().flat_map(|table| table.lines().skip(1).map_while(Result::ok));
@@ -133,8 +133,8 @@ fn listening(table: &str, port: u16) -> impl Iterator<Item = String> {
         .filter_map(move |(at, _, inode)| (at == port).then_some(inode))
 }
 
-/// Maximum number of a process's descriptors read: a server listens before it accepts, and has few
-/// descriptors by then.
+/// Maximum number of descriptors read of a process, which suffices because a server listens before it accepts, and has
+/// few descriptors by then.
 const DESCRIPTORS_READ_MAX: usize = 1000;
 /// Number of first descriptors, which are read by number without listing. Each listed descriptor
 /// costs the kernel an inode in /proc: with 120 processes that held a million connections, up to 19
@@ -164,7 +164,7 @@ fn has_socket(process: u32, sockets: &HashSet<String>) -> bool {
 pub fn kernel_memory_bytes() -> u64 {
     const PAGE_BYTES: u64 = 4096;
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let slab = kib(&memory, "Slab:").unwrap_or(0);
+    let slab = bytes_in_line(&memory, "Slab:").unwrap_or(0);
     let sockets = fs::read_to_string("/proc/net/sockstat").unwrap_or_default();
     let pages = sockets.lines().find_map(|line| line.strip_prefix("TCP:")).and_then(|line| {
         let mut words = line.split_whitespace();

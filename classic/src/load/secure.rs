@@ -9,7 +9,7 @@ use handover_net::tls::TlsClientConfig;
 #[error("{0}")]
 pub struct EncryptionError(pub String);
 
-fn insecure(why: impl ToString) -> EncryptionError {
+fn encryption_error(why: impl ToString) -> EncryptionError {
     EncryptionError(why.to_string())
 }
 
@@ -32,7 +32,7 @@ impl ClientTls {
     /// Fails with [`EncryptionError`] if it cannot be created.
     pub fn begin(&self) -> Result<Box<Encryption>, EncryptionError> {
         let begun = TlsState::new_client(&self.client, &self.name, clock::now_ns());
-        Ok(Box::new(Encryption(begun.map_err(insecure)?)))
+        Ok(Box::new(Encryption(begun.map_err(encryption_error)?)))
     }
 }
 
@@ -51,7 +51,7 @@ impl Encryption {
         plain: &mut Vec<u8>,
         out: &mut Vec<u8>,
     ) -> Result<bool, EncryptionError> {
-        self.0.open_records(sealed, plain, out).map_err(insecure)?;
+        self.0.open_records(sealed, plain, out).map_err(encryption_error)?;
         Ok(self.0.is_handshake_complete())
     }
 
@@ -60,7 +60,7 @@ impl Encryption {
     /// # Errors
     /// Fails with [`EncryptionError`] if encryption fails.
     pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<(), EncryptionError> {
-        self.0.seal_messages(plain, &[], out).map_err(insecure)
+        self.0.seal_messages(plain, &[], out).map_err(encryption_error)
     }
 
     /// Appends a TLS close notification to `out`.

@@ -118,7 +118,7 @@ pub enum MessageError {
 pub struct Lengths {
     state: u64,
     min: u32,
-    span: u64,
+    lengths_count: u64,
 }
 
 impl Lengths {
@@ -127,7 +127,7 @@ impl Lengths {
     pub fn new(seed: u64, min: u32, max: u32) -> Self {
         // A state of zero would stay zero for ever.
         let state = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        Self { state, min, span: u64::from(max.max(min) - min) + 1 }
+        Self { state, min, lengths_count: u64::from(max.max(min) - min) + 1 }
     }
 
     /// Returns the length of the next message.
@@ -138,7 +138,7 @@ impl Lengths {
         self.state ^= self.state >> 7;
         self.state ^= self.state << 17;
         // Less than the span, which has at most 32 bits.
-        self.min + (((self.state >> 32) * self.span) >> 32) as u32
+        self.min + (((self.state >> 32) * self.lengths_count) >> 32) as u32
     }
 }
 

@@ -3,7 +3,7 @@
 mod server;
 
 use super::meeting::local_address_towards;
-use super::{Options, Program, Role};
+use super::{Options, PointToPointProgram, Role};
 use crate::free_bytes;
 use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
@@ -13,7 +13,7 @@ use handover_rpc::{
     Address, Bulk, BulkHandle, BulkMemory, Call, Calling, Config, Endpoint, Method, Peer, Rights,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use server::Server;
+use server::BandwidthServer;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,36 +57,36 @@ Starts as margo-p2p-latency does: alone, by mpiexec -n 2, or by srun -n 2."
 )]
 pub struct Bandwidth {
     /// Bytes of each transfer
-    #[arg(short = 'x', value_name = "BYTES", value_parser = crate::whole(1..=BYTES_MAX))]
+    #[arg(short = 'x', value_name = "BYTES", value_parser = crate::whole_number_parser(1..=BYTES_MAX))]
     xfer_bytes: u64,
     /// Duration of each direction in seconds
-    #[arg(short = 'D', value_name = "SECONDS", value_parser = crate::whole(1..=SECONDS_MAX))]
+    #[arg(short = 'D', value_name = "SECONDS", value_parser = crate::whole_number_parser(1..=SECONDS_MAX))]
     seconds: u64,
     /// Number of transfers in flight
     #[arg(short = 'c', value_name = "COUNT", default_value_t = 1)]
-    #[arg(value_parser = crate::whole(1..=CONCURRENCY_MAX))]
+    #[arg(value_parser = crate::whole_number_parser(1..=CONCURRENCY_MAX))]
     concurrency: u64,
     /// Number of dedicated threads of the server that transfer; with 0 the serving thread transfers
     #[arg(short = 'T', value_name = "COUNT", default_value_t = 0)]
-    #[arg(value_parser = crate::whole(0..=THREADS_MAX))]
+    #[arg(value_parser = crate::whole_number_parser(0..=THREADS_MAX))]
     threads: u64,
     /// Use a file in FILE's folder as the server's buffer; it has no name, and is freed when the server ends
     #[arg(short = 'm', value_name = "FILE")]
     file: Option<String>,
     /// Bytes of the buffer of the client and of the server, over which the transfers advance
     #[arg(short = 'X', value_name = "BYTES", default_value_t = BUFFER_BYTES)]
-    #[arg(value_parser = crate::whole(1..=BUFFER_BYTES_MAX))]
+    #[arg(value_parser = crate::whole_number_parser(1..=BUFFER_BYTES_MAX))]
     buffer_bytes: u64,
     /// Align buffers to pages; shared memory always is
     #[arg(short = 'a')]
     align: bool,
     /// Seconds of warm-up for each direction
     #[arg(short = 'w', value_name = "SECONDS", default_value_t = 1)]
-    #[arg(value_parser = crate::whole(0..=SECONDS_MAX))]
+    #[arg(value_parser = crate::whole_number_parser(0..=SECONDS_MAX))]
     warmup_seconds: u64,
     /// The client's memory: shared, which a server on the same machine can map, or plain
-    #[arg(long, value_name = "KIND", value_enum, default_value_t = Kind::Shared)]
-    memory: Kind,
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = MemoryKind::Shared)]
+    memory: MemoryKind,
     /// Let each side copy one half of each transfer, if both memories are shared and -x is 32768 or more
     #[arg(long)]
     halves: bool,
@@ -96,16 +96,16 @@ pub struct Bandwidth {
 
 /// Kinds of memory of the client's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
-enum Kind {
+enum MemoryKind {
     Shared,
     Plain,
 }
 
-impl Kind {
+impl MemoryKind {
     fn word(self) -> &'static str {
         match self {
-            Kind::Shared => "shared",
-            Kind::Plain => "plain",
+            MemoryKind::Shared => "shared",
+            MemoryKind::Plain => "plain",
         }
     }
 }
@@ -115,13 +115,13 @@ impl Kind {
 struct Prepare {
     handle: BulkHandle,
     /// Offset of the client's buffer in the memory of `handle`.
-    base: u64,
+    base_offset: u64,
     /// Address that the server's threads connect to.
     client: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-enum Op {
+enum TransferDirection {
     Pull,
     Push,
 }
@@ -137,7 +137,7 @@ pub fn run(args: &Bandwidth, out: &mut dyn Write) -> anyhow::Result<()> {
     super::run(args, out)
 }
 
-impl Program for Bandwidth {
+impl PointToPointProgram for Bandwidth {
     const NAME: &'static str = "margo-p2p-bw";
 
     fn options(&self) -> &Options {
@@ -149,7 +149,7 @@ impl Program for Bandwidth {
     }
 
     fn register(&self, endpoint: &mut Endpoint) -> anyhow::Result<()> {
-        Server::new(self)?.register(endpoint)
+        BandwidthServer::new(self)?.register(endpoint)
     }
 
     fn call(
@@ -165,9 +165,16 @@ impl Program for Bandwidth {
             0 => String::new(),
             _ => endpoint.listen(&self.listen_address()?)?.to_string(),
         };
-        let mut client_side =
-            Client { endpoint, peer, memory, base, bytes: self.buffer_bytes, interrupted };
-        let path: String = client_side.call(PREPARE, &Prepare { handle, base, client })?;
+        let mut client_side = BandwidthClient {
+            endpoint,
+            peer,
+            memory,
+            base_offset: base,
+            bytes: self.buffer_bytes,
+            interrupted,
+        };
+        let path: String =
+            client_side.call(PREPARE, &Prepare { handle, base_offset: base, client })?;
         if self.warmup_seconds > 0 {
             self.both_ways(&mut client_side, self.warmup_seconds, &mut std::io::sink())?;
         }
@@ -191,8 +198,8 @@ impl Program for Bandwidth {
 }
 
 impl Bandwidth {
-    /// Rejects buffers larger than the available memory: every page of them is touched, and the
-    /// machine would run out of memory.
+    /// Rejects buffers larger than the available memory, because every page of them is touched, and the machine would
+    /// run out of memory.
     fn check_free_memory(&self) -> anyhow::Result<()> {
         let count = if self.options.is_alone() && !self.options.partner { 2 } else { 1 };
         let (bytes, Some(free)) = (self.buffer_bytes, free_bytes()) else { return Ok(()) };
@@ -207,12 +214,12 @@ impl Bandwidth {
     fn buffer(&self) -> anyhow::Result<(BulkMemory, u64)> {
         let bytes = usize::try_from(self.buffer_bytes)?;
         match self.memory {
-            Kind::Shared => Ok((
+            MemoryKind::Shared => Ok((
                 BulkMemory::shared(bytes)
                     .with_context(|| format!("-X {bytes}: allocate shared memory"))?,
                 0,
             )),
-            Kind::Plain => {
+            MemoryKind::Plain => {
                 let align_bytes = if self.align { rustix::param::page_size() } else { LINE_BYTES };
                 let vec = vec![0u8; bytes + align_bytes - 1];
                 let base = vec.as_ptr().align_offset(align_bytes) as u64;
@@ -234,7 +241,7 @@ impl Bandwidth {
 
     fn both_ways(
         &self,
-        client: &mut Client<'_>,
+        client: &mut BandwidthClient<'_>,
         seconds: u64,
         out: &mut dyn Write,
     ) -> anyhow::Result<()> {
@@ -244,11 +251,11 @@ impl Bandwidth {
             "<op>\t<warmup_seconds>\t<concurrency>\t<threads>\t<xfer_size>\t<total_bytes>\t<seconds>\t\
              <MiB/s>\t<xfer_memory>\t<align_buffer>"
         )?;
-        self.row("PULL", client.timed(Op::Pull, seconds)?, out)?;
+        self.row("PULL", client.timed(TransferDirection::Pull, seconds)?, out)?;
         // The server checks the data that arrived, and fills its buffer for the way back.
         client.call::<_, ()>(CHECK, &())?;
         std::thread::sleep(DIRECTION_PAUSE);
-        let pushed = client.timed(Op::Push, seconds)?;
+        let pushed = client.timed(TransferDirection::Push, seconds)?;
         self.row("PUSH", pushed, out)?;
         let walked_bytes = self.buffer_bytes / self.xfer_bytes * self.xfer_bytes;
         client.check(1, pushed.0.min(walked_bytes))
@@ -277,16 +284,16 @@ fn local_host(rendezvous: Option<&str>) -> anyhow::Result<String> {
 }
 
 /// Client of a run: its connection, its buffer and the interrupt flag.
-struct Client<'a> {
+struct BandwidthClient<'a> {
     endpoint: &'a mut Endpoint,
     peer: Peer,
     memory: BulkMemory,
-    base: u64,
+    base_offset: u64,
     bytes: u64,
     interrupted: &'a AtomicBool,
 }
 
-impl Client<'_> {
+impl BandwidthClient<'_> {
     /// Calls a procedure of the server; fails if this process is interrupted meanwhile.
     fn call<A: Serialize, R: DeserializeOwned>(
         &mut self,
@@ -308,27 +315,27 @@ impl Client<'_> {
 
     /// Transfers for this number of seconds. Returns the number of bytes moved, and the time in ns,
     /// including the call that requests the transfers.
-    fn timed(&mut self, op: Op, seconds: u64) -> anyhow::Result<(u64, u64)> {
+    fn timed(&mut self, op: TransferDirection, seconds: u64) -> anyhow::Result<(u64, u64)> {
         let began = clock::ticks();
         let bytes = self.call(TRANSFER, &(op, seconds * 1_000_000_000))?;
         Ok((bytes, clock::ns_from_ticks(clock::ticks() - began).max(1)))
     }
 
-    fn fill(&self, more: u64) {
-        fill((&self.memory, self.base), self.bytes, more);
+    fn fill(&self, addend: u64) {
+        fill((&self.memory, self.base_offset), self.bytes, addend);
     }
 
-    fn check(&self, more: u64, bytes: u64) -> anyhow::Result<()> {
-        let wrong = first_wrong((&self.memory, self.base), bytes, more);
+    fn check(&self, addend: u64, bytes: u64) -> anyhow::Result<()> {
+        let wrong = first_wrong((&self.memory, self.base_offset), bytes, addend);
         ensure!(wrong.is_none(), "the pushed data is wrong, first at byte {}", wrong.unwrap_or(0));
         Ok(())
     }
 }
 
-/// Fills a piece of a buffer: each word of eight bytes holds its index plus `more`.
-fn fill_piece(at: u64, more: u64, into: &mut [u8]) {
+/// Fills a piece of a buffer: each word of eight bytes holds its index plus `addend`.
+fn fill_piece(at: u64, addend: u64, into: &mut [u8]) {
     for (number, word) in (at / 8..).zip(into.chunks_mut(8)) {
-        word.copy_from_slice(&(number + more).to_ne_bytes()[..word.len()]);
+        word.copy_from_slice(&(number + addend).to_ne_bytes()[..word.len()]);
     }
 }
 
@@ -339,20 +346,20 @@ fn pieces(bytes: u64) -> impl Iterator<Item = (u64, usize)> {
     starts.map(move |at| (at, (bytes - at).min(PIECE_BYTES as u64) as usize))
 }
 
-fn fill((memory, base): (&BulkMemory, u64), bytes: u64, more: u64) {
+fn fill((memory, base): (&BulkMemory, u64), bytes: u64, addend: u64) {
     let mut made = vec![0; PIECE_BYTES];
     for (at, piece_bytes) in pieces(bytes) {
-        fill_piece(at, more, &mut made[..piece_bytes]);
+        fill_piece(at, addend, &mut made[..piece_bytes]);
         memory.write(base + at, &made[..piece_bytes]);
     }
 }
 
 /// Returns the offset of the first byte that differs from the data of [`fill`].
-fn first_wrong((memory, base): (&BulkMemory, u64), bytes: u64, more: u64) -> Option<u64> {
+fn first_wrong((memory, base): (&BulkMemory, u64), bytes: u64, addend: u64) -> Option<u64> {
     let (mut made, mut found) = (vec![0; PIECE_BYTES], vec![0; PIECE_BYTES]);
     for (at, piece_bytes) in pieces(bytes) {
         let (made, found) = (&mut made[..piece_bytes], &mut found[..piece_bytes]);
-        fill_piece(at, more, made);
+        fill_piece(at, addend, made);
         memory.read(base + at, found);
         if let Some(wrong) = made.iter().zip(&*found).position(|(made, found)| made != found) {
             return Some(at + wrong as u64);

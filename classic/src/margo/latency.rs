@@ -1,6 +1,6 @@
 //! `margo-p2p-latency`: the round trip of a procedure that does nothing, between two processes.
 
-use super::{Options, Program, Role};
+use super::{Options, PointToPointProgram, Role};
 use anyhow::{bail, ensure};
 use clap::Args;
 use handover_base::clock;
@@ -15,7 +15,7 @@ use std::time::Duration;
 const NOOP: Method = Method::new("noop");
 const STOP: Method = Method::new("stop");
 
-/// Maximum number of timed calls: each needs 8 bytes.
+/// Maximum number of timed calls, each of which needs 8 bytes.
 const ITERATIONS_MAX: u64 = 1_000_000_000;
 const PAYLOAD_BYTES_MAX: u64 = 1 << 26;
 /// Deadline of each call with `-T`.
@@ -33,15 +33,15 @@ host they find each other through a file of the user's that is named by the job,
 )]
 pub struct Latency {
     /// Number of calls that are timed
-    #[arg(short = 'i', value_name = "ITERATIONS", value_parser = crate::whole(1..=ITERATIONS_MAX))]
+    #[arg(short = 'i', value_name = "ITERATIONS", value_parser = crate::whole_number_parser(1..=ITERATIONS_MAX))]
     iterations: u64,
     /// Bytes that each call carries in each direction
     #[arg(short = 'x', value_name = "BYTES", default_value_t = 0)]
-    #[arg(value_parser = crate::whole(0..=PAYLOAD_BYTES_MAX))]
+    #[arg(value_parser = crate::whole_number_parser(0..=PAYLOAD_BYTES_MAX))]
     payload_bytes: u64,
     /// Number of calls before those that are timed
     #[arg(short = 'w', value_name = "ITERATIONS", default_value_t = 100)]
-    #[arg(value_parser = crate::whole(0..=ITERATIONS_MAX))]
+    #[arg(value_parser = crate::whole_number_parser(0..=ITERATIONS_MAX))]
     warmup_iterations: u64,
     /// Give each call a deadline of 2 seconds
     #[arg(short = 'T')]
@@ -54,7 +54,7 @@ pub fn run(args: &Latency, out: &mut dyn Write) -> anyhow::Result<()> {
     super::run(args, out)
 }
 
-impl Program for Latency {
+impl PointToPointProgram for Latency {
     const NAME: &'static str = "margo-p2p-latency";
 
     fn options(&self) -> &Options {

@@ -59,7 +59,7 @@ impl<'a> WaitLimit<'a> {
         Ok(())
     }
 
-    fn left(&self) -> Duration {
+    fn remaining(&self) -> Duration {
         self.wait.saturating_sub(self.began.elapsed())
     }
 }
@@ -106,7 +106,8 @@ impl MeetingFile {
     /// Returns the meeting file of a job. `program` separates programs that run one after another in one job.
     pub fn for_job(program: &str, job: &str) -> anyhow::Result<MeetingFile> {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        let private = runtime.and_then(|path| folder(&path).ok().map(|folder| (path, folder)));
+        let private =
+            runtime.and_then(|path| open_private_folder(&path).ok().map(|folder| (path, folder)));
         let (path, folder) = match private {
             Some(found) => found,
             None => {
@@ -116,7 +117,7 @@ impl MeetingFile {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(errno) => bail!("{}: cannot be created: {errno}", path.display()),
                 }
-                let folder = folder(&path)?;
+                let folder = open_private_folder(&path)?;
                 (path, folder)
             }
         };
@@ -235,7 +236,7 @@ struct AddressRecord {
 }
 
 /// Opens a folder that belongs to this user and that no other user may enter.
-fn folder(path: &Path) -> anyhow::Result<OwnedFd> {
+fn open_private_folder(path: &Path) -> anyhow::Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
     let shown = path.display();
     let folder = fs::openat(CWD, path, flags, Mode::empty())
@@ -319,7 +320,7 @@ pub fn wait_at_host(
             return Ok(RankConnection { endpoint, peer: *peer });
         }
         limit.check(|| format!("rank 1 has not connected to {place}"))?;
-        endpoint.progress(INTERRUPT_CHECK_INTERVAL.min(limit.left()));
+        endpoint.progress(INTERRUPT_CHECK_INTERVAL.min(limit.remaining()));
     }
 }
 
@@ -338,7 +339,8 @@ pub fn address_from_host(
         }
         let mut endpoint = meeting_endpoint()?;
         match endpoint.connect(&Address::Tcp(place.to_owned())) {
-            Ok(peer) => match endpoint.call_within::<_, String>(peer, MEET, job, limit.left()) {
+            Ok(peer) => match endpoint.call_within::<_, String>(peer, MEET, job, limit.remaining())
+            {
                 Ok(line) => return Ok((parse_reachable_address(&line)?, endpoint)),
                 // The time is over: an earlier answer says more.
                 Err(CallError::Deadline) => {}

@@ -9,7 +9,7 @@ pub struct Rank {
     pub number: u32,
     pub ranks_count: u32,
     /// Number of ranks on this host, if the launcher sets it.
-    pub here_count: Option<u32>,
+    pub ranks_on_host_count: Option<u32>,
     /// Name of the job, the same on all hosts, if the launcher sets one.
     pub job: Option<String>,
     /// Environment variable that contains the rank, or `--rank`.
@@ -20,18 +20,18 @@ pub struct Rank {
 struct Launcher {
     rank: &'static str,
     count: &'static [&'static str],
-    here: &'static [&'static str],
+    ranks_on_host: &'static [&'static str],
     hosts: &'static [&'static str],
     job: &'static [&'static [&'static str]],
 }
 
-/// Known launchers, inner ones first: mpiexec may run within a Slurm job, and srun may use PMI.
+/// Known launchers, inner ones first, because mpiexec may run within a Slurm job, and srun may use PMI.
 const LAUNCHERS: &[Launcher] = &[
     // Open MPI
     Launcher {
         rank: "OMPI_COMM_WORLD_RANK",
         count: &["OMPI_COMM_WORLD_SIZE"],
-        here: &["OMPI_COMM_WORLD_LOCAL_SIZE"],
+        ranks_on_host: &["OMPI_COMM_WORLD_LOCAL_SIZE"],
         hosts: &[],
         job: &[&["PMIX_NAMESPACE"], &["OMPI_MCA_ess_base_jobid"]],
     },
@@ -39,7 +39,7 @@ const LAUNCHERS: &[Launcher] = &[
     Launcher {
         rank: "PMI_RANK",
         count: &["PMI_SIZE"],
-        here: &["MPI_LOCALNRANKS"],
+        ranks_on_host: &["MPI_LOCALNRANKS"],
         hosts: &[],
         job: &[&["PMI_JOBID"], &["SLURM_JOB_ID", "SLURM_STEP_ID"]],
     },
@@ -47,7 +47,7 @@ const LAUNCHERS: &[Launcher] = &[
     Launcher {
         rank: "PMIX_RANK",
         count: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
-        here: &[],
+        ranks_on_host: &[],
         hosts: &["SLURM_STEP_NUM_NODES", "SLURM_NNODES"],
         job: &[&["PMIX_NAMESPACE"], &["SLURM_JOB_ID", "SLURM_STEP_ID"]],
     },
@@ -55,14 +55,14 @@ const LAUNCHERS: &[Launcher] = &[
     Launcher {
         rank: "SLURM_PROCID",
         count: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
-        here: &[],
+        ranks_on_host: &[],
         hosts: &["SLURM_STEP_NUM_NODES", "SLURM_NNODES"],
         job: &[&["SLURM_JOB_ID", "SLURM_STEP_ID"], &["SLURM_JOB_ID"]],
     },
 ];
 
-/// Maximum number of letters of a job's name that are used.
-const JOB_LETTERS_MAX: usize = 100;
+/// Maximum number of characters of a job's name that are used.
+const JOB_CHARACTERS_MAX: usize = 100;
 
 impl Rank {
     /// Reads the rank from the environment variables of a launcher; `None` if no launcher started
@@ -100,7 +100,7 @@ impl Rank {
         Ok(Some(Rank {
             number: rank,
             ranks_count,
-            here_count: first(launcher.here)?.or(alone_here.then_some(1)),
+            ranks_on_host_count: first(launcher.ranks_on_host)?.or(alone_here.then_some(1)),
             job,
             variable: launcher.rank,
         }))
@@ -108,7 +108,7 @@ impl Rank {
 
     /// Returns the rank given by `--rank`, one of two ranks that meet at `--rendezvous`.
     pub fn from_option(number: u32) -> Rank {
-        Rank { number, ranks_count: 2, here_count: None, job: None, variable: "--rank" }
+        Rank { number, ranks_count: 2, ranks_on_host_count: None, job: None, variable: "--rank" }
     }
 
     /// Returns `true` if an MPI launcher has started this rank.
@@ -119,7 +119,7 @@ impl Rank {
 
     /// Returns a name of the job that is unique on this host and the same for all ranks of the job on it.
     pub fn job_on_this_host(&self) -> String {
-        self.job.clone().unwrap_or_else(|| launched_by(self.variable))
+        self.job.clone().unwrap_or_else(|| launcher_id(self.variable))
     }
 }
 
@@ -131,12 +131,12 @@ pub fn is_rank_variable(variable: &std::ffi::OsStr) -> bool {
 /// Returns the characters of `job` that are safe in a file name.
 fn file_name_part(job: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-    job.chars().filter(|c| plain(*c)).take(JOB_LETTERS_MAX).collect()
+    job.chars().filter(|c| plain(*c)).take(JOB_CHARACTERS_MAX).collect()
 }
 
 /// Returns the id of the process that launched the ranks: the nearest ancestor that is not a rank
 /// itself. The start time is part of it, as process ids are reused.
-fn launched_by(variable: &str) -> String {
+fn launcher_id(variable: &str) -> String {
     let is_rank = |pid: u32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         environment.split(|byte| *byte == 0).any(|it| {
@@ -187,10 +187,10 @@ mod tests {
             ("SLURM_PROCID", "0"),
             ("SLURM_NTASKS", "7"),
         ]);
-        assert_eq!((open.number, open.ranks_count, open.here_count), (1, 2, Some(2)));
+        assert_eq!((open.number, open.ranks_count, open.ranks_on_host_count), (1, 2, Some(2)));
         assert_eq!(open.job.as_deref(), Some("766509057"));
         let mpich = rank(&[("PMI_RANK", "0"), ("PMI_SIZE", "3"), ("MPI_LOCALNRANKS", "1")]);
-        assert_eq!((mpich.number, mpich.ranks_count, mpich.here_count), (0, 3, Some(1)));
+        assert_eq!((mpich.number, mpich.ranks_count, mpich.ranks_on_host_count), (0, 3, Some(1)));
         assert_eq!(mpich.job, None);
         let srun = rank(&[
             ("SLURM_PROCID", "1"),
@@ -199,7 +199,7 @@ mod tests {
             ("SLURM_JOB_ID", "17"),
             ("SLURM_STEP_ID", "0"),
         ]);
-        assert_eq!((srun.number, srun.ranks_count, srun.here_count), (1, 2, Some(1)));
+        assert_eq!((srun.number, srun.ranks_count, srun.ranks_on_host_count), (1, 2, Some(1)));
         assert_eq!(srun.job_on_this_host(), "17.0");
         assert_eq!(of(&[("HOME", "/root")]).expect("nothing wrong"), None);
     }

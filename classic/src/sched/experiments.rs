@@ -1,7 +1,7 @@
 //! The experiments of the classic table: aggregate rates by the number of clients.
 
 use super::options::SchedulerOptions;
-use super::{Plan, Sched, Stamp};
+use super::{Sched, SchedPlan, Stamp};
 use anyhow::Context;
 use handover_base::topology;
 use handover_base::units::BitRate;
@@ -18,7 +18,7 @@ const LENGTH_BYTES: u32 = 1500;
 /// Bandwidth of the link, in bit/s.
 const LINK_BPS: u64 = 500_000_000_000;
 
-/// One column of the table: each client offers packets of 1500 bytes in bursts.
+/// Experiment, one column of the table; each client offers packets of 1500 bytes in bursts.
 #[derive(Clone, Copy, Debug)]
 struct Experiment {
     letter: char,
@@ -121,7 +121,7 @@ impl Experiment {
         let text: String = (0..threads).map(|it| format!("thread {it}\n{line}")).collect();
         let program =
             program::parse_load_program(&text).context("parse the load of the experiment")?;
-        let plan = Plan::new(&args, program)?;
+        let plan = SchedPlan::new(&args, program)?;
         let played = plan.run()?;
         if let Some(failed) = played.failed {
             return Err(failed);

@@ -4,10 +4,11 @@ use handover_base::units::Count;
 use handover_sched::Algorithm;
 use handover_suite::sched::flowset::FlowSet;
 
-const ALGORITHM: Algorithm = Algorithm::Rr;
-/// Default of the minimum number of flows, and the length of their packets. Each client has at least one flow.
-const FLOWS_COUNT: u32 = 16;
-const LENGTH_BYTES: u32 = 1500;
+const ALGORITHM_DEFAULT: Algorithm = Algorithm::Rr;
+/// Default of the minimum number of flows. Each client has at least one flow.
+const FLOWS_COUNT_DEFAULT: u32 = 16;
+/// Default packet length, in bytes.
+const LENGTH_BYTES_DEFAULT: u32 = 1500;
 
 /// Names of the scheduler's options.
 pub const OPTION_NAMES: [&str; 3] = ["-alg", "-flowsets", "-qmax"];
@@ -27,8 +28,9 @@ impl SchedulerOptions {
     /// # Errors
     /// A line that names the option and the error.
     pub fn parse(words: &[String], threads: u32) -> Result<SchedulerOptions, String> {
-        let flows = FlowSet::equal(1, LENGTH_BYTES, threads.max(FLOWS_COUNT));
-        let mut options = SchedulerOptions { algorithm: ALGORITHM, flows, queued_max: None };
+        let flows = FlowSet::equal(1, LENGTH_BYTES_DEFAULT, threads.max(FLOWS_COUNT_DEFAULT));
+        let mut options =
+            SchedulerOptions { algorithm: ALGORITHM_DEFAULT, flows, queued_max: None };
         let mut words = words.iter();
         while let Some(option) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("{option} needs a value"));
@@ -41,7 +43,7 @@ impl SchedulerOptions {
                     options.flows =
                         value()?.parse().map_err(|refused| format!("-flowsets: {refused}"))?;
                 }
-                "-qmax" => options.queued_max = Some(count("-qmax", value()?)?),
+                "-qmax" => options.queued_max = Some(parse_count("-qmax", value()?)?),
                 "-n" | "-d" | "-len" | "-burst" | "-qmin" | "-flows" => {
                     return Err(format!(
                         "{option} is an option of the test: add --test before `--`"
@@ -58,7 +60,7 @@ impl SchedulerOptions {
     }
 }
 
-fn count(option: &str, text: &str) -> Result<u32, String> {
+fn parse_count(option: &str, text: &str) -> Result<u32, String> {
     let count: Count = text.parse().map_err(|refused| format!("{option}: {refused}"))?;
     let count = u32::try_from(count.0).ok().filter(|count| *count > 0);
     count.ok_or_else(|| format!("{option} {text}: must lie in 1..={}", u32::MAX))

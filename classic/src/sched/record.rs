@@ -80,7 +80,7 @@ impl PacketWaits {
 }
 
 /// Records of one client, and the file that they are written to.
-struct Stream {
+struct ClientStream {
     records: Records,
     path: PathBuf,
     /// Time-stamp file of the client; `None` after a failure.
@@ -89,9 +89,9 @@ struct Stream {
     failed: Option<io::Error>,
 }
 
-impl Stream {
+impl ClientStream {
     fn take(&mut self) -> usize {
-        let Stream { records, file, waits, failed, .. } = self;
+        let ClientStream { records, file, waits, failed, .. } = self;
         records.drain(DRAINED_RECORDS_MAX, |record| {
             waits.take(&record);
             let written = file.as_mut().map(|file| write_line(&record, file));
@@ -119,20 +119,22 @@ impl Stream {
                 self.failed.get_or_insert(refused);
             }
         }
-        let Stream { records, path, mut waits, failed, .. } = self;
+        let ClientStream { records, path, mut waits, failed, .. } = self;
         waits.held_up = records.waited_duration();
         waits.unwritten += records.lost_records_count();
         let failed = failed.map(|refused| {
             // The lines that were written went with the partial file.
             waits.unwritten += std::mem::take(&mut waits.written);
-            anyhow::Error::new(refused)
-                .context(format!("write {}: the time-stamp file was discarded", path.display()))
+            anyhow::Error::new(refused).context(format!(
+                "write {}: the incomplete time-stamp file was deleted",
+                path.display()
+            ))
         });
         (waits, failed)
     }
 }
 
-pub struct RecordFiles(Vec<Stream>);
+pub struct RecordFiles(Vec<ClientStream>);
 
 /// Results of writing all files.
 pub struct WriteResults {
@@ -158,7 +160,7 @@ impl RecordFiles {
             let file = FileReplacement::create(&path)
                 .with_context(|| format!("-p: create {}", path.display()))?;
             let file = Some(BufWriter::with_capacity(BUFFER_BYTES, file));
-            streams.push(Stream {
+            streams.push(ClientStream {
                 records,
                 path,
                 file,
@@ -177,7 +179,7 @@ impl RecordFiles {
     pub fn write(mut self) -> WriteResults {
         while !self.0.iter().all(|stream| stream.records.is_closed()) {
             let pressing = self.0.iter_mut().filter(|stream| stream.records.is_half_full());
-            if pressing.map(Stream::take).sum::<usize>() == 0 {
+            if pressing.map(ClientStream::take).sum::<usize>() == 0 {
                 thread::sleep(PAUSE);
             }
         }

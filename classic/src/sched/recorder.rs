@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Treatment of a record when the buffer is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum WhenFull {
-    /// The client waits for free space: no record is lost, and its packets are late.
+    /// The client waits for free space, so no record is lost, but its packets are late.
     #[default]
     Block,
     /// The record is lost and counted, and the client continues.

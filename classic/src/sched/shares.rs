@@ -1,30 +1,30 @@
 //! Explanations of shares that differ from those due by weight.
 
-use super::Plan;
-use super::summary::{Row, Share};
+use super::SchedPlan;
+use super::summary::{ResultRow, Share};
 
 /// Relative difference between a share and the due share above which an explanation is printed.
-const OFF_MIN: f64 = 0.05;
+const DEVIATION_MIN: f64 = 0.05;
 /// Minimum use of the link's rate, as a share of it, at which the link counts as full.
-const FULL_MIN: f64 = 0.95;
+const FULL_LINK_SHARE_MIN: f64 = 0.95;
 
 /// Returns the lines that explain the column `due`, and the shares that differ from it.
-pub fn share_notes(plan: &Plan, rows: &[Row], seconds: f64) -> Vec<String> {
+pub fn share_notes(plan: &SchedPlan, rows: &[ResultRow], seconds: f64) -> Vec<String> {
     let clients = &rows[..plan.threads() as usize];
-    let shares: Vec<(usize, &Row, Share)> =
+    let shares: Vec<(usize, &ResultRow, Share)> =
         (0..).zip(clients).filter_map(|(thread, row)| Some((thread, row, row.share?))).collect();
     if shares.is_empty() {
         return Vec::new();
     }
     let mut lines =
         vec!["due: by the weights of a client's flows, while all flows have packets queued".into()];
-    let is_off = |share: &Share| (share.got - share.due).abs() > OFF_MIN * share.due;
+    let is_off = |share: &Share| (share.got - share.due).abs() > DEVIATION_MIN * share.due;
     if !shares.iter().any(|(.., share)| is_off(share)) {
         return lines;
     }
-    let bits = |row: &Row| row.counts.transmitted_bytes as f64 * 8.0;
+    let bits = |row: &ResultRow| row.counts.transmitted_bytes as f64 * 8.0;
     let full = clients.iter().map(bits).sum::<f64>() / (plan.args.bandwidth.0 as f64 * seconds);
-    if full < FULL_MIN {
+    if full < FULL_LINK_SHARE_MIN {
         lines.push(format!(
             "share: by what the clients offered, since the link was not full ({:.0} % of -b {})",
             full * 100.0,
@@ -49,7 +49,7 @@ pub fn share_notes(plan: &Plan, rows: &[Row], seconds: f64) -> Vec<String> {
     }
     let queued = plan.args.queue * plan.args.threads;
     let packets: u64 = clients.iter().map(|row| row.counts.transmitted).sum();
-    if queued as f64 > OFF_MIN * packets as f64 {
+    if queued as f64 > DEVIATION_MIN * packets as f64 {
         lines.push(format!(
             "share: up to {queued} of {packets} packets were queued when the time was over, and left \
              whatever their weights; a longer run counts them less"

@@ -16,7 +16,7 @@ const QUANTILES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9
 
 /// Results of a client, or of all clients together.
 #[derive(Default)]
-pub struct Row {
+pub struct ResultRow {
     /// The client's number, or `all`.
     pub name: String,
     /// Counts of packets and bytes by outcome.
@@ -59,7 +59,7 @@ impl Scale {
 }
 
 /// Prints the table of clients and the table of waits.
-pub fn print_table(rows: &[Row], seconds: f64, out: &mut dyn Write) -> io::Result<()> {
+pub fn print_table(rows: &[ResultRow], seconds: f64, out: &mut dyn Write) -> io::Result<()> {
     let per_second = |n: u64| n as f64 / seconds.max(1e-9);
     let most = |of: fn(&Counts) -> u64| rows.iter().map(|row| of(&row.counts)).max().unwrap_or(0);
     let packets = Scale::of(per_second(most(|it| it.transmitted)));
@@ -99,7 +99,7 @@ pub fn print_table(rows: &[Row], seconds: f64, out: &mut dyn Write) -> io::Resul
         writeln!(out)?;
         write!(out, "{:>6}", "client")?;
         for stage in STAGE_LABELS {
-            write!(out, "  {:>30}", format!("{stage}, {}", names().join("/")))?;
+            write!(out, "  {:>30}", format!("{stage}, {}", quantile_names().join("/")))?;
         }
         writeln!(out, " {:>12}", "stamped")?;
     }
@@ -107,18 +107,18 @@ pub fn print_table(rows: &[Row], seconds: f64, out: &mut dyn Write) -> io::Resul
         let Some(waits) = &row.waits else { continue };
         write!(out, "{:>6}", row.name)?;
         for stage in &waits.stages {
-            write!(out, "  {:>30}", quantiles(stage))?;
+            write!(out, "  {:>30}", format_quantiles(stage))?;
         }
         writeln!(out, " {:>12}", waits.stages[0].len())?;
     }
     Ok(())
 }
 
-fn names() -> [&'static str; 3] {
+fn quantile_names() -> [&'static str; 3] {
     QUANTILES.map(|(_, name)| name)
 }
 
-fn quantiles(stage: &Histogram<u64>) -> String {
+fn format_quantiles(stage: &Histogram<u64>) -> String {
     if stage.is_empty() {
         return "-".into();
     }
@@ -126,12 +126,12 @@ fn quantiles(stage: &Histogram<u64>) -> String {
 }
 
 /// Draws `PREFIXstages.svg` and `PREFIXshares.svg`; returns the paths of the files.
-pub fn draw_charts(rows: &[Row], prefix: &Path) -> anyhow::Result<Vec<PathBuf>> {
+pub fn draw_charts(rows: &[ResultRow], prefix: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut made = Vec::new();
     if rows.iter().any(|row| row.waits.as_ref().is_some_and(|it| !it.stages[0].is_empty())) {
-        made.push(write(prefix, "stages.svg", &stages(rows))?);
+        made.push(write(prefix, "stages.svg", &stages_chart(rows))?);
     }
-    made.push(write(prefix, "shares.svg", &shares(rows))?);
+    made.push(write(prefix, "shares.svg", &shares_chart(rows))?);
     Ok(made)
 }
 
@@ -145,7 +145,7 @@ fn write(prefix: &Path, name: &str, chart: &Chart) -> anyhow::Result<PathBuf> {
 }
 
 /// Draws a row for each stage of each client: the median, with a line to the p99.9.
-fn stages(rows: &[Row]) -> Chart {
+fn stages_chart(rows: &[ResultRow]) -> Chart {
     let mut labels = Vec::new();
     let mut points = [Vec::new(), Vec::new(), Vec::new()];
     for row in rows {
@@ -155,15 +155,15 @@ fn stages(rows: &[Row]) -> Chart {
             let place = labels.len() as f64;
             labels.push(AxisName {
                 label: format!("{} {}", row.name, STAGE_LABELS[index]),
-                note: quantiles(stage),
+                note: format_quantiles(stage),
                 opens_group: index == 0,
             });
             if !stage.is_empty() {
                 let point = Point::new(at(0.5), place).with_span(at(0.5), at(0.999));
                 points.push(point.with_tooltip(format!(
                     "{}: {}",
-                    names().join(" / "),
-                    quantiles(stage)
+                    quantile_names().join(" / "),
+                    format_quantiles(stage)
                 )));
             }
         }
@@ -183,16 +183,16 @@ fn stages(rows: &[Row]) -> Chart {
 }
 
 /// Draws a row for each client: the share obtained, with a tick at the share due.
-fn shares(rows: &[Row]) -> Chart {
-    let clients: Vec<(&Row, Share)> =
+fn shares_chart(rows: &[ResultRow]) -> Chart {
+    let clients: Vec<(&ResultRow, Share)> =
         rows.iter().filter_map(|row| row.share.map(|share| (row, share))).collect();
-    let name = |(row, share): &(&Row, Share)| AxisName {
+    let name = |(row, share): &(&ResultRow, Share)| AxisName {
         label: format!("client {}", row.name),
         note: format!("{:.2} %", share.got * 100.0),
         opens_group: false,
     };
     let points = |part: fn(&Share) -> f64| {
-        let place = |(index, (_, share)): (usize, &(&Row, Share))| {
+        let place = |(index, (_, share)): (usize, &(&ResultRow, Share))| {
             let Share { got, due } = *share;
             let label = format!("got {:.2} %, due {:.2} %", got * 100.0, due * 100.0);
             Point::new(part(share), index as f64).with_tooltip(label)

@@ -36,7 +36,7 @@ impl Handler for Echo {
 }
 
 /// Runs a client on one connection that keeps `depth` messages in flight until `until`.
-fn talk(address: SocketAddr, client: Option<TlsClientConfig>, depth: usize, until: Instant) {
+fn run_client(address: SocketAddr, client: Option<TlsClientConfig>, depth: usize, until: Instant) {
     let failed = "exchange with the server";
     let mut stream = TcpStream::connect(address).expect(failed);
     stream.set_nodelay(true).expect(failed);
@@ -97,7 +97,7 @@ fn measure(connections: usize, depth: usize, span: Duration, with_tls: bool) -> 
     let talks: Vec<_> = (0..connections)
         .map(|_| {
             let client = with_tls.then(|| client.clone());
-            std::thread::spawn(move || talk(address, client, depth, until))
+            std::thread::spawn(move || run_client(address, client, depth, until))
         })
         .collect();
     talks.into_iter().for_each(|it| it.join().expect("client thread panicked"));

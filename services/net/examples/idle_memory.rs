@@ -24,10 +24,10 @@ impl Handler for Echo {
     }
 }
 
-type Failed = Box<dyn std::error::Error>;
+type BoxedError = Box<dyn std::error::Error>;
 
 /// Serves connections until the end of standard input.
-fn serve(how: &str) -> Result<(), Failed> {
+fn serve(how: &str) -> Result<(), BoxedError> {
     let mut listen = ListenOptions::new("127.0.0.1:0".parse()?);
     if how == "tls" {
         let identity = Identity::generate(&["localhost"])?;
@@ -46,7 +46,7 @@ fn serve(how: &str) -> Result<(), Failed> {
 fn connect(
     address: SocketAddr,
     client: Option<&TlsClientConfig>,
-) -> Result<(TcpStream, Option<TlsState>), Failed> {
+) -> Result<(TcpStream, Option<TlsState>), BoxedError> {
     let mut stream = TcpStream::connect(address)?;
     let message = b"\0\0\0\x05hello";
     let mut buffer = [0; 4096];
@@ -68,7 +68,7 @@ fn connect(
     Ok((stream, Some(tls)))
 }
 
-fn rss_anon_bytes(pid: u32) -> Result<u64, Failed> {
+fn rss_anon_bytes(pid: u32) -> Result<u64, BoxedError> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|it| it.strip_prefix("RssAnon:"));
     let kb: u64 = line.ok_or("no RssAnon")?.trim().trim_end_matches(" kB").parse()?;
@@ -76,7 +76,7 @@ fn rss_anon_bytes(pid: u32) -> Result<u64, Failed> {
 }
 
 /// Starts a server process with `connections` idle connections; returns the growth of its anonymous memory in bytes.
-fn held_bytes(how: &str, connections: u64) -> Result<u64, Failed> {
+fn measure_server_growth(how: &str, connections: u64) -> Result<u64, BoxedError> {
     let mut server = Command::new(std::env::current_exe()?)
         .args(["--serve", how])
         .stdin(Stdio::piped())
@@ -99,7 +99,7 @@ fn held_bytes(how: &str, connections: u64) -> Result<u64, Failed> {
     Ok(bytes)
 }
 
-fn main() -> Result<(), Failed> {
+fn main() -> Result<(), BoxedError> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [flag, how] = &arguments[..]
         && flag == "--serve"
@@ -108,7 +108,7 @@ fn main() -> Result<(), Failed> {
     }
     let connections: u64 = arguments.first().map_or(Ok(1_000), |it| it.parse())?;
     for how in ["plain", "tls"] {
-        let (one, all) = (held_bytes(how, 1)?, held_bytes(how, connections)?);
+        let (one, all) = (measure_server_growth(how, 1)?, measure_server_growth(how, connections)?);
         let each = all.saturating_sub(one) as f64 / connections.saturating_sub(1).max(1) as f64;
         println!(
             "{how:5}  {one:>9} bytes with 1 connection, {all:>9} with {connections}: {each:.0} each"

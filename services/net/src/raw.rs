@@ -20,8 +20,8 @@ pub(crate) fn unacknowledged_bytes(fd: BorrowedFd<'_>) -> Result<usize, Errno> {
     Ok(usize::try_from(bytes).unwrap_or(0))
 }
 
-/// Maximum length, in bytes, of a message that is copied in words of constant size: for so few
-/// bytes a call of `memcpy` takes longer than the copy.
+/// Maximum length, in bytes, of a message that is copied in words of constant size, because for so few bytes a
+/// call of `memcpy` takes longer than the copy.
 pub(crate) const SHORT_MESSAGE_BYTES_MAX: usize = 32;
 
 /// Appends the four bytes of `head` and up to [`SHORT_MESSAGE_BYTES_MAX`] bytes of `bytes`. The vector's length is read
@@ -51,14 +51,17 @@ pub(crate) fn append_short_message(out: &mut Vec<u8>, head: [u8; 4], bytes: &[u8
 #[inline(always)]
 fn copy_short(from: &[u8], to: &mut [MaybeUninit<u8>]) {
     #[inline(always)]
-    fn ends<const WORD_BYTES: usize>(from: &[u8], to: &mut [MaybeUninit<u8>]) -> bool {
+    fn copy_both_ends<const WORD_BYTES: usize>(from: &[u8], to: &mut [MaybeUninit<u8>]) -> bool {
         let Some(first) = from.first_chunk::<WORD_BYTES>() else { return false };
         let Some(last) = from.last_chunk::<WORD_BYTES>() else { return false };
         to[..WORD_BYTES].copy_from_slice(&first.map(MaybeUninit::new));
         to[from.len() - WORD_BYTES..from.len()].copy_from_slice(&last.map(MaybeUninit::new));
         true
     }
-    if !(ends::<16>(from, to) || ends::<8>(from, to) || ends::<4>(from, to)) {
+    if !(copy_both_ends::<16>(from, to)
+        || copy_both_ends::<8>(from, to)
+        || copy_both_ends::<4>(from, to))
+    {
         to.iter_mut().zip(from).for_each(|(to, &from)| *to = MaybeUninit::new(from));
     }
 }

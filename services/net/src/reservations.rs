@@ -7,17 +7,17 @@
 
 use handover_base::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-const OPEN_SHIFT: u32 = 32;
+const OPEN_COUNT_SHIFT: u32 = 32;
 /// Bit in `connections` that is set while a listener waits for a free slot.
-const SLOT_AWAITED_BIT: u64 = 1 << (OPEN_SHIFT - 1);
+const SLOT_AWAITED_BIT: u64 = 1 << (OPEN_COUNT_SHIFT - 1);
 const RESERVED_COUNT_MASK: u64 = SLOT_AWAITED_BIT - 1;
 
 /// Counters of an event-loop thread's open and reserved connections and queued bytes, with their limits.
 #[derive(Debug)]
 pub struct Reservations {
     /// Number of bytes in the write commands that are queued.
-    bytes: AtomicUsize,
-    bytes_max: usize,
+    queued_bytes: AtomicUsize,
+    queued_bytes_max: usize,
     /// Number of open connections in the upper half; number of reserved ones, and [`SLOT_AWAITED_BIT`], in the lower
     /// half. In one word, so that a reservation which becomes a connection is not missed between the two, nor a slot
     /// that becomes free while a listener begins to wait.
@@ -30,10 +30,10 @@ pub struct Reservations {
 
 impl Reservations {
     /// Creates the counters of one event-loop thread, all zero, with limits for queued bytes and connections.
-    pub fn new(bytes_max: usize, connections_max: usize) -> Self {
+    pub fn new(queued_bytes_max: usize, connections_max: usize) -> Self {
         Self {
-            bytes: AtomicUsize::new(0),
-            bytes_max,
+            queued_bytes: AtomicUsize::new(0),
+            queued_bytes_max,
             connections: AtomicU64::new(0),
             connections_max: connections_max as u64,
             remote_listeners_count: AtomicUsize::new(0),
@@ -45,17 +45,18 @@ impl Reservations {
     pub fn try_reserve_bytes(&self, bytes_count: usize) -> bool {
         // Relaxed all: a count that bounds memory; no other access depends on it. Changed only if
         // the bytes fit: a large command that is refused does not cause the refusal of a small one.
-        let reserved = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before| {
-            let after = before.saturating_add(bytes_count);
-            (before == 0 || after <= self.bytes_max).then_some(after)
-        });
+        let reserved =
+            self.queued_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before| {
+                let after = before.saturating_add(bytes_count);
+                (before == 0 || after <= self.queued_bytes_max).then_some(after)
+            });
         reserved.is_ok()
     }
 
     /// Releases the bytes of a command that the thread has executed, or that could not be queued.
     pub fn release_bytes(&self, bytes_count: usize) {
         // Relaxed: as in try_reserve_bytes().
-        self.bytes.fetch_sub(bytes_count, Ordering::Relaxed);
+        self.queued_bytes.fetch_sub(bytes_count, Ordering::Relaxed);
     }
 
     /// Publishes the thread's number of open connections. Returns `true` if a listener waits for a slot and one is
@@ -65,14 +66,14 @@ impl Reservations {
         // Relaxed, here and below: the counts are one word, and no other access depends on them. If
         // the thread opens a connection of its own at the same moment, it may use the last slot:
         // then the connection that is handed to it is closed.
-        self.change(|before| {
-            count << OPEN_SHIFT | before & (SLOT_AWAITED_BIT | RESERVED_COUNT_MASK)
+        self.update_counts(|before| {
+            count << OPEN_COUNT_SHIFT | before & (SLOT_AWAITED_BIT | RESERVED_COUNT_MASK)
         })
     }
 
-    /// Replaces the counts by `change` of them. Returns `true`, and ends the wait, if a listener waits for a slot and
-    /// one is free now.
-    fn change(&self, change: impl Fn(u64) -> u64) -> bool {
+    /// Replaces the counts of connections by the result of `change`. Returns `true`, and ends the wait, if a listener
+    /// waits for a slot and one is free now.
+    fn update_counts(&self, change: impl Fn(u64) -> u64) -> bool {
         let mut ends_wait = false;
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
         let _ = self.connections.fetch_update(set, fetch, |before| {
@@ -85,7 +86,7 @@ impl Reservations {
 
     /// Returns `true` if a slot is free with the open and reserved connections in `counts`.
     fn has_slot(&self, counts: u64) -> bool {
-        (counts >> OPEN_SHIFT) + (counts & RESERVED_COUNT_MASK) < self.connections_max
+        (counts >> OPEN_COUNT_SHIFT) + (counts & RESERVED_COUNT_MASK) < self.connections_max
     }
 
     /// Reserves a slot for one more connection; returns `false` if none is free. The reservation lasts until
@@ -112,11 +113,11 @@ impl Reservations {
         waits.is_ok()
     }
 
-    /// Releases a reservation: its connection has arrived and was published by its thread, or is not handed over.
-    /// Returns `true` if a listener waits for a slot and one is free now: the caller then wakes the listener.
+    /// Releases a reservation after the thread has published the connection as open, or if no connection is handed
+    /// over. Returns `true` if a listener waits for a slot and one is free now: the caller then wakes the listener.
     #[must_use]
     pub fn release_slot(&self) -> bool {
-        self.change(|before| before - 1)
+        self.update_counts(|before| before - 1)
     }
 
     /// Counts a listener of another thread that will hand connections to this one.
@@ -125,8 +126,8 @@ impl Reservations {
         self.remote_listeners_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts one listener of another thread less, as it hands over no more connections. The caller then wakes the
-    /// thread.
+    /// Subtracts a listener of another thread from the count, because it hands over no more connections. The caller
+    /// then wakes the thread.
     pub fn remove_remote_listener(&self) {
         // Release: pairs with the Acquire in has_remote_listeners(): the connections it pushed are in the ring.
         self.remote_listeners_count.fetch_sub(1, Ordering::Release);

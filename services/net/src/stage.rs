@@ -30,13 +30,13 @@ pub(crate) fn record_read(bytes_count: usize) {
     site!(Read, "net.read", bytes_count);
 }
 
-/// Records that a message of `message_bytes` was decoded.
+/// Records that a message of `message_bytes` bytes was decoded.
 #[inline(always)]
 pub(crate) fn record_decoded(message_bytes: usize) {
     site!(Decoded, "net.decoded", message_bytes);
 }
 
-/// Records that the handler has returned from a message of `message_bytes`.
+/// Records that the handler has returned from handling a message of `message_bytes` bytes.
 #[inline(always)]
 pub(crate) fn record_dispatched(message_bytes: usize) {
     site!(Dispatched, "net.dispatched", message_bytes);

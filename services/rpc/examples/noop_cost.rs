@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-const BLOCKS_COUNT: usize = 5;
+const REPETITIONS_COUNT: usize = 5;
 /// Length of a call without arguments on a stream, in bytes.
 const MESSAGE_BYTES: usize = 24;
 
@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let is_floor = |at: usize| (0..rows.len()).any(|its| rows[its].1 == at && named(its));
     let wanted: Vec<usize> = (0..rows.len()).filter(|at| named(*at) || is_floor(*at)).collect();
     let mut blocks = Vec::new();
-    for _ in 0..BLOCKS_COUNT {
+    for _ in 0..REPETITIONS_COUNT {
         let mut block = [Quantiles(f64::NAN, f64::NAN); 13];
         for &at in &wanted {
             block[at] = rows[at].2(ms, far)?;

@@ -70,8 +70,9 @@ pub struct Config {
     /// that many of them can wait at the same time. Default false.
     #[cfg(feature = "fibers")]
     pub pool_fibers: bool,
-    /// Maximum number of requests that wait for the pool, including running ones if they run as fibers; further ones
-    /// are refused, and those of a peer that has more than four times as many waiting as there are free slots. The pool
+    /// Maximum number of requests that wait for the pool, including running requests if they run as fibers. A further
+    /// request is refused, and so is one of a peer with more than four times as many waiting requests as there are free
+    /// slots. The pool
     /// takes one request of each peer in turn. Default 65,536.
     pub pool_queue_max: u32,
     /// Maximum total size of the requests that wait for the pool, with their arguments, in bytes;
@@ -81,8 +82,8 @@ pub struct Config {
     pub memories_max: u32,
     /// Maximum number of bulk transfers under way from this endpoint, and from each peer. Default 4,096.
     pub transfers_max: u32,
-    /// Minimum length, in bytes, of a copy target that is written with non-temporal stores, which bypass the caches:
-    /// for memory that is larger than the caches and not read at once. Default 4 MiB.
+    /// Minimum length, in bytes, of a copy target that is written with non-temporal stores, which bypass the caches;
+    /// suits memory that is larger than the caches and not read at once. Default 4 MiB.
     pub streamed_bytes_min: u64,
     /// `true` to map peers' memory where possible; if false, bulk transfers use messages. Default true.
     pub bulk_maps: bool,

@@ -4,13 +4,14 @@
 //!  endpoint  progress  calling  timing  bulk        interface
 //!  event_loop                                       one iteration after another, and waiting
 //!  peers  handshakes  promises  bulk::exchange      tables
-//!  inbox  pool  timers  hooks  dump  signal
+//!  inbox  pool  timers  call_monitor  dump  signal
 //!  handshake  connect  listen                       connections
 //!  link  sm  stream  wire  security  tls            transports
 //!  poll  socket  random                             system calls
 //! ```
 
 pub(crate) mod bulk;
+pub(crate) mod call_monitor;
 pub(crate) mod calling;
 pub(crate) mod connect;
 pub(crate) mod dump;
@@ -18,7 +19,6 @@ pub(crate) mod endpoint;
 pub(crate) mod event_loop;
 pub(crate) mod handshake;
 pub(crate) mod handshakes;
-pub(crate) mod hooks;
 pub(crate) mod inbox;
 pub(crate) mod link;
 pub(crate) mod listen;

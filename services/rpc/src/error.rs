@@ -216,7 +216,7 @@ pub enum EndpointError {
 }
 
 impl EndpointError {
-    /// Returns an error about the secret, key or certificate of that file or address.
+    /// Returns an error about a secret, key or certificate; `subject` is its file or address.
     pub(crate) fn from_security_setup(subject: &str, why: impl Into<String>) -> Self {
         Self::Security { subject: subject.into(), why: why.into() }
     }
@@ -283,8 +283,8 @@ pub enum CallError {
     /// The result of the call is longer than the agreed maximum. The handler has run.
     #[error("the result exceeds the agreed maximum: raise message_bytes_max, or use bulk")]
     ResultTooLong,
-    /// The handler has run, and the peer dropped its result: more than the peer's
-    /// `queued_bytes_max` waited for this endpoint to read.
+    /// The handler has run, and the peer dropped the result, because more bytes than the peer's `queued_bytes_max`
+    /// waited for this endpoint to read them.
     #[error("the peer dropped the result: too many results waited for this endpoint to read them")]
     ResultUnsent,
     /// The peer refused the call, as too many requests wait there. No handler ran.

@@ -32,7 +32,7 @@ pub use address::{ADDRESS_NAME_BYTES_MAX, Address, AddressError, Transport};
 #[cfg(not(handover_loom))]
 pub use config::{Config, LogLevel, TlsFiles, UdsPeers};
 #[cfg(all(feature = "monitoring", not(handover_loom)))]
-pub use drive::hooks::{CallOutcome, CallRole};
+pub use drive::call_monitor::{CallOutcome, CallRole};
 #[cfg(all(feature = "monitoring", not(handover_loom)))]
 pub use drive::monitor::{CallReport, ObservedCall, Quantiles};
 #[cfg(not(handover_loom))]

@@ -9,22 +9,23 @@ use handover_base::sync::{Mutex, MutexGuard};
 use handover_notify::{ParkWord, SleepObject};
 use std::sync::PoisonError;
 
-/// Queues of answers and posts for an endpoint's thread, and the stop request.
+/// Queues of answers and of posts (requests of other threads) for an endpoint's thread, and the stop request.
 #[derive(Debug)]
 pub struct Mailbox<A, P> {
     answers: Mutex<Vec<A>>,
     posts: Mutex<Posts<P>>,
     /// `true` if `answers` or `posts` is not empty, or `stop` was set.
-    any: AtomicBool,
+    has_items: AtomicBool,
     asleep: ParkWord,
     stop: AtomicBool,
 }
 
+/// Queue of posts, which other threads fill.
 #[derive(Debug)]
 struct Posts<P> {
     /// `true` while a thread drives the endpoint and takes posts.
-    open: bool,
-    waiting: Vec<P>,
+    is_open: bool,
+    queued: Vec<P>,
 }
 
 /// Error of queueing a post.
@@ -36,13 +37,13 @@ pub enum PostError {
     Closed,
 }
 
-/// State of the thread that receives from a mailbox: the caller must wake it if it is asleep.
+/// State of the thread that receives from a mailbox; the caller must wake a thread that is asleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "no other sender wakes the thread"]
 pub enum ReceiverState {
     /// The thread is awake and finds what was queued.
     Awake,
-    /// The thread sleeps, or is about to: the caller must wake it, as no other sender will.
+    /// The thread sleeps or is about to sleep; the caller must wake it, because no other sender will.
     Asleep,
 }
 
@@ -51,8 +52,8 @@ impl<A, P> Mailbox<A, P> {
     pub fn new() -> Self {
         Self {
             answers: Mutex::new(Vec::new()),
-            posts: Mutex::new(Posts { open: false, waiting: Vec::new() }),
-            any: AtomicBool::new(false),
+            posts: Mutex::new(Posts { is_open: false, queued: Vec::new() }),
+            has_items: AtomicBool::new(false),
             asleep: ParkWord::new(),
             stop: AtomicBool::new(false),
         }
@@ -66,7 +67,7 @@ impl<A, P> Mailbox<A, P> {
 
     /// Starts to accept posts of other threads.
     pub fn open(&self) {
-        lock_ignoring_poison(&self.posts).open = true;
+        lock_ignoring_poison(&self.posts).is_open = true;
     }
 
     /// Refuses later posts. Returns those that were not removed by [`take_all`](Self::take_all); dropping
@@ -74,8 +75,8 @@ impl<A, P> Mailbox<A, P> {
     #[must_use = "dropping a post may call code of a user"]
     pub fn close(&self) -> Vec<P> {
         let mut posts = lock_ignoring_poison(&self.posts);
-        posts.open = false;
-        std::mem::take(&mut posts.waiting)
+        posts.is_open = false;
+        std::mem::take(&mut posts.queued)
     }
 
     /// Queues a post, if fewer than `posts_max` are queued. Returns whether the endpoint's thread
@@ -85,12 +86,12 @@ impl<A, P> Mailbox<A, P> {
     /// [`PostError`] if too many wait, or if the mailbox is closed.
     pub fn post(&self, post: P, posts_max: usize) -> Result<ReceiverState, PostError> {
         let mut posts = lock_ignoring_poison(&self.posts);
-        let refusal = if !posts.open {
+        let refusal = if !posts.is_open {
             PostError::Closed
-        } else if posts.waiting.len() >= posts_max {
+        } else if posts.queued.len() >= posts_max {
             PostError::Full
         } else {
-            posts.waiting.push(post);
+            posts.queued.push(post);
             drop(posts);
             return Ok(self.announce());
         };
@@ -101,17 +102,17 @@ impl<A, P> Mailbox<A, P> {
 
     /// Requests the thread to stop. Returns whether it must be woken.
     pub fn request_stop(&self) -> ReceiverState {
-        // Relaxed: ordered by the exchange of `any` in announce(). An exchange, as loom also tries
+        // Relaxed: ordered by the exchange of `has_items` in announce(). An exchange, as loom also tries
         // stores that an exchange in take_stop_request() overwrites without having seen them.
         self.stop.swap(true, Ordering::Relaxed);
         self.announce()
     }
-
+    /// Records that items are queued. Returns the state of the receiving thread.
     fn announce(&self) -> ReceiverState {
         // Release: publishes `stop` to the Acquire in take_all(); `answers` and `posts` have their own
         // locks. An exchange and no store: it continues the release sequence of an announcement by
         // another thread, so that the one exchange in take_all() acquires both.
-        self.any.swap(true, Ordering::Release);
+        self.has_items.swap(true, Ordering::Release);
         match self.asleep.must_wake(|| None) {
             Some(_) => ReceiverState::Asleep,
             None => ReceiverState::Awake,
@@ -132,21 +133,21 @@ impl<A, P> Mailbox<A, P> {
     #[inline]
     pub fn has_items(&self) -> bool {
         // Acquire: pairs with the Release in announce().
-        self.any.load(Ordering::Acquire)
+        self.has_items.load(Ordering::Acquire)
     }
 
     /// Moves all queued answers and posts to the end of `answers` and `posts`.
     pub fn take_all(&self, answers: &mut Vec<A>, posts: &mut Vec<P>) {
         // Acquire: pairs with the Release in announce(), so that a `stop` whose announcement is
         // taken here is seen. A later announcement sets the flag again.
-        self.any.swap(false, Ordering::Acquire);
+        self.has_items.swap(false, Ordering::Acquire);
         answers.append(&mut lock_ignoring_poison(&self.answers));
-        posts.append(&mut lock_ignoring_poison(&self.posts).waiting);
+        posts.append(&mut lock_ignoring_poison(&self.posts).queued);
     }
 
     /// Returns `true` if a stop was requested since the last call.
     pub fn take_stop_request(&self) -> bool {
-        // Relaxed both: ordered by the exchange of `any` in take_all().
+        // Relaxed both: ordered by the exchange of `has_items` in take_all().
         self.stop.load(Ordering::Relaxed) && self.stop.swap(false, Ordering::Relaxed)
     }
 }

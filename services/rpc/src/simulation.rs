@@ -27,15 +27,15 @@ use std::time::Duration;
 
 const ECHO: Method = Method::new("echo");
 const REFUSE: Method = Method::new("refuse");
-const NOTE: Method = Method::new("note");
+const ONE_WAY: Method = Method::new("note");
 const UNKNOWN: Method = Method::new("unregistered procedure");
 
-const SEEDS: u64 = 200;
-const SEEDS_LONG: u64 = 100_000;
-const STEPS: u64 = 120;
+const SEEDS_COUNT: u64 = 200;
+const SEEDS_COUNT_LONG: u64 = 100_000;
+const STEPS_COUNT: u64 = 120;
 const STEP_NS_MAX: u64 = 100_000;
 /// Maximum number of steps after the last call was started until all calls, transfers and connections must be closed.
-const LAST_STEPS: u64 = 2000;
+const LAST_STEPS_MAX: u64 = 2000;
 const LAST_STEP_NS: u64 = 1_000_000;
 const HANDSHAKE_TIMEOUT_MS: u32 = 50;
 /// Maximum number of iterations after which an endpoint must have closed a connection that its peer has closed.
@@ -45,41 +45,41 @@ const MEMORY_BYTES: usize = 3000;
 
 /// Numbers of the requests that were handled, and of those that were handled more than once.
 #[derive(Debug, Clone, Default)]
-struct Handled(Arc<Mutex<(BTreeSet<u64>, Vec<u64>)>>);
+struct HandledRequests(Arc<Mutex<(BTreeSet<u64>, Vec<u64>)>>);
 
-impl Handled {
-    fn add(&self, number: u64) {
+impl HandledRequests {
+    fn record(&self, number: u64) {
         let mut handled = self.0.lock().expect("the mutex is poisoned");
         if !handled.0.insert(number) {
             handled.1.push(number);
         }
     }
 
-    fn has(&self, number: u64) -> bool {
+    fn contains(&self, number: u64) -> bool {
         self.0.lock().expect("the mutex is poisoned").0.contains(&number)
     }
 
-    fn repeated(&self) -> Vec<u64> {
+    fn repeated_numbers(&self) -> Vec<u64> {
         self.0.lock().expect("the mutex is poisoned").1.clone()
     }
 }
 
-/// Events that may happen in one run: each seed enables some of them.
+/// Limits and fault probabilities of one run, drawn from its seed.
 #[derive(Debug)]
-struct Swarm {
-    weather: NetworkProperties,
+struct RunSettings {
+    network: NetworkProperties,
     message_bytes_max: u32,
     queued_bytes_max: u32,
     calls_max: u32,
     secrets: Secrets,
-    cuts: u64,
-    silences: u64,
-    kills: u64,
+    cut_percent: u64,
+    silence_percent: u64,
+    kill_percent: u64,
     /// Chance of each endpoint, in percent, to skip a step without receiving.
-    pauses: [u64; 2],
-    deadlines: u64,
-    cancels: u64,
-    transfers: bool,
+    pause_percents: [u64; 2],
+    deadline_percent: u64,
+    cancel_percent: u64,
+    has_transfers: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,19 +89,19 @@ enum Secrets {
     Different,
 }
 
-impl Swarm {
+impl RunSettings {
     fn new(random: &mut SimulationRandom) -> Self {
         let mut chance = |percent| if random.is_true_with_percent(50) { 0 } else { percent };
-        let (cuts, silences, kills) = (chance(3), chance(2), chance(1));
-        let (deadlines, cancels) = (chance(40), chance(10));
-        let pauses = [0; 2].map(|_| [0, 0, 30, 97][random.number_below(4) as usize]);
-        let weather = NetworkProperties {
+        let (cut_percent, silence_percent, kill_percent) = (chance(3), chance(2), chance(1));
+        let (deadline_percent, cancel_percent) = (chance(40), chance(10));
+        let pause_percents = [0; 2].map(|_| [0, 0, 30, 97][random.number_below(4) as usize]);
+        let network = NetworkProperties {
             delay_ns_max: [1, 20_000, 2_000_000][random.number_below(3) as usize],
             window_bytes: [0; 2].map(|_| [100, 1000, 1 << 16][random.number_below(3) as usize]),
             piece_bytes_max: [1, 40, 1 << 16][random.number_below(3) as usize],
         };
         Self {
-            weather,
+            network,
             message_bytes_max: 64 + random.number_below(500) as u32,
             queued_bytes_max: [1024, 4096, 1 << 16][random.number_below(3) as usize],
             calls_max: [4, 64][random.number_below(2) as usize],
@@ -110,13 +110,13 @@ impl Swarm {
                 1..=5 => Secrets::Same,
                 _ => Secrets::None,
             },
-            cuts,
-            silences,
-            kills,
-            pauses,
-            deadlines,
-            cancels,
-            transfers: random.is_true_with_percent(50),
+            cut_percent,
+            silence_percent,
+            kill_percent,
+            pause_percents,
+            deadline_percent,
+            cancel_percent,
+            has_transfers: random.is_true_with_percent(50),
         }
     }
 }
@@ -134,11 +134,11 @@ struct StartedCall {
 #[derive(Debug)]
 struct StartedTransfer {
     transfer: Transfer,
-    into: BulkMemory,
+    target: BulkMemory,
     connection: u64,
-    /// Value of the peer's `Node::life` when the transfer started. Unless it has changed, the
+    /// Value of the peer's `Node::restarts_count` when the transfer started. Unless it has changed, the
     /// peer's memory is still registered.
-    peer_life: u32,
+    peer_restarts_count: u32,
 }
 
 /// Simulated process with an endpoint.
@@ -146,7 +146,7 @@ struct StartedTransfer {
 struct Node {
     endpoint: Endpoint,
     /// Number of earlier processes of this node.
-    life: u32,
+    restarts_count: u32,
     calls: BTreeMap<u64, StartedCall>,
     transfers: Vec<StartedTransfer>,
     /// Peers that this node has connected to, with the number of the connection.
@@ -159,38 +159,43 @@ struct Node {
 #[derive(Debug)]
 struct Connection {
     cable: SimulatedCable,
-    connector: usize,
+    connector_index: usize,
     /// `true` if a fault was injected, so that the connection may be closed.
     is_harmed: bool,
     /// Number of iterations of the connector since it could detect that the connection was closed.
     end_iterations: u32,
 }
 
-struct World {
+struct Simulation {
     random: SimulationRandom,
-    swarm: Swarm,
+    settings: RunSettings,
     now_ns: u64,
     nodes: [Node; 2],
     connections: BTreeMap<u64, Connection>,
     /// Last number assigned to a call, a connection or a body.
-    numbers: u64,
-    handled: Handled,
+    last_number: u64,
+    handled: HandledRequests,
     /// Number of completed calls and transfers by outcome.
-    ends: BTreeMap<&'static str, u64>,
-    trace: u64,
+    outcome_counts: BTreeMap<&'static str, u64>,
+    events_hash: u64,
 }
 
-fn pattern(node: usize) -> Vec<u8> {
+fn memory_content(node: usize) -> Vec<u8> {
     (0..MEMORY_BYTES).map(|at| (at * 7 + node) as u8).collect()
 }
 
 impl Node {
-    fn new(node: usize, life: u32, swarm: &Swarm, handled: &Handled) -> Self {
+    fn new(
+        node: usize,
+        restarts_count: u32,
+        settings: &RunSettings,
+        handled: &HandledRequests,
+    ) -> Self {
         let config = Config {
             peers_max: 16,
-            calls_max: swarm.calls_max,
-            message_bytes_max: swarm.message_bytes_max,
-            queued_bytes_max: swarm.queued_bytes_max,
+            calls_max: settings.calls_max,
+            message_bytes_max: settings.message_bytes_max,
+            queued_bytes_max: settings.queued_bytes_max,
             handshake_timeout_ms: HANDSHAKE_TIMEOUT_MS,
             spin_ns_max: 0,
             pool_threads: 0,
@@ -198,7 +203,7 @@ impl Node {
             ..Config::default()
         };
         let mut endpoint = Endpoint::new(config).expect("create an endpoint");
-        let secret = match swarm.secrets {
+        let secret = match settings.secrets {
             Secrets::None => None,
             Secrets::Same => Some([7; 16]),
             Secrets::Different => Some([node as u8; 16]),
@@ -208,84 +213,94 @@ impl Node {
         }
         let (echoed, refused, noted) = (handled.clone(), handled.clone(), handled.clone());
         let echo = move |_: &mut crate::Context<'_>, (number, body): (u64, Vec<u8>)| {
-            echoed.add(number);
+            echoed.record(number);
             Ok((number, body.into_iter().rev().collect::<Vec<u8>>()))
         };
         let refuse = move |_: &mut crate::Context<'_>, (number, _): (u64, Vec<u8>)| {
-            refused.add(number);
+            refused.record(number);
             Err::<(), _>(Failure::new(number as i32, "no"))
         };
         let note = move |_: &mut crate::Context<'_>, (number, _): (u64, Vec<u8>)| {
-            noted.add(number);
+            noted.record(number);
             Ok(())
         };
         endpoint.register("echo", 0, echo).expect("register the method echo");
         endpoint.register("refuse", 0, refuse).expect("register the method refuse");
         endpoint.register("note", 0, note).expect("register the method note");
-        let memory = BulkMemory::plain(pattern(node));
+        let memory = BulkMemory::plain(memory_content(node));
         let handle = endpoint.register_memory(&memory, Rights::Read).expect("register the memory");
         let (calls, transfers) = (BTreeMap::new(), Vec::new());
         let (peers, connecting) = (Vec::new(), Vec::new());
-        Self { endpoint, life, calls, transfers, peers, connecting, handle }
+        Self { endpoint, restarts_count, calls, transfers, peers, connecting, handle }
     }
 }
 
-impl World {
+impl Simulation {
     fn new(seed: u64) -> Self {
         let mut random = SimulationRandom::new(seed);
-        let (swarm, handled) = (Swarm::new(&mut random), Handled::default());
+        let (settings, handled) = (RunSettings::new(&mut random), HandledRequests::default());
         let now_ns = 1_000_000_000;
         clock::set(now_ns);
         random::simulated::seed(seed);
-        let nodes = [0, 1].map(|node| Node::new(node, 0, &swarm, &handled));
-        let (connections, ends) = (BTreeMap::new(), BTreeMap::new());
-        Self { random, swarm, now_ns, nodes, connections, numbers: 0, handled, ends, trace: 0 }
+        let nodes = [0, 1].map(|node| Node::new(node, 0, &settings, &handled));
+        let (connections, outcome_counts) = (BTreeMap::new(), BTreeMap::new());
+        Self {
+            random,
+            settings,
+            now_ns,
+            nodes,
+            connections,
+            last_number: 0,
+            handled,
+            outcome_counts,
+            events_hash: 0,
+        }
     }
 
     /// Adds an observable event to the hash of the run, by FNV-1a.
-    fn note(&mut self, what: u64) {
-        self.trace = (self.trace ^ what ^ self.now_ns).wrapping_mul(0x0100_0000_01b3);
+    fn hash_event(&mut self, what: u64) {
+        self.events_hash = (self.events_hash ^ what ^ self.now_ns).wrapping_mul(0x0100_0000_01b3);
     }
 
     fn next_number(&mut self) -> u64 {
-        self.numbers += 1;
-        self.numbers
+        self.last_number += 1;
+        self.last_number
     }
 
-    fn pass_time(&mut self, ns: u64) {
+    fn advance_clock(&mut self, ns: u64) {
         self.now_ns += ns;
         clock::set(self.now_ns);
     }
 
     fn run(&mut self) {
-        for _ in 0..STEPS {
+        for _ in 0..STEPS_COUNT {
             let ns = self.random.number_below(STEP_NS_MAX);
-            self.pass_time(ns);
+            self.advance_clock(ns);
             for node in 0..2 {
-                self.act(node);
-                if !self.random.is_true_with_percent(self.swarm.pauses[node]) {
+                self.start_random_operations(node);
+                if !self.random.is_true_with_percent(self.settings.pause_percents[node]) {
                     self.run_endpoint(node);
                 }
             }
             self.inject_faults();
-            self.check();
+            self.check_invariants();
         }
-        self.end();
+        self.finish();
     }
 
     /// Lets a node make random connections, calls, transfers and cancellations.
-    fn act(&mut self, node: usize) {
+    fn start_random_operations(&mut self, node: usize) {
         let connections_count = self.nodes[node].peers.len() + self.nodes[node].connecting.len();
         if connections_count < CONNECTIONS_MAX && self.random.is_true_with_percent(20) {
             self.connect(node);
         }
         for _ in 0..self.random.number_below(4) {
-            self.call(node);
+            self.start_call(node);
         }
-        if self.swarm.transfers && self.random.is_true_with_percent(10) {
-            self.pull(node);
+        if self.settings.has_transfers && self.random.is_true_with_percent(10) {
+            self.start_pull(node);
         }
-        if self.random.is_true_with_percent(self.swarm.cancels)
+        if self.random.is_true_with_percent(self.settings.cancel_percent)
             && let Some(pending) = self.nodes[node].calls.pop_first().map(|it| it.1)
         {
             let endpoint = &mut self.nodes[node].endpoint;
@@ -295,45 +310,46 @@ impl World {
                 Some(Err(CallError::Stale)),
                 "a cancelled call is not stale"
             );
-            self.count("cancelled");
+            self.count_outcome("cancelled");
         }
     }
 
     fn connect(&mut self, node: usize) {
         let number = self.next_number();
         let seed = self.random.number_below(u64::MAX);
-        let (cable, [ours, its]) = SimulatedCable::new(seed, self.swarm.weather);
+        let (cable, [ours, its]) = SimulatedCable::new(seed, self.settings.network);
         let address = Address::Tcp("simulated:1".into());
         let acceptor = self.nodes[1 - node].endpoint.event_loop();
         acceptor.start_simulated(Wire::Simulated(its), &address, false);
         let connector = self.nodes[node].endpoint.event_loop();
         let handshake = connector.start_simulated(Wire::Simulated(ours), &address, true);
         self.nodes[node].connecting.push((handshake, number));
-        let connection = Connection { cable, connector: node, is_harmed: false, end_iterations: 0 };
+        let connection =
+            Connection { cable, connector_index: node, is_harmed: false, end_iterations: 0 };
         self.connections.insert(number, connection);
     }
 
-    fn peer(&mut self, node: usize) -> Option<(Peer, u64)> {
+    fn random_peer(&mut self, node: usize) -> Option<(Peer, u64)> {
         let count = self.nodes[node].peers.len() as u64;
         (count > 0).then(|| self.nodes[node].peers[self.random.number_below(count) as usize])
     }
 
-    fn call(&mut self, node: usize) {
-        let Some((peer, connection)) = self.peer(node) else { return };
+    fn start_call(&mut self, node: usize) {
+        let Some((peer, connection)) = self.random_peer(node) else { return };
         let number = self.next_number();
         // The number and the length of the body need 20 bytes.
-        let room_bytes = u64::from(self.swarm.message_bytes_max) - 20;
+        let room_bytes = u64::from(self.settings.message_bytes_max) - 20;
         let body: Vec<u8> =
             (0..self.random.number_below(room_bytes)).map(|at| (at ^ number) as u8).collect();
         let arguments = (number, body);
         let method = match self.random.number_below(20) {
             0 => UNKNOWN,
             1 | 2 => REFUSE,
-            3 | 4 => NOTE,
+            3 | 4 => ONE_WAY,
             _ => ECHO,
         };
         let node = &mut self.nodes[node];
-        if method == NOTE {
+        if method == ONE_WAY {
             let sent = node.endpoint.send(peer, method, &arguments);
             assert!(
                 matches!(
@@ -346,7 +362,7 @@ impl World {
         }
         let timeout_ns = self
             .random
-            .is_true_with_percent(self.swarm.deadlines)
+            .is_true_with_percent(self.settings.deadline_percent)
             .then(|| self.random.number_below(2_000_000));
         let started = match timeout_ns {
             Some(ns) => {
@@ -366,16 +382,20 @@ impl World {
         }
     }
 
-    fn pull(&mut self, node: usize) {
-        let Some((peer, connection)) = self.peer(node) else { return };
-        let (handle, peer_life) = (self.nodes[1 - node].handle, self.nodes[1 - node].life);
-        let into = BulkMemory::plain(vec![0; MEMORY_BYTES]);
+    fn start_pull(&mut self, node: usize) {
+        let Some((peer, connection)) = self.random_peer(node) else { return };
+        let (handle, peer_restarts_count) =
+            (self.nodes[1 - node].handle, self.nodes[1 - node].restarts_count);
+        let target = BulkMemory::plain(vec![0; MEMORY_BYTES]);
         let part = BulkPart::new(MEMORY_BYTES as u64);
         let node = &mut self.nodes[node];
-        match node.endpoint.start_pull(peer, &handle, &into, part) {
-            Ok(transfer) => {
-                node.transfers.push(StartedTransfer { transfer, into, connection, peer_life })
-            }
+        match node.endpoint.start_pull(peer, &handle, &target, part) {
+            Ok(transfer) => node.transfers.push(StartedTransfer {
+                transfer,
+                target,
+                connection,
+                peer_restarts_count,
+            }),
             Err(BulkError::Full | BulkError::Disconnected(_) | BulkError::Stale) => {}
             Err(error) => panic!("{error:?}"),
         }
@@ -392,7 +412,7 @@ impl World {
         }
         for (peer, number) in &node.peers {
             let Some(connection) = self.connections.get_mut(number) else { continue };
-            let end_ns = connection.cable.end_ns(usize::from(connection.connector != at));
+            let end_ns = connection.cable.end_ns(usize::from(connection.connector_index != at));
             let knows = end_ns.is_some_and(|end_ns| end_ns <= self.now_ns);
             connection.end_iterations += u32::from(knows && node.endpoint.is_connected(*peer));
             assert!(
@@ -401,27 +421,31 @@ impl World {
                 connection.end_iterations
             );
         }
-        self.take_connections(at);
-        self.take_calls(at);
-        self.take_transfers(at);
+        self.collect_connections(at);
+        self.collect_calls(at);
+        self.collect_transfers(at);
     }
 
-    fn take_connections(&mut self, at: usize) {
+    fn collect_connections(&mut self, at: usize) {
         for (handshake, number) in std::mem::take(&mut self.nodes[at].connecting) {
             let node = &mut self.nodes[at];
             match node.endpoint.event_loop().handshakes.take_result(handshake) {
                 None => node.connecting.push((handshake, number)),
                 Some(Ok(peer)) => {
-                    assert_ne!(self.swarm.secrets, Secrets::Different, "admitted a wrong secret");
+                    assert_ne!(
+                        self.settings.secrets,
+                        Secrets::Different,
+                        "admitted a wrong secret"
+                    );
                     node.peers.push((peer, number));
-                    self.count("connected");
+                    self.count_outcome("connected");
                 }
                 Some(Err(EndpointError::Handshake {
                     why: CloseReason::Authentication(AuthenticationError::WrongSecret),
                     ..
                 })) => {
-                    assert_eq!(self.swarm.secrets, Secrets::Different);
-                    self.count("wrong secret");
+                    assert_eq!(self.settings.secrets, Secrets::Different);
+                    self.count_outcome("wrong secret");
                 }
                 Some(Err(why)) => self.assert_may_close(number, &why),
             }
@@ -434,7 +458,7 @@ impl World {
         }
     }
 
-    fn take_calls(&mut self, at: usize) {
+    fn collect_calls(&mut self, at: usize) {
         let numbers: Vec<u64> = self.nodes[at].calls.keys().copied().collect();
         for number in numbers {
             let node = &mut self.nodes[at];
@@ -465,7 +489,7 @@ impl World {
         pending: &StartedCall,
         result: Result<(u64, Vec<u8>), CallError>,
     ) {
-        let was_handled = self.handled.has(number);
+        let was_handled = self.handled.contains(number);
         let said = match result {
             Ok((its, body)) => {
                 let expected: Vec<u8> = pending.body.iter().rev().copied().collect();
@@ -503,11 +527,11 @@ impl World {
             }
             Err(error) => panic!("call {number} failed unexpectedly: {error:?}"),
         };
-        self.note(number);
-        self.count(said);
+        self.hash_event(number);
+        self.count_outcome(said);
     }
 
-    fn take_transfers(&mut self, at: usize) {
+    fn collect_transfers(&mut self, at: usize) {
         for moved in std::mem::take(&mut self.nodes[at].transfers) {
             let Some(result) = self.nodes[at].endpoint.test_transfer(moved.transfer) else {
                 self.nodes[at].transfers.push(moved);
@@ -515,25 +539,29 @@ impl World {
             };
             match result {
                 Ok(()) => {
-                    assert!(moved.into.to_vec() == pattern(1 - at), "wrong bytes were transferred");
-                    self.count("moved");
+                    assert!(
+                        moved.target.to_vec() == memory_content(1 - at),
+                        "wrong bytes were transferred"
+                    );
+                    self.count_outcome("moved");
                 }
                 Err(BulkError::Disconnected(why)) => self.assert_may_close(moved.connection, &why),
                 // The peer's process has changed, and has registered other memory.
-                Err(BulkError::Refused(_)) if moved.peer_life != self.nodes[1 - at].life => {}
+                Err(BulkError::Refused(_))
+                    if moved.peer_restarts_count != self.nodes[1 - at].restarts_count => {}
                 Err(error) => panic!("a transfer failed unexpectedly: {error:?}"),
             }
         }
     }
 
-    fn count(&mut self, what: &'static str) {
-        *self.ends.entry(what).or_default() += 1;
+    fn count_outcome(&mut self, what: &'static str) {
+        *self.outcome_counts.entry(what).or_default() += 1;
     }
 
-    /// Asserts that the connection may be closed: a fault was injected, or its peer queued more than allowed.
+    /// Asserts that the connection may be closed, because a fault was injected or its peer queued more than allowed.
     fn assert_may_close(&self, connection: u64, why: &impl std::fmt::Display) {
         let Some(it) = self.connections.get(&connection) else { return };
-        let is_flooded = it.cable.is_flooded() && self.swarm.queued_bytes_max <= 4096;
+        let is_flooded = it.cable.is_flooded() && self.settings.queued_bytes_max <= 4096;
         assert!(
             it.is_harmed || is_flooded,
             "connection {connection} was closed without a fault: {why}"
@@ -544,7 +572,7 @@ impl World {
     fn inject_faults(&mut self) {
         let numbers: Vec<u64> = self.connections.keys().copied().collect();
         for number in numbers {
-            let (cut, silence) = (self.swarm.cuts, self.swarm.silences);
+            let (cut, silence) = (self.settings.cut_percent, self.settings.silence_percent);
             let how = if self.random.is_true_with_percent(50) {
                 StreamEnd::Closed
             } else {
@@ -564,29 +592,29 @@ impl World {
             }
         }
         for at in 0..2 {
-            if self.random.is_true_with_percent(self.swarm.kills) {
-                self.kill(at);
-            } else if self.swarm.cuts > 0 && self.random.is_true_with_percent(1) {
+            if self.random.is_true_with_percent(self.settings.kill_percent) {
+                self.kill_process(at);
+            } else if self.settings.cut_percent > 0 && self.random.is_true_with_percent(1) {
                 self.disconnect(at);
             }
         }
     }
 
-    fn kill(&mut self, at: usize) {
+    fn kill_process(&mut self, at: usize) {
         let how =
             if self.random.is_true_with_percent(50) { StreamEnd::Closed } else { StreamEnd::Reset };
         for connection in self.connections.values_mut() {
-            connection.cable.kill_process_at(usize::from(connection.connector != at), how);
+            connection.cable.kill_process_at(usize::from(connection.connector_index != at), how);
             connection.is_harmed = true;
         }
-        let life = self.nodes[at].life + 1;
-        self.nodes[at] = Node::new(at, life, &self.swarm, &self.handled);
-        self.note(u64::from(life));
-        self.count("killed");
+        let restarts_count = self.nodes[at].restarts_count + 1;
+        self.nodes[at] = Node::new(at, restarts_count, &self.settings, &self.handled);
+        self.hash_event(u64::from(restarts_count));
+        self.count_outcome("killed");
     }
 
     fn disconnect(&mut self, at: usize) {
-        let Some((peer, connection)) = self.peer(at) else { return };
+        let Some((peer, connection)) = self.random_peer(at) else { return };
         if let Some(connection) = self.connections.get_mut(&connection) {
             connection.is_harmed = true;
         }
@@ -594,8 +622,8 @@ impl World {
     }
 
     /// Checks the invariants that hold after every step.
-    fn check(&mut self) {
-        let swarm = &self.swarm;
+    fn check_invariants(&mut self) {
+        let settings = &self.settings;
         for node in &mut self.nodes {
             let event_loop = node.endpoint.event_loop();
             assert_eq!(
@@ -604,32 +632,32 @@ impl World {
                 "slots of completed calls are still in use"
             );
             // The last message that fits may exceed the limit, and a cancellation is always queued.
-            let queued_bytes_max = swarm.queued_bytes_max as usize
-                + swarm.message_bytes_max as usize
-                + (1 + swarm.calls_max as usize) * FRAME_HEADER_BYTES;
+            let queued_bytes_max = settings.queued_bytes_max as usize
+                + settings.message_bytes_max as usize
+                + (1 + settings.calls_max as usize) * FRAME_HEADER_BYTES;
             for peer in event_loop.peers.dump_peers() {
                 assert!(peer.queued_bytes <= queued_bytes_max, "{peer:?}");
             }
             for slot in &event_loop.peers.slots {
                 let deferred_bytes = slot.deferred.queued_bytes();
                 assert!(
-                    deferred_bytes <= swarm.queued_bytes_max as usize,
+                    deferred_bytes <= settings.queued_bytes_max as usize,
                     "{deferred_bytes} bytes are deferred"
                 );
             }
         }
         assert_eq!(
-            self.handled.repeated(),
+            self.handled.repeated_numbers(),
             Vec::<u64>::new(),
             "requests were handled more than once"
         );
     }
 
     /// Runs the last steps, in which nothing is started, and checks that all handshakes, calls and transfers complete.
-    fn end(&mut self) {
+    fn finish(&mut self) {
         // Handshakes end by their deadline, also over connections that stay silent.
         for _ in 0..=HANDSHAKE_TIMEOUT_MS {
-            self.pass_last_step();
+            self.run_last_step();
         }
         for node in &mut self.nodes {
             let is_over =
@@ -641,9 +669,9 @@ impl World {
                 connection.cable.end_both_streams(StreamEnd::Reset);
             }
         }
-        for _ in 0..LAST_STEPS {
-            self.pass_last_step();
-            if self.is_quiet() {
+        for _ in 0..LAST_STEPS_MAX {
+            self.run_last_step();
+            if self.is_everything_complete() {
                 break;
             }
         }
@@ -666,13 +694,13 @@ impl World {
         assert_eq!(one.endpoint.peers().count(), two.endpoint.peers().count());
     }
 
-    fn pass_last_step(&mut self) {
-        self.pass_time(LAST_STEP_NS);
+    fn run_last_step(&mut self) {
+        self.advance_clock(LAST_STEP_NS);
         (0..2).for_each(|at| self.run_endpoint(at));
-        self.check();
+        self.check_invariants();
     }
 
-    fn is_quiet(&mut self) -> bool {
+    fn is_everything_complete(&mut self) -> bool {
         let peers = self.nodes.each_ref().map(|node| node.endpoint.peers().count());
         self.nodes.iter_mut().all(|node| {
             let event_loop = node.endpoint.event_loop();
@@ -686,9 +714,9 @@ impl World {
 }
 
 /// Prints the command that repeats a failing run when dropped during a panic.
-struct Seed(u64);
+struct FailureHint(u64);
 
-impl Drop for Seed {
+impl Drop for FailureHint {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let seed = self.0;
@@ -702,25 +730,25 @@ impl Drop for Seed {
 /// Runs the simulation of one seed with this thread's simulated clock. Returns the hash of all
 /// events, and the outcomes.
 fn run(seed: u64) -> (u64, BTreeMap<&'static str, u64>) {
-    let _seed = Seed(seed);
-    let mut world = World::new(seed);
-    world.run();
-    (world.trace, world.ends)
+    let _hint = FailureHint(seed);
+    let mut simulation = Simulation::new(seed);
+    simulation.run();
+    (simulation.events_hash, simulation.outcome_counts)
 }
 
 fn seed_range() -> std::ops::Range<u64> {
     let number = std::env::var("HANDOVER_SEED").ok().and_then(|text| text.parse().ok());
     match (number, std::env::var_os("HANDOVER_LONG")) {
         (Some(seed), _) => seed..seed + 1,
-        (None, Some(_)) => 0..SEEDS_LONG,
-        (None, None) => 0..SEEDS,
+        (None, Some(_)) => 0..SEEDS_COUNT_LONG,
+        (None, None) => 0..SEEDS_COUNT,
     }
 }
 
 #[test]
 fn every_call_ends_once_and_nothing_leaks_despite_network_and_process_faults() {
     let threads_count = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut ends = BTreeMap::<&str, u64>::new();
+    let mut outcome_counts = BTreeMap::<&str, u64>::new();
     let seeds = seed_range();
     let count = seeds.end - seeds.start;
     std::thread::scope(|scope| {
@@ -733,12 +761,12 @@ fn every_call_ends_once_and_nothing_leaks_despite_network_and_process_faults() {
         for thread in threads {
             // The thread has printed its panic and its seed.
             for (what, number) in thread.join().expect("a seed failed").into_iter().flatten() {
-                *ends.entry(what).or_default() += number;
+                *outcome_counts.entry(what).or_default() += number;
             }
         }
     });
-    eprintln!("{count} seeds: {ends:?}");
-    if count >= SEEDS {
+    eprintln!("{count} seeds: {outcome_counts:?}");
+    if count >= SEEDS_COUNT {
         for what in [
             "answered",
             "refused",
@@ -752,7 +780,7 @@ fn every_call_ends_once_and_nothing_leaks_despite_network_and_process_faults() {
             "connected",
             "wrong secret",
         ] {
-            assert!(ends.contains_key(what), "no seed has produced the outcome {what}");
+            assert!(outcome_counts.contains_key(what), "no seed has produced the outcome {what}");
         }
     }
 }

@@ -1,10 +1,10 @@
 //! One thread: its connections, and its event loop.
 
-use super::peer::{Buffers, Peer};
-use super::{Event, LiveCounters, Report, SharedState};
+use super::connection::{Buffers, LoadConnection};
+use super::{Event, LiveCounters, LoadReport, SharedState};
 use crate::load::engine::{Client, MessageQuota};
 use crate::load::error::Fault;
-use crate::load::plan::{LoadAmount, Plan};
+use crate::load::plan::{LoadAmount, LoadPlan};
 use crate::load::schedule::Schedule;
 use crate::load::socket;
 use crate::load::wire::{HEADER_BYTES, Lengths, Letters};
@@ -19,7 +19,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Size in bytes at which a send is full: no more messages are added to it.
+/// Size of a send, in bytes, above which no more messages are added to it.
 const SEND_BYTES: usize = 1 << 16;
 /// Maximum number of events taken from epoll at a time.
 const READY_MAX: usize = 256;
@@ -28,16 +28,16 @@ const CHECK_INTERVAL_NS: u64 = 50_000_000;
 
 pub(super) struct Worker {
     thread: u32,
-    plan: Plan,
+    plan: LoadPlan,
     shared: Arc<SharedState>,
     live: Arc<LiveCounters>,
     letters: Letters,
-    report: Report,
+    report: LoadReport,
 }
 
 /// Start and end of the measured time, in ns since the start of the load.
 #[derive(Debug, Clone, Copy)]
-struct Window {
+struct MeasuredTime {
     from_ns: u64,
     until_ns: u64,
 }
@@ -45,7 +45,7 @@ struct Window {
 impl Worker {
     pub(super) fn new(
         thread: u32,
-        plan: &Plan,
+        plan: &LoadPlan,
         shared: Arc<SharedState>,
         live: Arc<LiveCounters>,
     ) -> Self {
@@ -53,14 +53,14 @@ impl Worker {
         Self {
             thread,
             letters: Letters::new(plan.letters_max),
-            report: Report::new(bucket_ns),
+            report: LoadReport::new(bucket_ns),
             plan: plan.clone(),
             shared,
             live,
         }
     }
 
-    pub(super) fn run(mut self) -> Report {
+    pub(super) fn run(mut self) -> LoadReport {
         // A sandbox may refuse this: then sleeps end up to 50 us late, as by default.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         match self.plan.work {
@@ -68,7 +68,7 @@ impl Worker {
                 let order = MessageQuota::Bursts { count, iterations };
                 for reconn in 0..reconns {
                     let served = self.run_connections(reconn, order);
-                    self.live.open(0);
+                    self.live.set_open_count(0);
                     if !served || self.is_stopped() {
                         break;
                     }
@@ -80,7 +80,7 @@ impl Worker {
             }
             LoadAmount::Timed { .. } => {
                 self.run_connections(0, MessageQuota::Endless);
-                self.live.open(0);
+                self.live.set_open_count(0);
             }
         }
         self.report.elapsed_ns = match self.plan.work {
@@ -123,7 +123,7 @@ impl Worker {
             Ok(epoll) => epoll,
             Err(errno) => {
                 let fault = Fault::Refused { call: "epoll_create", errno };
-                self.report.fault(&fault);
+                self.report.record_fault(&fault);
                 self.send_event(Event::Failed(fault));
                 return false;
             }
@@ -134,9 +134,9 @@ impl Worker {
             epoll,
             peers: Vec::new(),
             ready: VecDeque::new(),
-            unfinished: 0,
-            unconnected: 0,
-            faults: 0,
+            unfinished_count: 0,
+            unconnected_count: 0,
+            faults_count: 0,
             has_begun: false,
             buffers: Buffers::new(
                 (self.plan.read_bytes as usize).max(2 * message_bytes),
@@ -148,10 +148,10 @@ impl Worker {
         };
         for client in 0..self.plan.clients_count {
             match self.connect(&connections.epoll, client, reconn, order) {
-                Ok(peer) => {
-                    connections.peers.push(Some(peer));
-                    connections.unfinished += 1;
-                    connections.unconnected += 1;
+                Ok(connection) => {
+                    connections.peers.push(Some(connection));
+                    connections.unfinished_count += 1;
+                    connections.unconnected_count += 1;
                 }
                 Err(fault) => {
                     self.record_fault(&mut connections, fault, None);
@@ -159,7 +159,7 @@ impl Worker {
                 }
             }
         }
-        self.live.open(connections.unfinished);
+        self.live.set_open_count(connections.unfinished_count);
         let began = usage::thread_usage();
         let began_ns = self.now_ns();
         self.serve_all(&mut connections);
@@ -167,10 +167,10 @@ impl Worker {
         let busy = (usage::thread_usage() - began).cpu_ns() as f64 / took_ns as f64;
         self.report.busy_share = self.report.busy_share.max(busy);
         // The remaining connections were cut short.
-        for peer in connections.peers.drain(..).flatten() {
-            self.count(&peer.client);
+        for connection in connections.peers.drain(..).flatten() {
+            self.add_counts(&connection.client);
         }
-        connections.faults < u64::from(self.plan.clients_count)
+        connections.faults_count < u64::from(self.plan.clients_count)
     }
 
     fn connect(
@@ -179,7 +179,7 @@ impl Worker {
         client: u32,
         reconn: u64,
         order: MessageQuota,
-    ) -> Result<Peer, Fault> {
+    ) -> Result<LoadConnection, Fault> {
         let address = self.plan.address;
         let fd = socket::connect(address, None).map_err(|(call, errno)| match call {
             "connect" => Fault::Unconnected { address, errno },
@@ -196,29 +196,31 @@ impl Worker {
         let lengths = Lengths::new(seed, self.plan.letters_min, self.plan.letters_max);
         let client = Client::new(id, lengths, order, self.plan.depth);
         let secure = self.shared.encryption.as_ref().map(|it| it.begin()).transpose()?;
-        Ok(Peer::new(fd, client, secure, self.now_ns()))
+        Ok(LoadConnection::new(fd, client, secure, self.now_ns()))
     }
 
     /// Serves until every connection is done or has failed, or a stop is requested.
     fn serve_all(&mut self, connections: &mut Connections) {
         let mut next_check_ns = self.now_ns() + CHECK_INTERVAL_NS;
-        while connections.unfinished > 0 {
+        while connections.unfinished_count > 0 {
             // Connections that become ready meanwhile wait for the next iteration.
             for _ in 0..connections.ready.len() {
                 let Some(index) = connections.ready.pop_front() else { break };
                 if let Err(fault) = self.serve(connections, index) {
-                    let peer = connections.remove(index);
-                    self.record_fault(connections, fault, peer.as_ref());
+                    let connection = connections.remove(index);
+                    self.record_fault(connections, fault, connection.as_ref());
                 }
-                let is_done = |peer: &Peer| peer.is_connected && peer.client.is_done();
-                if connections.peer(index).is_some_and(is_done) {
-                    let peer = connections.close(index);
-                    peer.iter().for_each(|peer| self.count(&peer.client));
+                let is_done = |connection: &LoadConnection| {
+                    connection.is_connected && connection.client.is_done()
+                };
+                if connections.connection(index).is_some_and(is_done) {
+                    let connection = connections.close(index);
+                    connection.iter().for_each(|connection| self.add_counts(&connection.client));
                 }
             }
-            if connections.unconnected == 0 && !connections.has_begun {
+            if connections.unconnected_count == 0 && !connections.has_begun {
                 connections.has_begun = true;
-                self.begin(connections);
+                self.begin_measurement(connections);
             }
             let now_ns = self.now_ns();
             self.queue_due_connections(connections, now_ns);
@@ -228,14 +230,14 @@ impl Worker {
                     return self.record_elapsed_at_stop(connections, now_ns);
                 }
                 self.fail_silent_connections(connections, now_ns);
-                self.live.open(connections.unfinished);
+                self.live.set_open_count(connections.unfinished_count);
             }
             self.end_measurement(connections, now_ns);
             let timeout_ns = match connections.ready.is_empty() {
                 true => connections.next_ns().min(next_check_ns).saturating_sub(now_ns),
                 false => 0,
             };
-            if connections.unfinished > 0
+            if connections.unfinished_count > 0
                 && let Err(errno) = connections.wait(timeout_ns)
             {
                 self.record_fault(connections, Fault::Refused { call: "epoll_wait", errno }, None);
@@ -245,9 +247,9 @@ impl Worker {
     }
 
     /// Starts the measurement, once all connections are established.
-    fn begin(&mut self, connections: &mut Connections) {
-        self.report.connected_count += connections.unfinished;
-        self.send_event(Event::Connected { count: connections.unfinished });
+    fn begin_measurement(&mut self, connections: &mut Connections) {
+        self.report.connected_count += connections.unfinished_count;
+        self.send_event(Event::Connected { count: connections.unfinished_count });
         let LoadAmount::Timed { warm_up, duration, rate } = self.plan.work else {
             return connections.queue_all();
         };
@@ -266,13 +268,14 @@ impl Worker {
             schedule_of_thread.map(|schedule| schedule.with_end_ns(until_ns));
         if let Some(schedule) = connections.schedule_of_thread {
             let clients_count = connections.peers.len() as u64;
-            for (index, peer) in (0..).zip(&mut connections.peers) {
-                if let Some(peer) = peer {
-                    peer.schedule = Some(schedule.schedule_of_every_nth(index, clients_count));
+            for (index, connection) in (0..).zip(&mut connections.peers) {
+                if let Some(connection) = connection {
+                    connection.schedule =
+                        Some(schedule.schedule_of_every_nth(index, clients_count));
                 }
             }
         }
-        connections.window = Some(Window { from_ns, until_ns });
+        connections.window = Some(MeasuredTime { from_ns, until_ns });
         self.report.elapsed_ns = 0;
         connections.queue_all();
     }
@@ -297,13 +300,13 @@ impl Worker {
             return;
         }
         self.report.elapsed_ns = window.until_ns - window.from_ns;
-        connections.window = Some(Window { until_ns: u64::MAX, ..window });
+        connections.window = Some(MeasuredTime { until_ns: u64::MAX, ..window });
         connections.schedule_of_thread = None;
         for index in 0..connections.peers.len() {
-            let Some(peer) = &mut connections.peers[index] else { continue };
-            if let Some(schedule) = peer.schedule {
+            let Some(connection) = &mut connections.peers[index] else { continue };
+            if let Some(schedule) = connection.schedule {
                 let due = schedule.due_count(now_ns);
-                for unsent in peer.client.sent_count()..due {
+                for unsent in connection.client.sent_count()..due {
                     // A lower bound: the message would have been echoed later than now.
                     let latency_ns_min = now_ns.saturating_sub(schedule.due_ns(unsent));
                     self.report.latencies.corrected.saturating_record(latency_ns_min);
@@ -311,12 +314,12 @@ impl Worker {
                 }
             } else {
                 // All connections started together, warm-up included.
-                self.report.shares.record(peer.client.received_count());
+                self.report.shares.record(connection.client.received_count());
             }
-            peer.client.finish();
-            if peer.client.is_done() {
-                let peer = connections.close(index);
-                peer.iter().for_each(|peer| self.count(&peer.client));
+            connection.client.finish();
+            if connection.client.is_done() {
+                let connection = connections.close(index);
+                connection.iter().for_each(|connection| self.add_counts(&connection.client));
             }
         }
     }
@@ -333,32 +336,40 @@ impl Worker {
     fn fail_silent_connections(&mut self, connections: &mut Connections, now_ns: u64) {
         let timeout_ns = self.plan.timeout.as_nanos() as u64;
         for index in 0..connections.peers.len() {
-            let is_silent = |peer: &Peer| peer.is_waiting() && now_ns > peer.active_ns + timeout_ns;
-            if !connections.peer(index).is_some_and(is_silent) {
+            let is_silent = |connection: &LoadConnection| {
+                connection.is_waiting() && now_ns > connection.active_ns + timeout_ns
+            };
+            if !connections.connection(index).is_some_and(is_silent) {
                 continue;
             }
-            let peer = connections.remove(index);
-            let is_connected = peer.as_ref().is_some_and(|peer| peer.is_connected);
+            let connection = connections.remove(index);
+            let is_connected =
+                connection.as_ref().is_some_and(|connection| connection.is_connected);
             let address = self.plan.address;
             let fault = match is_connected {
                 true => Fault::Silent(self.plan.timeout),
                 false => Fault::Unconnected { address, errno: Errno::TIMEDOUT },
             };
-            self.record_fault(connections, fault, peer.as_ref());
+            self.record_fault(connections, fault, connection.as_ref());
         }
     }
 
-    fn record_fault(&mut self, connections: &mut Connections, fault: Fault, peer: Option<&Peer>) {
-        connections.faults += 1;
-        self.report.fault(&fault);
+    fn record_fault(
+        &mut self,
+        connections: &mut Connections,
+        fault: Fault,
+        connection: Option<&LoadConnection>,
+    ) {
+        connections.faults_count += 1;
+        self.report.record_fault(&fault);
         self.send_event(Event::Failed(fault));
-        if let Some(peer) = peer {
-            self.count(&peer.client);
+        if let Some(connection) = connection {
+            self.add_counts(&connection.client);
         }
     }
 
     /// Adds the counts of a connection's client to the report.
-    fn count(&mut self, client: &Client) {
+    fn add_counts(&mut self, client: &Client) {
         self.report.sent_count += client.sent_count();
         self.report.received_count += client.received_count();
         self.report.lost_count += client.sent_count() - client.received_count();
@@ -366,33 +377,35 @@ impl Worker {
 
     /// Serves a ready connection: one read and one send.
     fn serve(&mut self, connections: &mut Connections, index: usize) -> Result<(), Fault> {
-        let Connections { peers, buffers, window, ready, unconnected, .. } = connections;
-        let Some(Some(peer)) = peers.get_mut(index) else { return Ok(()) };
-        peer.is_queued = false;
-        if !peer.is_tcp_connected {
+        let Connections { peers, buffers, window, ready, unconnected_count: unconnected, .. } =
+            connections;
+        let Some(Some(connection)) = peers.get_mut(index) else { return Ok(()) };
+        connection.is_queued = false;
+        if !connection.is_tcp_connected {
             let address = self.plan.address;
-            socket::connect_result(&peer.fd)
+            socket::connect_result(&connection.fd)
                 .map_err(|errno| Fault::Unconnected { address, errno })?;
-            peer.active_ns = self.now_ns();
-            peer.begin(buffers)?;
-            *unconnected -= u64::from(peer.is_connected);
+            connection.active_ns = self.now_ns();
+            connection.begin(buffers)?;
+            *unconnected -= u64::from(connection.is_connected);
             // Sending begins when all connections are made.
             return Ok(());
         }
-        let was_connected = peer.is_connected;
-        if peer.is_readable && peer.read(buffers)? {
-            *unconnected -= u64::from(!was_connected && peer.is_connected);
-            self.receive(peer, buffers, *window)?;
+        let was_connected = connection.is_connected;
+        if connection.is_readable && connection.read(buffers)? {
+            *unconnected -= u64::from(!was_connected && connection.is_connected);
+            self.receive(connection, buffers, *window)?;
         }
         let is_timed = matches!(self.plan.work, LoadAmount::Timed { .. });
-        let sendable_count = peer.is_connected && !(is_timed && window.is_none());
-        if !peer.is_blocked && peer.flush()? && sendable_count {
-            self.send(peer, buffers, *window)?;
+        let can_send = connection.is_connected && !(is_timed && window.is_none());
+        if !connection.is_blocked && connection.flush()? && can_send {
+            self.send(connection, buffers, *window)?;
         }
-        let can_send_more = sendable_count && !peer.is_blocked && due(peer, self.now_ns()) > 0;
-        let is_ready_again = peer.is_readable || can_send_more;
-        if is_ready_again && !peer.is_queued {
-            peer.is_queued = true;
+        let can_send_more =
+            can_send && !connection.is_blocked && due_count(connection, self.now_ns()) > 0;
+        let is_ready_again = connection.is_readable || can_send_more;
+        if is_ready_again && !connection.is_queued {
+            connection.is_queued = true;
             ready.push_back(index);
         }
         Ok(())
@@ -401,23 +414,23 @@ impl Worker {
     /// Checks the received messages and records their latencies.
     fn receive(
         &mut self,
-        peer: &mut Peer,
+        connection: &mut LoadConnection,
         buffers: &Buffers,
-        window: Option<Window>,
+        window: Option<MeasuredTime>,
     ) -> Result<(), Fault> {
         let now_ns = self.now_ns();
-        let bytes = buffers.received(peer);
+        let bytes = buffers.received(connection);
         let from_ns = window.map_or(0, |window| window.from_ns);
         let until_ns = window.map_or(u64::MAX, |window| window.until_ns);
-        peer.active_ns = now_ns;
+        connection.active_ns = now_ns;
         let latencies = &mut self.report.latencies;
         let (mut at, mut count, mut latency_ns) = (0, 0, 0_u64);
         // Messages with the same time stamp were sent together, and are recorded together.
         let (mut group_sent_ns, mut group_count) = (0, 0);
         let mut outcome = Ok(());
         loop {
-            let index = peer.client.received_count();
-            let (used, sent_ns) = match peer.client.receive(&self.letters, &bytes[at..]) {
+            let index = connection.client.received_count();
+            let (used, sent_ns) = match connection.client.receive(&self.letters, &bytes[at..]) {
                 Ok(Some(message)) => message,
                 Ok(None) => break,
                 Err(error) => {
@@ -435,12 +448,12 @@ impl Worker {
             }
             let took_ns = now_ns.saturating_sub(sent_ns);
             latency_ns = latency_ns.wrapping_add(took_ns);
-            let due_ns = peer.schedule.map_or(sent_ns, |schedule| schedule.due_ns(index));
+            let due_ns = connection.schedule.map_or(sent_ns, |schedule| schedule.due_ns(index));
             if due_ns < from_ns || due_ns >= until_ns {
                 continue;
             }
             group_count += 1;
-            if peer.schedule.is_some() {
+            if connection.schedule.is_some() {
                 latencies.corrected.saturating_record(now_ns.saturating_sub(due_ns));
             }
         }
@@ -448,34 +461,36 @@ impl Worker {
             latencies.record(now_ns.saturating_sub(group_sent_ns), group_count);
         }
         self.live.add_received(count, latency_ns);
-        peer.keep_incomplete(&bytes[at..]);
+        connection.keep_incomplete(&bytes[at..]);
         outcome
     }
 
     /// Sends the due messages of a connection, as many as fit one send.
     fn send(
         &mut self,
-        peer: &mut Peer,
+        connection: &mut LoadConnection,
         buffers: &mut Buffers,
-        window: Option<Window>,
+        window: Option<MeasuredTime>,
     ) -> Result<(), Fault> {
         let now_ns = self.now_ns();
-        let sendable = peer.client.sendable_count();
-        let count = due(peer, now_ns);
-        let is_free =
-            !std::mem::replace(&mut peer.is_delayed, peer.schedule.is_some() && sendable <= count);
+        let sendable = connection.client.sendable_count();
+        let count = due_count(connection, now_ns);
+        let is_free = !std::mem::replace(
+            &mut connection.is_delayed,
+            connection.schedule.is_some() && sendable <= count,
+        );
         if count == 0 {
             return Ok(());
         }
-        if !peer.is_waiting() {
+        if !connection.is_waiting() {
             // Silence counts from now: no echo was outstanding before.
-            peer.active_ns = now_ns;
+            connection.active_ns = now_ns;
         }
         buffers.chunk.clear();
-        let first = peer.client.sent_count();
+        let first = connection.client.sent_count();
         let chunk = &mut buffers.chunk;
-        let sent = peer.client.send(&self.letters, now_ns, count, SEND_BYTES, chunk);
-        if let (Some(schedule), true) = (peer.schedule, is_free) {
+        let sent = connection.client.send(&self.letters, now_ns, count, SEND_BYTES, chunk);
+        if let (Some(schedule), true) = (connection.schedule, is_free) {
             for index in first..first + sent {
                 let due_ns = schedule.due_ns(index);
                 if window.is_some_and(|window| due_ns >= window.from_ns) {
@@ -484,19 +499,19 @@ impl Worker {
             }
         }
         self.live.add_sent(sent);
-        peer.send(buffers)?;
-        peer.is_delayed |= peer.is_blocked;
+        connection.send(buffers)?;
+        connection.is_delayed |= connection.is_blocked;
         Ok(())
     }
 }
 
 /// Returns the number of messages that a connection must send now.
-fn due(peer: &Peer, now_ns: u64) -> u64 {
-    let sendable = peer.client.sendable_count();
-    match peer.schedule {
+fn due_count(connection: &LoadConnection, now_ns: u64) -> u64 {
+    let sendable = connection.client.sendable_count();
+    match connection.schedule {
         None => sendable,
         Some(schedule) => {
-            sendable.min(schedule.due_count(now_ns).saturating_sub(peer.client.sent_count()))
+            sendable.min(schedule.due_count(now_ns).saturating_sub(connection.client.sent_count()))
         }
     }
 }
@@ -504,16 +519,16 @@ fn due(peer: &Peer, now_ns: u64) -> u64 {
 /// Connections of a load thread.
 struct Connections {
     epoll: OwnedFd,
-    peers: Vec<Option<Peer>>,
+    peers: Vec<Option<LoadConnection>>,
     ready: VecDeque<usize>,
-    unfinished: u64,
-    unconnected: u64,
+    unfinished_count: u64,
+    unconnected_count: u64,
     /// Number of connections that failed.
-    faults: u64,
+    faults_count: u64,
     /// `true` once all connections are made or have failed.
     has_begun: bool,
     buffers: Buffers,
-    window: Option<Window>,
+    window: Option<MeasuredTime>,
     /// Due times of this thread's messages, over all its connections.
     schedule_of_thread: Option<Schedule>,
     /// Number of messages whose due time has passed.
@@ -521,29 +536,29 @@ struct Connections {
 }
 
 impl Connections {
-    fn peer(&self, index: usize) -> Option<&Peer> {
+    fn connection(&self, index: usize) -> Option<&LoadConnection> {
         self.peers.get(index)?.as_ref()
     }
 
     /// Closes a connection that is done, with a close notification.
-    fn close(&mut self, index: usize) -> Option<Peer> {
-        let mut peer = self.remove(index)?;
-        peer.send_close_notify(&mut self.buffers);
-        Some(peer)
+    fn close(&mut self, index: usize) -> Option<LoadConnection> {
+        let mut connection = self.remove(index)?;
+        connection.send_close_notify(&mut self.buffers);
+        Some(connection)
     }
 
-    fn remove(&mut self, index: usize) -> Option<Peer> {
-        let peer = self.peers.get_mut(index)?.take()?;
-        self.unfinished -= 1;
-        self.unconnected -= u64::from(!peer.is_connected);
-        Some(peer)
+    fn remove(&mut self, index: usize) -> Option<LoadConnection> {
+        let connection = self.peers.get_mut(index)?.take()?;
+        self.unfinished_count -= 1;
+        self.unconnected_count -= u64::from(!connection.is_connected);
+        Some(connection)
     }
 
     fn queue(&mut self, index: usize) {
-        if let Some(Some(peer)) = self.peers.get_mut(index)
-            && !peer.is_queued
+        if let Some(Some(connection)) = self.peers.get_mut(index)
+            && !connection.is_queued
         {
-            peer.is_queued = true;
+            connection.is_queued = true;
             self.ready.push_back(index);
         }
     }
@@ -588,15 +603,15 @@ impl Connections {
         for &epoll::Event { flags, data } in events.iter() {
             // The value was stored from a u32.
             let index = data.u64() as usize;
-            let Some(Some(peer)) = self.peers.get_mut(index) else { continue };
+            let Some(Some(connection)) = self.peers.get_mut(index) else { continue };
             let hung_up = flags.intersects(Flags::RDHUP | Flags::HUP | Flags::ERR);
-            peer.is_hung_up |= hung_up;
-            peer.is_readable |= hung_up || flags.contains(Flags::IN);
+            connection.is_hung_up |= hung_up;
+            connection.is_readable |= hung_up || flags.contains(Flags::IN);
             if flags.intersects(Flags::OUT | Flags::HUP | Flags::ERR) {
-                peer.is_blocked = false;
+                connection.is_blocked = false;
             }
-            if !peer.is_queued {
-                peer.is_queued = true;
+            if !connection.is_queued {
+                connection.is_queued = true;
                 self.ready.push_back(index);
             }
         }

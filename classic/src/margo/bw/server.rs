@@ -1,6 +1,6 @@
 //! The server, which transfers the data.
 
-use super::{Bandwidth, Op, Prepare, fill, first_wrong};
+use super::{Bandwidth, Prepare, TransferDirection, fill, first_wrong};
 use anyhow::Context as _;
 use handover_base::clock;
 use handover_rpc::{
@@ -15,14 +15,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// State of the server between calls.
-pub struct Server {
-    walk: Arc<BufferCursor>,
+pub struct BandwidthServer {
+    cursor: Arc<BufferCursor>,
     concurrency: u64,
     threads_count: u64,
     halves: bool,
     config: Config,
     prepared: Option<PreparedTransfer>,
-    workers: Vec<Worker>,
+    workers: Vec<TransferWorker>,
     /// Number of bytes that the last timed transfers moved.
     moved_bytes: u64,
 }
@@ -39,17 +39,17 @@ impl PreparedTransfer {
     fn new(
         client: Prepare,
         ends: &mut impl Bulk,
-        walk: &BufferCursor,
+        cursor: &BufferCursor,
         halves: bool,
     ) -> Result<Self, MemoryError> {
-        let register = || ends.register_memory(&walk.memory, Rights::ReadWrite);
+        let register = || ends.register_memory(&cursor.memory, Rights::ReadWrite);
         Ok(Self { client, ours: halves.then(register).transpose()? })
     }
 
     /// Returns the part of the client's buffer for the next transfer.
-    fn next(&self, walk: &BufferCursor) -> BulkPart {
-        let at = walk.next();
-        let part = BulkPart::new(walk.xfer_bytes).offsets(self.client.base + at, at);
+    fn next(&self, cursor: &BufferCursor) -> BulkPart {
+        let at = cursor.next();
+        let part = BulkPart::new(cursor.xfer_bytes).offsets(self.client.base_offset + at, at);
         self.ours.as_ref().map_or(part, |ours| part.halved(ours))
     }
 }
@@ -69,11 +69,11 @@ impl BufferCursor {
     }
 }
 
-fn failed(error: impl std::fmt::Display) -> Failure {
+fn to_failure(error: impl std::fmt::Display) -> Failure {
     Failure::new(1, error.to_string())
 }
 
-impl Server {
+impl BandwidthServer {
     pub fn new(args: &Bandwidth) -> anyhow::Result<Self> {
         let bytes = usize::try_from(args.buffer_bytes)?;
         let memory = match &args.file {
@@ -89,7 +89,7 @@ impl Server {
                 .with_context(|| format!("-X {bytes}: allocate shared memory"))?,
         };
         Ok(Self {
-            walk: Arc::new(BufferCursor {
+            cursor: Arc::new(BufferCursor {
                 memory,
                 xfer_bytes: args.xfer_bytes,
                 pieces_count: args.buffer_bytes / args.xfer_bytes,
@@ -108,13 +108,13 @@ impl Server {
     pub fn register(mut self, endpoint: &mut Endpoint) -> anyhow::Result<()> {
         self.config = endpoint.config().clone();
         let server = Arc::new(Mutex::new(self));
-        let with = |server: &Arc<Mutex<Server>>| Arc::clone(server);
+        let with = |server: &Arc<Mutex<BandwidthServer>>| Arc::clone(server);
         let it = with(&server);
         endpoint.register("prepare", 0, move |context, prepare: Prepare| {
             locked(&it).prepare(context, prepare)
         })?;
         let it = with(&server);
-        endpoint.register("transfer", 0, move |context, (op, ns): (Op, u64)| {
+        endpoint.register("transfer", 0, move |context, (op, ns): (TransferDirection, u64)| {
             locked(&it).transfer(context, op, ns)
         })?;
         let it = with(&server);
@@ -131,16 +131,17 @@ impl Server {
     /// Transfers once from the client's memory with every thread, and returns the path that the data took.
     fn prepare(&mut self, context: &mut Context<'_>, prepare: Prepare) -> Result<String, Failure> {
         let peer = context.peer();
-        let first = BulkPart::new(self.walk.xfer_bytes).offsets(prepare.base, 0);
-        context.pull(peer, &prepare.handle, &self.walk.memory, first).map_err(failed)?;
+        let first = BulkPart::new(self.cursor.xfer_bytes).offsets(prepare.base_offset, 0);
+        context.pull(peer, &prepare.handle, &self.cursor.memory, first).map_err(to_failure)?;
         for _ in 0..self.threads_count {
-            let worker = Worker::start(&self.config, &self.walk, prepare.clone(), self.halves);
+            let worker =
+                TransferWorker::start(&self.config, &self.cursor, prepare.clone(), self.halves);
             self.workers.push(worker);
         }
         total_bytes(&self.workers)?;
         let path = context.bulk_path(peer, &prepare.handle);
-        let prepared = PreparedTransfer::new(prepare, context, &self.walk, self.halves);
-        self.prepared = Some(prepared.map_err(failed)?);
+        let prepared = PreparedTransfer::new(prepare, context, &self.cursor, self.halves);
+        self.prepared = Some(prepared.map_err(to_failure)?);
         Ok(match path {
             Some(BulkPath::Mapped) => "mapped",
             Some(BulkPath::Process) => "process",
@@ -150,24 +151,29 @@ impl Server {
     }
 
     /// Transfers until the time is over; returns the number of bytes moved.
-    fn transfer(&mut self, context: &mut Context<'_>, op: Op, ns: u64) -> Result<u64, Failure> {
+    fn transfer(
+        &mut self,
+        context: &mut Context<'_>,
+        op: TransferDirection,
+        ns: u64,
+    ) -> Result<u64, Failure> {
         let Some(prepared) = &self.prepared else {
-            return Err(failed("`transfer` was called before `prepare`"));
+            return Err(to_failure("`transfer` was called before `prepare`"));
         };
         // Relaxed: no thread transfers yet.
-        self.walk.next.store(0, Ordering::Relaxed);
+        self.cursor.next.store(0, Ordering::Relaxed);
         let until_ns = clock::now_ns() + ns;
         self.moved_bytes = if self.workers.is_empty() {
             let peer = context.peer();
-            let job = Job { op, until_ns, concurrency: self.concurrency };
-            job.walk(context, peer, prepared, &self.walk).map_err(failed)?
+            let job = TransferJob { op, until_ns, concurrency: self.concurrency };
+            job.transfer_pieces(context, peer, prepared, &self.cursor).map_err(to_failure)?
         } else {
             // The remainder is spread over the first threads.
             let (count, threads) = (self.concurrency, self.workers.len() as u64);
             for (number, worker) in (0..).zip(&self.workers) {
                 let concurrency = count / threads + u64::from(number < count % threads);
                 // Fails only if the thread has ended, and then it has no result either.
-                let _ = worker.jobs.send(Job { op, until_ns, concurrency });
+                let _ = worker.jobs.send(TransferJob { op, until_ns, concurrency });
             }
             total_bytes(&self.workers)?
         };
@@ -176,40 +182,41 @@ impl Server {
 
     /// Checks the pulled data, and fills the buffer for the other direction.
     fn check(&mut self) -> Result<(), Failure> {
-        let BufferCursor { memory, xfer_bytes, pieces_count, .. } = &*self.walk;
+        let BufferCursor { memory, xfer_bytes, pieces_count, .. } = &*self.cursor;
         let bytes = self.moved_bytes.min(xfer_bytes * pieces_count);
         if let Some(wrong) = first_wrong((memory, 0), bytes, 0) {
-            return Err(failed(format!("the pulled data is wrong, first at byte {wrong}")));
+            return Err(to_failure(format!("the pulled data is wrong, first at byte {wrong}")));
         }
         fill((memory, 0), memory.len_bytes(), 1);
         Ok(())
     }
 }
 
-fn locked(server: &Mutex<Server>) -> std::sync::MutexGuard<'_, Server> {
+fn locked(server: &Mutex<BandwidthServer>) -> std::sync::MutexGuard<'_, BandwidthServer> {
     server.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Transfer job of one thread.
-struct Job {
-    op: Op,
+struct TransferJob {
+    op: TransferDirection,
     until_ns: u64,
     /// Maximum number of transfers in flight.
     concurrency: u64,
 }
 
-impl Job {
+impl TransferJob {
     /// Transfers one piece after another until the time is over; returns the number of bytes moved.
-    fn walk(
+    fn transfer_pieces(
         &self,
         ends: &mut impl Bulk,
         peer: Peer,
         prepared: &PreparedTransfer,
-        walk: &BufferCursor,
+        cursor: &BufferCursor,
     ) -> Result<u64, BulkError> {
         if self.concurrency > 1 {
             let mut under_way = VecDeque::new();
-            let ended = self.walk_abreast(ends, peer, prepared, walk, &mut under_way);
+            let ended =
+                self.transfer_pieces_concurrently(ends, peer, prepared, cursor, &mut under_way);
             // After an error, the others must not go on during the next job.
             under_way.into_iter().for_each(|transfer| ends.cancel_transfer(transfer));
             return ended;
@@ -217,34 +224,39 @@ impl Job {
         let (handle, mut bytes) = (&prepared.client.handle, 0);
         while self.concurrency == 1 && clock::now_ns() < self.until_ns {
             match self.op {
-                Op::Pull => ends.pull(peer, handle, &walk.memory, prepared.next(walk))?,
-                Op::Push => ends.push(peer, handle, &walk.memory, prepared.next(walk))?,
+                TransferDirection::Pull => {
+                    ends.pull(peer, handle, &cursor.memory, prepared.next(cursor))?
+                }
+                TransferDirection::Push => {
+                    ends.push(peer, handle, &cursor.memory, prepared.next(cursor))?
+                }
             }
-            bytes += walk.xfer_bytes;
+            bytes += cursor.xfer_bytes;
         }
         Ok(bytes)
     }
 
-    /// Transfers like [`walk`](Self::walk), with several transfers in flight; after an error, they stay in `under_way`.
-    fn walk_abreast(
+    /// Transfers like [`transfer_pieces`](Self::transfer_pieces), with several transfers in flight; after an error,
+    /// they stay in `under_way`.
+    fn transfer_pieces_concurrently(
         &self,
         ends: &mut impl Bulk,
         peer: Peer,
         prepared: &PreparedTransfer,
-        walk: &BufferCursor,
+        cursor: &BufferCursor,
         under_way: &mut VecDeque<Transfer>,
     ) -> Result<u64, BulkError> {
         let (handle, mut bytes) = (&prepared.client.handle, 0);
-        let memory = &walk.memory;
+        let memory = &cursor.memory;
         for _ in 0..self.concurrency {
-            under_way.push_back(begin(ends, self.op, peer, handle, memory, prepared.next(walk))?);
+            under_way.push_back(begin(ends, self.op, peer, handle, memory, prepared.next(cursor))?);
         }
         // Transfers with one peer end in the order of their start.
         while let Some(oldest) = under_way.pop_front() {
             ends.wait_transfer(oldest)?;
-            bytes += walk.xfer_bytes;
+            bytes += cursor.xfer_bytes;
             if clock::now_ns() < self.until_ns {
-                let part = prepared.next(walk);
+                let part = prepared.next(cursor);
                 under_way.push_back(begin(ends, self.op, peer, handle, memory, part)?);
             }
         }
@@ -254,28 +266,28 @@ impl Job {
 
 fn begin(
     ends: &mut impl Bulk,
-    op: Op,
+    op: TransferDirection,
     peer: Peer,
     handle: &BulkHandle,
     memory: &BulkMemory,
     part: BulkPart,
 ) -> Result<Transfer, BulkError> {
     match op {
-        Op::Pull => ends.start_pull(peer, handle, memory, part),
-        Op::Push => ends.start_push(peer, handle, memory, part),
+        TransferDirection::Pull => ends.start_pull(peer, handle, memory, part),
+        TransferDirection::Push => ends.start_push(peer, handle, memory, part),
     }
 }
 
-type Done = Result<u64, String>;
+type JobResult = Result<u64, String>;
 
 /// Thread that transfers, with its own endpoint. It exits when the job channel is closed.
-struct Worker {
-    jobs: Sender<Job>,
-    done: Receiver<Done>,
+struct TransferWorker {
+    jobs: Sender<TransferJob>,
+    done: Receiver<JobResult>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Drop for Worker {
+impl Drop for TransferWorker {
     fn drop(&mut self) {
         self.jobs = channel().0;
         if let Some(thread) = self.thread.take() {
@@ -287,19 +299,20 @@ impl Drop for Worker {
 
 /// Receives a result from each thread, and returns their sum or the first error. Results after an
 /// error are received too, so that the next job does not receive them.
-fn total_bytes(workers: &[Worker]) -> Result<u64, Failure> {
-    let result = |worker: &Worker| worker.done.recv().map_err(failed)?.map_err(failed);
+fn total_bytes(workers: &[TransferWorker]) -> Result<u64, Failure> {
+    let result =
+        |worker: &TransferWorker| worker.done.recv().map_err(to_failure)?.map_err(to_failure);
     let results: Vec<_> = workers.iter().map(result).collect();
     results.into_iter().sum()
 }
 
-impl Worker {
-    fn start(config: &Config, walk: &Arc<BufferCursor>, prepare: Prepare, halves: bool) -> Self {
+impl TransferWorker {
+    fn start(config: &Config, cursor: &Arc<BufferCursor>, prepare: Prepare, halves: bool) -> Self {
         let (jobs, its_jobs) = channel();
         let (its_done, done) = channel();
-        let (config, walk) = (config.clone(), Arc::clone(walk));
+        let (config, cursor) = (config.clone(), Arc::clone(cursor));
         let work = move || {
-            let reached = reach(config, &walk, prepare, halves);
+            let reached = connect_and_check(config, &cursor, prepare, halves);
             let (mut endpoint, peer, prepared) = match reached {
                 Ok(reached) => reached,
                 Err(why) => return drop(its_done.send(Err(why))),
@@ -307,8 +320,8 @@ impl Worker {
             // Sending fails only if the receiver, and with it the worker, is dropped.
             let _ = its_done.send(Ok(0));
             while let Ok(job) = its_jobs.recv() {
-                let job: Job = job;
-                let ended = job.walk(&mut endpoint, peer, &prepared, &walk);
+                let job: TransferJob = job;
+                let ended = job.transfer_pieces(&mut endpoint, peer, &prepared, &cursor);
                 let _ = its_done.send(ended.map_err(|error| error.to_string()));
             }
         };
@@ -317,9 +330,9 @@ impl Worker {
 }
 
 /// Connects to the client, and transfers once from its memory, to check the connection.
-fn reach(
+fn connect_and_check(
     config: Config,
-    walk: &BufferCursor,
+    cursor: &BufferCursor,
     prepare: Prepare,
     halves: bool,
 ) -> Result<(Endpoint, Peer, PreparedTransfer), String> {
@@ -327,10 +340,10 @@ fn reach(
     let address =
         prepare.client.parse().map_err(|_| "the client has sent no valid address".to_string())?;
     let peer = endpoint.connect(&address).map_err(|error| error.to_string())?;
-    let part = BulkPart::new(8.min(walk.xfer_bytes)).offsets(prepare.base, 0);
+    let part = BulkPart::new(8.min(cursor.xfer_bytes)).offsets(prepare.base_offset, 0);
     let pulled = endpoint.pull(peer, &prepare.handle, &BulkMemory::plain(vec![0; 8]), part);
     pulled.map_err(|error| error.to_string())?;
-    let prepared = PreparedTransfer::new(prepare, &mut endpoint, walk, halves);
+    let prepared = PreparedTransfer::new(prepare, &mut endpoint, cursor, halves);
     Ok((endpoint, peer, prepared.map_err(|error| error.to_string())?))
 }
 
@@ -342,11 +355,11 @@ mod tests {
     fn results_after_an_error_do_not_reach_the_next_job() {
         let (senders, workers): (Vec<_>, Vec<_>) = (0..3)
             .map(|_| {
-                let (its_done, done) = channel::<Done>();
-                (its_done, Worker { jobs: channel().0, done, thread: None })
+                let (its_done, done) = channel::<JobResult>();
+                (its_done, TransferWorker { jobs: channel().0, done, thread: None })
             })
             .unzip();
-        let done = |results: [Done; 3]| {
+        let done = |results: [JobResult; 3]| {
             for (sender, result) in senders.iter().zip(results) {
                 sender.send(result).expect("the receiver is open");
             }

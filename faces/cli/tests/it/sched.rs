@@ -402,7 +402,7 @@ fn full_disk_ends_time_stamps_but_not_the_run() {
     let home = Home::new();
     let line = "ulimit -f 8 && exec handover sched -b 1G --seconds 0.5";
     let said = said(home.shell(line)).code(1);
-    let said = said.tells(&["queue-0.txt", "the time-stamp file was discarded"]);
+    let said = said.tells(&["queue-0.txt", "the incomplete time-stamp file was deleted"]);
     let table = rows(&said);
     assert!(table[0].packets > 1000 && said.out.contains("were not written"), "{said}");
     assert!(files_of_stamps(&home).is_empty(), "a file that is not complete");

@@ -19,7 +19,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 /// Flags each of which forbids further writes to a connection.
-const CLOSED: ConnFlags = ConnFlags::CLOSING.union(ConnFlags::LINGERING).union(ConnFlags::ABORTED);
+const WRITE_BLOCKERS: ConnFlags =
+    ConnFlags::CLOSING.union(ConnFlags::LINGERING).union(ConnFlags::ABORTED);
 
 /// Purpose of a timer in the thread's timer wheel.
 #[derive(Debug, Clone, Copy)]
@@ -30,12 +31,13 @@ pub(crate) enum TimerPurpose {
     Housekeep,
     /// Retry of accepting after a lack of descriptors, as other parts of the process may have closed some.
     RetryAccept,
-    /// End of normal reading after a stop request: each connection gets at most one more message.
+    /// End of normal reading after a stop request; afterwards at most one more message of each connection is delivered.
     LastMessages,
-    /// End of the grace period after a stop request: all open connections are closed.
+    /// End of the grace period after a stop request, at which all open connections are closed.
     GraceEnd,
 }
 
+/// State of an event-loop thread, except for its handler and codec.
 pub(crate) struct ReactorState<D> {
     pub(crate) slab: Slab<ConnSlot<D>>,
     pub(crate) poll: Poll,
@@ -54,8 +56,9 @@ pub(crate) struct ReactorState<D> {
     pub(crate) now_ns: u64,
     pub(crate) is_stopping: bool,
     pub(crate) call: HandlerCallState,
-    /// Buffer for the plaintext of opened TLS records; like `sealed`, all connections use it in turn.
+    /// Buffer for the plaintext of opened TLS records, which all connections use in turn.
     pub(crate) plain: Vec<u8>,
+    /// Buffer for sealed TLS records to be sent, which all connections use in turn.
     pub(crate) sealed: Vec<u8>,
 }
 
@@ -71,7 +74,7 @@ pub(crate) struct HandlerCallState {
     /// Replies of the call so far, which are sent together at its end.
     pub(crate) replies: ReplyBuffer,
     /// End of each message in `replies`; filled only if each message is a TLS record of its own.
-    pub(crate) ends: Vec<usize>,
+    pub(crate) message_ends: Vec<usize>,
     pub(crate) record_per_message: bool,
     /// Number of bytes that were queued for sending before this call.
     pub(crate) queued_bytes: usize,
@@ -93,12 +96,12 @@ impl HandlerCallState {
     /// Discards all replies of this call.
     pub(crate) fn clear_replies(&mut self) {
         self.replies.clear(REPLY_BUFFER_KEPT_BYTES_MAX);
-        self.ends.clear();
+        self.message_ends.clear();
     }
 }
 
-/// Appends a listener to the queue of ready sources unless it is queued: otherwise it would accept twice as many
-/// connections in an iteration.
+/// Appends a listener to the queue of ready sources unless the queue contains it, because a listener that is queued
+/// twice would accept twice as many connections in an iteration.
 pub(crate) fn enqueue_listener_once(ready: &mut VecDeque<EventSource>, source: EventSource) {
     if !ready.contains(&source) {
         ready.push_back(source);
@@ -118,7 +121,7 @@ impl<D> ReactorState<D> {
         self.call.queued_bytes = queued_bytes;
         self.call.should_stop = false;
         let slot = self.slab.get(key);
-        self.call.is_open = slot.is_some_and(|slot| !slot.flags.intersects(CLOSED));
+        self.call.is_open = slot.is_some_and(|slot| !slot.flags.intersects(WRITE_BLOCKERS));
         let tls = slot.and_then(|slot| slot.protocol.tls());
         self.call.record_per_message = tls.is_some_and(TlsState::has_record_per_message);
         self.call.set_replies_max(&self.limits);
@@ -230,7 +233,7 @@ impl<D> ReactorState<D> {
     fn enforce_reply_limits(&mut self, received: &[u8]) -> Result<(), WriteError> {
         let call = &mut self.call;
         if call.record_per_message {
-            call.ends.push(call.replies.len());
+            call.message_ends.push(call.replies.len());
         }
         if let Some(key) = call.key
             && call.queued_bytes + call.replies.len() > self.limits.queued_bytes_max
@@ -251,7 +254,7 @@ impl<D> ReactorState<D> {
             // Replies that are ranges of the read buffer were copied before `Connections` was handed out.
             return self.reply_with(&[], append);
         }
-        let slot = self.slab.get_mut(key).filter(|slot| !slot.flags.intersects(CLOSED));
+        let slot = self.slab.get_mut(key).filter(|slot| !slot.flags.intersects(WRITE_BLOCKERS));
         let Some(slot) = slot else { return Err(WriteError::Closed) };
         let mut bytes = Vec::new();
         append(&mut bytes)?;
@@ -304,7 +307,7 @@ impl<D> ReactorState<D> {
         let call = &mut self.call;
         slot.protocol.seal_messages(
             call.replies.copied_bytes_mut(&[]),
-            &call.ends,
+            &call.message_ends,
             &mut self.sealed,
         )?;
         call.clear_replies();
@@ -366,9 +369,9 @@ impl<D> ReactorState<D> {
         Ok(key)
     }
 
-    /// Adds `more` to the number of open connections, and publishes it to threads that hand connections to this one.
-    pub(crate) fn adjust_open_count(&mut self, more: i8) {
-        self.stats.open_count = self.stats.open_count.wrapping_add_signed(more.into());
+    /// Adds `change` to the number of open connections, and publishes it to threads that hand connections to this one.
+    pub(crate) fn adjust_open_count(&mut self, change: i8) {
+        self.stats.open_count = self.stats.open_count.wrapping_add_signed(change.into());
         self.inbox.publish_open_count(self.stats.open_count);
     }
 

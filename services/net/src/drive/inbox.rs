@@ -26,22 +26,22 @@ pub(crate) enum Command<D> {
     /// configuration.
     Adopt(OwnedFd, Option<SocketAddr>, Option<TlsServerConfig>),
     Connect(ConnectOptions, D),
-    /// Resumes accepting, as another thread that gets connections from this one has a free slot.
+    /// Resumes accepting, because a thread to which this one hands connections has a free slot.
     ResumeAccepting,
 }
 
-/// Value of [`Inbox::stop_ns`] before a stop is requested.
+/// Value of [`Inbox::stop_grace_ns`] before a stop is requested.
 const NOT_STOPPING: u64 = u64::MAX;
 
 /// State of an event-loop thread that other threads access.
 pub(crate) struct Inbox<D> {
     commands: mpsc::Producer<Command<D>>,
     wake: adaptive_fd::Sender,
-    stop_ns: AtomicU64,
+    stop_grace_ns: AtomicU64,
     /// Inbox of the thread whose listeners hand connections to this thread.
     acceptor: OnceLock<Weak<Inbox<D>>>,
     pub(crate) reservations: Reservations,
-    pub(crate) published: PublishedStats,
+    pub(crate) published_stats: PublishedStats,
 }
 
 impl<D> Inbox<D> {
@@ -53,13 +53,13 @@ impl<D> Inbox<D> {
         Self {
             commands,
             wake,
-            stop_ns: AtomicU64::new(NOT_STOPPING),
+            stop_grace_ns: AtomicU64::new(NOT_STOPPING),
             acceptor: OnceLock::new(),
             reservations: Reservations::new(
                 config.commands_bytes_max as usize,
                 config.connections_max as usize,
             ),
-            published: PublishedStats::default(),
+            published_stats: PublishedStats::default(),
         }
     }
 
@@ -112,7 +112,7 @@ impl<D> Inbox<D> {
         }
     }
 
-    /// Counts one listener of another thread less, as it hands over no more connections.
+    /// Subtracts a listener of another thread from the count, because it hands over no more connections.
     pub(crate) fn remove_remote_listener(&self) {
         self.reservations.remove_remote_listener();
         self.wake.notify();
@@ -120,14 +120,15 @@ impl<D> Inbox<D> {
 
     pub(crate) fn request_stop(&self, grace_ns: u64) {
         // Release: pairs with the Acquire in stop_grace_ns(); the notification wakes the thread.
-        self.stop_ns.store(grace_ns.min(NOT_STOPPING - 1), Ordering::Release);
+        self.stop_grace_ns.store(grace_ns.min(NOT_STOPPING - 1), Ordering::Release);
         self.wake.notify();
     }
 
     /// Returns the grace period in ns if a stop was requested; `None` if not.
     pub(crate) fn stop_grace_ns(&self) -> Option<u64> {
         // Acquire: pairs with the Release in request_stop().
-        Some(self.stop_ns.load(Ordering::Acquire)).filter(|&grace_ns| grace_ns != NOT_STOPPING)
+        Some(self.stop_grace_ns.load(Ordering::Acquire))
+            .filter(|&grace_ns| grace_ns != NOT_STOPPING)
     }
 }
 
@@ -232,7 +233,7 @@ impl<D> Stopper<D> {
     /// millisecond if it is always busy.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.inbox.published.load()
+        self.inbox.published_stats.load()
     }
 }
 

@@ -83,7 +83,7 @@ pub struct Reactor<H: Handler> {
     spin: SpinPolicy,
     /// Index of the slot at which the next check for idle connections continues.
     next_sweep_index: u32,
-    is_retry_scheduled: bool,
+    is_accept_retry_scheduled: bool,
     /// Time in ns at which the counters were published last.
     published_ns: u64,
 }
@@ -138,7 +138,7 @@ impl<H: Handler> Reactor<H> {
             wake,
             spin: SpinPolicy::new(config.spin_ns_max.into()),
             next_sweep_index: 0,
-            is_retry_scheduled: false,
+            is_accept_retry_scheduled: false,
             published_ns: now_ns,
         };
         reactor.open_reserve_fd();
@@ -260,7 +260,7 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Serves each source once that is in the queue of ready sources at the time of the call.
+    /// Serves once each source that is in the queue of ready sources at the time of the call.
     fn serve_ready(&mut self) {
         for _ in 0..self.core.ready.len() {
             match self.core.ready.pop_front() {
@@ -331,7 +331,7 @@ impl<H: Handler> Reactor<H> {
     /// Publishes the counters for other threads to read.
     fn publish(&mut self) {
         self.published_ns = self.core.now_ns;
-        self.core.inbox.published.publish(&self.core.stats);
+        self.core.inbox.published_stats.publish(&self.core.stats);
     }
 
     /// Executes the commands that are queued at the time of the call, and no later ones.
@@ -393,7 +393,7 @@ impl<H: Handler> Reactor<H> {
             match expired.payload {
                 TimerPurpose::Connection(key) => self.handle_connection_timer(key),
                 TimerPurpose::Sweep => {
-                    self.sweep();
+                    self.sweep_idle_connections();
                     self.start_timer(self.sweep_ns(), TimerPurpose::Sweep);
                 }
                 TimerPurpose::Housekeep => {
@@ -406,7 +406,7 @@ impl<H: Handler> Reactor<H> {
                     );
                 }
                 TimerPurpose::RetryAccept => {
-                    self.is_retry_scheduled = false;
+                    self.is_accept_retry_scheduled = false;
                     self.resume_accepting();
                 }
                 TimerPurpose::LastMessages => self.limit_to_one_message(),
@@ -458,11 +458,11 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Starts a timer of the event loop that expires after `in_ns` ns; 0 starts none.
-    fn start_timer(&mut self, in_ns: u64, purpose: TimerPurpose) {
-        if in_ns > 0 {
+    /// Starts a timer of the event loop that expires after `delay_ns` ns; 0 starts none.
+    fn start_timer(&mut self, delay_ns: u64, purpose: TimerPurpose) {
+        if delay_ns > 0 {
             // The wheel holds a few timers more than there can be connections.
-            let _ = self.core.wheel.start(self.core.now_ns.saturating_add(in_ns), purpose);
+            let _ = self.core.wheel.start(self.core.now_ns.saturating_add(delay_ns), purpose);
         }
     }
 
@@ -474,7 +474,7 @@ impl<H: Handler> Reactor<H> {
         if idle_ns == 0 { 0 } else { (idle_ns / 8 / sweeps_count).max(1_000_000) }
     }
 
-    fn sweep(&mut self) {
+    fn sweep_idle_connections(&mut self) {
         let slots_count = self.core.slab.slots_count();
         let now_ms = self.core.now_ms();
         for _ in 0..slots_count.min(SWEEP_SLOTS_MAX) {
@@ -497,7 +497,7 @@ impl<H: Handler> Reactor<H> {
     /// Begins to stop: accepts nothing more, and reads what each connection has received.
     fn begin_stop(&mut self, grace_ns: u64) {
         // Connections that the kernel has accepted still count.
-        self.accept_pending();
+        self.drain_and_close_listeners();
         self.core.is_stopping = true;
         for index in 0..self.core.slab.slots_count() {
             let Some(key) = self.core.slab.key_at(index).map(ConnKey::from) else { continue };
@@ -515,7 +515,7 @@ impl<H: Handler> Reactor<H> {
         self.start_timer(grace_ns.max(1), TimerPurpose::GraceEnd);
     }
 
-    /// Limits each connection to one more message, as a peer that sends without a pause would be read for ever.
+    /// Limits each connection to one more message, because a peer that sends without a pause would be read for ever.
     fn limit_to_one_message(&mut self) {
         for index in 0..self.core.slab.slots_count() {
             let Some(key) = self.core.slab.key_at(index).map(ConnKey::from) else { continue };

@@ -49,7 +49,7 @@ pub struct Net<H: Handler> {
     inboxes: Vec<Arc<Inbox<H::Data>>>,
     threads: Vec<JoinHandle<Result<Reactor<H>, NetError>>>,
     addresses: Vec<SocketAddr>,
-    next: AtomicUsize,
+    next_thread_index: AtomicUsize,
 }
 
 impl<H: Handler> Net<H> {
@@ -102,8 +102,12 @@ impl<H: Handler> Net<H> {
                 }
             }
         }
-        let mut net =
-            Self { inboxes, threads: Vec::new(), addresses: bound, next: AtomicUsize::new(0) };
+        let mut net = Self {
+            inboxes,
+            threads: Vec::new(),
+            addresses: bound,
+            next_thread_index: AtomicUsize::new(0),
+        };
         for (index, mut reactor) in reactors.into_iter().enumerate() {
             let builder = std::thread::Builder::new().name(format!("net-{index}"));
             let thread = builder.spawn(move || reactor.run().map(|_| reactor));
@@ -148,7 +152,7 @@ impl<H: Handler> Net<H> {
     /// As [`connect`](Self::connect).
     pub fn connect_with(&self, options: ConnectOptions, data: H::Data) -> Result<(), NetError> {
         // Relaxed: two callers may get the same number, which costs only balance.
-        let count = self.next.fetch_add(1, Ordering::Relaxed);
+        let count = self.next_thread_index.fetch_add(1, Ordering::Relaxed);
         let inbox = &self.inboxes[count % self.inboxes.len()];
         inbox
             .push_command(Command::Connect(options, data))
@@ -159,7 +163,7 @@ impl<H: Handler> Net<H> {
     /// or within the last millisecond if it is always busy.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.inboxes.iter().fold(Stats::default(), |sum, it| sum.plus(it.published.load()))
+        self.inboxes.iter().fold(Stats::default(), |sum, it| sum.plus(it.published_stats.load()))
     }
 
     /// Stops all threads and returns their counters and handlers. The threads accept nothing more, answer every

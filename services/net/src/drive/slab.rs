@@ -5,8 +5,8 @@ use handover_base::slab::{self, Slab};
 use handover_timer::TimerId;
 use std::os::fd::OwnedFd;
 
-/// Key of a connection, unique in its thread: it is not used again until the 32-bit generation of its slot wraps
-/// around.
+/// Key of a connection, unique in its thread; no other connection gets the same key until the 32-bit generation of its
+/// slot wraps around.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnKey {
     pub(crate) index: u32,
@@ -50,7 +50,8 @@ impl ConnFlags {
     pub(crate) const QUEUED: Self = Self(1 << 1);
     /// The connection is not established yet.
     pub(crate) const CONNECTING: Self = Self(1 << 2);
-    /// The peer has closed its end, or the socket has an error; the connection is read until a read returns that.
+    /// The peer has closed its end, or the socket has an error; the connection is read until a read returns the end or
+    /// the error.
     pub(crate) const HUNG_UP: Self = Self(1 << 3);
     /// The connection is to be closed when all queued bytes are sent.
     pub(crate) const CLOSING: Self = Self(1 << 4);
@@ -68,11 +69,11 @@ impl ConnFlags {
     pub(crate) const UNSENT: Self = Self(1 << 10);
     /// The connection is to be closed at once; queued bytes are lost.
     pub(crate) const ABORTED: Self = Self(1 << 11);
-    /// A trigger is pending: `on_trigger` is to be called.
+    /// A trigger is pending, so `on_trigger` is to be called.
     pub(crate) const TRIGGERED: Self = Self(1 << 12);
     /// A read has returned the end of the peer's stream.
     pub(crate) const PEER_ENDED: Self = Self(1 << 13);
-    /// The thread is stopping: the next message is the last to be delivered.
+    /// The thread is stopping, so the next message is the last to be delivered.
     pub(crate) const LAST_MESSAGE: Self = Self(1 << 15);
     /// The TLS handshake is not complete.
     pub(crate) const HANDSHAKING: Self = Self(1 << 16);

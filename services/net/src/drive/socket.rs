@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Maximum number of connections in the kernel's accept queue; `net.core.somaxconn` also limits it.
 pub(crate) const LISTEN_BACKLOG: i32 = 4096;
 
-fn stream(address: SocketAddr) -> Result<OwnedFd, Errno> {
+fn open_stream_socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
@@ -22,7 +22,7 @@ fn stream(address: SocketAddr) -> Result<OwnedFd, Errno> {
 
 /// Opens a listening socket; if `shared`, other sockets may listen at the same address (`SO_REUSEPORT`).
 pub(crate) fn listen(address: SocketAddr, shared: bool) -> Result<OwnedFd, (&'static str, Errno)> {
-    let fd = stream(address).map_err(|errno| ("socket", errno))?;
+    let fd = open_stream_socket(address).map_err(|errno| ("socket", errno))?;
     sockopt::set_socket_reuseaddr(&fd, true).map_err(|errno| ("setsockopt", errno))?;
     if shared {
         sockopt::set_socket_reuseport(&fd, true).map_err(|errno| ("setsockopt", errno))?;
@@ -38,7 +38,7 @@ pub(crate) fn connect(
     source: Option<SocketAddr>,
     config: &Config,
 ) -> Result<OwnedFd, (&'static str, Errno)> {
-    let fd = stream(address).map_err(|errno| ("socket", errno))?;
+    let fd = open_stream_socket(address).map_err(|errno| ("socket", errno))?;
     if let Some(source) = source {
         net::bind(&fd, &source).map_err(|errno| ("bind", errno))?;
     }

@@ -185,7 +185,7 @@ impl LinesCodec {
         Self { line_bytes_max }
     }
 
-    fn too_long(&self, bytes: usize) -> CodecError {
+    fn too_long_error(&self, bytes: usize) -> CodecError {
         CodecError::TooLong { bytes: bytes as u64, bytes_max: self.line_bytes_max.into() }
     }
 }
@@ -197,14 +197,14 @@ impl Codec for LinesCodec {
         let Some(at) = fresh.iter().position(|&byte| byte == b'\n') else {
             // The last byte may be the carriage return.
             if bytes.len() > line_bytes_max.saturating_add(1) {
-                return Err(self.too_long(bytes.len()));
+                return Err(self.too_long_error(bytes.len()));
             }
             return Ok(DecodeResult::More { needed_bytes: None });
         };
         let end = seen_bytes + at;
         let line = bytes[..end].strip_suffix(b"\r").unwrap_or(&bytes[..end]).len();
         if line > line_bytes_max {
-            return Err(self.too_long(line));
+            return Err(self.too_long_error(line));
         }
         Ok(DecodeResult::Message { body: 0..line, used_bytes: end + 1 })
     }

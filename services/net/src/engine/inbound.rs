@@ -11,7 +11,7 @@ pub struct TruncatedMessageError {
     pub bytes: usize,
 }
 
-/// Number of messages that a call of [`InboundBuffer::deliver_messages`] delivered, and if `each` stopped it.
+/// Result of [`InboundBuffer::deliver_messages`]: the number of delivered messages, and if `each` stopped the delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeliveryResult {
     /// Number of messages that the call delivered.
@@ -20,7 +20,7 @@ pub struct DeliveryResult {
     pub is_stopped: bool,
 }
 
-/// Receive buffer of a connection: owns memory only while it holds an incomplete message or
+/// Receive buffer of a connection, which owns memory only while it holds an incomplete message or
 /// messages that are not to be delivered yet.
 ///
 /// A byte is copied here at most once, however the network cuts the stream; most are never copied,
@@ -91,7 +91,7 @@ impl InboundBuffer {
         while !rest.is_empty() {
             match codec.decode(rest, 0)? {
                 DecodeResult::Message { body, used_bytes } => {
-                    let message = checked(rest, body, used_bytes)?;
+                    let message = checked_message(rest, body, used_bytes)?;
                     let at = bytes.len() - rest.len();
                     rest = &rest[used_bytes..];
                     delivered.messages_count += 1;
@@ -128,8 +128,8 @@ impl InboundBuffer {
         }
     }
 
-    /// Continues with the buffered bytes, followed by as many of `bytes` as it needs. Returns the
-    /// rest of `bytes` once the buffer is empty; `None` if it is not.
+    /// Delivers the messages that begin in the buffered bytes, after appending the part of `bytes` that they need.
+    /// Returns the rest of `bytes` once the buffer is empty; `None` if it is not.
     fn take_buffered<'a, C: Codec>(
         &mut self,
         bytes: &'a [u8],
@@ -144,7 +144,7 @@ impl InboundBuffer {
             let pending = &self.buffered[at..];
             match codec.decode(pending, self.seen_bytes)? {
                 DecodeResult::Message { body, used_bytes } => {
-                    let message = checked(pending, body, used_bytes)?;
+                    let message = checked_message(pending, body, used_bytes)?;
                     let should_stop = each(message).is_break();
                     delivered.messages_count += 1;
                     self.seen_bytes = 0;
@@ -153,7 +153,7 @@ impl InboundBuffer {
                     if should_stop {
                         self.buffered.drain(..at);
                         self.buffered.extend_from_slice(&bytes[copied..]);
-                        self.release();
+                        self.free_if_empty();
                         delivered.is_stopped = true;
                         return Ok(None);
                     }
@@ -182,7 +182,7 @@ impl InboundBuffer {
         }
     }
 
-    fn release(&mut self) {
+    fn free_if_empty(&mut self) {
         if self.buffered.is_empty() {
             self.buffered = Vec::new();
         }
@@ -191,7 +191,11 @@ impl InboundBuffer {
 
 /// Returns the message if `body` and `used_bytes` lie within `bytes`.
 #[inline]
-fn checked(bytes: &[u8], body: Range<usize>, used_bytes: usize) -> Result<&[u8], CodecError> {
+fn checked_message(
+    bytes: &[u8],
+    body: Range<usize>,
+    used_bytes: usize,
+) -> Result<&[u8], CodecError> {
     match bytes.get(body) {
         Some(message) if (1..=bytes.len()).contains(&used_bytes) => Ok(message),
         _ => Err(CodecError::InvalidRange),

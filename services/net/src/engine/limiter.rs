@@ -17,16 +17,21 @@ impl Permit {
 #[derive(Debug)]
 pub struct PerIpLimiter {
     per_ip_max: u32,
-    indices: HashMap<IpAddr, u32>,
+    index_by_address: HashMap<IpAddr, u32>,
     counts: Vec<(IpAddr, u32)>,
-    vacant: Vec<u32>,
+    vacant_indices: Vec<u32>,
 }
 
 impl PerIpLimiter {
     /// Creates a limiter that allows `per_ip_max` connections per address; 0 allows any number.
     #[must_use]
     pub fn new(per_ip_max: u32) -> Self {
-        Self { per_ip_max, indices: HashMap::new(), counts: Vec::new(), vacant: Vec::new() }
+        Self {
+            per_ip_max,
+            index_by_address: HashMap::new(),
+            counts: Vec::new(),
+            vacant_indices: Vec::new(),
+        }
     }
 
     /// Returns `true` if there is a limit, so that connections are counted.
@@ -40,7 +45,7 @@ impl PerIpLimiter {
         if !self.is_limited() {
             return Some(Permit::NONE);
         }
-        match self.indices.entry(address) {
+        match self.index_by_address.entry(address) {
             Entry::Occupied(index) => {
                 let index = *index.get();
                 let (_, count) = &mut self.counts[index as usize];
@@ -51,7 +56,7 @@ impl PerIpLimiter {
                 Some(Permit(index))
             }
             Entry::Vacant(entry) => {
-                let index = match self.vacant.pop() {
+                let index = match self.vacant_indices.pop() {
                     Some(index) => index,
                     None => {
                         self.counts.push((address, 0));
@@ -73,15 +78,15 @@ impl PerIpLimiter {
         let (address, count) = &mut self.counts[permit.0 as usize];
         *count -= 1;
         if *count == 0 {
-            self.indices.remove(address);
-            self.vacant.push(permit.0);
+            self.index_by_address.remove(address);
+            self.vacant_indices.push(permit.0);
         }
     }
 
     /// Returns the number of addresses that have open connections.
     #[must_use]
     pub fn addresses_count(&self) -> usize {
-        self.indices.len()
+        self.index_by_address.len()
     }
 }
 
@@ -104,6 +109,6 @@ mod tests {
         limiter.release(second);
         limiter.release(second);
         limiter.release(third);
-        assert_eq!((limiter.addresses_count(), limiter.vacant.len()), (0, 2));
+        assert_eq!((limiter.addresses_count(), limiter.vacant_indices.len()), (0, 2));
     }
 }

@@ -15,19 +15,19 @@ pub struct SendQueueOverflow {
 /// Crossing of the high- or low-water mark by a send queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaterMarkCrossing {
-    /// The queue has risen above the high-water mark: the program should pause sending.
+    /// The queue has risen above the high-water mark, so the program should pause sending.
     High,
-    /// The queue has drained to the low-water mark: the program may continue sending.
+    /// The queue has drained to the low-water mark, so the program may continue sending.
     Low,
 }
 
-/// Send queue of a connection: owns memory only while bytes are queued.
+/// Send queue of a connection, which owns memory only while bytes are queued.
 #[derive(Debug, Default)]
 pub struct OutboundQueue {
     bytes: Vec<u8>,
     /// Number of bytes at the front of `bytes` that were sent already.
     sent_bytes: usize,
-    above: bool,
+    is_above_high_water: bool,
 }
 
 impl OutboundQueue {
@@ -53,7 +53,7 @@ impl OutboundQueue {
     /// mark.
     #[must_use]
     pub fn is_above_high_water(&self) -> bool {
-        self.above
+        self.is_above_high_water
     }
 
     /// Queues bytes; returns [`WaterMarkCrossing::High`] if the queue thereby rises above `high_bytes`.
@@ -76,8 +76,8 @@ impl OutboundQueue {
             self.sent_bytes = 0;
         }
         self.bytes.extend_from_slice(bytes);
-        let crossed = !self.above && queued_bytes > high_bytes;
-        self.above |= crossed;
+        let crossed = !self.is_above_high_water && queued_bytes > high_bytes;
+        self.is_above_high_water |= crossed;
         Ok(crossed.then_some(WaterMarkCrossing::High))
     }
 
@@ -103,8 +103,8 @@ impl OutboundQueue {
             self.bytes = Vec::new();
             self.sent_bytes = 0;
         }
-        let crossed = self.above && self.len() <= low_bytes;
-        self.above &= !crossed;
+        let crossed = self.is_above_high_water && self.len() <= low_bytes;
+        self.is_above_high_water &= !crossed;
         crossed.then_some(WaterMarkCrossing::Low)
     }
 }

@@ -55,9 +55,10 @@ pub struct ProtocolState {
     state: Option<Box<ActiveState>>,
 }
 
+/// State of a connection that has buffered bytes or uses TLS.
 #[derive(Debug, Default)]
 struct ActiveState {
-    reading: ReceiveBuffer,
+    receive_buffer: ReceiveBuffer,
     outbound: OutboundQueue,
     /// Time in ns at which the kernel last accepted bytes, or the queue became non-empty.
     progress_ns: u64,
@@ -162,7 +163,7 @@ impl ProtocolState {
     /// Restarts the message timeout of incomplete input, after a pause in which the connection was not read.
     pub fn restart_message_timeout(&mut self, now_ns: u64) {
         if let Some(state) = &mut self.state {
-            let starts = [&mut state.reading.started_ns, &mut state.record_ns];
+            let starts = [&mut state.receive_buffer.started_ns, &mut state.record_ns];
             starts.into_iter().flatten().for_each(|started_ns| *started_ns = now_ns);
         }
     }
@@ -208,7 +209,7 @@ impl ProtocolState {
     pub fn detach_receive_buffer(&mut self) -> ReceiveBuffer {
         self.state
             .as_mut()
-            .map_or_else(ReceiveBuffer::default, |state| std::mem::take(&mut state.reading))
+            .map_or_else(ReceiveBuffer::default, |state| std::mem::take(&mut state.receive_buffer))
     }
 
     /// Buffers bytes whose messages are not to be delivered yet; [`deliver_messages`](Self::deliver_messages) continues
@@ -222,12 +223,12 @@ impl ProtocolState {
 
     /// Attaches the receive buffer again.
     #[inline]
-    pub fn attach_receive_buffer(&mut self, reading: ReceiveBuffer) {
+    pub fn attach_receive_buffer(&mut self, receive_buffer: ReceiveBuffer) {
         if let Some(state) = &mut self.state {
-            state.reading = reading;
+            state.receive_buffer = receive_buffer;
             self.free_if_idle();
-        } else if !reading.inbound.is_empty() {
-            self.state = Some(Box::new(ActiveState { reading, ..ActiveState::default() }));
+        } else if !receive_buffer.inbound.is_empty() {
+            self.state = Some(Box::new(ActiveState { receive_buffer, ..ActiveState::default() }));
         }
     }
 
@@ -240,7 +241,7 @@ impl ProtocolState {
     /// Returns the number of received bytes that were not delivered.
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
-        self.state.as_ref().map_or(0, |state| state.reading.inbound.len())
+        self.state.as_ref().map_or(0, |state| state.receive_buffer.inbound.len())
     }
 
     /// Returns the number of bytes queued for sending, including plaintext that waits for the TLS handshake.
@@ -256,7 +257,7 @@ impl ProtocolState {
     pub fn heap_bytes(&self) -> usize {
         self.state.as_ref().map_or(0, |state| {
             let tls = state.tls.as_ref().map_or(0, |tls| size_of::<TlsState>() + tls.heap_bytes());
-            let inbound = state.reading.inbound.capacity_bytes();
+            let inbound = state.receive_buffer.inbound.capacity_bytes();
             size_of::<ActiveState>() + inbound + state.outbound.capacity_bytes() + tls
         })
     }
@@ -293,7 +294,9 @@ impl ProtocolState {
     /// # Errors
     /// [`TruncatedMessageError`] if it ended in the middle of a message.
     pub fn check_end_of_stream(&self) -> Result<(), TruncatedMessageError> {
-        self.state.as_ref().map_or(Ok(()), |state| state.reading.inbound.check_end_of_stream())
+        self.state
+            .as_ref()
+            .map_or(Ok(()), |state| state.receive_buffer.inbound.check_end_of_stream())
     }
 
     /// Queues bytes that the kernel has not accepted; returns the crossing of the high-water mark, if any.
@@ -370,7 +373,7 @@ impl ProtocolState {
     #[must_use]
     pub fn deadline_ns(&self, limits: &ConnectionLimits) -> Option<u64> {
         let state = self.state.as_ref()?;
-        let message = state.message_ns();
+        let message = state.incomplete_since_ns();
         let handshake = state.tls.as_ref().and_then(|tls| tls.handshake_started_ns());
         let write = (!state.outbound.is_empty()).then_some(state.progress_ns);
         [
@@ -379,7 +382,7 @@ impl ProtocolState {
             (write, limits.write_timeout_ns),
         ]
         .into_iter()
-        .filter_map(|(since_ns, timeout_ns)| after(since_ns?, timeout_ns))
+        .filter_map(|(since_ns, timeout_ns)| deadline_after(since_ns?, timeout_ns))
         .min()
     }
 
@@ -388,7 +391,8 @@ impl ProtocolState {
     #[must_use]
     pub fn exceeded_timeout(&self, limits: &ConnectionLimits, now_ns: u64) -> Option<TimeoutError> {
         let state = self.state.as_ref()?;
-        let is_over = |since, timeout| after(since, timeout).is_some_and(|until| until <= now_ns);
+        let is_over =
+            |since, timeout| deadline_after(since, timeout).is_some_and(|until| until <= now_ns);
         if !state.outbound.is_empty() && is_over(state.progress_ns, limits.write_timeout_ns) {
             return Some(TimeoutError::Write);
         }
@@ -396,13 +400,13 @@ impl ProtocolState {
         if handshake.is_some_and(|started_ns| is_over(started_ns, limits.handshake_timeout_ns)) {
             return Some(TimeoutError::Handshake);
         }
-        let started_ns = state.message_ns()?;
+        let started_ns = state.incomplete_since_ns()?;
         is_over(started_ns, limits.message_timeout_ns).then_some(TimeoutError::Message)
     }
 
     fn free_if_idle(&mut self) {
         if self.state.as_ref().is_some_and(|it| {
-            it.reading.inbound.is_empty() && it.outbound.is_empty() && it.tls.is_none()
+            it.receive_buffer.inbound.is_empty() && it.outbound.is_empty() && it.tls.is_none()
         }) {
             self.state = None;
         }
@@ -411,12 +415,12 @@ impl ProtocolState {
 
 impl ActiveState {
     /// Returns the time in ns at which the incomplete message or record started; `None` if there is none.
-    fn message_ns(&self) -> Option<u64> {
-        [self.reading.started_ns, self.record_ns].into_iter().flatten().min()
+    fn incomplete_since_ns(&self) -> Option<u64> {
+        [self.receive_buffer.started_ns, self.record_ns].into_iter().flatten().min()
     }
 }
 
-fn after(since_ns: u64, timeout_ns: u64) -> Option<u64> {
+fn deadline_after(since_ns: u64, timeout_ns: u64) -> Option<u64> {
     (timeout_ns > 0).then(|| since_ns.saturating_add(timeout_ns))
 }
 

@@ -11,17 +11,17 @@ use std::ops::Range;
 pub struct ReplyBuffer {
     /// Replies that the handler has written, or that were copied from received bytes.
     written: Vec<u8>,
-    /// Start of the range `from..to` of the received bytes that is sent after `written`.
-    from: usize,
-    to: usize,
+    /// Start of the range `range_start..range_end` of the received bytes that is sent after `written`.
+    range_start: usize,
+    range_end: usize,
 }
 
-/// Value of `from` and `to` if there is no range: no part begins there.
+/// Value of `range_start` and `range_end` if there is no range; no part of the received bytes begins there.
 const NO_RANGE: usize = usize::MAX;
 
 impl Default for ReplyBuffer {
     fn default() -> Self {
-        Self { written: Vec::new(), from: NO_RANGE, to: NO_RANGE }
+        Self { written: Vec::new(), range_start: NO_RANGE, range_end: NO_RANGE }
     }
 }
 
@@ -30,7 +30,7 @@ impl ReplyBuffer {
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
-        self.written.len() + (self.to - self.from)
+        self.written.len() + (self.range_end - self.range_start)
     }
 
     /// Returns `true` if there are no replies.
@@ -46,8 +46,8 @@ impl ReplyBuffer {
     /// If the range is not within `bytes`; possibly only in a later call.
     pub fn push_range(&mut self, bytes: &[u8], part: Range<usize>) {
         if !self.extend_range(&part) {
-            self.write_out(bytes);
-            (self.from, self.to) = (part.start, part.end);
+            self.copy_pending_range(bytes);
+            (self.range_start, self.range_end) = (part.start, part.end);
         }
     }
 
@@ -55,9 +55,9 @@ impl ReplyBuffer {
     /// `false` and does nothing.
     #[inline(always)]
     pub fn extend_range(&mut self, part: &Range<usize>) -> bool {
-        let follows = self.to == part.start;
+        let follows = self.range_end == part.start;
         if follows {
-            self.to = part.end;
+            self.range_end = part.end;
         }
         follows
     }
@@ -65,33 +65,33 @@ impl ReplyBuffer {
     /// Returns the buffer to which further replies are appended, after copying the pending range of `bytes`.
     #[inline]
     pub fn copied_bytes_mut(&mut self, bytes: &[u8]) -> &mut Vec<u8> {
-        if self.to != NO_RANGE {
-            self.write_out(bytes);
+        if self.range_end != NO_RANGE {
+            self.copy_pending_range(bytes);
         }
         &mut self.written
     }
 
     /// Returns all replies as one slice, after copying if they are not contiguous.
     pub fn as_contiguous<'a>(&'a mut self, bytes: &'a [u8]) -> &'a [u8] {
-        match self.written.is_empty() && self.to != NO_RANGE {
-            true => &bytes[self.from..self.to],
+        match self.written.is_empty() && self.range_end != NO_RANGE {
+            true => &bytes[self.range_start..self.range_end],
             false => self.copied_bytes_mut(bytes),
         }
     }
 
     /// Removes all replies, and shrinks the buffer to a capacity of `kept_bytes` bytes if it is greater.
     pub fn clear(&mut self, kept_bytes: usize) {
-        (self.from, self.to) = (NO_RANGE, NO_RANGE);
+        (self.range_start, self.range_end) = (NO_RANGE, NO_RANGE);
         self.written.clear();
         self.written.shrink_to(kept_bytes);
     }
 
     /// Copies the pending range of the received `bytes` to `written`.
     #[cold]
-    fn write_out(&mut self, bytes: &[u8]) {
-        if self.to != NO_RANGE {
-            self.written.extend_from_slice(&bytes[self.from..self.to]);
-            (self.from, self.to) = (NO_RANGE, NO_RANGE);
+    fn copy_pending_range(&mut self, bytes: &[u8]) {
+        if self.range_end != NO_RANGE {
+            self.written.extend_from_slice(&bytes[self.range_start..self.range_end]);
+            (self.range_start, self.range_end) = (NO_RANGE, NO_RANGE);
         }
     }
 }

@@ -1,30 +1,30 @@
 //! Decision to spin or not before sleeping.
 
-/// Policy of spinning before a sleep: a wait spins while recent spins have found work, and otherwise only from time
-/// to time, to find out if spinning pays again.
+/// Policy of spinning before a sleep. A wait spins while recent spins have found work, and otherwise only from time to
+/// time, to find out if spinning pays again.
 #[derive(Debug, Clone, Copy)]
 pub struct SpinPolicy {
     spin_ns_max: u64,
     /// Number of further waits that sleep at once before one spins.
-    quiet_waits: u32,
-    /// Next value of `quiet_waits`; doubled after each spin that fails.
-    quiet_before: u32,
+    sleeps_before_spin: u32,
+    /// Next value of `sleeps_before_spin`; doubled after each spin that fails.
+    next_sleeps_before_spin: u32,
 }
 
 /// Maximum number of waits without spinning between two that spin.
-const QUIET_WAITS_MAX: u32 = 64;
+const SLEEPS_BEFORE_SPIN_MAX: u32 = 64;
 
 impl SpinPolicy {
     /// Creates a policy that spins at most `spin_ns_max` ns per wait; 0 never spins.
     #[must_use]
     pub const fn new(spin_ns_max: u64) -> Self {
-        Self { spin_ns_max, quiet_waits: 0, quiet_before: 0 }
+        Self { spin_ns_max, sleeps_before_spin: 0, next_sleeps_before_spin: 0 }
     }
 
     /// Returns the time, in ns, for which the wait that starts now should spin; 0 to sleep at once.
     pub fn next_spin_ns(&mut self) -> u64 {
-        if self.quiet_waits > 0 {
-            self.quiet_waits -= 1;
+        if self.sleeps_before_spin > 0 {
+            self.sleeps_before_spin -= 1;
             return 0;
         }
         self.spin_ns_max
@@ -33,11 +33,12 @@ impl SpinPolicy {
     /// Records if a wait that spun has found work.
     pub fn record_spin(&mut self, has_found_work: bool) {
         if has_found_work {
-            self.quiet_before = 0;
+            self.next_sleeps_before_spin = 0;
         } else {
             // From the second failure in a row on, each one halves the rate of spinning waits.
-            self.quiet_waits = self.quiet_before;
-            self.quiet_before = (self.quiet_before * 2).clamp(1, QUIET_WAITS_MAX);
+            self.sleeps_before_spin = self.next_sleeps_before_spin;
+            self.next_sleeps_before_spin =
+                (self.next_sleeps_before_spin * 2).clamp(1, SLEEPS_BEFORE_SPIN_MAX);
         }
     }
 }
@@ -57,7 +58,7 @@ mod tests {
             }
         }
         assert!((990..1_020).contains(&spun), "{spun} of 65,000 waits spun");
-        spin.quiet_waits = 0;
+        spin.sleeps_before_spin = 0;
         spin.record_spin(true);
         assert_eq!(spin.next_spin_ns(), 10);
     }

@@ -29,7 +29,7 @@ pub struct TlsState {
     /// Received bytes of incomplete records.
     buffered: Vec<u8>,
     /// Plaintext that was written before the handshake was done.
-    early: Vec<u8>,
+    early_plaintext: Vec<u8>,
     is_ready: bool,
     is_close_notify_sent: bool,
     has_record_per_message: bool,
@@ -84,11 +84,11 @@ impl TlsState {
     }
 
     fn new(connection: Connection, has_record_per_message: bool, started_ns: u64) -> Self {
-        let (buffered, early) = (Vec::new(), Vec::new());
+        let (buffered, early_plaintext) = (Vec::new(), Vec::new());
         Self {
             connection,
             buffered,
-            early,
+            early_plaintext,
             is_ready: false,
             is_close_notify_sent: false,
             has_record_per_message,
@@ -122,13 +122,13 @@ impl TlsState {
     /// Returns the size of the buffers in bytes; 0 while nothing is pending.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
-        self.buffered.capacity() + self.early.capacity()
+        self.buffered.capacity() + self.early_plaintext.capacity()
     }
 
     /// Returns the number of plaintext bytes that wait until the handshake is done.
     #[must_use]
     pub fn early_plaintext_bytes(&self) -> usize {
-        self.early.len()
+        self.early_plaintext.len()
     }
 
     /// Decrypts the records in `sealed` in place, which may hold parts of records or many of them, and is empty in a
@@ -164,7 +164,7 @@ impl TlsState {
         if !self.is_ready && !self.rustls_state().is_handshaking() {
             self.is_ready = true;
             opened.is_ready = true;
-            let early = std::mem::take(&mut self.early);
+            let early = std::mem::take(&mut self.early_plaintext);
             self.seal_messages(&early, &[], out)?;
         }
         Ok(opened)
@@ -182,14 +182,14 @@ impl TlsState {
         out: &mut Vec<u8>,
     ) -> Result<(), TlsError> {
         if !self.is_ready {
-            self.early.extend_from_slice(plain);
+            self.early_plaintext.extend_from_slice(plain);
             return Ok(());
         }
         if plain.is_empty() {
             return Ok(());
         }
         let record_ends = if self.has_record_per_message { ends } else { &[] };
-        self.with_traffic(out, |traffic, out| {
+        self.with_traffic_keys(out, |traffic, out| {
             let mut from = 0;
             for &end in record_ends.iter().chain([&plain.len()]) {
                 if end > from {
@@ -208,7 +208,7 @@ impl TlsState {
         bytes: usize,
         bytes_max: usize,
     ) -> Result<(), SendQueueOverflow> {
-        let queued_bytes = self.early.len() + bytes;
+        let queued_bytes = self.early_plaintext.len() + bytes;
         match self.is_ready || queued_bytes <= bytes_max {
             true => Ok(()),
             false => Err(SendQueueOverflow { queued_bytes, queued_bytes_max: bytes_max }),
@@ -222,7 +222,7 @@ impl TlsState {
         }
         self.is_close_notify_sent = true;
         // If nothing can be sealed any more, the peer only sees the end of the stream.
-        let _ = self.with_traffic(out, |traffic, out| {
+        let _ = self.with_traffic_keys(out, |traffic, out| {
             let mut written = [0; 2 * SEAL_OVERHEAD_BYTES];
             if let Ok(count) = traffic.queue_close_notify(&mut written) {
                 out.extend_from_slice(&written[..count]);
@@ -287,14 +287,18 @@ impl TlsState {
         }
     }
 
-    fn with_traffic(
+    fn with_traffic_keys(
         &mut self,
         out: &mut Vec<u8>,
         f: impl FnOnce(&mut dyn Encrypt, &mut Vec<u8>) -> Result<(), TlsError>,
     ) -> Result<(), TlsError> {
         match &mut self.connection {
-            Connection::Server(connection) => with_traffic(connection, &mut self.buffered, out, f),
-            Connection::Client(connection) => with_traffic(connection, &mut self.buffered, out, f),
+            Connection::Server(connection) => {
+                with_traffic_keys(connection, &mut self.buffered, out, f)
+            }
+            Connection::Client(connection) => {
+                with_traffic_keys(connection, &mut self.buffered, out, f)
+            }
         }
     }
 }
@@ -375,7 +379,9 @@ fn process_records<S: UnbufferedConnection>(
                     discard += record.discard;
                 }
             }
-            Ok(ConnectionState::EncodeTlsData(mut data)) => encode(|into| data.encode(into), out)?,
+            Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                append_handshake_message(|into| data.encode(into), out)?
+            }
             // The data is already in `out`, which the caller sends.
             Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
             Ok(ConnectionState::PeerClosed) => opened.is_ended = true,
@@ -385,7 +391,7 @@ fn process_records<S: UnbufferedConnection>(
                 while connection.has_more_to_send() {
                     match connection.step(&mut []).state {
                         Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                            encode(|into| data.encode(into), out)?;
+                            append_handshake_message(|into| data.encode(into), out)?;
                         }
                         _ => break,
                     }
@@ -401,7 +407,7 @@ fn process_records<S: UnbufferedConnection>(
 }
 
 /// Calls `f` with the encryption keys, after appending pending handshake messages and key updates to `out`.
-fn with_traffic<S: UnbufferedConnection>(
+fn with_traffic_keys<S: UnbufferedConnection>(
     connection: &mut S,
     buffered: &mut [u8],
     out: &mut Vec<u8>,
@@ -411,7 +417,9 @@ fn with_traffic<S: UnbufferedConnection>(
         // Kept bytes are passed again, as rustls may have begun to process them; they hold no complete record.
         match connection.step(buffered).state.map_err(TlsError::from_rustls)? {
             ConnectionState::WriteTraffic(mut traffic) => return f(&mut traffic, out),
-            ConnectionState::EncodeTlsData(mut data) => encode(|into| data.encode(into), out)?,
+            ConnectionState::EncodeTlsData(mut data) => {
+                append_handshake_message(|into| data.encode(into), out)?
+            }
             ConnectionState::TransmitTlsData(data) => data.done(),
             ConnectionState::PeerClosed => {}
             _ => return Err(TlsError::NoCloseNotify),
@@ -420,7 +428,7 @@ fn with_traffic<S: UnbufferedConnection>(
 }
 
 /// Appends a handshake message to `out`.
-fn encode(
+fn append_handshake_message(
     mut into: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
     out: &mut Vec<u8>,
 ) -> Result<(), TlsError> {

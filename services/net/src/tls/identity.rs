@@ -25,9 +25,9 @@ impl Identity {
     /// [`SetupError`] if a file cannot be read or holds no such item, or the key does not match.
     pub fn from_files(certificate: &Path, key: &Path) -> Result<Self, SetupError> {
         let chain = certificates_from_pem(&read_file(certificate)?)
-            .map_err(|error| with_path(error, certificate))?;
-        let private_key =
-            private_key_from_pem(&read_file(key)?).map_err(|error| with_path(error, key))?;
+            .map_err(|error| add_path_to_error(error, certificate))?;
+        let private_key = private_key_from_pem(&read_file(key)?)
+            .map_err(|error| add_path_to_error(error, key))?;
         Self::new(chain, private_key)
     }
 
@@ -120,7 +120,7 @@ impl RootCertificates {
     /// # Errors
     /// [`SetupError`].
     pub fn from_file(ca: &Path) -> Result<Self, SetupError> {
-        Self::from_pem(&read_file(ca)?).map_err(|error| with_path(error, ca))
+        Self::from_pem(&read_file(ca)?).map_err(|error| add_path_to_error(error, ca))
     }
 
     /// Creates root certificates from the contents of a PEM file.
@@ -168,7 +168,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, SetupError> {
         .map_err(|error| SetupError::File { path: path.into(), why: error.to_string() })
 }
 
-fn with_path(error: SetupError, path: &Path) -> SetupError {
+fn add_path_to_error(error: SetupError, path: &Path) -> SetupError {
     SetupError::File { path: path.into(), why: error.to_string() }
 }
 

@@ -177,7 +177,7 @@ pub trait Calling: sealed::Driver {
         self.run_until(0, |_, _| true);
         match self.event_loop().calls.is_done(id) {
             None => Some(Err(CallError::Stale)),
-            Some(true) => Some(finish(self, call.id, decode_result)),
+            Some(true) => Some(take_result(self, call.id, decode_result)),
             Some(false) => {
                 let deadline_ns = self.event_loop().calls.deadline_ns(id).unwrap_or(u64::MAX);
                 if deadline_ns == u64::MAX || clock::now_ns() < deadline_ns {
@@ -220,7 +220,7 @@ pub trait Calling: sealed::Driver {
                 self.event_loop().cancel_call(call.id);
                 Err(CallError::Deadline)
             }
-            Some(true) => finish(self, call.id, decode_result),
+            Some(true) => take_result(self, call.id, decode_result),
             None => Err(CallError::Stale),
         };
         Some((at, result))
@@ -242,9 +242,9 @@ pub trait Calling: sealed::Driver {
         arguments: &A,
     ) -> Result<(), CallError> {
         let event_loop = self.event_loop();
-        let bytes = encode_arguments(std::mem::take(&mut event_loop.scratch), arguments)?;
+        let bytes = encode_arguments(std::mem::take(&mut event_loop.arguments_buffer), arguments)?;
         let sent = event_loop.send_one_way(peer, method.word(), &bytes);
-        event_loop.scratch = bytes;
+        event_loop.arguments_buffer = bytes;
         sent
     }
 
@@ -294,9 +294,9 @@ fn start<R>(
     deadline_ns: u64,
 ) -> Result<Call<R>, CallError> {
     let event_loop = driver.event_loop();
-    let bytes = encode_arguments(std::mem::take(&mut event_loop.scratch), arguments)?;
+    let bytes = encode_arguments(std::mem::take(&mut event_loop.arguments_buffer), arguments)?;
     let id = event_loop.start_call(peer, method.word(), &bytes, deadline_ns);
-    event_loop.scratch = bytes;
+    event_loop.arguments_buffer = bytes;
     Ok(Call { id: id?, result: PhantomData })
 }
 
@@ -314,7 +314,7 @@ fn wait_for<T>(
         driver.event_loop().cancel_call(id);
         return Err(CallError::Deadline);
     }
-    finish(driver, id, read)
+    take_result(driver, id, read)
 }
 
 #[inline]
@@ -323,7 +323,7 @@ pub(super) fn decode_result<R: DeserializeOwned>(result: &[u8]) -> Result<R, Cal
 }
 
 #[inline]
-fn finish<T>(
+fn take_result<T>(
     driver: &mut (impl sealed::Driver + ?Sized),
     id: CallId,
     read: impl FnOnce(&[u8]) -> Result<T, CallError>,

@@ -9,8 +9,9 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Time between two attempts to connect to a Unix listener whose queue is full, which epoll does not report, in ns.
-const RETRY_NS: u64 = 1_000_000;
+/// Interval, in ns, of attempts to connect to a Unix listener whose queue is full, because epoll does not report space
+/// in the queue.
+const CONNECT_RETRY_NS: u64 = 1_000_000;
 
 /// Name of a failed system call, and its error number.
 type FailedSystemCall = (&'static str, Errno);
@@ -84,7 +85,7 @@ impl ConnectAttempt {
             // The listener's queue is full.
             Err(Errno::AGAIN) => {
                 self.last_error = Errno::AGAIN;
-                self.retry_at_ns = now_ns + RETRY_NS;
+                self.retry_at_ns = now_ns + CONNECT_RETRY_NS;
                 Ok(None)
             }
             Err(errno) => Err(("connect", errno)),
@@ -100,7 +101,7 @@ impl ConnectAttempt {
     ) -> Result<Option<OwnedFd>, FailedSystemCall> {
         loop {
             if let Some(fd) = self.socket.take() {
-                match connected(&fd) {
+                match is_connected(&fd) {
                     Ok(true) => {
                         socket::set_socket_options(fd.as_fd());
                         return Ok(Some(fd));
@@ -137,7 +138,7 @@ impl ConnectAttempt {
 }
 
 /// Returns `true` if the socket is connected, and `false` while it is connecting.
-fn connected(fd: &OwnedFd) -> Result<bool, Errno> {
+fn is_connected(fd: &OwnedFd) -> Result<bool, Errno> {
     sockopt::socket_error(fd)??;
     match net::getpeername(fd) {
         Ok(_) => Ok(true),

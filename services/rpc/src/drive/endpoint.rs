@@ -1,11 +1,11 @@
 //! Endpoint: listens, connects, calls and serves in one thread.
 
+use super::call_monitor::{CallOutcome, CallRole};
 use super::calling::{self, STOP_METHOD_NAME};
 use super::dump::{Dump, Stats};
 use super::event_loop::{
     CallbackContext, CallbackInbox, DeferringSink, EventLoop, RequestSink, sealed,
 };
-use super::hooks::{CallOutcome, CallRole};
 #[cfg(feature = "monitoring")]
 use super::monitor::{CallReport, Monitor, ObservedCall};
 use super::pool::{Pool, PoolJob, PooledHandler, catch_panic};
@@ -31,8 +31,9 @@ enum Handler {
     Pooled(Arc<PooledHandler>),
 }
 
+/// Handlers of an endpoint's procedures.
 struct Handlers {
-    known: Methods<Handler>,
+    registered: Methods<Handler>,
     /// Buffer in which handlers' results are encoded, reused for each.
     answer: Vec<u8>,
 }
@@ -47,12 +48,18 @@ impl RequestSink for Handlers {
         body: &[u8],
     ) {
         let one_way = header.kind == FrameKind::OneWay;
-        let Self { known, answer } = self;
+        let Self { registered, answer } = self;
         answer.clear();
-        let handler = known.get_mut(header.method);
+        let handler = registered.get_mut(header.method);
         if handler.is_some() {
             let call = if one_way { ONE_WAY_CALL_NUMBER } else { header.call };
-            event_loop.hooks.record_start(CallRole::Server, peer, call, header.method, body.len());
+            event_loop.call_monitor.record_start(
+                CallRole::Server,
+                peer,
+                call,
+                header.method,
+                body.len(),
+            );
         }
         let outcome = match handler {
             None => Err(Refusal::Unknown),
@@ -72,7 +79,7 @@ impl RequestSink for Handlers {
                 match event_loop.pool.as_ref().map(|pool| pool.push_job(job)) {
                     Some(Ok(())) => {
                         if one_way {
-                            event_loop.hooks.record_end(
+                            event_loop.call_monitor.record_end(
                                 CallRole::Server,
                                 peer,
                                 ONE_WAY_CALL_NUMBER,
@@ -87,7 +94,7 @@ impl RequestSink for Handlers {
             }
         };
         if one_way {
-            event_loop.hooks.record_end(
+            event_loop.call_monitor.record_end(
                 CallRole::Server,
                 peer,
                 ONE_WAY_CALL_NUMBER,
@@ -192,7 +199,7 @@ impl Endpoint {
     /// cannot be read, and [`EndpointError::SystemCall`] if descriptors run out, or an address to
     /// listen at is in use.
     pub fn new(mut config: Config) -> Result<Self, EndpointError> {
-        let handlers = Handlers { known: Methods::default(), answer: Vec::new() };
+        let handlers = Handlers { registered: Methods::default(), answer: Vec::new() };
         let (listen, remote_stop) = (std::mem::take(&mut config.listen), config.remote_stop);
         let mut new = Self {
             event_loop: EventLoop::new(config)?,
@@ -308,7 +315,7 @@ impl Endpoint {
     }
 
     fn insert(&mut self, name: &str, provider: u16, handler: Handler) -> Result<(), RegisterError> {
-        self.handlers.known.insert(name, provider, handler)?;
+        self.handlers.registered.insert(name, provider, handler)?;
         #[cfg(feature = "monitoring")]
         self.name_method(name, provider);
         Ok(())
@@ -354,7 +361,7 @@ impl Endpoint {
 
     /// Removes a procedure. Returns `false` if it was not registered.
     pub fn unregister(&mut self, name: &str, provider: u16) -> bool {
-        self.handlers.known.remove(name, provider).is_some()
+        self.handlers.registered.remove(name, provider).is_some()
     }
 
     /// Runs the event loop until some work was done; returns `false` if `timeout` passes first.
@@ -439,8 +446,8 @@ impl Endpoint {
 
     #[cfg(feature = "monitoring")]
     fn monitor(&mut self) -> &mut Monitor {
-        let names = &self.handlers.known;
-        self.event_loop.hooks.monitor.get_or_insert_with(|| {
+        let names = &self.handlers.registered;
+        self.event_loop.call_monitor.monitor.get_or_insert_with(|| {
             let mut monitor = Box::<Monitor>::default();
             names.names().for_each(|(name, provider)| monitor.name_method(name, provider));
             monitor
@@ -451,7 +458,7 @@ impl Endpoint {
     /// hash. Has no effect without an observer or `monitoring`.
     #[cfg(feature = "monitoring")]
     pub fn name_method(&mut self, name: &str, provider: u16) {
-        if let Some(monitor) = &mut self.event_loop.hooks.monitor {
+        if let Some(monitor) = &mut self.event_loop.call_monitor.monitor {
             monitor.name_method(name, provider);
         }
     }
@@ -461,7 +468,11 @@ impl Endpoint {
     #[cfg(feature = "monitoring")]
     #[must_use]
     pub fn calls_report(&self) -> Vec<CallReport> {
-        self.event_loop.hooks.monitor.as_ref().map_or_else(Vec::new, |it| it.reports_by_method())
+        self.event_loop
+            .call_monitor
+            .monitor
+            .as_ref()
+            .map_or_else(Vec::new, |it| it.reports_by_method())
     }
 
     /// Returns a snapshot of the endpoint's state.

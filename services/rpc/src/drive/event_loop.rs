@@ -11,9 +11,9 @@ mod send;
 mod wait;
 
 use super::bulk::{BulkExchange, BulkTables};
+use super::call_monitor::CallMonitor;
 use super::dump::{Dump, Stats};
 use super::handshakes::Handshakes;
-use super::hooks::CallHooks;
 use super::inbox::{self, PostedRequest};
 use super::listen::{self, Listener};
 use super::peers::{ClosedPeer, Peers};
@@ -34,14 +34,14 @@ use std::time::{Duration, Instant};
 
 /// Number of iterations between two reads of the clock while spinning.
 const ITERATIONS_PER_CLOCK_READ: u32 = 64;
-/// Time between two calls of epoll, in ns, while spinning or while there is always work: for closed
-/// connections, new connections and streams.
+/// Time between two calls of epoll, in ns, while spinning or while there is always work; epoll reports closed
+/// connections, new connections and readable streams.
 const EPOLL_INTERVAL_NS: u64 = 1_000_000;
 /// Maximum time for which a dropped endpoint waits for peers to release memory that they may write.
-const RELEASE_MAX: Duration = Duration::from_millis(100);
+const MEMORY_RELEASE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Target of this crate's log messages, for the filters of `tracing`.
-const LOG: &str = "handover_rpc";
+const LOG_TARGET: &str = "handover_rpc";
 
 /// Inbox of an endpoint's thread, in which other threads queue calls, and closures to run between handlers.
 pub(crate) type CallbackInbox = inbox::Inbox<Callback>;
@@ -105,7 +105,7 @@ impl RequestSink for DeferringSink {
     }
 }
 
-/// Event loop of an endpoint: its state except for its handlers.
+/// Event loop of an endpoint, with the endpoint's state except for the handlers.
 pub struct EventLoop {
     pub(crate) config: Config,
     pub(crate) security: Security,
@@ -116,10 +116,10 @@ pub struct EventLoop {
     /// Time at which paused listeners accept connections again, in ns; `None` if no listener is paused.
     accept_again_ns: Option<u64>,
     pub(crate) calls: Calls,
-    promises: AwaitedCalls,
+    awaited_calls: AwaitedCalls,
     pub(crate) bulk: BulkTables,
     pub(crate) timers: Timers<Callback>,
-    pub(crate) hooks: CallHooks,
+    pub(crate) call_monitor: CallMonitor,
     pub(crate) inbox: Arc<CallbackInbox>,
     /// Requests of other threads that were removed from the inbox and are not handled yet.
     posts: Vec<PostedRequest<Callback>>,
@@ -128,25 +128,27 @@ pub struct EventLoop {
     pub(crate) pool: Option<Pool>,
     answers: Vec<PoolAnswer>,
     #[cfg(feature = "signal-dump")]
-    signal: Option<SignalDump>,
+    signal_dump: Option<SignalDump>,
     /// Time of the next sweep for incomplete frames, in ns; `u64::MAX` while there are none.
     sweep_at_ns: u64,
     /// `true` if there is work to do between handlers: deferred requests, or `has_callbacks`.
-    has_deferred: bool,
-    /// `true` if timers are due, a dump was requested, or closures wait; `has_deferred` is set as well.
+    has_deferred_work: bool,
+    /// `true` if timers are due, a dump was requested, or closures wait; `has_deferred_work` is set as well.
     has_callbacks: bool,
     /// Peers whose connections the kernel has reported as closed. Messages that they had sent are handled first.
     reported_closed: Vec<PeerKey>,
-    stopped: bool,
-    events: Vec<(EventSource, bool)>,
+    is_stop_requested: bool,
+    epoll_events: Vec<(EventSource, bool)>,
     /// Body of the last received message.
     pub(crate) body: Vec<u8>,
-    pub(crate) scratch: Vec<u8>,
+    /// Buffer in which the arguments of calls are encoded.
+    pub(crate) arguments_buffer: Vec<u8>,
     /// Number of iterations since the clock was last read; longer work counts as several.
-    iterations: u32,
-    polled_ticks: u64,
+    iterations_since_clock_read: u32,
+    /// Time of the last call of epoll, in clock ticks.
+    last_poll_ticks: u64,
     poll_interval_ticks: u64,
-    spin_ticks: u64,
+    spin_ticks_max: u64,
     stats: Stats,
 }
 
@@ -168,9 +170,9 @@ impl EventLoop {
             Arc::new(CallbackInbox::new(config.calls_max as usize).map_err(refused("eventfd"))?);
         poll.add(inbox.wake_eventfd(), EventSource::Inbox).map_err(refused("epoll_ctl"))?;
         #[cfg(feature = "monitoring")]
-        let hooks = CallHooks { monitor: config.monitoring.then(Box::default) };
+        let call_monitor = CallMonitor { monitor: config.monitoring.then(Box::default) };
         #[cfg(not(feature = "monitoring"))]
-        let hooks = CallHooks::default();
+        let call_monitor = CallMonitor::default();
         Ok(Self {
             security,
             poll,
@@ -179,29 +181,29 @@ impl EventLoop {
             listeners: Vec::new(),
             accept_again_ns: None,
             calls: Calls::new(config.calls_max),
-            promises: AwaitedCalls::default(),
+            awaited_calls: AwaitedCalls::default(),
             bulk: BulkTables::new(),
             timers: Timers::default(),
-            hooks,
+            call_monitor,
             inbox,
             posts: Vec::new(),
             closures: VecDeque::new(),
             pool: None,
             answers: Vec::new(),
             #[cfg(feature = "signal-dump")]
-            signal: None,
+            signal_dump: None,
             sweep_at_ns: u64::MAX,
-            has_deferred: false,
+            has_deferred_work: false,
             has_callbacks: false,
             reported_closed: Vec::new(),
-            stopped: false,
-            events: Vec::new(),
+            is_stop_requested: false,
+            epoll_events: Vec::new(),
             body: Vec::new(),
-            scratch: Vec::new(),
-            iterations: 0,
-            polled_ticks: clock::ticks(),
+            arguments_buffer: Vec::new(),
+            iterations_since_clock_read: 0,
+            last_poll_ticks: clock::ticks(),
             poll_interval_ticks: clock::ticks_from_ns(EPOLL_INTERVAL_NS),
-            spin_ticks: clock::ticks_from_ns(config.spin_ns_max.into()),
+            spin_ticks_max: clock::ticks_from_ns(config.spin_ns_max.into()),
             stats: Stats::default(),
             config,
         })
@@ -228,7 +230,11 @@ impl EventLoop {
             timers_count: self.timers.count(),
             peers: self.peers.dump_peers(),
             #[cfg(feature = "monitoring")]
-            calls: self.hooks.monitor.as_ref().map_or_else(Vec::new, |it| it.reports_by_method()),
+            calls: self
+                .call_monitor
+                .monitor
+                .as_ref()
+                .map_or_else(Vec::new, |it| it.reports_by_method()),
         }
     }
 
@@ -237,7 +243,7 @@ impl EventLoop {
     pub(crate) fn set_signal_dump(&mut self, signal: SignalDump) -> Result<(), EndpointError> {
         let added = self.poll.add(signal.socket(), EventSource::Signal);
         added.map_err(|errno| super::signal::system_call_error("epoll_ctl", &errno.into()))?;
-        self.signal = Some(signal);
+        self.signal_dump = Some(signal);
         Ok(())
     }
 
@@ -260,17 +266,17 @@ impl EventLoop {
     /// Returns `true` if a stop was requested since the last call.
     #[inline]
     pub(crate) fn take_stop_request(&mut self) -> bool {
-        std::mem::take(&mut self.stopped)
+        std::mem::take(&mut self.is_stop_requested)
     }
 
     fn is_logged(&self, level: LogLevel) -> bool {
         self.config.log_level >= level
     }
 
-    /// Records that callbacks are due between handlers, if `any` is `true`.
-    fn note_callbacks(&mut self, any: bool) {
-        self.has_callbacks |= any;
-        self.has_deferred |= any;
+    /// Records that callbacks are due between handlers, if `are_due` is `true`.
+    fn record_due_callbacks(&mut self, are_due: bool) {
+        self.has_callbacks |= are_due;
+        self.has_deferred_work |= are_due;
     }
 
     /// Calls `exchange` with the parts of this event loop that bulk transfers use, and returns its result.
@@ -295,12 +301,12 @@ impl EventLoop {
     #[inline]
     fn fail_calls_of_closed(&mut self) {
         if self.peers.has_closed() {
-            self.end_all_closed();
+            self.fail_calls_of_all_closed();
         }
     }
 
     #[cold]
-    fn end_all_closed(&mut self) {
+    fn fail_calls_of_all_closed(&mut self) {
         while let Some(ClosedPeer { peer, why, socket, process }) = self.peers.pop_closed() {
             // Without this, a child of this process that inherited the descriptor would keep it in the epoll set.
             let _ = process.map(|it| self.poll.remove(it));
@@ -308,16 +314,16 @@ impl EventLoop {
                 pool.remove_peer_jobs(peer);
             }
             self.calls.fail_calls_to(peer, &why);
-            for call in self.promises.completed_call_numbers(&self.calls) {
-                self.promises
+            for call in self.awaited_calls.completed_call_numbers(&self.calls) {
+                self.awaited_calls
                     .set_completed_result(call, &mut self.calls, |timer| self.timers.cancel(timer));
             }
             let Self { bulk: tables, peers, config, .. } = self;
             BulkExchange { tables, peers, config }.abort_peer_transfers(peer, &why, socket);
-            self.hooks.remove_peer(peer);
+            self.call_monitor.remove_peer(peer);
             self.stats.closed_count += 1;
             if self.is_logged(LogLevel::Info) {
-                tracing::info!(target: LOG, slot = peer.slot, %why, "a connection was closed");
+                tracing::info!(target: LOG_TARGET, slot = peer.slot, %why, "a connection was closed");
             }
         }
     }
@@ -332,9 +338,9 @@ impl EventLoop {
             self.disconnect(peer);
         }
         let began = Instant::now();
-        while self.bulk.has_lingering_memory() && began.elapsed() < RELEASE_MAX {
+        while self.bulk.has_lingering_memory() && began.elapsed() < MEMORY_RELEASE_TIMEOUT {
             self.bulk.free_lingering_memory();
-            std::thread::sleep(RELEASE_MAX / 100);
+            std::thread::sleep(MEMORY_RELEASE_TIMEOUT / 100);
         }
         self.bulk.leak_lingering_memory();
     }

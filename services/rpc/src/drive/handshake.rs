@@ -47,7 +47,7 @@ pub(crate) struct Handshake {
     segment: Option<Segment>,
     role: HandshakeRole,
     /// Encoded [`Hello`] and nonce that this end has sent.
-    own: [u8; OPENING_BYTES],
+    own_opening: [u8; OPENING_BYTES],
     received: [u8; HANDSHAKE_BYTES],
     received_bytes: usize,
     needed_bytes: usize,
@@ -101,8 +101,8 @@ impl Handshake {
         security: &Security,
     ) -> Result<Self, CloseReason> {
         check_peer_user(wire.fd(), &address, config)?;
-        let mut own = [0; OPENING_BYTES];
-        let (own_hello, own_nonce) = own.split_at_mut(HELLO_BYTES);
+        let mut own_opening = [0; OPENING_BYTES];
+        let (own_hello, own_nonce) = own_opening.split_at_mut(HELLO_BYTES);
         own_hello.copy_from_slice(&hello(config, &address, security).encode());
         if security.secret_for_address(&address).is_some() {
             fill_with_random(own_nonce).map_err(CloseReason::from_system_call("getrandom"))?;
@@ -112,7 +112,7 @@ impl Handshake {
             address,
             segment: None,
             role,
-            own,
+            own_opening,
             received: [0; HANDSHAKE_BYTES],
             received_bytes: 0,
             needed_bytes: HELLO_BYTES,
@@ -150,7 +150,7 @@ impl Handshake {
                 SegmentError::NotSealed => refused("fcntl")(Errno::PERM),
             })?;
             handshake.segment = Some(segment);
-            let own = &handshake.own[..HELLO_BYTES];
+            let own = &handshake.own_opening[..HELLO_BYTES];
             match socket::send_fds(handshake.fd(), own, &[file.as_fd()]) {
                 Ok(HELLO_BYTES) => {}
                 Ok(_) => return Err(refused("sendmsg")(Errno::NOBUFS)),
@@ -174,7 +174,7 @@ impl Handshake {
         security: &Security,
     ) -> Result<bool, CloseReason> {
         if self.refused.is_none() {
-            match self.proceed(config, security) {
+            match self.receive_and_run_stages(config, security) {
                 // Only these reasons are explained, and only by the acceptor: the connector's
                 // application gets the error.
                 Err(why @ (CloseReason::Authentication(_) | CloseReason::Tls(_)))
@@ -202,15 +202,20 @@ impl Handshake {
                 Ok(0) | Err(_) => break,
             }
         }
-        Err(self.timeout_error())
+        Err(self.take_failure())
     }
 
-    /// Returns the error with which this handshake fails at its deadline.
-    pub(crate) fn timeout_error(&mut self) -> CloseReason {
+    /// Returns the reason for closing this connection if the peer does not close it in time: the refusal that was sent to the
+    /// peer, or else the handshake timeout.
+    pub(crate) fn take_failure(&mut self) -> CloseReason {
         self.refused.take().unwrap_or(CloseReason::HandshakeTimeout)
     }
 
-    fn proceed(&mut self, config: &Config, security: &Security) -> Result<bool, CloseReason> {
+    fn receive_and_run_stages(
+        &mut self,
+        config: &Config,
+        security: &Security,
+    ) -> Result<bool, CloseReason> {
         self.wire.flush()?;
         loop {
             while self.received_bytes < self.needed_bytes {
@@ -311,7 +316,7 @@ impl Handshake {
     /// Returns the bytes that the connector sent before the proofs.
     fn connector_opening(&self) -> &[u8] {
         match self.role {
-            HandshakeRole::Connector => &self.own,
+            HandshakeRole::Connector => &self.own_opening,
             HandshakeRole::Acceptor => &self.received[..OPENING_BYTES],
         }
     }
@@ -320,7 +325,7 @@ impl Handshake {
     fn acceptor_opening(&self) -> &[u8] {
         match self.role {
             HandshakeRole::Connector => &self.received[..OPENING_BYTES],
-            HandshakeRole::Acceptor => &self.own,
+            HandshakeRole::Acceptor => &self.own_opening,
         }
     }
 
@@ -397,7 +402,7 @@ impl Handshake {
 
     /// Sends the hello, with its nonce if there is a secret.
     fn send_opening(&mut self, security: &Security) -> Result<(), CloseReason> {
-        let own = self.own;
+        let own = self.own_opening;
         match security.secret_for_address(&self.address) {
             Some(_) => self.send(&own),
             None => self.send(&own[..HELLO_BYTES]),

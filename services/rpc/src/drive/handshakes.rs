@@ -22,14 +22,14 @@ enum Stage {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct PendingConnection {
     stage: Stage,
     /// IP address of the peer, for a connection accepted over TCP.
-    remote: Option<IpAddr>,
+    remote_ip: Option<IpAddr>,
     deadline_ns: u64,
 }
 
-impl Entry {
+impl PendingConnection {
     /// Returns `true` if this endpoint initiated the connection.
     fn is_outgoing(&self) -> bool {
         match &self.stage {
@@ -57,7 +57,7 @@ pub(crate) struct FinishedHandshake {
 /// Handshakes under way, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
-    entries: Vec<Option<Entry>>,
+    entries: Vec<Option<PendingConnection>>,
     /// Results of connections that this endpoint initiated, by their number.
     results: Vec<(u32, Result<PeerKey, EndpointError>)>,
 }
@@ -72,7 +72,7 @@ impl Handshakes {
         self.entries.len()
     }
 
-    /// Returns an unused number: neither of a handshake nor of a result that was not returned yet.
+    /// Returns a number that neither a handshake has nor a result that was not returned yet.
     fn free_number(&self) -> Result<u32, Errno> {
         let has_result = |at: usize| self.results.iter().any(|(it, _)| *it as usize == at);
         let is_free = |at: usize| self.entries.get(at).is_none_or(Option::is_none);
@@ -80,7 +80,7 @@ impl Handshakes {
         u32::try_from(number).map_err(|_| Errno::MFILE)
     }
 
-    fn insert(&mut self, number: u32, entry: Entry) {
+    fn insert(&mut self, number: u32, entry: PendingConnection) {
         let at = number as usize;
         if at >= self.entries.len() {
             self.entries.resize_with(at + 1, || None);
@@ -101,7 +101,7 @@ impl Handshakes {
         let stage = Stage::Connecting(ConnectAttempt::new(address)?);
         let failed = |errno| system_call_error("socket", address, errno);
         let number = self.free_number().map_err(failed)?;
-        self.insert(number, Entry { stage, remote: None, deadline_ns });
+        self.insert(number, PendingConnection { stage, remote_ip: None, deadline_ns });
         Ok(number)
     }
 
@@ -135,7 +135,7 @@ impl Handshakes {
     fn register(
         &mut self,
         handshake: Handshake,
-        remote: Option<IpAddr>,
+        remote_ip: Option<IpAddr>,
         deadline_ns: u64,
         poll: &Poll,
     ) -> Result<u32, Errno> {
@@ -143,7 +143,11 @@ impl Handshakes {
         poll.add(handshake.fd(), EventSource::Handshake(number))?;
         self.insert(
             number,
-            Entry { stage: Stage::Handshake(Box::new(handshake)), remote, deadline_ns },
+            PendingConnection {
+                stage: Stage::Handshake(Box::new(handshake)),
+                remote_ip,
+                deadline_ns,
+            },
         );
         Ok(number)
     }
@@ -160,7 +164,7 @@ impl Handshakes {
             let connected = connecting.advance(poll, EventSource::Handshake(number), now_ns);
             let handshake = connected.transpose()?.and_then(|fd| {
                 let address = connecting.address();
-                let wire = security.connect_wire(fd, address)?;
+                let wire = security.new_connector_wire(fd, address)?;
                 Handshake::new_connector(wire, address.clone(), config, security)
             });
             match handshake {
@@ -185,7 +189,7 @@ impl Handshakes {
         Some(FinishedHandshake { number, connected_to, result: result.map(|()| *handshake) })
     }
 
-    fn remove(&mut self, number: u32) -> Option<Entry> {
+    fn remove(&mut self, number: u32) -> Option<PendingConnection> {
         let entry = self.entries.get_mut(number as usize)?.take();
         while let Some(None) = self.entries.last() {
             self.entries.pop();
@@ -220,7 +224,7 @@ impl Handshakes {
 
     /// Returns the time of the earliest deadline or connection attempt, in ns.
     pub(crate) fn next_ns(&self) -> Option<u64> {
-        let next_ns = |entry: &Entry| match &entry.stage {
+        let next_ns = |entry: &PendingConnection| match &entry.stage {
             Stage::Connecting(connecting) => connecting.retry_at_ns.min(entry.deadline_ns),
             Stage::Handshake(_) => entry.deadline_ns,
         };
@@ -229,14 +233,15 @@ impl Handshakes {
 
     /// Returns the numbers of the handshakes whose next connection attempt is due.
     pub(crate) fn due_attempts(&self, now_ns: u64) -> Vec<u32> {
-        let is_due = |entry: &Entry| matches!(&entry.stage, Stage::Connecting(it) if it.retry_at_ns <= now_ns);
+        let is_due = |entry: &PendingConnection| matches!(&entry.stage, Stage::Connecting(it) if it.retry_at_ns <= now_ns);
         let entries = (0..).zip(&self.entries);
         entries.filter(|it| it.1.as_ref().is_some_and(is_due)).map(|it| it.0).collect()
     }
 
     /// Removes and returns a handshake whose deadline has passed.
     pub(crate) fn pop_timed_out(&mut self, now_ns: u64) -> Option<FinishedHandshake> {
-        let is_late = |it: &Option<Entry>| it.as_ref().is_some_and(|it| it.deadline_ns <= now_ns);
+        let is_late =
+            |it: &Option<PendingConnection>| it.as_ref().is_some_and(|it| it.deadline_ns <= now_ns);
         // A table of fewer than 2^32 entries.
         let number = self.entries.iter().rposition(is_late)? as u32;
         let entry = self.remove(number)?;
@@ -249,7 +254,7 @@ impl Handshakes {
             Stage::Handshake(mut handshake) => Some(FinishedHandshake {
                 number,
                 connected_to,
-                result: Err(handshake.timeout_error()),
+                result: Err(handshake.take_failure()),
             }),
         }
     }
@@ -271,7 +276,7 @@ impl Handshakes {
         for (number, entry) in (0..).zip(&self.entries) {
             let Some(entry) = entry.as_ref().filter(|it| !it.is_outgoing()) else { continue };
             let oldest = Reverse((entry.deadline_ns, number));
-            let its = by_remote.entry(entry.remote).or_insert((0, oldest));
+            let its = by_remote.entry(entry.remote_ip).or_insert((0, oldest));
             (its.0, its.1) = (its.0 + 1, its.1.max(oldest));
             count += 1;
         }
@@ -325,7 +330,7 @@ mod tests {
         // A sixteenth of the timeout is 100 ms.
         assert_eq!(handshakes.make_room(&config, 199 * MS), Err(200 * MS));
         assert_eq!(handshakes.make_room(&config, 200 * MS), Ok(true));
-        let left: Vec<_> = handshakes.entries.iter().flatten().map(|it| it.remote).collect();
+        let left: Vec<_> = handshakes.entries.iter().flatten().map(|it| it.remote_ip).collect();
         assert_eq!(left, [other, one]);
         assert_eq!(handshakes.make_room(&config, 200 * MS), Ok(false));
     }

@@ -16,7 +16,7 @@ pub(crate) enum PostedRequest<E> {
     Call(PostedCall),
     /// Request to cancel the call that would set this answer.
     Cancel(Arc<Answer>),
-    Errand(E),
+    Closure(E),
 }
 
 /// Call that another thread has started.
@@ -31,7 +31,7 @@ pub(crate) struct PostedCall {
 /// Queue from other threads to an endpoint.
 pub(crate) struct Inbox<E> {
     mailbox: Mailbox<PoolAnswer, PostedRequest<E>>,
-    event: OwnedFd,
+    eventfd: OwnedFd,
     /// Maximum number of queued calls and closures of other threads.
     posts_max: usize,
 }
@@ -39,16 +39,16 @@ pub(crate) struct Inbox<E> {
 impl<E> Inbox<E> {
     pub(crate) fn new(posts_max: usize) -> Result<Self, Errno> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { mailbox: Mailbox::new(), event, posts_max })
+        Ok(Self { mailbox: Mailbox::new(), eventfd: event, posts_max })
     }
 
     /// Returns the eventfd that wakes the endpoint's thread.
     pub(crate) fn wake_eventfd(&self) -> &OwnedFd {
-        &self.event
+        &self.eventfd
     }
 
     pub(crate) fn push_answer(&self, answer: PoolAnswer) {
-        self.notify(self.mailbox.push_answer(answer));
+        self.wake_if_asleep(self.mailbox.push_answer(answer));
     }
 
     /// Starts to accept posts of other threads.
@@ -81,18 +81,18 @@ impl<E> Inbox<E> {
             PostError::Full => CallError::Full,
             PostError::Closed => CallError::EndpointStopped,
         })?;
-        self.notify(receiver);
+        self.wake_if_asleep(receiver);
         Ok(())
     }
 
     pub(crate) fn request_stop(&self) {
-        self.notify(self.mailbox.request_stop());
+        self.wake_if_asleep(self.mailbox.request_stop());
     }
 
-    fn notify(&self, receiver: ReceiverState) {
+    fn wake_if_asleep(&self, receiver: ReceiverState) {
         if receiver == ReceiverState::Asleep {
             // write() fails only if the eventfd's counter is at its maximum: then a wake-up is already pending.
-            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+            let _ = rustix::io::write(&self.eventfd, &1u64.to_ne_bytes());
         }
     }
 

@@ -199,7 +199,7 @@ pub(crate) struct SendQueue {
 }
 
 /// Maximum capacity that a queue retains when it is empty, in bytes.
-const KEPT_BYTES: usize = 1 << 16;
+const KEPT_BYTES_MAX: usize = 1 << 16;
 
 impl SendQueue {
     pub(crate) fn is_empty(&self) -> bool {
@@ -230,7 +230,7 @@ impl SendQueue {
         if self.is_empty() {
             self.start = 0;
             self.bytes.clear();
-            if self.bytes.capacity() > KEPT_BYTES {
+            if self.bytes.capacity() > KEPT_BYTES_MAX {
                 self.bytes = Vec::new();
             }
         } else if self.start > self.bytes.len() / 2 {

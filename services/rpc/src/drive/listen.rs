@@ -35,7 +35,7 @@ pub(crate) struct Listener {
 struct SocketFile {
     path: String,
     /// Device and inode numbers of the socket's file; `None` before it is created.
-    made: Option<(u64, u64)>,
+    created_file_id: Option<(u64, u64)>,
     _lock: OwnedFd,
 }
 
@@ -54,16 +54,18 @@ impl SocketFile {
             )?;
             // The last owner may have removed the lock file between these two calls; another file
             // may be locked there by now.
-            if fstat(&lock).map(|it| identity(&it))
-                == lstat(lock_path.as_str()).map(|it| identity(&it))
+            if fstat(&lock).map(|it| file_identity(&it))
+                == lstat(lock_path.as_str()).map(|it| file_identity(&it))
             {
-                return Ok(Self { path: path.into(), made: None, _lock: lock });
+                return Ok(Self { path: path.into(), created_file_id: None, _lock: lock });
             }
         }
     }
 
     fn remove_if_ours(&self) {
-        if lstat(self.path.as_str()).is_ok_and(|it| Some(identity(&it)) == self.made) {
+        if lstat(self.path.as_str())
+            .is_ok_and(|it| Some(file_identity(&it)) == self.created_file_id)
+        {
             // An error means that another process has removed the file, so there is nothing to do.
             let _ = unlink(self.path.as_str());
         }
@@ -84,7 +86,7 @@ fn lock_path(path: &str) -> String {
 }
 
 /// Returns the device and inode numbers of a file.
-fn identity(of: &Stat) -> (u64, u64) {
+fn file_identity(of: &Stat) -> (u64, u64) {
     (of.st_dev, of.st_ino)
 }
 
@@ -148,7 +150,7 @@ pub(crate) fn listen(address: &Address) -> Result<Listener, EndpointError> {
     }
     net::bind(&fd, &at).map_err(system_call_error("bind", &address))?;
     if let Some(file) = &mut file {
-        file.made = lstat(file.path.as_str()).ok().map(|it| identity(&it));
+        file.created_file_id = lstat(file.path.as_str()).ok().map(|it| file_identity(&it));
     }
     net::listen(&fd, BACKLOG).map_err(system_call_error("listen", &address))?;
     Ok(Listener { fd, address, _file: file })

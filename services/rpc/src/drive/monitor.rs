@@ -1,6 +1,6 @@
 //! Statistics of calls by procedure, and the observer of single calls.
 
-use super::hooks::{CallOutcome, CallRole};
+use super::call_monitor::{CallOutcome, CallRole};
 use crate::clock;
 use crate::engine::{Method, PeerKey};
 use hdrhistogram::Histogram;
@@ -11,7 +11,7 @@ use std::fmt;
 /// Maximum latency that the histograms record, in ns: an hour. Longer calls count as an hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 /// Number of significant decimal digits of recorded latencies.
-const DIGITS: u8 = 2;
+const SIGNIFICANT_DIGITS: u8 = 2;
 
 /// Completed call of this endpoint, as passed to an observer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +102,7 @@ struct CallCounts {
 
 /// Key of a call that has started. The role is part of the key because caller and server may be the same endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Key {
+struct CallKey {
     side: CallRole,
     peer: PeerKey,
     call: u64,
@@ -112,13 +112,13 @@ struct Key {
 struct ActiveCall {
     method: Method,
     arguments_bytes: usize,
-    at_ticks: u64,
+    started_ticks: u64,
 }
 
 /// Statistics of calls, and the calls under way.
 #[derive(Default)]
 pub(crate) struct Monitor {
-    under_way: HashMap<Key, ActiveCall>,
+    under_way: HashMap<CallKey, ActiveCall>,
     calls: HashMap<(CallRole, Method), CallCounts>,
     names: HashMap<Method, String>,
     observer: Option<Box<Observer>>,
@@ -149,9 +149,9 @@ impl Monitor {
         method: u64,
         bytes: usize,
     ) {
-        let (method, at_ticks) = (Method::from_word(method), clock::ticks());
-        let begun = ActiveCall { method, arguments_bytes: bytes, at_ticks };
-        self.under_way.insert(Key { side, peer, call }, begun);
+        let (method, started_ticks) = (Method::from_word(method), clock::ticks());
+        let begun = ActiveCall { method, arguments_bytes: bytes, started_ticks };
+        self.under_way.insert(CallKey { side, peer, call }, begun);
     }
 
     /// Records that a call was completed. Has no effect if its start was not recorded.
@@ -164,21 +164,21 @@ impl Monitor {
         bytes: usize,
         ending: CallOutcome,
     ) {
-        let Some(begun) = self.under_way.remove(&Key { side, peer, call }) else { return };
-        self.count(side, peer, begun, bytes, ending);
+        let Some(begun) = self.under_way.remove(&CallKey { side, peer, call }) else { return };
+        self.count_call(side, peer, begun, bytes, ending);
     }
 
     /// Records that all calls over a closed connection have failed.
     #[cold]
     pub(crate) fn remove_peer(&mut self, peer: PeerKey) {
-        let ended: Vec<Key> =
+        let ended: Vec<CallKey> =
             self.under_way.keys().filter(|key| key.peer == peer).copied().collect();
-        for Key { side, peer, call } in ended {
+        for CallKey { side, peer, call } in ended {
             self.record_end(side, peer, call, 0, CallOutcome::Disconnected);
         }
     }
 
-    fn count(
+    fn count_call(
         &mut self,
         side: CallRole,
         peer: PeerKey,
@@ -186,16 +186,17 @@ impl Monitor {
         bytes: usize,
         ending: CallOutcome,
     ) {
-        let ActiveCall { method, arguments_bytes, at_ticks } = begun;
-        let took_ns = clock::ns_from_ticks(clock::ticks().saturating_sub(at_ticks));
+        let ActiveCall { method, arguments_bytes, started_ticks } = begun;
+        let took_ns = clock::ns_from_ticks(clock::ticks().saturating_sub(started_ticks));
         let calls = self.calls.entry((side, method)).or_insert_with(|| CallCounts {
             failed_count: 0,
             arguments_bytes: 0,
             result_bytes: 0,
             // These constants are valid bounds for the histogram.
-            latencies: Histogram::new_with_bounds(1, LATENCY_NS_MAX, DIGITS).unwrap_or_else(|_| {
-                unreachable!("the constant bounds of a histogram were refused")
-            }),
+            latencies: Histogram::new_with_bounds(1, LATENCY_NS_MAX, SIGNIFICANT_DIGITS)
+                .unwrap_or_else(|_| {
+                    unreachable!("the constant bounds of a histogram were refused")
+                }),
         });
         calls.failed_count += u64::from(ending != CallOutcome::Result);
         calls.arguments_bytes += arguments_bytes as u64;

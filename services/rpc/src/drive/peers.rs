@@ -18,12 +18,12 @@ use std::os::fd::OwnedFd;
 /// Maximum number of streams that a spinning endpoint reads without asking epoll which of them are ready.
 pub(crate) const EAGER_STREAMS_MAX: usize = 4;
 /// Minimum number of streams with which epoll reports all of them.
-const FEW_STREAMS_EXCEEDED: usize = EAGER_STREAMS_MAX + 1;
+const EPOLL_STREAMS_MIN: usize = EAGER_STREAMS_MAX + 1;
 /// Maximum number of consecutive sweeps that may find the same frame incomplete.
 pub(crate) const STALLED_SWEEPS_MAX: u32 = 8;
 /// Number of bytes that a deferred request counts as, in addition to its body.
-const REQUEST_BYTES: usize = 128;
-const _: () = assert!(size_of::<DeferredRequest>() <= REQUEST_BYTES / 2);
+const REQUEST_OVERHEAD_BYTES: usize = 128;
+const _: () = assert!(size_of::<DeferredRequest>() <= REQUEST_OVERHEAD_BYTES / 2);
 
 #[derive(Debug)]
 pub(crate) struct DeferredRequest {
@@ -38,12 +38,12 @@ pub(crate) struct PeerSlot {
     pub(crate) message_bytes_max: usize,
     is_in_shared_memory: bool,
     /// `true` if the socket is in the epoll set.
-    pub(crate) in_epoll: bool,
+    pub(crate) is_in_epoll: bool,
     pub(crate) deferred: Backlog<DeferredRequest>,
     /// `true` if the peer is in `Peers::scheduled`.
     is_scheduled: bool,
-    /// Process descriptor of a Unix socket's peer, watched as long as the connection lasts: a child
-    /// that the peer has forked may hold the socket open after the peer has exited.
+    /// Process descriptor of a Unix socket's peer, watched as long as the connection lasts, because a child that
+    /// the peer has forked may hold the socket open after the peer has exited.
     process: Option<OwnedFd>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct ClosedPeer {
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     pub(crate) slots: Vec<PeerSlot>,
-    free: Vec<u32>,
+    free_slots: Vec<u32>,
     /// Slots of the connected peers.
     pub(crate) active: Vec<u32>,
     /// Bitmap by slot of the peers that may have sent data: set for peers in shared memory as long
@@ -71,7 +71,7 @@ pub(crate) struct Peers {
     receivable: Vec<u64>,
     pub(crate) streams_count: usize,
     /// `true` if some peer may have frames queued for sending.
-    pub(crate) any_queued: bool,
+    pub(crate) has_queued_frames: bool,
     /// `true` if queued frames must be sent at the end of this iteration.
     is_flush_due: bool,
     /// Peers with deferred requests that may be handled now, each once.
@@ -169,13 +169,13 @@ impl Peers {
         if self.active.len() >= config.peers_max as usize {
             return Err(CloseReason::ClosedLocally);
         }
-        let slot = self.free.pop().unwrap_or_else(|| {
+        let slot = self.free_slots.pop().unwrap_or_else(|| {
             self.slots.push(PeerSlot {
                 generation: 0,
                 link: None,
                 message_bytes_max: 0,
                 is_in_shared_memory: false,
-                in_epoll: true,
+                is_in_epoll: true,
                 deferred: Backlog::default(),
                 is_scheduled: false,
                 process: None,
@@ -188,11 +188,11 @@ impl Peers {
             Ok(()) => handshake.complete(config, security),
             Err(errno) => Err(CloseReason::SystemCall { call: "epoll_ctl", errno }),
         };
-        let mut agreed = agreed.inspect_err(|_| self.free.push(slot))?;
+        let mut agreed = agreed.inspect_err(|_| self.free_slots.push(slot))?;
         let at = &mut self.slots[slot as usize];
         at.is_in_shared_memory = agreed.link.is_in_shared_memory();
         at.message_bytes_max = agreed.message_bytes_max as usize;
-        at.in_epoll = true;
+        at.is_in_epoll = true;
         at.process = watched_process(poll, &agreed.link, key);
         if at.process.is_some() {
             // If this fails, this connection is never waited for in a read.
@@ -200,7 +200,7 @@ impl Peers {
         }
         let is_in_shared_memory = at.is_in_shared_memory;
         self.streams_count += usize::from(!is_in_shared_memory);
-        self.any_queued |= agreed.link.queued_bytes() > 0;
+        self.has_queued_frames |= agreed.link.queued_bytes() > 0;
         at.link = Some(agreed.link);
         // The first frame may have arrived during the handshake.
         self.set_receivable(slot);
@@ -220,7 +220,7 @@ impl Peers {
         let reads = self.streams_count <= EAGER_STREAMS_MAX;
         let concerned = match self.streams_count {
             ..=EAGER_STREAMS_MAX => std::slice::from_ref(&newest),
-            FEW_STREAMS_EXCEEDED => &self.active[..],
+            EPOLL_STREAMS_MIN => &self.active[..],
             // Epoll reports all of them already.
             _ => return,
         };
@@ -228,13 +228,13 @@ impl Peers {
         for &slot in concerned {
             let key = self.slot_key(slot);
             let at = &mut self.slots[slot as usize];
-            let Some(link) = at.link.as_ref().filter(|_| at.in_epoll == reads) else { continue };
+            let Some(link) = at.link.as_ref().filter(|_| at.is_in_epoll == reads) else { continue };
             let changed = match reads {
                 true => poll.remove(link.socket()),
                 false => poll.add(link.socket(), EventSource::Peer(key)),
             };
             match changed {
-                Ok(()) => at.in_epoll = !reads,
+                Ok(()) => at.is_in_epoll = !reads,
                 Err(errno) => lost.push((key, errno)),
             }
         }
@@ -267,7 +267,7 @@ impl Peers {
         self.streams_count -= usize::from(!at.is_in_shared_memory);
         self.clear_receivable(peer.slot);
         self.active.retain(|&it| it != peer.slot);
-        self.free.push(peer.slot);
+        self.free_slots.push(peer.slot);
     }
 
     #[inline]
@@ -356,7 +356,7 @@ impl Peers {
         match link.send(header, body) {
             Ok(()) => {
                 if link.queued_bytes() > 0 {
-                    self.any_queued = true;
+                    self.has_queued_frames = true;
                 }
                 Ok(())
             }
@@ -386,7 +386,7 @@ impl Peers {
             return Err(CallError::TooLong { bytes, bytes_max });
         }
         let quarter_bytes = queued_bytes_max as usize / 4;
-        if self.any_queued
+        if self.has_queued_frames
             && at.link.as_ref().is_some_and(|link| link.queued_bytes() > quarter_bytes)
         {
             return Err(CallError::Full);
@@ -398,7 +398,7 @@ impl Peers {
     /// are sent in the next ones.
     pub(crate) fn request_flush(&mut self) {
         self.is_flush_due = true;
-        self.any_queued = true;
+        self.has_queued_frames = true;
     }
 
     #[inline]
@@ -410,12 +410,12 @@ impl Peers {
     pub(crate) fn flush(&mut self, peer: PeerKey) -> bool {
         let Some(at) = self.slots.get_mut(peer.slot as usize) else { return false };
         let Some(link) = at.link.as_mut().filter(|it| it.queued_bytes() > 0) else { return false };
-        if !at.in_epoll {
+        if !at.is_in_epoll {
             link.on_ready();
         }
         match link.flush() {
             Ok(went) => {
-                self.any_queued |= link.queued_bytes() > 0;
+                self.has_queued_frames |= link.queued_bytes() > 0;
                 if link.has_hung_up() {
                     self.set_receivable(peer.slot);
                 }
@@ -431,7 +431,7 @@ impl Peers {
     // Deferred requests.
 
     /// Returns `true` if so many bytes are queued for that peer that its requests must wait. Answers of the peer are
-    /// still read: otherwise two choked endpoints could block each other for ever.
+    /// still read, because otherwise two endpoints with full send queues could block each other for ever.
     pub(crate) fn should_defer_requests(&mut self, peer: PeerKey, queued_bytes_max: u32) -> bool {
         self.queued_bytes(peer) > queued_bytes_max as usize / 2
     }
@@ -451,7 +451,7 @@ impl Peers {
         queued_bytes_max: u32,
     ) -> bool {
         let deferred = &mut self.slots[peer.slot as usize].deferred;
-        let bytes = body.len() + REQUEST_BYTES;
+        let bytes = body.len() + REQUEST_OVERHEAD_BYTES;
         if deferred.queued_bytes() + bytes > queued_bytes_max as usize {
             return false;
         }
@@ -462,7 +462,7 @@ impl Peers {
         true
     }
 
-    /// Schedules the deferred requests of that peer, if there are any and the peer is not choked.
+    /// Schedules the deferred requests of that peer, if there are any and they need not wait for the peer to read.
     pub(crate) fn schedule(&mut self, peer: PeerKey, queued_bytes_max: u32) {
         if self.should_defer_requests(peer, queued_bytes_max) {
             return; // This function is called again when queued bytes were sent.
@@ -490,7 +490,7 @@ impl Peers {
         Some(peer)
     }
 
-    /// Removes and returns the oldest deferred request of a peer that is connected and not choked.
+    /// Removes and returns the oldest deferred request of a connected peer, unless its requests must wait.
     pub(crate) fn pop_deferred(
         &mut self,
         peer: PeerKey,

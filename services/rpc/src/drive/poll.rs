@@ -26,10 +26,10 @@ pub(crate) enum EventSource {
 const TAG_SHIFT: u32 = 62;
 /// Low bits of the packed value of [`EventSource::Signal`]; those of [`EventSource::Inbox`] are 0.
 #[cfg(feature = "signal-dump")]
-const SIGNAL: u32 = 1;
+const SIGNAL_LOW_BITS: u32 = 1;
 /// Bit that distinguishes the packed value of [`EventSource::Process`] from [`EventSource::Inbox`],
 /// which has the same tag. The generation and SLOT_BITS bits of the slot are below it.
-const PROCESS: u64 = 1 << 61;
+const PROCESS_BIT: u64 = 1 << 61;
 const SLOT_BITS: u32 = 21;
 const _: () = assert!(PEERS_MAX_LIMIT < 1 << SLOT_BITS && SLOT_BITS + (TAG_SHIFT - 32) <= 61);
 /// Mask of the bits of a peer's generation that fit the packed value of an event source.
@@ -43,11 +43,11 @@ impl EventSource {
             }
             EventSource::Process(PeerKey { slot, generation }) => {
                 let generation = u64::from(generation & GENERATION_MASK);
-                1 << TAG_SHIFT | PROCESS | generation << SLOT_BITS | u64::from(slot)
+                1 << TAG_SHIFT | PROCESS_BIT | generation << SLOT_BITS | u64::from(slot)
             }
             EventSource::Inbox => 1 << TAG_SHIFT,
             #[cfg(feature = "signal-dump")]
-            EventSource::Signal => 1 << TAG_SHIFT | u64::from(SIGNAL),
+            EventSource::Signal => 1 << TAG_SHIFT | u64::from(SIGNAL_LOW_BITS),
             EventSource::Listener(number) => 2 << TAG_SHIFT | u64::from(number),
             EventSource::Handshake(number) => 3 << TAG_SHIFT | u64::from(number),
         }
@@ -61,12 +61,12 @@ impl EventSource {
                 slot: low,
                 generation: (packed >> 32) as u32 & GENERATION_MASK,
             }),
-            1 if packed & PROCESS != 0 => EventSource::Process(PeerKey {
+            1 if packed & PROCESS_BIT != 0 => EventSource::Process(PeerKey {
                 slot: low & ((1 << SLOT_BITS) - 1),
                 generation: (packed >> SLOT_BITS) as u32 & GENERATION_MASK,
             }),
             #[cfg(feature = "signal-dump")]
-            1 if low == SIGNAL => EventSource::Signal,
+            1 if low == SIGNAL_LOW_BITS => EventSource::Signal,
             1 => EventSource::Inbox,
             2 => EventSource::Listener(low),
             _ => EventSource::Handshake(low),

@@ -12,8 +12,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Maximum number of waiting requests of a peer, as a multiple of the free slots left for others.
-const FREE_SLOTS_MULTIPLE: usize = 4;
+/// Maximum number of waiting requests of one peer for each free slot of the pool's queue.
+const REQUESTS_PER_FREE_SLOT_MAX: usize = 4;
 
 /// Handler for the pool: appends the result, or the text of a refusal, to the vector.
 pub(crate) type PooledHandler = dyn Fn(&[u8], &mut Vec<u8>) -> Result<(), Refusal> + Send + Sync;
@@ -44,12 +44,12 @@ struct PoolQueue {
     scheduled: VecDeque<PeerKey>,
     jobs_count: usize,
     /// Total size of the jobs and their arguments, in bytes.
-    bytes: usize,
+    jobs_bytes: usize,
     /// Number of fibers, each of which has a stack even if its request was withdrawn; 0 if the pool uses threads.
     fibers_count: usize,
     /// Number of fibers that have not started to handle a request yet.
     #[cfg(feature = "fibers")]
-    fresh_fibers_count: usize,
+    unstarted_fibers_count: usize,
     is_stopped: bool,
 }
 
@@ -79,22 +79,22 @@ impl PoolJob {
 }
 
 impl PoolQueue {
-    fn put(&mut self, job: PoolJob, choked_bytes: usize) -> u64 {
+    fn push(&mut self, job: PoolJob, pause_above_bytes: usize) -> u64 {
         let (peer, bytes) = (job.peer, job.bytes());
         let call = (!job.one_way).then_some(job.call);
         self.jobs_count += 1;
-        self.bytes += bytes;
+        self.jobs_bytes += bytes;
         let position = self.peers.entry(peer).or_default().jobs.push(call, bytes, job);
-        self.schedule(peer, choked_bytes);
+        self.schedule(peer, pause_above_bytes);
         position
     }
 
-    /// Schedules a request of that peer, if it has one and reads its answers. Returns `true` if the
+    /// Schedules a request of that peer, if the peer has a waiting request and reads its answers. Returns `true` if the
     /// peer was not scheduled before and is now.
-    fn schedule(&mut self, peer: PeerKey, choked_bytes: usize) -> bool {
+    fn schedule(&mut self, peer: PeerKey, pause_above_bytes: usize) -> bool {
         let Some(its) = self.peers.get_mut(&peer) else { return false };
         let begins =
-            !its.is_scheduled && !its.jobs.is_empty() && its.unsent_bytes() <= choked_bytes;
+            !its.is_scheduled && !its.jobs.is_empty() && its.unsent_bytes() <= pause_above_bytes;
         if begins {
             its.is_scheduled = true;
             self.scheduled.push_back(peer);
@@ -102,34 +102,35 @@ impl PoolQueue {
         begins
     }
 
-    fn next_job(&mut self, choked_bytes: usize) -> Option<PoolJob> {
+    fn next_job(&mut self, pause_above_bytes: usize) -> Option<PoolJob> {
         loop {
             let peer = self.scheduled.pop_front()?;
             let Some(its) = self.peers.get_mut(&peer) else { continue };
             its.is_scheduled = false;
-            if its.unsent_bytes() > choked_bytes {
+            if its.unsent_bytes() > pause_above_bytes {
                 continue; // update_unsent_bytes() schedules the peer when it has read answers.
             }
             let Some(job) = its.jobs.pop() else { continue };
-            self.took(&job);
-            self.schedule(peer, choked_bytes);
+            self.subtract_job(&job);
+            self.schedule(peer, pause_above_bytes);
             return Some(job);
         }
     }
 
-    fn took(&mut self, job: &PoolJob) {
+    fn subtract_job(&mut self, job: &PoolJob) {
         self.jobs_count -= 1;
-        self.bytes -= job.bytes();
+        self.jobs_bytes -= job.bytes();
     }
 }
 
+/// State that the pool shares with its threads or fibers.
 struct PoolShared {
     queue: Mutex<PoolQueue>,
     has_work: Condvar,
     /// Passes an answer to the endpoint's thread.
     deliver: Box<dyn Fn(PoolAnswer) + Send + Sync>,
     /// Number of a peer's unsent answer bytes above which none of its requests is started.
-    choked_bytes: usize,
+    pause_above_bytes: usize,
     /// Number of a peer's unsent answer bytes above which the answers of its running requests are dropped.
     unsent_bytes_max: usize,
 }
@@ -165,9 +166,9 @@ impl Pool {
         let Config { pool_threads, pool_queue_max, ref pool_cpus, .. } = *config;
         let (queue, has_work) = (Mutex::default(), Condvar::new());
         let unsent_bytes_max = config.queued_bytes_max as usize;
-        let choked_bytes = unsent_bytes_max / 2;
+        let pause_above_bytes = unsent_bytes_max / 2;
         let deliver = Box::new(deliver);
-        let shared = PoolShared { queue, has_work, deliver, choked_bytes, unsent_bytes_max };
+        let shared = PoolShared { queue, has_work, deliver, pause_above_bytes, unsent_bytes_max };
         let shared = Arc::new(shared);
         let queue_max = pool_queue_max as usize;
         let queue_bytes_max = config.pool_queue_bytes_max as usize;
@@ -211,29 +212,29 @@ impl Pool {
 
     /// Queues a request, or returns it if too many are queued.
     ///
-    /// A peer may have [`FREE_SLOTS_MULTIPLE`] times as many requests waiting as there are free slots (a
+    /// A peer may have [`REQUESTS_PER_FREE_SLOT_MAX`] times as many requests waiting as there are free slots (a
     /// dynamic threshold: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). So one
     /// peer takes at most four fifths of the queue, and others are served.
     pub(crate) fn push_job(&self, job: PoolJob) -> Result<(), PoolJob> {
         let mut queue = lock_ignoring_poison(&self.shared.queue);
         // The number of threads bounds running requests; fibers are as many as requests, so they count here.
         let room_count = self.queue_max.saturating_sub(queue.jobs_count.max(queue.fibers_count));
-        let room_bytes = self.queue_bytes_max.saturating_sub(queue.bytes);
+        let room_bytes = self.queue_bytes_max.saturating_sub(queue.jobs_bytes);
         let waiting = queue.peers.get(&job.peer).map(|it| (it.jobs.len(), it.jobs.queued_bytes()));
         let (peer_count, peer_bytes) = waiting.unwrap_or_default();
         let is_full = room_count == 0 || job.bytes() > room_bytes;
-        let has_too_many = peer_count >= room_count.saturating_mul(FREE_SLOTS_MULTIPLE)
-            || peer_bytes > room_bytes.saturating_mul(FREE_SLOTS_MULTIPLE);
+        let has_too_many = peer_count >= room_count.saturating_mul(REQUESTS_PER_FREE_SLOT_MAX)
+            || peer_bytes > room_bytes.saturating_mul(REQUESTS_PER_FREE_SLOT_MAX);
         if is_full || has_too_many {
             return Err(job);
         }
         let peer = job.peer;
-        let position = queue.put(job, self.shared.choked_bytes);
+        let position = queue.push(job, self.shared.pause_above_bytes);
         let Err(mut queue) = self.wake(queue, Condvar::notify_one) else { return Ok(()) };
         // Another fiber may have taken the request.
         let its = queue.peers.get_mut(&peer);
         let Some(job) = its.and_then(|it| it.jobs.remove(position)) else { return Ok(()) };
-        queue.took(&job);
+        queue.subtract_job(&job);
         Err(job)
     }
 
@@ -250,13 +251,13 @@ impl Pool {
         let Some(its) = queue.peers.get_mut(&peer) else { return Vec::new() };
         its.finished_bytes = its.finished_bytes.saturating_sub(taken_bytes);
         its.queued_bytes = queued_bytes;
-        if !queue.schedule(peer, self.shared.choked_bytes) {
+        if !queue.schedule(peer, self.shared.pause_above_bytes) {
             return Vec::new();
         }
-        // The fibers that were spawned for these requests have found the peer choked, and exited.
+        // The fibers that were spawned for these requests have found too many unsent answers, and exited.
         match self.wake(queue, Condvar::notify_all) {
             Ok(()) => Vec::new(),
-            Err(mut queue) => queue.withdraw(peer),
+            Err(mut queue) => queue.take_jobs_of(peer),
         }
     }
 
@@ -295,7 +296,7 @@ impl Pool {
         let mut queue = lock_ignoring_poison(&self.shared.queue);
         let its = queue.peers.get_mut(&peer);
         let job = its.and_then(|it| it.jobs.cancel(call));
-        job.iter().for_each(|job| queue.took(job));
+        job.iter().for_each(|job| queue.subtract_job(job));
         // Dropping the last request of a handler may drop what the handler owns, which must not happen under the lock.
         drop(queue);
         drop(job);
@@ -304,7 +305,7 @@ impl Pool {
     /// Removes the requests of a disconnected peer.
     pub(crate) fn remove_peer_jobs(&self, peer: PeerKey) {
         let mut queue = lock_ignoring_poison(&self.shared.queue);
-        let jobs = queue.withdraw(peer);
+        let jobs = queue.take_jobs_of(peer);
         queue.peers.remove(&peer);
         drop(queue);
         drop(jobs);
@@ -315,20 +316,20 @@ impl PoolQueue {
     #[cfg(feature = "fibers")]
     fn add_fiber(&mut self) {
         self.fibers_count += 1;
-        self.fresh_fibers_count += 1;
+        self.unstarted_fibers_count += 1;
     }
 
     /// Undoes add_fiber() for a fiber that could not be spawned.
     #[cfg(feature = "fibers")]
     fn drop_fiber(&mut self) {
         self.fibers_count -= 1;
-        self.fresh_fibers_count -= 1;
+        self.unstarted_fibers_count -= 1;
     }
 
-    fn withdraw(&mut self, peer: PeerKey) -> Vec<PoolJob> {
+    fn take_jobs_of(&mut self, peer: PeerKey) -> Vec<PoolJob> {
         let Some(its) = self.peers.get_mut(&peer) else { return Vec::new() };
         let jobs: Vec<PoolJob> = std::iter::from_fn(|| its.jobs.pop()).collect();
-        jobs.iter().for_each(|job| self.took(job));
+        jobs.iter().for_each(|job| self.subtract_job(job));
         jobs
     }
 }
@@ -359,7 +360,7 @@ fn run_worker(shared: &PoolShared) {
         if queue.is_stopped {
             return;
         }
-        let Some(job) = queue.next_job(shared.choked_bytes) else {
+        let Some(job) = queue.next_job(shared.pause_above_bytes) else {
             queue = shared.has_work.wait(queue).unwrap_or_else(PoisonError::into_inner);
             continue;
         };
@@ -369,15 +370,16 @@ fn run_worker(shared: &PoolShared) {
     }
 }
 
-/// Body of a fiber: handles one request, if there is one that was not withdrawn and whose peer reads its answers.
+/// Body of a fiber, which handles one waiting request of a peer that reads its answers, if there is one.
 #[cfg(feature = "fibers")]
 fn work_once(shared: &Arc<PoolShared>) {
     let mut queue = lock_ignoring_poison(&shared.queue);
-    queue.fresh_fibers_count -= 1;
+    queue.unstarted_fibers_count -= 1;
     loop {
-        let job = queue.next_job(shared.choked_bytes);
-        // The fibers of a choked peer have exited, so each fiber that starts provides for the next request.
-        let lacks_fiber = queue.fresh_fibers_count == 0 && !queue.scheduled.is_empty();
+        let job = queue.next_job(shared.pause_above_bytes);
+        // The fibers of a peer that does not read its answers have exited, so each fiber that starts provides for the
+        // next request.
+        let lacks_fiber = queue.unstarted_fibers_count == 0 && !queue.scheduled.is_empty();
         if lacks_fiber {
             queue.add_fiber();
         }

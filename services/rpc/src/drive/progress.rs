@@ -77,6 +77,7 @@ impl Endpoint {
     }
 }
 
+/// Guard that closes the inbox when the endpoint's thread exits.
 struct InboxCloser(Arc<CallbackInbox>);
 
 impl Drop for InboxCloser {
@@ -243,7 +244,7 @@ impl Caller {
         errand: impl FnOnce(&mut CallbackContext<'_>) -> T + Send + 'static,
     ) -> Result<T, CallError> {
         let (promise, answer) = new_promise();
-        self.inbox.post(PostedRequest::Errand(Box::new(move |moment| {
+        self.inbox.post(PostedRequest::Closure(Box::new(move |moment| {
             promise.set_result(Ok(Mutex::new(Some(errand(moment)))));
         })))?;
         match answer.wait_for_result() {

@@ -30,7 +30,7 @@ impl Security {
         }
         #[cfg(not(feature = "tls"))]
         if let Some(files) = &config.tls {
-            return Err(EndpointError::from_security_setup(&files.certificates, NO_FEATURE));
+            return Err(EndpointError::from_security_setup(&files.certificates, NO_TLS_FEATURE));
         }
         Ok(new)
     }
@@ -63,14 +63,18 @@ impl Security {
             }
             #[cfg(not(feature = "tls"))]
             Address::Tls(_) => {
-                Err(EndpointError::from_security_setup(&address.to_string(), NO_FEATURE))
+                Err(EndpointError::from_security_setup(&address.to_string(), NO_TLS_FEATURE))
             }
             _ => Ok(()),
         }
     }
 
     /// Returns the byte stream of an accepted connection: TLS or the plain socket, according to the address.
-    pub(crate) fn accept_wire(&self, fd: OwnedFd, address: &Address) -> Result<Wire, CloseReason> {
+    pub(crate) fn new_acceptor_wire(
+        &self,
+        fd: OwnedFd,
+        address: &Address,
+    ) -> Result<Wire, CloseReason> {
         match address {
             #[cfg(feature = "tls")]
             Address::Tls(_) => self.tls.new_server_session(fd).map(|tls| Wire::Tls(Box::new(tls))),
@@ -79,7 +83,7 @@ impl Security {
     }
 
     /// Returns the byte stream of an initiated connection: TLS or the plain socket, according to the address.
-    pub(crate) fn connect_wire(
+    pub(crate) fn new_connector_wire(
         &self,
         fd: OwnedFd,
         address: &Address,
@@ -94,7 +98,7 @@ impl Security {
             }
             #[cfg(not(feature = "tls"))]
             Address::Tls(_) => {
-                Err(EndpointError::from_security_setup(&address.to_string(), NO_FEATURE))
+                Err(EndpointError::from_security_setup(&address.to_string(), NO_TLS_FEATURE))
             }
             _ => Ok(Wire::Socket(fd)),
         }
@@ -102,7 +106,7 @@ impl Security {
 }
 
 #[cfg(not(feature = "tls"))]
-const NO_FEATURE: &str = "this program was built without the feature `tls` of handover-rpc";
+const NO_TLS_FEATURE: &str = "this program was built without the feature `tls` of handover-rpc";
 
 /// Checks that the user at the other end of a Unix socket, as reported by the kernel, is allowed.
 pub(crate) fn check_peer_user(

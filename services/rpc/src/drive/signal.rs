@@ -8,6 +8,7 @@ use std::fmt;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 
+/// Dump of the endpoint's state that a signal requests.
 pub(crate) struct SignalDump {
     id: SigId,
     /// Socket that receives one byte for each signal.

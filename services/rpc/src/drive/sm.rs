@@ -32,14 +32,14 @@ const FRESH_BYTES: u64 = 1 << 15;
 pub(crate) struct SharedMemoryLink {
     segment: Segment,
     /// Index of this end: 0 for the connector, 1 for the acceptor.
-    end: usize,
+    end_index: usize,
     /// `true` if the peer never sleeps.
     peer_spins: bool,
     body_bytes_max: u32,
-    sent: u64,
+    sent_count: u64,
     /// Number of messages that the peer had consumed when last checked.
-    acked: u64,
-    received: u64,
+    acked_count: u64,
+    received_count: u64,
     /// Offset of the next long body and of the oldest one that may still be read; both keep
     /// increasing across laps of the buffer.
     body_head: u64,
@@ -53,7 +53,7 @@ pub(crate) struct SharedMemoryLink {
     /// Received files that no frame has referred to yet, in the order of their arrival.
     files: VecDeque<(FileId, OwnedFd)>,
     /// `true` if the socket may hold unread bytes.
-    unread: bool,
+    may_have_unread_bytes: bool,
     /// Process id of the peer, if visible in this pid namespace.
     pid: Option<i32>,
 }
@@ -67,7 +67,7 @@ const READS_MAX: usize = 64;
 impl SharedMemoryLink {
     pub(crate) fn new(
         segment: Segment,
-        end: usize,
+        end_index: usize,
         peer_spins: bool,
         body_bytes_max: u32,
         socket: OwnedFd,
@@ -75,19 +75,19 @@ impl SharedMemoryLink {
         let pid = peer_credentials(socket.as_fd()).ok().and_then(|(pid, _)| pid);
         Self {
             segment,
-            end,
+            end_index,
             peer_spins,
             body_bytes_max,
-            sent: 0,
-            acked: 0,
-            received: 0,
+            sent_count: 0,
+            acked_count: 0,
+            received_count: 0,
             body_head: 0,
             body_tail: 0,
             bodies: VecDeque::new(),
             queue: SendQueue::default(),
             socket,
             files: VecDeque::new(),
-            unread: false,
+            may_have_unread_bytes: false,
             pid,
         }
     }
@@ -113,11 +113,11 @@ impl SharedMemoryLink {
             let read = self.read_wakeups(&mut rings);
             // The kernel stops a read behind bytes that came with a file, so there may be more.
             if read.is_none_or(|(count, had_files)| count < rings.len() && !had_files) {
-                self.unread = false;
+                self.may_have_unread_bytes = false;
                 return;
             }
         }
-        self.unread = true;
+        self.may_have_unread_bytes = true;
     }
 
     fn take_received_file(&mut self, file: FileId) -> Option<OwnedFd> {
@@ -129,34 +129,34 @@ impl SharedMemoryLink {
     /// Publishes a message. Returns `false` if there is no space for it.
     #[inline]
     fn publish(&mut self, header: &FrameHeader, body: &[u8]) -> Result<bool, CloseReason> {
-        if self.sent - self.acked >= u64::from(self.segment.slots_count()) {
+        if self.sent_count - self.acked_count >= u64::from(self.segment.slots_count()) {
             self.update_progress()?;
-            if self.sent - self.acked >= u64::from(self.segment.slots_count()) {
+            if self.sent_count - self.acked_count >= u64::from(self.segment.slots_count()) {
                 return Ok(false);
             }
         }
         if body.len() > INLINE_BODY_BYTES_MAX {
             let Some(offset) = self.allocate(body.len())? else { return Ok(false) };
-            self.segment.write_body(self.end, offset, body);
-            let slot = self.segment.slot(self.end, self.sent);
+            self.segment.write_body(self.end_index, offset, body);
+            let slot = self.segment.slot(self.end_index, self.sent_count);
             slot.inline[0].store(offset.into(), Ordering::Relaxed);
         } else if !body.is_empty() {
-            let slot = self.segment.slot(self.end, self.sent);
+            let slot = self.segment.slot(self.end_index, self.sent_count);
             for (word, eight) in slot.inline.iter().zip(body.chunks(8)) {
                 let mut bytes = [0; 8];
                 bytes[..eight.len()].copy_from_slice(eight);
                 word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
             }
         }
-        let slot = self.segment.slot(self.end, self.sent);
+        let slot = self.segment.slot(self.end_index, self.sent_count);
         for (slot, word) in slot.header.iter().zip(header.words()) {
             slot.store(word, Ordering::Relaxed);
         }
-        self.sent += 1;
+        self.sent_count += 1;
         // Release: publishes the header and the body to the Acquire in the peer's poll_for_message().
-        slot.sequence.store(self.sent, Ordering::Release);
+        slot.sequence.store(self.sent_count, Ordering::Release);
         if !self.peer_spins {
-            let asleep = &self.segment.end_by_index(1 - self.end).status.asleep;
+            let asleep = &self.segment.end_by_index(1 - self.end_index).status.asleep;
             if asleep.must_wake(|| None).is_some() {
                 self.wake_peer();
             }
@@ -176,11 +176,12 @@ impl SharedMemoryLink {
     fn update_progress(&mut self) -> Result<(), CloseReason> {
         // Acquire: pairs with the Release in mark_read() of the peer, which has read the bytes that
         // are overwritten next.
-        let taken = self.segment.end_by_index(1 - self.end).progress.taken.load(Ordering::Acquire);
-        if taken < self.acked || taken > self.sent {
+        let taken =
+            self.segment.end_by_index(1 - self.end_index).progress.taken.load(Ordering::Acquire);
+        if taken < self.acked_count || taken > self.sent_count {
             return Err(FrameError::Reserved.into());
         }
-        self.acked = taken;
+        self.acked_count = taken;
         while let Some(&(number, end)) = self.bodies.front()
             && number < taken
         {
@@ -197,7 +198,7 @@ impl SharedMemoryLink {
     /// Returns `true` if a message with a body of `bytes` bytes can be published now.
     fn has_space(&mut self, bytes: usize) -> Result<bool, CloseReason> {
         self.update_progress()?;
-        let has_slot = self.sent - self.acked < u64::from(self.segment.slots_count());
+        let has_slot = self.sent_count - self.acked_count < u64::from(self.segment.slots_count());
         Ok(has_slot && (bytes <= INLINE_BODY_BYTES_MAX || self.next_range(bytes).is_some()))
     }
 
@@ -219,7 +220,7 @@ impl SharedMemoryLink {
     fn allocate_known(&mut self, bytes: usize) -> Option<u32> {
         let (start, end) = self.next_range(bytes)?;
         self.body_head = end;
-        self.bodies.push_back((self.sent, end));
+        self.bodies.push_back((self.sent_count, end));
         // Less than shared_bytes, which is a u32.
         Some((start % u64::from(self.segment.shared_bytes())) as u32)
     }
@@ -246,15 +247,15 @@ impl SharedMemoryLink {
     /// Polls for a message `polls` times, without other work. Returns `true` if a message has arrived.
     #[inline]
     pub(crate) fn poll_for_message(&self, polls: u32) -> bool {
-        let slot = self.segment.slot(1 - self.end, self.received);
+        let slot = self.segment.slot(1 - self.end_index, self.received_count);
         // Acquire: pairs with the Release in publish() of the peer.
-        (0..polls).any(|_| slot.sequence.load(Ordering::Acquire) == self.received + 1)
+        (0..polls).any(|_| slot.sequence.load(Ordering::Acquire) == self.received_count + 1)
     }
 
     /// Decodes the header of the message that has arrived.
     #[inline]
     fn next_header(&self) -> Result<FrameHeader, FrameError> {
-        let slot = self.segment.slot(1 - self.end, self.received);
+        let slot = self.segment.slot(1 - self.end_index, self.received_count);
         let word = |at: usize| slot.header[at].load(Ordering::Relaxed);
         FrameHeader::from_words([word(0), word(1), word(2)], self.body_bytes_max)
     }
@@ -262,7 +263,7 @@ impl SharedMemoryLink {
     /// Copies a body out of its slot.
     #[inline]
     fn read_inline(&self, bytes: usize, body: &mut Vec<u8>) {
-        let slot = self.segment.slot(1 - self.end, self.received);
+        let slot = self.segment.slot(1 - self.end_index, self.received_count);
         body.clear();
         if bytes > 0 {
             for word in &slot.inline[..bytes.div_ceil(8)] {
@@ -276,15 +277,16 @@ impl SharedMemoryLink {
     /// follows a received message.
     #[inline]
     fn prefetch_next(&self) {
-        self.segment.prefetch_slot_for_write(self.end, self.sent);
+        self.segment.prefetch_slot_for_write(self.end_index, self.sent_count);
     }
 
     /// Marks the current message as read.
     #[inline]
     fn mark_read(&mut self) {
-        self.received += 1;
+        self.received_count += 1;
+        let progress = &self.segment.end_by_index(self.end_index).progress;
         // Release: pairs with the Acquire in update_progress() of the peer.
-        self.segment.end_by_index(self.end).progress.taken.store(self.received, Ordering::Release);
+        progress.taken.store(self.received_count, Ordering::Release);
     }
 
     /// Polls for a message `polls` times. Takes the message if it is the result of `call` and its body is in the slot.
@@ -310,7 +312,7 @@ impl SharedMemoryLink {
     /// Wakes the peer if it waits for space.
     #[inline]
     fn notify_space(&self) {
-        let wants_space = &self.segment.end_by_index(1 - self.end).status.wants_space;
+        let wants_space = &self.segment.end_by_index(1 - self.end_index).status.wants_space;
         // Relaxed: if this load is too early to see the peer's store, a later call sees it, at the
         // latest the one after the fence before this end sleeps.
         if wants_space.load(Ordering::Relaxed) != 0 && wants_space.swap(0, Ordering::Relaxed) != 0 {
@@ -321,15 +323,19 @@ impl SharedMemoryLink {
     /// Announces that this end is about to sleep, so that a peer that sends wakes it. The caller
     /// polls once more afterwards.
     pub(crate) fn declare_sleep(&mut self) {
-        if self.unread {
+        if self.may_have_unread_bytes {
             self.read_all_wakeups();
         }
-        self.segment.end_by_index(self.end).status.asleep.declare_sleep(SleepObject::Elsewhere);
+        self.segment
+            .end_by_index(self.end_index)
+            .status
+            .asleep
+            .declare_sleep(SleepObject::Elsewhere);
     }
 
     /// Announces that this end is awake.
     pub(crate) fn declare_awake(&mut self) {
-        self.segment.end_by_index(self.end).status.asleep.withdraw_sleep();
+        self.segment.end_by_index(self.end_index).status.asleep.withdraw_sleep();
     }
 }
 
@@ -358,7 +364,7 @@ impl Link for SharedMemoryLink {
         let header = self.next_header()?;
         let bytes = header.body_bytes as usize;
         if bytes > INLINE_BODY_BYTES_MAX {
-            let slot = self.segment.slot(1 - self.end, self.received);
+            let slot = self.segment.slot(1 - self.end_index, self.received_count);
             let offset = slot.inline[0].load(Ordering::Relaxed);
             let shared_bytes = u64::from(self.segment.shared_bytes());
             let outside = FrameError::Outside { offset, bytes: bytes as u64, shared_bytes };
@@ -368,7 +374,7 @@ impl Link for SharedMemoryLink {
                 return Err(outside.into());
             }
             body.clear();
-            self.segment.read_body(1 - self.end, offset, bytes, body);
+            self.segment.read_body(1 - self.end_index, offset, bytes, body);
         } else {
             self.read_inline(bytes, body);
         }
@@ -393,7 +399,11 @@ impl Link for SharedMemoryLink {
         self.queue = queue;
         if !self.queue.is_empty() {
             // Relaxed: ordered by the fence before sleeping, and by the next read of the peer's progress.
-            self.segment.end_by_index(self.end).status.wants_space.store(1, Ordering::Relaxed);
+            self.segment
+                .end_by_index(self.end_index)
+                .status
+                .wants_space
+                .store(1, Ordering::Relaxed);
         }
         Ok(went)
     }
@@ -409,10 +419,10 @@ impl Link for SharedMemoryLink {
     fn on_ready(&mut self) {
         // A woken end checks the shared memory first. It reads the wake-up bytes before it sleeps
         // again, or at the next notification.
-        if self.unread {
+        if self.may_have_unread_bytes {
             self.read_all_wakeups();
         } else {
-            self.unread = true;
+            self.may_have_unread_bytes = true;
         }
     }
 
@@ -463,7 +473,11 @@ impl Link for SharedMemoryLink {
         // Checked before the copy, since the send is retried each iteration while the peer does not read.
         if !self.has_space(bytes)? {
             // Relaxed: as in flush().
-            self.segment.end_by_index(self.end).status.wants_space.store(1, Ordering::Relaxed);
+            self.segment
+                .end_by_index(self.end_index)
+                .status
+                .wants_space
+                .store(1, Ordering::Relaxed);
             return Ok(false);
         }
         // At most message_bytes_max, twice which fits the shared buffer.
@@ -506,9 +520,9 @@ mod tests {
         [1, 2].into_iter().for_each(pass);
         // The socket is read at the second notification.
         sm.on_ready();
-        assert!(sm.files.is_empty() && sm.unread);
+        assert!(sm.files.is_empty() && sm.may_have_unread_bytes);
         sm.on_ready();
-        assert!(sm.files.len() <= FILES_MAX && sm.unread);
+        assert!(sm.files.len() <= FILES_MAX && sm.may_have_unread_bytes);
         assert!(sm.take_file(id(2)).is_some() && sm.files.is_empty());
     }
 }

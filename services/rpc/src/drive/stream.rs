@@ -11,16 +11,16 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// Maximum length of a body that is copied after its header and sent with it in one piece, in bytes.
-const TOGETHER_BYTES: usize = 4096;
+const COMBINED_BODY_BYTES_MAX: usize = 4096;
 /// Minimum number of bytes of bulk data that are read without a copy. Fewer are read with what
 /// follows them, in one system call.
-const DIRECT_BYTES_MIN: u64 = 1 << 14;
+const DIRECT_READ_BYTES_MIN: u64 = 1 << 14;
 /// Size of the buffer after the target of bulk data in a read, in bytes: enough to find the next
 /// frame, but little of the data that may follow.
 const SPARE_BYTES: usize = 256;
 
-/// Maximum wait in a read if another event, too, can report the peer's exit: after that, the thread
-/// waits in epoll for everything together.
+/// Maximum wait in a read if another event, too, can report the peer's exit; afterwards the thread waits in
+/// epoll for all events.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 
 /// One end of a connection over a byte stream.
@@ -37,9 +37,9 @@ pub(crate) struct StreamLink {
     /// `receive` returns the frames that had arrived before it returns the error.
     has_hung_up: bool,
     /// `true` if this thread can wait in the system call that reads.
-    waits: bool,
+    can_wait_in_read: bool,
     /// Frames that are sent in one piece: header and body, or what is sent before bulk data and its header.
-    together: Vec<u8>,
+    combined: Vec<u8>,
     /// Bulk data under way that the kernel has not accepted completely. Queued frames are sent after it.
     outgoing: Option<UnsentData>,
     incoming: Option<ArrivingData>,
@@ -51,15 +51,17 @@ pub(crate) struct StreamLink {
     sweeps_count: u32,
 }
 
+/// Bulk data under way that the kernel has not accepted completely.
 #[derive(Debug)]
 struct UnsentData {
-    /// Number of bytes of [`StreamLink::together`] that were sent; they precede the bulk data.
-    head_sent: usize,
+    /// Number of bytes of [`StreamLink::combined`] that were sent; they precede the bulk data.
+    head_sent_bytes: usize,
     memory: BulkMemory,
     offset: u64,
     bytes: u64,
 }
 
+/// Bulk data that is being received.
 #[derive(Debug)]
 struct ArrivingData {
     header: FrameHeader,
@@ -80,7 +82,8 @@ impl ArrivingData {
 impl StreamLink {
     pub(crate) fn new(wire: Wire, body_bytes_max: u32) -> Self {
         let inbound = ReceiveBuffer::new(body_bytes_max);
-        let waits = matches!(wire, Wire::Socket(_)) && socket::set_blocking(wire.fd()).is_ok();
+        let can_wait_in_read =
+            matches!(wire, Wire::Socket(_)) && socket::set_blocking(wire.fd()).is_ok();
         // The first frame may have arrived during the handshake.
         Self {
             wire,
@@ -89,8 +92,8 @@ impl StreamLink {
             readable: true,
             writable: true,
             has_hung_up: false,
-            waits,
-            together: Vec::new(),
+            can_wait_in_read,
+            combined: Vec::new(),
             outgoing: None,
             incoming: None,
             frames_count: 0,
@@ -103,7 +106,7 @@ impl StreamLink {
 impl Link for StreamLink {
     fn send(&mut self, header: FrameHeader, body: &[u8]) -> Result<(), CloseReason> {
         let sent = self.try_send(header, body);
-        self.discard_if_hung_up(sent)
+        self.discard_unsent_if_closed(sent)
     }
 
     fn queue(&mut self, header: FrameHeader, body: &[u8]) -> Result<(), CloseReason> {
@@ -157,7 +160,7 @@ impl Link for StreamLink {
 
     fn flush(&mut self) -> Result<bool, CloseReason> {
         let flushed = self.try_flush();
-        self.discard_if_hung_up(flushed)
+        self.discard_unsent_if_closed(flushed)
     }
 
     fn queued_bytes(&self) -> usize {
@@ -183,7 +186,7 @@ impl Link for StreamLink {
     }
 
     fn wait_in_read(&mut self) -> bool {
-        if !self.waits || self.incoming.is_some() || self.has_hung_up {
+        if !self.can_wait_in_read || self.incoming.is_some() || self.has_hung_up {
             return false;
         }
         let free = self.inbound.free_space();
@@ -202,7 +205,7 @@ impl Link for StreamLink {
     }
 
     fn limit_wait_in_read(&mut self) {
-        self.waits &= socket::set_receive_timeout(self.wire.fd(), WAIT_MAX).is_ok();
+        self.can_wait_in_read &= socket::set_receive_timeout(self.wire.fd(), WAIT_MAX).is_ok();
     }
 
     fn needs_sweep(&self) -> bool {
@@ -240,19 +243,19 @@ impl Link for StreamLink {
             return Ok(false);
         }
         let (head, bytes) = (header.encode(), header.body_bytes as usize);
-        if bytes <= TOGETHER_BYTES {
+        if bytes <= COMBINED_BODY_BYTES_MAX {
             self.queue.push_bytes(&head);
             memory.read(offset, self.queue.push_zeros(bytes));
             return Ok(true);
         }
-        self.together.clear();
-        self.together.extend_from_slice(self.queue.unsent_bytes());
-        self.queue.remove_sent(self.together.len());
-        self.together.extend_from_slice(&head);
+        self.combined.clear();
+        self.combined.extend_from_slice(self.queue.unsent_bytes());
+        self.queue.remove_sent(self.combined.len());
+        self.combined.extend_from_slice(&head);
         let (memory, bytes) = (memory.clone(), bytes as u64);
-        self.outgoing = Some(UnsentData { head_sent: 0, memory, offset, bytes });
+        self.outgoing = Some(UnsentData { head_sent_bytes: 0, memory, offset, bytes });
         let flushed = self.flush_data();
-        self.discard_if_hung_up(flushed)?;
+        self.discard_unsent_if_closed(flushed)?;
         Ok(true)
     }
 
@@ -289,11 +292,11 @@ impl StreamLink {
         let head = header.encode();
         let mut sent = 0;
         if self.queue.is_empty() && self.outgoing.is_none() {
-            sent = if body.len() <= TOGETHER_BYTES {
-                self.together.clear();
-                self.together.extend_from_slice(&head);
-                self.together.extend_from_slice(body);
-                self.wire.send(&self.together)?
+            sent = if body.len() <= COMBINED_BODY_BYTES_MAX {
+                self.combined.clear();
+                self.combined.extend_from_slice(&head);
+                self.combined.extend_from_slice(body);
+                self.wire.send(&self.combined)?
             } else {
                 self.wire.send_two(&head, body)?
             };
@@ -325,8 +328,9 @@ impl StreamLink {
         Ok(went)
     }
 
-    /// Replaces the error of sending to a peer that has closed the connection: it may have sent answers before.
-    fn discard_if_hung_up<T: Default>(
+    /// Discards unsent frames and the error if sending has failed because the peer closed the connection, so that
+    /// answers that the peer has sent before are still received.
+    fn discard_unsent_if_closed<T: Default>(
         &mut self,
         sent: Result<T, CloseReason>,
     ) -> Result<T, CloseReason> {
@@ -340,7 +344,7 @@ impl StreamLink {
         Ok(T::default())
     }
 
-    /// Returns the result of a read without data: an error if the peer has closed the connection.
+    /// Returns the result of a read without data, which is an error if the peer has closed the connection.
     fn nothing_received<T>(&self) -> Result<Option<T>, CloseReason> {
         if self.has_hung_up { Err(CloseReason::ClosedByPeer) } else { Ok(None) }
     }
@@ -352,7 +356,8 @@ impl StreamLink {
     /// Reads available bytes into bulk memory or the receive buffer.
     fn fill(&mut self) -> Result<ReadResult, CloseReason> {
         let free = self.inbound.free_space();
-        if let Some(incoming) = self.incoming.as_mut().filter(|it| it.bytes >= DIRECT_BYTES_MIN)
+        if let Some(incoming) =
+            self.incoming.as_mut().filter(|it| it.bytes >= DIRECT_READ_BYTES_MIN)
             && let Some((memory, offset)) = &incoming.into
         {
             let spare_bytes = free.len().min(SPARE_BYTES);
@@ -398,7 +403,7 @@ impl StreamLink {
     fn flush_data(&mut self) -> Result<bool, CloseReason> {
         let mut went = false;
         while let Some(outgoing) = &mut self.outgoing {
-            let head = &self.together[outgoing.head_sent..];
+            let head = &self.combined[outgoing.head_sent_bytes..];
             let UnsentData { memory, offset, bytes, .. } = outgoing;
             let sent = self.wire.send_memory(head, memory, *offset, *bytes)?;
             if sent == 0 {
@@ -407,7 +412,7 @@ impl StreamLink {
             }
             went = true;
             let of_head = sent.min(head.len());
-            outgoing.head_sent += of_head;
+            outgoing.head_sent_bytes += of_head;
             let of_body = (sent - of_head) as u64;
             outgoing.offset += of_body;
             outgoing.bytes -= of_body;

@@ -72,7 +72,11 @@ impl TlsSetup {
         // check_listen_address() has made sure that a listening endpoint has one.
         let config = self.server.clone().ok_or(CloseReason::ClosedLocally)?;
         let connection = ServerConnection::new(config).map_err(tls_error)?;
-        Ok(TlsSession { fd, connection: connection.into(), incoming: Records::default() })
+        Ok(TlsSession {
+            fd,
+            connection: connection.into(),
+            incoming: RecordBoundaryParser::default(),
+        })
     }
 
     /// Starts TLS as the client of that `HOST:PORT`.
@@ -88,7 +92,11 @@ impl TlsSetup {
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(host).map_err(|error| error.to_string())?;
         let connection = ClientConnection::new(config, name).map_err(|error| error.to_string())?;
-        Ok(TlsSession { fd, connection: connection.into(), incoming: Records::default() })
+        Ok(TlsSession {
+            fd,
+            connection: connection.into(),
+            incoming: RecordBoundaryParser::default(),
+        })
     }
 }
 
@@ -113,9 +121,9 @@ fn tls_error(error: rustls::Error) -> CloseReason {
 /// Length of a TLS record's header, in bytes; its last two bytes are the length of the rest (RFC 8446, section 5.1).
 const RECORD_HEADER_BYTES: usize = 5;
 
-/// Parser of record boundaries in the incoming stream: rustls reports only complete records.
+/// Parser of the record boundaries in the incoming stream, as rustls reports only complete records.
 #[derive(Debug, Default)]
-struct Records {
+struct RecordBoundaryParser {
     header: [u8; RECORD_HEADER_BYTES],
     /// Number of header bytes that have arrived; 0 between two records.
     header_bytes: usize,
@@ -123,8 +131,8 @@ struct Records {
     rest_bytes: usize,
 }
 
-impl Records {
-    fn pass(&mut self, mut bytes: &[u8]) {
+impl RecordBoundaryParser {
+    fn parse(&mut self, mut bytes: &[u8]) {
         while let [first, behind @ ..] = bytes {
             if self.header_bytes < RECORD_HEADER_BYTES {
                 self.header[self.header_bytes] = *first;
@@ -143,7 +151,7 @@ impl Records {
         }
     }
 
-    fn is_within_one(&self) -> bool {
+    fn is_within_record(&self) -> bool {
         self.header_bytes > 0
     }
 }
@@ -152,7 +160,7 @@ impl Records {
 pub(crate) struct TlsSession {
     fd: OwnedFd,
     connection: Connection,
-    incoming: Records,
+    incoming: RecordBoundaryParser,
 }
 
 impl fmt::Debug for TlsSession {
@@ -233,7 +241,7 @@ impl TlsSession {
 
     /// Returns `true` if a part of a record has arrived.
     pub(crate) fn is_within_record(&self) -> bool {
-        self.incoming.is_within_one()
+        self.incoming.is_within_record()
     }
 }
 
@@ -249,13 +257,13 @@ impl Drop for TlsSession {
 /// Socket from which rustls reads.
 struct RecordReader<'a> {
     fd: BorrowedFd<'a>,
-    records: &'a mut Records,
+    records: &'a mut RecordBoundaryParser,
 }
 
 impl Read for RecordReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = socket::receive(self.fd, into)?;
-        self.records.pass(&into[..count]);
+        self.records.parse(&into[..count]);
         Ok(count)
     }
 }
@@ -301,10 +309,14 @@ mod tests {
         assert_eq!(stream.len(), 318);
         for first in 0..=stream.len() {
             for second in [first, (first + 4).min(stream.len()), stream.len()] {
-                let mut records = Records::default();
+                let mut records = RecordBoundaryParser::default();
                 for (part, end) in [(0..first, first), (first..second, second)] {
-                    records.pass(&stream[part]);
-                    assert_eq!(records.is_within_one(), !ends.contains(&end), "{first} {second}");
+                    records.parse(&stream[part]);
+                    assert_eq!(
+                        records.is_within_record(),
+                        !ends.contains(&end),
+                        "{first} {second}"
+                    );
                 }
             }
         }

@@ -23,7 +23,7 @@ pub struct Backlog<T> {
     requests: BTreeMap<u64, QueuedRequest<T>>,
     /// Position of each request in the order of arrival, by call number.
     by_call: HashMap<u64, u64>,
-    next: u64,
+    next_position: u64,
     bytes: usize,
 }
 
@@ -37,7 +37,7 @@ struct QueuedRequest<T> {
 
 impl<T> Default for Backlog<T> {
     fn default() -> Self {
-        Self { requests: BTreeMap::new(), by_call: HashMap::new(), next: 0, bytes: 0 }
+        Self { requests: BTreeMap::new(), by_call: HashMap::new(), next_position: 0, bytes: 0 }
     }
 }
 
@@ -45,8 +45,8 @@ impl<T> Backlog<T> {
     /// Appends a request whose size counts as `bytes` bytes. Returns its position in the order of arrival. Of two
     /// requests with one call number, only the later can be withdrawn by that number.
     pub fn push(&mut self, call: Option<u64>, bytes: usize, request: T) -> u64 {
-        let position = self.next;
-        self.next += 1;
+        let position = self.next_position;
+        self.next_position += 1;
         self.bytes += bytes;
         self.requests.insert(position, QueuedRequest { call, bytes, request });
         if let Some(call) = call {
@@ -58,13 +58,13 @@ impl<T> Backlog<T> {
     /// Removes and returns the oldest request; `None` if there is none.
     pub fn pop(&mut self) -> Option<T> {
         let (position, waiting) = self.requests.pop_first()?;
-        Some(self.taken(position, waiting))
+        Some(self.remove_from_index(position, waiting))
     }
 
     /// Removes and returns the request at that position; `None` if it was already removed.
     pub fn remove(&mut self, position: u64) -> Option<T> {
         let waiting = self.requests.remove(&position)?;
-        Some(self.taken(position, waiting))
+        Some(self.remove_from_index(position, waiting))
     }
 
     /// Removes and returns the request with that call number; `None` if it was already removed.
@@ -84,7 +84,7 @@ impl<T> Backlog<T> {
         self.requests.values().map(|it| &it.request)
     }
 
-    fn taken(&mut self, position: u64, waiting: QueuedRequest<T>) -> T {
+    fn remove_from_index(&mut self, position: u64, waiting: QueuedRequest<T>) -> T {
         self.bytes -= waiting.bytes;
         if let Some(call) = waiting.call
             && self.by_call.get(&call) == Some(&position)

@@ -1,11 +1,11 @@
 //! Messages about bulk transfers, and checks of their contents.
 //!
 //! ```text
-//!  asker                                    owner
+//!  requester                                    owner
 //!  shared memory:  Attach ───────────────▶  looks up the handle, its key and its rights
 //!                  maps it    ◀──────────── Attached, and the files
 //!                  copies, as often as it likes, until Detach
-//!                  Help   ───────────────▶  copies a piece itself, the asker's memory mapped likewise
+//!                  Help   ───────────────▶  copies a piece itself, the requester's memory mapped likewise
 //!                             ◀──────────── Done
 //!  streams:        Read   ───────────────▶  looks up the handle, its key, its rights, the place
 //!                  receives   ◀──────────── data, piece by piece
@@ -124,13 +124,13 @@ pub struct CheckWord {
     pub word: u128,
 }
 
-/// Message about a bulk transfer. The asker is the peer that pulls or pushes; the owner is the peer
+/// Message about a bulk transfer. The requester is the peer that pulls or pushes; the owner is the peer
 /// whose memory it uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BulkMessage {
-    /// Asker to owner: requests access to the memory.
+    /// Requester to owner: requests access to the memory.
     Attach(BulkHandle),
-    /// Owner to asker: grants access, with the location of the memory.
+    /// Owner to requester: grants access, with the location of the memory.
     Attached {
         /// Id of the memory's handle.
         id: u64,
@@ -139,26 +139,26 @@ pub enum BulkMessage {
         /// Check word for segments in the owner's address space.
         check_word: CheckWord,
     },
-    /// Owner to asker: refuses an `Attach`.
+    /// Owner to requester: refuses an `Attach`.
     AttachRefused {
         /// Id of the memory's handle.
         id: u64,
         /// Reason of the refusal.
         why: BulkRefusal,
     },
-    /// Owner to asker: the memory is being withdrawn.
+    /// Owner to requester: the memory is being withdrawn.
     Detach {
         /// Id of the memory's handle.
         id: u64,
     },
-    /// Asker to owner: the memory is no longer used.
+    /// Requester to owner: the memory is no longer used.
     Detached {
         /// Id of the memory's handle.
         id: u64,
     },
-    /// Asker to owner: requests the data of a range.
+    /// Requester to owner: requests the data of a range.
     Read {
-        /// Number of the transfer, assigned by the asker.
+        /// Number of the transfer, assigned by the requester.
         transfer: u64,
         /// Handle of the memory to read.
         handle: BulkHandle,
@@ -167,9 +167,9 @@ pub enum BulkMessage {
         /// Length of the range, in bytes.
         bytes: u64,
     },
-    /// Asker to owner: announces data for a range.
+    /// Requester to owner: announces data for a range.
     Write {
-        /// Number of the transfer, assigned by the asker.
+        /// Number of the transfer, assigned by the requester.
         transfer: u64,
         /// Handle of the memory to write.
         handle: BulkHandle,
@@ -178,34 +178,34 @@ pub enum BulkMessage {
         /// Length of the range, in bytes.
         bytes: u64,
     },
-    /// Owner to asker: all data has arrived, or was copied.
+    /// Owner to requester: all data has arrived, or was copied.
     Done {
         /// Transfer number of the `Write` or the `Help`.
         transfer: u64,
     },
-    /// Owner to asker: refuses a transfer.
+    /// Owner to requester: refuses a transfer.
     Refused {
         /// Transfer number of the `Read`, the `Write` or the `Help`.
         transfer: u64,
         /// Reason of the refusal.
         why: BulkRefusal,
     },
-    /// Asker to owner: cancels a transfer.
+    /// Requester to owner: cancels a transfer.
     Cancel {
         /// Transfer number of the `Read`, the `Write` or the `Help`.
         transfer: u64,
     },
-    /// Asker to owner: requests the owner to copy a range itself, between its memory and the asker's.
+    /// Requester to owner: requests the owner to copy a range itself, between its memory and the requester's.
     Help {
-        /// Number of the transfer, assigned by the asker.
+        /// Number of the transfer, assigned by the requester.
         transfer: u64,
         /// Handle of the owner's memory.
         handle: BulkHandle,
         /// Offset of the range in the owner's memory, in bytes.
         offset: u64,
-        /// Handle of the asker's memory.
+        /// Handle of the requester's memory.
         into: BulkHandle,
-        /// Offset of the range in the asker's memory, in bytes.
+        /// Offset of the range in the requester's memory, in bytes.
         into_offset: u64,
         /// Length of the range, in bytes.
         bytes: u64,
@@ -274,7 +274,7 @@ pub fn segments_total_bytes(segments: &[SegmentLocation]) -> Option<u64> {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArrivalCheck {
-    came_bytes: u64,
+    arrived_bytes: u64,
     bytes: u64,
 }
 
@@ -282,14 +282,14 @@ impl ArrivalCheck {
     /// Starts to check data of `bytes` bytes in total.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
-        Self { came_bytes: 0, bytes }
+        Self { arrived_bytes: 0, bytes }
     }
 
     /// Returns `true` if this piece is the next one, and counts it as arrived.
     pub fn accept_if_next(&mut self, offset: u64, bytes: u64) -> bool {
-        let fits = offset == self.came_bytes && is_range_within(offset, bytes, self.bytes);
+        let fits = offset == self.arrived_bytes && is_range_within(offset, bytes, self.bytes);
         if fits {
-            self.came_bytes += bytes;
+            self.arrived_bytes += bytes;
         }
         fits
     }
@@ -297,7 +297,7 @@ impl ArrivalCheck {
     /// Returns `true` if all data has arrived.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.came_bytes == self.bytes
+        self.arrived_bytes == self.bytes
     }
 }
 

@@ -101,9 +101,9 @@ struct CallSlot {
 }
 
 /// Maximum capacity of a result buffer that is kept for the next call, in bytes.
-const BODY_KEPT_BYTES: usize = 1 << 16;
+const BODY_KEPT_BYTES_MAX: usize = 1 << 16;
 /// Maximum total capacity of the result buffers in free slots, in bytes.
-const BODIES_KEPT_BYTES: usize = 1 << 20;
+const BODIES_KEPT_BYTES_MAX: usize = 1 << 20;
 const NO_SLOT: u32 = u32::MAX;
 
 /// Table of one endpoint's calls that are under way.
@@ -125,10 +125,10 @@ const NO_SLOT: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct Calls {
     slots: Vec<CallSlot>,
-    free: u32,
+    first_free: u32,
     calls_max: u32,
-    under_way: u32,
-    late: u64,
+    under_way_count: u32,
+    late_count: u64,
     /// Total capacity of the result buffers in free slots, in bytes.
     kept_bytes: usize,
 }
@@ -137,22 +137,29 @@ impl Calls {
     /// Creates a table of at most `calls_max` calls. Memory grows with the highest number of concurrent calls.
     #[must_use]
     pub fn new(calls_max: u32) -> Self {
-        Self { slots: Vec::new(), free: NO_SLOT, calls_max, under_way: 0, late: 0, kept_bytes: 0 }
+        Self {
+            slots: Vec::new(),
+            first_free: NO_SLOT,
+            calls_max,
+            under_way_count: 0,
+            late_count: 0,
+            kept_bytes: 0,
+        }
     }
 
     /// Adds a call to that peer. Returns `None` if `calls_max` calls are in the table.
     #[inline]
     pub fn start(&mut self, peer: PeerKey, deadline_ns: u64) -> Option<CallId> {
-        if self.free == NO_SLOT {
+        if self.first_free == NO_SLOT {
             self.grow()?;
         }
-        let index = self.free;
+        let index = self.first_free;
         let slot = &mut self.slots[index as usize];
         let SlotState::Free { next } = slot.state else {
             unreachable!("a slot of the free list is in use")
         };
-        self.free = next;
-        self.under_way += 1;
+        self.first_free = next;
+        self.under_way_count += 1;
         self.kept_bytes -= slot.body.capacity();
         slot.state = SlotState::Pending;
         slot.peer = peer;
@@ -167,10 +174,10 @@ impl Calls {
             generation: 0,
             peer: PeerKey { slot: NO_SLOT, generation: 0 },
             deadline_ns: u64::MAX,
-            state: SlotState::Free { next: self.free },
+            state: SlotState::Free { next: self.first_free },
             body: Vec::new(),
         });
-        self.free = index;
+        self.first_free = index;
         Some(())
     }
 
@@ -193,7 +200,7 @@ impl Calls {
     ) -> bool {
         let id = CallId(id);
         if !self.is_pending(id, peer) {
-            self.late += 1;
+            self.late_count += 1;
             return false;
         }
         let slot = &mut self.slots[id.slot() as usize];
@@ -241,7 +248,7 @@ impl Calls {
             return None;
         }
         let slot = &mut self.slots[id.slot() as usize];
-        let state = std::mem::replace(&mut slot.state, SlotState::Free { next: self.free });
+        let state = std::mem::replace(&mut slot.state, SlotState::Free { next: self.first_free });
         let SlotState::Done(outcome) = state else {
             unreachable!("a call that is done has no outcome")
         };
@@ -263,16 +270,16 @@ impl Calls {
     #[inline]
     fn vacate(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
-        slot.state = SlotState::Free { next: self.free };
+        slot.state = SlotState::Free { next: self.first_free };
         slot.generation = slot.generation.wrapping_add(1);
         let bytes = slot.body.capacity();
-        if bytes > BODY_KEPT_BYTES.min(BODIES_KEPT_BYTES - self.kept_bytes) {
+        if bytes > BODY_KEPT_BYTES_MAX.min(BODIES_KEPT_BYTES_MAX - self.kept_bytes) {
             slot.body = Vec::new();
         } else {
             self.kept_bytes += bytes;
         }
-        self.free = index;
-        self.under_way -= 1;
+        self.first_free = index;
+        self.under_way_count -= 1;
     }
 
     /// Completes all pending calls to a disconnected peer with [`CallCompletion::Disconnected`]. Returns their number.
@@ -292,13 +299,13 @@ impl Calls {
     /// [`take_completed`](Self::take_completed).
     #[must_use]
     pub fn calls_count(&self) -> u32 {
-        self.under_way
+        self.under_way_count
     }
 
     /// Returns the number of answers that arrived for no pending call.
     #[must_use]
     pub fn late_answers_count(&self) -> u64 {
-        self.late
+        self.late_count
     }
 }
 
@@ -342,7 +349,10 @@ mod tests {
             for id in ids {
                 assert_eq!(calls.take_completed(id, |_, body| body.len()), Some(RESULT_BYTES));
             }
-            assert!((RESULT_BYTES..=BODIES_KEPT_BYTES).contains(&held(&calls)), "round {round}");
+            assert!(
+                (RESULT_BYTES..=BODIES_KEPT_BYTES_MAX).contains(&held(&calls)),
+                "round {round}"
+            );
             assert_eq!(calls.kept_bytes, held(&calls));
         }
     }

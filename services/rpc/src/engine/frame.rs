@@ -41,7 +41,7 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
-    fn of(byte: u8) -> Result<Self, FrameError> {
+    fn from_byte(byte: u8) -> Result<Self, FrameError> {
         Ok(match byte {
             1 => FrameKind::Request,
             2 => FrameKind::OneWay,
@@ -132,7 +132,7 @@ impl FrameHeader {
             return Err(FrameError::Reserved);
         }
         // The cast truncates to 8 bits; the bits above were checked to be zero.
-        let kind = FrameKind::of((first >> 32) as u8)?;
+        let kind = FrameKind::from_byte((first >> 32) as u8)?;
         let body_bytes = first as u32;
         let body_bytes_max = match kind {
             FrameKind::Bulk => body_bytes_max.max(BULK_MESSAGE_BYTES_MAX),
@@ -254,7 +254,7 @@ mod tests {
         fn encoded_header_decodes_to_the_same_header(
             kind in 1u8..=8, body_bytes: u32, method: u64, call: u64,
         ) {
-            let kind = FrameKind::of(kind).expect("the frame kind is unknown");
+            let kind = FrameKind::from_byte(kind).expect("the frame kind is unknown");
             let header = FrameHeader { body_bytes, kind, method, call };
             prop_assert_eq!(FrameHeader::from_words(header.words(), u32::MAX), Ok(header));
         }

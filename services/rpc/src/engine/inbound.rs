@@ -23,20 +23,20 @@ const USUAL_BYTES: usize = 1 << 16;
 #[derive(Debug)]
 pub struct ReceiveBuffer {
     bytes: Vec<u8>,
-    /// End of the bytes that were already decoded.
+    /// Index of the first byte that was not decoded yet.
     start: usize,
     /// End of the received bytes.
     end: usize,
     body_bytes_max: u32,
     /// `true` if a frame of at least `USUAL_BYTES` bytes was returned since the last call of `shrink`.
-    had_long: bool,
+    had_long_frame: bool,
 }
 
 impl ReceiveBuffer {
     /// Creates an empty buffer. Bodies longer than `body_bytes_max` are refused.
     #[must_use]
     pub fn new(body_bytes_max: u32) -> Self {
-        Self { bytes: Vec::new(), start: 0, end: 0, body_bytes_max, had_long: false }
+        Self { bytes: Vec::new(), start: 0, end: 0, body_bytes_max, had_long_frame: false }
     }
 
     /// Returns the free part of the buffer, for the next bytes; it is never empty. The buffer grows
@@ -88,7 +88,7 @@ impl ReceiveBuffer {
         // A u32 fits a usize on the supported targets.
         let Some(body) = rest.get(..header.body_bytes as usize) else { return Ok(None) };
         self.start += FRAME_HEADER_BYTES + body.len();
-        self.had_long |= body.len() >= USUAL_BYTES;
+        self.had_long_frame |= body.len() >= USUAL_BYTES;
         Ok(Some((header, body)))
     }
 
@@ -117,7 +117,7 @@ impl ReceiveBuffer {
     /// usual size and no long frame was returned since the last call.
     pub fn shrink(&mut self) {
         let pending_bytes = self.pending_bytes();
-        if !std::mem::take(&mut self.had_long)
+        if !std::mem::take(&mut self.had_long_frame)
             && self.is_larger_than_usual()
             && pending_bytes < USUAL_BYTES / 2
         {

@@ -64,14 +64,14 @@ impl Method {
 pub struct Methods<H> {
     indices: HashMap<u64, usize, BuildHasherDefault<WordHasher>>,
     /// Names and handlers by index; a removed entry leaves its index vacant.
-    known: Vec<Option<(String, H)>>,
-    /// Word and index of the last lookup: most callers repeat the same call.
-    last: Option<(u64, usize)>,
+    entries: Vec<Option<(String, H)>>,
+    /// Word and index of the last lookup, cached because most callers repeat the same call.
+    last_lookup: Option<(u64, usize)>,
 }
 
 impl<H> Default for Methods<H> {
     fn default() -> Self {
-        Self { indices: HashMap::default(), known: Vec::new(), last: None }
+        Self { indices: HashMap::default(), entries: Vec::new(), last_lookup: None }
     }
 }
 
@@ -82,7 +82,7 @@ impl<H> Methods<H> {
     /// [`RegisterError`] if the name is registered, or another one has the same hash.
     pub fn insert(&mut self, name: &str, provider: u16, handler: H) -> Result<(), RegisterError> {
         let word = Method::new(name).with_provider(provider).word();
-        let other = self.indices.get(&word).and_then(|&index| self.known[index].as_ref());
+        let other = self.indices.get(&word).and_then(|&index| self.entries[index].as_ref());
         match other {
             Some((other, _)) if other == name => {
                 Err(RegisterError::Taken { name: name.into(), provider })
@@ -91,12 +91,12 @@ impl<H> Methods<H> {
                 Err(RegisterError::HashCollision { name: name.into(), other: other.clone() })
             }
             None => {
-                let free = self.known.iter().position(Option::is_none);
+                let free = self.entries.iter().position(Option::is_none);
                 let index = free.unwrap_or_else(|| {
-                    self.known.push(None);
-                    self.known.len() - 1
+                    self.entries.push(None);
+                    self.entries.len() - 1
                 });
-                self.known[index] = Some((name.into(), handler));
+                self.entries[index] = Some((name.into(), handler));
                 self.indices.insert(word, index);
                 Ok(())
             }
@@ -107,21 +107,21 @@ impl<H> Methods<H> {
     /// `None` if it is not registered.
     #[inline]
     pub fn get_mut(&mut self, word: u64) -> Option<&mut H> {
-        let index = match self.last {
+        let index = match self.last_lookup {
             Some((last, index)) if last == word => index,
             _ => {
                 let index = self.indices.get(&word).copied()?;
-                self.last = Some((word, index));
+                self.last_lookup = Some((word, index));
                 index
             }
         };
-        self.known.get_mut(index)?.as_mut().map(|(_, handler)| handler)
+        self.entries.get_mut(index)?.as_mut().map(|(_, handler)| handler)
     }
 
     /// Iterates over the registered names and providers.
     pub fn names(&self) -> impl Iterator<Item = (&str, u16)> {
         self.indices.iter().filter_map(|(&word, &index)| {
-            let (name, _) = self.known[index].as_ref()?;
+            let (name, _) = self.entries[index].as_ref()?;
             Some((name.as_str(), Method(word).provider()))
         })
     }
@@ -131,12 +131,12 @@ impl<H> Methods<H> {
         let word = Method::new(name).with_provider(provider).word();
         let index = self.indices.remove(&word)?;
         // The index may be reused for another name.
-        self.last = None;
-        self.known[index].take().map(|(_, handler)| handler)
+        self.last_lookup = None;
+        self.entries[index].take().map(|(_, handler)| handler)
     }
 }
 
-/// Hasher for words that are hashes already: it only distributes them over all bits. Peers can look
+/// Hasher for words that are hashes already, which it only distributes over all bits. Peers can look
 /// words up but not insert any, so they cannot provoke collisions.
 #[derive(Debug, Default)]
 pub struct WordHasher(u64);

@@ -24,14 +24,14 @@ pub(crate) enum StoreKind {
 #[inline]
 pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, store: StoreKind) {
     let streaming: StreamingCopy = match (store, Width::of_processor()) {
-        (StoreKind::Streaming, Width::Lines) if bytes >= STREAMED_BYTES_MIN => copy_lines,
-        (StoreKind::Streaming, Width::Halves) if bytes >= STREAMED_BYTES_MIN => copy_halves,
+        (StoreKind::Streaming, Width::FullLines) if bytes >= STREAMED_BYTES_MIN => copy_lines,
+        (StoreKind::Streaming, Width::HalfLines) if bytes >= STREAMED_BYTES_MIN => copy_halves,
         // SAFETY: the caller's promise covers these arguments.
         _ => return unsafe { copy_string(from, to, bytes) },
     };
     // Copies up to the next cache line of `to` first: only whole lines are streamed.
     let head = to.align_offset(LINE_BYTES).min(bytes);
-    let blocks_bytes = (bytes - head) / BLOCK_BYTES * BLOCK_BYTES;
+    let blocks_bytes = (bytes - head) / LOOP_BYTES * LOOP_BYTES;
     let end = head + blocks_bytes;
     if head > 0 {
         // SAFETY: `head <= bytes`, so these bytes are part of the caller's ranges.
@@ -52,16 +52,16 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, store: Sto
 const STREAMED_BYTES_MIN: usize = 1024;
 const LINE_BYTES: usize = 64;
 /// Number of bytes that one iteration of the streaming loops copies.
-const BLOCK_BYTES: usize = 256;
+const LOOP_BYTES: usize = 256;
 
-/// Function that copies one or more complete blocks to an address aligned to a cache line.
+/// Function that copies a multiple of [`LOOP_BYTES`] to an address aligned to a cache line.
 type StreamingCopy = unsafe fn(*const u8, *mut u8, usize);
 
 /// Width of the widest non-temporal store of the processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Width {
-    Lines,
-    Halves,
+    FullLines,
+    HalfLines,
     Words,
 }
 
@@ -73,9 +73,9 @@ impl Width {
             if cfg!(miri) {
                 Width::Words
             } else if is_x86_feature_detected!("avx512f") {
-                Width::Lines
+                Width::FullLines
             } else if is_x86_feature_detected!("avx2") {
-                Width::Halves
+                Width::HalfLines
             } else {
                 Width::Words
             }

@@ -17,7 +17,7 @@ const PIECES_MAX: usize = 16;
 
 const EMPTY_PIECE: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
-fn of(count: isize) -> Result<usize, Errno> {
+fn count_or_errno(count: isize) -> Result<usize, Errno> {
     match usize::try_from(count) {
         Ok(count) => Ok(count),
         Err(_negative) => {
@@ -50,7 +50,7 @@ pub(crate) fn send_from<'a>(
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // SAFETY: the kernel only reads `head` and the pieces, whose bounds range_ptr() has checked and
         // which their borrows keep alive.
-        match of(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags) }) {
+        match count_or_errno(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags) }) {
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Ok(0),
             other => return other,
@@ -85,7 +85,9 @@ pub(crate) fn receive_into<'a>(
         message.msg_iovlen = count;
         // SAFETY: the kernel writes the pieces, whose bounds range_ptr_mut() has checked and to which no
         // reference exists, and `spare`, which is borrowed mutably.
-        match of(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) }) {
+        match count_or_errno(unsafe {
+            libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT)
+        }) {
             Err(Errno::INTR) => {}
             other => return Ok((other?, parts[..count].iter().map(|it| it.iov_len).sum())),
         }
@@ -117,8 +119,9 @@ pub(crate) fn read_process_memory(
     // SAFETY: the kernel writes the piece, whose bounds range_ptr_mut() has checked and to which no
     // reference exists, and `word`, which this function owns; both arrays have two elements. The
     // kernel checks the addresses in the other process.
-    let count =
-        of(unsafe { libc::process_vm_readv(from.pid, ours.as_ptr(), 2, theirs.as_ptr(), 2, 0) })?;
+    let count = count_or_errno(unsafe {
+        libc::process_vm_readv(from.pid, ours.as_ptr(), 2, theirs.as_ptr(), 2, 0)
+    })?;
     let is_whole = count == into.bytes + word.len();
     Ok((count.min(into.bytes), is_whole.then(|| u128::from_ne_bytes(word))))
 }
@@ -130,7 +133,7 @@ pub(crate) fn read_process_word(from: RemoteAddress) -> Result<u128, Errno> {
     let theirs = libc::iovec { iov_base: from.address as *mut _, iov_len: word.len() };
     // SAFETY: the kernel writes at most `word.len()` bytes to `word`, which this function owns, and
     // checks the address in the other process.
-    match of(unsafe {
+    match count_or_errno(unsafe {
         libc::process_vm_readv(from.pid, &raw const ours, 1, &raw const theirs, 1, 0)
     })? {
         count if count == word.len() => Ok(u128::from_ne_bytes(word)),
@@ -150,5 +153,7 @@ pub(crate) fn write_process_memory(
     // SAFETY: the kernel reads the piece, whose bounds range_ptr() has checked. It writes to the process that sent this
     // address, into memory that the process keeps as a Region until told that nobody writes there any more; in this
     // process, if the peer is this one, a Region has no reference to it either.
-    of(unsafe { libc::process_vm_writev(to.pid, &raw const ours, 1, &raw const theirs, 1, 0) })
+    count_or_errno(unsafe {
+        libc::process_vm_writev(to.pid, &raw const ours, 1, &raw const theirs, 1, 0)
+    })
 }

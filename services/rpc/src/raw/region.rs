@@ -20,7 +20,7 @@ use std::path::Path;
 use std::ptr::NonNull;
 
 /// Minimum length of a mapping, in bytes, for which huge pages are requested.
-const HUGE_BYTES: usize = 1 << 21;
+const HUGE_PAGES_BYTES_MIN: usize = 1 << 21;
 
 #[derive(Debug)]
 enum RegionKind {
@@ -147,7 +147,7 @@ impl Region {
         // in_folder() is closed without being shared.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) }
             .map_err(failed_call("mmap"))?;
-        if bytes >= HUGE_BYTES {
+        if bytes >= HUGE_PAGES_BYTES_MIN {
             // SAFETY: the mapping just made; the advice changes no content. An error is ignored:
             // kernels without huge pages use small ones.
             let _ = unsafe { madvise(start, bytes, Advice::LinuxHugepage) };

@@ -8,17 +8,17 @@ use crate::{CloseReason, FrameError};
 use proptest::prelude::*;
 use std::collections::{HashMap, VecDeque};
 
-const BODY_MAX: u32 = 300;
+const BODY_BYTES_MAX: u32 = 300;
 const SERVER: PeerKey = PeerKey { slot: 0, generation: 0 };
 
 /// Bytes in flight in one direction, each with its arrival time.
 #[derive(Default)]
-struct Pipe {
+struct DelayedBytes {
     bytes: VecDeque<(u64, u8)>,
     arrives_ns: u64,
 }
 
-impl Pipe {
+impl DelayedBytes {
     fn send(&mut self, header: FrameHeader, body: &[u8], arrives_ns: u64) {
         self.arrives_ns = self.arrives_ns.max(arrives_ns);
         let frame = header.encode().into_iter().chain(body.iter().copied());
@@ -53,13 +53,14 @@ struct Step {
     body: Vec<u8>,
     delay_ns: u64,
     pieces: usize,
-    gives_up: bool,
+    cancels_call: bool,
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let body = proptest::collection::vec(any::<u8>(), 0..BODY_MAX as usize);
-    (body, 0u64..5000, 1usize..200, proptest::bool::weighted(0.1))
-        .prop_map(|(body, delay_ns, pieces, gives_up)| Step { body, delay_ns, pieces, gives_up })
+    let body = proptest::collection::vec(any::<u8>(), 0..BODY_BYTES_MAX as usize);
+    (body, 0u64..5000, 1usize..200, proptest::bool::weighted(0.1)).prop_map(
+        |(body, delay_ns, pieces, cancels_call)| Step { body, delay_ns, pieces, cancels_call },
+    )
 }
 
 proptest! {
@@ -71,13 +72,13 @@ proptest! {
         steps in proptest::collection::vec(step(), 1..60),
         cut_at in proptest::option::of(0usize..120),
     ) {
-        let (mut there, mut back) = (Pipe::default(), Pipe::default());
-        let (mut at_server, mut at_client) = (ReceiveBuffer::new(BODY_MAX), ReceiveBuffer::new(BODY_MAX));
+        let (mut there, mut back) = (DelayedBytes::default(), DelayedBytes::default());
+        let (mut at_server, mut at_client) = (ReceiveBuffer::new(BODY_BYTES_MAX), ReceiveBuffer::new(BODY_BYTES_MAX));
         let mut calls = Calls::new(1000);
         let mut asked: HashMap<u64, Vec<u8>> = HashMap::new();
         let mut ids: Vec<CallId> = Vec::new();
         let (mut now_ns, mut answered, mut given_up) = (0u64, 0, 0);
-        let idle = Step { body: Vec::new(), delay_ns: 1000, pieces: 500, gives_up: false };
+        let idle = Step { body: Vec::new(), delay_ns: 1000, pieces: 500, cancels_call: false };
         let turns = steps.len() + 120;
         let mut cut = false;
         for turn in 0..turns {
@@ -88,7 +89,7 @@ proptest! {
                 let body_bytes = step.body.len() as u32;
                 let header = FrameHeader { body_bytes, kind: FrameKind::Request, method: 7, call: id.word() };
                 there.send(header, &step.body, now_ns + step.delay_ns);
-                if step.gives_up {
+                if step.cancels_call {
                     calls.remove(id);
                     given_up += 1;
                 } else {
@@ -148,12 +149,12 @@ proptest! {
         let mut stream = Vec::new();
         for (kind, body) in frames {
             let words = [u64::from(kind) << 32 | body.len() as u64, 5, 6];
-            let header = FrameHeader::from_words(words, BODY_MAX).expect("parse the header");
+            let header = FrameHeader::from_words(words, BODY_BYTES_MAX).expect("parse the header");
             stream.extend(header.encode().into_iter().chain(body));
         }
         stream.extend(bytes);
         let read = |pieces: usize| -> (Vec<(FrameHeader, Vec<u8>)>, Option<FrameError>) {
-            let (mut inbound, mut found) = (ReceiveBuffer::new(BODY_MAX), Vec::new());
+            let (mut inbound, mut found) = (ReceiveBuffer::new(BODY_BYTES_MAX), Vec::new());
             for piece in stream.chunks(pieces) {
                 inbound.free_space()[..piece.len()].copy_from_slice(piece);
                 inbound.mark_received(piece.len());

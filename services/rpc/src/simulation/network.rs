@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const HANDSHAKE_BYTES: u64 = 24 + 32 + 32;
 
 thread_local! {
+    /// `true` if this thread last closed a connection because the peer did not read its answers.
     static FLOODED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -70,29 +71,29 @@ struct Pipe {
     bytes: u64,
     /// Number of bytes sent so far.
     sent_bytes: u64,
-    last_ns: u64,
+    last_arrival_ns: u64,
     /// Arrival time of the end of the stream, after all bytes; `None` while the connection is open.
     end_ns: Option<u64>,
 }
 
 #[derive(Debug)]
-struct Streams {
+struct CableState {
     random: SimulationRandom,
-    weather: NetworkProperties,
+    network: NetworkProperties,
     /// Direction of the bytes that each end sends.
     pipes: [Pipe; 2],
-    reset: bool,
+    is_reset: bool,
     /// `true` if no more bytes arrive and neither end is notified.
-    silent: bool,
+    is_silent: bool,
     /// `true` if a peer was disconnected because it does not read.
-    flooded: bool,
-    /// `true` for an end whose process was killed: it reads nothing, and what it still sends does not arrive.
-    gone: [bool; 2],
+    is_flooded: bool,
+    /// `true` for an end whose process was killed; the end reads nothing, and bytes that it still sends do not arrive.
+    is_killed: [bool; 2],
 }
 
 /// Simulated connection as accessed by the tests.
 #[derive(Debug, Clone)]
-pub struct SimulatedCable(Arc<Mutex<Streams>>);
+pub struct SimulatedCable(Arc<Mutex<CableState>>);
 
 /// One end of a simulated connection, as accessed by an endpoint.
 pub struct SimulatedPort {
@@ -111,17 +112,17 @@ impl fmt::Debug for SimulatedPort {
 
 impl SimulatedCable {
     /// Creates a connection. Returns its two ends, the connector's first.
-    pub fn new(seed: u64, weather: NetworkProperties) -> (Self, [SimulatedPort; 2]) {
-        let streams = Streams {
+    pub fn new(seed: u64, network: NetworkProperties) -> (Self, [SimulatedPort; 2]) {
+        let state = CableState {
             random: SimulationRandom::new(seed),
-            weather,
+            network,
             pipes: [Pipe::default(), Pipe::default()],
-            reset: false,
-            silent: false,
-            flooded: false,
-            gone: [false; 2],
+            is_reset: false,
+            is_silent: false,
+            is_flooded: false,
+            is_killed: [false; 2],
         };
-        let cable = Self(Arc::new(Mutex::new(streams)));
+        let cable = Self(Arc::new(Mutex::new(state)));
         let ports = [0, 1].map(|index| {
             let fd = eventfd(0, EventfdFlags::CLOEXEC).expect("create an eventfd");
             SimulatedPort { cable: cable.clone(), index, fd }
@@ -129,58 +130,58 @@ impl SimulatedCable {
         (cable, ports)
     }
 
-    fn streams(&self) -> MutexGuard<'_, Streams> {
+    fn state(&self) -> MutexGuard<'_, CableState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn end_both_streams(&self, how: StreamEnd) {
-        let mut streams = self.streams();
+        let mut state = self.state();
         match how {
-            StreamEnd::Reset => streams.reset = true,
-            StreamEnd::Closed => [0, 1].into_iter().for_each(|index| streams.close(index)),
+            StreamEnd::Reset => state.is_reset = true,
+            StreamEnd::Closed => [0, 1].into_iter().for_each(|index| state.close(index)),
         }
     }
 
     /// Stops all arrivals without notifying either end.
     pub fn drop_all_later_bytes(&self) {
-        self.streams().silent = true;
+        self.state().is_silent = true;
     }
 
     /// Simulates that the process at the end `index` is killed, so that its peer gets the end of the stream.
     pub fn kill_process_at(&self, index: usize, how: StreamEnd) {
         self.end_both_streams(how);
-        self.streams().gone[index] = true;
+        self.state().is_killed[index] = true;
     }
 
     pub fn is_silent(&self) -> bool {
-        let streams = self.streams();
-        streams.silent && !streams.reset
+        let state = self.state();
+        state.is_silent && !state.is_reset
     }
 
     pub fn is_flooded(&self) -> bool {
-        self.streams().flooded
+        self.state().is_flooded
     }
 
     /// Returns the time at which the end `index` can detect that the connection was closed; `None` if it is open.
     pub fn end_ns(&self, index: usize) -> Option<u64> {
-        let streams = self.streams();
-        if streams.silent && !streams.reset {
+        let state = self.state();
+        if state.is_silent && !state.is_reset {
             return None;
         }
-        match streams.reset {
+        match state.is_reset {
             true => Some(0),
-            false => streams.pipes[1 - index].end_ns,
+            false => state.pipes[1 - index].end_ns,
         }
     }
 }
 
-impl Streams {
+impl CableState {
     fn arrival_ns(&mut self, index: usize) -> u64 {
-        let delay_ns = self.random.number_below(self.weather.delay_ns_max);
+        let delay_ns = self.random.number_below(self.network.delay_ns_max);
         let pipe = &mut self.pipes[index];
         // Arrivals stay in order, as in every stream.
-        pipe.last_ns = pipe.last_ns.max(clock::now_ns() + delay_ns);
-        pipe.last_ns
+        pipe.last_arrival_ns = pipe.last_arrival_ns.max(clock::now_ns() + delay_ns);
+        pipe.last_arrival_ns
     }
 
     fn close(&mut self, index: usize) {
@@ -196,27 +197,27 @@ impl SimulatedPort {
     }
 
     pub fn send(&mut self, bytes: &[u8]) -> Result<usize, CloseReason> {
-        let mut streams = self.cable.streams();
-        if streams.gone[self.index] {
+        let mut state = self.cable.state();
+        if state.is_killed[self.index] {
             return Ok(bytes.len());
         }
-        if streams.reset || streams.pipes[self.index].end_ns.is_some() {
+        if state.is_reset || state.pipes[self.index].end_ns.is_some() {
             return Err(CloseReason::ClosedByPeer);
         }
-        if streams.gone[1 - self.index] {
+        if state.is_killed[1 - self.index] {
             // The kernel has taken the bytes, but the receiver was killed.
             return Ok(bytes.len());
         }
-        let weather = streams.weather;
-        let piece = 1 + streams.random.number_below(weather.piece_bytes_max);
+        let network = state.network;
+        let piece = 1 + state.random.number_below(network.piece_bytes_max);
         // A new connection takes each part of a handshake completely, as every socket does.
-        let is_fresh = streams.pipes[self.index].sent_bytes < HANDSHAKE_BYTES;
+        let is_fresh = state.pipes[self.index].sent_bytes < HANDSHAKE_BYTES;
         let piece = if is_fresh { piece.max(HANDSHAKE_BYTES) } else { piece };
-        let room = weather.window_bytes[self.index].saturating_sub(streams.pipes[self.index].bytes);
+        let room = network.window_bytes[self.index].saturating_sub(state.pipes[self.index].bytes);
         let count = piece.min(room).min(bytes.len() as u64) as usize;
         if count > 0 {
-            let arrival_ns = streams.arrival_ns(self.index);
-            let pipe = &mut streams.pipes[self.index];
+            let arrival_ns = state.arrival_ns(self.index);
+            let pipe = &mut state.pipes[self.index];
             pipe.bytes += count as u64;
             pipe.sent_bytes += count as u64;
             pipe.pieces.push_back((arrival_ns, bytes[..count].iter().copied().collect()));
@@ -225,17 +226,17 @@ impl SimulatedPort {
     }
 
     pub fn receive(&mut self, into: &mut [u8]) -> Result<ReadResult, CloseReason> {
-        let mut streams = self.cable.streams();
-        if streams.reset {
+        let mut state = self.cable.state();
+        if state.is_reset {
             return Err(CloseReason::ClosedByPeer);
         }
-        if streams.silent {
+        if state.is_silent {
             return Ok(ReadResult::Nothing);
         }
         let now_ns = clock::now_ns();
-        let piece_bytes_max = streams.weather.piece_bytes_max;
-        let wanted = into.len().min(1 + streams.random.number_below(piece_bytes_max) as usize);
-        let pipe = &mut streams.pipes[1 - self.index];
+        let piece_bytes_max = state.network.piece_bytes_max;
+        let wanted = into.len().min(1 + state.random.number_below(piece_bytes_max) as usize);
+        let pipe = &mut state.pipes[1 - self.index];
         let mut count = 0;
         while count < wanted
             && let Some((arrives_ns, bytes)) = pipe.pieces.front_mut()
@@ -255,7 +256,7 @@ impl SimulatedPort {
         if count > 0 {
             // Sometimes claims to be drained with bytes left: the reader is notified of them again.
             let drained =
-                count < wanted || piece_bytes_max > 1 && streams.random.is_true_with_percent(20);
+                count < wanted || piece_bytes_max > 1 && state.random.is_true_with_percent(20);
             return Ok(ReadResult::Bytes { count, drained });
         }
         let is_end = pipe.bytes == 0 && pipe.end_ns.is_some_and(|end_ns| end_ns <= now_ns);
@@ -265,9 +266,9 @@ impl SimulatedPort {
 
 impl Drop for SimulatedPort {
     fn drop(&mut self) {
-        let mut streams = self.cable.streams();
-        streams.close(self.index);
-        streams.gone[self.index] = true;
-        streams.flooded |= FLOODED.take();
+        let mut state = self.cable.state();
+        state.close(self.index);
+        state.is_killed[self.index] = true;
+        state.is_flooded |= FLOODED.take();
     }
 }

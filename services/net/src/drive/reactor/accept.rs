@@ -12,20 +12,20 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Interval in ns of retries to accept, as other parts of the process may have closed descriptors although no
-/// connection of this listener's threads was closed.
-const RETRY_NS: u64 = 100_000_000;
+/// Interval, in ns, at which a paused listener retries to accept, because other parts of the process may have closed
+/// descriptors.
+const ACCEPT_RETRY_NS: u64 = 100_000_000;
 
 /// Listening socket, and the threads to which it hands accepted connections.
 pub(crate) struct Listener<D> {
     fd: OwnedFd,
     /// `true` while accepting is paused, because no connection can be opened.
-    paused: bool,
+    is_paused: bool,
     /// TLS configuration of accepted connections; `None` for plain text.
     tls: Option<TlsServerConfig>,
     /// Threads that get connections round robin; empty if this thread keeps all connections.
-    threads: Vec<AcceptTarget<D>>,
-    next: usize,
+    targets: Vec<AcceptTarget<D>>,
+    next_target: usize,
 }
 
 /// Thread to which a listener hands connections. Another thread does not exit while its `AcceptTarget` exists;
@@ -47,7 +47,7 @@ impl<D> Drop for AcceptTarget<D> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TargetChoice {
     ThisThread,
-    /// Another thread, in which a slot is reserved; contains its index in the listener's list.
+    /// Another thread, in which a slot is reserved; contains the thread's index in the listener's list of targets.
     Reserved(usize),
     NoSpace,
 }
@@ -107,13 +107,13 @@ impl<H: Handler> Reactor<H> {
             }
             AcceptTarget { inbox, is_this_thread }
         });
-        let threads = targets.collect();
-        self.listeners.push(Listener { fd, paused: false, tls, threads, next: 0 });
+        let targets = targets.collect();
+        self.listeners.push(Listener { fd, is_paused: false, tls, targets, next_target: 0 });
         Ok(address)
     }
 
-    /// Accepts as many as possible of the connections in the kernel's accept queues, then closes the listeners.
-    pub(super) fn accept_pending(&mut self) {
+    /// Accepts as many as possible of the connections in the kernel's accept queues, and then closes the listeners.
+    pub(super) fn drain_and_close_listeners(&mut self) {
         for index in 0..self.listeners.len() {
             // Bounded by the length of the kernel's queue: each round accepts what was in it.
             let rounds_max = socket::LISTEN_BACKLOG as u32 / self.core.config.accepts_max + 1;
@@ -144,9 +144,9 @@ impl<H: Handler> Reactor<H> {
             let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
             let accepted = socket::accept(listener.fd.as_fd());
             match (&accepted, choice) {
-                (Ok(_), _) => listener.next = next,
+                (Ok(_), _) => listener.next_target = next,
                 (Err(_), TargetChoice::Reserved(thread)) => {
-                    listener.threads[thread].inbox.release_reserved_slot()
+                    listener.targets[thread].inbox.release_reserved_slot()
                 }
                 (Err(_), _) => {}
             }
@@ -158,7 +158,7 @@ impl<H: Handler> Reactor<H> {
                 Err(Errno::AGAIN) => return,
                 // The connection was aborted before it was accepted, or not established.
                 Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN) => {}
-                Err(Errno::MFILE | Errno::NFILE) if self.refuse_one(index) => {}
+                Err(Errno::MFILE | Errno::NFILE) if self.reject_one(index) => {}
                 Err(_) => return self.pause(index),
             }
         }
@@ -166,15 +166,15 @@ impl<H: Handler> Reactor<H> {
     }
 
     /// Chooses the thread for the next connection of the listener `index`, round robin among those with free slots;
-    /// returns the choice and the position in the listener's list. `None` if there is no such listener.
+    /// returns the choice and the position in the listener's list of targets. `None` if there is no such listener.
     fn choose_target(&self, index: u16) -> Option<(TargetChoice, usize)> {
         let listener = self.listeners.get(usize::from(index))?;
         let own =
             if self.core.slab.is_full() { TargetChoice::NoSpace } else { TargetChoice::ThisThread };
-        let count = listener.threads.len();
+        let count = listener.targets.len();
         for offset in 1..=count {
-            let at = (listener.next + offset) % count;
-            let thread = &listener.threads[at];
+            let at = (listener.next_target + offset) % count;
+            let thread = &listener.targets[at];
             let found = match thread.is_this_thread {
                 true => own,
                 false if thread.inbox.reservations.try_reserve_slot() => TargetChoice::Reserved(at),
@@ -184,14 +184,14 @@ impl<H: Handler> Reactor<H> {
                 return Some((found, at));
             }
         }
-        Some((if count > 0 { TargetChoice::NoSpace } else { own }, listener.next))
+        Some((if count > 0 { TargetChoice::NoSpace } else { own }, listener.next_target))
     }
 
     /// Registers with each other thread that gets connections from the listener `index`, to be sent a command once
     /// that thread has a free slot. Returns `false` if one has a free slot already.
     fn await_slot(&self, index: u16) -> bool {
         let Some(listener) = self.listeners.get(usize::from(index)) else { return true };
-        let mut others = listener.threads.iter().filter(|it| !it.is_this_thread);
+        let mut others = listener.targets.iter().filter(|it| !it.is_this_thread);
         others.all(|it| it.inbox.reservations.start_awaiting_slot())
     }
 
@@ -201,7 +201,7 @@ impl<H: Handler> Reactor<H> {
         let mut fd = fd;
         let tls = listener.tls.clone();
         if let TargetChoice::Reserved(thread) = choice {
-            let inbox = &listener.threads[thread].inbox;
+            let inbox = &listener.targets[thread].inbox;
             let adopt = Command::Adopt(fd, peer, tls.clone());
             match inbox.push_command(adopt).map_err(|it| it.into_inner()) {
                 // The thread's queue of commands is full, or the thread has ended: this thread keeps it.
@@ -220,7 +220,7 @@ impl<H: Handler> Reactor<H> {
 
     /// Rejects one connection when no descriptor is free: closes the descriptor held in reserve, accepts the
     /// connection and closes it. Returns `false` under `FullConnectionsPolicy::Wait`, or if no connection was rejected.
-    fn refuse_one(&mut self, index: u16) -> bool {
+    fn reject_one(&mut self, index: u16) -> bool {
         if self.core.config.when_full == FullConnectionsPolicy::Wait
             || self.reserve_fd.take().is_none()
         {
@@ -240,16 +240,16 @@ impl<H: Handler> Reactor<H> {
         }
     }
 
-    /// Pauses a listener until one of its threads has a free slot, or `RETRY_NS` have passed.
+    /// Pauses a listener until one of its threads has a free slot, or `ACCEPT_RETRY_NS` have passed.
     fn pause(&mut self, index: u16) {
         let Some(listener) = self.listeners.get_mut(usize::from(index)) else { return };
-        if !listener.paused {
-            listener.paused = true;
+        if !listener.is_paused {
+            listener.is_paused = true;
             self.core.stats.accept_pauses_count += 1;
         }
-        if !self.is_retry_scheduled {
-            self.is_retry_scheduled = true;
-            self.start_timer(RETRY_NS, TimerPurpose::RetryAccept);
+        if !self.is_accept_retry_scheduled {
+            self.is_accept_retry_scheduled = true;
+            self.start_timer(ACCEPT_RETRY_NS, TimerPurpose::RetryAccept);
         }
     }
 
@@ -257,8 +257,8 @@ impl<H: Handler> Reactor<H> {
     pub(super) fn resume_accepting(&mut self) {
         self.open_reserve_fd();
         for (index, listener) in (0..).zip(&mut self.listeners) {
-            if listener.paused {
-                listener.paused = false;
+            if listener.is_paused {
+                listener.is_paused = false;
                 self.core.enqueue_listener(index);
             }
         }
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!((first.core.slab.len(), second.commands.len()), (1, 1));
         second.execute_commands();
         first.execute_commands();
-        assert!(first.listeners[0].paused, "not paused although both threads are full");
+        assert!(first.listeners[0].is_paused, "not paused although both threads are full");
         let key = second.core.slab.key_at(0).expect("one connection");
         second.close(key.into(), &CloseReason::Local);
         first.execute_commands();
@@ -351,7 +351,7 @@ mod tests {
         let _third = connect(&lock(), address);
         second.execute_commands();
         let mut first = lock();
-        assert!(first.listeners[0].paused, "not paused although no slot is free");
+        assert!(first.listeners[0].is_paused, "not paused although no slot is free");
         first.execute_commands();
         first.serve_ready();
         assert_eq!(second.commands.len(), 1, "the third connection was not handed over");

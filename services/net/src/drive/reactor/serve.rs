@@ -84,7 +84,7 @@ impl<H: Handler> Reactor<H> {
             return true;
         };
         tls.restart_handshake_timeout(now_ns);
-        if let Err(why) = self.open(key, 0) {
+        if let Err(why) = self.open_records(key, 0) {
             self.close(key, &why);
             return false;
         }
@@ -141,7 +141,7 @@ impl<H: Handler> Reactor<H> {
             self.core.stats.reads_count += 1;
             self.core.stats.read_bytes += bytes_count as u64;
             if slot.protocol.has_tls() {
-                return self.open(key, bytes_count);
+                return self.open_records(key, bytes_count);
             }
         }
         let buffer = std::mem::take(&mut self.buffer);
@@ -163,7 +163,7 @@ impl<H: Handler> Reactor<H> {
             // The rest may be TLS's close_notify alone; if it is data, the backlog keeps it.
             Ok(_) if slot.protocol.has_tls() => {
                 match socket::read(slot.fd.as_fd(), &mut self.buffer) {
-                    Ok(bytes_count) => self.open(key, bytes_count),
+                    Ok(bytes_count) => self.open_records(key, bytes_count),
                     Err(errno) => Err(CloseReason::Reset(errno)),
                 }
             }
@@ -174,7 +174,7 @@ impl<H: Handler> Reactor<H> {
 
     /// Decrypts the TLS records in the first `bytes_count` bytes of the read buffer, sends handshake messages, and
     /// delivers the plaintext.
-    fn open(&mut self, key: ConnKey, bytes_count: usize) -> Result<(), CloseReason> {
+    fn open_records(&mut self, key: ConnKey, bytes_count: usize) -> Result<(), CloseReason> {
         let core = &mut self.core;
         let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
         let mut plain = std::mem::take(&mut core.plain);
@@ -194,14 +194,14 @@ impl<H: Handler> Reactor<H> {
                 Err(CloseReason::Tls(error))
             }
             (Ok(_), Err(why)) => Err(why),
-            (Ok(opened), Ok(())) => self.handle_opened(key, opened, &plain),
+            (Ok(opened), Ok(())) => self.handle_opened_records(key, opened, &plain),
         };
         self.core.plain = shrunk(plain);
         delivered
     }
 
     /// Handles the result of decrypting records: the plaintext, and the end of the handshake or of the stream.
-    fn handle_opened(
+    fn handle_opened_records(
         &mut self,
         key: ConnKey,
         opened: OpenedRecords,
@@ -334,8 +334,8 @@ impl<H: Handler> Reactor<H> {
         Ok(())
     }
 
-    /// Handles the end of the byte stream: an error for a TLS stream that lacks a `close_notify`, as it may be
-    /// truncated.
+    /// Handles the end of the byte stream; returns an error if a TLS stream lacks a `close_notify`, because the stream
+    /// may be truncated.
     fn handle_stream_end(&mut self, key: ConnKey) -> Result<(), CloseReason> {
         let slot = self
             .core
@@ -375,7 +375,7 @@ impl<H: Handler> Reactor<H> {
         Ok(())
     }
 
-    /// Shuts down the sending direction and reads what was received: closing with unread bytes would reset the
+    /// Shuts down the sending direction and reads the received bytes, because closing with unread bytes would reset the
     /// connection and discard the last bytes sent.
     fn end_and_drain(&mut self, key: ConnKey) {
         let Some(slot) = self.core.slab.get_mut(key) else { return };
@@ -489,7 +489,7 @@ fn seal_and_send<D>(
     let mut sealed = std::mem::take(&mut core.sealed);
     sealed.clear();
     let Some(slot) = core.slab.get_mut(key) else { return Ok(()) };
-    let sent = match slot.protocol.seal_messages(replies, &core.call.ends, &mut sealed) {
+    let sent = match slot.protocol.seal_messages(replies, &core.call.message_ends, &mut sealed) {
         Ok(()) if sealed.is_empty() => Ok(()),
         Ok(()) => send_or_queue(core, key, &sealed),
         Err(error) => Err(CloseReason::Tls(error)),

@@ -92,7 +92,7 @@ impl BulkExchange<'_> {
         if bytes > CHUNK_BYTES || request.part.is_halved() {
             return None;
         }
-        let store = self.store(request.direction, request.memory, request.handle);
+        let store_kind = self.store_kind(request.direction, request.memory, request.handle);
         let remote = self.tables.attachments.attached_memory(request.peer, request.handle.id)?;
         if remote.handle != *request.handle {
             return Some(Err(BulkRefusal::Unknown.into()));
@@ -105,7 +105,7 @@ impl BulkExchange<'_> {
             theirs,
             (request.memory, ours),
             bytes,
-            store,
+            store_kind,
         );
         if copied != Ok(bytes) {
             return None; // `bulk_start` retries the transfer and reports the error.
@@ -120,7 +120,7 @@ impl BulkExchange<'_> {
 
     /// Returns the kind of stores for a copy: non-temporal ones if the target memory is too long for the caches.
     #[inline]
-    fn store(
+    fn store_kind(
         &self,
         direction: TransferDirection,
         ours: &BulkMemory,
@@ -177,7 +177,7 @@ impl BulkExchange<'_> {
             stage: TransferStage::Waiting,
             halved,
             own_bytes: bytes,
-            is_helped: false,
+            is_peer_copying: false,
         };
         let id = self.tables.transfers.insert(transfer, max).ok_or(BulkError::Full)?;
         self.tables.stats.transfers_count += 1;
@@ -290,7 +290,7 @@ impl BulkExchange<'_> {
                 link.release_memory(&transfer.memory);
             }
             self.send_bulk_message(peer, &BulkMessage::Cancel { transfer: word });
-        } else if transfer.is_helped {
+        } else if transfer.is_peer_copying {
             self.send_bulk_message(transfer.peer, &BulkMessage::Cancel { transfer: id.word() });
         }
     }
@@ -615,7 +615,8 @@ impl BulkExchange<'_> {
             None => None,
         };
         let copying = self.tables.transfers.find_all(|it| {
-            let is_copied = matches!(it.stage, TransferStage::Copying(_) | TransferStage::Helped);
+            let is_copied =
+                matches!(it.stage, TransferStage::Copying(_) | TransferStage::AwaitingPeerHalf);
             it.peer == peer && it.handle.id == id && is_copied
         });
         for transfer in copying {
@@ -632,7 +633,7 @@ impl BulkExchange<'_> {
         let Some(transfer) = transfer.filter(|it| it.peer == peer) else {
             return Ok(()); // Cancelled meanwhile.
         };
-        if transfer.is_helped {
+        if transfer.is_peer_copying {
             self.finish_peer_half(id);
             return Ok(());
         }
@@ -716,9 +717,9 @@ impl BulkExchange<'_> {
         let own_bytes = transfer.own_bytes;
         let bytes = (own_bytes - done).min(CHUNK_BYTES);
         let (theirs, ours) = (transfer.theirs + done, transfer.ours + done);
-        let store = self.store(direction, &transfer.memory, &handle);
+        let store_kind = self.store_kind(direction, &transfer.memory, &handle);
         let memory = (&transfer.memory, ours);
-        match remote.copy_between_memories(direction, theirs, memory, bytes, store) {
+        match remote.copy_between_memories(direction, theirs, memory, bytes, store_kind) {
             Ok(count) => {
                 match remote.is_mapped_in_this_process() {
                     true => self.tables.stats.mapped_bytes += count,

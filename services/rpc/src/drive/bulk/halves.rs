@@ -19,7 +19,7 @@ use crate::{BulkError, BulkRefusal, FrameError};
 /// Alignment of the start of the second half, in bytes.
 const PAGE_BYTES: u64 = 4096;
 /// Maximum number of transfers under way on behalf of a peer, and of unanswered requests for that peer's memories.
-const HELPED_MAX: usize = 16;
+const TRANSFERS_FOR_PEER_MAX: usize = 16;
 
 impl TransferRequest<'_> {
     /// Checks that the handle in `part` refers to the local memory, and gives the peer the right that its half needs.
@@ -49,7 +49,7 @@ impl BulkExchange<'_> {
         if bytes == 0 || transfer.bytes < HALVED_TRANSFER_BYTES_MIN {
             return;
         }
-        (transfer.own_bytes, transfer.is_helped) = (own_bytes, true);
+        (transfer.own_bytes, transfer.is_peer_copying) = (own_bytes, true);
         let (peer, handle) = (transfer.peer, transfer.handle);
         let (offset, into_offset) = (transfer.theirs + own_bytes, transfer.ours + own_bytes);
         let (transfer, pulls) = (id.word(), transfer.direction == TransferDirection::Pull);
@@ -60,8 +60,8 @@ impl BulkExchange<'_> {
     /// Completes a transfer if the peer has copied its half; otherwise records that the local half is copied.
     pub(super) fn finish_own_half(&mut self, id: TransferId) {
         match self.tables.transfers.get_active(id) {
-            Some(transfer) if transfer.is_helped => {
-                self.set_transfer_stage(id, TransferStage::Helped)
+            Some(transfer) if transfer.is_peer_copying => {
+                self.set_transfer_stage(id, TransferStage::AwaitingPeerHalf)
             }
             _ => self.finish_transfer(id, Ok(())),
         }
@@ -70,8 +70,8 @@ impl BulkExchange<'_> {
     /// Records that the peer's half is copied, and completes the transfer if the local half is copied too.
     pub(super) fn finish_peer_half(&mut self, id: TransferId) {
         let Some(transfer) = self.tables.transfers.get_active_mut(id) else { return };
-        transfer.is_helped = false;
-        if matches!(transfer.stage, TransferStage::Helped) {
+        transfer.is_peer_copying = false;
+        if matches!(transfer.stage, TransferStage::AwaitingPeerHalf) {
             self.finish_transfer(id, Ok(()));
         }
     }
@@ -90,8 +90,9 @@ impl BulkExchange<'_> {
         let its = if help.is_read { TransferDirection::Pull } else { TransferDirection::Push };
         let (handle, offset) = help.ours;
         let found = self.find_permitted_memory(peer, &handle, (offset, help.bytes), its);
-        let is_full = self.tables.helping.values().filter(|it| it.0 == peer).count() >= HELPED_MAX
-            || self.tables.attachments.requested_count(peer) >= HELPED_MAX;
+        let is_full = self.tables.transfers_for_peers.values().filter(|it| it.0 == peer).count()
+            >= TRANSFERS_FOR_PEER_MAX
+            || self.tables.attachments.requested_count(peer) >= TRANSFERS_FOR_PEER_MAX;
         let memory = match found {
             Ok(_) if is_full => {
                 self.send_refusal(peer, help.transfer, BulkRefusal::Full);
@@ -115,7 +116,7 @@ impl BulkExchange<'_> {
             part,
         }) {
             Ok(id) => {
-                self.tables.helping.insert(id, (peer, help.transfer));
+                self.tables.transfers_for_peers.insert(id, (peer, help.transfer));
                 self.send_help_result(id);
             }
             Err(BulkError::Refused(why)) => self.send_refusal(peer, help.transfer, why),
@@ -126,11 +127,11 @@ impl BulkExchange<'_> {
 
     /// Sends the result of a transfer that was done on behalf of a peer to that peer.
     pub(super) fn send_help_result(&mut self, id: TransferId) {
-        if !self.tables.helping.contains_key(&id) {
+        if !self.tables.transfers_for_peers.contains_key(&id) {
             return;
         }
         let Some(result) = self.tables.transfers.take_result(id) else { return };
-        let Some((peer, transfer)) = self.tables.helping.remove(&id) else { return };
+        let Some((peer, transfer)) = self.tables.transfers_for_peers.remove(&id) else { return };
         match result {
             Ok(()) => self.send_bulk_message(peer, &BulkMessage::Done { transfer }),
             Err(BulkError::Refused(why)) => self.send_refusal(peer, transfer, why),
@@ -144,7 +145,7 @@ impl BulkExchange<'_> {
         let uses = |id: TransferId| {
             transfers.get_active(id).is_some_and(|it| it.memory.is_same_memory(memory))
         };
-        let helping = self.tables.helping.iter().filter(|it| uses(*it.0));
+        let helping = self.tables.transfers_for_peers.iter().filter(|it| uses(*it.0));
         for (peer, transfer) in helping.map(|it| *it.1).collect::<Vec<_>>() {
             self.cancel_help(peer, transfer);
             self.send_refusal(peer, transfer, BulkRefusal::Unknown);
@@ -154,9 +155,9 @@ impl BulkExchange<'_> {
     /// Cancels a transfer on behalf of a peer.
     pub(super) fn cancel_help(&mut self, peer: PeerKey, transfer: u64) {
         let of_it = |it: &(&TransferId, &(PeerKey, u64))| *it.1 == (peer, transfer);
-        let found = self.tables.helping.iter().find(of_it).map(|it| *it.0);
+        let found = self.tables.transfers_for_peers.iter().find(of_it).map(|it| *it.0);
         if let Some(id) = found {
-            self.tables.helping.remove(&id);
+            self.tables.transfers_for_peers.remove(&id);
             self.cancel_transfer(id);
         }
     }

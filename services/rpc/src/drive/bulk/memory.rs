@@ -56,7 +56,7 @@ impl BulkMemory {
     /// [`MemoryError::AllocationFailed`] if there is not enough memory.
     pub fn shared(bytes: usize) -> Result<Self, MemoryError> {
         match Region::create_shared(bytes) {
-            Ok(region) => Ok(Self::of(vec![Arc::new(region)])),
+            Ok(region) => Ok(Self::from_regions(vec![Arc::new(region)])),
             Err((call, errno)) => Err(MemoryError::AllocationFailed { bytes, call, errno }),
         }
     }
@@ -68,7 +68,7 @@ impl BulkMemory {
     /// [`MemoryError::AllocationFailed`] if there is no such folder, or no space.
     pub fn in_folder(folder: &std::path::Path, bytes: usize) -> Result<Self, MemoryError> {
         match Region::create_in_folder(folder, bytes) {
-            Ok(region) => Ok(Self::of(vec![Arc::new(region)])),
+            Ok(region) => Ok(Self::from_regions(vec![Arc::new(region)])),
             Err((call, errno)) => Err(MemoryError::AllocationFailed { bytes, call, errno }),
         }
     }
@@ -76,7 +76,7 @@ impl BulkMemory {
     /// Takes ownership of a vector's memory, which [`into_vecs`](Self::into_vecs) returns.
     #[must_use]
     pub fn plain(vec: Vec<u8>) -> Self {
-        Self::of(vec![Arc::new(Region::from_vec(vec))])
+        Self::from_regions(vec![Arc::new(Region::from_vec(vec))])
     }
 
     /// Joins several memories into one, in this order.
@@ -95,11 +95,11 @@ impl BulkMemory {
                     segments_max: BULK_SEGMENTS_MAX,
                 })
             }
-            _ => Ok(Self::of(regions)),
+            _ => Ok(Self::from_regions(regions)),
         }
     }
 
-    fn of(regions: Vec<Arc<Region>>) -> Self {
+    fn from_regions(regions: Vec<Arc<Region>>) -> Self {
         let mut bytes = 0;
         let segment = |region: Arc<Region>| {
             let start = bytes;

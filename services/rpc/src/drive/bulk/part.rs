@@ -3,7 +3,7 @@
 use crate::engine::BulkHandle;
 use std::time::Duration;
 
-/// Minimum length, in bytes, of a transfer that both peers copy half of: for a shorter one, the
+/// Minimum length, in bytes, of a transfer that both peers copy half of, because for a shorter one the
 /// request to the peer would cost as much as it saves.
 pub(crate) const HALVED_TRANSFER_BYTES_MIN: u64 = 1 << 15;
 

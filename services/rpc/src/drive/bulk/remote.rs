@@ -96,7 +96,7 @@ impl RemoteMemory {
         theirs: u64,
         (memory, ours): (&BulkMemory, u64),
         bytes: u64,
-        store: StoreKind,
+        store_kind: StoreKind,
     ) -> Result<u64, Errno> {
         let mut done = 0;
         while done < bytes {
@@ -117,12 +117,12 @@ impl RemoteMemory {
             let copied = match (&segment.access, direction) {
                 (Access::Mapped(region), TransferDirection::Pull) => {
                     let (from, to) = ((region, within as usize), (run.region, run.offset));
-                    Region::copy_between_regions(from, to, count, store);
+                    Region::copy_between_regions(from, to, count, store_kind);
                     count
                 }
                 (Access::Mapped(region), TransferDirection::Push) => {
                     let (from, to) = ((run.region, run.offset), (region, within as usize));
-                    Region::copy_between_regions(from, to, count, store);
+                    Region::copy_between_regions(from, to, count, store_kind);
                     count
                 }
                 (&Access::Process(RemoteAddress { pid, address }), direction) => {

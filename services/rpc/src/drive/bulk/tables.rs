@@ -48,7 +48,7 @@ pub(crate) enum TransferStage {
     /// The peers send the data in messages.
     Messages,
     /// This endpoint has copied its half, and the peer is still copying the other half.
-    Helped,
+    AwaitingPeerHalf,
 }
 
 #[derive(Debug)]
@@ -57,7 +57,9 @@ pub(crate) struct ActiveTransfer {
     pub(crate) direction: TransferDirection,
     pub(crate) handle: BulkHandle,
     pub(crate) memory: BulkMemory,
+    /// Offset of the range in the peer's memory, in bytes.
     pub(crate) theirs: u64,
+    /// Offset of the range in the local memory, in bytes.
     pub(crate) ours: u64,
     pub(crate) bytes: u64,
     pub(crate) deadline_ns: u64,
@@ -67,12 +69,12 @@ pub(crate) struct ActiveTransfer {
     /// Number of bytes that this endpoint copies.
     pub(crate) own_bytes: u64,
     /// `true` while the peer copies the second half and has not reported the end.
-    pub(crate) is_helped: bool,
+    pub(crate) is_peer_copying: bool,
 }
 
 #[derive(Debug)]
 enum TransferTableSlot {
-    Live(Box<ActiveTransfer>),
+    Active(Box<ActiveTransfer>),
     Done(Result<(), BulkError>),
 }
 
@@ -96,7 +98,7 @@ impl TransferTable {
     }
 
     pub(crate) fn insert(&mut self, transfer: ActiveTransfer, max: u32) -> Option<TransferId> {
-        self.insert_slot(TransferTableSlot::Live(Box::new(transfer)), max)
+        self.insert_slot(TransferTableSlot::Active(Box::new(transfer)), max)
     }
 
     /// Adds a transfer that is already done; returns `None` if the table has `max` transfers.
@@ -115,7 +117,7 @@ impl TransferTable {
     /// Returns a transfer; `None` if it is not under way.
     pub(crate) fn get_active(&self, id: TransferId) -> Option<&ActiveTransfer> {
         match self.0.get(self.key(id)?) {
-            Some(TransferTableSlot::Live(transfer)) => Some(transfer),
+            Some(TransferTableSlot::Active(transfer)) => Some(transfer),
             _ => None,
         }
     }
@@ -123,7 +125,7 @@ impl TransferTable {
     /// Returns a transfer, mutably; `None` if it is not under way.
     pub(crate) fn get_active_mut(&mut self, id: TransferId) -> Option<&mut ActiveTransfer> {
         match self.0.get_mut(self.key(id)?) {
-            Some(TransferTableSlot::Live(transfer)) => Some(transfer),
+            Some(TransferTableSlot::Active(transfer)) => Some(transfer),
             _ => None,
         }
     }
@@ -131,7 +133,7 @@ impl TransferTable {
     /// Stores the result of a transfer, if it was under way.
     pub(crate) fn finish(&mut self, id: TransferId, result: Result<(), BulkError>) {
         if let Some(key) = self.key(id)
-            && let Some(slot @ TransferTableSlot::Live(_)) = self.0.get_mut(key)
+            && let Some(slot @ TransferTableSlot::Active(_)) = self.0.get_mut(key)
         {
             *slot = TransferTableSlot::Done(result);
         }
@@ -147,7 +149,7 @@ impl TransferTable {
     #[inline]
     pub(crate) fn take_result(&mut self, id: TransferId) -> Option<Result<(), BulkError>> {
         let Some(key) = self.key(id) else { return Some(Err(BulkError::Stale)) };
-        if let Some(TransferTableSlot::Live(_)) = self.0.get(key) {
+        if let Some(TransferTableSlot::Active(_)) = self.0.get(key) {
             return None;
         }
         match self.0.remove(key) {
@@ -159,7 +161,7 @@ impl TransferTable {
     /// Removes a transfer in any state; returns it if it was under way.
     pub(crate) fn remove_active(&mut self, id: TransferId) -> Option<ActiveTransfer> {
         match self.0.remove(self.key(id)?) {
-            Some(TransferTableSlot::Live(transfer)) => Some(*transfer),
+            Some(TransferTableSlot::Active(transfer)) => Some(*transfer),
             _ => None,
         }
     }
@@ -198,15 +200,15 @@ impl RegisteredMemory {
 pub(crate) enum Attachment {
     Requested(BulkHandle),
     Attached(Arc<RemoteMemory>),
-    /// The memory cannot be accessed directly: transfers use messages.
+    /// The memory cannot be accessed directly, so transfers use messages.
     Denied,
 }
 
 /// Attachments to peers' memories, by peer and by id of the memory.
 #[derive(Debug, Default)]
 pub(crate) struct AttachmentTable {
-    all: HashMap<(PeerKey, u64), Attachment>,
-    /// Memory that was used last, as most transfers use the same memory again.
+    by_peer_and_id: HashMap<(PeerKey, u64), Attachment>,
+    /// Memory of the latest transfer, cached because most transfers use the same memory again.
     recent: Option<(PeerKey, u64, Arc<RemoteMemory>)>,
 }
 
@@ -216,37 +218,39 @@ impl AttachmentTable {
     pub(crate) fn attached_memory(&mut self, peer: PeerKey, id: u64) -> Option<&Arc<RemoteMemory>> {
         let is_recent = matches!(&self.recent, Some(it) if it.0 == peer && it.1 == id);
         if !is_recent {
-            let Some(Attachment::Attached(remote)) = self.all.get(&(peer, id)) else { return None };
+            let Some(Attachment::Attached(remote)) = self.by_peer_and_id.get(&(peer, id)) else {
+                return None;
+            };
             self.recent = Some((peer, id, Arc::clone(remote)));
         }
         self.recent.as_ref().map(|it| &it.2)
     }
 
     pub(crate) fn get(&self, peer: PeerKey, id: u64) -> Option<&Attachment> {
-        self.all.get(&(peer, id))
+        self.by_peer_and_id.get(&(peer, id))
     }
 
     pub(crate) fn insert(&mut self, peer: PeerKey, id: u64, attachment: Attachment) {
         self.recent = None;
-        self.all.insert((peer, id), attachment);
+        self.by_peer_and_id.insert((peer, id), attachment);
     }
 
     pub(crate) fn remove(&mut self, peer: PeerKey, id: u64) -> Option<Attachment> {
         self.recent = None;
-        self.all.remove(&(peer, id))
+        self.by_peer_and_id.remove(&(peer, id))
     }
 
     pub(crate) fn remove_peer(&mut self, peer: PeerKey) {
         self.recent = None;
-        self.all.retain(|key, _| key.0 != peer);
+        self.by_peer_and_id.retain(|key, _| key.0 != peer);
     }
 
     pub(crate) fn remove_denied(&mut self) {
-        self.all.retain(|_, it| !matches!(it, Attachment::Denied));
+        self.by_peer_and_id.retain(|_, it| !matches!(it, Attachment::Denied));
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.all.len()
+        self.by_peer_and_id.len()
     }
 
     /// Returns the number of attachments to that peer's memories that were requested and not granted yet.
@@ -254,12 +258,13 @@ impl AttachmentTable {
         let requested = |it: &(&(PeerKey, u64), &Attachment)| {
             it.0.0 == peer && matches!(it.1, Attachment::Requested(_))
         };
-        self.all.iter().filter(requested).count()
+        self.by_peer_and_id.iter().filter(requested).count()
     }
 
     /// Returns the keys of the attached memories.
     pub(crate) fn attached_keys(&self) -> impl Iterator<Item = (PeerKey, u64)> {
-        let attached = self.all.iter().filter(|(_, it)| matches!(it, Attachment::Attached(_)));
+        let attached =
+            self.by_peer_and_id.iter().filter(|(_, it)| matches!(it, Attachment::Attached(_)));
         attached.map(|(&key, _)| key)
     }
 }
@@ -268,6 +273,7 @@ impl AttachmentTable {
 #[derive(Debug)]
 pub(crate) struct OutgoingData {
     pub(crate) peer: PeerKey,
+    /// Transfer number, which the data's frames contain in place of a call number.
     pub(crate) call: u64,
     pub(crate) memory: BulkMemory,
     /// Offset of the transfer in the local memory, in bytes.
@@ -318,10 +324,11 @@ impl LingeringMemory {
     }
 }
 
+/// State of an endpoint's bulk transfers: registered memories, attached memories of peers, and transfers under way.
 #[derive(Debug)]
 pub(crate) struct BulkTables {
     pub(crate) registered: HashMap<u64, RegisteredMemory>,
-    next_id: u64,
+    next_memory_id: u64,
     pub(crate) attachments: AttachmentTable,
     pub(crate) transfers: TransferTable,
     pub(crate) copying: VecDeque<TransferId>,
@@ -331,7 +338,7 @@ pub(crate) struct BulkTables {
     pub(crate) incoming: HashMap<PeerKey, HashMap<u64, IncomingData>>,
     lingering: Vec<LingeringMemory>,
     /// Transfers on behalf of peers, each with the peer and the transfer number that the peer assigned.
-    pub(crate) helping: HashMap<TransferId, (PeerKey, u64)>,
+    pub(crate) transfers_for_peers: HashMap<TransferId, (PeerKey, u64)>,
     /// Check word that peers read to verify that they access this process, and the memory that contains the word.
     check_word: Option<(BulkMemory, CheckWord)>,
     pub(crate) stats: BulkStats,
@@ -362,14 +369,14 @@ impl BulkTables {
     pub(crate) fn new() -> Self {
         Self {
             registered: HashMap::new(),
-            next_id: 0,
+            next_memory_id: 0,
             attachments: AttachmentTable::default(),
             transfers: TransferTable(Slab::new(u32::MAX)),
             copying: VecDeque::new(),
             outgoing: HashMap::new(),
             incoming: HashMap::new(),
             lingering: Vec::new(),
-            helping: HashMap::new(),
+            transfers_for_peers: HashMap::new(),
             check_word: None,
             stats: BulkStats::default(),
         }
@@ -463,7 +470,7 @@ impl BulkTables {
         self.lingering.retain(|it| !it.has_writer_closed());
     }
 
-    /// Leaks lingering memory: otherwise a peer could write to it after it is reused.
+    /// Leaks lingering memory, because a peer could write to freed memory after it is reused.
     pub(crate) fn leak_lingering_memory(&mut self) {
         self.lingering.drain(..).for_each(|it| std::mem::forget(it.memory));
     }
@@ -485,9 +492,9 @@ impl BulkTables {
         if self.registered.len() >= memories_max as usize {
             return Err(MemoryError::TooManyMemories { memories_max });
         }
-        let (id, bytes) = (self.next_id, memory.len_bytes());
+        let (id, bytes) = (self.next_memory_id, memory.len_bytes());
         let handle = BulkHandle { id, key: random_u128()?, bytes, rights };
-        self.next_id += 1;
+        self.next_memory_id += 1;
         let registered =
             RegisteredMemory { handle, memory, attached: Vec::new(), withdrawn: false };
         self.registered.insert(id, registered);

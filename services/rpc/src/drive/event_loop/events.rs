@@ -1,6 +1,6 @@
 //! Events of the kernel and of the clock: readiness, connections, handshakes and deadlines.
 
-use super::{EventLoop, LOG};
+use super::{EventLoop, LOG_TARGET};
 use crate::clock;
 use crate::drive::handshakes::FinishedHandshake;
 use crate::drive::listen;
@@ -35,9 +35,9 @@ impl EventLoop {
     fn is_poll_due(&mut self, streams: bool) -> bool {
         let now_ticks = clock::ticks();
         let is_due =
-            streams || now_ticks.wrapping_sub(self.polled_ticks) >= self.poll_interval_ticks;
+            streams || now_ticks.wrapping_sub(self.last_poll_ticks) >= self.poll_interval_ticks;
         if is_due {
-            self.polled_ticks = now_ticks;
+            self.last_poll_ticks = now_ticks;
         }
         is_due
     }
@@ -50,7 +50,7 @@ impl EventLoop {
 
     /// Calls epoll with that timeout, `None` for no limit, and handles its events. Returns `true` if there were any.
     pub(crate) fn poll(&mut self, timeout_ns: Option<u64>) -> bool {
-        let mut events = std::mem::take(&mut self.events);
+        let mut events = std::mem::take(&mut self.epoll_events);
         // An error is impossible: the epoll descriptor and the buffer are valid.
         let _ = self.poll.wait(timeout_ns, &mut events);
         let any = !events.is_empty();
@@ -59,14 +59,14 @@ impl EventLoop {
                 EventSource::Inbox => {}
                 #[cfg(feature = "signal-dump")]
                 EventSource::Signal => {
-                    if let Some(signal) = &mut self.signal {
+                    if let Some(signal) = &mut self.signal_dump {
                         signal.handle_signals();
                         let is_due = signal.is_due;
-                        self.note_callbacks(is_due);
+                        self.record_due_callbacks(is_due);
                     }
                 }
                 EventSource::Listener(_) => self.accept_from_all(),
-                EventSource::Handshake(number) => self.advance(number),
+                EventSource::Handshake(number) => self.advance_handshake(number),
                 EventSource::Peer(peer) => {
                     if let Some(link) = self.peers.on_ready(peer)
                         && is_end
@@ -82,7 +82,7 @@ impl EventLoop {
                 }
             }
         }
-        self.events = events;
+        self.epoll_events = events;
         any | self.handle_deadlines()
     }
 
@@ -95,7 +95,7 @@ impl EventLoop {
             self.bulk.free_lingering_memory();
         }
         let (timer_ns, had_callbacks) = (self.timers.next_deadline_ns(), self.has_callbacks);
-        self.note_callbacks(timer_ns.is_some_and(|at_ns| at_ns <= clock::now_ns()));
+        self.record_due_callbacks(timer_ns.is_some_and(|at_ns| at_ns <= clock::now_ns()));
         let mut did = self.has_callbacks && !had_callbacks;
         if self.sweep_at_ns != u64::MAX && self.sweep_at_ns <= clock::now_ns() {
             self.sweep_at_ns = u64::MAX;
@@ -114,10 +114,10 @@ impl EventLoop {
             did = true;
         }
         for number in self.handshakes.due_attempts(now_ns) {
-            self.advance(number);
+            self.advance_handshake(number);
         }
         while let Some(late) = self.handshakes.pop_timed_out(now_ns) {
-            self.finish(late);
+            self.finish_handshake(late);
             did = true;
         }
         did
@@ -152,7 +152,7 @@ impl EventLoop {
             return Err(EndpointError::TooManyPeers { peers_max: self.config.peers_max });
         }
         let number = self.handshakes.connect(address, self.handshake_deadline_ns())?;
-        self.advance(number);
+        self.advance_handshake(number);
         Ok(number)
     }
 
@@ -199,24 +199,24 @@ impl EventLoop {
         address: Address,
         remote: Option<IpAddr>,
     ) -> Result<(), CloseReason> {
-        let wire = self.security.accept_wire(fd, &address)?;
+        let wire = self.security.new_acceptor_wire(fd, &address)?;
         let deadline_ns = self.handshake_deadline_ns();
         let parts = (&self.poll, &self.config, &self.security);
         let number = self.handshakes.accept(wire, (address, remote), deadline_ns, parts)?;
         // Most peers have already sent their first message.
-        self.advance(number);
+        self.advance_handshake(number);
         Ok(())
     }
 
-    fn advance(&mut self, number: u32) {
+    fn advance_handshake(&mut self, number: u32) {
         let parts = (&self.poll, &self.config, &self.security);
         if let Some(finished) = self.handshakes.advance(number, clock::now_ns(), parts) {
-            self.finish(finished);
+            self.finish_handshake(finished);
         }
     }
 
     /// Adds the peer of a finished handshake, if it has succeeded.
-    fn finish(&mut self, finished: FinishedHandshake) {
+    fn finish_handshake(&mut self, finished: FinishedHandshake) {
         let FinishedHandshake { number, connected_to, result } = finished;
         let admitted = result.and_then(|handshake| {
             self.peers.add_peer(handshake, &self.poll, &self.config, &self.security)
@@ -226,7 +226,7 @@ impl EventLoop {
         self.accept_again_ns = self.accept_again_ns.map(|_| 0);
         match &admitted {
             Ok(peer) if self.is_logged(LogLevel::Debug) => {
-                tracing::debug!(target: LOG, slot = peer.slot, "a peer is connected");
+                tracing::debug!(target: LOG_TARGET, slot = peer.slot, "a peer is connected");
             }
             Ok(_) => {}
             Err(why) => self.count_failed(why),
@@ -239,7 +239,7 @@ impl EventLoop {
     fn count_failed(&mut self, why: &CloseReason) {
         self.stats.turned_away_count += 1;
         if self.is_logged(LogLevel::Warning) {
-            tracing::warn!(target: LOG, %why, "a handshake has failed");
+            tracing::warn!(target: LOG_TARGET, %why, "a handshake has failed");
         }
     }
 
@@ -271,7 +271,7 @@ impl EventLoop {
             self.peers.on_ready(peer);
         }
         for number in 0..self.handshakes.len() {
-            self.advance(number as u32);
+            self.advance_handshake(number as u32);
         }
         self.poll(Some(0));
     }

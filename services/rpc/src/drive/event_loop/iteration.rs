@@ -2,14 +2,15 @@
 
 use super::{EventLoop, ITERATIONS_PER_CLOCK_READ, RequestSink};
 use crate::config::SLOTS_COUNT_LIMIT;
-use crate::drive::hooks::{CallOutcome, CallRole};
+use crate::drive::call_monitor::{CallOutcome, CallRole};
 use crate::drive::peers::{DeferredRequest, EAGER_STREAMS_MAX};
 use crate::engine::{CallCompletion, FrameHeader, FrameKind, PeerKey, Refusal};
 use crate::{CloseReason, stage};
 
 /// Maximum number of consecutive frames received from one peer before other peers are served.
 const FRAMES_MAX: u32 = 64;
-/// Number of iterations that a piece of a bulk transfer counts as: it takes so long that the clock is read after each.
+/// Number of iterations that a piece of a bulk transfer counts as, so that the clock is read after each piece, which
+/// takes long.
 const PIECE_ITERATIONS: u32 = ITERATIONS_PER_CLOCK_READ;
 
 impl EventLoop {
@@ -20,11 +21,11 @@ impl EventLoop {
         if self.inbox.has_items() {
             did |= self.handle_inbox();
         }
-        if self.peers.any_queued {
+        if self.peers.has_queued_frames {
             did |= self.flush();
         }
         if self.bulk.has_data_to_transfer() && self.transfer() {
-            self.iterations += PIECE_ITERATIONS;
+            self.iterations_since_clock_read += PIECE_ITERATIONS;
             did = true;
         }
         let eager_streams = eager && self.peers.streams_count <= EAGER_STREAMS_MAX;
@@ -47,13 +48,13 @@ impl EventLoop {
             self.close_reported(sink);
             did = true;
         }
-        if self.has_deferred && sink.can_handle_deferred() {
+        if self.has_deferred_work && sink.can_handle_deferred() {
             did |= self.handle_deferred(sink);
         }
         did |= self.flush_if_due();
-        self.iterations += 1;
-        if self.iterations >= ITERATIONS_PER_CLOCK_READ {
-            self.iterations = 0;
+        self.iterations_since_clock_read += 1;
+        if self.iterations_since_clock_read >= ITERATIONS_PER_CLOCK_READ {
+            self.iterations_since_clock_read = 0;
             // Events found here are handled in the next iteration, so the result keeps the caller from
             // sleeping before.
             did |= self.poll_if_due(eager && !eager_streams);
@@ -81,7 +82,7 @@ impl EventLoop {
                         self.schedule_sweep();
                     }
                     self.peers.set_drained(slot);
-                    self.iterations += count;
+                    self.iterations_since_clock_read += count;
                     return count > 0;
                 }
                 Err(gone) => {
@@ -90,7 +91,7 @@ impl EventLoop {
                 }
             }
         }
-        self.iterations += FRAMES_MAX;
+        self.iterations_since_clock_read += FRAMES_MAX;
         true
     }
 
@@ -106,7 +107,7 @@ impl EventLoop {
             FrameKind::Request | FrameKind::OneWay => {
                 stage::record_received(header.call);
                 if self.peers.has_deferred(peer)
-                    || self.peers.any_queued
+                    || self.peers.has_queued_frames
                         && self.peers.should_defer_requests(peer, self.config.queued_bytes_max)
                 {
                     self.defer_request(peer, header, body);
@@ -124,7 +125,7 @@ impl EventLoop {
                 if let Some(pool) = &self.pool {
                     pool.cancel_job(peer, header.call);
                 }
-                self.hooks.record_end(
+                self.call_monitor.record_end(
                     CallRole::Server,
                     peer,
                     header.call,
@@ -140,7 +141,7 @@ impl EventLoop {
 
     #[inline]
     fn complete(&mut self, call: u64, peer: PeerKey, outcome: CallCompletion, body: &[u8]) {
-        self.hooks.record_end(
+        self.call_monitor.record_end(
             CallRole::Caller,
             peer,
             call,
@@ -149,8 +150,8 @@ impl EventLoop {
         );
         self.calls.complete_call(call, peer, outcome, body);
         stage::record_completed(call);
-        if !self.promises.is_empty() {
-            self.promises
+        if !self.awaited_calls.is_empty() {
+            self.awaited_calls
                 .set_completed_result(call, &mut self.calls, |timer| self.timers.cancel(timer));
         }
     }
@@ -179,7 +180,8 @@ impl EventLoop {
         self.flush_if_due() || did
     }
 
-    /// Handles what peers had sent whose connections the kernel has reported as closed, and removes these peers.
+    /// Handles the remaining frames of peers whose connections the kernel has reported as closed, and removes these
+    /// peers.
     #[cold]
     fn close_reported(&mut self, sink: &mut impl RequestSink) {
         for key in std::mem::take(&mut self.reported_closed) {
@@ -211,14 +213,14 @@ impl EventLoop {
             }
             self.peers.schedule(peer, queued_bytes_max);
         }
-        self.has_deferred = self.peers.scheduled_count() > 0 || self.has_callbacks;
+        self.has_deferred_work = self.peers.scheduled_count() > 0 || self.has_callbacks;
         did
     }
 
     #[cold]
     fn flush(&mut self) -> bool {
         let mut did = false;
-        self.peers.any_queued = false;
+        self.peers.has_queued_frames = false;
         for at in (0..self.peers.active.len()).rev() {
             // More than one connection may have been closed meanwhile.
             let Some(&slot) = self.peers.active.get(at) else { continue };
@@ -226,7 +228,7 @@ impl EventLoop {
             if self.peers.flush(key) {
                 did = true;
                 self.peers.schedule(key, self.config.queued_bytes_max);
-                self.has_deferred |= self.peers.scheduled_count() > 0;
+                self.has_deferred_work |= self.peers.scheduled_count() > 0;
                 self.update_pool_backlog(key, 0);
             }
             self.fail_calls_of_closed();

@@ -3,7 +3,7 @@
 use super::{Callback, CallbackContext, EventLoop};
 use crate::CallError;
 use crate::clock;
-use crate::drive::hooks::{CallOutcome, CallRole};
+use crate::drive::call_monitor::{CallOutcome, CallRole};
 use crate::drive::inbox::{PostedCall, PostedRequest};
 use crate::drive::pool::PoolAnswer;
 use crate::engine::{ONE_WAY_CALL_NUMBER, PeerKey, Refusal};
@@ -14,8 +14,8 @@ impl EventLoop {
     pub(super) fn handle_inbox(&mut self) -> bool {
         let mut answers = std::mem::take(&mut self.answers);
         self.inbox.take_all(&mut answers, &mut self.posts);
-        self.stopped |= self.inbox.take_stop_request();
-        let did = !answers.is_empty() || self.stopped;
+        self.is_stop_requested |= self.inbox.take_stop_request();
+        let did = !answers.is_empty() || self.is_stop_requested;
         for PoolAnswer { peer, call, answer, body } in answers.drain(..) {
             self.send_response(peer, call, answer, &body);
             self.update_pool_backlog(peer, body.len());
@@ -31,7 +31,7 @@ impl EventLoop {
         let Some(pool) = &self.pool else { return };
         for job in pool.update_unsent_bytes(peer, taken_bytes, queued_bytes) {
             match job.one_way {
-                true => self.hooks.record_end(
+                true => self.call_monitor.record_end(
                     CallRole::Server,
                     peer,
                     ONE_WAY_CALL_NUMBER,
@@ -51,11 +51,11 @@ impl EventLoop {
             match post {
                 PostedRequest::Call(call) => self.start_posted(call),
                 PostedRequest::Cancel(answer) => self.abandon(answer.call_number()),
-                PostedRequest::Errand(errand) => self.closures.push_back(errand),
+                PostedRequest::Closure(errand) => self.closures.push_back(errand),
             }
         }
         self.posts = posts;
-        self.note_callbacks(!self.closures.is_empty());
+        self.record_due_callbacks(!self.closures.is_empty());
         any
     }
 
@@ -71,7 +71,7 @@ impl EventLoop {
         promise.set_call_number(id.word());
         let late: Callback = Box::new(move |moment| {
             let event_loop = &mut *moment.event_loop;
-            if let Some((id, promise, _)) = event_loop.promises.calls.remove(&id.word()) {
+            if let Some((id, promise, _)) = event_loop.awaited_calls.calls.remove(&id.word()) {
                 event_loop.cancel_call(id);
                 promise.set_result(Err(CallError::Deadline));
             }
@@ -82,7 +82,7 @@ impl EventLoop {
         };
         match timer {
             Ok(timer) => {
-                self.promises.calls.insert(id.word(), (id, promise, timer));
+                self.awaited_calls.calls.insert(id.word(), (id, promise, timer));
             }
             Err(_) => {
                 self.cancel_call(id);
@@ -94,15 +94,16 @@ impl EventLoop {
     /// Cancels a call that another thread no longer waits for. Dropping its promise sets
     /// [`CallError::EndpointStopped`].
     fn abandon(&mut self, call: u64) {
-        let Some((id, _promise, timer)) = self.promises.calls.remove(&call) else { return };
+        let Some((id, _promise, timer)) = self.awaited_calls.calls.remove(&call) else { return };
         timer.map(|it| self.timers.cancel(it));
         self.cancel_call(id);
     }
 
-    /// Fails all requests of other threads with [`CallError::EndpointStopped`], as this thread stops driving the endpoint.
+    /// Fails all requests of other threads with [`CallError::EndpointStopped`], as this thread stops driving the
+    /// endpoint.
     pub(in crate::drive) fn fail_awaited_calls(&mut self) {
         self.closures.clear();
-        for call in self.promises.calls.keys().copied().collect::<Vec<_>>() {
+        for call in self.awaited_calls.calls.keys().copied().collect::<Vec<_>>() {
             self.abandon(call);
         }
     }
@@ -128,12 +129,12 @@ impl EventLoop {
 
     #[cfg(feature = "signal-dump")]
     fn dump_if_due(&mut self) -> bool {
-        let Some(mut signal) = self.signal.take() else { return false };
+        let Some(mut signal) = self.signal_dump.take() else { return false };
         let is_due = std::mem::take(&mut signal.is_due);
         if is_due {
             (signal.callback)(&self.dump());
         }
-        self.signal = Some(signal);
+        self.signal_dump = Some(signal);
         is_due
     }
 

@@ -1,7 +1,7 @@
 //! Sending: calls, one-way requests, answers, and the end of a connection.
 
 use super::EventLoop;
-use crate::drive::hooks::{CallOutcome, CallRole};
+use crate::drive::call_monitor::{CallOutcome, CallRole};
 use crate::engine::{CallId, FrameHeader, FrameKind, ONE_WAY_CALL_NUMBER, PeerKey, Refusal};
 use crate::{CallError, CloseReason, stage};
 
@@ -31,14 +31,14 @@ impl EventLoop {
         stage::record_forwarded(id.word());
         let body_bytes = body.len() as u32; // message_bytes_max is a u32.
         let header = FrameHeader { body_bytes, kind: FrameKind::Request, method, call: id.word() };
-        self.hooks.record_start(CallRole::Caller, peer, id.word(), method, body.len());
+        self.call_monitor.record_start(CallRole::Caller, peer, id.word(), method, body.len());
         match self.send_frame(peer, header, body) {
             Ok(()) => {
                 stage::record_sent(id.word());
                 Ok(id)
             }
             Err(error) => {
-                self.hooks.record_end(
+                self.call_monitor.record_end(
                     CallRole::Caller,
                     peer,
                     id.word(),
@@ -59,10 +59,22 @@ impl EventLoop {
     ) -> Result<(), CallError> {
         self.peers.check_send(peer, body.len(), self.config.queued_bytes_max)?;
         let body_bytes = body.len() as u32; // message_bytes_max is a u32.
-        self.hooks.record_start(CallRole::Caller, peer, ONE_WAY_CALL_NUMBER, method, body.len());
+        self.call_monitor.record_start(
+            CallRole::Caller,
+            peer,
+            ONE_WAY_CALL_NUMBER,
+            method,
+            body.len(),
+        );
         let header = FrameHeader { body_bytes, kind: FrameKind::OneWay, method, call: 0 };
         let sent = self.send_frame(peer, header, body);
-        self.hooks.record_end(CallRole::Caller, peer, ONE_WAY_CALL_NUMBER, 0, CallOutcome::Result);
+        self.call_monitor.record_end(
+            CallRole::Caller,
+            peer,
+            ONE_WAY_CALL_NUMBER,
+            0,
+            CallOutcome::Result,
+        );
         // There is no answer that could report it later.
         if self.peers.has_hung_up(peer) { Err(CloseReason::ClosedByPeer.into()) } else { sent }
     }
@@ -75,7 +87,7 @@ impl EventLoop {
         answer: Result<(), Refusal>,
         body: &[u8],
     ) {
-        self.hooks.record_end(CallRole::Server, peer, call, body.len(), answer.into());
+        self.call_monitor.record_end(CallRole::Server, peer, call, body.len(), answer.into());
         let Some(at) = self.peers.get(peer) else { return };
         let fits = body.len() <= at.message_bytes_max;
         // The text of a refusal may be too long, too.
@@ -97,12 +109,12 @@ impl EventLoop {
     pub(super) fn defer_request(&mut self, peer: PeerKey, header: FrameHeader, body: &[u8]) {
         let queued_bytes_max = self.config.queued_bytes_max;
         if self.peers.defer(peer, header, body, queued_bytes_max) {
-            self.has_deferred |= self.peers.scheduled_count() > 0;
+            self.has_deferred_work |= self.peers.scheduled_count() > 0;
             return;
         }
         self.stats.requests_count += 1;
         if header.kind == FrameKind::OneWay {
-            return self.hooks.record_end(
+            return self.call_monitor.record_end(
                 CallRole::Server,
                 peer,
                 ONE_WAY_CALL_NUMBER,
@@ -122,7 +134,13 @@ impl EventLoop {
         let pending = self.calls.is_done(id) == Some(false);
         self.calls.remove(id);
         if pending {
-            self.hooks.record_end(CallRole::Caller, peer, id.word(), 0, CallOutcome::Cancelled);
+            self.call_monitor.record_end(
+                CallRole::Caller,
+                peer,
+                id.word(),
+                0,
+                CallOutcome::Cancelled,
+            );
             let header =
                 FrameHeader { body_bytes: 0, kind: FrameKind::Cancel, method: 0, call: id.word() };
             // An error is ignored: a disconnected peer need not be notified.

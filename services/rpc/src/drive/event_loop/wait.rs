@@ -2,7 +2,7 @@
 
 use super::{EventLoop, ITERATIONS_PER_CLOCK_READ, RequestSink};
 use crate::clock;
-use crate::drive::hooks::{CallOutcome, CallRole};
+use crate::drive::call_monitor::{CallOutcome, CallRole};
 use crate::drive::link::AnyLink;
 use crate::drive::sm::SharedMemoryLink;
 use crate::engine::CallId;
@@ -10,12 +10,13 @@ use crate::stage;
 use handover_base::sync::shared::{Ordering, fence};
 use std::sync::Arc;
 
-/// Number of iterations between two reads of the clock while every iteration finds work: each may copy for a while.
+/// Number of iterations between two reads of the clock while every iteration finds work; it is small, because an
+/// iteration that copies data takes long.
 const BUSY_ITERATIONS_PER_CLOCK_READ: u32 = 8;
 /// Number of polls of a single peer's next slot before other work is done: 0.1 us.
 // An iteration takes fifty times as long as a poll, and a message that arrives during an iteration waits for
 // half an iteration on average: example rpc-noop-cost, 2026-11.
-const POLLS: u32 = 128;
+const POLLS_OF_ONLY_PEER: u32 = 128;
 /// Number of polls of the slot of a call's answer before other work is done: below 1 us.
 const POLLS_FOR_ANSWER: u32 = 1024;
 
@@ -26,7 +27,7 @@ impl EventLoop {
         if let [slot] = self.peers.active[..]
             && let Some(AnyLink::Sm(link)) = &self.peers.slots[slot as usize].link
         {
-            link.poll_for_message(POLLS);
+            link.poll_for_message(POLLS_OF_ONLY_PEER);
         }
     }
 
@@ -36,19 +37,19 @@ impl EventLoop {
     pub(crate) fn receive_answer_from_shared_memory(&mut self, id: CallId) -> bool {
         // The iteration that reads the clock serves everything.
         if !self.spins()
-            || self.iterations + 1 >= ITERATIONS_PER_CLOCK_READ
+            || self.iterations_since_clock_read + 1 >= ITERATIONS_PER_CLOCK_READ
             || self.has_more_to_do()
         {
             return false;
         }
-        self.iterations += 1;
+        self.iterations_since_clock_read += 1;
         let [slot] = self.peers.active[..] else { return false };
         let key = self.peers.slot_key(slot);
         if self.calls.is_pending(id, key)
             && let Some(AnyLink::Sm(link)) = &mut self.peers.slots[slot as usize].link
             && link.take_answer(id.word(), POLLS_FOR_ANSWER, &mut self.body)
         {
-            self.hooks.record_end(
+            self.call_monitor.record_end(
                 CallRole::Caller,
                 key,
                 id.word(),
@@ -66,7 +67,7 @@ impl EventLoop {
     /// without sleeping if anything else could need this thread, so that it must wait in epoll.
     fn sleep_in_read(&mut self) -> bool {
         #[cfg(feature = "signal-dump")]
-        let has_signal = self.signal.is_some();
+        let has_signal = self.signal_dump.is_some();
         #[cfg(not(feature = "signal-dump"))]
         let has_signal = false;
         let has_handles = Arc::strong_count(&self.inbox) > 1;
@@ -90,8 +91,8 @@ impl EventLoop {
     /// Returns `true` if an iteration has more to do than to receive messages.
     #[inline]
     fn has_more_to_do(&self) -> bool {
-        self.peers.any_queued
-            || self.has_deferred
+        self.peers.has_queued_frames
+            || self.has_deferred_work
             || self.bulk.has_data_to_transfer()
             || !self.reported_closed.is_empty()
     }
@@ -118,7 +119,7 @@ impl EventLoop {
     /// Returns `true` if this endpoint polls for a while before it sleeps.
     #[inline]
     fn spins(&self) -> bool {
-        self.config.spin_forever || self.spin_ticks > 0
+        self.config.spin_forever || self.spin_ticks_max > 0
     }
 
     /// Runs the event loop until `done` returns `true`; returns `false` if the deadline passes
@@ -162,7 +163,7 @@ impl EventLoop {
             if deadline_ns != u64::MAX && clock::now_ns() >= deadline_ns {
                 return false;
             }
-            let spent = now_ticks.wrapping_sub(idle_ticks) >= self.spin_ticks;
+            let spent = now_ticks.wrapping_sub(idle_ticks) >= self.spin_ticks_max;
             if !self.config.spin_forever && spent {
                 self.sleep(sink, deadline_ns);
                 idle_turns = 0;

@@ -640,7 +640,7 @@ fn two_transfers_of_one_number_end_the_connection() {
 }
 
 /// Number of halves that a server copies, or attaches memory for, on behalf of one peer.
-const HELPED_MAX: u64 = 16;
+const TRANSFERS_FOR_PEER_MAX: u64 = 16;
 
 /// Asks the server to copy a byte of the lent memory into the peer's memory number `id`, as the
 /// owner's half of the transfer with that number.
@@ -664,13 +664,13 @@ fn halves_of_a_peer_beyond_helped_max_are_refused_until_one_ends() {
     let mut lender = Lender::new("sm://");
     let mut stranger = lender.stranger("sm://");
     // One memory, of which the peer never tells the location: all halves wait for it.
-    for transfer in 0..HELPED_MAX {
+    for transfer in 0..TRANSFERS_FOR_PEER_MAX {
         ask_for_help(&mut *stranger, &lender, transfer, 5);
     }
     hears_attach(&mut *stranger, 5);
-    ask_for_help(&mut *stranger, &lender, HELPED_MAX, 5);
+    ask_for_help(&mut *stranger, &lender, TRANSFERS_FOR_PEER_MAX, 5);
     let refused = |transfer| Some(BulkMessage::Refused { transfer, why: BulkRefusal::Full });
-    assert_eq!(stranger.hears_bulk(), refused(HELPED_MAX));
+    assert_eq!(stranger.hears_bulk(), refused(TRANSFERS_FOR_PEER_MAX));
     // The limit is that of one peer.
     let mut other = lender.stranger("sm://");
     ask_for_help(&mut *other, &lender, 0, 5);
@@ -688,7 +688,7 @@ fn memories_of_a_peer_beyond_helped_max_are_not_attached_until_it_answers() {
     let mut lender = Lender::new("sm://");
     let mut stranger = lender.stranger("sm://");
     // No half is under way at any time but one; only the requests to attach remain.
-    for id in 0..HELPED_MAX {
+    for id in 0..TRANSFERS_FOR_PEER_MAX {
         ask_for_help(&mut *stranger, &lender, id, id);
         hears_attach(&mut *stranger, id);
         stranger.says(&BulkMessage::Cancel { transfer: id });

@@ -10,13 +10,16 @@ use std::os::fd::OwnedFd;
 
 /// Buffers of a thread for reading and sending.
 pub(crate) struct Buffers {
-    /// The read buffer, and the number of its bytes to process.
+    /// Buffer into which sockets are read.
     read: Vec<u8>,
-    filled: usize,
-    /// The decrypted content of the read buffer.
+    /// Number of bytes in `read` to process.
+    filled_bytes: usize,
+    /// Decrypted content of the read buffer.
     decrypted: Vec<u8>,
-    /// The messages of one send, and their encrypted form.
+    /// Messages of one send.
     pub(crate) chunk: Vec<u8>,
+
+    /// Encrypted form of `chunk`.
     encrypted: Vec<u8>,
 }
 
@@ -24,24 +27,24 @@ impl Buffers {
     pub(crate) fn new(read_bytes: usize, chunk_bytes: usize) -> Self {
         Self {
             read: vec![0; read_bytes],
-            filled: 0,
+            filled_bytes: 0,
             decrypted: Vec::new(),
             chunk: Vec::with_capacity(chunk_bytes),
             encrypted: Vec::new(),
         }
     }
 
-    /// Returns the bytes that the last read on the connection `peer` received.
-    pub(crate) fn received(&self, peer: &Peer) -> &[u8] {
-        match peer.secure {
+    /// Returns the bytes that the last read on the connection `connection` received.
+    pub(crate) fn received(&self, connection: &LoadConnection) -> &[u8] {
+        match connection.secure {
             Some(_) => &self.decrypted,
-            None => &self.read[..self.filled],
+            None => &self.read[..self.filled_bytes],
         }
     }
 }
 
 /// Connection of a load thread, with its client state and incomplete data.
-pub(crate) struct Peer {
+pub(crate) struct LoadConnection {
     pub(crate) fd: OwnedFd,
     pub(crate) client: Client,
     pub(crate) secure: Option<Box<Encryption>>,
@@ -69,7 +72,7 @@ pub(crate) struct Peer {
     pub(crate) active_ns: u64,
 }
 
-impl Peer {
+impl LoadConnection {
     pub(crate) fn new(
         fd: OwnedFd,
         client: Client,
@@ -103,7 +106,7 @@ impl Peer {
     /// Reads once from the connection, and appends to the incomplete message in the read buffer or,
     /// decrypted, in `decrypted`. Returns `true` if bytes were received.
     pub(crate) fn read(&mut self, buffers: &mut Buffers) -> Result<bool, Fault> {
-        let Buffers { read, decrypted, encrypted, filled, .. } = buffers;
+        let Buffers { read, decrypted, encrypted, filled_bytes: filled, .. } = buffers;
         // Encrypted bytes are decrypted behind the kept bytes in `decrypted`; plain bytes are read
         // behind them.
         let kept = if self.secure.is_some() { 0 } else { self.incomplete.len() };

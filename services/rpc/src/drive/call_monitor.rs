@@ -48,15 +48,15 @@ impl From<Result<(), Refusal>> for CallOutcome {
 
 /// Monitor of an endpoint's calls; `None` without monitoring.
 #[derive(Debug, Default)]
-pub(crate) struct CallHooks {
+pub(crate) struct CallMonitor {
     #[cfg(feature = "monitoring")]
     pub(crate) monitor: Option<Box<Monitor>>,
 }
 
-/// Defines hooks that call the monitor's methods of the same names.
-macro_rules! hooks {
+/// Defines methods that call the monitor's methods of the same names.
+macro_rules! forward_to_monitor {
     ($($name:ident($($argument:ident: $type:ty),*);)*) => {
-        impl CallHooks {$(
+        impl CallMonitor {$(
             #[inline]
             pub(crate) fn $name(&mut self, $($argument: $type),*) {
                 #[cfg(feature = "monitoring")]
@@ -70,7 +70,7 @@ macro_rules! hooks {
     };
 }
 
-hooks! {
+forward_to_monitor! {
     record_start(side: CallRole, peer: PeerKey, call: u64, method: u64, bytes: usize);
     record_end(side: CallRole, peer: PeerKey, call: u64, bytes: usize, ending: CallOutcome);
     remove_peer(peer: PeerKey);
