@@ -9,7 +9,6 @@ here=$(cd "$(dirname "$0")" && pwd)
 version=$(sed -n 's/^#define HANDOVER_VERSION_[A-Z]* //p' "$here/include/handover.h" | paste -sd.)
 major=${version%%.*}
 mkdir -p "$prefix/include" "$prefix/lib/pkgconfig" "$prefix/lib/cmake/handover"
-prefix=$(cd "$prefix" && pwd)
 
 cp "$here/include/handover.h" "$here/include/handover.hpp" "$prefix/include"
 cp "$here/../../mechanisms/probe/include/handover_probe.h" "$prefix/include"
@@ -20,11 +19,9 @@ cp "$archive" "$prefix/lib/libhandover.a"
 ln -sf "libhandover.so.$version" "$prefix/lib/libhandover.so.$major"
 ln -sf "libhandover.so.$major" "$prefix/lib/libhandover.so"
 
-for template in handover.pc.in handover-config.cmake.in handover-config-version.cmake.in; do
-    case $template in
-        *.pc.in) folder=pkgconfig ;;
-        *) folder=cmake/handover ;;
-    esac
-    sed -e "s|@PREFIX@|$prefix|g" -e "s|@VERSION@|$version|g" "$here/templates/$template" \
-        >"$prefix/lib/$folder/${template%.in}"
-done
+configure() {
+    sed "s|@VERSION@|$version|g" "$here/templates/$1.in" >"$prefix/lib/$2/$1"
+}
+configure handover.pc pkgconfig
+configure handover-config.cmake cmake/handover
+configure handover-config-version.cmake cmake/handover

@@ -1,6 +1,6 @@
 //! `cargo xtask capi`: installs the C library.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -18,14 +18,18 @@ pub struct CapiOptions {
 
 /// Builds the library with optimisation and installs it.
 pub fn capi(options: &CapiOptions) -> Result<ExitCode> {
-    let workspace = Workspace::find()?;
-    CommandLine::new("cargo build -p handover-capi --release")
-        .current_dir(&workspace.root)
-        .run()?;
-    let archive = workspace.target.join("release/libhandover.a");
-    CommandLine::program(workspace.root.join("faces/capi/install.sh"))
-        .args([&archive, &options.prefix])
-        .run()?;
+    install(&Workspace::find()?, &options.prefix)?;
     println!("{}", options.prefix.display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the library with optimisation and installs it below `prefix`.
+pub fn install(workspace: &Workspace, prefix: &Path) -> Result<()> {
+    CommandLine::new("cargo build -p handover-capi --example handover --release")
+        .current_dir(&workspace.root)
+        .run()?;
+    let archive = workspace.target.join("release/examples/libhandover.a");
+    CommandLine::program(workspace.root.join("faces/capi/install.sh"))
+        .args([archive.as_path(), prefix])
+        .run()
 }

@@ -16,7 +16,7 @@ use crate::workspace::Workspace;
 /// Options of `test`.
 #[derive(clap::Args, Debug)]
 pub struct TestOptions {
-    /// Also run the slow checks: many seeds, fuzzing, a soak test, fat LTO
+    /// Also run the slow checks: many seeds, fuzzing, a soak test, the release's packages
     #[arg(long)]
     long: bool,
     /// Test only the packages that were changed since their tests passed, and those below the faces that need one of them
@@ -69,7 +69,7 @@ pub enum Step {
     Fuzz,
     /// Run a soak test of a hundred million messages, each of which is accounted for (with --long)
     Soak,
-    /// Run the benchmarks of the binary built with fat LTO (with --long)
+    /// Build a release, and run the benchmarks of its Debian package in a new Debian system (with --long)
     Dist,
 }
 
@@ -134,7 +134,7 @@ impl Step {
             Self::Soak => steps::models::run_soak_tests(context),
             Self::Binary => steps::binary::run_ladder(context).map(drop),
             Self::Release => steps::binary::test_release_binary(context),
-            Self::Dist => steps::binary::test_dist_binary(context),
+            Self::Dist => steps::binary::test_release_packages(context),
             Self::Chromium => steps::chromium::test_in_chromium(context),
             Self::Deny => steps::deny::check_dependencies(context),
         }

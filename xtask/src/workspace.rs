@@ -26,7 +26,7 @@ pub struct Crate {
     pub name: String,
     /// Folder, relative to the root.
     pub folder: PathBuf,
-    /// Names of the examples.
+    /// Names of the examples that are programs.
     pub examples: Vec<String>,
     /// Names of the packages on which the crate, its tests or its build script depend.
     pub dependencies: Vec<String>,
@@ -56,6 +56,7 @@ struct Dependency {
 struct Target {
     name: String,
     kind: Vec<String>,
+    crate_types: Vec<String>,
 }
 
 impl Workspace {
@@ -73,11 +74,8 @@ impl Workspace {
         let mut crates = Vec::new();
         for package in metadata.packages {
             let folder = package.manifest_path.parent().unwrap_or(Path::new(""));
-            let examples = package
-                .targets
-                .iter()
-                .filter(|target| target.kind.iter().any(|kind| kind == "example"))
-                .map(|target| target.name.clone());
+            let is_program = |one: &&Target| one.kind == ["example"] && one.crate_types == ["bin"];
+            let examples = package.targets.iter().filter(is_program).map(|one| one.name.clone());
             crates.push(Crate {
                 name: package.name,
                 folder: folder.strip_prefix(&metadata.workspace_root)?.to_owned(),
@@ -136,7 +134,9 @@ mod tests {
     fn crates_are_found_with_their_folders_and_examples() -> Result<()> {
         let metadata = r#"{"workspace_root": "/h", "target_directory": "/t", "packages": [
             {"name": "handover-lock", "manifest_path": "/h/mechanisms/lock/Cargo.toml", "targets": [
-                {"name": "handover_lock", "kind": ["lib"]}, {"name": "tour", "kind": ["example"]}],
+                {"name": "handover_lock", "kind": ["lib"], "crate_types": ["lib"]},
+                {"name": "tour", "kind": ["example"], "crate_types": ["bin"]},
+                {"name": "archive", "kind": ["example"], "crate_types": ["staticlib"]}],
                 "dependencies": [{"name": "handover-base"}]},
             {"name": "handover-base", "manifest_path": "/h/base/Cargo.toml", "targets": [],
                 "dependencies": []}]}"#;

@@ -19,13 +19,13 @@ fn source(path: &str) -> PathBuf {
 
 /// Returns the folder in which the library is installed.
 ///
-/// Cargo builds the archive, like the shared library, beside the test programs, as a dependency of this one.
+/// Cargo builds the archive as an example, with the tests.
 fn prefix() -> &'static Path {
     static PREFIX: OnceLock<tempfile::TempDir> = OnceLock::new();
     let prefix = PREFIX.get_or_init(|| {
         let program = std::env::current_exe().expect("the path of this program");
-        let archive = program.with_file_name("libhandover.a");
-        assert!(archive.exists(), "cargo built no {}", archive.display());
+        let archive = program.with_file_name("../examples/libhandover.a");
+        assert!(archive.exists(), "no {}: build it with --examples", archive.display());
         let prefix = tempfile::tempdir().expect("make a temporary folder");
         run(Command::new("sh").arg(source("install.sh")).arg(archive).arg(prefix.path()));
         prefix

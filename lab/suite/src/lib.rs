@@ -3,6 +3,7 @@
 
 pub mod bulk;
 pub mod call;
+pub mod capi;
 mod channels;
 pub mod clock;
 mod common;
@@ -47,6 +48,7 @@ pub static SUITES: &[&[Bench]] = &[
     net::BENCHES,
     rpc::BENCHES,
     bulk::BENCHES,
+    capi::BENCHES,
     #[cfg(feature = "peers-mpi")]
     mpi::BENCHES,
     probe::BENCHES,

@@ -3,6 +3,7 @@
 
 pub(crate) mod bulk;
 pub(crate) mod calls;
+pub(crate) mod capi;
 pub(crate) mod clock;
 #[cfg(feature = "peers")]
 pub(crate) mod heap;

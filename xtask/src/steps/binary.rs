@@ -7,8 +7,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 
+use super::prerequisites::install_debian_packages;
 use super::programs;
 use crate::context::TestContext;
+use crate::dist;
 use crate::run::CommandLine;
 use crate::workspace::Workspace;
 
@@ -28,12 +30,62 @@ pub fn test_release_binary(context: &mut TestContext) -> Result<()> {
     Ok(())
 }
 
-/// Builds the binary with fat LTO and measures the default benchmarks with smoke values.
-pub fn test_dist_binary(context: &mut TestContext) -> Result<()> {
-    build_binary(&context.workspace, "dist")?;
+/// Builds a release, installs its Debian package in a new Debian system, and measures the default benchmarks there with
+/// smoke values; where there can be no such system, in the binary.
+pub fn test_release_packages(context: &mut TestContext) -> Result<()> {
+    let (files, skipped) = dist::build_release(&context.workspace, false)?;
+    skipped.iter().for_each(|line| context.record_skipped("package", line));
     let folder = context.temporary.join("dist");
     std::fs::create_dir(&folder)?;
-    run_smoke(&context.workspace.binary_path("dist"), &folder)
+    let is_program = |file: &Path| {
+        file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("handover_"))
+    };
+    let package = files.iter().find(|file| is_program(file));
+    let package = package.context("no Debian package was built");
+    let (package, root) = match package.and_then(|it| Ok((it, make_debian(&folder)?))) {
+        Ok(both) => both,
+        Err(error) => {
+            context.record_skipped("Debian package", format!("{error:#}"));
+            return run_smoke(&context.workspace.binary_path("dist"), &folder);
+        }
+    };
+    let bytes = package.metadata()?.len();
+    ensure!(bytes <= DEB_BYTES_MAX, "{} has {bytes} bytes", package.display());
+    std::fs::copy(package, root.join("handover.deb"))?;
+    CommandLine::program("chroot").args([&root]).args(INSTALL).run()?;
+    let smoke = CommandLine::new("unshare --mount sh -c").args([RUN_IN_ROOT]).args([root]);
+    smoke.timeout(SMOKE_MAX).count_tests_buffered().map(drop)
+}
+
+/// Maximum size of the Debian package of the binary.
+const DEB_BYTES_MAX: u64 = 15_000_000;
+
+/// Command that installs the Debian package in a system.
+const INSTALL: [&str; 3] = ["dpkg", "--install", "/handover.deb"];
+
+/// Shell script that measures the default benchmarks in the system whose root is its argument. Its mounts end with it.
+const RUN_IN_ROOT: &str = r#"
+set -e
+for folder in proc sys dev; do mount --rbind "/$folder" "$0/$folder"; done
+exec chroot "$0" env -i HOME=/root PATH=/usr/bin:/bin handover run --profile smoke
+"#;
+
+/// Installs a minimal system of this machine's Debian release below `folder`; returns its root.
+fn make_debian(folder: &Path) -> Result<PathBuf> {
+    if !CommandLine::new("debootstrap --version").succeeds() {
+        install_debian_packages(&["debootstrap"])?;
+    }
+    let sources = CommandLine::new("apt-get indextargets --format")
+        .args(["$(CODENAME) $(SITE)", "Created-By: Packages"])
+        .capture_stdout()?;
+    let source = sources.lines().next().and_then(|line| line.split_once(' '));
+    let (release, mirror) = source.context("apt has no source")?;
+    let root = folder.join("debian");
+    CommandLine::new("debootstrap --variant=minbase")
+        .args([Path::new(release), &root, Path::new(mirror)])
+        .timeout(SMOKE_MAX)
+        .run()?;
+    Ok(root)
 }
 
 /// Measures the default benchmarks with smoke values in the binary built with the tests, unless

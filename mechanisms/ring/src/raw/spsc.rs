@@ -219,12 +219,29 @@ impl<T> Producer<T> {
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
         self.put(value)?;
-        self.shared.publish(self.tail);
-        if SpscShared::<T>::should_prefetch(self.tail, self.limit) {
-            self.shared
-                .rows
-                .prefetch_for_write(self.shared.row(self.tail + SpscShared::<T>::SLOTS_AHEAD));
+        self.publish_and_prefetch();
+        Ok(())
+    }
+
+    /// Pushes a value like [`push`](Self::push), unless that must read the consumer's position; then returns the value,
+    /// and the caller must call [`push`](Self::push).
+    ///
+    /// For functions that are not inlined: this one calls no other, so that such a function needs to save registers
+    /// only for the rare call of `push`.
+    ///
+    /// # Errors
+    /// The value, if no slot is vacant by the consumer's position last read, or if the ring is closed.
+    ///
+    /// # Blocking
+    /// Never.
+    #[inline(always)]
+    pub fn push_without_refresh(&mut self, value: T) -> Result<(), T> {
+        if self.shared.is_closed() || self.tail == self.limit {
+            return Err(value);
         }
+        // SAFETY: the tail is not the limit, and never above it, so that tail < limit.
+        unsafe { self.fill(value) };
+        self.publish_and_prefetch();
         Ok(())
     }
 
@@ -350,6 +367,17 @@ impl<T> Producer<T> {
         // SAFETY: can_push() returned true, so that tail < limit.
         unsafe { self.fill(value) };
         Ok(())
+    }
+
+    /// Publishes all values, and prefetches a line of slots for later pushes.
+    #[inline(always)]
+    fn publish_and_prefetch(&self) {
+        self.shared.publish(self.tail);
+        if SpscShared::<T>::should_prefetch(self.tail, self.limit) {
+            self.shared
+                .rows
+                .prefetch_for_write(self.shared.row(self.tail + SpscShared::<T>::SLOTS_AHEAD));
+        }
     }
 
     /// Fills the slot at the tail and advances the tail.

@@ -79,6 +79,21 @@ fn refused_push_publishes_earlier_values() {
 }
 
 #[test]
+fn push_without_refresh_uses_the_slots_known_to_be_vacant_in_an_open_ring() {
+    let (mut producer, mut consumer) = spsc::ring(2).unwrap();
+    assert_eq!(producer.push_without_refresh(1), Ok(()));
+    assert_eq!(producer.push_without_refresh(2), Ok(()));
+    assert_eq!(consumer.pop(), Some(1));
+    assert_eq!(producer.push_without_refresh(3), Err(3), "the consumer's position was read");
+    producer.push(3).unwrap();
+    assert_eq!((consumer.pop(), consumer.pop(), consumer.pop()), (Some(2), Some(3), None));
+    producer.push(4).unwrap();
+    consumer.close();
+    assert_eq!(producer.push_without_refresh(5), Err(5), "a value was pushed to a closed ring");
+    assert_eq!((consumer.pop(), consumer.pop()), (Some(4), None));
+}
+
+#[test]
 fn values_of_any_size_and_alignment_pass() {
     #[derive(Clone, Copy, PartialEq, Debug)]
     #[repr(align(256))]
