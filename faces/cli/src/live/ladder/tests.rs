@@ -123,6 +123,18 @@ fn remaining_time_follows_the_pace_after_the_first_pass() {
     ladder.start_visit((3, 6), 0);
     assert_eq!(ladder.left(Duration::from_secs(20)), Some(Duration::from_secs(20)));
     assert_eq!(ladder.left(Duration::from_secs(75)), Some(Duration::from_secs(5)), "no longer");
+    assert_eq!(
+        ladder.left(Duration::from_secs(90)),
+        Some(Duration::from_secs(90)),
+        "limit exceeded"
+    );
+    ladder.start_visit((1, 6), 1);
+    assert_eq!(
+        ladder.left(Duration::from_secs(50)),
+        Some(Duration::from_secs(250)),
+        "limit exceeded"
+    );
+    ladder.start_visit((3, 6), 0);
     ladder.time_max = None;
     ladder.show_blocks(1, 2);
     assert_eq!(ladder.left(Duration::from_secs(35)), Some(Duration::from_secs(25)));
