@@ -18,13 +18,14 @@ pub struct DistOptions {
     binary: bool,
 }
 
-/// Files below dist/, each with the hidden command that prints its content.
+/// Files below dist/, each with the command that prints its content.
 const FILES: &[(&str, &[&str])] = &[
     ("completions/handover.bash", &["completions", "bash"]),
     ("completions/_handover", &["completions", "zsh"]),
     ("completions/handover.fish", &["completions", "fish"]),
-    ("man/handover.1", &["man"]),
 ];
+/// Folder of the manual pages below dist/.
+const MANUAL_FOLDER: &str = "man";
 
 /// Writes the files below dist/.
 pub fn dist(options: &DistOptions) -> Result<ExitCode> {
@@ -54,6 +55,11 @@ fn write_files(binary: &Path, folder: &Path) -> Result<()> {
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
         println!("{}", file.display());
     }
+    let manual = folder.join(MANUAL_FOLDER);
+    let said =
+        CommandLine::program(binary).args(["man"]).arg_path("--dir", &manual).capture_stdout()?;
+    ensure!(!said.is_empty(), "`handover man --dir {}` printed nothing", manual.display());
+    print!("{said}");
     Ok(())
 }
 
@@ -67,7 +73,6 @@ mod tests {
         write_files(Path::new("/bin/echo"), folder.path())?;
         let text = fs::read_to_string(folder.path().join("completions/_handover"))?;
         assert_eq!(text, "completions zsh\n");
-        assert!(folder.path().join("man/handover.1").exists());
         Ok(())
     }
 

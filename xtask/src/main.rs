@@ -27,7 +27,7 @@ struct Cli {
 enum Command {
     /// Run every check.
     Test(test::TestOptions),
-    /// Write shell completions and the man page into dist/.
+    /// Write shell completions and the manual pages into dist/.
     Dist(dist::DistOptions),
     /// Install the C library, its headers, and files for pkg-config and CMake
     Capi(capi::CapiOptions),
