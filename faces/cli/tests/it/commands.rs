@@ -132,7 +132,7 @@ fn list_has_every_benchmark_as_text_and_as_json() {
 fn explain_tells_what_is_timed_and_how_each_contender_waits() {
     let home = Home::new();
     let said = home.ok("explain notify/round-trip lock/passed");
-    let (notify, lock) = said.split_once("\n\n").expect("two benchmarks");
+    let (lock, notify) = said.split_once("\n\n").expect("two benchmarks");
     assert!(notify.starts_with("notify/round-trip: "), "{said}");
     assert!(notify.contains("\n  source: lab/suite/src/notify.rs:"), "{said}");
     assert!(
