@@ -638,20 +638,18 @@ fn row(key: &Key, cell: &Cell, by: Statistic, a_count: usize, least: f64) -> Row
 }
 
 /// Estimates how many further processes per side would decide a figure that is too noisy, if ratio and spread stay as they
-/// are: an interval narrows with the square root of the number of processes.
+/// are: intervals, and with them the resolution, narrow with the square root of the number of processes.
 fn further_processes(row: &Row, count: usize, threshold: f64) -> Option<u32> {
     let (Some(ratio), Some(low), Some(high)) = (row.ratio, row.low, row.high) else { return None };
     let (shift, half_width) = (ratio.ln().abs(), (high / low).ln() / 2.0);
-    let same = if threshold > 0.0 { threshold } else { row.least };
-    let half_width_needed = match shift > row.least.ln_1p() {
-        true => shift / SIGNIFICANT_HALF_WIDTHS,
-        false => same.ln_1p() - shift,
-    };
-    if half_width_needed <= 0.0 {
-        return None;
-    }
-    let further = (count as f64 * ((half_width / half_width_needed).powi(2) - 1.0)).ceil().max(1.0);
-    (further <= f64::from(FURTHER_PROCESSES_MAX)).then_some(further as u32)
+    (1..=FURTHER_PROCESSES_MAX).find(|further| {
+        let narrowed = (count as f64 / (count as f64 + f64::from(*further))).sqrt();
+        let half_width = half_width * narrowed;
+        let least = threshold.max(row.least * narrowed).ln_1p();
+        let same = if threshold > 0.0 { threshold.ln_1p() } else { least };
+        let differs = shift > least && shift >= SIGNIFICANT_HALF_WIDTHS * half_width;
+        differs || shift + half_width <= same
+    })
 }
 
 fn processes(count: usize) -> String {

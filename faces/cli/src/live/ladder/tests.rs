@@ -103,13 +103,13 @@ fn figures_appear_on_their_rungs_as_they_are_measured() {
             " ████████░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░  21 %  0:20 gone, about 1:00 left",
             " pass 1 of 2: lock/busy, block 3 of at most 12",
             "",
-            "              ┬1 ns           ┬1 µs            ┬1 ms        1 s┬",
+            "              ┬1 ns           ┬1 µs            ┬1 ms        1 s┬     figure  ± 95 % × floor warning",
             "   clock/now       ●╴╴╴╴╴╴                                          10.0 ns  ±1.0 %",
             " ▸ lock/busy             │────●╴╴╴╴╴╴                               1.00 µs  ±1.0 %   10.0×       w",
             "   ring/slots",
             "",
             "",
-            "",
+            " w wide",
             " q ends the run and keeps the completed measurements",
         ]
     );
