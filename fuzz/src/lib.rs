@@ -12,7 +12,7 @@ use handover_net::engine::{
 use handover_net::tls;
 use handover_probe::read::{self, Trace};
 use handover_record::{ArgValues, Bytes, Contender, Document, Spec, args};
-use handover_report::{Format as Foreign, Style};
+use handover_report::{Format as Foreign, NamedRun, Style};
 use handover_rpc::engine as rpc;
 use handover_sched::drive::{BANDWIDTH_MAX_BPS, LENGTH_MAX_BYTES};
 use handover_store::Store;
@@ -112,9 +112,10 @@ pub fn page(mut bytes: &[u8]) {
     let document = |id: &str| store.load_run(id).expect("load an imported run");
     let documents: Vec<Document> = runs.iter().map(|run| document(&run.id)).collect();
     for one in &documents {
-        let others: Vec<_> =
-            documents.iter().filter(|it| it.run.id != one.run.id).cloned().collect();
-        assert_is_a_page(&handover_report::render_html_with_other_runs(one, &others));
+        let others = documents.iter().filter(|it| it.run.id != one.run.id);
+        let others: Vec<_> = others.cloned().map(NamedRun::from).collect();
+        let named = NamedRun::from(one.clone());
+        assert_is_a_page(&handover_report::render_html_with_other_runs(&named, &others));
         for (width, unicode, all) in [(0, false, true), (60, true, false), (200, true, true)] {
             let style = Style { color: false, unicode, all };
             assert_is_text(&handover_report::render_table(one, width, style));

@@ -28,13 +28,14 @@ pub struct DistOptions {
     musl: bool,
 }
 
-/// Files below usr/share, each with the hidden command that prints its content.
+/// Files below usr/share, each with the command that prints its content.
 const FILES: &[(&str, &[&str])] = &[
     ("bash-completion/completions/handover", &["completions", "bash"]),
     ("zsh/site-functions/_handover", &["completions", "zsh"]),
     ("fish/vendor_completions.d/handover.fish", &["completions", "fish"]),
-    ("man/man1/handover.1", &["man"]),
 ];
+/// Folder of the manual pages below usr/share.
+const MANUAL_FOLDER: &str = "man/man1";
 
 /// Files of the workspace that are installed below usr/share/doc.
 const DOCUMENTS: &[&str] = &["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"];
@@ -159,6 +160,10 @@ fn write_files(binary: &Path, share: &Path) -> Result<()> {
             .with_context(|| format!("cannot create the folder {}", parent.display()))?;
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
     }
+    let manual = share.join(MANUAL_FOLDER);
+    let listed =
+        CommandLine::program(binary).args(["man"]).arg_path("--dir", &manual).capture_stdout()?;
+    ensure!(!listed.is_empty(), "`handover man --dir {}` printed nothing", manual.display());
     Ok(())
 }
 
@@ -269,7 +274,6 @@ mod tests {
         write_files(Path::new("/bin/echo"), folder.path())?;
         let text = fs::read_to_string(folder.path().join("zsh/site-functions/_handover"))?;
         assert_eq!(text, "completions zsh\n");
-        assert!(folder.path().join("man/man1/handover.1").exists());
         Ok(())
     }
 

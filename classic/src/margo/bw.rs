@@ -90,6 +90,9 @@ pub struct Bandwidth {
     /// Let each side copy one half of each transfer, if both memories are shared and -x is 32768 or more
     #[arg(long)]
     halves: bool,
+    /// Print, as comments before the line of each direction, the bandwidth in intervals of so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = crate::whole(1..=SECONDS_MAX))]
+    interval: Option<u64>,
     #[command(flatten)]
     options: Options,
 }
@@ -124,6 +127,15 @@ struct Prepare {
 enum TransferDirection {
     Pull,
     Push,
+}
+
+impl TransferDirection {
+    fn word(self) -> &'static str {
+        match self {
+            TransferDirection::Pull => "PULL",
+            TransferDirection::Push => "PUSH",
+        }
+    }
 }
 
 pub fn run(args: &Bandwidth, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -251,20 +263,49 @@ impl Bandwidth {
             "<op>\t<warmup_seconds>\t<concurrency>\t<threads>\t<xfer_size>\t<total_bytes>\t<seconds>\t\
              <MiB/s>\t<xfer_memory>\t<align_buffer>"
         )?;
-        self.row("PULL", client.timed(TransferDirection::Pull, seconds)?, out)?;
+        self.direction(TransferDirection::Pull, client, seconds, out)?;
         // The server checks the data that arrived, and fills its buffer for the way back.
         client.call::<_, ()>(CHECK, &())?;
         std::thread::sleep(DIRECTION_PAUSE);
-        let pushed = client.timed(TransferDirection::Push, seconds)?;
-        self.row("PUSH", pushed, out)?;
+        let written_bytes = self.direction(TransferDirection::Push, client, seconds, out)?;
         let walked_bytes = self.buffer_bytes / self.xfer_bytes * self.xfer_bytes;
-        client.check(1, pushed.0.min(walked_bytes))
+        client.check(1, written_bytes.min(walked_bytes))
+    }
+
+    /// Transfers for this number of seconds, and prints the intervals and the direction's line. Returns the length of the
+    /// part of the buffer that was transferred, if it is not all of it: each interval begins at the buffer's start.
+    fn direction(
+        &self,
+        op: TransferDirection,
+        client: &mut Client<'_>,
+        seconds: u64,
+        out: &mut dyn Write,
+    ) -> anyhow::Result<u64> {
+        let interval = self.interval.unwrap_or(seconds);
+        let (mut total_bytes, mut total_ns, mut longest_bytes, mut begun) = (0, 0, 0, 0);
+        while begun < seconds {
+            let (bytes, ns) = client.timed(op, interval.min(seconds - begun))?;
+            if self.interval.is_some() {
+                if begun == 0 {
+                    writeln!(out, "# <op> <from> <to> <MiB/s>")?;
+                }
+                let (from, to) = (total_ns as f64 / 1e9, (total_ns + ns) as f64 / 1e9);
+                let rate = mib_per_second(bytes, ns);
+                writeln!(out, "#{}\t{from:.6}\t{to:.6}\t{rate:.6}", op.word())?;
+                out.flush()?;
+            }
+            (total_bytes, total_ns) = (total_bytes + bytes, total_ns + ns);
+            longest_bytes = longest_bytes.max(bytes);
+            begun += interval;
+        }
+        self.row(op.word(), (total_bytes, total_ns), out)?;
+        Ok(longest_bytes)
     }
 
     fn row(&self, op: &str, (bytes, ns): (u64, u64), out: &mut dyn Write) -> anyhow::Result<()> {
         let Bandwidth { warmup_seconds, concurrency, threads, xfer_bytes, buffer_bytes, .. } = self;
         let seconds = ns as f64 / 1e9;
-        let rate = bytes as f64 / seconds / f64::from(1 << 20);
+        let rate = mib_per_second(bytes, ns);
         let align = u8::from(self.align);
         writeln!(
             out,
@@ -273,6 +314,10 @@ impl Bandwidth {
         )?;
         Ok(out.flush()?)
     }
+}
+
+fn mib_per_second(bytes: u64, ns: u64) -> f64 {
+    bytes as f64 / (ns as f64 / 1e9) / f64::from(1 << 20)
 }
 
 /// Returns this host's address as seen from the rendezvous host; empty without `--rendezvous`.

@@ -54,10 +54,14 @@ enum Command {
     History(commands::history::HistoryArgs),
     /// Break the time of one hand-off down into stages, by probes inside the mechanism
     Anatomy(commands::anatomy::AnatomyArgs),
+    /// Time whole commands, alternately if there are several, with a preparation before each
+    Time(commands::time::TimeArgs),
     /// List the causes of noise on this machine, and the commands that remove them
     Doctor(commands::doctor::DoctorArgs),
     /// List the benchmarks: id, what is timed, floor, contenders, classic tool
     List(ListArgs),
+    /// Explain benchmarks: what is timed and where, the floor, the contenders and how each waits
+    Explain(commands::explain::ExplainArgs),
     /// Show a stored run: the last, or by id, prefix of an id, name, or position from the end (-1, -2)
     Show(ShowArgs),
     /// Write the HTML report of a stored run: ladder, distributions, and other runs for comparison
@@ -82,14 +86,12 @@ enum Command {
     #[command(flatten)]
     Classic(handover_classic::Program),
     /// Print shell completions
-    #[command(hide = true)]
     Completions {
         /// Shell that reads the completions
         shell: clap_complete::Shell,
     },
-    /// Print the man page
-    #[command(hide = true)]
-    Man,
+    /// Print the manual page of handover or of a command, or write all pages to a folder
+    Man(commands::man::ManArgs),
 }
 
 /// Options of every command that uses the store.
@@ -100,12 +102,16 @@ pub struct StoreOption {
     pub db: Option<PathBuf>,
 }
 
-/// Command-line options of `handover run`, without its patterns.
+/// Options of every command that measures.
 #[derive(Debug, Args)]
-pub struct RunOptions {
+pub struct PlanOptions {
     /// Length of the measurement: smoke (once, to check that it works), quick, full
     #[arg(long, value_name = "NAME", default_value = "quick")]
     pub profile: Profile,
+    /// Measuring time of each benchmark (in a sweep of each value), 100ms to 1h; a smoke run does not use it
+    /// [default: given by the profile]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
+    pub time: Option<Duration>,
     /// Do not measure the peers (alternative implementations)
     #[arg(long)]
     pub no_peers: bool,
@@ -116,9 +122,6 @@ pub struct RunOptions {
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration)]
     #[arg(allow_hyphen_values = true)]
     pub idle_gap: Duration,
-    /// Measuring time of each benchmark, 100ms to 1h [default: given by the profile]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, allow_hyphen_values = true)]
-    pub time: Option<Duration>,
     /// Run a busy thread on a CPU next to those of the participants
     #[arg(long)]
     pub neighbour: bool,
@@ -128,36 +131,9 @@ pub struct RunOptions {
     /// Set an argument of every selected benchmark that has it
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
     pub set: Vec<(String, String)>,
-    /// Name of the run, for `compare` and `show`; several runs may share a name
-    #[arg(long, value_name = "NAME", value_parser = parse_name)]
-    pub name: Option<String>,
-    /// Number of runs, each in a separate process; `compare` needs five per side
-    #[arg(long, value_name = "COUNT", default_value = "1", conflicts_with = "json")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub repeat: u32,
-    /// Number of this process among those of `--repeat`, from 1
-    #[arg(long, value_name = "NTH", hide = true)]
-    pub nth: Option<u32>,
-    /// Print one JSON document instead of the table
-    #[arg(long)]
-    pub json: bool,
-    /// Print a line for each benchmark instead of the live view
-    #[arg(long)]
-    pub plain: bool,
-    /// Show a row for every contender
-    #[arg(long)]
-    pub all: bool,
-    /// File that the HTML report is written to
-    #[arg(long, short = 'o', value_name = "FILE", default_value = "report.html")]
-    pub report: PathBuf,
-    /// Write no HTML report
-    #[arg(long, conflicts_with = "report")]
-    pub no_report: bool,
-    #[command(flatten)]
-    pub db: StoreOption,
 }
 
-impl RunOptions {
+impl PlanOptions {
     /// Converts these options to the harness's plan.
     pub fn plan(&self) -> Plan {
         Plan {
@@ -172,6 +148,54 @@ impl RunOptions {
             ..Plan::default()
         }
     }
+}
+
+/// Option that names the run of a command that measures.
+#[derive(Debug, Args)]
+pub struct NameOption {
+    /// Name of the run, for `compare` and `show`; several runs may share a name
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    pub name: Option<String>,
+}
+
+/// Options for the results of `handover run` and `handover bench`.
+#[derive(Debug, Args)]
+pub struct ResultOptions {
+    #[command(flatten)]
+    pub name: NameOption,
+    /// Number of runs, each in a separate process; `compare` needs five per side
+    #[arg(long, value_name = "COUNT", default_value = "1", conflicts_with = "json")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub repeat: u32,
+    /// Print one JSON document instead of the table
+    #[arg(long)]
+    pub json: bool,
+    /// Show a row for every contender
+    #[arg(long)]
+    pub all: bool,
+    /// File that the HTML report is written to
+    #[arg(long, short = 'o', value_name = "FILE", default_value = "report.html")]
+    pub report: PathBuf,
+    /// Write no HTML report
+    #[arg(long, conflicts_with = "report")]
+    pub no_report: bool,
+    #[command(flatten)]
+    pub db: StoreOption,
+}
+
+/// Command-line options of `handover run`, without its patterns.
+#[derive(Debug, Args)]
+pub struct RunOptions {
+    #[command(flatten)]
+    pub plan: PlanOptions,
+    /// Number of this process among those of `--repeat`, from 1
+    #[arg(long, value_name = "NTH", hide = true)]
+    pub nth: Option<u32>,
+    /// Print a line for each benchmark instead of the live view
+    #[arg(long)]
+    pub plain: bool,
+    #[command(flatten)]
+    pub results: ResultOptions,
 }
 
 #[derive(Debug, Args)]
@@ -256,7 +280,8 @@ pub struct ImportArgs {
 
 #[derive(Debug, Args)]
 pub struct LinksArgs {
-    /// Folder for the links; created if it does not exist
+    /// Folder for the links, and for folders such as build/demos with links that scripts expect there; created if it does
+    /// not exist
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
 }
@@ -375,8 +400,10 @@ fn dispatch(app: App) -> anyhow::Result<()> {
         Command::Compare(args) => commands::compare::compare(&args, &mut out)?,
         Command::History(args) => commands::history::history(&args, &mut out)?,
         Command::Anatomy(args) => commands::anatomy::anatomy(&args, &mut out)?,
+        Command::Time(args) => commands::time::time(&args, &mut out)?,
         Command::Doctor(args) => commands::doctor::doctor(&args, &mut out)?,
         Command::List(list) => commands::list::list(&list, &mut out)?,
+        Command::Explain(args) => commands::explain::explain(&args, &mut out)?,
         Command::Show(show) => commands::stored::show(&show, &mut out)?,
         Command::Report(report) => commands::stored::report(&report, &mut out)?,
         Command::Runs(runs) => commands::stored::runs(&runs, &mut out)?,
@@ -393,7 +420,7 @@ fn dispatch(app: App) -> anyhow::Result<()> {
             clap_complete::generate(shell, &mut App::command(), "handover", &mut text);
             out.write_all(&text)?;
         }
-        Command::Man => clap_mangen::Man::new(App::command()).render(&mut out)?,
+        Command::Man(args) => commands::man::man(&args, App::command(), &mut out)?,
     }
     Ok(out.flush()?)
 }
@@ -433,7 +460,7 @@ mod tests {
             }
             let app = App::try_parse_from(&words).unwrap_or_else(|why| panic!("{line}: {why}"));
             let Some(Command::Run(run)) = app.command else { panic!("{line}: no run") };
-            let lab = Lab::new(handover_suite::SUITES, &run.patterns, run.options.plan());
+            let lab = Lab::new(handover_suite::SUITES, &run.patterns, run.options.plan.plan());
             assert!(lab.is_ok(), "{line}: {:?}", lab.err());
             planned += 1;
         }

@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use crate::raw;
 use anyhow::Context;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-/// Interval at which a child is polled: long enough not to disturb its measurements.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Interval at which an interrupt is looked for while a child runs: long enough not to disturb its measurements.
+const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 /// Time that a child has to exit after a signal from the terminal, before it gets SIGTERM.
 const GRACE_PERIOD: Duration = Duration::from_secs(3);
 
@@ -20,6 +22,9 @@ pub fn run(command: &mut Command, interrupted: &AtomicBool) -> anyhow::Result<Ex
     raw::signal_on_parent_exit(command, Signal::TERM);
     let mut child =
         command.stdin(Stdio::null()).spawn().with_context(|| format!("cannot run {shown}"))?;
+    // Readable as soon as the child exits.
+    let exited = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())
+        .with_context(|| format!("cannot wait for {shown}"))?;
     let mut interrupted_at: Option<Instant> = None;
     let mut is_terminated = false;
     loop {
@@ -34,6 +39,9 @@ pub fn run(command: &mut Command, interrupted: &AtomicBool) -> anyhow::Result<Ex
                 is_terminated = true;
             }
         }
-        std::thread::sleep(POLL_INTERVAL);
+        match poll(&mut [PollFd::new(&exited, PollFlags::IN)], Some(&POLL_INTERVAL)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno).with_context(|| format!("cannot wait for {shown}")),
+        }
     }
 }

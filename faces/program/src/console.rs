@@ -91,9 +91,54 @@ pub fn escape_control_characters(text: &str) -> String {
 
 /// Returns the width of the output in columns, from `COLUMNS` or the terminal.
 pub fn output_width() -> usize {
-    let requested = std::env::var("COLUMNS").ok().and_then(|text| text.parse::<usize>().ok());
-    let of_terminal = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
-    requested.or_else(of_terminal).unwrap_or(WIDTH_DEFAULT).max(WIDTH_MIN)
+    requested_width().or_else(terminal_width).unwrap_or(WIDTH_DEFAULT).max(WIDTH_MIN)
+}
+
+/// Returns the width at which lines of the output are to be cut, from `COLUMNS` or the terminal; `None` for output to a
+/// file or a pipe.
+pub fn cut_width() -> Option<usize> {
+    let of_terminal = || terminal_width().filter(|_| stdout().is_terminal());
+    Some(requested_width().or_else(of_terminal)?.max(WIDTH_MIN))
+}
+
+fn requested_width() -> Option<usize> {
+    std::env::var("COLUMNS").ok()?.parse().ok()
+}
+
+fn terminal_width() -> Option<usize> {
+    Some(usize::from(terminal_size::terminal_size()?.0.0))
+}
+
+/// Cuts the lines of tables to `width` columns, if there is one. A table begins at the start of the text or after an empty
+/// line, its first line is its head, and columns are separated by two spaces. Only the last column is shortened.
+pub fn cut_tables(text: &str, width: Option<usize>) -> String {
+    let Some(width) = width else { return text.to_string() };
+    let mut cut = String::new();
+    let (mut is_head, mut column) = (true, 0);
+    for line in text.lines() {
+        if is_head {
+            column = line.trim_end().rfind("  ").map_or(0, |at| at + 2);
+        }
+        is_head = line.is_empty();
+        cut.push_str(&cut_line(line, column, width));
+        cut.push('\n');
+    }
+    cut
+}
+
+/// Shortens a line to `width` columns by omitting a part of its last column, which begins at `column`. Two thirds of the
+/// rest of that column are its end, which tells most about a function.
+fn cut_line(line: &str, column: usize, width: usize) -> String {
+    let count = line.chars().count();
+    if count <= width {
+        return line.to_string();
+    }
+    let head = (column + width.saturating_sub(column + 1) / 3).min(width - 1);
+    let end = width - 1 - head;
+    let omitted = if unicode() { '…' } else { '~' };
+    let start: String = line.chars().take(head).collect();
+    let end: String = line.chars().skip(count - end).collect();
+    format!("{start}{omitted}{end}")
 }
 
 /// Returns the output style for standard output.
@@ -213,6 +258,23 @@ const LAST_ACTION_MAX: Duration = Duration::from_millis(500);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_line_is_cut_to_the_width_within_its_last_column() {
+        let table = "self   name\n12 ns  std::vector<int>::push_back\n\ncount  mark\n    3  here\n";
+        assert_eq!(cut_tables(table, None), table);
+        assert_eq!(cut_tables(table, Some(34)), table);
+        for width in 9..34 {
+            let cut = cut_tables(table, Some(width));
+            let long = cut.lines().nth(1).expect("the row");
+            assert_eq!(long.chars().count(), width, "{cut}");
+            assert!(long.starts_with("12 ns  "), "{cut}");
+            assert!(cut.lines().all(|line| line.chars().count() <= width.max(11)), "{cut}");
+        }
+        let cut = cut_tables(table, Some(25));
+        let long = cut.lines().nth(1).expect("the row");
+        assert!(long.starts_with("12 ns  std::") && long.ends_with("::push_back"), "{cut}");
+    }
 
     #[test]
     fn long_line_keeps_its_start_and_its_end() {

@@ -23,6 +23,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 impl Lab {
+    /// Returns the run's time limit, excluding some work after the last pass; `None` for no limit. It exceeds the planned
+    /// time if the minimum number of rounds takes longer.
+    pub fn time_max(&self) -> Option<Duration> {
+        let Schedule { passes, blocks_min, total, .. } = self.schedule();
+        let contenders =
+            self.groups.iter().flat_map(|group| measure::create_contenders(self, group));
+        let block: Duration =
+            contenders.map(|it| Duration::from_nanos(it.stage.timing.round_ns)).sum();
+        total.map(|total| total.max(block * (passes * blocks_min)))
+    }
+
     /// Measures in several passes over all benchmarks, each pass in a separate process if the
     /// program calls [`dispatch_participant`](crate::dispatch_participant); a smoke run has one pass, in
     /// this process. Polls `interrupted` between rounds (about every 10 ms); if it is set, stops and

@@ -25,8 +25,12 @@ const USAGE: &str = "\
   --jsonl            print the run as JSON Lines, for `handover import -`
   --profile NAME     smoke (once, to see that it works), quick, full
   --test             the same as --profile smoke
-  --time TIME        what each benchmark may take, as in 500ms
+  --time TIME        measuring time of each benchmark, as in 500ms
   --no-peers         leave out the peers
+  --place NAME       placement of the participants: near, far, smt, same
+  --idle-gap TIME    pause before each hand-over, at most 100ms
+  --neighbour        a busy thread on a CPU next to those of the participants
+  --processes        participants as processes instead of threads
   --set NAME=VALUE   set an argument of every benchmark that has it";
 
 /// Runs a complete benchmark program for `suites`: `fn main() -> ExitCode { bench_main(&[ALL]) }`,
@@ -149,10 +153,18 @@ impl BenchOptions {
                     asked.plan.profile =
                         value()?.parse().map_err(|why| format!("--profile: {why}"))?;
                 }
-                "--time" => {
+                "--neighbour" => asked.plan.neighbour = true,
+                "--processes" => asked.plan.processes = true,
+                "--place" => {
+                    asked.plan.place = value()?.parse().map_err(|why| format!("--place: {why}"))?;
+                }
+                "--time" | "--idle-gap" => {
                     let span: TimeSpan =
-                        value()?.parse().map_err(|why| format!("--time: {why}"))?;
-                    asked.plan.time = Some(Duration::from_nanos(span.0));
+                        value()?.parse().map_err(|why| format!("{option}: {why}"))?;
+                    match option {
+                        "--time" => asked.plan.time = Some(Duration::from_nanos(span.0)),
+                        _ => asked.plan.idle_gap = Duration::from_nanos(span.0),
+                    }
                 }
                 "--set" => {
                     let text = value()?;
@@ -299,10 +311,14 @@ mod tests {
 
     #[test]
     fn arguments_of_cargo_and_of_a_user_are_parsed() {
-        let asked = parsed("--bench sort --time=200ms --no-peers --set n=7 --jsonl")
-            .expect("parse the arguments");
+        let line = "--bench sort --time=200ms --no-peers --place far --idle-gap 1ms --neighbour --processes \
+                    --set n=7 --jsonl";
+        let asked = parsed(line).expect("parse the arguments");
         assert_eq!(asked.patterns, ["sort"]);
         assert_eq!(asked.plan.time, Some(Duration::from_millis(200)));
+        assert_eq!(asked.plan.idle_gap, Duration::from_millis(1));
+        assert_eq!(asked.plan.place.to_string(), "far");
+        assert!(asked.plan.neighbour && asked.plan.processes);
         assert_eq!(asked.plan.set, [("n".to_string(), "7".to_string())]);
         assert!(asked.jsonl && !asked.plan.peers && !asked.list);
         assert_eq!(parsed("--test").expect("parse the arguments").plan.profile, Profile::Smoke);

@@ -109,18 +109,49 @@ fn matcher(pattern: &str) -> Result<Matcher, SelectError> {
     Ok(Box::new(move |id| glob.is_match(id)))
 }
 
+/// Minimum similarity of a name that is suggested for a misspelt pattern: 1 minus the edits per character.
+const SUGGESTED_SIMILARITY_MIN: f64 = 0.6;
+/// Minimum length of a pattern for which ids that contain it are suggested, and their maximum number.
+const CONTAINED_CHARS_MIN: usize = 3;
+const CONTAINED_IDS_MAX: usize = 3;
+
 fn unknown(pattern: &str, specs: &[&'static Spec]) -> SelectError {
-    // A pattern much longer than any id is like none; likeness takes time by the product of the lengths.
-    let near = specs
-        .iter()
-        .filter(|spec| pattern.len() <= 4 * spec.id.len())
-        .map(|spec| (strsim::jaro_winkler(pattern, spec.id), spec.id))
-        .max_by(|a, b| a.0.total_cmp(&b.0));
-    let hint = match near {
-        Some((likeness, id)) if likeness > 0.6 => format!(", did you mean {id}?"),
-        _ => String::new(),
+    let hint = match pattern.contains(',') && !pattern.contains('{') {
+        true => {
+            format!("; separate patterns by spaces: {}", pattern.replace(',', " ").trim())
+        }
+        false => suggestion(pattern, specs),
     };
     SelectError::Unknown { pattern: pattern.to_string(), hint }
+}
+
+/// Suggests the id or the group that the pattern resembles, or the ids that contain it; empty if there are none.
+fn suggestion(pattern: &str, specs: &[&'static Spec]) -> String {
+    let ids = || specs.iter().map(|spec| spec.id);
+    if pattern.len() >= CONTAINED_CHARS_MIN {
+        let within: Vec<&str> =
+            ids().filter(|id| id.contains(pattern)).take(CONTAINED_IDS_MAX).collect();
+        if !within.is_empty() {
+            return format!(", did you mean {}?", within.join(" or "));
+        }
+    }
+    let groups = ids().filter_map(|id| Some(&id[..=id.find('/')?]));
+    let similarity = |name: &str| {
+        let name = if pattern.contains('/') { name } else { name.trim_end_matches('/') };
+        strsim::normalized_damerau_levenshtein(pattern, name)
+    };
+    // A pattern much longer than a name is unlike it; the comparison takes time by the product of the lengths.
+    let near = ids()
+        .chain(groups)
+        .filter(|name| pattern.len() <= 4 * name.len())
+        .map(|name| (similarity(name), name))
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    match near {
+        Some((similarity, name)) if similarity >= SUGGESTED_SIMILARITY_MIN => {
+            format!(", did you mean {name}?")
+        }
+        _ => String::new(),
+    }
 }
 
 fn selection(spec: &'static Spec, benches: &[&'static Bench]) -> Selection {

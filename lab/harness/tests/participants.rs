@@ -460,8 +460,6 @@ fn invalid_plans_are_rejected_with_a_remedy() {
     assert!(text.contains("--idle-gap 1s: must lie in 0..=100ms"), "{text}");
     let text = refused("box", Plan { time: Some(Duration::from_millis(99)), ..quick(false) });
     assert_eq!(text, "--time 99ms: must lie in 100ms..=1h");
-    let text = refused("box", Plan { profile: Profile::Smoke, ..quick(false) });
-    assert!(text.contains("a smoke run measures once"), "{text}");
     let text = refused("solo", Plan { neighbour: true, ..quick(false) });
     assert!(text.contains("--neighbour: none of the chosen"), "{text}");
     assert!(refused("box/[", quick(false)).contains("invalid glob"));

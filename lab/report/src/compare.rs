@@ -77,6 +77,11 @@ impl Statistic {
     }
 }
 
+/// Maximum estimate of further processes per side that is reported.
+pub const FURTHER_PROCESSES_MAX: u32 = 200;
+/// Ratio of a difference to the half-width of its 95 % interval from which it is significant among the other figures.
+const SIGNIFICANT_HALF_WIDTHS: f64 = 1.5;
+
 /// Minimum number of rounds for the best-tenth statistic.
 const ROUNDS_OF_TENTH_MIN: usize = 10;
 
@@ -173,6 +178,10 @@ pub struct Row {
     /// Smallest relative increase that most such comparisons would detect, by the more sensitive of median and best
     /// tenth; `None` if no increase would, or without an interval.
     pub found: Option<f64>,
+    /// Number of further processes per side that would give a verdict, estimated if the figure is too noisy; `None` with a
+    /// verdict, without an estimate, or above [`FURTHER_PROCESSES_MAX`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub further_processes: Option<u32>,
     /// Verdict on the figure.
     pub verdict: Verdict,
     /// Reason why no verdict is possible; empty if there is a verdict.
@@ -251,6 +260,8 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
     let mut figures: Vec<Vec<Row>> = Vec::new();
     let mut tests: Vec<family::TestValues> = Vec::new();
     let mut are_several: Vec<bool> = Vec::new();
+    // Number of processes of the smaller side, for each test.
+    let mut counts: Vec<usize> = Vec::new();
     let [mut only_a, mut only_b] = [Vec::new(), Vec::new()];
     for (key, cell) in table.cells(rules.all) {
         match (cell.count(0, table.a_count), cell.count(table.a_count, table.count)) {
@@ -272,14 +283,20 @@ pub fn compare(a: (&str, &[Document]), b: (&str, &[Document]), rules: Rules) -> 
                 figures.push(rows.collect());
                 are_several.push(cell.several);
                 tests.extend(by.iter().map(|by| cell.logs(*by)));
+                let count =
+                    cell.count(0, table.a_count).min(cell.count(table.a_count, table.count));
+                counts.extend(by.iter().map(|_| count));
             }
         }
     }
     let p = family::corrected_p_values(&tests, table.a_count);
-    for (row, p) in figures.iter_mut().flatten().zip(p) {
+    for ((row, p), count) in figures.iter_mut().flatten().zip(p).zip(counts) {
         if row.why.is_empty() {
             row.p_corrected = if row.ratio.is_some_and(|it| it < 1.0) { p.below } else { p.above };
             row.verdict = verdict(row, rules.threshold);
+        }
+        if row.verdict == Verdict::TooNoisy {
+            row.further_processes = further_processes(row, count, rules.threshold);
         }
     }
     find_least(&mut figures, &tests, table.a_count);
@@ -613,9 +630,26 @@ fn row(key: &Key, cell: &Cell, by: Statistic, a_count: usize, least: f64) -> Row
         delta: ranks::cliffs_delta(&a, &b),
         least,
         found: None,
+        further_processes: (few && !cell.smoke)
+            .then(|| (PROCESSES_MIN - a.len().min(b.len())) as u32),
         verdict: if why.is_empty() { Verdict::Same } else { Verdict::CannotSay },
         why,
     }
+}
+
+/// Estimates how many further processes per side would decide a figure that is too noisy, if ratio and spread stay as they
+/// are: intervals, and with them the resolution, narrow with the square root of the number of processes.
+fn further_processes(row: &Row, count: usize, threshold: f64) -> Option<u32> {
+    let (Some(ratio), Some(low), Some(high)) = (row.ratio, row.low, row.high) else { return None };
+    let (shift, half_width) = (ratio.ln().abs(), (high / low).ln() / 2.0);
+    (1..=FURTHER_PROCESSES_MAX).find(|further| {
+        let narrowed = (count as f64 / (count as f64 + f64::from(*further))).sqrt();
+        let half_width = half_width * narrowed;
+        let least = threshold.max(row.least * narrowed).ln_1p();
+        let same = if threshold > 0.0 { threshold.ln_1p() } else { least };
+        let differs = shift > least && shift >= SIGNIFICANT_HALF_WIDTHS * half_width;
+        differs || shift + half_width <= same
+    })
 }
 
 fn processes(count: usize) -> String {

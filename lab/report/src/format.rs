@@ -244,6 +244,12 @@ pub(crate) fn warning_text(code: WarningCode) -> &'static str {
     }
 }
 
+/// Returns the name of a kind of warning: `disturbed`.
+pub fn warning_name(code: WarningCode) -> &'static str {
+    let text = warning_text(code);
+    text.split_once(':').map_or(text, |(name, _)| name)
+}
+
 /// Returns the letters of a record's warnings, each once: `w st`.
 pub(crate) fn letters(record: &Record) -> String {
     let mut letters: Vec<&str> = Vec::new();

@@ -12,6 +12,12 @@ use crate::text::{Line, Style, Tone, wrap};
 use handover_record::Unit;
 use serde::Serialize;
 
+/// Maximum number of runs between which a chart's labels are distributed, and the maximum length of a label.
+const LABELS_MAX: usize = 6;
+const LABEL_CHARS_MAX: usize = 22;
+/// Length of a date such as 2026-11-21.
+const DATE_CHARS: usize = 10;
+
 /// Version of a history's JSON format.
 pub const HISTORY_SCHEMA: u32 = 1;
 
@@ -27,6 +33,9 @@ pub struct RunFigure {
     pub started_unix_ns: i64,
     /// Version and commit of the measured build.
     pub build: String,
+    /// Names of the run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
     /// Value of the figure.
     pub median: f64,
     /// Lower bound of the figure's 95 % interval.
@@ -132,8 +141,8 @@ impl History {
                 format!("{}, from {}", runs_counted(segment.to - segment.from), first.run),
                 Tone::Plain,
             );
-            if !first.build.is_empty() {
-                line.push(format!(", {}", first.build), Tone::Faint);
+            for said in [&first.build].into_iter().chain(&first.names).filter(|it| !it.is_empty()) {
+                line.push(format!(", {said}"), Tone::Faint);
             }
             lines.push(line);
         }
@@ -187,6 +196,31 @@ impl History {
         vec![Line::plain(drawn), Line::new(ends, Tone::Faint)]
     }
 
+    /// Returns labels for some runs, far enough apart to be read: the first and the last, those with a name, and others
+    /// between them. A label is the date and, if the run has one, a name.
+    fn tick_labels(&self) -> Vec<(f64, String)> {
+        let count = self.runs.len();
+        let distance_min = (count / LABELS_MAX).max(1);
+        let named = (0..count).rev().filter(|place| !self.runs[*place].names.is_empty());
+        let ends = [0, count.saturating_sub(1)].into_iter().filter(|_| count > 0);
+        let evenly = (0..count).step_by(distance_min);
+        let mut labelled: Vec<usize> = Vec::new();
+        for place in ends.chain(named).chain(evenly) {
+            if labelled.iter().all(|it| it.abs_diff(place) >= distance_min) {
+                labelled.push(place);
+            }
+        }
+        labelled.sort_unstable();
+        let label = |place: usize| {
+            let run = &self.runs[place];
+            let date = format_utc(run.started_unix_ns)[..DATE_CHARS].to_string();
+            let name = run.names.last().map_or_else(String::new, |name| format!(" {name}"));
+            let label: String = date.chars().chain(name.chars()).take(LABEL_CHARS_MAX).collect();
+            (place as f64 + 1.0, label)
+        };
+        labelled.into_iter().map(label).collect()
+    }
+
     /// Draws the history as a chart: each run with its interval, the segments and their changes.
     pub fn chart(&self) -> Chart {
         let quantity = match self.unit {
@@ -197,7 +231,7 @@ impl History {
         let dot = |(place, dot): (usize, &RunFigure)| {
             let text = format!(
                 "{}: {} ({}..{}), {}, {}",
-                dot.run,
+                [&[dot.run.clone()], &*dot.names].concat().join(" "),
                 format::figure(self.unit, dot.median),
                 format::figure(self.unit, dot.low.unwrap_or(dot.median)),
                 format::figure(self.unit, dot.high.unwrap_or(dot.median)),
@@ -218,7 +252,8 @@ impl History {
         };
         let mut chart = Chart::new(
             title,
-            Axis::linear("run", Quantity::Count),
+            Axis::linear("run, with its date and name", Quantity::Count)
+                .with_tick_labels(self.tick_labels()),
             Axis::linear("median", quantity),
         )
         .with_description(described)

@@ -4,7 +4,7 @@ use crate::anatomy::{self, anatomy_chart};
 use crate::detail::Details;
 use crate::format;
 use crate::ladder::ladder_chart_with_other_runs;
-use crate::model::{self, Model};
+use crate::model::{self, Model, NamedRun};
 use crate::svg;
 use handover_base::units;
 use handover_record::{AnatomyStage, Document, Host, Quantiles, Record, Unit, WarningCode};
@@ -24,11 +24,15 @@ const NARROW_PX: f64 = 380.0;
 /// or dark as the reader prefers, and fits paper and phones. A click on a figure shows its
 /// distribution; everything else works without scripts. All text of the document is escaped.
 pub fn render_html(document: &Document) -> String {
-    render_html_with_other_runs(document, &[])
+    render(document, "", &[])
 }
 
-/// Renders a document like [`render_html`], with the figures of other runs, or of other machines, in the chart and in a table.
-pub fn render_html_with_other_runs(document: &Document, others: &[Document]) -> String {
+/// Renders a run like [`render_html`], with the figures of other runs, or of other machines, in the chart and in a table.
+pub fn render_html_with_other_runs(run: &NamedRun, others: &[NamedRun]) -> String {
+    render(&run.document, &run.name, others)
+}
+
+fn render(document: &Document, name: &str, others: &[NamedRun]) -> String {
     let model = Model::new(document, false);
     let details = Details::new(document);
     let page = Page {
@@ -44,7 +48,7 @@ pub fn render_html_with_other_runs(document: &Document, others: &[Document]) -> 
         has_chart: model.rows().any(|record| record.unit == Unit::Ns),
         chart_wide: ladder_chart_with_other_runs(document, others, WIDE_PX).to_svg(),
         chart_narrow: ladder_chart_with_other_runs(document, others, NARROW_PX).to_svg(),
-        beside: beside(&model, document, others),
+        beside: beside(&model, name, others),
         sweeps: sweep_parts(document),
         chart_style: svg::CHART_STYLE_SHEET,
         page_style: STYLE,
@@ -162,7 +166,7 @@ struct Letter {
 /// Figures of this run that other runs have too.
 #[derive(Serialize)]
 struct OtherRuns<'a> {
-    labels: Vec<String>,
+    labels: Vec<&'a str>,
     rows: Vec<OtherRow<'a>>,
 }
 
@@ -255,7 +259,21 @@ fn is_smoke(document: &Document) -> bool {
 fn groups<'a>(model: &Model<'a>, details: &Details<'_>) -> Vec<GroupView<'a>> {
     let rows = |figure: &model::FigureRows<'a>| -> Vec<RowView<'a>> {
         let has_contender = figure.rows.len() > 1;
-        figure.rows.iter().map(|it| row(model, it, has_contender, details.indices_of(it))).collect()
+        let mut rows: Vec<_> = figure
+            .rows
+            .iter()
+            .map(|it| row(model, it, has_contender, details.indices_of(it)))
+            .collect();
+        // A description stands at the first of a figure's rows.
+        let mut described = "";
+        for row in &mut rows {
+            if row.what == described {
+                row.what = "";
+            } else {
+                described = row.what;
+            }
+        }
+        rows
     };
     let group = |group: &model::MechanismGroup<'a>| GroupView {
         name: group.name,
@@ -338,18 +356,14 @@ fn warnings<'a>(model: &Model<'a>) -> Vec<WarningView<'a>> {
 }
 
 /// Returns the rows of this run that another run has too, with the figures of each other run.
-fn beside<'a>(
-    model: &Model<'a>,
-    document: &'a Document,
-    others: &[Document],
-) -> Option<OtherRuns<'a>> {
+fn beside<'a>(model: &Model<'a>, name: &'a str, others: &'a [NamedRun]) -> Option<OtherRuns<'a>> {
     if others.is_empty() {
         return None;
     }
     let row = |record: &'a Record| {
         let median = record.summary.median;
-        let other_run = |other: &Document| {
-            let same = model::matching_record(other, record)?;
+        let other_run = |other: &NamedRun| {
+            let same = model::matching_record(&other.document, record)?;
             let ratio = format::ratio(same.summary.median / median);
             Some((format::figure(same.unit, same.summary.median), ratio))
         };
@@ -363,7 +377,7 @@ fn beside<'a>(
         row.others.iter().any(Option::is_some).then_some(row)
     };
     Some(OtherRuns {
-        labels: [document].into_iter().chain(others).map(model::host_and_date).collect(),
+        labels: [name].into_iter().chain(others.iter().map(|it| &*it.name)).collect(),
         rows: model.rows().filter_map(row).collect(),
     })
 }

@@ -1,21 +1,23 @@
 //! Ladder chart: every figure as a rung (a row) on a logarithmic time axis.
 
 use crate::format;
-use crate::model::{self, Model};
+use crate::model::{self, Model, NamedRun};
 use crate::svg::{Axis, AxisName, Chart, Mark, Point, Quantity, Series, SeriesRole};
 use handover_record::{ContenderKind, Document, Record, Unit};
 
 /// Draws the ladder chart of a document, `width_px` wide: for each figure that is a time, its floor,
-/// its median with the interval, its 99 % quantile, and the best peer. The axis starts at 1 ns or
-/// below and covers the data in whole decades.
+/// its median with the interval, its 99 % quantile, and the best peer.
 pub fn ladder_chart(document: &Document, width_px: f64) -> Chart {
     ladder_chart_with_other_runs(document, &[], width_px)
 }
 
+/// Indices in the palette of the colours of other runs: none is that of our figures, of the best peer or of the floor.
+const OTHER_RUNS_COLOURS: [u8; 5] = [2, 3, 4, 5, 6];
+
 /// Draws the ladder chart with the medians of other runs in its rows.
 pub(crate) fn ladder_chart_with_other_runs(
     document: &Document,
-    others: &[Document],
+    others: &[NamedRun],
     width_px: f64,
 ) -> Chart {
     let mut beside: Vec<Vec<Point>> = vec![Vec::new(); others.len()];
@@ -28,10 +30,10 @@ pub(crate) fn ladder_chart_with_other_runs(
             for record in figure.rows.iter().filter(|record| record.unit == Unit::Ns) {
                 rungs.add(names.len() as f64, record);
                 for (other, points) in others.iter().zip(&mut beside) {
-                    if let Some(same) = model::matching_record(other, record) {
+                    if let Some(same) = model::matching_record(&other.document, record) {
                         let median = same.summary.median;
                         let shown = format::figure(same.unit, median);
-                        let text = format!("{}: {shown} in run {}", record.id, other.run.id);
+                        let text = format!("{}: {shown} in {}", record.id, other.name);
                         points.push(Point::new(median, names.len() as f64).with_tooltip(text));
                     }
                 }
@@ -45,7 +47,7 @@ pub(crate) fn ladder_chart_with_other_runs(
         }
     }
     let count = names.len();
-    let time = Axis::log("time of one operation", Quantity::Nanos).with_included_value(1.0);
+    let time = Axis::log("time of one operation", Quantity::Nanos);
     let Rungs { stretch, tail, p99, floor, peer, ours, facts } = rungs;
     let chart = Chart::new("The ladder: cost of each hand-over", time, Axis::with_names(names))
         .with_description(format!(
@@ -60,11 +62,11 @@ pub(crate) fn ladder_chart_with_other_runs(
         .with_series(Series::new("best peer", SeriesRole::Peer, Mark::Diamond, peer))
         .with_series(Series::new("median with interval", SeriesRole::Ours, Mark::Dot, ours))
         .with_series(Series::new("property of the machine", SeriesRole::Floor, Mark::Dot, facts));
-    let others = others.iter().zip(beside).zip(1_u8..);
+    let others = others.iter().zip(beside).zip(0_u8..);
     others.fold(chart, |chart, ((other, points), nth)| {
         chart.with_series(Series::new(
-            model::host_and_date(other),
-            SeriesRole::Nth(nth % 8),
+            &other.name,
+            SeriesRole::Nth(OTHER_RUNS_COLOURS[usize::from(nth) % OTHER_RUNS_COLOURS.len()]),
             Mark::Ring,
             points,
         ))

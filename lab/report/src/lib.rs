@@ -19,9 +19,10 @@ pub mod usl;
 
 pub use anatomy::{anatomy_chart, render_anatomy};
 pub use export::{Format, UnknownFormat, export, render_markdown};
-pub use format::ShortFigure;
+pub use format::{ShortFigure, warning_name};
 pub use html::{render_html, render_html_with_other_runs};
 pub use ladder::ladder_chart;
+pub use model::NamedRun;
 pub use seen::{remove_smoke_ratios, warn_of_differing_runs};
 pub use sweep::{Sweep, find_sweeps};
 pub use table::{render_row, render_table};

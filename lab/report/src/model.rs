@@ -4,6 +4,22 @@ use crate::format;
 use handover_record::{ContenderKind, Document, Ratio, Record, Run, WarningCode};
 use std::cmp::Ordering;
 
+/// A run, or several runs as one, with the name under which a page shows it.
+#[derive(Clone, Debug)]
+pub struct NamedRun {
+    /// Name in legends and headings.
+    pub name: String,
+    /// Run that is shown.
+    pub document: Document,
+}
+
+impl From<Document> for NamedRun {
+    /// Names a run by its machine and date.
+    fn from(document: Document) -> NamedRun {
+        NamedRun { name: host_and_date(&document), document }
+    }
+}
+
 /// Figures of a document in the order of display.
 pub(crate) struct Model<'a> {
     /// Groups of figures, one per mechanism, in order of first appearance.

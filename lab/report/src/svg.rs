@@ -37,6 +37,8 @@ const GROUP_GAP_PX: f64 = 8.0;
 const LEGEND_ROW_PX: f64 = 20.0;
 const HEAD_ROW_PX: f64 = 20.0;
 const WIDTH_PX_MIN: f64 = 200.0;
+/// Minimum space left of a vertical axis of values, so that charts one below the other have one left edge.
+const VALUES_LEFT_PX_MIN: f64 = 72.0;
 /// Maximum share of the chart's width for labels left of their rows; wider labels are placed above.
 const LABELS_BESIDE_MAX: f64 = 0.36;
 
@@ -410,7 +412,8 @@ impl ChartLayout {
             _ => 0.0,
         };
         // The labels of the first and the last tick, centred on them, need space at the sides.
-        let left = if labels_above { 24.0 } else { (labels_px + 16.0).max(24.0) };
+        let left_min = if is_horizontal { 24.0 } else { VALUES_LEFT_PX_MIN };
+        let left = if labels_above { 24.0 } else { (labels_px + 16.0).max(left_min) };
         let beside_px = if notes_px > 0.0 && !labels_above { notes_px + 16.0 } else { 0.0 };
         let right = chart.width_px - beside_px.max(24.0);
         let (legend, legend_rows) = lay_legend(chart);
@@ -556,14 +559,14 @@ fn ends(chart: &Chart, is_horizontal: bool) -> (DataRange, DataRange) {
     (x, y)
 }
 
-/// Returns the legend entries, row by row, and the number of rows.
+/// Returns the legend entries, row by row, and the number of rows. The main figure, which is drawn last, comes first.
 fn lay_legend(chart: &Chart) -> (Vec<Entry>, usize) {
     let mut places = Vec::new();
     let (mut x, mut row) = (12.0, 0);
-    for (index, series) in chart.series.iter().enumerate() {
-        if series.name.is_empty() {
-            continue;
-        }
+    let mut named: Vec<(usize, &Series)> =
+        chart.series.iter().enumerate().filter(|(_, series)| !series.name.is_empty()).collect();
+    named.sort_by_key(|(_, series)| series.role != SeriesRole::Ours);
+    for (index, series) in named {
         let width = 16.0 + text_width(&series.name, TEXT_PX) + 18.0;
         if x + width > chart.width_px && x > 12.0 {
             (x, row) = (12.0, row + 1);

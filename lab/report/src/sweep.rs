@@ -17,6 +17,8 @@ const CURVE_POINTS: u32 = 120;
 /// extends the curve beyond the peak.
 const PEAK_SHOWN: f64 = 2.0;
 const PEAK_MARGIN: f64 = 1.1;
+/// Number of colours of contenders: the palette's without the last, which is the floor's grey.
+const CURVE_COLOURS: usize = 7;
 const WIDTH_PX: f64 = 960.0;
 const HEIGHT_PX: f64 = 520.0;
 
@@ -54,6 +56,9 @@ const SHARERS: [&str; 10] = [
     "ranks_count",
     "threads_count",
 ];
+
+/// Arguments that are the size of a message: their product with the rate is the bandwidth, in one direction.
+const MESSAGE_SIZES: [&str; 2] = ["message_bytes", "size_bytes"];
 
 /// Maximum error of a law that is shown: the root mean square of the relative error.
 const ERROR_MAX: f64 = 0.2;
@@ -102,14 +107,15 @@ fn sweep<'a>(document: &'a Document, id: &'a str) -> Option<Sweep<'a>> {
     if varying.next().is_some() {
         return None; // several arguments vary: a curve could not tell their effects apart
     }
+    let only_floors = records.iter().all(|it| it.kind == ContenderKind::Floor);
     let mut curves: Vec<Curve<'a>> = Vec::new();
     for record in records {
         let value = *record.args.get(argument)? as f64;
         let place = curves.iter().position(|it| it.contender == record.contender);
         let place = place.unwrap_or_else(|| {
-            let role = match (record.kind, curves.len()) {
-                (ContenderKind::Floor, _) => SeriesRole::Floor,
-                (_, count) => SeriesRole::Nth(u8::try_from(count % 8).unwrap_or(0)),
+            let role = match record.kind {
+                ContenderKind::Floor if !only_floors => SeriesRole::Floor,
+                _ => SeriesRole::Nth(u8::try_from(curves.len() % CURVE_COLOURS).unwrap_or(0)),
             };
             let contender = &record.contender;
             let law = Err(NoLaw::TooFew);
@@ -224,7 +230,11 @@ impl Sweep<'_> {
 
     fn axis(&self) -> Axis {
         let values = self.curves.iter().flat_map(|it| &it.points).map(|it| it.0);
-        axis(self.argument, Quantity::Count, values)
+        let quantity = match self.argument.ends_with("_bytes") {
+            true => Quantity::Bytes,
+            false => Quantity::Count,
+        };
+        axis(self.argument, quantity, values)
     }
 
     fn what(&self) -> String {
@@ -234,9 +244,10 @@ impl Sweep<'_> {
 
     /// Renders the measured values and the laws as lines for a terminal.
     pub fn render_text(&self, width: usize, style: Style) -> String {
-        let mut rows = vec![
-            ["contender", self.argument, "median", "", "p99", "rate", "CPUs"].map(str::to_string),
-        ];
+        let is_size = MESSAGE_SIZES.contains(&self.argument);
+        let bandwidth = if is_size { "bandwidth" } else { "" };
+        let heads = ["contender", self.argument, "median", "", "p99", "rate", bandwidth, "CPUs"];
+        let mut rows = vec![heads.map(str::to_string)];
         for curve in &self.curves {
             for (value, record) in &curve.points {
                 rows.push([
@@ -246,11 +257,17 @@ impl Sweep<'_> {
                     format::interval(record),
                     format::p99(record),
                     units::format_rate(record.rate_per_s),
+                    match is_size {
+                        true => units::format_bytes_rate(
+                            record.bytes_per_s.unwrap_or(value * record.rate_per_s),
+                        ),
+                        false => String::new(),
+                    },
                     cpus(record),
                 ]);
             }
         }
-        let mut widths = [0; 7];
+        let mut widths = [0; 8];
         for row in &rows {
             for (width, cell) in widths.iter_mut().zip(row) {
                 *width = (*width).max(cell.chars().count());
@@ -262,7 +279,8 @@ impl Sweep<'_> {
         for (place, row) in rows.iter().enumerate() {
             let tone = if place == 0 { Tone::Faint } else { Tone::Plain };
             let mut text = format!("{:<1$}", row[0], widths[0]);
-            for (cell, width) in row[1..].iter().zip(&widths[1..]) {
+            for (cell, width) in row[1..].iter().zip(&widths[1..]).filter(|(_, width)| **width > 0)
+            {
                 text.push_str(&format!("  {cell:>width$}"));
             }
             lines.push(Line::new(text.trim_end(), tone));

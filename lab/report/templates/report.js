@@ -34,7 +34,7 @@
   const colour = (place) => `nth${place % 8}`;
 
   // One chart: lines or bars over a logarithmic axis, drawn at the size of its place.
-  const chart = ({ title, x, y, series, xLabel, yLabel, bars }) => {
+  const chart = ({ title, x, y, series, xLabel, yLabel, bars, marks = [] }) => {
     // On a phone it is drawn smaller, so that its words are not.
     const isNarrow = innerWidth < 560;
     const [width, height, left, right, top, bottom] = isNarrow ? [340, 230, 54, 14, 10, 34] : [560, 250, 58, 14, 10, 34];
@@ -68,6 +68,12 @@
       group.append(line);
       svg.append(group);
     }
+    // Labels of neighbouring marks stand below each other.
+    marks.forEach(([at, label], place) => {
+      svg.append(drawn('line', { class: 'mark', x1: along(at), x2: along(at), y1: top, y2: height - bottom }));
+      const side = along(at) > (left + width) / 2 ? 'end' : 'start';
+      svg.append(drawn('text', { class: 'label', x: along(at) + (side === 'end' ? -4 : 4), y: top + 11 + 13 * place, 'text-anchor': side }, label));
+    });
     return el('figure', {}, el('figcaption', {}, title, el('i', {}, ` ${yLabel}`)), svg);
   };
 
@@ -98,11 +104,18 @@
       ]),
     }));
     const most = Math.max(...series.flatMap(({ points }) => points.map(([, share]) => share)), 1e-9);
-    const lines = [0, 0.25, 0.5, 0.75, 1].map((part) => [most * part, `${three(most * part)} %`]);
+    const power = 10 ** Math.floor(Math.log10(most / 4));
+    const line = [1, 2, 5, 10].map((part) => part * power).find((it) => it * 5 >= most);
+    const lines = [];
+    for (let at = 0; at <= Math.ceil(most / line - 1e-9); at += 1) lines.push([at * line, `${Number((at * line).toPrecision(3))} %`]);
+    const first = rows.find(({ row }) => row.quantiles.length);
+    const marks = first ? [0.5, 0.9, 0.99].map((quantile) => [quantile, first.row.quantiles[data.quantiles.indexOf(quantile)]])
+      .filter(([, value]) => value >= from && value <= to)
+      .map(([quantile, value]) => [Math.log10(value), `${quantile * 100} %: ${shown(value, figure.unit)}`]) : [];
     return chart({
-      title: 'How the samples spread', yLabel: 'share of the samples in each bar', xLabel: figure.unit === 'ns' ? 'time of one operation, logarithmic' : `${figure.unit}, logarithmic`, series, bars: true,
+      title: 'How the samples spread', yLabel: `share of the samples in each bar${marks.length && rows.length > 1 ? `; percentiles of ${first.row.name}` : ''}`, marks, xLabel: figure.unit === 'ns' ? 'time of one operation, logarithmic' : `${figure.unit}, logarithmic`, series, bars: true,
       x: { from: Math.log10(from), to: Math.log10(to), ticks: decades(from, to, figure.unit) },
-      y: { from: 0, to: most, ticks: lines },
+      y: { from: 0, to: lines[lines.length - 1][0], ticks: lines },
     });
   };
 

@@ -49,6 +49,7 @@ impl PackedRun {
             profile: run.profile.clone(),
             host: run.host.name.clone(),
             version: run.version.clone(),
+            command: run.command.clone(),
             commit: run.commit.clone(),
             records_count: 0,
             complete: run.complete,

@@ -13,6 +13,8 @@ pub struct RunRow {
     pub host: String,
     /// Version of handover that measured the run.
     pub version: String,
+    /// Command line of the run.
+    pub command: String,
     /// Commit of the measured build.
     pub commit: String,
     /// Number of the run's records.

@@ -198,7 +198,10 @@ impl Store {
                 .and_then(|run| Ok((run, row.get::<_, i64>(StoredRun::QUERY_COLUMNS_COUNT)?)))
                 .map_err(failed)?;
             self.check_run_checksum(&stored)?;
-            let StoredRun { mut row, .. } = stored;
+            let StoredRun { mut row, body, .. } = stored;
+            row.command = pack::unpack_run(&body)
+                .map_err(|reason| self.damaged_error(format!("run {}: {reason}", row.id)))?
+                .command;
             row.records_count = u64::try_from(count).unwrap_or(0);
             row.tags = tags.remove(&row.id).unwrap_or_default();
             listed.push(row);
@@ -422,7 +425,7 @@ pub(crate) fn nearest_names(selector: &str, names: &[String]) -> Vec<String> {
 /// Row of a run, with its checksums.
 pub(crate) struct StoredRun {
     pub key: i64,
-    /// Description of the run, with `records_count` and `tags` unset.
+    /// Description of the run, with `command`, `records_count` and `tags` unset.
     pub row: RunRow,
     pub body: Vec<u8>,
     checksum: i64,
@@ -451,6 +454,7 @@ impl StoredRun {
                 profile: row.get(others + 3)?,
                 host: row.get(others + 4)?,
                 version: row.get(others + 5)?,
+                command: String::new(),
                 commit: row.get(others + 6)?,
                 complete: row.get(others + 7)?,
                 records_count: 0,

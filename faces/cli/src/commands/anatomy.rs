@@ -1,6 +1,6 @@
 //! `handover anatomy`: the time of one hand-off by stage, from probes inside the mechanism.
 
-use crate::app::{StoreOption, parse_assignment, parse_seconds};
+use crate::app::{NameOption, PlanOptions, StoreOption, parse_seconds};
 use crate::commands::{run, stored};
 use crate::exit::{self, Interrupted, to_usage_error};
 use anyhow::Context;
@@ -8,8 +8,7 @@ use clap::Args;
 use handover_anatomy::{
     AnatomyError, INSTRUMENTED_BENCHMARKS, InstrumentedBenchmark, MeasurementOptions,
 };
-use handover_base::topology::Placement;
-use handover_harness::{Fault, Lab, Plan};
+use handover_harness::{Fault, Lab, Plan, PlanError, Profile};
 use handover_program::{console, files};
 use handover_record::{Document, Record};
 use handover_store::Store;
@@ -26,19 +25,12 @@ pub struct AnatomyArgs {
     /// Contender to measure; required if several contenders have probe sites
     #[arg(long, value_name = "NAME")]
     pub contender: Option<String>,
-    /// Set an argument of the benchmark
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
-    pub set: Vec<(String, String)>,
-    /// Duration of the measurement in seconds
-    #[arg(long, value_name = "S", default_value = "5", value_parser = parse_seconds)]
+    #[command(flatten)]
+    pub plan: PlanOptions,
+    /// Measuring time in seconds, instead of `--time`
+    #[arg(long, value_name = "S", value_parser = parse_seconds, conflicts_with = "time")]
     #[arg(allow_hyphen_values = true)]
-    pub seconds: Duration,
-    /// Placement of the participants relative to each other: near, far, smt or same
-    #[arg(long, value_name = "NAME", default_value = "near")]
-    pub place: Placement,
-    /// Run participants as processes instead of threads
-    #[arg(long)]
-    pub processes: bool,
+    pub seconds: Option<Duration>,
     /// Folder for the traces of the 10 slowest hand-offs; the likely cause of each is printed
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "handover-outliers")]
@@ -53,8 +45,14 @@ pub struct AnatomyArgs {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
+    pub name: NameOption,
+    #[command(flatten)]
     pub db: StoreOption,
 }
+
+/// Measuring time of a quick and of a full anatomy; that of a smoke one is the shortest allowed.
+const QUICK_TIME: Duration = Duration::from_secs(5);
+const FULL_TIME: Duration = Duration::from_secs(30);
 
 /// Width of the chart in pixels.
 const CHART_PX: f64 = 960.0;
@@ -62,13 +60,8 @@ const CHART_PX: f64 = 960.0;
 pub fn anatomy(args: &AnatomyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let benchmark = benchmark(&args.id)?;
     let contender = contender(benchmark, args.contender.as_deref())?;
-    let plan = Plan {
-        place: args.place,
-        processes: args.processes,
-        peers: false,
-        set: args.set.clone(),
-        ..Plan::default()
-    };
+    let time = time(args)?;
+    let plan = Plan { profile: Profile::Quick, time: None, peers: false, ..args.plan.plan() };
     let lab = Lab::new(handover_suite::SUITES, std::slice::from_ref(&args.id), plan);
     let lab = lab.map_err(exit::plan_error)?;
     let svg = args.svg.as_deref().map(|path| run::check_writable(path, "--svg")).transpose()?;
@@ -78,10 +71,13 @@ pub fn anatomy(args: &AnatomyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 
     let mut run = run::new_run(&lab, "anatomy".to_string())?;
     store.begin_run(&run)?;
+    if let Some(name) = &args.name.name {
+        store.add_tag(&run.id, name)?;
+    }
     let options = MeasurementOptions {
         benchmark,
         contender: contender.to_string(),
-        time: args.seconds,
+        time,
         net: args.net,
         outliers: args.outliers.clone(),
     };
@@ -116,6 +112,22 @@ pub fn anatomy(args: &AnatomyArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         return Err(Interrupted.into());
     }
     Ok(())
+}
+
+/// Returns the measuring time: the requested one, or that of the profile.
+fn time(args: &AnatomyArgs) -> anyhow::Result<Duration> {
+    let (least, most) = Plan::BENCHMARK_TIME_RANGE;
+    match args.plan.time.filter(|_| args.plan.profile != Profile::Smoke) {
+        Some(time) if !(least..=most).contains(&time) => {
+            Err(exit::plan_error(PlanError::Time(time)))
+        }
+        Some(time) => Ok(time),
+        None => Ok(args.seconds.unwrap_or(match args.plan.profile {
+            Profile::Smoke => least,
+            Profile::Quick => QUICK_TIME,
+            Profile::Full => FULL_TIME,
+        })),
+    }
 }
 
 fn taken(records: &[Record]) -> Option<&Record> {

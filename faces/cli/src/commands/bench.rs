@@ -1,17 +1,21 @@
 //! `handover bench`, or `cargo handover`: other packages' workloads, measured and stored like the
 //! suite's.
 
-use crate::app::StoreOption;
-use crate::commands::stored;
-use crate::exit::{Interrupted, to_usage_error};
+use crate::app::{PlanOptions, ResultOptions};
+use crate::commands::pool::pool_runs;
+use crate::commands::{run, stored};
+use crate::exit::Interrupted;
 use anyhow::{Context, bail};
 use clap::Args;
+use handover_base::topology::Placement;
 use handover_program::{child, console};
+use handover_record::Document;
 use handover_store::{ImportError, Store};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Seek, Write};
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Arguments of `handover bench`.
 #[derive(Debug, Args)]
@@ -33,37 +37,20 @@ pub struct BenchArgs {
     /// List the benchmarks without measuring
     #[arg(long)]
     list: bool,
-    /// Number of runs, each in a separate process; `compare` needs five per side
-    #[arg(long, value_name = "COUNT", default_value = "1")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
-    repeat: u32,
-    /// Name of the runs
-    #[arg(long, value_name = "NAME")]
-    name: Option<String>,
-    /// Length of the measurement: smoke, quick, full
-    #[arg(long, value_name = "NAME", default_value = "quick")]
-    profile: String,
-    /// Measuring time of each benchmark, as in 500ms
-    #[arg(long, value_name = "TIME")]
-    time: Option<String>,
-    /// Do not measure the peers (alternative implementations)
-    #[arg(long)]
-    no_peers: bool,
-    /// Set an argument of every benchmark that has it
-    #[arg(long, value_name = "NAME=VALUE")]
-    set: Vec<String>,
     #[command(flatten)]
-    db: StoreOption,
+    plan: PlanOptions,
+    #[command(flatten)]
+    results: ResultOptions,
 }
 
 pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    if let Some(name) = &args.name {
-        handover_store::check_tag(name).map_err(to_usage_error)?;
-    }
+    let results = &args.results;
+    let page = run::page(results)?;
+    run::warn_if_name_is_used(results)?;
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
-    let path = stored::writable_store_path(&args.db)?;
-    let (mut last, mut ended_badly) = (String::new(), None);
-    for _ in 0..args.repeat {
+    let path = stored::writable_store_path(&results.db)?;
+    let (mut ids, mut ended_badly) = (Vec::new(), None);
+    for _ in 0..results.repeat {
         let mut printed =
             tempfile::tempfile().context("cannot create a temporary file for the output")?;
         let mut command = cargo(args);
@@ -87,7 +74,7 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         let run = first_run(&mut BufReader::new(&printed));
         printed.rewind()?;
         match (Store::import_into(&path, &mut BufReader::new(printed)), run) {
-            (Ok(_), Some(run)) => last = run,
+            (Ok(_), Some(run)) => ids.push(run),
             (Err(ImportError::Store(refused)), _) => return Err(refused.into()),
             (imported, _) if status.success() => bail!(
                 "bench target {} printed no run{}; its main must be \
@@ -97,8 +84,8 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             ),
             _ => bail!("{}: see its messages above", failed()),
         }
-        if let Some(name) = &args.name {
-            Store::open(&path)?.add_tag(&last, name)?;
+        if let (Some(name), Some(run)) = (&results.name.name, ids.last()) {
+            Store::open(&path)?.add_tag(run, name)?;
         }
         // Results so far are kept, and the remaining processes still run: one benchmark that cannot
         // be measured must not lose all others.
@@ -107,14 +94,10 @@ pub fn bench(args: &BenchArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         }
     }
     let store = Store::open_existing(&path)?;
-    let document = store.load_run(&last)?;
-    let table = handover_report::render_table(
-        &document,
-        console::output_width(),
-        console::output_style(false),
-    );
-    out.write_all(table.as_bytes())?;
-    writeln!(out, "run {} is in {}", document.run.id, store.path().display())?;
+    let runs: Vec<Document> = ids.iter().map(|id| store.load_run(id)).collect::<Result<_, _>>()?;
+    if let Some(pooled) = pool_runs(&runs) {
+        run::show(&pooled, Some(store.path()), results, page.as_deref(), None, out)?;
+    }
     match ended_badly {
         Some(how) => bail!("{how}: see its messages above; the completed measurements are kept"),
         None => Ok(()),
@@ -142,16 +125,29 @@ fn cargo(args: &BenchArgs) -> Command {
     if args.list {
         command.arg("--list");
     } else {
-        command.args(["--jsonl", "--profile", &args.profile]);
+        command.arg("--jsonl");
     }
-    if let Some(time) = &args.time {
-        command.args(["--time", time]);
+    let plan = &args.plan;
+    let nanoseconds = |time: Duration| format!("{}ns", time.as_nanos());
+    command.args(["--profile", &plan.profile.to_string()]);
+    if let Some(time) = plan.time {
+        command.args(["--time", &nanoseconds(time)]);
     }
-    if args.no_peers {
-        command.arg("--no-peers");
+    if plan.place != Placement::Near {
+        command.args(["--place", &plan.place.to_string()]);
     }
-    for set in &args.set {
-        command.args(["--set", set]);
+    if !plan.idle_gap.is_zero() {
+        command.args(["--idle-gap", &nanoseconds(plan.idle_gap)]);
+    }
+    for (option, is_on) in [
+        ("--no-peers", plan.no_peers),
+        ("--neighbour", plan.neighbour),
+        ("--processes", plan.processes),
+    ] {
+        command.args(is_on.then_some(option));
+    }
+    for (name, value) in &plan.set {
+        command.args(["--set", &format!("{name}={value}")]);
     }
     command.args(&args.patterns).env("HANDOVER_COMMIT", commit());
     command

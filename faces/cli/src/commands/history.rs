@@ -10,7 +10,7 @@ use handover_program::{console, files};
 use handover_record::{Record, Unit, WarningCode};
 use handover_report::history::{History, RunFigure};
 use handover_store::StoredFigure;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -53,7 +53,10 @@ pub fn history(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         .resolve_contender(&args.id, args.contender.as_deref())
         .map_err(stored::usage_error)?;
     let figures = measured(store.figures(&args.id, &contender)?, args.host.as_deref())?;
-    let history = of(&args.id, &contender, figures, args.last);
+    let mut names: BTreeMap<String, Vec<String>> =
+        store.runs()?.into_iter().map(|run| (run.id, run.tags)).collect();
+    let names_of = |run: &str| names.remove(run).unwrap_or_default();
+    let history = of(&args.id, &contender, figures, args.last, names_of);
     if let Some(svg) = &args.svg {
         files::replace_file(svg, history.chart().to_standalone_svg())
             .with_context(|| format!("cannot write {}", svg.display()))?;
@@ -90,7 +93,13 @@ fn measured(
     Ok(figures)
 }
 
-fn of(id: &str, contender: &str, mut figures: Vec<StoredFigure>, last: Option<u32>) -> History {
+fn of(
+    id: &str,
+    contender: &str,
+    mut figures: Vec<StoredFigure>,
+    last: Option<u32>,
+    mut names_of: impl FnMut(&str) -> Vec<String>,
+) -> History {
     let all = figures.len();
     let unit = figures.last().map_or(Unit::Ns, |it| it.record.unit);
     let like_the_last = figures.last().map(|it| (it.host.clone(), setting(&it.record)));
@@ -100,6 +109,7 @@ fn of(id: &str, contender: &str, mut figures: Vec<StoredFigure>, last: Option<u3
         figures.drain(..figures.len().saturating_sub(last as usize));
     }
     let dot = |it: StoredFigure| RunFigure {
+        names: names_of(&it.run),
         run: it.run,
         started_unix_ns: it.started_unix_ns,
         build: match it.commit.as_str() {

@@ -5,6 +5,7 @@ use crate::app::LinksArgs;
 use crate::exit::to_usage_error;
 use anyhow::Context;
 use handover_classic::names::{CARGO_SUBCOMMAND, CLASSIC_PROGRAMS, ClassicProgram};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::symlink;
@@ -42,7 +43,15 @@ pub fn links(args: &LinksArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         make(&folder.join(path), &binary)?;
     }
     let count = paths.len();
-    writeln!(out, "{count} links to {} in {}", binary.display(), folder.display())?;
+    let folders: BTreeSet<&str> =
+        paths.iter().filter_map(|path| Some(path.rsplit_once('/')?.0)).collect();
+    let folders = folders.into_iter().collect::<Vec<_>>().join(", ");
+    writeln!(
+        out,
+        "{count} links to {} in {} and its folders {folders}",
+        binary.display(),
+        folder.display()
+    )?;
     Ok(())
 }
 

@@ -26,7 +26,7 @@ pub struct PlotArgs {
     /// Run (id, prefix of an id, name, or position from the end: -1), or file
     #[arg(value_name = "RUN|FILE", allow_negative_numbers = true, default_value = "last")]
     source: String,
-    /// Prefix of the charts' file names [default: the name of the input file]
+    /// Prefix of the charts' file names, or a folder for them [default: the name of the input file]
     #[arg(long, short = 'o', value_name = "PREFIX")]
     output: Option<String>,
     #[command(flatten)]
@@ -53,7 +53,7 @@ pub fn plot(args: &PlotArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         }
     };
     let prefix = match (&args.output, is_file) {
-        (Some(prefix), _) => prefix.clone(),
+        (Some(prefix), _) => separated_prefix(prefix),
         (None, true) => format!("{}.", args.source),
         (None, false) => String::new(),
     };
@@ -81,6 +81,15 @@ pub fn plot(args: &PlotArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         )));
     }
     Ok(())
+}
+
+/// Returns the prefix with a separator from the name that follows it: a folder's slash, or a hyphen after a word.
+fn separated_prefix(prefix: &str) -> String {
+    match prefix.chars().last() {
+        Some(last) if last.is_alphanumeric() && Path::new(prefix).is_dir() => format!("{prefix}/"),
+        Some(last) if last.is_alphanumeric() => format!("{prefix}-"),
+        _ => prefix.to_string(),
+    }
 }
 
 fn write(name: &str, bytes: &[u8], out: &mut dyn Write) -> anyhow::Result<()> {

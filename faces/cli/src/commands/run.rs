@@ -1,6 +1,6 @@
 //! `handover run`: measures benchmarks, and stores and shows the results.
 
-use crate::app::{RunArgs, RunOptions, StoreOption};
+use crate::app::{ResultOptions, RunArgs, RunOptions, StoreOption};
 use crate::commands::pool::pool_runs;
 use crate::commands::{doctor, stored};
 use crate::exit::{self, Interrupted, InterruptedBeforeResults, to_usage_error};
@@ -22,32 +22,44 @@ use std::time::SystemTime;
 
 pub fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     // Every error of the command line is detected before anything is measured.
-    let options = &args.options;
-    let lab = Lab::new(handover_suite::SUITES, &args.patterns, options.plan())
-        .map_err(exit::plan_error)?;
-    let page = page(options)?;
-    if options.nth.is_none() {
-        warn_if_name_is_used(options)?;
-        if options.repeat > 1 {
-            return repeat(options, page.as_deref(), out);
+    let RunOptions { plan, nth, plain, results } = &args.options;
+    let lab =
+        Lab::new(handover_suite::SUITES, &args.patterns, plan.plan()).map_err(exit::plan_error)?;
+    let page = page(results)?;
+    if nth.is_none() {
+        warn_if_name_is_used(results)?;
+        if results.repeat > 1 {
+            return repeat(results, page.as_deref(), out);
         }
     }
-    let display = ProgressDisplay { quiet: options.json, plain: options.plain, over: None };
-    let measured =
-        measure(&lab, &options.profile.to_string(), &options.db, display, options.name.as_deref())?;
-    if options.nth.is_some() {
+    let display = ProgressDisplay { quiet: results.json, plain: *plain, over: None };
+    let measured = measure(
+        &lab,
+        &plan.profile.to_string(),
+        &results.db,
+        display,
+        results.name.name.as_deref(),
+    )?;
+    if nth.is_some() {
         // The process that started this one shows the table and the page of all runs.
         console::print_error(format_args!("run {} is stored", measured.document.run.id));
         return measured.into_result(Ok(()));
     }
     let store = measured.store.as_deref();
-    let shown = show(&measured.document, store, options, page.as_deref(), out);
+    let shown = show(
+        &measured.document,
+        store,
+        results,
+        page.as_deref(),
+        handover_suite::peers_not_built(),
+        out,
+    );
     measured.into_result(shown)
 }
 
 /// Warns if other runs already have the name.
-fn warn_if_name_is_used(options: &RunOptions) -> anyhow::Result<()> {
-    let Some(name) = &options.name else { return Ok(()) };
+pub(super) fn warn_if_name_is_used(options: &ResultOptions) -> anyhow::Result<()> {
+    let Some(name) = &options.name.name else { return Ok(()) };
     let count = Store::open(stored::writable_store_path(&options.db)?)
         .map_err(exit::store_error)?
         .ids_with_tag(name)?
@@ -65,7 +77,7 @@ fn warn_if_name_is_used(options: &RunOptions) -> anyhow::Result<()> {
 }
 
 /// Runs the same command line several times, each time in a separate process, and shows all runs as one.
-fn repeat(options: &RunOptions, page: Option<&Path>, out: &mut dyn Write) -> anyhow::Result<()> {
+fn repeat(options: &ResultOptions, page: Option<&Path>, out: &mut dyn Write) -> anyhow::Result<()> {
     let began_unix_ns = unix_ns(SystemTime::now()).context(DATE_OUT_OF_RANGE)?;
     let ended = repeated(options);
     let store =
@@ -79,12 +91,13 @@ fn repeat(options: &RunOptions, page: Option<&Path>, out: &mut dyn Write) -> any
     }
     runs.sort_by_key(|it| it.run.started_unix_ns);
     if let Some(pooled) = pool_runs(&runs) {
-        show(&pooled, Some(store.path()), options, page, out)?;
+        let note = handover_suite::peers_not_built();
+        show(&pooled, Some(store.path()), options, page, note, out)?;
     }
     ended
 }
 
-fn repeated(options: &RunOptions) -> anyhow::Result<()> {
+fn repeated(options: &ResultOptions) -> anyhow::Result<()> {
     let interrupted = console::interrupt_flag().context("cannot install the signal handlers")?;
     let binary = std::env::current_exe().context("cannot find the path of this program")?;
     let words: Vec<_> = std::env::args_os().skip(1).collect();
@@ -163,6 +176,9 @@ pub(crate) fn measure(
     if let Some(name) = name {
         watcher.keep(|store| store.add_tag(&run.id, name).map(drop));
     }
+    if !is_live && !display.quiet {
+        announce(lab);
+    }
     if is_live {
         watcher.live = Live::start(lab, profile, display.over, interrupted.clone());
     }
@@ -184,6 +200,21 @@ pub(crate) fn measure(
         interrupted: outcome.interrupted || interrupted.load(Ordering::Relaxed),
         faults_count: outcome.faults.len(),
     })
+}
+
+/// Prints the number of benchmarks and the time limit of a run, unless it has no limit.
+fn announce(lab: &Lab) {
+    let Some(limit) = lab.time_max() else { return };
+    let seconds = limit.as_secs_f64();
+    let limit = match seconds {
+        ..10.0 => format!("{seconds:.1} s"),
+        10.0..120.0 => format!("{seconds:.0} s"),
+        _ => format!("{:.0} min", seconds / 60.0),
+    };
+    let count = lab.groups().len();
+    console::print_error(format_args!(
+        "{count} benchmarks, those of the run's resolution (null/*) included, take about {limit} at most"
+    ));
 }
 
 impl MeasuredRun {
@@ -246,7 +277,7 @@ pub(crate) fn new_run(lab: &Lab, profile: String) -> anyhow::Result<handover_rec
 }
 
 /// Returns the report's path if a report is requested; fails if the file is not writable.
-fn page(options: &RunOptions) -> anyhow::Result<Option<PathBuf>> {
+pub(super) fn page(options: &ResultOptions) -> anyhow::Result<Option<PathBuf>> {
     if options.no_report {
         return Ok(None);
     }
@@ -273,11 +304,13 @@ pub(crate) fn check_writable<'a>(path: &'a Path, option: &str) -> anyhow::Result
     Ok(path)
 }
 
-fn show(
+/// Prints a run and `note` below it, and writes the run's page.
+pub(super) fn show(
     document: &Document,
     store: Option<&Path>,
-    options: &RunOptions,
+    options: &ResultOptions,
     page: Option<&Path>,
+    note: Option<String>,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let mut shown = document.clone();
@@ -308,7 +341,7 @@ fn show(
         let shown = page.canonicalize().unwrap_or_else(|_| page.to_path_buf());
         lines.push(format!("the page is {}", shown.display()));
     }
-    lines.extend(handover_suite::peers_not_built());
+    lines.extend(note);
     for line in lines {
         match options.json {
             true => console::print_error(line),

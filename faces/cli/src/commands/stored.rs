@@ -1,13 +1,16 @@
 //! Commands on stored runs: `show`, `report`, `runs`, `export`, `import`.
 
 use crate::app::{ExportArgs, ImportArgs, ReportArgs, RunsArgs, ShowArgs, StoreOption};
+use crate::commands::pool::pool_runs;
 use crate::exit::{self, to_usage_error};
 use handover_program::console::{self, escape_control_characters};
 use handover_program::files;
 use handover_record::Document;
+use handover_report::NamedRun;
 use handover_store::{ExportError, ImportError, RunRow, Store, StoreError, default_path};
 use serde_json::json;
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -63,12 +66,12 @@ pub fn show(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(out.write_all(table.as_bytes())?)
 }
 
-/// Writes the report page of a run, with other runs for comparison.
+/// Writes the report page of a run, with other runs for comparison. Several runs of one name are shown as one.
 pub fn report(args: &ReportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let store = open_existing(&args.db)?;
-    let mut documents = selected(&store, &args.runs)?;
-    let Some((first, others)) = documents.split_first_mut() else { return Ok(()) };
-    prepare_for_display(&store, first)?;
+    let mut runs = named_runs(&store, &args.runs)?;
+    let Some((first, others)) = runs.split_first_mut() else { return Ok(()) };
+    prepare_for_display(&store, &mut first.document)?;
     let page = handover_report::render_html_with_other_runs(first, others);
     let named = args.output.display();
     files::replace_file(&args.output, &page).map_err(|error| {
@@ -77,6 +80,27 @@ pub fn report(args: &ReportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         ))
     })?;
     Ok(writeln!(out, "the page is {named}")?)
+}
+
+/// Returns the selected runs, each once; those with a selected name are pooled into one, and have that name.
+fn named_runs(store: &Store, selectors: &[String]) -> anyhow::Result<Vec<NamedRun>> {
+    let mut seen = BTreeSet::new();
+    let mut runs = Vec::new();
+    for selector in selectors {
+        let ids = store.matching_ids(selector).map_err(usage_error)?;
+        let ids: Vec<String> = ids.into_iter().filter(|id| seen.insert(id.clone())).collect();
+        let documents: Result<Vec<Document>, _> = ids.iter().map(|id| store.load_run(id)).collect();
+        let Some(pooled) = pool_runs(&documents.map_err(usage_error)?) else { continue };
+        let mut run = NamedRun::from(pooled);
+        if !store.ids_with_tag(selector)?.is_empty() {
+            run.name = match ids.len() {
+                1 => format!("{selector} ({})", run.name),
+                count => format!("{selector} ({count} runs)"),
+            };
+        }
+        runs.push(run);
+    }
+    Ok(runs)
 }
 
 /// Returns the selected runs, each once; a name selects all runs that have it.
@@ -119,7 +143,7 @@ pub fn runs(args: &RunsArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             .map(|row| {
                 json!({
                     "id": row.id, "started_unix_ns": row.started_unix_ns, "profile": row.profile,
-                    "host": row.host, "records": row.records_count, "complete": row.complete,
+                    "host": row.host, "command": row.command, "records": row.records_count, "complete": row.complete,
                     "names": row.tags,
                 })
             })
@@ -127,31 +151,42 @@ pub fn runs(args: &RunsArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         writeln!(out, "{}", json!({"schema": 1, "runs": all}))?;
         return Ok(());
     }
-    // A store of an earlier version may have names with terminal control sequences.
-    let profiles: Vec<String> =
-        rows.iter().map(|row| escape_control_characters(&row.profile)).collect();
-    let width = profiles.iter().map(|profile| profile.chars().count()).max().unwrap_or(0);
-    for (row, profile) in rows.into_iter().zip(profiles) {
-        let started = jiff::Timestamp::from_nanosecond(i128::from(row.started_unix_ns))
-            .map_or_else(
-                |_| "unknown".to_string(),
-                |it| it.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
-            );
-        let ended = if row.complete { "" } else { "  (not complete)" };
-        let figures = row.records_count;
-        let names = match row.tags.is_empty() {
-            true => String::new(),
-            false => format!("  {}", escape_control_characters(&row.tags.join(" "))),
-        };
-        writeln!(
-            out,
-            "{}  {started}  {profile:<width$}  {figures:>4} {:<7}  {}{names}{ended}",
-            escape_control_characters(&row.id),
-            if figures == 1 { "figure" } else { "figures" },
-            escape_control_characters(&row.host)
-        )?;
+    let table = console::cut_tables(&runs_table(&rows), console::cut_width());
+    Ok(out.write_all(table.as_bytes())?)
+}
+
+/// Renders a row for each run, below the columns' names.
+fn runs_table(rows: &[RunRow]) -> String {
+    let mut cells =
+        vec![["run", "began", "profile", "figures", "host", "names", "command"].map(String::from)];
+    for row in rows {
+        let began = jiff::Timestamp::from_nanosecond(i128::from(row.started_unix_ns))
+            .map_or_else(|_| "unknown".into(), |it| it.strftime("%Y-%m-%d %H:%M:%SZ").to_string());
+        let unfinished = if row.complete { "" } else { " (not complete)" };
+        // A store of an earlier version may have names with terminal control sequences.
+        let [id, profile, host, names, command] =
+            [&row.id, &row.profile, &row.host, &row.tags.join(" "), &command(row)]
+                .map(|text| escape_control_characters(text));
+        let figures = format!("{}{unfinished}", row.records_count);
+        cells.push([id, began, profile, figures, host, names, command]);
     }
-    Ok(())
+    let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..cells[0].len()).map(|column| width(column).unwrap_or(0)).collect();
+    let mut table = String::new();
+    for row in &cells {
+        let line: String =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}  ")).collect();
+        table.push_str(line.trim_end());
+        table.push('\n');
+    }
+    table
+}
+
+/// Returns the command line of a run, without the folder of the program.
+fn command(row: &RunRow) -> String {
+    let (program, words) = row.command.split_once(' ').unwrap_or((&row.command, ""));
+    let program = program.rsplit('/').next().unwrap_or_default();
+    format!("{program} {words}").trim_end().to_string()
 }
 
 pub fn export(args: &ExportArgs, out: &mut dyn Write) -> anyhow::Result<()> {

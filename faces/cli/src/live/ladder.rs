@@ -5,8 +5,8 @@
 //! the last.
 
 use handover_harness::Lab;
-use handover_record::{ContenderKind, Record, Unit};
-use handover_report::ShortFigure;
+use handover_record::{ContenderKind, Record, Unit, WarningCode};
+use handover_report::{ShortFigure, warning_name};
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::{Rect, Size};
 use ratatui_core::style::{Color, Modifier, Style};
@@ -25,6 +25,8 @@ const AXIS_COLUMNS_MIN: u16 = 24;
 /// Widths of the columns of the figure, its interval, its ratio to the floor, and its warnings, each
 /// with the space before.
 const FIGURE_COLUMNS: [u16; 4] = [10, 8, 8, 8];
+/// Headings of these columns.
+const FIGURE_HEADINGS: [&str; 4] = ["figure", "± 95 %", "× floor", "warning"];
 /// Maximum width of labels; longer ones are cut.
 const LABEL_COLUMNS_MAX: u16 = 34;
 /// Number of lines above the ladder: title, progress, current benchmark, and the axis.
@@ -79,6 +81,7 @@ struct ShownFigure {
     median: f64,
     p99: Option<f64>,
     floor: Option<f64>,
+    warnings: Vec<WarningCode>,
     args: BTreeMap<String, u64>,
 }
 
@@ -182,6 +185,7 @@ impl LadderView {
             median: record.summary.median,
             p99: record.summary.quantiles().map(|it| it.p99),
             floor: record.floor.as_ref().map(|it| it.other),
+            warnings: record.warnings.iter().map(|it| it.code).collect(),
             args: record.args.clone(),
         });
     }
@@ -202,21 +206,27 @@ impl LadderView {
         (index as f64 + f64::from(done) / f64::from(most.max(1))) / count.max(1) as f64
     }
 
-    /// Estimates the remaining time of a run from the time since its start; until the first pass
-    /// with its warm-up is over, from the run's time limit alone.
+    /// Estimates the remaining time of a run from the time since its start: by the time limit, or by the pace if that
+    /// gives less or if the passes have exceeded their share of the limit. In the first pass, which also warms up, the
+    /// limit counts unless it is exceeded.
     fn left(&self, since: Duration) -> Option<Duration> {
-        let most = self.time_max.map(|time| time.saturating_sub(since));
-        if self.visit.0 < self.rungs.len() && self.passes_count > 1 {
-            return most;
-        }
         let share = self.share();
         let by_pace = (share > 0.0).then(|| since.mul_f64((1.0 - share) / share));
-        most.into_iter().chain(by_pace).min()
+        let pass = self.visit.0 / self.rungs.len().max(1);
+        let share_of_passes = (pass + 1) as f64 / self.passes_count as f64;
+        let is_kept = |limit: &Duration| since <= limit.mul_f64(share_of_passes);
+        let by_limit = self.time_max.filter(is_kept).map(|limit| limit - since);
+        match by_limit {
+            Some(left) if pass == 0 => Some(left),
+            _ => by_limit.into_iter().chain(by_pace).min(),
+        }
     }
 
     pub fn draw(&self, since: Duration, area: Rect, buffer: &mut Buffer) {
         let messages = &self.messages[self.messages.len().saturating_sub(MESSAGE_LINES_MAX)..];
-        let foot_lines = messages.len() as u16 + 1;
+        let has_room = usize::from(area.height) > usize::from(HEAD_LINES) + messages.len() + 2;
+        let key = if has_room { self.key() } else { String::new() };
+        let foot_lines = messages.len() as u16 + 1 + u16::from(!key.is_empty());
         if area.width < SIZE_MIN.width || area.height < HEAD_LINES + foot_lines + 1 {
             buffer.set_stringn(area.x, area.y, &self.title, area.width.into(), PLAIN);
             return;
@@ -231,12 +241,29 @@ impl LadderView {
             put(buffer, foot, text, BAD);
             foot.y += 1;
         }
+        if !key.is_empty() {
+            put(buffer, foot, &key, FAINT);
+            foot.y += 1;
+        }
         let hint = match (self.is_ending, self.has_keys) {
             (true, _) => "ending; the completed measurements are kept",
             (false, true) => "q ends the run and keeps the completed measurements",
             (false, false) => "Ctrl-C ends the run and keeps the completed measurements",
         };
         put(buffer, foot, hint, FAINT);
+    }
+
+    /// Returns the key of the warnings' letters in the rows, such as `w wide, sw disturbed`; empty if no row has any.
+    fn key(&self) -> String {
+        let figures = self.rungs.iter().filter_map(|it| it.figure.as_ref());
+        let mut entries: Vec<String> = Vec::new();
+        for code in figures.flat_map(|it| &it.warnings) {
+            let entry = format!("{} {}", code.table_letters(), warning_name(*code));
+            if !entries.contains(&entry) {
+                entries.push(entry);
+            }
+        }
+        entries.join(", ")
     }
 
     fn draw_head(&self, since: Duration, mut line: Rect, buffer: &mut Buffer) {
@@ -279,6 +306,13 @@ impl LadderView {
         let axis = axis.map(|width| Rect { x: area.x + label_columns, width, ..area });
         if let Some(axis) = axis {
             self.draw_axis(Rect { y: area.y - 1, height: 1, ..axis }, buffer);
+        }
+        let mut end = area.right() - columns.iter().sum::<u16>();
+        for (heading, columns) in FIGURE_HEADINGS.into_iter().zip(columns) {
+            end += columns;
+            let shown = self.in_charset(heading);
+            let width = (shown.chars().count() as u16).min(columns.saturating_sub(1));
+            put(buffer, Rect { x: end - width, y: area.y - 1, width, height: 1 }, &shown, FAINT);
         }
         let height = usize::from(area.height);
         let first = self.now().unwrap_or(0).saturating_sub(height / 2);

@@ -246,6 +246,7 @@ fn every_link_is_created_and_runs_this_binary() {
     let told = home.ok("links some/folder");
     // Theirs, and cargo-handover.
     assert!(told.starts_with(&format!("{} links to ", links().count() + 1)), "{told}");
+    assert!(told.contains(" in some/folder and its folders build/demos, build/perf-"), "{told}");
     assert!(home.cwd().join("some/folder/cargo-handover").is_symlink());
     let folder = home.cwd().join("some/folder");
     let binary = binary().canonicalize().expect("the binary");

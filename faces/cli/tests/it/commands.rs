@@ -15,8 +15,10 @@ const LISTED: &[&str] = &[
     "compare",
     "history",
     "anatomy",
+    "time",
     "doctor",
     "list",
+    "explain",
     "show",
     "report",
     "runs",
@@ -43,14 +45,14 @@ const LISTED: &[&str] = &[
     "abt-eventual-bench",
     "sweep-abt-eventual-bench",
     "plot-abt-eventual-bench",
+    "completions",
+    "man",
 ];
-/// Commands that `--help` does not list.
-const UNLISTED: &[&str] = &["completions", "man"];
 
 #[test]
 fn help_of_every_command_has_no_side_effects() {
     let home = Home::new();
-    for command in LISTED.iter().chain(UNLISTED).chain(&[""]) {
+    for command in LISTED.iter().chain(&[""]) {
         // The classic program has an option -h of its own.
         let short = if *command == "evh_perf" { "--help" } else { "-h" };
         for option in ["--help", short] {
@@ -124,6 +126,56 @@ fn list_has_every_benchmark_as_text_and_as_json() {
         assert!(floor.is_none_or(|floor| ids.iter().any(|id| floor.starts_with(id))), "{it}");
     }
     assert!(!home.data().exists());
+}
+
+#[test]
+fn explain_tells_what_is_timed_and_how_each_contender_waits() {
+    let home = Home::new();
+    let said = home.ok("explain notify/round-trip lock/passed");
+    let (lock, notify) = said.split_once("\n\n").expect("two benchmarks");
+    assert!(notify.starts_with("notify/round-trip: "), "{said}");
+    assert!(notify.contains("\n  source: lab/suite/src/notify.rs:"), "{said}");
+    assert!(
+        notify.contains("\n  floor: floor/") && notify.contains("(lab/suite/src/floor"),
+        "{said}"
+    );
+    let ours = notify.lines().find(|line| line.trim_start().starts_with("handover "));
+    assert!(ours.is_some_and(|line| line.ends_with("  ours; spins, then sleeps")), "{said}");
+    assert!(notify.contains("peer; sleeps"), "{said}");
+    for part in ["lock/passed/busy: ", "lock/passed/post: ", "`handover anatomy lock/passed`"] {
+        assert!(lock.contains(part), "{part}: {said}");
+    }
+    home.run("explain nosuch/bench").code(2).tells(&["nosuch/bench: no benchmark matches;"]);
+    home.run("explain").code(2).tells(&["<PATTERN>"]);
+}
+
+#[test]
+fn commands_are_timed_alternately_after_their_preparation() {
+    let home = Home::new();
+    // Each run of a command needs a file that only the preparation makes, and removes it.
+    let line = "time --runs 8 --prepare 'touch ready' --versus 'sh -c \"sleep 0.05; rm ready\"' --json -- rm ready";
+    let timed = json(&said(home.shell(&format!("handover {line}"))).code(0).out);
+    let [first, second] = &timed["commands"].as_array().expect("commands")[..] else {
+        panic!("{timed}")
+    };
+    assert_eq!(first["command"], serde_json::json!(["rm", "ready"]));
+    assert_eq!(second["command"], serde_json::json!(["sh", "-c", "sleep 0.05; rm ready"]));
+    for command in [first, second] {
+        assert_eq!(command["wall_ns"].as_array().map(Vec::len), Some(8), "{command}");
+    }
+    assert_eq!(first["ratio_to_first"], 1.0);
+    let slept = second["wall_ns"].as_array().expect("times").iter();
+    assert!(slept.clone().all(|it| it.as_f64() >= Some(5e7)), "{second}");
+
+    let said = home.run("time --runs 2 --versus true -- true").code(0);
+    assert!(said.out.lines().filter(|line| line.ends_with("  true")).count() == 2, "{said}");
+    assert!(said.out.contains("Too few rounds for a verdict"), "{said}");
+    home.run("time -- false").code(1).tells(&["false failed with", "--ignore-failure"]);
+    home.ok("time --runs 1 --ignore-failure -- false");
+    home.run("time --prepare false -- true").code(1).tells(&["--prepare false: failed"]);
+    home.run("time --versus \" -- true").code(2).tells(&["--versus", "closed quotes"]);
+    home.run("time -- nosuchprogram").code(1).tells(&["cannot run nosuchprogram"]);
+    home.run("time").code(2).tells(&["<CMD>"]);
 }
 
 #[test]
@@ -409,13 +461,18 @@ fn runs_are_listed_as_text_and_as_json() {
     let rows = home.runs();
     let mut in_json: Vec<_> = rows.iter().map(|row| row["id"].as_str().expect("an id")).collect();
     let text = home.ok("runs");
-    for (line, row) in text.lines().zip(&rows) {
+    let (head, lines) = text.split_once('\n').expect("a head");
+    let columns: Vec<&str> = head.split_whitespace().collect();
+    assert_eq!(columns, ["run", "began", "profile", "figures", "host", "names", "command"]);
+    for (line, row) in lines.lines().zip(&rows) {
         assert!(line.starts_with(row["id"].as_str().expect("an id")), "{text}");
-        assert!(line.contains(&format!(" {} figure", row["records"])), "{text}");
+        assert!(line.contains(&format!("  {} ", row["records"])), "{text}");
+        assert!(line.contains("  handover run ") && line.contains("--profile smoke"), "{text}");
+        assert!(row["command"].as_str().is_some_and(|it| it.contains(" run ")), "{row}");
         assert!(line.contains("smoke") && !line.contains("not complete"), "{text}");
         assert_eq!((&row["complete"], &row["profile"]), (&true.into(), &"smoke".into()));
     }
-    assert_eq!(text.lines().count(), rows.len());
+    assert_eq!(text.lines().count(), 1 + rows.len());
     in_json.sort_unstable();
     let mut ids_sorted = ids.to_vec();
     ids_sorted.sort_unstable();
@@ -538,6 +595,32 @@ fn completions_and_man_page_contain_every_command() {
     for command in LISTED {
         assert!(man.contains(command), "man: {command}");
     }
+}
+
+#[test]
+fn every_manual_page_that_a_page_refers_to_exists() {
+    let home = Home::new();
+    let said = home.ok("man --dir pages");
+    let pages = home.cwd().join("pages");
+    let reference = Regex::new(r"handover(-[a-z0-9_-]+)*\(1\)").unwrap();
+    let mut referred = 0;
+    for entry in fs::read_dir(&pages).expect("the folder") {
+        let path = entry.expect("an entry").path();
+        let text = fs::read_to_string(&path).expect("a page").replace("\\-", "-");
+        for section in [".SH \"EXIT STATUS\"", ".SH FILES", ".SH ENVIRONMENT"] {
+            assert!(text.contains(section), "{}: {section}", path.display());
+        }
+        for found in reference.find_iter(&text) {
+            let file = found.as_str().replace("(1)", ".1");
+            assert!(pages.join(&file).is_file(), "{}: no {file}", path.display());
+            referred += 1;
+        }
+    }
+    assert!(referred >= LISTED.len(), "{referred} references");
+    assert!(said.contains(" manual pages are in pages"), "{said}");
+    let page = fs::read_to_string(pages.join("handover-trace-show.1")).expect("a page");
+    assert_eq!(home.ok("man trace show"), page);
+    home.run("man nosuch").code(2).tells(&["nosuch", "--help"]);
 }
 
 #[test]

@@ -190,6 +190,28 @@ fn repeated_run_is_several_processes_with_one_name() {
 }
 
 #[test]
+fn report_shows_the_runs_of_each_name_as_one_group() {
+    let home = Home::new();
+    imported(&home, "before", 7, 1.0);
+    imported(&home, "after", 7, 1.5);
+    home.ok("report before after");
+    let page = fs::read_to_string(home.cwd().join("report.html")).expect("the page");
+    let (_, section) = page.split_once("<h2 id=\"beside\">").expect("the other runs");
+    let (head, _) = section.split_once("</thead>").expect("its head");
+    let columns: Vec<&str> = head
+        .split("<th scope=\"col\" class=\"n\">")
+        .skip(1)
+        .filter_map(|it| it.split('<').next())
+        .collect();
+    assert_eq!(columns, ["before (7 runs)", "after (7 runs)"]);
+    assert!(section.contains("×</i>"), "{section}");
+    // A run by its position has its machine and date instead.
+    home.ok("report before -1");
+    let page = fs::read_to_string(home.cwd().join("report.html")).expect("the page");
+    assert!(page.contains("before (7 runs)") && !page.contains("after (7 runs)"));
+}
+
+#[test]
 fn history_shows_a_figure_over_runs() {
     let home = Home::new();
     home.run("history lock/free").code(2).tells(&["no such file"]);
@@ -198,6 +220,8 @@ fn history_shows_a_figure_over_runs() {
     let said = home.ok("history lock/free");
     assert!(said.contains("24 runs") && said.contains("1 change."), "{said}");
     assert!(said.contains("+30.0 %"), "{said}");
+    // The first runs of the segments have a name.
+    assert!(said.lines().any(|line| line.contains("5-a-0,") && line.ends_with(", a")), "{said}");
     home.ok("history lock/free --svg trend.svg --last 20");
     let picture = fs::read_to_string(home.cwd().join("trend.svg")).expect("a picture");
     roxmltree::Document::parse(&picture).expect("sound XML");
@@ -266,7 +290,18 @@ fn workloads_of_another_package_are_measured_by_cargo_and_stored() {
     let done = by_cargo("bench my/sort --name mine --time 200ms").code(0);
     assert!(done.out.contains("my/sort") && done.out.contains("run 7-mine is in"), "{done}");
     let called = fs::read_to_string(home.cwd().join("called")).expect("it was called");
-    let words = "bench --quiet --bench handover -- --jsonl --profile quick --time 200ms my/sort\n";
+    let words =
+        "bench --quiet --bench handover -- --jsonl --profile quick --time 200000000ns my/sort\n";
+    assert_eq!(called, words);
+    assert!(home.cwd().join("report.html").exists());
+    let options = "--profile smoke --place far --idle-gap 1ms --neighbour --no-peers --set n=3 --json --no-report";
+    fs::remove_file(home.cwd().join("report.html")).expect("a page");
+    let done = by_cargo(&format!("bench {options}")).code(0);
+    assert_eq!(document(&done.out).run.id, "7-mine", "{done}");
+    assert!(!home.cwd().join("report.html").exists());
+    let called = fs::read_to_string(home.cwd().join("called")).expect("it was called");
+    let words = "bench --quiet --bench handover -- --jsonl --profile smoke --place far --idle-gap 1000000ns --no-peers \
+                 --neighbour --set n=3\n";
     assert_eq!(called, words);
     assert!(home.ok("show mine").contains("my/sort"));
     fs::write(home.path().join("printed"), "running 0 tests\n").expect("a file");

@@ -205,6 +205,10 @@ fn sweep_over_an_argument_is_one_run_with_charts() {
     let out = home.ok("sweep floor/memcpy --over size_bytes=64..1KiB:log --profile smoke");
     assert!(out.contains("floor/memcpy by size_bytes"), "{out}");
     assert!(!out.contains("law"), "bytes share no work: {out}");
+    // Latency and bandwidth by message size.
+    let head: Vec<&str> = out.lines().nth(2).expect("the columns").split_whitespace().collect();
+    assert_eq!(head, ["contender", "size_bytes", "median", "p99", "rate", "bandwidth", "CPUs"]);
+    assert!(out.lines().skip(3).take(5).all(|line| line.contains("B/s")), "{out}");
     let shown = home.ok("show");
     assert!(shown.contains("size_bytes=64") && shown.contains("size_bytes=1024"), "{shown}");
     let run = home.last();
@@ -223,6 +227,11 @@ fn sweep_over_an_argument_is_one_run_with_charts() {
         assert_eq!(line, format!("floor-memcpy-by-size_bytes.{name}"));
         assert!(fs::metadata(home.cwd().join(line)).expect("a picture").len() > 2_000);
     }
+    let of_word = home.ok("plot -o mine");
+    assert!(of_word.starts_with("mine-floor-memcpy-by-size_bytes.median.svg\n"), "{of_word}");
+    fs::create_dir(home.cwd().join("charts")).expect("a folder");
+    let in_folder = home.ok("plot -o charts");
+    assert!(in_folder.starts_with("charts/floor-memcpy-by-size_bytes.median.svg\n"), "{in_folder}");
     // The same from an export, and from a document.
     for command in ["export", "show --json"] {
         fs::write(home.cwd().join("it.json"), home.ok(command)).expect("a file");

@@ -213,6 +213,30 @@ fn margo_p2p_bw_prints_its_table_and_transfers_correct_data() {
 }
 
 #[test]
+fn margo_p2p_bw_prints_the_bandwidth_of_intervals() {
+    let home = home();
+    let line = "./margo-p2p-bw -D 2 -w 0 -n sm -x 4096 -X 65536 --interval 1";
+    let said = said(home.shell(line)).code(0);
+    let (intervals, others): (Vec<&str>, Vec<&str>) = said
+        .out
+        .lines()
+        .partition(|line| line.starts_with("#P") || *line == "# <op> <from> <to> <MiB/s>");
+    assert_eq!(intervals.len(), 6, "{said}");
+    for (op, line) in [("#PULL", &others[1]), ("#PUSH", &others[2])] {
+        let lines = intervals.iter().filter(|line| line.starts_with(op));
+        let numbers: Vec<Vec<f64>> = lines
+            .map(|line| line.split('\t').skip(1).map(|it| it.parse().expect("a number")).collect())
+            .collect();
+        let [first, second] = &numbers[..] else { panic!("{said}") };
+        assert!(first[0] == 0.0 && first[1] == second[0] && second[1] >= 2.0, "{said}");
+        let total: f64 = line.split('\t').nth(7).expect("MiB/s").parse().expect("a number");
+        let (low, high) = (first[2].min(second[2]), first[2].max(second[2]));
+        assert!((low * 0.999..=high * 1.001).contains(&total), "{said}");
+    }
+    home.run("margo-p2p-bw -n sm -D 1 -x 1 --interval 0").code(2).tells(&["--interval", "1..="]);
+}
+
+#[test]
 fn margo_p2p_bw_ends_when_it_is_interrupted_or_its_partner_is_killed() {
     let home = home();
     for signal in [Signal::INT, Signal::KILL] {

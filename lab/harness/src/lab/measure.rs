@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Approximate duration of a round; half of it with several participants, since all their cores
-/// must keep their speed from start to end.
+/// Approximate duration of a round, which a short measuring time shortens; half of it with several participants,
+/// since all their cores must keep their speed from start to end.
 const ROUND: Duration = Duration::from_millis(10);
 const ROUND_OF_SEVERAL: Duration = Duration::from_millis(5);
 /// Maximum size of the block that precedes a round's memory: two pages, so that both the cache sets
@@ -289,6 +289,7 @@ fn contender(
     let hands_over = bench.spec().hands_over;
     let gap = if hands_over { lab.plan.idle_gap } else { Duration::ZERO };
     let round = if roles.len() > 1 { ROUND_OF_SEVERAL } else { ROUND };
+    let round = round.min(lab.round_max().unwrap_or(Duration::MAX));
     let mut round = round.max(gap * ROUND_GAPS_MIN);
     if lab.plan.profile == Profile::Smoke {
         round = Duration::from_secs(5);

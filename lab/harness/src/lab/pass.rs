@@ -135,6 +135,7 @@ pub(super) struct LabMessage {
     profile: String,
     place: String,
     idle_gap: Duration,
+    time: Option<Duration>,
     neighbour: bool,
     processes: bool,
     patience: Duration,
@@ -150,7 +151,7 @@ struct GroupMessage {
 
 impl LabMessage {
     pub fn from_lab(lab: &Lab) -> LabMessage {
-        let Plan { profile, place, idle_gap, neighbour, processes, patience, .. } = &lab.plan;
+        let Plan { profile, place, idle_gap, time, neighbour, processes, patience, .. } = &lab.plan;
         let group = |group: &BenchmarkGroup| GroupMessage {
             spec: group.selection.spec.id.to_string(),
             contenders: group
@@ -165,6 +166,7 @@ impl LabMessage {
             profile: profile.to_string(),
             place: place.to_string(),
             idle_gap: *idle_gap,
+            time: *time,
             neighbour: *neighbour,
             processes: *processes,
             patience: *patience,
@@ -180,6 +182,7 @@ impl LabMessage {
             profile,
             place: self.place.parse().map_err(|why| refused(&why))?,
             idle_gap: self.idle_gap,
+            time: self.time,
             neighbour: self.neighbour,
             processes: self.processes,
             patience: self.patience,

@@ -45,8 +45,8 @@ impl Profile {
     fn schedule(self, groups_count: usize, each: Option<Duration>) -> Schedule {
         let of_each = |time: Duration| time * u32::try_from(groups_count).unwrap_or(u32::MAX);
         let mut schedule = self.schedule_of(of_each);
-        if let Some(each) = each {
-            schedule.total = Some(of_each(each));
+        if let (Some(total), Some(each)) = (&mut schedule.total, each) {
+            *total = of_each(each);
         }
         schedule
     }
@@ -74,6 +74,11 @@ const QUICK_EACH_MIN: Duration = Duration::from_millis(800);
 const QUICK_EACH_MAX: Duration = Duration::from_secs(8);
 /// Time of one benchmark in a full run.
 const FULL_EACH: Duration = Duration::from_secs(30);
+
+/// Share of a run's time for the minimum number of rounds; the rest is for the processes of the passes and the warm-up.
+const ROUNDS_SHARE: f64 = 0.6;
+/// Minimum duration of a round that is shortened to fit the run's time.
+const ROUND_MIN: Duration = Duration::from_millis(1);
 
 impl std::str::FromStr for Profile {
     type Err = String;
@@ -107,7 +112,7 @@ pub struct Plan {
     /// Pause before each hand-over, at most [`Plan::IDLE_GAP_MAX`].
     pub idle_gap: Duration,
     /// Time of each benchmark in all its passes, within [`Plan::BENCHMARK_TIME_RANGE`]; `None` for the profile's
-    /// time. Not allowed in a smoke run.
+    /// time. A smoke run does not use it, as it measures each operation once.
     pub time: Option<Duration>,
     /// `true` to run a busy thread next to the participants.
     pub neighbour: bool,
@@ -206,9 +211,6 @@ pub enum PlanError {
     /// The time of a benchmark is outside [`Plan::BENCHMARK_TIME_RANGE`].
     #[error("--time {0:?}: must lie in {least:?}..=1h", least = Plan::BENCHMARK_TIME_RANGE.0)]
     Time(Duration),
-    /// A time was set for a smoke run, which measures each operation once.
-    #[error("--time {0:?}: a smoke run measures once; leave out --time, or use --profile quick")]
-    TimeOfSmoke(Duration),
     /// The benchmark does not support participants as processes.
     #[error(
         "--processes: {0} cannot run its participants as processes; choose others, or leave it out"
@@ -376,9 +378,16 @@ impl Lab {
         self.schedule().passes
     }
 
-    /// Returns the run's time limit, excluding some work after the last pass; `None` for no limit.
-    pub fn time_max(&self) -> Option<Duration> {
-        self.schedule().total
+    /// Returns the longest round with which the minimum number of rounds of all contenders takes no more than
+    /// [`ROUNDS_SHARE`] of the time that the plan sets; `None` if it sets none.
+    pub(super) fn round_max(&self) -> Option<Duration> {
+        self.plan.time?;
+        let Schedule { passes, blocks_min, total, .. } = self.schedule();
+        let contenders =
+            |it: &BenchmarkGroup| it.selection.contenders.len() + it.selection.floors.len();
+        let count: usize = self.groups.iter().map(contenders).sum();
+        let rounds = u32::try_from(count).ok()?.saturating_mul(passes * blocks_min).max(1);
+        Some((total?.mul_f64(ROUNDS_SHARE) / rounds).max(ROUND_MIN))
     }
 
     pub(super) fn schedule(&self) -> Schedule {
@@ -400,13 +409,9 @@ fn check_plan(plan: &Plan, chosen: &[Selection]) -> Result<(), PlanError> {
     if plan.idle_gap > Plan::IDLE_GAP_MAX {
         return Err(PlanError::IdleGap(plan.idle_gap));
     }
-    if let Some(time) = plan.time {
-        if !(Plan::BENCHMARK_TIME_RANGE.0..=Plan::BENCHMARK_TIME_RANGE.1).contains(&time) {
-            return Err(PlanError::Time(time));
-        }
-        if plan.profile == Profile::Smoke {
-            return Err(PlanError::TimeOfSmoke(time));
-        }
+    let allowed = Plan::BENCHMARK_TIME_RANGE.0..=Plan::BENCHMARK_TIME_RANGE.1;
+    if let Some(time) = plan.time.filter(|time| !allowed.contains(time)) {
+        return Err(PlanError::Time(time));
     }
     let handovers = chosen.iter().any(|it| it.spec.hands_over);
     for (option, asked) in [

@@ -7,7 +7,7 @@ use super::{
 use crate::format;
 use crate::table::render;
 use crate::text::{Line, Style, Tone, wrap};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Minimum width of the layout; in narrower terminals, lines are cut.
 const WIDTH_MIN: usize = 24;
@@ -173,6 +173,31 @@ fn chance(p: f64) -> String {
     if p < 0.0001 { "<0.0001".to_string() } else { format!("{p:.4}") }
 }
 
+/// Returns the sentence on the processes that would decide the figures without a verdict; `None` if there are none, or
+/// if no number can be estimated. Figures with equal estimates are listed together.
+fn further_processes_line(comparison: &Comparison) -> Option<String> {
+    let mut by_count: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
+    for row in comparison.rows.iter().filter(|row| row.by != Statistic::P99) {
+        if let Some(count) = row.further_processes {
+            by_count.entry(count).or_default().push(&row.id);
+        }
+    }
+    let parts: Vec<String> = by_count
+        .into_iter()
+        .map(|(count, mut ids)| {
+            ids.dedup();
+            let more = ids.len().saturating_sub(NAMES_MAX);
+            ids.truncate(NAMES_MAX);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!("{count} for {}{more}", ids.join(", "))
+        })
+        .collect();
+    if parts.is_empty() {
+        return None;
+    }
+    Some(format!("About so many more processes a side would give a verdict: {}.", parts.join("; ")))
+}
+
 fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut add = |text: &str, tone| lines.extend(wrap(text, tone, 2, width));
@@ -201,6 +226,9 @@ fn foot(comparison: &Comparison, width: usize) -> Vec<Line> {
         comparison.rows.iter().map(|row| row.why.as_str()).filter(|why| !why.is_empty()).collect();
     for why in whys {
         add(&format!("Cannot say: {why}."), Tone::Warning);
+    }
+    if let Some(line) = further_processes_line(comparison) {
+        add(&line, Tone::Plain);
     }
     for (letter, only) in [("A", &comparison.only_a), ("B", &comparison.only_b)] {
         if !only.is_empty() {

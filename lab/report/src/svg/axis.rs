@@ -33,6 +33,7 @@ pub struct Axis {
     pub(super) quantity: Quantity,
     pub(super) kind: AxisKind,
     from: Option<f64>,
+    labels: Vec<(f64, String)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -45,18 +46,29 @@ pub(super) enum AxisKind {
 impl Axis {
     /// Creates a linear axis.
     pub fn linear(title: impl Into<String>, quantity: Quantity) -> Axis {
-        Axis { title: title.into(), quantity, kind: AxisKind::Linear, from: None }
+        Axis::new(title.into(), quantity, AxisKind::Linear)
     }
 
-    /// Creates a logarithmic axis of whole decades. Values not above zero are placed at its lower edge.
+    /// Creates a logarithmic axis that ends at 1, 2 or 5 times a power of ten, or with bytes at a power of two. Values
+    /// not above zero are placed at its lower edge.
     pub fn log(title: impl Into<String>, quantity: Quantity) -> Axis {
-        Axis { title: title.into(), quantity, kind: AxisKind::Log, from: None }
+        Axis::new(title.into(), quantity, AxisKind::Log)
     }
 
     /// Creates an axis of names in this order; on the vertical axis the first is at the top.
     pub fn with_names(names: Vec<AxisName>) -> Axis {
-        let kind = AxisKind::Names(names);
-        Axis { title: String::new(), quantity: Quantity::Count, kind, from: None }
+        Axis::new(String::new(), Quantity::Count, AxisKind::Names(names))
+    }
+
+    fn new(title: String, quantity: Quantity, kind: AxisKind) -> Axis {
+        Axis { title, quantity, kind, from: None, labels: Vec::new() }
+    }
+
+    /// Sets the ticks of a linear axis, each with its value and its label, instead of round numbers.
+    #[must_use]
+    pub fn with_tick_labels(mut self, labels: Vec<(f64, String)>) -> Axis {
+        self.labels = labels;
+        self
     }
 
     /// Extends the axis to include `value`.
@@ -98,6 +110,7 @@ pub(super) struct Scale {
     high: f64,
     from_px: f64,
     to_px: f64,
+    labels: Vec<(f64, String)>,
 }
 
 impl Scale {
@@ -106,11 +119,12 @@ impl Scale {
             ends.extend(from);
         }
         let (low, high) = match &axis.kind {
-            AxisKind::Linear => linear_ends(ends),
-            AxisKind::Log => log_ends(ends),
+            AxisKind::Linear => linear_ends(ends, axis.quantity),
+            AxisKind::Log => log_ends(ends, axis.quantity),
             AxisKind::Names(names) => (-0.5, names.len().max(1) as f64 - 0.5),
         };
-        Scale { kind: axis.kind.clone(), quantity: axis.quantity, low, high, from_px, to_px }
+        let (kind, labels) = (axis.kind.clone(), axis.labels.clone());
+        Scale { kind, quantity: axis.quantity, low, high, from_px, to_px, labels }
     }
 
     pub fn has_names(&self) -> bool {
@@ -143,21 +157,10 @@ impl Scale {
                 let label = |(place, name): (usize, &AxisName)| (place as f64, name.label.clone());
                 names.iter().enumerate().map(label).collect()
             }
-            AxisKind::Log => {
-                let decades = (self.high - self.low).round() as usize;
-                // Larger steps if there are too many decades.
-                let step = [1, 3, 6, 15, 30, 60, 150, 300]
-                    .into_iter()
-                    .find(|step| decades / step <= count_max)
-                    .unwrap_or(600);
-                (0..=decades)
-                    .step_by(step)
-                    .map(|decade| 10_f64.powf(self.low + decade as f64))
-                    .map(|value| (value, self.quantity.tick(value)))
-                    .collect()
-            }
+            AxisKind::Log => self.log_ticks(count_max),
+            AxisKind::Linear if !self.labels.is_empty() => self.labels.clone(),
             AxisKind::Linear => {
-                let step = nice_step((self.high - self.low) / count_max as f64);
+                let step = self.quantity.nice_step((self.high - self.low) / count_max as f64);
                 let first = (self.low / step).ceil();
                 let count = ((self.high / step).floor() - first).max(0.0) as usize;
                 (0..=count.min(2 * count_max + 2))
@@ -167,10 +170,43 @@ impl Scale {
             }
         }
     }
+
+    /// Returns the ticks of a logarithmic axis: at powers of ten, and in a range of two decades or less also at 2 and 5
+    /// times these; with bytes at powers of two.
+    fn log_ticks(&self, count_max: usize) -> Vec<(f64, String)> {
+        let unit = self.quantity.log_unit();
+        let (first, last) =
+            ((self.low / unit - 1e-9).ceil() as i64, (self.high / unit + 1e-9).floor() as i64);
+        // Larger steps if there are too many powers.
+        let fits = |step: &i64| (last - first) / step <= count_max as i64;
+        let step = [1, 2, 5, 10, 20, 50, 100, 200, 500].into_iter().find(fits).unwrap_or(1000);
+        let begin = first.div_euclid(step) * step;
+        let powers = (begin..=last).step_by(step as usize).map(|power| power as f64 * unit);
+        let between: &[f64] = match self.quantity {
+            Quantity::Bytes => &[0.0],
+            _ if self.high - self.low > SUBDIVIDED_DECADES_MAX => &[0.0],
+            _ => &LOG_STEPS[..3],
+        };
+        // A power below the range has multiples in it.
+        let below = (between.len() > 1).then(|| begin as f64 * unit - 1.0);
+        below
+            .into_iter()
+            .chain(powers)
+            .flat_map(|power| between.iter().map(move |part| power + part))
+            .filter(|it| (self.low - 1e-9..=self.high + 1e-9).contains(it))
+            .map(|exponent| 10_f64.powf(exponent))
+            .map(|value| (value, self.quantity.tick(value)))
+            .collect()
+    }
 }
 
+/// Common logarithms of 1, 2, 5 and 10, at which a logarithmic axis may end.
+const LOG_STEPS: [f64; 4] = [0.0, std::f64::consts::LOG10_2, 1.0 - std::f64::consts::LOG10_2, 1.0];
+/// Longest range in decades that has ticks between the powers of ten.
+const SUBDIVIDED_DECADES_MAX: f64 = 2.0 + 1e-9;
+
 /// Returns round values that enclose the data; the range is never empty.
-fn linear_ends(ends: DataRange) -> (f64, f64) {
+fn linear_ends(ends: DataRange, quantity: Quantity) -> (f64, f64) {
     // Sums and differences of values within these bounds are finite.
     const MOST: f64 = 1e300;
     let (low, high) = ends.ends.unwrap_or((0.0, 1.0));
@@ -180,18 +216,34 @@ fn linear_ends(ends: DataRange) -> (f64, f64) {
     }
     // An axis whose data come near zero begins at zero.
     let low = if low > 0.0 && low < high * 0.4 { 0.0 } else { low };
-    let step = nice_step((high - low) / 5.0);
+    let step = quantity.nice_step((high - low) / 5.0);
     ((low / step).floor() * step, (high / step).ceil() * step)
 }
 
-/// Returns the exponents of ten of whole decades that enclose the data, at least one decade.
-fn log_ends(ends: DataRange) -> (f64, f64) {
+/// Returns the exponents of ten of the nearest steps that enclose the data: 1, 2 or 5 times a power of ten, or with bytes
+/// powers of two. Data of one value lie within a step on either side.
+fn log_ends(ends: DataRange, quantity: Quantity) -> (f64, f64) {
     let high = ends.ends.map(|it| it.1).filter(|high| *high > 0.0).unwrap_or(10.0);
     let low = ends.positive.unwrap_or(high).min(high);
-    // The epsilon keeps a value on a decade at its edge, in spite of the logarithm's rounding.
-    let low = (low.log10() + 1e-9).floor();
-    let high = (high.log10() - 1e-9).ceil();
-    (low, high.max(low + 1.0))
+    let unit = quantity.log_unit();
+    let steps = if quantity == Quantity::Bytes { &[0.0, 1.0][..] } else { &LOG_STEPS };
+    // The epsilon keeps a value on a step at the edge, in spite of the logarithm's rounding.
+    const EPSILON: f64 = 1e-9;
+    let step_below = |exponent: f64| {
+        let power = (exponent / unit + EPSILON).floor() * unit;
+        let below = |step: &&f64| power + **step * unit <= exponent + EPSILON;
+        power + steps.iter().rev().find(below).unwrap_or(&0.0) * unit
+    };
+    let step_above = |exponent: f64| {
+        let power = (exponent / unit + EPSILON).floor() * unit;
+        let above = |step: &&f64| power + **step * unit >= exponent - EPSILON;
+        power + steps.iter().find(above).unwrap_or(&1.0) * unit
+    };
+    let (from, to) = (step_below(low.log10()), step_above(high.log10()));
+    match to - from > EPSILON {
+        true => (from, to),
+        false => (step_below(from - 2.0 * EPSILON), step_above(to + 2.0 * EPSILON)),
+    }
 }
 
 /// Returns the smallest of 1, 2, 5 times a power of ten that is not below `at_least`.
@@ -206,6 +258,19 @@ fn nice_step(at_least: f64) -> f64 {
 }
 
 impl Quantity {
+    /// Returns the common logarithm of the factor between two ticks of a logarithmic axis.
+    fn log_unit(self) -> f64 {
+        if self == Quantity::Bytes { std::f64::consts::LOG10_2 } else { 1.0 }
+    }
+
+    /// Returns the smallest round step of a linear axis that is not below `at_least`: with bytes a power of two.
+    fn nice_step(self, at_least: f64) -> f64 {
+        match self {
+            Quantity::Bytes if at_least.is_normal() => (at_least.log2() - 1e-9).ceil().exp2(),
+            _ => nice_step(at_least),
+        }
+    }
+
     fn tick(self, value: f64) -> String {
         const BINARY: &[(&str, f64)] = &[
             ("B", 1.0),
@@ -257,13 +322,40 @@ mod tests {
     }
 
     #[test]
-    fn logarithmic_axis_covers_whole_decades() {
+    fn logarithmic_axis_encloses_the_data_in_round_numbers() {
         let nanos = Axis::log("", Quantity::Nanos);
-        assert_eq!(labels(&scale(&nanos, &[0.71, 40.0]), 9), ["0.1 ns", "1 ns", "10 ns", "100 ns"]);
+        let values = [0.71, 400.0];
+        assert_eq!(labels(&scale(&nanos, &values), 9), ["1 ns", "10 ns", "100 ns"]);
+        assert_eq!(
+            labels(&scale(&nanos, &[0.71, 40.0]), 9),
+            ["0.5 ns", "1 ns", "2 ns", "5 ns", "10 ns", "20 ns", "50 ns"]
+        );
         assert_eq!(labels(&scale(&nanos, &[1.0, 1000.0]), 9), ["1 ns", "10 ns", "100 ns", "1 µs"]);
-        assert_eq!(labels(&scale(&nanos, &[5.0]), 9), ["1 ns", "10 ns"]);
+        assert_eq!(labels(&scale(&nanos, &[6.0]), 9), ["5 ns", "10 ns"]);
+        assert_eq!(labels(&scale(&nanos, &[5.0]), 9), ["2 ns", "5 ns", "10 ns"]);
         assert_eq!(labels(&scale(&nanos.clone().with_included_value(1.0), &[500.0]), 9)[0], "1 ns");
-        assert_eq!(labels(&scale(&nanos, &[1.0, 1e9]), 5), ["1 ns", "1 µs", "1 ms", "1 s"]);
+        assert_eq!(
+            labels(&scale(&nanos, &[1.0, 1e9]), 5),
+            ["1 ns", "100 ns", "10 µs", "1 ms", "100 ms"]
+        );
+    }
+
+    #[test]
+    fn axis_of_bytes_has_powers_of_two() {
+        let log = Axis::log("", Quantity::Bytes);
+        assert_eq!(
+            labels(&scale(&log, &[64.0, 1024.0]), 9),
+            ["64 B", "128 B", "256 B", "512 B", "1 KiB"]
+        );
+        assert_eq!(
+            labels(&scale(&log, &[1.0, 1_048_576.0]), 5),
+            ["1 B", "32 B", "1 KiB", "32 KiB", "1 MiB"]
+        );
+        let linear = Axis::linear("", Quantity::Bytes);
+        assert_eq!(
+            labels(&scale(&linear, &[0.0, 4000.0]), 5),
+            ["0 B", "1 KiB", "2 KiB", "3 KiB", "4 KiB"]
+        );
     }
 
     #[test]

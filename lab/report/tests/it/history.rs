@@ -20,6 +20,7 @@ fn dots() -> Vec<RunFigure> {
             run: format!("run-{place}"),
             started_unix_ns: 1_795_296_600_000_000_000 + place as i64 * 3_600_000_000_000,
             build: format!("0.1.0 ({place:07x})"),
+            names: if place == 20 { vec!["release/1.2".into()] } else { Vec::new() },
             median,
             low: Some(median * 0.99),
             high: Some(median * 1.01),
@@ -51,6 +52,10 @@ fn history_chart_is_valid_xml_with_escaped_text() {
     let tree = roxmltree::Document::parse(&drawn).expect("sound XML");
     assert_eq!(tree.root_element().tag_name().name(), "svg");
     assert!(!drawn.contains("</script>") && drawn.contains("2 changes."));
+    let labels: Vec<&str> = tree.descendants().filter_map(|node| node.text()).collect();
+    for label in ["2026-11-21", "2026-11-22 release/1.2", "2026-11-23"] {
+        assert!(labels.contains(&label), "{label}: {labels:?}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::{TraceSelection, checked};
 use clap::Args;
 use handover_probe::read::{RecordingState, Trace};
+use handover_program::console;
 use handover_trace::{
     CallStatistics, CallTree, SortOrder, TREE_LEVELS_MAX, Traces, TreeGrouping, function_table,
     missing_event_lines, remedy_lines, trace_headlines, tree_table, walk,
@@ -70,7 +71,7 @@ pub fn show(args: &TraceShow, out: &mut dyn Write) -> anyhow::Result<()> {
     write!(out, "{}", trace_headlines(&traces))?;
     let table = if args.tree { tree_table(&lines) } else { function_table(&functions, time_ns) };
     if found.events > 0 {
-        write!(out, "\n{table}")?;
+        write!(out, "\n{}", console::cut_tables(&table, console::cut_width()))?;
     }
     let notes = missing_event_lines(&traces, &found);
     if !notes.is_empty() {

@@ -103,13 +103,13 @@ fn figures_appear_on_their_rungs_as_they_are_measured() {
             " ████████░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░  21 %  0:20 gone, about 1:00 left",
             " pass 1 of 2: lock/busy, block 3 of at most 12",
             "",
-            "              ┬1 ns           ┬1 µs            ┬1 ms        1 s┬",
+            "              ┬1 ns           ┬1 µs            ┬1 ms        1 s┬     figure  ± 95 % × floor warning",
             "   clock/now       ●╴╴╴╴╴╴                                          10.0 ns  ±1.0 %",
             " ▸ lock/busy             │────●╴╴╴╴╴╴                               1.00 µs  ±1.0 %   10.0×       w",
             "   ring/slots",
             "",
             "",
-            "",
+            " w wide",
             " q ends the run and keeps the completed measurements",
         ]
     );
@@ -123,6 +123,18 @@ fn remaining_time_follows_the_pace_after_the_first_pass() {
     ladder.start_visit((3, 6), 0);
     assert_eq!(ladder.left(Duration::from_secs(20)), Some(Duration::from_secs(20)));
     assert_eq!(ladder.left(Duration::from_secs(75)), Some(Duration::from_secs(5)), "no longer");
+    assert_eq!(
+        ladder.left(Duration::from_secs(90)),
+        Some(Duration::from_secs(90)),
+        "limit exceeded"
+    );
+    ladder.start_visit((1, 6), 1);
+    assert_eq!(
+        ladder.left(Duration::from_secs(50)),
+        Some(Duration::from_secs(250)),
+        "limit exceeded"
+    );
+    ladder.start_visit((3, 6), 0);
     ladder.time_max = None;
     ladder.show_blocks(1, 2);
     assert_eq!(ladder.left(Duration::from_secs(35)), Some(Duration::from_secs(25)));

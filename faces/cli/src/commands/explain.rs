@@ -1,0 +1,123 @@
+//! `handover explain`: what a benchmark times, and what it is compared with.
+
+use crate::exit::to_usage_error;
+use clap::Args;
+use handover_harness::{Bench, Selection, select};
+use handover_record::{Contender, ContenderKind, Spec, Unit};
+use std::io::Write;
+
+/// Arguments of `handover explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// Benchmarks: id, prefix of ids, or glob
+    #[arg(value_name = "PATTERN", required = true)]
+    patterns: Vec<String>,
+}
+
+pub fn explain(args: &ExplainArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let selections = select(handover_suite::SUITES, &args.patterns).map_err(to_usage_error)?;
+    for (place, selection) in selections.iter().enumerate() {
+        if place > 0 {
+            writeln!(out)?;
+        }
+        explain_one(selection, out)?;
+    }
+    Ok(())
+}
+
+fn explain_one(selection: &Selection, out: &mut dyn Write) -> anyhow::Result<()> {
+    let spec = selection.spec;
+    writeln!(out, "{}: {}", spec.id, spec.what)?;
+    for part in spec.parts {
+        writeln!(out, "  {}/{}: {}", spec.id, part.name, part.what)?;
+    }
+    writeln!(out, "  source: {}", source(spec))?;
+    writeln!(out, "  timed: {}", timing(spec))?;
+    let ladder = if spec.ladder { "a default run measures it" } else { "not in a default run" };
+    writeln!(out, "  {ladder}; `handover run {}` measures it alone", spec.id)?;
+    if let Some(classic) = spec.classic {
+        writeln!(out, "  classic program: {classic}")?;
+    }
+    for param in selection.contenders.first().map_or(&[][..], |bench| bench.params()) {
+        writeln!(out, "  --set {}", param.help_line())?;
+    }
+    if handover_anatomy::find_instrumented_benchmark(spec.id).is_some() {
+        writeln!(out, "  `handover anatomy {}` divides it into stages", spec.id)?;
+    }
+    explain_floors(selection, out)?;
+    writeln!(out, "  contenders:")?;
+    let contenders: Vec<Contender> =
+        selection.contenders.iter().map(|bench| bench.contender()).collect();
+    let width = contenders.iter().map(|it| it.name.chars().count()).max().unwrap_or(0);
+    for contender in &contenders {
+        writeln!(out, "    {:<width$}  {}", contender.name, describe(contender))?;
+    }
+    if contenders.iter().any(|it| it.kind == ContenderKind::Peer) {
+        writeln!(
+            out,
+            "  Ratios are computed only between contenders that wait in the same way; the others are listed beside them."
+        )?;
+    }
+    Ok(())
+}
+
+/// Prints the floors: those among the benchmark's own contenders, and those of other benchmarks with their source.
+fn explain_floors(selection: &Selection, out: &mut dyn Write) -> anyhow::Result<()> {
+    let own = selection.contenders.iter().map(|bench| bench.contender());
+    let own: Vec<&str> =
+        own.filter(|it| it.kind == ContenderKind::Floor).map(|it| it.name).collect();
+    if !own.is_empty() {
+        writeln!(out, "  floor: its contender {}, the same work without our code", own.join(", "))?;
+    }
+    for (id, bench, _) in &selection.floors {
+        let spec = bench.spec();
+        writeln!(out, "  floor: {id}: {} ({})", what(bench, id), source(spec))?;
+    }
+    if own.is_empty() && selection.floors.is_empty() {
+        writeln!(out, "  floor: none")?;
+    }
+    Ok(())
+}
+
+/// Returns the description of a figure: that of its part, or of its benchmark.
+fn what(bench: &Bench, id: &str) -> &'static str {
+    let spec = bench.spec();
+    let part = id.strip_prefix(spec.id).map(|part| part.trim_start_matches('/'));
+    let part = spec.parts.iter().find(|it| Some(it.name) == part);
+    part.map_or(spec.what, |part| part.what)
+}
+
+fn source(spec: &Spec) -> String {
+    format!("{}:{}", spec.file, spec.line)
+}
+
+fn timing(spec: &Spec) -> &'static str {
+    match spec.unit {
+        Unit::Bytes => "not a time but bytes",
+        Unit::Count => "not a time but a number",
+        Unit::Ns if spec.pipelined => {
+            "in batches, as operations overlap; the figure is a mean per operation, without quantiles"
+        }
+        Unit::Ns if spec.batched => {
+            "in batches; the figure is a mean per operation, and some operations are also timed alone"
+        }
+        Unit::Ns => {
+            "alone if an operation takes at least 20 clock readings (the figure is a median), else in batches (a mean)"
+        }
+    }
+}
+
+fn describe(contender: &Contender) -> String {
+    let mut words = vec![contender.kind.to_string()];
+    words.push(match contender.waits.is_none() {
+        true => "does not wait".to_string(),
+        false => contender.waits.table_verb().to_string(),
+    });
+    if contender.allocates {
+        words.push("allocates in each operation".to_string());
+    }
+    if let Some(rival) = contender.rival_of {
+        words.push(format!("compared with {rival} alone"));
+    }
+    words.join("; ")
+}
